@@ -1,0 +1,34 @@
+# make run    build, serve the built-in model with two worker ranks, ask it one question
+# make test   all tests
+# make lint   gofmt, go vet, staticcheck
+# make bench  the figures of the README
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+export CGO_ENABLED = 0
+
+.PHONY: build run test race lint bench fuzz clean
+
+build:
+	$(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/eagleray ./cmd/eagleray
+
+run: build
+	./scripts/run.sh
+
+test: build
+	$(GO) test -timeout 20m ./...
+
+# The race detector needs cgo; machines without a C compiler run the plain tests only.
+race:
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./internal/...
+
+lint:
+	@test -z "$$(gofmt -l cmd internal *.go)" || { gofmt -l cmd internal *.go; echo "gofmt: the files above need formatting"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+bench: build
+	./scripts/bench.sh
+
+clean:
+	rm -rf bin

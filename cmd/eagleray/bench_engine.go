@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/eagleray/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// newBenchThroughput measures how fast an engine gets through a dataset.
+func newBenchThroughput() *cobra.Command {
+	cfg := config.Default()
+	// As in vLLM: what is measured is computing, not remembering.
+	cfg.Cache.PrefixCaching = false
+	o := bench.DatasetOptions{}
+	run := bench.ThroughputOptions{}
+	var output string
+	c := &cobra.Command{
+		Use:   "throughput [MODEL]",
+		Short: "Measure how fast an engine completes many prompts at once",
+		Long: `throughput runs all prompts through an engine in this process, without HTTP, and prints requests and
+tokens a second. The prefix cache is off unless asked for.
+
+  eagleray bench throughput --num-prompts 200 --input-len 64 --output-len 32
+  eagleray bench throughput ./Qwen3-0.6B -tp 2 --dataset-name sharegpt --dataset-path sharegpt.json`,
+		Args: arguments(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			useModel(&cfg, args)
+			if c.Flags().Changed("output-len") {
+				o.ShareGPTOutputLen, o.CustomOutputLen, o.PrefixRepetition.OutputLen = o.Random.OutputLen, o.Random.OutputLen, o.Random.OutputLen
+			}
+			if run.N < 1 {
+				return usageError("--n %d is less than 1", run.N)
+			}
+			if err := errors.Join(checkDataset(&o), cfg.Validate()); err != nil {
+				return err
+			}
+			return benchEngine(c.Context(), cfg, output, func(e *engine.Engine) (report, error) {
+				o.Seed, o.Tokenizer, o.Vocab = cfg.Model.Seed, e.Tokenizer(), min(o.Vocab, e.Info().VocabSize)
+				if o.Name == "random" || o.Name == "prefix_repetition" {
+					o.Tokenizer = nil // the engine takes token ids
+				}
+				var err error
+				if run.Samples, err = loadDataset(o); err != nil {
+					return nil, err
+				}
+				run.Seed = cfg.Model.Seed
+				shown := newMeter(os.Stderr, "output tokens")
+				defer shown.end()
+				run.Progress = shown.update
+				return bench.MeasureThroughput(c.Context(), e, run)
+			})
+		},
+	}
+	f := c.Flags()
+	modelFlag(f, &cfg)
+	datasetFlags(f, &o)
+	f.IntVar(&o.Random.InputLen, "input-len", 1024, "random: tokens of each prompt")
+	f.IntVar(&o.Random.OutputLen, "output-len", 128, "tokens of each output")
+	f.IntVar(&o.Random.PrefixLen, "prefix-len", 0, "random: tokens all prompts begin with, on top")
+	f.IntVar(&run.N, "n", 1, "outputs of each prompt")
+	f.BoolVar(&run.DisableDetokenize, "disable-detokenize", false, "leave outputs as token ids")
+	f.StringVar(&output, "output-json", "", "file for the figures")
+	cfg.EngineFlags(f)
+	config.DefineKnown(f, vllmBench, &cfg.Warnings)
+	configFlag(c)
+	return c
+}
+
+// newBenchLatency measures one batch.
+func newBenchLatency() *cobra.Command {
+	cfg := config.Default()
+	cfg.Cache.PrefixCaching = false
+	o := bench.LatencyOptions{}
+	var output string
+	c := &cobra.Command{
+		Use:   "latency [MODEL]",
+		Short: "Measure how long one batch takes",
+		Long: `latency runs the same batch of random prompts again and again in an engine in this process. It also
+prints what one decode step takes, how many bytes of weights a second that is, and how that compares with
+what the machine reads from memory: the best a step that reads all weights can do.
+
+  eagleray bench latency --batch-size 1 --input-len 32 --output-len 128 --num-iters 10`,
+		Args: arguments(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			useModel(&cfg, args)
+			for _, x := range []struct {
+				flag         string
+				value, least int
+			}{{"input-len", o.InputLen, 1}, {"output-len", o.OutputLen, 1}, {"batch-size", o.BatchSize, 1},
+				{"num-iters-warmup", o.Warmups, 0}, {"num-iters", o.Iterations, 1}} {
+				if x.value < x.least {
+					return usageError("--%s %d is less than %d", x.flag, x.value, x.least)
+				}
+			}
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
+			return benchEngine(c.Context(), cfg, output, func(e *engine.Engine) (report, error) {
+				if longest := e.Info().MaxModelLen; o.InputLen+o.OutputLen > longest {
+					return nil, usageError("--input-len %d and --output-len %d are together more than the %d tokens of the model", o.InputLen, o.OutputLen, longest)
+				}
+				o.Seed = cfg.Model.Seed
+				shown := newMeter(os.Stderr, "iterations")
+				defer shown.end()
+				o.Progress = shown.update
+				return bench.MeasureLatency(c.Context(), e, o)
+			})
+		},
+	}
+	f := c.Flags()
+	modelFlag(f, &cfg)
+	f.IntVar(&o.InputLen, "input-len", 32, "tokens of each prompt")
+	f.IntVar(&o.OutputLen, "output-len", 128, "tokens of each output")
+	f.IntVar(&o.BatchSize, "batch-size", 8, "requests in the batch")
+	f.IntVar(&o.Warmups, "num-iters-warmup", 10, "runs before those that are measured")
+	f.IntVar(&o.Iterations, "num-iters", 30, "runs that are measured")
+	f.BoolVar(&o.DisableDetokenize, "disable-detokenize", false, "leave outputs as token ids")
+	f.StringVar(&output, "output-json", "", "file for the figures")
+	cfg.EngineFlags(f)
+	config.DefineKnown(f, vllmBench[:2], &cfg.Warnings)
+	configFlag(c)
+	return c
+}
+
+// report is what a benchmark of an engine found.
+type report interface {
+	Print(w io.Writer)
+	JSON() map[string]any
+}
+
+// benchEngine opens an engine, measures, and shows what was found.
+func benchEngine(ctx context.Context, cfg config.Config, output string, measure func(e *engine.Engine) (report, error)) (err error) {
+	printWarnings(cfg.Warnings)
+	e, err := openEngine(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Stop(context.WithoutCancel(ctx))) }()
+	found, err := measure(e)
+	if err != nil {
+		return err
+	}
+	found.Print(os.Stdout)
+	if err := writeJSON(output, found.JSON()); err != nil {
+		return fmt.Errorf("the figures above were not saved: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// sampling are the flags of a request made on the command line.
+type sampling struct {
+	maxTokens         int
+	temperature, topP float64
+	topK              int
+	stop              []string
+	ignoreEOS         bool
+}
+
+func (s *sampling) flags(f *pflag.FlagSet, maxTokens int) {
+	f.IntVar(&s.maxTokens, "max-tokens", maxTokens, "most tokens of output; 0 is what is left of the context")
+	f.Float64Var(&s.temperature, "temperature", 0, "0 is greedy (default: the model's)")
+	f.Float64Var(&s.topP, "top-p", 1, "keep the most likely tokens up to this probability (default: the model's)")
+	f.IntVar(&s.topK, "top-k", 0, "keep this many of the most likely tokens; 0 is all (default: the model's)")
+	f.StringArrayVar(&s.stop, "stop", nil, "text that ends the output; may be given several times")
+	f.BoolVar(&s.ignoreEOS, "ignore-eos", false, "go on after the model's end-of-sequence token")
+}
+
+// validate refuses values no request could have; each error names its flag.
+func (s *sampling) validate() error {
+	switch {
+	case s.maxTokens < 0:
+		return usageError("--max-tokens %d is less than 0", s.maxTokens)
+	case !(s.temperature >= 0 && s.temperature <= math.MaxFloat32):
+		return usageError("--temperature %g is not 0 or more", s.temperature)
+	case !(s.topP > 0 && s.topP <= 1):
+		return usageError("--top-p %g is not within (0, 1]", s.topP)
+	case s.topK < 0 || s.topK > math.MaxInt32:
+		return usageError("--top-k %d is not 0 or more", s.topK)
+	case slices.Contains(s.stop, ""):
+		return usageError("--stop is empty")
+	}
+	return nil
+}
+
+// newGenerate completes prompts of the command line, or each line of standard input.
+func newGenerate() *cobra.Command {
+	cfg := config.Default()
+	var s sampling
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "generate [PROMPT...]",
+		Short: "Complete prompts, or each line of standard input",
+		Long: `generate completes each prompt as plain text, without a chat template, and prints the outputs in
+order. Without arguments each line of standard input is a prompt. All run in one batch.
+
+  eagleray generate --model ./Qwen3-0.6B --max-tokens 32 "The capital of France is"
+  eagleray generate --json < prompts.txt > outputs.jsonl`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := errors.Join(cfg.Validate(), s.validate()); err != nil {
+				return err
+			}
+			printWarnings(cfg.Warnings)
+			prompts := args
+			if len(prompts) == 0 {
+				if term.IsTerminal(int(os.Stdin.Fd())) {
+					fmt.Fprintln(os.Stderr, "prompts, one a line; Ctrl-D ends them")
+				}
+				var err error
+				if prompts, err = readLines(os.Stdin); err != nil {
+					return fmt.Errorf("standard input: %w", err)
+				}
+			}
+			return generate(c.Context(), cfg, &s, c.Flags(), prompts, asJSON)
+		},
+	}
+	modelFlag(c.Flags(), &cfg)
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a prompt: prompt, text, tokens, finish_reason")
+	cfg.EngineFlags(c.Flags())
+	s.flags(c.Flags(), 128)
+	configFlag(c)
+	return c
+}
+
+func readLines(r io.Reader) ([]string, error) {
+	var lines []string
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 64<<20)
+	for in.Scan() {
+		lines = append(lines, in.Text())
+	}
+	return lines, in.Err()
+}
+
+// openEngine starts an engine for a command that ends with it, showing progress on standard error.
+func openEngine(ctx context.Context, cfg config.Config) (*engine.Engine, error) {
+	shown := newProgress(os.Stderr)
+	defer shown.end()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, Progress: shown.update, Log: log})
+	return e, err
+}
+
+func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.FlagSet, prompts []string, asJSON bool) (err error) {
+	if cfg.Model.SkipTokenizerInit {
+		return usageError("--skip-tokenizer-init: generate needs the tokenizer")
+	}
+	e, err := openEngine(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Stop(context.WithoutCancel(ctx))) }()
+	streams := make([]*engine.Stream, 0, len(prompts))
+	defer func() {
+		for _, x := range streams {
+			x.Close()
+		}
+	}()
+	for i, text := range prompts {
+		ids := e.Tokenizer().Encode(text, true)
+		stream, err := e.Submit(ctx, s.request(e, given, ids))
+		if err != nil {
+			return fmt.Errorf("prompt %d: %w", i+1, err)
+		}
+		streams = append(streams, stream)
+	}
+	out := bufio.NewWriter(os.Stdout)
+	for i, stream := range streams {
+		if err := printOutput(ctx, out, prompts[i], stream, asJSON); err != nil {
+			return fmt.Errorf("prompt %d: %w", i+1, err)
+		}
+	}
+	return out.Flush()
+}
+
+// request builds a request from the flags that were given and the model's defaults.
+func (s *sampling) request(e *engine.Engine, given *pflag.FlagSet, ids []int32) *engine.Request {
+	room := e.Info().MaxModelLen - len(ids)
+	if s.maxTokens > 0 {
+		room = s.maxTokens
+	}
+	p := e.Info().DefaultParams(max(room, 1))
+	if given.Changed("temperature") {
+		p.Temperature = float32(s.temperature)
+	}
+	if given.Changed("top-p") {
+		p.TopP = float32(s.topP)
+	}
+	if given.Changed("top-k") {
+		p.TopK = int32(s.topK)
+	}
+	p.Seed = rand.Uint64()
+	if f := given.Lookup("seed"); f != nil && f.Changed {
+		p.Seed, _ = given.GetUint64("seed")
+	}
+	p.IgnoreEOS = s.ignoreEOS
+	if s.ignoreEOS {
+		p.StopTokens = nil
+	}
+	return &engine.Request{Prompt: ids, Params: p, Stop: s.stop}
+}
+
+// output is one line of generate --json.
+type output struct {
+	Prompt       string  `json:"prompt"`
+	Text         string  `json:"text"`
+	Tokens       []int32 `json:"tokens"`
+	FinishReason string  `json:"finish_reason"`
+}
+
+func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s *engine.Stream, asJSON bool) error {
+	o := output{Prompt: prompt}
+	for {
+		d, err := s.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		o.Text += d.Text
+		o.Tokens = append(o.Tokens, d.Tokens...)
+		o.FinishReason = string(d.Finish)
+		if !asJSON {
+			w.WriteString(d.Text)
+			if err := w.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if asJSON {
+		return json.NewEncoder(w).Encode(o)
+	}
+	return w.WriteByte('\n')
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// quiet is how long a start may take before it is shown to be going on.
+const quiet = 2 * time.Second
+
+// progress shows how a start goes on: a line rewritten in place on a terminal, else a line every few seconds.
+type progress struct {
+	line
+	phaseAt map[int]phaseStart
+}
+
+type phaseStart struct {
+	phase string
+	at    time.Time
+}
+
+func newProgress(out *os.File) *progress {
+	return &progress{line: newLine(out), phaseAt: map[int]phaseStart{}}
+}
+
+// line is what progress is shown in.
+type line struct {
+	mu       sync.Mutex
+	out      io.Writer
+	terminal bool
+	begun    time.Time
+	shown    time.Time
+	width    int
+}
+
+func newLine(out *os.File) line {
+	return line{out: out, terminal: term.IsTerminal(int(out.Fd())), begun: time.Now()}
+}
+
+// show rewrites the line, unless it is too early or the last time was just now.
+func (l *line) show(now time.Time, text func() string) {
+	every := 5 * time.Second
+	if l.terminal {
+		every = 200 * time.Millisecond
+	}
+	if now.Sub(l.begun) < quiet || now.Sub(l.shown) < every {
+		return
+	}
+	l.shown = now
+	s := text()
+	if !l.terminal {
+		fmt.Fprintln(l.out, s)
+		return
+	}
+	fmt.Fprintf(l.out, "\r%s%s", s, strings.Repeat(" ", max(0, l.width-len(s))))
+	l.width = len(s)
+}
+
+func (l *line) clear() {
+	if l.width > 0 {
+		fmt.Fprintf(l.out, "\r%s\r", strings.Repeat(" ", l.width))
+		l.width = 0
+	}
+}
+
+// update is an engine.Progress.
+func (p *progress) update(rank int, phase string, done, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	start := p.phaseAt[rank]
+	if start.phase != phase {
+		start = phaseStart{phase, now}
+		p.phaseAt[rank] = start
+	}
+	p.show(now, func() string { return describe(rank, phase, done, total, now.Sub(start.at)) })
+}
+
+// end leaves the line clean.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
+func describe(rank int, phase string, done, total int64, took time.Duration) string {
+	line := phase
+	if rank >= 0 {
+		line = fmt.Sprintf("rank %d: %s", rank, phase)
+	}
+	const gb = 1e9
+	if total > 0 {
+		line += fmt.Sprintf(" %3d%% of %.2f GB", min(100, 100*done/total), float64(total)/gb)
+	} else if done > 0 {
+		line += fmt.Sprintf(" %.2f GB", float64(done)/gb)
+	}
+	if s := took.Seconds(); s > 0.5 && done > 0 {
+		line += fmt.Sprintf(", %.2f GB/s", float64(done)/gb/s)
+	}
+	return line
+}
+
+// meter shows how far a benchmark is.
+type meter struct {
+	line
+	// off shows nothing.
+	off  bool
+	what string
+}
+
+func newMeter(out *os.File, what string) *meter { return &meter{line: newLine(out), what: what} }
+
+// update shows that done of total are done.
+func (m *meter) update(done, total int) {
+	m.tell(func(took time.Duration) string {
+		s := fmt.Sprintf("%d of %d %s, %.0f s", done, total, m.what, took.Seconds())
+		if done > 0 {
+			left := took.Seconds() * float64(total-done) / float64(done)
+			s += fmt.Sprintf(", %.0f s left, %.2f a second", left, float64(done)/took.Seconds())
+		}
+		return s
+	})
+}
+
+// waiting shows that the server is not there yet, and why.
+func (m *meter) waiting(took time.Duration, why error) {
+	m.tell(func(time.Duration) string {
+		return fmt.Sprintf("waiting for the server, %.0f s: %v", took.Seconds(), why)
+	})
+}
+
+func (m *meter) tell(text func(took time.Duration) string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); !m.off {
+		m.show(now, func() string { return text(now.Sub(m.begun)) })
+	}
+}
+
+// settle begins anew: what came before is not counted.
+func (m *meter) settle() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clear()
+	m.begun = time.Now()
+}
+
+// end leaves the line clean.
+func (m *meter) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clear()
+}

@@ -1,0 +1,200 @@
+// Package eagleray runs large language models inside a Go program: open a model, generate, close.
+//
+//	llm, err := eagleray.Open(ctx, eagleray.Options{Model: "path/or/org/name"})
+//	if err != nil { … }
+//	defer llm.Close()
+//	out, err := llm.Generate(ctx, []string{"Once upon a time"}, eagleray.SamplingParams{MaxTokens: 32})
+//
+// The program eagleray (cmd/eagleray) serves the same engine over HTTP. With more than one rank Open starts
+// worker processes from the running binary, which must then call [RunWorker] first thing in main.
+package eagleray
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/executor/launch/process"
+)
+
+// Options say which model is opened and how. The zero value is the built-in demonstration model.
+type Options struct {
+	// Model is a folder in Hugging Face layout, a Hub repo id, or "" for the built-in model.
+	Model string
+	// TensorParallelSize is the number of ranks each layer is divided among; 0 is 1.
+	TensorParallelSize int
+	// DType is bfloat16, float16, float32, or "" for the checkpoint's.
+	DType string
+	// MaxModelLen bounds prompt plus output in tokens; 0 is what the model allows.
+	MaxModelLen int
+	// KVCacheMemoryBytes is the size of each rank's KV cache; 0 chooses one.
+	KVCacheMemoryBytes int64
+	// Log receives what the engine has to say; nil is silence.
+	Log *slog.Logger
+}
+
+// SamplingParams say how an output is generated. A nil pointer means the model's own default, else OpenAI's.
+type SamplingParams struct {
+	// MaxTokens bounds the output; 0 is 16.
+	MaxTokens int
+	// Temperature 0 is greedy.
+	Temperature, TopP, MinP *float32
+	// TopK 0 is off.
+	TopK *int
+	// Seed makes sampling repeatable; nil draws one.
+	Seed *uint64
+	// Stop are strings that end the output; they are not part of it.
+	Stop []string
+	// IgnoreEOS goes on after the model's end-of-sequence token.
+	IgnoreEOS bool
+}
+
+// Output is one finished generation.
+type Output struct {
+	// Text is the output without special tokens, Tokens its ids.
+	Text   string
+	Tokens []int32
+	// FinishReason is "stop" or "length".
+	FinishReason string
+	// PromptTokens counts the prompt.
+	PromptTokens int
+}
+
+// LLM is an open model. Its methods may be called from many goroutines; requests share steps.
+type LLM struct{ engine *engine.Engine }
+
+// Open loads the model and starts its ranks. Close must be called.
+func Open(ctx context.Context, opt Options) (*LLM, error) {
+	c := config.Default()
+	c.Model.Path = opt.Model
+	c.Model.MaxModelLen = opt.MaxModelLen
+	c.Cache.MemoryBytes = opt.KVCacheMemoryBytes
+	if opt.TensorParallelSize > 0 {
+		c.Parallel.TensorParallelSize = opt.TensorParallelSize
+	}
+	if opt.DType != "" {
+		c.Model.DType = opt.DType
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	e, _, err := engine.Open(ctx, engine.Options{Config: c, Log: opt.Log})
+	if err != nil {
+		return nil, err
+	}
+	return &LLM{engine: e}, nil
+}
+
+// Generate completes prompts together and returns the outputs in their order. The first error ends all.
+func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) ([]Output, error) {
+	streams := make([]*engine.Stream, 0, len(prompts))
+	defer func() {
+		for _, s := range streams {
+			s.Close()
+		}
+	}()
+	for i, text := range prompts {
+		s, err := l.submit(ctx, text, p)
+		if err != nil {
+			return nil, fmt.Errorf("prompt %d: %w", i, err)
+		}
+		streams = append(streams, s)
+	}
+	out := make([]Output, len(streams))
+	for i, s := range streams {
+		for {
+			d, err := s.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("prompt %d: %w", i, err)
+			}
+			out[i].Text += d.Text
+			out[i].Tokens = append(out[i].Tokens, d.Tokens...)
+			out[i].FinishReason, out[i].PromptTokens = string(d.Finish), d.PromptTokens
+		}
+	}
+	return out, nil
+}
+
+// Stream completes one prompt and yields its text as it becomes certain. An error is yielded last; leaving
+// the loop aborts the request.
+func (l *LLM) Stream(ctx context.Context, prompt string, p SamplingParams) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		s, err := l.submit(ctx, prompt, p)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		defer s.Close()
+		for {
+			d, err := s.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield("", err)
+				return
+			}
+			if d.Text != "" && !yield(d.Text, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (l *LLM) submit(ctx context.Context, text string, p SamplingParams) (*engine.Stream, error) {
+	maxTokens := p.MaxTokens
+	if maxTokens == 0 {
+		maxTokens = 16
+	}
+	params := l.engine.Info().DefaultParams(maxTokens)
+	override(&params.Temperature, p.Temperature)
+	override(&params.TopP, p.TopP)
+	override(&params.MinP, p.MinP)
+	if p.TopK != nil {
+		params.TopK = int32(*p.TopK)
+	}
+	params.Seed = rand.Uint64()
+	override(&params.Seed, p.Seed)
+	params.IgnoreEOS = p.IgnoreEOS
+	return l.engine.Submit(ctx, &engine.Request{Prompt: l.engine.Tokenizer().Encode(text, true), Params: params, Stop: p.Stop})
+}
+
+func override[T any](dst *T, v *T) {
+	if v != nil {
+		*dst = *v
+	}
+}
+
+// closeGrace is how long Close lets running requests finish.
+const closeGrace = 5 * time.Second
+
+// Close ends the ranks. Requests still running get a few seconds to finish.
+func (l *LLM) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	return l.engine.Stop(ctx)
+}
+
+// RunWorker serves as a rank, and does not return, when the process was started as one by Open; otherwise it
+// returns at once. Programs that open models with more than one rank call it first thing in main.
+func RunWorker() {
+	if len(os.Args) < 2 || os.Args[1] != process.Verb {
+		return
+	}
+	if err := process.Main(os.Args[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, "eagleray worker:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

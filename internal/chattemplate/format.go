@@ -1,0 +1,140 @@
+package chattemplate
+
+// Format says in which form a template wants a message's content.
+type Format string
+
+const (
+	// FormatString is content as one text.
+	FormatString Format = "string"
+	// FormatOpenAI is content as the client sent it: a text, or a list of parts such as {"type": "text", "text": …}.
+	FormatOpenAI Format = "openai"
+)
+
+// ContentFormat tells which form the template is written for. Like vLLM's _detect_content_format it looks for
+// a loop over a message's content: FormatOpenAI if there is one. A message is what a loop over messages (or
+// over a variable set from it) yields; its content is followed through variables it is set to, and a loop over
+// a variable that is named content counts, because macros take it under that name.
+func (t *Template) ContentFormat() Format {
+	w := &formatWalker{messages: map[string]bool{"messages": true}, message: map[string]bool{}, content: map[string]bool{"content": true}}
+	// Each pass may learn names that let the next one learn more.
+	w.learned = true
+	for pass := 0; w.learned && pass < maxFormatPasses; pass++ {
+		w.learned = false
+		w.statements(t.body)
+	}
+	if w.found {
+		return FormatOpenAI
+	}
+	return FormatString
+}
+
+// maxFormatPasses bounds how often a template is walked; names are mostly set before they are used.
+const maxFormatPasses = 16
+
+// formatWalker collects the variables that hold the list of messages, a message, and a message's content.
+type formatWalker struct {
+	messages, message, content map[string]bool
+	learned, found             bool
+}
+
+func (w *formatWalker) learn(names map[string]bool, t target) {
+	if t.name != "" && !names[t.name] {
+		names[t.name] = true
+		w.learned = true
+	}
+}
+
+// variable strips filters, tests and slices off an expression and tells whether a variable of names is left.
+func variable(x expr, names map[string]bool) bool {
+	switch x := unwrapped(x).(type) {
+	case *nameExpr:
+		return names[x.name]
+	}
+	return false
+}
+
+func unwrapped(x expr) expr {
+	for {
+		switch y := x.(type) {
+		case *filterExpr:
+			x = y.x
+		case *testExpr:
+			x = y.x
+		case *sliceExpr:
+			x = y.x
+		default:
+			return x
+		}
+	}
+}
+
+// isContent tells whether x is message.content, message['content'], or a variable that holds it.
+func (w *formatWalker) isContent(x expr) bool {
+	if variable(x, w.content) {
+		return true
+	}
+	switch x := unwrapped(x).(type) {
+	case *attrExpr:
+		return x.name == "content" && w.isMessage(x.x)
+	case *itemExpr:
+		key, ok := x.key.(*constExpr)
+		return ok && key.value.isString() && key.value.str == "content" && w.isMessage(x.x)
+	}
+	return false
+}
+
+// isMessage tells whether x is a loop's message or an element of messages.
+func (w *formatWalker) isMessage(x expr) bool {
+	if name, ok := x.(*nameExpr); ok {
+		return w.message[name.name]
+	}
+	item, ok := x.(*itemExpr)
+	return ok && variable(item.x, w.messages)
+}
+
+func (w *formatWalker) assign(t target, x expr) {
+	switch {
+	case variable(x, w.messages):
+		w.learn(w.messages, t)
+	case variable(x, w.message) || w.isMessage(x):
+		w.learn(w.message, t)
+	case w.isContent(x):
+		w.learn(w.content, t)
+	}
+}
+
+func (w *formatWalker) statements(body []stmt) {
+	for _, s := range body {
+		switch s := s.(type) {
+		case *ifStmt:
+			for _, b := range s.branches {
+				w.statements(b.body)
+			}
+			w.statements(s.otherwise)
+		case *forStmt:
+			if variable(s.iter, w.messages) {
+				w.learn(w.message, s.target)
+			}
+			w.found = w.found || w.isContent(s.iter)
+			w.statements(s.body)
+			w.statements(s.otherwise)
+		case *setStmt:
+			w.assign(s.target, s.x)
+		case *setBlockStmt:
+			w.statements(s.body)
+		case *withStmt:
+			for i := range s.targets {
+				w.assign(s.targets[i], s.values[i])
+			}
+			w.statements(s.body)
+		case *macroStmt:
+			w.statements(s.def.body)
+		case *callStmt:
+			w.statements(s.def.body)
+		case *filterStmt:
+			w.statements(s.body)
+		case *scopeStmt:
+			w.statements(s.body)
+		}
+	}
+}

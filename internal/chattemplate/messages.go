@@ -1,0 +1,136 @@
+package chattemplate
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// Messages prepares the messages of a chat request for a template, as vLLM does: each stays as the client sent
+// it, keys in order, but for these. tool_calls[].function.arguments becomes the object its JSON text stands for
+// (absent or empty: an empty object; not JSON: left as it is); tool_calls that are empty or null go away, so
+// that templates that ask whether they are defined see none; content that is a list is checked to hold text
+// parts only, and for FormatString joined with newlines; content that is absent or null becomes "" or, for
+// FormatOpenAI, an empty list.
+func Messages(raw []json.RawMessage, f Format) (Value, error) {
+	list := make([]Value, len(raw))
+	for i, text := range raw {
+		v, err := FromJSON(text)
+		if err != nil {
+			return Value{}, errorf("messages[%d]: %s", i, message(err))
+		}
+		if list[i], err = prepareMessage(v, f); err != nil {
+			return Value{}, errorf("messages[%d]: %s", i, message(err))
+		}
+	}
+	return listValue(list), nil
+}
+
+// message is the text of an error of this package without its prefix.
+func message(err error) string {
+	if e, ok := err.(*Error); ok {
+		return e.Msg
+	}
+	return err.Error()
+}
+
+func prepareMessage(v Value, f Format) (Value, error) {
+	m, ok := v.AsMap()
+	if !ok {
+		return Value{}, errorf("must be an object, not %s", v.typeName())
+	}
+	role, ok := m.Get("role")
+	if !ok || !role.isString() {
+		return Value{}, errorf("role must be a string")
+	}
+	content, _ := m.Get("content")
+	content, err := prepareContent(content, f)
+	if err != nil {
+		return Value{}, err
+	}
+	m.Set("content", content)
+	calls, ok := m.Get("tool_calls")
+	if !ok {
+		return m.Value(), nil
+	}
+	items, isList := calls.AsList()
+	if !isList && !calls.isNone() {
+		return Value{}, errorf("tool_calls must be an array, not %s", calls.typeName())
+	}
+	if len(items) == 0 {
+		return m.without("tool_calls").Value(), nil
+	}
+	for i, call := range items {
+		if err := parseArguments(call); err != nil {
+			return Value{}, errorf("tool_calls[%d]: %s", i, message(err))
+		}
+	}
+	return m.Value(), nil
+}
+
+func prepareContent(content Value, f Format) (Value, error) {
+	switch content.kind {
+	case kindString:
+		return content, nil
+	case kindMissing, kindNone:
+		if f == FormatOpenAI {
+			return List(), nil
+		}
+		return strValue(""), nil
+	}
+	parts, ok := content.AsList()
+	if !ok {
+		return Value{}, errorf("content must be a string or an array, not %s", content.typeName())
+	}
+	texts := make([]string, len(parts))
+	for i, part := range parts {
+		m, ok := part.AsMap()
+		if !ok {
+			return Value{}, errorf("content[%d] must be an object, not %s", i, part.typeName())
+		}
+		kind, _ := m.Get("type")
+		if !kind.isString() {
+			return Value{}, errorf("content[%d].type must be a string", i)
+		}
+		if kind.str != "text" {
+			return Value{}, errorf("content[%d]: content parts of type %s are not supported, only text", i, quote(kind.str))
+		}
+		text, _ := m.Get("text")
+		if !text.isString() {
+			return Value{}, errorf("content[%d].text must be a string", i)
+		}
+		texts[i] = text.str
+	}
+	if f == FormatOpenAI {
+		return content, nil
+	}
+	return strValue(strings.Join(texts, "\n")), nil
+}
+
+// parseArguments replaces the JSON text of a tool call's arguments by its value. The call was made by FromJSON
+// for this request, so it may be changed in place.
+func parseArguments(call Value) error {
+	m, ok := call.AsMap()
+	if !ok {
+		return errorf("must be an object, not %s", call.typeName())
+	}
+	function, ok := m.Get("function")
+	if !ok {
+		return nil
+	}
+	fn, ok := function.AsMap()
+	if !ok {
+		return errorf("function must be an object, not %s", function.typeName())
+	}
+	arguments, _ := fn.Get("arguments")
+	if !arguments.isString() && !arguments.isNone() && !arguments.isUndefined() {
+		return nil
+	}
+	if strings.TrimSpace(arguments.str) == "" {
+		fn.Set("arguments", NewMap().Value())
+		return nil
+	}
+	if v, err := FromJSON([]byte(arguments.str)); err == nil {
+		fn.Set("arguments", v)
+	}
+	return nil
+}

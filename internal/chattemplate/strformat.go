@@ -1,0 +1,432 @@
+package chattemplate
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxPrecision bounds the digits after the point that a format may ask for.
+const maxPrecision = 400
+
+// fieldSpec is a format specification: of str.format's mini-language, or of a % conversion.
+type fieldSpec struct {
+	fill      string
+	align     byte // < > = ^, 0 for the type's own
+	sign      byte // + - or space
+	alternate bool
+	width     int
+	group     byte // , or _
+	precision int  // -1 if not given
+	verb      byte // 0 if not given
+}
+
+func parseFieldSpec(s string) (fieldSpec, error) {
+	f := fieldSpec{fill: " ", sign: '-', precision: -1}
+	if r, n := utf8.DecodeRuneInString(s); n > 0 && len(s) > n && strings.IndexByte("<>=^", s[n]) >= 0 {
+		f.fill, f.align, s = string(r), s[n], s[n+1:]
+	} else if s != "" && strings.IndexByte("<>=^", s[0]) >= 0 {
+		f.align, s = s[0], s[1:]
+	}
+	if s != "" && strings.IndexByte("+- ", s[0]) >= 0 {
+		f.sign, s = s[0], s[1:]
+	}
+	if strings.HasPrefix(s, "#") {
+		f.alternate, s = true, s[1:]
+	}
+	if strings.HasPrefix(s, "0") {
+		s = s[1:]
+		if f.align == 0 {
+			f.fill, f.align = "0", '='
+		}
+	}
+	var err error
+	if f.width, s, err = leadingInt(s, 0); err != nil {
+		return f, err
+	}
+	if s != "" && (s[0] == ',' || s[0] == '_') {
+		f.group, s = s[0], s[1:]
+	}
+	if strings.HasPrefix(s, ".") {
+		if f.precision, s, err = leadingInt(s[1:], -1); err != nil {
+			return f, err
+		}
+		if f.precision < 0 {
+			return f, errorf("format specifier missing precision")
+		}
+	}
+	if len(s) > 1 {
+		return f, errorf("invalid format specifier")
+	}
+	if s != "" {
+		f.verb = s[0]
+	}
+	return f, nil
+}
+
+func leadingInt(s string, otherwise int) (int, string, error) {
+	n := 0
+	for n < len(s) && isDecimal(s[n]) {
+		n++
+	}
+	if n == 0 {
+		return otherwise, s, nil
+	}
+	v, err := strconv.Atoi(s[:n])
+	if err != nil || v > math.MaxInt32 {
+		return 0, s, errorf("too many decimal digits in format string")
+	}
+	return v, s[n:], nil
+}
+
+// formatField is Python's format(v, spec).
+func (st *state) formatField(v Value, f fieldSpec) (string, error) {
+	switch {
+	case v.isUndefined() || v.kind == kindNone || !isNumber(v) && v.kind != kindString:
+		if f != (fieldSpec{fill: " ", sign: '-', precision: -1}) {
+			return "", errorf("unsupported format string passed to %s.__format__", v.typeName())
+		}
+		s, err := st.toString(v)
+		return s.str, err
+	case v.kind == kindString:
+		if f.verb != 0 && f.verb != 's' || f.align == '=' && f.fill != "0" {
+			return "", errorf("unknown format code '%c' for object of type 'str'", f.verb)
+		}
+		return st.padText(v.str, f, '<')
+	case v.kind == kindBool && f.verb == 0:
+		s := Value{kind: kindBool, num: v.num}.String()
+		if f.width == 0 && f.precision < 0 {
+			return s, nil
+		}
+		v = intValue(v.num)
+	}
+	return st.formatNumber(v, f)
+}
+
+// padText formats a text: the precision cuts it, the width pads it.
+func (st *state) padText(s string, f fieldSpec, align byte) (string, error) {
+	if f.precision >= 0 {
+		s = s[:byteOffset(s, f.precision)]
+	}
+	if f.align != 0 && f.align != '=' {
+		align = f.align
+	}
+	v, err := st.padded(s, f.width, f.fill, func(room int) int {
+		switch align {
+		case '<':
+			return 0
+		case '^':
+			return room / 2
+		}
+		return room
+	})
+	return v.str, err
+}
+
+func (st *state) formatNumber(v Value, f fieldSpec) (string, error) {
+	negative, prefix, digits := false, "", ""
+	verb := f.verb
+	if v.kind == kindFloat || strings.IndexByte("eEfFgG%", verb) >= 0 && verb != 0 {
+		x, err := floatOf(v)
+		if err != nil {
+			return "", err
+		}
+		negative = math.Signbit(x) && !math.IsNaN(x)
+		if digits, err = floatDigits(math.Abs(x), f); err != nil {
+			return "", err
+		}
+	} else {
+		n := bigOf(v)
+		negative = n.Sign() < 0
+		n = new(big.Int).Abs(n)
+		if f.precision >= 0 {
+			return "", errorf("precision not allowed in integer format specifier")
+		}
+		switch verb {
+		case 0, 'd', 'n':
+			digits = n.String()
+		case 'x':
+			prefix, digits = "0x", n.Text(16)
+		case 'X':
+			prefix, digits = "0X", strings.ToUpper(n.Text(16))
+		case 'o':
+			prefix, digits = "0o", n.Text(8)
+		case 'b':
+			prefix, digits = "0b", n.Text(2)
+		case 'c':
+			if !n.IsInt64() || n.Int64() > utf8.MaxRune || negative {
+				return "", errorf("%%c arg not in range(0x110000)")
+			}
+			return st.padText(string(rune(n.Int64())), f, '<')
+		default:
+			return "", errorf("unknown format code '%c' for object of type 'int'", verb)
+		}
+		if !f.alternate {
+			prefix = ""
+		}
+	}
+	if f.group != 0 {
+		digits = grouped(digits, f.group)
+	}
+	return st.padNumber(negative, prefix, digits, f)
+}
+
+// padNumber puts the sign, prefix and padding around a number's digits.
+func (st *state) padNumber(negative bool, prefix, digits string, f fieldSpec) (string, error) {
+	sign := ""
+	switch {
+	case negative:
+		sign = "-"
+	case f.sign == '+' || f.sign == ' ':
+		sign = string(f.sign)
+	}
+	if f.align != '=' {
+		f.precision = -1
+		return st.padText(sign+prefix+digits, f, '>')
+	}
+	v, err := st.padded(digits, f.width-len(sign)-len(prefix), f.fill, func(room int) int { return room })
+	return sign + prefix + v.str, err
+}
+
+// floatDigits writes a float that is not negative.
+func floatDigits(x float64, f fieldSpec) (string, error) {
+	if f.precision > maxPrecision {
+		return "", errorf("precision %d is too large", f.precision)
+	}
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		s := formatFloat(x)
+		if f.verb == 'E' || f.verb == 'F' || f.verb == 'G' {
+			s = strings.ToUpper(s)
+		}
+		return s, nil
+	}
+	precision := f.precision
+	if precision < 0 && f.verb != 0 {
+		precision = 6
+	}
+	switch f.verb {
+	case 0:
+		if precision < 0 {
+			return formatFloat(x), nil
+		}
+		// As g, but with at least one digit after the point.
+		s := general(x, max(1, precision), 'e', f.alternate)
+		if !strings.ContainsAny(s, ".e") {
+			s += ".0"
+		}
+		return s, nil
+	case 'e', 'E', 'f', 'F':
+		verb := f.verb
+		if verb == 'F' {
+			verb = 'f'
+		}
+		return strconv.FormatFloat(x, verb, precision, 64), nil
+	case 'g', 'n':
+		return general(x, max(1, precision), 'e', f.alternate), nil
+	case 'G':
+		return general(x, max(1, precision), 'E', f.alternate), nil
+	case '%':
+		return strconv.FormatFloat(x*100, 'f', precision, 64) + "%", nil
+	}
+	return "", errorf("unknown format code '%c' for object of type 'float'", f.verb)
+}
+
+// general is the g format of C: precision significant digits, without trailing zeros unless keep is set.
+func general(x float64, precision int, exponent byte, keep bool) string {
+	s := strconv.FormatFloat(x, 'e', precision-1, 64)
+	mark := strings.IndexByte(s, 'e')
+	power, _ := strconv.Atoi(s[mark+1:])
+	if power >= -4 && power < precision {
+		s = strconv.FormatFloat(x, 'f', precision-1-power, 64)
+		if !keep && strings.IndexByte(s, '.') >= 0 {
+			s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+		}
+		return s
+	}
+	mantissa := s[:mark]
+	if !keep && strings.IndexByte(mantissa, '.') >= 0 {
+		mantissa = strings.TrimRight(strings.TrimRight(mantissa, "0"), ".")
+	}
+	return mantissa + string(exponent) + s[mark+1:]
+}
+
+// grouped puts separators between the thousands of the integer part.
+func grouped(digits string, separator byte) string {
+	end := 0
+	for end < len(digits) && isDecimal(digits[end]) {
+		end++
+	}
+	var out []byte
+	for i := range end {
+		if i > 0 && (end-i)%3 == 0 {
+			out = append(out, separator)
+		}
+		out = append(out, digits[i])
+	}
+	return string(out) + digits[end:]
+}
+
+// formatMethod is str.format.
+func formatMethod(st *state, self Value, a *callArgs) (Value, error) {
+	w := writer{st: st, limit: st.maxOutput}
+	auto := 0
+	if err := st.formatInto(&w, self.str, a, &auto, 0); err != nil {
+		return Value{}, err
+	}
+	return st.newString(string(w.buf))
+}
+
+func (st *state) formatInto(w *writer, s string, a *callArgs, auto *int, depth int) error {
+	for s != "" && w.err == nil {
+		i := strings.IndexAny(s, "{}")
+		if i < 0 {
+			w.write(s)
+			break
+		}
+		w.write(s[:i])
+		c := s[i]
+		s = s[i+1:]
+		if s != "" && s[0] == c {
+			w.write(string(c))
+			s = s[1:]
+			continue
+		}
+		if c == '}' {
+			return errorf("single '}' encountered in format string")
+		}
+		end, open := 0, 1
+		for ; end < len(s); end++ {
+			if s[end] == '{' {
+				open++
+			} else if s[end] == '}' {
+				if open--; open == 0 {
+					break
+				}
+			}
+		}
+		if open > 0 {
+			return errorf("expected '}' before end of string")
+		}
+		text, err := st.formatReplacement(s[:end], a, auto, depth)
+		if err != nil {
+			return err
+		}
+		w.write(text)
+		s = s[end+1:]
+	}
+	return w.err
+}
+
+// formatReplacement formats one field: name, !conversion, :spec.
+func (st *state) formatReplacement(field string, a *callArgs, auto *int, depth int) (string, error) {
+	if depth > 1 {
+		return "", errorf("max string recursion exceeded")
+	}
+	spec, conversion := "", ""
+	bracket := 0
+	for i := 0; i < len(field); i++ {
+		switch c := field[i]; {
+		case c == '[':
+			bracket++
+		case c == ']':
+			bracket--
+		case bracket <= 0 && c == ':':
+			field, spec = field[:i], field[i+1:]
+		case bracket <= 0 && c == '!':
+			rest := field[i+1:]
+			field = field[:i]
+			conversion, spec, _ = strings.Cut(rest, ":")
+			if len(conversion) != 1 {
+				return "", errorf("expected one conversion character after '!'")
+			}
+		}
+	}
+	v, err := st.formatValue(field, a, auto)
+	if err != nil {
+		return "", err
+	}
+	switch conversion {
+	case "":
+	case "s":
+		v, err = st.toString(v)
+	case "r", "a":
+		var text string
+		text, err = st.reprOf(v)
+		v = strValue(text)
+	default:
+		err = errorf("unknown conversion specifier %s", conversion)
+	}
+	if err != nil {
+		return "", err
+	}
+	if strings.IndexByte(spec, '{') >= 0 {
+		w := writer{st: st, limit: st.maxOutput}
+		if err := st.formatInto(&w, spec, a, auto, depth+1); err != nil {
+			return "", err
+		}
+		spec = string(w.buf)
+	}
+	f, err := parseFieldSpec(spec)
+	if err != nil {
+		return "", err
+	}
+	return st.formatField(v, f)
+}
+
+// formatValue finds the value a field names: an argument, then attributes and items of it.
+func (st *state) formatValue(field string, a *callArgs, auto *int) (Value, error) {
+	end := strings.IndexAny(field, ".[")
+	if end < 0 {
+		end = len(field)
+	}
+	name, rest := field[:end], field[end:]
+	var v Value
+	if name == "" {
+		name = strconv.Itoa(*auto)
+		*auto++
+	}
+	if i, err := strconv.Atoi(name); err == nil && i >= 0 {
+		if i >= len(a.pos) {
+			return Value{}, errorf("replacement index %d out of range for positional args tuple", i)
+		}
+		v = a.pos[i]
+	} else {
+		found := false
+		for _, kw := range a.kw {
+			if kw.name == name {
+				v, found = kw.value, true
+			}
+		}
+		if !found {
+			return Value{}, errorf("format: no argument '%s'", name)
+		}
+	}
+	for rest != "" {
+		var err error
+		if rest[0] == '.' {
+			end := strings.IndexAny(rest[1:], ".[")
+			if end < 0 {
+				end = len(rest) - 1
+			}
+			v, err = st.attribute(v, rest[1:1+end])
+			rest = rest[1+end:]
+		} else {
+			end := strings.IndexByte(rest, ']')
+			if rest[0] != '[' || end < 0 {
+				return Value{}, errorf("missing ']' in format string")
+			}
+			key := strValue(rest[1:end])
+			if i, err := strconv.Atoi(key.str); err == nil && i >= 0 {
+				key = intValue(int64(i))
+			}
+			v, err = st.item(v, key)
+			rest = rest[end+1:]
+		}
+		if err != nil {
+			return Value{}, err
+		}
+	}
+	return v, nil
+}

@@ -1,0 +1,50 @@
+// Package collective holds what the transports of collective operations (shared memory within a node, TCP
+// between nodes, NCCL on GPUs) have in common: the order in which contributions are summed, and the errors.
+// The interface lives with its user, the model runner; the transports are the packages below this one.
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// What can end a collective operation other than its result. An *Error wraps one of them.
+var (
+	// ErrTimeout means that some ranks did not come in time; Error.Missing names them.
+	ErrTimeout = errors.New("timed out")
+	// ErrAborted means that some rank called Abort, or failed in an operation.
+	ErrAborted = errors.New("aborted")
+	// ErrLeft means that a rank closed its group while others still waited for it; Error.Missing names it.
+	ErrLeft = errors.New("rank has left the group")
+	// ErrMismatch means that the ranks are not in the same operation, or disagree on its size or root.
+	ErrMismatch = errors.New("ranks disagree on the operation")
+	// ErrClosed means that this rank's group is closed.
+	ErrClosed = errors.New("group is closed")
+)
+
+// Error is a failed collective operation. After one the group is of no more use: every later operation on
+// every rank fails too.
+type Error struct {
+	// Op is the operation, for example "all-reduce"; Rank is where it failed.
+	Op   string
+	Rank int
+	// Missing lists the ranks that were waited for, when that is known.
+	Missing []int
+	Err     error
+}
+
+// Error names the operation, the rank, who is missing, and the cause.
+func (e *Error) Error() string {
+	if len(e.Missing) == 0 {
+		return fmt.Sprintf("%s on rank %d: %v", e.Op, e.Rank, e.Err)
+	}
+	names := make([]string, len(e.Missing))
+	for i, r := range e.Missing {
+		names[i] = fmt.Sprint(r)
+	}
+	return fmt.Sprintf("%s on rank %d: waiting for rank %s: %v", e.Op, e.Rank, strings.Join(names, ", "), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,161 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/collective"
+)
+
+// DefaultTimeout is how long a rank waits for another when Options says nothing.
+const DefaultTimeout = 60 * time.Second
+
+// Options are choices of one rank; the zero value is the default.
+type Options struct {
+	// Timeout bounds every wait for another rank; DefaultTimeout if zero.
+	Timeout time.Duration
+}
+
+// Group is one rank's membership in a group. Operations are collective: every rank calls the same ones in
+// the same order with the same sizes. Calls on one Group are serialised; Abort and Close may be called at any
+// time from any goroutine. No operation allocates unless it fails. A failed operation ends the group for all
+// ranks; its error is a *collective.Error.
+type Group struct {
+	rank, ranks int
+	timeout     time.Duration
+	seg         *segment
+	peers       []*control // of all ranks, this one included
+	parts       [collective.MaxRanks][]float32
+
+	// mu is held during an operation and guards the fields below it.
+	mu       sync.Mutex
+	seq      uint32 // of the last step, in units of seqUnit
+	lastTag  uint64 // of the last step
+	cadence  cadence
+	timespec unix.Timespec
+	failed   error
+
+	// life guards the mapping against Close during Abort.
+	life   sync.RWMutex
+	closed bool
+	cause  atomic.Pointer[error] // given to Abort here
+}
+
+// Join maps the segment and makes this process, or goroutine, the given rank of it, with default Options.
+// ranks and maxBytes are those given to Create. It keeps nothing of the file, which the caller may close. A
+// rank can be joined only once in the life of a segment.
+func Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
+	return Options{}.Join(f, rank, ranks, maxBytes)
+}
+
+// Join is the function Join with these options.
+func (o Options) Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
+	if err := checkLayout(ranks, maxBytes); err != nil {
+		return nil, err
+	}
+	if rank < 0 || rank >= ranks {
+		return nil, fmt.Errorf("rank %d of a collective group of %d", rank, ranks)
+	}
+	seg, err := open(f, ranks, maxBytes)
+	if err != nil {
+		return nil, err
+	}
+	if !seg.control(rank).joined.CompareAndSwap(0, 1) {
+		err := fmt.Errorf("rank %d of the collective group has already joined", rank)
+		return nil, errors.Join(err, unix.Munmap(seg.mem))
+	}
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, seg: seg, cadence: newCadence(ranks)}
+	if g.timeout <= 0 {
+		g.timeout = DefaultTimeout
+	}
+	for p := range ranks {
+		g.peers = append(g.peers, seg.control(p))
+	}
+	return g, nil
+}
+
+// Rank returns this rank's number.
+func (g *Group) Rank() int { return g.rank }
+
+// Ranks returns the size of the group.
+func (g *Group) Ranks() int { return g.ranks }
+
+// Abort ends the group: the waits of every rank, in this process and the others, return an error that wraps
+// collective.ErrAborted (here also the cause; elsewhere its text), and so do all later operations. Only the
+// first call in the group says why. It does nothing after Close.
+func (g *Group) Abort(cause error) {
+	if cause == nil {
+		cause = errors.New("no cause given")
+	}
+	g.life.RLock()
+	defer g.life.RUnlock()
+	if g.closed {
+		return
+	}
+	g.cause.CompareAndSwap(nil, &cause)
+	g.seg.abort(g.rank, cause.Error())
+	for _, c := range g.peers {
+		c.word.Or(flagAborted)
+		wakeAll(&c.word)
+	}
+}
+
+// Close leaves the group and unmaps the segment. An operation under way here is aborted. Ranks that wait for
+// this one, now or later, get collective.ErrLeft at once; those that have all they need from it go on.
+func (g *Group) Close() error {
+	if !g.mu.TryLock() {
+		g.Abort(collective.ErrClosed)
+		g.mu.Lock()
+	}
+	defer g.mu.Unlock()
+	g.life.Lock()
+	defer g.life.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	own := g.peers[g.rank]
+	own.word.Or(flagLeft)
+	wakeAll(&own.word)
+	g.peers = nil
+	if err := unix.Munmap(g.seg.mem); err != nil {
+		return fmt.Errorf("unmap collective segment: %w", err)
+	}
+	return nil
+}
+
+// begin locks the group for an operation, unless it has ended; end unlocks it.
+func (g *Group) begin(op opcode) error {
+	g.mu.Lock()
+	err := g.failed
+	if g.closed {
+		err = collective.ErrClosed
+	}
+	if err == nil {
+		return nil
+	}
+	g.mu.Unlock()
+	return &collective.Error{Op: op.String(), Rank: g.rank, Err: err}
+}
+
+// end turns the outcome of an operation into what the caller sees, and a failure into the group's.
+func (g *Group) end(op opcode, err error) error {
+	defer g.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	failure := &collective.Error{Op: op.String(), Rank: g.rank, Err: err}
+	var w *waitError
+	if errors.As(err, &w) {
+		failure.Missing, failure.Err = w.missing, w.err
+	}
+	g.failed = failure.Err
+	g.Abort(failure)
+	return failure
+}

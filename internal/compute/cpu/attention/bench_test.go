@@ -1,0 +1,164 @@
+package attention
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
+)
+
+// reader sums all of a buffer: the floor that reading the cache once sets.
+type reader struct {
+	ops    *vec.Ops
+	x      []float32
+	chunks int
+	sums   []float32
+}
+
+func (r *reader) Do(i, _ int) {
+	n := len(r.x) / r.chunks
+	for lo := i * n; lo < (i+1)*n; lo += 8192 {
+		r.sums[i] += r.ops.Sum(r.x[lo:min(lo+8192, (i+1)*n)])
+	}
+}
+
+// best runs f b.N times and returns the shortest time: on a machine shared with others the mean measures the others.
+func best(b *testing.B, f func()) time.Duration {
+	shortest := time.Duration(1<<63 - 1)
+	for range b.N {
+		t := time.Now()
+		f()
+		shortest = min(shortest, time.Since(t))
+	}
+	return shortest
+}
+
+// filled makes a cache of one sequence of n positions with blocks in random order.
+func filled(b *testing.B, s shape, blockSize, n int) (*Cache, []int32) {
+	c, err := NewCache(CacheConfig{Layers: 1, Blocks: (n + blockSize - 1) / blockSize, BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, Kind: s.kind})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := c.Free(); err != nil {
+			b.Error(err)
+		}
+	})
+	r := rand.New(rand.NewPCG(1, 1))
+	table := make([]int32, c.cfg.Blocks)
+	for i, p := range r.Perm(len(table)) {
+		table[i] = int32(p)
+	}
+	kv := randomRows(r, s.kvHeads*s.dim)
+	for pos := range n {
+		c.Write(0, 1, kv, kv, len(kv), []int32{table[pos/blockSize]*int32(blockSize) + int32(pos%blockSize)})
+	}
+	return c, table
+}
+
+// Decoding one row of a long context reads all of its keys and values once: GB/s of them, with the rate of a plain
+// vectorised read of as many bytes, in turns, as floor.
+func BenchmarkDecode(b *testing.B) {
+	for _, kind := range kinds {
+		for _, group := range []int{1, 4, 7} {
+			for _, threads := range []int{1, 2} {
+				s := shape{kvHeads: 8, group: group, dim: 128, kind: kind}
+				b.Run(fmt.Sprintf("%v/group=%d/threads=%d", kind, group, threads), func(b *testing.B) {
+					const n = 16384
+					c, table := filled(b, s, 16, n)
+					p := pool.New(threads)
+					defer p.Close()
+					a := New(isa.Best())
+					q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
+					dst := make([]float32, len(q))
+					batch := &Batch{Rows: 1, Position: []int32{n - 1}, Seq: []int32{0}, Tables: [][]int32{table}}
+					rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data), chunks: 16, sums: make([]float32, 16)}
+					floor := time.Duration(1<<63 - 1)
+					run := floor
+					for range b.N {
+						t := time.Now()
+						a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q))
+						run = min(run, time.Since(t))
+						t = time.Now()
+						p.Run(rd, rd.chunks)
+						floor = min(floor, time.Since(t))
+					}
+					b.ReportMetric(float64(len(c.data))/run.Seconds()/1e9, "GB/s")
+					b.ReportMetric(float64(len(c.data))/floor.Seconds()/1e9, "floorGB/s")
+				})
+			}
+		}
+	}
+}
+
+// Prefill of 512 tokens, counting the multiplications and additions below the diagonal.
+func BenchmarkPrefill(b *testing.B) {
+	for _, kind := range kinds {
+		for _, group := range []int{1, 4} {
+			for _, threads := range []int{1, 2} {
+				s := shape{kvHeads: 8, group: group, dim: 128, kind: kind}
+				b.Run(fmt.Sprintf("%v/group=%d/threads=%d", kind, group, threads), func(b *testing.B) {
+					const n = 512
+					c, table := filled(b, s, 16, n)
+					p := pool.New(threads)
+					defer p.Close()
+					a := New(isa.Best())
+					w := s.heads() * s.dim
+					q := randomRows(rand.New(rand.NewPCG(2, 2)), n*w)
+					dst := make([]float32, len(q))
+					batch := &Batch{Rows: n, Seq: make([]int32, n), Tables: [][]int32{table}}
+					for i := range n {
+						batch.Position = append(batch.Position, int32(i))
+					}
+					b.ResetTimer()
+					run := best(b, func() { a.Run(p, c, 0, batch, s.args(), dst, w, q, w) })
+					b.ReportMetric(4*float64(w)*n*(n+1)/2/run.Seconds()/1e9, "GFLOP/s")
+				})
+			}
+		}
+	}
+}
+
+// One row of a tiny model: what a call costs beside its work.
+func BenchmarkTinyDecode(b *testing.B) {
+	for _, i := range isa.All() {
+		for _, threads := range []int{1, 2} {
+			s := shape{kvHeads: 4, group: 2, dim: 32, kind: BF16}
+			b.Run(fmt.Sprintf("%v/threads=%d", i, threads), func(b *testing.B) {
+				c, table := filled(b, s, 16, 40)
+				p := pool.New(threads)
+				defer p.Close()
+				a := New(i)
+				q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
+				dst := make([]float32, len(q))
+				batch := &Batch{Rows: 1, Position: []int32{39}, Seq: []int32{0}, Tables: [][]int32{table}}
+				b.ReportAllocs()
+				b.ResetTimer()
+				run := best(b, func() { a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q)) })
+				b.ReportMetric(float64(run.Nanoseconds()), "best-ns")
+			})
+		}
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	for _, kind := range kinds {
+		b.Run(kind.String(), func(b *testing.B) {
+			s := shape{kvHeads: 8, group: 1, dim: 128, kind: kind}
+			c, _ := filled(b, s, 16, 512)
+			kv := randomRows(rand.New(rand.NewPCG(2, 2)), 64*8*128)
+			slots := make([]int32, 64)
+			for i := range slots {
+				slots[i] = int32(i)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			run := best(b, func() { c.Write(0, 64, kv, kv, 8*128, slots) })
+			b.ReportMetric(float64(run.Nanoseconds())/64, "best-ns/row")
+		})
+	}
+}

@@ -1,0 +1,268 @@
+// Package attention holds the paged key/value cache of the CPU backend and causal attention over it.
+//
+// The result of a row and head depends only on its query, on the keys and values of its own sequence at the positions
+// it attends to, on the element kind of the cache and on the instruction set. It has the same bits whether the row is
+// computed while decoding or in a prefill chunk of any size, beside any other rows, on any number of threads, with any
+// block size and any placement of the blocks. This holds because every score, every sum of exponentials and every
+// output element is summed in an order that is counted from absolute positions: scores along the head's dimension,
+// exponentials in the lanes of vec.Ops.ExpSum from the 16-position tile on in which the window begins, values position
+// by position.
+package attention
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
+)
+
+// Kind is the element type keys and values are stored in.
+type Kind uint8
+
+const (
+	// BF16 is bfloat16, rounded to nearest even when written.
+	BF16 Kind = iota
+	// F16 is IEEE 754 binary16, rounded to nearest even when written.
+	F16
+	// F32 is float32, stored as given.
+	F32
+)
+
+// String returns "bf16", "f16" or "f32".
+func (k Kind) String() string {
+	switch k {
+	case BF16:
+		return "bf16"
+	case F16:
+		return "f16"
+	case F32:
+		return "f32"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Size is the number of bytes of an element.
+func (k Kind) Size() int {
+	if k == F32 {
+		return 4
+	}
+	return 2
+}
+
+// tile is the number of positions, and of head dimensions, that lie together.
+const tile = 16
+
+// CacheConfig is the shape of a Cache.
+type CacheConfig struct {
+	// Layers is the number of attention layers of this worker.
+	Layers int
+	// Blocks is the number of blocks of each layer.
+	Blocks int
+	// BlockSize is the number of positions of a block, a multiple of 16.
+	BlockSize int
+	// KVHeads is the number of key/value heads of this worker.
+	KVHeads int
+	// HeadDim is the dimension of a head, even. Multiples of 16 waste no memory.
+	HeadDim int
+	// Kind is the element type.
+	Kind Kind
+}
+
+func (c CacheConfig) validate() error {
+	switch {
+	case c.Layers < 1 || c.Blocks < 1 || c.KVHeads < 1:
+		return fmt.Errorf("kv cache of %d layers, %d blocks, %d heads: each must be at least 1", c.Layers, c.Blocks, c.KVHeads)
+	case c.BlockSize < tile || c.BlockSize%tile != 0:
+		return fmt.Errorf("kv cache block size %d is not a multiple of %d", c.BlockSize, tile)
+	case c.HeadDim < 2 || c.HeadDim%2 != 0:
+		return fmt.Errorf("kv cache head dimension %d is not even and positive", c.HeadDim)
+	case c.Kind > F32:
+		return fmt.Errorf("kv cache element %v is not bf16, f16 or f32", c.Kind)
+	case c.Blocks > math.MaxInt32/c.BlockSize:
+		return fmt.Errorf("kv cache of %d blocks of %d positions: slots do not fit int32", c.Blocks, c.BlockSize)
+	}
+	return nil
+}
+
+// paddedDim is HeadDim rounded up to whole rows.
+func (c CacheConfig) paddedDim() int { return (c.HeadDim + tile - 1) / tile * tile }
+
+// BytesPerBlock is the memory one block takes in all layers together.
+func BytesPerBlock(c CacheConfig) int { return c.Layers * c.layerBlockBytes() }
+
+// layerBlockBytes is the memory one block takes in one layer.
+func (c CacheConfig) layerBlockBytes() int {
+	return 2 * c.KVHeads * c.BlockSize * c.paddedDim() * c.Kind.Size()
+}
+
+// Cache holds keys and values in blocks of positions, outside the Go heap. Its memory is backed when first written.
+//
+// Each block of each layer holds, for K and then for V, one tile of 16 positions after the other of the first head,
+// then of the next. A tile of K is transposed, [dimension][16 positions]; a tile of V is cut into slices of 16
+// dimensions, [slice][16 positions][16 dimensions]. So both kernels read rows of 16 elements in the order of memory.
+// The elements of a row are permuted by lane.
+//
+// Concurrent calls of Write must write different slots, and none may run beside an Attention.Run that reads them.
+type Cache struct {
+	cfg  CacheConfig
+	ops  *vec.Ops
+	data []byte
+
+	// In bytes.
+	tileBytes  int // a tile of K or of V
+	headBytes  int // the tiles of one head in a block
+	valueBytes int // from the K of a head to its V
+	blockBytes int // one block of one layer
+	layerBytes int
+}
+
+// NewCache maps the memory of a cache. An error names what is wrong with the configuration, or that the system refused
+// the mapping.
+func NewCache(cfg CacheConfig) (*Cache, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	size := uint64(1)
+	for _, n := range []int{cfg.Layers, cfg.Blocks, 2, cfg.KVHeads, cfg.BlockSize, cfg.paddedDim(), cfg.Kind.Size()} {
+		var over uint64
+		if over, size = bits.Mul64(size, uint64(n)); over != 0 || size > math.MaxInt {
+			return nil, fmt.Errorf("kv cache of %+v does not fit the address space", cfg)
+		}
+	}
+	data, err := mapMemory(int(size))
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes for the kv cache: %w", size, err)
+	}
+	c := &Cache{cfg: cfg, ops: vec.New(isa.Best()), data: data}
+	c.tileBytes = tile * cfg.paddedDim() * cfg.Kind.Size()
+	c.headBytes = c.tileBytes * (cfg.BlockSize / tile)
+	c.valueBytes = c.headBytes * cfg.KVHeads
+	c.blockBytes = 2 * c.valueBytes
+	c.layerBytes = c.blockBytes * cfg.Blocks
+	return c, nil
+}
+
+// Config returns the shape the cache was made with.
+func (c *Cache) Config() CacheConfig { return c.cfg }
+
+// Free unmaps the memory. The cache may not be used afterwards; a second call does nothing.
+func (c *Cache) Free() error {
+	if c.data == nil {
+		return nil
+	}
+	data := c.data
+	c.data = nil
+	if err := unmapMemory(data); err != nil {
+		return fmt.Errorf("unmap the kv cache: %w", err)
+	}
+	return nil
+}
+
+// lane is where element j of a row of 16 lies. Rows of bfloat16 hold elements j and j+8 side by side, in the halves of
+// a 32-bit word: a shift and a mask widen eight of them each.
+func (k Kind) lane(j int) int {
+	if k == BF16 {
+		return j&7<<1 | j>>3
+	}
+	return j
+}
+
+var errFreed = errors.New("attention: the kv cache has been freed")
+
+// tileOffset is the offset of the K tile that position offset off of a block belongs to, for head 0.
+func (c *Cache) tileOffset(layer, block, off int) int {
+	return layer*c.layerBytes + block*c.blockBytes + off/tile*c.tileBytes
+}
+
+// Write stores the keys and values of rows rows in the layer: row r is k[r*ld:] and v[r*ld:], KVHeads·HeadDim values
+// each, and goes to slots[r], which is block·BlockSize + offset. A negative slot leaves the row out. It panics if a
+// slot or the layer lies outside the cache or a slice is too short.
+func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
+	if c.data == nil {
+		panic(errFreed)
+	}
+	cfg := &c.cfg
+	if layer < 0 || layer >= cfg.Layers {
+		panic(fmt.Sprintf("attention: layer %d of a kv cache of %d", layer, cfg.Layers))
+	}
+	width := cfg.KVHeads * cfg.HeadDim
+	for r := range rows {
+		slot := int(slots[r])
+		if slot < 0 {
+			continue
+		}
+		block, off := slot/cfg.BlockSize, slot%cfg.BlockSize
+		if block >= cfg.Blocks {
+			panic(fmt.Sprintf("attention: slot %d lies in block %d of %d", slot, block, cfg.Blocks))
+		}
+		at := c.tileOffset(layer, block, off)
+		kr, vr := k[r*ld:r*ld+width], v[r*ld:r*ld+width]
+		for h := range cfg.KVHeads {
+			kt := c.data[at : at+c.tileBytes]
+			vt := c.data[at+c.valueBytes : at+c.valueBytes+c.tileBytes]
+			kh, vh := kr[h*cfg.HeadDim:(h+1)*cfg.HeadDim], vr[h*cfg.HeadDim:(h+1)*cfg.HeadDim]
+			if cfg.Kind == F32 {
+				writeKey(cast[float32](kt), kh, off%tile)
+				writeValue32(cast[float32](vt), vh, off%tile)
+			} else {
+				c.write16(cast[uint16](kt), cast[uint16](vt), kh, vh, off%tile)
+			}
+			at += c.headBytes
+		}
+	}
+}
+
+// cast views bytes as elements; tiles are aligned to more than an element.
+func cast[E uint16 | float32](b []byte) []E {
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(*new(E))))
+}
+
+// write16 rounds one position of one head piece by piece and stores it.
+func (c *Cache) write16(kt, vt []uint16, k, v []float32, pos int) {
+	kind := c.cfg.Kind
+	lane := kind.lane(pos)
+	var buf [128]uint16
+	for d := 0; d < len(k); d += len(buf) {
+		n := min(len(buf), len(k)-d)
+		c.narrow(buf[:n], k[d:d+n])
+		writeKey(kt[d*tile:], buf[:n], lane)
+		c.narrow(buf[:n], v[d:d+n])
+		for j := 0; j < n; j += tile {
+			row := vt[(d+j)*tile+pos*tile:]
+			row = row[:tile]
+			if kind == F16 {
+				copy(row, buf[j:min(j+tile, n)])
+				continue
+			}
+			for i, x := range buf[j:min(j+tile, n)] {
+				row[i&7<<1|i>>3] = x
+			}
+		}
+	}
+}
+
+func (c *Cache) narrow(dst []uint16, x []float32) {
+	if c.cfg.Kind == BF16 {
+		c.ops.ToBF16(dst, x)
+		return
+	}
+	c.ops.ToF16(dst, x)
+}
+
+// writeKey puts one position's elements into column lane of a transposed tile.
+func writeKey[E uint16 | float32](t []E, k []E, lane int) {
+	t = t[:len(k)*tile]
+	for d, x := range k {
+		t[d*tile+lane] = x
+	}
+}
+
+func writeValue32(t, v []float32, pos int) {
+	for d := 0; d < len(v); d += tile {
+		copy(t[d*tile+pos*tile:d*tile+pos*tile+tile], v[d:])
+	}
+}

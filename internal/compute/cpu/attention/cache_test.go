@@ -1,0 +1,192 @@
+package attention
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Every element written is found where the layout says, rounded to nearest even; nothing else changes; a negative slot
+// writes nothing.
+func TestWriteLayout(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 9))
+	for _, kind := range kinds {
+		for _, dim := range []int{2, 16, 20, 64, 130, 256, 300} {
+			cfg := CacheConfig{Layers: 2, Blocks: 3, BlockSize: 32, KVHeads: 2, HeadDim: dim, Kind: kind}
+			c, err := NewCache(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const ldExtra = 5
+			ld := 2*dim + ldExtra
+			slots := []int32{95, -1, 0, 17, 40}
+			k, v := randomRows(r, len(slots)*ld), randomRows(r, len(slots)*ld)
+			c.Write(1, len(slots), k, v, ld, slots)
+			touched := 0
+			var row [tile]float32
+			for i, slot := range slots {
+				if slot < 0 {
+					continue
+				}
+				block, off := int(slot)/32, int(slot)%32
+				for h := range 2 {
+					at := c.tileOffset(1, block, off) + h*c.headBytes
+					for d := range dim {
+						bytes := tile * kind.Size()
+						kind.row(c.data[at+d*bytes:], &row)
+						if want := kind.stored(k[i*ld+h*dim+d]); float64(row[off%tile]) != want {
+							t.Fatalf("%v dim %d slot %d: key %d is %v, want %v", kind, dim, slot, d, row[off%tile], want)
+						}
+						kind.row(c.data[at+c.valueBytes+(d/tile*tile+off%tile)*bytes:], &row)
+						if want := kind.stored(v[i*ld+h*dim+d]); float64(row[d%tile]) != want {
+							t.Fatalf("%v dim %d slot %d: value %d is %v, want %v", kind, dim, slot, d, row[d%tile], want)
+						}
+						touched += 2
+					}
+				}
+			}
+			nonzero := 0
+			for at := 0; at < len(c.data); at += kind.Size() {
+				for _, b := range c.data[at : at+kind.Size()] {
+					if b != 0 {
+						nonzero++
+						break
+					}
+				}
+			}
+			if nonzero != touched {
+				t.Errorf("%v dim %d: %d elements written, want %d", kind, dim, nonzero, touched)
+			}
+			if err := c.Free(); err != nil {
+				t.Error(err)
+			}
+			if err := c.Free(); err != nil {
+				t.Errorf("second Free: %v", err)
+			}
+		}
+	}
+}
+
+func TestNewCacheErrors(t *testing.T) {
+	good := CacheConfig{Layers: 1, Blocks: 1, BlockSize: 16, KVHeads: 1, HeadDim: 2, Kind: F32}
+	for name, spoil := range map[string]func(c *CacheConfig){
+		"layers":     func(c *CacheConfig) { c.Layers = 0 },
+		"blocks":     func(c *CacheConfig) { c.Blocks = -1 },
+		"heads":      func(c *CacheConfig) { c.KVHeads = 0 },
+		"block size": func(c *CacheConfig) { c.BlockSize = 24 },
+		"no size":    func(c *CacheConfig) { c.BlockSize = 0 },
+		"dimension":  func(c *CacheConfig) { c.HeadDim = 17 },
+		"kind":       func(c *CacheConfig) { c.Kind = 3 },
+		"slots":      func(c *CacheConfig) { c.Blocks = math.MaxInt32 },
+		"overflow":   func(c *CacheConfig) { c.Layers, c.HeadDim = 1<<40, 1<<40 },
+		"refused":    func(c *CacheConfig) { c.Layers = 1 << 46 },
+	} {
+		cfg := good
+		spoil(&cfg)
+		c, err := NewCache(cfg)
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			c.Free()
+		}
+	}
+	c, err := NewCache(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Config() != good {
+		t.Errorf("Config() = %+v", c.Config())
+	}
+	if err := c.Free(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWriteRejectsBadSlots(t *testing.T) {
+	c, err := NewCache(CacheConfig{Layers: 1, Blocks: 2, BlockSize: 16, KVHeads: 1, HeadDim: 16, Kind: BF16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := make([]float32, 16)
+	for name, f := range map[string]func(){
+		"slot":  func() { c.Write(0, 1, x, x, 16, []int32{32}) },
+		"layer": func() { c.Write(1, 1, x, x, 16, []int32{0}) },
+		"short": func() { c.Write(0, 1, x[:15:15], x, 16, []int32{0}) },
+	} {
+		mustPanic(t, name, f)
+	}
+	mustPanic(t, "freed", func() {
+		if err := c.Free(); err != nil {
+			t.Error(err)
+		}
+		c.Write(0, 1, x, x, 16, []int32{0})
+	})
+}
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	f()
+}
+
+func TestBytesPerBlock(t *testing.T) {
+	for _, c := range []struct {
+		cfg  CacheConfig
+		want int
+	}{
+		{CacheConfig{Layers: 32, Blocks: 7, BlockSize: 16, KVHeads: 8, HeadDim: 128, Kind: BF16}, 32 * 2 * 16 * 8 * 128 * 2},
+		{CacheConfig{Layers: 1, Blocks: 7, BlockSize: 32, KVHeads: 3, HeadDim: 64, Kind: F32}, 2 * 32 * 3 * 64 * 4},
+		{CacheConfig{Layers: 2, Blocks: 7, BlockSize: 16, KVHeads: 1, HeadDim: 20, Kind: F16}, 2 * 2 * 16 * 32 * 2},
+	} {
+		if got := BytesPerBlock(c.cfg); got != c.want {
+			t.Errorf("BytesPerBlock(%+v) = %d, want %d", c.cfg, got, c.want)
+		}
+	}
+}
+
+func residentKiB(t *testing.T) int {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Skip("no /proc/self/status on this system")
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			n, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Skip("no VmRSS")
+	return 0
+}
+
+// Blocks that were never written cost no resident memory.
+func TestMemoryIsLazy(t *testing.T) {
+	before := residentKiB(t)
+	cfg := CacheConfig{Layers: 4, Blocks: 4096, BlockSize: 16, KVHeads: 4, HeadDim: 128, Kind: BF16}
+	c, err := NewCache(cfg) // 512 MiB
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := make([]float32, 4*128)
+	for i := range x {
+		x[i] = 1
+	}
+	for layer := range 4 {
+		c.Write(layer, 1, x, x, len(x), []int32{int32(1000 + layer)})
+	}
+	if grown := residentKiB(t) - before; grown > 32<<10 {
+		t.Errorf("%d MiB resident for one position of %d MiB", grown>>10, BytesPerBlock(cfg)*cfg.Blocks>>20)
+	}
+	if err := c.Free(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,40 @@
+#include "textflag.h"
+
+#define ROWBYTES 64
+#define ROWSHIFT 6
+#define SETUP
+#define LOAD(off, mem) \
+	VMOVUPS off mem, Y13; \
+	VMOVUPS (32+off)mem, Y14
+
+#include "kernels_amd64.h"
+
+TEXT ·qk1F32(SB), NOSPLIT, $0-72
+	QK1
+
+TEXT ·qk2F32(SB), NOSPLIT, $0-72
+	QK2
+
+TEXT ·qk4F32(SB), NOSPLIT, $0-72
+	QK4
+
+TEXT ·qk6F32(SB), NOSPLIT, $0-72
+	QK6
+
+TEXT ·pv1x1F32(SB), NOSPLIT, $16-72
+	PV1x1
+
+TEXT ·pv1x2F32(SB), NOSPLIT, $16-72
+	PV1x2
+
+TEXT ·pv1x4F32(SB), NOSPLIT, $16-72
+	PV1x4
+
+TEXT ·pv2x2F32(SB), NOSPLIT, $16-72
+	PV2x2
+
+TEXT ·pv4F32(SB), NOSPLIT, $16-72
+	PV4
+
+TEXT ·pv6F32(SB), NOSPLIT, $16-72
+	PV6

@@ -1,0 +1,113 @@
+package attention
+
+import "unsafe"
+
+// avx2Kernels returns the kernels of the element kind.
+func avx2Kernels(k Kind) *kernels {
+	switch k {
+	case BF16:
+		return &kernels{
+			qk1BF16, qk2BF16, qk4BF16, qk6BF16,
+			pv1x1BF16, pv1x2BF16, pv1x4BF16, pv2x2BF16, pv4BF16, pv6BF16,
+		}
+	case F16:
+		return &kernels{
+			qk1F16, qk2F16, qk4F16, qk6F16,
+			pv1x1F16, pv1x2F16, pv1x4F16, pv2x2F16, pv4F16, pv6F16,
+		}
+	}
+	return &kernels{
+		qk1F32, qk2F32, qk4F32, qk6F32,
+		pv1x1F32, pv1x2F32, pv1x4F32, pv2x2F32, pv4F32, pv6F32,
+	}
+}
+
+//go:noescape
+func qk1BF16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk2BF16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk4BF16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk6BF16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func pv1x1BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv1x2BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv1x4BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv2x2BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv4BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv6BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func qk1F16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk2F16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk4F16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk6F16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func pv1x1F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv1x2F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv1x4F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv2x2F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv4F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv6F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func qk1F32(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk2F32(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk4F32(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func qk6F32(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+
+//go:noescape
+func pv1x1F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv1x2F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv1x4F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv2x2F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv4F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+
+//go:noescape
+func pv6F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)

@@ -1,0 +1,69 @@
+package attention
+
+import "github.com/eagleray/eagleray/internal/compute/cpu/vec"
+
+// The portable kernels walk the same tiles in the same order as the vector ones, but round each product before it is
+// added, where those fuse the two.
+
+// row widens the 16 elements at the start of b.
+func (k Kind) row(b []byte, dst *[tile]float32) {
+	switch k {
+	case BF16:
+		for i, x := range cast[uint16](b[:tile*2]) {
+			dst[i>>1|i&1<<3] = vec.Float32FromBF16(x)
+		}
+	case F16:
+		for i, x := range cast[uint16](b[:tile*2]) {
+			dst[i] = vec.Float32FromF16(x)
+		}
+	default:
+		copy(dst[:], cast[float32](b[:tile*4]))
+	}
+}
+
+// scorePortable is scratch.score.
+func scorePortable(c *Cache, head int, offs []int, q []float32, n, dim int, scale float32, out []float32, stride int) {
+	var acc [maxQueries][tile]float32
+	var row [tile]float32
+	bytes := tile * c.cfg.Kind.Size()
+	for t, off := range offs {
+		k := c.data[off+head*c.headBytes:]
+		clear(acc[:n])
+		for d := range dim {
+			c.cfg.Kind.row(k[d*bytes:], &row)
+			for i := range n {
+				x := q[i*dim+d]
+				for l := range row {
+					acc[i][l] += float32(x * row[l])
+				}
+			}
+		}
+		for i := range n {
+			to := out[i*stride+t*tile : i*stride+(t+1)*tile]
+			for l := range to {
+				to[l] = acc[i][l] * scale
+			}
+		}
+	}
+}
+
+// valuePortable adds count positions, from position first of the first tile on, to the rows of acc.
+func valuePortable(c *Cache, head int, offs []int, first, count int, p []float32, stride int, acc []float32) {
+	padded := c.cfg.paddedDim()
+	var row [tile]float32
+	bytes := tile * c.cfg.Kind.Size()
+	for k := range count {
+		t, pos := (first+k)/tile, (first+k)%tile
+		v := c.data[offs[t]+c.valueBytes+head*c.headBytes:]
+		for d := 0; d < padded; d += tile {
+			c.cfg.Kind.row(v[(d+pos)*bytes:], &row)
+			for i := 0; i*padded < len(acc); i++ {
+				w := p[i*stride+k]
+				a := acc[i*padded+d : i*padded+d+tile]
+				for l := range a {
+					a[l] += float32(w * row[l])
+				}
+			}
+		}
+	}
+}

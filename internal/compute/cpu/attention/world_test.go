@@ -1,0 +1,220 @@
+package attention
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
+)
+
+// shape is an attention layer under test.
+type shape struct {
+	kvHeads, group, dim, window int
+	kind                        Kind
+}
+
+func (s shape) heads() int { return s.kvHeads * s.group }
+
+func (s shape) args() Args {
+	return Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim, Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window}
+}
+
+// sequence is the whole input of one sequence: a row of q, k and v for each position.
+type sequence struct {
+	n       int
+	q, k, v []float32
+}
+
+func randomRows(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+func (s shape) sequence(r *rand.Rand, n int) *sequence {
+	return &sequence{n: n, q: randomRows(r, n*s.heads()*s.dim), k: randomRows(r, n*s.kvHeads*s.dim), v: randomRows(r, n*s.kvHeads*s.dim)}
+}
+
+// stored is x after a round trip through the cache's element type.
+func (k Kind) stored(x float32) float64 {
+	switch k {
+	case BF16:
+		return float64(vec.Float32FromBF16(vec.BF16(x)))
+	case F16:
+		return float64(vec.Float32FromF16(vec.F16(x)))
+	}
+	return float64(x)
+}
+
+// reference is the attention of one row and head in float64.
+func (s shape) reference(q *sequence, pos, head int) []float64 {
+	from := 0
+	if s.window > 0 {
+		from = max(0, pos-s.window+1)
+	}
+	kvWidth, kv := s.kvHeads*s.dim, head/s.group
+	query := q.q[(pos*s.heads()+head)*s.dim:]
+	p := make([]float64, pos+1-from)
+	top := math.Inf(-1)
+	for i := range p {
+		for d := range s.dim {
+			p[i] += float64(query[d]) * s.kind.stored(q.k[(from+i)*kvWidth+kv*s.dim+d])
+		}
+		p[i] *= float64(s.args().Scale)
+		top = max(top, p[i])
+	}
+	var sum float64
+	for i := range p {
+		p[i] = math.Exp(p[i] - top)
+		sum += p[i]
+	}
+	out := make([]float64, s.dim)
+	for i := range p {
+		for d := range out {
+			out[d] += p[i] / sum * s.kind.stored(q.v[(from+i)*kvWidth+kv*s.dim+d])
+		}
+	}
+	return out
+}
+
+// rig runs sequences through a cache, step by step.
+type rig struct {
+	t      testing.TB
+	s      shape
+	c      *Cache
+	a      *Attention
+	p      *pool.Pool
+	ld     int // extra elements of the leading dimensions
+	seqs   []*sequence
+	done   []int
+	tables [][]int32
+	out    [][]float32
+}
+
+// newRig makes a rig whose cache is full of NaN and whose block tables are drawn from r.
+func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Rand, seqs ...*sequence) *rig {
+	g := &rig{t: t, s: s, a: New(i), p: pool.New(threads), seqs: seqs, ld: r.IntN(3) * 8}
+	t.Cleanup(g.p.Close)
+	blocks := 3
+	for _, q := range seqs {
+		blocks += (q.n + blockSize - 1) / blockSize
+	}
+	c, err := NewCache(CacheConfig{Layers: 2, Blocks: blocks, BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, Kind: s.kind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Free(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range c.data {
+		c.data[i] = 0xff
+	}
+	g.c = c
+	free := r.Perm(blocks)
+	for _, q := range seqs {
+		table := make([]int32, (q.n+blockSize-1)/blockSize)
+		for i := range table {
+			table[i] = int32(free[0])
+			free = free[1:]
+		}
+		g.tables = append(g.tables, table)
+		g.done = append(g.done, 0)
+		g.out = append(g.out, make([]float32, q.n*s.heads()*s.dim))
+	}
+	return g
+}
+
+// row is one position of one sequence.
+type row struct{ seq, pos int }
+
+// step runs the rows of one batch, in the order given; every earlier position is in the cache or in the batch.
+func (g *rig) step(rows []row) {
+	s, bs := g.s, g.c.cfg.BlockSize
+	qw, kw := s.heads()*s.dim, s.kvHeads*s.dim
+	ldq, ldk := qw+g.ld, kw+g.ld
+	q, dst := make([]float32, len(rows)*ldq), make([]float32, len(rows)*ldq)
+	k, v := make([]float32, len(rows)*ldk), make([]float32, len(rows)*ldk)
+	b := &Batch{Rows: len(rows), Tables: g.tables}
+	slots := make([]int32, len(rows))
+	for i, r := range rows {
+		src := g.seqs[r.seq]
+		copy(q[i*ldq:i*ldq+qw], src.q[r.pos*qw:])
+		copy(k[i*ldk:i*ldk+kw], src.k[r.pos*kw:])
+		copy(v[i*ldk:i*ldk+kw], src.v[r.pos*kw:])
+		b.Position = append(b.Position, int32(r.pos))
+		b.Seq = append(b.Seq, int32(r.seq))
+		slots[i] = g.tables[r.seq][r.pos/bs]*int32(bs) + int32(r.pos%bs)
+	}
+	const layer = 1
+	g.c.Write(layer, len(rows), k, v, ldk, slots)
+	g.a.Run(g.p, g.c, layer, b, s.args(), dst, ldq, q, ldq)
+	for i, r := range rows {
+		copy(g.out[r.seq][r.pos*qw:(r.pos+1)*qw], dst[i*ldq:])
+		for _, x := range dst[i*ldq+qw : (i+1)*ldq] {
+			if x != 0 {
+				g.t.Fatal("Run wrote between the rows of dst")
+			}
+		}
+	}
+}
+
+// decode runs sequence i one position at a time.
+func (g *rig) decode(i int) []float32 {
+	for pos := range g.seqs[i].n {
+		g.step([]row{{i, pos}})
+	}
+	return g.out[i]
+}
+
+// mixed runs all sequences in batches of random make-up: some decode, some prefill a chunk, some wait; sometimes the
+// rows of a batch are shuffled.
+func (g *rig) mixed(r *rand.Rand) {
+	for {
+		var rows []row
+		left := false
+		for i, q := range g.seqs {
+			if g.done[i] == q.n {
+				continue
+			}
+			left = true
+			n := 1
+			switch r.IntN(4) {
+			case 0:
+				n = 0
+			case 1:
+				n = 1 + r.IntN(9)
+			case 2:
+				n = 1 + r.IntN(200)
+			}
+			for range min(n, q.n-g.done[i]) {
+				rows = append(rows, row{i, g.done[i]})
+				g.done[i]++
+			}
+		}
+		if !left {
+			return
+		}
+		if r.IntN(3) == 0 {
+			r.Shuffle(len(rows), func(a, b int) { rows[a], rows[b] = rows[b], rows[a] })
+		}
+		g.step(rows)
+	}
+}
+
+func equalBits(t *testing.T, what string, s shape, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) || want[i] != want[i] {
+			width := s.heads() * s.dim
+			t.Fatalf("%+v, %s: position %d, head %d, dimension %d is %v (%#x), want %v (%#x)", s, what, i/width, i%width/s.dim, i%s.dim,
+				got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package gemm
+
+// runVector computes the columns that fill vectors of eight and returns their number.
+func (e *epilogue) runVector() int {
+	if e.cols < 8 || e.rows < 1 {
+		return 0
+	}
+	switch e.chunks {
+	case 1:
+		epilogue1(e)
+	case 2:
+		epilogue2(e)
+	case 4:
+		epilogue4(e)
+	default:
+		epilogue8(e)
+	}
+	return e.cols &^ 7
+}
+
+// The tree sum of 1, 2, 4 or 8 chunks over cols&^7 columns, at least 8, and at least one row, with
+// AVX2.
+//
+//go:noescape
+func epilogue1(e *epilogue)
+
+//go:noescape
+func epilogue2(e *epilogue)
+
+//go:noescape
+func epilogue4(e *epilogue)
+
+//go:noescape
+func epilogue8(e *epilogue)

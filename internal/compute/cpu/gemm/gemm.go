@@ -1,0 +1,168 @@
+// Package gemm multiplies fp32 activations with packed weights on the CPU: y = x·Wᵀ for one row
+// (decoding) up to thousands (prefill), by the same kernels over the same packed weights.
+//
+// # Numerics
+//
+// Every output element is one chain of operations: an accumulator starts at zero and takes the
+// products of its row of x and its row of W in the order of K. So its bits depend on these two rows,
+// the instruction set and the options of the matrix, and on nothing else: not on the number of rows,
+// the tile an element falls into, the number of threads, or which other rows of W are packed beside
+// it. With Chunks > 1 the chain is cut into that many independent ones, which are summed as a
+// balanced binary tree (see TreeSum); tensor-parallel ranks that hold 1/t of the chunks each and
+// continue the tree over ranks get the bits of a single rank.
+//
+// On AVX2 and AVX-512 each step of the chain is a fused multiply-add in fp32 and both give the same
+// bits. The portable kernels round the product first and differ from them in the last bits. With
+// BF16Dot the step is VDPBF16PS, which takes two products at once and flushes denormals.
+package gemm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+)
+
+// Kind is the type of stored weights.
+type Kind uint8
+
+const (
+	// BF16 is bfloat16: the upper half of an fp32.
+	BF16 Kind = iota
+	// F16 is IEEE 754 binary16.
+	F16
+	// F32 is IEEE 754 binary32.
+	F32
+	kinds
+)
+
+// Size returns the bytes of one element.
+func (k Kind) Size() int {
+	if k == F32 {
+		return 4
+	}
+	return 2
+}
+
+// String returns the name of the kind: bf16, f16 or f32.
+func (k Kind) String() string {
+	if k >= kinds {
+		return fmt.Sprintf("kind(%d)", uint8(k))
+	}
+	return [kinds]string{"bf16", "f16", "f32"}[k]
+}
+
+// Source is a rectangle of a stored matrix: rows RowLo … RowHi-1 and columns ColLo … ColHi-1.
+type Source struct {
+	Kind Kind
+	// Data is the whole matrix, row-major [Rows][Cols], little endian. It is read by Pack only and
+	// needs no alignment.
+	Data         []byte
+	Rows, Cols   int
+	RowLo, RowHi int
+	ColLo, ColHi int
+}
+
+// Options say how a matrix is packed and multiplied.
+type Options struct {
+	// Kind is the packed type. Values of another kind are converted: exactly where the packed kind
+	// can hold them, else rounded to nearest even.
+	Kind Kind
+	// Chunks is the number of pieces (1, 2, 4 or 8) K is cut into, each an independent sum. Piece i
+	// is [i·K/Chunks, (i+1)·K/Chunks), rounded down. When the source is a column range that falls on
+	// the same grid of a finer cut of the whole matrix (a tensor-parallel rank's part: pieces
+	// j … j+Chunks-1 of g = 2, 4 or 8 pieces), the grid of the whole matrix is used, so that all
+	// ranks together have the pieces a single rank would have, even if K is odd.
+	Chunks int
+	// ISA selects the kernels; it must be available on this machine.
+	ISA isa.ISA
+	// BF16Dot selects VDPBF16PS; it needs AVX512BF16 and Kind BF16. The rows of x are then rounded
+	// to bf16 (to nearest even) by Mul. Otherwise x stays fp32.
+	BF16Dot bool
+}
+
+// ErrOptions is wrapped by errors about options that do not fit each other or this machine.
+var ErrOptions = errors.New("invalid matrix options")
+
+// ErrSource is wrapped by errors about sources whose sizes or ranges do not fit.
+var ErrSource = errors.New("invalid matrix source")
+
+const (
+	maxPieces = 8
+	groupSize = 4 // panels a kernel takes at most; the widths of all kernels divide it
+)
+
+// Matrix is a packed weight matrix [N][K]. It is immutable and may be used by many goroutines at a
+// time. Its memory lies outside the Go heap until Free.
+//
+// Packed form: panels of nr rows of W. Within a panel K runs outermost, every piece padded to an
+// even length with a zero. Two steps of K lie together: for BF16 as [nr][2], so that one 32-bit lane
+// holds both factors of a row, for F16 and F32 as [2][nr]. Rows missing in the last panel are zero.
+type Matrix struct {
+	n, k    int
+	kind    Kind
+	dot     bool
+	kernels *kernelSet
+	mem     memory
+	base    unsafe.Pointer
+	pieces  int
+	start   [maxPieces + 1]int // where each piece of K begins
+	packed  [maxPieces + 1]int // where it begins in the packed form, in steps of K
+	stride  uintptr            // bytes of a panel
+}
+
+// N returns the number of rows of W, the length of an output row.
+func (m *Matrix) N() int { return m.n }
+
+// K returns the number of columns of W, the length of a row of x.
+func (m *Matrix) K() int { return m.k }
+
+// Chunks returns the number of pieces K is cut into.
+func (m *Matrix) Chunks() int { return m.pieces }
+
+// Bytes returns the memory the packed form takes.
+func (m *Matrix) Bytes() int { return len(m.mem.data) }
+
+// Free releases the packed weights. The matrix must not be used afterwards.
+func (m *Matrix) Free() {
+	m.mem.free()
+	*m = Matrix{}
+}
+
+// panels returns the number of panels.
+func (m *Matrix) panels() int { return ceilDiv(m.n, m.kernels.nr) }
+
+// Row writes row n of W to dst[:K] as fp32, exactly. The embedding of a token is such a row when the
+// model ties its embeddings to its output layer. It may be called only if Chunks is 1.
+func (m *Matrix) Row(n int, dst []float32) {
+	if n < 0 || n >= m.n || m.pieces != 1 {
+		panic(fmt.Sprintf("gemm: row %d of a matrix of %d rows in %d chunks", n, m.n, m.pieces))
+	}
+	dst = dst[:m.k]
+	nr := m.kernels.nr
+	panel := unsafe.Add(m.base, uintptr(n/nr)*m.stride)
+	lane := n % nr
+	if m.kind == F32 {
+		src := unsafe.Slice((*float32)(panel), m.packed[1]*nr)
+		for k := range dst {
+			dst[k] = src[k*nr+lane]
+		}
+		return
+	}
+	src := unsafe.Slice((*uint16)(panel), m.packed[1]*nr)
+	if m.kind == F16 {
+		for k := range dst {
+			dst[k] = halfToFloat(src[k*nr+lane])
+		}
+		return
+	}
+	for k := range dst {
+		dst[k] = bf16ToFloat(src[(k/2*nr+lane)*2+k%2])
+	}
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+func bf16ToFloat(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) }

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// shape is a kernel's number of rows of x and of panels of weights.
+type shape struct{ rows, panels int }
+
+// target is an instruction set together with a kind of weights.
+type target struct {
+	set    string // avx2 or avx512
+	kind   string // bf16, f16, f32 or dot (bf16 weights and bf16 x)
+	vector int    // bytes of a vector
+	regs   int    // vector registers
+	rows   int
+	shapes []shape
+}
+
+func (t *target) name() string { return t.set + "_" + t.kind }
+
+// nr is the number of rows of W in a panel: two vectors of sums.
+func (t *target) nr() int { return 2 * t.vector / 4 }
+
+// function returns the name of a kernel.
+func (t *target) function(s shape) string {
+	return fmt.Sprintf("%s%s_%dx%d", t.set, strings.ToUpper(t.kind[:1])+t.kind[1:], s.rows, s.panels)
+}
+
+// targets lists the kernels. A tile of few rows takes several panels: that many independent sums are
+// needed to hide the latency of the multiply-add, and that many streams to reach the bandwidth of the
+// memory.
+func targets() []*target {
+	var all []*target
+	for _, kind := range []string{"bf16", "f16", "f32"} {
+		all = append(all, &target{set: "avx2", kind: kind, vector: 32, regs: 16, rows: 6,
+			shapes: shapes([]int{4, 2, 2, 1, 1, 1})})
+	}
+	for _, kind := range []string{"bf16", "f16", "f32", "dot"} {
+		all = append(all, &target{set: "avx512", kind: kind, vector: 64, regs: 32, rows: 12,
+			shapes: shapes([]int{4, 4, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1})})
+	}
+	return all
+}
+
+// shapes lists all widths 1, 2, 4 up to the widest of each height.
+func shapes(widest []int) []shape {
+	var all []shape
+	for i, most := range widest {
+		for panels := 1; panels <= most; panels *= 2 {
+			all = append(all, shape{i + 1, panels})
+		}
+	}
+	return all
+}
+
+// tables returns the Go file that declares the kernels and lists them by shape.
+func tables(all []*target) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%spackage gemm\n\nimport \"unsafe\"\n", header)
+	for _, t := range all {
+		fmt.Fprintf(&b, "\nvar %s%s = kernelSet{nr: %d, rows: %d, vector: true, kernels: [maxRows + 1][maxWidth + 1]kernel{\n",
+			t.set, strings.ToUpper(t.kind), t.nr(), t.rows)
+		row := 0
+		for _, s := range t.shapes {
+			if s.rows != row {
+				if row > 0 {
+					fmt.Fprintf(&b, "},\n")
+				}
+				fmt.Fprintf(&b, "%d: {", s.rows)
+				row = s.rows
+			}
+			fmt.Fprintf(&b, "%d: %s, ", s.panels, t.function(s))
+		}
+		fmt.Fprintf(&b, "},\n}}\n")
+	}
+	for _, t := range all {
+		for _, s := range t.shapes {
+			fmt.Fprintf(&b, "\n//go:noescape\nfunc %s(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr, "+
+				"pairs, flags int, c unsafe.Pointer, cStride uintptr)\n", t.function(s))
+		}
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,136 @@
+package gemm
+
+import (
+	"unsafe"
+)
+
+// kernel multiplies a tile: some rows of x with some panels of W over some steps of K. Rows and
+// panels are fixed per kernel.
+//
+//	w, wStride  first panel, and bytes from a panel to the next
+//	x, xStride  first row, and bytes from a row to the next
+//	pairs       pairs of steps of K
+//	flags       flagContinue, flagOdd
+//	c, cStride  first row of the tile in memory, and bytes from a row to the next; the columns of
+//	            adjacent panels are adjacent
+//
+// A kernel never touches x beyond its steps of K. It is one uninterruptible call, so the caller
+// bounds the steps (see maxSteps).
+type kernel func(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride uintptr,
+	pairs, flags int, c unsafe.Pointer, cStride uintptr)
+
+const (
+	flagContinue = 1 // begin with the sums in c, not with zero
+	flagOdd      = 2 // one more, single step of K follows the pairs
+)
+
+const (
+	maxRows  = 12 // rows of the highest tile of any instruction set
+	maxWidth = 4  // panels of the widest one
+	// maxSteps of K per kernel call keep it below about 100 µs even when the weights come from slow
+	// memory: Go cannot interrupt assembler, and a garbage collection waits for it.
+	maxSteps = 4096
+)
+
+// kernelSet is the kernels of an instruction set for one kind of weights.
+type kernelSet struct {
+	nr      int // rows of W in a panel
+	rows    int // rows of x in the highest tile
+	vector  bool
+	kernels [maxRows + 1][maxWidth + 1]kernel // by rows of x and number of panels; widths are 1, 2 and 4
+}
+
+// width returns the most panels a tile of this height takes, at most limit.
+func (s *kernelSet) width(rows, limit int) int {
+	for w := maxWidth; w > 1; w /= 2 {
+		if w <= limit && s.kernels[rows][w] != nil {
+			return w
+		}
+	}
+	return 1
+}
+
+// tileFloats is the room the tiles of all kernels need.
+func (s *kernelSet) tileFloats() int {
+	most := 0
+	for rows := 1; rows <= s.rows; rows++ {
+		most = max(most, rows*s.width(rows, maxWidth)*s.nr)
+	}
+	return most
+}
+
+func kernelsFor(o Options) *kernelSet {
+	if set := vectorKernels(o); set != nil {
+		return set
+	}
+	return portableKernels(o.Kind)
+}
+
+// portableKernels returns kernels in plain Go.
+func portableKernels(kind Kind) *kernelSet {
+	pairBytes := 2 * portableNR * kind.Size()
+	set := &kernelSet{nr: portableNR, rows: 4}
+	for rows := 1; rows <= set.rows; rows++ {
+		set.kernels[rows][1] = func(w unsafe.Pointer, _ uintptr, x unsafe.Pointer, xStride uintptr,
+			pairs, flags int, c unsafe.Pointer, cStride uintptr) {
+			var acc [maxRows][portableNR]float32
+			if flags&flagContinue != 0 {
+				for r := range rows {
+					acc[r] = *(*[portableNR]float32)(unsafe.Add(c, uintptr(r)*cStride))
+				}
+			}
+			steps := 2 * pairs
+			if flags&flagOdd != 0 {
+				steps++
+			}
+			var v [portableNR]float32
+			for k := range steps {
+				pair := unsafe.Add(w, k/2*pairBytes)
+				switch kind { // not a function value: v would move to the heap
+				case BF16:
+					loadBF16(&v, pair, k%2)
+				case F16:
+					loadF16(&v, pair, k%2)
+				default:
+					loadF32(&v, pair, k%2)
+				}
+				for r := range rows {
+					multiplyAdd(&acc[r], &v, *(*float32)(unsafe.Add(x, uintptr(r)*xStride+uintptr(k)*4)))
+				}
+			}
+			for r := range rows {
+				*(*[portableNR]float32)(unsafe.Add(c, uintptr(r)*cStride)) = acc[r]
+			}
+		}
+	}
+	return set
+}
+
+const portableNR = 16
+
+// multiplyAdd rounds the product before the sum on every architecture: the conversion forbids the
+// compiler to fuse the two.
+func multiplyAdd(acc, w *[portableNR]float32, x float32) {
+	for i, v := range w {
+		acc[i] += float32(x * v)
+	}
+}
+
+// loadBF16 reads one step of a pair of a panel, as do loadF16 and loadF32.
+func loadBF16(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
+	src := (*[portableNR][2]uint16)(pair)
+	for i := range dst {
+		dst[i] = bf16ToFloat(src[i][odd])
+	}
+}
+
+func loadF16(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
+	src := &(*[2][portableNR]uint16)(pair)[odd]
+	for i, v := range src {
+		dst[i] = halfToFloat(v)
+	}
+}
+
+func loadF32(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
+	*dst = (*[2][portableNR]float32)(pair)[odd]
+}

@@ -1,0 +1,328 @@
+package gemm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+)
+
+const untouched = float32(-12345.5)
+
+func filled(n int, v float32) []float32 {
+	s := make([]float32, n)
+	for i := range s {
+		s[i] = v
+	}
+	return s
+}
+
+// check multiplies and compares every element with the contract's bits, and roughly with float64.
+func check(t *testing.T, p *pool.Pool, v variant, q *problem, chunks int, r *rand.Rand) {
+	t.Helper()
+	m := mustPack(t, p, v.options(chunks), q.source())
+	if m.N() != q.n || m.K() != q.k {
+		t.Fatalf("packed %d x %d, want %d x %d", m.N(), m.K(), q.n, q.k)
+	}
+	what := fmt.Sprintf("%v n=%d k=%d rows=%d chunks=%d", v, q.n, q.k, q.rows, chunks)
+	ldd := q.n + r.IntN(4)
+	size := (q.rows-1)*ldd + q.n
+	var s Scratch
+	bias := randoms(r, q.n)
+	if r.IntN(2) == 0 {
+		bias = nil
+	}
+	residual := randoms(r, size)
+	plain, added := filled(size+3, untouched), append([]float32(nil), residual...)
+	parts := filled(chunks*q.rows*q.n+3, untouched)
+	m.Mul(p, &s, plain, ldd, q.x, q.ldx, q.rows, bias)
+	m.MulAdd(p, &s, added, ldd, q.x, q.ldx, q.rows)
+	m.MulChunks(p, &s, parts, q.x, q.ldx, q.rows)
+	for row := range q.rows {
+		x := q.row(row)
+		for n := range q.n {
+			w := q.weight(n)
+			sum, pieces := v.element(x, w, chunks)
+			at := row*ldd + n
+			want := sum
+			if bias != nil {
+				want += bias[n]
+			}
+			if !same(plain[at], want) {
+				t.Fatalf("%s: Mul[%d][%d] = %x, want %x", what, row, n, plain[at], want)
+			}
+			if want := residual[at] + sum; !same(added[at], want) {
+				t.Fatalf("%s: MulAdd[%d][%d] = %x, want %x", what, row, n, added[at], want)
+			}
+			for c, want := range pieces {
+				if got := parts[(c*q.rows+row)*q.n+n]; !same(got, want) {
+					t.Fatalf("%s: MulChunks[%d][%d][%d] = %x, want %x", what, c, row, n, got, want)
+				}
+			}
+			var exact, scale float64
+			for k := range x {
+				exact += float64(x[k]) * float64(w[k])
+				scale += math.Abs(float64(x[k]) * float64(w[k]))
+			}
+			unit := 0x1p-24 * float64(q.k+8)
+			if v.dot {
+				unit += 0x1p-8
+			}
+			if math.Abs(float64(sum)-exact) > unit*scale {
+				t.Fatalf("%s: [%d][%d] = %v, float64 says %v", what, row, n, sum, exact)
+			}
+		}
+		for n := row*ldd + q.n; n < min((row+1)*ldd, size); n++ {
+			if plain[n] != untouched || added[n] != residual[n] {
+				t.Fatalf("%s: wrote between rows at %d", what, n)
+			}
+		}
+	}
+	for i := range 3 {
+		if plain[size+i] != untouched || parts[chunks*q.rows*q.n+i] != untouched {
+			t.Fatalf("%s: wrote behind the end", what)
+		}
+	}
+	total := make([]float32, q.rows*q.n)
+	m.Mul(p, &s, total, q.n, q.x, q.ldx, q.rows, nil)
+	summed := make([]float32, q.rows*q.n)
+	TreeSum(summed, parts[:chunks*q.rows*q.n], chunks)
+	sameSlice(t, what+": TreeSum of MulChunks", summed, total)
+}
+
+func TestContractBits(t *testing.T) {
+	p := newPool(t, 2)
+	for _, v := range variants() {
+		t.Run(v.String(), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(7, uint64(v.set)<<8|uint64(v.kind)))
+			for n := 1; n <= 70; n++ { // every remainder of a panel and a group
+				check(t, p, v, newProblem(r, v.kind, n, 1+r.IntN(40), 1+r.IntN(14)), 1<<r.IntN(4), r)
+			}
+			for rows := 1; rows <= 26; rows++ { // every tile height and split
+				for _, n := range []int{32, 129 + r.IntN(130)} {
+					check(t, p, v, newProblem(r, v.kind, n, 1+r.IntN(70), rows), 1<<r.IntN(4), r)
+				}
+			}
+			for rows := 1; rows <= 13; rows += 4 { // rows that meet in the cache are copied
+				check(t, p, v, newProblem(r, v.kind, 130, 1024, rows), 1<<r.IntN(4), r)
+			}
+			for _, chunks := range []int{1, 2, 4, 8} {
+				for _, k := range []int{1, 2, 3, 7, 8, 9, 15, 129} {
+					check(t, p, v, newProblem(r, v.kind, 1+r.IntN(40), k, 1+r.IntN(4)), chunks, r)
+				}
+				for _, k := range []int{maxSteps - 1, maxSteps, maxSteps + 1, 2*maxSteps + 3} {
+					check(t, p, v, newProblem(r, v.kind, 17, k, 1+r.IntN(3)), chunks, r)
+				}
+			}
+		})
+	}
+}
+
+// The portable kernels are too slow for the tests of properties below to take many shapes on them.
+func rounds(v variant, n int) int {
+	if v.set == isa.Portable {
+		return n/8 + 1
+	}
+	return n
+}
+
+// A row's bits do not depend on the rows beside it nor on the number of threads.
+func TestRowsAndThreads(t *testing.T) {
+	pools := []*pool.Pool{nil, newPool(t, 2), newPool(t, 3)}
+	for _, v := range variants() {
+		r := rand.New(rand.NewPCG(3, uint64(v.kind)))
+		for range rounds(v, 10) {
+			q := newProblem(r, v.kind, 1+r.IntN(700), 1+r.IntN(500), 40)
+			m := mustPack(t, pools[1], v.options(1<<r.IntN(4)), q.source())
+			var s Scratch
+			alone := make([]float32, q.rows*q.n)
+			for row := range q.rows {
+				m.Mul(nil, &s, alone[row*q.n:], q.n, q.row(row), q.k, 1, nil)
+			}
+			for rows := 1; rows <= q.rows; rows++ {
+				first := r.IntN(q.rows - rows + 1)
+				p := pools[rows%len(pools)]
+				got := make([]float32, rows*q.n)
+				m.Mul(p, &s, got, q.n, q.x[first*q.ldx:], q.ldx, rows, nil)
+				sameSlice(t, fmt.Sprintf("%v: %d rows on %d threads", v, rows, p.Threads()),
+					got, alone[first*q.n:(first+rows)*q.n])
+			}
+		}
+	}
+}
+
+// A matrix packed from a range of rows, or from several sources, gives the same elements.
+func TestSplitN(t *testing.T) {
+	p := newPool(t, 2)
+	for _, v := range variants() {
+		r := rand.New(rand.NewPCG(4, uint64(v.kind)))
+		for range rounds(v, 20) {
+			q := newProblem(r, v.kind, 2+r.IntN(300), 1+r.IntN(200), 1+r.IntN(20))
+			o := v.options(1 << r.IntN(4))
+			whole := mustPack(t, p, o, q.source())
+			var s Scratch
+			want := make([]float32, q.rows*q.n)
+			whole.Mul(p, &s, want, q.n, q.x, q.ldx, q.rows, nil)
+			cut := 1 + r.IntN(q.n-1)
+			lower, upper := q.source(), q.source()
+			lower.RowHi, upper.RowLo = cut, cut
+			got := make([]float32, q.rows*q.n)
+			mustPack(t, p, o, lower).Mul(p, &s, got, q.n, q.x, q.ldx, q.rows, nil)
+			mustPack(t, p, o, upper).Mul(p, &s, got[cut:], q.n, q.x, q.ldx, q.rows, nil)
+			sameSlice(t, fmt.Sprintf("%v: rows split at %d of %d", v, cut, q.n), got, want)
+
+			swapped := mustPack(t, p, o, upper, lower)
+			got = make([]float32, q.rows*q.n)
+			swapped.Mul(p, &s, got, q.n, q.x, q.ldx, q.rows, nil)
+			for row := range q.rows {
+				line := got[row*q.n:][:q.n]
+				sameSlice(t, "stacked sources", append(append([]float32(nil), line[q.n-cut:]...), line[:q.n-cut]...), want[row*q.n:][:q.n])
+			}
+		}
+	}
+}
+
+// Ranks that hold 8/t chunks each and sum as a tree give the bits of one rank with 8 chunks.
+func TestTensorParallelBits(t *testing.T) {
+	p := newPool(t, 2)
+	for _, v := range variants() {
+		r := rand.New(rand.NewPCG(5, uint64(v.kind)))
+		for range rounds(v, 30) {
+			q := newProblem(r, v.kind, 1+r.IntN(100), 8+r.IntN(300), 1+r.IntN(8))
+			var s Scratch
+			want := make([]float32, q.rows*q.n)
+			mustPack(t, p, v.options(8), q.source()).Mul(p, &s, want, q.n, q.x, q.ldx, q.rows, nil)
+			for _, tp := range []int{2, 4, 8} {
+				parts := make([]float32, tp*q.rows*q.n)
+				for rank := range tp {
+					src := q.source()
+					src.ColLo, src.ColHi = rank*q.k/tp, (rank+1)*q.k/tp
+					m := mustPack(t, p, v.options(8/tp), src)
+					m.Mul(p, &s, parts[rank*q.rows*q.n:], q.n, q.x[src.ColLo:], q.ldx, q.rows, nil)
+				}
+				got := make([]float32, q.rows*q.n)
+				TreeSum(got, parts, tp)
+				sameSlice(t, fmt.Sprintf("%v k=%d: tensor parallel %d", v, q.k, tp), got, want)
+			}
+		}
+	}
+}
+
+// AVX2 and AVX-512 multiply-add chains agree.
+func TestVectorSetsAgree(t *testing.T) {
+	if !isa.Available(isa.AVX512) {
+		t.Skip("this machine has no AVX-512")
+	}
+	r := rand.New(rand.NewPCG(6, 6))
+	for kind := range kinds {
+		q := newProblem(r, kind, 333, 777, 19)
+		var s Scratch
+		got, want := make([]float32, q.rows*q.n), make([]float32, q.rows*q.n)
+		mustPack(t, nil, Options{Kind: kind, Chunks: 4, ISA: isa.AVX2}, q.source()).Mul(nil, &s, want, q.n, q.x, q.ldx, q.rows, nil)
+		mustPack(t, nil, Options{Kind: kind, Chunks: 4, ISA: isa.AVX512}, q.source()).Mul(nil, &s, got, q.n, q.x, q.ldx, q.rows, nil)
+		sameSlice(t, kind.String(), got, want)
+	}
+}
+
+// A NaN or an infinity of one row of x reaches that row and no other, even through padding.
+func TestNonFinite(t *testing.T) {
+	p := newPool(t, 2)
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	for _, v := range variants() {
+		for _, k := range []int{9, 33} { // odd pieces end in padding
+			for _, chunks := range []int{1, 4} {
+				r := rand.New(rand.NewPCG(8, uint64(k)))
+				q := newProblem(r, v.kind, 50, k, 7)
+				m := mustPack(t, p, v.options(chunks), q.source())
+				var s Scratch
+				clean := make([]float32, chunks*q.rows*q.n)
+				m.MulChunks(p, &s, clean, q.x, q.ldx, q.rows)
+				for at := range k {
+					q.row(2)[at], q.row(5)[at] = inf, nan
+					got := make([]float32, chunks*q.rows*q.n)
+					m.MulChunks(p, &s, got, q.x, q.ldx, q.rows)
+					for i, g := range got {
+						chunk, row, n := i/(q.rows*q.n), i/q.n%q.rows, i%q.n
+						hit := at >= chunk*k/chunks && at < (chunk+1)*k/chunks
+						w := q.weight(n)[at]
+						ok := same(g, clean[i])
+						switch {
+						case hit && row == 2 && w != 0:
+							ok = g == float32(math.Inf(1))*w
+						case hit && row == 5:
+							ok = g != g
+						}
+						if !ok {
+							t.Fatalf("%v k=%d: x[.][%d] is not finite: [%d][%d][%d] = %v, was %v", v, k, at, chunk, row, n, g, clean[i])
+						}
+					}
+					x := randoms(r, 2)
+					q.row(2)[at], q.row(5)[at] = x[0], x[1]
+					m.MulChunks(p, &s, clean, q.x, q.ldx, q.rows)
+				}
+				q.w[3*k+1] = inf
+				q.data, _ = encode(v.kind, q.w)
+				m = mustPack(t, p, v.options(chunks), q.source())
+				got := make([]float32, q.n)
+				m.Mul(p, &s, got, q.n, q.x, q.ldx, 1, nil)
+				for n, g := range got {
+					if bad := math.IsInf(float64(g), 0); bad != (n == 3) {
+						t.Errorf("%v: an infinite weight in row 3 gives [%d] = %v", v, n, g)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	p := newPool(t, 2)
+	for _, v := range variants() {
+		q := newProblem(rand.New(rand.NewPCG(9, 9)), v.kind, 300, 64, 9)
+		m := mustPack(t, p, v.options(4), q.source())
+		var s Scratch
+		dst := make([]float32, 4*q.rows*q.n)
+		bias := make([]float32, q.n)
+		run := func() {
+			for rows := 1; rows <= q.rows; rows += 4 {
+				m.Mul(p, &s, dst, q.n, q.x, q.ldx, rows, bias)
+				m.MulAdd(p, &s, dst, q.n, q.x, q.ldx, rows)
+				m.MulChunks(p, &s, dst, q.x, q.ldx, rows)
+				TreeSum(dst[:q.n], dst[:4*q.n], 4)
+			}
+		}
+		m.Mul(p, &s, dst, q.n, q.x, q.ldx, q.rows, bias)
+		if n := testing.AllocsPerRun(20, run); n != 0 {
+			t.Errorf("%v: %v allocations", v, n)
+		}
+	}
+}
+
+func TestMulRejectsShortSlices(t *testing.T) {
+	q := newProblem(rand.New(rand.NewPCG(1, 1)), F32, 10, 8, 3)
+	m := mustPack(t, nil, Options{Kind: F32, Chunks: 2}, q.source())
+	var s Scratch
+	long := make([]float32, 200)
+	m.Mul(nil, &s, nil, 10, nil, 8, 0, nil) // no rows: nothing to do
+	for name, f := range map[string]func(){
+		"dst":    func() { m.Mul(nil, &s, long[:29], 10, long, 8, 3, nil) },
+		"x":      func() { m.Mul(nil, &s, long, 10, long[:23], 8, 3, nil) },
+		"ldd":    func() { m.Mul(nil, &s, long, 9, long, 8, 3, nil) },
+		"ldx":    func() { m.Mul(nil, &s, long, 10, long, 7, 3, nil) },
+		"bias":   func() { m.Mul(nil, &s, long, 10, long, 8, 3, long[:9:9]) },
+		"empty":  func() { m.MulAdd(nil, &s, nil, 10, long, 8, 1) },
+		"chunks": func() { m.MulChunks(nil, &s, long[:59:59], long, 8, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			f()
+		})
+	}
+}

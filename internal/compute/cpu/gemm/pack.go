@@ -1,0 +1,237 @@
+package gemm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+)
+
+// maxBytes bounds a packed matrix and keeps all size arithmetic free of overflow.
+const maxBytes = 1 << 46
+
+// Pack copies the sources, stacked along N in the given order, into packed form; fused projections
+// are several sources. The pool may be nil. Errors wrap ErrOptions or ErrSource, or come from the
+// operating system when it has no memory.
+func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("%w: none given", ErrSource)
+	}
+	m := &Matrix{kind: opt.Kind, dot: opt.BF16Dot, pieces: opt.Chunks, kernels: kernelsFor(opt)}
+	for i := range sources {
+		if err := m.join(&sources[i]); err != nil {
+			return nil, fmt.Errorf("%w %d: %w", ErrSource, i, err)
+		}
+	}
+	m.layOut()
+	size := float64(m.panels()) * float64(m.kernels.nr) * float64(m.packed[m.pieces]) * float64(m.kind.Size())
+	if size > maxBytes {
+		return nil, fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
+	}
+	var err error
+	if m.mem, err = allocate(m.panels() * int(m.stride)); err != nil {
+		return nil, err
+	}
+	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.data))
+	t := &packTask{m: m, sources: sources, buffers: make([]packBuffer, p.Threads())}
+	p.Run(t, m.panels())
+	return m, nil
+}
+
+func (o *Options) check() error {
+	if o.Kind >= kinds {
+		return fmt.Errorf("%w: unknown %v", ErrOptions, o.Kind)
+	}
+	if !slices.Contains([]int{1, 2, 4, 8}, o.Chunks) {
+		return fmt.Errorf("%w: %d chunks (want 1, 2, 4 or 8)", ErrOptions, o.Chunks)
+	}
+	if !isa.Available(o.ISA) {
+		return fmt.Errorf("%w: this machine has no %v", ErrOptions, o.ISA)
+	}
+	if o.BF16Dot && (o.ISA != isa.AVX512BF16 || o.Kind != BF16) {
+		return fmt.Errorf("%w: the bf16 dot product needs %v and %v, not %v and %v",
+			ErrOptions, isa.AVX512BF16, BF16, o.ISA, o.Kind)
+	}
+	return nil
+}
+
+// join checks a source and adds it to the matrix's shape.
+func (m *Matrix) join(s *Source) error {
+	if s.Kind >= kinds {
+		return fmt.Errorf("unknown %v", s.Kind)
+	}
+	if s.Rows <= 0 || s.Cols <= 0 || s.Rows > maxBytes/s.Cols {
+		return fmt.Errorf("shape %d x %d", s.Rows, s.Cols)
+	}
+	if want := s.Rows * s.Cols * s.Kind.Size(); len(s.Data) != want {
+		return fmt.Errorf("%d bytes for %d x %d of %v (want %d)", len(s.Data), s.Rows, s.Cols, s.Kind, want)
+	}
+	if s.RowLo < 0 || s.RowLo >= s.RowHi || s.RowHi > s.Rows {
+		return fmt.Errorf("rows %d to %d of %d", s.RowLo, s.RowHi, s.Rows)
+	}
+	if s.ColLo < 0 || s.ColLo >= s.ColHi || s.ColHi > s.Cols {
+		return fmt.Errorf("columns %d to %d of %d", s.ColLo, s.ColHi, s.Cols)
+	}
+	start := s.cut(m.pieces)
+	if m.n > 0 && start != m.start {
+		return fmt.Errorf("columns %d to %d of %d are cut otherwise than those of the first source",
+			s.ColLo, s.ColHi, s.Cols)
+	}
+	m.start = start
+	m.k = s.ColHi - s.ColLo
+	m.n += s.RowHi - s.RowLo
+	return nil
+}
+
+// cut returns where the pieces of K begin; see Options.Chunks.
+func (s *Source) cut(pieces int) (start [maxPieces + 1]int) {
+	lo, k, grid, first := 0, s.ColHi-s.ColLo, pieces, 0
+	for g := pieces; g <= maxPieces && k < s.Cols; g *= 2 {
+		for j := 0; j < g; j += pieces {
+			if j*s.Cols/g == s.ColLo && (j+pieces)*s.Cols/g == s.ColHi {
+				lo, k, grid, first = s.ColLo, s.Cols, g, j
+			}
+		}
+	}
+	for i := range pieces + 1 {
+		start[i] = (first+i)*k/grid - lo
+	}
+	return start
+}
+
+// layOut computes where the pieces begin in the packed form.
+func (m *Matrix) layOut() {
+	for i := range m.pieces {
+		length := m.start[i+1] - m.start[i]
+		m.packed[i+1] = m.packed[i] + (length+1)&^1
+	}
+	m.stride = spread(uintptr(m.packed[m.pieces] * m.kernels.nr * m.kind.Size()))
+}
+
+// spread lengthens a panel, by 1 KiB at most, so that the panels a kernel reads side by side do not
+// fall into the same sets of the L1 cache, which repeat every 4 KiB: their addresses then differ by
+// at least 512 bytes there. With K a power of two they would all meet in one set, which halves the
+// speed of a matrix in the L2 cache (measured on Zen 3). Panels that fit into the cache together are
+// left alone.
+func spread(stride uintptr) uintptr {
+	const apart = 512
+	if stride < 2*cachePeriod {
+		return stride
+	}
+	stride += -stride & (cacheLine - 1)
+	for clash(stride, groupSize, apart) {
+		stride += cacheLine
+	}
+	return stride
+}
+
+// packBlock is the number of columns packed at a time: a block of a panel stays in the L1 cache
+// while its rows, which interleave, are written.
+const packBlock = 256
+
+type packBuffer struct {
+	floats [packBlock]float32
+	halves [packBlock + 1]uint16
+	_      [128]byte // keeps the threads' buffers apart
+}
+
+// packTask packs one panel per chunk.
+type packTask struct {
+	m       *Matrix
+	sources []Source
+	buffers []packBuffer
+}
+
+// Do packs a panel.
+func (t *packTask) Do(panel, thread int) {
+	m := t.m
+	nr := m.kernels.nr
+	first := panel * nr
+	base := unsafe.Add(m.base, uintptr(panel)*m.stride)
+	for i := range m.pieces {
+		for k := m.start[i]; k < m.start[i+1]; k += packBlock {
+			count := min(packBlock, m.start[i+1]-k)
+			at := m.packed[i] + k - m.start[i]
+			for lane := range min(nr, m.n-first) {
+				src, kind := t.row(first+lane, k, count)
+				t.place(base, at, lane, count, kind, src, &t.buffers[thread])
+			}
+		}
+	}
+}
+
+// row returns columns k … k+count-1 of row n of the stacked sources.
+func (t *packTask) row(n, k, count int) ([]byte, Kind) {
+	for i := range t.sources {
+		s := &t.sources[i]
+		if rows := s.RowHi - s.RowLo; n >= rows {
+			n -= rows
+			continue
+		}
+		size := s.Kind.Size()
+		from := ((s.RowLo+n)*s.Cols + s.ColLo + k) * size
+		return s.Data[from : from+count*size], s.Kind
+	}
+	return nil, 0 // unreachable: n is below the sum of the rows
+}
+
+// place writes count elements of one row into its lane, at step "at" of K, which is even.
+func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, src []byte, b *packBuffer) {
+	m := t.m
+	nr := m.kernels.nr
+	if m.kind == F32 {
+		dst := unsafe.Slice((*float32)(unsafe.Add(panel, at*nr*4)), count*nr)
+		v := b.floats[:count]
+		decode(v, kind, src)
+		for i := range v {
+			dst[i*nr+lane] = v[i]
+		}
+		return
+	}
+	v := b.halves[:count]
+	if m.kind == F16 {
+		dst := unsafe.Slice((*uint16)(unsafe.Add(panel, at*nr*2)), count*nr)
+		load16(v, F16, kind, src, b.floats[:])
+		for i := range v {
+			dst[i*nr+lane] = v[i]
+		}
+		return
+	}
+	pairs := (count + 1) / 2
+	dst := unsafe.Slice((*uint32)(unsafe.Add(panel, at*nr*2)), pairs*nr)
+	if kind == BF16 {
+		for i := range count / 2 {
+			dst[i*nr+lane] = binary.LittleEndian.Uint32(src[4*i:])
+		}
+		if count%2 != 0 {
+			dst[count/2*nr+lane] = uint32(binary.LittleEndian.Uint16(src[2*count-2:]))
+		}
+		return
+	}
+	load16(v, BF16, kind, src, b.floats[:])
+	b.halves[count] = 0
+	for i := range pairs {
+		dst[i*nr+lane] = uint32(b.halves[2*i]) | uint32(b.halves[2*i+1])<<16
+	}
+}
+
+// TreeSum writes to dst the sum of the partial results of the given number of chunks (1, 2, 4 or 8),
+// parts[chunk·len(dst) + i], as a balanced binary tree: ((0+1)+(2+3))+((4+5)+(6+7)). It is the sum
+// Mul makes of its own chunks; a tree over the tensor-parallel ranks continues it. dst must not
+// overlap parts, except that it may be its first part.
+func TreeSum(dst, parts []float32, chunks int) {
+	n := len(dst)
+	if n == 0 {
+		return
+	}
+	parts = parts[:n*chunks]
+	e := epilogue{dst: unsafe.Pointer(&dst[0]), parts: unsafe.Pointer(&parts[0]),
+		chunkStride: uintptr(n) * 4, chunks: chunks, rows: 1, cols: n}
+	e.run(isa.Available(isa.AVX2))
+}

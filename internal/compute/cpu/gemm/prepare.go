@@ -1,0 +1,97 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+)
+
+// prepareTask copies rows of x into scratch memory: for the bf16 dot product rounded to bf16, with
+// the pieces of K padded as the packed weights are, so that a pair of steps never reaches into the
+// next piece; otherwise unchanged, at better addresses.
+type prepareTask struct {
+	m        *Matrix
+	x        []float32
+	ldx      int
+	rows     int
+	floats   []float32
+	halves   []uint16
+	ldd      int
+	perChunk int
+}
+
+// prepareAtLeast is the number of elements worth handing to another thread.
+const prepareAtLeast = 32 << 10
+
+// prepare sets the task's rows of x, copied where that is needed or pays.
+func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
+	m, rows := t.m, t.rows
+	t.x, t.xStride, t.xSize = unsafe.Pointer(&x[0]), uintptr(ldx)*4, 4
+	high := min(rows, m.kernels.rows)
+	// Rows that meet in the same sets of the L1 cache, as they do when K is a power of two, halve the
+	// speed of a tile; the copy costs as much as a few columns of output.
+	if !m.dot && !(high > 1 && m.n >= 128 && clash(t.xStride, high, cacheLine)) {
+		return
+	}
+	const line = cacheLine
+	size := 4
+	length := m.k
+	if m.dot {
+		size, length = 2, m.packed[m.pieces]
+	}
+	// An odd number of lines apart, no two rows of a tile meet.
+	stride := (ceilDiv(length*size, line) | 1) * line
+	q := &s.copy
+	*q = prepareTask{m: m, x: x, ldx: ldx, rows: rows, ldd: stride / size, perChunk: max(1, prepareAtLeast/m.k)}
+	if m.dot {
+		q.halves = alignedSlice(&s.halves, rows*q.ldd)
+		t.x = unsafe.Pointer(&q.halves[0])
+	} else {
+		q.floats = alignedSlice(&s.floats, rows*q.ldd)
+		t.x = unsafe.Pointer(&q.floats[0])
+	}
+	t.xStride, t.xSize = uintptr(stride), uintptr(size)
+	p.Run(q, ceilDiv(rows, q.perChunk))
+	*q = prepareTask{}
+}
+
+// clash reports whether any two of count addresses, stride bytes apart, lie closer than apart bytes
+// to each other modulo 4 KiB, the distance after which the sets of the L1 cache repeat.
+func clash(stride uintptr, count int, apart uintptr) bool {
+	for i := range uintptr(count - 1) {
+		offset := (i + 1) * stride % cachePeriod
+		if min(offset, cachePeriod-offset) < apart {
+			return true
+		}
+	}
+	return false
+}
+
+// Do copies some rows.
+func (t *prepareTask) Do(chunk, _ int) {
+	m := t.m
+	for r := chunk * t.perChunk; r < min((chunk+1)*t.perChunk, t.rows); r++ {
+		src := t.x[r*t.ldx:][:m.k]
+		if t.floats != nil {
+			copy(t.floats[r*t.ldd:], src)
+			continue
+		}
+		dst := t.halves[r*t.ldd:][:m.packed[m.pieces]]
+		for i := range m.pieces {
+			to := dst[m.packed[i]:m.packed[i+1]]
+			n := m.start[i+1] - m.start[i]
+			roundRow(to, src[m.start[i]:][:n])
+			if n < len(to) {
+				to[n] = 0
+			}
+		}
+	}
+}
+
+// roundRowPortable rounds src to bf16 in dst, which is at least as long.
+func roundRowPortable(dst []uint16, src []float32) {
+	dst = dst[:len(src)]
+	for i, v := range src {
+		dst[i] = floatToBF16(v)
+	}
+}

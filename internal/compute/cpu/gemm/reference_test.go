@@ -1,0 +1,204 @@
+package gemm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+)
+
+// fma32 is x·y+z rounded once. The product is exact in float64; the sum is rounded to odd there, so
+// that the second rounding to float32 cannot go wrong (Boldo and Melquiond, 2008).
+func fma32(x, y, z float32) float32 {
+	p, a := float64(x)*float64(y), float64(z)
+	s := p + a
+	if math.IsNaN(s) || math.IsInf(s, 0) {
+		return float32(s)
+	}
+	b := s - p
+	if e := (p - (s - b)) + (a - b); e != 0 {
+		if u := math.Float64bits(s); u&1 == 0 {
+			if (e > 0) == (s > 0) {
+				s = math.Float64frombits(u + 1)
+			} else {
+				s = math.Float64frombits(u - 1)
+			}
+		}
+	}
+	return float32(s)
+}
+
+// variant is a way to multiply that this machine has.
+type variant struct {
+	set  isa.ISA
+	kind Kind
+	dot  bool
+}
+
+func (v variant) String() string {
+	if v.dot {
+		return v.set.String() + "/dot"
+	}
+	return fmt.Sprintf("%v/%v", v.set, v.kind)
+}
+
+func (v variant) options(chunks int) Options {
+	return Options{Kind: v.kind, Chunks: chunks, ISA: v.set, BF16Dot: v.dot}
+}
+
+func variants() []variant {
+	var all []variant
+	for _, set := range isa.All() {
+		for kind := range kinds {
+			all = append(all, variant{set: set, kind: kind})
+		}
+		if set == isa.AVX512BF16 {
+			all = append(all, variant{set: set, kind: BF16, dot: true})
+		}
+	}
+	return all
+}
+
+// chain is the sum the contract promises for one piece of K.
+func (v variant) chain(x, w []float32) float32 {
+	var acc float32
+	switch {
+	case v.dot:
+		flush := func(f float32) float32 {
+			if math.Abs(float64(f)) < 0x1p-126 {
+				return float32(math.Copysign(0, float64(f)))
+			}
+			return f
+		}
+		at := func(s []float32, i int) float32 {
+			if i >= len(s) {
+				return 0
+			}
+			return flush(bf16ToFloat(floatToBF16(s[i])))
+		}
+		for k := 0; k < len(x); k += 2 { // the odd element first: Intel SDM, VDPBF16PS
+			acc = flush(fma32(at(x, k+1), at(w, k+1), acc))
+			acc = flush(fma32(at(x, k), at(w, k), acc))
+		}
+	case v.set == isa.Portable:
+		for k := range x {
+			acc += float32(x[k] * w[k])
+		}
+	default:
+		for k := range x {
+			acc = fma32(x[k], w[k], acc)
+		}
+	}
+	return acc
+}
+
+func tree(parts []float32) float32 {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	h := len(parts) / 2
+	return tree(parts[:h]) + tree(parts[h:])
+}
+
+// element is the contract's value of one output element and of its chunks.
+func (v variant) element(x, w []float32, chunks int) (float32, []float32) {
+	parts := make([]float32, chunks)
+	for i := range parts {
+		lo, hi := i*len(x)/chunks, (i+1)*len(x)/chunks
+		parts[i] = v.chain(x[lo:hi], w[lo:hi])
+	}
+	return tree(parts), parts
+}
+
+// encode stores values as the given kind and returns what was stored, too.
+func encode(kind Kind, values []float32) ([]byte, []float32) {
+	data := make([]byte, len(values)*kind.Size())
+	stored := make([]float32, len(values))
+	for i, v := range values {
+		switch kind {
+		case BF16:
+			binary.LittleEndian.PutUint16(data[2*i:], floatToBF16(v))
+		case F16:
+			binary.LittleEndian.PutUint16(data[2*i:], floatToHalf(v))
+		default:
+			binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
+		}
+	}
+	decode(stored, kind, data)
+	return data, stored
+}
+
+func randoms(r *rand.Rand, n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(r.NormFloat64())
+	}
+	return v
+}
+
+// problem is a random matrix and input.
+type problem struct {
+	n, k, rows int
+	kind       Kind
+	data       []byte
+	w          []float32 // what data says
+	x          []float32
+	ldx        int
+}
+
+func newProblem(r *rand.Rand, kind Kind, n, k, rows int) *problem {
+	q := &problem{n: n, k: k, rows: rows, kind: kind, ldx: k + r.IntN(5)}
+	q.data, q.w = encode(kind, randoms(r, n*k))
+	q.x = randoms(r, (rows-1)*q.ldx+k)
+	return q
+}
+
+func (q *problem) row(r int) []float32    { return q.x[r*q.ldx:][:q.k] }
+func (q *problem) weight(n int) []float32 { return q.w[n*q.k:][:q.k] }
+
+func (q *problem) source() Source {
+	return Source{Kind: q.kind, Data: q.data, Rows: q.n, Cols: q.k, RowHi: q.n, ColHi: q.k}
+}
+
+func mustPack(t testing.TB, p *pool.Pool, o Options, s ...Source) *Matrix {
+	t.Helper()
+	m, err := Pack(p, o, s...)
+	if err != nil {
+		t.Fatalf("pack: %v", err)
+	}
+	t.Cleanup(m.Free)
+	return m
+}
+
+func newPool(t testing.TB, threads int) *pool.Pool {
+	t.Helper()
+	previous := runtime.GOMAXPROCS(max(threads+2, runtime.NumCPU()))
+	p := pool.New(threads)
+	t.Cleanup(func() {
+		p.Close()
+		runtime.GOMAXPROCS(previous)
+	})
+	return p
+}
+
+// same compares bits; NaNs of any payload are the same.
+func same(a, b float32) bool {
+	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
+}
+
+func sameSlice(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d elements, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		if !same(got[i], want[i]) {
+			t.Fatalf("%s: element %d is %x, want %x", what, i, got[i], want[i])
+		}
+	}
+}

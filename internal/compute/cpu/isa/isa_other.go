@@ -1,0 +1,6 @@
+//go:build !amd64
+
+package isa
+
+// Available reports whether this machine can run the instruction set; only Portable exists here.
+func Available(i ISA) bool { return i == Portable }

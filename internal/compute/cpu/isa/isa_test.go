@@ -1,0 +1,48 @@
+package isa
+
+import "testing"
+
+func TestParseRoundTrip(t *testing.T) {
+	for i := Portable; i < count; i++ {
+		got, err := Parse(i.String())
+		if err != nil || got != i {
+			t.Errorf("Parse(%q) = %v, %v; want %v", i.String(), got, err, i)
+		}
+	}
+	for _, name := range []string{"", "auto"} {
+		if got, err := Parse(name); err != nil || got != Best() {
+			t.Errorf("Parse(%q) = %v, %v; want the best, %v", name, got, err, Best())
+		}
+	}
+	for _, name := range []string{"AVX2", "sse", "avx2 "} {
+		if got, err := Parse(name); err == nil {
+			t.Errorf("Parse(%q) = %v, want an error", name, got)
+		}
+	}
+	if got := count.String(); got != "isa(4)" {
+		t.Errorf("String of an unknown set = %q", got)
+	}
+}
+
+func TestLevelsIncludeLowerOnes(t *testing.T) {
+	if !Available(Portable) {
+		t.Fatal("portable must run everywhere")
+	}
+	if Available(count) {
+		t.Error("an unknown instruction set is reported as available")
+	}
+	for i := AVX2; i < count; i++ {
+		if Available(i) && !Available(i-1) {
+			t.Errorf("%v is available but %v is not", i, i-1)
+		}
+	}
+	all := All()
+	if last := all[len(all)-1]; last != Best() {
+		t.Errorf("last of All() = %v, Best() = %v", last, Best())
+	}
+	for _, i := range all {
+		if !Available(i) {
+			t.Errorf("All() lists %v, which is not available", i)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+#include "textflag.h"
+#include "macros_amd64.h"
+
+// Activations take x in Y0 and leave the result in Y0; they clobber Y1 to Y6.
+
+#define ADV1 \
+	ADDQ $32, DI
+#define ADV2 \
+	ADDQ $32, DI; \
+	ADDQ $32, SI
+#define ADV3 \
+	ADDQ $32, DI; \
+	ADDQ $32, SI; \
+	ADDQ $32, DX
+
+#define EXPF \
+	VMOVUPS (SI), Y0; \
+	EXP(Y0, Y1, Y2, Y3, Y4); \
+	VMOVUPS Y1, (DI)
+#define EXPM \
+	VMASKMOVPS (SI), Y15, Y0; \
+	EXP(Y0, Y1, Y2, Y3, Y4); \
+	VMASKMOVPS Y1, Y15, (DI)
+
+// func expAVX2(dst, x []float32)
+TEXT ·expAVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	MOVQ x_base+24(FP), SI
+	LOOP8(EXPF, EXPM, ADV2)
+	RET
+
+// VMAXPS gives its first operand, x, unless zero is greater: NaN and -0 stay.
+#define RELUF \
+	VMOVUPS (DI), Y0; \
+	VMAXPS Y0, Y14, Y0; \
+	VMOVUPS Y0, (DI)
+#define RELUM \
+	VMASKMOVPS (DI), Y15, Y0; \
+	VMAXPS Y0, Y14, Y0; \
+	VMASKMOVPS Y0, Y15, (DI)
+
+// func reluAVX2(x []float32)
+TEXT ·reluAVX2(SB), NOSPLIT, $0-24
+	MOVQ x_base+0(FP), DI
+	MOVQ x_len+8(FP), CX
+	VXORPS Y14, Y14, Y14
+	LOOP8(RELUF, RELUM, ADV1)
+	RET
+
+#define SILU \
+	VXORPS signBit<>(SB), Y0, Y1; \
+	EXP(Y1, Y2, Y3, Y4, Y5); \
+	VADDPS one<>(SB), Y2, Y2; \
+	VDIVPS Y2, Y0, Y0
+#define SILUF \
+	VMOVUPS (DI), Y0; \
+	SILU; \
+	VMOVUPS Y0, (DI)
+#define SILUM \
+	VMASKMOVPS (DI), Y15, Y0; \
+	SILU; \
+	VMASKMOVPS Y0, Y15, (DI)
+
+// func siluAVX2(x []float32)
+TEXT ·siluAVX2(SB), NOSPLIT, $0-24
+	MOVQ x_base+0(FP), DI
+	MOVQ x_len+8(FP), CX
+	LOOP8(SILUF, SILUM, ADV1)
+	RET
+
+#define SILUMULF \
+	VMOVUPS (SI), Y0; \
+	SILU; \
+	VMULPS (DX), Y0, Y0; \
+	VMOVUPS Y0, (DI)
+#define SILUMULM \
+	VMASKMOVPS (SI), Y15, Y0; \
+	VMASKMOVPS (DX), Y15, Y6; \
+	SILU; \
+	VMULPS Y6, Y0, Y0; \
+	VMASKMOVPS Y0, Y15, (DI)
+
+// func siluMulAVX2(dst, gate, up []float32)
+TEXT ·siluMulAVX2(SB), NOSPLIT, $0-72
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	MOVQ gate_base+24(FP), SI
+	MOVQ up_base+48(FP), DX
+	LOOP8(SILUMULF, SILUMULM, ADV3)
+	RET
+
+// The constants of geluTanh32 in exp.go.
+CONST8(geluA, 0x3fcc422a3fcc422a)
+CONST8(geluB, 0x3d9222793d922279)
+
+#define GELUTANH \
+	VMULPS Y0, Y0, Y1; \
+	VMULPS geluB<>(SB), Y1, Y1; \
+	VADDPS geluA<>(SB), Y1, Y1; \
+	VMULPS Y1, Y0, Y1; \
+	VXORPS signBit<>(SB), Y1, Y1; \
+	EXP(Y1, Y2, Y3, Y4, Y5); \
+	VADDPS one<>(SB), Y2, Y2; \
+	VDIVPS Y2, Y0, Y0
+#define GELUTANHF \
+	VMOVUPS (DI), Y0; \
+	GELUTANH; \
+	VMOVUPS Y0, (DI)
+#define GELUTANHM \
+	VMASKMOVPS (DI), Y15, Y0; \
+	GELUTANH; \
+	VMASKMOVPS Y0, Y15, (DI)
+
+// func geluTanhAVX2(x []float32)
+TEXT ·geluTanhAVX2(SB), NOSPLIT, $0-24
+	MOVQ x_base+0(FP), DI
+	MOVQ x_len+8(FP), CX
+	LOOP8(GELUTANHF, GELUTANHM, ADV1)
+	RET
+
+// The constants of geluErf32 in exp.go.
+CONST8(sqrtHalf, 0x3f3504f33f3504f3)
+CONST8(half, 0x3f0000003f000000)
+CONST8(erfcQ0, 0xbf906ebbbf906ebb)
+CONST8(erfcQ1, 0xbf22f986bf22f986)
+CONST8(erfcQ2, 0xbdd2793cbdd2793c)
+CONST8(erfcQ3, 0x3c9c92843c9c9284)
+CONST8(erfcQ4, 0x398ae64a398ae64a)
+CONST8(erfcQ5, 0xbaedf2e0baedf2e0)
+CONST8(erfcQ6, 0x3a4575703a457570)
+CONST8(erfcQ7, 0xb93585fab93585fa)
+CONST8(erfcQ8, 0x37be5d6337be5d63)
+CONST8(erfcQ9, 0xb5b1a177b5b1a177)
+
+#define HORNER(c) \
+	VMULPS Y1, Y2, Y2; \
+	VADDPS c<>(SB), Y2, Y2
+
+#define GELUERF \
+	VMOVUPS signBit<>(SB), Y2; \
+	VANDNPS Y0, Y2, Y1; \
+	VMULPS sqrtHalf<>(SB), Y1, Y1; \
+	VMOVUPS erfcQ9<>(SB), Y2; \
+	HORNER(erfcQ8); \
+	HORNER(erfcQ7); \
+	HORNER(erfcQ6); \
+	HORNER(erfcQ5); \
+	HORNER(erfcQ4); \
+	HORNER(erfcQ3); \
+	HORNER(erfcQ2); \
+	HORNER(erfcQ1); \
+	HORNER(erfcQ0); \
+	VMULPS Y1, Y2, Y1; \
+	EXP(Y1, Y2, Y3, Y4, Y5); \
+	VMULPS half<>(SB), Y2, Y2; \
+	VMOVUPS one<>(SB), Y3; \
+	VSUBPS Y2, Y3, Y3; \
+	VBLENDVPS Y0, Y2, Y3, Y3; \
+	VMULPS Y3, Y0, Y0
+#define GELUERFF \
+	VMOVUPS (DI), Y0; \
+	GELUERF; \
+	VMOVUPS Y0, (DI)
+#define GELUERFM \
+	VMASKMOVPS (DI), Y15, Y0; \
+	GELUERF; \
+	VMASKMOVPS Y0, Y15, (DI)
+
+// func geluErfAVX2(x []float32)
+TEXT ·geluErfAVX2(SB), NOSPLIT, $0-24
+	MOVQ x_base+0(FP), DI
+	MOVQ x_len+8(FP), CX
+	LOOP8(GELUERFF, GELUERFM, ADV1)
+	RET

@@ -1,0 +1,77 @@
+package vec
+
+// The AVX2 kernels. Their operands have equal lengths; the methods of Ops see to that.
+
+//go:noescape
+func sumAVX2(x []float32) float32
+
+//go:noescape
+func dotAVX2(a, b []float32) float32
+
+//go:noescape
+func sumSqDiffAVX2(x []float32, mean float32) float32
+
+//go:noescape
+func sumExpAVX2(x []float32, max float32) float32
+
+//go:noescape
+func expSumAVX2(x []float32, max float32) float32
+
+//go:noescape
+func maxAVX2(x []float32) float32
+
+//go:noescape
+func indexAVX2(x []float32, v float32) int
+
+//go:noescape
+func addAVX2(dst, a []float32)
+
+//go:noescape
+func axpyAVX2(dst []float32, a float32, x []float32)
+
+//go:noescape
+func scaleAVX2(x []float32, a float32)
+
+//go:noescape
+func divAVX2(x []float32, a float32)
+
+//go:noescape
+func scaleWeightAVX2(dst, x, weight []float32, r float32)
+
+//go:noescape
+func affineAVX2(dst, x, weight, bias []float32, mean, r float32)
+
+//go:noescape
+func ropeAVX2(lo, hi, cos, sin []float32)
+
+//go:noescape
+func expAVX2(dst, x []float32)
+
+//go:noescape
+func reluAVX2(x []float32)
+
+//go:noescape
+func siluAVX2(x []float32)
+
+//go:noescape
+func siluMulAVX2(dst, gate, up []float32)
+
+//go:noescape
+func geluTanhAVX2(x []float32)
+
+//go:noescape
+func geluErfAVX2(x []float32)
+
+// The conversions take the leading multiple of eight elements and leave the rest alone.
+
+//go:noescape
+func toBF16AVX2(dst []uint16, x []float32)
+
+//go:noescape
+func fromBF16AVX2(dst []float32, x []uint16)
+
+//go:noescape
+func toF16AVX2(dst []uint16, x []float32)
+
+//go:noescape
+func fromF16AVX2(dst []float32, x []uint16)

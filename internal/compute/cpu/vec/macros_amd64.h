@@ -1,0 +1,93 @@
+// Constants and macros shared by the AVX2 kernels of this package. Every kernel walks n elements (CX) eight at a time
+// and ends with one masked step, so no kernel reads or writes beyond its slices. No kernel fuses a multiplication with
+// an addition: the portable kernels round in the same places and give the same bits.
+
+#define CONST8(name, bits) \
+	DATA name<>+0(SB)/8, $bits; \
+	DATA name<>+8(SB)/8, $bits; \
+	DATA name<>+16(SB)/8, $bits; \
+	DATA name<>+24(SB)/8, $bits; \
+	GLOBL name<>(SB), RODATA|NOPTR, $32
+
+// The mask of r leading lanes starts 4*r bytes before the middle of tailMask.
+DATA tailMask<>+0(SB)/8, $-1
+DATA tailMask<>+8(SB)/8, $-1
+DATA tailMask<>+16(SB)/8, $-1
+DATA tailMask<>+24(SB)/8, $-1
+DATA tailMask<>+32(SB)/8, $0
+DATA tailMask<>+40(SB)/8, $0
+DATA tailMask<>+48(SB)/8, $0
+DATA tailMask<>+56(SB)/8, $0
+GLOBL tailMask<>(SB), RODATA|NOPTR, $64
+
+// Y15 = lanes 0..CX-1 set; clobbers R8 and R9.
+#define TAILMASK \
+	LEAQ tailMask<>(SB), R8; \
+	MOVQ CX, R9; \
+	NEGQ R9; \
+	VMOVDQU 32(R8)(R9*4), Y15
+
+// Runs FULL for each eight elements, then MASKED (with Y15 set) for the remaining ones. ADVANCE moves the pointers.
+#define LOOP8(FULL, MASKED, ADVANCE) \
+loop: \
+	CMPQ CX, $8; \
+	JLT  tail; \
+	FULL; \
+	ADVANCE; \
+	SUBQ $8, CX; \
+	JMP  loop; \
+tail: \
+	TESTQ CX, CX; \
+	JEQ  done; \
+	TAILMASK; \
+	MASKED; \
+done: \
+	VZEROUPPER
+
+// The constants of exp32 in exp.go.
+CONST8(expLog2e, 0x3fb8aa3b3fb8aa3b)
+CONST8(expMagic, 0x4b4000004b400000)
+CONST8(expLn2Hi, 0x3f3180003f318000)
+CONST8(expLn2Lo, 0xb95e8083b95e8083)
+CONST8(expP5, 0x3950696739506967)
+CONST8(expP4, 0x3ab743ce3ab743ce)
+CONST8(expP3, 0x3c0889083c088908)
+CONST8(expP2, 0x3d2aa9c13d2aa9c1)
+CONST8(expP1, 0x3e2aaaaa3e2aaaaa)
+CONST8(expP0, 0x3f0000003f000000)
+CONST8(one, 0x3f8000003f800000)
+CONST8(expMin, 0xc2aeac4fc2aeac4f)
+CONST8(expMax, 0x42b1721742b17217)
+CONST8(inf, 0x7f8000007f800000)
+CONST8(signBit, 0x8000000080000000)
+
+// R = exp(X), as exp32 computes it. X is kept; T, U and V are clobbered; all five differ.
+#define EXP(X, R, T, U, V) \
+	VMULPS expLog2e<>(SB), X, T; \
+	VADDPS expMagic<>(SB), T, T; \
+	VSUBPS expMagic<>(SB), T, R; \
+	VMULPS expLn2Hi<>(SB), R, U; \
+	VSUBPS U, X, U; \
+	VMULPS expLn2Lo<>(SB), R, R; \
+	VSUBPS R, U, U; \
+	VMULPS expP5<>(SB), U, R; \
+	VADDPS expP4<>(SB), R, R; \
+	VMULPS U, R, R; \
+	VADDPS expP3<>(SB), R, R; \
+	VMULPS U, R, R; \
+	VADDPS expP2<>(SB), R, R; \
+	VMULPS U, R, R; \
+	VADDPS expP1<>(SB), R, R; \
+	VMULPS U, R, R; \
+	VADDPS expP0<>(SB), R, R; \
+	VMULPS U, U, V; \
+	VMULPS V, R, R; \
+	VADDPS U, R, R; \
+	VADDPS one<>(SB), R, R; \
+	VPSLLD $23, T, T; \
+	VPADDD T, R, R; \
+	VCMPPS $17, expMin<>(SB), X, T; \
+	VANDNPS R, T, R; \
+	VCMPPS $22, expMax<>(SB), X, T; \
+	VADDPS inf<>(SB), X, U; \
+	VBLENDVPS T, U, R, R

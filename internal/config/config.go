@@ -1,0 +1,123 @@
+// Package config is the one typed configuration of the program: read from flags, a YAML file and the
+// environment, validated once, and sent to workers as a message.
+package config
+
+// Config says what is served and how. The names of its parts follow vLLM's flags; the zero value of a field
+// is its default unless Default sets another.
+type Config struct {
+	Model    Model
+	Cache    Cache
+	Parallel Parallel
+	Schedule Schedule
+	Server   Server
+	// Warnings are flags that were accepted without effect, each with the reason.
+	Warnings []string
+}
+
+// Model says which model is run and in what arithmetic.
+type Model struct {
+	// Path is a local folder, a Hub repo id, or "" for the built-in model.
+	Path string
+	// ServedNames are the names clients use; empty is Path (or the built-in model's name).
+	ServedNames []string
+	// Tokenizer is another folder or repo to take the tokenizer from.
+	Tokenizer string
+	// SkipTokenizerInit serves token ids only.
+	SkipTokenizerInit bool
+	// Revision is the branch, tag or commit of a Hub repo.
+	Revision string
+	// DownloadDir overrides the Hugging Face cache.
+	DownloadDir string
+	// LoadFormat is auto, safetensors or dummy.
+	LoadFormat string
+	// DType is auto, bfloat16, float16 or float32.
+	DType string
+	// MaxModelLen bounds prompt plus output in tokens; 0 is what the model allows.
+	MaxModelLen int
+	// Seed drives requests without a seed of their own, and dummy weights.
+	Seed uint64
+	// GenerationConfig is auto (the model's), vllm (none) or a folder.
+	GenerationConfig string
+	// OverrideGenerationConfig is a JSON object that replaces single values.
+	OverrideGenerationConfig string
+	// ChatTemplate is a file, or the template itself.
+	ChatTemplate string
+	// TrustRequestChatTemplate lets requests bring a template.
+	TrustRequestChatTemplate bool
+	// MaxLogprobs bounds logprobs a request may ask for; -1 is no bound.
+	MaxLogprobs int
+}
+
+// Cache sizes the paged KV cache.
+type Cache struct {
+	// MemoryBytes is the size of each rank's cache; 0 chooses one.
+	MemoryBytes int64
+	// BlockSize is the number of positions in a block, a multiple of 16.
+	BlockSize int
+	// Blocks overrides the number of blocks; 0 follows from MemoryBytes.
+	Blocks int
+	// PrefixCaching shares blocks of equal beginnings.
+	PrefixCaching bool
+}
+
+// Parallel says how many workers there are and what starts them.
+type Parallel struct {
+	// TensorParallelSize is the number of ranks each layer is cut into.
+	TensorParallelSize int
+	// Backend is uni, mp, or "" for uni with one rank and mp with more.
+	Backend string
+	// CPUThreads is the number of cores each rank computes on; 0 divides the machine's.
+	CPUThreads int
+	// CPUISA is an instruction set (portable, avx2, avx512, avx512bf16); "" is the best there is.
+	CPUISA string
+}
+
+// Schedule bounds a step.
+type Schedule struct {
+	// MaxNumSeqs is the most requests that run at once.
+	MaxNumSeqs int
+	// MaxNumBatchedTokens is the most tokens one step computes.
+	MaxNumBatchedTokens int
+	// ChunkedPrefill cuts prompts to fit a step.
+	ChunkedPrefill bool
+	// LongPrefillTokenThreshold bounds one prompt's tokens in a step; 0 is no bound.
+	LongPrefillTokenThreshold int
+	// Policy is fcfs or priority.
+	Policy string
+	// MaxNumQueuedReqs refuses requests beyond so many waiting ones; 0 is no bound.
+	MaxNumQueuedReqs int
+}
+
+// Server is the HTTP surface.
+type Server struct {
+	Host string
+	Port int
+	// APIKeys guard every route but a short public list; empty is no guard.
+	APIKeys []string
+	// AllowedOrigins, AllowedMethods, AllowedHeaders and AllowCredentials are CORS.
+	AllowedOrigins, AllowedMethods, AllowedHeaders []string
+	AllowCredentials                               bool
+	// AllowedHosts are names accepted in the Host header beside loopback ones and the bound address.
+	AllowedHosts []string
+	// RootPath is a prefix a proxy strips.
+	RootPath string
+	// EnableRequestIDHeaders echoes X-Request-Id, EnablePromptTokensDetails reports cached tokens.
+	EnableRequestIDHeaders, EnablePromptTokensDetails bool
+	// DisableAccessLog stops one log line per request; DisableLogStats the periodic figures.
+	DisableAccessLog, DisableLogStats bool
+	// MaxRequestBodyBytes bounds a request's body.
+	MaxRequestBodyBytes int64
+	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
+	ShutdownTimeoutSeconds int
+}
+
+// Default is the configuration without any flag.
+func Default() Config {
+	return Config{
+		Model:    Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto", MaxLogprobs: 20},
+		Cache:    Cache{BlockSize: 16, PrefixCaching: true},
+		Parallel: Parallel{TensorParallelSize: 1},
+		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true, Policy: "fcfs"},
+		Server:   Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20, ShutdownTimeoutSeconds: 30},
+	}
+}

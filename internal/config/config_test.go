@@ -1,0 +1,281 @@
+package config_test
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/eagleray/eagleray/internal/config"
+)
+
+// flags is the flag set of serve.
+func flags() (*config.Config, *pflag.FlagSet) {
+	c := config.Default()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	f.SetNormalizeFunc(config.Normalize)
+	c.EngineFlags(f)
+	c.ServerFlags(f)
+	return &c, f
+}
+
+// parse is what the program does with a command line.
+func parse(args ...string) (*config.Config, error) {
+	c, f := flags()
+	if err := f.Parse(config.Expand(args)); err != nil {
+		return nil, err
+	}
+	return c, c.Validate()
+}
+
+func TestFlags(t *testing.T) {
+	tests := []struct {
+		args string
+		got  func(c *config.Config) any
+		want any
+	}{
+		{"-tp 2", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 2},
+		{"-tp=4", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 4},
+		{"--tensor_parallel_size 3", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 3},
+		{"--max-model-len 4k", func(c *config.Config) any { return c.Model.MaxModelLen }, 4000},
+		{"--max_model_len=4K", func(c *config.Config) any { return c.Model.MaxModelLen }, 4096},
+		{"--max-model-len auto", func(c *config.Config) any { return c.Model.MaxModelLen }, 0},
+		{"--max-model-len -1", func(c *config.Config) any { return c.Model.MaxModelLen }, 0},
+		{"--kv-cache-memory-bytes 2G", func(c *config.Config) any { return c.Cache.MemoryBytes }, int64(2 << 30)},
+		{"--no-enable-prefix-caching", func(c *config.Config) any { return c.Cache.PrefixCaching }, false},
+		{"--no-enable-prefix-caching=false", func(c *config.Config) any { return c.Cache.PrefixCaching }, true},
+		{"--enable-prefix-caching=false", func(c *config.Config) any { return c.Cache.PrefixCaching }, false},
+		{"--no_enable_chunked_prefill", func(c *config.Config) any { return c.Schedule.ChunkedPrefill }, false},
+		{"--served-model-name a,b --served-model-name c", func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b", "c"}},
+		// A key with a comma is one key, not two shorter ones.
+		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys }, []string{"a,b", "c"}},
+		{"--enforce-eager --gpu-memory-utilization 0.9 -pp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
+		{"--no-enable-lora", func(c *config.Config) any { return len(c.Warnings) }, 1},
+		{"--kv-cache-dtype auto", func(c *config.Config) any { return strings.Contains(c.Warnings[0], "--kv-cache-dtype has no effect") }, true},
+	}
+	for _, tt := range tests {
+		c, err := parse(strings.Fields(tt.args)...)
+		if err != nil {
+			t.Errorf("%s: %v", tt.args, err)
+			continue
+		}
+		if got := tt.got(c); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.args, got, tt.want)
+		}
+	}
+}
+
+// Every mistake is refused with the name of the flag at fault.
+func TestMistakes(t *testing.T) {
+	tests := []struct{ args, want string }{
+		{"--max-model-len 0", "--max-model-len"},
+		{"--max-model-len -5", "--max-model-len"},
+		{"--max-model-len 1.5K", "--max-model-len"},
+		{"--max-model-len 9999999999", "--max-model-len"},
+		{"--max-num-seqs auto", "--max-num-seqs"},
+		{"--max-num-seqs 0", "--max-num-seqs"},
+		{"--max-num-batched-tokens 10", "--max-num-batched-tokens 10 is less than --max-num-seqs"},
+		{"--kv-cache-memory-bytes infk", "--kv-cache-memory-bytes"},
+		{"--kv-cache-memory-bytes -1G", "--kv-cache-memory-bytes"},
+		{"--block-size 8", "--block-size 8"},
+		{"--block-size 24", "--block-size 24"},
+		{"--block-size 0", "--block-size 0"},
+		{"--dtype int8", `--dtype "int8"`},
+		{"--load-format pt", `--load-format "pt"`},
+		{"--scheduling-policy lifo", `--scheduling-policy "lifo"`},
+		{"--distributed-executor-backend ray", "--distributed-executor-backend"},
+		{"--distributed-executor-backend uni -tp 2", "--tensor-parallel-size 2 needs mp"},
+		{"--cpu-isa sse", `--cpu-isa "sse"`},
+		{"--cpu-threads -1", "--cpu-threads -1"},
+		{"-tp 0", "--tensor-parallel-size 0"},
+		{"--max-logprobs -2", "--max-logprobs -2"},
+		{"--port 65536", "--port 65536"},
+		{"--port -1", "--port -1"},
+		{"--api-key=", "--api-key is empty"},
+		{"--override-generation-config [1]", "--override-generation-config"},
+		{"--no-enable-prefix-caching=maybe", "--no-enable-prefix-caching"},
+		{"--shutdown-timeout -1", "--shutdown-timeout -1"},
+		{"--frobnicate", "--frobnicate"},
+		// Known to vLLM, and not here.
+		{"-pp 2", "--pipeline-parallel-size"},
+		{"-q awq", "--quantization"},
+		{"--kv-cache-dtype fp8", "--kv-cache-dtype"},
+		{"--enable-lora", "known and not supported yet"},
+		{"--no-enable-lora=false", "known and not supported yet"},
+		{"--speculative-config {}", "--speculative-config"},
+		{"--tool-call-parser hermes", "--tool-call-parser"},
+		{"--ssl-keyfile key.pem", "--ssl-keyfile"},
+		{"--enforce-eager=perhaps", "--enforce-eager"},
+	}
+	for _, tt := range tests {
+		_, err := parse(strings.Fields(tt.args)...)
+		if err == nil {
+			t.Errorf("%s was accepted", tt.args)
+			continue
+		}
+		if !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %q does not have %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+func TestExpand(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{"serve m -tp 2", "serve m --tensor-parallel-size 2"},
+		{"serve -dp=1 -- -tp", "serve --data-parallel-size=1 -- -tp"},
+		{"bench serve --goodput ttft:5 tpot:1 --seed 1", "bench serve --goodput=ttft:5 --goodput=tpot:1 --seed 1"},
+		{"bench serve --header a=b c=d --goodput", "bench serve --header=a=b --header=c=d --goodput"},
+		{"bench serve --metadata=a=b c", "bench serve --metadata=a=b c"},
+		{"", ""},
+	}
+	for _, tt := range tests {
+		if got := strings.Join(config.Expand(strings.Fields(tt.in)), " "); got != tt.want {
+			t.Errorf("%q became %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+// The command line wins over the file, the file over the environment, that over defaults.
+func TestFillPrecedence(t *testing.T) {
+	t.Setenv("EAGLERAY_MAX_NUM_SEQS", "8")
+	t.Setenv("EAGLERAY_BLOCK_SIZE", "32")
+	t.Setenv("EAGLERAY_MAX_MODEL_LEN", "64")
+	t.Setenv("EAGLERAY_PORT", "tcp://10.0.0.1:8000") // as Kubernetes sets it
+	t.Setenv("VLLM_API_KEY", "secret,with comma")
+	file, err := config.ParseFile([]byte("max_num_seqs: 16\nblock-size: 64\nserved-model-name: [a, b]\n" +
+		"override-generation-config: {temperature: 0.5}\nenable-prefix-caching: false\nrevision: 0123\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, f := flags()
+	if err := f.Parse([]string{"--max-num-seqs", "4"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := config.Fill(f, "--config x", file); err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string][2]any{
+		"command line": {c.Schedule.MaxNumSeqs, 4},
+		"file":         {c.Cache.BlockSize, 64},
+		"environment":  {c.Model.MaxModelLen, 64},
+		"default":      {c.Schedule.MaxNumBatchedTokens, 2048},
+		"list":         {c.Model.ServedNames, []string{"a", "b"}},
+		"mapping":      {c.Model.OverrideGenerationConfig, `{"temperature":0.5}`},
+		"switch":       {c.Cache.PrefixCaching, false},
+		"spelling":     {c.Model.Revision, "0123"},
+		"port":         {c.Server.Port, 8000},
+		"alias":        {c.Server.APIKeys, []string{"secret,with comma"}},
+	} {
+		if !reflect.DeepEqual(x[0], x[1]) {
+			t.Errorf("%s: got %v, want %v", name, x[0], x[1])
+		}
+	}
+	t.Setenv("EAGLERAY_API_KEY", "ours")
+	c, f = flags()
+	if err := config.Fill(f, "", nil); err != nil || !reflect.DeepEqual(c.Server.APIKeys, []string{"ours"}) {
+		t.Errorf("API keys %v, error %v", c.Server.APIKeys, err)
+	}
+}
+
+func TestFillMistakes(t *testing.T) {
+	for raw, want := range map[string]string{
+		"no-such-flag: 1":  `"no-such-flag" is not a flag`,
+		"config: x":        `"config" is not a flag`,
+		"block-size: many": "block-size",
+		"quantization: q4": "quantization",
+	} {
+		_, f := flags()
+		file, err := config.ParseFile([]byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = config.Fill(f, "--config x.yaml", file)
+		var mistake *config.UsageError
+		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "x.yaml") {
+			t.Errorf("%s: error %v", raw, err)
+		}
+	}
+	t.Setenv("EAGLERAY_BLOCK_SIZE", "many")
+	_, f := flags()
+	if err := config.Fill(f, "", nil); err == nil || !strings.Contains(err.Error(), "EAGLERAY_BLOCK_SIZE") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestParseFileMistakes(t *testing.T) {
+	for raw, want := range map[string]string{
+		"- a\n- b":                           "not a mapping",
+		"just text":                          "not a mapping",
+		"a: 1\na: 2":                         "there twice",
+		"max-model-len: 1\nmax_model_len: 2": "line 2: max-model-len is there twice",
+		"port:":                              "port: has no value",
+		"port: [1, ~]":                       "port: has no value",
+		"{a: 1}: 2":                          "not the name",
+		"a: [\n":                             "",
+	} {
+		if v, err := config.ParseFile([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gave %v, error %v", raw, v, err)
+		}
+	}
+	for _, raw := range []string{"", "\n# nothing\n", "~", "---\n"} {
+		if v, err := config.ParseFile([]byte(raw)); err != nil || len(v) != 0 {
+			t.Errorf("%q gave %v, error %v", raw, v, err)
+		}
+	}
+}
+
+func FuzzParseFile(f *testing.F) {
+	for _, s := range []string{"a: 1", "a: [1, x]", "a: {b: 1}", "a: &x 1\nb: *x", "<<: {a: 1}", "a: .nan", "a: {b: .nan}", "? [a]\n: b", "\t"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		values, err := config.ParseFile(raw)
+		if err != nil {
+			return
+		}
+		for name := range values {
+			if name == "" || strings.Contains(name, "_") {
+				t.Errorf("flag name %q", name)
+			}
+		}
+		// Whatever the file says, a flag set takes it or names the fault.
+		_, flags := flags()
+		_ = config.Fill(flags, "file", values)
+	})
+}
+
+func FuzzSize(f *testing.F) {
+	for _, s := range []string{"1", "4k", "4K", "25.6k", "1.5K", "9223372036854775807", "8388608T", "1e3k", "nank", ".k", "-1", "k", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		c, flags := flags()
+		err := flags.Set("kv-cache-memory-bytes", s)
+		if got := c.Cache.MemoryBytes; err == nil && (got < 1 || got > math.MaxInt64) {
+			t.Errorf("%q became %d", s, got)
+		}
+		if err != nil && !strings.Contains(err.Error(), "--kv-cache-memory-bytes") {
+			t.Errorf("error %q does not name the flag", err)
+		}
+	})
+}
+
+func TestHumanSizes(t *testing.T) {
+	for s, want := range map[string]int64{
+		"1": 1, "1k": 1000, "1K": 1024, "25.6k": 25600, "1.1k": 1100, "0.5m": 500000, "2M": 2 << 20, "3G": 3 << 30, "2g": 2e9, "1T": 1 << 40, "1t": 1e12,
+	} {
+		c, f := flags()
+		if err := f.Set("max-request-body-bytes", s); err != nil || c.Server.MaxRequestBodyBytes != want {
+			t.Errorf("%s is %d, want %d (error %v)", s, c.Server.MaxRequestBodyBytes, want, err)
+		}
+	}
+	for _, s := range []string{"", "k", "1.5K", "1kk", "0x1p3k", "1_0", "infk", "nank", "9000000T", "1e9", "-3k", " 1", "99999999999t"} {
+		_, f := flags()
+		if f.Set("max-request-body-bytes", s) == nil {
+			t.Errorf("%q was accepted", s)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Env is the prefix of environment variables that stand for flags: EAGLERAY_MAX_MODEL_LEN is --max-model-len.
+const Env = "EAGLERAY_"
+
+// aliases is the annotation of flags that further environment variables stand for.
+const aliases = "environment"
+
+// Alias lets an environment variable stand for a flag, after the one of our own name.
+func Alias(f *pflag.FlagSet, flag, variable string) {
+	x := f.Lookup(flag)
+	if x.Annotations == nil {
+		x.Annotations = map[string][]string{}
+	}
+	x.Annotations[aliases] = append(x.Annotations[aliases], variable)
+}
+
+// Fill sets the flags that were not given on the command line: from the values of a configuration file (by flag
+// name), and those the file does not have from the environment. where names the file in errors.
+func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		flag := f.Lookup(name)
+		if flag == nil || flag.Name == "config" || flag.Name == "help" {
+			return usage("%s: %q is not a flag of this command", where, name)
+		}
+		if flag.Changed {
+			continue
+		}
+		for _, v := range file[name] {
+			if err := f.Set(flag.Name, v); err != nil {
+				return usage("%s: %w", where, err)
+			}
+		}
+	}
+	var failure error
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed || failure != nil || flag.Name == "help" || flag.Name == "config" {
+			return
+		}
+		name, value := lookup(flag)
+		if name == "" {
+			return
+		}
+		if err := f.Set(flag.Name, value); err != nil {
+			failure = usage("environment variable %s: %w", name, err)
+		}
+	})
+	return failure
+}
+
+// lookup finds the environment variable that stands for a flag; name is "" when none is set.
+func lookup(flag *pflag.Flag) (name, value string) {
+	name = Env + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+	// For a service called eagleray Kubernetes sets EAGLERAY_PORT=tcp://…, which is not meant for us.
+	if v, ok := os.LookupEnv(name); ok && !strings.HasPrefix(v, "tcp://") && !strings.HasPrefix(v, "udp://") {
+		return name, v
+	}
+	for _, alias := range flag.Annotations[aliases] {
+		if v := os.Getenv(alias); v != "" {
+			return alias, v
+		}
+	}
+	return "", ""
+}

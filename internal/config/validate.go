@@ -1,0 +1,64 @@
+package config
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Validate refuses values no model could be served with; each error names its flag.
+func (c *Config) Validate() error {
+	oneOf := func(flag, value string, allowed ...string) error {
+		if slices.Contains(allowed, value) {
+			return nil
+		}
+		return usage("--%s %q is not one of %s", flag, value, strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
+	}
+	atLeast := func(flag string, value, least int) error {
+		if value < least {
+			return usage("--%s %d is less than %d", flag, value, least)
+		}
+		return nil
+	}
+	s, p, k := &c.Schedule, &c.Parallel, &c.Cache
+	for _, err := range []error{
+		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),
+		oneOf("dtype", c.Model.DType, "auto", "bfloat16", "float16", "half", "float32", "float"),
+		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),
+		oneOf("distributed-executor-backend", p.Backend, "", "uni", "mp"),
+		oneOf("cpu-isa", p.CPUISA, "", "portable", "avx2", "avx512", "avx512bf16"),
+		atLeast("max-num-seqs", s.MaxNumSeqs, 1),
+		atLeast("max-num-batched-tokens", s.MaxNumBatchedTokens, 1),
+		atLeast("tensor-parallel-size", p.TensorParallelSize, 1),
+		atLeast("cpu-threads", p.CPUThreads, 0),
+		atLeast("num-gpu-blocks-override", k.Blocks, 0),
+		atLeast("long-prefill-token-threshold", s.LongPrefillTokenThreshold, 0),
+		atLeast("max-num-queued-reqs", s.MaxNumQueuedReqs, 0),
+		atLeast("max-logprobs", c.Model.MaxLogprobs, -1),
+		atLeast("shutdown-timeout", c.Server.ShutdownTimeoutSeconds, 0),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	if k.BlockSize < 16 || k.BlockSize%16 != 0 {
+		return usage("--block-size %d is not a multiple of 16", k.BlockSize)
+	}
+	if c.Server.Port < 0 || c.Server.Port > 65535 {
+		return usage("--port %d is not a port", c.Server.Port)
+	}
+	if slices.Contains(c.Server.APIKeys, "") {
+		return usage("--api-key is empty")
+	}
+	var object map[string]any
+	if o := c.Model.OverrideGenerationConfig; o != "" && json.Unmarshal([]byte(o), &object) != nil {
+		return usage("--override-generation-config %q is not a JSON object", o)
+	}
+	if s.MaxNumBatchedTokens < s.MaxNumSeqs {
+		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d", s.MaxNumBatchedTokens, s.MaxNumSeqs)
+	}
+	if p.Backend == "uni" && p.TensorParallelSize > 1 {
+		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d needs mp", p.TensorParallelSize)
+	}
+	return nil
+}

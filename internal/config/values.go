@@ -1,0 +1,122 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// toggle defines --name and --no-name.
+func toggle(f *pflag.FlagSet, value *bool, name, help string) {
+	f.BoolVar(value, name, *value, help)
+	f.Var(&negation{value}, "no-"+name, "the opposite")
+	no := f.Lookup("no-" + name)
+	no.NoOptDefVal, no.Hidden = "true", true
+}
+
+type negation struct{ value *bool }
+
+func (n *negation) String() string { return "false" }
+
+// Type implements pflag.Value.
+func (n *negation) Type() string { return "bool" }
+
+// Set implements pflag.Value.
+func (n *negation) Set(s string) error {
+	v, err := strconv.ParseBool(s)
+	if err != nil {
+		return err
+	}
+	*n.value = !v
+	return nil
+}
+
+// count is a number of things: 4096, 4k (4000), 4K (4096), and auto where that is allowed.
+type count struct {
+	value *int
+	auto  bool
+}
+
+func (c *count) String() string {
+	if c.value == nil || *c.value == 0 {
+		return ""
+	}
+	return strconv.Itoa(*c.value)
+}
+
+// Type implements pflag.Value.
+func (c *count) Type() string { return "int" }
+
+// Set implements pflag.Value.
+func (c *count) Set(s string) error {
+	if c.auto && (s == "auto" || s == "-1") {
+		*c.value = 0
+		return nil
+	}
+	n, err := humanInt(s)
+	if err != nil || n < 1 || n > math.MaxInt32 {
+		return fmt.Errorf("%q is not a number from 1 to %d", s, math.MaxInt32)
+	}
+	*c.value = int(n)
+	return nil
+}
+
+// size is a number of bytes.
+type size struct{ value *int64 }
+
+func (c *size) String() string {
+	if c.value == nil || *c.value == 0 {
+		return ""
+	}
+	return strconv.FormatInt(*c.value, 10)
+}
+
+// Type implements pflag.Value.
+func (c *size) Type() string { return "bytes" }
+
+// Set implements pflag.Value.
+func (c *size) Set(s string) error {
+	n, err := humanInt(s)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not a number of bytes such as 4294967296, 4G or 512M", s)
+	}
+	*c.value = n
+	return nil
+}
+
+// decimalUnits and binaryUnits are vLLM's: 1k is 1000, 1K is 1024.
+var (
+	decimalUnits = map[byte]int64{'k': 1e3, 'm': 1e6, 'g': 1e9, 't': 1e12}
+	binaryUnits  = map[byte]int64{'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30, 'T': 1 << 40}
+)
+
+// humanInt reads a number with an optional unit, as vLLM does: fractions are allowed before a decimal unit only.
+func humanInt(s string) (int64, error) {
+	if s == "" {
+		return 0, strconv.ErrSyntax
+	}
+	digits, last := s[:len(s)-1], s[len(s)-1]
+	if unit, ok := binaryUnits[last]; ok {
+		n, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil || int64(n) > math.MaxInt64/unit {
+			return 0, strconv.ErrRange
+		}
+		return int64(n) * unit, nil
+	}
+	unit, ok := decimalUnits[last]
+	if !ok {
+		return strconv.ParseInt(s, 10, 64)
+	}
+	if strings.Trim(digits, "0123456789.") != "" {
+		return 0, strconv.ErrSyntax
+	}
+	v, err := strconv.ParseFloat(digits, 64)
+	if err != nil || v*float64(unit) >= math.MaxInt64 {
+		return 0, strconv.ErrRange
+	}
+	// Rounded, because 25.6k is 25600 and not what is left of the nearest binary fraction.
+	return int64(math.Round(v * float64(unit))), nil
+}

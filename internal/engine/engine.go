@@ -1,0 +1,396 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/tokenizer"
+)
+
+// Engine runs the requests of one model on one group of ranks.
+type Engine struct {
+	info     Info
+	exec     *executor.Executor
+	tok      *tokenizer.Tokenizer
+	metrics  *metrics.Metrics
+	log      *slog.Logger
+	sched    *schedule.Scheduler
+	maxQueue int
+
+	// The inbox is how other goroutines reach the loop.
+	mu       sync.Mutex
+	added    []*request
+	aborted  []uint64
+	nextKey  uint64
+	queued   int // waiting requests as of the last step, plus those in the inbox
+	stopping bool
+	drained  bool // no request is left and none will come
+	failure  error
+	totals   Totals
+	failed   chan struct{} // closed when failure is set and nobody asked for the end
+	wake     chan struct{}
+	done     chan struct{}
+
+	// The rest belongs to the loop.
+	requests map[uint64]*request
+	plan     step.Plan
+	outputs  []schedule.Output
+	seen     schedule.Stats
+	prompted uint64
+	sampled  uint64
+}
+
+// request is the engine's side of a Request.
+type request struct {
+	key     uint64
+	req     Request
+	stream  *Stream
+	decoder *tokenizer.Stream
+	stops   stopFinder
+	outputs int
+	text    int // bytes of output text so far, held text included
+	// prompted tells that log-probabilities of the prompt were delivered.
+	prompted bool
+
+	arrived, scheduled, first, last time.Time
+}
+
+// Submit queues a request. It fails with an error wrapping *sample.ParamError or naming the prompt for a bad
+// request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be closed. ctx bounds
+// only the call.
+func (e *Engine) Submit(ctx context.Context, r *Request) (*Stream, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := e.validate(r); err != nil {
+		return nil, err
+	}
+	q := &request{req: *r, stream: newStream(e), arrived: time.Now()}
+	q.stops = stopFinder{stops: r.Stop, include: r.IncludeStop}
+	if !r.Raw && e.tok != nil {
+		q.decoder = e.tok.NewStream(r.Prompt, !r.KeepSpecial)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.failure != nil:
+		return nil, e.failure
+	case e.stopping:
+		return nil, ErrStopped
+	case e.maxQueue > 0 && e.queued >= e.maxQueue:
+		return nil, ErrOverloaded
+	}
+	e.nextKey++
+	e.queued++
+	q.key = e.nextKey
+	q.stream.key = q.key
+	q.stream.pending.StopToken = -1
+	e.added = append(e.added, q)
+	e.signal()
+	return q.stream, nil
+}
+
+func (e *Engine) validate(r *Request) error {
+	if len(r.Prompt) == 0 {
+		return fmt.Errorf("prompt is empty")
+	}
+	if len(r.Prompt) >= e.info.MaxModelLen {
+		return fmt.Errorf("prompt of %d tokens leaves no room for output: the model's maximum is %d", len(r.Prompt), e.info.MaxModelLen)
+	}
+	for _, t := range r.Prompt {
+		if t < 0 || int(t) >= e.info.VocabSize {
+			return fmt.Errorf("prompt has token id %d, outside the vocabulary of %d", t, e.info.VocabSize)
+		}
+	}
+	return r.Params.Validate(e.info.VocabSize)
+}
+
+// abort ends a request nobody reads any more.
+func (e *Engine) abort(key uint64) {
+	e.mu.Lock()
+	e.aborted = append(e.aborted, key)
+	e.mu.Unlock()
+	e.signal()
+}
+
+func (e *Engine) signal() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Info describes the model that is served.
+func (e *Engine) Info() *Info { return &e.info }
+
+// Tokenizer is the model's tokenizer, nil when it was skipped.
+func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
+
+// Healthy tells whether a request would be served now; the error says why not.
+func (e *Engine) Healthy(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failure != nil {
+		return e.failure
+	}
+	if e.stopping {
+		return ErrStopped
+	}
+	return nil
+}
+
+// Failed is closed when the engine has failed; Healthy then says why.
+func (e *Engine) Failed() <-chan struct{} { return e.failed }
+
+// Stop refuses new requests, lets those that run finish until ctx ends, then aborts the rest and ends the
+// ranks. Stopping twice is harmless.
+func (e *Engine) Stop(ctx context.Context) error {
+	e.mu.Lock()
+	e.stopping = true
+	e.mu.Unlock()
+	e.signal()
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		e.mu.Lock()
+		e.drained = true
+		e.mu.Unlock()
+		e.signal()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	err := e.exec.Shutdown(ctx)
+	<-e.done
+	return err
+}
+
+// shutdownGrace is how long ranks may take to end by themselves.
+const shutdownGrace = 5 * time.Second
+
+// loop is the only goroutine that calls the scheduler.
+func (e *Engine) loop() {
+	defer close(e.done)
+	for {
+		if !e.admit() {
+			return
+		}
+		if !e.sched.Schedule(&e.plan) {
+			if err := e.idle(); err != nil {
+				e.fail(err)
+				return
+			}
+			continue
+		}
+		if err := e.step(); err != nil {
+			e.fail(err)
+			return
+		}
+	}
+}
+
+// admit moves the inbox into the scheduler. It returns false when the engine is to end.
+func (e *Engine) admit() bool {
+	e.mu.Lock()
+	added, aborted := e.added, e.aborted
+	e.added, e.aborted = nil, nil
+	stopping, drained := e.stopping, e.drained
+	e.queued = e.sched.Waiting() + len(added)
+	e.mu.Unlock()
+	for _, q := range added {
+		e.requests[q.key] = q
+		e.sched.Add(schedule.Request{Key: q.key, Prompt: q.req.Prompt, Params: &q.req.Params, Salt: q.req.CacheSalt, Priority: q.req.Priority})
+	}
+	for _, key := range aborted {
+		e.cancel(key)
+	}
+	if drained {
+		for key := range e.requests {
+			e.cancel(key)
+		}
+	}
+	return !stopping || len(e.requests) > 0
+}
+
+// cancel aborts a request that may already be over.
+func (e *Engine) cancel(key uint64) {
+	q := e.requests[key]
+	if q == nil {
+		return
+	}
+	e.sched.Abort(key)
+	e.finish(q, FinishAbort)
+	q.stream.publish(func(d *Delta) { d.Finish = FinishAbort })
+}
+
+// idle waits for news: requests, aborts, the end, or the failure of a rank that had nothing to do.
+func (e *Engine) idle() error {
+	e.observeQueues()
+	select {
+	case <-e.wake:
+		return nil
+	case <-e.exec.Dead():
+		return e.exec.Err()
+	}
+}
+
+// step runs one plan and delivers its results.
+func (e *Engine) step() error {
+	start := time.Now()
+	future, err := e.exec.Execute(&e.plan)
+	if err != nil {
+		return err
+	}
+	result, err := future.Wait()
+	if err != nil {
+		return err
+	}
+	if err := e.sched.Check(result); err != nil {
+		return err
+	}
+	e.outputs = e.sched.Update(result, e.outputs[:0])
+	now := time.Now()
+	for i := range e.outputs {
+		e.deliver(&e.outputs[i], start, now)
+	}
+	e.observeStep(&e.plan, len(result.Slot))
+	return nil
+}
+
+// deliver hands one request's news to its stream.
+func (e *Engine) deliver(o *schedule.Output, start, now time.Time) {
+	q := e.requests[o.Key]
+	if q == nil {
+		return
+	}
+	if q.scheduled.IsZero() {
+		q.scheduled = start
+	}
+	if o.Token == schedule.NoToken {
+		e.deliverPrompt(q, o)
+		return
+	}
+	q.outputs++
+	finish := finishOf(o.Finish)
+	offset := q.text
+	text, stop := q.advance(o, finish)
+	if stop != "" && finish == Running {
+		e.sched.Abort(q.key)
+	}
+	if stop != "" {
+		finish = FinishStop
+	}
+	e.observeToken(q, now)
+	q.stream.publish(func(d *Delta) {
+		d.Text += text
+		d.Tokens = append(d.Tokens, o.Token)
+		d.TextOffsets = append(d.TextOffsets, offset)
+		if o.Logprobs != nil {
+			d.Logprobs = append(d.Logprobs, cloneLogprobs(*o.Logprobs))
+		}
+		q.addPromptLogprobs(d, o)
+		d.Finish, d.StopString = finish, stop
+		if stop == "" {
+			d.StopToken = o.StopToken
+		}
+		d.PromptTokens, d.CachedTokens, d.OutputTokens = len(q.req.Prompt), o.Cached, q.outputs
+	})
+	if finish != Running {
+		e.finish(q, finish)
+	}
+}
+
+// deliverPrompt hands over log-probabilities of a prompt that is not complete yet.
+func (e *Engine) deliverPrompt(q *request, o *schedule.Output) {
+	if o.PromptLogprobs == nil {
+		return
+	}
+	q.stream.mu.Lock()
+	q.addPromptLogprobs(&q.stream.pending, o)
+	q.stream.mu.Unlock()
+}
+
+// addPromptLogprobs appends the positions that became known. The first token has none: nothing precedes it.
+func (q *request) addPromptLogprobs(d *Delta, o *schedule.Output) {
+	if o.PromptLogprobs == nil {
+		return
+	}
+	if !q.prompted {
+		q.prompted = true
+		d.PromptLogprobs = append(d.PromptLogprobs, step.Logprobs{Sampled: step.TokenLogprob{Token: q.req.Prompt[0]}})
+	}
+	for _, l := range o.PromptLogprobs.Entries {
+		d.PromptLogprobs = append(d.PromptLogprobs, cloneLogprobs(l))
+	}
+}
+
+// cloneLogprobs copies what lies in the memory of a step's result, which the next step overwrites.
+func cloneLogprobs(l step.Logprobs) step.Logprobs {
+	l.Top = slices.Clone(l.Top)
+	return l
+}
+
+// advance decodes one token. It returns the text that became certain and the stop string that ended the
+// output, if one did.
+func (q *request) advance(o *schedule.Output, finish Finish) (text, stop string) {
+	if q.decoder == nil {
+		return "", ""
+	}
+	// A token that stops the output is not part of its text unless asked for.
+	var piece string
+	if finish != FinishStop || q.req.IncludeStop {
+		piece = q.decoder.Push(o.Token)
+	}
+	if finish != Running {
+		piece += q.decoder.Flush()
+	}
+	q.text += len(piece)
+	if q.outputs <= int(q.req.Params.MinTokens) && finish == Running {
+		return q.stops.flush() + piece, ""
+	}
+	text, stop = q.stops.push(piece)
+	if stop == "" && finish != Running {
+		text += q.stops.flush()
+	}
+	return text, stop
+}
+
+// finish forgets a request and counts it.
+func (e *Engine) finish(q *request, how Finish) {
+	delete(e.requests, q.key)
+	e.observeFinish(q, how)
+}
+
+// fail ends every request with the cause. The engine serves nothing afterwards.
+func (e *Engine) fail(cause error) {
+	e.mu.Lock()
+	stopping := e.stopping
+	err := fmt.Errorf("%w: %w", ErrFailed, cause)
+	if stopping {
+		err = ErrStopped
+	}
+	e.failure = err
+	if !stopping {
+		close(e.failed)
+	}
+	added := e.added
+	e.added = nil
+	e.mu.Unlock()
+	if !stopping {
+		e.log.Error("engine failed", "cause", cause)
+	}
+	for _, q := range added {
+		q.stream.fail(err)
+	}
+	for _, q := range e.requests {
+		q.stream.fail(err)
+	}
+	e.requests = nil
+}

@@ -1,0 +1,412 @@
+package engine_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/executor/launch/process"
+	"github.com/eagleray/eagleray/internal/fixtures"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// TestMain lets the test binary be its own worker process, as the program is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		if err := process.Main(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func open(t testing.TB, change func(c *config.Config)) *engine.Engine {
+	t.Helper()
+	c := config.Default()
+	c.Cache.MemoryBytes = 64 << 20
+	if change != nil {
+		change(&c)
+	}
+	e, _, err := engine.Open(t.Context(), engine.Options{Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// greedy is a request for the answer to a question of the built-in model.
+func greedy(e *engine.Engine, question string, maxTokens int32) *engine.Request {
+	text := "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n"
+	return &engine.Request{Prompt: e.Tokenizer().Encode(text, false), Params: params(e, maxTokens)}
+}
+
+func params(e *engine.Engine, maxTokens int32) sample.Params {
+	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
+		MaxTokens: maxTokens, EOS: e.Info().EOS, StopTokens: e.Info().StopTokens}
+}
+
+type answer struct {
+	text   string
+	tokens []int32
+	last   engine.Delta
+}
+
+func ask(ctx context.Context, e *engine.Engine, r *engine.Request) (answer, error) {
+	s, err := e.Submit(ctx, r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer s.Close()
+	var a answer
+	for {
+		d, err := s.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return a, nil
+		}
+		if err != nil {
+			return a, err
+		}
+		a.text += d.Text
+		a.tokens = append(a.tokens, d.Tokens...)
+		a.last = d
+	}
+}
+
+func mustAsk(t testing.TB, e *engine.Engine, r *engine.Request) answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	a, err := ask(ctx, e, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+const question = "What does strings.Index do?"
+const indexAnswer = "Index returns the index of the first instance of substr in s, or -1 if substr is not present in s."
+
+// TestAnyTensorParallelSize asks one question of one, two and four ranks, in this process and in others.
+func TestAnyTensorParallelSize(t *testing.T) {
+	for _, c := range []struct {
+		backend string
+		size    int
+	}{{"uni", 1}, {"mp", 1}, {"mp", 2}, {"mp", 4}} {
+		t.Run(fmt.Sprintf("%s/%d", c.backend, c.size), func(t *testing.T) {
+			e := open(t, func(cfg *config.Config) {
+				cfg.Parallel.Backend, cfg.Parallel.TensorParallelSize = c.backend, c.size
+			})
+			a := mustAsk(t, e, greedy(e, question, 100))
+			if a.text != indexAnswer || a.last.Finish != engine.FinishStop {
+				t.Errorf("answer %q, finish %q", a.text, a.last.Finish)
+			}
+		})
+	}
+}
+
+// TestRecall asks the built-in model the questions of recall.jsonl, many at once.
+func TestRecall(t *testing.T) {
+	f, err := os.Open(filepath.Join(fixtures.Dir(t), "models", "go-std-tiny", "recall.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	e := open(t, nil)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	asked, right := 0, 0
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var q struct{ Question, Answer string }
+		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
+			t.Fatal(err)
+		}
+		asked++
+		wg.Go(func() {
+			a, err := ask(t.Context(), e, greedy(e, q.Question, 200))
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && a.text == q.Answer {
+				right++
+			} else {
+				t.Logf("%s: %q, not %q (%v)", q.Question, a.text, q.Answer, err)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d of %d answers word for word", right, asked)
+	if asked < 300 || right < asked-1 {
+		t.Errorf("%d of %d answers are right", right, asked)
+	}
+}
+
+// TestNeighboursDoNotMatter runs sampled requests alone, and then all at once with a cache so small that
+// requests are preempted, and wants the same tokens.
+func TestNeighboursDoNotMatter(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	questions := []string{question, "What does time.Time.UTC do?", "What is the signature of strings.Index?", "What does os.Open do?"}
+	build := func(e *engine.Engine, i int) *engine.Request {
+		r := greedy(e, questions[i%len(questions)], 40+int32(i))
+		r.Params.Temperature, r.Params.Seed, r.Params.IgnoreEOS = 0.9, uint64(i), true
+		r.Params.StopTokens = nil
+		return r
+	}
+	alone := open(t, nil)
+	var want []answer
+	for i := range 12 {
+		want = append(want, mustAsk(t, alone, build(alone, i)))
+	}
+	crowded := open(t, func(c *config.Config) {
+		c.Model.MaxModelLen = 128
+		c.Cache.MemoryBytes, c.Cache.Blocks = 0, 20
+		c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 24, 12
+	})
+	var wg sync.WaitGroup
+	for i, w := range want {
+		pause := time.Duration(rng.IntN(3)) * time.Millisecond
+		wg.Go(func() {
+			time.Sleep(pause)
+			a, err := ask(t.Context(), crowded, build(crowded, i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if fmt.Sprint(a.tokens) != fmt.Sprint(w.tokens) || a.text != w.text {
+				t.Errorf("request %d: tokens\n%v alone,\n%v among others", i, w.tokens, a.tokens)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestLogprobs compares two readers of the same output, one that reads each token and one that reads all at the
+// end, with log-probabilities of the prompt computed at once and in pieces.
+func TestLogprobs(t *testing.T) {
+	whole := open(t, nil)
+	pieces := open(t, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 7, 4 })
+	collect := func(e *engine.Engine, late bool) (out []step.Logprobs, prompt []step.Logprobs) {
+		r := greedy(e, question, 20)
+		r.Params.Logprobs, r.Params.PromptLogprobs = 3, 2
+		s, err := e.Submit(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for late && e.Totals().OutputTokens < 20 {
+			time.Sleep(time.Millisecond)
+		}
+		for {
+			d, err := s.Next(t.Context())
+			if errors.Is(err, io.EOF) {
+				return out, prompt
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, prompt = append(out, d.Logprobs...), append(prompt, d.PromptLogprobs...)
+		}
+	}
+	late, latePrompt := collect(whole, true)
+	live, livePrompt := collect(pieces, false)
+	n := len(greedy(whole, question, 1).Prompt)
+	if len(late) != 20 || len(latePrompt) != n {
+		t.Fatalf("%d output and %d prompt positions, not 20 and %d", len(late), len(latePrompt), n)
+	}
+	for i, l := range late {
+		if len(l.Top) != 3 || l.Sampled != l.Top[0] || l.Sampled.Rank != 1 {
+			t.Errorf("position %d: sampled %v, top %v", i, l.Sampled, l.Top)
+		}
+		l.Slot, live[i].Slot = 0, 0
+		if !reflect.DeepEqual(l, live[i]) {
+			t.Errorf("position %d: %v read late, %v read live", i, l, live[i])
+		}
+	}
+	for i := range latePrompt {
+		a, b := latePrompt[i], livePrompt[i]
+		a.Slot, b.Slot = 0, 0
+		if !reflect.DeepEqual(a, b) || (i > 0 && len(a.Top) != 2) {
+			t.Errorf("prompt position %d: %v at once, %v in pieces", i, a, b)
+		}
+	}
+}
+
+// TestStopStrings ends outputs at strings that straddle tokens.
+func TestStopStrings(t *testing.T) {
+	e := open(t, nil)
+	for _, c := range []struct {
+		stop    []string
+		include bool
+		want    string
+		by      string
+	}{
+		{[]string{"first inst"}, false, "Index returns the index of the ", "first inst"},
+		{[]string{"first inst"}, true, "Index returns the index of the first inst", "first inst"},
+		{[]string{"nowhere", "x of"}, false, "Index returns the inde", "x of"},
+		{[]string{"nowhere to be found"}, false, indexAnswer, ""},
+		{[]string{"in s.!"}, false, indexAnswer, ""},
+	} {
+		r := greedy(e, question, 100)
+		r.Stop, r.IncludeStop = c.stop, c.include
+		a := mustAsk(t, e, r)
+		if a.text != c.want || a.last.StopString != c.by || a.last.Finish != engine.FinishStop {
+			t.Errorf("stop %q: text %q, stopped by %q", c.stop, a.text, a.last.StopString)
+		}
+	}
+}
+
+// TestSlowReader leaves a stream unread: others go on, and it gets everything in the end.
+func TestSlowReader(t *testing.T) {
+	e := open(t, nil)
+	r := greedy(e, question, 100)
+	s, err := e.Submit(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 3 {
+		if a := mustAsk(t, e, greedy(e, question, 100)); a.text != indexAnswer {
+			t.Fatalf("answer %q beside a slow reader", a.text)
+		}
+	}
+	var text strings.Builder
+	for {
+		d, err := s.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.WriteString(d.Text)
+	}
+	if text.String() != indexAnswer {
+		t.Errorf("slow reader got %q", text.String())
+	}
+}
+
+// TestAbort gives streams up at random moments; the engine goes on and forgets them.
+func TestAbort(t *testing.T) {
+	e := open(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 8 })
+	for i := range 200 {
+		r := greedy(e, question, 100)
+		s, err := e.Submit(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%3 > 0 {
+			if _, err := s.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Close()
+	}
+	if a := mustAsk(t, e, greedy(e, question, 100)); a.text != indexAnswer {
+		t.Errorf("answer %q after many aborts", a.text)
+	}
+}
+
+// TestWorkerDeath kills a rank: requests in flight and later ones fail at once, with the cause.
+func TestWorkerDeath(t *testing.T) {
+	for _, busy := range []bool{true, false} {
+		t.Run(fmt.Sprintf("busy=%v", busy), func(t *testing.T) {
+			e := open(t, func(c *config.Config) { c.Parallel.TensorParallelSize = 2 })
+			pid := e.Info().Ranks[1].PID
+			r := greedy(e, question, 2000)
+			r.Params.IgnoreEOS, r.Params.StopTokens = true, nil
+			var s *engine.Stream
+			if busy {
+				var err error
+				if s, err = e.Submit(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				if _, err := s.Next(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p, err := os.FindProcess(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			killed := time.Now()
+			if err := p.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			for err == nil && busy {
+				_, err = s.Next(t.Context())
+			}
+			for !busy && e.Healthy(t.Context()) == nil {
+				time.Sleep(time.Millisecond)
+				if time.Since(killed) > 10*time.Second {
+					t.Fatal("engine is healthy 10 s after a rank was killed")
+				}
+			}
+			if !busy {
+				_, err = e.Submit(t.Context(), r)
+			}
+			t.Logf("known after %v: %v", time.Since(killed), err)
+			if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1") || !strings.Contains(err.Error(), "killed") {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+}
+
+// TestBadRequests are refused at the door.
+func TestBadRequests(t *testing.T) {
+	e := open(t, nil)
+	for name, change := range map[string]func(r *engine.Request){
+		"empty":      func(r *engine.Request) { r.Prompt = nil },
+		"vocabulary": func(r *engine.Request) { r.Prompt = []int32{1, 2048} },
+		"too long":   func(r *engine.Request) { r.Prompt = make([]int32, 2048) },
+		"parameter":  func(r *engine.Request) { r.Params.TopP = 2 },
+	} {
+		r := greedy(e, question, 10)
+		change(r)
+		if s, err := e.Submit(t.Context(), r); err == nil {
+			s.Close()
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestOverload refuses what goes beyond the queue.
+func TestOverload(t *testing.T) {
+	e := open(t, func(c *config.Config) { c.Schedule.MaxNumQueuedReqs, c.Schedule.MaxNumSeqs = 4, 1 })
+	refused := 0
+	for range 40 {
+		s, err := e.Submit(t.Context(), greedy(e, question, 100))
+		if errors.Is(err, engine.ErrOverloaded) {
+			refused++
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+	}
+	if refused == 0 {
+		t.Error("40 requests at once, at most 4 waiting: none refused")
+	}
+}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// observeStep counts a finished step: what it computed of prompts, what it sampled, and the queues after it.
+func (e *Engine) observeStep(p *step.Plan, sampled int) {
+	prompt := 0
+	for i, n := range p.Count {
+		// A request whose newest token comes with the plan is decoding.
+		if p.Last[i] < 0 {
+			prompt += int(n)
+		}
+	}
+	e.metrics.Iteration(prompt, sampled)
+	e.prompted += uint64(prompt)
+	e.sampled += uint64(sampled)
+	e.observeQueues()
+}
+
+// Totals are the engine's figures since it was opened, and its state after the last step.
+type Totals struct {
+	PromptTokens, OutputTokens uint64
+	Running, Waiting           int
+	// CacheUsage is the share of KV blocks in use, 0 to 1.
+	CacheUsage float64
+}
+
+// Totals returns the figures as of the last step.
+func (e *Engine) Totals() Totals {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.totals
+}
+
+// observeQueues shows the scheduler's state and counts what it did since the last time.
+func (e *Engine) observeQueues() {
+	s, was := e.sched.Stats(), e.seen
+	usage := 0.0
+	if total := s.Cache.Blocks; total > 0 {
+		usage = float64(s.Cache.Used) / float64(total)
+	}
+	e.metrics.SetQueues(s.Running, s.Waiting, usage)
+	if n := s.Preemptions - was.Preemptions; n > 0 {
+		e.metrics.Preemptions(int(n))
+	}
+	if n := s.Cache.Queries - was.Cache.Queries; n > 0 {
+		e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
+	}
+	e.seen = s
+	e.mu.Lock()
+	e.totals = Totals{PromptTokens: e.prompted, OutputTokens: e.sampled, Running: s.Running, Waiting: s.Waiting, CacheUsage: usage}
+	e.mu.Unlock()
+}
+
+// observeToken times a token on its way out.
+func (e *Engine) observeToken(q *request, now time.Time) {
+	if q.outputs == 1 {
+		q.first = now
+		e.metrics.FirstToken(now.Sub(q.arrived))
+	} else {
+		e.metrics.NextToken(now.Sub(q.last))
+	}
+	q.last = now
+}
+
+// observeFinish counts a request that ended.
+func (e *Engine) observeFinish(q *request, how Finish) {
+	reason := metrics.Stop
+	switch how {
+	case FinishLength:
+		reason = metrics.Length
+	case FinishAbort:
+		e.metrics.CountFinished(metrics.Abort)
+		return
+	}
+	e.metrics.ObserveRequest(metrics.Request{
+		Reason: reason,
+		E2E:    q.last.Sub(q.arrived), Queue: q.scheduled.Sub(q.arrived), Inference: q.last.Sub(q.scheduled),
+		Prefill: q.first.Sub(q.scheduled), Decode: q.last.Sub(q.first),
+		PromptTokens: len(q.req.Prompt), OutputTokens: q.outputs,
+	})
+}
+
+// finishOf translates the scheduler's word.
+func finishOf(f schedule.Finish) Finish {
+	switch f {
+	case schedule.FinishStop:
+		return FinishStop
+	case schedule.FinishLength:
+		return FinishLength
+	}
+	return Running
+}

@@ -1,0 +1,77 @@
+// Package engine owns the life of a request: admission, the step loop (the only goroutine that calls the
+// scheduler), incremental detokenisation, stop strings, and delivery to streams.
+package engine
+
+import (
+	"errors"
+
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// Request is one sequence to generate. n > 1 and lists of prompts are several Requests; equal prompts share
+// their blocks through the prefix cache.
+type Request struct {
+	// ID is the caller's name for it, for logs only.
+	ID string
+	// Prompt are token ids, at least one, each within the vocabulary, fewer than the model's maximum length.
+	Prompt []int32
+	// Params are resolved (see sample.Params).
+	Params sample.Params
+	// Stop are strings that end the output.
+	Stop []string
+	// IncludeStop keeps the stop string in the text.
+	IncludeStop bool
+	// KeepSpecial leaves special tokens in the text (skip_special_tokens=false).
+	KeepSpecial bool
+	// Raw gives token ids only, no text (no tokenizer, or detokenize=false).
+	Raw bool
+	// CacheSalt separates prefix-cache users: only requests with the same salt share blocks.
+	CacheSalt string
+	// Priority orders waiting requests under the priority policy: smaller first.
+	Priority int
+}
+
+// Finish says why an output ended.
+type Finish string
+
+// Finish reasons, in OpenAI's and vLLM's words.
+const (
+	Running      Finish = ""
+	FinishStop   Finish = "stop"
+	FinishLength Finish = "length"
+	FinishAbort  Finish = "abort"
+)
+
+// Delta is what became known of a request since the last one. Several steps may be merged into one when the
+// reader is slower than the engine.
+type Delta struct {
+	// Text is certain text: whole characters, and never a beginning of a stop string.
+	Text string
+	// Tokens are the sampled ids, Logprobs (parallel, when asked for) how they were chosen.
+	Tokens   []int32
+	Logprobs []step.Logprobs
+	// TextOffsets, parallel to Tokens, is the length in bytes of the output text known before each token.
+	TextOffsets []int
+	// PromptLogprobs (when asked for) comes with the first delta: one entry per prompt token, the first
+	// entry empty because nothing precedes it.
+	PromptLogprobs []step.Logprobs
+	// Finish is Running until the last delta.
+	Finish Finish
+	// StopString or StopToken is what ended the output when it was a stop string or one of StopTokens;
+	// "" and -1 otherwise.
+	StopString string
+	StopToken  int32
+	// PromptTokens and CachedTokens count the prompt; OutputTokens is the output so far.
+	PromptTokens, CachedTokens, OutputTokens int
+}
+
+// Errors a caller acts on.
+var (
+	// ErrOverloaded means the waiting queue is full: try again later.
+	ErrOverloaded = errors.New("engine is overloaded: too many waiting requests")
+	// ErrStopped means the engine is shutting down.
+	ErrStopped = errors.New("engine is stopped")
+	// ErrFailed means the engine died; errors wrapping it name the cause.
+	ErrFailed = errors.New("engine failed")
+)

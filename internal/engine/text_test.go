@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// TestStopFinder feeds text in random pieces and compares with a search of the whole.
+func TestStopFinder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	letters := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "ab"[rng.IntN(2)]
+		}
+		return string(b)
+	}
+	for range 20000 {
+		text := letters(rng.IntN(12))
+		f := stopFinder{include: rng.IntN(2) == 0}
+		for range rng.IntN(3) {
+			f.stops = append(f.stops, letters(1+rng.IntN(4)))
+		}
+		want, wantStop := wholeSearch(text, f.stops, f.include)
+		var got strings.Builder
+		stopped := ""
+		for rest := text; rest != "" && stopped == ""; {
+			n := 1 + rng.IntN(len(rest))
+			out, stop := f.push(rest[:n])
+			got.WriteString(out)
+			rest, stopped = rest[n:], stop
+			// What was given out must not be the beginning of a stop string that may still come.
+			if stop == "" && len(f.stops) > 0 && f.holdBack(got.String()+f.held) != len(f.held) {
+				t.Fatalf("%q in pieces, stops %q: %q given out, %q held", text, f.stops, got.String(), f.held)
+			}
+		}
+		if stopped == "" {
+			got.WriteString(f.flush())
+		}
+		// Pieces longer than one token may hold several stop strings; the earliest wins either way.
+		if (stopped == "") != (wantStop == "") || (stopped == wantStop && got.String() != want) {
+			t.Fatalf("%q, stops %q, include %v: %q stopped by %q, not %q by %q", text, f.stops, f.include, got.String(), stopped, want, wantStop)
+		}
+	}
+}
+
+func wholeSearch(text string, stops []string, include bool) (string, string) {
+	at, by := -1, ""
+	for _, s := range stops {
+		if i := strings.Index(text, s); i >= 0 && (at < 0 || i < at) {
+			at, by = i, s
+		}
+	}
+	if at < 0 {
+		return text, ""
+	}
+	if include {
+		at += len(by)
+	}
+	return text[:at], by
+}

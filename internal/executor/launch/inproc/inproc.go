@@ -1,0 +1,53 @@
+// Package inproc starts a rank as a goroutine of the driver (--distributed-executor-backend uni).
+package inproc
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/worker"
+)
+
+// Launcher runs one rank in the driver's process.
+type Launcher struct {
+	exited  chan launch.Exit
+	running sync.WaitGroup
+	conn    queue.Conn
+}
+
+// New makes a launcher.
+func New() *Launcher { return &Launcher{exited: make(chan launch.Exit, 1)} }
+
+// Launch starts the rank; more than one is refused.
+func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker, error) {
+	if len(specs) != 1 {
+		return nil, fmt.Errorf("uni runs one rank, not %d: use --distributed-executor-backend mp", len(specs))
+	}
+	driver, rank := queue.Pipe()
+	l.conn = driver
+	l.running.Go(func() {
+		cause := "returned"
+		if err := worker.Run(rank, worker.Options{}); err != nil {
+			cause = "returned: " + err.Error()
+		}
+		// The pipe stays open: the rank's last record, its own account of a failure, may still be in it.
+		l.exited <- launch.Exit{Rank: 0, PID: os.Getpid(), Cause: cause}
+	})
+	return []launch.Worker{{Rank: 0, Node: "localhost", PID: os.Getpid(), Conn: driver}}, nil
+}
+
+// Exited delivers the end of the rank.
+func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
+
+// Stop ends the rank and waits for it.
+func (l *Launcher) Stop(context.Context) error {
+	if l.conn != nil {
+		l.conn.Close()
+	}
+	l.running.Wait()
+	return nil
+}

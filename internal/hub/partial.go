@@ -1,0 +1,131 @@
+package hub
+
+import (
+	"bufio"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+)
+
+// partial is a file while it is downloaded. Its name comes from its content's hash, and every byte is written to its own
+// place: should two processes get past the lock, which not every network file system honours, they write the same.
+type partial struct {
+	info fileInfo
+	file *os.File
+	size int64     // bytes known to be good so far
+	sum  hash.Hash // of those, for files named by their SHA-256; else nil
+}
+
+// openPartial opens what an earlier download left, or starts one.
+func openPartial(path string, info fileInfo) (*partial, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	p := &partial{info: info, file: file}
+	if isHex(info.etag, sha256.Size) {
+		p.sum = sha256.New()
+	}
+	if err := p.resume(); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("resume %s: %w", path, err)
+	}
+	return p, nil
+}
+
+// resume takes over the bytes that are there, unless there are more than the file may have.
+func (p *partial) resume() error {
+	stat, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	if p.info.size < 0 || stat.Size() > p.info.size {
+		p.restart()
+		return nil
+	}
+	p.size = stat.Size()
+	if p.sum == nil || p.size == 0 {
+		return nil
+	}
+	_, err = io.Copy(p.sum, io.NewSectionReader(p.file, 0, p.size))
+	return err
+}
+
+// restart begins anew. The file is not cut: what is in it is overwritten, and cut to length at the end.
+func (p *partial) restart() {
+	p.size = 0
+	if p.sum != nil {
+		p.sum.Reset()
+	}
+}
+
+// add appends bytes.
+func (p *partial) add(b []byte) error {
+	if p.info.size >= 0 && int64(len(b)) > p.info.size-p.size {
+		return permanent{fmt.Errorf("%w: more than the announced %d bytes were sent", ErrCorrupt, p.info.size)}
+	}
+	if _, err := p.file.WriteAt(b, p.size); err != nil {
+		return permanent{err}
+	}
+	p.size += int64(len(b))
+	if p.sum != nil {
+		p.sum.Write(b)
+	}
+	return nil
+}
+
+// verify holds the content to its hash. An ETag of another form, which only mirrors have, says nothing about it.
+func (p *partial) verify() error {
+	if err := p.file.Truncate(p.size); err != nil {
+		return err
+	}
+	got := p.info.etag
+	switch {
+	case p.sum != nil:
+		got = hex.EncodeToString(p.sum.Sum(nil))
+	case isHex(p.info.etag, sha1.Size):
+		sum, err := gitBlobHash(io.NewSectionReader(p.file, 0, p.size), p.size)
+		if err != nil {
+			return err
+		}
+		got = sum
+	}
+	if got != p.info.etag {
+		return fmt.Errorf("%w: its hash is %s instead of %s", ErrCorrupt, got, p.info.etag)
+	}
+	return nil
+}
+
+// gitBlobHash is the name that git gives to content (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects). Files
+// named so are small, because git itself holds them.
+func gitBlobHash(r io.Reader, size int64) (string, error) {
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", size)
+	if _, err := io.Copy(h, bufio.NewReader(r)); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// publish moves the whole file to its place in the cache, on the disk before its name is.
+func (p *partial) publish(blob string) error {
+	if err := p.file.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(p.file.Name(), blob)
+}
+
+// discard removes the file.
+func (p *partial) discard() error { return os.Remove(p.file.Name()) }
+
+func (p *partial) close() { p.file.Close() }
+
+// isHex reports whether s is the hexadecimal form of n bytes.
+func isHex(s string, n int) bool {
+	raw, err := hex.DecodeString(s)
+	return err == nil && len(raw) == n
+}

@@ -1,0 +1,122 @@
+package kvcache
+
+import "fmt"
+
+// Check verifies the invariants of the manager against all sequences that hold blocks and, in parallel,
+// their tokens. It is slow and meant for tests: reference counts equal holders, the free list is exactly
+// the unreferenced blocks, the hash table is exactly the entries, no sequence holds a block twice, and the
+// entries a sequence holds are named by the digests of its own tokens, so that two holders of a block have
+// equal tokens up to its end.
+func (m *Manager) Check(seqs []*Sequence, tokens [][]int32) error {
+	refs := make([]int32, len(m.blocks))
+	for i, s := range seqs {
+		if err := m.checkSequence(s, tokens[i], refs); err != nil {
+			return fmt.Errorf("sequence %d: %w", i, err)
+		}
+	}
+	unheld, entries := 0, 0
+	for i := range m.blocks {
+		b := &m.blocks[i]
+		if b.refs != refs[i] {
+			return fmt.Errorf("block %d has %d references, %d sequences hold it", i, b.refs, refs[i])
+		}
+		if b.refs == 0 {
+			unheld++
+		}
+		if b.refs > 1 && !b.entry {
+			return fmt.Errorf("block %d is shared by %d sequences but is no cache entry", i, b.refs)
+		}
+		if b.entry {
+			entries++
+		}
+	}
+	if err := m.checkFree(unheld); err != nil {
+		return err
+	}
+	return m.checkTable(entries)
+}
+
+func (m *Manager) checkSequence(s *Sequence, tokens []int32, refs []int32) error {
+	fresh := Sequence{salt: s.salt}
+	if m.caching {
+		if len(s.digests) > len(tokens)/m.size {
+			return fmt.Errorf("%d digests for %d tokens", len(s.digests), len(tokens))
+		}
+		m.extend(&fresh, tokens, len(s.digests))
+	}
+	for i, d := range s.digests {
+		if d != fresh.digests[i] {
+			return fmt.Errorf("digest %d is not that of its tokens", i)
+		}
+	}
+	if s.entries > len(s.blocks) {
+		return fmt.Errorf("%d entries in a table of %d blocks", s.entries, len(s.blocks))
+	}
+	held := make(map[uint32]bool, len(s.blocks))
+	for i, b := range s.blocks {
+		if int(b) >= len(m.blocks) {
+			return fmt.Errorf("holds block %d of %d", b, len(m.blocks))
+		}
+		if held[b] {
+			return fmt.Errorf("holds block %d twice", b)
+		}
+		held[b] = true
+		refs[b]++
+		e := &m.blocks[b]
+		if i >= s.entries {
+			if e.entry {
+				return fmt.Errorf("block %d at index %d is a cache entry before it is full", b, i)
+			}
+			continue
+		}
+		if e.entry && e.hash != s.digests[i] {
+			return fmt.Errorf("block %d at index %d is an entry for other tokens", b, i)
+		}
+	}
+	return nil
+}
+
+func (m *Manager) checkFree(unheld int) error {
+	n, prev := 0, int32(none)
+	for i := m.freeHead; i != none; i = m.blocks[i].next {
+		if m.blocks[i].prev != prev {
+			return fmt.Errorf("free list: block %d points back to %d, not %d", i, m.blocks[i].prev, prev)
+		}
+		if m.blocks[i].refs != 0 {
+			return fmt.Errorf("free list: block %d has %d references", i, m.blocks[i].refs)
+		}
+		prev = i
+		if n++; n > len(m.blocks) {
+			return fmt.Errorf("free list has a cycle")
+		}
+	}
+	if prev != m.freeTail {
+		return fmt.Errorf("free list ends at %d, not at its tail %d", prev, m.freeTail)
+	}
+	if n != m.free || n != unheld {
+		return fmt.Errorf("free list has %d blocks, counter says %d, %d are unreferenced", n, m.free, unheld)
+	}
+	return nil
+}
+
+func (m *Manager) checkTable(entries int) error {
+	n := 0
+	for at, head := range m.buckets {
+		for i := head; i != none; i = m.blocks[i].chain {
+			b := &m.blocks[i]
+			if !b.entry {
+				return fmt.Errorf("bucket %d: block %d is no entry", at, i)
+			}
+			if m.bucket(&b.hash) != uint64(at) {
+				return fmt.Errorf("bucket %d: block %d belongs elsewhere", at, i)
+			}
+			if n++; n > len(m.blocks) {
+				return fmt.Errorf("bucket %d has a cycle", at)
+			}
+		}
+	}
+	if n != entries || n != m.entries {
+		return fmt.Errorf("hash table has %d entries, counter says %d, %d blocks are entries", n, m.entries, entries)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+// Package kvcache manages the paged key/value cache: which blocks of device memory hold which tokens of
+// which sequence. It is a pure state machine (no clock, goroutine, I/O or randomness) that knows block
+// numbers only, never the memory behind them.
+//
+// A sequence's positions 0..n-1 lie in ceil(n/BlockSize) blocks, listed in its block table (PagedAttention,
+// Kwon et al. 2023). With prefix caching a block that is full becomes a cache entry under the hash of its
+// tokens and of everything before them, so a later sequence that begins with the same tokens takes the same
+// blocks by reference instead of computing them again. A block nobody references stays an entry until it is
+// needed for something else: least recently used first.
+package kvcache
+
+import (
+	"fmt"
+	"hash"
+	"math"
+)
+
+// Config sizes a Manager.
+type Config struct {
+	// Blocks is the number of blocks in the cache; they are numbered from 0.
+	Blocks int
+	// BlockSize is the number of token positions in one block.
+	BlockSize int
+	// PrefixCaching lets sequences share full blocks with equal contents and equal past.
+	PrefixCaching bool
+}
+
+// none ends the lists that are threaded through the blocks.
+const none = -1
+
+// block is the state of one block. A block with no references is in the free list; a block that is an entry
+// is in the list of its hash bucket; it may be in both.
+type block struct {
+	hash       digest
+	refs       int32
+	prev, next int32 // free list
+	chain      int32 // next entry of the same bucket
+	entry      bool
+}
+
+// Manager owns the blocks of one cache. It is not safe for concurrent use.
+type Manager struct {
+	size    int // tokens per block
+	caching bool
+	blocks  []block
+	// buckets and block.chain are a hash table without pointers or allocation: a bucket holds the number
+	// of its newest entry. Two blocks may hold the same contents under the same hash (both were computed,
+	// because a sequence must compute its last token itself); either may answer a lookup.
+	buckets []int32
+	mask    uint64
+	// The free list runs from the block to be used next to the one to be used last.
+	freeHead, freeTail int32
+	free               int
+	entries            int
+
+	hasher  hash.Hash
+	scratch []byte
+
+	queries, hits, evictions uint64
+}
+
+// New returns a Manager whose blocks are all free.
+func New(c Config) (*Manager, error) {
+	if c.Blocks < 1 || c.Blocks > math.MaxInt32 {
+		return nil, fmt.Errorf("kvcache: Blocks is %d, must be 1 to %d", c.Blocks, math.MaxInt32)
+	}
+	if c.BlockSize < 1 {
+		return nil, fmt.Errorf("kvcache: BlockSize is %d, must be at least 1", c.BlockSize)
+	}
+	m := &Manager{size: c.BlockSize, caching: c.PrefixCaching, blocks: make([]block, c.Blocks)}
+	if c.PrefixCaching {
+		n := 1
+		for n < c.Blocks {
+			n *= 2
+		}
+		m.buckets = make([]int32, n)
+		m.mask = uint64(n - 1)
+		m.initHash()
+	}
+	m.Reset()
+	return m, nil
+}
+
+// Reset forgets the contents of every block, as after the loss of the memory behind them. Blocks that
+// sequences hold stay theirs; free blocks are used in the order of their numbers again. Counters go on.
+func (m *Manager) Reset() {
+	for i := range m.buckets {
+		m.buckets[i] = none
+	}
+	m.entries, m.free = 0, 0
+	m.freeHead, m.freeTail = none, none
+	for i := range m.blocks {
+		b := &m.blocks[i]
+		b.entry = false
+		if b.refs == 0 {
+			m.pushBack(int32(i))
+		}
+	}
+}
+
+// BlocksFor returns the number of blocks that n token positions need.
+func (m *Manager) BlocksFor(n int) int { return (n + m.size - 1) / m.size }
+
+// Stats describes a Manager at one moment.
+type Stats struct {
+	// Blocks is the size of the cache, Used the blocks that sequences hold, Free the rest, all in blocks.
+	Blocks, Used, Free int
+	// Entries is the number of blocks, used or free, that can answer a prefix lookup.
+	Entries int
+	// Queries and Hits count tokens since the beginning: those of started sequences that may read the
+	// prefix cache, and those of them that were found. A sequence counts once, however often it starts.
+	Queries, Hits uint64
+	// Evictions counts entries given up because their block was needed.
+	Evictions uint64
+}
+
+// Stats returns the counters.
+func (m *Manager) Stats() Stats {
+	return Stats{
+		Blocks: len(m.blocks), Used: len(m.blocks) - m.free, Free: m.free, Entries: m.entries,
+		Queries: m.queries, Hits: m.hits, Evictions: m.evictions,
+	}
+}
+
+// take removes the next block from the free list and gives up the entry it may be. The list is not empty.
+func (m *Manager) take() uint32 {
+	i := m.freeHead
+	m.unlink(i)
+	if m.blocks[i].entry {
+		m.forget(i)
+		m.evictions++
+	}
+	m.blocks[i].refs = 1
+	return uint32(i)
+}
+
+// share adds a reference to an entry.
+func (m *Manager) share(i int32) {
+	if m.blocks[i].refs == 0 {
+		m.unlink(i)
+	}
+	m.blocks[i].refs++
+}
+
+// drop removes a reference. A block without contents worth keeping is the first to be used again, an entry
+// the last.
+func (m *Manager) drop(i int32) {
+	b := &m.blocks[i]
+	b.refs--
+	if b.refs > 0 {
+		return
+	}
+	if b.entry {
+		m.pushBack(i)
+	} else {
+		m.pushFront(i)
+	}
+}
+
+func (m *Manager) pushBack(i int32) {
+	b := &m.blocks[i]
+	b.prev, b.next = m.freeTail, none
+	if m.freeTail == none {
+		m.freeHead = i
+	} else {
+		m.blocks[m.freeTail].next = i
+	}
+	m.freeTail = i
+	m.free++
+}
+
+func (m *Manager) pushFront(i int32) {
+	b := &m.blocks[i]
+	b.prev, b.next = none, m.freeHead
+	if m.freeHead == none {
+		m.freeTail = i
+	} else {
+		m.blocks[m.freeHead].prev = i
+	}
+	m.freeHead = i
+	m.free++
+}
+
+func (m *Manager) unlink(i int32) {
+	b := &m.blocks[i]
+	if b.prev == none {
+		m.freeHead = b.next
+	} else {
+		m.blocks[b.prev].next = b.next
+	}
+	if b.next == none {
+		m.freeTail = b.prev
+	} else {
+		m.blocks[b.next].prev = b.prev
+	}
+	m.free--
+}

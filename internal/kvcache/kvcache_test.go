@@ -1,0 +1,391 @@
+package kvcache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func tokens(from, to int) []int32 {
+	var t []int32
+	for i := from; i < to; i++ {
+		t = append(t, int32(i))
+	}
+	return t
+}
+
+func newManager(t testing.TB, blocks, size int) *Manager {
+	t.Helper()
+	m, err := New(Config{Blocks: blocks, BlockSize: size, PrefixCaching: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// admit starts and grows a sequence over all of its tokens and returns the hit.
+func admit(t testing.TB, m *Manager, s *Sequence, toks []int32) int {
+	t.Helper()
+	hit := m.Match(s, toks)
+	if !m.Start(s, toks, hit) || !m.Grow(s, toks, len(toks)) {
+		t.Fatalf("no room for %d tokens, free %d", len(toks), m.free)
+	}
+	return hit
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Blocks: 0, BlockSize: 4}, "Blocks is 0"},
+		{Config{Blocks: -1, BlockSize: 4}, "Blocks is -1"},
+		{Config{Blocks: 1 << 40, BlockSize: 4}, "Blocks is 1099511627776"},
+		{Config{Blocks: 4, BlockSize: 0}, "BlockSize is 0"},
+	} {
+		if _, err := New(c.config); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("New(%+v): %v, want %q", c.config, err, c.want)
+		}
+	}
+}
+
+func TestMatch(t *testing.T) {
+	base := tokens(0, 12)
+	other := slices.Clone(base)
+	other[1] = 99
+	tail := slices.Clone(base)
+	tail[9] = 99
+	for _, c := range []struct {
+		name   string
+		toks   []int32
+		salt   string
+		noRead bool
+		want   int
+	}{
+		{"longer prompt takes all full blocks", tokens(0, 20), "", false, 12},
+		{"one token must be left", base, "", false, 8},
+		{"one token more than the entries", tokens(0, 13), "", false, 12},
+		{"difference in the first block", other, "", false, 0},
+		{"difference in the last block", append(slices.Clone(tail), 1), "", false, 8},
+		{"shorter than a block", tokens(0, 3), "", false, 0},
+		{"same tokens at another place", tokens(4, 12), "", false, 0},
+		{"another salt", tokens(0, 20), "alice", false, 0},
+		{"reading switched off", tokens(0, 20), "", true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newManager(t, 16, 4)
+			first := NewSequence("", false)
+			admit(t, m, &first, base)
+			s := NewSequence(c.salt, c.noRead)
+			if got := admit(t, m, &s, c.toks); got != c.want {
+				t.Fatalf("hit %d tokens, want %d", got, c.want)
+			}
+			for i := range c.want / 4 {
+				if s.Blocks()[i] != first.Blocks()[i] {
+					t.Errorf("block %d is %d, want the shared %d", i, s.Blocks()[i], first.Blocks()[i])
+				}
+			}
+			for _, b := range s.Blocks()[c.want/4:] {
+				if slices.Contains(first.Blocks(), b) {
+					t.Errorf("block %d is shared without a hit", b)
+				}
+			}
+			if err := m.Check([]*Sequence{&first, &s}, [][]int32{base, c.toks}); err != nil {
+				t.Fatal(err)
+			}
+			queries, hits := uint64(len(base)+len(c.toks)), uint64(c.want)
+			if c.noRead {
+				queries = uint64(len(base))
+			}
+			if st := m.Stats(); st.Queries != queries || st.Hits != hits {
+				t.Errorf("queries %d hits %d, want %d and %d", st.Queries, st.Hits, queries, hits)
+			}
+		})
+	}
+}
+
+func TestCachingOff(t *testing.T) {
+	m, err := New(Config{Blocks: 8, BlockSize: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := NewSequence("", false), NewSequence("", false)
+	admit(t, m, &a, tokens(0, 12))
+	if hit := admit(t, m, &b, tokens(0, 12)); hit != 0 {
+		t.Fatalf("hit %d tokens with prefix caching off", hit)
+	}
+	if st := m.Stats(); st.Entries != 0 || st.Queries != 0 || st.Used != 6 {
+		t.Fatalf("stats %+v", st)
+	}
+}
+
+// TestEvictionOrder frees three prompts and watches which blocks are reused: never-filled ones first, then
+// the least recently used sequence from its end, and a hit makes a prompt recent again.
+func TestEvictionOrder(t *testing.T) {
+	m := newManager(t, 7, 4)
+	var s [3]Sequence
+	toks := [3][]int32{tokens(0, 8), tokens(100, 108), tokens(200, 210)}
+	for i := range s {
+		s[i] = NewSequence("", false)
+		admit(t, m, &s[i], toks[i])
+	}
+	old := make([][]uint32, 3)
+	for i := range s {
+		old[i] = slices.Clone(s[i].Blocks())
+		m.Release(&s[i])
+	}
+	again := NewSequence("", false)
+	if hit := admit(t, m, &again, toks[0]); hit != 4 {
+		t.Fatalf("hit %d, want 4", hit)
+	}
+	// The second block of the prompt was computed anew, in the block that held no entry.
+	if want := []uint32{old[0][0], old[2][2]}; !slices.Equal(again.Blocks(), want) {
+		t.Fatalf("table %v, want %v", again.Blocks(), want)
+	}
+	m.Release(&again)
+	var order []uint32
+	for range 7 {
+		order = append(order, m.take())
+	}
+	want := []uint32{old[0][1], old[1][1], old[1][0], old[2][1], old[2][0], old[2][2], old[0][0]}
+	if !slices.Equal(order, want) {
+		t.Fatalf("reused in order %v, want %v", order, want)
+	}
+	if st := m.Stats(); st.Evictions != 7 || st.Entries != 0 || st.Free != 0 {
+		t.Fatalf("stats %+v", st)
+	}
+}
+
+// TestStartWantsWholePrompt refuses a prompt that does not fit, also when hits are themselves free blocks.
+func TestStartWantsWholePrompt(t *testing.T) {
+	m := newManager(t, 4, 4)
+	a := NewSequence("", false)
+	admit(t, m, &a, tokens(0, 8))
+	b := NewSequence("", false)
+	long := tokens(0, 17)
+	hit := m.Match(&b, long)
+	if hit != 8 || m.Start(&b, long, hit) {
+		t.Fatalf("hit %d: 5 blocks fit into 4", hit)
+	}
+	m.Release(&a)
+	if hit = m.Match(&b, long); hit != 8 || m.Start(&b, long, hit) {
+		t.Fatalf("hit %d: 5 blocks fit into 4 when the hits are free", hit)
+	}
+	if hit = m.Match(&b, long[:16]); hit != 8 || !m.Start(&b, long[:16], hit) || !m.Grow(&b, long, 16) {
+		t.Fatalf("hit %d: 4 blocks do not fit into 4", hit)
+	}
+	if m.Grow(&b, long, 17) {
+		t.Fatal("a fifth block came out of 4")
+	}
+	if len(b.Blocks()) != 4 {
+		t.Fatalf("a refused Grow changed the table to %v", b.Blocks())
+	}
+	if err := m.Check([]*Sequence{&b}, [][]int32{long}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReset(t *testing.T) {
+	m := newManager(t, 4, 4)
+	a := NewSequence("", false)
+	admit(t, m, &a, tokens(0, 12))
+	m.Release(&a)
+	m.Reset()
+	if err := m.Check([]*Sequence{&a}, [][]int32{tokens(0, 12)}); err != nil {
+		t.Fatal(err)
+	}
+	b := NewSequence("", false)
+	if hit := admit(t, m, &b, tokens(0, 12)); hit != 0 {
+		t.Fatalf("hit %d tokens after Reset", hit)
+	}
+	if !slices.Equal(b.Blocks(), []uint32{0, 1, 2}) {
+		t.Fatalf("table %v after Reset", b.Blocks())
+	}
+}
+
+// TestRandomWalk runs sequences over a small vocabulary (so that prefixes meet by chance) and checks every
+// invariant after every action, and every hit against a record of which tokens each block was filled with.
+func TestRandomWalk(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { walk(t, seed) })
+	}
+}
+
+type walker struct {
+	seq    Sequence
+	tokens []int32
+	salt   string
+	at     int // positions grown to
+}
+
+func walk(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	size := 1 + rng.IntN(4)
+	m := newManager(t, 4+rng.IntN(20), size)
+	filled := make([]string, m.Stats().Blocks) // salt and tokens up to the end of the block
+	var live []*walker
+	hits := 0
+	for range 2000 {
+		switch n := rng.IntN(10); {
+		case n < 3:
+			w := &walker{salt: []string{"", "s"}[rng.IntN(2)]}
+			for range 1 + rng.IntN(4*size) {
+				w.tokens = append(w.tokens, int32(rng.IntN(2)))
+			}
+			w.seq = NewSequence(w.salt, rng.IntN(5) == 0)
+			free := m.Stats().Free
+			hit := m.Match(&w.seq, w.tokens)
+			if hit%size != 0 || hit >= len(w.tokens) || m.Stats().Free != free {
+				t.Fatalf("hit %d of %d tokens, free %d then %d", hit, len(w.tokens), free, m.Stats().Free)
+			}
+			if !m.Start(&w.seq, w.tokens, hit) {
+				break
+			}
+			for i := range hit / size {
+				if got, want := filled[w.seq.Blocks()[i]], w.key(size, i); got != want {
+					t.Fatalf("hit block %d holds %q, want %q", i, got, want)
+				}
+			}
+			hits += hit
+			w.at = hit
+			live = append(live, w)
+		case n < 8 && len(live) > 0:
+			w := live[rng.IntN(len(live))]
+			if w.at == len(w.tokens) {
+				w.tokens = append(w.tokens, int32(rng.IntN(2)))
+			}
+			to := w.at + 1 + rng.IntN(len(w.tokens)-w.at)
+			if !m.Grow(&w.seq, w.tokens, to) {
+				break
+			}
+			for i := w.at / size; i < to/size; i++ {
+				filled[w.seq.Blocks()[i]] = w.key(size, i)
+			}
+			w.at = to
+		case len(live) > 0:
+			i := rng.IntN(len(live))
+			m.Release(&live[i].seq)
+			live = slices.Delete(live, i, i+1)
+		}
+		if err := check(m, live); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, w := range live {
+		m.Release(&w.seq)
+	}
+	if err := check(m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if st := m.Stats(); st.Used != 0 || hits == 0 {
+		t.Fatalf("used %d blocks at the end, %d tokens hit", st.Used, hits)
+	}
+}
+
+func (w *walker) key(size, i int) string { return fmt.Sprint(w.salt, w.tokens[:(i+1)*size]) }
+
+func check(m *Manager, live []*walker) error {
+	var seqs []*Sequence
+	var toks [][]int32
+	for _, w := range live {
+		seqs = append(seqs, &w.seq)
+		toks = append(toks, w.tokens)
+	}
+	return m.Check(seqs, toks)
+}
+
+// TestCheckSees breaks each invariant and wants it reported, so that the walks mean something.
+func TestCheckSees(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		damage func(*Manager, *Sequence)
+		want   string
+	}{
+		{"reference lost", func(m *Manager, s *Sequence) { m.blocks[s.blocks[0]].refs = 0 }, "references"},
+		{"held twice", func(m *Manager, s *Sequence) { s.blocks[1] = s.blocks[0] }, "twice"},
+		{"other tokens", func(m *Manager, s *Sequence) { m.blocks[s.blocks[0]].hash[0] ^= 1 }, "other tokens"},
+		{"wrong digest", func(m *Manager, s *Sequence) { s.digests[0][0] ^= 1 }, "digest 0"},
+		{"entries beyond table", func(m *Manager, s *Sequence) { s.entries = 4 }, "4 entries in a table of 3"},
+		{"free counter", func(m *Manager, s *Sequence) { m.free-- }, "counter"},
+		{"entry too early", func(m *Manager, s *Sequence) { m.blocks[s.blocks[2]].entry = true }, "before it is full"},
+		{"entry not listed", func(m *Manager, s *Sequence) { m.buckets[m.bucket(&m.blocks[s.blocks[1]].hash)] = none }, "hash table"},
+	} {
+		m := newManager(t, 8, 4)
+		s := NewSequence("", false)
+		toks := tokens(0, 10)
+		admit(t, m, &s, toks)
+		c.damage(m, &s)
+		if err := m.Check([]*Sequence{&s}, [][]int32{toks}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestSteadyStateAllocates wants no allocation when sequences of reserved length come, fill blocks, evict and go.
+func TestSteadyStateAllocates(t *testing.T) {
+	m := newManager(t, 64, 16)
+	s := NewSequence("", false)
+	m.Reserve(&s, 64)
+	toks := tokens(0, 1024)
+	got := testing.AllocsPerRun(100, func() {
+		s.digests = s.digests[:0]
+		toks[0]++
+		if !m.Start(&s, toks, m.Match(&s, toks)) {
+			t.Fatal("no room")
+		}
+		for n := 1; n <= len(toks); n++ {
+			m.Grow(&s, toks, n)
+		}
+		m.Release(&s)
+	})
+	if got != 0 {
+		t.Fatalf("%v allocations per sequence of 64 blocks", got)
+	}
+}
+
+// BenchmarkPrompt admits a prompt of 4096 tokens that is all in the cache but its last block.
+func BenchmarkPrompt(b *testing.B) {
+	m := newManager(b, 512, 16)
+	toks := tokens(0, 4096)
+	for _, known := range []bool{false, true} {
+		b.Run(fmt.Sprintf("digests=%v", known), func(b *testing.B) {
+			s := NewSequence("", false)
+			m.Reserve(&s, 256)
+			b.ReportAllocs()
+			for b.Loop() {
+				if !known {
+					s.digests = s.digests[:0]
+				}
+				m.Start(&s, toks, m.Match(&s, toks))
+				m.Grow(&s, toks, len(toks))
+				m.Release(&s)
+			}
+		})
+	}
+}
+
+// TestMatchPrefersUsed shares the block that is in use rather than an equal free one, which would cost a free
+// block.
+func TestMatchPrefersUsed(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		m := newManager(t, 4, 4)
+		// A prompt of exactly one block is computed by each sequence itself: two equal entries.
+		s := [2]Sequence{NewSequence("", false), NewSequence("", false)}
+		admit(t, m, &s[0], tokens(0, 4))
+		admit(t, m, &s[1], tokens(0, 4))
+		freed, used := &s[0], &s[1]
+		if !first {
+			freed, used = used, freed
+		}
+		m.Release(freed)
+		third := NewSequence("", false)
+		if hit := admit(t, m, &third, tokens(0, 5)); hit != 4 || third.Blocks()[0] != used.Blocks()[0] {
+			t.Errorf("freed the first %v: hit %d, table %v, in use %v", first, hit, third.Blocks(), used.Blocks())
+		}
+		if st := m.Stats(); st.Used != 2 {
+			t.Errorf("freed the first %v: %d blocks used", first, st.Used)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package kvcache
+
+import "slices"
+
+// Sequence is the cache state of one request: its block table and the digests of its full blocks. The
+// digests outlive Release, because the tokens of a preempted request do not change.
+type Sequence struct {
+	salt    string
+	noRead  bool
+	counted bool
+	blocks  []uint32
+	root    digest
+	digests []digest
+	// entries is how many leading blocks of the table have been made, or were found as, cache entries.
+	entries int
+}
+
+// NewSequence returns a sequence without blocks. Only sequences of equal salt share blocks. With noRead the
+// sequence finds nothing in the prefix cache but still adds to it.
+func NewSequence(salt string, noRead bool) Sequence { return Sequence{salt: salt, noRead: noRead} }
+
+// Blocks returns the block table. It belongs to the sequence and changes with Start, Grow and Release.
+func (s *Sequence) Blocks() []uint32 { return s.blocks }
+
+// Reserve makes room for a table of n blocks, so that growing up to it does not allocate.
+func (m *Manager) Reserve(s *Sequence, n int) {
+	s.blocks = slices.Grow(s.blocks, max(0, n-len(s.blocks)))
+	if m.caching {
+		s.digests = slices.Grow(s.digests, max(0, n-len(s.digests)))
+	}
+}
+
+// Match returns how many leading tokens of a sequence that holds no blocks are in the prefix cache: a
+// multiple of the block size, and fewer than len(tokens), because the last token must be computed for its
+// logits. It changes nothing but the memory of digests.
+func (m *Manager) Match(s *Sequence, tokens []int32) int {
+	if !m.caching || s.noRead {
+		return 0
+	}
+	n := (len(tokens) - 1) / m.size
+	for i := range n {
+		m.extend(s, tokens, i+1)
+		if m.lookup(&s.digests[i]) == none {
+			return i * m.size
+		}
+	}
+	return n * m.size
+}
+
+// Start gives a sequence that holds no blocks the blocks of its first hit tokens (a result of Match with
+// nothing in between). It refuses, and changes nothing, when the blocks for all of tokens would not be free
+// now: a prompt that is let in half would soon push out others or itself.
+func (m *Manager) Start(s *Sequence, tokens []int32, hit int) bool {
+	n := hit / m.size
+	need := m.BlocksFor(len(tokens)) - n
+	for i := range n {
+		if m.blocks[m.lookup(&s.digests[i])].refs == 0 {
+			need++
+		}
+	}
+	if need > m.free {
+		return false
+	}
+	for i := range n {
+		b := m.lookup(&s.digests[i])
+		m.share(b)
+		s.blocks = append(s.blocks, uint32(b))
+	}
+	s.entries = n
+	if m.caching && !s.noRead && !s.counted {
+		s.counted = true
+		m.queries += uint64(len(tokens))
+		m.hits += uint64(hit)
+	}
+	return true
+}
+
+// Grow extends the block table to n positions and makes the blocks that these fill cache entries at once:
+// the caller computes the positions in the step it is planning, and a worker writes all keys and values of
+// a step before it reads any, so even another sequence of the same step may share them. Grow refuses, and
+// changes nothing, when there are not enough free blocks.
+func (m *Manager) Grow(s *Sequence, tokens []int32, n int) bool {
+	need := m.BlocksFor(n) - len(s.blocks)
+	if need > m.free {
+		return false
+	}
+	for range need {
+		s.blocks = append(s.blocks, m.take())
+	}
+	if !m.caching {
+		return true
+	}
+	full := min(n, len(tokens)) / m.size
+	if full <= s.entries {
+		return true
+	}
+	m.extend(s, tokens, full)
+	for i := s.entries; i < full; i++ {
+		m.remember(int32(s.blocks[i]), &s.digests[i])
+	}
+	s.entries = full
+	return true
+}
+
+// Release gives all blocks back, the last first, so that of a cached prefix the end is evicted before the
+// beginning, without which it would be of no use.
+func (m *Manager) Release(s *Sequence) {
+	for i := len(s.blocks) - 1; i >= 0; i-- {
+		m.drop(int32(s.blocks[i]))
+	}
+	s.blocks = s.blocks[:0]
+	s.entries = 0
+}

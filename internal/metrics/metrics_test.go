@@ -1,0 +1,178 @@
+package metrics
+
+import (
+	"flag"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files in testdata")
+
+// exercised returns a Metrics on which everything has been called once.
+func exercised() *Metrics {
+	m := New(Options{ModelName: "tiny", Engine: 3, MaxModelLen: 2048})
+	m.SetQueues(3, 5, 0.25)
+	m.Iteration(100, 7)
+	m.FirstToken(30 * time.Millisecond)
+	m.NextToken(12 * time.Millisecond)
+	m.PrefixCache(100, 64)
+	m.Preemptions(2)
+	m.ObserveRequest(Request{Reason: Length, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
+		Prefill: time.Second, Decode: time.Second, PromptTokens: 100, OutputTokens: 11})
+	m.ObserveParams(2, 64)
+	m.Rejected("queue_full")
+	m.SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
+	m.HTTP("/v1/completions", "POST", 200, time.Second)
+	return m
+}
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	m.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	if rec.Code != 200 {
+		t.Fatalf("scrape answered %d", rec.Code)
+	}
+	return rec.Body.String()
+}
+
+// TestNames holds the API: kinds, names, labels and buckets of everything that is ours.
+func TestNames(t *testing.T) {
+	var lines []string
+	for line := range strings.Lines(scrape(t, exercised())) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "# HELP"):
+		case strings.Contains(line, "eagleray:"), strings.Contains(line, "http_request"):
+			if !strings.HasPrefix(line, "#") {
+				line = line[:strings.LastIndexByte(line, ' ')]
+			}
+			lines = append(lines, line)
+		}
+	}
+	got := strings.Join(lines, "\n") + "\n"
+	const golden = "testdata/names.txt"
+	if *rewrite {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the exposed names differ from %s; if that is meant, run with -rewrite.\ngot:\n%s", golden, got)
+	}
+}
+
+func TestValues(t *testing.T) {
+	text := scrape(t, exercised())
+	const l = `{engine="3",model_name="tiny"}`
+	for _, want := range []string{
+		"eagleray:num_requests_running" + l + " 3",
+		"eagleray:num_requests_waiting" + l + " 5",
+		"eagleray:kv_cache_usage_perc" + l + " 0.25",
+		"eagleray:prompt_tokens_total" + l + " 100",
+		"eagleray:generation_tokens_total" + l + " 7",
+		"eagleray:iteration_tokens_total_sum" + l + " 107",
+		"eagleray:num_preemptions_total" + l + " 2",
+		"eagleray:prefix_cache_queries_total" + l + " 100",
+		"eagleray:prefix_cache_hits_total" + l + " 64",
+		`eagleray:request_success_total{engine="3",finished_reason="length",model_name="tiny"} 1`,
+		`eagleray:request_success_total{engine="3",finished_reason="stop",model_name="tiny"} 0`,
+		"eagleray:time_to_first_token_seconds_sum" + l + " 0.03",
+		"eagleray:inter_token_latency_seconds_sum" + l + " 0.012",
+		"eagleray:request_time_per_output_token_seconds_sum" + l + " 0.1",
+		"eagleray:e2e_request_latency_seconds_sum" + l + " 3",
+		"eagleray:request_params_n_sum" + l + " 2",
+		`http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 1`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("the exposition lacks %q", want)
+		}
+	}
+}
+
+func TestCountFinishedUnknownReason(t *testing.T) {
+	m := New(Options{ModelName: "m", MaxModelLen: 10})
+	m.CountFinished(Reason(200))
+	if !strings.Contains(scrape(t, m), `finished_reason="error",model_name="m"} 1`) {
+		t.Error("a reason out of range was not counted as an error")
+	}
+}
+
+func TestOneTwoFive(t *testing.T) {
+	for _, c := range []struct {
+		limit int
+		want  []float64
+	}{
+		{0, []float64{1}},
+		{1, []float64{1}},
+		{4, []float64{1, 2}},
+		{100, []float64{1, 2, 5, 10, 20, 50, 100}},
+		{2048, []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000}},
+	} {
+		if got := oneTwoFive(c.limit); !slices.Equal(got, c.want) {
+			t.Errorf("oneTwoFive(%d) = %v, want %v", c.limit, got, c.want)
+		}
+	}
+}
+
+func TestStatusClass(t *testing.T) {
+	for status, want := range map[int]string{100: "1xx", 200: "2xx", 204: "2xx", 304: "3xx", 404: "4xx", 503: "5xx", 0: "5xx", 999: "5xx"} {
+		if got := statusClass(status); got != want {
+			t.Errorf("statusClass(%d) = %q, want %q", status, got, want)
+		}
+	}
+}
+
+// TestHotPathDoesNotAllocate covers what is called for every step and every token.
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	m := New(Options{ModelName: "m", MaxModelLen: 4096})
+	for name, f := range map[string]func(){
+		"SetQueues":      func() { m.SetQueues(1, 2, 0.5) },
+		"Iteration":      func() { m.Iteration(0, 256) },
+		"FirstToken":     func() { m.FirstToken(time.Millisecond) },
+		"NextToken":      func() { m.NextToken(time.Millisecond) },
+		"PrefixCache":    func() { m.PrefixCache(100, 16) },
+		"Preemptions":    func() { m.Preemptions(1) },
+		"ObserveRequest": func() { m.ObserveRequest(Request{OutputTokens: 5}) },
+		"ObserveParams":  func() { m.ObserveParams(1, 16) },
+	} {
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	m := New(Options{ModelName: "m", MaxModelLen: 4096})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				m.Iteration(1, 1)
+				m.HTTP("/health", "GET", 200, time.Millisecond)
+				m.SetCacheConfig(CacheConfig{BlockSize: 16})
+			}
+		})
+	}
+	scrape(t, m)
+	wg.Wait()
+	if !strings.Contains(scrape(t, m), `eagleray:prompt_tokens_total{engine="0",model_name="m"} 800`) {
+		t.Error("counts were lost")
+	}
+}
+
+func BenchmarkNextToken(b *testing.B) {
+	m := New(Options{ModelName: "m", MaxModelLen: 4096})
+	for b.Loop() {
+		m.NextToken(20 * time.Millisecond)
+	}
+}

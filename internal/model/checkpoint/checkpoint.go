@@ -1,0 +1,208 @@
+// Package checkpoint reads a model folder as Hugging Face lays it out: weights in safetensors files, one or in shards,
+// mapped and never copied; config.json and generation_config.json, as transformers 4 and 5 write them. Everything in
+// the folder is untrusted: what breaks its format is an error that names the file, the tensor or the field.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+// ErrMissing is wrapped by the error about a tensor that the checkpoint does not hold.
+var ErrMissing = errors.New("no such tensor in the checkpoint")
+
+// ErrClosed is returned for a tensor asked of a closed checkpoint.
+var ErrClosed = errors.New("checkpoint is closed")
+
+// Checkpoint is the tensors of a model. Its methods may be called from several goroutines.
+type Checkpoint struct {
+	location string
+	tensors  map[string]*record
+	names    []string
+	bytes    int64
+	backing  backing
+
+	mu     sync.RWMutex // held for writing only by Close, so that no view is handed out or released after it
+	closed bool
+}
+
+// record is a tensor and what its backing knows about it.
+type record struct {
+	Tensor
+	file int // files: index of the mapping the tensor lies in
+
+	mu   sync.Mutex // generated: guards refs, and the filling of Data
+	refs int        // generated: users of Data; the values exist while it is positive
+}
+
+// backing is where the bytes of a checkpoint come from: files, or a generator.
+type backing interface {
+	// use makes the record's data ready to be read.
+	use(r *record)
+	// release is told that view, a part of the record's data, is no longer needed.
+	release(r *record, view []byte)
+	close() error
+}
+
+// Open opens the weights in f: model.safetensors, else the shards that model.safetensors.index.json names. All headers
+// are read and checked, no tensor is. Errors about the content wrap [ErrMalformed]; a folder without weights is an
+// error that wraps [io/fs.ErrNotExist].
+//
+// Files are mapped shared: one that another process truncates while it is in use faults on access.
+func Open(f Folder) (*Checkpoint, error) {
+	shards, index, err := findShards(f)
+	if err != nil {
+		return nil, err
+	}
+	b := &files{}
+	b.releaser, _ = f.(releaser)
+	c := &Checkpoint{location: f.Location(), tensors: map[string]*record{}, backing: b}
+	if err := c.mapShards(f, b, shards, index); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	c.finish()
+	return c, nil
+}
+
+func (c *Checkpoint) mapShards(f Folder, b *files, shards []string, index map[string]string) error {
+	for _, shard := range shards {
+		data, unmap, err := f.Map(shard)
+		if notExist(err) {
+			return fmt.Errorf("%w: shard %q is missing: %w", ErrMalformed, shard, err)
+		}
+		if err != nil {
+			return fmt.Errorf("weights: %w", err)
+		}
+		b.maps = append(b.maps, mapping{data, unmap})
+		tensors, err := ParseFile(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", shard, err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(tensors)) {
+			if prev, ok := c.tensors[name]; ok {
+				return fmt.Errorf("%w: tensor %s is in both %s and %s", ErrMalformed, short(name), shards[prev.file], shard)
+			}
+			if listed, ok := index[name]; ok && listed != shard {
+				return fmt.Errorf("%w: tensor %s is in %s, but %s says it is in %s", ErrMalformed, short(name), shard, indexFile, listed)
+			}
+			c.tensors[name] = &record{Tensor: tensors[name], file: len(b.maps) - 1}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(index)) {
+		if c.tensors[name] == nil {
+			return fmt.Errorf("%w: %s puts tensor %s in %s, which lacks it", ErrMalformed, indexFile, short(name), index[name])
+		}
+	}
+	return nil
+}
+
+// finish computes what the methods answer once all tensors are known.
+func (c *Checkpoint) finish() {
+	c.names = slices.Sorted(maps.Keys(c.tensors))
+	for _, r := range c.tensors {
+		c.bytes += int64(len(r.Data))
+	}
+}
+
+// Tensor returns the tensor of that name. The error wraps [ErrMissing] when there is none, and names the type when it
+// is none that weights may have.
+func (c *Checkpoint) Tensor(name string) (Tensor, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.closed {
+		return Tensor{}, fmt.Errorf("tensor %q: %w", name, ErrClosed)
+	}
+	r := c.tensors[name]
+	if r == nil {
+		return Tensor{}, fmt.Errorf("tensor %q of %s: %w", name, c.location, ErrMissing)
+	}
+	if !r.DType.Weight() {
+		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v; weights may be BF16, F16 or F32", name, c.location, r.DType)
+	}
+	c.backing.use(r)
+	t := r.Tensor
+	t.Shape = slices.Clone(t.Shape)
+	return t, nil
+}
+
+// Has reports whether the checkpoint holds the tensor.
+func (c *Checkpoint) Has(name string) bool { return c.tensors[name] != nil }
+
+// Names lists the tensors in sorted order.
+func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
+
+// Bytes is the size of all tensors together.
+func (c *Checkpoint) Bytes() int64 { return c.bytes }
+
+// Release says that t, as returned by [Checkpoint.Tensor], is not needed any more, so that the memory behind it can be
+// used for something else. Call it at most once for each call of Tensor. The pages of a mapped file leave the process
+// (t.Data stays readable, and may be a part of the tensor's data only); the values of a dummy tensor are gone with its
+// last user; embedded weights stay as they are. A tensor of another checkpoint is ignored.
+func (c *Checkpoint) Release(t Tensor) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	r := c.tensors[t.Name]
+	if c.closed || r == nil || !within(r.Data, t.Data) {
+		return
+	}
+	c.backing.release(r, t.Data)
+}
+
+// Close ends all views: no Data of a tensor may be read afterwards. Closing again does nothing.
+func (c *Checkpoint) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	return c.backing.close()
+}
+
+// mapping is one mapped file.
+type mapping struct {
+	data  []byte
+	unmap func() error
+}
+
+// files is the backing of a checkpoint read from a Folder.
+type files struct {
+	maps     []mapping
+	releaser releaser // nil where nothing can be released
+}
+
+func (f *files) use(*record) {}
+
+func (f *files) release(r *record, view []byte) {
+	if f.releaser != nil {
+		f.releaser.release(f.maps[r.file].data, view)
+	}
+}
+
+func (f *files) close() error {
+	var errs []error
+	for _, m := range f.maps {
+		errs = append(errs, m.unmap())
+	}
+	f.maps = nil
+	return errors.Join(errs...)
+}
+
+// span is where view begins and ends in whole, which contains it.
+func span(whole, view []byte) (begin, end int) {
+	begin = int(uintptr(unsafe.Pointer(unsafe.SliceData(view))) - uintptr(unsafe.Pointer(unsafe.SliceData(whole))))
+	return begin, begin + len(view)
+}
+
+// within reports whether view is a part of whole.
+func within(whole, view []byte) bool {
+	if len(view) == 0 {
+		return true
+	}
+	w, v := uintptr(unsafe.Pointer(unsafe.SliceData(whole))), uintptr(unsafe.Pointer(unsafe.SliceData(view)))
+	return v >= w && v+uintptr(len(view)) <= w+uintptr(len(whole))
+}

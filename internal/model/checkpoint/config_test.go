@@ -1,0 +1,342 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func readModelConfig(t *testing.T, model string) *Config {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(modelDir(model), "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ReadConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestModelConfigs(t *testing.T) {
+	tests := map[string]Config{
+		"go-std-tiny": {Architectures: []string{"Qwen3ForCausalLM"}, Architecture: "Qwen3ForCausalLM", ModelType: "qwen3",
+			VocabSize: 2048, HiddenSize: 256, IntermediateSize: 768, Layers: 4, Heads: 8, KVHeads: 4, HeadDim: 32, MaxPositions: 2048,
+			RMSNormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 10000, Rope: Rope{Type: "default"},
+			Windows: make([]int, 4), DType: "bfloat16", BOS: 2045, PAD: -1, EOS: []int{2047}},
+		"llama-tiny": {Architectures: []string{"LlamaForCausalLM"}, Architecture: "LlamaForCausalLM", ModelType: "llama",
+			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 352, Layers: 4, Heads: 8, KVHeads: 4, HeadDim: 16, MaxPositions: 512,
+			RMSNormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 500000,
+			Rope:    Rope{Type: "llama3", Factor: 8, OriginalMaxPositions: 64, LowFreqFactor: 1, HighFreqFactor: 4},
+			Windows: make([]int, 4), DType: "bfloat16", BOS: 1, PAD: -1, EOS: []int{2}},
+		"opt-tiny": {Architectures: []string{"OPTForCausalLM"}, Architecture: "OPTForCausalLM", ModelType: "opt",
+			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 512, Layers: 4, Heads: 8, KVHeads: 8, HeadDim: 16, MaxPositions: 512,
+			LayerNormEps: 1e-5, Activation: "relu", TieEmbeddings: true, Windows: make([]int, 4), QKVBias: true, OutBias: true, MLPBias: true,
+			DType: "bfloat16", BOS: 2, PAD: 1, EOS: []int{2},
+			FFNDim: 512, WordEmbedProjDim: 128, DoLayerNormBefore: true, EnableBias: true, LayerNormElementwiseAffine: true},
+		"qwen2-tiny": {Architectures: []string{"Qwen2ForCausalLM"}, Architecture: "Qwen2ForCausalLM", ModelType: "qwen2",
+			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 320, Layers: 4, Heads: 8, KVHeads: 4, HeadDim: 16, MaxPositions: 512,
+			RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 1e6, Rope: Rope{Type: "default"}, Windows: make([]int, 4),
+			QKVBias: true, DType: "bfloat16", BOS: 1, PAD: -1, EOS: []int{2}},
+		"qwen3-tiny": {Architectures: []string{"Qwen3ForCausalLM"}, Architecture: "Qwen3ForCausalLM", ModelType: "qwen3",
+			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 384, Layers: 4, Heads: 8, KVHeads: 4, HeadDim: 32, MaxPositions: 512,
+			RMSNormEps: 1e-6, Activation: "silu", TieEmbeddings: true, RopeTheta: 1e6, Rope: Rope{Type: "default"}, Windows: make([]int, 4),
+			DType: "bfloat16", BOS: 1, PAD: -1, EOS: []int{2}},
+		"qwen3moe-tiny": {Architectures: []string{"Qwen3MoeForCausalLM"}, Architecture: "Qwen3MoeForCausalLM", ModelType: "qwen3_moe",
+			VocabSize: 1024, HiddenSize: 128, IntermediateSize: 384, Layers: 4, Heads: 8, KVHeads: 4, HeadDim: 32, MaxPositions: 512,
+			RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 10000, Rope: Rope{Type: "default"}, Windows: make([]int, 4),
+			DType: "bfloat16", BOS: 1, PAD: -1, EOS: []int{2},
+			Experts: 8, ExpertsPerToken: 2, MoEIntermediateSize: 96, DecoderSparseStep: 1, NormTopK: true},
+	}
+	for name, want := range tests {
+		if got := readModelConfig(t, name); !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, *got, want)
+		}
+	}
+}
+
+// TestDefaults reads configurations that say nothing but the family, as transformers' classes without arguments.
+func TestDefaults(t *testing.T) {
+	windows := func(n, from, window int) []int {
+		w := make([]int, n)
+		for i := from; i < n; i++ {
+			w[i] = window
+		}
+		return w
+	}
+	rope := Rope{Type: "default"}
+	tests := map[string]Config{
+		"llama": {Architecture: "LlamaForCausalLM", VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, Layers: 32, Heads: 32,
+			KVHeads: 32, HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 1e4, Rope: rope,
+			Windows: windows(32, 32, 0), BOS: 1, PAD: -1, EOS: []int{2}},
+		"mistral": {Architecture: "MistralForCausalLM", VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 14336, Layers: 32, Heads: 32,
+			KVHeads: 8, HeadDim: 128, MaxPositions: 131072, RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 1e4, Rope: rope,
+			SlidingWindow: 4096, Windows: windows(32, 0, 4096), BOS: 1, PAD: -1, EOS: []int{2}},
+		"qwen2": {Architecture: "Qwen2ForCausalLM", VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, Layers: 32, Heads: 32,
+			KVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 1e4, Rope: rope,
+			Windows: windows(32, 32, 0), QKVBias: true, BOS: -1, PAD: -1},
+		"qwen3": {Architecture: "Qwen3ForCausalLM", VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, Layers: 32, Heads: 32,
+			KVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 1e4, Rope: rope,
+			Windows: windows(32, 32, 0), BOS: -1, PAD: -1},
+		"qwen3_moe": {Architecture: "Qwen3MoeForCausalLM", VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 6144, Layers: 24, Heads: 32,
+			KVHeads: 4, HeadDim: 64, MaxPositions: 32768, RMSNormEps: 1e-6, Activation: "silu", RopeTheta: 1e4, Rope: rope,
+			Windows: windows(24, 24, 0), BOS: -1, PAD: -1, Experts: 128, ExpertsPerToken: 8, MoEIntermediateSize: 768, DecoderSparseStep: 1},
+		"opt": {Architecture: "OPTForCausalLM", VocabSize: 50272, HiddenSize: 768, IntermediateSize: 3072, Layers: 12, Heads: 12,
+			KVHeads: 12, HeadDim: 64, MaxPositions: 2048, LayerNormEps: 1e-5, Activation: "relu", TieEmbeddings: true,
+			Windows: windows(12, 12, 0), QKVBias: true, OutBias: true, MLPBias: true, BOS: 2, PAD: 1, EOS: []int{2},
+			FFNDim: 3072, WordEmbedProjDim: 768, DoLayerNormBefore: true, EnableBias: true, LayerNormElementwiseAffine: true},
+	}
+	for family, want := range tests {
+		want.ModelType = family
+		c, err := ReadConfig([]byte(`{"model_type":"` + family + `"}`))
+		if err != nil {
+			t.Errorf("%s: %v", family, err)
+			continue
+		}
+		if !reflect.DeepEqual(*c, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", family, *c, want)
+		}
+	}
+}
+
+func TestReadConfigFields(t *testing.T) {
+	tests := []struct {
+		name, raw string
+		get       func(c *Config) any
+		want      any
+	}{
+		{"family by architecture", `{"architectures":["LlamaForCausalLM"],"model_type":"own"}`, func(c *Config) any { return c.ModelType }, "llama"},
+		{"model_type goes before architecture", `{"architectures":["LlamaForCausalLM"],"model_type":"mistral"}`, func(c *Config) any { return c.ModelType }, "mistral"},
+		{"first known architecture", `{"architectures":["Own","Qwen2ForCausalLM","LlamaForCausalLM"],"model_type":"qwen2"}`, func(c *Config) any { return c.Architecture }, "Qwen2ForCausalLM"},
+		{"no known architecture", `{"architectures":["Qwen3ForSequenceClassification"],"model_type":"qwen3"}`, func(c *Config) any { return c.Architecture }, ""},
+		{"keys are matched exactly", `{"model_type":"llama","Hidden_Size":64}`, func(c *Config) any { return c.HiddenSize }, 4096},
+		{"whole number with a point", `{"model_type":"llama","vocab_size":1e3}`, func(c *Config) any { return c.VocabSize }, 1000},
+		{"mistral without window", `{"model_type":"mistral","sliding_window":null}`, func(c *Config) any { return c.SlidingWindow }, 0},
+		{"mistral of own width", `{"model_type":"mistral","hidden_size":5120,"head_dim":128}`, func(c *Config) any { return c.HeadDim }, 128},
+		{"mistral kv heads null", `{"model_type":"mistral","num_key_value_heads":null}`, func(c *Config) any { return c.KVHeads }, 32},
+		{"llama kv heads", `{"model_type":"llama","num_key_value_heads":8}`, func(c *Config) any { return c.KVHeads }, 8},
+		{"llama head_dim null", `{"model_type":"llama","head_dim":null,"hidden_size":2048}`, func(c *Config) any { return c.HeadDim }, 64},
+		{"llama ignores a window", `{"model_type":"llama","sliding_window":100}`, func(c *Config) any { return c.SlidingWindow }, 0},
+		{"qwen3 head_dim null", `{"model_type":"qwen3","head_dim":null,"hidden_size":2048}`, func(c *Config) any { return c.HeadDim }, 64},
+		{"qwen window switched off", `{"model_type":"qwen2","sliding_window":100,"use_sliding_window":false}`, func(c *Config) any { return c.SlidingWindow }, 0},
+		{"qwen window in upper layers", `{"model_type":"qwen2","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":4,"max_window_layers":3}`, func(c *Config) any { return c.Windows }, []int{0, 0, 0, 100}},
+		{"qwen default window", `{"model_type":"qwen3","use_sliding_window":true,"num_hidden_layers":2,"max_window_layers":1}`, func(c *Config) any { return c.Windows }, []int{0, 4096}},
+		{"moe window in every layer", `{"model_type":"qwen3_moe","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":2,"max_window_layers":1}`, func(c *Config) any { return c.Windows }, []int{100, 100}},
+		{"layer_types", `{"model_type":"qwen3","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":3,"layer_types":["sliding_attention","full_attention","sliding_attention"]}`, func(c *Config) any { return c.Windows }, []int{100, 0, 100}},
+		{"llama with layer_types", `{"model_type":"llama","sliding_window":100,"num_hidden_layers":2,"layer_types":["sliding_attention","full_attention"]}`, func(c *Config) any { return c.Windows }, []int{100, 0}},
+		{"window seen by no layer", `{"model_type":"qwen3","use_sliding_window":true,"num_hidden_layers":2}`, func(c *Config) any { return c.SlidingWindow }, 0},
+		{"dtype before torch_dtype", `{"model_type":"llama","dtype":"float32","torch_dtype":"float16"}`, func(c *Config) any { return c.DType }, "float32"},
+		{"torch prefix", `{"model_type":"llama","torch_dtype":"torch.float16"}`, func(c *Config) any { return c.DType }, "float16"},
+		{"list of eos", `{"model_type":"llama","eos_token_id":[128001,128008]}`, func(c *Config) any { return c.EOS }, []int{128001, 128008}},
+		{"eos null", `{"model_type":"llama","eos_token_id":null}`, func(c *Config) any { return c.EOS }, []int(nil)},
+		{"bos null", `{"model_type":"llama","bos_token_id":null}`, func(c *Config) any { return c.BOS }, -1},
+		{"pad -1", `{"model_type":"llama","pad_token_id":-1}`, func(c *Config) any { return c.PAD }, -1},
+		{"silu by its other name", `{"model_type":"llama","hidden_act":"swish"}`, func(c *Config) any { return c.Activation }, "silu"},
+		{"gelu by tanh", `{"model_type":"llama","hidden_act":"gelu_pytorch_tanh"}`, func(c *Config) any { return c.Activation }, "gelu_tanh"},
+		{"local experts", `{"model_type":"qwen3_moe","num_local_experts":16}`, func(c *Config) any { return c.Experts }, 16},
+		{"mlp only layers null", `{"model_type":"qwen3_moe","mlp_only_layers":null}`, func(c *Config) any { return c.MLPOnlyLayers }, []int(nil)},
+		{"llama biases", `{"model_type":"llama","attention_bias":true,"mlp_bias":true}`, func(c *Config) any { return [...]bool{c.QKVBias, c.OutBias, c.MLPBias} }, [...]bool{true, true, true}},
+		{"opt of 350m", `{"model_type":"opt","hidden_size":1024,"num_attention_heads":16,"word_embed_proj_dim":512,"do_layer_norm_before":false}`, func(c *Config) any { return [...]any{c.WordEmbedProjDim, c.DoLayerNormBefore} }, [...]any{512, false}},
+		{"no quantization", `{"model_type":"llama","quantization_config":null}`, func(c *Config) any { return c.ModelType }, "llama"},
+
+		{"rope_theta of 4", `{"model_type":"llama","rope_theta":500000}`, func(c *Config) any { return c.RopeTheta }, 500000.0},
+		{"rope_theta of 5", `{"model_type":"llama","rope_parameters":{"rope_theta":1e6,"rope_type":"default"}}`, func(c *Config) any { return c.RopeTheta }, 1e6},
+		{"inner rope_theta goes first", `{"model_type":"llama","rope_theta":5,"rope_parameters":{"rope_theta":7}}`, func(c *Config) any { return c.RopeTheta }, 7.0},
+		{"rope_scaling goes first", `{"model_type":"llama","rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"default"}}`, func(c *Config) any { return c.Rope.Type }, "linear"},
+		{"empty rope_scaling", `{"model_type":"llama","rope_scaling":{},"rope_parameters":{"rope_type":"linear","factor":2}}`, func(c *Config) any { return c.Rope.Type }, "linear"},
+		{"linear, legacy key", `{"model_type":"llama","rope_scaling":{"type":"linear","factor":4}}`, func(c *Config) any { return c.Rope }, Rope{Type: "linear", Factor: 4}},
+		{"both keys agree", `{"model_type":"llama","rope_scaling":{"type":"linear","rope_type":"linear","factor":4}}`, func(c *Config) any { return c.Rope.Type }, "linear"},
+		{"yarn defaults", `{"model_type":"qwen3","rope_scaling":{"rope_type":"yarn","factor":4,"original_max_position_embeddings":32768}}`, func(c *Config) any { return c.Rope },
+			Rope{Type: "yarn", Factor: 4, OriginalMaxPositions: 32768, BetaFast: 32, BetaSlow: 1, Truncate: true}},
+		{"yarn in full", `{"model_type":"qwen3","rope_parameters":{"rope_type":"yarn","rope_theta":10000,"factor":40,"original_max_position_embeddings":4096,"beta_fast":16,"beta_slow":2,"mscale":1,"mscale_all_dim":0.707,"attention_factor":1.5,"truncate":false}}`,
+			func(c *Config) any { return c.Rope },
+			Rope{Type: "yarn", Factor: 40, OriginalMaxPositions: 4096, BetaFast: 16, BetaSlow: 2, MScale: 1, MScaleAllDim: .707, AttentionFactor: 1.5}},
+		{"yarn by the model's length", `{"model_type":"qwen3","max_position_embeddings":1000,"rope_scaling":{"type":"yarn","factor":null,"original_max_position_embeddings":250,"beta_fast":0}}`, func(c *Config) any { return c.Rope },
+			Rope{Type: "yarn", Factor: 4, OriginalMaxPositions: 250, BetaFast: 32, BetaSlow: 1, Truncate: true}},
+		{"original length beside", `{"model_type":"llama","original_max_position_embeddings":64,"rope_scaling":{"rope_type":"yarn","factor":2,"original_max_position_embeddings":32}}`, func(c *Config) any { return c.Rope.OriginalMaxPositions }, 64},
+		{"original length absent", `{"model_type":"llama","rope_scaling":{"rope_type":"llama3","factor":2,"low_freq_factor":1,"high_freq_factor":4}}`, func(c *Config) any { return c.Rope.OriginalMaxPositions }, 2048},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := ReadConfig([]byte(tt.raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := tt.get(c); !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("got %#v, want %#v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestReadConfigErrors(t *testing.T) {
+	llama := func(rest string) string { return `{"model_type":"llama",` + rest + `}` }
+	tests := []struct {
+		name, raw string
+		kind      error
+		want      string
+	}{
+		{"not JSON", `{`, ErrMalformed, "config.json: malformed"},
+		{"empty", ``, ErrMalformed, "config.json: malformed"},
+		{"null", `null`, ErrMalformed, "not an object"},
+		{"list", `[]`, ErrMalformed, "config.json: malformed"},
+		{"deep", strings.Repeat(`{"a":`, 100000), ErrMalformed, "config.json: malformed"},
+		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`, ErrUnsupported, `model_type "gpt2", architectures "GPT2LMHeadModel" (known: llama, mistral`},
+		{"nothing", `{}`, ErrUnsupported, `model_type ""`},
+		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, ErrMalformed, "architectures is"},
+		{"quantized", llama(`"quantization_config":{"quant_method":"gptq","bits":4}`), ErrUnsupported, `quantization_config (quant_method "gptq")`},
+		{"compressed", llama(`"compression_config":{}`), ErrUnsupported, `compression_config (quant_method "unknown")`},
+		{"encoder", llama(`"is_encoder_decoder":true`), ErrUnsupported, "is_encoder_decoder is true"},
+		{"mrope", `{"model_type":"qwen2","use_mrope":true}`, ErrUnsupported, "use_mrope is true"},
+		{"activation", llama(`"hidden_act":"mish"`), ErrUnsupported, `hidden_act is "mish"`},
+		{"opt activation", `{"model_type":"opt","activation_function":"tanh"}`, ErrUnsupported, `activation_function is "tanh"`},
+		{"dtype", llama(`"torch_dtype":"float8_e4m3fn"`), ErrUnsupported, `torch_dtype is "float8_e4m3fn"`},
+		{"layers", llama(`"num_hidden_layers":-1`), ErrMalformed, "num_hidden_layers is -1, outside 1 to 65536"},
+		{"many layers", llama(`"num_hidden_layers":1000000000`), ErrMalformed, "num_hidden_layers is 1000000000"},
+		{"no width", llama(`"hidden_size":0`), ErrMalformed, "hidden_size is 0"},
+		{"giant width", llama(`"hidden_size":2147483649`), ErrMalformed, "hidden_size is 2147483649"},
+		{"beyond int64", llama(`"hidden_size":99999999999999999999`), ErrMalformed, "hidden_size is 99999999999999999999 where a whole number"},
+		{"fraction", llama(`"hidden_size":64.5`), ErrMalformed, "hidden_size is 64.5 where a whole number"},
+		{"width null", llama(`"hidden_size":null`), ErrMalformed, "hidden_size is null where a whole number"},
+		{"width text", llama(`"hidden_size":"64"`), ErrMalformed, `hidden_size is "64" where`},
+		{"heads do not divide", llama(`"hidden_size":100,"num_attention_heads":8`), ErrMalformed, "hidden_size is 100, not a multiple of 8"},
+		{"opt heads do not divide", `{"model_type":"opt","hidden_size":100,"num_attention_heads":8}`, ErrMalformed, "hidden_size is 100, not a multiple of 8"},
+		{"kv heads do not divide", llama(`"num_attention_heads":8,"num_key_value_heads":3`), ErrMalformed, "num_attention_heads is 8, not a multiple of 3"},
+		{"no kv heads", llama(`"num_key_value_heads":0`), ErrMalformed, "num_key_value_heads is 0"},
+		{"odd head", llama(`"head_dim":15`), ErrMalformed, "head_dim is 15, which is odd"},
+		{"giant heads", llama(`"num_attention_heads":65536,"num_key_value_heads":1,"head_dim":65536`), ErrMalformed, "head_dim is 65536 for 65536 heads"},
+		{"epsilon", llama(`"rms_norm_eps":0`), ErrMalformed, "rms_norm_eps is 0"},
+		{"number out of range", llama(`"rms_norm_eps":1e999`), ErrMalformed, "rms_norm_eps is 1e999"},
+		{"flag", llama(`"attention_bias":"yes"`), ErrMalformed, `attention_bias is "yes"`},
+		{"eos text", llama(`"eos_token_id":"</s>"`), ErrMalformed, "eos_token_id is"},
+		{"eos negative", llama(`"eos_token_id":[2,-1]`), ErrMalformed, "eos_token_id is [2,-1]"},
+		{"eos nested", llama(`"eos_token_id":[[2]]`), ErrMalformed, "eos_token_id is [[2]]"},
+		{"experts per token", `{"model_type":"qwen3_moe","num_experts":4,"num_experts_per_tok":8}`, ErrMalformed, "num_experts_per_tok is 8 of 4"},
+		{"experts contradict", `{"model_type":"qwen3_moe","num_experts":4,"num_local_experts":8}`, ErrMalformed, "num_local_experts is 8, but num_experts is 4"},
+		{"sparse step", `{"model_type":"qwen3_moe","decoder_sparse_step":0}`, ErrMalformed, "decoder_sparse_step is 0"},
+		{"mlp only layer", `{"model_type":"qwen3_moe","num_hidden_layers":2,"mlp_only_layers":[0,2]}`, ErrMalformed, "mlp_only_layers names layer 2 of 2"},
+		{"window negative", `{"model_type":"mistral","sliding_window":-1}`, ErrMalformed, "sliding_window is -1"},
+		{"layer types short", `{"model_type":"qwen3","num_hidden_layers":2,"layer_types":["full_attention"]}`, ErrMalformed, "layer_types has 1 entries for 2 layers"},
+		{"layer type", `{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["linear_attention"]}`, ErrUnsupported, `layer_types has "linear_attention"`},
+		{"layer type without window", `{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["sliding_attention"]}`, ErrMalformed, "no sliding window is in use"},
+
+		{"rope type", llama(`"rope_scaling":{"rope_type":"longrope","factor":2}`), ErrUnsupported, `rope_scaling.rope_type is "longrope"`},
+		{"rope type dynamic", llama(`"rope_scaling":{"type":"dynamic","factor":2}`), ErrUnsupported, `rope_type is "dynamic"`},
+		{"rope types contradict", llama(`"rope_scaling":{"type":"linear","rope_type":"yarn","factor":2}`), ErrMalformed, `rope_scaling.type is "linear", but rope_type is "yarn"`},
+		{"rope list", llama(`"rope_scaling":[]`), ErrMalformed, "rope_scaling is [] where an object"},
+		{"rope per layer type", llama(`"rope_parameters":{"full_attention":{"rope_type":"default"}}`), ErrUnsupported, "rope_parameters.full_attention"},
+		{"rope partial", llama(`"rope_parameters":{"partial_rotary_factor":0.5}`), ErrUnsupported, "rope_parameters.partial_rotary_factor is 0.5"},
+		{"rope partial beside", llama(`"partial_rotary_factor":0.5`), ErrUnsupported, "partial_rotary_factor is 0.5"},
+		{"rope theta", llama(`"rope_theta":0`), ErrMalformed, "rope_theta is 0"},
+		{"linear without factor", llama(`"rope_scaling":{"type":"linear"}`), ErrMalformed, "rope_scaling.factor is missing"},
+		{"factor negative", llama(`"rope_scaling":{"type":"linear","factor":-2}`), ErrMalformed, "rope_scaling.factor is -2"},
+		{"llama3 without low", llama(`"rope_scaling":{"rope_type":"llama3","factor":8,"high_freq_factor":4}`), ErrMalformed, "rope_scaling.low_freq_factor is missing"},
+		{"llama3 swapped", llama(`"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4}`), ErrMalformed, "high_freq_factor is 4, not above"},
+		{"yarn betas", llama(`"rope_scaling":{"rope_type":"yarn","factor":8,"beta_fast":1,"beta_slow":32}`), ErrMalformed, "beta_fast is 1, below beta_slow 32"},
+		{"yarn original", llama(`"rope_scaling":{"rope_type":"yarn","factor":8,"original_max_position_embeddings":0}`), ErrMalformed, "original_max_position_embeddings is 0"},
+		{"yarn mscale", llama(`"rope_scaling":{"rope_type":"yarn","factor":8,"mscale":-0.5}`), ErrMalformed, "mscale"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := ReadConfig([]byte(tt.raw))
+			if err == nil {
+				t.Fatalf("read as %+v", c)
+			}
+			if !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "config.json: ") {
+				t.Errorf("error %q, want %q with %q", err, tt.kind, tt.want)
+			}
+		})
+	}
+}
+
+func TestSparseLayer(t *testing.T) {
+	c, err := ReadConfig([]byte(`{"model_type":"qwen3_moe","num_hidden_layers":6,"decoder_sparse_step":2,"mlp_only_layers":[3]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sparse []int
+	for i := range c.Layers {
+		if c.SparseLayer(i) {
+			sparse = append(sparse, i)
+		}
+	}
+	if !slices.Equal(sparse, []int{1, 5}) {
+		t.Errorf("sparse layers %v", sparse)
+	}
+}
+
+func TestGenerationConfig(t *testing.T) {
+	g, err := ReadGenerationConfig([]byte(`{"bos_token_id":5,"eos_token_id":[1,2],"pad_token_id":null,"do_sample":true,"temperature":0.6,"top_p":0.95,
+		"top_k":20,"min_p":0,"repetition_penalty":1.05,"max_new_tokens":2048,"max_length":20,"transformers_version":"4.51.0"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := json.Marshal(g)
+	const want = `{"BOS":[5],"EOS":[1,2],"PAD":-1,"DoSample":true,"Temperature":0.6,"TopP":0.95,"MinP":0,"RepetitionPenalty":1.05,"TopK":20,"MaxNewTokens":2048,"MinNewTokens":null}`
+	if string(got) != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for _, name := range models {
+		raw, err := os.ReadFile(filepath.Join(modelDir(name), "generation_config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, err := ReadGenerationConfig(raw); err != nil || len(g.EOS) == 0 {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+	}
+}
+
+func TestGenerationConfigErrors(t *testing.T) {
+	for raw, want := range map[string]string{
+		`[]`:                          "malformed",
+		`{"temperature":-1}`:          "temperature is -1, outside",
+		`{"top_p":1.5}`:               "top_p is 1.5",
+		`{"min_p":"x"}`:               "min_p is",
+		`{"repetition_penalty":0}`:    "repetition_penalty is 0",
+		`{"top_k":-2}`:                "top_k is -2",
+		`{"max_new_tokens":-5}`:       "max_new_tokens is -5",
+		`{"do_sample":1}`:             "do_sample is 1",
+		`{"eos_token_id":{"a":"b"}}`:  "eos_token_id is",
+		`{"eos_token_id":4294967296}`: "eos_token_id is 4294967296",
+	} {
+		_, err := ReadGenerationConfig([]byte(raw))
+		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "generation_config.json: ") {
+			t.Errorf("%s: error %v, want %q", raw, err, want)
+		}
+	}
+}
+
+func FuzzReadConfig(f *testing.F) {
+	f.Add([]byte(`{"model_type":"llama","rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}}`))
+	f.Add([]byte(`{"model_type":"qwen3","rope_parameters":{"rope_type":"yarn","factor":4,"rope_theta":1e300},"layer_types":["full_attention"],"num_hidden_layers":1}`))
+	f.Add([]byte(`{"model_type":"qwen3_moe","eos_token_id":[1],"mlp_only_layers":[1]}`))
+	f.Add([]byte(`{"model_type":"opt","hidden_size":1e5}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		_, _ = ReadGenerationConfig(raw)
+		c, err := ReadConfig(raw)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrUnsupported) {
+				t.Fatalf("error of no kind: %v", err)
+			}
+			return
+		}
+		if c.Heads < 1 || c.KVHeads < 1 || c.Heads%c.KVHeads != 0 || c.HeadDim < 2 || c.HeadDim%2 != 0 || len(c.Windows) != c.Layers || c.Layers < 1 ||
+			c.HiddenSize < 1 || c.VocabSize < 1 || c.IntermediateSize < 1 || c.MaxPositions < 1 || (c.Experts > 0 && c.DecoderSparseStep < 1) {
+			t.Fatalf("implausible: %+v", c)
+		}
+		if c.Rope.Type == "" || c.HeadDim > 4096 {
+			return
+		}
+		inv, scale, err := c.RopeFrequencies()
+		if err == nil && (len(inv) != c.HeadDim/2 || !(scale > 0)) {
+			t.Fatalf("%d frequencies of head dimension %d, factor %v: %+v", len(inv), c.HeadDim, scale, c)
+		}
+	})
+}

@@ -1,0 +1,174 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxReadFile bounds what ReadFile brings into memory. The largest such file in use is a tokenizer.json of some 35 MB.
+const maxReadFile = 512 << 20
+
+// Folder is where a model's files are: a directory, or files embedded in the program.
+type Folder interface {
+	// ReadFile returns the content of a small file, such as config.json. The caller does not write to it. The error
+	// wraps [fs.ErrNotExist] when there is no such file.
+	ReadFile(name string) ([]byte, error)
+	// Map returns the content of a file of any size without copying it, and what ends the view. The view is read-only
+	// memory.
+	Map(name string) ([]byte, func() error, error)
+	// Names lists the files in sorted order.
+	Names() []string
+	// Location says where the folder is, for messages.
+	Location() string
+}
+
+// releaser is implemented by a Folder whose views can be dropped from memory and read again from their file.
+type releaser interface {
+	// release advises that the pages of view, which lies in mapping, are not needed soon.
+	release(mapping, view []byte)
+}
+
+// directory is a Folder on disk.
+type directory struct {
+	path  string
+	names []string
+}
+
+// Dir returns the folder at path. Files are found through symbolic links, as a Hub cache lays them out.
+func Dir(path string) (Folder, error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("model folder: %w", err)
+	}
+	d := &directory{path: path}
+	for _, e := range entries {
+		info, err := os.Stat(filepath.Join(path, e.Name()))
+		if err == nil && info.Mode().IsRegular() {
+			d.names = append(d.names, e.Name())
+		}
+	}
+	return d, nil
+}
+
+func (d *directory) Names() []string  { return slices.Clone(d.names) }
+func (d *directory) Location() string { return d.path }
+
+// open opens a regular file; a name that could lead out of the folder, a pipe or a device is refused.
+func (d *directory) open(name string) (*os.File, int64, error) {
+	if !plainName(name) {
+		return nil, 0, fmt.Errorf("file name %s is not a plain name", short(name))
+	}
+	path := filepath.Join(d.path, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
+
+func (d *directory) ReadFile(name string) ([]byte, error) {
+	f, size, err := d.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > maxReadFile {
+		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d", f.Name(), size, maxReadFile)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxReadFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxReadFile {
+		return nil, fmt.Errorf("%s grew above the limit of %d bytes while it was read", f.Name(), maxReadFile)
+	}
+	return data, nil
+}
+
+func (d *directory) Map(name string) ([]byte, func() error, error) {
+	f, size, err := d.open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if size == 0 {
+		return nil, func() error { return nil }, nil
+	}
+	if size != int64(int(size)) {
+		return nil, nil, fmt.Errorf("%s has %d bytes, more than can be mapped", f.Name(), size)
+	}
+	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, nil, fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	return data, func() error { return unix.Munmap(data) }, nil
+}
+
+// release drops the whole pages that view touches. Losing a neighbour's bytes on a shared page costs it one page
+// fault: the mapping is of a file and read-only, so the content comes back from the page cache.
+func (d *directory) release(mapping, view []byte) {
+	if len(view) == 0 {
+		return
+	}
+	begin, end := span(mapping, view)
+	page := os.Getpagesize()
+	begin -= begin % page
+	end = min((end+page-1)/page*page, len(mapping))
+	// Advice only: a kernel that declines it costs memory, not correctness.
+	_ = unix.Madvise(mapping[begin:end], unix.MADV_DONTNEED)
+}
+
+// embedded is a Folder of files that are already in memory.
+type embedded struct {
+	location string
+	files    map[string][]byte
+}
+
+// Embedded returns a folder of the given files. The contents are neither copied nor written to, so they may lie in the
+// program's read-only data.
+func Embedded(location string, files map[string][]byte) Folder {
+	return embedded{location, maps.Clone(files)}
+}
+
+func (e embedded) Names() []string  { return slices.Sorted(maps.Keys(e.files)) }
+func (e embedded) Location() string { return e.location }
+
+func (e embedded) ReadFile(name string) ([]byte, error) {
+	data, ok := e.files[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: e.location + "/" + name, Err: fs.ErrNotExist}
+	}
+	return data, nil
+}
+
+func (e embedded) Map(name string) ([]byte, func() error, error) {
+	data, err := e.ReadFile(name)
+	return data, func() error { return nil }, err
+}
+
+// plainName reports whether name is that of a file in the folder itself.
+func plainName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")
+}
+
+// exists reports whether the folder has the file, telling absence from trouble.
+func exists(f Folder, name string) bool { return slices.Contains(f.Names(), name) }
+
+// notExist reports whether err is about a file that is not there.
+func notExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

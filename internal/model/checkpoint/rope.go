@@ -1,0 +1,231 @@
+package checkpoint
+
+import (
+	"fmt"
+	"math"
+)
+
+// Rope is how the frequencies of the rotary embedding are scaled: transformers' rope_scaling, or rope_parameters.
+type Rope struct {
+	// Type is default, linear, llama3 or yarn, or empty for a model without rotary embedding.
+	Type string
+	// Factor is how much longer than in pre-training sequences may be.
+	Factor float64
+	// OriginalMaxPositions is the context length of pre-training (llama3 and yarn).
+	OriginalMaxPositions int
+
+	LowFreqFactor, HighFreqFactor float64 // llama3
+	BetaFast, BetaSlow            float64 // yarn: rotations at which extrapolation and interpolation begin
+	MScale, MScaleAllDim          float64 // yarn: 0 when absent
+	AttentionFactor               float64 // yarn: 0 when to be inferred
+	Truncate                      bool    // yarn: whether the correction range is rounded to whole dimensions
+}
+
+// readRope reads the rotary embedding from rope_parameters (transformers 5), or rope_theta and rope_scaling (4). Where
+// both are there rope_scaling goes first, as in transformers 5.
+func readRope(f *fields, c *Config, fam *family) {
+	if !fam.rotary {
+		return
+	}
+	if f.set("partial_rotary_factor") && f.number("partial_rotary_factor", 1, 0) != 1 {
+		f.fail(ErrUnsupported, "partial_rotary_factor", "is %s", excerpt(f.raw["partial_rotary_factor"]))
+	}
+	c.RopeTheta = f.number("rope_theta", 10000, 1)
+	c.Rope.Type = "default"
+	r := f.object("rope_scaling")
+	if r == nil || len(r.raw) == 0 {
+		r = f.object("rope_parameters")
+	}
+	if r == nil || f.err != nil {
+		return
+	}
+	readRopeParameters(f, r, c)
+	if f.err == nil {
+		f.err = r.err
+	}
+}
+
+func readRopeParameters(f, r *fields, c *Config) {
+	for _, nested := range []string{"full_attention", "sliding_attention"} {
+		if r.has(nested) {
+			r.fail(ErrUnsupported, nested, "differs from the other layers: one rotary embedding for all is expected")
+		}
+	}
+	c.RopeTheta = r.number("rope_theta", c.RopeTheta, 1)
+	if r.number("partial_rotary_factor", 1, 0) != 1 {
+		r.fail(ErrUnsupported, "partial_rotary_factor", "is %s", excerpt(r.raw["partial_rotary_factor"]))
+	}
+	legacy := r.text("type", "default")
+	c.Rope.Type = r.text("rope_type", legacy)
+	if r.set("type") && legacy != c.Rope.Type {
+		r.fail(ErrMalformed, "type", "is %s, but rope_type is %s", short(legacy), short(c.Rope.Type))
+	}
+	switch c.Rope.Type {
+	case "default":
+	case "linear":
+		c.Rope.Factor = required(r, "factor")
+	case "llama3":
+		readOriginalMax(f, r, c)
+		c.Rope.Factor = required(r, "factor")
+		c.Rope.LowFreqFactor = required(r, "low_freq_factor")
+		c.Rope.HighFreqFactor = required(r, "high_freq_factor")
+		if r.err == nil && c.Rope.HighFreqFactor <= c.Rope.LowFreqFactor {
+			r.fail(ErrMalformed, "high_freq_factor", "is %v, not above low_freq_factor %v", c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
+		}
+	case "yarn":
+		readOriginalMax(f, r, c)
+		readYaRN(r, c)
+	default:
+		r.fail(ErrUnsupported, "rope_type", "is %s", short(c.Rope.Type))
+	}
+}
+
+// readOriginalMax reads the pre-training length: beside the other fields goes before inside rope_parameters, and the
+// model's maximum stands for an absent one, as in transformers 5.
+func readOriginalMax(f, r *fields, c *Config) {
+	const key = "original_max_position_embeddings"
+	c.Rope.OriginalMaxPositions = f.nullable(key, r.nullable(key, c.MaxPositions, 1, maxDim), 1, maxDim)
+}
+
+func readYaRN(r *fields, c *Config) {
+	y := &c.Rope
+	y.Factor = r.number("factor", float64(c.MaxPositions)/float64(y.OriginalMaxPositions), 0)
+	y.BetaFast = orDefault(r.number("beta_fast", 32, -1), 32)
+	y.BetaSlow = orDefault(r.number("beta_slow", 1, -1), 1)
+	y.MScale = r.number("mscale", 0, -1)
+	y.MScaleAllDim = r.number("mscale_all_dim", 0, -1)
+	y.AttentionFactor = r.number("attention_factor", 0, 0)
+	y.Truncate = r.flag("truncate", true)
+	if y.BetaFast < 0 || y.BetaSlow < 0 || y.MScale < 0 || y.MScaleAllDim < 0 {
+		r.fail(ErrMalformed, "beta_fast, beta_slow, mscale or mscale_all_dim", "is negative")
+	}
+	if r.err == nil && y.BetaFast < y.BetaSlow {
+		r.fail(ErrMalformed, "beta_fast", "is %v, below beta_slow %v", y.BetaFast, y.BetaSlow)
+	}
+}
+
+// orDefault is Python's "v or def".
+func orDefault(v, def float64) float64 {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// required reads a positive number that has no default.
+func required(r *fields, key string) float64 {
+	if !r.set(key) {
+		r.fail(ErrMalformed, key, "is missing")
+	}
+	return r.number(key, 0, 0)
+}
+
+// RopeFrequencies computes the rotary embedding's inverse frequencies, one for each pair of the HeadDim dimensions, and
+// the factor that cosines and sines are multiplied with. Arithmetic is in float32 in the order of transformers'
+// modeling_rope_utils.py, where PyTorch turns a scalar divided by a tensor into the scalar times the reciprocal; the
+// only difference is that powers are rounded correctly, where PyTorch's may be wrong in the last bit.
+// Linear scaling: https://arxiv.org/abs/2306.15595; YaRN: https://arxiv.org/abs/2309.00071; llama3: Llama 3.1.
+//
+// It fails for a model without rotary embedding, and when the parameters put a frequency out of float32's range.
+func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, err error) {
+	if c.HeadDim < 2 || c.HeadDim%2 != 0 {
+		return nil, 0, fmt.Errorf("rotary embedding needs an even head dimension, got %d", c.HeadDim)
+	}
+	wave := make([]float32, c.HeadDim/2) // base ** (2i / dim)
+	for i := range wave {
+		exponent := float32(2*i) / float32(c.HeadDim)
+		wave[i] = float32(math.Pow(float64(float32(c.RopeTheta)), float64(exponent)))
+	}
+	attentionFactor = 1
+	switch c.Rope.Type {
+	case "default":
+		invFreq = inverse(wave)
+	case "linear":
+		invFreq = inverse(wave)
+		for i := range invFreq {
+			invFreq[i] /= float32(c.Rope.Factor)
+		}
+	case "llama3":
+		invFreq = c.Rope.llama3(inverse(wave))
+	case "yarn":
+		invFreq, attentionFactor = c.Rope.yarn(wave, c.RopeTheta), c.Rope.yarnAttention()
+	default:
+		return nil, 0, fmt.Errorf("%w: rope type %q", ErrUnsupported, c.Rope.Type)
+	}
+	for i, v := range invFreq {
+		if !(v > 0) || math.IsInf(float64(v), 0) {
+			return nil, 0, fmt.Errorf("%w: rope_theta %v and %+v give frequency %d as %v", ErrMalformed, c.RopeTheta, c.Rope, i, v)
+		}
+	}
+	return invFreq, attentionFactor, nil
+}
+
+func inverse(wave []float32) []float32 {
+	inv := make([]float32, len(wave))
+	for i, w := range wave {
+		inv[i] = 1 / w
+	}
+	return inv
+}
+
+// llama3 keeps high frequencies, divides low ones by the factor, and blends in between. The float32 conversions of
+// products keep the compiler from fusing them into the following addition.
+func (r *Rope) llama3(inv []float32) []float32 {
+	original := float64(r.OriginalMaxPositions)
+	lowWavelen, highWavelen := float32(original/r.LowFreqFactor), float32(original/r.HighFreqFactor)
+	factor := float32(r.Factor)
+	for i, f := range inv {
+		wavelen := (1 / f) * float32(2*math.Pi)
+		switch {
+		case wavelen > lowWavelen:
+			inv[i] = f / factor
+		case wavelen >= highWavelen:
+			smooth := (float32((1/wavelen)*float32(original)) - float32(r.LowFreqFactor)) / float32(r.HighFreqFactor-r.LowFreqFactor)
+			inv[i] = float32(float32((1-smooth)*f)/factor) + float32(smooth*f)
+		}
+	}
+	return inv
+}
+
+// yarn interpolates the dimensions that turn less than BetaSlow times in the pre-training length, keeps those that turn
+// more than BetaFast times, and ramps between.
+func (r *Rope) yarn(wave []float32, base float64) []float32 {
+	dim := float64(2 * len(wave))
+	correction := func(rotations float64) float64 {
+		return dim * math.Log(float64(r.OriginalMaxPositions)/(rotations*2*math.Pi)) / (2 * math.Log(base))
+	}
+	low, high := correction(r.BetaFast), correction(r.BetaSlow)
+	if r.Truncate {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, dim-1)
+	if low == high {
+		high += 0.001 // as the reference does, against a division by zero
+	}
+	inv := make([]float32, len(wave))
+	for i, w := range wave {
+		ramp := (float32(i) - float32(low)) / float32(high-low)
+		keep := 1 - min(max(ramp, 0), 1)
+		extrapolated, interpolated := 1/w, 1/float32(float32(r.Factor)*w)
+		inv[i] = float32(interpolated*(1-keep)) + float32(extrapolated*keep)
+	}
+	return inv
+}
+
+// yarnAttention is the given attention factor, else the one that the paper suggests.
+func (r *Rope) yarnAttention() float64 {
+	mscale := func(m float64) float64 {
+		if r.Factor <= 1 {
+			return 1
+		}
+		return 0.1*m*math.Log(r.Factor) + 1
+	}
+	switch {
+	case r.AttentionFactor != 0:
+		return r.AttentionFactor
+	case r.MScale != 0 && r.MScaleAllDim != 0:
+		return mscale(r.MScale) / mscale(r.MScaleAllDim)
+	default:
+		return mscale(1)
+	}
+}

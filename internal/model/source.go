@@ -1,0 +1,27 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+)
+
+// checkpointSource adapts a checkpoint to Source, holding each tensor to the shape the architecture expects.
+type checkpointSource struct{ *checkpoint.Checkpoint }
+
+// FromCheckpoint is the Source of the tensors of c.
+func FromCheckpoint(c *checkpoint.Checkpoint) Source { return checkpointSource{c} }
+
+// Tensor implements Source.
+func (s checkpointSource) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	t, err := s.Checkpoint.Tensor(name)
+	if err != nil {
+		return t, err
+	}
+	if !slices.Equal(t.Shape, shape) {
+		s.Release(t)
+		return checkpoint.Tensor{}, fmt.Errorf("tensor %q has shape %v, but config.json asks for %v", name, t.Shape, shape)
+	}
+	return t, nil
+}

@@ -1,0 +1,80 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+)
+
+// marshal is encoding/json without HTML escaping.
+func marshal(t testing.TB, v any) string {
+	t.Helper()
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func FuzzAppendString(f *testing.F) {
+	for _, s := range []string{"", "plain", `"\`, "\x00\x01\x1f\x7f", "\b\f\n\r\t", "é日本😀", "\xff\xfe", "a\xc3", "\u2028\u2029", "<&>", "\xed\xa0\x80", "x\ufffdy"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want := marshal(t, s)
+		if got := string(appendString(nil, s)); got != want {
+			t.Errorf("string %q: %s, encoding/json has %s", s, got, want)
+		}
+		if got := string(appendString([]byte("x"), []byte(s))); got != "x"+want {
+			t.Errorf("bytes %q: %s, encoding/json has %s", s, got, want)
+		}
+	})
+}
+
+func TestAppendLogprob(t *testing.T) {
+	for v, want := range map[float32]string{0: "0", -0.5: "-0.5", -1e-7: "-0.0000001", -9999: "-9999", -20000: "-9999",
+		float32(math.Inf(-1)): "-9999", float32(math.Inf(1)): "-9999", -1.25e-3: "-0.00125"} {
+		if got := string(appendLogprob(nil, v)); got != want {
+			t.Errorf("appendLogprob(%v) = %s, want %s", v, got, want)
+		}
+	}
+	if got := string(appendLogprob(nil, float32(math.NaN()))); got != "-9999" {
+		t.Errorf("NaN gave %s", got)
+	}
+}
+
+func TestAppendInts(t *testing.T) {
+	if got := string(appendInts(nil, []int32{1, -2, 30})); got != "[1,-2,30]" {
+		t.Error(got)
+	}
+	if got := string(appendInts(nil, []byte(nil))); got != "[]" {
+		t.Error(got)
+	}
+}
+
+func TestErrorShape(t *testing.T) {
+	e := badRequest("n", "a \"quoted\" %s", "<thing>")
+	want := marshal(t, struct {
+		Error struct {
+			Message string  `json:"message"`
+			Type    string  `json:"type"`
+			Param   *string `json:"param"`
+			Code    int     `json:"code"`
+		} `json:"error"`
+	}{Error: struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    int     `json:"code"`
+	}{e.message, "BadRequestError", &e.param, 400}})
+	if got := string(e.append(nil)); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := string((&apiError{status: 500, message: "x"}).append(nil)); got != `{"error":{"message":"x","type":"InternalServerError","param":null,"code":500}}` {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,240 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+const chatPath = "/v1/chat/completions"
+
+// chatCompletions answers POST /v1/chat/completions.
+func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
+	f, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	req, bad := decodeChat(f, &s.opt.Model)
+	if bad != nil {
+		return bad
+	}
+	s.logUnknown(f)
+	g, text, err := s.startChat(r, req)
+	if err != nil {
+		return err
+	}
+	if req.stream {
+		return s.streamChat(w, r, g, req, text)
+	}
+	return s.fullChat(w, r, g, req, text)
+}
+
+// startChat renders and submits a conversation; it also returns the rendered prompt.
+func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, string, error) {
+	var bad *apiError
+	if req.model, bad = s.checkModel(req.model); bad != nil {
+		return nil, "", bad
+	}
+	if bad = s.checkPriority(&req.sampling); bad != nil {
+		return nil, "", bad
+	}
+	base, bad := s.params(&req.sampling)
+	if bad != nil {
+		return nil, "", bad
+	}
+	p, bad := s.render(&req.conversation, &req.sampling)
+	if bad != nil {
+		return nil, "", bad
+	}
+	if base.MaxTokens, bad = s.maxTokens(&req.sampling, len(p.ids), "messages", 0); bad != nil {
+		return nil, "", bad
+	}
+	base.MinTokens = int32(req.minTokens)
+	g, err := s.start(r, "chatcmpl-", &req.sampling, []prompt{p}, []sample.Params{base})
+	return g, p.text, err
+}
+
+// chatResponse is the answer without streaming.
+type chatResponse struct {
+	ID                string          `json:"id"`
+	Object            string          `json:"object"`
+	Created           int64           `json:"created"`
+	Model             string          `json:"model"`
+	Choices           []chatChoice    `json:"choices"`
+	ServiceTier       *string         `json:"service_tier"`
+	SystemFingerprint *string         `json:"system_fingerprint"`
+	Usage             usageInfo       `json:"usage"`
+	PromptLogprobs    json.RawMessage `json:"prompt_logprobs"`
+	PromptTokenIDs    []int32         `json:"prompt_token_ids"`
+	PromptText        *string         `json:"prompt_text"`
+	KVTransferParams  *struct{}       `json:"kv_transfer_params"`
+}
+
+type chatChoice struct {
+	Index        int             `json:"index"`
+	Message      chatMessage     `json:"message"`
+	Logprobs     json.RawMessage `json:"logprobs"`
+	FinishReason string          `json:"finish_reason"`
+	StopReason   any             `json:"stop_reason"`
+	TokenIDs     []int32         `json:"token_ids"`
+}
+
+type chatMessage struct {
+	Role         string    `json:"role"`
+	Content      string    `json:"content"`
+	Refusal      *string   `json:"refusal"`
+	Annotations  *struct{} `json:"annotations"`
+	Audio        *struct{} `json:"audio"`
+	FunctionCall *struct{} `json:"function_call"`
+	Reasoning    *string   `json:"reasoning"`
+}
+
+// chatEcho is what echo puts before the answer: the last message, when the answer goes on in its role.
+func (r *chatRequest) chatEcho() string {
+	if !r.echo || r.role() != r.lastRole {
+		return ""
+	}
+	return r.lastContent
+}
+
+func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest, text string) error {
+	for i := range g.choices {
+		g.choices[i].echo(req.chatEcho())
+	}
+	if err := s.collect(r, g, &req.sampling); err != nil {
+		return err
+	}
+	answer := chatResponse{ID: g.id, Object: "chat.completion", Created: g.created, Model: g.model,
+		Choices: make([]chatChoice, len(g.choices)), Usage: s.usageInfo(g.usage())}
+	for i := range g.choices {
+		c := &g.choices[i]
+		out := chatChoice{Index: i, FinishReason: string(c.finish), StopReason: c.stopReason(),
+			Message: chatMessage{Role: req.role(), Content: string(c.text)}}
+		if req.logprobs != sample.NoLogprobs {
+			out.Logprobs = s.appendChatLogprobs(nil, c.scores, req.shown(s), req.asTokenIDs)
+		}
+		if req.returnTokenIDs {
+			out.TokenIDs = append([]int32{}, c.tokens...)
+		}
+		answer.Choices[i] = out
+	}
+	if req.promptLogprobs != sample.NoLogprobs {
+		answer.PromptLogprobs = s.appendPromptLogprobs(nil, g.choices[0].promptScores)
+	}
+	if req.returnTokenIDs {
+		answer.PromptTokenIDs = g.prompts[0].ids
+	}
+	if req.returnPromptText {
+		answer.PromptText = &text
+	}
+	return s.writeJSON(w, answer)
+}
+
+// shown is how many of the most likely tokens the answer shows.
+func (r *chatRequest) shown(s *Server) int { return shownLogprobs(r.logprobs, s.opt.Model.VocabSize) }
+
+// streamChat answers with events: the role of each choice with the first delta, then the text as it comes.
+func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest, text string) error {
+	out := newEventWriter(w, s.lim.WriteTimeout)
+	head := chunkHead(g, "chat.completion.chunk")
+	var scores []score
+
+	err := g.each(r.Context(), func(i int, d *engine.Delta) error {
+		c := &g.choices[i]
+		first := !c.started
+		c.take(d)
+		if !out.started {
+			if err := s.sendRoles(out, head, g, req, text); err != nil {
+				return err
+			}
+		}
+		if first && d.Text == "" && len(d.Tokens) == 0 && d.Finish == engine.Running {
+			c.started = false // prompt processing only: nothing to show yet
+			return nil
+		}
+		b := append(out.buf[:0], head...)
+		b = append(b, `{"index":`...)
+		b = strconv.AppendInt(b, int64(i), 10)
+		b = append(b, `,"delta":{"content":`...)
+		b = appendString(b, d.Text)
+		b = append(b, `},"logprobs":`...)
+		if req.logprobs != sample.NoLogprobs {
+			scores = appendScores(scores[:0], c, d, false)
+			b = s.appendChatLogprobs(b, scores, req.shown(s), req.asTokenIDs)
+		} else {
+			b = append(b, "null"...)
+		}
+		c.deliver(d.Text)
+		b = appendFinish(b, c)
+		if c.finished {
+			b = appendStopReason(b, c)
+		}
+		b = appendTokenIDs(b, "token_ids", d.Tokens, req.returnTokenIDs)
+		b = append(b, "}]"...)
+		if req.continuousUsage {
+			b = append(b, ',')
+			b = s.appendUsage(b, g.usageOf(i))
+		}
+		out.buf = append(b, "}\n\n"...)
+		return out.send()
+	})
+	if err == nil && req.includeUsage {
+		err = s.sendUsage(out, head, g)
+	}
+	return s.end(out, err)
+}
+
+// sendRoles sends the first chunk of every choice, with what describes the prompt, and the echo.
+func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *chatRequest, text string) error {
+	echo := req.chatEcho()
+	for i := range g.choices {
+		if err := s.sendDelta(out, head, g, req, i, func(b []byte) []byte {
+			b = append(b, `"role":`...)
+			b = appendString(b, req.role())
+			return append(b, `,"content":""`...)
+		}, func(b []byte) []byte {
+			b = appendTokenIDs(b, "prompt_token_ids", g.prompts[0].ids, req.returnTokenIDs)
+			if req.returnPromptText {
+				b = append(b, `,"prompt_text":`...)
+				b = appendString(b, text)
+			}
+			return b
+		}); err != nil {
+			return err
+		}
+	}
+	if echo == "" {
+		return nil
+	}
+	for i := range g.choices {
+		if err := s.sendDelta(out, head, g, req, i, func(b []byte) []byte {
+			b = append(b, `"content":`...)
+			return appendString(b, echo)
+		}, func(b []byte) []byte { return b }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendDelta sends a chunk that carries no tokens: delta writes the members of the delta, tail those of the chunk.
+func (s *Server) sendDelta(out *eventWriter, head []byte, g *generation, req *chatRequest, i int, delta, tail func([]byte) []byte) error {
+	b := append(out.buf[:0], head...)
+	b = append(b, `{"index":`...)
+	b = strconv.AppendInt(b, int64(i), 10)
+	b = append(b, `,"delta":{`...)
+	b = delta(b)
+	b = append(b, `},"logprobs":null,"finish_reason":null}]`...)
+	if req.continuousUsage {
+		u := g.usageOf(i)
+		u.output = 0
+		b = append(b, ',')
+		b = s.appendUsage(b, u)
+	}
+	b = tail(b)
+	out.buf = append(b, "}\n\n"...)
+	return out.send()
+}

@@ -1,0 +1,286 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// chatRequest is the body of POST /v1/chat/completions.
+type chatRequest struct {
+	sampling
+	conversation
+	// returnPromptText adds the rendered prompt to the answer.
+	returnPromptText bool
+}
+
+// conversation is what a chat template renders. Messages, tools and documents stay as the client wrote them so
+// that templates see the keys in that order.
+type conversation struct {
+	messages  []json.RawMessage
+	tools     []byte
+	documents []byte
+	// kwargs are the members of chat_template_kwargs.
+	kwargs []member
+	// template is the client's own, "" for the model's.
+	template string
+	// reasoningEffort is "" when not set.
+	reasoningEffort     string
+	addGenerationPrompt bool
+	continueFinal       bool
+	// lastRole and lastContent describe the last message; the content only where it is plain text.
+	lastRole, lastContent string
+}
+
+func decodeChat(f *fields, m *Model) (*chatRequest, *apiError) {
+	r := &chatRequest{}
+	r.sampling.decode(f, m)
+	r.conversation.decode(f, m)
+	r.echo = f.boolean("echo", false)
+	r.addSpecial = f.boolean("add_special_tokens", false)
+	r.decodeMaxTokens(f, "max_completion_tokens", "max_tokens")
+	f.fail(r.checkMaxTokens())
+	r.decodeLogprobs(f, m)
+	r.returnPromptText = f.optBool("return_prompt_text", false)
+	f.optBool("parallel_tool_calls", true)
+	f.unsupported("include_reasoning", "true")
+	f.removed("functions", "use tools", "[]")
+	f.removed("function_call", "use tool_choice", `"none"`)
+	r.decodeToolChoice(f)
+	return r, f.err
+}
+
+func (r *chatRequest) decodeLogprobs(f *fields, m *Model) {
+	shown := f.logprobCount("top_logprobs", m)
+	r.logprobs = sample.NoLogprobs
+	if !f.optBool("logprobs", false) {
+		if shown != sample.NoLogprobs && shown != 0 {
+			f.fail(badRequest("top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true."))
+		}
+		return
+	}
+	r.logprobs = max(shown, 0)
+	if shown == sample.AllLogprobs {
+		r.logprobs = sample.AllLogprobs
+	}
+	if r.echo && !r.stream && r.promptLogprobs == sample.NoLogprobs {
+		r.promptLogprobs = r.logprobs
+	}
+}
+
+// decodeToolChoice follows vLLM without a tool parser: tools reach the template with "none" only.
+func (r *chatRequest) decodeToolChoice(f *fields) {
+	raw := f.value("tool_choice")
+	choice := ""
+	if raw != nil && raw[0] == '"' {
+		choice = unquote(raw)
+	}
+	if raw == nil && r.tools != nil {
+		choice = "auto"
+	}
+	switch {
+	case choice == "none", raw == nil && choice == "":
+	case r.tools == nil:
+		f.fail(badRequest("tool_choice", "When using `tool_choice`, `tools` must be set."))
+	case choice == "auto":
+		f.fail(badRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. `+
+			`This server has no tool parser: set tool_choice to "none" to give the tools to the chat template only.`))
+	case choice == "required":
+		f.fail(badRequest("tool_choice", "`tool_choice` \"required\" is not supported by this server"))
+	case raw[0] == '{':
+		f.fail(r.checkNamedTool(raw))
+	default:
+		f.fail(badRequest("tool_choice", "Invalid value for `tool_choice`: %s! Only named tools, \"none\", \"auto\" or \"required\" are supported.", clip(string(raw))))
+	}
+}
+
+// checkNamedTool refuses a named tool, first for what is wrong with the name.
+func (r *chatRequest) checkNamedTool(raw []byte) *apiError {
+	name := functionName(raw)
+	if name == "" {
+		return badRequest("tool_choice", "Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
+	}
+	found := false
+	_ = eachElement(r.tools, func(_ int, raw []byte) *apiError {
+		found = found || functionName(raw) == name
+		return nil
+	})
+	if !found {
+		return badRequest("tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools`")
+	}
+	return badRequest("tool_choice", "a named `tool_choice` is not supported by this server")
+}
+
+// functionName returns function.name of a tool or a tool choice, "" if there is none.
+func functionName(raw []byte) string {
+	name := ""
+	if raw[0] != '{' {
+		return ""
+	}
+	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+		if key != "function" || raw[0] != '{' {
+			return nil
+		}
+		return eachMember(raw, func(key string, raw []byte) *apiError {
+			if key == "name" && raw[0] == '"' {
+				name = unquote(raw)
+			}
+			return nil
+		})
+	})
+	return name
+}
+
+// reservedKwargs are template variables that have a field of their own, or that would change how the template is
+// chosen or run (vLLM's CVE-2025-61620).
+var reservedKwargs = map[string]string{
+	"messages": "messages", "tools": "tools", "documents": "documents", "chat_template": "chat_template",
+	"add_generation_prompt": "add_generation_prompt", "continue_final_message": "continue_final_message",
+	"tokenize": "", "return_dict": "", "conversation": "messages",
+}
+
+func (c *conversation) decode(f *fields, m *Model) {
+	c.decodeMessages(f)
+	c.tools = f.array("tools")
+	f.fail(c.checkTools())
+	c.documents = f.array("documents")
+	if raw := f.object("chat_template_kwargs"); raw != nil {
+		f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+			if field, ok := reservedKwargs[key]; ok {
+				if field == "" {
+					return badRequest("chat_template_kwargs", "`chat_template_kwargs` cannot set %q", key)
+				}
+				return badRequest("chat_template_kwargs", "`chat_template_kwargs` cannot set %q, use the field `%s`", key, field)
+			}
+			c.kwargs = append(c.kwargs, member{key, raw})
+			return nil
+		}))
+	}
+	if t := f.optString("chat_template"); t != nil {
+		c.template = *t
+		if !m.TrustRequestChatTemplate {
+			f.fail(badRequest("chat_template", "Chat template is passed with request, but --trust-request-chat-template is not set. "+
+				"Refused request with untrusted chat template."))
+		}
+	}
+	if e := f.optString("reasoning_effort"); e != nil {
+		c.reasoningEffort = *e
+		switch *e {
+		case "none", "minimal", "low", "medium", "high", "xhigh", "max":
+		default:
+			f.fail(badRequest("reasoning_effort", "`reasoning_effort` must be none, minimal, low, medium, high, xhigh or max, got %q", clip(*e)))
+		}
+	}
+	c.continueFinal = f.boolean("continue_final_message", false)
+	_, given := f.members["add_generation_prompt"]
+	c.addGenerationPrompt = f.boolean("add_generation_prompt", true)
+	if c.continueFinal && c.addGenerationPrompt {
+		if given {
+			f.fail(badRequest("continue_final_message", "Cannot set both `continue_final_message` and `add_generation_prompt` to True."))
+		}
+		c.addGenerationPrompt = false
+	}
+}
+
+// decodeMessages checks what every template relies on: objects with a role, and content that is text.
+func (c *conversation) decodeMessages(f *fields) {
+	raw := f.array("messages")
+	if raw == nil {
+		f.fail(badRequest("messages", "`messages` must be a list of messages"))
+		return
+	}
+	f.fail(eachElement(raw, func(i int, raw []byte) *apiError {
+		if raw[0] != '{' {
+			return badRequest("messages", "`messages[%d]` must be an object, got %s", i, describe(raw))
+		}
+		c.messages = append(c.messages, raw)
+		c.lastRole, c.lastContent = "", ""
+		if err := eachMember(raw, func(key string, raw []byte) *apiError {
+			switch key {
+			case "role":
+				if raw[0] != '"' {
+					return badRequest("messages", "`messages[%d].role` must be a string, got %s", i, describe(raw))
+				}
+				c.lastRole = unquote(raw)
+			case "content":
+				if raw[0] == '"' {
+					c.lastContent = unquote(raw)
+				}
+				return checkContent(i, raw)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		if c.lastRole == "" {
+			return badRequest("messages", "`messages[%d]` has no role", i)
+		}
+		return nil
+	}))
+	if len(c.messages) == 0 {
+		f.fail(badRequest("messages", "`messages` must not be empty"))
+	}
+}
+
+// checkContent accepts a string, null, or a list of parts of type text.
+func checkContent(i int, raw []byte) *apiError {
+	switch raw[0] {
+	case '"', 'n':
+		return nil
+	case '[':
+	default:
+		return badRequest("messages", "`messages[%d].content` must be a string or a list of parts, got %s", i, describe(raw))
+	}
+	return eachElement(raw, func(j int, raw []byte) *apiError {
+		if raw[0] == '"' { // vLLM takes a bare string for a part of type text
+			return nil
+		}
+		if raw[0] != '{' {
+			return badRequest("messages", "`messages[%d].content[%d]` must be an object, got %s", i, j, describe(raw))
+		}
+		kind, text := "", false
+		_ = eachMember(raw, func(key string, raw []byte) *apiError {
+			if key == "type" && raw[0] == '"' {
+				kind = unquote(raw)
+			}
+			text = text || key == "text" && raw[0] == '"'
+			return nil
+		})
+		if kind != "text" {
+			return badRequest("messages", "`messages[%d].content[%d]` has type %q: only text is supported", i, j, clip(kind))
+		}
+		if !text {
+			return badRequest("messages", "`messages[%d].content[%d].text` must be a string", i, j)
+		}
+		return nil
+	})
+}
+
+// checkTools wants what vLLM wants of tools before the template sees them.
+func (c *conversation) checkTools() *apiError {
+	if c.tools == nil {
+		return nil
+	}
+	count := 0
+	if err := eachElement(c.tools, func(i int, raw []byte) *apiError {
+		count++
+		if functionName(raw) == "" {
+			return badRequest("tools", "`tools[%d]` must be an object with function.name", i)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if count == 0 {
+		return badRequest("tools", "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.")
+	}
+	return nil
+}
+
+// role is the role of the answer: the assistant's, or that of the last message when it goes on.
+func (c *conversation) role() string {
+	if c.addGenerationPrompt {
+		return "assistant"
+	}
+	return c.lastRole
+}

@@ -1,0 +1,137 @@
+package openai
+
+import (
+	"math"
+
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// completionRequest is the body of POST /v1/completions.
+type completionRequest struct {
+	sampling
+	prompts []rawPrompt
+	// scoreOnly is echo with max_tokens 0: the prompt is scored and nothing is shown of the output.
+	scoreOnly bool
+}
+
+// rawPrompt is one prompt as the client gave it: a text or token ids.
+type rawPrompt struct {
+	text string
+	ids  []int32
+	// isText tells an empty text from empty ids.
+	isText bool
+}
+
+func decodeCompletion(f *fields, m *Model) (*completionRequest, *apiError) {
+	r := &completionRequest{}
+	r.sampling.decode(f, m)
+	r.prompts = decodePrompt(f, m)
+	r.echo = f.optBool("echo", false)
+	r.addSpecial = f.boolean("add_special_tokens", true)
+	r.decodeMaxTokens(f, "max_tokens")
+	if r.echo && r.maxTokens != nil && *r.maxTokens == 0 {
+		r.scoreOnly = true
+		one := int64(1)
+		r.maxTokens = &one
+	}
+	f.fail(r.checkMaxTokens())
+	f.unsupported("suffix", `""`)
+
+	r.logprobs = f.logprobCount("logprobs", m)
+	if r.echo && r.promptLogprobs == sample.NoLogprobs {
+		r.promptLogprobs = r.logprobs
+	}
+	if n := len(r.prompts) * r.n; n > f.lim.Sequences {
+		f.fail(badRequest("n", "`n` times the number of prompts is %d, more than %d", n, f.lim.Sequences))
+	}
+	return r, f.err
+}
+
+// decodeMaxTokens reads the limit of the output from the first of the named fields that is set.
+func (s *sampling) decodeMaxTokens(f *fields, names ...string) {
+	s.maxTokensField = names[len(names)-1]
+	for _, name := range names {
+		if v := f.optInt(name); v != nil && s.maxTokens == nil {
+			s.maxTokens, s.maxTokensField = v, name
+		}
+	}
+	if v := s.maxTokens; v != nil && *v > math.MaxInt32 {
+		f.fail(badRequest(s.maxTokensField, "`%s` of %d is beyond any model's context length", s.maxTokensField, *v))
+	}
+}
+
+func (s *sampling) checkMaxTokens() *apiError {
+	if v := s.maxTokens; v != nil && *v < 1 {
+		return badRequest(s.maxTokensField, "%s must be at least 1, got %d.", s.maxTokensField, *v)
+	}
+	return nil
+}
+
+// decodePrompt reads a text, a list of texts, a list of token ids, or a list of lists of token ids.
+func decodePrompt(f *fields, m *Model) []rawPrompt {
+	raw := f.value("prompt")
+	if raw == nil {
+		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty."))
+		return nil
+	}
+	switch raw[0] {
+	case '"':
+		return f.nonEmpty([]rawPrompt{{text: unquote(raw), isText: true}})
+	case '[':
+	default:
+		f.fail(badRequest("prompt", "`prompt` must be a string, a list of strings, a list of token ids or a list of such lists, got %s", describe(raw)))
+		return nil
+	}
+
+	var prompts []rawPrompt
+	var ids []int32
+	var kind string
+	f.fail(eachElement(raw, func(i int, raw []byte) *apiError {
+		if kind == "" {
+			kind = describe(raw)
+		}
+		if describe(raw) != kind {
+			return badRequest("prompt", "`prompt` mixes %s and %s", kind, describe(raw))
+		}
+		if kind != "a number" && i == f.lim.Prompts {
+			return badRequest("prompt", "`prompt` has more than %d prompts", f.lim.Prompts)
+		}
+		switch kind {
+		case "a string":
+			prompts = append(prompts, rawPrompt{text: unquote(raw), isText: true})
+		case "a number":
+			id, err := parseToken("prompt", raw, m.VocabSize)
+			ids = append(ids, id)
+			return err
+		case "an array":
+			var one []int32
+			err := eachElement(raw, func(_ int, raw []byte) *apiError {
+				id, err := parseToken("prompt", raw, m.VocabSize)
+				one = append(one, id)
+				return err
+			})
+			prompts = append(prompts, rawPrompt{ids: one})
+			return err
+		default:
+			return badRequest("prompt", "`prompt[%d]` must be a string, a token id or a list of token ids, got %s", i, describe(raw))
+		}
+		return nil
+	}))
+	if ids != nil {
+		prompts = []rawPrompt{{ids: ids}}
+	}
+	return f.nonEmpty(prompts)
+}
+
+// nonEmpty refuses empty prompts.
+func (f *fields) nonEmpty(prompts []rawPrompt) []rawPrompt {
+	if len(prompts) == 0 {
+		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty."))
+	}
+	for i, p := range prompts {
+		if p.text == "" && len(p.ids) == 0 {
+			f.fail(badRequest("prompt", "prompt %d is empty", i))
+		}
+	}
+	return prompts
+}

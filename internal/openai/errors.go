@@ -1,0 +1,106 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// apiError is an answer other than success, in the shape OpenAI's clients parse:
+// {"error":{"message","type","param","code"}} with vLLM's types and the HTTP status as the code.
+type apiError struct {
+	status  int
+	message string
+	// param is the field at fault, "" for none.
+	param string
+	// retryAfter is in seconds, 0 for no such header.
+	retryAfter int
+	// allow lists the methods of a route, for 405.
+	allow string
+}
+
+func (e *apiError) Error() string { return e.message }
+
+// badRequest is a 400 that names the field at fault.
+func badRequest(param, format string, args ...any) *apiError {
+	return &apiError{status: http.StatusBadRequest, param: param, message: fmt.Sprintf(format, args...)}
+}
+
+// statusClientClosed is what the log shows when the client went away before an answer (nginx's convention).
+const statusClientClosed = 499
+
+// kind is vLLM's word for the error's class.
+func (e *apiError) kind() string {
+	switch e.status {
+	case http.StatusBadRequest:
+		return "BadRequestError"
+	case http.StatusUnauthorized:
+		return "AuthenticationError"
+	case http.StatusForbidden:
+		return "PermissionDeniedError"
+	case http.StatusNotFound:
+		return "NotFoundError"
+	case http.StatusMethodNotAllowed:
+		return "MethodNotAllowedError"
+	case http.StatusRequestTimeout:
+		return "RequestTimeoutError"
+	case http.StatusRequestEntityTooLarge:
+		return "RequestEntityTooLargeError"
+	case http.StatusUnsupportedMediaType:
+		return "UnsupportedMediaTypeError"
+	case http.StatusMisdirectedRequest:
+		return "MisdirectedRequestError"
+	case http.StatusServiceUnavailable:
+		return "ServiceUnavailableError"
+	}
+	return "InternalServerError"
+}
+
+// onWire is the error as a client sees it, should it still be there: 499 is for the log only.
+func (e *apiError) onWire() *apiError {
+	if e.status != statusClientClosed {
+		return e
+	}
+	return &apiError{status: http.StatusServiceUnavailable, message: e.message, retryAfter: 1}
+}
+
+// append writes the error object.
+func (e *apiError) append(b []byte) []byte {
+	b = append(b, `{"error":{"message":`...)
+	b = appendString(b, e.message)
+	b = append(b, `,"type":`...)
+	b = appendString(b, e.kind())
+	b = append(b, `,"param":`...)
+	if e.param == "" {
+		b = append(b, "null"...)
+	} else {
+		b = appendString(b, e.param)
+	}
+	b = append(b, `,"code":`...)
+	b = strconv.AppendInt(b, int64(e.status), 10)
+	return append(b, "}}"...)
+}
+
+// asAPIError gives every error its status.
+func asAPIError(err error) *apiError {
+	var api *apiError
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &api):
+		return api
+	case errors.Is(err, engine.ErrOverloaded), errors.Is(err, engine.ErrStopped):
+		return &apiError{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: 1}
+	case errors.As(err, &tooLarge):
+		return &apiError{status: http.StatusRequestEntityTooLarge,
+			message: fmt.Sprintf("request body is larger than %d bytes", tooLarge.Limit)}
+	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
+		return &apiError{status: statusClientClosed, message: "request was cancelled"}
+	case errors.Is(err, engine.ErrFailed):
+		return &apiError{status: http.StatusInternalServerError, message: err.Error()}
+	}
+	return &apiError{status: http.StatusInternalServerError, message: "internal server error"}
+}

@@ -1,0 +1,70 @@
+package openai
+
+import "time"
+
+// Limits bound what one client can make the server do. A zero field means the default beside it.
+type Limits struct {
+	// Body is the largest request body in bytes: 32 MiB.
+	Body int64
+	// Header is the largest request header in bytes: 64 KiB.
+	Header int
+	// JSONDepth is the deepest nesting of a body: 128.
+	JSONDepth int
+	// JSONMembers is the largest number of members in one JSON object: 65536.
+	JSONMembers int
+	// N is the largest n: 128, OpenAI's own limit (vLLM allows 16384).
+	N int
+	// Prompts is the longest list of prompts: 2048.
+	Prompts int
+	// Sequences is the largest n times prompts: 4096.
+	Sequences int
+	// Stops is the largest number of stop strings: 64; StopBytes the longest one: 1024.
+	Stops, StopBytes int
+	// StopTokens is the largest number of stop_token_ids: 1024.
+	StopTokens int
+	// LogitBias is the largest number of logit_bias entries: 1024.
+	LogitBias int
+	// BadWords is the largest number of bad_words, and of token sequences made of them: 512.
+	BadWords int
+	// HeaderTimeout, BodyTimeout and IdleTimeout bound reading a header, reading a body, and waiting for the next
+	// request on a connection: 10 s, 60 s, 120 s.
+	HeaderTimeout, BodyTimeout, IdleTimeout time.Duration
+	// WriteTimeout is how long one write may wait for a client that does not read before the client is cut off
+	// and its request aborted: 30 s. It does not bound the length of a response.
+	WriteTimeout time.Duration
+	// HealthTimeout bounds the engine's answer to a health check: 5 s.
+	HealthTimeout time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	def := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	wait := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	if l.Body <= 0 {
+		l.Body = 32 << 20
+	}
+	def(&l.Header, 64<<10)
+	def(&l.JSONDepth, 128)
+	def(&l.JSONMembers, 65536)
+	def(&l.N, 128)
+	def(&l.Prompts, 2048)
+	def(&l.Sequences, 4096)
+	def(&l.Stops, 64)
+	def(&l.StopBytes, 1024)
+	def(&l.StopTokens, 1024)
+	def(&l.LogitBias, 1024)
+	def(&l.BadWords, 512)
+	wait(&l.HeaderTimeout, 10*time.Second)
+	wait(&l.BodyTimeout, 60*time.Second)
+	wait(&l.IdleTimeout, 120*time.Second)
+	wait(&l.WriteTimeout, 30*time.Second)
+	wait(&l.HealthTimeout, 5*time.Second)
+	return l
+}

@@ -1,0 +1,89 @@
+package openai
+
+import "fmt"
+
+// prompt is ready for the engine.
+type prompt struct {
+	ids []int32
+	// text is what echo shows.
+	text string
+}
+
+// tokenize turns a client's prompt into token ids and truncates them. The length is checked later, with
+// max_tokens, by maxTokens.
+func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
+	p := prompt{ids: raw.ids, text: raw.text}
+	if raw.isText {
+		if err := s.checkText(r, "prompt", raw.text); err != nil {
+			return p, err
+		}
+		p.ids = s.opt.Model.Tokenizer.Encode(raw.text, r.addSpecial)
+	}
+	kept, err := s.truncate(r, p.ids)
+	if err != nil {
+		return p, err
+	}
+	whole := len(kept) == len(p.ids)
+	p.ids = kept
+	if len(p.ids) == 0 {
+		return p, badRequest("prompt", "the prompt has no tokens")
+	}
+	if tok := s.opt.Model.Tokenizer; r.echo && tok != nil && !(raw.isText && whole) {
+		p.text = tok.Decode(p.ids, false)
+	}
+	return p, nil
+}
+
+// checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer than
+// maxTokenBytes, and normalisation shrinks a text less than fourfold.
+func (s *Server) checkText(r *sampling, field, text string) *apiError {
+	if s.opt.Model.Tokenizer == nil {
+		return badRequest(field, "the server runs without a tokenizer: give `prompt` as token ids to /v1/completions")
+	}
+	if r.truncate != nil {
+		return nil
+	}
+	most := 4 * s.maxTokenBytes * s.opt.Model.MaxModelLen
+	if len(text) > most {
+		return badRequest(field, "This model's maximum context length is %d tokens. The prompt of %d bytes cannot fit in it "+
+			"(at most %d bytes).", s.opt.Model.MaxModelLen, len(text), most)
+	}
+	return nil
+}
+
+// truncate keeps the last (or first) truncate_prompt_tokens tokens; -1 keeps what fits beside max_tokens.
+func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
+	if r.truncate == nil {
+		return ids, nil
+	}
+	room := int64(s.opt.Model.MaxModelLen) - 1
+	if r.maxTokens != nil {
+		room = int64(s.opt.Model.MaxModelLen) - *r.maxTokens
+	}
+	keep := *r.truncate
+	if keep == -1 {
+		keep = max(room, 0)
+	}
+	if keep > room {
+		return nil, badRequest("truncate_prompt_tokens", "truncate_prompt_tokens=%d cannot be greater than max_model_len - "+
+			"max_tokens = %d. Please request a smaller truncation size.", keep, room)
+	}
+	if int64(len(ids)) <= keep {
+		return ids, nil
+	}
+	if r.truncateRight {
+		return ids[:keep], nil
+	}
+	return ids[int64(len(ids))-keep:], nil
+}
+
+// checkModel refuses a model that is not served; none named means the first.
+func (s *Server) checkModel(name string) (string, *apiError) {
+	if name == "" {
+		return s.opt.Model.Names[0], nil
+	}
+	if !s.opt.Model.serves(name) {
+		return "", &apiError{status: 404, param: "model", message: fmt.Sprintf("The model `%s` does not exist.", clip(name))}
+	}
+	return name, nil
+}

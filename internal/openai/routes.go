@@ -1,0 +1,213 @@
+package openai
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// newID returns 128 random bits in hexadecimal, as vLLM's random_uuid.
+func newID() string {
+	var b [16]byte
+	for i := 0; i < len(b); i += 8 {
+		v := rand.Uint64()
+		for j := range 8 {
+			b[i+j] = byte(v >> (8 * j))
+		}
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// requestID is what follows "cmpl-": the client's X-Request-Id, else its request_id, else a random one.
+func requestID(r *http.Request, field string) string {
+	if id := r.Header.Get("X-Request-Id"); validID(id) {
+		return id
+	}
+	if field != "" {
+		return field
+	}
+	return newID()
+}
+
+// modelCard is an entry of /v1/models.
+type modelCard struct {
+	ID          string            `json:"id"`
+	Object      string            `json:"object"`
+	Created     int64             `json:"created"`
+	OwnedBy     string            `json:"owned_by"`
+	Root        string            `json:"root"`
+	Parent      *string           `json:"parent"`
+	MaxModelLen int               `json:"max_model_len"`
+	Permission  []modelPermission `json:"permission"`
+}
+
+type modelPermission struct {
+	ID                 string  `json:"id"`
+	Object             string  `json:"object"`
+	Created            int64   `json:"created"`
+	AllowCreateEngine  bool    `json:"allow_create_engine"`
+	AllowSampling      bool    `json:"allow_sampling"`
+	AllowLogprobs      bool    `json:"allow_logprobs"`
+	AllowSearchIndices bool    `json:"allow_search_indices"`
+	AllowView          bool    `json:"allow_view"`
+	AllowFineTuning    bool    `json:"allow_fine_tuning"`
+	Organization       string  `json:"organization"`
+	Group              *string `json:"group"`
+	IsBlocking         bool    `json:"is_blocking"`
+}
+
+func (s *Server) card(name string) modelCard {
+	m := &s.opt.Model
+	return modelCard{ID: name, Object: "model", Created: m.Created, OwnedBy: "eagleray", Root: m.Root, MaxModelLen: m.MaxModelLen,
+		Permission: []modelPermission{{ID: "modelperm-" + newID(), Object: "model_permission", Created: m.Created,
+			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*"}}}
+}
+
+// listModels answers GET /v1/models: one entry per served name.
+func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) error {
+	list := struct {
+		Object string      `json:"object"`
+		Data   []modelCard `json:"data"`
+	}{Object: "list"}
+	for _, name := range s.opt.Model.Names {
+		list.Data = append(list.Data, s.card(name))
+	}
+	return s.writeJSON(w, list)
+}
+
+// getModel answers GET /v1/models/{model}.
+func (s *Server) getModel(w http.ResponseWriter, r *http.Request) error {
+	_, name, _ := strings.Cut(r.URL.Path, modelPath)
+	name, bad := s.checkModel(name)
+	if bad != nil {
+		return bad
+	}
+	return s.writeJSON(w, s.card(name))
+}
+
+// health answers 200 with an empty body if and only if a one-token request would succeed now, else 503.
+func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), s.lim.HealthTimeout)
+	defer cancel()
+	err := s.opt.Engine.Healthy(ctx)
+	switch {
+	case err == nil:
+		w.WriteHeader(http.StatusOK)
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: "engine did not answer the health check within " +
+			s.lim.HealthTimeout.Round(time.Millisecond).String()}
+	case r.Context().Err() != nil:
+		return r.Context().Err()
+	}
+	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: err.Error()}
+}
+
+// version answers GET /version.
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
+	return s.writeJSON(w, map[string]string{"version": s.opt.Version})
+}
+
+// showLoad answers GET /load: generation requests in flight.
+func (s *Server) showLoad(w http.ResponseWriter, _ *http.Request) error {
+	return s.writeJSON(w, map[string]int64{"server_load": s.load.Load()})
+}
+
+// tokenizeText answers POST /tokenize: a prompt or a conversation as token ids.
+func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) error {
+	f, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if s.opt.Model.Tokenizer == nil {
+		return badRequest("", "the server runs without a tokenizer")
+	}
+	ids, bad := s.decodeTokenize(f)
+	if bad != nil {
+		return bad
+	}
+	answer := struct {
+		Count       int      `json:"count"`
+		MaxModelLen int      `json:"max_model_len"`
+		Tokens      []int32  `json:"tokens"`
+		TokenStrs   []string `json:"token_strs"`
+	}{Count: len(ids.ids), MaxModelLen: s.opt.Model.MaxModelLen, Tokens: append([]int32{}, ids.ids...)}
+	if ids.withText {
+		answer.TokenStrs = []string{}
+		for _, id := range ids.ids {
+			text, _ := s.opt.Model.Tokenizer.Token(id)
+			answer.TokenStrs = append(answer.TokenStrs, text)
+		}
+	}
+	return s.writeJSON(w, answer)
+}
+
+// tokenized is the result of /tokenize.
+type tokenized struct {
+	ids      []int32
+	withText bool
+}
+
+func (s *Server) decodeTokenize(f *fields) (tokenized, *apiError) {
+	var out tokenized
+	model := f.optString("model")
+	out.withText = f.optBool("return_token_strs", false)
+	_, chat := f.members["messages"]
+	text := f.optString("prompt")
+	r := &sampling{addSpecial: f.boolean("add_special_tokens", !chat)}
+	var c conversation
+	switch {
+	case chat && text != nil:
+		f.fail(badRequest("messages", "give `prompt` or `messages`, not both"))
+	case chat:
+		c.decode(f, &s.opt.Model)
+	case text == nil:
+		f.fail(badRequest("prompt", "`prompt` or `messages` is required"))
+	}
+	if f.err != nil {
+		return out, f.err
+	}
+	s.logUnknown(f)
+	if model != nil {
+		if _, bad := s.checkModel(*model); bad != nil {
+			return out, bad
+		}
+	}
+	if !chat {
+		out.ids = s.opt.Model.Tokenizer.Encode(*text, r.addSpecial)
+		return out, nil
+	}
+	p, bad := s.render(&c, r)
+	out.ids = p.ids
+	return out, bad
+}
+
+// detokenize answers POST /detokenize: token ids as text, special tokens included.
+func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
+	f, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if s.opt.Model.Tokenizer == nil {
+		return badRequest("", "the server runs without a tokenizer")
+	}
+	model := f.optString("model")
+	if raw := f.members["tokens"]; raw == nil || isNull(raw) {
+		f.fail(badRequest("tokens", "`tokens` is required"))
+	}
+	ids := f.tokens("tokens", int(s.lim.Body), s.opt.Model.VocabSize)
+	if f.err != nil {
+		return f.err
+	}
+	s.logUnknown(f)
+	if model != nil {
+		if _, bad := s.checkModel(*model); bad != nil {
+			return bad
+		}
+	}
+	return s.writeJSON(w, map[string]string{"prompt": s.opt.Model.Tokenizer.Decode(ids, false)})
+}

@@ -1,0 +1,319 @@
+package openai
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// sampling holds the fields that completions and chat share, checked one by one. Fields left out, or null where
+// that is allowed, are nil: params.go applies the defaults.
+type sampling struct {
+	model string
+
+	n                                     int
+	maxTokens                             *int64
+	maxTokensField                        string
+	minTokens                             int64
+	temperature, topP, minP               *float64
+	topK                                  *int64
+	repetition, presence, frequency       *float64
+	seed                                  *int64
+	stop                                  []string
+	stopTokens                            []int32
+	includeStop, ignoreEOS, keepSpecial   bool
+	bias                                  []sample.Bias
+	allowed                               []int32
+	badWords                              []string
+	logprobs, promptLogprobs              int32
+	stream, includeUsage, continuousUsage bool
+	truncate                              *int64
+	truncateRight, addSpecial             bool
+	asTokenIDs, returnTokenIDs, echo      bool
+	priority                              int
+	cacheSalt, requestID                  string
+}
+
+// decode reads the shared fields. The caller reads its own before or after, then calls f.rest.
+func (s *sampling) decode(f *fields, m *Model) {
+	if name := f.optString("model"); name != nil {
+		s.model = *name
+	}
+	s.n = int(f.ranged("n", 1, 1, int64(f.lim.N)))
+	s.minTokens = f.integer("min_tokens", 0)
+	s.temperature = f.optFloat("temperature")
+	s.topP = f.optFloat("top_p")
+	s.topK = f.optInt("top_k")
+	s.minP = f.optFloat("min_p")
+	s.repetition = f.optFloat("repetition_penalty")
+	s.presence = f.optFloat("presence_penalty")
+	s.frequency = f.optFloat("frequency_penalty")
+	s.seed = f.optInt("seed")
+	s.decodeStop(f, m)
+	s.decodeBias(f, m)
+	s.allowed = f.tokens("allowed_token_ids", m.VocabSize, m.VocabSize)
+	if s.allowed != nil && len(s.allowed) == 0 {
+		f.fail(badRequest("allowed_token_ids", "`allowed_token_ids` must not be empty"))
+	}
+	s.badWords = f.strings("bad_words", f.array("bad_words"), f.lim.BadWords, f.lim.StopBytes)
+	s.decodeStream(f)
+	s.promptLogprobs = f.logprobCount("prompt_logprobs", m)
+	if s.stream && s.promptLogprobs != sample.NoLogprobs && s.promptLogprobs != 0 {
+		f.fail(badRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`."))
+	}
+	s.decodeTruncation(f)
+	s.asTokenIDs = f.optBool("return_tokens_as_token_ids", false)
+	s.returnTokenIDs = f.optBool("return_token_ids", false)
+	s.priority = int(f.ranged("priority", 0, math.MinInt32, math.MaxInt32))
+	s.decodeNames(f)
+	s.decodeUnsupported(f)
+	f.fail(s.checkRanges())
+}
+
+func (s *sampling) decodeStop(f *fields, m *Model) {
+	raw := f.value("stop")
+	switch {
+	case raw == nil:
+	case raw[0] == '"':
+		s.stop = f.strings("stop", append(append([]byte{'['}, raw...), ']'), 1, f.lim.StopBytes)
+	case raw[0] == '[':
+		s.stop = f.strings("stop", raw, f.lim.Stops, f.lim.StopBytes)
+	default:
+		f.fail(badRequest("stop", "`stop` must be a string or a list of strings, got %s", describe(raw)))
+	}
+	if len(s.stop) > 0 && m.Tokenizer == nil {
+		f.fail(badRequest("stop", "`stop` needs a tokenizer and the server runs without one"))
+	}
+	s.includeStop = f.boolean("include_stop_str_in_output", false)
+	s.stopTokens = f.tokens("stop_token_ids", f.lim.StopTokens, m.VocabSize)
+	s.ignoreEOS = f.boolean("ignore_eos", false)
+	s.keepSpecial = !f.boolean("skip_special_tokens", true)
+}
+
+// decodeBias reads logit_bias; its values are clamped to [-100, 100] as vLLM does.
+func (s *sampling) decodeBias(f *fields, m *Model) {
+	raw := f.object("logit_bias")
+	if raw == nil {
+		return
+	}
+	seen := make(map[int32]struct{})
+	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+		if len(s.bias) == f.lim.LogitBias {
+			return badRequest("logit_bias", "`logit_bias` has more than %d entries", f.lim.LogitBias)
+		}
+		id, err := strconv.ParseInt(strings.TrimSpace(key), 10, 64)
+		if err != nil {
+			return badRequest("logit_bias", "`logit_bias` has a key that is not a token id: %q", clip(key))
+		}
+		if id < 0 || id >= int64(m.VocabSize) {
+			return badRequest("logit_bias", "token id %d in `logit_bias` is out of vocabulary: ids are 0 to %d", id, m.VocabSize-1)
+		}
+		if _, ok := seen[int32(id)]; ok { // "1" and "01"
+			return badRequest("logit_bias", "`logit_bias` names token id %d twice", id)
+		}
+		seen[int32(id)] = struct{}{}
+		v, bad := parseFloat("logit_bias", raw)
+		if bad != nil {
+			return bad
+		}
+		s.bias = append(s.bias, sample.Bias{ID: int32(id), Value: float32(max(-100, min(100, v)))})
+		return nil
+	}))
+}
+
+func (s *sampling) decodeStream(f *fields) {
+	s.stream = f.optBool("stream", false)
+	raw := f.object("stream_options")
+	if raw == nil {
+		return
+	}
+	if !s.stream {
+		f.fail(badRequest("stream_options", "Stream options can only be defined when `stream=True`."))
+	}
+	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+		var dst *bool
+		switch key {
+		case "include_usage":
+			dst = &s.includeUsage
+		case "continuous_usage_stats":
+			dst = &s.continuousUsage
+		default:
+			return nil
+		}
+		switch string(raw) {
+		case "true":
+			*dst = true
+		case "false", "null":
+		default:
+			return badRequest("stream_options", "`stream_options.%s` must be a boolean, got %s", key, describe(raw))
+		}
+		return nil
+	}))
+	// As in vLLM, usage in every chunk goes with usage at the end.
+	s.continuousUsage = s.continuousUsage && s.includeUsage
+}
+
+func (s *sampling) decodeTruncation(f *fields) {
+	s.truncate = f.optInt("truncate_prompt_tokens")
+	if s.truncate != nil && *s.truncate < -1 {
+		f.fail(badRequest("truncate_prompt_tokens", "`truncate_prompt_tokens` must be -1 or at least 0, got %d", *s.truncate))
+	}
+	if side := f.optString("truncation_side"); side != nil {
+		s.truncateRight = *side == "right"
+		if *side != "left" && *side != "right" {
+			f.fail(badRequest("truncation_side", "`truncation_side` must be left or right, got %q", clip(*side)))
+		}
+	}
+}
+
+// decodeNames reads what names the request for caches, logs and answers.
+func (s *sampling) decodeNames(f *fields) {
+	f.optString("user")
+	f.optString("session_id")
+	if salt := f.optString("cache_salt"); salt != nil {
+		s.cacheSalt = *salt
+		if *salt == "" || len([]rune(*salt)) > 128 || strings.ContainsAny(*salt, "@/\\\x00") {
+			f.fail(badRequest("cache_salt", "`cache_salt` must be 1 to 128 characters without @, /, \\ and NUL"))
+		}
+	}
+	if raw := f.required("request_id"); raw != nil {
+		if raw[0] != '"' {
+			f.fail(badRequest("request_id", "`request_id` must be a string, got %s", describe(raw)))
+		} else if s.requestID = unquote(raw); !validID(s.requestID) {
+			f.fail(badRequest("request_id", "`request_id` must be 1 to 128 visible ASCII characters"))
+		}
+	}
+}
+
+// validID accepts what may go into response ids, headers and logs.
+func validID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// decodeUnsupported refuses by name what vLLM knows and this server does not do yet, and what vLLM has dropped.
+func (s *sampling) decodeUnsupported(f *fields) {
+	f.unsupported("use_beam_search", "false")
+	f.unsupported("length_penalty", "1")
+	f.unsupported("early_stopping", "false")
+	f.unsupported("spaces_between_special_tokens", "true")
+	f.unsupported("watermarking", "false")
+	f.unsupported("logprob_token_ids")
+	f.unsupported("repetition_detection")
+	f.unsupported("thinking_token_budget", "-1")
+	f.unsupported("stream_interval", "1")
+	f.unsupported("prompt_embeds", "[]")
+	f.unsupported("structured_outputs")
+	f.unsupported("kv_transfer_params", "{}")
+	f.unsupported("ec_transfer_params", "{}")
+	f.unsupported("vllm_xargs", "{}")
+	f.unsupported("routed_experts_prompt_start", "0")
+	f.unsupported("return_token_offsets", "false")
+	f.unsupported("return_mm_kwargs", "true", "false")
+	f.unsupported("mm_processor_kwargs", "{}")
+	f.unsupported("media_io_kwargs", "{}")
+	f.unsupported("logits_processors", "[]")
+	s.decodeResponseFormat(f)
+
+	f.removed("best_of", "use n", "1")
+	for _, name := range []string{"guided_json", "guided_regex", "guided_choice", "guided_grammar",
+		"guided_decoding_backend", "guided_whitespace_pattern"} {
+		f.removed(name, "structured_outputs took its place")
+	}
+}
+
+// decodeResponseFormat accepts plain text only.
+func (s *sampling) decodeResponseFormat(f *fields) {
+	raw := f.object("response_format")
+	if raw == nil {
+		return
+	}
+	kind := ""
+	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+		if key == "type" && raw[0] == '"' {
+			kind = unquote(raw)
+		}
+		return nil
+	}))
+	switch kind {
+	case "text":
+	case "json_object", "json_schema", "structural_tag":
+		f.fail(badRequest("response_format", "`response_format` of type %q is not supported by this server", kind))
+	default:
+		f.fail(badRequest("response_format", "`response_format.type` must be text, json_object, json_schema or structural_tag"))
+	}
+}
+
+// checkRanges holds vLLM's ranges (SamplingParams._verify_args).
+func (s *sampling) checkRanges() *apiError {
+	for _, c := range []struct {
+		name  string
+		value *float64
+		ok    func(v float64) bool
+		rule  string
+	}{
+		{"temperature", s.temperature, func(v float64) bool { return v >= 0 && v <= 2 }, "in [0, 2]"},
+		{"top_p", s.topP, func(v float64) bool { return float32(v) > 0 && v <= 1 }, "in (0, 1]"},
+		{"min_p", s.minP, func(v float64) bool { return v >= 0 && v <= 1 }, "in [0, 1]"},
+		{"repetition_penalty", s.repetition, func(v float64) bool { return float32(v) > 0 }, "greater than zero"},
+		{"presence_penalty", s.presence, func(v float64) bool { return v >= -2 && v <= 2 }, "in [-2, 2]"},
+		{"frequency_penalty", s.frequency, func(v float64) bool { return v >= -2 && v <= 2 }, "in [-2, 2]"},
+	} {
+		if c.value != nil && !c.ok(*c.value) {
+			return badRequest(c.name, "%s must be %s, got %v.", c.name, c.rule, *c.value)
+		}
+	}
+	if s.topK != nil && *s.topK < -1 {
+		return badRequest("top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.topK)
+	}
+	if s.minTokens < 0 {
+		return badRequest("min_tokens", "min_tokens must be greater than or equal to 0, got %d.", s.minTokens)
+	}
+	return nil
+}
+
+// ranged returns an integer within bounds; null means otherwise.
+func (f *fields) ranged(name string, otherwise, low, high int64) int64 {
+	v := f.optInt(name)
+	if v == nil {
+		return otherwise
+	}
+	if *v < low || *v > high {
+		f.fail(badRequest(name, "`%s` must be between %d and %d, got %d", name, low, high, *v))
+		return otherwise
+	}
+	return *v
+}
+
+// logprobCount reads a number of log-probabilities: -1 asks for the whole vocabulary.
+func (f *fields) logprobCount(name string, m *Model) int32 {
+	v := f.optInt(name)
+	if v == nil {
+		return sample.NoLogprobs
+	}
+	count := *v
+	switch {
+	case count < -1:
+		f.fail(badRequest(name, "`%s` must be a positive value or -1.", name))
+		return sample.NoLogprobs
+	case count == -1:
+		count = int64(m.VocabSize)
+	}
+	if most := m.maxLogprobs(); count > int64(most) {
+		f.fail(badRequest(name, "Requested `%s` of %d, which is greater than max allowed: %d", name, count, most))
+		return sample.NoLogprobs
+	}
+	if *v == -1 || count >= int64(m.VocabSize) {
+		return sample.AllLogprobs
+	}
+	return int32(count)
+}

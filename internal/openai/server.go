@@ -1,0 +1,437 @@
+package openai
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/metrics"
+)
+
+// Options configure a Server. Model and Engine are needed, the rest has defaults.
+type Options struct {
+	Model  Model
+	Engine Engine
+	// APIKeys guard every route but the public ones (see Routes); none leaves all open.
+	APIKeys []string
+	Limits  Limits
+	// Log receives failures and one line per request, without bodies; nil logs nothing.
+	Log *slog.Logger
+	// DisableAccessLog leaves the line per request out.
+	DisableAccessLog bool
+	// Metrics is nil for none; then /metrics is absent too.
+	Metrics *metrics.Metrics
+	// Version is what /version says.
+	Version string
+	// EnableRequestIDHeaders answers with X-Request-Id.
+	EnableRequestIDHeaders bool
+	// EnablePromptTokensDetails shows cached tokens in usage.
+	EnablePromptTokensDetails bool
+	// PriorityScheduling is set when the engine's policy is priority; else only priority 0 is accepted.
+	PriorityScheduling bool
+	// SpecialTokensInContent lets the text of special tokens in chat messages become control tokens, as vLLM does.
+	SpecialTokensInContent bool
+	// AllowedOrigins, AllowedMethods, AllowedHeaders and AllowCredentials are CORS: no origins, no CORS.
+	AllowedOrigins, AllowedMethods, AllowedHeaders []string
+	AllowCredentials                               bool
+	// AllowedHosts are the host names clients may use beside those of this machine; "*" is any.
+	AllowedHosts []string
+	// RootPath is a prefix that a proxy leaves on the path.
+	RootPath string
+}
+
+// Server answers the HTTP API. It is safe for concurrent use.
+type Server struct {
+	opt           Options
+	lim           Limits
+	log           *slog.Logger
+	keys          keyring
+	cors          cors
+	routes        map[string]*route
+	specials      *specialTexts
+	maxTokenBytes int
+	load          atomic.Int64
+	// unknown remembers the names of unknown fields that have been logged.
+	unknown  sync.Map
+	unknowns atomic.Int64
+}
+
+// New checks the options and makes a Server.
+func New(o Options) (*Server, error) {
+	if o.Engine == nil {
+		return nil, errors.New("openai server: no engine")
+	}
+	if err := o.Model.check(); err != nil {
+		return nil, fmt.Errorf("openai server: %w", err)
+	}
+	s := &Server{opt: o, lim: o.Limits.withDefaults(), log: o.Log, keys: newKeyring(o.APIKeys),
+		cors: cors{o.AllowedOrigins, o.AllowedMethods, o.AllowedHeaders, o.AllowCredentials}}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.opt.RootPath = strings.TrimSuffix(o.RootPath, "/")
+	var special []string
+	if tok := o.Model.Tokenizer; tok != nil {
+		for id := range int32(tok.VocabSize()) {
+			s.maxTokenBytes = max(s.maxTokenBytes, len(tok.TokenBytes(id)))
+			if text, ok := tok.Token(id); ok && tok.IsSpecial(id) {
+				special = append(special, text)
+			}
+		}
+	}
+	s.specials = newSpecialTexts(special)
+	s.routes = s.makeRoutes()
+	return s, nil
+}
+
+// handler answers one request. An error it returns becomes the response, unless that has begun.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// route is what one path answers.
+type route struct {
+	pattern string
+	methods map[string]handler
+	// public routes need no API key.
+	public bool
+}
+
+// Route describes one route, for tests that walk them and for documentation.
+type Route struct {
+	Method, Path string
+	// Public routes need no API key.
+	Public bool
+}
+
+// modelPath is followed by a model's name, which may contain slashes.
+const modelPath = "/v1/models/"
+
+func (s *Server) makeRoutes() map[string]*route {
+	routes := map[string]*route{}
+	add := func(method, path string, public bool, h handler) {
+		if routes[path] == nil {
+			routes[path] = &route{pattern: path, methods: map[string]handler{}, public: public}
+		}
+		routes[path].methods[method] = h
+	}
+	add("POST", "/v1/completions", false, s.counted(s.completions))
+	add("POST", chatPath, false, s.counted(s.chatCompletions))
+	add("GET", "/v1/models", false, s.listModels)
+	add("GET", modelPath, false, s.getModel)
+	add("POST", "/tokenize", false, s.tokenizeText)
+	add("POST", "/detokenize", false, s.detokenize)
+	add("GET", "/load", false, s.showLoad)
+	add("GET", "/health", true, s.health)
+	add("GET", "/ping", true, s.health)
+	add("POST", "/ping", true, s.health)
+	add("GET", "/version", true, s.version)
+	if m := s.opt.Metrics; m != nil {
+		scrape := m.Handler()
+		add("GET", "/metrics", false, func(w http.ResponseWriter, r *http.Request) error {
+			scrape.ServeHTTP(w, r)
+			return nil
+		})
+	}
+	for _, r := range routes {
+		if get := r.methods["GET"]; get != nil {
+			r.methods["HEAD"] = get
+		}
+	}
+	return routes
+}
+
+// Routes lists every route. The path of a single model ends in "{model}".
+func (s *Server) Routes() []Route {
+	var list []Route
+	for path, r := range s.routes {
+		if path == modelPath {
+			path += "{model}"
+		}
+		for method := range r.methods {
+			list = append(list, Route{Method: method, Path: path, Public: r.public})
+		}
+	}
+	return list
+}
+
+// find returns the route of a path, nil for none. Paths are matched whole: no redirects, no cleaning.
+func (s *Server) find(path string) *route {
+	if root := s.opt.RootPath; root != "" {
+		if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
+			path = rest
+		}
+	}
+	if len(path) > len(modelPath) && strings.HasPrefix(path, modelPath) {
+		return s.routes[modelPath]
+	}
+	if path == modelPath {
+		return nil
+	}
+	return s.routes[path]
+}
+
+// Handler serves the API on a listener bound to a loopback address: only host names of this machine and those in
+// AllowedHosts are answered. HTTPServer knows the address it is for.
+func (s *Server) Handler() http.Handler { return s.handler(true) }
+
+// HTTPServer returns a server for addr with the time and size limits of Limits. The caller listens and serves.
+func (s *Server) HTTPServer(addr string) *http.Server {
+	return &http.Server{
+		Addr:              addr,
+		Handler:           s.handler(isLoopbackAddr(addr)),
+		ReadHeaderTimeout: s.lim.HeaderTimeout,
+		IdleTimeout:       s.lim.IdleTimeout,
+		MaxHeaderBytes:    s.lim.Header,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+func (s *Server) handler(loopback bool) http.Handler {
+	guard := &hostGuard{allowed: s.opt.AllowedHosts, loopback: loopback, cors: &s.cors}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, guard) })
+}
+
+// serve answers one request and accounts for it.
+func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGuard) {
+	began := time.Now()
+	w := &recorder{ResponseWriter: inner}
+	rc := http.NewResponseController(inner)
+	// Whatever deadline an earlier request left on the connection is not ours. A body must arrive in time;
+	// readBody lifts the limit once it has. Not every writer has deadlines: then there are none.
+	_ = rc.SetWriteDeadline(began.Add(s.lim.WriteTimeout))
+	if r.ContentLength != 0 {
+		_ = rc.SetReadDeadline(began.Add(s.lim.BodyTimeout))
+	}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if s.opt.EnableRequestIDHeaders {
+		if !validID(r.Header.Get("X-Request-Id")) {
+			r.Header.Set("X-Request-Id", newID())
+		}
+		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+	}
+	found := s.find(r.URL.Path)
+	err := s.dispatch(w, r, guard, found)
+	status := w.status
+	if err != nil {
+		api := asAPIError(err)
+		s.logError(err, api)
+		if w.status == 0 {
+			writeError(w, api.onWire())
+		}
+		status = api.status
+	}
+	s.account(r, found, status, w.bytes, time.Since(began))
+}
+
+// dispatch runs the checks in order, cheapest and most general first, then the handler.
+func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard, found *route) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			s.log.Error("handler panicked", "path", clip(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
+			if w.status != 0 { // cut the response off, it must not look complete
+				panic(http.ErrAbortHandler)
+			}
+			err = &apiError{status: http.StatusInternalServerError, message: "internal server error"}
+		}
+	}()
+	if bad := guard.check(r); bad != nil {
+		return bad
+	}
+	s.cors.headersFor(w.Header(), r.Header.Get("Origin"))
+	if s.cors.preflight(w, r) {
+		return nil
+	}
+	if (found == nil || !found.public) && !s.keys.admits(r.Header) {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		return &apiError{status: http.StatusUnauthorized, message: "Unauthorized"}
+	}
+	if found == nil {
+		return &apiError{status: http.StatusNotFound, message: "no such route: " + clip(r.URL.Path)}
+	}
+	h := found.methods[r.Method]
+	if h == nil {
+		var allow []string
+		for _, m := range []string{"GET", "HEAD", "POST"} {
+			if found.methods[m] != nil {
+				allow = append(allow, m)
+			}
+		}
+		return &apiError{status: http.StatusMethodNotAllowed, allow: strings.Join(allow, ", "),
+			message: "method " + clip(r.Method) + " is not allowed for " + found.pattern}
+	}
+	return h(w, r)
+}
+
+// account writes the access log and the metrics of a request.
+func (s *Server) account(r *http.Request, found *route, status int, bytes int64, took time.Duration) {
+	pattern, method := "other", "other"
+	if found != nil {
+		pattern = found.pattern
+		if found.methods[r.Method] != nil {
+			method = r.Method
+		}
+	}
+	if m := s.opt.Metrics; m != nil {
+		m.HTTP(pattern, method, status, took)
+	}
+	if s.opt.DisableAccessLog {
+		return
+	}
+	level := slog.LevelInfo
+	if found != nil && found.public {
+		level = slog.LevelDebug // probes come every few seconds
+	}
+	s.log.Log(r.Context(), level, "request", "method", clip(r.Method), "path", clip(r.URL.Path), "status", status,
+		"ms", float64(took.Microseconds())/1000, "bytes", bytes, "client", r.RemoteAddr, "id", clip(r.Header.Get("X-Request-Id")))
+}
+
+// logError logs what the client's operator cannot see from the answer.
+func (s *Server) logError(err error, api *apiError) {
+	if api.status >= http.StatusInternalServerError {
+		s.log.Error("request failed", "status", api.status, "error", err)
+	}
+}
+
+// counted keeps the number of requests in flight that /load shows.
+func (s *Server) counted(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		s.load.Add(1)
+		defer s.load.Add(-1)
+		return h(w, r)
+	}
+}
+
+// readBody reads and checks a JSON body.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, error) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		return nil, &apiError{status: http.StatusUnsupportedMediaType, message: "Unsupported Media Type: Only 'application/json' is allowed"}
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return nil, &apiError{status: http.StatusUnsupportedMediaType, message: "Content-Encoding " + clip(enc) + " is not supported"}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.lim.Body))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return nil, err
+		}
+		return nil, &apiError{status: http.StatusRequestTimeout, message: "request body was not received: " + err.Error()}
+	}
+	// From here on reading only watches for the client going away.
+	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, fmt.Errorf("clear read deadline: %w", err)
+	}
+	members, bad := parseObject(body, s.lim)
+	if bad != nil {
+		return nil, bad
+	}
+	return newFields(members, s.lim), nil
+}
+
+// maxUnknown bounds the memory of unknown names; past it they are ignored in silence.
+const maxUnknown = 1000
+
+// logUnknown notes fields nobody asked for, once per name, as vLLM accepts them.
+func (s *Server) logUnknown(f *fields) {
+	for name := range f.members {
+		if s.unknowns.Load() >= maxUnknown {
+			return
+		}
+		name = clip(name)
+		if _, seen := s.unknown.LoadOrStore(name, true); !seen {
+			s.unknowns.Add(1)
+			s.log.Warn("unknown request field is ignored", "field", name)
+		}
+	}
+}
+
+func (s *Server) checkPriority(r *sampling) *apiError {
+	if r.priority != 0 && !s.opt.PriorityScheduling {
+		return badRequest("priority", "`priority` of %d needs a server with priority scheduling (--scheduling-policy priority)", r.priority)
+	}
+	return nil
+}
+
+// writeJSON answers 200 with v.
+func (s *Server) writeJSON(w http.ResponseWriter, v any) error {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(http.StatusOK)
+	return writeInTime(w, b.String(), s.lim.WriteTimeout)
+}
+
+// writeInTime writes in pieces, each of which the client must take within timeout.
+func writeInTime(w http.ResponseWriter, s string, timeout time.Duration) error {
+	const piece = 64 << 10
+	rc := http.NewResponseController(w)
+	for len(s) > 0 {
+		if err := rc.SetWriteDeadline(time.Now().Add(timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return fmt.Errorf("%w: %w", errClientGone, err)
+		}
+		n := min(piece, len(s))
+		if _, err := io.WriteString(w, s[:n]); err != nil {
+			return fmt.Errorf("%w: %w", errClientGone, err)
+		}
+		s = s[n:]
+	}
+	return nil
+}
+
+// writeError answers with an error. Nobody is left to hear of a failed write.
+func writeError(w http.ResponseWriter, e *apiError) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if e.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(e.retryAfter))
+	}
+	if e.allow != "" {
+		h.Set("Allow", e.allow)
+	}
+	w.WriteHeader(e.status)
+	_, _ = w.Write(append(e.append(nil), '\n'))
+}
+
+// recorder notes the status and size of a response.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

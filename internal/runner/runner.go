@@ -1,0 +1,247 @@
+// Package runner turns a step plan into tensors, runs the model and samples. It owns the worker's side of
+// each request: its tokens, block table and sampling state.
+package runner
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
+	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// logitElements bounds the logits held at a time (32 MiB of float32).
+const logitElements = 8 << 20
+
+// Options configure a Runner.
+type Options struct {
+	Model  model.Model
+	Device *cpu.Device
+	Cache  *attention.Cache
+	// BlockSize and Blocks describe the cache.
+	BlockSize, Blocks int
+	// Vocab is the width of a row of logits.
+	Vocab int
+	// MaxSeqs bounds the slots, MaxModelLen the tokens of one request.
+	MaxSeqs, MaxModelLen int
+	// Output says that this rank samples and reports results.
+	Output bool
+}
+
+// Runner executes plans one at a time. After an error its state is undefined: the worker must stop.
+type Runner struct {
+	opt   Options
+	slots []slot
+
+	batch  model.Batch
+	tables [][]int32
+	wants  []want
+	rows   []int32
+	logits []float32
+	// pieceRows is how many rows of logits are computed at a time.
+	pieceRows int
+	sampling  sampleTask
+}
+
+// slot is what a worker knows of one running request.
+type slot struct {
+	used      bool
+	promptLen int
+	tokens    []int32
+	table     []int32
+	params    sample.Params
+	state     *sample.State
+}
+
+// want is one row whose logits are needed.
+type want struct {
+	slot uint32
+	row  int32
+	// target is the prompt position the row predicts, or -1 when the row samples the next token.
+	target int32
+}
+
+// New makes a runner with MaxSeqs empty slots.
+func New(opt Options) *Runner {
+	r := &Runner{opt: opt, slots: make([]slot, opt.MaxSeqs), pieceRows: max(1, logitElements/opt.Vocab)}
+	r.sampling.init(r, opt.Device.Pool().Threads())
+	return r
+}
+
+// Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan is. It
+// allocates nothing in steady decoding.
+func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
+	res.Plan = p.ID
+	res.Slot, res.Token = res.Slot[:0], res.Token[:0]
+	res.Logprobs, res.PromptLogprobs = res.Logprobs[:0], res.PromptLogprobs[:0]
+	if err := r.update(p); err != nil {
+		return err
+	}
+	if len(p.Slot) == 0 {
+		return nil
+	}
+	if err := r.build(p); err != nil {
+		return err
+	}
+	if err := r.opt.Model.Forward(&r.batch, r.opt.Cache); err != nil {
+		return err
+	}
+	for at := 0; at < len(r.wants); at += r.pieceRows {
+		if err := r.sample(r.wants[at:min(at+r.pieceRows, len(r.wants))], res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update forgets freed slots and learns new ones.
+func (r *Runner) update(p *step.Plan) error {
+	for _, id := range p.Free {
+		if int(id) >= len(r.slots) {
+			return fmt.Errorf("plan %d frees slot %d of %d", p.ID, id, len(r.slots))
+		}
+		r.slots[id].used = false
+		r.slots[id].state = nil
+	}
+	for i := range p.New {
+		n := &p.New[i]
+		if int(n.Slot) >= len(r.slots) || r.slots[n.Slot].used {
+			return fmt.Errorf("plan %d starts a request in slot %d, which is taken or out of range", p.ID, n.Slot)
+		}
+		if int(n.PromptLen) > len(n.Tokens) || len(n.Tokens) > r.opt.MaxModelLen {
+			return fmt.Errorf("plan %d: request in slot %d has %d tokens, %d of them prompt", p.ID, n.Slot, len(n.Tokens), n.PromptLen)
+		}
+		for _, t := range n.Tokens {
+			if t < 0 || int(t) >= r.opt.Vocab {
+				return fmt.Errorf("plan %d: token %d is outside the vocabulary of %d", p.ID, t, r.opt.Vocab)
+			}
+		}
+		s := &r.slots[n.Slot]
+		s.used = true
+		s.promptLen = int(n.PromptLen)
+		s.tokens = append(s.tokens[:0], n.Tokens...)
+		s.table = s.table[:0]
+		for _, b := range n.Blocks {
+			s.table = append(s.table, int32(b))
+		}
+		s.params = n.Params
+		if r.opt.Output {
+			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
+		}
+	}
+	return nil
+}
+
+// build lays the plan's requests out as rows.
+func (r *Runner) build(p *step.Plan) error {
+	if len(p.Start) != len(p.Slot) || len(p.Count) != len(p.Slot) || len(p.Last) != len(p.Slot) || len(p.NewBlocks) != len(p.Slot) {
+		return fmt.Errorf("plan %d: parallel lists differ in length", p.ID)
+	}
+	b := &r.batch
+	b.Tokens, b.Slots = b.Tokens[:0], b.Slots[:0]
+	b.Attention.Position, b.Attention.Seq = b.Attention.Position[:0], b.Attention.Seq[:0]
+	r.tables, r.wants = r.tables[:0], r.wants[:0]
+	blocks := p.Blocks
+	for i, id := range p.Slot {
+		if int(id) >= len(r.slots) || !r.slots[id].used {
+			return fmt.Errorf("plan %d schedules slot %d, which holds no request", p.ID, id)
+		}
+		s := &r.slots[id]
+		n := int(p.NewBlocks[i])
+		if n > len(blocks) {
+			return fmt.Errorf("plan %d: slot %d is given %d new blocks, %d are listed", p.ID, id, n, len(blocks))
+		}
+		for _, block := range blocks[:n] {
+			s.table = append(s.table, int32(block))
+		}
+		blocks = blocks[n:]
+		if err := r.addRows(p, i, s); err != nil {
+			return err
+		}
+		r.tables = append(r.tables, s.table)
+	}
+	b.Attention.Rows = len(b.Tokens)
+	b.Attention.Tables = r.tables
+	return nil
+}
+
+func (r *Runner) addRows(p *step.Plan, i int, s *slot) error {
+	start, end := int(p.Start[i]), int(p.Start[i])+int(p.Count[i])
+	if last := p.Last[i]; last >= 0 && len(s.tokens) == end-1 {
+		s.tokens = append(s.tokens, last)
+		if s.state != nil {
+			s.state.Append(last)
+		}
+	}
+	size := r.opt.BlockSize
+	if end <= start || end > len(s.tokens) || end > len(s.table)*size {
+		return fmt.Errorf("plan %d: slot %d computes positions %d to %d of %d tokens in %d blocks of %d",
+			p.ID, p.Slot[i], start, end, len(s.tokens), len(s.table), size)
+	}
+	b := &r.batch
+	for pos := start; pos < end; pos++ {
+		block := s.table[pos/size]
+		if block < 0 || int(block) >= r.opt.Blocks {
+			return fmt.Errorf("plan %d: block %d of %d", p.ID, block, r.opt.Blocks)
+		}
+		row := int32(len(b.Tokens))
+		b.Tokens = append(b.Tokens, s.tokens[pos])
+		b.Slots = append(b.Slots, block*int32(size)+int32(pos%size))
+		b.Attention.Position = append(b.Attention.Position, int32(pos))
+		b.Attention.Seq = append(b.Attention.Seq, int32(i))
+		if s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen {
+			r.wants = append(r.wants, want{slot: p.Slot[i], row: row, target: int32(pos + 1)})
+		}
+	}
+	if end == len(s.tokens) {
+		r.wants = append(r.wants, want{slot: p.Slot[i], row: int32(len(b.Tokens) - 1), target: -1})
+	}
+	return nil
+}
+
+// sample computes the logits of some wanted rows and, on the output rank, chooses tokens.
+func (r *Runner) sample(wants []want, res *step.Result) error {
+	r.rows = r.rows[:0]
+	for _, w := range wants {
+		r.rows = append(r.rows, w.row)
+	}
+	if !r.opt.Output {
+		return r.opt.Model.Logits(nil, r.rows)
+	}
+	n := len(wants) * r.opt.Vocab
+	r.logits = slices.Grow(r.logits[:0], n)[:n]
+	if err := r.opt.Model.Logits(r.logits, r.rows); err != nil {
+		return err
+	}
+	r.sampling.run(wants)
+	for i, w := range wants {
+		c := &r.sampling.choices[i]
+		if w.target >= 0 {
+			r.reportPrompt(w, c, res)
+			continue
+		}
+		s := &r.slots[w.slot]
+		s.tokens = append(s.tokens, c.token)
+		s.state.Append(c.token)
+		res.Slot = append(res.Slot, w.slot)
+		res.Token = append(res.Token, c.token)
+		if s.params.Logprobs != sample.NoLogprobs {
+			res.Logprobs = append(res.Logprobs, c.logprobs(w.slot))
+		}
+	}
+	return nil
+}
+
+// reportPrompt adds one prompt position to the request's run of positions.
+func (r *Runner) reportPrompt(w want, c *choice, res *step.Result) {
+	last := len(res.PromptLogprobs) - 1
+	if last < 0 || res.PromptLogprobs[last].Slot != w.slot {
+		res.PromptLogprobs = append(res.PromptLogprobs, step.PromptLogprobs{Slot: w.slot, Start: uint32(w.target)})
+		last++
+	}
+	run := &res.PromptLogprobs[last]
+	run.Entries = append(run.Entries, c.logprobs(w.slot))
+}

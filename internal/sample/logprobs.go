@@ -1,0 +1,136 @@
+package sample
+
+import (
+	"math"
+	"slices"
+)
+
+// Choice is one token with its log-probability (natural logarithm) and its rank, 1 being the most likely.
+type Choice struct {
+	Token   int32
+	Logprob float32
+	Rank    int32
+}
+
+// Logprobs describes the choice of token from a row of logits: the token itself and the k most likely ones
+// (AllLogprobs: the whole vocabulary; NoLogprobs and 0: none), most likely first, equal ones by lowest id,
+// appended to top.
+//
+// The values are those of vLLM's default logprobs_mode raw_logprobs: the log-softmax of the model's logits
+// before any processor or temperature, so it has to be called before Sample. The rank of the token is the
+// number of tokens at least as likely as it, itself included (vLLM counts logprobs >= its own); those of
+// top are 1, 2, 3 …. NaN counts as minus infinity; logits of plus infinity share all of the probability.
+// The row is not changed. A token outside the row has the log-probability minus infinity.
+func (s *Sampler) Logprobs(logits []float32, token int32, k int32, top []Choice) (sampled Choice, topOut []Choice) {
+	norm := newNormaliser(logits)
+	value := negInf
+	if in(logits, token) {
+		value = logits[token]
+	}
+	sampled = Choice{Token: token, Logprob: norm.logprob(value), Rank: rank(logits, value)}
+
+	n := len(logits)
+	switch {
+	case k == AllLogprobs || int(k) >= n:
+	case k <= 0:
+		return sampled, top
+	default:
+		n = int(k)
+	}
+	start := len(top)
+	top = s.mostLikely(logits, n, top)
+	for i := range top[start:] {
+		e := &top[start+i]
+		e.Logprob = norm.logprob(e.Logprob)
+		e.Rank = int32(i + 1)
+	}
+	return sampled, top
+}
+
+// mostLikely appends the n most likely tokens with their logits.
+func (s *Sampler) mostLikely(logits []float32, n int, top []Choice) []Choice {
+	if n == 0 {
+		return top
+	}
+	start := len(top)
+	low := negInf
+	if n < len(logits) {
+		low = below(float64(s.kth(logits, n)))
+	}
+	for i := nextAbove(logits, 0, low); i >= 0; i = nextAbove(logits, i+1, low) {
+		top = append(top, Choice{Token: int32(i), Logprob: logits[i]})
+	}
+	slices.SortFunc(top[start:], mostLikelyFirst)
+	if len(top)-start > n {
+		top = top[:start+n]
+	}
+	// Fewer tokens than asked for are possible at all: the impossible ones follow, by lowest id.
+	for i := 0; i < len(logits) && len(top)-start < n; i++ {
+		if !(logits[i] > negInf) {
+			top = append(top, Choice{Token: int32(i), Logprob: negInf})
+		}
+	}
+	return top
+}
+
+// rank counts the tokens whose logit is at least value.
+func rank(logits []float32, value float32) int32 {
+	if !(value > negInf) {
+		return int32(len(logits))
+	}
+	var n0, n1, n2, n3 int32
+	for len(logits) >= 4 {
+		a := (*[4]float32)(logits)
+		n0 += one(a[0] >= value)
+		n1 += one(a[1] >= value)
+		n2 += one(a[2] >= value)
+		n3 += one(a[3] >= value)
+		logits = logits[4:]
+	}
+	for _, v := range logits {
+		n0 += one(v >= value)
+	}
+	return n0 + n1 + n2 + n3
+}
+
+// one is 1 for true, without a branch.
+func one(b bool) int32 {
+	var n int32
+	if b {
+		n = 1
+	}
+	return n
+}
+
+// normaliser turns logits into log-probabilities: logit - greatest - log(sum of weights).
+type normaliser struct {
+	greatest, logSum float64
+}
+
+func newNormaliser(logits []float32) normaliser {
+	best := argmax(logits)
+	if best < 0 {
+		return normaliser{greatest: math.Inf(-1)}
+	}
+	greatest := logits[best]
+	if math.IsInf(float64(greatest), 1) {
+		return normaliser{greatest: math.Inf(1), logSum: math.Log(float64(rank(logits, greatest)))}
+	}
+	return normaliser{
+		greatest: float64(greatest),
+		logSum:   math.Log(sumWeights(logits, newScale(greatest, 1))),
+	}
+}
+
+func (n normaliser) logprob(v float32) float32 {
+	switch {
+	case !(v > negInf):
+		return negInf
+	case !math.IsInf(n.greatest, 1):
+		return float32(float64(v) - n.greatest - n.logSum)
+	case math.IsInf(float64(v), 1):
+		return float32(-n.logSum)
+	default:
+		return negInf
+	}
+}

@@ -1,0 +1,62 @@
+// Package sample turns a row of logits into a token: sampling parameters, logits processors, and a
+// counter-based random generator keyed by (seed, position), so that a token never depends on batch
+// neighbours, scheduling, preemption or layout.
+package sample
+
+// Params says how the tokens of one request are chosen. Every field is resolved: defaults and the
+// precedence request > generation_config > OpenAI default have been applied before it gets here.
+type Params struct {
+	// Temperature scales the logits; below 1e-5 the choice is greedy.
+	Temperature float32
+	// TopP keeps the smallest set of tokens whose probability reaches it; 1 is off.
+	TopP float32
+	// TopK keeps the K most likely tokens; 0 is off.
+	TopK int32
+	// MinP drops tokens less likely than MinP times the most likely one; 0 is off.
+	MinP float32
+	// RepetitionPenalty divides positive and multiplies negative logits of tokens seen in the prompt or
+	// the output; 1 is off.
+	RepetitionPenalty float32
+	// PresencePenalty is subtracted once from each token seen in the output; 0 is off.
+	PresencePenalty float32
+	// FrequencyPenalty is subtracted per occurrence in the output; 0 is off.
+	FrequencyPenalty float32
+	// Seed keys the generator. A request without a seed gets a random one at the door.
+	Seed uint64
+	// Logprobs is how many of the most likely tokens are reported beside the sampled one;
+	// NoLogprobs is none at all, 0 the sampled one only, AllLogprobs the whole vocabulary.
+	Logprobs int32
+	// PromptLogprobs is the same for the prompt's tokens.
+	PromptLogprobs int32
+	// MaxTokens ends the output by "length"; always >= 1.
+	MaxTokens int32
+	// MinTokens is the number of output tokens before EOS, StopTokens may be chosen.
+	MinTokens int32
+	// EOS is the model's end-of-sequence token, -1 for none.
+	EOS int32
+	// IgnoreEOS goes on after EOS (StopTokens still stop).
+	IgnoreEOS bool
+	// StopTokens end the output, each reported as the stop reason.
+	StopTokens []int32
+	// LogitBias is added to the logits.
+	LogitBias []Bias
+	// AllowedTokens, when not empty, are the only ones that may be chosen.
+	AllowedTokens []int32
+	// BadWords are token sequences whose last token may not follow the others.
+	BadWords [][]int32
+}
+
+// Bias adds Value to the logit of token ID.
+type Bias struct {
+	ID    int32
+	Value float32
+}
+
+// Special values of Params.Logprobs and Params.PromptLogprobs.
+const (
+	NoLogprobs  = -1
+	AllLogprobs = -2
+)
+
+// GreedyTemperature is the temperature below which the choice is greedy (vLLM's _SAMPLING_EPS).
+const GreedyTemperature = 1e-5

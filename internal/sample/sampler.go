@@ -1,0 +1,155 @@
+package sample
+
+import "math"
+
+// Sampler is the scratch memory of one worker goroutine. The zero value is ready; it grows to the size of
+// the vocabulary and is then reused. It holds nothing of a request: that is in Params and State.
+type Sampler struct {
+	heap  [heapK]float32
+	count [2048]uint32
+	hist  [buckets]float64
+	block []float64
+	keys  []uint32
+	saved []float32
+	edge  []Choice
+	// Candidates that passed the filters, in order of their ids.
+	ids    []int32
+	logits []float32
+}
+
+// Sample chooses the token at an absolute position from its logits (one per token of the vocabulary), which
+// it overwrites. st may be nil for a request that has no output yet and no penalties.
+//
+// The steps are those of vLLM V1: allowed tokens, bad words, min_tokens, logit bias, penalties; then, if the
+// temperature is below GreedyTemperature, the most likely token (the lowest id of equal ones); else
+// temperature, min-p, top-k, top-p, and a draw. Top-k keeps every token that equals the k-th. Top-p keeps a
+// token while the probability of those before it, in order of falling logit and rising id, is less than p;
+// so the most likely token always stays.
+//
+// The draw inverts the cumulative distribution of the kept tokens in order of their ids, in float64, at the
+// number that Philox4x32-10 gives for (Seed, position): it depends on these and the logits, and on nothing
+// else.
+//
+// NaN counts as minus infinity, and plus infinity as certain (the lowest such id). When no token is left,
+// the result is the first of AllowedTokens that is in the vocabulary, else token 0; it is -1 only for an
+// empty row.
+func (s *Sampler) Sample(logits []float32, p *Params, st *State, position uint32) int32 {
+	s.process(logits, p, st)
+	best := argmax(logits)
+	if best < 0 {
+		return lastResort(logits, p)
+	}
+	greatest := logits[best]
+	if !(p.Temperature >= GreedyTemperature) || math.IsInf(float64(greatest), 1) {
+		return int32(best)
+	}
+	c := newScale(greatest, float64(p.Temperature))
+	u := uniform(p.Seed, position)
+
+	low := s.threshold(logits, p, greatest)
+	listed := !math.IsInf(float64(low), -1)
+	if listed {
+		s.collect(logits, low)
+	}
+	if p.TopP < 1 {
+		s.nucleus(logits, listed, c, float64(p.TopP))
+		listed = true
+	}
+	if listed {
+		return s.ids[s.draw(s.logits, c, u)]
+	}
+	return int32(s.draw(logits, c, u))
+}
+
+func lastResort(logits []float32, p *Params) int32 {
+	for _, id := range p.AllowedTokens {
+		if in(logits, id) {
+			return id
+		}
+	}
+	if len(logits) == 0 {
+		return -1
+	}
+	return 0
+}
+
+// threshold returns the value that logits must exceed to pass min-p and top-k, minus infinity when both are
+// off. As both keep what is above some logit, the higher of the two bounds is the result of one after the
+// other.
+func (s *Sampler) threshold(logits []float32, p *Params, greatest float32) float32 {
+	low := negInf
+	if p.MinP > 0 {
+		// weight >= min_p, in logits.
+		low = below(float64(greatest) + float64(math.Log(float64(p.MinP))*float64(p.Temperature)))
+	}
+	if k := int(p.TopK); k > 0 && k < len(logits) {
+		low = max(low, below(float64(s.kth(logits, k))))
+	}
+	return low
+}
+
+// collect lists the tokens whose logit is greater than low.
+func (s *Sampler) collect(logits []float32, low float32) {
+	s.grow(len(logits))
+	ids, vals := s.ids[:0], s.logits[:0]
+	for i := nextAbove(logits, 0, low); i >= 0; i = nextAbove(logits, i+1, low) {
+		ids = append(ids, int32(i))
+		vals = append(vals, logits[i])
+	}
+	s.ids, s.logits = ids, vals
+}
+
+// grow makes room for a vocabulary at once, so that no later row of that size allocates.
+func (s *Sampler) grow(vocab int) {
+	if cap(s.ids) < vocab {
+		s.ids = make([]int32, 0, vocab)
+		s.logits = make([]float32, 0, vocab)
+	}
+}
+
+// drawBlock is how many weights are summed at once.
+const drawBlock = 512
+
+// draw returns the index in x at which the cumulative weight first exceeds u times the total. Weights are
+// computed twice, once for the sums of blocks and once inside the block that is hit, rather than stored.
+func (s *Sampler) draw(x []float32, c scale, u float64) int {
+	n := (len(x) + drawBlock - 1) / drawBlock
+	if cap(s.block) < n {
+		s.block = make([]float64, n)
+	}
+	sums := s.block[:n]
+	var total float64
+	for b := range sums {
+		sums[b] = sumWeights(x[b*drawBlock:min((b+1)*drawBlock, len(x))], c)
+		total += sums[b]
+	}
+	// before is the weight ahead of the block hit; when rounding leaves u*total past the end, the last block
+	// that weighs anything is the one.
+	target, sum, before, hit := u*total, 0.0, 0.0, 0
+	for b, w := range sums {
+		if w == 0 {
+			continue
+		}
+		hit, before = b, sum
+		sum += w
+		if target < sum {
+			break
+		}
+	}
+	rest := target - before
+	last := -1
+	start := hit * drawBlock
+	for i, v := range x[start:min(start+drawBlock, len(x))] {
+		w := weightOf(c.exponent(v))
+		if w == 0 {
+			continue
+		}
+		last = start + i
+		if rest < w {
+			break
+		}
+		rest -= w
+	}
+	// The same rounding can leave a remainder past the last weight of the block: that token is the one.
+	return max(last, 0)
+}

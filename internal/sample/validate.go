@@ -1,0 +1,147 @@
+package sample
+
+import (
+	"fmt"
+	"math"
+)
+
+// ParamError says which sampling parameter is wrong, in the words of the OpenAI API and vLLM's extensions
+// of it.
+type ParamError struct {
+	// Field is the name of the parameter in a request, for example "top_p".
+	Field string
+	// Message says what is allowed and what was given.
+	Message string
+}
+
+// Error returns the message.
+func (e *ParamError) Error() string { return e.Message }
+
+const (
+	// minTemperature is what vLLM raises smaller positive temperatures to (_MAX_TEMP).
+	minTemperature = 0.01
+	// maxBias is the range of logit_bias in the OpenAI API; vLLM clips to it.
+	maxBias = 100
+)
+
+// Validate checks every field against its range, as vLLM's SamplingParams does, and ids against the
+// vocabulary; the error is a *ParamError. Like vLLM it also settles what is allowed but not meant literally:
+// a temperature between 0 and 0.01 becomes 0.01, a top_k of -1 becomes 0 (off), a logit bias is clipped to
+// [-100, 100].
+func (p *Params) Validate(vocab int) error {
+	for _, check := range [...]func(int) *ParamError{p.checkFilters, p.checkPenalties, p.checkLengths, p.checkIDs} {
+		if err := check(vocab); err != nil {
+			return err
+		}
+	}
+	if p.Temperature > 0 && p.Temperature < minTemperature {
+		p.Temperature = minTemperature
+	}
+	if p.TopK == -1 {
+		p.TopK = 0
+	}
+	for i := range p.LogitBias {
+		p.LogitBias[i].Value = min(max(p.LogitBias[i].Value, -maxBias), maxBias)
+	}
+	return nil
+}
+
+func (p *Params) checkFilters(int) *ParamError {
+	switch {
+	case !finite(p.Temperature):
+		return wrong("temperature", "must be a finite number", p.Temperature)
+	case p.Temperature < 0:
+		return wrong("temperature", "must be non-negative", p.Temperature)
+	case !(p.TopP > 0 && p.TopP <= 1):
+		return wrong("top_p", "must be in (0, 1]", p.TopP)
+	case p.TopK < -1:
+		return wrong("top_k", "must be 0 or -1 (off), or at least 1", p.TopK)
+	case !(p.MinP >= 0 && p.MinP <= 1):
+		return wrong("min_p", "must be in [0, 1]", p.MinP)
+	}
+	return nil
+}
+
+func (p *Params) checkPenalties(int) *ParamError {
+	switch {
+	case !(p.PresencePenalty >= -2 && p.PresencePenalty <= 2):
+		return wrong("presence_penalty", "must be in [-2, 2]", p.PresencePenalty)
+	case !(p.FrequencyPenalty >= -2 && p.FrequencyPenalty <= 2):
+		return wrong("frequency_penalty", "must be in [-2, 2]", p.FrequencyPenalty)
+	case !finite(p.RepetitionPenalty):
+		return wrong("repetition_penalty", "must be a finite number", p.RepetitionPenalty)
+	case p.RepetitionPenalty <= 0:
+		return wrong("repetition_penalty", "must be greater than zero", p.RepetitionPenalty)
+	}
+	return nil
+}
+
+func (p *Params) checkLengths(vocab int) *ParamError {
+	switch {
+	case p.MaxTokens < 1:
+		return wrong("max_tokens", "must be at least 1", p.MaxTokens)
+	case p.MinTokens < 0:
+		return wrong("min_tokens", "must be at least 0", p.MinTokens)
+	case p.MinTokens > p.MaxTokens:
+		return wrong("min_tokens", fmt.Sprintf("must be at most max_tokens=%d", p.MaxTokens), p.MinTokens)
+	}
+	if err := checkLogprobs("logprobs", p.Logprobs, vocab); err != nil {
+		return err
+	}
+	return checkLogprobs("prompt_logprobs", p.PromptLogprobs, vocab)
+}
+
+func checkLogprobs(field string, n int32, vocab int) *ParamError {
+	if n == NoLogprobs || n == AllLogprobs || n >= 0 && int(n) <= vocab {
+		return nil
+	}
+	return wrong(field, fmt.Sprintf("must be between 0 and the vocabulary size %d, or the whole vocabulary", vocab), n)
+}
+
+func (p *Params) checkIDs(vocab int) *ParamError {
+	if p.EOS < -1 || int(p.EOS) >= vocab {
+		return outside("eos_token_id", p.EOS, vocab)
+	}
+	if err := checkTokens("stop_token_ids", p.StopTokens, vocab); err != nil {
+		return err
+	}
+	if err := checkTokens("allowed_token_ids", p.AllowedTokens, vocab); err != nil {
+		return err
+	}
+	for _, w := range p.BadWords {
+		if len(w) == 0 {
+			return &ParamError{Field: "bad_words", Message: "bad_words must not contain an empty word"}
+		}
+		if err := checkTokens("bad_words", w, vocab); err != nil {
+			return err
+		}
+	}
+	for _, b := range p.LogitBias {
+		if b.ID < 0 || int(b.ID) >= vocab {
+			return outside("logit_bias", b.ID, vocab)
+		}
+		if b.Value != b.Value {
+			return wrong("logit_bias", fmt.Sprintf("of token %d must be a number", b.ID), b.Value)
+		}
+	}
+	return nil
+}
+
+func checkTokens(field string, ids []int32, vocab int) *ParamError {
+	for _, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return outside(field, id, vocab)
+		}
+	}
+	return nil
+}
+
+func finite(v float32) bool { return !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) }
+
+func wrong(field, rule string, got any) *ParamError {
+	return &ParamError{Field: field, Message: fmt.Sprintf("%s %s, got %v", field, rule, got)}
+}
+
+func outside(field string, id int32, vocab int) *ParamError {
+	return wrong(field, fmt.Sprintf("must be token ids from 0 to %d (the vocabulary)", vocab-1), id)
+}

@@ -1,0 +1,64 @@
+package sample
+
+import "math"
+
+// A token's weight is exp((logit - greatest logit) / temperature), computed in float64 from the exponent in
+// steps of 1/64 octave: y = 64·log2(e)·(logit - greatest)/temperature, weight = 2^(y/64), by a table of
+// 2^(i/64) and a cubic for the rest (Tang's method; relative error below 4e-11). The products are rounded
+// explicitly so that no compiler fuses them: the bits are the same on every instruction set.
+const (
+	stepsPerUnit = 64 * math.Log2E
+	// negligible is where weights end: what is 2^65 times less likely than the most likely token has weight
+	// zero. The 53 bits of the generator could not tell it from zero either.
+	negligible = -65 * 64
+	magic      = 0x1.8p52
+	exp1       = math.Ln2 / 64
+	exp2       = exp1 * exp1 / 2
+	exp3       = exp1 * exp1 * exp1 / 6
+)
+
+// powers holds the bits of 2^(i/64), rounded.
+var powers = func() (t [64]uint64) {
+	for i := range t {
+		t[i] = math.Float64bits(math.Exp2(float64(i) / 64))
+	}
+	return t
+}()
+
+// scale turns logits into exponents: y = logit*k - off.
+type scale struct{ k, off float64 }
+
+func newScale(greatest float32, temperature float64) scale {
+	k := stepsPerUnit / temperature
+	return scale{k: k, off: float64(greatest) * k}
+}
+
+func (c scale) exponent(v float32) float64 { return float64(float64(v)*c.k) - c.off }
+
+// weightOf returns 2^(y/64) for y <= 0, zero for negligible and NaN. It is small enough to be inlined.
+func weightOf(y float64) float64 {
+	if !(y > negligible) {
+		return 0
+	}
+	z := y + magic
+	i := math.Float64bits(z)
+	y -= z - magic
+	return math.Float64frombits(powers[i&63]+i>>6<<52) * (1 + float64(y*(exp1+float64(y*(exp2+float64(y*exp3))))))
+}
+
+// sumWeights adds the weights of x in four interleaved sums, joined at the end as (0+1)+(2+3).
+func sumWeights(x []float32, c scale) float64 {
+	var s0, s1, s2, s3 float64
+	for len(x) >= 4 {
+		a := (*[4]float32)(x)
+		s0 += weightOf(float64(float64(a[0])*c.k) - c.off)
+		s1 += weightOf(float64(float64(a[1])*c.k) - c.off)
+		s2 += weightOf(float64(float64(a[2])*c.k) - c.off)
+		s3 += weightOf(float64(float64(a[3])*c.k) - c.off)
+		x = x[4:]
+	}
+	for _, v := range x {
+		s0 += weightOf(c.exponent(v))
+	}
+	return (s0 + s1) + (s2 + s3)
+}

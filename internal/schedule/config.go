@@ -1,0 +1,67 @@
+package schedule
+
+import (
+	"fmt"
+	"math"
+)
+
+// Config limits what one plan may hold. The names in brackets are vLLM's.
+type Config struct {
+	// MaxSeqs is the number of requests that may run at once [max_num_seqs], and so of slots.
+	MaxSeqs int
+	// MaxTokens is the number of tokens computed in one step [max_num_batched_tokens], at least MaxSeqs,
+	// so that every running request can advance in every step.
+	MaxTokens int
+	// MaxModelLen is the greatest number of tokens of a request, prompt and output together
+	// [max_model_len].
+	MaxModelLen int
+	// BlockSize is the number of tokens per cache block [block_size], Blocks the number of blocks
+	// [num_gpu_blocks]; together they must hold one request of MaxModelLen.
+	BlockSize, Blocks int
+	// PrefixCaching shares blocks between requests with equal beginnings [enable_prefix_caching].
+	PrefixCaching bool
+	// ChunkedPrefill cuts a prompt to what a step has left [enable_chunked_prefill]. Without it a prompt
+	// is computed in one step, and MaxTokens must be at least MaxModelLen.
+	ChunkedPrefill bool
+	// LongPrefillTokens is the greatest number of tokens of one request in one step
+	// [long_prefill_token_threshold], 0 for no limit. It needs ChunkedPrefill.
+	LongPrefillTokens int
+	// Priority orders requests by Request.Priority, then by arrival [scheduling_policy=priority]; without
+	// it by arrival only [fcfs].
+	Priority bool
+}
+
+// validate refuses a configuration under which some request could never finish.
+func (c Config) validate() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"MaxSeqs", c.MaxSeqs}, {"MaxTokens", c.MaxTokens}, {"MaxModelLen", c.MaxModelLen},
+		{"BlockSize", c.BlockSize}, {"Blocks", c.Blocks},
+	} {
+		if f.value < 1 || f.value > math.MaxInt32 {
+			return fmt.Errorf("schedule: %s is %d, must be 1 to %d", f.name, f.value, math.MaxInt32)
+		}
+	}
+	if c.MaxTokens < c.MaxSeqs {
+		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)", c.MaxTokens, c.MaxSeqs)
+	}
+	if c.LongPrefillTokens < 0 {
+		return fmt.Errorf("schedule: LongPrefillTokens is %d, must not be negative", c.LongPrefillTokens)
+	}
+	if !c.ChunkedPrefill {
+		if c.LongPrefillTokens > 0 {
+			return fmt.Errorf("schedule: LongPrefillTokens is %d, which needs ChunkedPrefill", c.LongPrefillTokens)
+		}
+		if c.MaxTokens < c.MaxModelLen {
+			return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxModelLen (%d) without ChunkedPrefill",
+				c.MaxTokens, c.MaxModelLen)
+		}
+	}
+	if need := (c.MaxModelLen + c.BlockSize - 1) / c.BlockSize; need > c.Blocks {
+		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d blocks of %d tokens; "+
+			"the cache holds requests of up to %d tokens", c.Blocks, c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package schedule
+
+import (
+	"github.com/eagleray/eagleray/internal/kvcache"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// Request is one sequence to generate.
+type Request struct {
+	// Key names the request in Abort and Output; no two unfinished requests may share one.
+	Key uint64
+	// Prompt are its token ids, at least one and fewer than Config.MaxModelLen. The slice is read until
+	// the request first runs and must not change; several requests may share it.
+	Prompt []int32
+	// Params must not change. When they ask for prompt logprobs, the whole prompt is computed, whatever
+	// the prefix cache holds.
+	Params *sample.Params
+	// Salt separates the prefix cache: only requests of equal salt share blocks.
+	Salt string
+	// Priority orders requests under Config.Priority, smaller first.
+	Priority int
+}
+
+// Finish says whether and why a request ended.
+type Finish uint8
+
+// The ways an output ends, as OpenAI and vLLM call them. Aborted requests have no further Output.
+const (
+	// FinishNone is the Finish of a request that goes on.
+	FinishNone Finish = iota
+	// FinishStop ends a request at EOS or one of its stop tokens.
+	FinishStop
+	// FinishLength ends a request at Params.MaxTokens or Config.MaxModelLen.
+	FinishLength
+)
+
+// String returns "none", "stop" or "length".
+func (f Finish) String() string {
+	switch f {
+	case FinishStop:
+		return "stop"
+	case FinishLength:
+		return "length"
+	}
+	return "none"
+}
+
+// NoToken is the Token of an Output that brings prompt logprobs only.
+const NoToken = -1
+
+// Output is what one step brought for one request.
+type Output struct {
+	// Key is the request's.
+	Key uint64
+	// Token is the sampled token, or NoToken when the step computed a part of the prompt and only
+	// PromptLogprobs are new.
+	Token int32
+	// Finish is other than FinishNone in the last Output of a request.
+	Finish Finish
+	// StopToken is the one of Params.StopTokens that ended the request, else -1, also at EOS.
+	StopToken int32
+	// Cached is how many prompt tokens came from the prefix cache when the request first ran.
+	Cached int
+	// Logprobs describes the choice of Token when that was asked for, else nil. It points into the Result
+	// and lives as long as that.
+	Logprobs *step.Logprobs
+	// PromptLogprobs are prompt positions not reported before, in order and without gaps over the life of
+	// the request, also when it is preempted. It points into the Result and lives as long as that.
+	PromptLogprobs *step.PromptLogprobs
+}
+
+// request is the scheduler's state of a Request.
+//
+// Its place in the order of all requests (priority, then arrival) never changes; running is sorted by it and
+// waiting is a heap by it. Under FCFS a preempted request therefore waits before all that have never run.
+type request struct {
+	key      uint64
+	params   *sample.Params
+	priority int
+	arrival  uint64
+
+	// tokens are the prompt and the output so far. Until the request first runs it is the caller's slice.
+	tokens []int32
+	prompt int // how many of tokens are the prompt
+	seq    kvcache.Sequence
+	// computed is how many leading tokens have their keys and values, counting the plan under way.
+	computed int
+	// told is how many leading tokens the workers learned by NewRequest; those after are sent as Last.
+	told int
+	// cached is Output.Cached, -1 before the request first ran.
+	cached int
+	// reported is the prompt position whose logprob is to be reported next.
+	reported uint32
+
+	running bool
+	slot    uint32 // while running
+	heap    int    // index in waiting, while not
+	done    bool
+}
+
+func (r *request) before(o *request) bool {
+	if r.priority != o.priority {
+		return r.priority < o.priority
+	}
+	return r.arrival < o.arrival
+}
+
+// stop returns whether the newest token ends the request, and the stop token if one did. The order of the
+// checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths; and before MinTokens only
+// lengths count.
+func (r *request) stop(maxModelLen int) (Finish, int32) {
+	p, output := r.params, len(r.tokens)-r.prompt
+	if output >= int(p.MinTokens) {
+		last := r.tokens[len(r.tokens)-1]
+		if last == p.EOS && !p.IgnoreEOS {
+			return FinishStop, -1
+		}
+		for _, t := range p.StopTokens {
+			if t == last {
+				return FinishStop, t
+			}
+		}
+	}
+	if output >= int(p.MaxTokens) || len(r.tokens) >= maxModelLen {
+		return FinishLength, -1
+	}
+	return FinishNone, -1
+}

@@ -1,0 +1,192 @@
+package schedule
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+var greedy = sample.Params{
+	MaxTokens: 1 << 30, EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
+}
+
+// loop is the engine's turn: plan, pretend to compute, update.
+type loop struct {
+	s      *Scheduler
+	plan   step.Plan
+	result step.Result
+	out    []Output
+}
+
+func (l *loop) turn() bool {
+	if !l.s.Schedule(&l.plan) {
+		return false
+	}
+	l.result.Plan = l.plan.ID
+	l.result.Slot, l.result.Token = l.result.Slot[:0], l.result.Token[:0]
+	for _, f := range l.s.flight.entries {
+		if f.samples {
+			l.result.Slot = append(l.result.Slot, f.slot)
+			l.result.Token = append(l.result.Token, int32(l.plan.ID))
+		}
+	}
+	if l.s.Check(&l.result) != nil {
+		return false
+	}
+	l.out = l.s.Update(&l.result, l.out[:0])
+	return true
+}
+
+// decoding returns a loop with n requests that have left their prompts behind, with distinct prompts.
+func decoding(t testing.TB, n int, caching bool) *loop {
+	t.Helper()
+	s, err := New(Config{
+		MaxSeqs: n, MaxTokens: 8192, MaxModelLen: 1 << 20, BlockSize: 16, Blocks: 1 << 17,
+		PrefixCaching: caching, ChunkedPrefill: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		prompt := make([]int32, 50+i%64)
+		prompt[0] = int32(i)
+		s.Add(Request{Key: uint64(i), Prompt: prompt, Params: &greedy})
+	}
+	l := &loop{s: s}
+	for range 20 {
+		if !l.turn() {
+			t.Fatal("idle")
+		}
+	}
+	if s.Running() != n || len(l.out) != n {
+		t.Fatalf("%d of %d requests run, %d outputs", s.Running(), n, len(l.out))
+	}
+	return l
+}
+
+// TestSteadyStateAllocates decodes across many block boundaries, with all digests and cache entries.
+func TestSteadyStateAllocates(t *testing.T) {
+	l := decoding(t, 256, true)
+	before := l.s.Stats().Cache.Entries
+	got := testing.AllocsPerRun(200, func() {
+		if !l.turn() {
+			t.Fatal("idle")
+		}
+	})
+	if got != 0 {
+		t.Errorf("%v allocations per step", got)
+	}
+	if l.s.Stats().Cache.Entries < before+256*10 {
+		t.Errorf("entries went from %d to %d: no block was filled", before, l.s.Stats().Cache.Entries)
+	}
+}
+
+// TestCheck refuses results that do not answer the plan, and Update survives them.
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		result step.Result
+		want   string
+	}{
+		{"another plan", step.Result{Plan: 7, Slot: []uint32{0, 1}, Token: []int32{5, 6}}, "result of plan 7, but plan 1 is under way"},
+		{"token missing", step.Result{Plan: 1, Slot: []uint32{0}, Token: []int32{5}}, "lacks the token of slot 1 at index 1"},
+		{"empty", step.Result{Plan: 1}, "lacks the token of slot 0 at index 0"},
+		{"wrong order", step.Result{Plan: 1, Slot: []uint32{1, 0}, Token: []int32{5, 6}}, "lacks the token of slot 0 at index 0"},
+		{"slot too many", step.Result{Plan: 1, Slot: []uint32{0, 1, 2}, Token: []int32{5, 6, 7}}, "has 3 tokens, 2 were due"},
+		{"negative token", step.Result{Plan: 1, Slot: []uint32{0, 1}, Token: []int32{5, -6}}, "token -6 for slot 1"},
+		{"unequal lists", step.Result{Plan: 1, Slot: []uint32{0, 1}, Token: []int32{5}}, "2 slots and 1 tokens"},
+	} {
+		s, err := New(Config{MaxSeqs: 4, MaxTokens: 8, MaxModelLen: 8, BlockSize: 4, Blocks: 8, ChunkedPrefill: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), "no plan is under way") {
+			t.Errorf("before any plan: %v", err)
+		}
+		s.Add(Request{Key: 1, Prompt: []int32{1}, Params: &greedy})
+		s.Add(Request{Key: 2, Prompt: []int32{2}, Params: &greedy})
+		s.Add(Request{Key: 3, Prompt: []int32{3, 3, 3, 3, 3, 3, 3}, Params: &greedy}) // is cut, samples nothing
+		var p step.Plan
+		s.Schedule(&p)
+		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+		if len(c.result.Slot) == len(c.result.Token) {
+			s.Update(&c.result, nil)
+			if err := s.check(); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	}
+}
+
+// TestPlanMemory schedules into one Plan again and again: nothing of an older plan may show, and what the plan
+// holds is not changed by what happens to the requests afterwards.
+func TestPlanMemory(t *testing.T) {
+	s, err := New(Config{MaxSeqs: 2, MaxTokens: 64, MaxModelLen: 32, BlockSize: 4, Blocks: 16, ChunkedPrefill: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt := []int32{1, 2, 3}
+	s.Add(Request{Key: 1, Prompt: prompt, Params: &greedy})
+	var p step.Plan
+	s.Schedule(&p)
+	sent := p.New[0]
+	s.Update(&step.Result{Plan: 1, Slot: []uint32{0}, Token: []int32{9}}, nil)
+	if len(sent.Tokens) != 3 || &sent.Tokens[0] == &prompt[0] {
+		t.Errorf("the plan shares tokens with the caller: %v", sent.Tokens)
+	}
+	sent.Tokens = append(sent.Tokens, 77) // a worker may keep the slice and append to it
+	s.Schedule(&p)
+	if len(p.New) != 0 || len(p.Slot) != 1 || p.Last[0] != 9 {
+		t.Errorf("second plan %+v", p)
+	}
+	s.Abort(1)
+	if !s.Schedule(&p) || len(p.Free) != 1 || len(p.Slot)+len(p.New)+len(p.Blocks) != 0 {
+		t.Errorf("third plan %+v", p)
+	}
+	if s.Schedule(&p) || len(p.Free) != 0 {
+		t.Errorf("fourth plan %+v", p)
+	}
+}
+
+// TestOutputBeyondReserve decodes past the room made in advance.
+func TestOutputBeyondReserve(t *testing.T) {
+	l := decoding(t, 1, true)
+	for range reserveTokens + 100 {
+		if !l.turn() {
+			t.Fatal("idle")
+		}
+	}
+	if err := l.s.check(); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(l.s.running[0].tokens); got != 50+20+reserveTokens+100 {
+		t.Fatalf("%d tokens", got)
+	}
+}
+
+// BenchmarkDecode is one step, Schedule and Update, of 256 requests that decode. Requests are replaced by new
+// ones outside the clock when they get long.
+func BenchmarkDecode(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		caching bool
+	}{{"cache", true}, {"no-cache", false}} {
+		b.Run(c.name, func(b *testing.B) {
+			l := decoding(b, 256, c.caching)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := range b.N {
+				if n%2000 == 1999 {
+					b.StopTimer()
+					l = decoding(b, 256, c.caching)
+					b.StartTimer()
+				}
+				l.turn()
+			}
+		})
+	}
+}

@@ -1,0 +1,359 @@
+package schedule
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/kvcache"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// check verifies what must hold between any two actions.
+func (s *Scheduler) check() error {
+	var seqs []*kvcache.Sequence
+	var tokens [][]int32
+	slots := map[uint32]bool{}
+	for i, r := range s.running {
+		if i > 0 && !s.running[i-1].before(r) {
+			return fmt.Errorf("running request %d is out of order", r.key)
+		}
+		if !r.running || r.done || slots[r.slot] || s.requests[r.key] != r {
+			return fmt.Errorf("running request %d: %+v", r.key, r)
+		}
+		if r.computed > len(r.tokens) {
+			return fmt.Errorf("request %d has %d of %d tokens computed", r.key, r.computed, len(r.tokens))
+		}
+		slots[r.slot] = true
+		seqs = append(seqs, &r.seq)
+		tokens = append(tokens, r.tokens)
+	}
+	for i, r := range s.waiting {
+		if r.heap != i || r.running || r.done || s.requests[r.key] != r || i > 0 && r.before(s.waiting[(i-1)/2]) {
+			return fmt.Errorf("waiting request %d at %d: %+v", r.key, i, r)
+		}
+		if r.computed != 0 || len(r.seq.Blocks()) != 0 {
+			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.key, r.computed, r.seq.Blocks())
+		}
+	}
+	for _, id := range slices.Concat(s.slots, s.freed) {
+		if slots[id] {
+			return fmt.Errorf("slot %d is in two places", id)
+		}
+		slots[id] = true
+	}
+	if len(slots) != s.config.MaxSeqs {
+		return fmt.Errorf("%d slots of %d", len(slots), s.config.MaxSeqs)
+	}
+	if len(s.requests) != len(s.running)+len(s.waiting) {
+		return fmt.Errorf("%d requests, %d run and %d wait", len(s.requests), len(s.running), len(s.waiting))
+	}
+	return s.cache.Check(seqs, tokens)
+}
+
+// told is what a client of the walk knows of its request.
+type told struct {
+	request Request
+	output  []int32
+	finish  Finish
+	stop    int32
+	cached  int
+	prompts []int32 // tokens of prompt logprobs
+	aborted bool
+}
+
+// reference generates the whole output of a request at once, without a scheduler.
+func reference(c Config, q Request, vocab int) (output []int32, finish Finish, stop int32) {
+	h := uint64(0)
+	for _, t := range q.Prompt {
+		h = state(h, t)
+	}
+	for {
+		t := pick(h, vocab)
+		h = state(h, t)
+		output = append(output, t)
+		if len(output) >= int(q.Params.MinTokens) {
+			if t == q.Params.EOS && !q.Params.IgnoreEOS {
+				return output, FinishStop, -1
+			}
+			if slices.Contains(q.Params.StopTokens, t) {
+				return output, FinishStop, t
+			}
+		}
+		if len(output) == int(q.Params.MaxTokens) || len(q.Prompt)+len(output) == c.MaxModelLen {
+			return output, FinishLength, -1
+		}
+	}
+}
+
+// TestRandomWalk drives random configurations with random requests, aborts and losses of all workers. The worker
+// model executes every plan (through the codec), and every output must be what the request generates alone.
+func TestRandomWalk(t *testing.T) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 40
+	}
+	var seen Stats
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newWalk(t, seed)
+			w.run()
+			st := w.s.Stats()
+			seen.Preemptions += st.Preemptions
+			seen.Cache.Hits += st.Cache.Hits
+			seen.Cache.Evictions += st.Cache.Evictions
+		})
+	}
+	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 {
+		t.Errorf("the walks never met %+v", seen)
+	}
+}
+
+type walk struct {
+	*testing.T
+	rng      *rand.Rand
+	config   Config
+	s        *Scheduler
+	worker   *worker
+	vocab    int
+	clients  map[uint64]*told
+	open     []uint64
+	prefixes [][]int32
+	// pending is the result of the plan under way, nil for none; plan is reused.
+	pending *step.Result
+	plan    step.Plan
+	wire    step.Plan
+	out     []Output
+}
+
+func newWalk(t *testing.T, seed uint64) *walk {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	c := Config{
+		MaxSeqs: 1 + rng.IntN(6), MaxModelLen: 2 + rng.IntN(40), BlockSize: 1 + rng.IntN(5),
+		PrefixCaching: rng.IntN(4) > 0, ChunkedPrefill: rng.IntN(4) > 0, Priority: rng.IntN(2) == 0,
+	}
+	c.Blocks = (c.MaxModelLen+c.BlockSize-1)/c.BlockSize + rng.IntN(12)
+	c.MaxTokens = c.MaxSeqs + rng.IntN(30)
+	if !c.ChunkedPrefill {
+		c.MaxTokens = max(c.MaxTokens, c.MaxModelLen)
+	} else if rng.IntN(3) == 0 {
+		c.LongPrefillTokens = 1 + rng.IntN(8)
+	}
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &walk{T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12), clients: map[uint64]*told{}}
+	for range 3 {
+		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
+	}
+	return w
+}
+
+func (w *walk) tokens(n int) []int32 {
+	v := make([]int32, n)
+	for i := range v {
+		v[i] = int32(w.rng.IntN(w.vocab))
+	}
+	return v
+}
+
+func (w *walk) run() {
+	for range 400 {
+		switch n := w.rng.IntN(100); {
+		case n < 18:
+			for range 1 + w.rng.IntN(3) {
+				w.add()
+			}
+		case n < 22 && len(w.open) > 0:
+			w.abort(w.open[w.rng.IntN(len(w.open))])
+		case n < 23:
+			w.lose()
+		default:
+			w.step()
+		}
+		w.check()
+	}
+	for i := 0; len(w.open) > 0; i++ {
+		if i > 200*len(w.clients) {
+			w.Fatalf("no end in sight:\n%v", w.s)
+		}
+		w.step()
+		w.check()
+	}
+	for w.step() {
+		w.check()
+	}
+	w.settle()
+}
+
+func (w *walk) check() {
+	w.Helper()
+	if err := w.s.check(); err != nil {
+		w.Fatalf("%v\n%v", err, w.s)
+	}
+}
+
+func (w *walk) add() {
+	key := uint64(len(w.clients) + 1)
+	prompt := append(slices.Clone(w.prefixes[w.rng.IntN(3)]), w.tokens(w.rng.IntN(5))...)
+	prompt = append(prompt, 0)[:min(len(prompt)+1, w.config.MaxModelLen-1)]
+	p := &sample.Params{
+		MaxTokens: int32(1 + w.rng.IntN(20)), EOS: int32(w.rng.IntN(w.vocab+1)) - 1, IgnoreEOS: w.rng.IntN(3) == 0,
+		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
+	}
+	p.MinTokens = int32(w.rng.IntN(int(p.MaxTokens)))
+	if w.rng.IntN(3) == 0 {
+		p.StopTokens = w.tokens(2)
+	}
+	if w.rng.IntN(3) == 0 {
+		p.Logprobs = 0
+	}
+	if w.rng.IntN(6) == 0 {
+		p.PromptLogprobs = 0
+	}
+	q := Request{Key: key, Prompt: prompt, Params: p, Salt: []string{"", "", "salt"}[w.rng.IntN(3)], Priority: w.rng.IntN(3)}
+	w.clients[key] = &told{request: q, cached: -1}
+	w.open = append(w.open, key)
+	w.s.Add(q)
+}
+
+func (w *walk) abort(key uint64) {
+	if !w.s.Abort(key) {
+		w.Fatalf("request %d is not there to abort", key)
+	}
+	if w.s.Abort(key) {
+		w.Fatalf("request %d was there twice", key)
+	}
+	w.clients[key].aborted = true
+	w.open = slices.DeleteFunc(w.open, func(k uint64) bool { return k == key })
+}
+
+// lose replaces the workers; a result that was under way comes late and must be ignored.
+func (w *walk) lose() {
+	w.s.PreemptAll()
+	if w.s.Running() != 0 || w.s.Stats().Cache.Used != 0 || w.s.Stats().Cache.Entries != 0 {
+		w.Fatalf("after PreemptAll:\n%v", w.s)
+	}
+	plans := w.worker.plans
+	w.worker = newWorker(w.config)
+	w.worker.plans = plans
+	if w.pending != nil {
+		if w.s.Check(w.pending) == nil {
+			w.Fatal("Check accepts the result of a plan that was lost")
+		}
+		if out := w.s.Update(w.pending, nil); len(out) != 0 {
+			w.Fatalf("a late result gave %v", out)
+		}
+		w.pending = nil
+	}
+}
+
+// step takes one half of a turn: it makes and executes a plan, or applies its result.
+func (w *walk) step() bool {
+	if w.pending != nil {
+		w.apply()
+		return true
+	}
+	before := w.s.Stats()
+	if !w.s.Schedule(&w.plan) {
+		if len(w.open) > 0 {
+			w.Fatalf("nothing to do for %v:\n%v", w.open, w.s)
+		}
+		return false
+	}
+	if err := step.DecodePlan(step.AppendPlan(nil, &w.plan), &w.wire); err != nil {
+		w.Fatal(err)
+	}
+	result, err := w.worker.execute(w.config, &w.wire, w.vocab)
+	if err != nil {
+		w.Fatalf("%v\n%+v\n%v", err, w.wire, w.s)
+	}
+	if w.s.Stats().Preemptions > before.Preemptions && len(w.plan.New) > 0 {
+		w.Fatalf("plan %d preempts and lets in", w.plan.ID)
+	}
+	w.pending = result
+	return true
+}
+
+func (w *walk) apply() {
+	if err := w.s.Check(w.pending); err != nil {
+		w.Fatal(err)
+	}
+	w.out = w.s.Update(w.pending, w.out[:0])
+	w.pending = nil
+	for _, o := range w.out {
+		c := w.clients[o.Key]
+		if c.aborted || c.finish != FinishNone {
+			w.Fatalf("output %+v after the end", o)
+		}
+		if c.cached >= 0 && c.cached != o.Cached || o.Cached < 0 || o.Cached >= len(c.request.Prompt) {
+			w.Fatalf("output %+v: cached was %d", o, c.cached)
+		}
+		c.cached = o.Cached
+		if o.PromptLogprobs != nil {
+			if int(o.PromptLogprobs.Start) != len(c.prompts)+1 {
+				w.Fatalf("request %d: prompt logprobs from %d, had %d", o.Key, o.PromptLogprobs.Start, len(c.prompts))
+			}
+			for _, e := range o.PromptLogprobs.Entries {
+				c.prompts = append(c.prompts, e.Sampled.Token)
+			}
+		}
+		if o.Token == NoToken {
+			continue
+		}
+		c.output = append(c.output, o.Token)
+		c.finish, c.stop = o.Finish, o.StopToken
+		if (o.Logprobs != nil) != (c.request.Params.Logprobs != sample.NoLogprobs) || o.Logprobs != nil && o.Logprobs.Sampled.Token != o.Token {
+			w.Fatalf("request %d: token %d with logprobs %+v", o.Key, o.Token, o.Logprobs)
+		}
+		if o.Finish != FinishNone {
+			w.open = slices.DeleteFunc(w.open, func(k uint64) bool { return k == o.Key })
+		}
+	}
+}
+
+// settle looks back when all requests have ended.
+func (w *walk) settle() {
+	st := w.s.Stats()
+	if st.Waiting != 0 || st.Running != 0 || st.Cache.Used != 0 || len(w.worker.slots) != 0 {
+		w.Fatalf("left over: %d slots\n%v", len(w.worker.slots), w.s)
+	}
+	for key, c := range w.clients {
+		output, finish, stop := reference(w.config, c.request, w.vocab)
+		if c.aborted {
+			if len(c.output) > len(output) || !slices.Equal(c.output, output[:len(c.output)]) {
+				w.Errorf("request %d: output %v before abort, want the beginning of %v", key, c.output, output)
+			}
+			continue
+		}
+		if !slices.Equal(c.output, output) || c.finish != finish || c.stop != stop {
+			w.Errorf("request %d: output %v %v %d, want %v %v %d", key, c.output, c.finish, c.stop, output, finish, stop)
+		}
+		if c.request.Params.PromptLogprobs != sample.NoLogprobs && !slices.Equal(c.prompts, c.request.Prompt[1:]) {
+			w.Errorf("request %d: prompt logprobs for %v, want %v", key, c.prompts, c.request.Prompt[1:])
+		}
+	}
+}
+
+// TestDeterministic replays a walk and wants the same plans.
+func TestDeterministic(t *testing.T) {
+	trace := func(seed uint64) (all []byte) {
+		w := newWalk(t, seed)
+		for range 200 {
+			w.add()
+			for range 3 {
+				w.step()
+				all = step.AppendPlan(all, &w.plan)
+			}
+		}
+		return all
+	}
+	for seed := range uint64(10) {
+		if a, b := trace(seed), trace(seed); !slices.Equal(a, b) {
+			t.Fatalf("seed %d: two runs differ", seed)
+		}
+	}
+}

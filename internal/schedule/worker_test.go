@@ -1,0 +1,182 @@
+package schedule
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// worker is a model of a worker: it knows only what plans tell it and refuses a plan it could not execute. Its
+// cache memory holds, per position, a hash of all tokens up to there, which is what keys and values of that
+// position depend on. So a wrong block table, a stale or foreign block, a skipped position, or a token it was
+// not told of is seen when attention reads.
+type worker struct {
+	blockSize int
+	memory    []uint64
+	slots     map[uint32]*slot
+	plans     uint64
+}
+
+type slot struct {
+	tokens []int32
+	prompt int
+	blocks []uint32
+	next   int // position to be computed next
+	params sample.Params
+}
+
+func newWorker(c Config) *worker {
+	return &worker{blockSize: c.BlockSize, memory: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{}}
+}
+
+// state is the hash of tokens[:n], continued from that of tokens[:n-1].
+func state(before uint64, token int32) uint64 {
+	h := before*0x9e3779b97f4a7c15 + uint64(token) + 1 // splitmix64's mixing
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// pick is the token that the model samples after tokens whose state is h.
+func pick(h uint64, vocab int) int32 { return int32(h % uint64(vocab)) }
+
+// execute runs a plan and samples tokens below vocab.
+func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error) {
+	if p.ID != w.plans+1 {
+		return nil, fmt.Errorf("plan %d after plan %d", p.ID, w.plans)
+	}
+	w.plans = p.ID
+	if err := w.learn(c, p); err != nil {
+		return nil, fmt.Errorf("plan %d: %w", p.ID, err)
+	}
+	total, at := 0, 0
+	scheduled := map[uint32]bool{}
+	for i, id := range p.Slot {
+		if scheduled[id] {
+			return nil, fmt.Errorf("plan %d: slot %d is scheduled twice", p.ID, id)
+		}
+		scheduled[id] = true
+		n := int(p.NewBlocks[i])
+		if err := w.write(id, int(p.Start[i]), int(p.Count[i]), p.Last[i], p.Blocks[at:at+n]); err != nil {
+			return nil, fmt.Errorf("plan %d: slot %d: %w", p.ID, id, err)
+		}
+		at += n
+		total += int(p.Count[i])
+	}
+	for _, q := range p.New {
+		if !scheduled[q.Slot] {
+			return nil, fmt.Errorf("plan %d: slot %d is new but not scheduled", p.ID, q.Slot)
+		}
+	}
+	if total > c.MaxTokens || len(w.slots) > c.MaxSeqs {
+		return nil, fmt.Errorf("plan %d: %d tokens of %d, %d requests of %d", p.ID, total, c.MaxTokens, len(w.slots), c.MaxSeqs)
+	}
+	// A request that runs and is left out would stall its reader.
+	if len(w.slots) != len(p.Slot) {
+		return nil, fmt.Errorf("plan %d: %d requests run, %d are scheduled", p.ID, len(w.slots), len(p.Slot))
+	}
+	return w.attend(p, vocab)
+}
+
+// learn obeys Free, then New.
+func (w *worker) learn(c Config, p *step.Plan) error {
+	for _, id := range p.Free {
+		if w.slots[id] == nil {
+			return fmt.Errorf("free slot %d is freed", id)
+		}
+		delete(w.slots, id)
+	}
+	for _, q := range p.New {
+		if w.slots[q.Slot] != nil {
+			return fmt.Errorf("slot %d is taken and given again", q.Slot)
+		}
+		if int(q.Slot) >= c.MaxSeqs {
+			return fmt.Errorf("slot %d of %d", q.Slot, c.MaxSeqs)
+		}
+		if q.Params.PromptLogprobs != sample.NoLogprobs && len(q.Blocks) > 0 {
+			return fmt.Errorf("slot %d wants prompt logprobs and begins at block %d", q.Slot, len(q.Blocks))
+		}
+		w.slots[q.Slot] = &slot{
+			tokens: append([]int32(nil), q.Tokens...), prompt: int(q.PromptLen),
+			blocks: append([]uint32(nil), q.Blocks...), next: len(q.Blocks) * w.blockSize, params: q.Params,
+		}
+	}
+	return nil
+}
+
+// write computes positions start to start+count.
+func (w *worker) write(id uint32, start, count int, last int32, blocks []uint32) error {
+	s := w.slots[id]
+	if s == nil {
+		return fmt.Errorf("unknown")
+	}
+	if start != s.next || count < 1 {
+		return fmt.Errorf("computes %d tokens from %d, was at %d", count, start, s.next)
+	}
+	if last >= 0 {
+		if start+count != len(s.tokens)+1 {
+			return fmt.Errorf("last token at %d, %d tokens known", start+count-1, len(s.tokens))
+		}
+		s.tokens = append(s.tokens, last)
+	}
+	if start+count > len(s.tokens) {
+		return fmt.Errorf("computes up to %d, knows %d tokens", start+count, len(s.tokens))
+	}
+	s.blocks = append(s.blocks, blocks...)
+	if want := (start + count + w.blockSize - 1) / w.blockSize; len(s.blocks) != want {
+		return fmt.Errorf("%d positions in %d blocks", start+count, len(s.blocks))
+	}
+	h := uint64(0)
+	for i, t := range s.tokens[:start+count] {
+		h = state(h, t)
+		if i >= start {
+			w.memory[w.address(s, i)] = h
+		}
+	}
+	s.next = start + count
+	return nil
+}
+
+func (w *worker) address(s *slot, i int) int {
+	return int(s.blocks[i/w.blockSize])*w.blockSize + i%w.blockSize
+}
+
+// attend reads every position of every scheduled request, as attention does after all writes of the step, and
+// samples.
+func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
+	r := &step.Result{Plan: p.ID}
+	for i, id := range p.Slot {
+		s := w.slots[id]
+		h := uint64(0)
+		for at, t := range s.tokens[:s.next] {
+			h = state(h, t)
+			if w.memory[w.address(s, at)] != h {
+				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something else", p.ID, id, at, s.blocks[at/w.blockSize])
+			}
+		}
+		if s.params.PromptLogprobs != sample.NoLogprobs {
+			w.promptLogprobs(r, id, int(p.Start[i]), int(p.Count[i]))
+		}
+		if s.next == len(s.tokens) {
+			t := pick(h, vocab)
+			r.Slot, r.Token = append(r.Slot, id), append(r.Token, t)
+			if s.params.Logprobs != sample.NoLogprobs {
+				r.Logprobs = append(r.Logprobs, step.Logprobs{Slot: id, Sampled: step.TokenLogprob{Token: t}})
+			}
+		}
+	}
+	return r, nil
+}
+
+// promptLogprobs reports the prompt tokens after positions start to start+count.
+func (w *worker) promptLogprobs(r *step.Result, id uint32, start, count int) {
+	s := w.slots[id]
+	l := step.PromptLogprobs{Slot: id, Start: uint32(start + 1)}
+	for at := start + 1; at <= start+count && at < s.prompt; at++ {
+		l.Entries = append(l.Entries, step.Logprobs{Slot: id, Sampled: step.TokenLogprob{Token: s.tokens[at]}})
+	}
+	if len(l.Entries) > 0 {
+		r.PromptLogprobs = append(r.PromptLogprobs, l)
+	}
+}

@@ -1,0 +1,386 @@
+package step
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// maker makes random records. Empty lists are nil, as a fresh decoder leaves them.
+type maker struct{ *rand.Rand }
+
+func newMaker(seed uint64) maker { return maker{rand.New(rand.NewPCG(seed, 7))} }
+
+func some[T any](m maker, most int, f func() T) []T {
+	var v []T
+	for range m.IntN(most + 1) {
+		v = append(v, f())
+	}
+	return v
+}
+
+func (m maker) f32() float32 { return float32(m.NormFloat64()) }
+func (m maker) i32() int32   { return int32(m.Uint32()) }
+
+func (m maker) params() sample.Params {
+	return sample.Params{
+		Temperature: m.f32(), TopP: m.f32(), TopK: m.i32(), MinP: m.f32(), RepetitionPenalty: m.f32(),
+		PresencePenalty: m.f32(), FrequencyPenalty: m.f32(), Seed: m.Uint64(), Logprobs: m.i32(),
+		PromptLogprobs: m.i32(), MaxTokens: m.i32(), MinTokens: m.i32(), EOS: m.i32(), IgnoreEOS: m.IntN(2) == 0,
+		StopTokens:    some(m, 3, m.i32),
+		LogitBias:     some(m, 3, func() sample.Bias { return sample.Bias{ID: m.i32(), Value: m.f32()} }),
+		AllowedTokens: some(m, 3, m.i32),
+		BadWords:      some(m, 3, func() []int32 { return some(m, 3, m.i32) }),
+	}
+}
+
+func (m maker) plan() *Plan {
+	p := &Plan{ID: m.Uint64(), Free: some(m, 4, m.Uint32)}
+	p.New = some(m, 4, func() NewRequest {
+		q := NewRequest{
+			Slot: m.Uint32(), Tokens: some(m, 40, m.i32), Blocks: some(m, 5, m.Uint32), Params: m.params(),
+		}
+		q.PromptLen = uint32(m.IntN(len(q.Tokens) + 1))
+		return q
+	})
+	for range m.IntN(20) {
+		p.Slot = append(p.Slot, m.Uint32())
+		p.Start = append(p.Start, m.Uint32())
+		p.Count = append(p.Count, m.Uint32())
+		p.Last = append(p.Last, m.i32())
+		blocks := some(m, 3, m.Uint32)
+		p.NewBlocks = append(p.NewBlocks, uint32(len(blocks)))
+		p.Blocks = append(p.Blocks, blocks...)
+	}
+	return p
+}
+
+func (m maker) logprobs() Logprobs {
+	one := func() TokenLogprob { return TokenLogprob{Token: m.i32(), Rank: m.i32(), Logprob: m.f32()} }
+	return Logprobs{Slot: m.Uint32(), Sampled: one(), Top: some(m, 5, one)}
+}
+
+func (m maker) result() *Result {
+	r := &Result{Plan: m.Uint64()}
+	for range m.IntN(20) {
+		r.Slot = append(r.Slot, m.Uint32())
+		r.Token = append(r.Token, m.i32())
+	}
+	r.Logprobs = some(m, 4, m.logprobs)
+	r.PromptLogprobs = some(m, 3, func() PromptLogprobs {
+		return PromptLogprobs{Slot: m.Uint32(), Start: m.Uint32(), Entries: some(m, 4, m.logprobs)}
+	})
+	return r
+}
+
+// TestRoundTrip decodes random records into a fresh and into a used record, and destroys the input afterwards:
+// nothing decoded may alias it.
+func TestRoundTrip(t *testing.T) {
+	var usedPlan Plan
+	var usedResult Result
+	for seed := range uint64(2000) {
+		m := newMaker(seed)
+		plan, result := m.plan(), m.result()
+
+		var fresh Plan
+		b := AppendPlan(nil, plan)
+		want := bytes.Clone(b)
+		if err := DecodePlan(b, &fresh); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := DecodePlan(b, &usedPlan); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		scribble(b)
+		if !reflect.DeepEqual(plan, &fresh) {
+			t.Fatalf("seed %d: plan\n%+v\nbecame\n%+v", seed, plan, &fresh)
+		}
+		if !bytes.Equal(want, AppendPlan(nil, &usedPlan)) {
+			t.Fatalf("seed %d: plan\n%+v\nbecame in used memory\n%+v", seed, plan, &usedPlan)
+		}
+
+		var freshResult Result
+		b = AppendResult([]byte("before"), result)[len("before"):]
+		want = bytes.Clone(b)
+		if err := DecodeResult(b, &freshResult); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := DecodeResult(b, &usedResult); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		scribble(b)
+		if !reflect.DeepEqual(result, &freshResult) {
+			t.Fatalf("seed %d: result\n%+v\nbecame\n%+v", seed, result, &freshResult)
+		}
+		if !bytes.Equal(want, AppendResult(nil, &usedResult)) {
+			t.Fatalf("seed %d: result\n%+v\nbecame in used memory\n%+v", seed, result, &usedResult)
+		}
+	}
+}
+
+func scribble(b []byte) {
+	for i := range b {
+		b[i] = 0xa5
+	}
+}
+
+// TestLayout pins the bytes, so that the version is changed when they are.
+func TestLayout(t *testing.T) {
+	got := AppendPlan(nil, &Plan{
+		ID: 0x0102030405060708, Free: []uint32{9}, Slot: []uint32{1}, Start: []uint32{2}, Count: []uint32{3},
+		Last: []int32{-1}, NewBlocks: []uint32{1}, Blocks: []uint32{0x0a0b0c0d},
+	})
+	want := []byte{
+		1, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		1, 0, 0, 0, 9, 0, 0, 0,
+		0, 0, 0, 0,
+		1, 0, 0, 0, 1, 0, 0, 0,
+		1, 0, 0, 0, 2, 0, 0, 0,
+		1, 0, 0, 0, 3, 0, 0, 0,
+		1, 0, 0, 0, 255, 255, 255, 255,
+		1, 0, 0, 0, 1, 0, 0, 0,
+		1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("plan\n%v, want\n%v", got, want)
+	}
+	got = AppendResult(nil, &Result{
+		Plan: 5, Slot: []uint32{1}, Token: []int32{7},
+		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1, -0.5}}}},
+	})
+	want = []byte{
+		1, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		1, 0, 0, 0, 1, 0, 0, 0,
+		1, 0, 0, 0, 7, 0, 0, 0,
+		1, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x80, 0xbf,
+		1, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xbf,
+		0, 0, 0, 0,
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("result\n%v, want\n%v", got, want)
+	}
+	// The sizes that bound allocation are the true ones.
+	if n := len(appendNewRequest(nil, &NewRequest{})); n != minNewRequest {
+		t.Errorf("an empty NewRequest takes %d bytes, not %d", n, minNewRequest)
+	}
+	if n := len(appendLogprobs(nil, make([]Logprobs, 1))) - 4; n != minLogprobs {
+		t.Errorf("an empty Logprobs takes %d bytes, not %d", n, minLogprobs)
+	}
+	empty := len(AppendResult(nil, &Result{}))
+	if n := len(AppendResult(nil, &Result{PromptLogprobs: make([]PromptLogprobs, 1)})) - empty; n != minPromptLogprobs {
+		t.Errorf("an empty PromptLogprobs takes %d bytes, not %d", n, minPromptLogprobs)
+	}
+}
+
+func TestFloatBits(t *testing.T) {
+	for _, bits := range []uint32{0x7fc00001, 0xffc12345, 0x80000000, 0x7f800000, 1} {
+		v := math.Float32frombits(bits)
+		b := AppendResult(nil, &Result{Logprobs: []Logprobs{{
+			Sampled: TokenLogprob{Logprob: v}, Top: []TokenLogprob{{Logprob: v}},
+		}}})
+		var r Result
+		if err := DecodeResult(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []float32{r.Logprobs[0].Sampled.Logprob, r.Logprobs[0].Top[0].Logprob} {
+			if math.Float32bits(got) != bits {
+				t.Errorf("bits %x became %x", bits, math.Float32bits(got))
+			}
+		}
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	valid := newMaker(3).plan()
+	for _, c := range []struct {
+		name  string
+		bytes []byte
+		want  string
+	}{
+		{"nothing", nil, "too few"},
+		{"other version", append([]byte{2}, AppendPlan(nil, valid)[1:]...), "version 2"},
+		{"a result", AppendResult(nil, &Result{}), `kind 'R'`},
+		{"trailing byte", append(AppendPlan(nil, valid), 0), "1 bytes after the end"},
+		{"fewer starts", AppendPlan(nil, &Plan{Slot: []uint32{1}}), "1 slots with 0 starts"},
+		{"blocks not announced", AppendPlan(nil, &Plan{Blocks: []uint32{1}}), "0 new blocks announced, 1 listed"},
+		{"prompt beyond tokens", AppendPlan(nil, &Plan{New: []NewRequest{{PromptLen: 1}}}), "prompt of 1 tokens, 0 listed"},
+		{"huge list", append([]byte{1, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255), "Free: 4294967295 elements need 17179869180 bytes, 0 left"},
+		{"boolean 2", badBool(), "2 is no boolean"},
+	} {
+		var p Plan
+		err := DecodePlan(c.bytes, &p)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "step: plan") {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		bytes []byte
+		want  string
+	}{
+		{"a plan", AppendPlan(nil, &Plan{}), `kind 'P'`},
+		{"fewer tokens", AppendResult(nil, &Result{Slot: []uint32{1}}), "1 slots with 0 tokens"},
+		{"trailing bytes", append(AppendResult(nil, &Result{}), 0, 0), "2 bytes after the end"},
+	} {
+		var r Result
+		err := DecodeResult(c.bytes, &r)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "step: result") {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func badBool() []byte {
+	b := AppendPlan(nil, &Plan{New: []NewRequest{{Params: sample.Params{IgnoreEOS: true}}}})
+	b[bytes.IndexByte(b[10+8:], 1)+10+8] = 2 // after the header, Free, and New's length
+	return b
+}
+
+// TestEveryPrefixRefused cuts records short at every byte.
+func TestEveryPrefixRefused(t *testing.T) {
+	for seed := range uint64(20) {
+		m := newMaker(seed)
+		var p Plan
+		var r Result
+		b := AppendPlan(nil, m.plan())
+		for i := range b {
+			if DecodePlan(b[:i], &p) == nil {
+				t.Fatalf("seed %d: %d of %d bytes of a plan were enough", seed, i, len(b))
+			}
+		}
+		b = AppendResult(nil, m.result())
+		for i := range b {
+			if DecodeResult(b[:i], &r) == nil {
+				t.Fatalf("seed %d: %d of %d bytes of a result were enough", seed, i, len(b))
+			}
+		}
+	}
+}
+
+// TestHostileLengths puts large numbers wherever a length may stand and watches the memory that is asked for.
+func TestHostileLengths(t *testing.T) {
+	m := newMaker(11)
+	plan, result := AppendPlan(nil, m.plan()), AppendResult(nil, m.result())
+	var before, after runtime.MemStats
+	for _, n := range []uint32{math.MaxUint32, 1 << 31, 1 << 28, 1 << 20} {
+		for _, c := range []struct {
+			valid  []byte
+			decode func([]byte)
+		}{
+			{plan, func(b []byte) { var p Plan; _ = DecodePlan(b, &p) }},
+			{result, func(b []byte) { var r Result; _ = DecodeResult(b, &r) }},
+		} {
+			b := bytes.Clone(c.valid)
+			runtime.ReadMemStats(&before)
+			for i := 2; i+4 <= len(b); i++ {
+				copy(b, c.valid)
+				binary.LittleEndian.PutUint32(b[i:], n)
+				c.decode(b)
+			}
+			runtime.ReadMemStats(&after)
+			// A block table entry of 4 bytes may announce a slice header of 24; the rest is error text.
+			if most := uint64(len(b)) * (8*uint64(len(b)) + 2048); after.TotalAlloc-before.TotalAlloc > most {
+				t.Errorf("length %d: %d bytes allocated, at most %d expected", n, after.TotalAlloc-before.TotalAlloc, most)
+			}
+		}
+	}
+}
+
+func FuzzDecodePlan(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(AppendPlan(nil, newMaker(seed).plan()))
+	}
+	f.Add(AppendPlan(nil, &Plan{}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var p Plan
+		if DecodePlan(b, &p) != nil {
+			return
+		}
+		if again := AppendPlan(nil, &p); !bytes.Equal(b, again) {
+			t.Fatalf("accepted %x, writes %x", b, again)
+		}
+	})
+}
+
+func FuzzDecodeResult(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(AppendResult(nil, newMaker(seed).result()))
+	}
+	f.Add(AppendResult(nil, &Result{}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r Result
+		if DecodeResult(b, &r) != nil {
+			return
+		}
+		if again := AppendResult(nil, &r); !bytes.Equal(b, again) {
+			t.Fatalf("accepted %x, writes %x", b, again)
+		}
+	})
+}
+
+// steady is a plan and a result of n requests that decode, each sixteenth with a new block.
+func steady(n int) (*Plan, *Result) {
+	p, r := &Plan{ID: 1000}, &Result{Plan: 1000}
+	for i := range uint32(n) {
+		p.Slot = append(p.Slot, i)
+		p.Start = append(p.Start, 500+i)
+		p.Count = append(p.Count, 1)
+		p.Last = append(p.Last, int32(i)*7)
+		p.NewBlocks = append(p.NewBlocks, 0)
+		if i%16 == 0 {
+			p.NewBlocks[i] = 1
+			p.Blocks = append(p.Blocks, 3000+i)
+		}
+		r.Slot = append(r.Slot, i)
+		r.Token = append(r.Token, int32(i)*5)
+	}
+	return p, r
+}
+
+// roundTrip is what one step costs the driver and one worker.
+func roundTrip(b []byte, p, p2 *Plan, r, r2 *Result) ([]byte, error) {
+	b = AppendPlan(b[:0], p)
+	if err := DecodePlan(b, p2); err != nil {
+		return b, err
+	}
+	b = AppendResult(b[:0], r)
+	return b, DecodeResult(b, r2)
+}
+
+func TestSteadyStateAllocates(t *testing.T) {
+	p, r := steady(256)
+	var p2 Plan
+	var r2 Result
+	var b []byte
+	var err error
+	got := testing.AllocsPerRun(100, func() {
+		if b, err = roundTrip(b, p, &p2, r, &r2); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got != 0 {
+		t.Fatalf("%v allocations per round trip", got)
+	}
+}
+
+// BenchmarkRoundTrip encodes and decodes the plan and the result of 256 decoding requests.
+func BenchmarkRoundTrip(b *testing.B) {
+	p, r := steady(256)
+	var p2 Plan
+	var r2 Result
+	var buf []byte
+	var err error
+	b.ReportAllocs()
+	for b.Loop() {
+		if buf, err = roundTrip(buf, p, &p2, r, &r2); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package step
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// DecodePlan overwrites p with the plan that is encoded in b, all of b. It copies everything out of b and reuses
+// the memory of p's slices, so decoding plan after plan into one Plan settles to no allocation. It makes room for
+// no more than a small multiple of len(b). After an error the contents of p are unspecified.
+func DecodePlan(b []byte, p *Plan) error {
+	r := reader{b: b}
+	r.header(kindPlan)
+	p.ID = r.uint64("ID")
+	p.Free = list(&r, "Free", p.Free)
+	p.New = records(&r, "New", p.New, minNewRequest)
+	for i := range p.New {
+		r.newRequest(&p.New[i])
+	}
+	p.Slot = list(&r, "Slot", p.Slot)
+	p.Start = list(&r, "Start", p.Start)
+	p.Count = list(&r, "Count", p.Count)
+	p.Last = list(&r, "Last", p.Last)
+	p.NewBlocks = list(&r, "NewBlocks", p.NewBlocks)
+	p.Blocks = list(&r, "Blocks", p.Blocks)
+	if err := r.end(); err != nil {
+		return fmt.Errorf("step: plan: %w", err)
+	}
+	if err := p.consistent(); err != nil {
+		return fmt.Errorf("step: plan %d: %w", p.ID, err)
+	}
+	return nil
+}
+
+// consistent checks what a receiver would otherwise trip over.
+func (p *Plan) consistent() error {
+	n := len(p.Slot)
+	if len(p.Start) != n || len(p.Count) != n || len(p.Last) != n || len(p.NewBlocks) != n {
+		return fmt.Errorf("%d slots with %d starts, %d counts, %d last tokens and %d block counts",
+			n, len(p.Start), len(p.Count), len(p.Last), len(p.NewBlocks))
+	}
+	var blocks uint64
+	for _, v := range p.NewBlocks {
+		blocks += uint64(v)
+	}
+	if blocks != uint64(len(p.Blocks)) {
+		return fmt.Errorf("%d new blocks announced, %d listed", blocks, len(p.Blocks))
+	}
+	for i := range p.New {
+		if q := &p.New[i]; uint64(q.PromptLen) > uint64(len(q.Tokens)) {
+			return fmt.Errorf("slot %d: prompt of %d tokens, %d listed", q.Slot, q.PromptLen, len(q.Tokens))
+		}
+	}
+	return nil
+}
+
+// DecodeResult overwrites r with the result that is encoded in b, on the same terms as DecodePlan.
+func DecodeResult(b []byte, res *Result) error {
+	r := reader{b: b}
+	r.header(kindResult)
+	res.Plan = r.uint64("Plan")
+	res.Slot = list(&r, "Slot", res.Slot)
+	res.Token = list(&r, "Token", res.Token)
+	res.Logprobs = r.logprobs("Logprobs", res.Logprobs)
+	res.PromptLogprobs = records(&r, "PromptLogprobs", res.PromptLogprobs, minPromptLogprobs)
+	for i := range res.PromptLogprobs {
+		p := &res.PromptLogprobs[i]
+		p.Slot = r.uint32("PromptLogprobs.Slot")
+		p.Start = r.uint32("PromptLogprobs.Start")
+		p.Entries = r.logprobs("PromptLogprobs.Entries", p.Entries)
+	}
+	if err := r.end(); err != nil {
+		return fmt.Errorf("step: result: %w", err)
+	}
+	if len(res.Slot) != len(res.Token) {
+		return fmt.Errorf("step: result of plan %d: %d slots with %d tokens", res.Plan, len(res.Slot), len(res.Token))
+	}
+	return nil
+}
+
+// reader takes fields off the front of b. After the first error b is empty, every further field is zero, and the
+// error stays.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+	r.b = nil
+}
+
+func (r *reader) header(kind byte) {
+	if len(r.b) < 2 {
+		r.fail("%d bytes are too few", len(r.b))
+		return
+	}
+	if r.b[0] != Version {
+		r.fail("version %d, this binary reads version %d", r.b[0], Version)
+		return
+	}
+	if r.b[1] != kind {
+		r.fail("record of kind %q, want %q", r.b[1], kind)
+		return
+	}
+	r.b = r.b[2:]
+}
+
+// end returns the first error; bytes that are left are one.
+func (r *reader) end() error {
+	if r.err == nil && len(r.b) > 0 {
+		r.fail("%d bytes after the end", len(r.b))
+	}
+	return r.err
+}
+
+func (r *reader) uint32(field string) uint32 {
+	if len(r.b) < 4 {
+		r.fail("%s: %d bytes left, 4 needed", field, len(r.b))
+		return 0
+	}
+	v := binary.LittleEndian.Uint32(r.b)
+	r.b = r.b[4:]
+	return v
+}
+
+func (r *reader) uint64(field string) uint64 {
+	if len(r.b) < 8 {
+		r.fail("%s: %d bytes left, 8 needed", field, len(r.b))
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return v
+}
+
+func (r *reader) int32(field string) int32 { return int32(r.uint32(field)) }
+
+func (r *reader) float32(field string) float32 { return math.Float32frombits(r.uint32(field)) }
+
+func (r *reader) bool(field string) bool {
+	if len(r.b) < 1 {
+		r.fail("%s: no bytes left", field)
+		return false
+	}
+	v := r.b[0]
+	if v > 1 {
+		r.fail("%s: %d is no boolean", field, v)
+		return false
+	}
+	r.b = r.b[1:]
+	return v == 1
+}
+
+// length reads the length of a list whose elements take at least size bytes each.
+func (r *reader) length(field string, size int) int {
+	n := uint64(r.uint32(field))
+	if n*uint64(size) > uint64(len(r.b)) {
+		r.fail("%s: %d elements need %d bytes, %d left", field, n, n*uint64(size), len(r.b))
+		return 0
+	}
+	return int(n)
+}
+
+// list reads a list of flat elements into dst's memory.
+func list[T flat](r *reader, field string, dst []T) []T {
+	size := int(unsafe.Sizeof(*new(T)))
+	n := r.length(field, size)
+	if cap(dst) < n {
+		dst = make([]T, n)
+	}
+	dst = dst[:n]
+	copy(memory(dst), r.b)
+	r.b = r.b[n*size:]
+	return dst
+}
+
+// records makes room for a list of composite elements. It keeps the elements of dst, whose slices will be
+// reused.
+func records[T any](r *reader, field string, dst []T, size int) []T {
+	n := r.length(field, size)
+	if cap(dst) < n {
+		more := make([]T, n)
+		copy(more, dst[:cap(dst)])
+		return more
+	}
+	return dst[:n]
+}
+
+func (r *reader) newRequest(q *NewRequest) {
+	q.Slot = r.uint32("New.Slot")
+	q.PromptLen = r.uint32("New.PromptLen")
+	q.Tokens = list(r, "New.Tokens", q.Tokens)
+	q.Blocks = list(r, "New.Blocks", q.Blocks)
+	r.params(&q.Params)
+}
+
+func (r *reader) params(p *sample.Params) {
+	p.Temperature = r.float32("Params.Temperature")
+	p.TopP = r.float32("Params.TopP")
+	p.TopK = r.int32("Params.TopK")
+	p.MinP = r.float32("Params.MinP")
+	p.RepetitionPenalty = r.float32("Params.RepetitionPenalty")
+	p.PresencePenalty = r.float32("Params.PresencePenalty")
+	p.FrequencyPenalty = r.float32("Params.FrequencyPenalty")
+	p.Seed = r.uint64("Params.Seed")
+	p.Logprobs = r.int32("Params.Logprobs")
+	p.PromptLogprobs = r.int32("Params.PromptLogprobs")
+	p.MaxTokens = r.int32("Params.MaxTokens")
+	p.MinTokens = r.int32("Params.MinTokens")
+	p.EOS = r.int32("Params.EOS")
+	p.IgnoreEOS = r.bool("Params.IgnoreEOS")
+	p.StopTokens = list(r, "Params.StopTokens", p.StopTokens)
+	p.LogitBias = list(r, "Params.LogitBias", p.LogitBias)
+	p.AllowedTokens = list(r, "Params.AllowedTokens", p.AllowedTokens)
+	p.BadWords = records(r, "Params.BadWords", p.BadWords, minList)
+	for i := range p.BadWords {
+		p.BadWords[i] = list(r, "Params.BadWords", p.BadWords[i])
+	}
+}
+
+func (r *reader) logprobs(field string, dst []Logprobs) []Logprobs {
+	dst = records(r, field, dst, minLogprobs)
+	for i := range dst {
+		l := &dst[i]
+		l.Slot = r.uint32(field)
+		l.Sampled.Token = r.int32(field)
+		l.Sampled.Rank = r.int32(field)
+		l.Sampled.Logprob = r.float32(field)
+		l.Top = list(r, field, l.Top)
+	}
+	return dst
+}

@@ -1,0 +1,24 @@
+//go:build amd64 || arm64 || loong64 || ppc64le || riscv64
+
+package step
+
+import "unsafe"
+
+// The wire is little-endian, and so is the memory of every architecture named above: slices of fixed-size
+// records cross by copying their memory. Elsewhere this file, and so the package, does not build.
+
+// flat are the types whose memory is their encoding.
+type flat interface {
+	~uint32 | ~int32 | TokenLogprob | bias
+}
+
+// A record added to flat must have no padding, or uninitialised bytes would travel.
+var (
+	_ [12]byte = [unsafe.Sizeof(TokenLogprob{})]byte{}
+	_ [8]byte  = [unsafe.Sizeof(bias{})]byte{}
+)
+
+// memory returns the bytes of v, without copying.
+func memory[T flat](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+}

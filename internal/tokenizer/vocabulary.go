@@ -1,0 +1,86 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxVocabulary bounds token ids: every table is indexed by id.
+const maxVocabulary = 1 << 22
+
+// maxID returns the bound for ids in a file with n tokens. Vocabularies have small holes at most, and
+// a large id in a small file must not cost memory.
+func maxID(n int) int { return min(8*n+1<<16, maxVocabulary) }
+
+// vocabulary is the two-way map between tokens, spelled as in the file, and ids. All spellings lie in
+// one block of memory.
+type vocabulary struct {
+	ids    map[string]int32
+	text   []string
+	origin []origin
+}
+
+// origin says where an id comes from.
+type origin uint8
+
+const (
+	absent origin = iota
+	fromModel
+	fromAdded // added_tokens, and not in the model's vocabulary
+)
+
+// newVocabulary builds the maps: token i is block[ends[i-1]:ends[i]] and has id ids[i].
+func newVocabulary(block string, ends []uint32, ids []int32) (*vocabulary, error) {
+	size := 0
+	limit := maxID(len(ids))
+	for _, id := range ids {
+		size = max(size, int(id)+1)
+	}
+	v := &vocabulary{ids: make(map[string]int32, len(ids))}
+	if size > limit {
+		return nil, fmt.Errorf("token id %d is out of range for a vocabulary of %d tokens", size-1, len(ids))
+	}
+	v.text = make([]string, size)
+	v.origin = make([]origin, size)
+	start := uint32(0)
+	for i, id := range ids {
+		token := block[start:ends[i]]
+		start = ends[i]
+		if v.origin[id] != absent {
+			return nil, fmt.Errorf("tokens %q and %q have the same id %d", v.text[id], token, id)
+		}
+		v.ids[token] = id
+		if len(v.ids) != i+1 {
+			return nil, fmt.Errorf("token %q is listed twice", token)
+		}
+		v.text[id] = token
+		v.origin[id] = fromModel
+	}
+	return v, nil
+}
+
+// add gives a token beyond the model's vocabulary its id.
+func (v *vocabulary) add(id int32, token string) error {
+	if v.has(id) {
+		return fmt.Errorf("token %q has id %d, which token %q has already", token, id, v.text[id])
+	}
+	for int(id) >= len(v.text) {
+		v.text = append(v.text, "")
+		v.origin = append(v.origin, absent)
+	}
+	token = strings.Clone(token)
+	v.text[id] = token
+	v.origin[id] = fromAdded
+	v.ids[token] = id
+	return nil
+}
+
+func (v *vocabulary) has(id int32) bool {
+	return id >= 0 && int(id) < len(v.origin) && v.origin[id] != absent
+}
+
+// modelID returns the id of a token of the model's own vocabulary.
+func (v *vocabulary) modelID(token []byte) (int32, bool) {
+	id, ok := v.ids[string(token)]
+	return id, ok && v.origin[id] == fromModel
+}

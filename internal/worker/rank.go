@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/builtin"
+	"github.com/eagleray/eagleray/internal/collective/shm"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/runner"
+)
+
+// rank is everything one rank computes with.
+type rank struct {
+	device      *cpu.Device
+	checkpoint  *checkpoint.Checkpoint
+	model       model.Model
+	cache       *attention.Cache
+	group       *shm.Group
+	runner      *runner.Runner
+	output      bool
+	weightBytes int64
+}
+
+// progressEvery is how often a load reports how far it is.
+const progressEvery = 200 * time.Millisecond
+
+// newRank loads the rank's shard. On an error whatever was acquired is given back.
+func newRank(init Init, opt Options, progress func(queue.Progress) error) (*rank, error) {
+	r := &rank{output: init.Rank == 0}
+	if err := r.load(init, opt, progress); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *rank) load(init Init, opt Options, progress func(queue.Progress) error) error {
+	set := isa.Best()
+	if init.ISA != "" {
+		var err error
+		if set, err = isa.Parse(init.ISA); err != nil {
+			return err
+		}
+	}
+	dtype, err := cpu.ParseDType(init.DType)
+	if err != nil {
+		return err
+	}
+	if r.device, err = cpu.New(cpu.Options{Threads: init.Threads, ISA: set, DType: dtype}); err != nil {
+		return err
+	}
+	folder := builtin.Folder()
+	if init.ModelDir != "" {
+		if folder, err = checkpoint.Dir(init.ModelDir); err != nil {
+			return err
+		}
+	}
+	raw, err := folder.ReadFile("config.json")
+	if err != nil {
+		return err
+	}
+	cfg, err := checkpoint.ReadConfig(raw)
+	if err != nil {
+		return err
+	}
+	shard := model.Shard{Rank: init.Rank, Size: init.WorldSize}
+	if init.WorldSize > 1 {
+		if r.group, err = joinGroup(init, opt); err != nil {
+			return err
+		}
+		shard.Comm = r.group
+	}
+	if err := r.loadModel(init, cfg, folder, shard, progress); err != nil {
+		return err
+	}
+	r.cache, err = attention.NewCache(attention.CacheConfig{Layers: cfg.Layers, Blocks: init.Blocks, BlockSize: init.BlockSize,
+		KVHeads: model.LocalKVHeads(cfg, init.WorldSize), HeadDim: cfg.HeadDim, Kind: dtype.CacheKind()})
+	if err != nil {
+		return err
+	}
+	r.runner = runner.New(runner.Options{Model: r.model, Device: r.device, Cache: r.cache, BlockSize: init.BlockSize,
+		Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs, MaxModelLen: init.MaxModelLen, Output: r.output})
+	return nil
+}
+
+func joinGroup(init Init, opt Options) (*shm.Group, error) {
+	if opt.Collective == nil {
+		return nil, fmt.Errorf("rank %d of %d was given no shared memory for its group", init.Rank, init.WorldSize)
+	}
+	return shm.Join(opt.Collective, init.Rank, init.WorldSize, opt.CollectiveBytes)
+}
+
+func (r *rank) loadModel(init Init, cfg *checkpoint.Config, folder checkpoint.Folder, shard model.Shard, progress func(queue.Progress) error) error {
+	src := model.Dummy(init.Seed)
+	var total int64
+	if init.LoadFormat != "dummy" {
+		var err error
+		if r.checkpoint, err = checkpoint.Open(folder); err != nil {
+			return err
+		}
+		src, total = model.FromCheckpoint(r.checkpoint), r.checkpoint.Bytes()/int64(init.WorldSize)
+	}
+	var sent time.Time
+	var sendErr error
+	report := func(done int64) {
+		r.weightBytes = done
+		if now := time.Now(); sendErr == nil && now.Sub(sent) >= progressEvery {
+			sent = now
+			sendErr = progress(queue.Progress{Phase: "load", Done: done, Total: total})
+		}
+	}
+	var err error
+	if r.model, err = model.Load(cfg, src, r.device, shard, report); err != nil {
+		return err
+	}
+	return sendErr
+}
+
+// close gives everything back; it is called once, also after a load that failed half-way.
+func (r *rank) close() {
+	if r.model != nil {
+		r.model.Close()
+	}
+	if r.cache != nil {
+		r.cache.Free()
+	}
+	if r.checkpoint != nil {
+		r.checkpoint.Close()
+	}
+	if r.group != nil {
+		r.group.Close()
+	}
+	if r.device != nil {
+		r.device.Close()
+	}
+}
+
+// CollectiveFile makes the shared memory of a group of ranks on one host.
+func CollectiveFile(ranks, maxBytes int) (*os.File, error) { return shm.Create(ranks, maxBytes) }
