@@ -69,7 +69,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling, prompts []pr
 	g.choices = make([]choice, len(prompts)*req.n)
 	for i := range g.choices {
 		p := params[i/req.n]
-		p.Seed = seedFor(req, i%req.n)
+		p.Seed = s.seedFor(req, i%req.n)
 		stream, err := s.opt.Engine.Submit(r.Context(), &engine.Request{
 			ID:          g.id + "-" + strconv.Itoa(i),
 			Prompt:      prompts[i/req.n].ids,

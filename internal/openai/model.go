@@ -23,7 +23,7 @@ type Model struct {
 	SpecialTokens map[string]string
 	// MaxModelLen is the most tokens of prompt and output together; VocabSize the number of token ids.
 	MaxModelLen, VocabSize int
-	// MaxLogprobs is the most log-probabilities a client may ask for per token: 0 means 20, -1 no limit.
+	// MaxLogprobs is the most log-probabilities a client may ask for per token; -1 is no limit.
 	MaxLogprobs int
 	// EOS is the model's end-of-sequence token, -1 for none.
 	EOS int32
@@ -82,10 +82,7 @@ func (m *Model) check() error {
 
 // maxLogprobs is the most log-probabilities per token.
 func (m *Model) maxLogprobs() int {
-	switch m.MaxLogprobs {
-	case 0:
-		return 20
-	case -1:
+	if m.MaxLogprobs == -1 {
 		return m.VocabSize
 	}
 	return m.MaxLogprobs

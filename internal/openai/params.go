@@ -166,10 +166,14 @@ func (s *Server) maxTokens(r *sampling, promptLen int, field string, otherwise i
 	return int32(*asked), nil
 }
 
-// seedFor gives sequence i of a request its seed: the request's plus i, as vLLM does, else a random one.
-func seedFor(r *sampling, i int) uint64 {
-	if r.seed == nil || *r.seed == -1 {
-		return rand.Uint64()
+// seedFor gives sequence i of a request its seed: the request's plus i, as vLLM does. A request without one gets
+// a random seed, or the next of the sequence that Options.Seed starts.
+func (s *Server) seedFor(r *sampling, i int) uint64 {
+	switch {
+	case r.seed != nil && *r.seed != -1:
+		return uint64(*r.seed) + uint64(i)
+	case s.opt.Seed != nil:
+		return rand.NewPCG(*s.opt.Seed, s.seeds.Add(1)).Uint64()
 	}
-	return uint64(*r.seed) + uint64(i)
+	return rand.Uint64()
 }

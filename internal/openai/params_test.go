@@ -228,3 +228,25 @@ func TestModelCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestServerSeed repeats the seeds of requests that bring none, when the server has a seed of its own.
+func TestServerSeed(t *testing.T) {
+	seeds := func(seed *uint64) (all []uint64) {
+		s := &Server{opt: Options{Seed: seed}}
+		for i := range 4 {
+			all = append(all, s.seedFor(&sampling{}, i))
+		}
+		return all
+	}
+	one, two := uint64(1), uint64(2)
+	if a, b := seeds(&one), seeds(&one); !slices.Equal(a, b) || a[0] == a[1] {
+		t.Errorf("seed 1 gives %v and %v", a, b)
+	}
+	if slices.Equal(seeds(&one), seeds(&two)) || slices.Equal(seeds(nil), seeds(nil)) {
+		t.Error("different seeds give equal sequences")
+	}
+	own := int64(7)
+	if got := (&Server{opt: Options{Seed: &one}}).seedFor(&sampling{seed: &own}, 2); got != 9 {
+		t.Errorf("third sequence of a request with seed 7 has seed %d", got)
+	}
+}

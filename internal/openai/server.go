@@ -33,6 +33,9 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Version is what /version says.
 	Version string
+	// Seed makes requests without a seed repeatable: served in the same order they get the same seeds. nil draws
+	// random ones.
+	Seed *uint64
 	// EnableRequestIDHeaders answers with X-Request-Id.
 	EnableRequestIDHeaders bool
 	// EnablePromptTokensDetails shows cached tokens in usage.
@@ -61,6 +64,8 @@ type Server struct {
 	specials      *specialTexts
 	maxTokenBytes int
 	load          atomic.Int64
+	// seeds counts the seeds given to requests that brought none.
+	seeds atomic.Uint64
 	// unknown remembers the names of unknown fields that have been logged.
 	unknown  sync.Map
 	unknowns atomic.Int64
