@@ -152,7 +152,7 @@ func (m *decoder) Forward(b *Batch, cache *attention.Cache) error {
 		m.dev.Linear(m.qkv, m.h, y.qkv, rows, y.qkvBias)
 		m.dev.Heads(m.qkv, ld, rows, m.heads, m.dim, y.qNorm, m.eps, m.angles, m.rope.width())
 		m.dev.Heads(m.qkv[qDim:], ld, rows, m.kv, m.dim, y.kNorm, m.eps, m.angles, m.rope.width())
-		cache.Write(i, rows, m.qkv[qDim:], m.qkv[qDim+kvDim:], ld, b.Slots)
+		m.dev.WriteCache(cache, i, rows, m.qkv[qDim:], m.qkv[qDim+kvDim:], ld, b.Slots)
 		m.dev.Attention(cache, i, &b.Attention, y.attn, m.att, qDim, m.qkv, ld)
 		if err := m.rowParallel(m.x, m.att, y.out, rows, y.outBias); err != nil {
 			return err
@@ -247,7 +247,7 @@ func (b *base) load(l *loader, embedName, headName string, embWidth, headWidth i
 	}
 	b.perRank = vocabularyShare(c, b.size)
 	p := whole(headName, c.VocabSize, headWidth)
-	p.rowLo = min(b.rank*b.perRank, c.VocabSize)
+	p.rowLo = b.rank * b.perRank
 	p.rowHi = min(p.rowLo+b.perRank, c.VocabSize)
 	b.head, err = l.column(p)
 	return err

@@ -164,7 +164,7 @@ func (m *opt) Forward(b *Batch, cache *attention.Cache) error {
 		y := &m.layers[i]
 		in := m.blockInput(y.attnNorm, rows)
 		m.dev.Linear(m.qkv, in, y.qkv, rows, y.qkvBias)
-		cache.Write(i, rows, m.qkv[qDim:], m.qkv[2*qDim:], ld, b.Slots)
+		m.dev.WriteCache(cache, i, rows, m.qkv[qDim:], m.qkv[2*qDim:], ld, b.Slots)
 		m.dev.Attention(cache, i, &b.Attention, args, m.att, qDim, m.qkv, ld)
 		if err := m.rowParallel(m.x, m.att, y.out, rows, y.outBias); err != nil {
 			return err

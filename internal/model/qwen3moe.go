@@ -30,15 +30,17 @@ type mixture struct {
 	width     int
 	chunks    int
 
-	scores   []float32
-	chosen   []int32   // [rows][perToken], most likely first
-	weights  []float32 // parallel to chosen
-	rowsOf   []int32   // rows sent to the expert at hand
-	weightOf []float32
+	scores  []float32
+	chosen  []int32   // [rows][perToken], most likely first
+	weights []float32 // parallel to chosen
+	// Rows ordered by expert: those of expert e, ascending, are rowsOf[first[e]:first[e+1]].
+	first    []int32
+	rowsOf   []int32
+	weightOf []float32 // parallel to rowsOf
 	in, both []float32
 	combined []float32
-	parts    []float32 // [chunks][rowsOf][hidden]
-	sum      []float32 // [chunks][rows][hidden]
+	parts    []float32 // [chunks][rows of one expert][hidden]
+	sum      []float32 // [rows][chunks][hidden]
 	total    []float32
 }
 
@@ -72,24 +74,16 @@ func newMixture(l *loader, prefix string) (*mixture, error) {
 func (y *mixture) forward(b *base, residual, x []float32, rows int) error {
 	hidden := b.hidden
 	y.route(b, x, rows)
+	y.group(rows)
 	y.sum = grow(y.sum, y.chunks*rows*hidden)
 	clear(y.sum)
 	for e := range y.experts {
-		y.rowsOf, y.weightOf = y.rowsOf[:0], y.weightOf[:0]
-		for r := range rows {
-			for j, id := range y.chosen[r*y.perToken : (r+1)*y.perToken] {
-				if int(id) == e {
-					y.rowsOf = append(y.rowsOf, int32(r))
-					y.weightOf = append(y.weightOf, y.weights[r*y.perToken+j])
-				}
-			}
-		}
-		if len(y.rowsOf) > 0 {
-			y.expert(b, &y.experts[e], x, rows)
+		if lo, hi := y.first[e], y.first[e+1]; lo < hi {
+			y.expert(b, &y.experts[e], x, y.rowsOf[lo:hi], y.weightOf[lo:hi])
 		}
 	}
 	y.total = grow(y.total, rows*hidden)
-	gemm.TreeSum(y.total, y.sum, y.chunks)
+	b.dev.SumChunks(y.total, y.sum, rows, y.chunks, hidden)
 	if b.size > 1 {
 		if err := b.comm.AllReduce(y.total[:rows*hidden]); err != nil {
 			return err
@@ -102,25 +96,16 @@ func (y *mixture) forward(b *base, residual, x []float32, rows int) error {
 // route fills chosen and weights: the softmax of the router's scores, its largest perToken entries, and
 // those divided by their sum when the config says so.
 func (y *mixture) route(b *base, x []float32, rows int) {
-	n := len(y.experts)
+	n, k := len(y.experts), y.perToken
 	y.scores = grow(y.scores, rows*n)
 	b.dev.Linear(y.scores, x, y.router, rows, nil)
-	y.chosen = slices.Grow(y.chosen[:0], rows*y.perToken)[:rows*y.perToken]
-	y.weights = grow(y.weights, rows*y.perToken)
+	y.chosen = slices.Grow(y.chosen[:0], rows*k)[:rows*k]
+	y.weights = grow(y.weights, rows*k)
 	for r := range rows {
 		p := y.scores[r*n : (r+1)*n]
 		b.dev.Vec().Softmax(p)
-		ids := y.chosen[r*y.perToken : (r+1)*y.perToken]
-		w := y.weights[r*y.perToken : (r+1)*y.perToken]
-		for j := range ids {
-			best := -1
-			for e, v := range p {
-				if (best < 0 || v > p[best]) && !slices.Contains(ids[:j], int32(e)) {
-					best = e
-				}
-			}
-			ids[j], w[j] = int32(best), p[best]
-		}
+		w := y.weights[r*k : (r+1)*k]
+		largest(p, y.chosen[r*k:(r+1)*k], w)
 		if !y.normalise {
 			continue
 		}
@@ -134,11 +119,55 @@ func (y *mixture) route(b *base, x []float32, rows int) {
 	}
 }
 
-// expert adds the weighted output of one expert for the rows in rowsOf to the chunk sums.
-func (y *mixture) expert(b *base, e *expert, x []float32, rows int) {
-	hidden, n := b.hidden, len(y.rowsOf)
+// largest finds the len(ids) largest of p, at least as many, in descending order; of equals the first comes first.
+func largest(p []float32, ids []int32, values []float32) {
+	found := 0
+	for i, v := range p {
+		if found == len(ids) {
+			if !(v > values[found-1]) {
+				continue
+			}
+			found--
+		}
+		at := found
+		for ; at > 0 && v > values[at-1]; at-- {
+			ids[at], values[at] = ids[at-1], values[at-1]
+		}
+		ids[at], values[at] = int32(i), v
+		found++
+	}
+}
+
+// group orders the rows by the experts they go to.
+func (y *mixture) group(rows int) {
+	n, all := len(y.experts), rows*y.perToken
+	y.first = slices.Grow(y.first[:0], n+1)[:n+1]
+	y.rowsOf = slices.Grow(y.rowsOf[:0], all)[:all]
+	y.weightOf = grow(y.weightOf, all)
+	clear(y.first)
+	for _, e := range y.chosen {
+		y.first[e]++
+	}
+	// first[e] becomes where the rows of e end; filling from the last row on makes it where they begin.
+	var end int32
+	for e := range n {
+		end += y.first[e]
+		y.first[e] = end
+	}
+	y.first[n] = end
+	for i := all - 1; i >= 0; i-- {
+		e := y.chosen[i]
+		y.first[e]--
+		y.rowsOf[y.first[e]] = int32(i / y.perToken)
+		y.weightOf[y.first[e]] = y.weights[i]
+	}
+}
+
+// expert adds the weighted output of one expert for the given rows to the chunk sums.
+func (y *mixture) expert(b *base, e *expert, x []float32, rows []int32, weights []float32) {
+	hidden, n := b.hidden, len(rows)
 	y.in = grow(y.in, n*hidden)
-	for i, r := range y.rowsOf {
+	for i, r := range rows {
 		copy(y.in[i*hidden:(i+1)*hidden], x[int(r)*hidden:])
 	}
 	y.both = grow(y.both, n*2*y.width)
@@ -147,11 +176,5 @@ func (y *mixture) expert(b *base, e *expert, x []float32, rows int) {
 	b.dev.Linear(y.both, y.in, e.gateUp, n, nil)
 	b.dev.SiluMul(y.combined, y.both, n, y.width)
 	b.dev.LinearChunks(y.parts, y.combined, e.down, n)
-	for c := range y.chunks {
-		for i, r := range y.rowsOf {
-			at := (c*rows + int(r)) * hidden
-			from := (c*n + i) * hidden
-			b.dev.Vec().Axpy(y.sum[at:at+hidden], y.weightOf[i], y.parts[from:from+hidden])
-		}
-	}
+	b.dev.AddWeighted(y.sum, y.parts, weights, rows, y.chunks, hidden)
 }

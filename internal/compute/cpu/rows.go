@@ -1,5 +1,10 @@
 package cpu
 
+import (
+	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
+	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
+)
+
 // Row operations: each row is computed by one thread, in an order of its own.
 
 type rowOp uint8
@@ -14,11 +19,17 @@ const (
 	opGelu
 	opSilu
 	opHeads
+	opCache
+	opAddWeighted
+	opSumChunks
 )
 
 // serialElements is the size of a row operation below which waking the other threads costs more than it
 // saves.
 const serialElements = 16 << 10
+
+// cacheRows is how many consecutive rows of one sequence share cache lines in the KV cache.
+const cacheRows = 16
 
 // rowTask is the one row operation in flight; a struct rather than a closure, so that a step allocates
 // nothing.
@@ -34,6 +45,10 @@ type rowTask struct {
 	heads       int
 	headDim     int
 	rot         int
+	chunks      int // of K, whose sums are apart
+	at          []int32
+	cache       *attention.Cache
+	layer       int
 }
 
 func (t *rowTask) run() {
@@ -43,6 +58,9 @@ func (t *rowTask) run() {
 	} else {
 		chunks := min(t.rows, 4*t.d.pool.Threads())
 		t.perChunk = (t.rows + chunks - 1) / chunks
+		if t.op == opCache {
+			t.perChunk = (t.perChunk + cacheRows - 1) / cacheRows * cacheRows
+		}
 		t.d.pool.Run(t, (t.rows+t.perChunk-1)/t.perChunk)
 	}
 	// Keep no reference to the caller's memory.
@@ -54,6 +72,10 @@ func (t *rowTask) Do(chunk, _ int) {
 	v := t.d.vec
 	lo := chunk * t.perChunk
 	hi := min(lo+t.perChunk, t.rows)
+	if t.op == opCache {
+		t.cache.Write(t.layer, hi-lo, t.a[lo*t.ld:], t.b[lo*t.ld:], t.ld, t.at[lo:hi])
+		return
+	}
 	w := t.width
 	for r := lo; r < hi; r++ {
 		switch t.op {
@@ -84,6 +106,16 @@ func (t *rowTask) Do(chunk, _ int) {
 				}
 				v.Rope(x, t.headDim, t.rot, cos, sin)
 			}
+		case opAddWeighted:
+			n := w / t.chunks
+			sum := t.dst[int(t.at[r])*w : int(t.at[r])*w+w]
+			for c := range t.chunks {
+				from := (c*t.rows + r) * n
+				v.Axpy(sum[c*n:c*n+n], t.a[r], t.x[from:from+n])
+			}
+		case opSumChunks:
+			n := w / t.chunks
+			gemm.TreeSum(t.dst[r*n:r*n+n], t.x[r*w:r*w+w], t.chunks)
 		}
 	}
 }
@@ -147,5 +179,31 @@ func (d *Device) Heads(x []float32, ld, rows, heads, headDim int, weight []float
 	t := &d.rows
 	t.op, t.rows, t.width, t.ld, t.dst, t.a, t.b = opHeads, rows, heads*headDim, ld, x, rope, weight
 	t.eps, t.heads, t.headDim, t.rot = eps, heads, headDim, rot
+	t.run()
+}
+
+// WriteCache stores the keys and values of rows rows in the layer: row r is k[r·ld:] and v[r·ld:], and goes to
+// slots[r], which no other row may have.
+func (d *Device) WriteCache(c *attention.Cache, layer, rows int, k, v []float32, ld int, slots []int32) {
+	t := &d.rows
+	cfg := c.Config()
+	t.op, t.rows, t.width, t.ld, t.a, t.b = opCache, rows, 2*cfg.KVHeads*cfg.HeadDim, ld, k, v
+	t.cache, t.layer, t.at = c, layer, slots
+	t.run()
+}
+
+// AddWeighted adds weight[i]·parts[c][i] to dst[at[i]][c] for each i and each chunk c: dst is [..][chunks][width],
+// parts, as LinearChunks computes them, [chunks][len(at)][width]. No two of at may be equal.
+func (d *Device) AddWeighted(dst, parts, weight []float32, at []int32, chunks, width int) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.chunks, t.dst, t.x, t.a, t.at = opAddWeighted, len(at), chunks*width, chunks, dst, parts, weight, at
+	t.run()
+}
+
+// SumChunks computes dst[r] as the tree sum (see [gemm.TreeSum]) of the chunks of row r: dst is [rows][width], parts
+// [rows][chunks][width].
+func (d *Device) SumChunks(dst, parts []float32, rows, chunks, width int) {
+	t := &d.rows
+	t.op, t.rows, t.width, t.chunks, t.dst, t.x = opSumChunks, rows, chunks*width, chunks, dst, parts
 	t.run()
 }

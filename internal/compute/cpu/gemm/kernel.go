@@ -1,8 +1,6 @@
 package gemm
 
-import (
-	"unsafe"
-)
+import "unsafe"
 
 // kernel multiplies a tile: some rows of x with some panels of W over some steps of K. Rows and
 // panels are fixed per kernel.

@@ -220,18 +220,3 @@ func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, s
 		dst[i*nr+lane] = uint32(b.halves[2*i]) | uint32(b.halves[2*i+1])<<16
 	}
 }
-
-// TreeSum writes to dst the sum of the partial results of the given number of chunks (1, 2, 4 or 8),
-// parts[chunk·len(dst) + i], as a balanced binary tree: ((0+1)+(2+3))+((4+5)+(6+7)). It is the sum
-// Mul makes of its own chunks; a tree over the tensor-parallel ranks continues it. dst must not
-// overlap parts, except that it may be its first part.
-func TreeSum(dst, parts []float32, chunks int) {
-	n := len(dst)
-	if n == 0 {
-		return
-	}
-	parts = parts[:n*chunks]
-	e := epilogue{dst: unsafe.Pointer(&dst[0]), parts: unsafe.Pointer(&parts[0]),
-		chunkStride: uintptr(n) * 4, chunks: chunks, rows: 1, cols: n}
-	e.run(isa.Available(isa.AVX2))
-}

@@ -1,0 +1,138 @@
+package cpu_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+)
+
+const (
+	manyRows = 301 // enough that several threads share an operation
+	width    = 96
+	chunks   = 4
+)
+
+func device(t *testing.T, set isa.ISA, threads int) *cpu.Device {
+	t.Helper()
+	d, err := cpu.New(cpu.Options{Threads: threads, ISA: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+func random(n int) []float32 {
+	r := rand.New(rand.NewPCG(1, uint64(n)))
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// order is a permutation of 0 to n-1, for n that 11 does not divide.
+func order(n int) []int32 {
+	p := make([]int32, n)
+	for i := range p {
+		p[i] = int32(i * 11 % n)
+	}
+	return p
+}
+
+// rowOperations are all row operations, each filling dst ([manyRows][chunks][width]) from x of the same size.
+func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32) {
+	weight, bias := random(width), random(width + 1)[:width]
+	const heads, headDim = 2, 32
+	return map[string]func(d *cpu.Device, dst, x []float32){
+		"RMSNorm":   func(d *cpu.Device, dst, x []float32) { d.RMSNorm(dst, x, weight, manyRows, 1e-6) },
+		"LayerNorm": func(d *cpu.Device, dst, x []float32) { d.LayerNorm(dst, x, weight, bias, manyRows, 1e-5) },
+		"Add":       func(d *cpu.Device, dst, x []float32) { d.Add(dst, x, manyRows, width) },
+		"AddBias":   func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.AddBias(dst, bias, manyRows) },
+		"SiluMul":   func(d *cpu.Device, dst, x []float32) { d.SiluMul(dst, x, manyRows, width) },
+		"ReLU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(cpu.ReLU, dst, manyRows, width) },
+		"GELU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(cpu.GELU, dst, manyRows, width) },
+		"SiLU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(cpu.SiLU, dst, manyRows, width) },
+		"Heads": func(d *cpu.Device, dst, x []float32) {
+			copy(dst, x)
+			d.Heads(dst, width, manyRows, heads, headDim, weight[:headDim], 1e-6, x[:manyRows*headDim], headDim)
+		},
+		"AddWeighted": func(d *cpu.Device, dst, x []float32) {
+			d.AddWeighted(dst, x, random(manyRows), order(manyRows), chunks, width)
+		},
+		"SumChunks": func(d *cpu.Device, dst, x []float32) { d.SumChunks(dst, x, manyRows, chunks, width) },
+		"WriteCache": func(d *cpu.Device, dst, x []float32) {
+			const blockSize = 16
+			blocks := manyRows/blockSize + 1
+			c, err := attention.NewCache(attention.CacheConfig{Layers: 2, Blocks: blocks, BlockSize: blockSize, KVHeads: heads,
+				HeadDim: headDim, Kind: attention.F32})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Free()
+			d.WriteCache(c, 1, manyRows, x, x[width:], width, order(manyRows))
+			// What was written shows in the attention of a row that sees all of it.
+			b := &attention.Batch{Rows: 1, Position: []int32{manyRows - 1}, Seq: []int32{0}, Tables: [][]int32{make([]int32, blocks)}}
+			for i := range blocks {
+				b.Tables[0][i] = int32(i)
+			}
+			d.Attention(c, 1, b, attention.Args{Heads: heads, KVHeads: heads, HeadDim: headDim, Scale: 0.2}, dst, width, x, width)
+		},
+	}
+}
+
+// TestRowsOnAnyThreads wants the same bits from one thread and from several, on every instruction set, and nothing
+// allocated.
+func TestRowsOnAnyThreads(t *testing.T) {
+	x := random((manyRows + 1) * chunks * width)
+	for name, op := range rowOperations(t) {
+		t.Run(name, func(t *testing.T) {
+			want := make([]float32, len(x))
+			op(device(t, isa.Portable, 1), want, x)
+			if !slices.ContainsFunc(want, func(v float32) bool { return v != 0 }) {
+				t.Fatal("nothing was computed")
+			}
+			for _, threads := range []int{1, 3} {
+				got := make([]float32, len(x))
+				op(device(t, isa.Best(), threads), got, x)
+				for i := range want {
+					// Attention alone differs between instruction sets.
+					if name == "WriteCache" && math.Abs(float64(got[i]-want[i])) < 1e-5 {
+						continue
+					}
+					if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+						t.Fatalf("%d threads: element %d is %g, not %g", threads, i, got[i], want[i])
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestAddWeightedSumChunks compares with sums written out.
+func TestAddWeightedSumChunks(t *testing.T) {
+	d := device(t, isa.Best(), 2)
+	parts, weight, at := random(manyRows*chunks*width), random(manyRows), order(manyRows)
+	apart := random(manyRows*chunks*width + 1)[1:]
+	before := slices.Clone(apart)
+	total := make([]float32, manyRows*width)
+	d.AddWeighted(apart, parts, weight, at, chunks, width)
+	d.SumChunks(total, apart, manyRows, chunks, width)
+	for i, row := range at {
+		for k := range width {
+			var sum float64
+			for c := range chunks {
+				sum += float64(before[(int(row)*chunks+c)*width+k])
+				sum += float64(weight[i]) * float64(parts[(c*manyRows+i)*width+k])
+			}
+			if got := float64(total[int(row)*width+k]); math.Abs(got-sum) > 1e-5 {
+				t.Fatalf("row %d, column %d is %g, not %g", row, k, got, sum)
+			}
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package model
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestLargest compares with a stable sort, over scores with many equals.
+func TestLargest(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		p := make([]float32, 1+r.IntN(40))
+		for i := range p {
+			p[i] = float32(r.IntN(20)) / 8
+		}
+		k := 1 + r.IntN(len(p))
+		order := make([]int32, len(p))
+		for i := range order {
+			order[i] = int32(i)
+		}
+		slices.SortStableFunc(order, func(a, b int32) int {
+			switch {
+			case p[a] > p[b]:
+				return -1
+			case p[a] < p[b]:
+				return 1
+			}
+			return 0
+		})
+		ids, values := make([]int32, k), make([]float32, k)
+		largest(p, ids, values)
+		if !slices.Equal(ids, order[:k]) {
+			t.Fatalf("the %d largest of %v are at %v, not %v", k, p, ids, order[:k])
+		}
+		for i, id := range ids {
+			if values[i] != p[id] {
+				t.Fatalf("value %d is %v, not %v", i, values[i], p[id])
+			}
+		}
+	}
+}
+
+// TestGroup wants each expert's rows in ascending order with their weights, and every choice exactly once.
+func TestGroup(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 500 {
+		experts := 1 + r.IntN(12)
+		y := &mixture{experts: make([]expert, experts), perToken: 1 + r.IntN(experts)}
+		rows := 1 + r.IntN(30)
+		type choice struct {
+			expert, row int
+			weight      float32
+		}
+		var want []choice
+		for row := range rows {
+			for _, e := range r.Perm(experts)[:y.perToken] {
+				w := r.Float32()
+				y.chosen = append(y.chosen, int32(e))
+				y.weights = append(y.weights, w)
+				want = append(want, choice{e, row, w})
+			}
+		}
+		slices.SortStableFunc(want, func(a, b choice) int { return a.expert - b.expert })
+		y.group(rows)
+		var got []choice
+		for e := range experts {
+			for i := y.first[e]; i < y.first[e+1]; i++ {
+				got = append(got, choice{e, int(y.rowsOf[i]), y.weightOf[i]})
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%d rows to %d of %d experts: %v, not %v", rows, y.perToken, experts, got, want)
+		}
+	}
+}
+
+// BenchmarkRoute is the choice of 8 of 128 experts for one row.
+func BenchmarkRoute(b *testing.B) {
+	r := rand.New(rand.NewPCG(7, 8))
+	p := make([]float32, 128)
+	for i := range p {
+		p[i] = r.Float32()
+	}
+	ids, values := make([]int32, 8), make([]float32, 8)
+	for b.Loop() {
+		largest(p, ids, values)
+	}
+}

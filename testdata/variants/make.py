@@ -1,0 +1,307 @@
+"""Makes the checkpoints beside this file: tiny random models in the shapes that few published models have.
+
+Each folder is one variant, saved by transformers: config.json as its newest major version writes it and
+config.v4.json with the keys of version 4 for the same weights. goldens.json and full_logits.st hold what
+transformers computes from them in float32 with eager attention:
+
+  prompts[].ids       the prompt; full_logits.st has the logits of its every position
+  prompts[].greedy    the tokens that follow, each with the margin between the best and the second logit
+  prompts[].std       standard deviation of the last position's logits
+  bf16_max_error      largest |logit error| / std when the weights, the input of each linear layer, keys and
+                      values are rounded to bfloat16; the same with float16 as fp16_max_error. Absent for
+                      mixtures of experts, where rounding flips the router's choice.
+
+Needs torch, transformers and safetensors; `python make.py` rewrites all folders, `python make.py NAME` one.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import importlib
+import json
+import pathlib
+import sys
+import tempfile
+import typing
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).parent
+PROMPT = 44
+GREEDY = 16
+# Several times the tolerance of the test in float32, in standard deviations of the logits.
+NOTICEABLE = 5e-4
+
+Settings = dict[str, typing.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A model class, its configuration, and for each point of interest a configuration without it.
+
+    Every entry of `without` must change the logits, else the variant would not test that point.
+    """
+
+    model: str
+    config: Settings
+    without: tuple[Settings, ...]
+    dtype: torch.dtype = torch.bfloat16
+
+
+def shape(hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocab: int, **more: typing.Any) -> Settings:
+    """The fields that all rotary decoders share."""
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": vocab,
+        "max_position_embeddings": 128,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **more,
+    }
+
+
+def rope(kind: str, theta: float = 10000.0, **more: typing.Any) -> Settings:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
+
+
+def yarn(**more: typing.Any) -> Settings:
+    return rope("yarn", 300.0, factor=4.0, original_max_position_embeddings=32, beta_fast=3.0, beta_slow=1.0, **more)
+
+
+SMALL = shape(32, 72, 2, 4, 2, 131, head_dim=16)
+OPT = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "hidden_size": 48,
+    "ffn_dim": 88,
+    "vocab_size": 131,
+    "max_position_embeddings": 96,
+}
+
+VARIANTS = {
+    "mistral-window": Variant(
+        "Mistral",
+        shape(48, 92, 3, 4, 2, 131, sliding_window=12),
+        ({"sliding_window": None}, {"sliding_window": 13}),
+    ),
+    "llama-linear": Variant("Llama", {**SMALL, **rope("linear", factor=4.0)}, (rope("default"),)),
+    "llama-yarn": Variant("Llama", {**SMALL, **yarn()}, (rope("default", 300.0), yarn(truncate=False))),
+    "llama-yarn-mscale": Variant(
+        "Llama",
+        {**SMALL, **yarn(mscale=1.4, mscale_all_dim=0.5, truncate=False)},
+        (yarn(truncate=False), yarn(mscale=1.4, mscale_all_dim=0.5)),
+    ),
+    "llama-yarn-attention": Variant("Llama", {**SMALL, **yarn(attention_factor=1.5)}, (yarn(),)),
+    "llama-bias": Variant(
+        "Llama",
+        {
+            **shape(40, 88, 2, 4, 4, 150, attention_bias=True, mlp_bias=True, tie_word_embeddings=False),
+            **rope(
+                "llama3",
+                500000.0,
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=32,
+            ),
+        },
+        (rope("default", 500000.0), {"attention_bias": False}, {"mlp_bias": False}, {"tie_word_embeddings": True}),
+    ),
+    "qwen2-window": Variant(
+        "Qwen2",
+        shape(48, 100, 3, 4, 2, 140, use_sliding_window=True, sliding_window=10, max_window_layers=1),
+        ({"use_sliding_window": False}, {"max_window_layers": 0}, {"max_window_layers": 2}),
+    ),
+    "qwen3-one-kv-head": Variant(
+        "Qwen3",
+        shape(40, 72, 2, 8, 1, 131, head_dim=24, attention_bias=True),
+        ({"attention_bias": False},),
+    ),
+    "qwen3moe-mixed": Variant(
+        "Qwen3Moe",
+        shape(
+            32,
+            56,
+            4,
+            4,
+            2,
+            128,
+            head_dim=12,
+            num_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            decoder_sparse_step=2,
+            mlp_only_layers=[3],
+            norm_topk_prob=False,
+            use_sliding_window=True,
+            sliding_window=17,
+        ),
+        (
+            {"decoder_sparse_step": 1},
+            {"mlp_only_layers": []},
+            {"norm_topk_prob": True},
+            {"use_sliding_window": False},
+        ),
+    ),
+    "opt-post-norm": Variant(
+        "OPT",
+        {**OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 24},
+        ({"do_layer_norm_before": True},),
+    ),
+    "opt-plain": Variant(
+        "OPT",
+        {
+            **OPT,
+            "enable_bias": False,
+            "layer_norm_elementwise_affine": False,
+            "activation_function": "gelu",
+            "_remove_final_layer_norm": True,
+        },
+        (
+            {"enable_bias": True},
+            {"layer_norm_elementwise_affine": True},
+            {"activation_function": "relu"},
+            {"activation_function": "gelu_new"},
+            {"_remove_final_layer_norm": False},
+        ),
+    ),
+    "llama-fp16": Variant("Llama", SMALL, ({"rms_norm_eps": 0.5},), torch.float16),
+    "llama-fp32": Variant("Llama", SMALL, ({"rms_norm_eps": 0.5},), torch.float32),
+}
+
+
+def build(variant: Variant, changes: Settings) -> transformers.PreTrainedModel:
+    """A model whose every parameter is random and depends only on its name, so that a change keeps the others."""
+    config = getattr(transformers, variant.model + "Config")(**copy.deepcopy({**variant.config, **changes}))
+    config._attn_implementation = "eager"
+    model = getattr(transformers, variant.model + "ForCausalLM")(config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            seed = torch.Generator().manual_seed(sum((i + 1) * ord(c) for i, c in enumerate(name)))
+            noise = torch.randn(p.shape, generator=seed)
+            if p.dim() > 1:
+                # Large enough for attention that picks and activations that bend.
+                p.copy_(noise * 1.5 / p.shape[-1] ** 0.5)
+            else:
+                p.copy_(noise * 0.3 + (1.0 if "norm" in name and name.endswith("weight") else 0.0))
+    return model.to(variant.dtype).eval()
+
+
+def logits(model: transformers.PreTrainedModel, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0].float()
+
+
+def load(folder: pathlib.Path) -> transformers.PreTrainedModel:
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+
+
+@contextlib.contextmanager
+def rounded(model: transformers.PreTrainedModel, dtype: torch.dtype) -> typing.Iterator[transformers.PreTrainedModel]:
+    """The model with weights, inputs of linear layers, keys and values rounded to dtype, and float32 sums."""
+
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        return x.to(dtype).float()
+
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = cut(module.weight.data)
+            module.register_forward_pre_hook(lambda _, args: (cut(args[0]), *args[1:]))
+    modeling: typing.Any = importlib.import_module(type(model).__module__)
+    plain = modeling.eager_attention_forward
+
+    def attention(
+        module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *a: typing.Any, **kw: typing.Any
+    ) -> typing.Any:
+        return plain(module, q, cut(k), cut(v), *a, **kw)
+
+    modeling.eager_attention_forward = attention
+    try:
+        yield model
+    finally:
+        modeling.eager_attention_forward = plain
+
+
+def version4(config: Settings) -> Settings:
+    """The same configuration with the keys of transformers 4."""
+    old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types", "num_local_experts")}
+    old["torch_dtype"] = config["dtype"]
+    if "num_local_experts" in config:
+        old["num_experts"] = config["num_local_experts"]
+    if "rope_parameters" in config:
+        scaling = dict(config["rope_parameters"])
+        old["rope_theta"] = scaling.pop("rope_theta")
+        old["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
+    old["transformers_version"] = "4.51.0"
+    return old
+
+
+def write_json(path: pathlib.Path, value: typing.Any, indent: int | None = None) -> None:
+    path.write_text(json.dumps(value, indent=indent, sort_keys=indent is not None) + "\n")
+
+
+def check_version4(folder: pathlib.Path, ids: list[int], want: torch.Tensor) -> None:
+    """transformers itself must read the old configuration as the same model."""
+    with tempfile.TemporaryDirectory() as scratch:
+        old = pathlib.Path(scratch)
+        (old / "config.json").write_bytes((folder / "config.v4.json").read_bytes())
+        (old / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+        assert torch.equal(logits(load(old), ids), want), "config.v4.json is another model"
+
+
+def make(name: str, variant: Variant) -> None:
+    folder = HERE / name
+    ids = [(i * i * 7 + i * 31 + 3) % variant.config["vocab_size"] for i in range(PROMPT)]
+    source = build(variant, {})
+    source.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    write_json(folder / "config.v4.json", version4(json.loads((folder / "config.json").read_text())), indent=2)
+
+    model = load(folder)
+    full = logits(model, ids)
+    std = full[-1].std().item()
+    check_version4(folder, ids, full)
+    for change in variant.without:
+        other = logits(build(variant, change).float(), ids)
+        moved = ((other - full).abs().max() / std).item()
+        assert moved > NOTICEABLE, f"{name} is the same with {change}: {moved}"
+
+    greedy: list[int] = []
+    margins: list[float] = []
+    last = full[-1]
+    for _ in range(GREEDY):
+        best = last.topk(2)
+        greedy.append(int(best.indices[0]))
+        margins.append((best.values[0] - best.values[1]).item())
+        last = logits(model, ids + greedy)[-1]
+
+    goldens: Settings = {"prompts": [{"ids": ids, "greedy": greedy, "margins": margins, "std": std}]}
+    if variant.model != "Qwen3Moe":
+        for key, dtype in (("bf16_max_error", torch.bfloat16), ("fp16_max_error", torch.float16)):
+            with rounded(model, dtype) as coarse:
+                goldens[key] = ((logits(coarse, ids) - full).abs().max() / std).item()
+    write_json(folder / "goldens.json", goldens)
+    save_file({"logits": full.contiguous()}, folder / "full_logits.st")
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    errors = {k: f"{v:.2g}" for k, v in goldens.items() if k != "prompts"}
+    print(f"{name}: {size >> 10} KiB, least margin {min(margins) / std:.3g} std, {errors}")
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or VARIANTS:
+        make(name, VARIANTS[name])
+
+
+if __name__ == "__main__":
+    main()
