@@ -125,7 +125,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 	f.BoolVar(&o.DisableDetokenize, "disable-detokenize", false, "leave outputs as token ids")
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	cfg.EngineFlags(f)
-	config.DefineKnown(f, vllmBench[:2], &cfg.Warnings)
+	config.DefineKnown(f, vllmBench, &cfg.Warnings)
 	configFlag(c)
 	return c
 }

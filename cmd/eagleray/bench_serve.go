@@ -188,10 +188,12 @@ func (b *benchServe) run(ctx context.Context) error {
 	if o.Target.Chat && b.data.Tokenizer == nil && b.data.Path == "" {
 		return usageError("--backend openai-chat takes text: random prompts need --tokenizer")
 	}
+	shown.restart("prompts made")
+	b.data.Progress = shown.update
 	if o.Samples, err = loadDataset(b.data); err != nil {
 		return err
 	}
-	shown.settle()
+	shown.restart("requests")
 	o.Progress = shown.update
 	r, err := bench.Serve(ctx, o)
 	shown.end()

@@ -143,12 +143,12 @@ func (m *meter) tell(text func(took time.Duration) string) {
 	}
 }
 
-// settle begins anew: what came before is not counted.
-func (m *meter) settle() {
+// restart counts something else from now on.
+func (m *meter) restart(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.clear()
-	m.begun = time.Now()
+	m.what, m.begun = what, time.Now()
 }
 
 // end leaves the line clean.

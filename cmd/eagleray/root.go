@@ -43,7 +43,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 	}
 	root.SetGlobalNormalizationFunc(config.Normalize)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &config.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+		return usageError("%w (see %s --help)", config.FlagError(err), c.CommandPath())
 	})
 	root.AddCommand(newServe(), newGenerate(), newChat(), newBench(), newVersion(), newWorker())
 	group(root)
@@ -59,6 +59,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 // group makes a command that only holds others: by itself it prints its help.
 func group(c *cobra.Command) {
 	c.Args = cobra.ArbitraryArgs
+	c.SuggestionsMinimumDistance = 2
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()

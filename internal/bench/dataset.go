@@ -49,6 +49,8 @@ type DatasetOptions struct {
 	// Tokenizer makes synthetic prompts text. When it is nil they are token ids below Vocab.
 	Tokenizer *tokenizer.Tokenizer
 	Vocab     int
+	// Progress, when not nil, is told how many synthetic prompts are made.
+	Progress func(done, total int)
 }
 
 // RandomOptions are lengths in tokens. InputLen and OutputLen are varied by up to RangeRatio of themselves; a
@@ -84,13 +86,16 @@ func Load(o DatasetOptions) ([]Sample, error) {
 
 // synthetic makes prompts of random tokens.
 type synthetic struct {
-	rng *rand.Rand
-	tok *tokenizer.Tokenizer
-	ids []int32 // all that are not special
+	rng      *rand.Rand
+	tok      *tokenizer.Tokenizer
+	ids      []int32 // all that are not special
+	made     int
+	prompts  int
+	progress func(done, total int)
 }
 
 func newSynthetic(o DatasetOptions, rng *rand.Rand) (*synthetic, error) {
-	s := &synthetic{rng: rng, tok: o.Tokenizer}
+	s := &synthetic{rng: rng, tok: o.Tokenizer, prompts: o.Prompts, progress: o.Progress}
 	if o.Tokenizer == nil {
 		if o.Vocab < 1 {
 			return nil, fmt.Errorf("random prompts need a tokenizer, or the size of a vocabulary")
@@ -141,6 +146,9 @@ func (s *synthetic) sample(tokens []int32, output int) Sample {
 	if s.tok != nil {
 		x.Text = s.tok.Decode(tokens, false)
 		x.PromptLen = len(s.tok.Encode(x.Text, true))
+	}
+	if s.made++; s.progress != nil {
+		s.progress(s.made, s.prompts)
 	}
 	return x
 }

@@ -37,7 +37,12 @@ func mustLoad(t *testing.T, o DatasetOptions) []Sample {
 
 func TestRandomIDs(t *testing.T) {
 	o := DatasetOptions{Name: "random", Prompts: 300, Vocab: 50, Seed: 1, Random: RandomOptions{InputLen: 10, OutputLen: 4, PrefixLen: 3, RangeRatio: 0.5}}
+	made := 0
+	o.Progress = func(done, total int) { made = done * total }
 	samples := mustLoad(t, o)
+	if made != 300*300 {
+		t.Errorf("progress ends at %d", made)
+	}
 	in, out := map[int]int{}, map[int]int{}
 	for _, s := range samples {
 		if s.Text != "" || s.PromptLen != len(s.Tokens) || !slices.Equal(s.Tokens[:3], samples[0].Tokens[:3]) {

@@ -210,7 +210,10 @@ func TestServeRate(t *testing.T) {
 
 func TestServeFailures(t *testing.T) {
 	f := newFake(t)
-	f.script = func(w http.ResponseWriter, _ int) bool { http.Error(w, "bad key", 401); return true }
+	f.script = func(w http.ResponseWriter, _ int) bool {
+		http.Error(w, "bad key", http.StatusUnauthorized)
+		return true
+	}
 	if _, err := Serve(t.Context(), options(f, 3)); err == nil || !strings.Contains(err.Error(), "all 3 requests failed: status 401: bad key") {
 		t.Errorf("error %v", err)
 	}
@@ -236,7 +239,7 @@ func TestWait(t *testing.T) {
 	f := newFake(t)
 	f.script = func(w http.ResponseWriter, n int) bool {
 		if n < 3 {
-			http.Error(w, "loading", 503)
+			http.Error(w, "loading", http.StatusServiceUnavailable)
 		}
 		return n < 3
 	}

@@ -37,7 +37,7 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 		}
 		for _, v := range file[name] {
 			if err := f.Set(flag.Name, v); err != nil {
-				return usage("%s: %w", where, err)
+				return usage("%s: %w", where, FlagError(err))
 			}
 		}
 	}
@@ -51,7 +51,7 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 			return
 		}
 		if err := f.Set(flag.Name, value); err != nil {
-			failure = usage("environment variable %s: %w", name, err)
+			failure = usage("environment variable %s: %w", name, FlagError(err))
 		}
 	})
 	return failure

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -17,6 +19,22 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// FlagError says shorter what the flag library says of a value it refused; other errors are returned as they are.
+func FlagError(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	cause := bad.Unwrap()
+	if number := (*strconv.NumError)(nil); errors.As(cause, &number) {
+		cause = number.Err
+	}
+	if flag := bad.GetFlag(); flag.Value.Type() != "bool" {
+		return fmt.Errorf("--%s %q: %w", flag.Name, bad.GetValue(), cause)
+	}
+	return fmt.Errorf("--%s: %w", bad.GetFlag().Name, cause)
+}
 
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is --max-model-len.
 func Normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+)
+
+// The server as users have it: one process, then two ranks in processes of their own.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	answers := map[string]string{}
+	for name, args := range map[string][]string{"uni": nil, "mp": {"-tp", "2"}} {
+		t.Run(name, func(t *testing.T) {
+			p, url := startServer(t, args...)
+			var pids map[int]int
+			if name == "mp" {
+				pids = twoWorkers(t, p)
+			}
+			client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
+			answers[name] = askChat(t, client) + askCompletion(t, client)
+			benchServer(t, url)
+			code, stdout, stderr := execute(t, "What does os.Open do?\n", "chat", "--url", url, "--max-tokens", "10")
+			if code != 0 || strings.TrimSpace(stdout) == "" {
+				t.Errorf("chat --url: exit code %d, printed %q, errors %q", code, stdout, stderr)
+			}
+			drains(t, p, url)
+			workersEnd(t, pids)
+		})
+	}
+	if answers["uni"] != answers["mp"] {
+		t.Errorf("one rank answers %q, two %q", answers["uni"], answers["mp"])
+	}
+}
+
+// askChat asks the same question with and without streaming.
+func askChat(t *testing.T, client openai.Client) string {
+	t.Helper()
+	params := openai.ChatCompletionNewParams{Model: "go-std-tiny", MaxCompletionTokens: openai.Int(24), Temperature: openai.Float(0),
+		Messages:      []openai.ChatCompletionMessageParamUnion{openai.UserMessage("What does strings.Index do?")},
+		StreamOptions: openai.ChatCompletionStreamOptionsParam{}}
+	whole, err := client.Chat.Completions.New(t.Context(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params.StreamOptions.IncludeUsage = openai.Bool(true)
+	stream := client.Chat.Completions.NewStreaming(t.Context(), params)
+	var sum openai.ChatCompletionAccumulator
+	for stream.Next() {
+		sum.AddChunk(stream.Current())
+	}
+	if err := stream.Err(); err != nil {
+		t.Fatal(err)
+	}
+	want := whole.Choices[0].Message.Content
+	if want == "" || sum.Choices[0].Message.Content != want || sum.Usage.CompletionTokens != whole.Usage.CompletionTokens || whole.Usage.CompletionTokens == 0 {
+		t.Errorf("streamed %q with usage %+v, at once %q with %+v", sum.Choices[0].Message.Content, sum.Usage, want, whole.Usage)
+	}
+	return want
+}
+
+// askCompletion completes a prompt with and without streaming.
+func askCompletion(t *testing.T, client openai.Client) string {
+	t.Helper()
+	params := openai.CompletionNewParams{Model: "go-std-tiny", MaxTokens: openai.Int(16), Temperature: openai.Float(0),
+		Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("Package bytes implements")}}
+	whole, err := client.Completions.New(t.Context(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := client.Completions.NewStreaming(t.Context(), params)
+	text := ""
+	for stream.Next() {
+		text += stream.Current().Choices[0].Text
+	}
+	if err := stream.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if text == "" || text != whole.Choices[0].Text {
+		t.Errorf("streamed %q, at once %q", text, whole.Choices[0].Text)
+	}
+	return text
+}
+
+// benchServer runs bench serve against a server and checks what it prints and writes.
+func benchServer(t *testing.T, url string) {
+	t.Helper()
+	dir := t.TempDir()
+	figures := filepath.Join(dir, "figures.json")
+	code, stdout, stderr := execute(t, "", "bench", "serve", "--base-url", url, "--num-prompts", "50", "--random-input-len", "16", "--random-output-len", "8",
+		"--max-concurrency", "16", "--goodput", "ttft:60000", "tpot:60000", "--output-json", figures,
+		"--save-result", "--save-detailed", "--result-dir", dir, "--result-filename", "run.json", "--metadata", "machine=test", "kind=ci")
+	if code != 0 || !strings.Contains(stdout, "Successful requests:                     50") {
+		t.Fatalf("exit code %d, printed %q, errors %q", code, stdout, stderr)
+	}
+	for _, path := range []string{figures, filepath.Join(dir, "run.json")} {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m map[string]any
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Fatal(err)
+		}
+		if m["completed"] != 50.0 || m["failed"] != 0.0 || m["total_output_tokens"] != 400.0 || m["mean_tpot_ms"].(float64) <= 0 ||
+			m["max_concurrent_requests"].(float64) > 16 || m["request_goodput"] != m["request_throughput"] || m["machine"] != "test" || m["kind"] != "ci" ||
+			len(m["ttfts"].([]any)) != 50 {
+			t.Errorf("%s: %v", path, m)
+		}
+	}
+	code, stdout, stderr = execute(t, "", "bench", "serve", "--base-url", url, "--backend", "openai-chat", "--num-prompts", "4", "--input-len", "8", "--output-len", "4",
+		"--ready-check-timeout-sec", "0", "--percentile-metrics", "e2el")
+	if code != 0 || !strings.Contains(stdout, "Total generated tokens:                  16") || !strings.Contains(stdout, "End-to-end Latency") {
+		t.Errorf("openai-chat: exit code %d, printed %q, errors %q", code, stdout, stderr)
+	}
+}
+
+// longStream starts a completion of n tokens and returns its events once the first has come.
+func longStream(t *testing.T, url string, n int) *bufio.Reader {
+	t.Helper()
+	body := `{"prompt":"package main","max_tokens":` + strconv.Itoa(n) + `,"ignore_eos":true,"stream":true,"temperature":0}`
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	events := bufio.NewReader(resp.Body)
+	if line, err := events.ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: {") {
+		t.Fatalf("first line %q, error %v", line, err)
+	}
+	return events
+}
+
+// drains checks that SIGTERM lets a running stream finish, refuses new requests, and ends with exit code 0.
+func drains(t *testing.T, p *program, url string) {
+	t.Helper()
+	const tokens = 1000
+	events := longStream(t, url, tokens)
+	p.signal(syscall.SIGTERM)
+	eventually(t, "the drain", func() bool { return strings.Contains(p.err.String(), "shutting down") })
+	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x"}`))
+	if err == nil {
+		if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("a new request is answered %s while draining", resp.Status)
+		}
+	}
+	rest, err := io.ReadAll(events)
+	if err != nil {
+		t.Errorf("the stream broke off: %v", err)
+	}
+	if n := 1 + bytes.Count(rest, []byte(`"choices":[{`)); n < tokens/2 || !bytes.Contains(rest, []byte(`"finish_reason":"length"`)) || !bytes.HasSuffix(rest, []byte("data: [DONE]\n\n")) {
+		t.Errorf("%d events, the last: %q", n, rest[max(0, len(rest)-300):])
+	}
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM", code)
+	}
+}
+
+func TestSecondSignalKills(t *testing.T) {
+	t.Parallel()
+	p, url := startServer(t, "-tp", "2")
+	pids := twoWorkers(t, p)
+	longStream(t, url, 2000)
+	p.signal(syscall.SIGTERM)
+	eventually(t, "the drain", func() bool { return strings.Contains(p.err.String(), "shutting down") })
+	p.signal(syscall.SIGTERM)
+	begun := time.Now()
+	if code := p.exit(); code == 0 {
+		t.Error("exit code 0 although a request was cut off")
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+	workersEnd(t, pids)
+}
+
+func TestWorkerKilled(t *testing.T) {
+	t.Parallel()
+	p, url := startServer(t, "-tp", "2")
+	pids := twoWorkers(t, p)
+	events := longStream(t, url, 2000)
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(events)
+	if !bytes.Contains(rest, []byte(`"error"`)) {
+		t.Errorf("the stream ends with %q, not with an error", rest[max(0, len(rest)-300):])
+	}
+	if code := p.exit(); code != exitError {
+		t.Errorf("exit code %d, want %d", code, exitError)
+	}
+	last := p.err.String()
+	last = last[strings.LastIndex(strings.TrimSpace(last), "\n")+1:]
+	if !strings.HasPrefix(last, "eagleray: ") || !strings.Contains(last, "rank 1") {
+		t.Errorf("the last line is %q and does not name rank 1", last)
+	}
+	workersEnd(t, pids)
+}
+
+func TestDriverKilled(t *testing.T) {
+	t.Parallel()
+	p, url := startServer(t, "-tp", "2")
+	pids := twoWorkers(t, p)
+	longStream(t, url, 2000)
+	p.signal(syscall.SIGKILL)
+	p.exit()
+	workersEnd(t, pids)
+}
+
+// A taken port is known before the model is looked at.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := execute(t, "", "serve", "/no/such/model", "--port", port)
+	if code != exitError || !strings.Contains(stderr, "--port "+port) || !strings.Contains(stderr, "address already in use") {
+		t.Errorf("exit code %d, errors %q", code, stderr)
+	}
+}
+
+// Keys, names and warnings come from the environment and a file as they do from flags.
+func TestServeConfigured(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("served_model_name: [first, second]\nenforce-eager: true\nmax-model-len: 1k\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--config", file)
+	p.cmd.Env = append(p.cmd.Env, "VLLM_API_KEY=secret", "EAGLERAY_CPU_THREADS=1", "EAGLERAY_PORT=tcp://10.0.0.1:8000")
+	_, url := ready(t, p)
+	client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("wrong"), option.WithMaxRetries(0))
+	var failure *openai.Error
+	if _, err := client.Models.List(t.Context()); !errors.As(err, &failure) || failure.StatusCode != http.StatusUnauthorized {
+		t.Errorf("with a wrong key: %v", err)
+	}
+	client = openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("secret"))
+	list, err := client.Models.List(t.Context())
+	if err != nil || len(list.Data) != 2 || list.Data[0].ID != "first" {
+		t.Errorf("models %+v, error %v", list, err)
+	}
+	if log := p.err.String(); !strings.Contains(log, "--enforce-eager has no effect") || !strings.Contains(log, "max_model_len=1000") || !strings.Contains(log, "threads=1") {
+		t.Errorf("log %q", log)
+	}
+	code, _, stderr := execute(t, "", "bench", "serve", "--base-url", url, "--num-prompts", "1")
+	if code != exitError || !strings.Contains(stderr, "status 401") {
+		t.Errorf("bench without a key: exit code %d, errors %q", code, stderr)
+	}
+	code, stdout, stderr := execute(t, "", "bench", "serve", "--base-url", url, "--api-key", "secret", "--num-prompts", "2", "--random-input-len", "4",
+		"--random-output-len", "2", "--model", "second", "--header", "X-A=b", "--num-warmups", "2", "--request-rate", "50", "--logprobs", "1")
+	if code != 0 || !strings.Contains(stdout, "Successful requests:                     2 ") {
+		t.Errorf("bench with the key: exit code %d, printed %q, errors %q", code, stdout, stderr)
+	}
+}

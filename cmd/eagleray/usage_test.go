@@ -1,0 +1,118 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Mistakes in a command line exit with 2, other errors with 1; both in one line that names what is wrong.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	strange := filepath.Dir(put("strange/config.json", `{"architectures":["StrangeForCausalLM"],"model_type":"strange"}`))
+	empty := filepath.Dir(put("empty/readme", ""))
+	badFile := put("bad.yaml", "no-such-flag: 1")
+	for _, tt := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"serve --no-such-flag", 2, "--no-such-flag"},
+		{"serve -x", 2, "-x"},
+		{"serve --port", 2, "--port"},
+		{"serve --port abc", 2, "--port"},
+		{"serve --port 70000", 2, "--port 70000"},
+		{"serve --dtype int4", 2, "--dtype"},
+		{"serve --block-size 7", 2, "--block-size 7"},
+		{"serve -pp 2", 2, "--pipeline-parallel-size"},
+		{"serve --enable-lora", 2, "--enable-lora"},
+		{"serve a b", 2, "0 to 1 arguments"},
+		{"serve --config /no/such/file.yaml", 2, "--config"},
+		{"serve --config " + badFile, 2, "no-such-flag"},
+		{"sreve", 2, "did you mean serve?"},
+		{"bench nothing", 2, "nothing"},
+		{"completion tcsh", 2, "tcsh"},
+		{"version now", 2, "no argument"},
+		{"generate --temperature -1 x", 2, "--temperature -1"},
+		{"generate --top-p 0 x", 2, "--top-p 0"},
+		{"generate --skip-tokenizer-init x", 2, "--skip-tokenizer-init"},
+		{"chat --url http://127.0.0.1:1 model", 2, "--url"},
+		{"bench serve extra", 2, "no argument"},
+		{"bench serve --backend tgi", 2, "--backend"},
+		{"bench serve --dataset-name sonnet", 2, "known to vLLM and not supported"},
+		{"bench serve --dataset-name sharegpt", 2, "--dataset-path"},
+		{"bench serve --lora-modules a b", 2, "--lora-modules"},
+		{"bench serve --plot-timeline", 2, "--plot-timeline"},
+		{"bench serve --profile", 2, "--profile"},
+		{"bench serve --goodput ttft:50 itl:3", 2, "--goodput"},
+		{"bench serve --percentile-metrics ttft,xyz", 2, "--percentile-metrics"},
+		{"bench serve --metric-percentiles 101", 2, "--metric-percentiles"},
+		{"bench serve --request-rate 0", 2, "--request-rate 0"},
+		{"bench serve --ramp-up-strategy linear", 2, "--ramp-up-start-rps"},
+		{"bench serve --max-concurrency 0", 2, "--max-concurrency 0"},
+		{"bench serve --extra-body [1]", 2, "--extra-body"},
+		{"bench serve --header nothing", 2, "--header"},
+		{"bench serve --base-url localhost:8000", 2, "--base-url"},
+		{"bench latency --output-len 0", 2, "--output-len 0"},
+		{"bench latency --output-len 4000", 2, "--output-len 4000"},
+		{"bench throughput --num-prompts 0", 2, "--num-prompts 0"},
+		{"bench throughput --n 0", 2, "--n 0"},
+		{"serve /no/such/model", 1, "/no/such/model"},
+		{"serve " + empty, 1, "config.json"},
+		{"serve " + strange, 1, "StrangeForCausalLM"},
+		{"generate --model " + strange + " x", 1, "StrangeForCausalLM"},
+		{"serve --max-model-len 100000", 1, "--max-model-len"},
+		{"bench serve --port 1 --ready-check-timeout-sec 0", 1, "127.0.0.1:1"},
+		{"bench serve --tokenizer /no/such/tokenizer --model m --port 1 --ready-check-timeout-sec 0", 1, "--tokenizer"},
+		{"chat --url http://127.0.0.1:1", 1, "127.0.0.1:1"},
+	} {
+		code, stdout, stderr := execute(t, "hello\n", strings.Fields(tt.args)...)
+		lines := strings.Split(strings.TrimSpace(stderr), "\n")
+		last := lines[len(lines)-1]
+		if code != tt.code || !strings.HasPrefix(last, "eagleray: ") || !strings.Contains(last, tt.want) {
+			t.Errorf("%s: exit code %d, want %d; error %q, want %q", tt.args, code, tt.code, stderr, tt.want)
+		}
+		if len(lines) != 1 || stdout != "" {
+			t.Errorf("%s: printed %q and %q, want one line", tt.args, stdout, stderr)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"":                         "eagleray serve",
+		"--help":                   "EAGLERAY_MAX_MODEL_LEN",
+		"serve --help":             "--tensor-parallel-size",
+		"bench":                    "eagleray bench latency",
+		"bench serve --help":       "--goodput",
+		"help bench throughput":    "--disable-detokenize",
+		"version":                  "eagleray ",
+		"completion bash":          "__start_eagleray",
+		"completion zsh":           "#compdef eagleray",
+		"completion fish":          "complete -c eagleray",
+		"__complete serve --max-m": "--max-model-len",
+		"__complete bench ser":     "serve",
+	} {
+		code, stdout, stderr := execute(t, "", strings.Fields(args)...)
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("%q: exit code %d, printed %q, errors %q; want %q", args, code, stdout, stderr, want)
+		}
+		// Flags that are only known are not advertised.
+		if strings.Contains(stdout, "--enforce-eager") {
+			t.Errorf("%q shows --enforce-eager", args)
+		}
+	}
+}
