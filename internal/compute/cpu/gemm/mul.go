@@ -99,7 +99,7 @@ func (t *mulTask) clear() { *t = mulTask{} }
 const (
 	bytesPerNS   = 32        // weights streamed from a cache
 	flopsPerNS   = 64        // arithmetic
-	inlineBelow  = 5_000     // ns: less is not worth waking a helper for
+	inlineBelow  = 40_000    // ns: less gains nothing; a helper must fetch x and its share of dst crosses back, line by line
 	chunkAtLeast = 2_000     // ns
 	chunkAtMost  = 100_000   // ns: bounds how long the others wait for the last chunk
 	blockBytes   = 256 << 10 // of x that stay in the L2 cache while weights pass by
