@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/queue/futex"
 )
 
 // DefaultTimeout is how long a rank waits for another when Options says nothing.
@@ -102,7 +103,7 @@ func (g *Group) Abort(cause error) {
 	g.seg.abort(g.rank, cause.Error())
 	for _, c := range g.peers {
 		c.word.Or(flagAborted)
-		wakeAll(&c.word)
+		futex.Wake(&c.word)
 	}
 }
 
@@ -122,7 +123,7 @@ func (g *Group) Close() error {
 	g.closed = true
 	own := g.peers[g.rank]
 	own.word.Or(flagLeft)
-	wakeAll(&own.word)
+	futex.Wake(&own.word)
 	g.peers = nil
 	if err := unix.Munmap(g.seg.mem); err != nil {
 		return fmt.Errorf("unmap collective segment: %w", err)

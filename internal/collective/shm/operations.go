@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/queue/futex"
 )
 
 type opcode uint8
@@ -68,7 +69,7 @@ func (g *Group) publish(parity int, tag uint64) error {
 	own.tag[parity].Store(tag)
 	word := own.word.Add(seqUnit)
 	if own.sleepers.Load() > 0 {
-		wakeAll(&own.word)
+		futex.Wake(&own.word)
 	}
 	if word&flagAborted != 0 {
 		return g.abortCause()

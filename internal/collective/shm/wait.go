@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/queue/futex"
 )
 
 const (
@@ -77,7 +78,7 @@ func (g *Group) awaitSlow(peer int, target uint32) error {
 	start := time.Now()
 	if budget := g.cadence.budget(); budget > 0 {
 		for time.Since(start) < budget {
-			pause(pauses)
+			futex.Pause(pauses)
 			if w := c.word.Load(); reached(w, target) {
 				g.cadence.observe(time.Since(start))
 				return nil
@@ -104,7 +105,7 @@ func (g *Group) awaitSlow(peer int, target uint32) error {
 		if left <= 0 {
 			return &waitError{missing: g.behind(target), err: fmt.Errorf("%w after %v", collective.ErrTimeout, g.timeout)}
 		}
-		if err := parkWhile(&c.word, w, left, &g.timespec); err != nil {
+		if err := futex.Wait(&c.word, w, left, &g.timespec); err != nil {
 			return fmt.Errorf("futex wait: %w", err)
 		}
 	}

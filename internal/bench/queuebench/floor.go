@@ -1,0 +1,110 @@
+package queuebench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/queue/futex"
+)
+
+// floor is a round trip with nothing but futexes, in memory of the same kind as the ring's: the driver advances
+// one word and wakes all readers; the first reader advances another and wakes the driver. Nobody spins, nobody
+// copies. It is the least that a queue of processes that sleep can cost.
+type floor struct {
+	file   *os.File
+	memory []byte
+	// request and reply are words in the memory.
+	request, reply *atomic.Uint32
+	seen           uint32
+	scratch        unix.Timespec
+	failed         atomic.Bool
+}
+
+const (
+	floorBytes = 256
+	replyAt    = 128
+)
+
+var errFloor = errors.New("the other side of the floor measurement is gone")
+
+func newFloor() (*floor, error) {
+	fd, err := unix.MemfdCreate("eagleray-floor", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create memory file: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "floor")
+	if err := file.Truncate(floorBytes); err != nil {
+		return nil, errors.Join(fmt.Errorf("size memory file: %w", err), file.Close())
+	}
+	return openFloor(file)
+}
+
+func openFloor(file *os.File) (*floor, error) {
+	m, err := unix.Mmap(int(file.Fd()), 0, floorBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("map memory file: %w", err), file.Close())
+	}
+	word := func(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m[at])) }
+	return &floor{file: file, memory: m, request: word(0), reply: word(replyAt)}, nil
+}
+
+// fail ends waits in this process.
+func (f *floor) fail() {
+	f.failed.Store(true)
+	for _, w := range []*atomic.Uint32{f.request, f.reply} {
+		w.Add(1 << 31)
+		futex.Wake(w)
+	}
+}
+
+// close unmaps nothing while fail might still be called: the memory is a page and goes with the process.
+func (f *floor) close() error { return f.file.Close() }
+
+// trip is the driver's side of a round trip.
+func (f *floor) trip() (time.Duration, error) {
+	began := time.Now()
+	f.seen++
+	f.request.Store(f.seen)
+	futex.Wake(f.request)
+	for {
+		v := f.reply.Load()
+		if v == f.seen {
+			return time.Since(began), nil
+		}
+		if f.failed.Load() {
+			return 0, errFloor
+		}
+		if err := futex.Wait(f.reply, v, 0, &f.scratch); err != nil {
+			return 0, fmt.Errorf("futex wait: %w", err)
+		}
+	}
+}
+
+// answer is the readers' side of the round trips up to the end-th since the beginning; only the first reader
+// replies, and the others may miss some.
+func (f *floor) answer(end uint32, reply bool) error {
+	for int32(f.seen-end) < 0 {
+		v := f.request.Load()
+		if f.failed.Load() {
+			return errFloor
+		}
+		if v == f.seen {
+			if err := futex.Wait(f.request, v, 0, &f.scratch); err != nil {
+				return fmt.Errorf("futex wait: %w", err)
+			}
+			continue
+		}
+		f.seen = v
+		if reply {
+			f.reply.Store(v)
+			futex.Wake(f.reply)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package queuebench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/queue/ring"
+)
+
+// transport makes the two ends of a queue.
+type transport interface {
+	// listen makes the driver's end. The files are passed to every reader.
+	listen(readers int) (driverEnd, []*os.File, error)
+	// join makes a reader's end in its process, where the first of the files has the given descriptor.
+	join(descriptor, rank int) (readerEnd, error)
+}
+
+// driverEnd sends to all readers and receives from any. Records received are valid until the next Recv. Close
+// ends waits and may be called at any time.
+type driverEnd interface {
+	Send(record []byte) error
+	Recv() (rank int, record []byte, err error)
+	Close() error
+}
+
+// readerEnd is the other side.
+type readerEnd interface {
+	Send(record []byte) error
+	Recv() ([]byte, error)
+	Close() error
+}
+
+func newTransport(name string) (transport, error) {
+	if name == "ring" {
+		return ringTransport{}, nil
+	}
+	return nil, fmt.Errorf("transport %q is not known", name)
+}
+
+type ringTransport struct{}
+
+func (ringTransport) listen(readers int) (driverEnd, []*os.File, error) {
+	s, err := ring.Create(ring.Options{Ranks: readers})
+	if err != nil {
+		return nil, nil, err
+	}
+	return ringDriver{s.Driver()}, []*os.File{s.File()}, nil
+}
+
+func (ringTransport) join(descriptor, rank int) (readerEnd, error) {
+	f := os.NewFile(uintptr(descriptor), "ring")
+	r, err := ring.Map(f, rank)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return ringReader{r}, f.Close()
+}
+
+type ringDriver struct{ *ring.Driver }
+
+func (d ringDriver) Send(record []byte) error { return d.Driver.Send(record, time.Time{}) }
+
+func (d ringDriver) Recv() (int, []byte, error) { return d.Driver.Recv(time.Time{}) }
+
+type ringReader struct{ *ring.Rank }
+
+func (r ringReader) Send(record []byte) error { return r.Rank.Send(record, time.Time{}) }
+
+func (r ringReader) Recv() ([]byte, error) { return r.Rank.Recv(time.Time{}) }

@@ -1,0 +1,307 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/queue/phase"
+)
+
+const statusSize = phase.Size
+
+// Recv returns the next record, valid until the next call. It waits until then (for ever when until is zero) and
+// ends with ErrTimeout, or with ErrDown and the cause once the link is down and all that had arrived was taken.
+// When until has already passed only what was read before is returned.
+func (l *Link) Recv(until time.Time) ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	var timer <-chan time.Time
+	for {
+		record, ok, err := l.next()
+		if ok || err != nil {
+			return record, err
+		}
+		switch l.state {
+		case Down:
+			return nil, l.err
+		case Cut:
+			if timer == nil {
+				var stop func()
+				timer, stop = deadline(until)
+				defer stop()
+			}
+			l.mu.Unlock()
+			expired := false
+			select {
+			case <-l.changed:
+			case <-timer:
+				expired = true
+			}
+			l.mu.Lock()
+			if expired {
+				return nil, ErrTimeout
+			}
+		case Up:
+			if err := l.read(until); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// enter makes the caller the reader; what the last Recv lent is void. l.mu is held.
+func (l *Link) enter() error {
+	for l.reader != nobody {
+		switch l.reader {
+		case inRecv:
+			return errors.New("link: Recv is called twice at a time")
+		case inPump:
+			l.reader = leaving
+			l.interrupt()
+		}
+		l.mu.Unlock()
+		<-l.left
+		l.mu.Lock()
+	}
+	select {
+	case <-l.changed: // of before
+	default:
+	}
+	l.reader = inRecv
+	l.recvs++
+	l.lent = false
+	l.inbox.reset()
+	return nil
+}
+
+// leave ends the caller's time as reader. l.mu is held.
+func (l *Link) leave() {
+	l.reader = nobody
+	if l.waiting || l.broken != nil {
+		signal(l.takeover)
+	}
+}
+
+// interrupt ends a read of the connection.
+func (l *Link) interrupt() {
+	l.readDeadline = time.Unix(1, 0)
+	l.conn.SetReadDeadline(l.readDeadline)
+}
+
+// next takes the next record from what has arrived, if it is complete. l.mu is held.
+func (l *Link) next() (record []byte, ok bool, err error) {
+	for !l.inbox.empty() {
+		h, payload := l.inbox.take()
+		if record, ok, err = l.take(h, payload); ok || err != nil {
+			return record, ok, l.fatal(err)
+		}
+	}
+	for {
+		h, payload, ok, err := l.parse()
+		if err != nil {
+			return nil, false, l.fatal(err)
+		}
+		if !ok {
+			return nil, false, nil
+		}
+		if h.kind != typeData {
+			continue
+		}
+		l.lent = true
+		if record, ok, err = l.take(h, payload); ok || err != nil {
+			return record, ok, l.fatal(err)
+		}
+		l.lent = false
+	}
+}
+
+// parse returns the next frame of the connection, with its effects on the link done. l.mu is held.
+func (l *Link) parse() (header, []byte, bool, error) {
+	if l.bufGen != l.gen {
+		// A frame that broke off on the old connection comes again on the new one.
+		l.bufGen, l.buf.from, l.buf.to = l.gen, 0, 0
+	}
+	h, payload, ok, err := l.buf.frame()
+	if !ok || err != nil {
+		return h, nil, false, err
+	}
+	return h, payload, true, l.handle(h, payload)
+}
+
+// handle does what a frame asks for, short of taking its data. l.mu is held.
+func (l *Link) handle(h header, payload []byte) error {
+	if l.greeted == (h.kind == typeHello) {
+		if l.greeted {
+			return violation(ErrType, "hello within a connection")
+		}
+		return violation(ErrSession, "connection opens with %s instead of hello", h.kind)
+	}
+	if h.kind == typeHello {
+		return l.greet(h, parseGreeting(payload))
+	}
+	if err := l.acked(h.ack); err != nil {
+		return err
+	}
+	switch h.kind {
+	case typeData:
+		switch {
+		case h.seq <= l.received:
+			return violation(ErrDuplicate, "frame %d after %d", h.seq, l.received)
+		case h.seq != l.received+1:
+			return violation(ErrGap, "frame %d after %d", h.seq, l.received)
+		}
+		l.received++
+		l.unconsumed += headerSize + h.length
+		if l.unconsumed > l.o.Window+chunkSize {
+			return violation(ErrWindow, "%d bytes, the window is %d", l.unconsumed, l.o.Window)
+		}
+	case typeBeat:
+		l.pulse(parsePulse(payload))
+	case typeClose:
+		l.fall(&PeerClosed{Reason: string(payload)})
+	}
+	return nil
+}
+
+// acked frees what the peer has taken.
+func (l *Link) acked(seq uint64) error {
+	if seq == l.out.acked {
+		return nil
+	}
+	if err := l.out.ack(seq); err != nil {
+		return err
+	}
+	if l.waiting {
+		signal(l.space)
+	}
+	return nil
+}
+
+// pulse notes a heartbeat.
+func (l *Link) pulse(p pulse) {
+	now := time.Now()
+	l.beat.theirs, l.beat.theirsAt, l.beat.pending = p.sent, now, true
+	if p.status != nil {
+		l.peer = *p.status
+	}
+	l.seen = now
+	rtt := now.Sub(l.start) - p.echo - p.held
+	if p.echo <= 0 || p.held < 0 || rtt < 0 || rtt > now.Sub(l.start) {
+		return // nothing to echo yet, or nonsense
+	}
+	l.stats.RTT = rtt
+	if l.stats.SmoothRTT == 0 {
+		l.stats.SmoothRTT = rtt
+	}
+	l.stats.SmoothRTT += (rtt - l.stats.SmoothRTT) / 8
+}
+
+// take consumes a frame of data, and returns the record that it completes. l.mu is held.
+func (l *Link) take(h header, payload []byte) (record []byte, ok bool, err error) {
+	size := headerSize + h.length
+	l.consumed = h.seq
+	l.unconsumed -= size
+	l.debt += size
+	switch {
+	case l.debt >= l.window/4:
+		l.due.ack = true
+		signal(l.kick)
+	case !l.ackArmed:
+		l.ackArmed = true
+		l.ackTimer.Reset(ackDelay)
+	}
+	if h.flags == 0 && !l.assembling {
+		if len(payload) > l.o.MaxRecord {
+			return nil, false, fmt.Errorf("%w: %w: at most %d", ErrProtocol, ErrTooLong, l.o.MaxRecord)
+		}
+		l.shrink()
+		l.stats.RecordsReceived++
+		return payload, true, nil
+	}
+	if !l.assembling {
+		l.assembling, l.record = true, l.record[:0]
+	}
+	if h.flags == flagAbort {
+		l.assembling = false
+		return nil, false, nil
+	}
+	if len(l.record)+len(payload) > l.o.MaxRecord {
+		return nil, false, fmt.Errorf("%w: %w: at most %d", ErrProtocol, ErrTooLong, l.o.MaxRecord)
+	}
+	if need := len(l.record) + len(payload); need > cap(l.record) {
+		l.record = append(make([]byte, 0, max(2*need, 4*chunkSize)), l.record...)
+	}
+	l.record = append(l.record, payload...)
+	if h.flags == flagMore {
+		return nil, false, nil
+	}
+	l.assembling, l.small = false, 0
+	l.lent = false
+	l.stats.RecordsReceived++
+	return l.record, true, nil
+}
+
+// shrink gives back the memory of large records when none has come for a while.
+func (l *Link) shrink() {
+	const keep, patience = 1 << 20, 4096
+	if l.small++; l.small > patience && cap(l.record) > keep {
+		l.record = nil
+	}
+}
+
+// read waits for more bytes. A connection that ends becomes a cut and no error. l.mu is held, but not during the
+// read.
+func (l *Link) read(until time.Time) error {
+	if !until.Equal(l.readDeadline) {
+		l.readDeadline = until
+		l.conn.SetReadDeadline(until)
+	}
+	room := l.buf.room()
+	conn, gen := l.conn, l.gen
+	l.mu.Unlock()
+	n, err := conn.Read(room)
+	if n > 0 {
+		l.heard.Add(1)
+	}
+	l.mu.Lock()
+	if gen != l.gen {
+		return nil
+	}
+	l.buf.to += n
+	l.stats.BytesReceived += uint64(n)
+	if err == nil || n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return ErrTimeout
+	}
+	l.cut(gen, err)
+	return nil
+}
+
+// fatal ends the link for a peer that broke the protocol, and tells it. l.mu is held.
+func (l *Link) fatal(err error) error {
+	if err == nil {
+		return nil
+	}
+	l.buf.from = l.buf.to // nothing after it counts
+	if l.state == Up && !l.writing {
+		// Best effort: the connection goes at once. A short frame blocks only if the peer does not read.
+		l.writing = true
+		conn := l.conn
+		b := closeFrame(l.scratch[:0], err.Error(), l.consumed)
+		l.mu.Unlock()
+		conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		conn.Write(b)
+		l.mu.Lock()
+		l.writing = false
+	}
+	l.fall(err)
+	return l.err
+}
