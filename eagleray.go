@@ -192,7 +192,7 @@ func RunWorker() {
 	if len(os.Args) < 2 || os.Args[1] != process.Verb {
 		return
 	}
-	if err := process.Main(os.Args[2:]); err != nil {
+	if err := process.Main(); err != nil {
 		fmt.Fprintln(os.Stderr, "eagleray worker:", err)
 		os.Exit(1)
 	}

@@ -23,9 +23,11 @@ func newBench() *cobra.Command {
 
   eagleray bench serve --num-prompts 200 --random-input-len 64 --random-output-len 32
   eagleray bench throughput --num-prompts 200 --input-len 64 --output-len 32
-  eagleray bench latency --batch-size 1 --input-len 32 --output-len 128`,
+  eagleray bench latency --batch-size 1 --input-len 32 --output-len 128
+  eagleray bench queue --readers 2
+  eagleray bench rpc --readers 2 --running 256`,
 	}
-	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency())
+	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(), newBenchRPC(), newQueueReader())
 	group(c)
 	return c
 }
@@ -114,7 +116,7 @@ func printWarnings(warnings []string) {
 }
 
 // writeJSON writes the figures of a benchmark to a file; no path, no file.
-func writeJSON(path string, figures map[string]any) error {
+func writeJSON(path string, figures any) error {
 	if path == "" {
 		return nil
 	}

@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,6 +100,7 @@ func serve(ctx context.Context, cfg config.Config) error {
 			logging.Wait()
 		}()
 	}
+	defer explainOnSignal(log, e)()
 	select {
 	case err := <-served:
 		return errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
@@ -112,6 +115,25 @@ func serve(ctx context.Context, cfg config.Config) error {
 	err = drain(log, server, e, time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second)
 	<-served
 	return err
+}
+
+// explainOnSignal logs what every rank is doing at each SIGUSR1, until the function it returns is called.
+func explainOnSignal(log *slog.Logger, e *engine.Engine) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1)
+	var explaining sync.WaitGroup
+	explaining.Go(func() {
+		for range signals {
+			for _, r := range e.Report() {
+				log.Info(r.String())
+			}
+		}
+	})
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+		explaining.Wait()
+	}
 }
 
 // failureGrace is how long a server whose engine has failed still answers.
@@ -149,7 +171,12 @@ func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics, log *sl
 	if t := e.Tokenizer(); t != nil {
 		model.SpecialTokens = t.Config().SpecialTokens
 	}
+	var seed *uint64
+	if cfg.Model.Seed != 0 {
+		seed = &cfg.Model.Seed
+	}
 	return openai.New(openai.Options{
+		Seed: seed, Ranks: func() any { return e.Report() },
 		Model: model, Engine: served{e}, APIKeys: s.APIKeys, Limits: openai.Limits{Body: s.MaxRequestBodyBytes},
 		Log: log, Metrics: m, Version: version,
 		EnableRequestIDHeaders: s.EnableRequestIDHeaders, EnablePromptTokensDetails: s.EnablePromptTokensDetails,

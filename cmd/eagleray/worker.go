@@ -13,6 +13,6 @@ func newWorker() *cobra.Command {
 		Use:                process.Verb,
 		Hidden:             true,
 		DisableFlagParsing: true,
-		RunE:               func(_ *cobra.Command, args []string) error { return process.Main(args) },
+		RunE:               func(_ *cobra.Command, args []string) error { return process.Main() },
 	}
 }

@@ -2,6 +2,8 @@
 // environment, validated once, and sent to workers as a message.
 package config
 
+import "time"
+
 // Config says what is served and how. The names of its parts follow vLLM's flags; the zero value of a field
 // is its default unless Default sets another.
 type Config struct {
@@ -9,6 +11,7 @@ type Config struct {
 	Cache    Cache
 	Parallel Parallel
 	Schedule Schedule
+	Queue    Queue
 	Server   Server
 	// Warnings are flags that were accepted without effect, each with the reason.
 	Warnings []string
@@ -34,7 +37,7 @@ type Model struct {
 	DType string
 	// MaxModelLen bounds prompt plus output in tokens; 0 is what the model allows.
 	MaxModelLen int
-	// Seed drives requests without a seed of their own, and dummy weights.
+	// Seed drives requests without a seed of their own, which are random when it is 0, and dummy weights.
 	Seed uint64
 	// GenerationConfig is auto (the model's), vllm (none) or a folder.
 	GenerationConfig string
@@ -88,6 +91,18 @@ type Schedule struct {
 	MaxNumQueuedReqs int
 }
 
+// Queue carries steps to the ranks and results back.
+type Queue struct {
+	// Transport is auto (shared memory with ranks of this host, TCP with others) or link (TCP with all).
+	Transport string
+	// MemoryBytes is the budget of all its shared memory.
+	MemoryBytes int64
+	// StallWarning is how long a rank may stand still with work queued before it is reported.
+	StallWarning time.Duration
+	// StepTimeout fails the engine when a step takes longer.
+	StepTimeout time.Duration
+}
+
 // Server is the HTTP surface.
 type Server struct {
 	Host string
@@ -118,6 +133,7 @@ func Default() Config {
 		Cache:    Cache{BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1},
 		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true, Policy: "fcfs"},
+		Queue:    Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second, StepTimeout: 300 * time.Second},
 		Server:   Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20, ShutdownTimeoutSeconds: 30},
 	}
 }

@@ -92,7 +92,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.LoadFormat, "load-format", m.LoadFormat, "auto, safetensors, or dummy for random weights")
 	f.StringVar(&m.DType, "dtype", m.DType, "auto, bfloat16, float16 or float32")
 	f.Var(&count{value: &m.MaxModelLen, auto: true}, "max-model-len", "most tokens of a prompt and its output together, such as 4096, 4k or auto (default: what the model allows)")
-	f.Uint64Var(&m.Seed, "seed", 0, "seed of requests that bring none, and of dummy weights")
+	f.Uint64Var(&m.Seed, "seed", 0, "seed of requests that bring none, and of dummy weights; 0 draws random ones for requests")
 	f.StringVar(&m.GenerationConfig, "generation-config", m.GenerationConfig, "where sampling defaults come from: auto (the model), vllm (none), or a folder")
 	f.StringVar(&m.OverrideGenerationConfig, "override-generation-config", "", `JSON object of sampling defaults, such as {"temperature":0.5}`)
 	f.StringVar(&m.ChatTemplate, "chat-template", "", "file with the chat template, or the template itself")
@@ -119,6 +119,13 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.Policy, "scheduling-policy", s.Policy, "order of waiting requests: fcfs or priority")
 	f.IntVar(&s.MaxNumQueuedReqs, "max-num-queued-reqs", 0, "waiting requests beyond which new ones are refused; 0 is no limit")
 	DefineKnown(f, engineKnown, &c.Warnings)
+
+	q := &c.Queue
+	f.StringVar(&q.Transport, "queue-transport", q.Transport, "auto (shared memory with workers of this host), or link (TCP with all; one rank only)")
+	f.Var(&size{value: &q.MemoryBytes}, "queue-memory", "shared memory of the message queue, such as 16M")
+	f.Var(&seconds{&q.StallWarning}, "stall-warning", "how long a worker may stand still with work queued before it is reported")
+	f.Var(&seconds{&q.StepTimeout}, "execute-model-timeout-seconds", "how long a step may take before the engine fails")
+	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
 }
 
 // ServerFlags defines the flags of the HTTP surface.

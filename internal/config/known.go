@@ -52,7 +52,7 @@ var engineKnown = []Known{
 	{Name: "cpu-offload-gb", Allowed: []string{"0"}, Why: "weights are in memory already"},
 	{Name: "kv-cache-dtype", Allowed: []string{"auto", "bfloat16", "float16"}, Why: "the cache has 16-bit values, or the model's"},
 	{Name: "calculate-kv-scales", Switch: true, Why: "the cache is not scaled"},
-	{Name: "disable-sliding-window", Allowed: on, Switch: true, Why: "attention sees the whole context"},
+	{Name: "disable-sliding-window", Switch: true, Why: "the model's windows are kept"},
 	{Name: "disable-cascade-attn", Allowed: on, Switch: true, Why: "there is one attention kernel"},
 	{Name: "disable-hybrid-kv-cache-manager", Allowed: on, Switch: true, Why: "there is one cache manager"},
 	{Name: "prefix-caching-hash-algo", Allowed: anything, Why: "the hash is chosen here"},

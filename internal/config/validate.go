@@ -26,6 +26,7 @@ func (c *Config) Validate() error {
 		oneOf("dtype", c.Model.DType, "auto", "bfloat16", "float16", "half", "float32", "float"),
 		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),
 		oneOf("distributed-executor-backend", p.Backend, "", "uni", "mp"),
+		oneOf("queue-transport", c.Queue.Transport, "auto", "link"),
 		oneOf("cpu-isa", p.CPUISA, "", "portable", "avx2", "avx512", "avx512bf16"),
 		atLeast("max-num-seqs", s.MaxNumSeqs, 1),
 		atLeast("max-num-batched-tokens", s.MaxNumBatchedTokens, 1),
@@ -56,6 +57,9 @@ func (c *Config) Validate() error {
 	}
 	if s.MaxNumBatchedTokens < s.MaxNumSeqs {
 		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d", s.MaxNumBatchedTokens, s.MaxNumSeqs)
+	}
+	if c.Queue.Transport == "link" && p.TensorParallelSize > 1 {
+		return usage("--queue-transport link: the ranks of --tensor-parallel-size %d need shared memory", p.TensorParallelSize)
 	}
 	if p.Backend == "uni" && p.TensorParallelSize > 1 {
 		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d needs mp", p.TensorParallelSize)

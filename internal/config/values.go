@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -119,4 +120,30 @@ func humanInt(s string) (int64, error) {
 	}
 	// Rounded, because 25.6k is 25600 and not what is left of the nearest binary fraction.
 	return int64(math.Round(v * float64(unit))), nil
+}
+
+// seconds is a time: 5 (seconds), 1.5, or with a unit as in 500ms and 2m.
+type seconds struct{ value *time.Duration }
+
+func (s *seconds) String() string {
+	if s.value == nil {
+		return ""
+	}
+	return s.value.String()
+}
+func (s *seconds) Type() string { return "seconds" }
+func (s *seconds) Set(text string) error {
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		if !(f > 0) || f > 1e9 {
+			return fmt.Errorf("%q is not a positive number of seconds", text)
+		}
+		*s.value = time.Duration(f * float64(time.Second))
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%q is not a time such as 5, 1.5 or 500ms", text)
+	}
+	*s.value = d
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,8 @@ type Engine struct {
 	log      *slog.Logger
 	sched    *schedule.Scheduler
 	maxQueue int
+	// ownThread says that the loop waits for other processes, and does so on a thread of its own.
+	ownThread bool
 
 	// The inbox is how other goroutines reach the loop.
 	mu       sync.Mutex
@@ -147,6 +150,9 @@ func (e *Engine) Healthy(context.Context) error {
 	return nil
 }
 
+// Report says of every rank what it is doing.
+func (e *Engine) Report() []executor.RankStatus { return e.exec.Report() }
+
 // Failed is closed when the engine has failed; Healthy then says why.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
@@ -178,6 +184,11 @@ const shutdownGrace = 5 * time.Second
 // loop is the only goroutine that calls the scheduler.
 func (e *Engine) loop() {
 	defer close(e.done)
+	if e.ownThread {
+		// Waiting for ranks of other processes parks the thread in the kernel.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	for {
 		if !e.admit() {
 			return

@@ -27,7 +27,7 @@ import (
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		if err := process.Main(os.Args[2:]); err != nil {
+		if err := process.Main(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -122,6 +122,19 @@ func TestAnyTensorParallelSize(t *testing.T) {
 				t.Errorf("answer %q, finish %q", a.text, a.last.Finish)
 			}
 		})
+	}
+}
+
+// TestOverLink serves with a worker that is reached over TCP and TLS.
+func TestOverLink(t *testing.T) {
+	e := open(t, func(cfg *config.Config) { cfg.Parallel.Backend, cfg.Queue.Transport = "mp", "link" })
+	for range 20 {
+		if a := mustAsk(t, e, greedy(e, question, 100)); a.text != indexAnswer {
+			t.Fatalf("answer %q", a.text)
+		}
+	}
+	if r := e.Report()[0]; r.Process != "" || r.Finished == 0 && r.AgeSeconds > 3 {
+		t.Errorf("report %+v", r)
 	}
 }
 

@@ -127,9 +127,11 @@ func (b *opening) open() (*Engine, error) {
 	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen})
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
+	m.WatchLinks(exec.Links)
 	e := &Engine{info: b.info, exec: exec, tok: b.tok, metrics: m, log: b.opt.Log, sched: sched,
 		maxQueue: c.Schedule.MaxNumQueuedReqs, requests: map[uint64]*request{},
 		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
+	e.ownThread = b.backend() != "uni"
 	go e.loop()
 	return e, nil
 }
@@ -403,16 +405,21 @@ func defaultBlocks(perBlock, perSequence, seqs, ranks int64) int64 {
 	return max(min(budget/ranks/perBlock, seqs*perSequence), perSequence)
 }
 
+// backend is what starts the ranks: the flag's choice, else uni for one rank and mp for more.
+func (b *opening) backend() string {
+	switch {
+	case b.cfg.Parallel.Backend != "":
+		return b.cfg.Parallel.Backend
+	case b.ranks > 1:
+		return "mp"
+	}
+	return "uni"
+}
+
 // startRanks starts the workers and waits until all have loaded.
 func (b *opening) startRanks() (*executor.Executor, error) {
 	p := &b.cfg.Parallel
-	backend := p.Backend
-	if backend == "" {
-		backend = "uni"
-		if b.ranks > 1 {
-			backend = "mp"
-		}
-	}
+	backend := b.backend()
 	threads := p.CPUThreads
 	if threads == 0 {
 		threads = max(1, runtime.NumCPU()/b.ranks)
@@ -433,12 +440,17 @@ func (b *opening) startRanks() (*executor.Executor, error) {
 	default:
 		return nil, fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp", backend)
 	}
+	address := ""
+	if b.cfg.Queue.Transport == "link" {
+		address = "127.0.0.1"
+	}
 	return executor.Start(b.ctx, executor.Options{
 		Launcher: launcher,
 		Init: worker.Init{WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat, DType: b.info.DType,
 			ISA: p.CPUISA, Threads: threads, Seed: b.cfg.Model.Seed, Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
 			MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen},
-		CollectiveBytes: collectiveBytes,
-		Progress:        func(rank int, p queue.Progress) { b.progress(rank, p.Phase, p.Done, p.Total) },
+		CollectiveBytes: collectiveBytes, InProcess: backend == "uni", Log: b.opt.Log,
+		Address: address, LinksOnly: address != "", QueueMemory: b.cfg.Queue.MemoryBytes, StallWarning: b.cfg.Queue.StallWarning, StepTimeout: b.cfg.Queue.StepTimeout,
+		Progress: func(rank int, p queue.Progress) { b.progress(rank, p.Phase, p.Done, p.Total) },
 	})
 }

@@ -1,16 +1,20 @@
 // Package executor runs step plans on the ranks of a group, wherever they are: a Launcher starts and watches
-// them, a queue carries plans out and results back.
+// them, the queue carries plans out and results back.
 package executor
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/queue/hub"
 	"github.com/eagleray/eagleray/internal/step"
 	"github.com/eagleray/eagleray/internal/worker"
 )
@@ -25,105 +29,150 @@ type Launcher interface {
 	Stop(ctx context.Context) error
 }
 
-// Failure is why a group cannot go on: the first error of any rank.
-type Failure struct {
-	Rank  int
-	Node  string
-	PID   int
-	Step  uint64
-	Phase string
-	// Cause is one line; Stack and Stderr are what else is known.
-	Cause  string
-	Stack  string
-	Stderr []string
+// Options configure a group of ranks.
+type Options struct {
+	Launcher Launcher
+	// InProcess says that the launcher's only rank runs in this process and needs no handshake.
+	InProcess bool
+	// Init is the configuration of every rank; Rank is set for each.
+	Init worker.Init
+	// CollectiveBytes is the largest message between ranks.
+	CollectiveBytes int
+	// QueueMemory is the budget of all shared memory of the queue; 0 is 16 MiB.
+	QueueMemory int64
+	// Address is where ranks of other hosts may connect, "" for none.
+	Address string
+	// LinksOnly gives ranks of this host a link over Address too, instead of shared memory.
+	LinksOnly bool
+	// StallWarning is how long a rank may stand still with work queued before it is reported; 0 is 5 s.
+	StallWarning time.Duration
+	// StepTimeout fails the group when a step takes longer; 0 is 300 s.
+	StepTimeout time.Duration
+	// Progress, when not nil, is told how far each rank's start has come.
+	Progress func(rank int, p queue.Progress)
+	// Log receives what the stall explainer has to say; nil is silence.
+	Log *slog.Logger
 }
 
-// Error names the rank, where it ran, what it was doing and the cause.
-func (f *Failure) Error() string {
-	s := fmt.Sprintf("rank %d on %s (pid %d)", f.Rank, f.Node, f.PID)
-	if f.Step > 0 {
-		s += fmt.Sprintf(", step %d", f.Step)
-	}
-	if f.Phase != "" {
-		s += ", " + f.Phase
-	}
-	return s + ": " + f.Cause
+// Executor is a started group.
+type Executor struct {
+	opt     Options
+	workers []launch.Worker
+	hub     queue.Hub
+	closers []func() error
+	ready   []queue.Ready
+	// local says which ranks are processes of this host.
+	local []bool
+
+	future Future
+	out    []byte
+	// baton is held by whoever receives: the one who waits for something does it himself, because handing a
+	// record from goroutine to goroutine costs more than carrying it between processes.
+	baton chan struct{}
+
+	background sync.WaitGroup
+	// dead is closed at the first failure or at shutdown; cause is set before.
+	dead chan struct{}
+	// life ends with dead.
+	life      context.Context
+	endLife   context.CancelFunc
+	mu        sync.Mutex
+	cause     error
+	onFailure func(*Failure) // called once, with the first failure
+	told      bool
+	calls     map[uint64]*call
+	nextCall  uint64
+	lastCall  *Reply
+	stopped   bool
+	// sending is held while a record is sent.
+	sending sync.Mutex
+
+	// sentAt is when the plan in flight was sent (nanoseconds since epoch of the process), 0 when none is.
+	sentAt atomic.Int64
+	sent   atomic.Uint64
+	late   atomic.Uint64
+	stall  explainer
 }
 
 // ErrShutdown is the error of calls on an executor that was shut down.
 var ErrShutdown = errors.New("executor is shut down")
 
-// Options configure a group of ranks.
-type Options struct {
-	Launcher Launcher
-	// Init is the configuration of every rank; Rank is set for each.
-	Init worker.Init
-	// CollectiveBytes is the largest message between ranks.
-	CollectiveBytes int
-	// Progress, when not nil, is told how far each rank's start has come.
-	Progress func(rank int, p queue.Progress)
-}
-
-// Executor is a started group.
-type Executor struct {
-	launcher Launcher
-	workers  []launch.Worker
-	ready    []queue.Ready
-
-	future Future
-	out    []byte
-
-	readers sync.WaitGroup
-	// dead is closed at the first failure or at shutdown; cause is set before.
-	dead  chan struct{}
-	mu    sync.Mutex
-	cause error
-	// onFailure is called once, with the first failure.
-	onFailure func(*Failure)
-	told      bool
-	calls     map[uint64]*call
-	nextCall  uint64
-	stopped   bool
-}
-
-// exitGrace is how long a broken channel waits for the launcher to say how the rank ended.
-const exitGrace = 2 * time.Second
+// Defaults of Options.
+const (
+	defaultStallWarning = 5 * time.Second
+	defaultStepTimeout  = 300 * time.Second
+	defaultQueueMemory  = 16 << 20
+)
 
 // Start launches the ranks and returns when all have loaded their shards. On an error nothing is left running.
 func Start(ctx context.Context, opt Options) (*Executor, error) {
-	e := &Executor{launcher: opt.Launcher, dead: make(chan struct{}), calls: map[uint64]*call{}}
+	if opt.StallWarning == 0 {
+		opt.StallWarning = defaultStallWarning
+	}
+	if opt.StepTimeout == 0 {
+		opt.StepTimeout = defaultStepTimeout
+	}
+	if opt.QueueMemory == 0 {
+		opt.QueueMemory = defaultQueueMemory
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Executor{opt: opt, dead: make(chan struct{}), calls: map[uint64]*call{}, baton: make(chan struct{}, 1)}
+	e.life, e.endLife = context.WithCancel(context.Background())
 	e.future.e = e
 	e.future.done = make(chan struct{}, 1)
-	specs := make([]launch.Spec, opt.Init.WorldSize)
-	for i := range specs {
-		specs[i] = launch.Spec{Rank: i, LocalRank: i, WorldSize: len(specs), CollectiveBytes: opt.CollectiveBytes}
-	}
-	var err error
-	if e.workers, err = opt.Launcher.Launch(ctx, specs); err != nil {
-		return nil, errors.Join(err, opt.Launcher.Stop(context.WithoutCancel(ctx)))
-	}
-	e.ready = make([]queue.Ready, len(e.workers))
-	ready := make(chan struct{}, len(e.workers))
-	for i := range e.workers {
-		init := opt.Init
-		init.Rank = i
-		if err := queue.SendJSON(e.workers[i].Conn, queue.KindInit, init); err != nil {
-			e.broken(i, err)
-		}
-		e.readers.Go(func() { e.read(i, ready, opt.Progress) })
-	}
-	e.readers.Go(e.watch)
-	for range e.workers {
-		select {
-		case <-ready:
-		case <-e.dead:
-			return nil, errors.Join(e.Err(), e.Shutdown(context.Background()))
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("start of %d ranks: %w", len(e.workers), ctx.Err()), e.Shutdown(context.Background()))
-		}
+	if err := e.start(ctx); err != nil {
+		return nil, errors.Join(err, e.Shutdown(context.WithoutCancel(ctx)))
 	}
 	return e, nil
 }
+
+func (e *Executor) start(ctx context.Context) error {
+	world := e.opt.Init.WorldSize
+	e.ready = make([]queue.Ready, world)
+	if err := e.connect(ctx); err != nil {
+		return err
+	}
+	e.background.Go(e.watchExits)
+	e.stall.start(e)
+	record, err := queue.AppendJSON(nil, queue.KindInit, e.opt.Init)
+	if err != nil {
+		return err
+	}
+	if err := e.hub.Send(record, time.Now().Add(e.opt.StepTimeout)); err != nil {
+		return fmt.Errorf("send configuration: %w", err)
+	}
+	return e.awaitReady(ctx)
+}
+
+// awaitReady receives until every rank has loaded.
+func (e *Executor) awaitReady(ctx context.Context) error {
+	for missing := len(e.workers); missing > 0; {
+		rank, record, err := e.hub.Recv(time.Now().Add(pollCancel))
+		switch {
+		case errors.Is(err, queue.ErrTimeout), errors.Is(err, queue.ErrInterrupted):
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("start of %d ranks: %w", len(e.workers), err)
+			}
+		case err != nil:
+			<-e.dead
+		default:
+			if e.dispatch(rank, record) == queue.KindReady {
+				missing--
+			}
+		}
+		select {
+		case <-e.dead:
+			return e.Err()
+		default:
+		}
+	}
+	return nil
+}
+
+// pollCancel is how often a wait that cannot be interrupted looks whether it is still wanted.
+const pollCancel = 20 * time.Millisecond
 
 // Ranks describes the ranks as they reported themselves.
 func (e *Executor) Ranks() []queue.Ready { return e.ready }
@@ -132,6 +181,7 @@ func (e *Executor) Ranks() []queue.Ready { return e.ready }
 type Future struct {
 	e      *Executor
 	plan   uint64
+	until  time.Time
 	result step.Result
 	done   chan struct{}
 }
@@ -139,41 +189,34 @@ type Future struct {
 // Execute sends the plan to all ranks. One plan may be in flight: the previous future must have been waited
 // for. The plan may be reused as soon as Execute returns.
 func (e *Executor) Execute(p *step.Plan) (*Future, error) {
+	now := time.Now()
 	e.out = step.AppendPlan(append(e.out[:0], byte(queue.KindPlan)), p)
-	e.future.plan = p.ID
-	for i := range e.workers {
-		if err := e.workers[i].Conn.Send(e.out); err != nil {
-			e.broken(i, err)
-			<-e.dead
-			return nil, e.Err()
-		}
+	e.future.plan, e.future.until = p.ID, now.Add(e.opt.StepTimeout)
+	e.sent.Store(p.ID)
+	e.sentAt.Store(now.UnixNano())
+	e.sending.Lock()
+	err := e.hub.Send(e.out, e.future.until)
+	e.sending.Unlock()
+	if err != nil {
+		e.sendFailed(err)
+		<-e.dead
+		return nil, e.Err()
 	}
 	return &e.future, nil
 }
 
 // Wait returns the result, valid until the next Execute, or the failure of the group.
 func (f *Future) Wait() (*step.Result, error) {
-	select {
-	case <-f.done:
-		return &f.result, nil
-	case <-f.e.dead:
-		return nil, f.e.Err()
+	err := f.e.await(f.done, f.until)
+	f.e.sentAt.Store(0)
+	if errors.Is(err, queue.ErrTimeout) {
+		f.e.die(f.e.stepTimedOut(f.plan))
+		err = f.e.Err()
 	}
-}
-
-// OnFailure registers what is called, once, with the first failure of any rank; at once when the group has
-// already failed.
-func (e *Executor) OnFailure(f func(*Failure)) {
-	e.mu.Lock()
-	e.onFailure = f
-	var already *Failure
-	if !e.told && errors.As(e.cause, &already) {
-		e.told = true
+	if err != nil {
+		return nil, err
 	}
-	e.mu.Unlock()
-	if already != nil {
-		f(already)
-	}
+	return &f.result, nil
 }
 
 // CheckHealth asks every rank for a sign of life.
@@ -181,6 +224,25 @@ func (e *Executor) CheckHealth(ctx context.Context) error {
 	_, err := e.CollectiveRPC(ctx, "check_health", nil, RPCOptions{})
 	return err
 }
+
+// Links are the figures of the connections to ranks of other hosts.
+func (e *Executor) Links() []metrics.Link {
+	h, ok := e.hub.(*hub.Hub)
+	if !ok {
+		return nil
+	}
+	var links []metrics.Link
+	for r := range e.workers {
+		if s, ok := h.Stats(r); ok {
+			links = append(links, metrics.Link{Rank: r, RTT: s.SmoothRTT, SentBytes: s.BytesSent,
+				ReceivedBytes: s.BytesReceived, Resumes: s.Resumes})
+		}
+	}
+	return links
+}
+
+// LateReplies counts replies that came after their call was over, and were dropped.
+func (e *Executor) LateReplies() uint64 { return e.late.Load() }
 
 // Shutdown ends the ranks and waits for them; calling it again is harmless.
 func (e *Executor) Shutdown(ctx context.Context) error {
@@ -192,51 +254,28 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	e.stopped = true
 	e.mu.Unlock()
 	e.die(ErrShutdown)
-	for i := range e.workers {
-		// A rank that is already gone cannot be told; Stop deals with it.
-		_ = e.workers[i].Conn.Send([]byte{byte(queue.KindShutdown)})
+	var errs []error
+	if e.hub != nil {
+		// A rank that is gone or does not read cannot be told; Stop deals with it.
+		e.sending.Lock()
+		_ = e.hub.Send([]byte{byte(queue.KindShutdown)}, time.Now().Add(shutdownNotice))
+		e.sending.Unlock()
 	}
-	err := e.launcher.Stop(ctx)
-	for i := range e.workers {
-		e.workers[i].Conn.Close()
+	errs = append(errs, e.opt.Launcher.Stop(ctx))
+	e.stall.stop()
+	if e.hub != nil {
+		// Whoever receives sees that the group is dead and leaves.
+		e.hub.Interrupt()
+		e.baton <- struct{}{}
+		errs = append(errs, e.hub.Close())
+		<-e.baton
 	}
-	e.readers.Wait()
-	return err
+	for _, f := range e.closers {
+		errs = append(errs, f())
+	}
+	e.background.Wait()
+	return errors.Join(errs...)
 }
 
-// Dead is closed when the group has failed or was shut down; Err then says why.
-func (e *Executor) Dead() <-chan struct{} { return e.dead }
-
-// Err is why the group is dead: a *Failure or ErrShutdown; nil while it lives.
-func (e *Executor) Err() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.cause
-}
-
-// die records the first cause and ends every wait.
-func (e *Executor) die(cause error) {
-	e.mu.Lock()
-	if e.cause != nil {
-		e.mu.Unlock()
-		return
-	}
-	e.cause = cause
-	var f *Failure
-	tell := e.onFailure
-	if !errors.As(cause, &f) || tell == nil {
-		tell = nil
-	} else {
-		e.told = true
-	}
-	e.mu.Unlock()
-	close(e.dead)
-	if tell != nil {
-		tell(f)
-	}
-}
-
-func (e *Executor) failure(rank int, cause string) *Failure {
-	w := e.workers[rank]
-	return &Failure{Rank: rank, Node: w.Node, PID: w.PID, Cause: cause}
-}
+// shutdownNotice is how long telling the ranks to end may take.
+const shutdownNotice = 100 * time.Millisecond

@@ -3,6 +3,8 @@ package executor
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,15 +12,16 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/step"
 	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // scripted is a launcher whose ranks are functions.
 type scripted struct {
-	rank   func(rank int, c queue.Conn)
+	rank   func(rank int, c *memPort)
 	exited chan launch.Exit
-	conns  []queue.Conn
+	hub    *memHub
 	wg     sync.WaitGroup
 	stops  int
 	fail   error
@@ -28,12 +31,11 @@ func (s *scripted) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	if s.fail != nil {
 		return nil, s.fail
 	}
+	s.hub = newMemHub(len(specs))
 	var workers []launch.Worker
 	for i := range specs {
-		driver, rank := queue.Pipe()
-		s.conns = append(s.conns, driver)
-		s.wg.Go(func() { s.rank(i, rank) })
-		workers = append(workers, launch.Worker{Rank: i, Node: "node-a", PID: 100 + i, Conn: driver})
+		s.wg.Go(func() { s.rank(i, s.hub.ranks[i]) })
+		workers = append(workers, launch.Worker{Rank: i, Node: "node-a", PID: 100 + i, Hub: s.hub})
 	}
 	return workers, nil
 }
@@ -42,23 +44,30 @@ func (s *scripted) Exited() <-chan launch.Exit { return s.exited }
 
 func (s *scripted) Stop(context.Context) error {
 	s.stops++
-	for _, c := range s.conns {
-		c.Close()
+	if s.hub != nil {
+		s.hub.Close()
 	}
 	s.wg.Wait()
 	return nil
 }
 
 // obedient is a rank that gets ready, answers plans on rank 0 and calls everywhere, as long as on lets it.
-func obedient(on func(rank int, kind queue.Kind, body []byte, c queue.Conn) bool) func(int, queue.Conn) {
-	return func(rank int, c queue.Conn) {
+func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, *memPort) {
+	return func(rank int, c *memPort) {
 		for {
+			c.words.Set(phase.Idle, 0)
 			record, err := c.Recv()
 			if err != nil {
 				return
 			}
 			kind, body, _ := queue.Split(record)
-			if on != nil && !on(rank, kind, body, c) {
+			if kind == queue.KindPlan {
+				var p step.Plan
+				step.DecodePlan(body, &p)
+				c.words.Received(p.ID)
+				c.words.Started(p.ID)
+			}
+			if on != nil && !on(kind, body, c) {
 				continue
 			}
 			switch kind {
@@ -70,9 +79,9 @@ func obedient(on func(rank int, kind queue.Kind, body []byte, c queue.Conn) bool
 				if rank == 0 {
 					c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, Token: []int32{int32(p.ID)}}))
 				}
+				c.words.Finished(p.ID)
 			case queue.KindCall:
-				id, method, args, _ := queue.ParseCall(body)
-				c.Send(queue.AppendReply(nil, id, "", append([]byte(method+":"), append(args, byte('0'+rank))...)))
+				answer(c, body, "", "")
 			case queue.KindShutdown:
 				return
 			}
@@ -80,10 +89,21 @@ func obedient(on func(rank int, kind queue.Kind, body []byte, c queue.Conn) bool
 	}
 }
 
-func start(t *testing.T, ranks int, rank func(int, queue.Conn)) (*Executor, *scripted) {
+// answer replies to a call with its method, arguments and the rank, or with a failure.
+func answer(c *memPort, body []byte, kind, failure string) {
+	call, _ := queue.ParseCall(body)
+	value := append([]byte(call.Method+":"), append(slices.Clone(call.Args), byte('0'+c.rank))...)
+	c.Send(queue.AppendReply(nil, &queue.Reply{ID: call.ID, Rank: uint32(c.rank), Type: kind, Failure: failure, Value: value}))
+}
+
+func start(t *testing.T, ranks int, rank func(int, *memPort), change ...func(*Options)) (*Executor, *scripted) {
 	t.Helper()
 	s := &scripted{rank: rank, exited: make(chan launch.Exit, 4)}
-	e, err := Start(t.Context(), Options{Launcher: s, Init: worker.Init{WorldSize: ranks}})
+	o := Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: ranks}}
+	for _, f := range change {
+		f(&o)
+	}
+	e, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,21 +147,28 @@ func TestExecute(t *testing.T) {
 	}
 }
 
+func method(body []byte) string {
+	c, _ := queue.ParseCall(body)
+	return c.Method
+}
+
 func TestCollectiveRPC(t *testing.T) {
-	e, _ := start(t, 3, obedient(func(rank int, kind queue.Kind, body []byte, c queue.Conn) bool {
+	e, _ := start(t, 3, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
 		if kind != queue.KindCall {
 			return true
 		}
-		id, method, _, _ := queue.ParseCall(body)
-		switch {
-		case method == "fails" && rank == 2:
-			c.Send(queue.AppendReply(nil, id, "out of cheese", nil))
+		switch m := method(body); {
+		case m == "fails" && c.rank == 2:
+			answer(c, body, "*worker.cheese", "out of cheese")
 			return false
-		case method == "silent" && rank == 1:
+		case m == "silent" && c.rank == 1:
 			return false
 		}
 		return true
 	}))
+	if _, err := execute(t, e, 5); err != nil {
+		t.Fatal(err)
+	}
 	all, err := e.CollectiveRPC(t.Context(), "m", []byte("x"), RPCOptions{})
 	if err != nil || len(all) != 3 || string(all[2]) != "m:x2" {
 		t.Errorf("all ranks: %q, %v", all, err)
@@ -150,16 +177,19 @@ func TestCollectiveRPC(t *testing.T) {
 	if err != nil || len(one) != 1 || string(one[0]) != "m:1" {
 		t.Errorf("one rank: %q, %v", one, err)
 	}
-	// The error of a rank that need not reply fails the call too, and names it.
-	_, err = e.CollectiveRPC(t.Context(), "fails", nil, RPCOptions{UniqueReply: true, ReplyRank: 1})
-	if err != nil && !strings.Contains(err.Error(), "rank 2 (node-a, pid 102): out of cheese") {
-		t.Errorf("error of rank 2: %v", err)
+	if _, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 3}); err == nil {
+		t.Error("reply rank out of range accepted")
 	}
 	_, err = e.CollectiveRPC(t.Context(), "fails", nil, RPCOptions{})
-	if err == nil || !strings.Contains(err.Error(), "rank 2 (node-a, pid 102): out of cheese") {
+	var failed *RPCError
+	if !errors.As(err, &failed) || *failed != (RPCError{"fails", 2, "node-a", 102, 5, "*worker.cheese", "out of cheese"}) {
 		t.Errorf("error of rank 2: %v", err)
 	}
-	// A call that times out answers nobody later.
+	// The silent rank's reply is missed at the timeout; the others' are no longer expected then.
+	_, err = e.CollectiveRPC(t.Context(), "silent", nil, RPCOptions{Timeout: 20 * time.Millisecond})
+	if !errors.Is(err, queue.ErrTimeout) || !strings.Contains(err.Error(), "silent") {
+		t.Errorf("silent rank: %v", err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := e.CollectiveRPC(ctx, "silent", nil, RPCOptions{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -171,35 +201,116 @@ func TestCollectiveRPC(t *testing.T) {
 	}
 }
 
+// TestErrorOfSilentRank fails a call whose only wanted reply never comes, because another rank has an error.
+func TestErrorOfSilentRank(t *testing.T) {
+	e, _ := start(t, 3, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+		if kind == queue.KindCall && c.rank == 2 {
+			answer(c, body, "*worker.cheese", "out of cheese")
+		}
+		return kind != queue.KindCall
+	}))
+	_, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 1, Timeout: time.Minute})
+	if err == nil || !strings.Contains(err.Error(), "rank 2 (node-a, pid 102, after step 0): *worker.cheese: out of cheese") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestLateReplies lets replies come after their call is over: they are dropped, counted, and answer nobody else.
+func TestLateReplies(t *testing.T) {
+	var held [][]byte
+	e, _ := start(t, 1, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+		if kind == queue.KindCall && method(body) == "slow" {
+			held = append(held, slices.Clone(body))
+			return false
+		}
+		for _, b := range held {
+			answer(c, b, "", "")
+		}
+		held = nil
+		return true
+	}))
+	for range 3 {
+		if _, err := e.CollectiveRPC(t.Context(), "slow", nil, RPCOptions{Timeout: 10 * time.Millisecond}); !errors.Is(err, queue.ErrTimeout) {
+			t.Fatalf("slow call: %v", err)
+		}
+	}
+	got, err := e.CollectiveRPC(t.Context(), "fast", nil, RPCOptions{})
+	if err != nil || string(got[0]) != "fast:0" {
+		t.Errorf("call after late replies: %q, %v", got, err)
+	}
+	if e.LateReplies() != 3 {
+		t.Errorf("%d late replies counted, not 3", e.LateReplies())
+	}
+}
+
+// TestFuturesInOrder waits for calls in another order than they were made, beside steps and callers of other
+// goroutines.
+func TestFuturesInOrder(t *testing.T) {
+	e, _ := start(t, 2, obedient(nil))
+	var replies []*Reply
+	for i := range 20 {
+		r, err := e.StartRPC("m", []byte{byte(i)}, RPCOptions{UniqueReply: true, ReplyRank: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		replies = append(replies, r)
+	}
+	var wg sync.WaitGroup
+	for i, r := range replies {
+		wg.Go(func() {
+			got, err := replies[len(replies)-1-i].Wait(t.Context())
+			if err != nil || got[0][2] != byte(len(replies)-1-i) {
+				t.Errorf("call %d: %q, %v", i, got, err)
+			}
+			_ = r
+		})
+	}
+	wg.Go(func() {
+		for id := uint64(1); id < 100; id++ {
+			if r, err := execute(t, e, id); err != nil || r.Plan != id {
+				t.Errorf("plan %d: %v, %v", id, r, err)
+			}
+		}
+	})
+	wg.Go(func() {
+		for range 50 {
+			if err := e.CheckHealth(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+}
+
 // TestFirstErrorWins lets ranks fail in different ways while rank 0 stays silent.
 func TestFirstErrorWins(t *testing.T) {
 	for name, c := range map[string]struct {
-		how  func(s *scripted, rank queue.Conn)
+		how  func(s *scripted, c *memPort)
 		want string
 	}{
-		"own account": {func(_ *scripted, c queue.Conn) {
+		"own account": {func(_ *scripted, c *memPort) {
 			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, PID: 101, Phase: "step", Step: 7, Message: "no such block"})
 		}, "rank 1 on node-a (pid 101), step 7, step: no such block"},
-		"process exit": {func(s *scripted, _ queue.Conn) {
+		"process exit": {func(s *scripted, _ *memPort) {
 			s.exited <- launch.Exit{Rank: 1, PID: 101, Cause: "signal: killed"}
 		}, "rank 1 on node-a (pid 101): signal: killed"},
-		"account before exit": {func(s *scripted, c queue.Conn) {
+		"account before exit": {func(s *scripted, c *memPort) {
 			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "no weights"})
 			s.exited <- launch.Exit{Rank: 1, PID: 101, Cause: "exit status 1"}
 		}, "load: no weights"},
-		"nonsense": {func(_ *scripted, c queue.Conn) { c.Send([]byte{250}) }, "protocol: record of unknown kind 250"},
-		"bad result": {func(_ *scripted, c queue.Conn) {
+		"nonsense": {func(_ *scripted, c *memPort) { c.Send([]byte{250}) }, "protocol: record of unknown kind 250"},
+		"bad result": {func(_ *scripted, c *memPort) {
 			c.Send([]byte{byte(queue.KindResult), 1, 2})
 		}, "rank 1 on node-a (pid 101), protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s *scripted
-			e, s2 := start(t, 2, obedient(func(rank int, kind queue.Kind, _ []byte, conn queue.Conn) bool {
+			e, s2 := start(t, 2, obedient(func(kind queue.Kind, _ []byte, port *memPort) bool {
 				if kind != queue.KindPlan {
 					return true
 				}
-				if rank == 1 {
-					c.how(s, conn)
+				if port.rank == 1 {
+					c.how(s, port)
 				}
 				return false
 			}))
@@ -237,14 +348,14 @@ func TestFailureBeforeRegistration(t *testing.T) {
 
 // TestStartFails leaves nothing running and says what happened.
 func TestStartFails(t *testing.T) {
-	s := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(rank int, kind queue.Kind, _ []byte, c queue.Conn) bool {
-		if rank == 1 && kind == queue.KindInit {
+	s := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+		if c.rank == 1 && kind == queue.KindInit {
 			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "tensor missing"})
 			return false
 		}
 		return true
 	})}
-	_, err := Start(t.Context(), Options{Launcher: s, Init: worker.Init{WorldSize: 2}})
+	_, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 2}})
 	if err == nil || !strings.Contains(err.Error(), "rank 1 on node-a (pid 101), load: tensor missing") {
 		t.Errorf("error %v", err)
 	}
@@ -252,14 +363,97 @@ func TestStartFails(t *testing.T) {
 		t.Errorf("launcher stopped %d times", s.stops)
 	}
 
-	silent := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(int, queue.Kind, []byte, queue.Conn) bool { return false })}
+	silent := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(queue.Kind, []byte, *memPort) bool { return false })}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := Start(ctx, Options{Launcher: silent, Init: worker.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Start(ctx, Options{Launcher: silent, InProcess: true, Init: worker.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("silent ranks: %v", err)
 	}
 	refuses := &scripted{fail: errors.New("no room")}
-	if _, err := Start(t.Context(), Options{Launcher: refuses, Init: worker.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
+	if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true, Init: worker.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
 		t.Errorf("launcher that refuses: %v", err)
 	}
 }
+
+// TestStepTimeout names the rank that is furthest behind.
+func TestStepTimeout(t *testing.T) {
+	e, _ := start(t, 3, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+		if kind == queue.KindPlan && c.rank == 1 {
+			c.words.Set(phase.Forward, 7)
+			<-c.hub.done
+		}
+		return kind != queue.KindPlan || c.rank == 2
+	}), func(o *Options) { o.StepTimeout = 50 * time.Millisecond })
+	_, err := execute(t, e, 4)
+	if err == nil || err.Error() != "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms" &&
+		err.Error() != "rank 1 on node-a (pid 101), step 4, forward, layer 7: no result after 50ms" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestStallExplainer stops one rank in the middle of a step and wants one line about it, and none while idle.
+func TestStallExplainer(t *testing.T) {
+	var mu sync.Mutex
+	var log strings.Builder
+	release := make(chan struct{})
+	e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+		if kind == queue.KindPlan && c.rank == 1 {
+			c.words.Set(phase.Forward, 3)
+			<-release
+		}
+		if kind == queue.KindPlan && c.rank == 0 {
+			c.words.Finished(9)
+			<-release
+		}
+		return true
+	}), func(o *Options) {
+		o.StallWarning = 40 * time.Millisecond
+		o.Log = slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return log.Write(b)
+		}), nil))
+	})
+	text := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return log.String()
+	}
+	time.Sleep(150 * time.Millisecond)
+	if text() != "" {
+		t.Errorf("idle ranks were reported: %s", text())
+	}
+	done := make(chan error)
+	go func() {
+		_, err := execute(t, e, 9)
+		done <- err
+	}()
+	for begun := time.Now(); !strings.Contains(text(), "rank=1"); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > 5*time.Second {
+			t.Fatal("a rank stands still and nobody says so")
+		}
+	}
+	report := e.Report()
+	if !report[1].Stalled || report[1].Phase != "forward, layer 3" || report[1].Started != 9 || report[1].Sent != 9 {
+		t.Errorf("report %+v", report[1])
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	lines := text()
+	if !strings.Contains(lines, `rank=1 node=node-a pid=101`) || !strings.Contains(lines, `phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
+		t.Errorf("explanation: %s", lines)
+	}
+	if n := strings.Count(lines, "rank=1"); n > 4 {
+		t.Errorf("%d lines about one rank: %s", n, lines)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if text() != lines {
+		t.Errorf("idle ranks were reported: %s", text())
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,28 +10,92 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// read receives rank's records until its channel ends.
-func (e *Executor) read(rank int, ready chan<- struct{}, progress func(int, queue.Progress)) {
+// await receives until done has a value, the group is dead, or until passes (ErrTimeout). When somebody else
+// is receiving it waits for him to pass on what it waits for, or the baton.
+func (e *Executor) await(done <-chan struct{}, until time.Time) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
 	for {
-		record, err := e.workers[rank].Conn.Recv()
-		if err != nil {
-			e.broken(rank, err)
-			return
+		select {
+		case e.baton <- struct{}{}:
+		default:
+			if err, over := e.waitTurn(done, until); over {
+				return err
+			}
 		}
-		if err := e.receive(rank, record, ready, progress); err != nil {
-			f := e.failure(rank, err.Error())
-			f.Phase = "protocol"
-			e.die(f)
-			return
+		finished, err := e.receive(done, until)
+		if finished || err != nil {
+			return err
 		}
 	}
 }
 
-func (e *Executor) receive(rank int, record []byte, ready chan<- struct{}, progress func(int, queue.Progress)) error {
-	kind, body, err := queue.Split(record)
-	if err != nil {
-		return err
+// waitTurn waits until the baton is ours (over is false) or the wait is over.
+func (e *Executor) waitTurn(done <-chan struct{}, until time.Time) (err error, over bool) {
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	select {
+	case e.baton <- struct{}{}:
+		return nil, false
+	case <-done:
+		return nil, true
+	case <-e.dead:
+		return e.Err(), true
+	case <-t.C:
+		return queue.ErrTimeout, true
 	}
+}
+
+// receive, with the baton held, takes one record and gives the baton back. It reports whether done had a value.
+func (e *Executor) receive(done <-chan struct{}, until time.Time) (finished bool, err error) {
+	defer func() { <-e.baton }()
+	// What is waited for may have come between the last look and the baton.
+	select {
+	case <-done:
+		return true, nil
+	case <-e.dead:
+		return false, e.Err()
+	default:
+	}
+	rank, record, err := e.hub.Recv(until)
+	switch {
+	case err == nil:
+		e.dispatch(rank, record)
+	case errors.Is(err, queue.ErrTimeout):
+		return false, queue.ErrTimeout
+	case errors.Is(err, queue.ErrInterrupted):
+	default:
+		// The hub is closed: by the failure that is about to be known, or by shutdown.
+		<-e.dead
+	}
+	select {
+	case <-done:
+		return true, nil
+	case <-e.dead:
+		return false, e.Err()
+	default:
+		return false, nil
+	}
+}
+
+// dispatch handles one record and returns its kind.
+func (e *Executor) dispatch(rank int, record []byte) queue.Kind {
+	kind, body, err := queue.Split(record)
+	if err == nil {
+		err = e.handle(rank, kind, body)
+	}
+	if err != nil {
+		f := e.failure(rank, err.Error())
+		f.Phase = "protocol"
+		e.die(f)
+	}
+	return kind
+}
+
+func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 	switch kind {
 	case queue.KindResult:
 		if err := step.DecodeResult(body, &e.future.result); err != nil {
@@ -39,7 +104,11 @@ func (e *Executor) receive(rank int, record []byte, ready chan<- struct{}, progr
 		if e.future.result.Plan != e.future.plan {
 			return fmt.Errorf("result of step %d while step %d is in flight", e.future.result.Plan, e.future.plan)
 		}
-		e.future.done <- struct{}{}
+		select {
+		case e.future.done <- struct{}{}:
+		default:
+			return fmt.Errorf("second result of step %d", e.future.plan)
+		}
 		return nil
 	case queue.KindReply:
 		return e.reply(rank, body)
@@ -48,15 +117,14 @@ func (e *Executor) receive(rank int, record []byte, ready chan<- struct{}, progr
 		if err := json.Unmarshal(body, &p); err != nil {
 			return fmt.Errorf("decode progress: %w", err)
 		}
-		if progress != nil {
-			progress(rank, p)
+		if e.opt.Progress != nil {
+			e.opt.Progress(rank, p)
 		}
 		return nil
 	case queue.KindReady:
 		if err := json.Unmarshal(body, &e.ready[rank]); err != nil {
 			return fmt.Errorf("decode ready: %w", err)
 		}
-		ready <- struct{}{}
 		return nil
 	case queue.KindFailure:
 		var q queue.Failure
@@ -70,51 +138,3 @@ func (e *Executor) receive(rank int, record []byte, ready chan<- struct{}, progr
 	}
 	return fmt.Errorf("record of unknown kind %d", kind)
 }
-
-// broken handles the end of a rank's channel. The launcher knows better how the rank ended, and tells it a
-// moment later: watch reports it, and only when it stays silent the channel's own error is the cause.
-func (e *Executor) broken(rank int, err error) {
-	e.mu.Lock()
-	over := e.stopped || e.cause != nil
-	e.mu.Unlock()
-	if over {
-		return
-	}
-	e.readers.Go(func() {
-		select {
-		case <-e.dead:
-		case <-time.After(exitGrace):
-			e.die(e.failure(rank, "connection lost: "+err.Error()))
-		}
-	})
-}
-
-// watch turns the end of a rank into the failure of the group.
-func (e *Executor) watch() {
-	for {
-		select {
-		case exit := <-e.launcher.Exited():
-			e.mu.Lock()
-			over := e.stopped
-			e.mu.Unlock()
-			if over {
-				return
-			}
-			f := e.failure(exit.Rank, exit.Cause)
-			f.Stderr = exit.Stderr
-			// A rank that ends by an error of its own sends its account first; it is in its channel and
-			// says more than an exit status.
-			select {
-			case <-e.dead:
-			case <-time.After(accountGrace):
-				e.die(f)
-			}
-			return
-		case <-e.dead:
-			return
-		}
-	}
-}
-
-// accountGrace is how long a rank's own account of its failure, sent before it ended, may take to be read.
-const accountGrace = 5 * time.Millisecond

@@ -2,7 +2,9 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
 )
@@ -12,11 +14,31 @@ type RPCOptions struct {
 	// UniqueReply waits for the reply of ReplyRank alone; errors of any rank still fail the call.
 	UniqueReply bool
 	ReplyRank   int
+	// Timeout bounds the call, queueing included, on both sides; 0 is no bound.
+	Timeout time.Duration
+}
+
+// RPCError is a method's own error on one rank. The rank goes on.
+type RPCError struct {
+	Method string
+	Rank   int
+	Node   string
+	PID    int
+	Step   uint64
+	// Type is the Go type of the error on the rank.
+	Type, Message string
+}
+
+// Error names the method, the rank, where it ran and the message.
+func (e *RPCError) Error() string {
+	return fmt.Sprintf("call %s on rank %d (%s, pid %d, after step %d): %s: %s", e.Method, e.Rank, e.Node, e.PID, e.Step, e.Type, e.Message)
 }
 
 // call is a collective call in flight; its fields are guarded by Executor.mu.
 type call struct {
 	method  string
+	step    uint64
+	begun   time.Time
 	results [][]byte
 	missing int
 	only    int // the rank whose reply is waited for, -1 for all
@@ -24,69 +46,153 @@ type call struct {
 	done    chan struct{}
 }
 
-// CollectiveRPC calls method on every rank and returns the results in rank order (one, with UniqueReply). The
-// first error of any rank fails the call at once. It ends with ctx; a reply that comes later is dropped.
+// Reply is the coming answer to a call that does not block.
+type Reply struct {
+	e     *Executor
+	id    uint64
+	call  *call
+	until time.Time
+	// before is the call made earlier: futures complete in the order in which the calls were made.
+	before *Reply
+}
+
+// CollectiveRPC calls method on every rank and returns the results in rank order, or one with UniqueReply. The
+// first error of any rank, reply rank or not, fails the call at once. It ends with ctx and with the timeout; a
+// reply that comes later is dropped and counted.
 func (e *Executor) CollectiveRPC(ctx context.Context, method string, args []byte, opt RPCOptions) ([][]byte, error) {
-	c := &call{method: method, results: make([][]byte, len(e.workers)), missing: len(e.workers), only: -1, done: make(chan struct{})}
+	r, err := e.StartRPC(method, args, opt)
+	if err != nil {
+		return nil, err
+	}
+	return r.Wait(ctx)
+}
+
+// StartRPC sends a call and returns at once; the reply must be waited for.
+func (e *Executor) StartRPC(method string, args []byte, opt RPCOptions) (*Reply, error) {
+	if opt.UniqueReply && (opt.ReplyRank < 0 || opt.ReplyRank >= len(e.workers)) {
+		return nil, fmt.Errorf("call %s: reply rank %d of %d ranks", method, opt.ReplyRank, len(e.workers))
+	}
+	c := &call{method: method, step: e.sent.Load(), begun: time.Now(), results: make([][]byte, len(e.workers)), missing: len(e.workers), only: -1, done: make(chan struct{}, 1)}
 	if opt.UniqueReply {
 		c.only, c.missing = opt.ReplyRank, 1
 	}
+	r := &Reply{e: e, call: c}
+	sendUntil := time.Now().Add(e.opt.StepTimeout)
+	if opt.Timeout > 0 {
+		r.until = time.Now().Add(opt.Timeout)
+		sendUntil = r.until
+	}
+	// Plans and calls leave in one order: the hub is sent to by one goroutine at a time.
+	e.sending.Lock()
+	defer e.sending.Unlock()
 	e.mu.Lock()
 	e.nextCall++
-	id := e.nextCall
-	e.calls[id] = c
+	r.id = e.nextCall
+	e.calls[r.id] = c
+	r.before, e.lastCall = e.lastCall, r
 	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		delete(e.calls, id)
-		e.mu.Unlock()
-	}()
-	record := queue.AppendCall(nil, id, method, args)
-	for i := range e.workers {
-		if err := e.workers[i].Conn.Send(record); err != nil {
-			e.broken(i, err)
+	record := queue.AppendCall(nil, &queue.Call{ID: r.id, Step: c.step, Timeout: opt.Timeout, Method: method, Args: args})
+	if err := e.hub.Send(record, sendUntil); err != nil {
+		e.forget(r.id)
+		if e.over() {
+			return nil, e.Err()
 		}
+		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
-	select {
-	case <-c.done:
-	case <-e.dead:
-		return nil, e.Err()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("call %s: %w", method, ctx.Err())
-	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	if c.only >= 0 {
-		return c.results[c.only : c.only+1], nil
-	}
-	return c.results, nil
+	return r, nil
 }
 
-// reply takes one rank's answer to a call; answers to calls that are over are dropped.
+// Wait returns the results, after those of all calls made before.
+func (r *Reply) Wait(ctx context.Context) ([][]byte, error) {
+	defer r.e.forget(r.id)
+	for b := r.before; b != nil; b = b.before {
+		// Its own error is its caller's business.
+		_ = r.e.awaitCall(ctx, b)
+	}
+	r.before = nil
+	if err := r.e.awaitCall(ctx, r); err != nil {
+		return nil, err
+	}
+	if r.call.only >= 0 {
+		return r.call.results[r.call.only : r.call.only+1], nil
+	}
+	return r.call.results, nil
+}
+
+// awaitCall receives until the call is answered, failed or out of time.
+func (e *Executor) awaitCall(ctx context.Context, r *Reply) error {
+	for {
+		until := time.Now().Add(pollCancel)
+		if !r.until.IsZero() && r.until.Before(until) {
+			until = r.until
+		}
+		err := e.await(r.call.done, until)
+		switch {
+		case err == nil:
+			// Leave the mark for others who wait for this call to be over.
+			select {
+			case r.call.done <- struct{}{}:
+			default:
+			}
+			return r.call.err
+		case !errors.Is(err, queue.ErrTimeout):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("call %s: %w", r.call.method, ctx.Err())
+		case !r.until.IsZero() && !time.Now().Before(r.until):
+			return fmt.Errorf("call %s timed out: %w", r.call.method, queue.ErrTimeout)
+		}
+	}
+}
+
+// forget ends a call: what still comes for it is late.
+func (e *Executor) forget(id uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.calls[id]; c != nil {
+		// Those who wait for it before their own need wait no longer.
+		select {
+		case c.done <- struct{}{}:
+		default:
+		}
+		delete(e.calls, id)
+	}
+	if e.lastCall != nil && e.lastCall.id == id {
+		e.lastCall = nil
+	}
+}
+
+// reply takes one rank's answer to a call.
 func (e *Executor) reply(rank int, body []byte) error {
-	id, failure, value, err := queue.ParseReply(body)
+	p, err := queue.ParseReply(body)
 	if err != nil {
 		return err
 	}
+	if int(p.Rank) != rank {
+		return fmt.Errorf("reply of rank %d came from rank %d", p.Rank, rank)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.calls[id]
+	c := e.calls[p.ID]
 	if c == nil {
+		e.late.Add(1)
 		return nil
 	}
-	if failure != "" {
+	if p.Failure != "" {
 		w := e.workers[rank]
-		c.err = fmt.Errorf("call %s on rank %d (%s, pid %d): %s", c.method, rank, w.Node, w.PID, failure)
+		c.err = &RPCError{Method: c.method, Rank: rank, Node: w.Node, PID: w.PID, Step: c.step, Type: p.Type, Message: p.Failure}
 	} else {
-		c.results[rank] = append([]byte(nil), value...)
+		c.results[rank] = append([]byte(nil), p.Value...)
 		if c.only < 0 || c.only == rank {
 			c.missing--
 		}
 	}
 	if c.err != nil || c.missing == 0 {
-		delete(e.calls, id)
-		close(c.done)
+		// The other ranks' replies to a unique-reply call are expected: they are not late until the call ends.
+		select {
+		case c.done <- struct{}{}:
+		default:
+		}
 	}
 	return nil
 }

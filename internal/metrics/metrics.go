@@ -32,6 +32,7 @@ type Options struct {
 
 // Metrics are the series of one engine and of the HTTP server before it, on a registry of their own.
 type Metrics struct {
+	labels   prometheus.Labels
 	registry *prometheus.Registry
 
 	running, waiting, kvUsage prometheus.Gauge
@@ -79,8 +80,8 @@ func (r Reason) String() string {
 // New makes the series at zero.
 func New(o Options) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	labels := prometheus.Labels{"model_name": o.ModelName, "engine": strconv.Itoa(o.Engine)}
-	f := factory{registry: m.registry, labels: labels}
+	m.labels = prometheus.Labels{"model_name": o.ModelName, "engine": strconv.Itoa(o.Engine)}
+	f := factory{registry: m.registry, labels: m.labels}
 
 	m.running = f.gauge("num_requests_running", "Number of requests in model execution batches.")
 	m.waiting = f.gauge("num_requests_waiting", "Number of requests waiting to be processed.")

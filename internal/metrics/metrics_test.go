@@ -28,6 +28,9 @@ func exercised() *Metrics {
 	m.Rejected("queue_full")
 	m.SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
 	m.HTTP("/v1/completions", "POST", 200, time.Second)
+	m.WatchLinks(func() []Link {
+		return []Link{{Rank: 5, RTT: time.Millisecond, SentBytes: 10, ReceivedBytes: 20, Resumes: 1}}
+	})
 	return m
 }
 

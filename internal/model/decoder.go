@@ -7,6 +7,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
+	"github.com/eagleray/eagleray/internal/queue/phase"
 )
 
 // decoder is the pre-norm rotary decoder that Llama, Mistral and the Qwen families share: in each layer a
@@ -148,6 +149,7 @@ func (m *decoder) Forward(b *Batch, cache *attention.Cache) error {
 
 	for i := range m.layers {
 		y := &m.layers[i]
+		m.enter(i)
 		m.dev.RMSNorm(m.h, m.x, y.attnNorm, rows, m.eps)
 		m.dev.Linear(m.qkv, m.h, y.qkv, rows, y.qkvBias)
 		m.dev.Heads(m.qkv, ld, rows, m.heads, m.dim, y.qNorm, m.eps, m.angles, m.rope.width())
@@ -214,6 +216,8 @@ type base struct {
 	loader   *loader
 	dev      *cpu.Device
 	comm     Comm
+	words    *phase.Words
+	layer    uint32 // at hand
 	rank     int
 	size     int
 	vocab    int
@@ -236,7 +240,7 @@ type base struct {
 // the head's input features.
 func (b *base) load(l *loader, embedName, headName string, embWidth, headWidth int) error {
 	c := l.cfg
-	*b = base{loader: l, dev: l.dev, comm: l.shard.Comm, rank: l.shard.Rank, size: l.shard.Size,
+	*b = base{loader: l, dev: l.dev, comm: l.shard.Comm, words: l.shard.Words, rank: l.shard.Rank, size: l.shard.Size,
 		vocab: c.VocabSize, hidden: c.HiddenSize, embWidth: embWidth}
 	var err error
 	if b.embed, err = l.embedding(embedName, c.VocabSize, embWidth); err != nil {
@@ -250,6 +254,28 @@ func (b *base) load(l *loader, embedName, headName string, embWidth, headWidth i
 	p.rowLo = b.rank * b.perRank
 	p.rowHi = min(p.rowLo+b.perRank, c.VocabSize)
 	b.head, err = l.column(p)
+	return err
+}
+
+// enter publishes that the rank computes a layer.
+func (b *base) enter(layer int) {
+	b.layer = uint32(layer)
+	if b.words != nil {
+		b.words.Set(phase.Forward, b.layer)
+	}
+}
+
+// allReduce sums x over the ranks, publishing the wait.
+func (b *base) allReduce(x []float32) error {
+	if b.size == 1 {
+		return nil
+	}
+	if b.words == nil {
+		return b.comm.AllReduce(x)
+	}
+	b.words.Set(phase.Collective, b.layer)
+	err := b.comm.AllReduce(x)
+	b.words.Set(phase.Forward, b.layer)
 	return err
 }
 
@@ -275,10 +301,8 @@ func (b *base) rowParallel(residual, x []float32, m *gemm.Matrix, rows int, bias
 	}
 	b.tmp = grow(b.tmp, rows*m.N())
 	b.dev.Linear(b.tmp, x, m, rows, nil)
-	if b.size > 1 {
-		if err := b.comm.AllReduce(b.tmp[:rows*m.N()]); err != nil {
-			return err
-		}
+	if err := b.allReduce(b.tmp[:rows*m.N()]); err != nil {
+		return err
 	}
 	if bias != nil {
 		b.dev.AddBias(b.tmp, bias, rows)

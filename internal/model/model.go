@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/queue/phase"
 )
 
 // Chunks is the fixed number of pieces in which the sums of row-parallel matrices are cut, so that any tensor
@@ -52,6 +53,8 @@ type Shard struct {
 	Rank, Size int
 	// Comm may be nil when Size is 1.
 	Comm Comm
+	// Words, when not nil, are told the layer at hand and each wait for other ranks.
+	Words *phase.Words
 }
 
 // Source gives tensors by name; checkpoint.Checkpoint is the usual one.

@@ -162,6 +162,7 @@ func (m *opt) Forward(b *Batch, cache *attention.Cache) error {
 
 	for i := range m.layers {
 		y := &m.layers[i]
+		m.enter(i)
 		in := m.blockInput(y.attnNorm, rows)
 		m.dev.Linear(m.qkv, in, y.qkv, rows, y.qkvBias)
 		m.dev.WriteCache(cache, i, rows, m.qkv[qDim:], m.qkv[2*qDim:], ld, b.Slots)

@@ -84,10 +84,8 @@ func (y *mixture) forward(b *base, residual, x []float32, rows int) error {
 	}
 	y.total = grow(y.total, rows*hidden)
 	b.dev.SumChunks(y.total, y.sum, rows, y.chunks, hidden)
-	if b.size > 1 {
-		if err := b.comm.AllReduce(y.total[:rows*hidden]); err != nil {
-			return err
-		}
+	if err := b.allReduce(y.total[:rows*hidden]); err != nil {
+		return err
 	}
 	b.dev.Add(residual, y.total, rows, hidden)
 	return nil

@@ -36,6 +36,8 @@ type Options struct {
 	// Seed makes requests without a seed repeatable: served in the same order they get the same seeds. nil draws
 	// random ones.
 	Seed *uint64
+	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
+	Ranks func() any
 	// EnableRequestIDHeaders answers with X-Request-Id.
 	EnableRequestIDHeaders bool
 	// EnablePromptTokensDetails shows cached tokens in usage.
@@ -135,6 +137,11 @@ func (s *Server) makeRoutes() map[string]*route {
 	add("POST", "/tokenize", false, s.tokenizeText)
 	add("POST", "/detokenize", false, s.detokenize)
 	add("GET", "/load", false, s.showLoad)
+	if ranks := s.opt.Ranks; ranks != nil {
+		add("GET", "/debug/ranks", false, func(w http.ResponseWriter, _ *http.Request) error {
+			return s.writeJSON(w, map[string]any{"ranks": ranks()})
+		})
+	}
 	add("GET", "/health", true, s.health)
 	add("GET", "/ping", true, s.health)
 	add("POST", "/ping", true, s.health)

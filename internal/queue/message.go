@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Kind is the first byte of every record.
@@ -78,53 +79,105 @@ func Split(record []byte) (Kind, []byte, error) {
 	return Kind(record[0]), record[1:], nil
 }
 
-// SendJSON sends v as a record of the given kind.
-func SendJSON(c Conn, kind Kind, v any) error {
+// AppendJSON encodes v as a record of the given kind.
+func AppendJSON(b []byte, kind Kind, v any) ([]byte, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("queue: encode record of kind %d: %w", kind, err)
+		return nil, fmt.Errorf("queue: encode record of kind %d: %w", kind, err)
 	}
-	return c.Send(append([]byte{byte(kind)}, body...))
+	return append(append(b, byte(kind)), body...), nil
 }
 
-// AppendCall encodes a call: its id, the method's name and its arguments.
-func AppendCall(b []byte, id uint64, method string, args []byte) []byte {
+// SendJSON sends v as a record of the given kind.
+func SendJSON(p Port, kind Kind, v any) error {
+	record, err := AppendJSON(nil, kind, v)
+	if err != nil {
+		return err
+	}
+	return p.Send(record)
+}
+
+// Call is a request to run a method on every rank.
+type Call struct {
+	// ID is answered by the Reply; ids of one driver are never reused.
+	ID uint64
+	// Step is the last plan sent before the call.
+	Step uint64
+	// Timeout is how long after its arrival a rank may still begin it; 0 is no limit. It is a duration, not a
+	// moment, because hosts' clocks differ.
+	Timeout time.Duration
+	Method  string
+	Args    []byte
+}
+
+// AppendCall encodes c as a KindCall record. The method's name has at most 65,535 bytes.
+func AppendCall(b []byte, c *Call) []byte {
 	b = append(b, byte(KindCall))
-	b = binary.LittleEndian.AppendUint64(b, id)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(method)))
-	b = append(b, method...)
-	return append(b, args...)
+	b = binary.LittleEndian.AppendUint64(b, c.ID)
+	b = binary.LittleEndian.AppendUint64(b, c.Step)
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.Timeout))
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(c.Method)))
+	b = append(b, c.Method...)
+	return append(b, c.Args...)
 }
 
-// ParseCall decodes the body of a KindCall record; args is a view of body.
-func ParseCall(body []byte) (id uint64, method string, args []byte, err error) {
-	if len(body) < 10 {
-		return 0, "", nil, fmt.Errorf("queue: call of %d bytes is too short", len(body))
+// callHead is the length of a call before its method.
+const callHead = 8 + 8 + 8 + 2
+
+// ParseCall decodes the body of a KindCall record; Args is a view of body.
+func ParseCall(body []byte) (Call, error) {
+	if len(body) < callHead {
+		return Call{}, fmt.Errorf("queue: call of %d bytes is too short", len(body))
 	}
-	n := int(binary.LittleEndian.Uint16(body[8:]))
-	if len(body) < 10+n {
-		return 0, "", nil, fmt.Errorf("queue: call of %d bytes names a method of %d", len(body), n)
+	n := int(binary.LittleEndian.Uint16(body[24:]))
+	if len(body) < callHead+n {
+		return Call{}, fmt.Errorf("queue: call of %d bytes names a method of %d", len(body), n)
 	}
-	return binary.LittleEndian.Uint64(body), string(body[10 : 10+n]), body[10+n:], nil
+	c := Call{ID: binary.LittleEndian.Uint64(body), Step: binary.LittleEndian.Uint64(body[8:]),
+		Timeout: time.Duration(binary.LittleEndian.Uint64(body[16:])),
+		Method:  string(body[callHead : callHead+n]), Args: body[callHead+n:]}
+	if c.Timeout < 0 {
+		return Call{}, fmt.Errorf("queue: call has a timeout of %v", c.Timeout)
+	}
+	return c, nil
 }
 
-// AppendReply encodes the answer to call id: failure is "" for success.
-func AppendReply(b []byte, id uint64, failure string, value []byte) []byte {
+// Reply is one rank's answer to a Call.
+type Reply struct {
+	ID   uint64
+	Rank uint32
+	// Type and Failure describe the error, both "" for success.
+	Type, Failure string
+	Value         []byte
+}
+
+// AppendReply encodes r as a KindReply record. Type is cut to 65,535 bytes.
+func AppendReply(b []byte, r *Reply) []byte {
+	kind := r.Type[:min(len(r.Type), 1<<16-1)]
 	b = append(b, byte(KindReply))
-	b = binary.LittleEndian.AppendUint64(b, id)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(failure)))
-	b = append(b, failure...)
-	return append(b, value...)
+	b = binary.LittleEndian.AppendUint64(b, r.ID)
+	b = binary.LittleEndian.AppendUint32(b, r.Rank)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(kind)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.Failure)))
+	b = append(b, kind...)
+	b = append(b, r.Failure...)
+	return append(b, r.Value...)
 }
 
-// ParseReply decodes the body of a KindReply record; value is a view of body.
-func ParseReply(body []byte) (id uint64, failure string, value []byte, err error) {
-	if len(body) < 12 {
-		return 0, "", nil, fmt.Errorf("queue: reply of %d bytes is too short", len(body))
+// replyHead is the length of a reply before its texts.
+const replyHead = 8 + 4 + 2 + 4
+
+// ParseReply decodes the body of a KindReply record; Value is a view of body.
+func ParseReply(body []byte) (Reply, error) {
+	if len(body) < replyHead {
+		return Reply{}, fmt.Errorf("queue: reply of %d bytes is too short", len(body))
 	}
-	n := uint64(binary.LittleEndian.Uint32(body[8:]))
-	if uint64(len(body)-12) < n {
-		return 0, "", nil, fmt.Errorf("queue: reply of %d bytes announces an error text of %d", len(body), n)
+	n := uint64(binary.LittleEndian.Uint16(body[12:]))
+	m := uint64(binary.LittleEndian.Uint32(body[14:]))
+	rest := body[replyHead:]
+	if uint64(len(rest)) < n+m {
+		return Reply{}, fmt.Errorf("queue: reply of %d bytes announces texts of %d", len(body), n+m)
 	}
-	return binary.LittleEndian.Uint64(body), string(body[12 : 12+n]), body[12+n:], nil
+	return Reply{ID: binary.LittleEndian.Uint64(body), Rank: binary.LittleEndian.Uint32(body[8:]),
+		Type: string(rest[:n]), Failure: string(rest[n : n+m]), Value: rest[n+m:]}, nil
 }

@@ -2,80 +2,59 @@ package queue
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"net"
+	"reflect"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/queue/phase"
 )
 
-func pairs(t *testing.T) map[string][2]Conn {
-	t.Helper()
-	a, b := net.Pipe()
-	l, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	dialled, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, q := Pipe()
-	return map[string][2]Conn{
-		"memory": {Stream(a), Stream(b)},
-		"unix":   {Stream(dialled), Stream(accepted)},
-		"pipe":   {p, q},
-	}
-}
+func soon() time.Time { return time.Now().Add(time.Minute) }
 
-// TestRecords sends records of many sizes both ways at once and wants each whole and in order.
-func TestRecords(t *testing.T) {
-	for name, ends := range pairs(t) {
-		t.Run(name, func(t *testing.T) {
-			defer ends[0].Close()
-			var wg sync.WaitGroup
-			for i, end := range ends {
-				wg.Go(func() {
-					rng := rand.New(rand.NewPCG(uint64(i), 1))
-					buf := make([]byte, 300<<10)
-					for range 500 {
-						b := buf[:size(rng)]
-						fill(b, rng)
-						if err := end.Send(b); err != nil {
-							t.Error(err)
-							return
-						}
-						clear(b) // Send must not keep the caller's memory
-					}
-				})
-				wg.Go(func() {
-					rng := rand.New(rand.NewPCG(uint64(1-i), 1))
-					want := make([]byte, 300<<10)
-					for n := range 500 {
-						w := want[:size(rng)]
-						fill(w, rng)
-						got, err := end.Recv()
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						if !bytes.Equal(got, w) {
-							t.Errorf("record %d of %d bytes differs", n, len(w))
-							return
-						}
-					}
-				})
+// TestPipe sends records of many sizes both ways at once and wants each whole and in order.
+func TestPipe(t *testing.T) {
+	hub, port := Pipe()
+	defer hub.Close()
+	var wg sync.WaitGroup
+	send := func(seed uint64, f func([]byte) error) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		buf := make([]byte, 300<<10)
+		for range 500 {
+			b := buf[:size(rng)]
+			fill(b, rng)
+			if err := f(b); err != nil {
+				t.Error(err)
+				return
 			}
-			wg.Wait()
-		})
+			clear(b) // Send must not keep the caller's memory
+		}
 	}
+	recv := func(seed uint64, f func() ([]byte, error)) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		want := make([]byte, 300<<10)
+		for n := range 500 {
+			w := want[:size(rng)]
+			fill(w, rng)
+			got, err := f()
+			if err != nil || !bytes.Equal(got, w) {
+				t.Errorf("record %d of %d bytes differs, %v", n, len(w), err)
+				return
+			}
+		}
+	}
+	wg.Go(func() { send(1, func(b []byte) error { return hub.Send(b, soon()) }) })
+	wg.Go(func() { recv(1, port.Recv) })
+	wg.Go(func() { send(2, port.Send) })
+	wg.Go(func() {
+		recv(2, func() ([]byte, error) {
+			_, b, err := hub.Recv(soon())
+			return b, err
+		})
+	})
+	wg.Wait()
 }
 
 func size(rng *rand.Rand) int {
@@ -91,151 +70,134 @@ func fill(b []byte, rng *rand.Rand) {
 	}
 }
 
-// TestClose ends waits on both sides; what was sent before is still received.
-func TestClose(t *testing.T) {
-	for name, ends := range pairs(t) {
-		t.Run(name, func(t *testing.T) {
-			a, b := ends[0], ends[1]
-			if name != "memory" { // net.Pipe has no buffer
-				if err := a.Send([]byte("last")); err != nil {
-					t.Fatal(err)
-				}
-				a.Close()
-				if got, err := b.Recv(); err != nil || string(got) != "last" {
-					t.Errorf("received %q, %v", got, err)
-				}
-			} else {
-				a.Close()
-			}
-			if _, err := b.Recv(); !errors.Is(err, ErrClosed) {
-				t.Errorf("Recv from a closed peer: %v", err)
-			}
-			for i := 0; ; i++ {
-				err := b.Send(make([]byte, 1<<10))
-				if errors.Is(err, ErrClosed) {
-					break
-				}
-				if i > 1000 {
-					t.Fatalf("Send to a closed peer: %v", err)
-				}
-			}
-			a.Close()
-			b.Close()
-		})
+// TestPipeEnds ends waits by deadline, interrupt and close; what was sent before a close is still received.
+func TestPipeEnds(t *testing.T) {
+	hub, port := Pipe()
+	if _, _, err := hub.Recv(time.Now().Add(5 * time.Millisecond)); !errors.Is(err, ErrTimeout) {
+		t.Errorf("Recv past its deadline: %v", err)
 	}
-}
-
-// TestHostileLength refuses a length no record may have, without allocating it.
-func TestHostileLength(t *testing.T) {
-	a, b := net.Pipe()
-	go func() {
-		a.Write(binary.LittleEndian.AppendUint32(nil, 1<<31))
-		a.Close()
-	}()
-	if _, err := Stream(b).Recv(); err == nil || errors.Is(err, ErrClosed) {
-		t.Errorf("length of 2 GiB: %v", err)
-	}
-	if err := Stream(b).Send(make([]byte, MaxRecord+1)); err == nil || errors.Is(err, ErrClosed) {
-		t.Errorf("record longer than the limit: %v", err)
-	}
-}
-
-// TestTruncated is a peer that dies within a record.
-func TestTruncated(t *testing.T) {
-	for n := range 10 {
-		a, b := net.Pipe()
-		go func() {
-			a.Write(append(binary.LittleEndian.AppendUint32(nil, 6), "record"...)[:n])
-			a.Close()
-		}()
-		got, err := Stream(b).Recv()
-		if n == 10 != (err == nil) {
-			t.Errorf("%d bytes of 10: %q, %v", n, got, err)
+	for i := 0; ; i++ {
+		err := hub.Send([]byte("x"), time.Now().Add(5*time.Millisecond))
+		if errors.Is(err, ErrTimeout) {
+			break
 		}
+		if err != nil || i > 100 {
+			t.Fatalf("Send to a rank that does not read: %v", err)
+		}
+	}
+	hub.Interrupt()
+	if _, _, err := hub.Recv(soon()); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("interrupted Recv: %v", err)
+	}
+	if err := port.Send([]byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	port.Words().Set(phase.Forward, 3)
+	if s, _ := hub.Status(0); s.Phase != phase.Forward || s.Detail != 3 {
+		t.Errorf("status %+v", s)
+	}
+	hub.Drop(0)
+	if _, b, err := hub.Recv(soon()); err != nil || string(b) != "last" {
+		t.Errorf("received %q, %v", b, err)
+	}
+	if _, _, err := hub.Recv(soon()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Recv from a closed pipe: %v", err)
+	}
+	if err := port.Send(nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("Send to a closed pipe: %v", err)
+	}
+	if err := hub.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPipeAllocates nothing in the steady state, deadlines included.
+func TestPipeAllocates(t *testing.T) {
+	hub, port := Pipe()
+	defer hub.Close()
+	record := make([]byte, 4096)
+	until := soon()
+	trip := func() {
+		if hub.Send(record, until) != nil {
+			t.Fatal("send")
+		}
+		b, _ := port.Recv()
+		if port.Send(b[:1200]) != nil {
+			t.Fatal("reply")
+		}
+		hub.Recv(until)
+	}
+	for range 20 {
+		trip()
+	}
+	if n := testing.AllocsPerRun(100, trip); n > 0 {
+		t.Errorf("%v allocations per round trip", n)
 	}
 }
 
 func TestCallsAndReplies(t *testing.T) {
-	for i, c := range []struct {
-		method, failure string
-		payload         []byte
-	}{{"check_health", "", nil}, {"", "boom", []byte("x")}, {"m", "", bytes.Repeat([]byte{7}, 70000)}} {
-		id := uint64(i) << 40
-		kind, body, err := Split(AppendCall(nil, id, c.method, c.payload))
+	for i, c := range []Call{
+		{ID: 1, Method: "check_health", Args: []byte{}},
+		{ID: 1 << 63, Step: 7, Timeout: 3 * time.Second, Method: "", Args: bytes.Repeat([]byte{7}, 70000)},
+	} {
+		kind, body, err := Split(AppendCall(nil, &c))
 		if err != nil || kind != KindCall {
 			t.Fatal(kind, err)
 		}
-		gotID, method, args, err := ParseCall(body)
-		if err != nil || gotID != id || method != c.method || !bytes.Equal(args, c.payload) {
-			t.Errorf("call %d: %d %q %d bytes, %v", i, gotID, method, len(args), err)
+		if got, err := ParseCall(body); err != nil || !reflect.DeepEqual(got, c) {
+			t.Errorf("call %d: %+v, %v", i, got, err)
 		}
-		_, body, _ = Split(AppendReply(nil, id, c.failure, c.payload))
-		gotID, failure, value, err := ParseReply(body)
-		if err != nil || gotID != id || failure != c.failure || !bytes.Equal(value, c.payload) {
-			t.Errorf("reply %d: %d %q %d bytes, %v", i, gotID, failure, len(value), err)
+	}
+	for i, r := range []Reply{
+		{ID: 1, Value: []byte{}},
+		{ID: 1 << 63, Rank: 3, Type: "*errors.errorString", Failure: "boom", Value: []byte("x")},
+	} {
+		kind, body, err := Split(AppendReply(nil, &r))
+		if err != nil || kind != KindReply {
+			t.Fatal(kind, err)
+		}
+		if got, err := ParseReply(body); err != nil || !reflect.DeepEqual(got, r) {
+			t.Errorf("reply %d: %+v, %v", i, got, err)
 		}
 	}
 }
 
-// FuzzMessages holds the parsers to their bounds.
+// FuzzMessages holds the parsers to their bounds: what they accept, they account for to the last byte.
 func FuzzMessages(f *testing.F) {
-	f.Add(AppendCall(nil, 1, "check_health", []byte("args")))
-	f.Add(AppendReply(nil, 1, "failure", []byte("value")))
+	f.Add(AppendCall(nil, &Call{ID: 1, Method: "check_health", Args: []byte("args")}))
+	f.Add(AppendReply(nil, &Reply{ID: 1, Type: "t", Failure: "failure", Value: []byte("value")}))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		_, body, err := Split(record)
 		if err != nil {
 			return
 		}
-		if _, method, args, err := ParseCall(body); err == nil && 10+len(method)+len(args) != len(body) {
-			t.Error("call does not account for its bytes")
+		if c, err := ParseCall(body); err == nil && !bytes.Equal(AppendCall(nil, &c)[1:], body) {
+			t.Error("call is not what was parsed")
 		}
-		if _, failure, value, err := ParseReply(body); err == nil && 12+len(failure)+len(value) != len(body) {
-			t.Error("reply does not account for its bytes")
+		if r, err := ParseReply(body); err == nil && !bytes.Equal(AppendReply(nil, &r)[1:], body) {
+			t.Error("reply is not what was parsed")
 		}
 	})
 }
 
-// BenchmarkRoundTrip is 4 KB there and 1.2 KB back.
-func BenchmarkRoundTrip(b *testing.B) {
-	p, q := Pipe()
-	fds := func() (Conn, Conn) {
-		l, err := net.Listen("unix", b.TempDir()+"/s")
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer l.Close()
-		c, err := net.Dial("unix", l.Addr().String())
-		if err != nil {
-			b.Fatal(err)
-		}
-		d, err := l.Accept()
-		if err != nil {
-			b.Fatal(err)
-		}
-		return Stream(c), Stream(d)
-	}
-	c, d := fds()
-	for name, ends := range map[string][2]Conn{"pipe": {p, q}, "unix": {c, d}} {
-		b.Run(fmt.Sprint(name), func(b *testing.B) {
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				reply := make([]byte, 1200)
-				for range b.N {
-					if _, err := ends[1].Recv(); err != nil {
-						return
-					}
-					ends[1].Send(reply)
-				}
-			}()
-			out := make([]byte, 4096)
-			b.ReportAllocs()
-			b.ResetTimer()
-			for range b.N {
-				ends[0].Send(out)
-				ends[0].Recv()
+// BenchmarkPipe is a round trip of 4 KB there and 1.2 KB back between goroutines.
+func BenchmarkPipe(b *testing.B) {
+	hub, port := Pipe()
+	defer hub.Close()
+	go func() {
+		reply := make([]byte, 1200)
+		for {
+			if _, err := port.Recv(); err != nil {
+				return
 			}
-			<-done
-		})
+			port.Send(reply)
+		}
+	}()
+	out := make([]byte, 4096)
+	until := time.Now().Add(time.Hour)
+	b.ReportAllocs()
+	for b.Loop() {
+		hub.Send(out, until)
+		hub.Recv(until)
 	}
 }

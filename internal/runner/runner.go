@@ -9,6 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
 )
@@ -29,6 +30,8 @@ type Options struct {
 	MaxSeqs, MaxModelLen int
 	// Output says that this rank samples and reports results.
 	Output bool
+	// Words, when not nil, are told when tokens are chosen.
+	Words *phase.Words
 }
 
 // Runner executes plans one at a time. After an error its state is undefined: the worker must stop.
@@ -215,6 +218,9 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 	r.logits = slices.Grow(r.logits[:0], n)[:n]
 	if err := r.opt.Model.Logits(r.logits, r.rows); err != nil {
 		return err
+	}
+	if r.opt.Words != nil {
+		r.opt.Words.Set(phase.Sample, 0)
 	}
 	r.sampling.run(wants)
 	for i, w := range wants {

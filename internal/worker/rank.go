@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/runner"
 )
 
@@ -32,16 +33,16 @@ type rank struct {
 const progressEvery = 200 * time.Millisecond
 
 // newRank loads the rank's shard. On an error whatever was acquired is given back.
-func newRank(init Init, opt Options, progress func(queue.Progress) error) (*rank, error) {
+func newRank(init Init, opt Options, words *phase.Words, progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{output: init.Rank == 0}
-	if err := r.load(init, opt, progress); err != nil {
+	if err := r.load(init, opt, words, progress); err != nil {
 		r.close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *rank) load(init Init, opt Options, progress func(queue.Progress) error) error {
+func (r *rank) load(init Init, opt Options, words *phase.Words, progress func(queue.Progress) error) error {
 	set := isa.Best()
 	if init.ISA != "" {
 		var err error
@@ -70,10 +71,13 @@ func (r *rank) load(init Init, opt Options, progress func(queue.Progress) error)
 	if err != nil {
 		return err
 	}
-	shard := model.Shard{Rank: init.Rank, Size: init.WorldSize}
+	shard := model.Shard{Rank: init.Rank, Size: init.WorldSize, Words: words}
 	if init.WorldSize > 1 {
 		if r.group, err = joinGroup(init, opt); err != nil {
 			return err
+		}
+		if opt.OnGroup != nil {
+			opt.OnGroup(r.group)
 		}
 		shard.Comm = r.group
 	}
@@ -86,7 +90,7 @@ func (r *rank) load(init Init, opt Options, progress func(queue.Progress) error)
 		return err
 	}
 	r.runner = runner.New(runner.Options{Model: r.model, Device: r.device, Cache: r.cache, BlockSize: init.BlockSize,
-		Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs, MaxModelLen: init.MaxModelLen, Output: r.output})
+		Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs, MaxModelLen: init.MaxModelLen, Output: r.output, Words: words})
 	return nil
 }
 

@@ -9,7 +9,9 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -33,21 +35,26 @@ type Init struct {
 	MaxModelLen int `json:"max_model_len"`
 }
 
-// Options are what the launcher gives a rank beside its connection.
+// Options are what a rank is given beside its port.
 type Options struct {
+	// Rank is its number.
+	Rank int
 	// Collective is the shared memory of the rank's tensor parallel group; nil with one rank.
 	Collective *os.File
 	// CollectiveBytes is the largest message it was made for.
 	CollectiveBytes int
+	// OnGroup, when not nil, is told the rank's group when it has joined it, and nil when it leaves.
+	OnGroup func(*shm.Group)
 }
 
 // errShutdown ends the loop without being a failure.
 var errShutdown = errors.New("shutdown")
 
-// Run serves the driver at the other end of conn until it asks for shutdown or goes away; both return nil.
-// Any other end is reported to the driver as a queue.Failure and returned.
-func Run(conn queue.Conn, opt Options) error {
-	w := &worker{conn: conn, opt: opt, phase: "init"}
+// Run serves the driver at the other end of port until it asks for shutdown or goes away; both return nil. Any
+// other end is reported to the driver as a queue.Failure and returned.
+func Run(port queue.Port, opt Options) error {
+	w := &worker{port: port, words: port.Words(), opt: opt, methods: methods()}
+	w.words.Set(phase.Init, 0)
 	defer w.close()
 	err := w.guard(w.start)
 	for err == nil {
@@ -56,23 +63,25 @@ func Run(conn queue.Conn, opt Options) error {
 	if errors.Is(err, errShutdown) || errors.Is(err, queue.ErrClosed) {
 		return nil
 	}
-	f := queue.Failure{Rank: w.init.Rank, PID: os.Getpid(), Phase: w.phase, Step: w.plan.ID, Type: fmt.Sprintf("%T", err), Message: err.Error()}
+	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.words.Status().Phase.String(), Step: w.plan.ID,
+		Type: fmt.Sprintf("%T", err), Message: err.Error()}
 	var p *panicError
 	if errors.As(err, &p) {
 		f.Type, f.Stack = "panic", p.stack
 	}
-	if sendErr := queue.SendJSON(conn, queue.KindFailure, f); sendErr != nil {
+	if sendErr := queue.SendJSON(port, queue.KindFailure, f); sendErr != nil {
 		return errors.Join(err, sendErr)
 	}
 	return err
 }
 
 type worker struct {
-	conn  queue.Conn
+	port  queue.Port
+	words *phase.Words
 	opt   Options
-	init  Init
-	phase string
 	rank  *rank
+	// methods are the calls it answers.
+	methods map[string]method
 
 	plan   step.Plan
 	result step.Result
@@ -81,6 +90,9 @@ type worker struct {
 
 func (w *worker) close() {
 	if w.rank != nil {
+		if w.opt.OnGroup != nil {
+			w.opt.OnGroup(nil)
+		}
 		w.rank.close()
 	}
 }
@@ -104,7 +116,7 @@ func (w *worker) guard(f func() error) (err error) {
 
 // start receives the configuration, loads the shard and reports ready.
 func (w *worker) start() error {
-	record, err := w.conn.Recv()
+	record, err := w.port.Recv()
 	if err != nil {
 		return err
 	}
@@ -118,38 +130,43 @@ func (w *worker) start() error {
 	if kind != queue.KindInit {
 		return fmt.Errorf("first record has kind %d, not the configuration", kind)
 	}
-	if err := json.Unmarshal(body, &w.init); err != nil {
+	var init Init
+	if err := json.Unmarshal(body, &init); err != nil {
 		return fmt.Errorf("decode configuration: %w", err)
 	}
-	w.phase = "load"
-	w.rank, err = newRank(w.init, w.opt, func(p queue.Progress) error {
-		return queue.SendJSON(w.conn, queue.KindProgress, p)
+	init.Rank = w.opt.Rank
+	w.words.Set(phase.Load, 0)
+	w.rank, err = newRank(init, w.opt, w.words, func(p queue.Progress) error {
+		if p.Total > 0 {
+			w.words.Set(phase.Load, uint32(100*p.Done/p.Total))
+		}
+		return queue.SendJSON(w.port, queue.KindProgress, p)
 	})
 	if err != nil {
 		return err
 	}
-	w.phase = "idle"
-	return queue.SendJSON(w.conn, queue.KindReady, queue.Ready{Rank: w.init.Rank, PID: os.Getpid(),
+	w.words.Set(phase.Idle, 0)
+	return queue.SendJSON(w.port, queue.KindReady, queue.Ready{Rank: init.Rank, PID: os.Getpid(),
 		ISA: w.rank.device.ISA().String(), Threads: w.rank.device.Pool().Threads(), WeightBytes: w.rank.weightBytes})
 }
 
 // serveOne receives and answers one record.
 func (w *worker) serveOne() error {
-	w.phase, w.plan.ID = "idle", 0
-	record, err := w.conn.Recv()
+	w.words.Set(phase.Idle, 0)
+	w.plan.ID = 0
+	record, err := w.port.Recv()
 	if err != nil {
 		return err
 	}
+	w.words.Set(phase.Recv, 0)
 	kind, body, err := queue.Split(record)
 	if err != nil {
 		return err
 	}
 	switch kind {
 	case queue.KindPlan:
-		w.phase = "step"
 		return w.execute(body)
 	case queue.KindCall:
-		w.phase = "call"
 		return w.call(body)
 	case queue.KindShutdown:
 		return errShutdown
@@ -161,28 +178,19 @@ func (w *worker) execute(body []byte) error {
 	if err := step.DecodePlan(body, &w.plan); err != nil {
 		return err
 	}
+	id := w.plan.ID
+	w.words.Received(id)
+	w.words.Started(id)
 	if err := w.rank.runner.Execute(&w.plan, &w.result); err != nil {
 		return err
 	}
-	if !w.rank.output {
-		return nil
+	if w.rank.output {
+		w.words.Set(phase.Send, 0)
+		w.out = step.AppendResult(append(w.out[:0], byte(queue.KindResult)), &w.result)
+		if err := w.port.Send(w.out); err != nil {
+			return err
+		}
 	}
-	w.out = step.AppendResult(append(w.out[:0], byte(queue.KindResult)), &w.result)
-	return w.conn.Send(w.out)
-}
-
-// call answers one RPC. A method's own error goes to the caller; the rank goes on.
-func (w *worker) call(body []byte) error {
-	id, method, _, err := queue.ParseCall(body)
-	if err != nil {
-		return err
-	}
-	var failure string
-	switch method {
-	case "check_health":
-	default:
-		failure = fmt.Sprintf("unknown method %q", method)
-	}
-	w.out = queue.AppendReply(w.out[:0], id, failure, nil)
-	return w.conn.Send(w.out)
+	w.words.Finished(id)
+	return nil
 }

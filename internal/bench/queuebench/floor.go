@@ -13,10 +13,25 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/futex"
 )
 
-// floor is a round trip with nothing but futexes, in memory of the same kind as the ring's: the driver advances
+// floor is the least that a round trip of the same shape can cost: to all readers, and from the first one back.
+type floor interface {
+	// given is passed to every reader, which opens its side with it.
+	given() *os.File
+	// made is how many round trips there have been.
+	made() uint64
+	// trip is the driver's side of one.
+	trip() (time.Duration, error)
+	// answer is a reader's side of those up to the end-th since the beginning; only the first reader replies.
+	answer(end uint64, reply bool) error
+	// fail ends waits in this process.
+	fail()
+	close() error
+}
+
+// futexFloor is a round trip with nothing but futexes, in memory of the same kind as the ring's: the driver advances
 // one word and wakes all readers; the first reader advances another and wakes the driver. Nobody spins, nobody
 // copies. It is the least that a queue of processes that sleep can cost.
-type floor struct {
+type futexFloor struct {
 	file   *os.File
 	memory []byte
 	// request and reply are words in the memory.
@@ -33,7 +48,7 @@ const (
 
 var errFloor = errors.New("the other side of the floor measurement is gone")
 
-func newFloor() (*floor, error) {
+func newFutexFloor() (*futexFloor, error) {
 	fd, err := unix.MemfdCreate("eagleray-floor", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create memory file: %w", err)
@@ -42,20 +57,20 @@ func newFloor() (*floor, error) {
 	if err := file.Truncate(floorBytes); err != nil {
 		return nil, errors.Join(fmt.Errorf("size memory file: %w", err), file.Close())
 	}
-	return openFloor(file)
+	return openFutexFloor(file)
 }
 
-func openFloor(file *os.File) (*floor, error) {
+func openFutexFloor(file *os.File) (*futexFloor, error) {
 	m, err := unix.Mmap(int(file.Fd()), 0, floorBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("map memory file: %w", err), file.Close())
 	}
 	word := func(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m[at])) }
-	return &floor{file: file, memory: m, request: word(0), reply: word(replyAt)}, nil
+	return &futexFloor{file: file, memory: m, request: word(0), reply: word(replyAt)}, nil
 }
 
 // fail ends waits in this process.
-func (f *floor) fail() {
+func (f *futexFloor) fail() {
 	f.failed.Store(true)
 	for _, w := range []*atomic.Uint32{f.request, f.reply} {
 		w.Add(1 << 31)
@@ -63,11 +78,15 @@ func (f *floor) fail() {
 	}
 }
 
+func (f *futexFloor) made() uint64 { return uint64(f.seen) }
+
+func (f *futexFloor) given() *os.File { return f.file }
+
 // close unmaps nothing while fail might still be called: the memory is a page and goes with the process.
-func (f *floor) close() error { return f.file.Close() }
+func (f *futexFloor) close() error { return f.file.Close() }
 
 // trip is the driver's side of a round trip.
-func (f *floor) trip() (time.Duration, error) {
+func (f *futexFloor) trip() (time.Duration, error) {
 	began := time.Now()
 	f.seen++
 	f.request.Store(f.seen)
@@ -88,8 +107,8 @@ func (f *floor) trip() (time.Duration, error) {
 
 // answer is the readers' side of the round trips up to the end-th since the beginning; only the first reader
 // replies, and the others may miss some.
-func (f *floor) answer(end uint32, reply bool) error {
-	for int32(f.seen-end) < 0 {
+func (f *futexFloor) answer(end uint64, reply bool) error {
+	for int32(f.seen-uint32(end)) < 0 {
 		v := f.request.Load()
 		if f.failed.Load() {
 			return errFloor
@@ -108,3 +127,5 @@ func (f *floor) answer(end uint32, reply bool) error {
 	}
 	return nil
 }
+
+var _ floor = (*futexFloor)(nil)

@@ -22,6 +22,7 @@ const (
 	opUsage            // every reader replies with its processor time
 	opSink             // nothing
 	opMark             // every reader replies
+	opStep             // every reader decodes the plan from byte 16 on, the first replies with a result
 	opStop
 )
 
@@ -31,7 +32,7 @@ const minSize = 16
 type bench struct {
 	Options
 	end     driverEnd
-	floor   *floor
+	floor   floor
 	readers []*exec.Cmd
 	leash   []io.Closer // of the readers: they end when it is closed
 	exited  sync.WaitGroup
@@ -54,11 +55,11 @@ func start(o Options) (*bench, error) {
 	if b.end, files, err = t.listen(o.Readers); err != nil {
 		return nil, err
 	}
-	if b.floor, err = newFloor(); err != nil {
+	if b.floor, err = t.newFloor(o); err != nil {
 		return nil, errors.Join(err, b.end.Close())
 	}
 	for rank := range o.Readers {
-		if err := b.startReader(rank, append([]*os.File{b.floor.file}, files...)); err != nil {
+		if err := b.startReader(rank, append([]*os.File{b.floor.given()}, files...)); err != nil {
 			return nil, errors.Join(err, b.stop())
 		}
 	}
@@ -66,7 +67,7 @@ func start(o Options) (*bench, error) {
 }
 
 func (b *bench) startReader(rank int, files []*os.File) error {
-	args := append(b.Command[1:len(b.Command):len(b.Command)], b.Transport, strconv.Itoa(rank), strconv.Itoa(b.ReplySize))
+	args := append(b.Command[1:len(b.Command):len(b.Command)], b.Transport, strconv.Itoa(rank), strconv.Itoa(b.ReplySize), strconv.Itoa(b.Size))
 	c := exec.Command(b.Command[0], args...)
 	c.ExtraFiles = files
 	c.Stderr = os.Stderr
@@ -176,7 +177,7 @@ func processorTime() time.Duration {
 // Child is a reader's process: args are those that Run appends to its command, and the descriptors from 3 on
 // those it passes. It returns when it is told to end or standard input does.
 func Child(args []string) error {
-	if len(args) != 3 {
+	if len(args) != 4 {
 		return fmt.Errorf("queuebench: reader with %d arguments", len(args))
 	}
 	t, err := newTransport(args[0])
@@ -191,7 +192,11 @@ func Child(args []string) error {
 	if err != nil || size < minSize || size > largePayload {
 		return fmt.Errorf("queuebench: reply size %q", args[2])
 	}
-	f, err := openFloor(os.NewFile(3, "floor"))
+	sizeThere, err := strconv.Atoi(args[3])
+	if err != nil || sizeThere < minSize || sizeThere > largePayload {
+		return fmt.Errorf("queuebench: size %q", args[3])
+	}
+	f, err := t.openFloor(os.NewFile(3, "floor"), size, sizeThere)
 	if err != nil {
 		return fmt.Errorf("queuebench: %w", err)
 	}
@@ -216,7 +221,8 @@ func Child(args []string) error {
 }
 
 // serve carries out orders.
-func serve(end readerEnd, f *floor, rank int, reply []byte) error {
+func serve(end readerEnd, f floor, rank int, reply []byte) error {
+	var steps stepReader
 	for {
 		record, err := end.Recv()
 		if err != nil {
@@ -234,12 +240,17 @@ func serve(end readerEnd, f *floor, rank int, reply []byte) error {
 			binary.LittleEndian.PutUint64(reply[8:], n)
 			err = end.Send(reply)
 		case opFloor:
-			err = f.answer(uint32(n), rank == 0)
+			err = f.answer(n, rank == 0)
 		case opUsage:
 			binary.LittleEndian.PutUint64(reply[8:], uint64(processorTime()))
 			err = end.Send(reply[:minSize])
 		case opMark:
 			err = end.Send(reply[:minSize])
+		case opStep:
+			var result []byte
+			if result, err = steps.answer(record[minSize:]); err == nil && rank == 0 {
+				err = end.Send(result)
+			}
 		case opSink:
 		case opStop:
 			return nil

@@ -17,7 +17,7 @@ import (
 
 // Options say what is measured. Zero values take the defaults.
 type Options struct {
-	// Transport is "ring", the default.
+	// Transport is "ring", the default, or "link".
 	Transport string
 	// Readers is how many processes receive what is sent, 2 by default.
 	Readers int
@@ -113,7 +113,8 @@ type Report struct {
 	// RoundTrips is how many of each kind were measured.
 	RoundTrips int `json:"round_trips"`
 	// RoundTrip is from before a record is sent to all readers until the first one's reply is here; Floor the
-	// same with no record, by bare futexes: one word that wakes all readers, one that the first replies with.
+	// same without the queue. For the ring it is bare futexes: one word that wakes all readers, one that the first
+	// replies with; for the link bare TLS connections, and bytes of the same lengths.
 	RoundTrip Quantiles `json:"round_trip_us"`
 	Floor     Quantiles `json:"floor_us"`
 	RatioP50  float64   `json:"ratio_p50"`
@@ -232,7 +233,7 @@ func (b *bench) paced(r *Report) error {
 }
 
 func (b *bench) floorTrips(n int, pause time.Duration) ([]time.Duration, error) {
-	if err := b.order(opFloor, uint64(b.floor.seen)+uint64(n)); err != nil {
+	if err := b.order(opFloor, b.floor.made()+uint64(n)); err != nil {
 		return nil, err
 	}
 	return repeat(n, pause, b.floor.trip)

@@ -15,6 +15,9 @@ type transport interface {
 	listen(readers int) (driverEnd, []*os.File, error)
 	// join makes a reader's end in its process, where the first of the files has the given descriptor.
 	join(descriptor, rank int) (readerEnd, error)
+	// newFloor makes the driver's side of the floor, openFloor a reader's with what the driver's gave.
+	newFloor(o Options) (floor, error)
+	openFloor(given *os.File, replySize, size int) (floor, error)
 }
 
 // driverEnd sends to all readers and receives from any. Records received are valid until the next Recv. Close
@@ -33,8 +36,11 @@ type readerEnd interface {
 }
 
 func newTransport(name string) (transport, error) {
-	if name == "ring" {
+	switch name {
+	case "ring":
 		return ringTransport{}, nil
+	case "link":
+		return linkTransport{}, nil
 	}
 	return nil, fmt.Errorf("transport %q is not known", name)
 }
@@ -57,6 +63,10 @@ func (ringTransport) join(descriptor, rank int) (readerEnd, error) {
 	}
 	return ringReader{r}, f.Close()
 }
+
+func (ringTransport) newFloor(Options) (floor, error) { return newFutexFloor() }
+
+func (ringTransport) openFloor(given *os.File, _, _ int) (floor, error) { return openFutexFloor(given) }
 
 type ringDriver struct{ *ring.Driver }
 

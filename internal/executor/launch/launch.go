@@ -7,15 +7,15 @@ import (
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // Spec is one rank to start.
 type Spec struct {
 	Rank, LocalRank int
-	// WorldSize is the number of ranks of the group.
-	WorldSize int
-	// CollectiveBytes is the largest message of the group's collectives.
-	CollectiveBytes int
+	// Invitation is what the rank needs to join the driver; it holds a secret, and must not be passed where
+	// others can read it. It is nil for a rank inside the driver's process.
+	Invitation *worker.Invitation
 }
 
 // Worker is a started rank.
@@ -23,8 +23,8 @@ type Worker struct {
 	Rank, LocalRank int
 	Node            string
 	PID             int
-	// Conn is the driver's end of its channel.
-	Conn queue.Conn
+	// Hub is the driver's end of the channel of a rank inside the driver's process, nil for others.
+	Hub queue.Hub
 }
 
 // Exit is the end of a rank that was not asked to end.

@@ -16,7 +16,7 @@ import (
 type Launcher struct {
 	exited  chan launch.Exit
 	running sync.WaitGroup
-	conn    queue.Conn
+	hub     queue.Hub
 }
 
 // New makes a launcher.
@@ -27,17 +27,17 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	if len(specs) != 1 {
 		return nil, fmt.Errorf("uni runs one rank, not %d: use --distributed-executor-backend mp", len(specs))
 	}
-	driver, rank := queue.Pipe()
-	l.conn = driver
+	hub, port := queue.Pipe()
+	l.hub = hub
 	l.running.Go(func() {
 		cause := "returned"
-		if err := worker.Run(rank, worker.Options{}); err != nil {
+		if err := worker.Run(port, worker.Options{}); err != nil {
 			cause = "returned: " + err.Error()
 		}
 		// The pipe stays open: the rank's last record, its own account of a failure, may still be in it.
 		l.exited <- launch.Exit{Rank: 0, PID: os.Getpid(), Cause: cause}
 	})
-	return []launch.Worker{{Rank: 0, Node: "localhost", PID: os.Getpid(), Conn: driver}}, nil
+	return []launch.Worker{{Rank: 0, Node: "localhost", PID: os.Getpid(), Hub: hub}}, nil
 }
 
 // Exited delivers the end of the rank.
@@ -45,8 +45,8 @@ func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
 // Stop ends the rank and waits for it.
 func (l *Launcher) Stop(context.Context) error {
-	if l.conn != nil {
-		l.conn.Close()
+	if l.hub != nil {
+		l.hub.Close()
 	}
 	l.running.Wait()
 	return nil

@@ -1,14 +1,13 @@
 // Package process starts ranks as child processes of the driver (--distributed-executor-backend mp): the same
-// binary with the hidden verb "worker", a socket pair as its channel and the group's shared memory inherited.
+// binary with the hidden verb "worker", which reads its invitation from an inherited pipe and joins the driver.
 package process
 
 import (
 	"bufio"
 	"context"
-	"flag"
+	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,21 +16,16 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // Verb is the first argument of a worker process.
 const Verb = "worker"
 
-// Descriptors a worker inherits.
-const (
-	connFD       = 3
-	collectiveFD = 4
-)
+// invitationFD is the descriptor from which a worker reads its invitation: a pipe, because it holds a secret
+// that neither arguments nor environment may show.
+const invitationFD = 3
 
 // Launcher runs ranks as children.
 type Launcher struct {
@@ -52,7 +46,6 @@ type Launcher struct {
 type child struct {
 	rank int
 	cmd  *exec.Cmd
-	conn queue.Conn
 	tail tail
 	done chan struct{}
 }
@@ -76,55 +69,52 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	if err != nil {
 		return nil, fmt.Errorf("find own binary: %w", err)
 	}
-	var shared *os.File
-	if len(specs) > 1 {
-		if shared, err = worker.CollectiveFile(len(specs), specs[0].CollectiveBytes); err != nil {
-			return nil, fmt.Errorf("shared memory of the ranks: %w", err)
-		}
-		defer shared.Close()
-	}
 	workers := make([]launch.Worker, 0, len(specs))
 	for _, spec := range specs {
-		c, err := l.start(self, spec, shared)
+		c, err := l.start(self, spec)
 		if err != nil {
 			return nil, fmt.Errorf("start rank %d: %w", spec.Rank, err)
 		}
 		workers = append(workers, launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank, Node: "localhost",
-			PID: c.cmd.Process.Pid, Conn: c.conn})
+			PID: c.cmd.Process.Pid})
 	}
 	return workers, nil
 }
 
-func (l *Launcher) start(self string, spec launch.Spec, shared *os.File) (*child, error) {
-	ours, theirs, err := socketPair()
+func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
+	invitation, err := json.Marshal(spec.Invitation)
+	if err != nil {
+		return nil, err
+	}
+	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command(self, Verb, "--rank", strconv.Itoa(spec.Rank),
-		"--collective-bytes", strconv.Itoa(spec.CollectiveBytes))
+	defer ours.Close()
+	// The rank is for whoever looks at the list of processes; the invitation has it too.
+	cmd := exec.Command(self, Verb, "--rank", strconv.Itoa(spec.Rank))
 	cmd.ExtraFiles = []*os.File{theirs}
-	if shared != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, shared)
-	}
-	// A worker never outlives the driver, however the driver ends: its socket closes, and the kernel kills it.
+	// A worker never outlives the driver, however the driver ends: its connection closes, and the kernel kills it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
-		ours.Close()
 		return nil, err
 	}
 	started := make(chan error, 1)
 	l.starts <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {
-		ours.Close()
 		return nil, err
 	}
-	c := &child{rank: spec.Rank, cmd: cmd, conn: queue.Stream(ours), done: make(chan struct{})}
+	c := &child{rank: spec.Rank, cmd: cmd, done: make(chan struct{})}
 	l.mu.Lock()
 	l.children = append(l.children, c)
 	l.mu.Unlock()
 	l.running.Go(func() { l.watch(c, stderr) })
+	// The invitation is smaller than a pipe's buffer: this never waits for the child.
+	if _, err := ours.Write(invitation); err != nil {
+		return nil, fmt.Errorf("write invitation: %w", err)
+	}
 	return c, nil
 }
 
@@ -169,17 +159,14 @@ func (l *Launcher) watch(c *child, stderr io.Reader) {
 // Exited delivers ends of ranks that were not asked for.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
-// Stop closes the children's channels, which asks them to end, kills those that have not ended when ctx does
-// (or after a second), and waits for all.
+// Stop waits for the children, which the executor has asked to end, kills those that have not ended when ctx
+// does (or after a second), and reaps all.
 func (l *Launcher) Stop(ctx context.Context) error {
 	l.mu.Lock()
 	again := l.stopping
 	l.stopping = true
 	children := l.children
 	l.mu.Unlock()
-	for _, c := range children {
-		c.conn.Close()
-	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, c := range children {
@@ -198,38 +185,20 @@ func (l *Launcher) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Main is the child's side: args are what the launcher gave it after the verb. It serves the inherited channel
-// and returns when the driver is gone.
-func Main(args []string) error {
-	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
-	rank := flags.Int("rank", 0, "")
-	collectiveBytes := flags.Int("collective-bytes", 0, "")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	conn, err := net.FileConn(os.NewFile(connFD, "driver"))
+// Main is the child's side: it reads its invitation, joins the driver and serves it until it is gone.
+func Main() error {
+	pipe := os.NewFile(invitationFD, "invitation")
+	raw, err := io.ReadAll(io.LimitReader(pipe, maxInvitation))
 	if err != nil {
-		return fmt.Errorf("rank %d: no channel at descriptor %d: this verb is started by eagleray itself: %w", *rank, connFD, err)
+		return fmt.Errorf("no invitation at descriptor %d: this verb is started by eagleray itself: %w", invitationFD, err)
 	}
-	opt := worker.Options{CollectiveBytes: *collectiveBytes}
-	if _, err := unix.FcntlInt(collectiveFD, unix.F_GETFD, 0); err == nil {
-		opt.Collective = os.NewFile(collectiveFD, "collective")
+	pipe.Close()
+	var inv worker.Invitation
+	if err := json.Unmarshal(raw, &inv); err != nil {
+		return fmt.Errorf("read invitation: %w", err)
 	}
-	return worker.Run(queue.Stream(conn), opt)
+	return worker.Join(inv)
 }
 
-func socketPair() (net.Conn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socket pair: %w", err)
-	}
-	ours := os.NewFile(uintptr(fds[0]), "worker")
-	defer ours.Close()
-	theirs := os.NewFile(uintptr(fds[1]), "driver")
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		theirs.Close()
-		return nil, nil, fmt.Errorf("socket pair: %w", err)
-	}
-	return conn, theirs, nil
-}
+// maxInvitation bounds what a worker reads before it knows its driver.
+const maxInvitation = 1 << 20

@@ -1,0 +1,172 @@
+package queuebench
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// RPCReport is the result of RunRPC.
+type RPCReport struct {
+	Transport string `json:"transport"`
+	Readers   int    `json:"readers"`
+	// Running is the number of decoding requests in each step.
+	Running int `json:"running"`
+	Steps   int `json:"steps"`
+	// StepRoundTrip is from before a plan is encoded until the result of the first reader is decoded.
+	StepRoundTrip Quantiles `json:"step_round_trip_us"`
+	Floor         Quantiles `json:"floor_us"`
+	RatioP50      float64   `json:"ratio_p50"`
+	// CodecUS is the time of encoding and decoding a plan and its result once, CodecAllocs the allocations.
+	CodecUS     float64 `json:"codec_us"`
+	CodecAllocs float64 `json:"codec_allocs"`
+	// Bytes are the lengths of a plan and a result.
+	Bytes struct {
+		Plan   int `json:"plan"`
+		Result int `json:"result"`
+	} `json:"bytes"`
+}
+
+// RunRPC measures steps of running decoding requests: a real plan to all readers, its result from the first.
+// Size, ReplySize and Rate of the options have no meaning here.
+func RunRPC(o Options, running int) (RPCReport, error) {
+	if running < 1 || running > 1<<16 {
+		return RPCReport{}, fmt.Errorf("queuebench: %d running requests, not 1 to %d", running, 1<<16)
+	}
+	s := newSteps(running)
+	o.Size = max(minSize, len(s.encode(1)))
+	if err := o.setDefaults(); err != nil {
+		return RPCReport{}, fmt.Errorf("queuebench: %w", err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b, err := start(o)
+	if err != nil {
+		return RPCReport{}, fmt.Errorf("queuebench: %w", err)
+	}
+	r := RPCReport{Transport: o.Transport, Readers: o.Readers, Running: running}
+	if err := errors.Join(b.steps(&r, s), b.stop()); err != nil {
+		return RPCReport{}, fmt.Errorf("queuebench: %w", err)
+	}
+	r.measureCodec(s)
+	return r, nil
+}
+
+// steps are the records of a driver that decodes the same requests for ever.
+type steps struct {
+	plan   step.Plan
+	result step.Result
+	out    []byte
+}
+
+// newSteps makes a steady step: every request has one token to compute, and each sixteenth a new block.
+func newSteps(running int) *steps {
+	s := new(steps)
+	for i := range uint32(running) {
+		s.plan.Slot = append(s.plan.Slot, i)
+		s.plan.Start = append(s.plan.Start, 1000+i)
+		s.plan.Count = append(s.plan.Count, 1)
+		s.plan.Last = append(s.plan.Last, int32(i))
+		blocks := uint32(0)
+		if i%16 == 0 {
+			blocks = 1
+			s.plan.Blocks = append(s.plan.Blocks, 5000+i)
+		}
+		s.plan.NewBlocks = append(s.plan.NewBlocks, blocks)
+	}
+	return s
+}
+
+// encode writes the plan of a number behind the order that readers know.
+func (s *steps) encode(id uint64) []byte {
+	s.plan.ID = id
+	s.out = append(s.out[:0], opStep)
+	s.out = append(s.out, make([]byte, minSize-1)...)
+	s.out = step.AppendPlan(s.out, &s.plan)
+	return s.out
+}
+
+// trip runs one step.
+func (b *bench) step(s *steps) (time.Duration, error) {
+	b.trips++
+	began := time.Now()
+	if err := b.end.Send(s.encode(b.trips)); err != nil {
+		return 0, err
+	}
+	rank, reply, err := b.end.Recv()
+	if err != nil {
+		return 0, err
+	}
+	if err := step.DecodeResult(reply, &s.result); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	if rank != 0 || s.result.Plan != b.trips || len(s.result.Token) != len(s.plan.Slot) {
+		return 0, fmt.Errorf("result of plan %d with %d tokens from reader %d to plan %d", s.result.Plan, len(s.result.Token), rank, b.trips)
+	}
+	return took, nil
+}
+
+func (b *bench) steps(r *RPCReport, s *steps) error {
+	var trips, floor []time.Duration
+	for began := time.Now(); time.Since(began) < b.Duration || len(trips) == 0; {
+		d, err := repeat(batch, 0, func() (time.Duration, error) { return b.step(s) })
+		if err != nil {
+			return err
+		}
+		trips = append(trips, d[warmup:]...)
+		if d, err = b.floorTrips(batch, 0); err != nil {
+			return err
+		}
+		floor = append(floor, d[warmup:]...)
+	}
+	r.Steps = len(trips)
+	r.StepRoundTrip, r.Floor = quantiles(trips), quantiles(floor)
+	r.RatioP50 = r.StepRoundTrip.P50 / r.Floor.P50
+	return nil
+}
+
+// measureCodec times the four codec runs of a step without the queue.
+func (r *RPCReport) measureCodec(s *steps) {
+	var reader stepReader
+	plan := s.encode(1)
+	result, err := reader.answer(plan[minSize:])
+	if err != nil {
+		return // the steps before would have failed
+	}
+	r.Bytes.Plan, r.Bytes.Result = len(plan)-minSize, len(result)
+	const rounds = 2000
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	for i := range uint64(rounds) {
+		result, _ = reader.answer(s.encode(i)[minSize:])
+		_ = step.DecodeResult(result, &s.result)
+	}
+	took := time.Since(began)
+	runtime.ReadMemStats(&after)
+	r.CodecUS = float64(took.Nanoseconds()) / rounds / 1e3
+	r.CodecAllocs = float64((after.Mallocs - before.Mallocs) / rounds)
+}
+
+// stepReader is a rank that computes nothing: it decodes the plan and answers with a token for each request.
+type stepReader struct {
+	plan   step.Plan
+	result step.Result
+	out    []byte
+}
+
+// answer returns the encoded result of an encoded plan, valid until the next call.
+func (r *stepReader) answer(plan []byte) ([]byte, error) {
+	if err := step.DecodePlan(plan, &r.plan); err != nil {
+		return nil, err
+	}
+	r.result.Plan = r.plan.ID
+	r.result.Slot = append(r.result.Slot[:0], r.plan.Slot...)
+	r.result.Token = append(r.result.Token[:0], r.plan.Last...)
+	r.out = step.AppendResult(r.out[:0], &r.result)
+	return r.out, nil
+}

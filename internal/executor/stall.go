@@ -1,0 +1,259 @@
+package executor
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/queue/phase"
+)
+
+// explainer watches the ranks' words. While work is queued and a rank has not moved for the warning time it
+// says so, one line per lagging rank; it says nothing while nothing is queued.
+type explainer struct {
+	end  chan struct{}
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	seen []sighting
+}
+
+// sighting is when a rank was last seen to move.
+type sighting struct {
+	changes uint64
+	moved   time.Time
+	warned  time.Time
+}
+
+// stallTick is how often the words are read.
+const stallTick = 500 * time.Millisecond
+
+func (x *explainer) start(e *Executor) {
+	x.end = make(chan struct{})
+	x.seen = make([]sighting, len(e.workers))
+	x.wg.Go(func() {
+		t := time.NewTicker(min(stallTick, e.opt.StallWarning/4))
+		defer t.Stop()
+		for {
+			select {
+			case <-x.end:
+				return
+			case <-e.dead:
+				return
+			case now := <-t.C:
+				x.look(e, now)
+			}
+		}
+	})
+}
+
+func (x *explainer) stop() {
+	if x.end == nil {
+		return
+	}
+	close(x.end)
+	x.wg.Wait()
+	x.end = nil
+}
+
+// look reads every rank's words and warns of those that stand still with work queued. Each further warning of
+// the same stall waits twice as long.
+func (x *explainer) look(e *Executor, now time.Time) {
+	queued := e.queuedSince(now)
+	last := e.lastPlace()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for r := range x.seen {
+		s, _ := e.hub.Status(r)
+		v := &x.seen[r]
+		if s.Changes != v.changes || v.moved.IsZero() || queued == 0 {
+			*v = sighting{changes: s.Changes, moved: now}
+			continue
+		}
+		still := min(now.Sub(v.moved), queued)
+		if still < e.opt.StallWarning || !e.behind(s) {
+			continue
+		}
+		if s.Phase == phase.Collective && place(s).after(last) {
+			continue // it waits for a rank that has not come so far
+		}
+		if !v.warned.IsZero() && now.Sub(v.warned) < v.warned.Sub(v.moved) {
+			continue
+		}
+		v.warned = now
+		e.opt.Log.Warn("rank stands still", "rank", r, "node", e.workers[r].Node, "pid", e.workers[r].PID,
+			"seconds", fmt.Sprintf("%.1f", still.Seconds()), "phase", describe(s), "process", e.processState(r),
+			"received", s.Received, "started", s.Started, "finished", s.Finished, "sent", e.sent.Load(), "call", e.callName(s.Call))
+	}
+}
+
+// queuedSince is for how long work has been queued, 0 for none.
+func (e *Executor) queuedSince(now time.Time) time.Duration {
+	if at := e.sentAt.Load(); at > 0 {
+		return max(now.Sub(time.Unix(0, at)), 1)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var oldest time.Duration
+	for _, c := range e.calls {
+		oldest = max(oldest, now.Sub(c.begun), 1)
+	}
+	return oldest
+}
+
+// position is how far a rank has come: the step it computes and the layer in it.
+type position struct {
+	step  uint64
+	layer uint32
+}
+
+func (p position) after(q position) bool {
+	return p.step > q.step || p.step == q.step && p.layer > q.layer
+}
+
+func place(s phase.Status) position {
+	p := position{step: s.Started}
+	switch {
+	case s.Finished == s.Started:
+		p.layer = math.MaxUint32
+	case s.Phase == phase.Forward || s.Phase == phase.Collective:
+		p.layer = s.Detail
+	case s.Phase == phase.Sample || s.Phase == phase.Send:
+		p.layer = math.MaxUint32 - 1
+	}
+	return p
+}
+
+// lastPlace is where the rank is that is furthest behind.
+func (e *Executor) lastPlace() position {
+	last := position{step: math.MaxUint64}
+	for r := range e.workers {
+		s, _ := e.hub.Status(r)
+		if p := place(s); last.after(p) {
+			last = p
+		}
+	}
+	return last
+}
+
+// behind tells a rank that owes something from one that waits for others to do theirs.
+func (e *Executor) behind(s phase.Status) bool {
+	return s.Finished < e.sent.Load() || s.Call != 0 || s.Phase != phase.Idle
+}
+
+func (e *Executor) callName(id uint64) string {
+	if id == 0 {
+		return ""
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.calls[id]; c != nil {
+		return c.method
+	}
+	return fmt.Sprintf("call %d", id)
+}
+
+// processState is what the kernel says of a rank's process: running, sleeping, stopped, …; "" when the rank is
+// not a process of this host. A rank that was stopped cannot say so itself.
+func (e *Executor) processState(rank int) string {
+	if rank >= len(e.local) || !e.local[rank] {
+		return ""
+	}
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", e.workers[rank].PID))
+	if err != nil {
+		return "gone"
+	}
+	// The name before the state is in parentheses and may hold anything.
+	_, rest, ok := strings.Cut(string(raw[bytes.LastIndexByte(raw, ')')+1:]), " ")
+	if !ok || rest == "" {
+		return ""
+	}
+	switch rest[0] {
+	case 'R':
+		return "running"
+	case 'S', 'I':
+		return "sleeping"
+	case 'D':
+		return "waiting for a device"
+	case 'T', 't':
+		return stoppedState
+	case 'Z', 'X':
+		return "dead"
+	}
+	return rest[:1]
+}
+
+// stoppedState is the state of a process that SIGSTOP or a debugger holds.
+const stoppedState = "stopped"
+
+// describe is a phase in words.
+func describe(s phase.Status) string {
+	switch s.Phase {
+	case phase.Load:
+		return fmt.Sprintf("load %d%%", s.Detail)
+	case phase.Forward, phase.Collective:
+		return fmt.Sprintf("%s, layer %d", s.Phase, s.Detail)
+	}
+	return s.Phase.String()
+}
+
+// RankStatus is one rank as seen now.
+type RankStatus struct {
+	Rank int    `json:"rank"`
+	Node string `json:"node"`
+	PID  int    `json:"pid"`
+	// Phase is what it is doing, Received, Started and Finished the last steps it knows of, Sent the last one
+	// sent to all.
+	Phase string `json:"phase"`
+	// Process is what the kernel says of it: running, sleeping, stopped; "" for a rank of another host.
+	Process  string `json:"process,omitempty"`
+	Received uint64 `json:"received"`
+	Started  uint64 `json:"started"`
+	Finished uint64 `json:"finished"`
+	Sent     uint64 `json:"sent"`
+	Call     string `json:"call,omitempty"`
+	// StillSeconds is for how long it has not moved, as far as has been seen.
+	StillSeconds float64 `json:"still_seconds"`
+	// AgeSeconds is how old a remote rank's word is.
+	AgeSeconds float64 `json:"age_seconds,omitempty"`
+	// Stalled says that it stands still with work queued.
+	Stalled bool `json:"stalled"`
+}
+
+// Report describes every rank.
+func (e *Executor) Report() []RankStatus {
+	now := time.Now()
+	queued := e.queuedSince(now)
+	out := make([]RankStatus, len(e.workers))
+	for r, w := range e.workers {
+		s, age := e.hub.Status(r)
+		x := RankStatus{Rank: r, Node: w.Node, PID: w.PID, Phase: describe(s), Process: e.processState(r), Received: s.Received, Started: s.Started,
+			Finished: s.Finished, Sent: e.sent.Load(), Call: e.callName(s.Call), AgeSeconds: age.Seconds()}
+		e.stall.mu.Lock()
+		if v := e.stall.seen[r]; v.changes == s.Changes && !v.moved.IsZero() {
+			x.StillSeconds = now.Sub(v.moved).Seconds()
+		}
+		e.stall.mu.Unlock()
+		x.Stalled = queued > 0 && e.behind(s) && x.StillSeconds >= e.opt.StallWarning.Seconds()
+		out[r] = x
+	}
+	return out
+}
+
+// String is one line.
+func (s RankStatus) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rank %d on %s (pid %d): %s; step received %d, started %d, finished %d of %d",
+		s.Rank, s.Node, s.PID, s.Phase, s.Received, s.Started, s.Finished, s.Sent)
+	if s.Call != "" {
+		fmt.Fprintf(&b, "; in call %s", s.Call)
+	}
+	if s.Process != "" {
+		fmt.Fprintf(&b, "; process is %s", s.Process)
+	}
+	fmt.Fprintf(&b, "; not moved for %.1f s", s.StillSeconds)
+	return b.String()
+}

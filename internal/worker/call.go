@@ -1,0 +1,65 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/queue/phase"
+)
+
+// method is what a collective call runs on a rank; args are valid until it returns.
+type method func(w *worker, args []byte) ([]byte, error)
+
+// methods are the calls a rank knows.
+func methods() map[string]method {
+	return map[string]method{
+		"check_health": func(*worker, []byte) ([]byte, error) { return nil, nil },
+		"echo":         func(_ *worker, args []byte) ([]byte, error) { return args, nil },
+		"rank_info":    (*worker).rankInfo,
+	}
+}
+
+// errExpired is the error of a call whose time was over before the rank came to it.
+type errExpired struct{ late time.Duration }
+
+func (e *errExpired) Error() string {
+	return fmt.Sprintf("its time was over %v before the rank came to it", e.late)
+}
+
+// call answers one collective call. A method's own error goes to the caller, and the rank goes on. The arguments
+// are the queue's memory: they are gone when the next record is received.
+func (w *worker) call(body []byte) error {
+	arrived := time.Now()
+	c, err := queue.ParseCall(body)
+	if err != nil {
+		return err
+	}
+	w.words.Call(c.ID)
+	w.words.Set(phase.Call, 0)
+	defer w.words.Call(0)
+	r := queue.Reply{ID: c.ID, Rank: uint32(w.opt.Rank)}
+	m := w.methods[c.Method]
+	late := time.Since(arrived) - c.Timeout
+	switch {
+	case m == nil:
+		err = fmt.Errorf("unknown method %q", c.Method)
+	case c.Timeout > 0 && late > 0:
+		err = &errExpired{late}
+	default:
+		r.Value, err = m(w, c.Args)
+	}
+	if err != nil {
+		r.Type, r.Failure, r.Value = fmt.Sprintf("%T", err), err.Error(), nil
+	}
+	w.out = queue.AppendReply(w.out[:0], &r)
+	return w.port.Send(w.out)
+}
+
+// rankInfo describes the rank as JSON.
+func (w *worker) rankInfo([]byte) ([]byte, error) {
+	return json.Marshal(queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.device.ISA().String(),
+		Threads: w.rank.device.Pool().Threads(), WeightBytes: w.rank.weightBytes})
+}
