@@ -99,9 +99,6 @@ func (b *bench) startReader(rank int, files []*os.File) error {
 // stop ends the readers and returns why one ended early, if one did.
 func (b *bench) stop() error {
 	b.stopping.Store(true)
-	if b.cause.Load() == nil {
-		_ = b.order(opStop, 0) // who does not get it ends by its leash
-	}
 	for _, l := range b.leash {
 		_ = l.Close()
 	}
@@ -175,7 +172,7 @@ func processorTime() time.Duration {
 }
 
 // Child is a reader's process: args are those that Run appends to its command, and the descriptors from 3 on
-// those it passes. It returns when it is told to end or standard input does.
+// those it passes. It returns when standard input ends, which Run holds.
 func Child(args []string) error {
 	if len(args) != 4 {
 		return fmt.Errorf("queuebench: reader with %d arguments", len(args))
@@ -214,10 +211,14 @@ func Child(args []string) error {
 		_ = end.Close()
 		f.fail()
 	}()
-	if err := serve(end, f, rank, make([]byte, size)); err != nil && !released.Load() {
+	err = serve(end, f, rank, make([]byte, size))
+	if released.Load() {
+		err = nil
+	}
+	if err := errors.Join(err, end.Close(), f.close()); err != nil {
 		return fmt.Errorf("queuebench: reader %d: %w", rank, err)
 	}
-	return errors.Join(end.Close(), f.close())
+	return nil
 }
 
 // serve carries out orders.
@@ -252,8 +253,6 @@ func serve(end readerEnd, f floor, rank int, reply []byte) error {
 				err = end.Send(result)
 			}
 		case opSink:
-		case opStop:
-			return nil
 		default:
 			err = fmt.Errorf("order %d", record[0])
 		}

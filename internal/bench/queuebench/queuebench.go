@@ -157,14 +157,15 @@ func (b *bench) measure() (Report, error) {
 	if err := b.roundTrips(&r); err != nil {
 		return r, err
 	}
-	var err error
-	r.CPUShare.Idle, err = b.usage(func() error {
+	used := make([]time.Duration, 1+b.Readers)
+	wall, err := b.usage(used, func() error {
 		time.Sleep(b.Duration / 8)
 		return nil
 	})
 	if err != nil {
 		return r, err
 	}
+	r.CPUShare.Idle = shares(used, wall)
 	return r, b.paced(&r)
 }
 
@@ -215,21 +216,31 @@ func (b *bench) roundTrips(r *Report) error {
 	return nil
 }
 
-// paced measures at pacedRate, first the bare futex, whose processor time does not count.
+// paced measures at pacedRate, and by turns the bare futex, whose processor time does not count.
 func (b *bench) paced(r *Report) error {
 	const pause = time.Second / pacedRate
-	n := max(2, int(b.Duration/8/pause))
-	d, err := b.floorTrips(n, pause)
-	if err != nil {
-		return err
+	n := min(10, max(1, int(b.Duration/8/pause)))
+	var queue, floor []time.Duration
+	used, wall := make([]time.Duration, 1+b.Readers), time.Duration(0)
+	for began := time.Now(); time.Since(began) < b.Duration/4 || len(queue) == 0; {
+		d, err := b.floorTrips(n, pause)
+		if err != nil {
+			return err
+		}
+		floor = append(floor, d...)
+		took, err := b.usage(used, func() error {
+			d, err := repeat(n, pause, b.roundTrip)
+			queue = append(queue, d...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		wall += took
 	}
-	r.PacedFloor = quantiles(d)
-	r.CPUShare.Paced50Hz, err = b.usage(func() error {
-		d, err = repeat(n, pause, b.roundTrip)
-		return err
-	})
-	r.PacedRoundTrip = quantiles(d)
-	return err
+	r.PacedRoundTrip, r.PacedFloor = quantiles(queue), quantiles(floor)
+	r.CPUShare.Paced50Hz = shares(used, wall)
+	return nil
 }
 
 func (b *bench) floorTrips(n int, pause time.Duration) ([]time.Duration, error) {
@@ -242,7 +253,7 @@ func (b *bench) floorTrips(n int, pause time.Duration) ([]time.Duration, error) 
 // repeat makes n round trips, as long as pause between the beginnings of two.
 func repeat(n int, pause time.Duration, trip func() (time.Duration, error)) ([]time.Duration, error) {
 	times := make([]time.Duration, 0, n)
-	for next := time.Now(); len(times) < n; next = next.Add(pause) {
+	for next := time.Now().Add(pause); len(times) < n; next = next.Add(pause) {
 		if pause > 0 {
 			time.Sleep(time.Until(next))
 		}
@@ -255,24 +266,30 @@ func repeat(n int, pause time.Duration, trip func() (time.Duration, error)) ([]t
 	return times, nil
 }
 
-// usage returns the shares of a core used during f.
-func (b *bench) usage(f func() error) ([]float64, error) {
+// usage adds the processor time that each process uses during f to used, and returns how long that was.
+func (b *bench) usage(used []time.Duration, f func() error) (time.Duration, error) {
 	began := time.Now()
 	before, err := b.processorTimes()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if err := f(); err != nil {
-		return nil, err
+		return 0, err
 	}
 	after, err := b.processorTimes()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	wall := time.Since(began)
-	shares := make([]float64, len(after))
-	for i := range shares {
-		shares[i] = float64(after[i]-before[i]) / float64(wall)
+	for i := range used {
+		used[i] += after[i] - before[i]
 	}
-	return shares, nil
+	return time.Since(began), nil
+}
+
+func shares(used []time.Duration, wall time.Duration) []float64 {
+	s := make([]float64, len(used))
+	for i := range s {
+		s[i] = float64(used[i]) / float64(wall)
+	}
+	return s
 }

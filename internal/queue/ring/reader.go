@@ -44,7 +44,8 @@ type reader struct {
 	counted, sum   uint64
 }
 
-// take reads on up to the end of a piece. The record before has been released. The record it returns, with complete, is valid until release.
+// take reads on up to the end of a piece. The record before has been released. The one it returns, with
+// complete, is valid until release.
 func (r *reader) take() (record []byte, what found, err error) {
 	for {
 		if r.head == r.known {
