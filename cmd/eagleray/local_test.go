@@ -102,6 +102,20 @@ func TestBenchEngine(t *testing.T) {
 	if m := read("latency.json"); len(m["latencies"].([]any)) != 2 || m["decode_step_ms"].(float64) <= 0 {
 		t.Errorf("latency %v", m)
 	}
+	code, stdout, stderr = execute(t, "", "bench", "queue", "--duration", "400ms", "--output-json", filepath.Join(dir, "queue.json"))
+	if code != 0 || !strings.Contains(stdout, "round trip / floor (p50)") {
+		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)
+	}
+	if m := read("queue.json"); m["ratio_p50"].(float64) <= 0 || m["cpu_share"] == nil {
+		t.Errorf("queue %v", m)
+	}
+	code, stdout, stderr = execute(t, "", "bench", "rpc", "--transport", "link", "--duration", "300ms", "--running", "16", "--output-json", filepath.Join(dir, "rpc.json"))
+	if code != 0 || !strings.Contains(stdout, "step round trip") {
+		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)
+	}
+	if m := read("rpc.json"); m["running"] != 16.0 || m["codec_us"].(float64) <= 0 {
+		t.Errorf("rpc %v", m)
+	}
 	code, _, stderr = execute(t, "", "bench", "throughput", "--num-prompts", "1", "--input-len", "4", "--output-len", "1", "--kv-cache-memory-bytes", "64M",
 		"--output-json", filepath.Join(dir, "no", "such", "folder"))
 	if code != 1 || !strings.Contains(stderr, "--output-json") {

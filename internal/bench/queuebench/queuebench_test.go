@@ -29,8 +29,9 @@ func options(readers int, d time.Duration) Options {
 }
 
 func TestRun(t *testing.T) {
-	for _, o := range []Options{options(1, 400*time.Millisecond), options(3, 400*time.Millisecond), {Readers: 2, Size: 16, ReplySize: 100_000, Rate: 1000}} {
-		t.Run(fmt.Sprint(o.Readers), func(t *testing.T) {
+	for _, o := range []Options{options(1, 400*time.Millisecond), options(3, 400*time.Millisecond), {Readers: 2, Size: 16, ReplySize: 100_000, Rate: 1000},
+		{Transport: "link", Readers: 2}} {
+		t.Run(fmt.Sprint(o.Transport, o.Readers), func(t *testing.T) {
 			o.Duration, o.Command = 400*time.Millisecond, []string{os.Args[0], verb}
 			r, err := Run(o)
 			if err != nil {
@@ -59,6 +60,33 @@ func TestRun(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRunRPC runs real steps over both transports.
+func TestRunRPC(t *testing.T) {
+	for _, transport := range []string{"ring", "link"} {
+		o := options(2, 300*time.Millisecond)
+		o.Transport = transport
+		r, err := RunRPC(o, 256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Steps < 1 || r.StepRoundTrip.P50 <= 0 || r.Floor.P50 <= 0 || r.CodecUS <= 0 || r.CodecAllocs != 0 || r.Bytes.Plan < 256*16 || r.Bytes.Result < 256*8 {
+			t.Errorf("%s: %+v", transport, r)
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"step_round_trip_us", "codec_us", "codec_allocs", "bytes"} {
+			if !strings.Contains(string(text), fmt.Sprintf("%q:", key)) {
+				t.Errorf("no %s in %s", key, text)
+			}
+		}
+	}
+	if _, err := RunRPC(options(2, time.Second), 0); err == nil {
+		t.Error("steps of no requests")
 	}
 }
 
