@@ -94,6 +94,9 @@ func (t *Target) do(ctx context.Context, s Sample, id string, begun time.Time) (
 		return o, err
 	}
 	r.Header.Set("Content-Type", "application/json")
+	// A server may close an idle connection just when it is used again: an empty key, which is not sent, lets the
+	// transport repeat a request that was never answered.
+	r.Header["X-Idempotency-Key"] = []string{}
 	maps.Copy(r.Header, t.Header)
 	if id != "" {
 		r.Header.Set("X-Request-Id", id)

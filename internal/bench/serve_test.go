@@ -286,3 +286,26 @@ func TestFirstModel(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestIdleConnectionClosed asks a server that closes each connection after its answer without saying so.
+func TestIdleConnectionClosed(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "data: {\"choices\":[{\"text\":\"x\",\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+		http.NewResponseController(w).Flush()
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			// The end of the chunked body, then the end of the connection.
+			conn.Write([]byte("0\r\n\r\n"))
+			time.AfterFunc(5*time.Millisecond, func() { conn.Close() })
+		}
+	}))
+	defer server.Close()
+	target := Target{Client: server.Client(), URL: server.URL, Model: "m"}
+	for i := range 20 {
+		o := target.Do(t.Context(), Sample{Tokens: []int32{1}, OutputLen: 1}, "", time.Now())
+		if o.Err != "" {
+			t.Fatalf("request %d: %s", i, o.Err)
+		}
+		time.Sleep(time.Duration(i%3) * 3 * time.Millisecond)
+	}
+}
