@@ -61,6 +61,9 @@ type Executor struct {
 	hub     queue.Hub
 	closers []func() error
 	ready   []queue.Ready
+	// loading is how many ranks are not ready yet, guarded by the baton; loaded has a value when none is left.
+	loading int
+	loaded  chan struct{}
 	// local says which ranks are processes of this host.
 	local []bool
 
@@ -130,7 +133,7 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 
 func (e *Executor) start(ctx context.Context) error {
 	world := e.opt.Init.WorldSize
-	e.ready = make([]queue.Ready, world)
+	e.ready, e.loading, e.loaded = make([]queue.Ready, world), world, make(chan struct{}, 1)
 	if err := e.connect(ctx); err != nil {
 		return err
 	}
@@ -148,27 +151,15 @@ func (e *Executor) start(ctx context.Context) error {
 
 // awaitReady receives until every rank has loaded.
 func (e *Executor) awaitReady(ctx context.Context) error {
-	for missing := len(e.workers); missing > 0; {
-		rank, record, err := e.hub.Recv(time.Now().Add(pollCancel))
+	for {
+		err := e.await(e.loaded, time.Now().Add(pollCancel))
 		switch {
-		case errors.Is(err, queue.ErrTimeout), errors.Is(err, queue.ErrInterrupted):
-			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("start of %d ranks: %w", len(e.workers), err)
-			}
-		case err != nil:
-			<-e.dead
-		default:
-			if e.dispatch(rank, record) == queue.KindReady {
-				missing--
-			}
-		}
-		select {
-		case <-e.dead:
-			return e.Err()
-		default:
+		case !errors.Is(err, queue.ErrTimeout):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("start of %d ranks: %w", len(e.workers), ctx.Err())
 		}
 	}
-	return nil
 }
 
 // pollCancel is how often a wait that cannot be interrupted looks whether it is still wanted.

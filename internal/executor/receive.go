@@ -81,8 +81,8 @@ func (e *Executor) receive(done <-chan struct{}, until time.Time) (finished bool
 	}
 }
 
-// dispatch handles one record and returns its kind.
-func (e *Executor) dispatch(rank int, record []byte) queue.Kind {
+// dispatch handles one record.
+func (e *Executor) dispatch(rank int, record []byte) {
 	kind, body, err := queue.Split(record)
 	if err == nil {
 		err = e.handle(rank, kind, body)
@@ -92,7 +92,6 @@ func (e *Executor) dispatch(rank int, record []byte) queue.Kind {
 		f.Phase = "protocol"
 		e.die(f)
 	}
-	return kind
 }
 
 func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
@@ -124,6 +123,12 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 	case queue.KindReady:
 		if err := json.Unmarshal(body, &e.ready[rank]); err != nil {
 			return fmt.Errorf("decode ready: %w", err)
+		}
+		if e.loading--; e.loading == 0 {
+			e.loaded <- struct{}{}
+		}
+		if e.loading < 0 {
+			return fmt.Errorf("rank is ready twice")
 		}
 		return nil
 	case queue.KindFailure:

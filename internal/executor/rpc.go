@@ -52,7 +52,7 @@ type Reply struct {
 	id    uint64
 	call  *call
 	until time.Time
-	// before is the call made earlier: futures complete in the order in which the calls were made.
+	// before is the call made earlier, guarded by Executor.mu: futures complete in the order of their calls.
 	before *Reply
 }
 
@@ -105,11 +105,10 @@ func (e *Executor) StartRPC(method string, args []byte, opt RPCOptions) (*Reply,
 // Wait returns the results, after those of all calls made before.
 func (r *Reply) Wait(ctx context.Context) ([][]byte, error) {
 	defer r.e.forget(r.id)
-	for b := r.before; b != nil; b = b.before {
+	for _, b := range r.earlier() {
 		// Its own error is its caller's business.
 		_ = r.e.awaitCall(ctx, b)
 	}
-	r.before = nil
 	if err := r.e.awaitCall(ctx, r); err != nil {
 		return nil, err
 	}
@@ -117,6 +116,19 @@ func (r *Reply) Wait(ctx context.Context) ([][]byte, error) {
 		return r.call.results[r.call.only : r.call.only+1], nil
 	}
 	return r.call.results, nil
+}
+
+// earlier lists the calls made before this one that may not be over, and forgets them: several goroutines may
+// wait for replies of one chain.
+func (r *Reply) earlier() []*Reply {
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	var list []*Reply
+	for b := r.before; b != nil; b = b.before {
+		list = append(list, b)
+	}
+	r.before = nil
+	return list
 }
 
 // awaitCall receives until the call is answered, failed or out of time.
