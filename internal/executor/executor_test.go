@@ -256,13 +256,12 @@ func TestFuturesInOrder(t *testing.T) {
 		replies = append(replies, r)
 	}
 	var wg sync.WaitGroup
-	for i, r := range replies {
+	for i, r := range slices.Backward(replies) {
 		wg.Go(func() {
-			got, err := replies[len(replies)-1-i].Wait(t.Context())
-			if err != nil || got[0][2] != byte(len(replies)-1-i) {
+			got, err := r.Wait(t.Context())
+			if err != nil || got[0][2] != byte(i) {
 				t.Errorf("call %d: %q, %v", i, got, err)
 			}
-			_ = r
 		})
 	}
 	wg.Go(func() {

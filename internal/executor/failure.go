@@ -3,7 +3,6 @@ package executor
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
@@ -113,11 +112,16 @@ func (e *Executor) lost(rank int, err error) {
 		return
 	}
 	e.hub.Drop(rank)
+	e.dieUnlessExplained(e.failure(rank, "connection lost: "+err.Error()))
+}
+
+// dieUnlessExplained makes f the failure of the group unless a better account of it comes in time.
+func (e *Executor) dieUnlessExplained(f *Failure) {
 	e.background.Go(func() {
 		select {
 		case <-e.dead:
 		case <-time.After(exitGrace):
-			e.die(e.failure(rank, "connection lost: "+err.Error()))
+			e.die(f)
 		}
 	})
 }
@@ -144,13 +148,7 @@ func (e *Executor) watchExits() {
 // explains it.
 func (e *Executor) sendFailed(err error) {
 	if !errors.Is(err, queue.ErrTimeout) {
-		e.background.Go(func() {
-			select {
-			case <-e.dead:
-			case <-time.After(exitGrace):
-				e.die(e.failure(0, "cannot send: "+err.Error()))
-			}
-		})
+		e.dieUnlessExplained(e.failure(0, "cannot send: "+err.Error()))
 		return
 	}
 	e.die(e.slowest(fmt.Sprintf("does not read: %v", err)))
@@ -163,19 +161,20 @@ func (e *Executor) stepTimedOut(plan uint64) *Failure {
 	return f
 }
 
-// slowest is a failure of the rank that holds the others up: one whose process is stopped, else the one that has
-// finished the fewest steps.
+// slowest is a failure of the rank that holds the others up: one whose process is stopped, else the one that is
+// furthest behind.
 func (e *Executor) slowest(cause string) *Failure {
-	worst, least := 0, uint64(math.MaxUint64)
+	worst, last := 0, e.lastPlace()
+	for r := len(e.workers) - 1; r >= 0; r-- {
+		if s, _ := e.hub.Status(r); place(s) == last {
+			worst = r
+		}
+	}
 	for r := range e.workers {
-		s, _ := e.hub.Status(r)
 		if e.processState(r) == stoppedState {
 			worst = r
 			cause += ": its process is stopped"
 			break
-		}
-		if behind := s.Finished + s.Started; behind < least {
-			worst, least = r, behind
 		}
 	}
 	s, _ := e.hub.Status(worst)

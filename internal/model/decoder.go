@@ -260,18 +260,13 @@ func (b *base) load(l *loader, embedName, headName string, embWidth, headWidth i
 // enter publishes that the rank computes a layer.
 func (b *base) enter(layer int) {
 	b.layer = uint32(layer)
-	if b.words != nil {
-		b.words.Set(phase.Forward, b.layer)
-	}
+	b.words.Set(phase.Forward, b.layer)
 }
 
 // allReduce sums x over the ranks, publishing the wait.
 func (b *base) allReduce(x []float32) error {
 	if b.size == 1 {
 		return nil
-	}
-	if b.words == nil {
-		return b.comm.AllReduce(x)
 	}
 	b.words.Set(phase.Collective, b.layer)
 	err := b.comm.AllReduce(x)

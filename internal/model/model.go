@@ -145,6 +145,9 @@ func Load(c *checkpoint.Config, src Source, d *cpu.Device, s Shard, progress fun
 	if err := CheckShard(c, s.Size); err != nil {
 		return nil, err
 	}
+	if s.Words == nil {
+		s.Words = new(phase.Words)
+	}
 	l := &loader{cfg: c, src: src, dev: d, shard: s, progress: progress}
 	m, err := builders()[arch](l)
 	if err != nil {

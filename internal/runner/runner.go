@@ -30,7 +30,7 @@ type Options struct {
 	MaxSeqs, MaxModelLen int
 	// Output says that this rank samples and reports results.
 	Output bool
-	// Words, when not nil, are told when tokens are chosen.
+	// Words are told when tokens are chosen.
 	Words *phase.Words
 }
 
@@ -219,9 +219,7 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 	if err := r.opt.Model.Logits(r.logits, r.rows); err != nil {
 		return err
 	}
-	if r.opt.Words != nil {
-		r.opt.Words.Set(phase.Sample, 0)
-	}
+	r.opt.Words.Set(phase.Sample, 0)
 	r.sampling.run(wants)
 	for i, w := range wants {
 		c := &r.sampling.choices[i]

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/builtin"
@@ -145,6 +144,3 @@ func (r *rank) close() {
 		r.device.Close()
 	}
 }
-
-// CollectiveFile makes the shared memory of a group of ranks on one host.
-func CollectiveFile(ranks, maxBytes int) (*os.File, error) { return shm.Create(ranks, maxBytes) }

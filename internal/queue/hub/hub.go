@@ -23,8 +23,8 @@ type Hub struct {
 
 	// inbox is how links hand over: an item's record is valid until taken is signalled.
 	inbox   chan item
-	held    *link.Link
-	taken   map[*link.Link]chan struct{}
+	held    int             // the rank whose record was handed out, -1 for none
+	taken   []chan struct{} // by rank
 	poke    chan struct{}
 	poked   atomic.Bool
 	done    chan struct{}
@@ -35,32 +35,30 @@ type Hub struct {
 type item struct {
 	rank   int
 	record []byte
-	from   *link.Link
 }
 
 // New joins a ring (nil for none) and the links of remote ranks (nil entries for local ones). Close closes them.
 func New(r *ring.Driver, links []*link.Link) *Hub {
 	h := &Hub{ring: r, links: links, gone: make([]atomic.Bool, len(links)), inbox: make(chan item, len(links)),
-		taken: map[*link.Link]chan struct{}{}, poke: make(chan struct{}, 1), done: make(chan struct{})}
+		held: -1, taken: make([]chan struct{}, len(links)), poke: make(chan struct{}, 1), done: make(chan struct{})}
 	for rank, l := range links {
 		if l != nil {
-			taken := make(chan struct{}, 1)
-			h.taken[l] = taken
-			h.readers.Go(func() { h.read(rank, l, taken) })
+			h.taken[rank] = make(chan struct{}, 1)
+			h.readers.Go(func() { h.read(rank, l) })
 		}
 	}
 	return h
 }
 
 // read hands over what comes from one link. Its end is known through link.Down.
-func (h *Hub) read(rank int, l *link.Link, taken <-chan struct{}) {
+func (h *Hub) read(rank int, l *link.Link) {
 	for {
 		record, err := l.Recv(time.Time{})
 		if err != nil {
 			return
 		}
 		select {
-		case h.inbox <- item{rank, record, l}:
+		case h.inbox <- item{rank, record}:
 		case <-h.done:
 			return
 		}
@@ -68,7 +66,7 @@ func (h *Hub) read(rank int, l *link.Link, taken <-chan struct{}) {
 			h.ring.Interrupt()
 		}
 		select {
-		case <-taken:
+		case <-h.taken[rank]:
 		case <-h.done:
 			return
 		}
@@ -93,14 +91,14 @@ func (h *Hub) Send(record []byte, until time.Time) error {
 
 // Recv implements queue.Hub.
 func (h *Hub) Recv(until time.Time) (int, []byte, error) {
-	if h.held != nil {
+	if h.held >= 0 {
 		h.taken[h.held] <- struct{}{}
-		h.held = nil
+		h.held = -1
 	}
 	for {
 		select {
 		case it := <-h.inbox:
-			h.held = it.from
+			h.held = it.rank
 			return it.rank, it.record, nil
 		default:
 		}
@@ -127,7 +125,7 @@ func (h *Hub) recvLinks(until time.Time) (int, []byte, error) {
 	}
 	select {
 	case it := <-h.inbox:
-		h.held = it.from
+		h.held = it.rank
 		return it.rank, it.record, nil
 	case <-h.poke:
 		h.poked.Store(false)
