@@ -110,6 +110,9 @@ func printQueue(w io.Writer, r *queuebench.Report) {
 	fmt.Fprintf(w, "%-44s %s\n", "CPU share while idle, writer first", shares(r.CPUShare.Idle))
 	fmt.Fprintf(w, "%-44s %s\n", "CPU share at 50 a second", shares(r.CPUShare.Paced50Hz))
 	fmt.Fprintf(w, "%-44s %8.2f\n", "16 MiB payloads (GB/s)", r.LargeGBPerS)
+	if r.LargeFloorGBPerS > 0 {
+		fmt.Fprintf(w, "%-44s %8.2f\n", "bare TLS, as many readers (GB/s)", r.LargeFloorGBPerS)
+	}
 }
 
 func shares(s []float64) string {

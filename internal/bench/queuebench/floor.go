@@ -28,6 +28,14 @@ type floor interface {
 	close() error
 }
 
+// stream is a floor that also has one for large payloads.
+type stream interface {
+	// push sends n payloads to all readers at the same time, and returns when all have them.
+	push(payload []byte, n int) (time.Duration, error)
+	// absorb is a reader's side of it.
+	absorb(n uint64, reply bool) error
+}
+
 // futexFloor is a round trip with nothing but futexes, in memory of the same kind as the ring's: the driver advances
 // one word and wakes all readers; the first reader advances another and wakes the driver. Nobody spins, nobody
 // copies. It is the least that a queue of processes that sleep can cost.

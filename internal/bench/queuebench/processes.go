@@ -17,12 +17,13 @@ import (
 
 // Orders are the first byte of every record to the readers.
 const (
-	opEcho  = iota + 1 // the first reader replies with the number in bytes 8 to 16
-	opFloor            // round trips with bare futexes follow, up to the number in bytes 8 to 16
-	opUsage            // every reader replies with its processor time
-	opSink             // nothing
-	opMark             // every reader replies
-	opStep             // every reader decodes the plan from byte 16 on, the first replies with a result
+	opEcho   = iota + 1 // the first reader replies with the number in bytes 8 to 16
+	opFloor             // round trips with bare futexes follow, up to the number in bytes 8 to 16
+	opUsage             // every reader replies with its processor time
+	opSink              // nothing
+	opStream            // as many large payloads as bytes 8 to 16 say follow over the floor
+	opMark              // every reader replies
+	opStep              // every reader decodes the plan from byte 16 on, the first replies with a result
 	opStop
 )
 
@@ -242,6 +243,12 @@ func serve(end readerEnd, f floor, rank int, reply []byte) error {
 			err = end.Send(reply)
 		case opFloor:
 			err = f.answer(n, rank == 0)
+		case opStream:
+			s, ok := f.(stream)
+			if !ok {
+				return errors.New("payloads over a floor that has none")
+			}
+			err = s.absorb(n, rank == 0)
 		case opUsage:
 			binary.LittleEndian.PutUint64(reply[8:], uint64(processorTime()))
 			err = end.Send(reply[:minSize])

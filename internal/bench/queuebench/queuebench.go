@@ -27,7 +27,8 @@ type Options struct {
 	// Rate is how many round trips a second the round-trip part makes, 0 for one after the other.
 	Rate float64
 	// Duration is for all parts together, 8 s by default: half for round trips, and as much for those of the bare
-	// futex; an eighth for waiting, a quarter for waiting at 50 records a second, an eighth for large payloads.
+	// futex; an eighth for waiting, a quarter for waiting at 50 records a second, an eighth for large payloads, and
+	// as much for those of the bare connections.
 	Duration time.Duration
 	// Seed determines the payloads.
 	Seed uint64
@@ -38,7 +39,9 @@ type Options struct {
 
 const (
 	largePayload = 16 << 20
-	pacedRate    = 50
+	// largeTurn is how many large payloads of one kind are sent before the other's turn.
+	largeTurn = 4
+	pacedRate = 50
 	// batch is how many round trips of one kind are made before the other's turn; the first few, which begin
 	// with processes in the wrong place, do not count.
 	batch  = 60
@@ -122,8 +125,11 @@ type Report struct {
 	PacedRoundTrip Quantiles `json:"paced_round_trip_us"`
 	PacedFloor     Quantiles `json:"paced_floor_us"`
 	CPUShare       CPUShare  `json:"cpu_share"`
-	// LargeGBPerS is 10^9 bytes of 16 MiB payloads a second until all readers have received the last one.
-	LargeGBPerS float64 `json:"large_gb_per_s"`
+	// LargeGBPerS is 10^9 bytes of 16 MiB payloads a second until all readers have received the last one, the
+	// median of turns. LargeFloorGBPerS is the same over the bare TLS connections, the turns in between, written
+	// to all readers at the same time; 0 for the ring, which has no such floor.
+	LargeGBPerS      float64 `json:"large_gb_per_s"`
+	LargeFloorGBPerS float64 `json:"large_floor_gb_per_s,omitempty"`
 }
 
 // Run measures. It starts the readers' processes and ends them.
@@ -179,18 +185,53 @@ func (b *bench) large(r *Report, rng *rand.Rand) error {
 	if err := errors.Join(send(), b.all(opMark, nil)); err != nil { // the readers' buffers grow
 		return err
 	}
-	n, began := 0, time.Now()
-	for time.Since(began) < b.Duration/8 || n == 0 {
-		if err := send(); err != nil {
+	bare, hasFloor := b.floor.(stream)
+	if hasFloor {
+		if _, err := b.push(bare, payload, 1); err != nil { // so do the floor's
 			return err
 		}
-		n++
 	}
-	if err := b.all(opMark, nil); err != nil {
-		return err
+	var queue, floor []time.Duration
+	spent := time.Duration(0)
+	for spent < b.Duration/8 || len(queue) == 0 {
+		began := time.Now()
+		for range largeTurn {
+			if err := send(); err != nil {
+				return err
+			}
+		}
+		if err := b.all(opMark, nil); err != nil {
+			return err
+		}
+		queue = append(queue, time.Since(began))
+		spent += queue[len(queue)-1]
+		if !hasFloor {
+			continue
+		}
+		took, err := b.push(bare, payload, largeTurn)
+		if err != nil {
+			return err
+		}
+		floor = append(floor, took)
 	}
-	r.LargeGBPerS = float64(n) * largePayload / time.Since(began).Seconds() / 1e9
+	r.LargeGBPerS, r.LargeFloorGBPerS = gigabytes(queue), gigabytes(floor)
 	return nil
+}
+
+// push sends n payloads over the floor.
+func (b *bench) push(bare stream, payload []byte, n int) (time.Duration, error) {
+	if err := b.order(opStream, uint64(n)); err != nil {
+		return 0, err
+	}
+	return bare.push(payload, n)
+}
+
+// gigabytes is 10^9 bytes a second of the median of turns, 0 for none.
+func gigabytes(turns []time.Duration) float64 {
+	if len(turns) == 0 {
+		return 0
+	}
+	return largeTurn * largePayload / (quantiles(turns).P50 * 1e3)
 }
 
 func (b *bench) roundTrips(r *Report) error {

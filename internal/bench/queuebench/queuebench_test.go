@@ -45,6 +45,9 @@ func TestRun(t *testing.T) {
 			if r.RoundTrips < batch-warmup || r.LargeGBPerS <= 0 || r.RatioP50 != r.RoundTrip.P50/r.Floor.P50 {
 				t.Errorf("%+v", r)
 			}
+			if (r.LargeFloorGBPerS > 0) != (o.Transport == "link") {
+				t.Errorf("floor of large payloads %v GB/s", r.LargeFloorGBPerS)
+			}
 			for _, shares := range [][]float64{r.CPUShare.Idle, r.CPUShare.Paced50Hz} {
 				if len(shares) != 1+o.Readers || slices.Min(shares) < 0 || slices.Max(shares) > 16 {
 					t.Errorf("shares %v", shares)
@@ -58,6 +61,9 @@ func TestRun(t *testing.T) {
 				if !strings.Contains(string(text), fmt.Sprintf("%q:", key)) {
 					t.Errorf("no %s in %s", key, text)
 				}
+			}
+			if strings.Contains(string(text), `"large_floor_gb_per_s":`) != (o.Transport == "link") {
+				t.Errorf("floor of large payloads in %s", text)
 			}
 		})
 	}

@@ -16,13 +16,15 @@ import (
 )
 
 // tlsFloor is a round trip over bare TLS 1.3 connections on loopback: as many bytes to every reader as a record
-// has, and as many back from the first as its reply has. Nothing is framed, numbered or kept.
+// has, and as many back from the first as its reply has. Nothing is framed, numbered or kept. Large payloads go to
+// all readers at the same time.
 type tlsFloor struct {
 	listener net.Listener
 	file     *os.File
 	readers  int
 	there    []byte
 	back     []byte
+	large    []byte // a reader's, for large payloads
 	trips    uint64
 	at       address // a reader's way to the driver
 
@@ -61,7 +63,23 @@ func (linkTransport) openFloor(given *os.File, replySize, size int) (floor, erro
 	return &tlsFloor{there: make([]byte, size), back: make([]byte, replySize), at: a}, nil
 }
 
-// dial connects a reader at its first round trip: the driver accepts no sooner.
+// connection is a reader's. It is dialled when it is first needed: the driver accepts no sooner. The first byte
+// says whether it is the one of the reader that replies.
+func (f *tlsFloor) connection(reply bool) (net.Conn, error) {
+	if len(f.conns) > 0 { // only this goroutine adds
+		return f.conns[0], nil
+	}
+	if err := f.dial(); err != nil {
+		return nil, err
+	}
+	hello := []byte{0}
+	if reply {
+		hello[0] = 1
+	}
+	_, err := f.conns[0].Write(hello)
+	return f.conns[0], err
+}
+
 func (f *tlsFloor) dial() error {
 	certificate, err := x509.ParseCertificate(f.at.Certificate)
 	if err != nil {
@@ -147,20 +165,9 @@ func (f *tlsFloor) trip() (time.Duration, error) {
 }
 
 func (f *tlsFloor) answer(end uint64, reply bool) error {
-	if f.trips == 0 {
-		if err := f.dial(); err != nil {
-			return err
-		}
-	}
-	c := f.conns[0]
-	if f.trips == 0 {
-		hello := []byte{0}
-		if reply {
-			hello[0] = 1
-		}
-		if _, err := c.Write(hello); err != nil {
-			return err
-		}
+	c, err := f.connection(reply)
+	if err != nil {
+		return err
 	}
 	for ; f.trips < end; f.trips++ {
 		if _, err := io.ReadFull(c, f.there); err != nil {
@@ -174,6 +181,49 @@ func (f *tlsFloor) answer(end uint64, reply bool) error {
 		}
 	}
 	return nil
+}
+
+func (f *tlsFloor) push(payload []byte, n int) (time.Duration, error) {
+	conns, err := f.connected()
+	if err != nil {
+		return 0, fmt.Errorf("floor: %w", err)
+	}
+	errs := make([]error, len(conns))
+	began := time.Now()
+	var pushing sync.WaitGroup
+	for i, c := range conns {
+		pushing.Go(func() {
+			for range n {
+				if _, err := c.Write(payload); err != nil {
+					errs[i] = fmt.Errorf("floor: %w", err)
+					return
+				}
+			}
+			var all [1]byte
+			if _, err := io.ReadFull(c, all[:]); err != nil {
+				errs[i] = fmt.Errorf("floor: %w", err)
+			}
+		})
+	}
+	pushing.Wait()
+	return time.Since(began), errors.Join(errs...)
+}
+
+func (f *tlsFloor) absorb(n uint64, reply bool) error {
+	c, err := f.connection(reply)
+	if err != nil {
+		return err
+	}
+	if f.large == nil {
+		f.large = make([]byte, largePayload)
+	}
+	for range n {
+		if _, err := io.ReadFull(c, f.large); err != nil {
+			return err
+		}
+	}
+	_, err = c.Write([]byte{1})
+	return err
 }
 
 func (f *tlsFloor) fail() {
@@ -196,4 +246,7 @@ func (f *tlsFloor) close() error {
 	return nil
 }
 
-var _ floor = (*tlsFloor)(nil)
+var (
+	_ floor  = (*tlsFloor)(nil)
+	_ stream = (*tlsFloor)(nil)
+)

@@ -1,5 +1,10 @@
 // Package hub is the driver's end of a queue whose ranks are on several hosts: those of the driver's host share
 // one ring, each of the others has a link.
+//
+// Whoever calls Recv waits where records come from: in the ring, if there is one, else on the link that the last
+// two records came over, because a step's result comes from the same rank each time and a record handed from
+// goroutine to goroutine costs more than a read. The other links have a goroutine each that reads, hands over, and
+// waits until the record is done with. A long record goes to all links at the same time.
 package hub
 
 import (
@@ -21,16 +26,33 @@ type Hub struct {
 	links []*link.Link // by rank; nil for local ones
 	gone  []atomic.Bool
 
-	// inbox is how links hand over: an item's record is valid until taken is signalled.
-	inbox   chan item
-	held    int             // the rank whose record was handed out, -1 for none
-	taken   []chan struct{} // by rank
-	poke    chan struct{}
-	poked   atomic.Bool
+	// receiving is held by the caller of Recv, for Close to wait for.
+	receiving sync.Mutex
+	// inbox is how the goroutines of links hand over: an item's record is valid until taken is signalled.
+	inbox chan item
+	taken []chan struct{} // by rank
+	held  int             // the rank whose goroutine's record was handed out, nobody for none
+	// direct is the rank whose link the caller of Recv reads itself, nobody for none. last is the rank of the last
+	// record that came over a link, again says that the one before was of the same.
+	direct atomic.Int32
+	last   int
+	again  bool
+	wake   chan struct{} // ends a wait for the inbox
+	poked  atomic.Bool   // Interrupt was called, and no Recv has ended by it yet
+	timer  *time.Timer   // of the caller of Recv
+	alone  bool          // no rank is left in the ring; the caller of Recv's
+	remote bool          // there are links
+
+	lanes []chan parcel // by rank; nil when there is nothing to send at the same time
+	sent  chan struct{} // a lane has sent
+	errs  []error       // of the Send under way, by rank
+
 	done    chan struct{}
 	once    sync.Once
-	readers sync.WaitGroup
+	running sync.WaitGroup
 }
+
+const nobody = -1
 
 type item struct {
 	rank   int
@@ -40,114 +62,32 @@ type item struct {
 // New joins a ring (nil for none) and the links of remote ranks (nil entries for local ones). Close closes them.
 func New(r *ring.Driver, links []*link.Link) *Hub {
 	h := &Hub{ring: r, links: links, gone: make([]atomic.Bool, len(links)), inbox: make(chan item, len(links)),
-		held: -1, taken: make([]chan struct{}, len(links)), poke: make(chan struct{}, 1), done: make(chan struct{})}
+		taken: make([]chan struct{}, len(links)), held: nobody, last: nobody, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour),
+		lanes: make([]chan parcel, len(links)), sent: make(chan struct{}, len(links)), errs: make([]error, len(links)),
+		done: make(chan struct{})}
+	h.timer.Stop()
+	var remote []int
 	for rank, l := range links {
 		if l != nil {
-			h.taken[rank] = make(chan struct{}, 1)
-			h.readers.Go(func() { h.read(rank, l) })
+			remote = append(remote, rank)
 		}
+	}
+	h.remote = len(remote) > 0
+	h.direct.Store(nobody)
+	if r == nil && len(remote) > 0 {
+		h.direct.Store(int32(remote[0]))
+		if len(remote) == 1 {
+			return h // the callers of Recv and Send do it all
+		}
+	}
+	for _, rank := range remote {
+		h.taken[rank] = make(chan struct{}, 1)
+		parked := int32(rank) == h.direct.Load()
+		h.running.Go(func() { h.read(rank, parked) })
+		h.lanes[rank] = make(chan parcel)
+		h.running.Go(func() { h.carry(rank) })
 	}
 	return h
-}
-
-// read hands over what comes from one link. Its end is known through link.Down.
-func (h *Hub) read(rank int, l *link.Link) {
-	for {
-		record, err := l.Recv(time.Time{})
-		if err != nil {
-			return
-		}
-		select {
-		case h.inbox <- item{rank, record}:
-		case <-h.done:
-			return
-		}
-		if h.ring != nil {
-			h.ring.Interrupt()
-		}
-		select {
-		case <-h.taken[rank]:
-		case <-h.done:
-			return
-		}
-	}
-}
-
-// Send implements queue.Hub.
-func (h *Hub) Send(record []byte, until time.Time) error {
-	for rank, l := range h.links {
-		if l == nil || h.gone[rank].Load() {
-			continue
-		}
-		if err := l.Send(record, until); err != nil && !h.gone[rank].Load() {
-			return fmt.Errorf("send to rank %d: %w", rank, translate(err))
-		}
-	}
-	if h.ring == nil {
-		return nil
-	}
-	return translate(h.ring.Send(record, until))
-}
-
-// Recv implements queue.Hub.
-func (h *Hub) Recv(until time.Time) (int, []byte, error) {
-	if h.held >= 0 {
-		h.taken[h.held] <- struct{}{}
-		h.held = -1
-	}
-	for {
-		select {
-		case it := <-h.inbox:
-			h.held = it.rank
-			return it.rank, it.record, nil
-		default:
-		}
-		if h.poked.Swap(false) {
-			return 0, nil, queue.ErrInterrupted
-		}
-		if h.ring == nil {
-			return h.recvLinks(until)
-		}
-		rank, record, err := h.ring.Recv(until)
-		if errors.Is(err, ring.ErrInterrupted) {
-			continue // a link has something, or Interrupt was called
-		}
-		return rank, record, translate(err)
-	}
-}
-
-func (h *Hub) recvLinks(until time.Time) (int, []byte, error) {
-	var expired <-chan time.Time
-	if !until.IsZero() {
-		t := time.NewTimer(time.Until(until))
-		defer t.Stop()
-		expired = t.C
-	}
-	select {
-	case it := <-h.inbox:
-		h.held = it.rank
-		return it.rank, it.record, nil
-	case <-h.poke:
-		h.poked.Store(false)
-		return 0, nil, queue.ErrInterrupted
-	case <-expired:
-		return 0, nil, queue.ErrTimeout
-	case <-h.done:
-		return 0, nil, queue.ErrClosed
-	}
-}
-
-// Interrupt implements queue.Hub.
-func (h *Hub) Interrupt() {
-	h.poked.Store(true)
-	if h.ring != nil {
-		h.ring.Interrupt()
-		return
-	}
-	select {
-	case h.poke <- struct{}{}:
-	default:
-	}
 }
 
 // Drop implements queue.Hub.
@@ -178,23 +118,30 @@ func (h *Hub) Stats(rank int) (s link.Stats, ok bool) {
 	return link.Stats{}, false
 }
 
-// Close implements queue.Hub.
+// Close implements queue.Hub. It may be called while somebody is in Recv; but the last record is void with it, so
+// nobody may be looking at that.
 func (h *Hub) Close() error {
-	var errs []error
+	var err error
 	h.once.Do(func() {
 		close(h.done)
-		for _, l := range h.links {
+		errs := make([]error, len(h.links)+1)
+		var closing sync.WaitGroup
+		for rank, l := range h.links {
 			if l != nil {
-				errs = append(errs, l.Close("driver is shutting down"))
+				closing.Go(func() { errs[rank] = l.Close("driver is shutting down") })
 			}
 		}
 		if h.ring != nil {
-			h.ring.Release()
-			errs = append(errs, h.ring.Close())
+			errs[len(h.links)] = h.ring.Close()
+			h.receiving.Lock()
+			h.ring.Release() // the memory of a record would stay mapped
+			h.receiving.Unlock()
 		}
-		h.readers.Wait()
+		closing.Wait()
+		h.running.Wait()
+		err = errors.Join(errs...)
 	})
-	return errors.Join(errs...)
+	return err
 }
 
 // translate turns a transport's error into the queue's, keeping its words.

@@ -9,6 +9,8 @@ import (
 var (
 	// ErrTimeout is a deadline that passed: nothing was queued, nothing was taken.
 	ErrTimeout = errors.New("link: timed out")
+	// ErrInterrupted is a Recv that Interrupt ended.
+	ErrInterrupted = errors.New("link: interrupted")
 	// ErrDown is a link that has ended; the error that wraps it also wraps the cause.
 	ErrDown = errors.New("link is down")
 	// ErrTooLong is a record longer than Options.MaxRecord, of either side.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue/handshake"
@@ -73,6 +75,10 @@ func (l *Link) cut(gen uint64, err error) {
 // dial replaces a connection that was cut by cause. attempt counts earlier ones without success.
 func (l *Link) dial(end time.Time, attempt int, r handshake.Resume, cause error) {
 	const first, most = 10 * time.Millisecond, 250 * time.Millisecond
+	// A driver keeps its listener for as long as it lives: when its host says again and again that nobody listens
+	// there, it is gone.
+	const goneAfter = 300 * time.Millisecond
+	var nobodySince time.Time
 	ctx, cancel := context.WithDeadline(l.ctx, end)
 	defer cancel()
 	for ; ; attempt++ {
@@ -88,8 +94,13 @@ func (l *Link) dial(end time.Time, attempt int, r handshake.Resume, cause error)
 			l.install(c)
 			return
 		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			nobodySince = time.Time{}
+		} else if nobodySince.IsZero() {
+			nobodySince = time.Now()
+		}
 		var refused *handshake.Refused
-		if errors.As(err, &refused) && refused.Final {
+		if errors.As(err, &refused) && refused.Final || !nobodySince.IsZero() && time.Since(nobodySince) >= goneAfter {
 			l.mu.Lock()
 			l.fall(fmt.Errorf("%w: %w: %w", ErrCut, cause, err))
 			l.mu.Unlock()
@@ -172,7 +183,11 @@ func (l *Link) fall(cause error) {
 	if errors.Is(cause, ErrClosed) {
 		return
 	}
-	l.o.Log.Warn("link down", "session", l.session.String(), "cause", cause.Error())
+	level := slog.LevelWarn
+	if closed := (*PeerClosed)(nil); errors.As(cause, &closed) {
+		level = slog.LevelDebug // in order; whether it was expected, others know
+	}
+	l.o.Log.Log(context.Background(), level, "link down", "session", l.session.String(), "cause", cause.Error())
 }
 
 // Close sends what is queued and the reason, ends the link and waits for its goroutines. It takes a second at

@@ -119,7 +119,7 @@ type Link struct {
 	kick     chan struct{} // wakes the writer
 	takeover chan struct{} // wakes the pump
 	goodbye  chan struct{} // tells Close that its frame is written
-	ackTimer *time.Timer   // the writer's, for delayed acknowledgements
+	soon     *time.Timer   // the writer's, for delayed acknowledgements and the pump's start
 
 	ctx     context.Context // ends when the link is down
 	cancel  context.CancelFunc
@@ -151,7 +151,9 @@ type Link struct {
 	closedSent bool
 
 	reader       reader
+	poked        bool   // Interrupt was called, and no Recv has ended by it yet
 	recvs        uint64 // counts calls of Recv
+	idleRecvs    uint64 // the count when the writer's timer last looked
 	readDeadline time.Time
 	buf          inbuf
 	bufGen       uint64
@@ -166,7 +168,7 @@ type Link struct {
 	consumed   uint64 // last one that Recv took
 	unconsumed int    // bytes between the two
 	debt       int    // bytes consumed and not acknowledged
-	ackArmed   bool
+	ackArmed   bool   // soon fires in ackDelay
 
 	beat  beat
 	stats Stats
@@ -192,7 +194,7 @@ type Stats struct {
 	// Cause is why the link is cut or down, nil while it is up.
 	Cause error
 	// RTT is the last round trip and SmoothRTT its moving average with weight 1/8 (RFC 6298 §2), of heartbeats.
-	// They include the time until the peer reads, which is up to a quarter of a heartbeat when it computes.
+	// They include the time until the peer reads, which is up to 50 ms when it has just begun to compute.
 	RTT, SmoothRTT time.Duration
 	// BytesSent and BytesReceived count all that crossed the connections, without TLS's own.
 	BytesSent, BytesReceived uint64
@@ -219,8 +221,8 @@ func open(c net.Conn, s handshake.Session, redial Redial, o Options) *Link {
 	l := &Link{o: o, session: s, redial: redial, start: time.Now(), conn: c, gen: 1, bufGen: 1,
 		sending: make(chan struct{}, 1), space: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		left: make(chan struct{}, 1), kick: make(chan struct{}, 1), takeover: make(chan struct{}, 1), goodbye: make(chan struct{}, 1),
-		down: make(chan struct{}), window: chunkSize, ackTimer: time.NewTimer(time.Hour)}
-	l.ackTimer.Stop()
+		down: make(chan struct{}), window: chunkSize, soon: time.NewTimer(time.Hour)}
+	l.soon.Stop()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.due = due{hello: true, beat: true}
 	l.running.Go(l.writer)

@@ -119,7 +119,11 @@ func (s stream) send(t testing.TB, l *Link, seed uint64, pause bool) {
 	}
 }
 
-func (s stream) recv(t testing.TB, l *Link, seed uint64, pause bool) {
+type receiver interface {
+	Recv(until time.Time) ([]byte, error)
+}
+
+func (s stream) recv(t testing.TB, l receiver, seed uint64, pause bool) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	lull := rand.New(rand.NewPCG(seed, 4))
 	want := make([]byte, s.max)

@@ -12,6 +12,7 @@ type chunk struct {
 	acked, sent int
 	last        uint64 // number of its last frame
 	busy        bool   // a write reads it
+	filling     bool   // a frame is being copied to its end
 }
 
 // outbox holds the frames of data that are not acknowledged.
@@ -26,16 +27,29 @@ type outbox struct {
 	bytes   int    // of the frames after acked
 }
 
-// append queues a frame and returns its length.
-func (o *outbox) append(flags uint8, payload []byte, ack uint64) int {
-	size := headerSize + len(payload)
-	c := o.tail(size)
+// append queues a frame.
+func (o *outbox) append(flags uint8, payload []byte, ack uint64) {
+	c, place := o.reserve(flags, len(payload), ack)
+	copy(place, payload)
+	o.commit(c, len(payload))
+}
+
+// reserve makes room for a frame at the end of the queue and returns where its payload goes. Nobody else touches
+// that place, and nobody sees the frame, before commit.
+func (o *outbox) reserve(flags uint8, length int, ack uint64) (c *chunk, place []byte) {
+	c = o.tail(headerSize + length)
+	c.filling = true
+	b := header{kind: typeData, flags: flags, length: length, seq: o.seq + 1, ack: ack}.append(c.buf)
+	return c, b[len(b) : len(b)+length]
+}
+
+// commit queues the frame that was reserved last.
+func (o *outbox) commit(c *chunk, length int) {
+	size := headerSize + length
 	o.seq++
-	c.buf = header{kind: typeData, flags: flags, length: len(payload), seq: o.seq, ack: ack}.append(c.buf)
-	c.buf = append(c.buf, payload...)
-	c.last = o.seq
+	c.buf = c.buf[:len(c.buf)+size]
+	c.last, c.filling = o.seq, false
 	o.bytes += size
-	return size
 }
 
 // tail returns a chunk with room for size bytes at the end of the queue.
@@ -106,7 +120,7 @@ func (o *outbox) ack(seq uint64) error {
 func (o *outbox) reclaim() {
 	for len(o.chunks) > 0 {
 		c := o.chunks[0]
-		if c.busy || c.acked < len(c.buf) || c.sent < len(c.buf) {
+		if c.busy || c.filling || c.acked < len(c.buf) || c.sent < len(c.buf) {
 			return
 		}
 		c.buf, c.acked, c.sent = c.buf[:0], 0, 0

@@ -9,11 +9,19 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/phase"
 )
 
-const statusSize = phase.Size
+const (
+	statusSize = phase.Size
+	// leastRest is the least rest of a fragment that is read straight into the record.
+	leastRest = 4 << 10
+)
+
+// longPast is a deadline that ends a read at once.
+var longPast = time.Unix(1, 0)
 
 // Recv returns the next record, valid until the next call. It waits until then (for ever when until is zero) and
 // ends with ErrTimeout, or with ErrDown and the cause once the link is down and all that had arrived was taken.
-// When until has already passed only what was read before is returned.
+// When until has already passed only what was read before is returned. ErrInterrupted is the end of a Recv by
+// Interrupt.
 func (l *Link) Recv(until time.Time) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,6 +34,10 @@ func (l *Link) Recv(until time.Time) ([]byte, error) {
 		record, ok, err := l.next()
 		if ok || err != nil {
 			return record, err
+		}
+		if l.poked {
+			l.poked = false
+			return nil, ErrInterrupted
 		}
 		switch l.state {
 		case Down:
@@ -48,10 +60,21 @@ func (l *Link) Recv(until time.Time) ([]byte, error) {
 				return nil, ErrTimeout
 			}
 		case Up:
-			if err := l.read(until); err != nil {
-				return nil, err
+			if record, ok, err := l.more(until); ok || err != nil && !l.poked {
+				return record, err
 			}
 		}
+	}
+}
+
+// Interrupt ends a Recv under way, or else the next one that would wait, with ErrInterrupted.
+func (l *Link) Interrupt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.poked = true
+	if l.reader == inRecv {
+		l.interrupt()
+		signal(l.changed)
 	}
 }
 
@@ -90,8 +113,8 @@ func (l *Link) leave() {
 
 // interrupt ends a read of the connection.
 func (l *Link) interrupt() {
-	l.readDeadline = time.Unix(1, 0)
-	l.conn.SetReadDeadline(l.readDeadline)
+	l.readDeadline = longPast
+	l.conn.SetReadDeadline(longPast)
 }
 
 // next takes the next record from what has arrived, if it is complete. l.mu is held.
@@ -202,8 +225,8 @@ func (l *Link) pulse(p pulse) {
 	l.stats.SmoothRTT += (rtt - l.stats.SmoothRTT) / 8
 }
 
-// take consumes a frame of data, and returns the record that it completes. l.mu is held.
-func (l *Link) take(h header, payload []byte) (record []byte, ok bool, err error) {
+// consume notes that a frame of data needs no place in the window any more. l.mu is held.
+func (l *Link) consume(h header) {
 	size := headerSize + h.length
 	l.consumed = h.seq
 	l.unconsumed -= size
@@ -214,8 +237,13 @@ func (l *Link) take(h header, payload []byte) (record []byte, ok bool, err error
 		signal(l.kick)
 	case !l.ackArmed:
 		l.ackArmed = true
-		l.ackTimer.Reset(ackDelay)
+		l.soon.Reset(ackDelay)
 	}
+}
+
+// take consumes a frame of data, and returns the record that it completes. l.mu is held.
+func (l *Link) take(h header, payload []byte) (record []byte, ok bool, err error) {
+	l.consume(h)
 	if h.flags == 0 && !l.assembling {
 		if len(payload) > l.o.MaxRecord {
 			return nil, false, fmt.Errorf("%w: %w: at most %d", ErrProtocol, ErrTooLong, l.o.MaxRecord)
@@ -234,17 +262,29 @@ func (l *Link) take(h header, payload []byte) (record []byte, ok bool, err error
 	if len(l.record)+len(payload) > l.o.MaxRecord {
 		return nil, false, fmt.Errorf("%w: %w: at most %d", ErrProtocol, ErrTooLong, l.o.MaxRecord)
 	}
-	if need := len(l.record) + len(payload); need > cap(l.record) {
-		l.record = append(make([]byte, 0, max(2*need, 4*chunkSize)), l.record...)
+	l.record = append(l.grown(len(payload)), payload...)
+	record, ok = l.complete(h)
+	return record, ok, nil
+}
+
+// grown is the record so far, with room for n bytes more.
+func (l *Link) grown(n int) []byte {
+	need := len(l.record) + n
+	if need <= cap(l.record) {
+		return l.record
 	}
-	l.record = append(l.record, payload...)
+	return append(make([]byte, 0, min(max(2*need, 4*chunkSize), max(need, l.o.MaxRecord))), l.record...)
+}
+
+// complete returns the record when its last fragment is in place.
+func (l *Link) complete(h header) ([]byte, bool) {
 	if h.flags == flagMore {
-		return nil, false, nil
+		return nil, false
 	}
 	l.assembling, l.small = false, 0
 	l.lent = false
 	l.stats.RecordsReceived++
-	return l.record, true, nil
+	return l.record, true
 }
 
 // shrink gives back the memory of large records when none has come for a while.
@@ -255,34 +295,116 @@ func (l *Link) shrink() {
 	}
 }
 
-// read waits for more bytes. A connection that ends becomes a cut and no error. l.mu is held, but not during the
-// read.
-func (l *Link) read(until time.Time) error {
-	if !until.Equal(l.readDeadline) {
-		l.readDeadline = until
-		l.conn.SetReadDeadline(until)
+// more reads: the rest of a fragment to its place in the record, all else into the buffer. l.mu is held, but not
+// during a read.
+func (l *Link) more(until time.Time) (record []byte, ok bool, err error) {
+	if h, ok := l.fragment(); ok {
+		return l.readFragment(h, until)
 	}
-	room := l.buf.room()
+	return nil, false, l.read(until)
+}
+
+// fragment returns the header of a fragment of which much is missing, if that is what comes next. What is wrong
+// with one is left to the ordinary way. l.mu is held.
+func (l *Link) fragment() (h header, ok bool) {
+	have := l.buf.b[l.buf.from:l.buf.to]
+	if len(have) < headerSize || l.bufGen != l.gen || !l.greeted {
+		return h, false
+	}
+	h, err := parseHeader(have)
+	if err != nil || h.kind != typeData || h.seq != l.received+1 || headerSize+h.length-len(have) < leastRest {
+		return h, false
+	}
+	if !l.assembling {
+		l.record = l.record[:0]
+	}
+	part := l.assembling || h.flags == flagMore
+	return h, part && len(l.record)+h.length <= l.o.MaxRecord
+}
+
+// readFragment reads the rest of a fragment and consumes it, and returns the record that it completes. When that
+// ends early, what has come goes to the buffer. l.mu is held, but not during a read.
+func (l *Link) readFragment(h header, until time.Time) (record []byte, ok bool, err error) {
+	l.record = l.grown(h.length)
+	base := len(l.record)
+	place := l.record[base : base+h.length]
+	had := copy(place, l.buf.b[l.buf.from+headerSize:l.buf.to])
+	n, gen := had, l.gen
+	for n < h.length {
+		got, err := l.readInto(place[n:], until)
+		if gen != l.gen || l.state != Up {
+			return nil, false, nil // the fragment comes again, or nothing does
+		}
+		n += got
+		if n < h.length && (err != nil || l.poked) {
+			l.buf.room()
+			l.buf.to += copy(l.buf.b[l.buf.to:], place[had:n])
+			return nil, false, err
+		}
+	}
+	l.buf.from, l.buf.to = 0, 0
+	if err := l.handle(h, nil); err != nil {
+		return nil, false, l.fatal(err)
+	}
+	l.consume(h)
+	l.assembling, l.record = true, l.record[:base+h.length]
+	record, ok = l.complete(h)
+	return record, ok, nil
+}
+
+// read waits for more bytes for the buffer. l.mu is held, but not during the read.
+func (l *Link) read(until time.Time) error {
+	gen, room := l.gen, l.buf.room()
+	if l.assembling && l.buf.to == 0 {
+		room = room[:headerSize] // what follows goes to the record
+	}
+	n, err := l.readInto(room, until)
+	if gen == l.gen {
+		l.buf.to += n
+	}
+	return err
+}
+
+// readInto reads from the connection. One that ends becomes a cut and no error. l.mu is held, but not during the
+// read.
+func (l *Link) readInto(b []byte, until time.Time) (int, error) {
+	l.setReadDeadline(until)
 	conn, gen := l.conn, l.gen
 	l.mu.Unlock()
-	n, err := conn.Read(room)
+	n, err := conn.Read(b)
 	if n > 0 {
 		l.heard.Add(1)
 	}
 	l.mu.Lock()
 	if gen != l.gen {
-		return nil
+		return 0, nil
 	}
-	l.buf.to += n
 	l.stats.BytesReceived += uint64(n)
-	if err == nil || n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err != nil {
+			l.cut(gen, err)
+		}
+		return n, nil
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return ErrTimeout
+	l.readDeadline = longPast
+	if n > 0 || until.IsZero() || time.Now().Before(until) {
+		return n, nil // that deadline was an older one's
 	}
-	l.cut(gen, err)
-	return nil
+	return 0, ErrTimeout
+}
+
+// setReadDeadline makes reads end by until. An earlier deadline of before may stay: to set one at each Recv costs
+// more than to meet an old one now and then. l.mu is held.
+func (l *Link) setReadDeadline(until time.Time) {
+	if l.readDeadline.IsZero() {
+		if until.IsZero() {
+			return
+		}
+	} else if !l.readDeadline.Equal(longPast) && (until.IsZero() || !l.readDeadline.After(until)) {
+		return
+	}
+	l.readDeadline = until
+	l.conn.SetReadDeadline(until)
 }
 
 // fatal ends the link for a peer that broke the protocol, and tells it. l.mu is held.

@@ -10,8 +10,12 @@ const (
 	// inlineMax is how many unacknowledged bytes a connection takes without blocking, whatever the peer does: less
 	// than the first send buffer of a TCP connection. Up to there Send writes by itself.
 	inlineMax = 32 << 10
+	// lockedCopy is the longest payload that is copied with the link locked.
+	lockedCopy = 8 << 10
 	// ackDelay is how long an acknowledgement waits for a frame to ride on.
 	ackDelay = 10 * time.Millisecond
+	// idleDelay is how long nobody may be in Recv after that before the pump reads.
+	idleDelay = 40 * time.Millisecond
 )
 
 // Send queues a copy of record for the peer. It returns as soon as the record is in the window, from where it
@@ -42,8 +46,7 @@ func (l *Link) Send(record []byte, until time.Time) error {
 			flags = 0
 			l.stats.RecordsSent++
 		}
-		l.out.append(flags, rest[:n], l.consumed)
-		l.debt, l.due.ack = 0, false // the frame carries it
+		l.queue(flags, rest[:n])
 		rest = rest[n:]
 		if l.out.bytes > inlineMax || l.writing {
 			signal(l.kick)
@@ -52,6 +55,23 @@ func (l *Link) Send(record []byte, until time.Time) error {
 		l.flush(inlineMax)
 	}
 	return nil
+}
+
+// queue puts a fragment into the window. A long one is copied with the link unlocked, so that the one before is
+// written, and acknowledgements are read, meanwhile. l.mu and the turn are held.
+func (l *Link) queue(flags uint8, payload []byte) {
+	c, place := l.out.reserve(flags, len(payload), l.consumed)
+	if len(payload) > lockedCopy {
+		l.mu.Unlock()
+		copy(place, payload)
+		l.mu.Lock()
+	} else {
+		copy(place, payload)
+	}
+	l.out.commit(c, len(payload))
+	if l.out.bytes <= inlineMax {
+		l.debt, l.due.ack = 0, false // the frame carries it, and leaves at once
+	}
 }
 
 // turn waits until no other Send queues its record.
@@ -225,18 +245,32 @@ func (l *Link) writer() {
 		select {
 		case <-l.down:
 			return
-		case <-l.ackTimer.C:
+		case <-l.soon.C:
 			l.mu.Lock()
 			l.ackArmed = false
 			if l.debt > 0 {
 				l.due.ack = true
 			}
+			l.idle()
 			l.mu.Unlock()
 		case <-l.kick:
 		}
 		l.mu.Lock()
 		l.flush(1 << 62)
 		l.mu.Unlock()
+	}
+}
+
+// idle has the pump read when nobody was in Recv since the last look, so that a peer's death is not first seen by
+// the next Recv. l.mu is held.
+func (l *Link) idle() {
+	switch {
+	case l.reader != nobody:
+	case l.recvs == l.idleRecvs:
+		signal(l.takeover)
+	default:
+		l.idleRecvs = l.recvs
+		l.soon.Reset(idleDelay)
 	}
 }
 
