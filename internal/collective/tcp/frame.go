@@ -1,0 +1,96 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+)
+
+type opcode uint8
+
+const (
+	opBarrier opcode = iota + 1
+	opAllReduce
+	opAllGather
+	opGather
+	opBroadcast
+)
+
+// String returns the name used in errors.
+func (o opcode) String() string {
+	switch o {
+	case opBarrier:
+		return "barrier"
+	case opAllReduce:
+		return "all-reduce"
+	case opAllGather:
+		return "all-gather"
+	case opGather:
+		return "gather"
+	case opBroadcast:
+		return "broadcast"
+	}
+	return fmt.Sprintf("operation %d", uint8(o))
+}
+
+// tag packs an operation, its root and its size, which all ranks of a step must agree on.
+func tag(op opcode, root, size int) uint64 {
+	return uint64(op)<<56 | uint64(root)<<48 | uint64(size)&(1<<48-1)
+}
+
+// step is what the ranks must agree on at one place of the stream.
+type step struct {
+	seq, tag uint64
+}
+
+// String describes the step in errors.
+func (s step) String() string {
+	return fmt.Sprintf("step %d, %v of %d bytes, root %d", s.seq, opcode(s.tag>>56), s.tag&(1<<48-1), s.tag>>48&0xff)
+}
+
+const (
+	// headerSize is the length of a frame's header: kind and payload length, 4 bytes each, then the step's
+	// number and tag, 8 bytes each, all little-endian. The payload is a piece of the sender's memory: on the
+	// architectures there are kernels for, little-endian too.
+	headerSize = 24
+	// maxFrame is the largest payload of a frame; larger messages are several. A notice of an abort gets
+	// between two frames.
+	maxFrame = 256 << 10
+	// maxAbortText bounds the text of an abort notice.
+	maxAbortText = 1024
+)
+
+// The kinds of frames. An abort notice has the rank that ended the group in place of the step's number, and its
+// payload is text for people.
+const (
+	kindData  = 0x31_43_54_45 // "ETC1"
+	kindAbort = 0x31_41_54_45 // "ETA1"
+)
+
+type header struct {
+	kind, length uint32
+	step         step
+}
+
+func (h header) encode(b []byte) {
+	binary.LittleEndian.PutUint32(b[0:], h.kind)
+	binary.LittleEndian.PutUint32(b[4:], h.length)
+	binary.LittleEndian.PutUint64(b[8:], h.step.seq)
+	binary.LittleEndian.PutUint64(b[16:], h.step.tag)
+}
+
+func decodeHeader(b []byte) header {
+	return header{
+		kind:   binary.LittleEndian.Uint32(b[0:]),
+		length: binary.LittleEndian.Uint32(b[4:]),
+		step:   step{seq: binary.LittleEndian.Uint64(b[8:]), tag: binary.LittleEndian.Uint64(b[16:])},
+	}
+}
+
+func asBytes(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*4)
+}
+
+func floats(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}

@@ -1,0 +1,245 @@
+// Package tcp runs collective operations between the ranks of several nodes over one stream per pair of ranks,
+// usually TLS over TCP.
+//
+// Every operation is a step: each rank sends one message to every other rank, empty where the other needs no
+// data, and every message names its step. So each rank learns of each that it is in the same operation, one
+// that runs ahead is at most a step ahead, and a stream's end is noticed wherever it matters. A message is one
+// or more frames of a fixed header and a payload. The receiver knows both before it reads: it compares the
+// header and never takes a length from it.
+//
+// # Small messages
+//
+// At decode a message has a few kilobytes and latency is all. The calling goroutine writes to each peer with
+// one write, then reads from each with one read; no other goroutine takes part, and deadlines are renewed only
+// when half used. Writing before reading cannot block: a rank is at most one step ahead, so two small messages
+// at most are under way, which a socket's send buffer holds. Connections for which that is not known (not
+// TCP, or a small buffer) are written to by their writer goroutine.
+//
+// A caller blocked in one stream would not see a notice of an abort in another. So after a few milliseconds,
+// when a hand-over costs nothing any more, it gives all streams to their reader goroutines and waits for
+// whatever comes first; they keep watch until the caller recalls them.
+//
+// # Large messages
+//
+// Each stream has a reader and a writer goroutine, so that reading never waits for writing. Large all-reduces
+// are a reduce-scatter and an all-gather, in pieces, the one of a piece under way during the other of the next.
+//
+// # Ending
+//
+// Whoever fails or aborts tells every other rank with an abort notice in the stream, between two frames; ranks
+// pass a notice on, because some streams may be blocked. The end of a stream means that its rank has left.
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/collective"
+)
+
+// DefaultTimeout is how long a rank waits for another when Options says nothing.
+const DefaultTimeout = 60 * time.Second
+
+// patience is how long the caller of a small operation reads one stream before it has all of them watched.
+const patience = 5 * time.Millisecond
+
+// Options are choices of one rank; the zero value is the default.
+type Options struct {
+	// MaxBytes is the largest all-reduce, in bytes, for which memory is set aside at once; the first larger one
+	// allocates. It is not a limit and need not be the same on all ranks.
+	MaxBytes int
+	// Timeout bounds every wait for another rank; DefaultTimeout if zero. A small operation may wait a quarter
+	// longer.
+	Timeout time.Duration
+}
+
+// Group is one rank's membership in a group. Operations are collective: every rank calls the same ones in
+// the same order with the same sizes. Calls on one Group are serialised; Abort and Close may be called at any
+// time from any goroutine. No operation over plain TCP allocates unless it fails, waits long, or is larger than
+// announced. A failed operation ends the group for all ranks; its error is a *collective.Error.
+type Group struct {
+	rank, ranks int
+	timeout     time.Duration
+	peers       []*peer // of the other ranks, starting with the next
+	readers     sync.WaitGroup
+	writers     sync.WaitGroup
+
+	// events has something whenever a reader or writer got on, or the group ended.
+	events chan struct{}
+	ended  atomic.Bool
+	why    atomic.Pointer[abort]
+
+	// mu is held during an operation and guards the fields below it.
+	mu      sync.Mutex
+	seq     uint64
+	small   []byte           // a small message and its header
+	empty   [headerSize]byte // an empty message
+	ins     [][]byte         // by rank: where the step's message goes
+	scratch [][]byte         // by rank
+	parts   [][]float32      // by rank
+	failed  error
+	closed  atomic.Bool
+}
+
+// abort is why the group ended: the error given here, or what another rank said.
+type abort struct {
+	rank  int
+	text  string
+	cause error
+}
+
+// Join makes a group of len(conns) ranks, 1, 2, 4 or 8, of which the caller is the given one. conns has an
+// authenticated connection to each other rank, with nothing read or written that belongs to the group, and nil
+// for the rank itself. The group owns the connections from then on and closes them; they stay the caller's if
+// Join fails. TCP connections are set to send without delay. For TLS, tls.Config.DynamicRecordSizingDisabled
+// spares the first 128 KiB of a connection from going in records of 1.4 KB.
+func Join(conns []net.Conn, rank int, o Options) (*Group, error) {
+	ranks := len(conns)
+	if !collective.ValidRanks(ranks) {
+		return nil, fmt.Errorf("collective group of %d ranks: must be 1, 2, 4 or 8", ranks)
+	}
+	if rank < 0 || rank >= ranks {
+		return nil, fmt.Errorf("rank %d of a collective group of %d", rank, ranks)
+	}
+	for p, c := range conns {
+		if (c == nil) != (p == rank) {
+			return nil, fmt.Errorf("collective group of %d ranks: connection to rank %d on rank %d: want one to each other rank", ranks, p, rank)
+		}
+	}
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, events: make(chan struct{}, 1),
+		ins: make([][]byte, ranks), scratch: make([][]byte, ranks), parts: make([][]float32, ranks)}
+	if g.timeout <= 0 {
+		g.timeout = DefaultTimeout
+	}
+	for i := 1; i < ranks; i++ { // ranks start with different ones
+		p := (rank + i) % ranks
+		peer, err := newPeer(g, p, conns[p])
+		if err != nil {
+			return nil, fmt.Errorf("connection to rank %d of the collective group: %w", p, err)
+		}
+		g.peers = append(g.peers, peer)
+	}
+	if ranks > 1 {
+		g.small = make([]byte, headerSize+smallBytes)
+		g.reserve(max(o.MaxBytes, smallBytes))
+	}
+	for _, p := range g.peers {
+		g.readers.Go(p.readLoop)
+		g.writers.Go(p.writeLoop)
+	}
+	return g, nil
+}
+
+// Rank returns this rank's number.
+func (g *Group) Rank() int { return g.rank }
+
+// Ranks returns the size of the group.
+func (g *Group) Ranks() int { return g.ranks }
+
+// Abort ends the group: the waits of every rank, here and elsewhere, return an error that wraps
+// collective.ErrAborted (here also the cause; elsewhere its text), and so do all later operations. Each rank
+// goes by the first cause it hears. Abort does not wait for the other ranks to be told, and does nothing after
+// Close.
+func (g *Group) Abort(cause error) {
+	if cause == nil {
+		cause = errors.New("no cause given")
+	}
+	if g.closed.Load() {
+		return
+	}
+	g.finish(&abort{rank: g.rank, text: cause.Error(), cause: cause})
+}
+
+// finish ends the group, if it has not ended, and has the writers pass the reason on.
+func (g *Group) finish(a *abort) {
+	if !g.why.CompareAndSwap(nil, a) {
+		return
+	}
+	// A reader renews its deadline, then looks at this flag: in either order of the two it stops.
+	g.ended.Store(true)
+	for _, p := range g.peers {
+		p.interrupt()
+		select {
+		case p.notices <- struct{}{}:
+		default:
+		}
+	}
+	g.notify()
+}
+
+// abortCause says why the group was aborted.
+func (g *Group) abortCause() error {
+	a := g.why.Load()
+	if a.cause != nil {
+		return fmt.Errorf("%w: %w", collective.ErrAborted, a.cause)
+	}
+	return fmt.Errorf("%w by rank %d: %w", collective.ErrAborted, a.rank, errors.New(a.text))
+}
+
+// notify wakes the caller that waits for readers and writers.
+func (g *Group) notify() {
+	select {
+	case g.events <- struct{}{}:
+	default:
+	}
+}
+
+// begin locks the group for an operation, unless it has ended; end unlocks it.
+func (g *Group) begin(op opcode) error {
+	g.mu.Lock()
+	err := g.failed
+	switch {
+	case g.closed.Load():
+		err = collective.ErrClosed
+	case err == nil && g.ended.Load():
+		err = g.abortCause()
+	}
+	if err == nil {
+		return nil
+	}
+	g.mu.Unlock()
+	return &collective.Error{Op: op.String(), Rank: g.rank, Err: err}
+}
+
+// end turns the outcome of an operation into what the caller sees, and a failure into the group's.
+func (g *Group) end(op opcode, err error) error {
+	defer g.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	failure := &collective.Error{Op: op.String(), Rank: g.rank, Err: err}
+	var w *waitError
+	if errors.As(err, &w) {
+		failure.Missing, failure.Err = w.missing, w.err
+	}
+	g.failed = failure.Err
+	g.Abort(failure)
+	g.withdraw()
+	return failure
+}
+
+// withdraw returns when no goroutine uses the caller's memory any more. The group has ended, so the readers
+// are stopping; a writer may be stuck, but only with a copy.
+func (g *Group) withdraw() {
+	for _, p := range g.peers {
+		p.awaitCopy()
+	}
+	for _, p := range g.peers {
+		for p.received.Load() != p.posted {
+			<-g.events
+		}
+	}
+}
+
+// waitError carries who is missing up to where the operation is known.
+type waitError struct {
+	missing []int
+	err     error
+}
+
+func (e *waitError) Error() string { return e.err.Error() }
+func (e *waitError) Unwrap() error { return e.err }
