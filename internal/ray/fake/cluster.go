@@ -1,0 +1,336 @@
+// Package fake is a Ray cluster without Ray, for tests: its bridges speak the frames of the real one over an
+// in-memory connection (ray.Options.Conn), and the test scripts what the cluster has, refuses and loses.
+package fake
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/ray/frame"
+)
+
+// WorkerFunc runs in the place of a worker process until it ends or ctx does, which is a SIGKILL.
+type WorkerFunc func(ctx context.Context, spec ray.StartSpec) ray.Exit
+
+// Cluster is the scripted cluster. The fields may be set until the first Dial.
+type Cluster struct {
+	// Ray and Python are the versions that bridges report.
+	Ray, Python string
+	// HelloError makes bridges report that Ray cannot be imported.
+	HelloError *frame.Fault
+	// Worker runs in the place of worker processes; nil is one that waits to be killed.
+	Worker WorkerFunc
+
+	mu     sync.Mutex
+	nodes  []*node
+	groups map[string]*group
+	order  []string
+	fails  map[string][]*frame.Fault
+	refuse map[int]*frame.Fault
+	hold   map[int]bool
+	binary map[string]string
+	envs   map[string]map[string]string
+	jobs   []*job
+	pids   int
+	// changed is closed and replaced whenever something happened that a waiting operation may be waiting for.
+	changed chan struct{}
+
+	running sync.WaitGroup
+}
+
+type node struct {
+	ray.Node
+	// devices holds what is free of each device, by resource key and number.
+	devices map[string][]float64
+}
+
+type group struct {
+	ray.Group
+	owner *job
+	// taken is what actors use of each bundle.
+	taken []map[string]float64
+}
+
+type actor struct {
+	spec   ray.ActorSpec
+	job    *job
+	facts  ray.Facts
+	ids    map[string][]int
+	placed bool
+	dead   *frame.Fault
+	// worker is the pid of its worker, cancel ends it; nil if none runs.
+	worker int
+	cancel context.CancelFunc
+}
+
+// New makes a cluster of nodes that are alive; the first is the driver's. Free is ignored.
+func New(nodes ...ray.Node) *Cluster {
+	c := &Cluster{Ray: "2.60.0", Python: "3.11.7", groups: map[string]*group{}, fails: map[string][]*frame.Fault{},
+		refuse: map[int]*frame.Fault{}, hold: map[int]bool{}, binary: map[string]string{}, pids: 1000,
+		envs: map[string]map[string]string{}, changed: make(chan struct{})}
+	for _, n := range nodes {
+		n.Alive = true
+		f := &node{Node: n, devices: map[string][]float64{}}
+		f.Free = maps.Clone(n.Resources)
+		for key, amount := range n.Resources {
+			f.devices[key] = slices.Repeat([]float64{1}, int(amount))
+		}
+		c.nodes = append(c.nodes, f)
+	}
+	return c
+}
+
+// Dial starts a bridge, which is one job, and returns the engine's end of its connection. The job ends with it.
+func (c *Cluster) Dial() net.Conn {
+	ours, theirs := net.Pipe()
+	c.mu.Lock()
+	j := &job{cluster: c, conn: theirs, id: fmt.Sprintf("%02x000000", len(c.jobs)+1), actors: map[int]*actor{},
+		calls: map[int64]context.CancelFunc{}, adopted: map[string]bool{}, out: make(chan frame.Reply, outgoing)}
+	c.jobs = append(c.jobs, j)
+	c.mu.Unlock()
+	c.running.Go(j.serve)
+	return ours
+}
+
+// Wait returns when all bridges and workers have ended; their connections must be closed before.
+func (c *Cluster) Wait() { c.running.Wait() }
+
+// FailNext makes the next call of an operation ("connect", "group_create", …) fail.
+func (c *Cluster) FailNext(op string, fault frame.Fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fails[op] = append(c.fails[op], &fault)
+}
+
+// RefuseActor makes actors of the rank die as they start.
+func (c *Cluster) RefuseActor(rank int, fault frame.Fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse[rank] = &fault
+}
+
+// HoldActor keeps actors of the rank pending, or releases them.
+func (c *Cluster) HoldActor(rank int, held bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hold[rank] = held
+	c.notify()
+}
+
+// SetBinary makes a node have a file with the hash at the path.
+func (c *Cluster) SetBinary(nodeID, sha256Hex, path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.binary[nodeID+sha256Hex] = path
+}
+
+// SetNodeEnv sets the environment that a node's actors have.
+func (c *Cluster) SetNodeEnv(nodeID string, env map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.envs[nodeID] = maps.Clone(env)
+}
+
+// AddGroup adds a placed group of another job, which may be adopted, and returns its id. Bundles need their nodes.
+func (c *Cluster) AddGroup(g ray.Group) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.ID = c.newID()
+	g.State, g.SchedulingState = ray.GroupCreated, "FINISHED"
+	f := &group{Group: g}
+	for i, b := range g.Bundles {
+		f.Bundles[i].Index = i
+		f.taken = append(f.taken, map[string]float64{})
+		if n := c.node(b.NodeID); n != nil {
+			take(n.Free, b.Resources)
+		}
+	}
+	c.groups[g.ID] = f
+	c.order = append(c.order, g.ID)
+	return g.ID
+}
+
+// RemoveGroup removes a group, as its owner's end would; its actors die.
+func (c *Cluster) RemoveGroup(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remove(id)
+}
+
+// KillNode ends a node: actors there die, groups with bundles there are rescheduling.
+func (c *Cluster) KillNode(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.node(id)
+	if n == nil {
+		return
+	}
+	n.Alive, n.Resources, n.Free = false, nil, nil
+	for _, j := range c.jobs {
+		for _, a := range j.actors {
+			if a.facts.NodeID == id && a.placed {
+				c.lose(a, &frame.Fault{Class: "ActorDiedError", Message: "The actor died because its node has died."})
+			}
+		}
+	}
+	for _, g := range c.groups {
+		for i := range g.Bundles {
+			if g.Bundles[i].NodeID == id && g.State == ray.GroupCreated {
+				g.State, g.Bundles[i].NodeID = ray.GroupRescheduling, ""
+			}
+		}
+	}
+	c.notify()
+}
+
+// EndWorker ends the worker of a rank of the latest job, with the exit that the engine is told.
+func (c *Cluster) EndWorker(rank int, exit ray.Exit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.latest(rank)
+	if a == nil || a.cancel == nil {
+		return
+	}
+	cancel := a.cancel
+	a.cancel = nil
+	cancel()
+	a.job.tell(a, exit)
+}
+
+// LoseActor ends the actor of a rank of the latest job, its worker with it.
+func (c *Cluster) LoseActor(rank int, fault frame.Fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.latest(rank); a != nil {
+		c.lose(a, &fault)
+	}
+}
+
+// Drop ends the latest bridge, as a crash would.
+func (c *Cluster) Drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jobs[len(c.jobs)-1].conn.Close()
+}
+
+// Silence makes the latest bridge say nothing any more, with its connection open.
+func (c *Cluster) Silence() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jobs[len(c.jobs)-1].silent = true
+}
+
+// Groups returns the groups that are not removed, in the order of their creation.
+func (c *Cluster) Groups() []ray.Group {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []ray.Group
+	for _, id := range c.order {
+		if g := c.groups[id]; g.State != ray.GroupRemoved {
+			all = append(all, g.clone())
+		}
+	}
+	return all
+}
+
+// Actors returns the specs of all living actors, in the order of jobs and ranks.
+func (c *Cluster) Actors() []ray.ActorSpec {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []ray.ActorSpec
+	for _, j := range c.jobs {
+		for _, rank := range slices.Sorted(maps.Keys(j.actors)) {
+			if a := j.actors[rank]; a.dead == nil {
+				all = append(all, a.spec)
+			}
+		}
+	}
+	return all
+}
+
+func (c *Cluster) newID() string { return fmt.Sprintf("%036x", len(c.order)+1) }
+
+func (c *Cluster) node(id string) *node {
+	for _, n := range c.nodes {
+		if n.ID == id {
+			return n
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) latest(rank int) *actor {
+	if len(c.jobs) == 0 {
+		return nil
+	}
+	return c.jobs[len(c.jobs)-1].actors[rank]
+}
+
+// lose ends an actor and its worker; the run reference of a worker that had not ended becomes an exception.
+func (c *Cluster) lose(a *actor, fault *frame.Fault) {
+	if a.dead != nil {
+		return
+	}
+	a.dead = fault
+	c.release(a)
+	if a.cancel != nil {
+		a.cancel()
+		a.cancel = nil
+		a.job.tell(a, ray.Exit{Class: fault.Class, Reason: fault.Message})
+	}
+	c.notify()
+}
+
+// remove takes a group out and ends its actors.
+func (c *Cluster) remove(id string) {
+	g := c.groups[id]
+	if g == nil || g.State == ray.GroupRemoved {
+		return
+	}
+	g.State = ray.GroupRemoved
+	for _, j := range c.jobs {
+		for _, a := range j.actors {
+			if a.spec.Group == id {
+				c.lose(a, &frame.Fault{Class: "ActorDiedError", Message: "The actor is dead because its placement group was removed."})
+			}
+		}
+	}
+	for i := range g.Bundles {
+		if n := c.node(g.Bundles[i].NodeID); n != nil && n.Alive {
+			give(n.Free, g.Bundles[i].Resources)
+		}
+	}
+	c.notify()
+}
+
+func (c *Cluster) notify() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// await waits, without the lock, for a change or the end of ctx; false is the end.
+func (c *Cluster) await(ctx context.Context, until <-chan time.Time) bool {
+	changed := c.changed
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	select {
+	case <-changed:
+		return true
+	case <-until:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (g *group) clone() ray.Group {
+	out := g.Group
+	out.Bundles = slices.Clone(g.Bundles)
+	return out
+}

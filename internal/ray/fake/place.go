@@ -1,0 +1,165 @@
+package fake
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/ray"
+)
+
+// place gives a pending group its nodes if they have room, or says why not.
+func (c *Cluster) place(g *group) {
+	var alive []*node
+	for _, n := range c.nodes {
+		if n.Alive {
+			alive = append(alive, n)
+		}
+	}
+	free := func(n *node) map[string]float64 { return maps.Clone(n.Free) }
+	if where := fit(g.Group, alive, free); where != nil {
+		for i, n := range where {
+			g.Bundles[i].NodeID = n.ID
+			take(n.Free, g.Bundles[i].Resources)
+		}
+		g.State, g.SchedulingState = ray.GroupCreated, "FINISHED"
+		return
+	}
+	total := func(n *node) map[string]float64 { return maps.Clone(n.Resources) }
+	g.SchedulingState = "NO_RESOURCES"
+	if fit(g.Group, alive, total) == nil {
+		g.SchedulingState = ray.SchedulingInfeasible
+	}
+}
+
+// fit finds a node for each bundle by the group's strategy, nil if there is not enough.
+func fit(g ray.Group, nodes []*node, capacity func(*node) map[string]float64) []*node {
+	room := map[*node]map[string]float64{}
+	used := map[*node]int{}
+	for _, n := range nodes {
+		room[n] = capacity(n)
+	}
+	where := make([]*node, 0, len(g.Bundles))
+	for _, b := range g.Bundles {
+		candidates := slices.Clone(nodes)
+		// PACK fills a node that is in use first; SPREAD takes the one that is used least.
+		slices.SortStableFunc(candidates, func(x, y *node) int {
+			if g.Strategy == "SPREAD" || g.Strategy == "STRICT_SPREAD" {
+				return cmp.Compare(used[x], used[y])
+			}
+			return cmp.Compare(used[y], used[x])
+		})
+		i := slices.IndexFunc(candidates, func(n *node) bool {
+			if g.Strategy == "STRICT_SPREAD" && used[n] > 0 {
+				return false
+			}
+			return holds(room[n], b.Resources)
+		})
+		if i < 0 {
+			return nil
+		}
+		n := candidates[i]
+		if g.Strategy == "STRICT_PACK" && len(where) > 0 && where[0] != n {
+			return nil
+		}
+		take(room[n], b.Resources)
+		used[n]++
+		where = append(where, n)
+	}
+	return where
+}
+
+// epsilon forgives what fractions of devices lose in sums.
+const epsilon = 1e-9
+
+func holds(room, want map[string]float64) bool {
+	for key, amount := range want {
+		if room[key] < amount-epsilon {
+			return false
+		}
+	}
+	return true
+}
+
+func take(room, want map[string]float64) {
+	for key, amount := range want {
+		room[key] -= amount
+	}
+}
+
+func give(room, back map[string]float64) {
+	for key, amount := range back {
+		room[key] += amount
+	}
+}
+
+// wants is what the actor takes of its bundle, by resource.
+func wants(s ray.ActorSpec) map[string]float64 {
+	all := map[string]float64{"CPU": s.CPUs, "GPU": s.GPUs}
+	maps.Copy(all, s.Resources)
+	maps.DeleteFunc(all, func(_ string, amount float64) bool { return amount == 0 })
+	return all
+}
+
+// seat starts an actor if its bundle has room: it gets its devices and facts.
+func (c *Cluster) seat(a *actor) bool {
+	if a.placed || c.hold[a.spec.Rank] {
+		return a.placed
+	}
+	need := wants(a.spec)
+	n := c.nodes[0]
+	if a.spec.Group != "" {
+		g := c.groups[a.spec.Group]
+		if g.State != ray.GroupCreated {
+			return false
+		}
+		room := maps.Clone(g.Bundles[a.spec.Bundle].Resources)
+		take(room, g.taken[a.spec.Bundle])
+		if !holds(room, need) {
+			return false
+		}
+		give(g.taken[a.spec.Bundle], need)
+		n = c.node(g.Bundles[a.spec.Bundle].NodeID)
+	}
+	a.ids = map[string][]int{}
+	for key, amount := range need {
+		a.ids[key] = assign(n.devices[key], amount)
+	}
+	c.pids++
+	a.placed = true
+	a.facts = ray.Facts{Rank: a.spec.Rank, NodeID: n.ID, NodeIP: n.IP, Hostname: n.Hostname, PID: c.pids, CPUs: 1, Niceness: 15,
+		ActorID: a.job.id, Arch: "x86_64", Python: c.Python, Ray: c.Ray}
+	return true
+}
+
+// release gives back what an actor had.
+func (c *Cluster) release(a *actor) {
+	if !a.placed {
+		return
+	}
+	need := wants(a.spec)
+	if g := c.groups[a.spec.Group]; g != nil {
+		take(g.taken[a.spec.Bundle], need)
+	}
+	n := c.node(a.facts.NodeID)
+	for key, ids := range a.ids {
+		for _, id := range ids {
+			n.devices[key][id] += math.Min(1, need[key])
+		}
+	}
+}
+
+// assign takes an amount from the devices: whole ones, or a part of one.
+func assign(devices []float64, amount float64) []int {
+	each := math.Min(1, amount)
+	var ids []int
+	for id := range devices {
+		if amount > epsilon && devices[id] >= each-epsilon {
+			devices[id] -= each
+			amount -= each
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

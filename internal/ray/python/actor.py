@@ -1,0 +1,272 @@
+"""The actor of one rank: it says where it is, brings the binary to its node, and holds the worker process.
+
+Ray carries the class to the nodes by value, so they need no module of ours; it may use only the standard library
+and Ray. Several methods may run at once (MAX_CONCURRENCY): run lasts for as long as the worker does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import platform
+import queue
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import Any
+
+import ray
+
+# run, stop, and one more for facts.
+MAX_CONCURRENCY = 3
+
+# The last lines of the worker's standard error, which explain its end.
+TAIL_LINES = 20
+LINE_BYTES = 4096
+
+
+class Worker:
+    def __init__(self) -> None:
+        self.child: subprocess.Popen[bytes] | None = None
+        self.ended = threading.Event()
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.drained: threading.Thread | None = None
+        self.feeder: threading.Thread | None = None
+        # The kernel ends the worker when the *thread* that started it ends (PR_SET_PDEATHSIG): one thread for life.
+        self.starts: queue.SimpleQueue[tuple[list[str], dict[str, str], Future[int]]] = queue.SimpleQueue()
+        threading.Thread(target=self._keep, name="keeper", daemon=True).start()
+        # With several methods at once the main thread is inside Ray, where Python's handlers of signals do not run:
+        # Ray 2.60 would not end on SIGTERM for as long as run lasts. The file descriptor works nevertheless.
+        woken, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        # An actor whose start is not on the main thread keeps Ray's behaviour.
+        with contextlib.suppress(ValueError):
+            signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        threading.Thread(target=self._await_sigterm, args=(woken,), name="signals", daemon=True).start()
+
+    def facts(self, request: dict[str, Any]) -> dict[str, Any]:
+        ctx = ray.get_runtime_context()
+        key = request.get("device_key", "")
+        ids = ctx.get_accelerator_ids().get(key, []) if key else []
+        digests = request.get("env_digests", {})
+        here = {name: os.environ[name] for name in digests if name in os.environ}
+        return {
+            "node_id": ctx.get_node_id(),
+            "node_ip": ray.util.get_node_ip_address(),
+            "hostname": socket.gethostname(),
+            "pid": os.getpid(),
+            "actor_id": ctx.get_actor_id(),
+            "device_ids": sorted(ids, key=lambda i: (0, int(i), "") if i.isdigit() else (1, 0, i)),
+            "cpus": usable_cpus(),
+            "differs": sorted(name for name, value in here.items() if env_digest(value) != digests[name]),
+            "has_binary": find_binary(request.get("sha256", ""), request.get("cache_hint", "")),
+            "niceness": os.getpriority(os.PRIO_PROCESS, 0),
+            "arch": platform.machine(),
+            "python": platform.python_version(),
+            "ray": ray.__version__,
+        }
+
+    def install(self, blob: bytes, sha256: str) -> dict[str, Any]:
+        for directory in cache_dirs():
+            path = os.path.join(directory, "eagleray-" + sha256)
+            if file_sha256(path) == sha256:
+                return {"path": path, "cached": True}
+        if hashlib.sha256(blob).hexdigest() != sha256:
+            raise ValueError(f"the file changed on its way: its SHA-256 is not {sha256}")
+        failed = []
+        for directory in cache_dirs():
+            try:
+                return {"path": write_binary(directory, sha256, blob), "cached": False}
+            except OSError as e:
+                failed.append(f"{directory}: {e}")
+        raise OSError("no folder can hold an executable file: " + ("; ".join(failed) or "all are mounted noexec"))
+
+    def start(self, spec: dict[str, Any], stdin: bytes) -> dict[str, Any]:
+        if self.child is not None and not self.ended.is_set():
+            raise RuntimeError(f"this actor's worker is running already (pid {self.child.pid})")
+        env = {**spec.get("default_env", {}), **os.environ, **spec.get("set_env", {})}
+        for name in [*spec.get("unset_env", []), *(n for n in env if n.startswith("RAY_AUTH_"))]:
+            env.pop(name, None)
+        env["EAGLERAY_PARENT_PID"] = str(os.getpid())
+        started: Future[int] = Future()
+        self.starts.put(([spec["path"], *spec.get("args", [])], env, started))
+        pid = started.result()
+        self.feeder = threading.Thread(target=self._feed, args=(stdin,), name="stdin", daemon=True)
+        self.feeder.start()
+        return {"pid": pid}
+
+    def run(self) -> dict[str, Any]:
+        """Lasts until the worker ends, and says how."""
+        if self.child is None or self.drained is None:
+            raise RuntimeError("no worker was started")
+        self.ended.wait()
+        # A process that the worker left behind may hold the pipe open: do not wait for that.
+        self.drained.join(0.2)
+        code = self.child.returncode
+        name = ""
+        if code < 0:
+            name = signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"
+        return {"code": None if code < 0 else code, "signal": name, "stderr": list(self.tail)}
+
+    def stop(self, grace: float) -> dict[str, Any]:
+        """Ends the worker: asked first, killed after the grace."""
+        if self.child is None or self.feeder is None or self.ended.is_set():
+            return {}
+        self._signal(signal.SIGTERM)
+        # Closing waits for a write that the worker does not read.
+        if not self.feeder.is_alive():
+            with contextlib.suppress(OSError):
+                self.child.stdin.close()
+        if not self.ended.wait(grace):
+            self._signal(signal.SIGKILL)
+            self.ended.wait()
+        return {}
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.child.send_signal(number)
+
+    def _await_sigterm(self, woken: int) -> None:
+        while signal.SIGTERM not in os.read(woken, 64):
+            pass
+        if self.child is not None and not self.ended.is_set():
+            self._signal(signal.SIGKILL)
+            self.ended.wait(1)
+        os._exit(1)
+
+    def _keep(self) -> None:
+        """Starts workers, one after another, and waits for each."""
+        while True:
+            argv, env, started = self.starts.get()
+            try:
+                # The same process group and session as the actor, so that Ray's own clean-up reaches the worker too.
+                child = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+            except Exception as e:
+                started.set_exception(e)
+                continue
+            self.child = child
+            self.ended.clear()
+            self.tail.clear()
+            self.drained = threading.Thread(target=self._drain, args=(child,), name="stderr", daemon=True)
+            self.drained.start()
+            started.set_result(child.pid)
+            child.wait()
+            self.ended.set()
+
+    def _feed(self, stdin: bytes) -> None:
+        # The pipe stays open: its end tells the worker that its actor is gone. A write to one that has ended fails,
+        # and run says why it has.
+        with contextlib.suppress(OSError, ValueError):
+            self.child.stdin.write(stdin)
+            self.child.stdin.flush()
+
+    def _drain(self, child: subprocess.Popen[bytes]) -> None:
+        while line := child.stderr.readline(LINE_BYTES):
+            text = line.decode(errors="replace").rstrip("\r\n")
+            self.tail.append(text)
+            # The actor's own standard error is a file of Ray's logs.
+            print(text, file=sys.stderr, flush=True)
+
+
+def env_digest(value: str) -> str:
+    return hashlib.sha256(os.fsencode(value)).hexdigest()
+
+
+def usable_cpus() -> int:
+    """How many CPUs this process may use: its affinity, and the quotas of its cgroup and those around it."""
+    cpus = float(len(os.sched_getaffinity(0)))
+    group = ""
+    for line in read_text("/proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0" or "cpu" in controllers.split(","):
+            group = path.strip("/")
+    parts = group.split("/") if group else []
+    for depth in range(len(parts), -1, -1):
+        cpus = min(cpus, cgroup_quota("/".join(parts[:depth])))
+    return max(1, math.ceil(cpus))
+
+
+def cgroup_quota(group: str) -> float:
+    """The CPUs that a cgroup may use, in version 2 or 1; infinite without a limit."""
+    words = read_text(f"/sys/fs/cgroup/{group}/cpu.max").split()
+    if not words:
+        v1 = f"/sys/fs/cgroup/cpu/{group}/cpu.cfs_"
+        words = read_text(v1 + "quota_us").split() + read_text(v1 + "period_us").split()
+    if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
+        return int(words[0]) / int(words[1])
+    return math.inf
+
+
+def read_text(path: str) -> str:
+    try:
+        with open(path) as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def cache_dirs() -> list[str]:
+    """The folders, made if need be, that may hold the binary: this user's cache, else the temporary folder."""
+    candidates = []
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if os.path.isabs(home):
+        candidates.append(os.path.join(home, "eagleray", "bin"))
+    candidates.append(os.path.join(tempfile.gettempdir(), f"eagleray-{os.getuid()}"))
+    usable = []
+    for directory in candidates:
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            mode = os.stat(directory)
+            noexec = os.statvfs(directory).f_flag & os.ST_NOEXEC
+        except OSError:
+            continue
+        # A folder that others can write to could be given another file between the check of the hash and the start.
+        if not noexec and mode.st_uid == os.getuid() and not mode.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            usable.append(directory)
+    return usable
+
+
+def find_binary(sha256: str, hint: str) -> str:
+    if not sha256:
+        return ""
+    for path in [*([hint] if hint else []), *(os.path.join(d, "eagleray-" + sha256) for d in cache_dirs())]:
+        if os.access(path, os.X_OK) and file_sha256(path) == sha256:
+            return path
+    return ""
+
+
+def file_sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as f:
+            while part := f.read(1 << 20):
+                digest.update(part)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def write_binary(directory: str, sha256: str, blob: bytes) -> str:
+    path = os.path.join(directory, "eagleray-" + sha256)
+    fd, partial = tempfile.mkstemp(dir=directory, prefix=".partial-")
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(blob)
+            f.flush()
+            os.fchmod(fd, 0o755)
+            os.fsync(fd)
+        # The name is the hash: whoever of this node's actors comes last replaces the file by the same bytes.
+        os.rename(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+    return path
