@@ -7,7 +7,10 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED = 0
 
-.PHONY: build run test race lint bench fuzz clean
+# The versions of Ray that the tests use; make test RAY= skips them.
+RAY     ?= 2.35.0 2.60.0
+
+.PHONY: build run test ray race lint bench clean
 
 build:
 	$(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/eagleray ./cmd/eagleray
@@ -15,10 +18,14 @@ build:
 run: build
 	./scripts/run.sh
 
-test: build
+test: build ray
 	@test -d "$${EAGLERAY_FIXTURES:-../shared/fixtures}" || echo "note: no fixtures at $${EAGLERAY_FIXTURES:-../shared/fixtures}:" \
 	  "skipping the comparisons with Hugging Face's tokenizers and jinja2, and the 300 questions to the built-in model"
 	$(GO) test -timeout 20m ./...
+
+# Ray's pinned versions in virtual environments. A machine without Python 3.11 is told what it skips.
+ray:
+	@for v in $(RAY); do ./scripts/ray-venv.sh $$v || exit 1; done
 
 # The race detector needs cgo; machines without a C compiler run the plain tests only.
 race:

@@ -22,7 +22,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/executor/launch/process"
 )
 
 // Options say which model is opened and how. The zero value is the built-in demonstration model.
@@ -189,10 +188,10 @@ func (l *LLM) Close() error {
 // RunWorker serves as a rank, and does not return, when the process was started as one by Open; otherwise it
 // returns at once. Programs that open models with more than one rank call it first thing in main.
 func RunWorker() {
-	if len(os.Args) < 2 || os.Args[1] != process.Verb {
+	if len(os.Args) < 2 || os.Args[1] != engine.WorkerVerb {
 		return
 	}
-	if err := process.Main(); err != nil {
+	if err := engine.RunWorker(os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "eagleray worker:", err)
 		os.Exit(1)
 	}

@@ -3,16 +3,16 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/internal/executor/launch/process"
+	"github.com/eagleray/eagleray/internal/engine"
 )
 
 // newWorker is the verb of worker processes. Signals are the driver's business: a terminal's Ctrl-C goes to the
 // driver, which ends its workers when requests are done.
 func newWorker() *cobra.Command {
 	return &cobra.Command{
-		Use:                process.Verb,
+		Use:                engine.WorkerVerb,
 		Hidden:             true,
 		DisableFlagParsing: true,
-		RunE:               func(_ *cobra.Command, args []string) error { return process.Main() },
+		RunE:               func(_ *cobra.Command, args []string) error { return engine.RunWorker(args) },
 	}
 }

@@ -67,12 +67,47 @@ type Cache struct {
 type Parallel struct {
 	// TensorParallelSize is the number of ranks each layer is cut into.
 	TensorParallelSize int
-	// Backend is uni, mp, or "" for uni with one rank and mp with more.
+	// Backend is uni, mp, ray, or "" for uni with one rank and mp with more.
 	Backend string
 	// CPUThreads is the number of cores each rank computes on; 0 divides the machine's.
 	CPUThreads int
 	// CPUISA is an instruction set (portable, avx2, avx512, avx512bf16); "" is the best there is.
 	CPUISA string
+	// Ray says how ranks are placed when Backend is ray.
+	Ray Ray
+}
+
+// Ray says where Ray is and how it places the ranks.
+type Ray struct {
+	// Address is the cluster's (host:port of its GCS); "" looks for a running one and else starts one.
+	Address string
+	// Namespace is the Ray namespace of actors and of groups adopted by name.
+	Namespace string
+	// Python is the interpreter that has Ray.
+	Python string
+	// RuntimeEnv is the runtime environment of the actors: JSON, YAML, or a file.
+	RuntimeEnv string
+	// Nsight runs the actors under Nsight Systems.
+	Nsight bool
+	// PlacementGroup is the id or name of a group to adopt instead of making one.
+	PlacementGroup string
+	// BundleIndices is the exact order of bundles, such as 2,3.
+	BundleIndices string
+	// SkipBundle is a bundle that is not to be used, -1 for none.
+	SkipBundle int
+	// DeviceKey is the resource a rank needs: CPU, GPU, or a custom one.
+	DeviceKey string
+	// PerWorker is how much of it each rank takes.
+	PerWorker float64
+	// PlacementTimeout is how long to wait for resources; 0 waits half an hour for those that are in use, and not
+	// at all for those that no node has.
+	PlacementTimeout time.Duration
+	// StrictEnv refuses nodes on which variables differ from the driver's.
+	StrictEnv bool
+	// EnvAllow are names of variables sent to nodes although they look like secrets.
+	EnvAllow []string
+	// NodeIP is the driver's address on the cluster's network; "" is what Ray says.
+	NodeIP string
 }
 
 // Schedule bounds a step.
@@ -97,6 +132,8 @@ type Queue struct {
 	Transport string
 	// MemoryBytes is the budget of all its shared memory.
 	MemoryBytes int64
+	// PortRange is the first and last port the driver listens on for ranks of other hosts; 0, 0 is any.
+	PortRange [2]int
 	// StallWarning is how long a rank may stand still with work queued before it is reported.
 	StallWarning time.Duration
 	// StepTimeout fails the engine when a step takes longer.
@@ -131,7 +168,7 @@ func Default() Config {
 	return Config{
 		Model:    Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto", MaxLogprobs: 20},
 		Cache:    Cache{BlockSize: 16, PrefixCaching: true},
-		Parallel: Parallel{TensorParallelSize: 1},
+		Parallel: Parallel{TensorParallelSize: 1, Ray: Ray{DeviceKey: "CPU", PerWorker: 1, SkipBundle: -1}},
 		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true, Policy: "fcfs"},
 		Queue:    Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second, StepTimeout: 300 * time.Second},
 		Server:   Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20, ShutdownTimeoutSeconds: 30},

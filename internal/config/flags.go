@@ -107,9 +107,11 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 
 	p := &c.Parallel
 	f.IntVar(&p.TensorParallelSize, "tensor-parallel-size", p.TensorParallelSize, "ranks each layer is divided among (-tp)")
-	f.StringVar(&p.Backend, "distributed-executor-backend", "", "uni (one rank in this process) or mp (a process per rank) (default: uni for one rank)")
+	f.StringVar(&p.Backend, "distributed-executor-backend", "", "uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) (default: uni for one rank, else mp)")
 	f.IntVar(&p.CPUThreads, "cpu-threads", 0, "cores each rank computes on (default: the machine's, divided)")
 	f.StringVar(&p.CPUISA, "cpu-isa", "", "instruction set: portable, avx2, avx512 or avx512bf16 (default: the best there is)")
+
+	c.rayFlags(f)
 
 	s := &c.Schedule
 	f.Var(&count{value: &s.MaxNumSeqs}, "max-num-seqs", "most requests that run at once")
@@ -121,11 +123,35 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	DefineKnown(f, engineKnown, &c.Warnings)
 
 	q := &c.Queue
-	f.StringVar(&q.Transport, "queue-transport", q.Transport, "auto (shared memory with workers of this host), or link (TCP with all; one rank only)")
+	f.StringVar(&q.Transport, "queue-transport", q.Transport, "auto (shared memory with workers of this host, TCP with others), or link (TCP with all)")
 	f.Var(&size{value: &q.MemoryBytes}, "queue-memory", "shared memory of the message queue, such as 16M")
+	f.Var(&ports{&q.PortRange}, "queue-port-range", "ports at which workers of other hosts may connect, such as 20000-20100 (default: any free one)")
 	f.Var(&seconds{&q.StallWarning}, "stall-warning", "how long a worker may stand still with work queued before it is reported")
 	f.Var(&seconds{&q.StepTimeout}, "execute-model-timeout-seconds", "how long a step may take before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
+}
+
+// rayFlags defines the flags of --distributed-executor-backend ray.
+func (c *Config) rayFlags(f *pflag.FlagSet) {
+	r := &c.Parallel.Ray
+	f.StringVar(&r.Address, "ray-address", "", "address of the Ray cluster, such as 10.0.0.1:6379 (default: RAY_ADDRESS, else a cluster that runs here, else a new local one)")
+	Alias(f, "ray-address", "RAY_ADDRESS")
+	f.StringVar(&r.Namespace, "ray-namespace", "", "Ray namespace of the actors, and of a placement group adopted by name")
+	f.StringVar(&r.Python, "ray-python", "", "Python that has Ray (default: that of $VIRTUAL_ENV, else python3)")
+	f.StringVar(&r.RuntimeEnv, "ray-runtime-env", "", "runtime environment of the actors: JSON, YAML, or a file with either; it slows their start")
+	f.BoolVar(&r.Nsight, "ray-workers-use-nsight", false, "run the actors under Nsight Systems")
+	f.StringVar(&r.PlacementGroup, "ray-placement-group", "", "id or name of a placement group to adopt; it is not removed at the end")
+	f.StringVar(&r.BundleIndices, "bundle-indices", "", "bundles of the placement group in the order of ranks, such as 2,3")
+	Alias(f, "bundle-indices", "VLLM_RAY_BUNDLE_INDICES")
+	f.IntVar(&r.SkipBundle, "ray-skip-bundle", r.SkipBundle, "bundle of an adopted placement group that is not to be used: that of the actor this program runs in")
+	f.StringVar(&r.DeviceKey, "ray-device-key", r.DeviceKey, "resource each rank takes: CPU, GPU, or a custom one")
+	f.Float64Var(&r.PerWorker, "ray-devices-per-worker", r.PerWorker, "how much of it a rank takes; a fraction lets several share a device")
+	Alias(f, "ray-devices-per-worker", "VLLM_RAY_PER_WORKER_GPUS")
+	f.Var(&seconds{&r.PlacementTimeout}, "ray-placement-timeout", "how long to wait for the cluster to have room, also for nodes that have yet to join (default: 30m for resources in use, not at all for what no node has)")
+	f.BoolVar(&r.StrictEnv, "strict-env", false, "refuse nodes on which environment variables differ from the driver's")
+	f.StringSliceVar(&r.EnvAllow, "ray-env-allow", nil, "names of environment variables sent to nodes although they look like secrets")
+	f.StringVar(&r.NodeIP, "node-ip", "", "this machine's address on the network of the workers (default: the one Ray knows)")
+	Alias(f, "node-ip", "VLLM_HOST_IP")
 }
 
 // ServerFlags defines the flags of the HTTP surface.

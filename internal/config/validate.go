@@ -25,7 +25,7 @@ func (c *Config) Validate() error {
 		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),
 		oneOf("dtype", c.Model.DType, "auto", "bfloat16", "float16", "half", "float32", "float"),
 		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),
-		oneOf("distributed-executor-backend", p.Backend, "", "uni", "mp"),
+		oneOf("distributed-executor-backend", p.Backend, "", "uni", "mp", "ray"),
 		oneOf("queue-transport", c.Queue.Transport, "auto", "link"),
 		oneOf("cpu-isa", p.CPUISA, "", "portable", "avx2", "avx512", "avx512bf16"),
 		atLeast("max-num-seqs", s.MaxNumSeqs, 1),
@@ -58,11 +58,11 @@ func (c *Config) Validate() error {
 	if s.MaxNumBatchedTokens < s.MaxNumSeqs {
 		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d", s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
-	if c.Queue.Transport == "link" && p.TensorParallelSize > 1 {
-		return usage("--queue-transport link: the ranks of --tensor-parallel-size %d need shared memory", p.TensorParallelSize)
-	}
 	if p.Backend == "uni" && p.TensorParallelSize > 1 {
-		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d needs mp", p.TensorParallelSize)
+		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d needs mp or ray", p.TensorParallelSize)
+	}
+	if r := &p.Ray; r.DeviceKey == "" || !(r.PerWorker > 0) || r.PerWorker > 1 && r.DeviceKey != "CPU" {
+		return usage("--ray-devices-per-worker %v of --ray-device-key %q: a rank takes one device or a part of one", r.PerWorker, r.DeviceKey)
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func humanInt(s string) (int64, error) {
 type seconds struct{ value *time.Duration }
 
 func (s *seconds) String() string {
-	if s.value == nil {
+	if s.value == nil || *s.value == 0 {
 		return ""
 	}
 	return s.value.String()
@@ -145,5 +145,29 @@ func (s *seconds) Set(text string) error {
 		return fmt.Errorf("%q is not a time such as 5, 1.5 or 500ms", text)
 	}
 	*s.value = d
+	return nil
+}
+
+// ports is a range of ports: 20000-20100, or one port.
+type ports struct{ value *[2]int }
+
+func (p *ports) String() string {
+	if p.value == nil || p.value[0] == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", p.value[0], p.value[1])
+}
+func (p *ports) Type() string { return "ports" }
+func (p *ports) Set(text string) error {
+	from, to, ok := strings.Cut(text, "-")
+	if !ok {
+		to = from
+	}
+	first, err1 := strconv.Atoi(from)
+	last, err2 := strconv.Atoi(to)
+	if err1 != nil || err2 != nil || first < 1 || last < first || last > 65535 {
+		return fmt.Errorf("%q is not a range of ports such as 20000-20100", text)
+	}
+	*p.value = [2]int{first, last}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/builtin"
@@ -15,9 +14,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
-	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/hub"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/model"
@@ -25,7 +21,6 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/schedule"
 	"github.com/eagleray/eagleray/internal/tokenizer"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // Info is what clients may know of the served model.
@@ -403,54 +398,4 @@ func defaultBlocks(perBlock, perSequence, seqs, ranks int64) int64 {
 		budget = min(budget, free/2)
 	}
 	return max(min(budget/ranks/perBlock, seqs*perSequence), perSequence)
-}
-
-// backend is what starts the ranks: the flag's choice, else uni for one rank and mp for more.
-func (b *opening) backend() string {
-	switch {
-	case b.cfg.Parallel.Backend != "":
-		return b.cfg.Parallel.Backend
-	case b.ranks > 1:
-		return "mp"
-	}
-	return "uni"
-}
-
-// startRanks starts the workers and waits until all have loaded.
-func (b *opening) startRanks() (*executor.Executor, error) {
-	p := &b.cfg.Parallel
-	backend := b.backend()
-	threads := p.CPUThreads
-	if threads == 0 {
-		threads = max(1, runtime.NumCPU()/b.ranks)
-	}
-	var launcher executor.Launcher
-	switch backend {
-	case "uni":
-		if b.ranks > 1 {
-			return nil, fmt.Errorf("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d needs mp", b.ranks)
-		}
-		launcher = inproc.New()
-	case "mp":
-		out := b.opt.WorkerOutput
-		if out == nil {
-			out = os.Stderr
-		}
-		launcher = process.New(out)
-	default:
-		return nil, fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp", backend)
-	}
-	address := ""
-	if b.cfg.Queue.Transport == "link" {
-		address = "127.0.0.1"
-	}
-	return executor.Start(b.ctx, executor.Options{
-		Launcher: launcher,
-		Init: worker.Init{WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat, DType: b.info.DType,
-			ISA: p.CPUISA, Threads: threads, Seed: b.cfg.Model.Seed, Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
-			MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen},
-		CollectiveBytes: collectiveBytes, InProcess: backend == "uni", Log: b.opt.Log,
-		Address: address, LinksOnly: address != "", QueueMemory: b.cfg.Queue.MemoryBytes, StallWarning: b.cfg.Queue.StallWarning, StepTimeout: b.cfg.Queue.StepTimeout,
-		Progress: func(rank int, p queue.Progress) { b.progress(rank, p.Phase, p.Done, p.Total) },
-	})
 }

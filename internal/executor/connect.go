@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
+	"runtime"
+	"slices"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/executor/launch"
@@ -20,13 +22,13 @@ import (
 // meeting is how the ranks of other processes come to the driver: a listener they dial, and the memory that
 // those of this host are given.
 type meeting struct {
-	e          *Executor
-	listener   *handshake.Listener
-	segment    *ring.Segment
-	collective *os.File
-	links      []*link.Link
-	conns      []*handshake.Conn
-	local      int
+	e        *Executor
+	listener *handshake.Listener
+	segment  *ring.Segment
+	// By rank: its connection, whether it shares the ring's memory, and its link when it does not.
+	conns []*handshake.Conn
+	local []bool
+	links []*link.Link
 }
 
 // connect starts the ranks and joins them to a hub.
@@ -44,7 +46,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		e.hub = e.workers[0].Hub
 		return nil
 	}
-	m := &meeting{e: e, links: make([]*link.Link, world), conns: make([]*handshake.Conn, world)}
+	m := &meeting{e: e, conns: make([]*handshake.Conn, world), local: make([]bool, world), links: make([]*link.Link, world)}
 	defer m.release()
 	if err := m.open(specs); err != nil {
 		return err
@@ -68,24 +70,20 @@ func (m *meeting) open(specs []launch.Spec) error {
 	}
 	token := handshake.NewToken()
 	m.listener, err = handshake.Listen(handshake.Options{Instance: handshake.NewInstance(), Token: token, World: len(specs),
-		Binary: binary, TCP: o.Address, Unix: !o.LinksOnly, Log: o.Log})
+		Binary: binary, TCP: o.Address, PortRange: o.PortRange, Unix: !o.LinksOnly, Log: o.Log})
 	if err != nil {
 		return err
 	}
 	m.e.closers = append(m.e.closers, m.listener.Close)
 	for i := range specs {
-		specs[i].Invitation = &worker.Invitation{Endpoint: m.listener.Endpoint(), Token: token.Reveal(), Rank: i}
+		specs[i].Invitation = &worker.Invitation{Endpoint: m.listener.Endpoint(), Token: token.Reveal(), Rank: i,
+			World: len(specs), Threads: max(1, runtime.GOMAXPROCS(0)/len(specs))}
 	}
 	if o.LinksOnly {
 		return nil
 	}
 	if m.segment, err = ring.Create(ring.Options{Ranks: len(specs), Memory: o.QueueMemory}); err != nil {
 		return fmt.Errorf("--queue-memory %d: %w", o.QueueMemory, err)
-	}
-	if len(specs) > 1 {
-		if m.collective, err = shm.Create(len(specs), o.CollectiveBytes); err != nil {
-			return fmt.Errorf("shared memory of the ranks: %w", err)
-		}
 	}
 	return nil
 }
@@ -100,51 +98,126 @@ func (m *meeting) accept(ctx context.Context) error {
 		defer close(ended)
 		select {
 		case exit := <-m.e.opt.Launcher.Exited():
-			f := m.e.failure(exit.Rank, exit.Cause)
-			f.Phase, f.Stderr = "meet", exit.Stderr
+			f := m.e.ended(exit)
+			f.Phase = "meet"
 			cancel(f)
 		case <-exited:
 		}
 	}()
-	defer func() { close(exited); <-ended }()
-	for range m.links {
-		conn, err := m.listener.Accept(ctx)
-		if err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				err = cause
-			}
-			return fmt.Errorf("waiting for ranks: %w", err)
+	err := m.admit(ctx)
+	if err != nil {
+		// The end of a rank says more than the connection that broke with it, and is told a moment later.
+		select {
+		case <-ctx.Done():
+		case <-time.After(exitGrace):
 		}
-		if err := m.welcome(conn); err != nil {
-			return fmt.Errorf("welcome rank %d: %w", conn.Peer.Rank, err)
-		}
-		m.conns[conn.Peer.Rank] = conn
+	}
+	close(exited)
+	<-ended
+	// An end that was heard counts, even if it came when all had been admitted.
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for ranks: %w", err)
 	}
 	return nil
 }
 
-// welcome gives a rank its memory, or makes its connection a link when memory cannot be passed.
-func (m *meeting) welcome(conn *handshake.Conn) error {
-	w := worker.Welcome{Ring: conn.Local}
-	if m.collective != nil {
-		if !conn.Local {
-			return errors.New("ranks of several hosts cannot share tensors yet")
+// admit accepts every rank, then welcomes all: only when all are there it is known who shares a host with whom.
+func (m *meeting) admit(ctx context.Context) error {
+	for range m.conns {
+		conn, err := m.listener.Accept(ctx)
+		if err != nil {
+			return err
 		}
-		w.CollectiveBytes = m.e.opt.CollectiveBytes
+		if m.conns[conn.Peer.Rank] != nil {
+			conn.Close()
+			return fmt.Errorf("rank %d came back before the group was complete", conn.Peer.Rank)
+		}
+		m.conns[conn.Peer.Rank] = conn
 	}
-	if err := worker.SendWelcome(conn, w); err != nil {
+	// Whoever ends ctx ends the exchange under way too.
+	defer context.AfterFunc(ctx, func() {
+		for _, c := range m.conns {
+			c.SetDeadline(time.Unix(1, 0))
+		}
+	})()
+	for rank, conn := range m.conns {
+		if err := m.welcome(conn); err != nil {
+			return m.failed(rank, "welcome", err)
+		}
+	}
+	if len(m.conns) == 1 {
+		return nil
+	}
+	return m.group()
+}
+
+// welcome gives a rank of this host the memory of the ring. When memory cannot be passed the rank is treated as
+// one of another host.
+func (m *meeting) welcome(conn *handshake.Conn) error {
+	if err := worker.Tell(conn, worker.Welcome{Ring: conn.Local}); err != nil {
 		return err
 	}
 	if !conn.Local {
-		m.links[conn.Peer.Rank] = link.Accept(conn, conn.Session, link.Options{Log: m.e.opt.Log})
 		return nil
 	}
-	m.local++
-	if err := conn.SendFile(m.segment.File()); err != nil {
-		return err
+	err := conn.SendFile(m.segment.File())
+	if errors.Is(err, handshake.ErrNoPassing) {
+		m.e.opt.Log.Warn("cannot pass memory to a rank of this host: its records go over the socket", "rank", conn.Peer.Rank)
+		return nil
 	}
-	if m.collective != nil {
-		return conn.SendFile(m.collective)
+	m.local[conn.Peer.Rank] = err == nil
+	return err
+}
+
+// group brings the ranks together for their tensors: in shared memory when all are on this host, else by a
+// connection between each two of them.
+func (m *meeting) group() error {
+	if !slices.Contains(m.local, false) {
+		return m.shareMemory()
+	}
+	for rank, conn := range m.conns {
+		if err := worker.Tell(conn, worker.Gathering{Transport: worker.TransportTCP, Bytes: m.e.opt.CollectiveBytes}); err != nil {
+			return m.failed(rank, "gather", err)
+		}
+	}
+	peers := worker.Peers{Endpoints: make([]handshake.Endpoint, len(m.conns))}
+	for rank, conn := range m.conns {
+		if err := worker.Hear(conn, &peers.Endpoints[rank]); err != nil {
+			return m.failed(rank, "listen for the others", err)
+		}
+	}
+	for rank, conn := range m.conns {
+		if err := worker.Tell(conn, peers); err != nil {
+			return m.failed(rank, "gather", err)
+		}
+	}
+	return nil
+}
+
+// failed is the failure of a rank that broke off the meeting.
+func (m *meeting) failed(rank int, doing string, err error) *Failure {
+	f := m.e.failure(rank, doing+": "+err.Error())
+	f.Phase = "meet"
+	return f
+}
+
+func (m *meeting) shareMemory() error {
+	memory, err := shm.Create(len(m.conns), m.e.opt.CollectiveBytes)
+	if err != nil {
+		return fmt.Errorf("shared memory of the ranks: %w", err)
+	}
+	defer memory.Close()
+	for rank, conn := range m.conns {
+		err := worker.Tell(conn, worker.Gathering{Transport: worker.TransportShm, Bytes: m.e.opt.CollectiveBytes})
+		if err == nil {
+			err = conn.SendFile(memory)
+		}
+		if err != nil {
+			return m.failed(rank, "share memory", err)
+		}
 	}
 	return nil
 }
@@ -152,49 +225,64 @@ func (m *meeting) welcome(conn *handshake.Conn) error {
 // join makes the hub and watches every connection for the death of its rank.
 func (m *meeting) join() error {
 	e := m.e
+	e.local = m.local
 	var driver *ring.Driver
-	if m.local > 0 {
+	if slices.Contains(m.local, true) {
 		driver = m.segment.Driver()
+		m.segment = nil
 	}
-	for rank, l := range m.links {
-		if l != nil && driver != nil {
+	for rank, conn := range m.conns {
+		if m.local[rank] {
+			continue
+		}
+		m.links[rank] = link.Accept(conn, conn.Session, link.Options{Log: e.opt.Log})
+		if driver != nil {
 			driver.Drop(rank) // its part of the ring has no reader
 		}
 	}
 	e.hub = hub.New(driver, m.links)
-	e.local = make([]bool, len(m.links))
-	for rank, l := range m.links {
-		e.local[rank] = l == nil
-	}
 	for rank, conn := range m.conns {
 		if l := m.links[rank]; l != nil {
-			e.background.Go(func() {
-				<-l.Down()
-				e.lost(rank, l.Err())
-			})
+			e.background.Go(func() { e.watchLink(rank, l) })
 			continue
 		}
 		e.closers = append(e.closers, conn.Close)
 		e.background.Go(func() { e.watchConn(rank, conn) })
 	}
-	if len(m.links) > m.local {
+	if slices.Contains(m.local, false) {
 		e.background.Go(func() { m.resume() })
 	}
-	m.segment = nil
 	return nil
 }
 
-// watchConn waits for the end of the connection beside a ring: the death notice of its rank.
+// watchConn waits for the end of the connection beside a ring: the death notice of its rank, which may come with
+// last words.
 func (e *Executor) watchConn(rank int, conn net.Conn) {
-	var b [1]byte
-	_, err := conn.Read(b[:])
-	if err == nil {
-		err = errors.New("it sent bytes nobody expects")
+	var last worker.LastWords
+	switch err := worker.Hear(conn, &last); {
+	case err == nil:
+		e.explained(rank, last.Cause)
+	case errors.Is(err, io.EOF):
+		e.lost(rank, errors.New("its process is gone"))
+	default:
+		e.lost(rank, err)
 	}
-	if errors.Is(err, io.EOF) {
-		err = errors.New("its process is gone")
+}
+
+// watchLink waits for the end of a rank's link.
+func (e *Executor) watchLink(rank int, l *link.Link) {
+	<-l.Down()
+	err := l.Err()
+	var closed *link.PeerClosed
+	switch {
+	case errors.As(err, &closed) && closed.Reason != worker.Leaving:
+		e.explained(rank, closed.Reason)
+	case errors.Is(err, link.ErrSilent):
+		// Its host is gone or out of reach: whoever launched it knows no sooner.
+		e.explained(rank, err.Error())
+	default:
+		e.lost(rank, err)
 	}
-	e.lost(rank, err)
 }
 
 // resume accepts ranks that come back after their connection was cut, until the group is dead.
@@ -225,16 +313,11 @@ func (m *meeting) release() {
 		// Nobody has mapped it who was told to use it.
 		_ = m.segment.Driver().Close()
 	}
-	if m.collective != nil {
-		m.collective.Close()
-	}
 	if m.e.hub != nil {
 		return
 	}
-	for rank, conn := range m.conns {
-		if l := m.links[rank]; l != nil {
-			_ = l.Close("start was given up")
-		} else if conn != nil {
+	for _, conn := range m.conns {
+		if conn != nil {
 			conn.Close()
 		}
 	}

@@ -42,6 +42,8 @@ type Options struct {
 	QueueMemory int64
 	// Address is where ranks of other hosts may connect, "" for none.
 	Address string
+	// PortRange is the first and last port to listen at there; 0, 0 is any.
+	PortRange [2]int
 	// LinksOnly gives ranks of this host a link over Address too, instead of shared memory.
 	LinksOnly bool
 	// StallWarning is how long a rank may stand still with work queued before it is reported; 0 is 5 s.
@@ -83,12 +85,16 @@ type Executor struct {
 	cause     error
 	onFailure func(*Failure) // called once, with the first failure
 	told      bool
-	calls     map[uint64]*call
-	nextCall  uint64
-	lastCall  *Reply
-	stopped   bool
-	// sending is held while a record is sent.
-	sending sync.Mutex
+	// followers are the ranks whose failure follows from that of another one.
+	followers map[int]bool
+	// exits are the ranks whose end the launcher has told.
+	exits    map[int]bool
+	calls    map[uint64]*call
+	nextCall uint64
+	lastCall *Reply
+	stopped  bool
+	// sending is held while a record is sent: plans and calls leave in one order.
+	sending chan struct{}
 
 	// sentAt is when the plan in flight was sent (nanoseconds since epoch of the process), 0 when none is.
 	sentAt atomic.Int64
@@ -121,7 +127,8 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Executor{opt: opt, dead: make(chan struct{}), calls: map[uint64]*call{}, baton: make(chan struct{}, 1)}
+	e := &Executor{opt: opt, dead: make(chan struct{}), calls: map[uint64]*call{}, followers: map[int]bool{}, exits: map[int]bool{}, baton: make(chan struct{}, 1),
+		sending: make(chan struct{}, 1)}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.future.e = e
 	e.future.done = make(chan struct{}, 1)
@@ -185,9 +192,11 @@ func (e *Executor) Execute(p *step.Plan) (*Future, error) {
 	e.future.plan, e.future.until = p.ID, now.Add(e.opt.StepTimeout)
 	e.sent.Store(p.ID)
 	e.sentAt.Store(now.UnixNano())
-	e.sending.Lock()
-	err := e.hub.Send(e.out, e.future.until)
-	e.sending.Unlock()
+	err := e.turn(e.future.until)
+	if err == nil {
+		err = e.hub.Send(e.out, e.future.until)
+		<-e.sending
+	}
 	if err != nil {
 		e.sendFailed(err)
 		<-e.dead
@@ -247,12 +256,8 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	e.die(ErrShutdown)
 	var errs []error
 	if e.hub != nil {
-		// A rank that is gone or does not read cannot be told; Stop deals with it.
-		e.sending.Lock()
-		_ = e.hub.Send([]byte{byte(queue.KindShutdown)}, time.Now().Add(shutdownNotice))
-		e.sending.Unlock()
+		e.tellShutdown()
 	}
-	errs = append(errs, e.opt.Launcher.Stop(ctx))
 	e.stall.stop()
 	if e.hub != nil {
 		// Whoever receives sees that the group is dead and leaves.
@@ -261,11 +266,46 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 		errs = append(errs, e.hub.Close())
 		<-e.baton
 	}
+	// Ranks that wait for others in a collective hear nothing of the queue: the end of their connection frees them.
 	for _, f := range e.closers {
 		errs = append(errs, f())
 	}
+	errs = append(errs, e.opt.Launcher.Stop(ctx))
 	e.background.Wait()
 	return errors.Join(errs...)
+}
+
+// turn waits for the right to send, which is given back through sending. The wait ends with until (ErrTimeout) and
+// with the group.
+func (e *Executor) turn(until time.Time) error {
+	select {
+	case e.sending <- struct{}{}:
+		return nil
+	default:
+	}
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	select {
+	case e.sending <- struct{}{}:
+		return nil
+	case <-e.dead:
+		return e.Err()
+	case <-t.C:
+		return queue.ErrTimeout
+	}
+}
+
+// tellShutdown asks the ranks to end. One that is gone or does not read cannot be told, and while somebody waits
+// for it to read none can: Stop deals with them.
+func (e *Executor) tellShutdown() {
+	t := time.NewTimer(shutdownNotice)
+	defer t.Stop()
+	select {
+	case e.sending <- struct{}{}:
+		_ = e.hub.Send([]byte{byte(queue.KindShutdown)}, time.Now().Add(shutdownNotice))
+		<-e.sending
+	case <-t.C:
+	}
 }
 
 // shutdownNotice is how long telling the ranks to end may take.

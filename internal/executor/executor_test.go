@@ -297,6 +297,12 @@ func TestFirstErrorWins(t *testing.T) {
 			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "no weights"})
 			s.exited <- launch.Exit{Rank: 1, PID: 101, Cause: "exit status 1"}
 		}, "load: no weights"},
+		"account of a follower": {func(s *scripted, c *memPort) {
+			other := s.hub.ranks[0]
+			queue.SendJSON(other, queue.KindFailure, queue.Failure{Rank: 0, PID: 100, Phase: "forward", Message: "rank 1 has left", Follows: true})
+			s.exited <- launch.Exit{Rank: 0, PID: 100, Cause: "exit status 1"}
+			s.exited <- launch.Exit{Rank: 1, PID: 101, Cause: "signal: killed"}
+		}, "rank 1 on node-a (pid 101): signal: killed"},
 		"nonsense": {func(_ *scripted, c *memPort) { c.Send([]byte{250}) }, "protocol: record of unknown kind 250"},
 		"bad result": {func(_ *scripted, c *memPort) {
 			c.Send([]byte{byte(queue.KindResult), 1, 2})
@@ -456,3 +462,16 @@ func TestStallExplainer(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestLonelyFollower takes a follower's account for the failure when nothing better comes.
+func TestLonelyFollower(t *testing.T) {
+	e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+		if kind == queue.KindPlan && c.rank == 0 {
+			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 0, PID: 100, Phase: "forward", Message: "rank 1 has left", Follows: true})
+		}
+		return kind != queue.KindPlan
+	}))
+	if _, err := execute(t, e, 7); err == nil || !strings.Contains(err.Error(), "rank 0 on node-a (pid 100), forward: rank 1 has left") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -3,8 +3,10 @@ package executor
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/queue"
 )
 
@@ -23,6 +25,9 @@ type Failure struct {
 
 // Error names the rank, where it ran, what it was doing and the cause.
 func (f *Failure) Error() string {
+	if f.Rank < 0 {
+		return f.Cause
+	}
 	s := fmt.Sprintf("rank %d on %s (pid %d)", f.Rank, f.Node, f.PID)
 	if f.Step > 0 {
 		s += fmt.Sprintf(", step %d", f.Step)
@@ -92,17 +97,29 @@ func (e *Executor) over() bool {
 
 func (e *Executor) failure(rank int, cause string) *Failure {
 	f := &Failure{Rank: rank, Cause: cause}
-	if rank < len(e.workers) {
+	if rank >= 0 && rank < len(e.workers) {
 		f.Node, f.PID = e.workers[rank].Node, e.workers[rank].PID
 	}
 	return f
 }
 
+// ended is the failure that the end of a rank is.
+func (e *Executor) ended(x launch.Exit) *Failure {
+	f := e.failure(x.Rank, x.Cause)
+	f.Stderr = x.Stderr
+	if f.Node == "" {
+		f.Node, f.PID = x.Node, x.PID
+	}
+	return f
+}
+
 // How long a loss waits for better words: the launcher's on how the rank ended, and the rank's own account,
-// sent before it ended.
+// sent before it ended by itself, which may be behind large records. One that was killed, or crashed, most likely had
+// nothing to say.
 const (
-	exitGrace    = 2 * time.Second
-	accountGrace = 5 * time.Millisecond
+	exitGrace    = 750 * time.Millisecond
+	accountGrace = 2 * time.Second
+	killedGrace  = 5 * time.Millisecond
 )
 
 // lost handles the end of a rank's connection. The launcher knows better how the rank ended, and tells it a
@@ -112,7 +129,25 @@ func (e *Executor) lost(rank int, err error) {
 		return
 	}
 	e.hub.Drop(rank)
-	e.dieUnlessExplained(e.failure(rank, "connection lost: "+err.Error()))
+	e.background.Go(func() {
+		select {
+		case <-e.dead:
+		case <-time.After(exitGrace):
+			// Rank -1 is what watches the ranks: with it they all end.
+			if !e.known(e.exits, rank) && !e.known(e.exits, -1) {
+				e.die(e.failure(rank, "connection lost: "+err.Error()))
+			}
+		}
+	})
+}
+
+// explained handles the end of a rank of which no better account will come.
+func (e *Executor) explained(rank int, cause string) {
+	if e.over() {
+		return
+	}
+	e.hub.Drop(rank)
+	e.die(e.failure(rank, cause))
 }
 
 // dieUnlessExplained makes f the failure of the group unless a better account of it comes in time.
@@ -128,20 +163,56 @@ func (e *Executor) dieUnlessExplained(f *Failure) {
 
 // watchExits turns the end of a rank into the failure of the group.
 func (e *Executor) watchExits() {
-	select {
-	case exit := <-e.opt.Launcher.Exited():
-		if e.over() {
+	for {
+		select {
+		case exit := <-e.opt.Launcher.Exited():
+			if e.over() {
+				return
+			}
+			e.background.Go(func() { e.explainExit(exit) })
+		case <-e.dead:
 			return
 		}
-		f := e.failure(exit.Rank, exit.Cause)
-		f.Stderr = exit.Stderr
-		// A rank that ends by an error of its own sends its account first: it is in its channel and says
-		// more than an exit status.
-		if e.await(nil, time.Now().Add(accountGrace)) != nil {
-			e.die(f)
-		}
-	case <-e.dead:
 	}
+}
+
+// gaveAccount tells how a rank ends that has given its account: by the error it reported.
+func gaveAccount(x launch.Exit) bool {
+	return x.Cause == "exit status 1" || strings.HasPrefix(x.Cause, "returned: ")
+}
+
+// explainExit makes the end of a rank the failure of the group, unless its own account says more: a rank that ends
+// by an error sends it first.
+func (e *Executor) explainExit(exit launch.Exit) {
+	e.mu.Lock()
+	e.exits[exit.Rank] = true
+	e.mu.Unlock()
+	grace := killedGrace
+	if gaveAccount(exit) {
+		grace = accountGrace
+	}
+	_ = e.await(nil, time.Now().Add(grace))
+	if !e.known(e.followers, exit.Rank) {
+		e.die(e.ended(exit))
+	}
+}
+
+// follow handles the account of a rank that failed because another one has ended: that one's end is the cause, and
+// is told a moment later or sooner.
+func (e *Executor) follow(f *Failure) {
+	e.mu.Lock()
+	e.followers[f.Rank] = true
+	e.mu.Unlock()
+	if !e.over() {
+		e.dieUnlessExplained(f)
+	}
+}
+
+// known looks a rank up in followers or exits.
+func (e *Executor) known(of map[int]bool, rank int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return of[rank]
 }
 
 // sendFailed turns an error of the hub's Send into the failure of the group, unless the death of a rank

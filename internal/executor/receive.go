@@ -49,6 +49,22 @@ func (e *Executor) waitTurn(done <-chan struct{}, until time.Time) (err error, o
 	}
 }
 
+// awaitDead waits for the end of the group; false means that until, if there is one, came first.
+func (e *Executor) awaitDead(until time.Time) bool {
+	if until.IsZero() {
+		<-e.dead
+		return true
+	}
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	select {
+	case <-e.dead:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
 // receive, with the baton held, takes one record and gives the baton back. It reports whether done had a value.
 func (e *Executor) receive(done <-chan struct{}, until time.Time) (finished bool, err error) {
 	defer func() { <-e.baton }()
@@ -68,8 +84,12 @@ func (e *Executor) receive(done <-chan struct{}, until time.Time) (finished bool
 		return false, queue.ErrTimeout
 	case errors.Is(err, queue.ErrInterrupted):
 	default:
-		// The hub is closed: by the failure that is about to be known, or by shutdown.
-		<-e.dead
+		// The hub is closed, or no rank is left in it: by the failure that is about to be known, or by shutdown.
+		// Whoever makes it known may be this caller, when his time is up.
+		if e.awaitDead(until) {
+			return false, e.Err()
+		}
+		return false, queue.ErrTimeout
 	}
 	select {
 	case <-done:
@@ -138,7 +158,11 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		}
 		f := e.failure(rank, q.Message)
 		f.Phase, f.Step, f.Stack = q.Phase, q.Step, q.Stack
-		e.die(f)
+		if q.Follows {
+			e.follow(f)
+		} else {
+			e.die(f)
+		}
 		return nil
 	}
 	return fmt.Errorf("record of unknown kind %d", kind)

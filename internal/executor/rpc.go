@@ -60,7 +60,11 @@ type Reply struct {
 // first error of any rank, reply rank or not, fails the call at once. It ends with ctx and with the timeout; a
 // reply that comes later is dropped and counted.
 func (e *Executor) CollectiveRPC(ctx context.Context, method string, args []byte, opt RPCOptions) ([][]byte, error) {
-	r, err := e.StartRPC(method, args, opt)
+	until, ok := ctx.Deadline()
+	if !ok {
+		until = time.Now().Add(e.opt.StepTimeout)
+	}
+	r, err := e.startRPC(method, args, opt, until)
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +73,11 @@ func (e *Executor) CollectiveRPC(ctx context.Context, method string, args []byte
 
 // StartRPC sends a call and returns at once; the reply must be waited for.
 func (e *Executor) StartRPC(method string, args []byte, opt RPCOptions) (*Reply, error) {
+	return e.startRPC(method, args, opt, time.Now().Add(e.opt.StepTimeout))
+}
+
+// startRPC sends a call, for which it has time until sendUntil or the call's own timeout.
+func (e *Executor) startRPC(method string, args []byte, opt RPCOptions, sendUntil time.Time) (*Reply, error) {
 	if opt.UniqueReply && (opt.ReplyRank < 0 || opt.ReplyRank >= len(e.workers)) {
 		return nil, fmt.Errorf("call %s: reply rank %d of %d ranks", method, opt.ReplyRank, len(e.workers))
 	}
@@ -77,14 +86,16 @@ func (e *Executor) StartRPC(method string, args []byte, opt RPCOptions) (*Reply,
 		c.only, c.missing = opt.ReplyRank, 1
 	}
 	r := &Reply{e: e, call: c}
-	sendUntil := time.Now().Add(e.opt.StepTimeout)
 	if opt.Timeout > 0 {
 		r.until = time.Now().Add(opt.Timeout)
-		sendUntil = r.until
+		if r.until.Before(sendUntil) {
+			sendUntil = r.until
+		}
 	}
-	// Plans and calls leave in one order: the hub is sent to by one goroutine at a time.
-	e.sending.Lock()
-	defer e.sending.Unlock()
+	if err := e.turn(sendUntil); err != nil {
+		return nil, fmt.Errorf("call %s: %w", method, err)
+	}
+	defer func() { <-e.sending }()
 	e.mu.Lock()
 	e.nextCall++
 	r.id = e.nextCall

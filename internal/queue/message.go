@@ -69,6 +69,8 @@ type Failure struct {
 	Message string `json:"message"`
 	// Stack is the goroutine's stack after a panic.
 	Stack string `json:"stack,omitempty"`
+	// Follows says that the error only follows from the end of another rank, of which others know more.
+	Follows bool `json:"follows,omitempty"`
 }
 
 // Split returns a record's kind and body.

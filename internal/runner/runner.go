@@ -174,6 +174,9 @@ func (r *Runner) build(p *step.Plan) error {
 func (r *Runner) addRows(p *step.Plan, i int, s *slot) error {
 	start, end := int(p.Start[i]), int(p.Start[i])+int(p.Count[i])
 	if last := p.Last[i]; last >= 0 && len(s.tokens) == end-1 {
+		if int(last) >= r.opt.Vocab {
+			return fmt.Errorf("plan %d: token %d is outside the vocabulary of %d", p.ID, last, r.opt.Vocab)
+		}
 		s.tokens = append(s.tokens, last)
 		if s.state != nil {
 			s.state.Append(last)

@@ -3,8 +3,6 @@ package worker
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/queue/link"
@@ -28,51 +25,18 @@ type Invitation struct {
 	// Token is the revealed handshake.Token.
 	Token string `json:"token"`
 	Rank  int    `json:"rank"`
-}
-
-// Welcome is the driver's first word after the handshake.
-type Welcome struct {
-	// Ring says that the next thing on the connection is the memory of the ring; otherwise records come over
-	// the connection itself.
-	Ring bool `json:"ring"`
-	// CollectiveBytes, when above 0, says that the memory of the group follows, made for messages of this size.
-	CollectiveBytes int `json:"collective_bytes,omitempty"`
-}
-
-// maxWelcome bounds the welcome's length.
-const maxWelcome = 64 << 10
-
-// SendWelcome writes w to a connection.
-func SendWelcome(c net.Conn, w Welcome) error {
-	body, err := json.Marshal(w)
-	if err != nil {
-		return err
-	}
-	_, err = c.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...))
-	return err
-}
-
-func recvWelcome(c net.Conn) (w Welcome, err error) {
-	var head [4]byte
-	if _, err := io.ReadFull(c, head[:]); err != nil {
-		return w, err
-	}
-	n := binary.LittleEndian.Uint32(head[:])
-	if n > maxWelcome {
-		return w, fmt.Errorf("welcome of %d bytes", n)
-	}
-	body := make([]byte, n)
-	if _, err := io.ReadFull(c, body); err != nil {
-		return w, err
-	}
-	return w, json.Unmarshal(body, &w)
+	// World is the number of ranks.
+	World int `json:"world"`
+	// Threads is the rank's share of its node's cores, for a configuration that does not say; 0 is all of them.
+	Threads int `json:"threads"`
 }
 
 // joinTimeout bounds a rank's way from its start to the end of the handshake.
 const joinTimeout = 30 * time.Second
 
-// Join connects to the driver and serves it until it asks for shutdown or goes away.
-func Join(inv Invitation) error {
+// Join connects to the driver and serves it until it asks for shutdown or goes away. What comes over doom, which
+// may be nil, is why this rank must end: the driver is told before it does.
+func Join(inv Invitation, doom <-chan error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()
 	token, err := handshake.ParseToken(inv.Token)
@@ -87,64 +51,84 @@ func Join(inv Invitation) error {
 	if err != nil {
 		return fmt.Errorf("rank %d: join the driver: %w", inv.Rank, err)
 	}
-	m, err := enter(conn, inv.Endpoint, token, id)
+	m := &membership{conn: conn, at: inv.Endpoint, token: token, id: id, world: inv.World, left: make(chan struct{})}
+	err = m.enter()
+	defer m.leave()
 	if err != nil {
-		conn.Close()
 		return fmt.Errorf("rank %d: join the driver: %w", inv.Rank, err)
 	}
-	defer m.leave()
+	m.watching.Go(func() {
+		select {
+		case cause := <-doom:
+			m.say(cause)
+			m.driverGone(cause)
+		case <-m.left:
+		}
+	})
 	// The futex waits of a ring are cheapest on a thread of one's own.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return Run(m.port, Options{Collective: m.collective, CollectiveBytes: m.welcome.CollectiveBytes, OnGroup: m.setGroup, Rank: inv.Rank})
+	err = Run(m.port, Options{Rank: inv.Rank, Group: m.joinGroup, Threads: inv.Threads})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone {
+		return nil // whatever failed then, nobody asks any more
+	}
+	return err
 }
 
 // membership is a rank's place in the group: its port, and the goroutine that watches the driver.
 type membership struct {
-	conn       *handshake.Conn
-	welcome    Welcome
-	port       queue.Port
-	collective *os.File
-	watching   sync.WaitGroup
+	conn     *handshake.Conn
+	at       handshake.Endpoint
+	token    handshake.Token
+	id       handshake.Identity
+	world    int
+	port     queue.Port
+	watching sync.WaitGroup
+	left     chan struct{}
+
+	// gathering says how the group meets: in memory, or over connections to the other ranks.
+	gathering Gathering
+	memory    *os.File
+	mesh      []net.Conn
 
 	mu    sync.Mutex
-	group *shm.Group
+	group Group
 	gone  bool
 }
 
-// enter receives the welcome and what it announces.
-func enter(conn *handshake.Conn, at handshake.Endpoint, token handshake.Token, id handshake.Identity) (*membership, error) {
-	m := &membership{conn: conn}
-	var err error
-	if m.welcome, err = recvWelcome(conn); err != nil {
-		return nil, fmt.Errorf("welcome: %w", err)
+// enter receives the welcome and what it announces. On an error what was received is given back by leave.
+func (m *membership) enter() error {
+	var welcome Welcome
+	if err := Hear(m.conn, &welcome); err != nil {
+		return fmt.Errorf("welcome: %w", err)
 	}
-	if m.welcome.Ring {
-		f, err := conn.RecvFile()
-		if err != nil {
-			return nil, fmt.Errorf("memory of the ring: %w", err)
-		}
-		r, err := ring.Map(f, id.Rank)
-		f.Close()
-		if err != nil {
-			return nil, err
-		}
-		m.port = &ringPort{r}
-	}
-	if m.welcome.CollectiveBytes > 0 {
-		if m.collective, err = conn.RecvFile(); err != nil {
-			return nil, fmt.Errorf("memory of the group: %w", err)
+	var ring *ring.Rank
+	if welcome.Ring {
+		var err error
+		if ring, err = m.recvRing(); err != nil {
+			return err
 		}
 	}
-	if m.welcome.Ring {
+	if m.world > 1 {
+		if err := m.gather(); err != nil {
+			if ring != nil {
+				ring.Close()
+			}
+			return err
+		}
+	}
+	if ring != nil {
+		m.port = &ringPort{ring}
 		m.watching.Go(m.watch)
-		return m, nil
+		return nil
 	}
 	p := &linkPort{words: new(phase.Words)}
-	p.link = link.Connect(conn, conn.Session, func(ctx context.Context, resume handshake.Resume) (net.Conn, error) {
-		again := id
+	p.link = link.Connect(m.conn, m.conn.Session, func(ctx context.Context, resume handshake.Resume) (net.Conn, error) {
+		again := m.id
 		again.Resume = &resume
-		return handshake.Dial(ctx, at, token, again)
+		return handshake.Dial(ctx, m.at, m.token, again)
 	}, link.Options{})
 	p.link.SetStatus(p.words.Status)
 	m.port = p
@@ -152,7 +136,20 @@ func enter(conn *handshake.Conn, at handshake.Endpoint, token handshake.Token, i
 		<-p.link.Down()
 		m.driverGone(p.link.Err())
 	})
-	return m, nil
+	return nil
+}
+
+// recvRing receives and maps the memory of the ring; it returns nil when the connection cannot pass memory.
+func (m *membership) recvRing() (*ring.Rank, error) {
+	f, err := m.conn.RecvFile()
+	if errors.Is(err, handshake.ErrNoPassing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memory of the ring: %w", err)
+	}
+	defer f.Close()
+	return ring.Map(f, m.id.Rank)
 }
 
 // watch waits for the end of the connection beside a ring: it is the death notice of the driver.
@@ -176,21 +173,29 @@ func (m *membership) driverGone(cause error) {
 	}
 }
 
-// setGroup makes the rank's group known, so that its waits end with the driver too.
-func (m *membership) setGroup(g *shm.Group) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.group = g
-	if g != nil && m.gone {
-		g.Abort(errors.New("the driver is gone"))
+// say tells the driver why this rank is about to end.
+func (m *membership) say(cause error) {
+	if p, ok := m.port.(*linkPort); ok {
+		_ = p.link.Close(cause.Error())
+		return
 	}
+	// The driver may be gone already.
+	_ = Tell(m.conn, LastWords{Cause: cause.Error()})
 }
 
 func (m *membership) leave() {
-	m.port.Close()
+	close(m.left)
+	if m.port != nil {
+		m.port.Close()
+	}
 	m.conn.Close()
-	if m.collective != nil {
-		m.collective.Close()
+	if m.memory != nil {
+		m.memory.Close()
+	}
+	for _, c := range m.mesh {
+		if c != nil {
+			c.Close()
+		}
 	}
 	m.watching.Wait()
 }
@@ -228,6 +233,9 @@ func (p *ringPort) Send(record []byte) error {
 	return err
 }
 
+// Leaving is why a rank closes its link when nothing but its own end is the reason; what ended it is said elsewhere.
+const Leaving = "rank is ending"
+
 // linkPort is a rank's port over a connection.
 type linkPort struct {
 	link  *link.Link
@@ -252,7 +260,7 @@ func (p *linkPort) Send(record []byte) error {
 
 func (p *linkPort) Words() *phase.Words { return p.words }
 
-func (p *linkPort) Close() error { return p.link.Close("rank is ending") }
+func (p *linkPort) Close() error { return p.link.Close(Leaving) }
 
 var (
 	_ queue.Port = (*ringPort)(nil)

@@ -1,14 +1,20 @@
 package worker
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/builtin"
-	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/hub"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/queue"
@@ -22,7 +28,7 @@ type rank struct {
 	checkpoint  *checkpoint.Checkpoint
 	model       model.Model
 	cache       *attention.Cache
-	group       *shm.Group
+	group       Group
 	runner      *runner.Runner
 	output      bool
 	weightBytes int64
@@ -53,14 +59,12 @@ func (r *rank) load(init Init, opt Options, words *phase.Words, progress func(qu
 	if err != nil {
 		return err
 	}
-	if r.device, err = cpu.New(cpu.Options{Threads: init.Threads, ISA: set, DType: dtype}); err != nil {
+	if r.device, err = cpu.New(cpu.Options{Threads: cmp.Or(init.Threads, opt.Threads, runtime.GOMAXPROCS(0)), ISA: set, DType: dtype}); err != nil {
 		return err
 	}
-	folder := builtin.Folder()
-	if init.ModelDir != "" {
-		if folder, err = checkpoint.Dir(init.ModelDir); err != nil {
-			return err
-		}
+	folder, err := modelFolder(init, progress)
+	if err != nil {
+		return err
 	}
 	raw, err := folder.ReadFile("config.json")
 	if err != nil {
@@ -72,11 +76,11 @@ func (r *rank) load(init Init, opt Options, words *phase.Words, progress func(qu
 	}
 	shard := model.Shard{Rank: init.Rank, Size: init.WorldSize, Words: words}
 	if init.WorldSize > 1 {
-		if r.group, err = joinGroup(init, opt); err != nil {
-			return err
+		if opt.Group == nil {
+			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, init.WorldSize)
 		}
-		if opt.OnGroup != nil {
-			opt.OnGroup(r.group)
+		if r.group, err = opt.Group(); err != nil {
+			return err
 		}
 		shard.Comm = r.group
 	}
@@ -93,11 +97,32 @@ func (r *rank) load(init Init, opt Options, words *phase.Words, progress func(qu
 	return nil
 }
 
-func joinGroup(init Init, opt Options) (*shm.Group, error) {
-	if opt.Collective == nil {
-		return nil, fmt.Errorf("rank %d of %d was given no shared memory for its group", init.Rank, init.WorldSize)
+// modelFolder is the driver's folder where this node has it, else the same snapshot of the Hub in this node's cache.
+func modelFolder(init Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
+	if init.ModelDir == "" {
+		return builtin.Folder(), nil
 	}
-	return shm.Join(opt.Collective, init.Rank, init.WorldSize, opt.CollectiveBytes)
+	_, err := os.Stat(init.ModelDir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return checkpoint.Dir(init.ModelDir)
+	}
+	if init.Repo == "" {
+		host, _ := os.Hostname()
+		return nil, fmt.Errorf("model folder %s is not on this node (%s): every node of the group needs it under this path", init.ModelDir, host)
+	}
+	var sent time.Time
+	dir, err := hub.Resolve(context.Background(), init.Repo, hub.Options{Revision: init.Revision, DownloadDir: init.DownloadDir,
+		Progress: func(p hub.Progress) {
+			if now := time.Now(); now.Sub(sent) >= progressEvery {
+				sent = now
+				// A driver that is gone ends this rank another way.
+				_ = progress(queue.Progress{Phase: "download " + p.File, Done: p.AllDone, Total: p.AllTotal})
+			}
+		}})
+	if err != nil {
+		return nil, err
+	}
+	return checkpoint.Dir(dir)
 }
 
 func (r *rank) loadModel(init Init, cfg *checkpoint.Config, folder checkpoint.Folder, shard model.Shard, progress func(queue.Progress) error) error {

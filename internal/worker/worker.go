@@ -9,7 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 
-	"github.com/eagleray/eagleray/internal/collective/shm"
+	"github.com/eagleray/eagleray/internal/collective"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/step"
@@ -19,13 +19,19 @@ import (
 type Init struct {
 	Rank      int `json:"rank"`
 	WorldSize int `json:"world_size"`
-	// ModelDir is the checkpoint's folder on this node, "" for the built-in model.
-	ModelDir   string `json:"model_dir"`
-	LoadFormat string `json:"load_format"`
+	// ModelDir is the checkpoint's folder on the driver's node, "" for the built-in model.
+	ModelDir string `json:"model_dir"`
+	// Repo, Revision and DownloadDir are where a node that lacks the folder gets it: the Hub repository, the commit,
+	// and the cache. Repo is "" for a folder that did not come from the Hub.
+	Repo        string `json:"repo,omitempty"`
+	Revision    string `json:"revision,omitempty"`
+	DownloadDir string `json:"download_dir,omitempty"`
+	LoadFormat  string `json:"load_format"`
 	// DType is resolved: bfloat16, float16 or float32.
 	DType string `json:"dtype"`
 	// ISA is an instruction set, "" for the best of this machine.
-	ISA     string `json:"isa"`
+	ISA string `json:"isa"`
+	// Threads is how many cores a rank computes on; 0 divides its node's among the ranks there.
 	Threads int    `json:"threads"`
 	Seed    uint64 `json:"seed"`
 	// Blocks and BlockSize size the KV cache; the scheduler counts on them.
@@ -39,12 +45,11 @@ type Init struct {
 type Options struct {
 	// Rank is its number.
 	Rank int
-	// Collective is the shared memory of the rank's tensor parallel group; nil with one rank.
-	Collective *os.File
-	// CollectiveBytes is the largest message it was made for.
-	CollectiveBytes int
-	// OnGroup, when not nil, is told the rank's group when it has joined it, and nil when it leaves.
-	OnGroup func(*shm.Group)
+	// Group joins the rank's tensor parallel group, which the rank then closes. It is called when there are
+	// several ranks.
+	Group func() (Group, error)
+	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
+	Threads int
 }
 
 // errShutdown ends the loop without being a failure.
@@ -64,7 +69,7 @@ func Run(port queue.Port, opt Options) error {
 		return nil
 	}
 	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.words.Status().Phase.String(), Step: w.plan.ID,
-		Type: fmt.Sprintf("%T", err), Message: err.Error()}
+		Type: fmt.Sprintf("%T", err), Message: err.Error(), Follows: errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted)}
 	var p *panicError
 	if errors.As(err, &p) {
 		f.Type, f.Stack = "panic", p.stack
@@ -90,9 +95,6 @@ type worker struct {
 
 func (w *worker) close() {
 	if w.rank != nil {
-		if w.opt.OnGroup != nil {
-			w.opt.OnGroup(nil)
-		}
 		w.rank.close()
 	}
 }

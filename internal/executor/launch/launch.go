@@ -27,9 +27,12 @@ type Worker struct {
 	Hub queue.Hub
 }
 
-// Exit is the end of a rank that was not asked to end.
+// Exit is the end of a rank that was not asked to end: its death certificate.
 type Exit struct {
+	// Rank is -1 for the end of what watches the ranks.
 	Rank int
+	// Node is where it ran, "" for this host.
+	Node string
 	PID  int
 	// Cause says how: "exit status 1", "signal: killed", "returned: …".
 	Cause string

@@ -197,7 +197,7 @@ func Main() error {
 	if err := json.Unmarshal(raw, &inv); err != nil {
 		return fmt.Errorf("read invitation: %w", err)
 	}
-	return worker.Join(inv)
+	return worker.Join(inv, nil)
 }
 
 // maxInvitation bounds what a worker reads before it knows its driver.

@@ -1,0 +1,133 @@
+package rayactor
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/worker"
+)
+
+// ActorFlag tells the worker verb that an actor started it.
+const ActorFlag = "--actor"
+
+// parentVariable is the environment variable in which the actor tells its process id.
+const parentVariable = "EAGLERAY_PARENT_PID"
+
+// exitOrphaned is the exit code of a worker whose actor has gone.
+const exitOrphaned = 12
+
+// maxInvitation bounds what a worker reads before it knows its driver.
+const maxInvitation = 1 << 20
+
+// Main is the worker's side: a child of the actor, which writes the invitation to its standard input as one line
+// and keeps that open. It is the leash: at its end the worker ends, whatever it is doing. The parent-death signal
+// does the same faster, where the kernel sends it.
+func Main() error {
+	if err := leash(); err != nil {
+		return err
+	}
+	raiseNiceness()
+	in := bufio.NewReaderSize(os.Stdin, 4096)
+	line, err := readLine(in)
+	if err != nil {
+		return fmt.Errorf("no invitation on standard input: this verb is started by eagleray itself: %w", err)
+	}
+	var inv worker.Invitation
+	if err := json.Unmarshal(line, &inv); err != nil {
+		return fmt.Errorf("read invitation: %w", err)
+	}
+	// It lives as long as the process.
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		os.Exit(exitOrphaned)
+	}()
+	return worker.Join(inv, raylet())
+}
+
+// readLine reads one line of bounded length, without its end.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxInvitation {
+			return nil, fmt.Errorf("invitation of more than %d bytes", maxInvitation)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil:
+			return nil, err
+		default:
+			return line[:len(line)-1], nil
+		}
+	}
+}
+
+// leash asks the kernel to end this process with its parent, and ends it now when the parent ended before.
+func leash() error {
+	parent := os.Getenv(parentVariable)
+	if parent == "" {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("parent-death signal: %w", err)
+	}
+	if strconv.Itoa(os.Getppid()) != parent {
+		return fmt.Errorf("actor (pid %s) is gone", parent)
+	}
+	return nil
+}
+
+// raiseNiceness takes niceness 0 where this process may: Ray runs its workers at 15, where any busy process of the
+// machine starves them. Niceness belongs to threads, so each is asked; those to come inherit it.
+func raiseNiceness() {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return
+	}
+	for _, t := range tasks {
+		if tid, err := strconv.Atoi(t.Name()); err == nil {
+			// Without the right to do so it stays as it is; the driver is told the outcome.
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 0)
+		}
+	}
+}
+
+// rayletVariable is where Ray tells its workers the process that manages their node.
+const rayletVariable = "RAY_RAYLET_PID"
+
+// raylet tells when the node's raylet ends. Its actors notice that only seconds later, and then end with it; the
+// driver need not wait so long. It is nil when the raylet cannot be watched.
+func raylet() <-chan error {
+	pid, err := strconv.Atoi(os.Getenv(rayletVariable))
+	if err != nil || pid <= 0 {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil // another namespace, or an old kernel
+	}
+	gone := make(chan error, 1)
+	// It lives as long as the process.
+	go func() {
+		defer unix.Close(fd)
+		for {
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err == nil {
+				gone <- fmt.Errorf("the raylet of its node (pid %d) has ended", pid)
+			}
+			return
+		}
+	}()
+	return gone
+}

@@ -1,0 +1,364 @@
+// Package rayactor starts ranks as children of Ray actors (--distributed-executor-backend ray): one actor in one
+// bundle of a placement group per rank. Ray places them and watches them; it sees no token and no tensor.
+//
+// A start goes through phases, each with a deadline, logged once: connect (the bridge joins the cluster), place
+// (the group gets its resources), order (which bundle is which rank), spawn (actors), identify (what each actor
+// says of its node), ship (the binary, to nodes that lack it) and init (the workers). Meeting the driver and
+// loading are the executor's.
+package rayactor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/ray"
+)
+
+// Options say where Ray is and how it places the ranks.
+type Options struct {
+	// World is the number of ranks; TensorParallel how many of them share a layer.
+	World, TensorParallel int
+	// Python is --ray-python: the interpreter that has Ray, "" to look for one.
+	Python string
+	// Address, Namespace and NodeIP are how the driver joins the cluster; "" leaves each to Ray.
+	Address, Namespace, NodeIP string
+	// RuntimeEnv is --ray-runtime-env; Nsight adds vLLM's block for Nsight Systems.
+	RuntimeEnv string
+	Nsight     bool
+	// PlacementGroup is the id or name of a group to adopt, "" to make one.
+	PlacementGroup string
+	// BundleIndices is --bundle-indices; SkipBundle a bundle that is not ours to use, or -1.
+	BundleIndices string
+	SkipBundle    int
+	// DeviceKey is the resource of a rank, PerWorker how much of it.
+	DeviceKey string
+	PerWorker float64
+	// CPUThreads are the cores of a bundle when DeviceKey is CPU.
+	CPUThreads int
+	// PlacementTimeout bounds the wait for resources. When it is 0 a group that the cluster can never hold is
+	// refused at once, and one that it can is waited for half an hour.
+	PlacementTimeout time.Duration
+	// StrictEnv refuses nodes whose environment differs; EnvAllow are names that may be sent though they look secret.
+	StrictEnv bool
+	EnvAllow  []string
+	// Environ is the driver's environment.
+	Environ []string
+	Log     *slog.Logger
+	// Progress, when not nil, is told the phase at hand.
+	Progress func(phase string)
+}
+
+// Launcher runs ranks in actors.
+type Launcher struct {
+	o       Options
+	client  *ray.Client
+	cluster ray.Cluster
+	indices []int
+	env     EnvPlan
+	// runtimeEnv is nil when none is asked for: any makes Ray start Python twice per actor.
+	runtimeEnv []byte
+
+	exited chan launch.Exit
+	watch  sync.WaitGroup
+	done   chan struct{}
+
+	mu       sync.Mutex
+	group    string
+	table    []row
+	running  map[int]bool
+	stopping bool
+	quiet    chan struct{} // closed when nothing runs any more, while stopping
+}
+
+// The deadlines of the phases. That of place is an option.
+const (
+	connectTimeout  = 60 * time.Second
+	placeTimeout    = 30 * time.Minute
+	identifyTimeout = 2 * time.Minute
+	shipTimeout     = 2 * time.Minute
+	initTimeout     = time.Minute
+	// goodbye is how long workers may take to end when asked to, farewell how long Ray may take to clean up.
+	goodbye  = time.Second
+	farewell = 10 * time.Second
+)
+
+// Connect joins the cluster, or starts a local one when there is none. Stop undoes it.
+func Connect(ctx context.Context, o Options) (*Launcher, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Launcher{o: o, exited: make(chan launch.Exit, o.World+1), done: make(chan struct{}), running: map[int]bool{}}
+	if err := l.parse(); err != nil {
+		return nil, &UsageError{err}
+	}
+	l.env = Environment(o.Environ, EnvOptions{Allow: o.EnvAllow})
+	for _, w := range l.env.Warnings {
+		o.Log.Warn(w)
+	}
+	if err := l.phase(ctx, "connect", connectTimeout, l.connect); err != nil {
+		return nil, errors.Join(err, l.Stop(context.WithoutCancel(ctx)))
+	}
+	return l, nil
+}
+
+// UsageError is a mistake in the options themselves, found before anything is started.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// parse reads the options that are texts.
+func (l *Launcher) parse() error {
+	var err error
+	if l.indices, err = ParseIndices(l.o.BundleIndices); err != nil {
+		return err
+	}
+	if l.indices != nil {
+		if err := checkIndices(l.indices, l.o.World); err != nil {
+			return err
+		}
+	}
+	if l.o.RuntimeEnv == "" && !l.o.Nsight {
+		return nil
+	}
+	env, err := ParseRuntimeEnv(cmp.Or(l.o.RuntimeEnv, "{}"))
+	if err != nil {
+		return err
+	}
+	if l.o.Nsight {
+		env = WithNsight(env)
+	}
+	l.runtimeEnv = env
+	return nil
+}
+
+func (l *Launcher) connect(ctx context.Context) ([]any, error) {
+	python, err := ray.FindPython(l.o.Python)
+	if err != nil {
+		return nil, err
+	}
+	if l.client, err = ray.Start(ctx, ray.Options{Python: python, Env: l.o.Environ, Log: l.o.Log}); err != nil {
+		return nil, err
+	}
+	l.watch.Go(l.watchRanks)
+	l.cluster, err = l.client.Connect(ctx, ray.ConnectOptions{Address: l.o.Address, Namespace: l.o.Namespace,
+		NodeIP: l.o.NodeIP, LocalResources: l.localResources()})
+	if err != nil {
+		return nil, err
+	}
+	v := l.client.Hello()
+	return []any{"ray", v.Ray, "python", v.Python, "address", l.cluster.GCSAddress, "node", l.cluster.NodeIP,
+		"job", l.cluster.JobID, "started", l.cluster.Started}, nil
+}
+
+// localResources are what a cluster that is started here offers: what the ranks need, where Ray cannot count it.
+func (l *Launcher) localResources() (r ray.LocalResources) {
+	need := float64(l.o.World) * l.perBundle()
+	switch l.o.DeviceKey {
+	case GPU:
+	case CPU:
+		cpus := max(need, float64(runtime.NumCPU()))
+		r.NumCPUs = &cpus
+	default:
+		r.Resources = map[string]float64{l.o.DeviceKey: need}
+	}
+	return r
+}
+
+// perBundle is how much of the device one bundle holds.
+func (l *Launcher) perBundle() float64 {
+	if l.o.DeviceKey == CPU {
+		return float64(max(1, l.o.CPUThreads))
+	}
+	return l.o.PerWorker
+}
+
+// Address is the driver's address on the cluster's network.
+func (l *Launcher) Address() string { return cmp.Or(l.o.NodeIP, l.cluster.NodeIP) }
+
+// Launch places the ranks and starts a worker for each.
+func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
+	if len(specs) != l.o.World {
+		return nil, fmt.Errorf("ray: %d ranks to start, not %d", len(specs), l.o.World)
+	}
+	s := &start{Launcher: l, specs: specs}
+	l.mu.Lock()
+	l.table = make([]row, len(specs))
+	l.mu.Unlock()
+	for _, p := range []struct {
+		name    string
+		timeout time.Duration
+		run     func(context.Context) ([]any, error)
+	}{
+		{"place", l.placementTimeout() + placeTimeout/10, s.place},
+		{"order", initTimeout, s.order},
+		{"spawn", identifyTimeout, s.spawn},
+		{"identify", identifyTimeout, s.identify},
+		{"ship", shipTimeout, s.ship},
+		{"init", initTimeout, s.init},
+	} {
+		if err := l.phase(ctx, p.name, p.timeout, p.run); err != nil {
+			l.logTable()
+			return nil, err
+		}
+	}
+	return s.workers, nil
+}
+
+func (l *Launcher) placementTimeout() time.Duration {
+	return cmp.Or(l.o.PlacementTimeout, placeTimeout)
+}
+
+// phase runs one phase of the start within its deadline and logs what it found.
+func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration, run func(context.Context) ([]any, error)) error {
+	if l.o.Progress != nil {
+		l.o.Progress("ray " + name)
+	}
+	begun := time.Now()
+	bounded, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done after %v", timeout))
+	defer cancel()
+	found, err := run(bounded)
+	took := time.Since(begun)
+	if err != nil {
+		if ctx.Err() == nil && bounded.Err() != nil {
+			err = fmt.Errorf("%w (%w)", context.Cause(bounded), err)
+		}
+		return fmt.Errorf("ray, phase %s: %w", name, err)
+	}
+	l.o.Log.Info("ray "+name, append([]any{"ms", took.Milliseconds()}, found...)...)
+	return nil
+}
+
+// Exited delivers ends of ranks that were not asked for; rank -1 is Ray itself.
+func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
+
+// watchRanks turns what Ray says of the ranks into exits until the bridge is gone.
+func (l *Launcher) watchRanks() {
+	for {
+		select {
+		case x, ok := <-l.client.Exits():
+			if !ok {
+				return
+			}
+			l.ended(x)
+		case <-l.client.Gone():
+			l.report(launch.Exit{Rank: -1, Cause: "the bridge to Ray ended: " + l.client.Err().Error()})
+			return
+		case <-l.done:
+			return
+		}
+	}
+}
+
+func (l *Launcher) ended(x ray.Exit) {
+	why := cause(x)
+	if x.Signal == "SIGTERM" && l.groupRemoved() {
+		why = "its placement group was removed"
+	}
+	l.mu.Lock()
+	delete(l.running, x.Rank)
+	var node string
+	var pid int
+	if x.Rank < len(l.table) {
+		r := &l.table[x.Rank]
+		node, pid, r.Status = r.Node, r.PID, why
+	}
+	if l.stopping && len(l.running) == 0 {
+		close(l.quiet)
+		l.quiet = make(chan struct{})
+	}
+	l.mu.Unlock()
+	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: pid, Cause: why, Stderr: x.Stderr})
+}
+
+// groupRemoved tells whether the group is gone: Ray then sends the workers SIGTERM before it says so.
+func (l *Launcher) groupRemoved() bool {
+	l.mu.Lock()
+	group := l.group
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	g, err := l.client.Group(ctx, group)
+	return err == nil && g.State == ray.GroupRemoved
+}
+
+func (l *Launcher) report(x launch.Exit) {
+	l.mu.Lock()
+	stopping := l.stopping
+	l.mu.Unlock()
+	if stopping {
+		return
+	}
+	select {
+	case l.exited <- x:
+	default:
+		// As many ends as ranks are waiting already: the group is dead and nobody asks for more.
+	}
+}
+
+// cause says in one line how a rank ended.
+func cause(x ray.Exit) string {
+	switch {
+	case x.Signal != "":
+		return "signal: " + x.Signal
+	case x.Code != nil:
+		return fmt.Sprintf("exit status %d", *x.Code)
+	}
+	return x.Class + ": " + oneLine(x.Reason)
+}
+
+// oneLine joins the lines of Ray's words, without those that say what is known anyway ("pid: 17").
+func oneLine(s string) string {
+	var words []string
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" && !knownFact.MatchString(line) {
+			words = append(words, line)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+var knownFact = regexp.MustCompile(`^(class_name|actor_id|pid|name|namespace|ip): `)
+
+// Stop waits a moment for the workers, which the executor has asked to end, then ends the actors, removes the
+// group unless it was adopted, and leaves the cluster. Stopping twice is harmless.
+func (l *Launcher) Stop(ctx context.Context) error {
+	l.mu.Lock()
+	if l.stopping {
+		l.mu.Unlock()
+		return nil
+	}
+	l.stopping = true
+	l.quiet = make(chan struct{})
+	quiet := l.quiet
+	if len(l.running) == 0 {
+		close(quiet)
+	}
+	l.mu.Unlock()
+	var err error
+	if l.client != nil {
+		select {
+		case <-quiet:
+		case <-time.After(goodbye):
+		case <-l.client.Gone():
+		case <-ctx.Done():
+		}
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer cancel()
+		err = l.client.Close(bounded)
+	}
+	close(l.done)
+	l.watch.Wait()
+	return err
+}
