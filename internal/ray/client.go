@@ -1,6 +1,7 @@
 package ray
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (c *Client) begin(ctx context.Context) (*session, frame.Hello, error) {
 	conn, p := c.options.Conn, (*process)(nil)
 	if conn == nil {
 		var err error
-		if p, conn, err = spawn(c.python, withTokenMode(c.options.Env), c.options.Log); err != nil {
+		if p, conn, err = spawn(c.python, withFewRetries(withTokenMode(c.options.Env)), c.options.Log); err != nil {
 			return nil, frame.Hello{}, err
 		}
 	}
@@ -169,6 +170,9 @@ func (c *Client) connect(ctx context.Context, options ConnectOptions) (Cluster, 
 	defer c.session.deaf.Add(-1)
 	var cluster Cluster
 	err := c.session.call(ctx, "connect", options, &cluster)
+	if err != nil {
+		err = c.withVersions(ctx, cmp.Or(options.Address, lookup(c.options.Env, "RAY_ADDRESS")), err)
+	}
 	return cluster, err
 }
 

@@ -64,6 +64,9 @@ func (e *Error) refused() bool {
 	return slices.ContainsFunc(e.Causes, func(c Cause) bool { return authClass(c.Class, c.Message) })
 }
 
+// Unreachable tells that nothing listened at the address of the cluster.
+func (e *Error) Unreachable() bool { return e.Class == "Unreachable" }
+
 func authClass(class, message string) bool {
 	return class == "AuthenticationError" || strings.Contains(message, "InvalidAuthToken") ||
 		strings.Contains(message, "AuthenticationError")

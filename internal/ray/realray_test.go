@@ -114,7 +114,7 @@ func TestRealWrongAddress(t *testing.T) {
 		cl := raytest.Shared(t, r)
 		c := start(t, r, cl.Env)
 		_, err := c.Connect(within(t), ray.ConnectOptions{Address: "127.0.0.1:1"})
-		if class(err) != "ConnectionError" || !strings.Contains(err.Error(), "no Ray cluster at 127.0.0.1:1") || errors.Is(err, ray.ErrAuth) {
+		if class(err) != "Unreachable" || !strings.Contains(err.Error(), "no Ray cluster at 127.0.0.1:1") || errors.Is(err, ray.ErrAuth) {
 			t.Errorf("got %v", err)
 		}
 		if _, err := c.Connect(within(t), ray.ConnectOptions{Address: "ray://127.0.0.1:10001"}); class(err) != "ValueError" {
@@ -223,9 +223,10 @@ func TestRealGroups(t *testing.T) {
 			if err != nil || g.State != ray.GroupPending || g.SchedulingState != ray.SchedulingInfeasible || g.Bundles[0].NodeID != "" {
 				t.Errorf("%s: %+v, %v", name, g, err)
 			}
-		}
-		if err := c.RemoveGroup(within(t), infeasible); err != nil {
-			t.Errorf("remove: %v", err)
+			// On 2.35.0 a pending group that cannot be placed may keep later ones from being placed.
+			if err := c.RemoveGroup(within(t), infeasible); err != nil {
+				t.Errorf("remove: %v", err)
+			}
 		}
 		if err := c.RemoveGroup(within(t), infeasible); class(err) != "ValueError" {
 			t.Errorf("remove twice: %v", err)

@@ -16,6 +16,15 @@ func withTokenMode(env []string) []string {
 	return append(env[:len(env):len(env)], "RAY_AUTH_MODE=token")
 }
 
+// withFewRetries returns env with RAY_NUM_REDIS_GET_RETRIES=3 unless it is set: Ray asks a cluster that refuses it
+// again each second, by default twenty times. Whether there is a cluster at all is known before.
+func withFewRetries(env []string) []string {
+	if lookup(env, "RAY_NUM_REDIS_GET_RETRIES") != "" {
+		return env
+	}
+	return append(env[:len(env):len(env)], "RAY_NUM_REDIS_GET_RETRIES=3")
+}
+
 // token returns the token that Ray would use in a process with this environment, empty if there is none.
 func token(env []string) string {
 	if t := lookup(env, "RAY_AUTH_TOKEN"); t != "" {

@@ -32,6 +32,10 @@ MAX_CONCURRENCY = 3
 TAIL_LINES = 20
 LINE_BYTES = 4096
 
+# How long an actor waits for its worker to be started, and how long it outlives it.
+IDLE_SECONDS = 900.0
+LEFT_SECONDS = 30.0
+
 
 class Worker:
     def __init__(self) -> None:
@@ -145,7 +149,12 @@ class Worker:
     def _keep(self) -> None:
         """Starts workers, one after another, and waits for each."""
         while True:
-            argv, env, started = self.starts.get()
+            try:
+                argv, env, started = self.starts.get(timeout=IDLE_SECONDS if self.child is None else LEFT_SECONDS)
+            except queue.Empty:
+                # Nobody wants this actor any more, or nobody can reach it: after a partition Ray leaves the actors of
+                # the lost node as they are.
+                os._exit(0)
             try:
                 # The same process group and session as the actor, so that Ray's own clean-up reaches the worker too.
                 child = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE)

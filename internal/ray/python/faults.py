@@ -13,6 +13,9 @@ SLICE_SECONDS = 0.5
 MAX_MESSAGE = 4000
 MAX_CAUSES = 8
 
+# Ray puts tracebacks into texts; their last line is what says something.
+TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\S.*)")
+
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -22,6 +25,10 @@ class Cancelled(Exception):
 
 class Pending(Exception):
     """An actor has not answered in time; Ray gives no reason."""
+
+
+class Unreachable(Exception):
+    """Nothing listens at the address of the cluster."""
 
 
 class PlacementGroupRemoved(Exception):
@@ -68,7 +75,7 @@ def fault(error: BaseException) -> dict[str, Any]:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    text = COLOURS.sub("", str(error)).strip()
+    text = TRACEBACK.sub(r"\1", COLOURS.sub("", str(error))).strip()
     if len(text) > MAX_MESSAGE:
         # The beginning names the operation, the end the reason.
         text = text[:500] + " … " + text[-MAX_MESSAGE + 500 :]

@@ -27,7 +27,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import actor
-from faults import SLICE_SECONDS, Call, Pending, PlacementGroupRemoved, fault
+from faults import SLICE_SECONDS, Call, Pending, PlacementGroupRemoved, Unreachable, fault
 
 # After one rank has failed the others get this long to answer too.
 GRACE_SECONDS = 2.0
@@ -439,5 +439,5 @@ def check_reachable(call: Call, address: str) -> None:
         except OSError as e:
             rest = call.slice(deadline)
             if rest == 0:
-                raise ConnectionError(f"no Ray cluster at {address}: {e}") from None
+                raise Unreachable(f"no Ray cluster at {address}: {e}") from None
         time.sleep(rest)

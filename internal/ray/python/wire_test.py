@@ -128,5 +128,16 @@ class FaultTest(unittest.TestCase):
             call.slice()
 
 
+class TracebackTest(unittest.TestCase):
+    def test_last_line_stays(self) -> None:
+        text = (
+            "Failed to connect: Traceback (most recent call last):\n"
+            '  File "a.pyx", line 1, in b\n    c()\n\n  File "d", line 2\n'
+            "ray.exceptions.AuthenticationError: InvalidAuthToken: wrong\nNote: more"
+        )
+        want = "Failed to connect: ray.exceptions.AuthenticationError: InvalidAuthToken: wrong\nNote: more"
+        self.assertEqual(fault(RuntimeError(text))["message"], want)
+
+
 if __name__ == "__main__":
     unittest.main()
