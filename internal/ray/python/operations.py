@@ -35,6 +35,9 @@ GRACE_SECONDS = 2.0
 # ray.init needs minutes to find out that nothing answers at an address.
 REACH_SECONDS = 5.0
 
+# How long the wait for watchers and Ray's own shutdown may take together; the end of this process ends the job too.
+SHUTDOWN_SECONDS = 3.0
+
 GROUP_ID = re.compile(r"[0-9a-f]{36}")
 
 JSON = dict[str, Any]
@@ -400,10 +403,14 @@ class Operations:
             remove_placement_group(group)
         # ray.wait must not be running when the core worker goes. If something is stuck inside Ray, the end of this
         # process has to do.
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
         for watcher in watchers:
-            watcher.join(10 * SLICE_SECONDS)
+            watcher.join(max(0.0, deadline - time.monotonic()))
         if self.drained() and not any(w.is_alive() for w in watchers):
-            ray.shutdown()
+            # It has been seen to hang.
+            leaving = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
+            leaving.start()
+            leaving.join(max(1.0, deadline - time.monotonic()))
         return {}
 
 

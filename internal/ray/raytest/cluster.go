@@ -132,7 +132,7 @@ func (c *Cluster) startKeeper() error {
 	}
 	c.Env = base
 	c.nodeEnv = append(base[:len(base):len(base)], "RAY_worker_niceness=0", "RAY_worker_oom_score_adjustment=0",
-		"RAY_memory_monitor_refresh_ms=0", "RAY_DEDUP_LOGS=0")
+		"RAY_memory_monitor_refresh_ms=0", "RAY_DEDUP_LOGS=0", "RAY_raylet_start_wait_time_s=120")
 	if c.options.FastFailure {
 		c.nodeEnv = append(c.nodeEnv, "RAY_health_check_initial_delay_ms=1000", "RAY_health_check_period_ms=500",
 			"RAY_health_check_timeout_ms=1000", "RAY_health_check_failure_threshold=3")

@@ -1,0 +1,286 @@
+package ray_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+)
+
+// deaths are ways in which rank 1 of a running group, or all of it, can be lost.
+var deaths = []struct {
+	name string
+	do   func(t *testing.T, s *site, g *ranks)
+	// rank is the one in the failure, -1 for none, -2 for any.
+	rank int
+	// causes are what the failure may say: one of them is part of it.
+	causes []string
+	// stderr is part of the worker's last lines.
+	stderr string
+	// idle leaves the case under load out, which is as another's.
+	idle bool
+}{
+	{name: "child", rank: 1, causes: []string{"signal: SIGKILL"},
+		do: func(t *testing.T, _ *site, g *ranks) { kill(t, g.pids()[1], syscall.SIGKILL) }},
+	{name: "child with last words", rank: 1, causes: []string{"exit status 2"}, stderr: "rip ", idle: true,
+		do: func(t *testing.T, _ *site, g *ranks) { kill(t, g.pids()[1], syscall.SIGQUIT) }},
+	{name: "actor", rank: 1, causes: []string{"ActorDiedError: "},
+		do: func(t *testing.T, _ *site, g *ranks) { kill(t, parentOf(t, g.pids()[1]), syscall.SIGKILL) }},
+	{name: "actor by ray.kill", rank: 1, causes: []string{"killed by `ray.kill`"}, idle: true,
+		do: func(t *testing.T, s *site, g *ranks) {
+			s.witness.must(t, "kill", map[string]any{"name": "eagleray_" + g.instance() + "_r1_TP1", "namespace": namespace}, nil)
+		}},
+	// Ray ends the processes of the group one by one: the worker may go before its actor.
+	{name: "group", rank: anyRank, causes: []string{"placement group was removed", "signal: SIGTERM"},
+		do: func(t *testing.T, s *site, g *ranks) {
+			s.witness.must(t, "remove", map[string]any{"id": g.groupID()}, nil)
+		}},
+	{name: "bridge", rank: -1, causes: []string{"the bridge to Ray ended: "},
+		do: func(t *testing.T, _ *site, _ *ranks) { kill(t, bridges(os.Getpid())[0], syscall.SIGKILL) }},
+}
+
+const anyRank = -2
+
+// TestDeath ends parts of a group that waits for work, and of one that works; the failure must say which rank is lost,
+// where it was and why, and nothing may be left.
+func TestDeath(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		for _, d := range deaths {
+			for _, load := range []bool{false, true} {
+				if d.idle && load {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s,load=%v", d.name, load), func(t *testing.T) {
+					// Under load the driver waits for records of links, as with remote ranks.
+					g := s.start(t, 2, wish{exec: func(o *executor.Options) { o.LinksOnly = load }})
+					var working sync.WaitGroup
+					var broke error
+					if load {
+						running := make(chan struct{})
+						working.Go(func() {
+							for id := uint64(1); broke == nil; id++ {
+								_, broke = g.step(id)
+								if id == 3 {
+									close(running)
+								}
+							}
+						})
+						<-running
+					}
+					begun := time.Now()
+					d.do(t, s, g)
+					f := g.failure(t)
+					t.Logf("known after %v: %v", time.Since(begun).Round(100*time.Microsecond), f)
+					working.Wait()
+					var same *executor.Failure
+					if load && (!errors.As(broke, &same) || same != f) {
+						t.Errorf("the step failed with %v", broke)
+					}
+					if d.rank != anyRank && f.Rank != d.rank || !containsAny(f.Cause, d.causes) ||
+						f.Rank >= 0 && (f.PID != g.pids()[f.Rank] || f.Node != s.head()) {
+						t.Errorf("failure %+v", f)
+					}
+					if !strings.Contains(strings.Join(f.Stderr, "\n"), d.stderr) {
+						t.Errorf("last lines %q, want %q among them", f.Stderr, d.stderr)
+					}
+					if _, err := g.CollectiveRPC(within(t), "echo", nil, executor.RPCOptions{}); !errors.As(err, &same) || same != f {
+						t.Errorf("a call of the failed group: %v", err)
+					}
+					g.end(t)
+					s.clean(t)
+					select {
+					case f := <-g.failures:
+						t.Errorf("a second failure: %v", f)
+					default:
+					}
+				})
+			}
+		}
+		t.Run("callback of the dead", func(t *testing.T) {
+			g := s.start(t, 1, wish{silent: true})
+			kill(t, g.pids()[0], syscall.SIGKILL)
+			eventually(t, "the end of the group", func() bool { return g.Err() != nil })
+			var f *executor.Failure
+			g.OnFailure(func(x *executor.Failure) { f = x })
+			if f == nil || f != g.Err() {
+				t.Errorf("told at once: %v, want %v", f, g.Err())
+			}
+			g.end(t)
+			s.clean(t)
+		})
+	})
+}
+
+func containsAny(text string, parts []string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
+}
+
+// failure waits for the group's.
+func (g *ranks) failure(t testing.TB) *executor.Failure {
+	t.Helper()
+	select {
+	case f := <-g.failures:
+		return f
+	case <-time.After(patience):
+		t.Fatalf("no failure\n%s", g.log)
+	}
+	return nil
+}
+
+// afterLaunch looks at workers that were just started; none can be ready, because the driver has met none.
+type afterLaunch struct {
+	executor.Launcher
+	do func([]launch.Worker)
+}
+
+// Launch starts the ranks and then calls do.
+func (l afterLaunch) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
+	workers, err := l.Launcher.Launch(ctx, specs)
+	if err == nil {
+		l.do(workers)
+	}
+	return workers, err
+}
+
+// TestDeathWhileStarting ends parts of a group in the phases of its start, and gives up in each of them.
+func TestDeathWhileStarting(t *testing.T) {
+	const frozen = "meet"
+	each(t, func(t *testing.T, s *site) {
+		bridge := func(t *testing.T, _ []launch.Worker) { kill(t, bridges(os.Getpid())[0], syscall.SIGKILL) }
+		actor := func(t *testing.T, w []launch.Worker) {
+			pids := s.actorProcesses()
+			if len(w) > 0 {
+				pids = []int{parentOf(t, w[1].PID)}
+			}
+			kill(t, pids[0], syscall.SIGKILL)
+		}
+		child := func(t *testing.T, w []launch.Worker) { kill(t, w[1].PID, syscall.SIGKILL) }
+		for _, c := range []struct {
+			// phase is at hand when do, or the end of the context, comes.
+			phase string
+			what  string
+			do    func(t *testing.T, w []launch.Worker)
+			want  []string
+		}{
+			{"place", "bridge", bridge, []string{"ray, phase place: ", "the Ray bridge is gone", "signal: killed"}},
+			{"place", "given up", nil, []string{"ray, phase place: ", "context canceled"}},
+			{"spawn", "bridge", bridge, []string{"ray, phase spawn: ", "the Ray bridge is gone", "signal: killed"}},
+			{"identify", "bridge", bridge, []string{"ray, phase identify: ", "the Ray bridge is gone", "signal: killed"}},
+			{"identify", "given up", nil, []string{"ray, phase identify: ", "context canceled"}},
+			{"init", "actor", actor, []string{"ray, phase init: ", "rank ", "ActorDiedError"}},
+			{"init", "given up", nil, []string{"ray, phase init: ", "context canceled"}},
+			{frozen, "child", child, []string{"waiting for ranks: ", "rank 1 on ", "signal: SIGKILL"}},
+			{frozen, "actor", actor, []string{"waiting for ranks: ", "rank 1 on ", "ActorDiedError"}},
+			{frozen, "bridge", bridge, []string{"waiting for ranks: ", "the bridge to Ray ended: ", "signal: killed"}},
+			{frozen, "given up", nil, []string{"waiting for ranks: ", "context canceled"}},
+		} {
+			t.Run(c.phase+","+c.what, func(t *testing.T) {
+				if c.phase == "place" {
+					s.group(t, "", bundles(6))
+				}
+				ctx, cancel := context.WithCancel(within(t))
+				defer cancel()
+				var waiting sync.WaitGroup
+				defer waiting.Wait()
+				var at time.Time
+				strike := func(w []launch.Worker) {
+					at = time.Now()
+					if c.do == nil {
+						cancel()
+						return
+					}
+					c.do(t, w)
+				}
+				err := s.refusedAfter(t, &at, wish{ctx: ctx,
+					ray: func(o *rayactor.Options) {
+						o.Progress = func(phase string) {
+							switch {
+							case phase != "ray "+c.phase:
+							case c.phase == "place":
+								// The wait is on when the witness sees the group.
+								waiting.Go(func() {
+									for ctx.Err() == nil && !s.pending(t) {
+										time.Sleep(10 * time.Millisecond)
+									}
+									strike(nil)
+								})
+							default:
+								strike(nil)
+							}
+						}
+					},
+					exec: func(o *executor.Options) {
+						if c.phase != frozen {
+							return
+						}
+						o.Launcher = afterLaunch{o.Launcher, func(w []launch.Worker) {
+							// It has its leash before it comes to the driver.
+							eventually(t, "rank 1 to come", func() bool { return hasSocket(w[1].PID) })
+							kill(t, w[1].PID, syscall.SIGSTOP)
+							time.AfterFunc(50*time.Millisecond, func() { strike(w) })
+						}}
+					}})
+				for _, want := range c.want {
+					if !strings.Contains(err, want) {
+						t.Errorf("error %q lacks %q", err, want)
+					}
+				}
+			})
+		}
+	})
+}
+
+// hasSocket tells whether a process has one.
+func hasSocket(pid int) bool {
+	dir := fmt.Sprintf("/proc/%d/fd/", pid)
+	fds, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
+		target, err := os.Readlink(dir + fd.Name())
+		return err == nil && strings.HasPrefix(target, "socket:")
+	})
+}
+
+// refusedAfter starts two ranks in vain, and logs how long after a moment that is known only then.
+func (s *site) refusedAfter(t *testing.T, at *time.Time, w wish) string {
+	t.Helper()
+	g, err := s.try(t, 2, w)
+	if err == nil {
+		g.end(t)
+		t.Fatalf("it started:\n%s", g.log)
+	}
+	t.Logf("known after %v: %v", time.Since(*at).Round(time.Millisecond), err)
+	s.clean(t)
+	return err.Error()
+}
+
+// pending tells whether a group of ours waits for its place.
+func (s *site) pending(t testing.TB) bool {
+	var all []groupState
+	if err := s.witness.do("groups", nil, &all); err != nil {
+		t.Error(err)
+		return true
+	}
+	return slices.ContainsFunc(all, func(g groupState) bool {
+		return g.State == "PENDING" && strings.HasPrefix(g.Name, "eagleray_")
+	})
+}
+
+// actorProcesses are the processes of engines' actors.
+func (s *site) actorProcesses() (pids []int) {
+	for _, p := range s.Processes() {
+		if strings.HasPrefix(p.Args[0], "ray::Worker") {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,382 @@
+package ray_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/ray/raytest"
+)
+
+// patience is for what takes moments on an idle machine. It only has to catch a hang.
+const patience = 2 * time.Minute
+
+// namespace is the Ray namespace of the witness and of the engines.
+const namespace = "eagleray-test"
+
+// site is a cluster with a witness.
+type site struct {
+	*raytest.Cluster
+	witness *witness
+}
+
+// each runs f on the shared cluster of every installed Ray.
+func each(t *testing.T, f func(t *testing.T, s *site)) {
+	t.Helper()
+	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
+		c := raytest.Shared(t, r)
+		f(t, &site{Cluster: c, witness: sharedWitness(t, c)})
+	})
+}
+
+// head is the address of the head node.
+func (s *site) head() string { return s.Nodes[0].IP }
+
+// witness is a job of another driver.
+type witness struct {
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	errors *tail
+}
+
+var witnesses struct {
+	sync.Mutex
+	byCluster map[*raytest.Cluster]*witness
+}
+
+// sharedWitness is the witness of a shared cluster; it ends with this process.
+func sharedWitness(t *testing.T, c *raytest.Cluster) *witness {
+	t.Helper()
+	witnesses.Lock()
+	defer witnesses.Unlock()
+	if w := witnesses.byCluster[c]; w != nil {
+		return w
+	}
+	w := startWitness(t, c)
+	if witnesses.byCluster == nil {
+		witnesses.byCluster = map[*raytest.Cluster]*witness{}
+	}
+	witnesses.byCluster[c] = w
+	return w
+}
+
+func startWitness(t *testing.T, c *raytest.Cluster) *witness {
+	t.Helper()
+	script, err := filepath.Abs("testdata/witness.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &witness{cmd: exec.Command(c.Ray.Python, "-u", script, c.Address, c.Nodes[0].IP, namespace), errors: &tail{}}
+	w.cmd.Env, w.cmd.Stderr = c.Env, w.errors
+	if w.in, err = w.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.out = bufio.NewReader(out)
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// end ends the witness and with it what it holds.
+func (w *witness) end() {
+	w.in.Close()
+	// How it ends is of no interest.
+	_ = w.cmd.Wait()
+}
+
+// do asks the witness; result may be nil.
+func (w *witness) do(op string, args map[string]any, result any) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	request := map[string]any{"op": op}
+	for k, v := range args {
+		request[k] = v
+	}
+	if err := json.NewEncoder(w.in).Encode(request); err != nil {
+		return fmt.Errorf("the witness is gone: %w: %s", err, w.errors)
+	}
+	line, err := w.out.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("the witness is gone: %w: %s", err, w.errors)
+	}
+	var answer struct {
+		Result json.RawMessage
+		Error  string
+	}
+	if err := json.Unmarshal(line, &answer); err != nil {
+		return err
+	}
+	if answer.Error != "" {
+		return fmt.Errorf("witness, %s: %s", op, answer.Error)
+	}
+	if result == nil {
+		return nil
+	}
+	return json.Unmarshal(answer.Result, result)
+}
+
+func (w *witness) must(t testing.TB, op string, args map[string]any, result any) {
+	t.Helper()
+	if err := w.do(op, args, result); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bundles are n bundles of one logical GPU.
+func bundles(n int) []map[string]float64 { return slices.Repeat([]map[string]float64{{"GPU": 1}}, n) }
+
+// group makes a placement group, which is removed at the end of the test.
+func (s *site) group(t testing.TB, name string, of []map[string]float64) (id string) {
+	t.Helper()
+	return s.place(t, map[string]any{"bundles": of, "name": name})
+}
+
+func (s *site) place(t testing.TB, group map[string]any) (id string) {
+	t.Helper()
+	s.witness.must(t, "group", group, &id)
+	t.Cleanup(func() {
+		if err := s.witness.do("remove", map[string]any{"id": id}, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	return id
+}
+
+type groupState struct {
+	ID, Name, State string
+	Nodes           []string
+}
+
+func (s *site) groups(t testing.TB) (all []groupState) {
+	t.Helper()
+	s.witness.must(t, "groups", nil, &all)
+	return all
+}
+
+// find returns the group with the id.
+func (s *site) find(t testing.TB, id string) groupState {
+	t.Helper()
+	all := s.groups(t)
+	i := slices.IndexFunc(all, func(g groupState) bool { return g.ID == id })
+	if i < 0 {
+		t.Fatalf("no group %s among %+v", id, all)
+	}
+	return all[i]
+}
+
+type actorState struct {
+	Name, State string
+	PID         int
+}
+
+func (s *site) actors(t testing.TB) (all []actorState) {
+	t.Helper()
+	s.witness.must(t, "actors", nil, &all)
+	return all
+}
+
+// ours are the names of live actors of engines.
+func (s *site) ours(t testing.TB) (names []string) {
+	t.Helper()
+	for _, a := range s.actors(t) {
+		if a.State != "DEAD" && strings.HasPrefix(a.Name, "eagleray_") {
+			names = append(names, a.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// cleanTime is how long everything may take to go; five seconds are wanted and reported, but machines are shared.
+const cleanTime = 20 * time.Second
+
+// left is what there is of engines on the cluster: actors, groups, processes of workers and actors, bridges.
+func (s *site) left(t testing.TB) (found []string) {
+	t.Helper()
+	for _, name := range s.ours(t) {
+		found = append(found, "actor "+name)
+	}
+	for _, g := range s.groups(t) {
+		if g.State != "REMOVED" && strings.HasPrefix(g.Name, "eagleray_") {
+			found = append(found, "group "+g.Name+" "+g.State)
+		}
+	}
+	for _, p := range s.Processes() {
+		if line := strings.Join(p.Args, " "); strings.Contains(line, "--actor") || strings.HasPrefix(line, "ray::Worker") {
+			found = append(found, fmt.Sprintf("process %d: %s", p.PID, line))
+		}
+	}
+	for _, pid := range bridges(os.Getpid()) {
+		found = append(found, fmt.Sprintf("bridge %d", pid))
+	}
+	// The pattern is well formed. Memory of ours has no name at all.
+	named, _ := filepath.Glob("/dev/shm/*eagleray*")
+	return append(found, named...)
+}
+
+// clean checks that soon nothing of any engine is left on the cluster.
+func (s *site) clean(t testing.TB) {
+	t.Helper()
+	begun := time.Now()
+	for {
+		found := s.left(t)
+		took := time.Since(begun)
+		if len(found) == 0 {
+			if took > 5*time.Second {
+				t.Logf("clean only after %v", took)
+			}
+			return
+		}
+		if took > cleanTime {
+			t.Fatalf("left after %v:\n%s", took, strings.Join(found, "\n"))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// bridges are the bridges to Ray of a driver.
+func bridges(driver int) (pids []int) {
+	for _, pid := range children(driver) {
+		if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.Contains(string(args), "/proc/self/fd/4\x003") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// children are the living children of a process.
+func children(parent int) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if state, ppid, ok := stat(pid); ok && ppid == parent && state != "Z" && state != "X" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// stat is a process's state and its parent; false when it has ended.
+func stat(pid int) (state string, parent int, ok bool) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0, false
+	}
+	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+	parent, err = strconv.Atoi(fields[1])
+	return fields[0], parent, err == nil
+}
+
+// gone tells whether a process has ended; one that is dead and not yet reaped has.
+func gone(pid int) bool {
+	state, _, ok := stat(pid)
+	return !ok || state == "Z" || state == "X"
+}
+
+// parentOf is the process that started another: the actor of a worker, the raylet of an actor.
+func parentOf(t testing.TB, pid int) int {
+	t.Helper()
+	_, parent, ok := stat(pid)
+	if !ok || parent <= 1 {
+		t.Fatalf("process %d has no parent to speak of", pid)
+	}
+	return parent
+}
+
+func kill(t testing.TB, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Errorf("send %v to pid %d: %v", s, pid, err)
+	}
+}
+
+// eventually waits until check is true.
+func eventually(t testing.TB, what string, check func() bool) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	for !check() {
+		if time.Since(begun) > patience {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return time.Since(begun)
+}
+
+// within bounds an operation.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// tail keeps what was written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer and never fails.
+func (b *tail) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text = append(b.text, p...)
+	return len(p), nil
+}
+
+func (b *tail) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.text)
+}
+
+// line is the first line with the text, "" for none.
+func (b *tail) line(text string) string {
+	for line := range strings.Lines(b.String()) {
+		if strings.Contains(line, text) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// environ is the environment of a running process.
+func environ(t testing.TB, pid int) map[string]string {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{}
+	for kv := range strings.SplitSeq(string(raw), "\x00") {
+		if name, value, ok := strings.Cut(kv, "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}
