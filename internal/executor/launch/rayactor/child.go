@@ -86,17 +86,28 @@ func leash() error {
 }
 
 // raiseNiceness takes niceness 0 where this process may: Ray runs its workers at 15, where any busy process of the
-// machine starves them. Niceness belongs to threads, so each is asked; those to come inherit it.
+// machine starves them, Ray's own included. Niceness belongs to threads, so each is asked; those to come inherit it.
+//
+// Where it may not, and the kernel schedules by session (sched(7), autogroup), a session of its own does as well:
+// niceness then counts only among the threads of this process. The worker leaves the actor's process group by that,
+// which a SIGKILL of the group would reach; the other leashes hold.
 func raiseNiceness() {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return
 	}
 	for _, t := range tasks {
-		if tid, err := strconv.Atoi(t.Name()); err == nil {
-			// Without the right to do so it stays as it is; the driver is told the outcome.
-			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 0)
+		if tid, err := strconv.Atoi(t.Name()); err == nil && unix.Setpriority(unix.PRIO_PROCESS, tid, 0) != nil {
+			ownSession()
+			return
 		}
+	}
+}
+
+func ownSession() {
+	if on, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled"); err == nil && on[0] == '1' {
+		// It fails only for the leader of a group, which a child of an actor is not.
+		_, _ = unix.Setsid()
 	}
 }
 
