@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -379,6 +380,19 @@ func (e *Engine) finish(q *request, how Finish) {
 	e.observeFinish(q, how)
 }
 
+// logFailure logs the cause, and the last lines that a rank of another host wrote: what ranks started here write is
+// seen as it comes.
+func (e *Engine) logFailure(cause error) {
+	e.log.Error("engine failed", "cause", cause)
+	var f *executor.Failure
+	if !errors.As(cause, &f) || f.Node == "localhost" {
+		return
+	}
+	for _, line := range f.Stderr {
+		e.log.Error("last output", "rank", f.Rank, "node", f.Node, "pid", f.PID, "line", line)
+	}
+}
+
 // fail ends every request with the cause. The engine serves nothing afterwards.
 func (e *Engine) fail(cause error) {
 	e.mu.Lock()
@@ -395,7 +409,7 @@ func (e *Engine) fail(cause error) {
 	e.added = nil
 	e.mu.Unlock()
 	if !stopping {
-		e.log.Error("engine failed", "cause", cause)
+		e.logFailure(cause)
 	}
 	for _, q := range added {
 		q.stream.fail(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -90,7 +91,23 @@ func StartCluster(t testing.TB, r *Ray, options Options) *Cluster {
 	return c
 }
 
+// attempts is how often a cluster may fail to start: on a busy machine Ray gives up on itself, and ports that were
+// free a moment ago may not be any more.
+const attempts = 3
+
 func start(r *Ray, options Options) (*Cluster, error) {
+	var failures []error
+	for range attempts {
+		c, err := tryStart(r, options)
+		if err == nil {
+			return c, nil
+		}
+		failures = append(failures, err)
+	}
+	return nil, errors.Join(failures...)
+}
+
+func tryStart(r *Ray, options Options) (*Cluster, error) {
 	// Short, because Ray's unix sockets below it have long names and 107 bytes.
 	dir, err := os.MkdirTemp("/tmp", "er")
 	if err != nil {
@@ -356,16 +373,22 @@ func (c *Cluster) stop() error {
 	return err
 }
 
-// freePorts returns ports that are free on all loopback addresses now. Ray binds them on several.
+// freePorts finds n ports that nobody listens at, below those that the kernel gives to outgoing connections.
 func freePorts(n int) ([]int, error) {
+	const lowest, highest = 12000, 32000
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "0.0.0.0:0")
-		if err != nil {
-			return nil, err
+	for tries := 0; len(ports) < n; tries++ {
+		if tries == 1000 {
+			return nil, fmt.Errorf("no free ports from %d to %d", lowest, highest)
 		}
+		port := lowest + rand.IntN(highest-lowest)
+		l, err := net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", port))
+		if err != nil {
+			continue
+		}
+		// It stays taken until all are found, so that none comes twice.
 		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
 	}
 	return ports, nil
 }
