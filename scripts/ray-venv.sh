@@ -28,5 +28,7 @@ cmp -s "$pins" "$stamp" && exit 0
 echo "installing Ray $version into $venv (once)"
 rm -rf "$venv"
 "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -r "$pins" 9>&-
+# Twice: package indexes have bad moments. Without one this machine skips what needs Ray, as one without Python does.
+install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -r "$pins" 9>&-; }
+install || install || { rm -rf "$venv"; skip "Ray $version could not be installed (see above)"; }
 cp "$pins" "$stamp"
