@@ -159,9 +159,10 @@ func TestHosts(t *testing.T) {
 		}
 		h := newHosts(t, 3)
 		env := append(os.Environ(), "RAY_USAGE_STATS_ENABLED=0", "RAY_AUTH_MODE=disabled", "RAY_memory_monitor_refresh_ms=0", "HOME="+t.TempDir(),
-			// Ray gives a lost node up within seconds, so that what it leaves there is seen soon.
+			// Ray gives a lost node up after some seven seconds instead of a minute: later than we do, and soon enough to
+			// see what it leaves there.
 			"RAY_health_check_initial_delay_ms=1000", "RAY_health_check_period_ms=500", "RAY_health_check_timeout_ms=1000",
-			"RAY_health_check_failure_threshold=3")
+			"RAY_health_check_failure_threshold=5")
 		h.rayStart(1, r, env, "--head", "--port=6379", "--num-cpus=0", "--num-gpus=0", "--include-dashboard=false")
 		for i := 2; i <= 3; i++ {
 			h.rayStart(i, r, env, "--address="+h.address(1)+":6379", "--num-cpus=0", "--num-gpus=2")
@@ -239,7 +240,7 @@ func (h *hosts) cut(t *testing.T, r *raytest.Ray, log *tail, done <-chan struct{
 	eventually(t, "the workers of the lost host to end by themselves", func() bool { return len(h.processes(3, "worker --actor")) == 0 })
 	t.Logf("no worker on the lost host %v after the cut", time.Since(begun).Round(time.Millisecond))
 	// Ray gives the node up meanwhile, and leaves its actors alone.
-	time.Sleep(max(0, 8*time.Second-time.Since(begun)))
+	time.Sleep(max(0, 10*time.Second-time.Since(begun)))
 	h.ip("link", "set", h.veth(3), "up")
 	eventually(t, "the actors of the lost host to end", func() bool { return len(h.processes(3, "ray::Worker")) == 0 })
 	t.Logf("no actor on the lost host %v after the cut", time.Since(begun).Round(time.Millisecond))
