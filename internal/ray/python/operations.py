@@ -189,8 +189,14 @@ class Operations:
         deadline = time.monotonic() + timeout
         while True:
             rest = call.slice(deadline)
-            if group.wait(rest):
-                return {"ready": True}
+            try:
+                if group.wait(rest):
+                    return {"ready": True}
+            except Exception as e:
+                # Ray 2.35.0 says so when the group goes just then, in a plain Exception.
+                if "does not exist" in str(e):
+                    raise PlacementGroupRemoved(f"placement group {id} was removed") from None
+                raise
             if self._describe(group)["state"] == "REMOVED":
                 raise PlacementGroupRemoved(f"placement group {id} was removed")
             if rest == 0:
