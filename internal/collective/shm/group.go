@@ -132,7 +132,7 @@ func (g *Group) Close() error {
 }
 
 // begin locks the group for an operation, unless it has ended; end unlocks it.
-func (g *Group) begin(op opcode) error {
+func (g *Group) begin(op collective.Op) error {
 	g.mu.Lock()
 	err := g.failed
 	if g.closed {
@@ -146,16 +146,12 @@ func (g *Group) begin(op opcode) error {
 }
 
 // end turns the outcome of an operation into what the caller sees, and a failure into the group's.
-func (g *Group) end(op opcode, err error) error {
+func (g *Group) end(op collective.Op, err error) error {
 	defer g.mu.Unlock()
 	if err == nil {
 		return nil
 	}
-	failure := &collective.Error{Op: op.String(), Rank: g.rank, Err: err}
-	var w *waitError
-	if errors.As(err, &w) {
-		failure.Missing, failure.Err = w.missing, w.err
-	}
+	failure := collective.Failed(op, g.rank, err)
 	g.failed = failure.Err
 	g.Abort(failure)
 	return failure

@@ -6,11 +6,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 )
 
 // group joins all ranks in this process, each with a mapping of its own.
@@ -35,119 +35,12 @@ func group(t testing.TB, ranks, maxBytes int, o Options) []*Group {
 	return gs
 }
 
-// each runs a rank per goroutine and returns their errors.
-func each(gs []*Group, f func(g *Group) error) []error {
-	errs := make([]error, len(gs))
-	var wg sync.WaitGroup
-	for r, g := range gs {
-		wg.Go(func() { errs[r] = f(g) })
-	}
-	wg.Wait()
-	return errs
-}
-
-func must(t *testing.T, errs []error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// contribution is what a rank brings to an operation: everyone can compute everyone's.
-func contribution(rank, n int, seed uint64) []float32 {
-	r := rand.New(rand.NewPCG(uint64(rank), seed))
-	x := make([]float32, n)
-	for i := range x {
-		x[i] = float32(r.NormFloat64()) * float32(int(1)<<r.IntN(24))
-	}
-	return x
-}
-
-func expectedSum(ranks, n int, seed uint64) []float32 {
-	parts := make([][]float32, ranks)
-	for p := range parts {
-		parts[p] = contribution(p, n, seed)
-	}
-	want := make([]float32, n)
-	collective.SumTree(want, parts)
-	return want
-}
-
-func sameBits(a, b []float32) error {
-	if len(a) != len(b) {
-		return fmt.Errorf("%d elements, want %d", len(a), len(b))
-	}
-	for i := range a {
-		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
-			return fmt.Errorf("element %d of %d: got %v, want %v", i, len(a), a[i], b[i])
-		}
-	}
-	return nil
-}
-
-// script runs a sequence of random operations that all ranks derive from the seed, checking each.
-func script(g *Group, seed uint64, operations, maxElements int) error {
-	r := rand.New(rand.NewPCG(seed, 99))
-	for i := range operations {
-		kind, root := r.IntN(8), r.IntN(g.Ranks())
-		n := r.IntN(1 << r.IntN(1+len(fmt.Sprintf("%b", maxElements))))
-		n = min(n, maxElements)
-		opSeed := seed<<32 + uint64(i)
-		if err := scriptStep(g, kind, root, n, opSeed); err != nil {
-			return fmt.Errorf("operation %d (kind %d, root %d, %d elements): %w", i, kind, root, n, err)
-		}
-	}
-	return nil
-}
-
-func scriptStep(g *Group, kind, root, n int, seed uint64) error {
-	x := contribution(g.Rank(), n, seed)
-	all := func() []float32 {
-		var want []float32
-		for p := range g.Ranks() {
-			want = append(want, contribution(p, n, seed)...)
-		}
-		return want
-	}
-	switch kind {
-	case 0:
-		return g.Barrier()
-	case 1:
-		dst := make([]float32, n*g.Ranks())
-		if err := g.AllGather(dst, x); err != nil {
-			return err
-		}
-		return sameBits(dst, all())
-	case 2:
-		var dst []float32
-		if g.Rank() == root {
-			dst = make([]float32, n*g.Ranks())
-		}
-		if err := g.Gather(dst, x, root); err != nil || g.Rank() != root {
-			return err
-		}
-		return sameBits(dst, all())
-	case 3:
-		if err := g.Broadcast(asBytes(x), root); err != nil {
-			return err
-		}
-		return sameBits(x, contribution(root, n, seed))
-	default:
-		if err := g.AllReduce(x); err != nil {
-			return err
-		}
-		return sameBits(x, expectedSum(g.Ranks(), n, seed))
-	}
-}
-
 func TestOperations(t *testing.T) {
 	for _, ranks := range []int{1, 2, 4, 8} {
 		for _, maxBytes := range []int{1, 20_000, 1 << 20} {
 			t.Run(fmt.Sprintf("%d ranks, %d bytes", ranks, maxBytes), func(t *testing.T) {
 				gs := group(t, ranks, maxBytes, Options{})
-				must(t, each(gs, func(g *Group) error { return script(g, 7, 60, 100_000) }))
+				collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.Script(g, 7, 60, 100_000) }))
 			})
 		}
 	}
@@ -158,7 +51,7 @@ func TestSplitSizes(t *testing.T) {
 	for _, ranks := range []int{4, 8} {
 		gs := group(t, ranks, maxSlot, Options{})
 		for _, n := range []int{splitFrom - 1, splitFrom, splitFrom + 1, splitFrom + 3, splitFrom + 17, 5003, 65535, 65536 + splitFrom + 5} {
-			must(t, each(gs, func(g *Group) error { return scriptStep(g, 4, 0, n, uint64(n)) }))
+			collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, uint64(n)) }))
 		}
 		for n := range 3000 {
 			at := 0
@@ -188,7 +81,7 @@ func TestManySmall(t *testing.T) {
 			g.seq = math.MaxUint32 - seqUnit*1000 + 1
 			g.peers[g.rank].word.Store(g.seq)
 		}
-		must(t, each(gs, func(g *Group) error {
+		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
 			x := make([]float32, 16)
 			for i := range n {
 				for j := range x {
@@ -212,12 +105,12 @@ func TestManySmall(t *testing.T) {
 // TestUneven lets one rank come late every time, so that the others sleep, and one-sided operations run ahead.
 func TestUneven(t *testing.T) {
 	gs := group(t, 4, 4096, Options{})
-	must(t, each(gs, func(g *Group) error {
+	collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
 		for i := range 30 {
 			if g.rank == i%4 {
 				time.Sleep(2 * time.Millisecond)
 			}
-			if err := scriptStep(g, 3-i%2, i%3, 3000, uint64(i)); err != nil {
+			if err := collectivetest.ScriptStep(g, 3-i%2, i%3, 3000, uint64(i)); err != nil {
 				return err
 			}
 		}
@@ -263,7 +156,7 @@ func TestAbort(t *testing.T) {
 		gs[3].Abort(errors.New("a later cause"))
 	}()
 	start := time.Now()
-	errs := each(gs[:3], func(g *Group) error { return g.AllReduce(make([]float32, 10)) })
+	errs := collectivetest.Each(gs[:3], func(g *Group) error { return g.AllReduce(make([]float32, 10)) })
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("took %v", took)
 	}
@@ -294,7 +187,7 @@ func TestAbortRace(t *testing.T) {
 			time.Sleep(delay)
 			gs[1].Abort(errors.New("now"))
 		}()
-		for _, err := range each(gs, func(g *Group) error {
+		for _, err := range collectivetest.Each(gs, func(g *Group) error {
 			x := make([]float32, 100)
 			for {
 				if err := g.AllReduce(x); err != nil {
@@ -313,7 +206,7 @@ func TestTimeoutNamesMissing(t *testing.T) {
 	gs := group(t, 4, 4096, Options{Timeout: 60 * time.Millisecond})
 	late := []*Group{gs[0], gs[2]}
 	first := 0
-	for i, err := range each(late, func(g *Group) error { return g.AllReduce(make([]float32, 4)) }) {
+	for i, err := range collectivetest.Each(late, func(g *Group) error { return g.AllReduce(make([]float32, 4)) }) {
 		var e *collective.Error
 		if !errors.As(err, &e) {
 			t.Fatalf("rank %d: %v", late[i].rank, err)
@@ -339,14 +232,14 @@ func TestTimeoutNamesMissing(t *testing.T) {
 func TestLeaving(t *testing.T) {
 	gs := group(t, 2, 4096, Options{Timeout: time.Minute})
 	// A rank that has done its part may leave before the other has read it.
-	errs := each(gs, func(g *Group) error {
+	errs := collectivetest.Each(gs, func(g *Group) error {
 		err := g.Gather(make([]float32, 4), []float32{float32(g.rank), 5}, 0)
 		if g.rank == 1 {
 			err = errors.Join(err, g.Close(), g.Close())
 		}
 		return err
 	})
-	must(t, errs)
+	collectivetest.Must(t, errs)
 	err := gs[0].Barrier()
 	var e *collective.Error
 	if !errors.As(err, &e) || !errors.Is(err, collective.ErrLeft) || fmt.Sprint(e.Missing) != "[1]" {
@@ -396,7 +289,7 @@ func TestMismatch(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			gs := group(t, 2, 4096, Options{Timeout: time.Minute})
-			errs := each(gs, func(g *Group) error {
+			errs := collectivetest.Each(gs, func(g *Group) error {
 				if err := tt.ops[g.rank](g); err != nil {
 					return err
 				}

@@ -7,42 +7,6 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/futex"
 )
 
-type opcode uint8
-
-const (
-	opBarrier opcode = iota + 1
-	opAllReduce
-	opAllGather
-	opGather
-	opBroadcast
-)
-
-// String returns the name used in errors.
-func (o opcode) String() string {
-	switch o {
-	case opBarrier:
-		return "barrier"
-	case opAllReduce:
-		return "all-reduce"
-	case opAllGather:
-		return "all-gather"
-	case opGather:
-		return "gather"
-	case opBroadcast:
-		return "broadcast"
-	}
-	return fmt.Sprintf("operation %d", uint8(o))
-}
-
-// tag packs an operation, its root and its size, which all ranks of a step must agree on.
-func tag(op opcode, root, size int) uint64 {
-	return uint64(op)<<56 | uint64(root)<<48 | uint64(size)&(1<<48-1)
-}
-
-func describe(t uint64) string {
-	return fmt.Sprintf("%v of %d bytes, root %d", opcode(t>>56), t&(1<<48-1), t>>48&0xff)
-}
-
 // enter starts the next step and returns its parity, once the buffer of that parity is free. By then all
 // ranks are past the step before, so that those that did not have to meet there are compared too.
 func (g *Group) enter() (parity int, err error) {
@@ -89,7 +53,7 @@ func (g *Group) meet(p, parity int, tag uint64) error {
 }
 
 func mismatch(ours, theirs uint64, rank int) error {
-	return fmt.Errorf("%w: %s here, %s on rank %d", collective.ErrMismatch, describe(ours), describe(theirs), rank)
+	return fmt.Errorf("%w: %s here, %s on rank %d", collective.ErrMismatch, collective.DescribeTag(ours), collective.DescribeTag(theirs), rank)
 }
 
 func (g *Group) meetAll(parity int, tag uint64) error {
@@ -106,10 +70,10 @@ func (g *Group) meetAll(parity int, tag uint64) error {
 
 // Barrier returns when every rank has called it.
 func (g *Group) Barrier() error {
-	if err := g.begin(opBarrier); err != nil {
+	if err := g.begin(collective.Barrier); err != nil {
 		return err
 	}
-	return g.end(opBarrier, g.barrier())
+	return g.end(collective.Barrier, g.barrier())
 }
 
 func (g *Group) barrier() error {
@@ -117,7 +81,7 @@ func (g *Group) barrier() error {
 	if err != nil {
 		return err
 	}
-	t := tag(opBarrier, 0, 0)
+	t := collective.Tag(collective.Barrier, 0, 0)
 	if err := g.publish(parity, t); err != nil {
 		return err
 	}
@@ -127,17 +91,17 @@ func (g *Group) barrier() error {
 // AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are the same on
 // every rank and for every way of splitting the ranks' work.
 func (g *Group) AllReduce(x []float32) error {
-	if err := g.begin(opAllReduce); err != nil {
+	if err := g.begin(collective.AllReduce); err != nil {
 		return err
 	}
-	return g.end(opAllReduce, g.allReduce(x))
+	return g.end(collective.AllReduce, g.allReduce(x))
 }
 
 func (g *Group) allReduce(x []float32) error {
 	if g.ranks == 1 {
 		return g.barrier()
 	}
-	t := tag(opAllReduce, 0, 4*len(x))
+	t := collective.Tag(collective.AllReduce, 0, 4*len(x))
 	for first := true; first || len(x) > 0; first = false {
 		n := min(len(x), g.seg.slot/4)
 		var err error
@@ -233,43 +197,35 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 // AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of ranks times
 // that.
 func (g *Group) AllGather(dst, x []float32) error {
-	if err := g.begin(opAllGather); err != nil {
+	if err := g.begin(collective.AllGather); err != nil {
 		return err
 	}
 	if len(dst) != g.ranks*len(x) {
-		return g.end(opAllGather, badLength("all-gather", len(dst), g.ranks, len(x)))
+		return g.end(collective.AllGather, collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x)))
 	}
-	return g.end(opAllGather, g.gather(opAllGather, asBytes(dst), asBytes(x), g.rank))
+	return g.end(collective.AllGather, g.gather(collective.AllGather, asBytes(dst), asBytes(x), g.rank))
 }
 
 // Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used. All x are
 // of the same length. Other ranks than the root do not wait for each other, nor for the root to finish.
 func (g *Group) Gather(dst, x []float32, root int) error {
-	if err := g.begin(opGather); err != nil {
+	if err := g.begin(collective.Gather); err != nil {
 		return err
 	}
 	if root < 0 || root >= g.ranks {
-		return g.end(opGather, badRoot(root, g.ranks))
+		return g.end(collective.Gather, collective.BadRoot(root, g.ranks))
 	}
 	if g.rank == root && len(dst) != g.ranks*len(x) {
-		return g.end(opGather, badLength("gather", len(dst), g.ranks, len(x)))
+		return g.end(collective.Gather, collective.BadLength(collective.Gather, len(dst), g.ranks, len(x)))
 	}
-	return g.end(opGather, g.gather(opGather, asBytes(dst), asBytes(x), root))
+	return g.end(collective.Gather, g.gather(collective.Gather, asBytes(dst), asBytes(x), root))
 }
 
-func badLength(op string, dst, ranks, x int) error {
-	return fmt.Errorf("%s of %d elements from each of %d ranks into %d", op, x, ranks, dst)
-}
-
-func badRoot(root, ranks int) error {
-	return fmt.Errorf("root %d of %d ranks", root, ranks)
-}
-
-// gather moves x to the root (for opAllGather to every rank, which then is its own root).
-func (g *Group) gather(op opcode, dst, x []byte, root int) error {
-	t := tag(op, 0, len(x))
-	if op == opGather {
-		t = tag(op, root, len(x))
+// gather moves x to the root (for collective.AllGather to every rank, which then is its own root).
+func (g *Group) gather(op collective.Op, dst, x []byte, root int) error {
+	t := collective.Tag(op, 0, len(x))
+	if op == collective.Gather {
+		t = collective.Tag(op, root, len(x))
 	}
 	for at, first := 0, true; first || at < len(x); first = false {
 		n := min(len(x)-at, g.seg.slot)
@@ -277,7 +233,7 @@ func (g *Group) gather(op opcode, dst, x []byte, root int) error {
 		if err != nil {
 			return err
 		}
-		if g.rank != root || op == opAllGather {
+		if g.rank != root || op == collective.AllGather {
 			copy(g.seg.buffer(g.rank, parity), x[at:at+n])
 		}
 		if err := g.publish(parity, t); err != nil {
@@ -304,17 +260,17 @@ func (g *Group) gather(op opcode, dst, x []byte, root int) error {
 // Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait for the
 // others to have read it.
 func (g *Group) Broadcast(b []byte, root int) error {
-	if err := g.begin(opBroadcast); err != nil {
+	if err := g.begin(collective.Broadcast); err != nil {
 		return err
 	}
 	if root < 0 || root >= g.ranks {
-		return g.end(opBroadcast, badRoot(root, g.ranks))
+		return g.end(collective.Broadcast, collective.BadRoot(root, g.ranks))
 	}
-	return g.end(opBroadcast, g.broadcast(b, root))
+	return g.end(collective.Broadcast, g.broadcast(b, root))
 }
 
 func (g *Group) broadcast(b []byte, root int) error {
-	t := tag(opBroadcast, root, len(b))
+	t := collective.Tag(collective.Broadcast, root, len(b))
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), g.seg.slot)
 		parity, err := g.enter()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 )
 
 // The test binary runs itself as the other ranks: the variable holds "role rank ranks maxBytes".
@@ -45,7 +46,7 @@ func child(spec string) error {
 	}
 	switch role {
 	case "script":
-		return errors.Join(script(g, 21, 150, 200_000), g.Close())
+		return errors.Join(collectivetest.Script(g, 21, 150, 200_000), g.Close())
 	case "reduce":
 		x := make([]float32, 4)
 		for {
@@ -94,7 +95,7 @@ func TestProcesses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := script(g, 21, 150, 200_000); err != nil {
+			if err := collectivetest.Script(g, 21, 150, 200_000); err != nil {
 				t.Error(err)
 			}
 			if err := g.Close(); err != nil {
@@ -186,7 +187,7 @@ func TestNoLeaks(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
-		must(t, each(gs, func(g *Group) error { return errors.Join(g.Barrier(), g.Close()) }))
+		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return errors.Join(g.Barrier(), g.Close()) }))
 	}
 	round()
 	fds, maps := count()

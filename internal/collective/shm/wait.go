@@ -99,26 +99,17 @@ func (g *Group) awaitSlow(peer int, target uint32) error {
 			return g.abortCause()
 		}
 		if w&flagLeft != 0 {
-			return &waitError{missing: []int{peer}, err: collective.ErrLeft}
+			return &collective.WaitError{Missing: []int{peer}, Err: collective.ErrLeft}
 		}
 		left := g.timeout - time.Since(start)
 		if left <= 0 {
-			return &waitError{missing: g.behind(target), err: fmt.Errorf("%w after %v", collective.ErrTimeout, g.timeout)}
+			return &collective.WaitError{Missing: g.behind(target), Err: fmt.Errorf("%w after %v", collective.ErrTimeout, g.timeout)}
 		}
 		if err := futex.Wait(&c.word, w, left, &g.timespec); err != nil {
 			return fmt.Errorf("futex wait: %w", err)
 		}
 	}
 }
-
-// waitError carries who is missing up to where the operation is known.
-type waitError struct {
-	missing []int
-	err     error
-}
-
-func (e *waitError) Error() string { return e.err.Error() }
-func (e *waitError) Unwrap() error { return e.err }
 
 // behind lists the ranks whose counters have not reached the target.
 func (g *Group) behind(target uint32) []int {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 )
 
 // The benchmarks run two ranks in two processes. Bare connections between the same processes, of the same kind,
@@ -208,7 +209,7 @@ func BenchmarkBorder(b *testing.B) {
 				for b.Loop() {
 					for i, way := range ways {
 						begin := time.Now()
-						for _, err := range each(gs, func(g *Group) error { return border(g, size, way) }) {
+						for _, err := range collectivetest.Each(gs, func(g *Group) error { return border(g, size, way) }) {
 							if err != nil {
 								b.Fatal(err)
 							}
@@ -232,7 +233,7 @@ const borderTurns = 20
 func border(g *Group, size int, way func(*Group, []float32, step) error) error {
 	x := make([]float32, size/4)
 	for range borderTurns {
-		if err := g.begin(opAllReduce); err != nil {
+		if err := g.begin(collective.AllReduce); err != nil {
 			return err
 		}
 		for _, p := range g.peers {
@@ -240,7 +241,7 @@ func border(g *Group, size int, way func(*Group, []float32, step) error) error {
 				g.scratch[p.rank] = asBytes(make([]float32, size/4))
 			}
 		}
-		if err := g.end(opAllReduce, way(g, x, g.next(tag(opAllReduce, 0, size)))); err != nil {
+		if err := g.end(collective.AllReduce, way(g, x, g.next(collective.Tag(collective.AllReduce, 0, size)))); err != nil {
 			return err
 		}
 	}

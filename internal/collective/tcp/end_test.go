@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 )
 
 func TestAbort(t *testing.T) {
@@ -19,7 +20,7 @@ func TestAbort(t *testing.T) {
 		for _, n := range []int{10, 100_000} {
 			t.Run(fmt.Sprintf("%s, %d elements", name, n), func(t *testing.T) {
 				gs := group(t, 4, l, Options{Timeout: time.Minute})
-				must(t, each(gs, func(g *Group) error { return scriptStep(g, 4, 0, n, 1) }))
+				collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, 1) }))
 				cause := errors.New("driver link is down")
 				go func() {
 					time.Sleep(20 * time.Millisecond)
@@ -27,7 +28,7 @@ func TestAbort(t *testing.T) {
 					gs[3].Abort(errors.New("a later cause"))
 				}()
 				start := time.Now()
-				errs := each(gs[:3], func(g *Group) error { return g.AllReduce(make([]float32, n)) })
+				errs := collectivetest.Each(gs[:3], func(g *Group) error { return g.AllReduce(make([]float32, n)) })
 				if took := time.Since(start); took > 10*time.Second {
 					t.Errorf("took %v", took)
 				}
@@ -61,7 +62,7 @@ func TestAbortBesideWait(t *testing.T) {
 					time.Sleep(50 * time.Millisecond)
 					gs[3].Abort(errors.New("driver link is down"))
 				}()
-				for r, err := range each(append(gs[:2:2], gs[3]), func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {
+				for r, err := range collectivetest.Each(append(gs[:2:2], gs[3]), func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {
 					if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "driver link is down") {
 						t.Errorf("rank %d: %v", []int{0, 1, 3}[r], err)
 					}
@@ -83,7 +84,7 @@ func TestAbortRace(t *testing.T) {
 			time.Sleep(delay)
 			gs[1].Abort(errors.New("now"))
 		}()
-		for rank, err := range each(gs, func(g *Group) error {
+		for rank, err := range collectivetest.Each(gs, func(g *Group) error {
 			x := make([]float32, n)
 			for {
 				if err := g.AllReduce(x); err != nil {
@@ -105,7 +106,7 @@ func TestTimeoutNamesMissing(t *testing.T) {
 				gs := group(t, 4, l, Options{Timeout: 100 * time.Millisecond})
 				late := []*Group{gs[0], gs[2]}
 				first := 0
-				for i, err := range each(late, func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {
+				for i, err := range collectivetest.Each(late, func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {
 					var e *collective.Error
 					if !errors.As(err, &e) {
 						t.Fatalf("rank %d: %v", late[i].rank, err)
@@ -136,7 +137,7 @@ func TestLeaving(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			gs := group(t, 2, l, Options{Timeout: time.Minute})
 			// A rank that has done its part may leave before the other has read it.
-			errs := each(gs, func(g *Group) error {
+			errs := collectivetest.Each(gs, func(g *Group) error {
 				if g.rank == 1 {
 					return errors.Join(g.Gather(nil, []float32{1, 5}, 0), g.Close(), g.Close())
 				}
@@ -144,7 +145,7 @@ func TestLeaving(t *testing.T) {
 				return g.Gather(make([]float32, 4), []float32{0, 5}, 0)
 			})
 			if name != "pipe" { // a pipe holds nothing
-				must(t, errs)
+				collectivetest.Must(t, errs)
 			}
 			err := gs[0].Barrier()
 			var e *collective.Error
@@ -169,7 +170,7 @@ func TestLeaveWakes(t *testing.T) {
 				gs[2].Close()
 			}()
 			left := 0
-			for r, err := range each(gs[:2], (*Group).Barrier) {
+			for r, err := range collectivetest.Each(gs[:2], (*Group).Barrier) {
 				var e *collective.Error
 				switch {
 				case errors.Is(err, collective.ErrLeft) && errors.As(err, &e) && fmt.Sprint(e.Missing) == "[2]":
@@ -258,7 +259,7 @@ func TestMismatch(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			gs := group(t, 2, tcpPair, Options{Timeout: time.Minute})
-			errs := each(gs, func(g *Group) error {
+			errs := collectivetest.Each(gs, func(g *Group) error {
 				if err := tt.ops[g.rank](g); err != nil {
 					return err
 				}
@@ -311,7 +312,7 @@ func TestNoLeaks(t *testing.T) {
 			}
 			gs = append(gs, g)
 		}
-		each(gs, func(g *Group) error {
+		collectivetest.Each(gs, func(g *Group) error {
 			err := errors.Join(g.Barrier(), g.AllReduce(make([]float32, 30_000)))
 			if g.rank == i%5 {
 				g.Abort(errors.New("enough"))

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -33,7 +32,7 @@ func (g *Group) exchange(x []byte, s step, to, from int) error {
 		p.wants = includes(from, p.rank)
 	}
 	var err error
-	if max(len(x), int(s.tag&(1<<48-1))) <= smallBytes {
+	if max(len(x), collective.TagSize(s.tag)) <= smallBytes {
 		err = g.exchangeSmall(x, s, to)
 	} else {
 		err = g.exchangeLarge(x, s, to)
@@ -197,28 +196,20 @@ func (g *Group) await(left uint32) error {
 }
 
 // failure completes a timeout by all who are missing.
-func (g *Group) failure(w *waitError) error {
-	if !errors.Is(w.err, collective.ErrTimeout) {
+func (g *Group) failure(w *collective.WaitError) error {
+	if !errors.Is(w.Err, collective.ErrTimeout) {
 		return w
 	}
-	all := &waitError{missing: slices.Clone(w.missing), err: w.err}
+	all := &collective.WaitError{Missing: slices.Clone(w.Missing), Err: w.Err}
 	for _, p := range g.peers {
 		late := p.received.Load() != p.posted
-		if f := p.failure.Load(); f != nil && errors.Is(f.err, collective.ErrTimeout) {
+		if f := p.failure.Load(); f != nil && errors.Is(f.Err, collective.ErrTimeout) {
 			late = true
 		}
-		if late && !slices.Contains(all.missing, p.rank) {
-			all.missing = append(all.missing, p.rank)
+		if late && !slices.Contains(all.Missing, p.rank) {
+			all.Missing = append(all.Missing, p.rank)
 		}
 	}
-	slices.Sort(all.missing)
+	slices.Sort(all.Missing)
 	return all
-}
-
-func badLength(op string, dst, ranks, x int) error {
-	return fmt.Errorf("%s of %d elements from each of %d ranks into %d", op, x, ranks, dst)
-}
-
-func badRoot(root, ranks int) error {
-	return fmt.Errorf("root %d of %d ranks", root, ranks)
 }

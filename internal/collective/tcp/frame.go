@@ -4,39 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/collective"
 )
-
-type opcode uint8
-
-const (
-	opBarrier opcode = iota + 1
-	opAllReduce
-	opAllGather
-	opGather
-	opBroadcast
-)
-
-// String returns the name used in errors.
-func (o opcode) String() string {
-	switch o {
-	case opBarrier:
-		return "barrier"
-	case opAllReduce:
-		return "all-reduce"
-	case opAllGather:
-		return "all-gather"
-	case opGather:
-		return "gather"
-	case opBroadcast:
-		return "broadcast"
-	}
-	return fmt.Sprintf("operation %d", uint8(o))
-}
-
-// tag packs an operation, its root and its size, which all ranks of a step must agree on.
-func tag(op opcode, root, size int) uint64 {
-	return uint64(op)<<56 | uint64(root)<<48 | uint64(size)&(1<<48-1)
-}
 
 // step is what the ranks must agree on at one place of the stream.
 type step struct {
@@ -45,7 +15,7 @@ type step struct {
 
 // String describes the step in errors.
 func (s step) String() string {
-	return fmt.Sprintf("step %d, %v of %d bytes, root %d", s.seq, opcode(s.tag>>56), s.tag&(1<<48-1), s.tag>>48&0xff)
+	return fmt.Sprintf("step %d, %s", s.seq, collective.DescribeTag(s.tag))
 }
 
 const (

@@ -189,7 +189,7 @@ func (g *Group) notify() {
 }
 
 // begin locks the group for an operation, unless it has ended; end unlocks it.
-func (g *Group) begin(op opcode) error {
+func (g *Group) begin(op collective.Op) error {
 	g.mu.Lock()
 	err := g.failed
 	switch {
@@ -206,16 +206,12 @@ func (g *Group) begin(op opcode) error {
 }
 
 // end turns the outcome of an operation into what the caller sees, and a failure into the group's.
-func (g *Group) end(op opcode, err error) error {
+func (g *Group) end(op collective.Op, err error) error {
 	defer g.mu.Unlock()
 	if err == nil {
 		return nil
 	}
-	failure := &collective.Error{Op: op.String(), Rank: g.rank, Err: err}
-	var w *waitError
-	if errors.As(err, &w) {
-		failure.Missing, failure.Err = w.missing, w.err
-	}
+	failure := collective.Failed(op, g.rank, err)
 	g.failed = failure.Err
 	g.Abort(failure)
 	g.withdraw()
@@ -234,12 +230,3 @@ func (g *Group) withdraw() {
 		}
 	}
 }
-
-// waitError carries who is missing up to where the operation is known.
-type waitError struct {
-	missing []int
-	err     error
-}
-
-func (e *waitError) Error() string { return e.err.Error() }
-func (e *waitError) Unwrap() error { return e.err }

@@ -3,110 +3,13 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 	"github.com/eagleray/eagleray/internal/collective/shm"
 )
-
-// contribution is what a rank brings to an operation: everyone can compute everyone's. Magnitudes are far apart, so
-// that another order of addition gives other bits.
-func contribution(rank, n int, seed uint64) []float32 {
-	x := make([]float32, n)
-	state := seed*0x9e3779b97f4a7c15 + uint64(rank) + 1
-	for i := range x {
-		state ^= state << 13
-		state ^= state >> 7
-		state ^= state << 17
-		const exponents, lowest = 24, 115
-		x[i] = math.Float32frombits(uint32(state>>40)<<31 | uint32(state>>32%exponents+lowest)<<23 | uint32(state)>>9)
-	}
-	return x
-}
-
-func expectedSum(ranks, n int, seed uint64) []float32 {
-	parts := make([][]float32, ranks)
-	for p := range parts {
-		parts[p] = contribution(p, n, seed)
-	}
-	want := make([]float32, n)
-	collective.SumTree(want, parts)
-	return want
-}
-
-func sameBits(a, b []float32) error {
-	if len(a) != len(b) {
-		return fmt.Errorf("%d elements, want %d", len(a), len(b))
-	}
-	for i := range a {
-		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
-			return fmt.Errorf("element %d of %d: got %v, want %v", i, len(a), a[i], b[i])
-		}
-	}
-	return nil
-}
-
-// script runs a sequence of random operations that all ranks derive from the seed, checking each.
-func script(g *Group, seed uint64, operations, maxElements int) error {
-	r := rand.New(rand.NewPCG(seed, 99))
-	for i := range operations {
-		kind, root := r.IntN(8), r.IntN(g.Ranks())
-		n := r.IntN(1 << r.IntN(1+len(fmt.Sprintf("%b", maxElements))))
-		n = min(n, maxElements)
-		opSeed := seed<<32 + uint64(i)
-		if err := scriptStep(g, kind, root, n, opSeed); err != nil {
-			return fmt.Errorf("operation %d (kind %d, root %d, %d elements): %w", i, kind, root, n, err)
-		}
-	}
-	return nil
-}
-
-func scriptStep(g *Group, kind, root, n int, seed uint64) error {
-	x := contribution(g.Rank(), n, seed)
-	all := func() []float32 {
-		var want []float32
-		for p := range g.Ranks() {
-			want = append(want, contribution(p, n, seed)...)
-		}
-		return want
-	}
-	switch kind {
-	case 0:
-		return g.Barrier()
-	case 1:
-		dst := make([]float32, n*g.Ranks())
-		if err := g.AllGather(dst, x); err != nil {
-			return err
-		}
-		return sameBits(dst, all())
-	case 2:
-		var dst []float32
-		if g.Rank() == root {
-			dst = make([]float32, n*g.Ranks())
-		}
-		if err := g.Gather(dst, x, root); err != nil || g.Rank() != root {
-			return err
-		}
-		return sameBits(dst, all())
-	case 3:
-		b := asBytes(x)[:max(0, 4*n-int(seed%4))] // any number of bytes
-		if err := g.Broadcast(b, root); err != nil {
-			return err
-		}
-		want := contribution(root, n, seed)
-		copy(asBytes(want)[len(b):], asBytes(x)[len(b):])
-		return sameBits(x, want)
-	default:
-		if err := g.AllReduce(x); err != nil {
-			return err
-		}
-		return sameBits(x, expectedSum(g.Ranks(), n, seed))
-	}
-}
 
 func TestOperations(t *testing.T) {
 	for name, l := range links() {
@@ -114,7 +17,7 @@ func TestOperations(t *testing.T) {
 			for _, maxBytes := range []int{0, 1 << 20} {
 				t.Run(fmt.Sprintf("%s, %d ranks, %d bytes", name, ranks, maxBytes), func(t *testing.T) {
 					gs := group(t, ranks, l, Options{MaxBytes: maxBytes})
-					must(t, each(gs, func(g *Group) error { return script(g, 7+uint64(maxBytes), 160/(2+ranks), 100_000) }))
+					collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.Script(g, 7+uint64(maxBytes), 160/(2+ranks), 100_000) }))
 				})
 			}
 		}
@@ -134,7 +37,7 @@ func TestSizes(t *testing.T) {
 					sizes = sizes[:len(sizes)-4]
 				}
 				for _, n := range sizes {
-					must(t, each(gs, func(g *Group) error { return scriptStep(g, 4, 0, n, uint64(n)) }))
+					collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, uint64(n)) }))
 				}
 			})
 		}
@@ -165,17 +68,17 @@ func TestSameBitsAsSharedMemory(t *testing.T) {
 		}
 		defer f.Close()
 		gs := group(t, ranks, tcpPair, Options{})
-		must(t, each(gs, func(g *Group) error {
+		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
 			other, err := shm.Join(f, g.Rank(), ranks, 1<<20)
 			if err != nil {
 				return err
 			}
 			for _, n := range []int{1, 1000, smallBytes / 4, 20_000, 300_001} {
-				x, y := contribution(g.Rank(), n, 3), contribution(g.Rank(), n, 3)
+				x, y := collectivetest.Contribution(g.Rank(), n, 3), collectivetest.Contribution(g.Rank(), n, 3)
 				if err := errors.Join(g.AllReduce(x), other.AllReduce(y)); err != nil {
 					return err
 				}
-				if err := sameBits(x, y); err != nil {
+				if err := collectivetest.SameBits(x, y); err != nil {
 					return err
 				}
 			}
@@ -191,7 +94,7 @@ func TestManySmall(t *testing.T) {
 		if testing.Short() {
 			n /= 10
 		}
-		must(t, each(gs, func(g *Group) error {
+		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
 			x := make([]float32, 16)
 			for i := range n {
 				for j := range x {
@@ -215,12 +118,12 @@ func TestUneven(t *testing.T) {
 	for name, l := range links() {
 		t.Run(name, func(t *testing.T) {
 			gs := group(t, 4, l, Options{})
-			must(t, each(gs, func(g *Group) error {
+			collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
 				for i := range 60 {
 					if g.rank == i%4 {
 						time.Sleep(time.Duration(i%5) * 4 * time.Millisecond)
 					}
-					if err := scriptStep(g, i*7%5, i%3, []int{3000, 1, 40_000}[i/5%3], uint64(i)); err != nil {
+					if err := collectivetest.ScriptStep(g, i*7%5, i%3, []int{3000, 1, 40_000}[i/5%3], uint64(i)); err != nil {
 						return fmt.Errorf("operation %d: %w", i, err)
 					}
 				}

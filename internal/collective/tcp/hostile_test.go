@@ -66,11 +66,11 @@ func hear(t testing.TB, raw []byte, piece int) (x []float32, err error) {
 	if err := g.AllReduce(x); err != nil {
 		return x, err
 	}
-	if err := g.begin(opAllReduce); err != nil {
+	if err := g.begin(collective.AllReduce); err != nil {
 		return x, err
 	}
-	large := g.next(tag(opAllReduce, 0, 4*splitElements))
-	if err := g.end(opAllReduce, g.reduceSplit(make([]float32, splitElements), large)); err != nil {
+	large := g.next(collective.Tag(collective.AllReduce, 0, 4*splitElements))
+	if err := g.end(collective.AllReduce, g.reduceSplit(make([]float32, splitElements), large)); err != nil {
 		return x, err
 	}
 	return x, g.Broadcast(make([]byte, 5), 1)
@@ -79,19 +79,19 @@ func hear(t testing.TB, raw []byte, piece int) (x []float32, err error) {
 // honest is what a peer sends that takes part in what hear does.
 func honest() []byte {
 	var b []byte
-	reduce := step{seq: 1, tag: tag(opAllReduce, 0, 12)}
+	reduce := step{seq: 1, tag: collective.Tag(collective.AllReduce, 0, 12)}
 	b = append(b, frame(header{kind: kindData, length: 12, step: reduce}, asBytes([]float32{10, 20, 30}))...)
-	large := step{seq: 2, tag: tag(opAllReduce, 0, 4*splitElements)}
+	large := step{seq: 2, tag: collective.Tag(collective.AllReduce, 0, 4*splitElements)}
 	for rank := range 2 {
 		from, to := share(rank, 2, splitElements)
 		b = append(b, frame(header{kind: kindData, length: uint32(4 * (to - from)), step: large}, make([]byte, 4*(to-from)))...)
 	}
-	broadcast := step{seq: 3, tag: tag(opBroadcast, 1, 5)}
+	broadcast := step{seq: 3, tag: collective.Tag(collective.Broadcast, 1, 5)}
 	return append(b, frame(header{kind: kindData, length: 5, step: broadcast}, []byte("hello"))...)
 }
 
 func TestHostilePeer(t *testing.T) {
-	first := step{seq: 1, tag: tag(opAllReduce, 0, 12)}
+	first := step{seq: 1, tag: collective.Tag(collective.AllReduce, 0, 12)}
 	text := strings.Repeat("x", 2000)
 	for name, tt := range map[string]struct {
 		bytes []byte
@@ -103,7 +103,7 @@ func TestHostilePeer(t *testing.T) {
 		"half a payload":      {frame(header{kind: kindData, length: 12, step: first}, make([]byte, 7)), collective.ErrLeft, "rank 1"},
 		"another protocol":    {[]byte("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"), collective.ErrMismatch, "unknown kind"},
 		"huge length":         {frame(header{kind: kindData, length: 1<<32 - 1, step: first}, nil), collective.ErrMismatch, "of 4294967295 bytes on rank 1"},
-		"other operation":     {frame(header{kind: kindData, step: step{1, tag(opBarrier, 0, 0)}}, nil), collective.ErrMismatch, "barrier of 0 bytes, root 0 on rank 1"},
+		"other operation":     {frame(header{kind: kindData, step: step{1, collective.Tag(collective.Barrier, 0, 0)}}, nil), collective.ErrMismatch, "barrier of 0 bytes, root 0 on rank 1"},
 		"other step":          {frame(header{kind: kindData, length: 12, step: step{2, first.tag}}, nil), collective.ErrMismatch, "step 2"},
 		"abort":               {frame(header{kind: kindAbort, length: 3, step: step{seq: 1}}, []byte("why")), collective.ErrAborted, "by rank 1: why"},
 		"half an abort":       {frame(header{kind: kindAbort, length: 3, step: step{seq: 1}}, []byte("wh")), collective.ErrLeft, "rank 1"},

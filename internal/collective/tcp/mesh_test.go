@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
@@ -148,31 +149,11 @@ func group(t testing.TB, ranks int, l link, o Options) []*Group {
 		gs[r] = g
 	}
 	t.Cleanup(func() {
-		for _, err := range each(gs, (*Group).Close) {
+		for _, err := range collectivetest.Each(gs, (*Group).Close) {
 			if err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	return gs
-}
-
-// each runs a rank per goroutine and returns their errors.
-func each(gs []*Group, f func(g *Group) error) []error {
-	errs := make([]error, len(gs))
-	var wg sync.WaitGroup
-	for r, g := range gs {
-		wg.Go(func() { errs[r] = f(g) })
-	}
-	wg.Wait()
-	return errs
-}
-
-func must(t *testing.T, errs []error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }

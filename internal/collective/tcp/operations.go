@@ -39,24 +39,24 @@ func (g *Group) reserve(size int) {
 
 // Barrier returns when every rank has called it.
 func (g *Group) Barrier() error {
-	if err := g.begin(opBarrier); err != nil {
+	if err := g.begin(collective.Barrier); err != nil {
 		return err
 	}
 	clear(g.ins)
-	return g.end(opBarrier, g.exchange(nil, g.next(tag(opBarrier, 0, 0)), nobody, everyone))
+	return g.end(collective.Barrier, g.exchange(nil, g.next(collective.Tag(collective.Barrier, 0, 0)), nobody, everyone))
 }
 
 // AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are the same on
 // every rank and for every way of splitting the ranks' work. After an error x is undefined.
 func (g *Group) AllReduce(x []float32) error {
-	if err := g.begin(opAllReduce); err != nil {
+	if err := g.begin(collective.AllReduce); err != nil {
 		return err
 	}
-	return g.end(opAllReduce, g.allReduce(x))
+	return g.end(collective.AllReduce, g.allReduce(x))
 }
 
 func (g *Group) allReduce(x []float32) error {
-	s := g.next(tag(opAllReduce, 0, 4*len(x)))
+	s := g.next(collective.Tag(collective.AllReduce, 0, 4*len(x)))
 	if g.ranks == 1 {
 		return nil
 	}
@@ -168,16 +168,16 @@ func (g *Group) gatherShares(x []float32, i int, s step) {
 // AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of ranks times
 // that.
 func (g *Group) AllGather(dst, x []float32) error {
-	if err := g.begin(opAllGather); err != nil {
+	if err := g.begin(collective.AllGather); err != nil {
 		return err
 	}
 	if len(dst) != g.ranks*len(x) {
-		return g.end(opAllGather, badLength("all-gather", len(dst), g.ranks, len(x)))
+		return g.end(collective.AllGather, collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x)))
 	}
 	copy(dst[g.rank*len(x):], x)
 	g.into(dst, len(x))
-	s := g.next(tag(opAllGather, 0, 4*len(x)))
-	return g.end(opAllGather, g.exchange(asBytes(x), s, everyone, everyone))
+	s := g.next(collective.Tag(collective.AllGather, 0, 4*len(x)))
+	return g.end(collective.AllGather, g.exchange(asBytes(x), s, everyone, everyone))
 }
 
 // into has the step's messages, of n elements from each rank, received one after the other.
@@ -191,37 +191,37 @@ func (g *Group) into(dst []float32, n int) {
 // of the same length. Other ranks than the root do not wait for each other, nor for the root to finish, but
 // for a message of many frames to be on its way.
 func (g *Group) Gather(dst, x []float32, root int) error {
-	if err := g.begin(opGather); err != nil {
+	if err := g.begin(collective.Gather); err != nil {
 		return err
 	}
 	if root < 0 || root >= g.ranks {
-		return g.end(opGather, badRoot(root, g.ranks))
+		return g.end(collective.Gather, collective.BadRoot(root, g.ranks))
 	}
 	if g.rank == root && len(dst) != g.ranks*len(x) {
-		return g.end(opGather, badLength("gather", len(dst), g.ranks, len(x)))
+		return g.end(collective.Gather, collective.BadLength(collective.Gather, len(dst), g.ranks, len(x)))
 	}
-	s := g.next(tag(opGather, root, 4*len(x)))
+	s := g.next(collective.Tag(collective.Gather, root, 4*len(x)))
 	if g.rank != root {
-		return g.end(opGather, g.exchange(asBytes(x), s, root, nobody))
+		return g.end(collective.Gather, g.exchange(asBytes(x), s, root, nobody))
 	}
 	copy(dst[g.rank*len(x):], x)
 	g.into(dst, len(x))
-	return g.end(opGather, g.exchange(nil, s, nobody, everyone))
+	return g.end(collective.Gather, g.exchange(nil, s, nobody, everyone))
 }
 
 // Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait for the
 // others to have read it, but for a message of many frames to be on its way.
 func (g *Group) Broadcast(b []byte, root int) error {
-	if err := g.begin(opBroadcast); err != nil {
+	if err := g.begin(collective.Broadcast); err != nil {
 		return err
 	}
 	if root < 0 || root >= g.ranks {
-		return g.end(opBroadcast, badRoot(root, g.ranks))
+		return g.end(collective.Broadcast, collective.BadRoot(root, g.ranks))
 	}
-	s := g.next(tag(opBroadcast, root, len(b)))
+	s := g.next(collective.Tag(collective.Broadcast, root, len(b)))
 	if g.rank == root {
-		return g.end(opBroadcast, g.exchange(b, s, everyone, nobody))
+		return g.end(collective.Broadcast, g.exchange(b, s, everyone, nobody))
 	}
 	g.ins[root] = b
-	return g.end(opBroadcast, g.exchange(nil, s, nobody, root))
+	return g.end(collective.Broadcast, g.exchange(nil, s, nobody, root))
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/collective"
 )
 
 const (
@@ -46,14 +48,14 @@ type peer struct {
 	received atomic.Uint32 // jobs done
 	held     atomic.Bool   // the reader has the stream beyond its jobs
 	watching atomic.Bool   // the reader may be in a read without a deadline
-	failure  atomic.Pointer[waitError]
+	failure  atomic.Pointer[collective.WaitError]
 
 	sends     chan sendJob
 	notices   chan struct{} // the group has ended
 	sent      uint32        // jobs given to the writer; the caller's
 	copied    atomic.Uint32 // jobs whose bytes the writer has copied
 	written   atomic.Uint32 // jobs done
-	stuck     atomic.Pointer[waitError]
+	stuck     atomic.Pointer[collective.WaitError]
 	source    sync.Mutex // held by the writer while it reads the caller's memory
 	frame     []byte     // the writer's
 	writing   sync.Mutex // held for each frame; guards the fields below

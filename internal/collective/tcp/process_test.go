@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 )
 
 // The test binary runs itself as the other ranks: the variable holds a role and its arguments.
@@ -63,7 +64,7 @@ func child(role string, args []string) error {
 	}
 	switch role {
 	case "script":
-		return errors.Join(script(g, 21, 100, 100_000), g.Close())
+		return errors.Join(collectivetest.Script(g, 21, 100, 100_000), g.Close())
 	case "reduce":
 		x := make([]float32, 4)
 		for {
@@ -125,7 +126,7 @@ func TestProcesses(t *testing.T) {
 	for _, ranks := range []int{2, 4, 8} {
 		t.Run(strconv.Itoa(ranks), func(t *testing.T) {
 			g, others := processes(t, ranks, "script", Options{})
-			if err := errors.Join(script(g, 21, 100, 100_000), g.Close()); err != nil {
+			if err := errors.Join(collectivetest.Script(g, 21, 100, 100_000), g.Close()); err != nil {
 				t.Error(err)
 			}
 			for r, p := range others[1:] {

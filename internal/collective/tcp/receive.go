@@ -77,9 +77,9 @@ func (p *peer) run(j receiveJob) {
 	if err == nil {
 		return
 	}
-	var w *waitError
+	var w *collective.WaitError
 	if !errors.As(err, &w) {
-		w = &waitError{err: err}
+		w = &collective.WaitError{Err: err}
 	}
 	p.failure.Store(w)
 }
@@ -257,14 +257,14 @@ func (p *peer) read(b []byte) (int, error) {
 
 // left is the error of a stream that has ended.
 func (p *peer) left(err error) error {
-	w := &waitError{missing: []int{p.rank}, err: collective.ErrLeft}
+	w := &collective.WaitError{Missing: []int{p.rank}, Err: collective.ErrLeft}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		w.err = fmt.Errorf("%w: %w", collective.ErrLeft, err)
+		w.Err = fmt.Errorf("%w: %w", collective.ErrLeft, err)
 	}
 	return w
 }
 
 // late is the error of a rank that did not come in time.
-func (p *peer) late() *waitError {
-	return &waitError{missing: []int{p.rank}, err: fmt.Errorf("%w after %v", collective.ErrTimeout, p.g.timeout)}
+func (p *peer) late() *collective.WaitError {
+	return &collective.WaitError{Missing: []int{p.rank}, Err: fmt.Errorf("%w after %v", collective.ErrTimeout, p.g.timeout)}
 }
