@@ -76,6 +76,7 @@ func (m *meeting) open(specs []launch.Spec) error {
 	}
 	m.e.closers = append(m.e.closers, m.listener.Close)
 	for i := range specs {
+		specs[i].Binary = binary
 		specs[i].Invitation = &worker.Invitation{Endpoint: m.listener.Endpoint(), Token: token.Reveal(), Rank: i,
 			World: len(specs), Threads: max(1, runtime.GOMAXPROCS(0)/len(specs))}
 	}

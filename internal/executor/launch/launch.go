@@ -16,6 +16,8 @@ type Spec struct {
 	// Invitation is what the rank needs to join the driver; it holds a secret, and must not be passed where
 	// others can read it. It is nil for a rank inside the driver's process.
 	Invitation *worker.Invitation
+	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it to other hosts.
+	Binary [32]byte
 }
 
 // Worker is a started rank.

@@ -23,15 +23,19 @@ type NodeFree struct {
 // GroupSpec are the bundles of a placement group for world ranks, one each: perWorker of the resource key, or
 // cpuThreads CPUs (at least one) when key is CPU.
 func GroupSpec(world int, key string, perWorker float64, cpuThreads int) []map[string]float64 {
-	take := perWorker
-	if key == CPU {
-		take = float64(max(cpuThreads, 1))
-	}
 	bundles := make([]map[string]float64, max(world, 0))
 	for i := range bundles {
-		bundles[i] = map[string]float64{key: take}
+		bundles[i] = map[string]float64{key: perBundle(key, perWorker, cpuThreads)}
 	}
 	return bundles
+}
+
+// perBundle is how much of the resource key one rank's bundle holds: CPUs for its threads, else a part of a device.
+func perBundle(key string, perWorker float64, cpuThreads int) float64 {
+	if key == CPU {
+		return float64(max(cpuThreads, 1))
+	}
+	return perWorker
 }
 
 // Shortage explains, in several lines, why a group is not placed yet: what is wanted, what each node has free,

@@ -96,7 +96,7 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Launcher{o: o, exited: make(chan launch.Exit, o.World+1), done: make(chan struct{}), running: map[int]bool{}}
+	l := &Launcher{o: o, exited: make(chan launch.Exit, o.World+1), done: make(chan struct{}), running: map[int]bool{}, quiet: make(chan struct{})}
 	if err := l.parse(); err != nil {
 		return nil, &UsageError{err}
 	}
@@ -178,10 +178,7 @@ func (l *Launcher) localResources() (r ray.LocalResources) {
 
 // perBundle is how much of the device one bundle holds.
 func (l *Launcher) perBundle() float64 {
-	if l.o.DeviceKey == CPU {
-		return float64(max(1, l.o.CPUThreads))
-	}
-	return l.o.PerWorker
+	return perBundle(l.o.DeviceKey, l.o.PerWorker, l.o.CPUThreads)
 }
 
 // Address is the driver's address on the cluster's network.
@@ -267,6 +264,7 @@ func (l *Launcher) ended(x ray.Exit) {
 		why = "its placement group was removed"
 	}
 	l.mu.Lock()
+	ran := l.running[x.Rank]
 	delete(l.running, x.Rank)
 	var node string
 	var pid int
@@ -274,9 +272,8 @@ func (l *Launcher) ended(x ray.Exit) {
 		r := &l.table[x.Rank]
 		node, pid, r.Status = r.Node, r.PID, why
 	}
-	if l.stopping && len(l.running) == 0 {
+	if l.stopping && ran && len(l.running) == 0 {
 		close(l.quiet)
-		l.quiet = make(chan struct{})
 	}
 	l.mu.Unlock()
 	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: pid, Cause: why, Stderr: x.Stderr})
@@ -340,16 +337,14 @@ func (l *Launcher) Stop(ctx context.Context) error {
 		return nil
 	}
 	l.stopping = true
-	l.quiet = make(chan struct{})
-	quiet := l.quiet
 	if len(l.running) == 0 {
-		close(quiet)
+		close(l.quiet)
 	}
 	l.mu.Unlock()
 	var err error
 	if l.client != nil {
 		select {
-		case <-quiet:
+		case <-l.quiet:
 		case <-time.After(goodbye):
 		case <-l.client.Gone():
 		case <-ctx.Done():

@@ -16,7 +16,6 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/ray"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // digests are what the actors compare their node's environment with: values need not travel for that.
@@ -50,10 +49,8 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 			return nil, fmt.Errorf("--ray-placement-group %s: %w", s.o.PlacementGroup, err)
 		}
 		s.setGroup(g.ID)
-	} else {
-		if err := s.create(ctx); err != nil {
-			return nil, err
-		}
+	} else if err := s.create(ctx); err != nil {
+		return nil, err
 	}
 	if err := s.await(ctx, adopted); err != nil {
 		if !adopted {
@@ -77,7 +74,7 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 // create makes a group with one bundle per rank. When the driver's node seems to have room for one it is asked for:
 // rank 0 is then where the driver is, and Ray packs the others beside it.
 func (s *start) create(ctx context.Context) error {
-	bundles := GroupSpec(s.o.World, s.o.DeviceKey, s.perBundle(), s.o.CPUThreads)
+	bundles := GroupSpec(s.o.World, s.o.DeviceKey, s.o.PerWorker, s.o.CPUThreads)
 	if here := s.driverNode(ctx, bundles[0]); here != "" {
 		pinned := slices.Clone(bundles)
 		pinned[0] = maps.Clone(bundles[0])
@@ -134,6 +131,9 @@ func (s *start) tryGroup(ctx context.Context, name string, bundles []map[string]
 	return s.client.WaitGroup(ctx, s.group, wait)
 }
 
+// sha256 is the hash of the binary in hexadecimal.
+func (s *start) sha256() string { return hex.EncodeToString(s.specs[0].Binary[:]) }
+
 func (s *start) name() string { return "eagleray_" + string(s.specs[0].Invitation.Endpoint.Instance) }
 
 // The first wait for a group before its shortage is reported, and the shortest wait of all: resources of a group that
@@ -148,11 +148,7 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 	begun := time.Now()
 	deadline := begun.Add(s.placementTimeout())
 	report := begun.Add(firstReport)
-	for wait := settle; ; wait = firstReport {
-		next := report
-		if wait == settle {
-			next = begun.Add(settle)
-		}
+	for next := begun.Add(settle); ; next = report {
 		if next.After(deadline) {
 			next = deadline
 		}
@@ -263,10 +259,6 @@ func (s *start) blame(err error) error {
 // identify asks every actor where it is, which devices it was given and how its environment differs, before
 // anything heavy runs.
 func (s *start) identify(ctx context.Context) ([]any, error) {
-	sum, err := worker.BinaryHash()
-	if err != nil {
-		return nil, err
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find own binary: %w", err)
@@ -276,7 +268,7 @@ func (s *start) identify(ctx context.Context) ([]any, error) {
 		key = ""
 	}
 	s.facts, err = s.client.Facts(ctx, s.ranks, ray.FactsRequest{EnvDigests: s.env.digests(), DeviceKey: key,
-		SHA256: hex.EncodeToString(sum[:]), CacheHint: self})
+		SHA256: s.sha256(), CacheHint: self})
 	if err != nil {
 		return nil, s.blame(err)
 	}
@@ -307,10 +299,6 @@ func (s *start) identify(ctx context.Context) ([]any, error) {
 
 // ship brings the binary to the nodes that lack it, one rank for each node.
 func (s *start) ship(ctx context.Context) ([]any, error) {
-	sum, err := worker.BinaryHash()
-	if err != nil {
-		return nil, err
-	}
 	byNode := map[string]string{}
 	var lacking []int
 	for _, f := range s.facts {
@@ -323,7 +311,7 @@ func (s *start) ship(ctx context.Context) ([]any, error) {
 	}
 	if len(lacking) > 0 {
 		// The bridge reads it: its own /proc/self is Python.
-		installed, err := s.client.Install(ctx, lacking, fmt.Sprintf("/proc/%d/exe", os.Getpid()), hex.EncodeToString(sum[:]))
+		installed, err := s.client.Install(ctx, lacking, fmt.Sprintf("/proc/%d/exe", os.Getpid()), s.sha256())
 		if err != nil {
 			return nil, s.blame(err)
 		}
