@@ -40,8 +40,8 @@ var deaths = []struct {
 		do: func(t *testing.T, s *site, g *ranks) {
 			s.witness.must(t, "kill", map[string]any{"name": "eagleray_" + g.instance() + "_r1_TP1", "namespace": namespace}, nil)
 		}},
-	// Ray ends the processes of the group one by one: the worker may go before its actor.
-	{name: "group", rank: anyRank, causes: []string{"placement group was removed", "signal: SIGTERM"},
+	// Ray ends the processes of the group one by one: the worker may go before its actor, or by its leash with it.
+	{name: "group", rank: anyRank, causes: []string{"placement group was removed", "signal: SIGTERM", "signal: SIGKILL"},
 		do: func(t *testing.T, s *site, g *ranks) {
 			s.witness.must(t, "remove", map[string]any{"id": g.groupID()}, nil)
 		}},

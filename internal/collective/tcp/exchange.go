@@ -203,7 +203,8 @@ func (g *Group) failure(w *collective.WaitError) error {
 	all := &collective.WaitError{Missing: slices.Clone(w.Missing), Err: w.Err}
 	for _, p := range g.peers {
 		late := p.received.Load() != p.posted
-		if f := p.failure.Load(); f != nil && errors.Is(f.Err, collective.ErrTimeout) {
+		// Where another rank's notice ended the wait a moment before the time was up, the peer had not come either.
+		if f := p.failure.Load(); f != nil && (errors.Is(f.Err, collective.ErrTimeout) || errors.Is(f.Err, collective.ErrAborted)) {
 			late = true
 		}
 		if late && !slices.Contains(all.Missing, p.rank) {
