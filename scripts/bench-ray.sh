@@ -13,32 +13,55 @@ address=${1:?usage: scripts/bench-ray.sh ADDRESS PYTHON [ROUNDS] [serve flags…
 rounds=${3:-4}
 shift $(($# < 3 ? $# : 3))
 log=$(mktemp -d)
-trap 'rm -rf "$log"' EXIT
+servers=() seed=0
+trap 'kill -TERM "${servers[@]}" 2>/dev/null; rm -rf "$log"' EXIT
 
-one() { # NAME flags…
-  local name=$1 server url load
+start() { # NAME flags…: a server, whose address comes into $log/NAME.url
+  local name=$1 url
   shift
   bin/eagleray serve --port 0 -tp 2 --disable-uvicorn-access-log --disable-log-stats "$@" 2>"$log/$name" &
-  server=$!
+  servers+=($!)
   until url=$(grep -o 'url=http[^ ]*' "$log/$name"); do
-    kill -0 $server 2>/dev/null || { cat "$log/$name" >&2; exit 1; }
+    kill -0 "${servers[-1]}" 2>/dev/null || { cat "$log/$name" >&2; exit 1; }
     sleep 0.1
   done
-  for load in ${LOADS:-16 40/s}; do
-    case $load in
-    */s) set -- --request-rate "${load%/s}" ;;
-    *) set -- --max-concurrency "$load" ;;
-    esac
-    # shellcheck disable=SC2086
-    bin/eagleray bench serve --base-url "${url#url=}" --random-input-len 128 --random-output-len 32 --num-prompts 200 \
-      --num-warmups 8 --disable-tqdm "$@" ${BENCH:-} |
-      awk -v name="$name" -v load="$load" '/^Request throughput|^Mean (TTFT|TPOT)/ { v = v "  " $0 } END { gsub(/ +/, " ", v); print name, load ":" v }'
-  done
-  kill -TERM $server
-  wait $server
+  echo "${url#url=}" >"$log/$name.url"
 }
 
-for _ in $(seq "$rounds"); do
-  one mp --distributed-executor-backend mp "$@"
-  one ray --distributed-executor-backend ray --ray-address "$address" --ray-python "$python" "$@"
+one() { # NAME LOAD: a run, whose figures become a line of the table
+  local how
+  case $2 in
+  */s) how="--request-rate ${2%/s}" ;;
+  *) how="--max-concurrency $2" ;;
+  esac
+  # shellcheck disable=SC2086
+  bin/eagleray bench serve --base-url "$(cat "$log/$1.url")" --random-input-len 128 --random-output-len 32 --num-prompts 200 \
+    --num-warmups 8 --disable-tqdm --seed "$seed" $how ${BENCH:-} |
+    awk -v name="$1" -v load="$2" '/^Request throughput|^Mean (TTFT|TPOT)/ { v = v " " $NF } END { print name, load v }' |
+    tee -a "$log/table"
+}
+
+echo "executor, load, requests per second, mean TTFT (ms), mean TPOT (ms)"
+for round in $(seq "$rounds"); do
+  # Both are up, an idle one costs nothing: the runs follow each other closely, and each goes first as often.
+  start mp --distributed-executor-backend mp "$@"
+  start ray --distributed-executor-backend ray --ray-address "$address" --ray-python "$python" "$@"
+  for load in ${LOADS:-16 40/s}; do
+    seed=$((seed + 1)) # other prompts than before, which the servers remember, and the same for both
+    for name in $( ((round % 2)) && echo mp ray || echo ray mp); do one "$name" "$load"; done
+  done
+  kill -TERM "${servers[@]}"
+  wait "${servers[@]}"
+  servers=()
+done
+
+echo "ray / mp, medians of the pairs: requests per second, TTFT, TPOT"
+for load in $(printf '%s\n' ${LOADS:-16 40/s} | sort -u); do
+  for column in 3 4 5; do
+    awk -v load="$load" -v column=$column '
+      $2 == load { of[$1, n[$1]++] = $column }
+      END { for (i = 0; i < n["mp"]; i++) print of["ray", i] / of["mp", i] }' "$log/table" |
+      sort -g | awk '{ v[NR] = $1 } END { printf "%.3f ", (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
+  done
+  echo "$load"
 done

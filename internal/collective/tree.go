@@ -1,6 +1,11 @@
 package collective
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
+)
 
 // MaxRanks is the largest group whose sum is defined.
 const MaxRanks = 8
@@ -14,52 +19,40 @@ func ValidRanks(n int) bool { return n == 1 || n == 2 || n == 4 || n == 8 }
 // NaN may differ). All slices have the length of dst, which may be one of the parts. It panics unless there
 // are 1, 2, 4 or 8 parts.
 func SumTree(dst []float32, parts [][]float32) {
-	switch len(parts) {
-	case 1:
-		copy(dst, parts[0])
-	case 2:
-		sum2(dst, parts[0], parts[1])
-	case 4:
-		sum4(dst, parts[0], parts[1], parts[2], parts[3])
-	case 8:
-		sum8(dst, parts)
-	default:
+	switch {
+	case !ValidRanks(len(parts)):
 		panic(fmt.Sprintf("sum of %d parts", len(parts)))
+	case len(parts) == 1:
+		copy(dst, parts[0])
+	case len(parts) == 2:
+		ops.Add(dst, parts[0], parts[1])
+	default:
+		var room [2 * levels][block]float32
+		for from := 0; from < len(dst); from += block {
+			sumBlock(dst[from:min(from+block, len(dst))], parts, from, room[:])
+		}
 	}
 }
 
-func sum2(dst, a, b []float32) {
-	for len(dst) >= 8 && len(a) >= 8 && len(b) >= 8 {
-		d, x, y := (*[8]float32)(dst), (*[8]float32)(a), (*[8]float32)(b)
-		d[0], d[1], d[2], d[3] = x[0]+y[0], x[1]+y[1], x[2]+y[2], x[3]+y[3]
-		d[4], d[5], d[6], d[7] = x[4]+y[4], x[5]+y[5], x[6]+y[6], x[7]+y[7]
-		dst, a, b = dst[8:], a[8:], b[8:]
-	}
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		dst[i] = a[i] + b[i]
-	}
-}
+var ops = vec.New(isa.Best())
 
-func sum4(dst, a, b, c, d []float32) {
-	for len(dst) >= 4 && len(a) >= 4 && len(b) >= 4 && len(c) >= 4 && len(d) >= 4 {
-		w, x, y, z := (*[4]float32)(a), (*[4]float32)(b), (*[4]float32)(c), (*[4]float32)(d)
-		to := (*[4]float32)(dst)
-		to[0], to[1] = (w[0]+x[0])+(y[0]+z[0]), (w[1]+x[1])+(y[1]+z[1])
-		to[2], to[3] = (w[2]+x[2])+(y[2]+z[2]), (w[3]+x[3])+(y[3]+z[3])
-		dst, a, b, c, d = dst[4:], a[4:], b[4:], c[4:], d[4:]
-	}
-	a, b, c, d = a[:len(dst)], b[:len(dst)], c[:len(dst)], d[:len(dst)]
-	for i := range dst {
-		dst[i] = (a[i] + b[i]) + (c[i] + d[i])
-	}
-}
+const (
+	// block is how many elements are summed at a time, so that partial sums stay in the nearest cache.
+	block = 1024
+	// levels is how many levels of the tree of MaxRanks have partial sums to keep.
+	levels = 2
+)
 
-func sum8(dst []float32, parts [][]float32) {
-	n := len(dst)
-	a, b, c, d := parts[0][:n], parts[1][:n], parts[2][:n], parts[3][:n]
-	e, f, g, h := parts[4][:n], parts[5][:n], parts[6][:n], parts[7][:n]
-	for i := range dst {
-		dst[i] = ((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]))
+// sumBlock sums the parts' elements from an index on. dst is written when all of them have been read. Each level of
+// the tree takes two blocks of the room.
+func sumBlock(dst []float32, parts [][]float32, from int, room [][block]float32) {
+	if len(parts) == 2 {
+		ops.Add(dst, parts[0][from:], parts[1][from:])
+		return
 	}
+	half := len(parts) / 2
+	left, right := room[0][:len(dst)], room[1][:len(dst)]
+	sumBlock(left, parts[:half], from, room[2:])
+	sumBlock(right, parts[half:], from, room[2:])
+	ops.Add(dst, left, right)
 }

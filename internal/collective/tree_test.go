@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -9,7 +10,7 @@ import (
 func TestSumTree(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, ranks := range []int{1, 2, 4, 8} {
-		for n := range 70 {
+		for _, n := range []int{0, 1, 2, 3, 7, 8, 9, 15, 16, 31, 64, 69, block - 1, block, block + 1, 2*block + 5} {
 			parts := make([][]float32, ranks)
 			for p := range parts {
 				parts[p] = make([]float32, n)
@@ -51,5 +52,24 @@ func TestErrorNamesMissing(t *testing.T) {
 	err = &Error{Op: "barrier", Rank: 0, Err: ErrClosed}
 	if got := err.Error(); got != "barrier on rank 0: group is closed" {
 		t.Error(got)
+	}
+}
+
+// BenchmarkSumTree adds what ranks bring in a step of decoding, and in one of a prompt.
+func BenchmarkSumTree(b *testing.B) {
+	for _, ranks := range []int{2, 4, 8} {
+		for _, n := range []int{1 << 10, 4 << 10, 256 << 10} {
+			b.Run(fmt.Sprintf("ranks=%d/bytes=%d", ranks, 4*n), func(b *testing.B) {
+				parts := make([][]float32, ranks)
+				for p := range parts {
+					parts[p] = make([]float32, n)
+				}
+				b.SetBytes(int64(4 * n * ranks))
+				b.ReportAllocs()
+				for b.Loop() {
+					SumTree(parts[0], parts)
+				}
+			})
+		}
 	}
 }

@@ -84,9 +84,9 @@ func (t *rowTask) Do(chunk, _ int) {
 		case opLayerNorm:
 			v.LayerNorm(t.dst[r*w:r*w+w], t.x[r*w:r*w+w], t.a, t.b, t.eps)
 		case opAdd:
-			v.Add(t.dst[r*w:r*w+w], t.x[r*w:r*w+w])
+			v.Add(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.x[r*w:r*w+w])
 		case opAddBias:
-			v.Add(t.dst[r*w:r*w+w], t.a)
+			v.Add(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.a)
 		case opSiluMul:
 			v.SiluMul(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opRelu:

@@ -266,7 +266,7 @@ func TestSilentCrowd(t *testing.T) {
 	for rank, network := range []string{"unix", "tcp"} {
 		begin := time.Now()
 		d, w := f.meet(t, f.via(network), Identity{Rank: rank})
-		if took := time.Since(begin); took > time.Second {
+		if took := time.Since(begin); took > 10*time.Second {
 			t.Errorf("%s: a good worker took %v", network, took)
 		}
 		talk(t, d, w)

@@ -17,21 +17,22 @@
 	ADDQ $32, BX
 
 #define ADDF \
-	VMOVUPS (DI), Y0; \
-	VADDPS (SI), Y0, Y0; \
+	VMOVUPS (SI), Y0; \
+	VADDPS (DX), Y0, Y0; \
 	VMOVUPS Y0, (DI)
 #define ADDM \
-	VMASKMOVPS (DI), Y15, Y0; \
-	VMASKMOVPS (SI), Y15, Y1; \
+	VMASKMOVPS (SI), Y15, Y0; \
+	VMASKMOVPS (DX), Y15, Y1; \
 	VADDPS Y1, Y0, Y0; \
 	VMASKMOVPS Y0, Y15, (DI)
 
-// func addAVX2(dst, a []float32)
-TEXT ·addAVX2(SB), NOSPLIT, $0-48
+// func addAVX2(dst, a, b []float32)
+TEXT ·addAVX2(SB), NOSPLIT, $0-72
 	MOVQ dst_base+0(FP), DI
 	MOVQ dst_len+8(FP), CX
 	MOVQ a_base+24(FP), SI
-	LOOP8(ADDF, ADDM, ADV2)
+	MOVQ b_base+48(FP), DX
+	LOOP8(ADDF, ADDM, ADV3)
 	RET
 
 #define AXPYF \

@@ -24,7 +24,7 @@ func maxAVX2(x []float32) float32
 func indexAVX2(x []float32, v float32) int
 
 //go:noescape
-func addAVX2(dst, a []float32)
+func addAVX2(dst, a, b []float32)
 
 //go:noescape
 func axpyAVX2(dst []float32, a float32, x []float32)

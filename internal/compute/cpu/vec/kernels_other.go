@@ -12,7 +12,7 @@ func sumExpAVX2(x []float32, max float32) float32         { return sumExpPortabl
 func expSumAVX2(x []float32, max float32) float32         { return expSumPortable(x, max) }
 func maxAVX2(x []float32) float32                         { return maxPortable(x) }
 func indexAVX2(x []float32, v float32) int                { return indexPortable(x, v) }
-func addAVX2(dst, a []float32)                            { addPortable(dst, a) }
+func addAVX2(dst, a, b []float32)                         { addPortable(dst, a, b) }
 func axpyAVX2(dst []float32, a float32, x []float32)      { axpyPortable(dst, a, x) }
 func scaleAVX2(x []float32, a float32)                    { scalePortable(x, a) }
 func divAVX2(x []float32, a float32)                      { divPortable(x, a) }

@@ -93,10 +93,10 @@ func indexPortable(x []float32, v float32) int {
 	return -1
 }
 
-func addPortable(dst, a []float32) {
-	a = a[:len(dst)]
+func addPortable(dst, a, b []float32) {
+	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		dst[i] += a[i]
+		dst[i] = a[i] + b[i]
 	}
 }
 

@@ -101,14 +101,14 @@ func (o *Ops) LayerNorm(dst, x, weight, bias []float32, eps float32) {
 	affinePortable(dst, x, weight, bias, mean, r)
 }
 
-// Add computes dst += a.
-func (o *Ops) Add(dst, a []float32) {
-	a = a[:len(dst)]
+// Add computes dst = a + b. dst may be either.
+func (o *Ops) Add(dst, a, b []float32) {
+	a, b = a[:len(dst)], b[:len(dst)]
 	if o.simd {
-		addAVX2(dst, a)
+		addAVX2(dst, a, b)
 		return
 	}
-	addPortable(dst, a)
+	addPortable(dst, a, b)
 }
 
 // Axpy computes dst += a·x.

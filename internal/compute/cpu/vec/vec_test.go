@@ -51,7 +51,7 @@ var operations = []struct {
 }{
 	{"RMSNorm", func(o *Ops, a, b, c, d []float32) []float32 { o.RMSNorm(a, a, b, 1e-6); return a }},
 	{"LayerNorm", func(o *Ops, a, b, c, d []float32) []float32 { o.LayerNorm(a, b, c, d, 1e-5); return a }},
-	{"Add", func(o *Ops, a, b, c, d []float32) []float32 { o.Add(a, b); return a }},
+	{"Add", func(o *Ops, a, b, c, d []float32) []float32 { o.Add(a, a, b); return a }},
 	{"Axpy", func(o *Ops, a, b, c, d []float32) []float32 { o.Axpy(a, 0.37, b); return a }},
 	{"Scale", func(o *Ops, a, b, c, d []float32) []float32 { o.Scale(a, 1.7); return a }},
 	{"Div", func(o *Ops, a, b, c, d []float32) []float32 { o.Div(a, 1.7); return a }},
@@ -490,7 +490,7 @@ func TestShortOperandPanics(t *testing.T) {
 	o := New(isa.Best())
 	long, short := make([]float32, 16), make([]float32, 15)
 	for name, f := range map[string]func(){
-		"Add":     func() { o.Add(long, short[:15:15]) },
+		"Add":     func() { o.Add(long, long, short[:15:15]) },
 		"RMSNorm": func() { o.RMSNorm(long, long, short[:15:15], 1) },
 		"SiluMul": func() { o.SiluMul(long, long, short[:15:15]) },
 		"Rope":    func() { o.Rope(long, 16, 34, long, long) },
@@ -514,7 +514,7 @@ func BenchmarkVec(b *testing.B) {
 		o := New(i)
 		for name, f := range map[string]func(){
 			"RMSNorm": func() { o.RMSNorm(y, x, w, 1e-6) },
-			"Add":     func() { o.Add(y, x) },
+			"Add":     func() { o.Add(y, y, x) },
 			"SiluMul": func() { o.SiluMul(y, x, w) },
 			"Exp":     func() { o.Exp(y, x) },
 			"GeluErf": func() { copy(y, x); o.GeluErf(y) },

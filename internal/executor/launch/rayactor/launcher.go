@@ -260,7 +260,7 @@ func (l *Launcher) watchRanks() {
 
 func (l *Launcher) ended(x ray.Exit) {
 	why := cause(x)
-	if x.Signal == "SIGTERM" && l.groupRemoved() {
+	if x.Signal != "" && l.groupRemoved() {
 		why = "its placement group was removed"
 	}
 	l.mu.Lock()
@@ -279,7 +279,7 @@ func (l *Launcher) ended(x ray.Exit) {
 	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: pid, Cause: why, Stderr: x.Stderr})
 }
 
-// groupRemoved tells whether the group is gone: Ray then sends the workers SIGTERM before it says so.
+// groupRemoved tells whether the group is gone: Ray then ends the workers, by SIGTERM or SIGKILL, before it says so.
 func (l *Launcher) groupRemoved() bool {
 	l.mu.Lock()
 	group := l.group
