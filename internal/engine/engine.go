@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -380,16 +381,23 @@ func (e *Engine) finish(q *request, how Finish) {
 	e.observeFinish(q, how)
 }
 
-// logFailure logs the cause, and the last lines that a rank of another host wrote: what ranks started here write is
-// seen as it comes.
+// logFailure logs the cause with what else is known of it, and the last lines that a rank of another host wrote: what
+// ranks started here write is seen as it comes.
 func (e *Engine) logFailure(cause error) {
 	e.log.Error("engine failed", "cause", cause)
 	var f *executor.Failure
-	if !errors.As(cause, &f) || f.Node == "localhost" {
+	if !errors.As(cause, &f) {
+		return
+	}
+	log := e.log.With("rank", f.Rank, "node", f.Node, "pid", f.PID)
+	for line := range strings.Lines(f.Detail) {
+		log.Error("detail", "line", strings.TrimRight(line, "\n"))
+	}
+	if f.Node == "localhost" {
 		return
 	}
 	for _, line := range f.Stderr {
-		e.log.Error("last output", "rank", f.Rank, "node", f.Node, "pid", f.PID, "line", line)
+		log.Error("last output", "line", line)
 	}
 }
 

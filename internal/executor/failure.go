@@ -17,9 +17,10 @@ type Failure struct {
 	PID   int
 	Step  uint64
 	Phase string
-	// Cause is one line; Stack and Stderr are what else is known.
+	// Cause is one line. Detail is what else is known of it, in lines: the stack of a panic, all of Ray's words.
+	// Stderr are the rank's last lines of output.
 	Cause  string
-	Stack  string
+	Detail string
 	Stderr []string
 }
 
@@ -106,7 +107,7 @@ func (e *Executor) failure(rank int, cause string) *Failure {
 // ended is the failure that the end of a rank is.
 func (e *Executor) ended(x launch.Exit) *Failure {
 	f := e.failure(x.Rank, x.Cause)
-	f.Stderr = x.Stderr
+	f.Detail, f.Stderr = x.Detail, x.Stderr
 	if f.Node == "" {
 		f.Node, f.PID = x.Node, x.PID
 	}

@@ -157,7 +157,7 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 			return fmt.Errorf("decode failure: %w", err)
 		}
 		f := e.failure(rank, q.Message)
-		f.Phase, f.Step, f.Stack = q.Phase, q.Step, q.Stack
+		f.Phase, f.Step, f.Detail = q.Phase, q.Step, q.Stack
 		if q.Follows {
 			e.follow(f)
 		} else {

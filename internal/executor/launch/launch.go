@@ -38,6 +38,8 @@ type Exit struct {
 	PID  int
 	// Cause says how: "exit status 1", "signal: killed", "returned: …".
 	Cause string
+	// Detail is what else is known of the cause, in lines; mostly nothing.
+	Detail string
 	// Stderr are its last lines of output.
 	Stderr []string
 }

@@ -259,7 +259,7 @@ func (l *Launcher) watchRanks() {
 }
 
 func (l *Launcher) ended(x ray.Exit) {
-	why := cause(x)
+	why, detail := cause(x)
 	if x.Signal != "" && l.groupRemoved() {
 		why = "its placement group was removed"
 	}
@@ -276,7 +276,7 @@ func (l *Launcher) ended(x ray.Exit) {
 		close(l.quiet)
 	}
 	l.mu.Unlock()
-	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: pid, Cause: why, Stderr: x.Stderr})
+	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: pid, Cause: why, Detail: detail, Stderr: x.Stderr})
 }
 
 // groupRemoved tells whether the group is gone: Ray then ends the workers, by SIGTERM or SIGKILL, before it says so.
@@ -304,15 +304,19 @@ func (l *Launcher) report(x launch.Exit) {
 	}
 }
 
-// cause says in one line how a rank ended.
-func cause(x ray.Exit) string {
+// cause says in one line how a rank ended; detail are all of Ray's words when the line has not room for them.
+func cause(x ray.Exit) (line, detail string) {
 	switch {
 	case x.Signal != "":
-		return "signal: " + x.Signal
+		return "signal: " + x.Signal, ""
 	case x.Code != nil:
-		return fmt.Sprintf("exit status %d", *x.Code)
+		return fmt.Sprintf("exit status %d", *x.Code), ""
 	}
-	return x.Class + ": " + oneLine(x.Reason)
+	line = x.Class + ": " + oneLine(x.Reason)
+	if short := brief(line); short != line {
+		return short, x.Reason
+	}
+	return line, ""
 }
 
 // oneLine joins the lines of Ray's words, without those that say what is known anyway ("pid: 17").
@@ -324,6 +328,21 @@ func oneLine(s string) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// maxCause is the longest cause, in bytes: Ray says four thousand about a node that is low on memory, the reason first.
+const maxCause = 400
+
+// brief cuts a cause that is too long, between words.
+func brief(s string) string {
+	if len(s) <= maxCause {
+		return s
+	}
+	s = strings.ToValidUTF8(s[:maxCause], "")
+	if i := strings.LastIndexByte(s, ' '); i > 0 {
+		s = s[:i]
+	}
+	return s + " …"
 }
 
 var knownFact = regexp.MustCompile(`^(class_name|actor_id|pid|name|namespace|ip): `)

@@ -250,7 +250,7 @@ func (s *start) blame(err error) error {
 	var ranks ray.RankErrors
 	if errors.As(err, &ranks) {
 		for rank, err := range ranks {
-			s.set(rank, func(r *row) { r.Status = "failed: " + err.Error() })
+			s.set(rank, func(r *row) { r.Status = "failed: " + brief(oneLine(err.Error())) })
 		}
 	}
 	return err
