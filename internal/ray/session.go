@@ -31,7 +31,8 @@ type session struct {
 	// heard is when the last message came, in nanoseconds since began.
 	began time.Time
 	heard atomic.Int64
-	// deaf counts the calls during which the bridge may be silent: Ray's own start holds Python's interpreter lock.
+	// deaf counts what is under way during which the bridge may be silent: Python imports Ray before its hello, and
+	// Ray's own start holds the interpreter's lock. Who waits for these has a deadline.
 	deaf atomic.Int32
 
 	writing sync.Mutex
@@ -51,6 +52,7 @@ type session struct {
 func newSession(conn net.Conn, p *process, exited func(frame.Exit)) *session {
 	s := &session{conn: conn, process: p, exited: exited, hello: make(chan frame.Hello, 1), began: time.Now(),
 		pending: map[int64]chan frame.Reply{}, gone: make(chan struct{})}
+	s.deaf.Add(1) // until the hello
 	s.running.Go(s.read)
 	s.running.Go(s.beat)
 	return s
@@ -103,6 +105,7 @@ func (s *session) receive() error {
 		case m.Hello != nil:
 			select {
 			case s.hello <- *m.Hello:
+				s.deaf.Add(-1)
 			default:
 				return errors.New("the Ray bridge said hello twice")
 			}

@@ -3,11 +3,14 @@ package ray_test
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/ray/frame"
@@ -58,6 +61,34 @@ func TestHostileBridge(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSlowHello has a Python that needs forty seconds to import Ray, as from a folder on another machine.
+func TestSlowHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		hello, err := frame.Append(nil, json.RawMessage(`{"hello":{"ray":"1","python":"3"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(40 * time.Second)
+			_, _ = theirs.Write(hello)
+		}()
+		go func() { _, _ = io.Copy(io.Discard, theirs) }()
+		c, err := ray.Start(within(t), ray.Options{Conn: ours})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// From now on its silence counts.
+		<-c.Gone()
+		if err := c.Err(); !strings.Contains(err.Error(), "silent for 1") {
+			t.Errorf("gone: %v", err)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
 }
 
 func TestHelloError(t *testing.T) {

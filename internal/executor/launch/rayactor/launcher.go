@@ -81,7 +81,7 @@ type Launcher struct {
 
 // The deadlines of the phases. That of place is an option.
 const (
-	connectTimeout  = 60 * time.Second
+	connectTimeout  = 2 * time.Minute
 	placeTimeout    = 30 * time.Minute
 	identifyTimeout = 2 * time.Minute
 	shipTimeout     = 2 * time.Minute
