@@ -46,10 +46,12 @@ func (s *site) head() string { return s.Nodes[0].IP }
 
 // witness is a job of another driver.
 type witness struct {
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	in     io.WriteCloser
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	// out reads from pipe, whose reads have a deadline.
 	out    *bufio.Reader
+	pipe   *os.File
 	errors *tail
 }
 
@@ -85,11 +87,12 @@ func startWitness(t *testing.T, c *raytest.Cluster) *witness {
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := w.cmd.StdoutPipe()
-	if err != nil {
+	var theirs *os.File
+	if w.pipe, theirs, err = os.Pipe(); err != nil {
 		t.Fatal(err)
 	}
-	w.out = bufio.NewReader(out)
+	defer theirs.Close()
+	w.cmd.Stdout, w.out = theirs, bufio.NewReader(w.pipe)
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +102,12 @@ func startWitness(t *testing.T, c *raytest.Cluster) *witness {
 // end ends the witness and with it what it holds.
 func (w *witness) end() {
 	w.in.Close()
+	// One that waits for a cluster that is gone does not see the end of its input.
+	stuck := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
+	defer stuck.Stop()
 	// How it ends is of no interest.
 	_ = w.cmd.Wait()
+	w.pipe.Close()
 }
 
 // do asks the witness; result may be nil.
@@ -113,6 +120,10 @@ func (w *witness) do(op string, args map[string]any, result any) error {
 	}
 	if err := json.NewEncoder(w.in).Encode(request); err != nil {
 		return fmt.Errorf("the witness is gone: %w: %s", err, w.errors)
+	}
+	// Ray itself would wait for a cluster that is gone.
+	if err := w.pipe.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return err
 	}
 	line, err := w.out.ReadBytes('\n')
 	if err != nil {
