@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -18,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/queue/queuetest"
 )
 
 // The test binary runs itself as ranks, and as a driver to be killed: the variable holds a role and its numbers.
@@ -98,77 +99,12 @@ func start(t testing.TB, f *os.File, role string, rank, seed int) *process {
 	return p
 }
 
-// stream makes random records that say what they must be: a number, a checksum, then bytes of an own pattern.
-type stream struct {
-	rng    *rand.Rand
-	number uint64
-	source []byte
-	sum    uint32 // of all so far
-}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-const (
-	streamHeader = 12
-	longest      = 300 << 10
-)
-
-func newStream(seed, side int) *stream {
-	s := &stream{rng: rand.New(rand.NewPCG(uint64(seed), uint64(side))), source: make([]byte, 2*longest)}
-	for i := range s.source {
-		s.source[i] = byte(s.rng.Uint32())
-	}
-	return s
-}
-
-// next returns the next record, in buf.
-func (s *stream) next(buf []byte) []byte {
-	n := s.rng.IntN(400)
-	switch k := s.rng.IntN(1000); {
-	case k == 0:
-		n = s.rng.IntN(longest - streamHeader)
-	case k < 20:
-		n = s.rng.IntN(20 << 10)
-	}
-	from := s.rng.IntN(longest)
-	body := s.source[from : from+n]
-	buf = binary.LittleEndian.AppendUint64(buf[:0], s.number)
-	buf = binary.LittleEndian.AppendUint32(buf, crc32.Checksum(body, castagnoli))
-	buf = append(buf, body...)
-	s.number++
-	return buf
-}
-
-// check compares a record received with its own account of itself, and sums it up.
-func (s *stream) check(record []byte) error {
-	if len(record) < streamHeader {
-		return fmt.Errorf("record %d of %d bytes", s.number, len(record))
-	}
-	if n := binary.LittleEndian.Uint64(record); n != s.number {
-		return fmt.Errorf("record %d, not %d", n, s.number)
-	}
-	sum := crc32.Checksum(record[streamHeader:], castagnoli)
-	if want := binary.LittleEndian.Uint32(record[8:]); sum != want {
-		return fmt.Errorf("record %d of %d bytes has sum %#x, not %#x", s.number, len(record), sum, want)
-	}
-	s.number++
-	s.sum = crc32.Update(s.sum, castagnoli, record)
-	return nil
-}
-
-// doze is a short delay now and then.
-func doze(rng *rand.Rand) {
-	if rng.IntN(3000) == 0 {
-		time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond)
-	}
-}
-
 // repliesPer is how many records a rank receives for each it sends.
 const repliesPer = 8
 
 // checkRank receives a stream until the driver closes, and sends one of its own, then the sum of what it got.
 func checkRank(r *Rank, rank, seed int) error {
-	in, out := newStream(seed, 0), newStream(seed, 1+rank)
+	in, out := queuetest.NewStream(seed, 0), queuetest.NewStream(seed, 1+rank)
 	delay := rand.New(rand.NewPCG(uint64(seed), uint64(100+rank)))
 	var buf []byte
 	for {
@@ -179,21 +115,21 @@ func checkRank(r *Rank, rank, seed int) error {
 		if len(got) == 0 { // the end
 			break
 		}
-		if err := in.check(got); err != nil {
+		if err := in.Check(got); err != nil {
 			return err
 		}
 		if delay.IntN(4) == 0 {
 			r.Release()
 		}
-		doze(delay)
-		if in.number%repliesPer == 0 {
-			buf = out.next(buf)
+		queuetest.Doze(delay)
+		if in.Number%repliesPer == 0 {
+			buf = out.Next(buf)
 			if err := r.Send(buf, time.Time{}); err != nil {
 				return err
 			}
 		}
 	}
-	return r.Send(binary.LittleEndian.AppendUint32(nil, in.sum), time.Time{})
+	return r.Send(binary.LittleEndian.AppendUint32(nil, in.Sum), time.Time{})
 }
 
 // TestStream sends a million records of random sizes to different numbers of processes.
@@ -214,37 +150,36 @@ func TestStream(t *testing.T) {
 				ps = append(ps, start(t, s.File(), "check", rank, ranks))
 			}
 			var wg sync.WaitGroup
-			out := newStream(ranks, 0)
+			out := queuetest.NewStream(ranks, 0)
 			wg.Go(func() {
 				delay := rand.New(rand.NewPCG(uint64(ranks), 99))
 				var buf []byte
 				for range n {
-					buf = out.next(buf)
-					out.sum = crc32.Update(out.sum, castagnoli, buf)
+					buf = out.Next(buf)
 					if err := d.Send(buf, soon()); err != nil {
 						t.Error(err)
 						return
 					}
-					doze(delay)
+					queuetest.Doze(delay)
 				}
 				must(t, d.Send(nil, soon()))
 			})
-			in := make([]*stream, ranks)
+			in := make([]*queuetest.Stream, ranks)
 			for rank := range in {
-				in[rank] = newStream(ranks, 1+rank)
+				in[rank] = queuetest.NewStream(ranks, 1+rank)
 			}
 			for range (n/repliesPer + 1) * ranks {
 				rank, got, err := d.Recv(soon())
 				must(t, err)
 				if len(got) == 4 {
-					if in[rank].number != uint64(n/repliesPer) {
-						t.Errorf("rank %d sent %d records, not %d", rank, in[rank].number, n/repliesPer)
+					if in[rank].Number != uint64(n/repliesPer) {
+						t.Errorf("rank %d sent %d records, not %d", rank, in[rank].Number, n/repliesPer)
 					}
 					wg.Wait()
-					if sum := binary.LittleEndian.Uint32(got); sum != out.sum {
-						t.Errorf("rank %d got records of sum %#x, not %#x", rank, sum, out.sum)
+					if sum := binary.LittleEndian.Uint32(got); sum != out.Sum {
+						t.Errorf("rank %d got records of sum %#x, not %#x", rank, sum, out.Sum)
 					}
-				} else if err := in[rank].check(got); err != nil {
+				} else if err := in[rank].Check(got); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -369,10 +304,10 @@ func floodFrom(ranks int) error {
 		return err
 	}
 	fmt.Println(s.File().Fd())
-	out := newStream(1, 0)
+	out := queuetest.NewStream(1, 0)
 	var buf []byte
 	for {
-		buf = out.next(buf)
+		buf = out.Next(buf)
 		if err := s.Driver().Send(buf, time.Time{}); err != nil {
 			return err
 		}
@@ -396,17 +331,17 @@ func TestKilledDriver(t *testing.T) {
 			must(t, err)
 			rs = append(rs, r)
 			wg.Go(func() {
-				in := newStream(1, 0)
+				in := queuetest.NewStream(1, 0)
 				for {
 					got, err := r.Recv(time.Time{})
 					if errors.Is(err, ErrClosed) {
 						break
 					}
-					if err := errors.Join(err, in.check(got)); err != nil {
+					if err := errors.Join(err, in.Check(got)); err != nil {
 						t.Errorf("round %d, rank %d: %v", round, rank, err)
 						break
 					}
-					some[rank].Store(in.number > 100)
+					some[rank].Store(in.Number > 100)
 				}
 			})
 		}
