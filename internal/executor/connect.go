@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +92,9 @@ func (m *meeting) open(specs []launch.Spec) error {
 
 // accept admits one connection per rank and gives each what it needs. It ends early when a rank does.
 func (m *meeting) accept(ctx context.Context) error {
+	late := fmt.Errorf("not all have come within %v", m.e.opt.MeetTimeout)
+	ctx, end := context.WithTimeoutCause(ctx, m.e.opt.MeetTimeout, late)
+	defer end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	exited := make(chan struct{})
@@ -117,7 +121,17 @@ func (m *meeting) accept(ctx context.Context) error {
 	<-ended
 	// An end that was heard counts, even if it came when all had been admitted.
 	if cause := context.Cause(ctx); cause != nil {
-		err = cause
+		var f *Failure
+		// Who was waited for when the time was over is at fault.
+		if !errors.Is(cause, late) || !errors.As(err, &f) {
+			err = cause
+		}
+		for rank, conn := range m.conns {
+			if conn == nil && errors.Is(cause, late) {
+				err = m.failed(rank, "start", late)
+				break
+			}
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("waiting for ranks: %w", err)
@@ -180,7 +194,7 @@ func (m *meeting) group() error {
 		return m.shareMemory()
 	}
 	for rank, conn := range m.conns {
-		if err := worker.Tell(conn, worker.Gathering{Transport: worker.TransportTCP, Bytes: m.e.opt.CollectiveBytes}); err != nil {
+		if err := worker.Tell(conn, m.e.gathering(worker.TransportTCP)); err != nil {
 			return m.failed(rank, "gather", err)
 		}
 	}
@@ -195,6 +209,17 @@ func (m *meeting) group() error {
 			return m.failed(rank, "gather", err)
 		}
 	}
+	// A link counts silence from its beginning: no rank has one before it has met the others, which may take longer.
+	for rank, conn := range m.conns {
+		if err := worker.Hear(conn, new(worker.Met)); err != nil {
+			return m.failed(rank, "meet the others", err)
+		}
+	}
+	for rank, conn := range m.conns {
+		if err := worker.Tell(conn, worker.Met{}); err != nil {
+			return m.failed(rank, "meet the others", err)
+		}
+	}
 	return nil
 }
 
@@ -205,6 +230,15 @@ func (m *meeting) failed(rank int, doing string, err error) *Failure {
 	return f
 }
 
+// gathering says how the ranks exchange tensors. They wait for each other a little longer than the driver for the step,
+// which then has seen all of them and says best who held it up.
+func (e *Executor) gathering(by worker.Transport) worker.Gathering {
+	return worker.Gathering{Transport: by, Bytes: e.opt.CollectiveBytes, Timeout: cmp.Or(e.opt.CollectiveTimeout, e.opt.StepTimeout+collectiveGrace)}
+}
+
+// collectiveGrace is how much longer that is.
+const collectiveGrace = 5 * time.Second
+
 func (m *meeting) shareMemory() error {
 	memory, err := shm.Create(len(m.conns), m.e.opt.CollectiveBytes)
 	if err != nil {
@@ -212,7 +246,7 @@ func (m *meeting) shareMemory() error {
 	}
 	defer memory.Close()
 	for rank, conn := range m.conns {
-		err := worker.Tell(conn, worker.Gathering{Transport: worker.TransportShm, Bytes: m.e.opt.CollectiveBytes})
+		err := worker.Tell(conn, m.e.gathering(worker.TransportShm))
 		if err == nil {
 			err = conn.SendFile(memory)
 		}

@@ -38,6 +38,8 @@ type Options struct {
 	Init worker.Init
 	// CollectiveBytes is the largest message between ranks.
 	CollectiveBytes int
+	// CollectiveTimeout is how long ranks wait for each other; 0 is StepTimeout and a little.
+	CollectiveTimeout time.Duration
 	// QueueMemory is the budget of all shared memory of the queue; 0 is 16 MiB.
 	QueueMemory int64
 	// Address is where ranks of other hosts may connect, "" for none.
@@ -48,6 +50,8 @@ type Options struct {
 	LinksOnly bool
 	// StallWarning is how long a rank may stand still with work queued before it is reported; 0 is 5 s.
 	StallWarning time.Duration
+	// MeetTimeout bounds the way of all ranks from their start to the first record; 0 is 90 s.
+	MeetTimeout time.Duration
 	// StepTimeout fails the group when a step takes longer; 0 is 300 s.
 	StepTimeout time.Duration
 	// Progress, when not nil, is told how far each rank's start has come.
@@ -63,6 +67,8 @@ type Executor struct {
 	hub     queue.Hub
 	closers []func() error
 	ready   []queue.Ready
+	// isReady are the ranks that have said so, guarded by the baton.
+	isReady []bool
 	// loading is how many ranks are not ready yet, guarded by the baton; loaded has a value when none is left.
 	loading int
 	loaded  chan struct{}
@@ -93,14 +99,17 @@ type Executor struct {
 	nextCall uint64
 	lastCall *Reply
 	stopped  bool
+	down     chan struct{} // closed at the end of the first Shutdown
 	// sending is held while a record is sent: plans and calls leave in one order.
 	sending chan struct{}
 
 	// sentAt is when the plan in flight was sent (nanoseconds since epoch of the process), 0 when none is.
 	sentAt atomic.Int64
-	sent   atomic.Uint64
-	late   atomic.Uint64
-	stall  explainer
+	// startedAt is when the ranks were given their configuration, 0 once all have loaded.
+	startedAt atomic.Int64
+	sent      atomic.Uint64
+	late      atomic.Uint64
+	stall     explainer
 }
 
 // ErrShutdown is the error of calls on an executor that was shut down.
@@ -111,6 +120,9 @@ const (
 	defaultStallWarning = 5 * time.Second
 	defaultStepTimeout  = 300 * time.Second
 	defaultQueueMemory  = 16 << 20
+	defaultMeetTimeout  = 90 * time.Second
+	// startGrace bounds the end of a start that has failed.
+	startGrace = 10 * time.Second
 )
 
 // Start launches the ranks and returns when all have loaded their shards. On an error nothing is left running.
@@ -121,6 +133,9 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.StepTimeout == 0 {
 		opt.StepTimeout = defaultStepTimeout
 	}
+	if opt.MeetTimeout == 0 {
+		opt.MeetTimeout = defaultMeetTimeout
+	}
 	if opt.QueueMemory == 0 {
 		opt.QueueMemory = defaultQueueMemory
 	}
@@ -128,12 +143,14 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Executor{opt: opt, dead: make(chan struct{}), calls: map[uint64]*call{}, followers: map[int]bool{}, exits: map[int]bool{}, baton: make(chan struct{}, 1),
-		sending: make(chan struct{}, 1)}
+		sending: make(chan struct{}, 1), down: make(chan struct{})}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.future.e = e
 	e.future.done = make(chan struct{}, 1)
 	if err := e.start(ctx); err != nil {
-		return nil, errors.Join(err, e.Shutdown(context.WithoutCancel(ctx)))
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), startGrace)
+		defer cancel()
+		return nil, errors.Join(err, e.Shutdown(last))
 	}
 	return e, nil
 }
@@ -141,6 +158,7 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 func (e *Executor) start(ctx context.Context) error {
 	world := e.opt.Init.WorldSize
 	e.ready, e.loading, e.loaded = make([]queue.Ready, world), world, make(chan struct{}, 1)
+	e.isReady = make([]bool, world)
 	if err := e.connect(ctx); err != nil {
 		return err
 	}
@@ -153,6 +171,8 @@ func (e *Executor) start(ctx context.Context) error {
 	if err := e.hub.Send(record, time.Now().Add(e.opt.StepTimeout)); err != nil {
 		return fmt.Errorf("send configuration: %w", err)
 	}
+	e.startedAt.Store(time.Now().UnixNano())
+	defer e.startedAt.Store(0)
 	return e.awaitReady(ctx)
 }
 
@@ -244,15 +264,21 @@ func (e *Executor) Links() []metrics.Link {
 // LateReplies counts replies that came after their call was over, and were dropped.
 func (e *Executor) LateReplies() uint64 { return e.late.Load() }
 
-// Shutdown ends the ranks and waits for them; calling it again is harmless.
+// Shutdown ends the ranks and waits for them; calling it again waits for the first call.
 func (e *Executor) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	if e.stopped {
 		e.mu.Unlock()
-		return nil
+		select {
+		case <-e.down:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	e.stopped = true
 	e.mu.Unlock()
+	defer close(e.down)
 	e.die(ErrShutdown)
 	var errs []error
 	if e.hub != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/queue/hub"
+	"github.com/eagleray/eagleray/internal/queue/ring"
 )
 
 // Failure is why a group cannot go on: the first error of any rank.
@@ -50,7 +52,7 @@ func (e *Executor) Err() error {
 }
 
 // OnFailure registers what is called, once, with the first failure of any rank; at once when the group has
-// already failed.
+// already failed. It must not wait for Shutdown, which waits for it.
 func (e *Executor) OnFailure(f func(*Failure)) {
 	e.mu.Lock()
 	e.onFailure = f
@@ -84,6 +86,12 @@ func (e *Executor) die(cause error) {
 	e.endLife()
 	if e.hub != nil {
 		e.hub.Interrupt()
+		if f != nil {
+			// A Send under way may wait for ranks that read no more. Nothing follows it.
+			for rank := range e.workers {
+				e.hub.Drop(rank)
+			}
+		}
 	}
 	if tell != nil {
 		tell(f)
@@ -220,10 +228,55 @@ func (e *Executor) known(of map[int]bool, rank int) bool {
 // explains it.
 func (e *Executor) sendFailed(err error) {
 	if !errors.Is(err, queue.ErrTimeout) {
-		e.dieUnlessExplained(e.failure(0, "cannot send: "+err.Error()))
+		e.dieUnlessExplained(e.failure(blamed(err), "cannot send: "+err.Error()))
 		return
 	}
-	e.die(e.slowest(fmt.Sprintf("does not read: %v", err)))
+	f := e.slowest(fmt.Sprintf("does not read: %v", err))
+	if r := blamed(err); r >= 0 && r != f.Rank && e.processState(f.Rank) != stoppedState {
+		s, _ := e.hub.Status(r)
+		f = e.failure(r, fmt.Sprintf("does not read: %v", err))
+		f.Phase = describe(s)
+	}
+	e.die(f)
+}
+
+// blamed is the rank that an error of the queue names, -1 when it names none.
+func blamed(err error) int {
+	var named *hub.RankError
+	var corrupt *ring.CorruptError
+	var slow *ring.SlowError
+	switch {
+	case errors.As(err, &named):
+		return named.Rank
+	case errors.As(err, &corrupt):
+		return corrupt.Rank
+	case errors.As(err, &slow) && len(slow.Ranks) > 0:
+		return slow.Ranks[0]
+	}
+	return -1
+}
+
+// missed is the failure of a group in which one rank has waited for others in vain: one of those is at fault, not
+// the one that says so. A rank whose process is stopped comes before the others.
+func (e *Executor) missed(account *Failure, missing []int) *Failure {
+	worst, why := -1, "did not come: "
+	for _, r := range missing {
+		if r < 0 || r >= len(e.workers) {
+			return account
+		}
+		stopped := e.processState(r) == stoppedState
+		if worst < 0 || stopped {
+			worst = r
+		}
+		if stopped {
+			why = "its process is stopped: "
+			break
+		}
+	}
+	s, _ := e.hub.Status(worst)
+	f := e.failure(worst, why+account.Cause)
+	f.Step, f.Phase = account.Step, describe(s)
+	return f
 }
 
 // stepTimedOut names the rank that is furthest behind.

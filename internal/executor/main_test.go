@@ -94,6 +94,23 @@ func beWorker() error {
 			}
 		}
 		os.Exit(3)
+	case "slowmesh":
+		// It cannot reach the other ranks, as where a firewall drops what goes between two nodes.
+		var w worker.Welcome
+		var g worker.Gathering
+		var peers worker.Peers
+		if err := errors.Join(worker.Hear(conn, &w), worker.Hear(conn, &g)); err != nil {
+			return err
+		}
+		if err := worker.Tell(conn, inv.Endpoint); err != nil {
+			return err
+		}
+		if err := worker.Hear(conn, &peers); err != nil {
+			return err
+		}
+		time.Sleep(6 * time.Second)
+		fmt.Fprintln(os.Stderr, "connect the ranks: rank 0: dial tcp: i/o timeout")
+		os.Exit(3)
 	case "silent":
 		// It hangs where it should go on, until the driver gives up.
 		_, _ = io.Copy(io.Discard, conn)

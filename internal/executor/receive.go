@@ -30,6 +30,10 @@ func (e *Executor) await(done <-chan struct{}, until time.Time) error {
 		if finished || err != nil {
 			return err
 		}
+		// Records for others must not keep this wait beyond its time.
+		if !until.IsZero() && !time.Now().Before(until) {
+			return queue.ErrTimeout
+		}
 	}
 }
 
@@ -83,6 +87,11 @@ func (e *Executor) receive(done <-chan struct{}, until time.Time) (finished bool
 	case errors.Is(err, queue.ErrTimeout):
 		return false, queue.ErrTimeout
 	case errors.Is(err, queue.ErrInterrupted):
+	case !errors.Is(err, queue.ErrClosed):
+		// What came cannot be, or cannot be received: no end of a rank explains it.
+		f := e.failure(blamed(err), err.Error())
+		f.Phase = "protocol"
+		e.die(f)
 	default:
 		// The hub is closed, or no rank is left in it: by the failure that is about to be known, or by shutdown.
 		// Whoever makes it known may be this caller, when his time is up.
@@ -120,6 +129,9 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		if err := step.DecodeResult(body, &e.future.result); err != nil {
 			return err
 		}
+		if e.sentAt.Load() == 0 {
+			return fmt.Errorf("result of step %d while none is in flight", e.future.result.Plan)
+		}
 		if e.future.result.Plan != e.future.plan {
 			return fmt.Errorf("result of step %d while step %d is in flight", e.future.result.Plan, e.future.plan)
 		}
@@ -141,14 +153,15 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		}
 		return nil
 	case queue.KindReady:
+		if e.isReady[rank] {
+			return fmt.Errorf("rank is ready twice")
+		}
+		e.isReady[rank] = true
 		if err := json.Unmarshal(body, &e.ready[rank]); err != nil {
 			return fmt.Errorf("decode ready: %w", err)
 		}
 		if e.loading--; e.loading == 0 {
 			e.loaded <- struct{}{}
-		}
-		if e.loading < 0 {
-			return fmt.Errorf("rank is ready twice")
 		}
 		return nil
 	case queue.KindFailure:
@@ -158,9 +171,12 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		}
 		f := e.failure(rank, q.Message)
 		f.Phase, f.Step, f.Detail = q.Phase, q.Step, q.Stack
-		if q.Follows {
+		switch {
+		case q.Follows:
 			e.follow(f)
-		} else {
+		case len(q.Missing) > 0:
+			e.die(e.missed(f, q.Missing))
+		default:
 			e.die(f)
 		}
 		return nil

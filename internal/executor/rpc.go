@@ -14,7 +14,7 @@ type RPCOptions struct {
 	// UniqueReply waits for the reply of ReplyRank alone; errors of any rank still fail the call.
 	UniqueReply bool
 	ReplyRank   int
-	// Timeout bounds the call, queueing included, on both sides; 0 is no bound.
+	// Timeout bounds the call, queueing included; 0 is no bound. A rank does not begin it later (queue.Call).
 	Timeout time.Duration
 }
 
@@ -40,10 +40,12 @@ type call struct {
 	step    uint64
 	begun   time.Time
 	results [][]byte
-	missing int
-	only    int // the rank whose reply is waited for, -1 for all
-	err     error
-	done    chan struct{}
+	// answered are the ranks that have replied.
+	answered []bool
+	missing  int
+	only     int // the rank whose reply is waited for, -1 for all
+	err      error
+	done     chan struct{}
 }
 
 // Reply is the coming answer to a call that does not block.
@@ -57,8 +59,8 @@ type Reply struct {
 }
 
 // CollectiveRPC calls method on every rank and returns the results in rank order, or one with UniqueReply. The
-// first error of any rank, reply rank or not, fails the call at once. It ends with ctx and with the timeout; a
-// reply that comes later is dropped and counted.
+// first error of any rank, reply rank or not, fails the call at once. It ends with ctx and with the timeout (while the
+// call is being sent, with ctx's deadline only); a reply that comes later is dropped and counted.
 func (e *Executor) CollectiveRPC(ctx context.Context, method string, args []byte, opt RPCOptions) ([][]byte, error) {
 	until, ok := ctx.Deadline()
 	if !ok {
@@ -81,7 +83,7 @@ func (e *Executor) startRPC(method string, args []byte, opt RPCOptions, sendUnti
 	if opt.UniqueReply && (opt.ReplyRank < 0 || opt.ReplyRank >= len(e.workers)) {
 		return nil, fmt.Errorf("call %s: reply rank %d of %d ranks", method, opt.ReplyRank, len(e.workers))
 	}
-	c := &call{method: method, step: e.sent.Load(), begun: time.Now(), results: make([][]byte, len(e.workers)), missing: len(e.workers), only: -1, done: make(chan struct{}, 1)}
+	c := &call{method: method, step: e.sent.Load(), begun: time.Now(), results: make([][]byte, len(e.workers)), answered: make([]bool, len(e.workers)), missing: len(e.workers), only: -1, done: make(chan struct{}, 1)}
 	if opt.UniqueReply {
 		c.only, c.missing = opt.ReplyRank, 1
 	}
@@ -102,7 +104,7 @@ func (e *Executor) startRPC(method string, args []byte, opt RPCOptions, sendUnti
 	e.calls[r.id] = c
 	r.before, e.lastCall = e.lastCall, r
 	e.mu.Unlock()
-	record := queue.AppendCall(nil, &queue.Call{ID: r.id, Step: c.step, Timeout: opt.Timeout, Method: method, Args: args})
+	record := queue.AppendCall(nil, &queue.Call{ID: r.id, Step: c.step, Timeout: opt.Timeout, Sent: c.begun.UnixNano(), Method: method, Args: args})
 	if err := e.hub.Send(record, sendUntil); err != nil {
 		e.forget(r.id)
 		if e.over() {
@@ -157,6 +159,8 @@ func (e *Executor) awaitCall(ctx context.Context, r *Reply) error {
 			case r.call.done <- struct{}{}:
 			default:
 			}
+			e.mu.Lock()
+			defer e.mu.Unlock()
 			return r.call.err
 		case !errors.Is(err, queue.ErrTimeout):
 			return err
@@ -201,8 +205,15 @@ func (e *Executor) reply(rank int, body []byte) error {
 		e.late.Add(1)
 		return nil
 	}
-	if p.Failure != "" {
+	if c.answered[rank] {
+		return fmt.Errorf("second reply to call %s", c.method)
+	}
+	c.answered[rank] = true
+	if p.Type != "" || p.Failure != "" {
 		w := e.workers[rank]
+		if c.err != nil {
+			return nil // the first error wins
+		}
 		c.err = &RPCError{Method: c.method, Rank: rank, Node: w.Node, PID: w.PID, Step: c.step, Type: p.Type, Message: p.Failure}
 	} else {
 		c.results[rank] = append([]byte(nil), p.Value...)

@@ -92,6 +92,9 @@ func (x *explainer) look(e *Executor, now time.Time) {
 
 // queuedSince is for how long work has been queued, 0 for none.
 func (e *Executor) queuedSince(now time.Time) time.Duration {
+	if at := e.startedAt.Load(); at > 0 {
+		return max(now.Sub(time.Unix(0, at)), 1)
+	}
 	if at := e.sentAt.Load(); at > 0 {
 		return max(now.Sub(time.Unix(0, at)), 1)
 	}
@@ -104,10 +107,10 @@ func (e *Executor) queuedSince(now time.Time) time.Duration {
 	return oldest
 }
 
-// position is how far a rank has come: the step it computes and the layer in it.
+// position is how far a rank has come: the step it computes, the layer in it, and whether it waits there for others.
 type position struct {
 	step  uint64
-	layer uint32
+	layer uint64
 }
 
 func (p position) after(q position) bool {
@@ -118,11 +121,14 @@ func place(s phase.Status) position {
 	p := position{step: s.Started}
 	switch {
 	case s.Finished == s.Started:
-		p.layer = math.MaxUint32
-	case s.Phase == phase.Forward || s.Phase == phase.Collective:
-		p.layer = s.Detail
+		p.layer = math.MaxUint64
+	case s.Phase == phase.Forward:
+		p.layer = 2 * uint64(s.Detail)
+	case s.Phase == phase.Collective:
+		// Who waits in a layer is further than who computes in it.
+		p.layer = 2*uint64(s.Detail) + 1
 	case s.Phase == phase.Sample || s.Phase == phase.Send:
-		p.layer = math.MaxUint32 - 1
+		p.layer = math.MaxUint64 - 1
 	}
 	return p
 }

@@ -71,6 +71,8 @@ type Failure struct {
 	Stack string `json:"stack,omitempty"`
 	// Follows says that the error only follows from the end of another rank, of which others know more.
 	Follows bool `json:"follows,omitempty"`
+	// Missing are the ranks that did not come in time, when the error is that this rank has waited for them in vain.
+	Missing []int `json:"missing,omitempty"`
 }
 
 // Split returns a record's kind and body.
@@ -105,9 +107,10 @@ type Call struct {
 	ID uint64
 	// Step is the last plan sent before the call.
 	Step uint64
-	// Timeout is how long after its arrival a rank may still begin it; 0 is no limit. It is a duration, not a
-	// moment, because hosts' clocks differ.
+	// Timeout is how long after Sent a rank may still begin it; 0 is no limit. Sent is in nanoseconds of the driver's
+	// clock: a rank of another host, whose clock may differ, counts from when it takes the call up.
 	Timeout time.Duration
+	Sent    int64
 	Method  string
 	Args    []byte
 }
@@ -118,26 +121,27 @@ func AppendCall(b []byte, c *Call) []byte {
 	b = binary.LittleEndian.AppendUint64(b, c.ID)
 	b = binary.LittleEndian.AppendUint64(b, c.Step)
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Timeout))
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.Sent))
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(c.Method)))
 	b = append(b, c.Method...)
 	return append(b, c.Args...)
 }
 
 // callHead is the length of a call before its method.
-const callHead = 8 + 8 + 8 + 2
+const callHead = 8 + 8 + 8 + 8 + 2
 
 // ParseCall decodes the body of a KindCall record; Args is a view of body.
 func ParseCall(body []byte) (Call, error) {
 	if len(body) < callHead {
 		return Call{}, fmt.Errorf("queue: call of %d bytes is too short", len(body))
 	}
-	n := int(binary.LittleEndian.Uint16(body[24:]))
+	n := int(binary.LittleEndian.Uint16(body[32:]))
 	if len(body) < callHead+n {
 		return Call{}, fmt.Errorf("queue: call of %d bytes names a method of %d", len(body), n)
 	}
 	c := Call{ID: binary.LittleEndian.Uint64(body), Step: binary.LittleEndian.Uint64(body[8:]),
-		Timeout: time.Duration(binary.LittleEndian.Uint64(body[16:])),
-		Method:  string(body[callHead : callHead+n]), Args: body[callHead+n:]}
+		Timeout: time.Duration(binary.LittleEndian.Uint64(body[16:])), Sent: int64(binary.LittleEndian.Uint64(body[24:])),
+		Method: string(body[callHead : callHead+n]), Args: body[callHead+n:]}
 	if c.Timeout < 0 {
 		return Call{}, fmt.Errorf("queue: call has a timeout of %v", c.Timeout)
 	}

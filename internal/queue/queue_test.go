@@ -138,7 +138,7 @@ func TestPipeAllocates(t *testing.T) {
 func TestCallsAndReplies(t *testing.T) {
 	for i, c := range []Call{
 		{ID: 1, Method: "check_health", Args: []byte{}},
-		{ID: 1 << 63, Step: 7, Timeout: 3 * time.Second, Method: "", Args: bytes.Repeat([]byte{7}, 70000)},
+		{ID: 1 << 63, Step: 7, Timeout: 3 * time.Second, Sent: 1 << 60, Method: "", Args: bytes.Repeat([]byte{7}, 70000)},
 	} {
 		kind, body, err := Split(AppendCall(nil, &c))
 		if err != nil || kind != KindCall {

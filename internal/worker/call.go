@@ -32,7 +32,7 @@ func (e *errExpired) Error() string {
 // call answers one collective call. A method's own error goes to the caller, and the rank goes on. The arguments
 // are the queue's memory: they are gone when the next record is received.
 func (w *worker) call(body []byte) error {
-	arrived := time.Now()
+	began := time.Now()
 	c, err := queue.ParseCall(body)
 	if err != nil {
 		return err
@@ -42,7 +42,10 @@ func (w *worker) call(body []byte) error {
 	defer w.words.Call(0)
 	r := queue.Reply{ID: c.ID, Rank: uint32(w.opt.Rank)}
 	m := w.methods[c.Method]
-	late := time.Since(arrived) - c.Timeout
+	if w.opt.DriversClock {
+		began = time.Unix(0, c.Sent)
+	}
+	late := time.Since(began) - c.Timeout
 	switch {
 	case m == nil:
 		err = fmt.Errorf("unknown method %q", c.Method)

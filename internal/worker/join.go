@@ -68,7 +68,7 @@ func Join(inv Invitation, doom <-chan error) error {
 	// The futex waits of a ring are cheapest on a thread of one's own.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err = Run(m.port, Options{Rank: inv.Rank, Group: m.joinGroup, Threads: inv.Threads})
+	err = Run(m.port, Options{Rank: inv.Rank, Group: m.joinGroup, Threads: inv.Threads, DriversClock: m.near})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.gone {
@@ -85,6 +85,7 @@ type membership struct {
 	id       handshake.Identity
 	world    int
 	port     queue.Port
+	near     bool // on the driver's host
 	watching sync.WaitGroup
 	left     chan struct{}
 
@@ -120,7 +121,7 @@ func (m *membership) enter() error {
 		}
 	}
 	if ring != nil {
-		m.port = &ringPort{ring}
+		m.port, m.near = &ringPort{ring}, true
 		m.watching.Go(m.watch)
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/collective/tcp"
@@ -21,6 +22,8 @@ import (
 //	driver → rank  Gathering, when there are several ranks, and the memory of the group with TransportShm
 //	rank → driver  with TransportTCP: the handshake.Endpoint where it awaits the ranks above it
 //	driver → rank  with TransportTCP: Peers
+//	rank → driver  with TransportTCP: Met, when it is connected to all others
+//	driver → rank  with TransportTCP: Met, when all are
 //
 // Each is a little-endian 32-bit length and that much JSON.
 
@@ -47,12 +50,17 @@ type Gathering struct {
 	Transport Transport `json:"transport"`
 	// Bytes is the largest piece in which tensors are exchanged.
 	Bytes int `json:"bytes"`
+	// Timeout is how long a rank waits for another, in nanoseconds; 0 is the transport's default.
+	Timeout time.Duration `json:"timeout"`
 }
 
 // Peers says where each rank awaits the ranks above it.
 type Peers struct {
 	Endpoints []handshake.Endpoint `json:"endpoints"`
 }
+
+// Met says that a rank is connected to all others, and to it that all are: from now on there are records.
+type Met struct{}
 
 // LastWords are what a rank beside a ring says on its connection when something ends it from outside.
 type LastWords struct {
@@ -157,6 +165,13 @@ func (m *membership) connectAll() error {
 		}
 		m.mesh[c.Peer.Rank] = c
 	}
+	if err := Tell(m.conn, Met{}); err != nil {
+		return err
+	}
+	// The driver's end of a link opens when all have met: before that nobody answers this one's heartbeats.
+	if err := Hear(m.conn, new(Met)); err != nil {
+		return fmt.Errorf("wait until all ranks have met: %w", err)
+	}
 	return nil
 }
 
@@ -177,10 +192,10 @@ func (m *membership) joinGroup() (Group, error) {
 	var g Group
 	var err error
 	if m.memory != nil {
-		g, err = shm.Join(m.memory, m.id.Rank, m.world, m.gathering.Bytes)
+		g, err = shm.Options{Timeout: m.gathering.Timeout}.Join(m.memory, m.id.Rank, m.world, m.gathering.Bytes)
 	} else {
 		var t *tcp.Group
-		if t, err = tcp.Join(m.mesh, m.id.Rank, tcp.Options{MaxBytes: m.gathering.Bytes}); err == nil {
+		if t, err = tcp.Join(m.mesh, m.id.Rank, tcp.Options{MaxBytes: m.gathering.Bytes, Timeout: m.gathering.Timeout}); err == nil {
 			g, m.mesh = t, nil // the group closes them
 		}
 	}

@@ -112,7 +112,7 @@ const nowhere = "{Instance: Unix: TCP: "
 // FuzzHear feeds bytes to the parser of every word: what is accepted is the same once more.
 func FuzzHear(f *testing.F) {
 	e := endpoint()
-	for _, word := range []any{Welcome{Ring: true}, Gathering{TransportShm, 1 << 20}, Peers{[]handshake.Endpoint{e}}, LastWords{"x"}, e} {
+	for _, word := range []any{Welcome{Ring: true}, Gathering{TransportShm, 1 << 20, time.Second}, Peers{[]handshake.Endpoint{e}}, LastWords{"x"}, e} {
 		var c heard
 		if err := Tell(&c, word); err != nil {
 			f.Fatal(err)

@@ -145,10 +145,23 @@ func (r *rank) loadModel(init Init, cfg *checkpoint.Config, folder checkpoint.Fo
 		}
 	}
 	var err error
-	if r.model, err = model.Load(cfg, src, r.device, shard, report); err != nil {
+	if r.model, err = model.Load(cfg, wanted{src, &sendErr}, r.device, shard, report); err != nil {
 		return err
 	}
 	return sendErr
+}
+
+// wanted is a source that gives nothing more once the driver, who is told of the progress, has gone.
+type wanted struct {
+	model.Source
+	gone *error
+}
+
+func (w wanted) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	if *w.gone != nil {
+		return checkpoint.Tensor{}, *w.gone
+	}
+	return w.Source.Tensor(name, shape...)
 }
 
 // close gives everything back; it is called once, also after a load that failed half-way.

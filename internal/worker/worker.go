@@ -50,6 +50,8 @@ type Options struct {
 	Group func() (Group, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
+	// DriversClock says that the rank's clock is the driver's: they are on one host.
+	DriversClock bool
 }
 
 // errShutdown ends the loop without being a failure.
@@ -70,6 +72,10 @@ func Run(port queue.Port, opt Options) error {
 	}
 	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.words.Status().Phase.String(), Step: w.plan.ID,
 		Type: fmt.Sprintf("%T", err), Message: err.Error(), Follows: errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted)}
+	var late *collective.Error
+	if errors.As(err, &late) && errors.Is(err, collective.ErrTimeout) {
+		f.Missing = late.Missing
+	}
 	var p *panicError
 	if errors.As(err, &p) {
 		f.Type, f.Stack = "panic", p.stack

@@ -37,7 +37,7 @@ func launch(t *testing.T, wrap func(queue.Port) queue.Port) *drive {
 		port = wrap(port)
 	}
 	d := &drive{t, hub, make(chan error, 1)}
-	go func() { d.done <- Run(port, Options{Rank: 0}) }()
+	go func() { d.done <- Run(port, Options{Rank: 0, DriversClock: true}) }()
 	t.Cleanup(func() { hub.Close() })
 	return d
 }
@@ -199,14 +199,14 @@ func TestCallFails(t *testing.T) {
 	}{
 		{queue.Call{Method: "make_tea"}, `unknown method "make_tea"`},
 		{queue.Call{Method: ""}, `unknown method ""`},
-		{queue.Call{Method: "echo", Timeout: 1, Args: []byte("x")}, "its time was over"},
+		{queue.Call{Method: "echo", Timeout: time.Second, Sent: time.Now().Add(-2 * time.Second).UnixNano(), Args: []byte("x")}, "its time was over"},
 	} {
 		c.call.ID = uint64(i + 1)
 		r := d.call(c.call)
 		if !strings.Contains(r.Failure, c.want) || r.Type == "" || len(r.Value) != 0 {
 			t.Errorf("%+v: %+v", c.call, r)
 		}
-		if r := d.call(queue.Call{ID: 100, Method: "echo", Timeout: time.Hour, Args: []byte("on")}); r.Failure != "" || string(r.Value) != "on" {
+		if r := d.call(queue.Call{ID: 100, Method: "echo", Timeout: time.Hour, Sent: time.Now().UnixNano(), Args: []byte("on")}); r.Failure != "" || string(r.Value) != "on" {
 			t.Errorf("after %+v: %+v", c.call, r)
 		}
 	}

@@ -203,7 +203,7 @@ func TestAbortRace(t *testing.T) {
 }
 
 func TestTimeoutNamesMissing(t *testing.T) {
-	gs := group(t, 4, 4096, Options{Timeout: 60 * time.Millisecond})
+	gs := group(t, 4, 4096, Options{Timeout: 500 * time.Millisecond})
 	late := []*Group{gs[0], gs[2]}
 	first := 0
 	for i, err := range collectivetest.Each(late, func(g *Group) error { return g.AllReduce(make([]float32, 4)) }) {

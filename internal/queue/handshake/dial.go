@@ -53,7 +53,13 @@ func Dial(ctx context.Context, e Endpoint, t Token, id Identity) (*Conn, error) 
 	}
 	c, err := dialTCP(ctx, e, t, id)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("driver at %s: %w", e.TCP, err), local)
+		err = fmt.Errorf("driver at %s: %w", e.TCP, err)
+		if local != nil {
+			// In words only: whoever asks for a cause asks for that of the last way. On another host nobody ever
+			// listens at the unix socket.
+			err = fmt.Errorf("%w; %v", err, local)
+		}
+		return nil, err
 	}
 	return c, nil
 }

@@ -93,7 +93,9 @@ func New(r *ring.Driver, links []*link.Link) *Hub {
 // Drop implements queue.Hub.
 func (h *Hub) Drop(rank int) {
 	h.gone[rank].Store(true)
-	if h.links[rank] == nil && h.ring != nil {
+	if l := h.links[rank]; l != nil {
+		l.Drop()
+	} else if h.ring != nil {
 		h.ring.Drop(rank)
 	}
 }

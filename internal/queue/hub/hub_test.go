@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -430,5 +431,40 @@ func TestStatus(t *testing.T) {
 	}
 	if s, ok := g.hub.Stats(1); !ok || s.State != link.Up || s.BytesReceived == 0 {
 		t.Errorf("figures of rank 1: %+v, %v", s, ok)
+	}
+}
+
+// TestDropEndsSend drops ranks that read nothing while Send waits for them.
+func TestDropEndsSend(t *testing.T) {
+	for _, shape := range []string{"l", "r", "lr"} {
+		t.Run(shape, func(t *testing.T) {
+			g := newGroup(t, shape, link.Options{Window: 64 << 10})
+			sent := make(chan error, 1)
+			var dropped atomic.Bool
+			go func() {
+				var err error
+				for err == nil && !dropped.Load() {
+					err = g.hub.Send(make([]byte, 20<<10), soon())
+				}
+				sent <- err
+			}()
+			select {
+			case err := <-sent:
+				t.Fatalf("before any rank is dropped: %v", err)
+			case <-time.After(100 * time.Millisecond): // long enough to fill all windows
+			}
+			dropped.Store(true)
+			for rank := range g.ranks {
+				g.hub.Drop(rank)
+			}
+			select {
+			case err := <-sent:
+				if errors.Is(err, queue.ErrTimeout) {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("Send still waits")
+			}
+		})
 	}
 }

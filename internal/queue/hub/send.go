@@ -54,9 +54,20 @@ func (h *Hub) Send(record []byte, until time.Time) error {
 // deliver sends to one rank and notes the error.
 func (h *Hub) deliver(rank int, p parcel) {
 	if err := h.links[rank].Send(p.record, p.until); err != nil && !h.gone[rank].Load() {
-		h.errs[rank] = fmt.Errorf("send to rank %d: %w", rank, translate(err))
+		h.errs[rank] = &RankError{Rank: rank, Err: translate(err)}
 	}
 }
+
+// RankError says which rank a record could not be sent to.
+type RankError struct {
+	Rank int
+	Err  error
+}
+
+func (e *RankError) Error() string { return fmt.Sprintf("send to rank %d: %v", e.Rank, e.Err) }
+
+// Unwrap returns the cause.
+func (e *RankError) Unwrap() error { return e.Err }
 
 // carry delivers long records to one rank. What it has begun it ends: the record is the caller's.
 func (h *Hub) carry(rank int) {

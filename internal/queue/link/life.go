@@ -51,7 +51,7 @@ func (l *Link) cut(gen uint64, err error) {
 	}
 	abort(l.conn)
 	switch {
-	case l.closing:
+	case l.closing && (l.redial == nil || l.closedSent || l.out.bytes == 0):
 		l.fall(ErrClosed)
 		return
 	case l.o.Grace < 0:
@@ -140,7 +140,7 @@ func (l *Link) install(c net.Conn) error {
 	case l.state == Down:
 		abort(c)
 		return l.err
-	case l.closing:
+	case l.closing && l.redial == nil:
 		abort(c)
 		return fmt.Errorf("%w: %w", ErrDown, ErrClosed)
 	case l.o.Grace < 0:
@@ -195,10 +195,12 @@ func (l *Link) fall(cause error) {
 func (l *Link) Close(reason string) error {
 	const flushing, lingering = time.Second, 100 * time.Millisecond
 	l.mu.Lock()
-	if l.state == Cut {
+	if l.state == Cut && (l.redial == nil || l.out.bytes == 0) {
 		l.fall(ErrClosed)
 	}
-	l.closing, l.reason = true, reason
+	if !l.closing { // the first reason holds
+		l.closing, l.reason = true, reason
+	}
 	signal(l.space)
 	signal(l.kick)
 	l.mu.Unlock()

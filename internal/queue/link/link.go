@@ -147,6 +147,7 @@ type Link struct {
 	scratch    []byte // control frames; belongs to whoever set writing
 	due        due
 	closing    bool
+	dropped    bool // Send waits no more
 	reason     string
 	closedSent bool
 

@@ -60,7 +60,8 @@ func (l *Link) Send(record []byte, until time.Time) error {
 // queue puts a fragment into the window. A long one is copied with the link unlocked, so that the one before is
 // written, and acknowledgements are read, meanwhile. l.mu and the turn are held.
 func (l *Link) queue(flags uint8, payload []byte) {
-	c, place := l.out.reserve(flags, len(payload), l.consumed)
+	ack := l.consumed
+	c, place := l.out.reserve(flags, len(payload), ack)
 	if len(payload) > lockedCopy {
 		l.mu.Unlock()
 		copy(place, payload)
@@ -69,9 +70,17 @@ func (l *Link) queue(flags uint8, payload []byte) {
 		copy(place, payload)
 	}
 	l.out.commit(c, len(payload))
-	if l.out.bytes <= inlineMax {
+	if l.out.bytes <= inlineMax && l.consumed == ack {
 		l.debt, l.due.ack = 0, false // the frame carries it, and leaves at once
 	}
+}
+
+// Drop ends all waits of Send: nobody waits for this peer any more. What is queued may still reach it.
+func (l *Link) Drop() {
+	l.mu.Lock()
+	l.dropped = true
+	signal(l.space)
+	l.mu.Unlock()
 }
 
 // turn waits until no other Send queues its record.
@@ -95,7 +104,7 @@ func (l *Link) turn(until time.Time) error {
 
 // room waits until size more bytes fit the window. l.mu is held, but not while it waits.
 func (l *Link) room(size int, until time.Time) error {
-	if l.state != Down && !l.closing && l.out.bytes+size <= l.window {
+	if l.state != Down && !l.closing && !l.dropped && l.out.bytes+size <= l.window {
 		return nil
 	}
 	var timer <-chan time.Time
@@ -103,7 +112,7 @@ func (l *Link) room(size int, until time.Time) error {
 		switch {
 		case l.state == Down:
 			return l.err
-		case l.closing:
+		case l.closing || l.dropped:
 			return fmt.Errorf("%w: %w", ErrDown, ErrClosed)
 		case l.out.bytes+size <= l.window:
 			return nil

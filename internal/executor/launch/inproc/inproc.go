@@ -31,7 +31,7 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	l.hub = hub
 	l.running.Go(func() {
 		cause := "returned"
-		if err := worker.Run(port, worker.Options{}); err != nil {
+		if err := worker.Run(port, worker.Options{DriversClock: true}); err != nil {
 			cause = "returned: " + err.Error()
 		}
 		// The pipe stays open: the rank's last record, its own account of a failure, may still be in it.
@@ -43,11 +43,21 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 // Exited delivers the end of the rank.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
-// Stop ends the rank and waits for it.
-func (l *Launcher) Stop(context.Context) error {
+// Stop ends the rank and waits for it until ctx ends: a step under way cannot be interrupted. The rank then ends by
+// itself after the step.
+func (l *Launcher) Stop(ctx context.Context) error {
 	if l.hub != nil {
 		l.hub.Close()
 	}
-	l.running.Wait()
-	return nil
+	ended := make(chan struct{})
+	go func() {
+		l.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("rank 0 still computes: %w", ctx.Err())
+	}
 }
