@@ -138,7 +138,7 @@ func (c *Config) rayFlags(f *pflag.FlagSet) {
 	Alias(f, "ray-address", "RAY_ADDRESS")
 	f.StringVar(&r.Namespace, "ray-namespace", "", "Ray namespace of the actors, and of a placement group adopted by name")
 	f.StringVar(&r.Python, "ray-python", "", "Python that has Ray (default: that of $VIRTUAL_ENV, else python3)")
-	f.StringVar(&r.RuntimeEnv, "ray-runtime-env", "", "runtime environment of the actors: JSON, YAML, or a file with either; it slows their start")
+	f.StringVar(&r.RuntimeEnv, "ray-runtime-env", "", "runtime environment of the job: JSON, YAML, or @FILE with either; it slows the start of actors")
 	f.BoolVar(&r.Nsight, "ray-workers-use-nsight", false, "run the actors under Nsight Systems")
 	f.StringVar(&r.PlacementGroup, "ray-placement-group", "", "id or name of a placement group to adopt; it is not removed at the end")
 	f.StringVar(&r.BundleIndices, "bundle-indices", "", "bundles of the placement group in the order of ranks, such as 2,3")

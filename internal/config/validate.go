@@ -61,7 +61,10 @@ func (c *Config) Validate() error {
 	if p.Backend == "uni" && p.TensorParallelSize > 1 {
 		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d needs mp or ray", p.TensorParallelSize)
 	}
-	if r := &p.Ray; r.DeviceKey == "" || !(r.PerWorker > 0) || r.PerWorker > 1 && r.DeviceKey != "CPU" {
+	if r := &p.Ray; r.DeviceKey == "CPU" && r.PerWorker != 1 {
+		return usage("--ray-devices-per-worker %v with --ray-device-key CPU: --cpu-threads sets the CPUs of a rank", r.PerWorker)
+	}
+	if r := &p.Ray; r.DeviceKey == "" || !(r.PerWorker > 0) || r.PerWorker > 1 {
 		return usage("--ray-devices-per-worker %v of --ray-device-key %q: a rank takes one device or a part of one", r.PerWorker, r.DeviceKey)
 	}
 	return nil

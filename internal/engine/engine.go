@@ -381,15 +381,14 @@ func (e *Engine) finish(q *request, how Finish) {
 	e.observeFinish(q, how)
 }
 
-// logFailure logs the cause with what else is known of it, and the last lines that a rank of another host wrote: what
-// ranks started here write is seen as it comes.
-func (e *Engine) logFailure(cause error) {
-	e.log.Error("engine failed", "cause", cause)
+// logDetails logs what is known of a failure beside its cause, and the last lines that a rank of another host wrote:
+// what ranks started here write is seen as it comes.
+func logDetails(to *slog.Logger, cause error) {
 	var f *executor.Failure
 	if !errors.As(cause, &f) {
 		return
 	}
-	log := e.log.With("rank", f.Rank, "node", f.Node, "pid", f.PID)
+	log := to.With("rank", f.Rank, "node", f.Node, "pid", f.PID)
 	for line := range strings.Lines(f.Detail) {
 		log.Error("detail", "line", strings.TrimRight(line, "\n"))
 	}
@@ -417,7 +416,8 @@ func (e *Engine) fail(cause error) {
 	e.added = nil
 	e.mu.Unlock()
 	if !stopping {
-		e.logFailure(cause)
+		e.log.Error("engine failed", "cause", cause)
+		logDetails(e.log, cause)
 	}
 	for _, q := range added {
 		q.stream.fail(err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/builtin"
@@ -83,12 +84,14 @@ type opening struct {
 	opt    Options
 	cfg    *config.Config
 	folder checkpoint.Folder
-	dir    string // "" for the built-in model
+	dir    string // absolute; "" for the built-in model
 	model  *checkpoint.Config
 	tok    *tokenizer.Tokenizer
 	info   Info
 	dtype  cpu.DType
 	ranks  int
+	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
+	fromHub bool
 }
 
 func (b *opening) open() (*Engine, error) {
@@ -146,7 +149,12 @@ func (b *opening) resolve() error {
 		if b.folder, err = checkpoint.Dir(dir); err != nil {
 			return err
 		}
-		b.dir, b.info.Root = dir, m.Path
+		// Ranks of another folder, as Ray's are, must find it too.
+		b.fromHub = dir != m.Path
+		if b.dir, err = filepath.Abs(dir); err != nil {
+			return err
+		}
+		b.info.Root = m.Path
 	}
 	if len(b.info.Names) == 0 {
 		b.info.Names = []string{b.info.Root}

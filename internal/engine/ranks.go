@@ -49,9 +49,15 @@ func (b *opening) startRanks() (*executor.Executor, error) {
 		QueueMemory: q.MemoryBytes, StallWarning: q.StallWarning, StepTimeout: q.StepTimeout,
 		Progress: func(rank int, p queue.Progress) { b.progress(rank, p.Phase, p.Done, p.Total) },
 	}
-	if b.dir != "" && b.dir != b.cfg.Model.Path {
+	if b.fromHub {
 		// The snapshot's folder is named for its commit: all nodes load the same one.
-		o.Init.Repo, o.Init.Revision, o.Init.DownloadDir = b.cfg.Model.Path, filepath.Base(b.dir), b.cfg.Model.DownloadDir
+		o.Init.Repo, o.Init.Revision = b.cfg.Model.Path, filepath.Base(b.dir)
+		if dir := b.cfg.Model.DownloadDir; dir != "" {
+			var err error
+			if o.Init.DownloadDir, err = filepath.Abs(dir); err != nil {
+				return nil, err
+			}
+		}
 	}
 	switch backend := b.backend(); backend {
 	case "uni":
@@ -77,7 +83,11 @@ func (b *opening) startRanks() (*executor.Executor, error) {
 	default:
 		return nil, fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp, ray", backend)
 	}
-	return executor.Start(b.ctx, o)
+	x, err := executor.Start(b.ctx, o)
+	if err != nil {
+		logDetails(b.opt.Log, err)
+	}
+	return x, err
 }
 
 // connectRay joins the cluster that the ranks will be placed on.

@@ -165,7 +165,7 @@ func ruledOut(name, value string) (reason string, firm bool) {
 }
 
 // secretPart are letters that mean a secret wherever they stand in a name, with or without underscores around them.
-var secretPart = regexp.MustCompile(`PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY`)
+var secretPart = regexp.MustCompile(`PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CONN(ECTION)?_?STR(ING)?|WEBHOOK`)
 
 // secretWord are words of names that mean a secret. TOKENS is not one: it counts them, as does TOKEN before what
 // is counted, and TOKENIZER is another word.
@@ -174,8 +174,10 @@ var (
 	tokenCount = regexp.MustCompile(`TOKEN_(THRESHOLD|LIMIT|COUNT|BUDGET|SIZE|LENGTH|LEN)$`)
 )
 
-// secretValue are values that hold a secret under any name: a URL with a password, a private key.
-var secretValue = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]*:[^/?#@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
+// secretValue are values that hold a secret under any name: a URL with a password, a private key, a connection string
+// of Azure or ODBC, a key with the prefix of a well-known service.
+var secretValue = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]*:[^/?#@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----|` +
+	`(?i:(^|;)\s*(AccountKey|SharedAccessKey|Password|Pwd)\s*=)|^(sk-|[sr]k_live_|gh[pousr]_|github_pat_|glpat-|xox[abp]-|AKIA)[A-Za-z0-9]`)
 
 func looksSecret(name, value string) bool {
 	upper := strings.ToUpper(name)

@@ -64,8 +64,9 @@ type Launcher struct {
 	cluster ray.Cluster
 	indices []int
 	env     EnvPlan
-	// runtimeEnv is nil when none is asked for: any makes Ray start Python twice per actor.
-	runtimeEnv []byte
+	// runtimeEnv is that of the job and of each actor; both are nil when none is asked for: any makes Ray start Python
+	// twice per actor.
+	runtimeEnv runtimeEnv
 
 	exited chan launch.Exit
 	watch  sync.WaitGroup
@@ -129,18 +130,15 @@ func (l *Launcher) parse() error {
 			return err
 		}
 	}
-	if l.o.RuntimeEnv == "" && !l.o.Nsight {
-		return nil
-	}
-	env, err := ParseRuntimeEnv(cmp.Or(l.o.RuntimeEnv, "{}"))
+	env, err := ParseRuntimeEnv(l.o.RuntimeEnv)
 	if err != nil {
 		return err
 	}
 	if l.o.Nsight {
 		env = WithNsight(env)
 	}
-	l.runtimeEnv = env
-	return nil
+	l.runtimeEnv, err = splitRuntimeEnv(env)
+	return err
 }
 
 func (l *Launcher) connect(ctx context.Context) ([]any, error) {
@@ -153,7 +151,7 @@ func (l *Launcher) connect(ctx context.Context) ([]any, error) {
 	}
 	l.watch.Go(l.watchRanks)
 	l.cluster, err = l.client.Connect(ctx, ray.ConnectOptions{Address: l.o.Address, Namespace: l.o.Namespace,
-		NodeIP: l.o.NodeIP, LocalResources: l.localResources()})
+		NodeIP: l.o.NodeIP, RuntimeEnv: l.runtimeEnv.job, LocalResources: l.localResources()})
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +199,7 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 		{"place", l.placementTimeout() + placeTimeout/10, s.place},
 		{"order", initTimeout, s.order},
 		{"spawn", identifyTimeout, s.spawn},
-		{"identify", identifyTimeout, s.identify},
+		{"identify", identifyTimeout + l.runtimeEnv.setup, s.identify},
 		{"ship", shipTimeout, s.ship},
 		{"init", initTimeout, s.init},
 	} {

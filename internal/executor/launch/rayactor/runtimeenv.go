@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -178,6 +179,46 @@ func WithNsight(env json.RawMessage) json.RawMessage {
 		return env
 	}
 	return out
+}
+
+// runtimeEnv is a runtime environment as Ray wants it: the job has all of it but the block of Nsight Systems, which only
+// actors may have. Only a job may name folders of the driver's machine.
+type runtimeEnv struct {
+	job, actor json.RawMessage
+	// setup is how long Ray may take to set it up on a node, 0 when there is none.
+	setup time.Duration
+}
+
+// defaultSetup is Ray's limit when config.setup_timeout_seconds says nothing.
+const defaultSetup = 600 * time.Second
+
+// splitRuntimeEnv parts what ParseRuntimeEnv and WithNsight return.
+func splitRuntimeEnv(env json.RawMessage) (parts runtimeEnv, err error) {
+	if len(env) == 0 {
+		return parts, nil
+	}
+	blocks := map[string]json.RawMessage{}
+	if err := json.Unmarshal(env, &blocks); err != nil {
+		return parts, fmt.Errorf("%s: %w", runtimeEnvFlag, err)
+	}
+	parts.setup = defaultSetup
+	var config struct {
+		Seconds float64 `json:"setup_timeout_seconds"`
+	}
+	// What else may be wrong with it is Ray's to say.
+	if json.Unmarshal(blocks["config"], &config) == nil && config.Seconds > 0 {
+		parts.setup = time.Duration(config.Seconds * float64(time.Second))
+	}
+	if nsight, there := blocks["nsight"]; there {
+		delete(blocks, "nsight")
+		if parts.actor, err = encode(map[string]json.RawMessage{"nsight": nsight}); err != nil {
+			return parts, err
+		}
+	}
+	if len(blocks) > 0 {
+		parts.job, err = encode(blocks)
+	}
+	return parts, err
 }
 
 // encode writes JSON without escaping what only HTML minds.

@@ -55,7 +55,9 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 	if err := s.await(ctx, adopted); err != nil {
 		if !adopted {
 			// The bridge may be what failed: then the group goes with it.
-			err = errors.Join(err, s.client.RemoveGroup(context.WithoutCancel(ctx), s.group))
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+			defer cancel()
+			err = errors.Join(err, s.client.RemoveGroup(last, s.group))
 		}
 		return nil, err
 	}
@@ -226,7 +228,7 @@ func (s *start) spawn(ctx context.Context) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		a := ray.ActorSpec{Rank: rank, Group: s.group, Bundle: b.Index, Name: name, RuntimeEnv: s.runtimeEnv}
+		a := ray.ActorSpec{Rank: rank, Group: s.group, Bundle: b.Index, Name: name, RuntimeEnv: s.runtimeEnv.actor}
 		switch s.o.DeviceKey {
 		case CPU:
 			a.CPUs = s.perBundle()
@@ -325,6 +327,16 @@ func (s *start) ship(ctx context.Context) ([]any, error) {
 	return []any{"nodes", len(byNode), "shipped", len(lacking)}, nil
 }
 
+// threads is how many cores a rank computes on: its part of the node's, but in a bundle of CPUs that somebody chose no
+// more than these.
+func (s *start) threads(rank int) int {
+	of := s.places[rank].Threads
+	if s.o.DeviceKey == CPU && (s.o.PlacementGroup != "" || s.o.CPUThreads > 0) {
+		return min(of, max(1, int(s.bundles[rank].Resources[CPU])))
+	}
+	return of
+}
+
 // init starts the workers. Their invitation goes through standard input, because arguments and environment can be
 // read by others.
 func (s *start) init(ctx context.Context) ([]any, error) {
@@ -332,7 +344,7 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 	for rank := range specs {
 		p := s.places[rank]
 		inv := *s.specs[rank].Invitation
-		inv.Threads = p.Threads
+		inv.Threads = s.threads(rank)
 		text, err := json.Marshal(inv)
 		if err != nil {
 			return nil, err
