@@ -396,6 +396,31 @@ func TestStepTimeout(t *testing.T) {
 	}
 }
 
+// TestStallWhileLoading wants a line about a rank whose load stands still, before the group has started.
+func TestStallWhileLoading(t *testing.T) {
+	var log lockedBuilder
+	release := make(chan struct{})
+	var released sync.WaitGroup
+	released.Go(func() {
+		defer close(release)
+		eventually(t, "a word about the rank", func() bool { return strings.Contains(log.String(), `rank=1 node=node-a pid=101`) })
+	})
+	start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+		if kind == queue.KindInit && c.rank == 1 {
+			c.words.Set(phase.Load, 40)
+			<-release
+		}
+		return true
+	}), func(o *Options) {
+		o.StallWarning = 40 * time.Millisecond
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	released.Wait()
+	if !strings.Contains(log.String(), `phase="load 40%"`) {
+		t.Errorf("explanation: %s", log.String())
+	}
+}
+
 // TestStallExplainer stops one rank in the middle of a step and wants one line about it, and none while idle.
 func TestStallExplainer(t *testing.T) {
 	var mu sync.Mutex

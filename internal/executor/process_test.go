@@ -318,17 +318,19 @@ func TestEndsWhileStarting(t *testing.T) {
 		}
 	}
 	t.Run("silent", func(t *testing.T) {
-		t.Setenv(endVariable, "1 silent")
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		begun := time.Now()
-		if _, err := Start(ctx, processes(2, false)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a rank that hangs: %v", err)
-		}
-		// What is under way then would give up by itself after ten seconds.
-		if took := time.Since(begun); took > 9*time.Second {
-			t.Errorf("a rank that hangs: given up after %v", took)
-		}
+		eachTransport(t, func(t *testing.T, links bool) {
+			t.Setenv(endVariable, "1 silent")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			begun := time.Now()
+			if _, err := Start(ctx, processes(2, links)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a rank that hangs: %v", err)
+			}
+			// What is under way then would give up by itself after ten seconds.
+			if took := time.Since(begun); took > 9*time.Second {
+				t.Errorf("a rank that hangs: given up after %v", took)
+			}
+		})
 	})
 }
 

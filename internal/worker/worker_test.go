@@ -252,6 +252,24 @@ func TestInitFails(t *testing.T) {
 	}
 }
 
+// TestUnwantedLoad ends a load soon after the driver, who is told how far it is, has gone.
+func TestUnwantedLoad(t *testing.T) {
+	gone := errors.New("nobody listens")
+	var bytes [2]int64
+	for i, told := range []error{nil, gone} {
+		r := new(rank)
+		err := r.load(tiny(), Options{}, new(phase.Words), func(queue.Progress) error { return told })
+		bytes[i] = r.weightBytes
+		r.close()
+		if !errors.Is(err, told) {
+			t.Fatal(err)
+		}
+	}
+	if bytes[1] >= bytes[0]/2 {
+		t.Errorf("loaded %d of %d bytes for nobody", bytes[1], bytes[0])
+	}
+}
+
 // TestBadRecords ends a rank that gets what it cannot understand: driver and rank do not speak of the same state
 // any more.
 func TestBadRecords(t *testing.T) {
@@ -402,6 +420,17 @@ func TestMethods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := queue.ParseReply(record[1:]); err != nil || r.Failure != "out of cheese" || r.Type != fmt.Sprintf("%T", broken) || len(r.Value) != 0 {
+		t.Errorf("reply %+v, %v", r, err)
+	}
+	// A rank whose clock may not be the driver's counts from when it takes a call up.
+	if err := w.call(queue.AppendCall(nil, &queue.Call{ID: 3, Method: "echo", Timeout: time.Hour, Sent: 1})[1:]); err != nil {
+		t.Fatal(err)
+	}
+	_, record, err = hub.Recv(soon())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := queue.ParseReply(record[1:]); err != nil || r.Failure != "" {
 		t.Errorf("reply %+v, %v", r, err)
 	}
 	if s := w.words.Status(); s.Call != 0 {
