@@ -468,3 +468,20 @@ func TestManyCallsAtOnce(t *testing.T) {
 	}
 	calls.Wait()
 }
+
+// What others hold outside groups is missing on the whole cluster, but on no node.
+func TestResources(t *testing.T) {
+	f := newFake()
+	f.HoldOutside(map[string]float64{"GPU": 3})
+	c := dial(t, f)
+	if _, err := c.CreateGroup(within(t), ray.GroupSpec{Bundles: []map[string]float64{{"CPU": 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	nodes, available, err := c.Resources(within(t))
+	if err != nil || len(nodes) != 2 || nodes[0].Free["GPU"] != 2 || nodes[1].Free["GPU"] != 2 {
+		t.Errorf("nodes %+v, %v", nodes, err)
+	}
+	if want := map[string]float64{"CPU": 7, "GPU": 1}; !maps.Equal(available, want) {
+		t.Errorf("available %v, want %v", available, want)
+	}
+}

@@ -70,9 +70,16 @@ func (c *Client) Connect(ctx context.Context, options ConnectOptions) (Cluster, 
 
 // Nodes lists the nodes of the cluster, those that have left included.
 func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	nodes, _, err := c.Resources(ctx)
+	return nodes, err
+}
+
+// Resources lists the nodes, and what is free on the whole cluster by resource.
+func (c *Client) Resources(ctx context.Context) (nodes []Node, available map[string]float64, err error) {
 	var out struct {
-		Nodes []Node `json:"nodes"`
+		Nodes     []Node             `json:"nodes"`
+		Available map[string]float64 `json:"available"`
 	}
-	err := c.call(ctx, "nodes", nil, &out)
-	return out.Nodes, err
+	err = c.call(ctx, "nodes", nil, &out)
+	return out.Nodes, out.Available, err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +35,8 @@ type engineSettings struct {
 }
 
 func engineMain(role string) int {
-	roles := map[string]func(context.Context, engineSettings) error{"hold": engineHold, "local": engineLocal}
+	roles := map[string]func(context.Context, engineSettings) error{"hold": engineHold, "local": engineLocal,
+		"holdLocal": engineHoldLocal, "killLocal": engineKillLocal}
 	var s engineSettings
 	err := json.Unmarshal([]byte(os.Getenv(engineArgs)), &s)
 	if err == nil {
@@ -107,6 +109,94 @@ func engineLocal(ctx context.Context, s engineSettings) error {
 	}
 	fmt.Println("fine")
 	return nil
+}
+
+// engineHoldLocal starts a cluster because it is told to, and a worker there, says so, and waits to be killed.
+func engineHoldLocal(ctx context.Context, s engineSettings) error {
+	c, err := ray.Start(ctx, ray.Options{Python: s.Python})
+	if err != nil {
+		return err
+	}
+	two := 2.0
+	got, err := c.Connect(ctx, ray.ConnectOptions{Address: "local", LocalResources: ray.LocalResources{NumCPUs: &two,
+		Resources: map[string]float64{"NPU": 3}}})
+	if err != nil {
+		return err
+	}
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	if r := nodes[0].Resources; !got.Started || r["CPU"] != 2 || r["NPU"] != 3 {
+		return fmt.Errorf("%+v with nodes %+v", got, nodes)
+	}
+	id, err := c.CreateGroup(ctx, ray.GroupSpec{Bundles: []map[string]float64{{"NPU": 1}}})
+	if err != nil {
+		return err
+	}
+	if err := c.CreateActors(ctx, []ray.ActorSpec{{Group: id, Resources: map[string]float64{"NPU": 1}}}); err != nil {
+		return err
+	}
+	if _, err := c.StartWorkers(ctx, starts([]int{0}, leashed, "-", leashedMark)); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// lingering is how long processes of a local cluster may outlive the engine that was killed.
+const lingering = 15 * time.Second
+
+// engineKillLocal is the first process of a PID namespace. It kills an engine that has started a cluster, and waits until
+// it is the only process that is left.
+func engineKillLocal(ctx context.Context, s engineSettings) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), engineRole+"=holdLocal")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		return fmt.Errorf("the engine said %q, %v", line, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		return err
+	}
+	began := time.Now()
+	for {
+		// What loses its parent is ours to reap.
+		for {
+			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+				break
+			}
+		}
+		left, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			return err
+		}
+		if len(left) == 1 {
+			fmt.Printf("fine after %d ms\n", time.Since(began).Milliseconds())
+			return nil
+		}
+		if time.Since(began) > lingering {
+			var names []string
+			for _, file := range left {
+				name, _ := os.ReadFile(file) // it may end just now
+				names = append(names, fmt.Sprintf("%.100q", name))
+			}
+			return fmt.Errorf("left after %v: %s", lingering, strings.Join(names, "\n"))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // engineCommand is this binary in a role.
@@ -201,7 +291,14 @@ func childrenOf(t *testing.T, pid int) []int {
 }
 
 // In a PID namespace of its own the engine sees no Ray, starts one, and finds it again.
-func TestRealLocalCluster(t *testing.T) {
+func TestRealLocalCluster(t *testing.T) { inNamespace(t, "local") }
+
+// A cluster that the engine has started ends with it, also when it is killed.
+func TestRealLocalEngineKilled(t *testing.T) { inNamespace(t, "killLocal") }
+
+// inNamespace runs a role as the first process of a PID namespace, on each installed version.
+func inNamespace(t *testing.T, role string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a PID namespace of its own, where no Ray runs, needs root")
 	}
@@ -212,7 +309,7 @@ func TestRealLocalCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		cmd := engineCommand(t, "local", engineSettings{Python: r.Python}, append(raytest.PlainEnv(), "HOME="+dir, "RAY_TMPDIR="+dir,
+		cmd := engineCommand(t, role, engineSettings{Python: r.Python}, append(raytest.PlainEnv(), "HOME="+dir, "RAY_TMPDIR="+dir,
 			"RAY_USAGE_STATS_ENABLED=0"), "unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 		var out bytes.Buffer
 		cmd.Stdout = &out
@@ -221,5 +318,6 @@ func TestRealLocalCluster(t *testing.T) {
 		if err := cmd.Run(); err != nil || !strings.Contains(out.String(), "fine") {
 			t.Errorf("%v: %s", err, out.String())
 		}
+		t.Log(strings.TrimSpace(out.String()))
 	})
 }

@@ -57,7 +57,8 @@ func spawn(python string, env []string, log *slog.Logger) (*process, net.Conn, e
 	p.cmd.ExtraFiles = []*os.File{theirs, source}
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.WaitDelay = outputDelay
-	// A group of its own: an interrupt from the terminal is for the engine alone.
+	// A group of its own: an interrupt from the terminal is for the engine alone. A bridge that has started a cluster
+	// takes the signal off (outlive_parent in operations.py): it ends that cluster first.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error, 1)
 	go p.run(started)

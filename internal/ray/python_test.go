@@ -11,7 +11,7 @@ func TestPython(t *testing.T) {
 	if err != nil {
 		t.Skip("no python3")
 	}
-	cmd := exec.Command(python, "-B", "-m", "unittest", "wire_test")
+	cmd := exec.Command(python, "-B", "-m", "unittest", "wire_test", "actor_test")
 	cmd.Dir = "python"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)

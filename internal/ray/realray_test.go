@@ -1,11 +1,14 @@
 package ray_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -117,8 +120,12 @@ func TestRealWrongAddress(t *testing.T) {
 		if class(err) != "Unreachable" || !strings.Contains(err.Error(), "no Ray cluster at 127.0.0.1:1") || errors.Is(err, ray.ErrAuth) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := c.Connect(within(t), ray.ConnectOptions{Address: "ray://127.0.0.1:10001"}); class(err) != "ValueError" {
-			t.Errorf("a Ray Client address: %v", err)
+		for address, want := range map[string]string{"ray://127.0.0.1:10001": "no GCS address", "http://" + cl.Dashboard: "no GCS address",
+			"somehost": "host:6379", "somehost:port": "host:6379", cl.Dashboard: "is a web server"} {
+			if _, err := c.Connect(within(t), ray.ConnectOptions{Address: address}); class(err) != "ValueError" || !strings.Contains(err.Error(), want) ||
+				strings.Contains(err.Error(), "has Ray") {
+				t.Errorf("address %s: %v", address, err)
+			}
 		}
 		if _, err := c.Nodes(within(t)); err == nil {
 			t.Error("nodes without a cluster")
@@ -279,6 +286,76 @@ func TestRealWaitDelaysNothing(t *testing.T) {
 				t.Errorf("a wait for the removed group: %v", err)
 			}
 		}
+	})
+}
+
+// Waiting for a group that has no place costs the bridge next to nothing.
+func TestRealWaitIsIdle(t *testing.T) {
+	onRay(t, func(t *testing.T, cl *raytest.Cluster, c *ray.Client) {
+		bridges := childrenOf(t, os.Getpid())
+		id, err := c.CreateGroup(within(t), ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 3}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := processorTime(t, bridges)
+		began := time.Now()
+		if ready, err := c.WaitGroup(within(t), id, 3*time.Second); ready || err != nil {
+			t.Fatal(ready, err)
+		}
+		waited, used := time.Since(began), processorTime(t, bridges)-before
+		t.Logf("waited %v, used %v", waited, used)
+		if waited < 3*time.Second || used > waited/6 {
+			t.Errorf("waited %v for three seconds, used %v of them", waited, used)
+		}
+		if err := c.RemoveGroup(within(t), id); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// processorTime is what the bridges among the processes have used so far.
+func processorTime(t *testing.T, pids []int) time.Duration {
+	t.Helper()
+	var ticks int
+	for _, pid := range pids {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || !strings.Contains(string(name), "/proc/self/fd/") {
+			continue
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// After the name in parentheses: state, and utime and stime as the 12th and 13th.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		for _, field := range fields[11:13] {
+			n, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ticks += n
+		}
+	}
+	if ticks == 0 {
+		t.Fatalf("no bridge among %v", pids)
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// A resource that an actor without a group holds is missing on the whole cluster, though on no node.
+func TestRealOutsideGroups(t *testing.T) {
+	onRay(t, func(t *testing.T, cl *raytest.Cluster, c *ray.Client) {
+		if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 0, Resources: map[string]float64{"NPU": 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Facts(within(t), []int{0}, ray.FactsRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		// Ray hears of it a moment later.
+		eventually(t, "one of two NPUs is free", func() bool {
+			_, available, err := c.Resources(within(t))
+			return err == nil && available["NPU"] == 1
+		})
 	})
 }
 

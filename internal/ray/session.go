@@ -224,6 +224,7 @@ func (s *session) call(ctx context.Context, op string, args, result any) error {
 	s.mu.Lock()
 	if s.pending == nil {
 		s.mu.Unlock()
+		<-s.gone // a moment later
 		return fmt.Errorf("ray %s: %w", op, s.failure())
 	}
 	s.next++

@@ -91,6 +91,28 @@ func TestSlowHello(t *testing.T) {
 	})
 }
 
+// Without a home there is no token of the user's, whatever lies in the current folder.
+func TestTokenWithoutHome(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, ".ray"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	python := filepath.Join(dir, "python")
+	for name, text := range map[string]string{filepath.Join(dir, ".ray", "auth_token"): "secret",
+		python: "#!/bin/sh\necho \"mode <$RAY_AUTH_MODE>\"; exit 9\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	for home, want := range map[string]string{"": "mode <>", dir: "mode <token>"} {
+		_, err := ray.Start(within(t), ray.Options{Python: python, Env: []string{"HOME=" + home}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("HOME=%s: got %v, want %s", home, err, want)
+		}
+	}
+}
+
 func TestHelloError(t *testing.T) {
 	f := newFake()
 	f.HelloError = &frame.Fault{Class: "ImportError", Message: "libstdc++ is too old"}

@@ -32,6 +32,9 @@ func token(env []string) string {
 	}
 	path := lookup(env, "RAY_AUTH_TOKEN_PATH")
 	if path == "" {
+		if lookup(env, "HOME") == "" {
+			return ""
+		}
 		path = filepath.Join(lookup(env, "HOME"), ".ray", "auth_token")
 	}
 	// No file is no token.

@@ -18,6 +18,10 @@ func TestOtherVersion(t *testing.T) {
 		w.Write([]byte(`{"ray_version":"9.9.9","ray_commit":"c","session_name":"s"}`))
 	}))
 	defer dashboard.Close()
+	same := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Write([]byte(`{"ray_version":"2.60.0","ray_commit":"c","session_name":"s"}`))
+	}))
+	defer same.Close()
 	for _, c := range []struct {
 		name, env string
 		fault     frame.Fault
@@ -29,6 +33,14 @@ func TestOtherVersion(t *testing.T) {
 			[]string{"no temp_dir", "has Ray " + "2.60.0"}, []string{"9.9.9"}},
 		{"unreachable", "RAY_API_SERVER_ADDRESS=" + dashboard.URL, frame.Fault{Class: "Unreachable", Message: "no Ray cluster at"},
 			[]string{"no Ray cluster at"}, []string{"9.9.9", "has Ray"}},
+		{"not a node", "RAY_API_SERVER_ADDRESS=" + dashboard.URL, frame.Fault{Class: "Exception", Message: "No node info found matching attributes: ''"},
+			[]string{"no node of the cluster at 127.0.0.1:2", "--node-ip"}, []string{"9.9.9", "has Ray"}},
+		{"same version", "RAY_API_SERVER_ADDRESS=" + same.URL, frame.Fault{Class: "ConnectionError", Message: "no temp_dir"},
+			[]string{"no temp_dir"}, []string{"has Ray"}},
+		{"another reason", "RAY_API_SERVER_ADDRESS=127.0.0.1:1", frame.Fault{Class: "Cancelled", Message: "cancelled"},
+			[]string{"cancelled"}, []string{"has Ray"}},
+		{"no address", "RAY_API_SERVER_ADDRESS=" + dashboard.URL, frame.Fault{Class: "ValueError", Message: "x is no GCS address"},
+			[]string{"no GCS address"}, []string{"9.9.9", "has Ray"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fake.New()

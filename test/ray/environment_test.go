@@ -1,6 +1,7 @@
 package ray_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,11 +36,16 @@ func TestEnvironment(t *testing.T) {
 		env = slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, nodeVariable+"="+nodeValue) })
 		change := func(o *rayactor.Options) { o.Environ, o.EnvAllow = env, []string{"ALLOWED_API_KEY"} }
 		t.Run("sent", func(t *testing.T) {
+			// Only the environment of a whole job may have a folder of the driver's machine.
+			folder := t.TempDir()
+			if err := os.WriteFile(filepath.Join(folder, "of_the_working_dir"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			id := s.place(t, map[string]any{"bundles": bundles(2), "strategy": "STRICT_SPREAD"})
 			g := s.start(t, 2, wish{ray: func(o *rayactor.Options) {
 				change(o)
 				o.PlacementGroup = id
-				o.RuntimeEnv = `{"env_vars": {"OF_THE_RUNTIME_ENV": "yes", "NCCL_SOCKET_IFNAME": "of the runtime"}}`
+				o.RuntimeEnv = `{"env_vars": {"OF_THE_RUNTIME_ENV": "yes", "NCCL_SOCKET_IFNAME": "of the runtime"}, "working_dir": "` + folder + `"}`
 			}})
 			g.works(t)
 			nodes := g.nodes()
@@ -48,6 +54,9 @@ func TestEnvironment(t *testing.T) {
 			}
 			for rank, pid := range g.pids() {
 				got := environ(t, pid)
+				if _, err := os.Stat(fmt.Sprintf("/proc/%d/cwd/of_the_working_dir", pid)); err != nil {
+					t.Errorf("rank %d: %v", rank, err)
+				}
 				for _, vars := range []map[string]string{sent, ofRuntime, {nodeVariable: nodeValue, "CUDA_VISIBLE_DEVICES": "0"}} {
 					for name, want := range vars {
 						if got[name] != want {

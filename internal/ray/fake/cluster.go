@@ -36,8 +36,10 @@ type Cluster struct {
 	hold   map[int]bool
 	binary map[string]string
 	envs   map[string]map[string]string
-	jobs   []*job
-	pids   int
+	// outside is what others hold outside groups: no node shows it.
+	outside map[string]float64
+	jobs    []*job
+	pids    int
 	// changed is closed and replaced whenever something happened that a waiting operation may be waiting for.
 	changed chan struct{}
 
@@ -154,6 +156,13 @@ func (c *Cluster) AddGroup(g ray.Group) string {
 	c.groups[g.ID] = f
 	c.order = append(c.order, g.ID)
 	return g.ID
+}
+
+// HoldOutside makes others hold resources outside groups: they are missing on the whole cluster, but on no node.
+func (c *Cluster) HoldOutside(resources map[string]float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outside = maps.Clone(resources)
 }
 
 // RemoveGroup removes a group, as its owner's end would; its actors die.

@@ -70,11 +70,13 @@ func (j *job) connect(_ context.Context, a args) (any, *frame.Fault) {
 }
 
 func (j *job) nodes(context.Context, args) (any, *frame.Fault) {
-	out := make([]ray.Node, 0, len(j.cluster.nodes))
+	out, available := make([]ray.Node, 0, len(j.cluster.nodes)), map[string]float64{}
 	for _, n := range j.cluster.nodes {
 		out = append(out, n.Node)
+		give(available, n.Free)
 	}
-	return map[string]any{"nodes": out}, nil
+	take(available, j.cluster.outside)
+	return map[string]any{"nodes": out, "available": available}, nil
 }
 
 func (j *job) shutdown(context.Context, args) (any, *frame.Fault) {

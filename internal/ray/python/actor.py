@@ -36,6 +36,9 @@ LINE_BYTES = 4096
 IDLE_SECONDS = 900.0
 LEFT_SECONDS = 30.0
 
+# Where Ray keeps its own files unless told otherwise.
+RAY_DIR = "/tmp/ray"
+
 
 class Worker:
     def __init__(self) -> None:
@@ -79,19 +82,19 @@ class Worker:
         }
 
     def install(self, blob: bytes, sha256: str) -> dict[str, Any]:
-        for directory in cache_dirs():
+        usable, failed = cache_dirs()
+        for directory in usable:
             path = os.path.join(directory, "eagleray-" + sha256)
             if file_sha256(path) == sha256:
                 return {"path": path, "cached": True}
         if hashlib.sha256(blob).hexdigest() != sha256:
             raise ValueError(f"the file changed on its way: its SHA-256 is not {sha256}")
-        failed = []
-        for directory in cache_dirs():
+        for directory in usable:
             try:
                 return {"path": write_binary(directory, sha256, blob), "cached": False}
             except OSError as e:
                 failed.append(f"{directory}: {e}")
-        raise OSError("no folder can hold an executable file: " + ("; ".join(failed) or "all are mounted noexec"))
+        raise OSError("no folder can hold an executable file: " + "; ".join(failed))
 
     def start(self, spec: dict[str, Any], stdin: bytes) -> dict[str, Any]:
         if self.child is not None and not self.ended.is_set():
@@ -181,8 +184,10 @@ class Worker:
         while line := child.stderr.readline(LINE_BYTES):
             text = line.decode(errors="replace").rstrip("\r\n")
             self.tail.append(text)
-            # The actor's own standard error is a file of Ray's logs.
-            print(text, file=sys.stderr, flush=True)
+            # The actor's own standard error is a file of Ray's logs. The disk may be full; the worker must be read all
+            # the same.
+            with contextlib.suppress(OSError, ValueError):
+                print(text, file=sys.stderr, flush=True)
 
 
 def env_digest(value: str) -> str:
@@ -222,31 +227,45 @@ def read_text(path: str) -> str:
         return ""
 
 
-def cache_dirs() -> list[str]:
-    """The folders, made if need be, that may hold the binary: this user's cache, else the temporary folder."""
+def cache_dirs() -> tuple[list[str], list[str]]:
+    """The folders, made if need be, that may hold the binary: this user's cache, else a temporary folder, else Ray's own,
+    which also nodes with a read-only disk have. And why others may not."""
     candidates = []
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(home):
         candidates.append(os.path.join(home, "eagleray", "bin"))
-    candidates.append(os.path.join(tempfile.gettempdir(), f"eagleray-{os.getuid()}"))
-    usable = []
+    # It raises where no temporary folder can be written to.
+    with contextlib.suppress(OSError):
+        candidates.append(os.path.join(tempfile.gettempdir(), f"eagleray-{os.getuid()}"))
+    # That one is not ours to make: Ray lets all users write there.
+    if os.path.isdir(RAY_DIR):
+        candidates.append(os.path.join(RAY_DIR, f"eagleray-{os.getuid()}"))
+    usable, refused = [], []
     for directory in candidates:
         try:
             os.makedirs(directory, mode=0o700, exist_ok=True)
             mode = os.stat(directory)
             noexec = os.statvfs(directory).f_flag & os.ST_NOEXEC
-        except OSError:
+        except OSError as e:
+            refused.append(f"{directory}: cannot be made: {e.strerror or e}")
             continue
         # A folder that others can write to could be given another file between the check of the hash and the start.
-        if not noexec and mode.st_uid == os.getuid() and not mode.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if mode.st_uid != os.getuid() or mode.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            refused.append(f"{directory}: others may write there")
+        elif noexec:
+            refused.append(f"{directory}: mounted noexec")
+        else:
             usable.append(directory)
-    return usable
+    return usable, refused
 
 
 def find_binary(sha256: str, hint: str) -> str:
     if not sha256:
         return ""
-    for path in [*([hint] if hint else []), *(os.path.join(d, "eagleray-" + sha256) for d in cache_dirs())]:
+    if hint and os.access(hint, os.X_OK) and file_sha256(hint) == sha256:
+        return hint
+    for directory in cache_dirs()[0]:
+        path = os.path.join(directory, "eagleray-" + sha256)
         if os.access(path, os.X_OK) and file_sha256(path) == sha256:
             return path
     return ""

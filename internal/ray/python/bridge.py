@@ -6,11 +6,13 @@ The engine starts it with one end of a unix socket pair and talks in messages (w
     bridge:  {"hello": {...}} first, then {"id", "result"} | {"id", "error"}, {"exit": {...}}, {"beat": true}
 
 Requests run at the same time. The end of the socket, or ten seconds of silence, end this process and so the Ray job,
-with its actors and its placement groups. Standard output and error are log text: Ray prints there.
+with its actors and its placement groups; a local cluster that this process has started is ended before. Standard
+output and error are log text: Ray prints there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import socket
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 10.0
 
+# How long this process may outlive the engine to end the cluster that it has started.
+LEAVE_SECONDS = 6.0
+
 # Requests that may run at once. Those that wait do so without the interpreter's lock.
 THREADS = 32
 
@@ -46,6 +51,7 @@ class Bridge:
         self.lock = threading.Lock()
         self.stopping = threading.Event()
         self.connecting = threading.Event()
+        self.leaving = threading.Lock()
         self.heard = time.monotonic()
         # ray.init must run on the main thread, where it can install its signal handlers; ray.shutdown beside it.
         self.main_calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
@@ -91,10 +97,32 @@ class Bridge:
         except OSError:
             pass
         except (WireError, KeyError, TypeError) as e:
-            print(f"the engine sent no message: {e!r}", file=sys.stderr, flush=True)
-            os._exit(BAD_MESSAGE)
-        # No clean-up: the end of the process ends the Ray job.
-        os._exit(ENGINE_GONE)
+            self.leave(BAD_MESSAGE, f"the engine sent no message: {e!r}")
+            return
+        self.leave(ENGINE_GONE)
+
+    def leave(self, code: int, why: str = "") -> None:
+        """Ends this process, and so the Ray job, at once and without clean-up. Only a cluster that this bridge has
+        started is ended before, by a thread of its own: the caller may be one that the end has to wait for."""
+        if why:
+            # Nobody reads it any more if the engine was killed.
+            with contextlib.suppress(OSError):
+                print(why, file=sys.stderr, flush=True)
+        if not self.started():
+            os._exit(code)
+        if self.leaving.acquire(blocking=False):
+            self.stopping.set()
+            threading.Thread(target=self.end_cluster, args=(code,), name="leave", daemon=True).start()
+
+    def end_cluster(self, code: int) -> None:
+        ending = threading.Thread(target=self.operations.end, name="end", daemon=True)
+        ending.start()
+        ending.join(LEAVE_SECONDS)
+        os._exit(code)
+
+    def started(self) -> bool:
+        # Without Ray there are no operations.
+        return hasattr(self, "operations") and self.operations.started
 
     def begin(self, message: dict[str, Any]) -> None:
         call = Call(message["id"], message["op"], message.get("args") or {}, message.get("timeout"), self.stopping)
@@ -143,7 +171,7 @@ class Bridge:
         try:
             self.wire.send(message)
         except OSError:
-            os._exit(ENGINE_GONE)
+            self.leave(ENGINE_GONE)
         except (WireError, ValueError) as e:
             self.wire.send({"id": message.get("id", 0), "error": fault(e)})
 
@@ -159,16 +187,16 @@ class Bridge:
                 self.heard = now
             before = now
             if now - self.heard > SILENCE_SECONDS:
-                print(f"the engine has been silent for {SILENCE_SECONDS:.0f} s", file=sys.stderr, flush=True)
-                os._exit(ENGINE_GONE)
+                self.leave(ENGINE_GONE, f"the engine has been silent for {SILENCE_SECONDS:.0f} s")
 
 
 def main(fd: int) -> None:
     code = 1
     # A process that Ray starts must not hold the connection open.
     os.set_inheritable(fd, False)
+    bridge = Bridge(socket.socket(fileno=fd))
     try:
-        Bridge(socket.socket(fileno=fd)).run()
+        bridge.run()
         code = 0
     except SystemExit as e:
         # Ray's handler of SIGTERM, which ray.init installs, raises this on the main thread.
@@ -176,6 +204,10 @@ def main(fd: int) -> None:
     except BaseException as e:
         print(f"the bridge failed: {e!r}", file=sys.stderr, flush=True)
     # Not through the interpreter's end: that waits for threads which may be inside Ray.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    bridge.leave(code)
+    while True:
+        # Another thread ends the cluster first, and then the process.
+        time.sleep(SILENCE_SECONDS)

@@ -7,6 +7,7 @@ cancellation and the bridge's end; no thread is inside ray.wait when ray.shutdow
 from __future__ import annotations
 
 import base64
+import ctypes
 import os
 import re
 import socket
@@ -35,8 +36,14 @@ GRACE_SECONDS = 2.0
 # ray.init needs minutes to find out that nothing answers at an address.
 REACH_SECONDS = 5.0
 
+# How long a web server may take to answer.
+HTTP_SECONDS = 0.5
+
 # How long the wait for watchers and Ray's own shutdown may take together; the end of this process ends the job too.
 SHUTDOWN_SECONDS = 3.0
+
+# Of <linux/prctl.h>.
+PR_SET_PDEATHSIG = 1
 
 GROUP_ID = re.compile(r"[0-9a-f]{36}")
 
@@ -50,6 +57,7 @@ class Rank:
     handle: Any
     wants: str
     group: PlacementGroup | None
+    runtime_env: bool
     killed: bool = False
 
 
@@ -69,6 +77,10 @@ class Operations:
         self.groups: dict[str, PlacementGroup] = {}
         self.adopted: set[str] = set()
         self.watchers: list[threading.Thread] = []
+        self.runtime_env = False
+        # Whether the cluster is one that connect has started.
+        self.started = False
+        self.leaving = threading.Lock()
         self.table: dict[str, Callable[..., JSON]] = {
             "connect": self.connect,
             "nodes": self.nodes,
@@ -112,17 +124,22 @@ class Operations:
             options["_node_ip_address"] = node_ip
         if runtime_env:
             options["runtime_env"] = runtime_env
+            self.runtime_env = True
         address = address or os.environ.get("RAY_ADDRESS", "")
         check_reachable(call, address)
-        started = False
-        try:
-            context = ray.init(address=address or "auto", **options)
-        except ConnectionError as e:
-            # Only "there is none" leads to a cluster of our own; one that refuses us does not.
-            if address or "Could not find any running Ray instance" not in str(e):
-                raise
+        started = address == "local"
+        if not started:
+            try:
+                context = ray.init(address=address or "auto", **options)
+            except ConnectionError as e:
+                # Only "there is none" leads to a cluster of our own; one that refuses us does not.
+                if address or "Could not find any running Ray instance" not in str(e):
+                    raise
+                started = True
+        if started:
             context = ray.init(address="local", **local, **options)
-            started = True
+            outlive_parent()
+        self.started = started
         runtime = ray.get_runtime_context()
         return {
             "node_id": runtime.get_node_id(),
@@ -159,7 +176,7 @@ class Operations:
                     "free": free,
                 }
             )
-        return {"nodes": out}
+        return {"nodes": out, "available": {k: v for k, v in cluster.items() if "_group_" not in k}}
 
     # -- placement groups ----------------------------------------------------------------------------------------
 
@@ -189,8 +206,10 @@ class Operations:
         deadline = time.monotonic() + timeout
         while True:
             rest = call.slice(deadline)
+            # Ray counts whole seconds here: less than one is none, and the loop would spin.
+            whole = rest == SLICE_SECONDS and deadline - time.monotonic() >= 1
             try:
-                if group.wait(rest):
+                if group.wait(1 if whole else 0):
                     return {"ready": True}
             except Exception as e:
                 # Ray 2.35.0 says so when the group goes just then, in a plain Exception.
@@ -201,6 +220,8 @@ class Operations:
                 raise PlacementGroupRemoved(f"placement group {id} was removed")
             if rest == 0:
                 return {"ready": False}
+            if not whole:
+                call.cancelled.wait(min(rest, 0.02))
 
     def group_get(self, call: Call, id: str) -> JSON:
         return self._describe(self._group(id))
@@ -286,7 +307,7 @@ class Operations:
         text = ", ".join(f"{k}: {v:g}" for k, v in wants.items() if v) or "nothing"
         handle = self.remote_worker.options(**options).remote()
         with self.lock:
-            self.ranks[number] = Rank(handle, f"{text} {where}", group)
+            self.ranks[number] = Rank(handle, f"{text} {where}", group, self.runtime_env or "runtime_env" in options)
 
     def actors_facts(self, call: Call, ranks: list[int], request: JSON) -> JSON:
         return self._ask(call, ranks, lambda rank, n: rank.handle.facts.remote(request), GRACE_SECONDS)
@@ -363,7 +384,9 @@ class Operations:
         for number, rank in pending.values():
             waited = time.monotonic() - began
             why = "what it wants is taken, or its node is slow to start Python or does not answer"
-            if rank.group and (state := placement_group_table(rank.group)["state"]) != "CREATED":
+            if rank.runtime_env:
+                why += ", or its runtime environment is still being set up"
+            if rank.group and (state := placement_group_table(rank.group).get("state", "REMOVED")) != "CREATED":
                 why = f"the placement group is {state}"
             errors[number] = fault(
                 Pending(f"no answer within {waited:.1f} s from the actor that wants {rank.wants}: {why}")
@@ -397,8 +420,16 @@ class Operations:
 
     def shutdown(self, call: Call) -> JSON:
         """Ends everything this bridge has made. The stopping event was set when the request came in."""
-        if not ray.is_initialized():
-            return {}
+        self.end()
+        return {}
+
+    def end(self) -> None:
+        # The engine may go while it waits for the shutdown that it has asked for.
+        with self.leaving:
+            if ray.is_initialized():
+                self._leave()
+
+    def _leave(self) -> None:
         with self.lock:
             ranks, watchers = list(self.ranks.values()), list(self.watchers)
             groups = [g for n, g in self.groups.items() if n not in self.adopted]
@@ -416,8 +447,7 @@ class Operations:
             # It has been seen to hang.
             leaving = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
             leaving.start()
-            leaving.join(max(1.0, deadline - time.monotonic()))
-        return {}
+            leaving.join(SHUTDOWN_SECONDS if self.started else max(1.0, deadline - time.monotonic()))
 
 
 def infeasible(bundles: list[dict[str, float]], strategy: str, nodes: list[dict[str, float]]) -> bool:
@@ -438,19 +468,43 @@ def infeasible(bundles: list[dict[str, float]], strategy: str, nodes: list[dict[
 
 
 def check_reachable(call: Call, address: str) -> None:
-    """Raises if nothing listens at the address of a cluster; a head that starts just now gets a few seconds."""
-    if address.startswith("ray://"):
-        raise ValueError(f"{address} is the address of a Ray Client server: give the GCS address, host:6379")
+    """Raises if nothing listens at the address of a cluster, or something else than its GCS does; a head that starts just
+    now gets a few seconds."""
+    if address in ("", "auto", "local"):
+        return
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        return  # "auto", "local" and whatever else ray.init knows
+    if "://" in address or not host or not port.isdigit():
+        raise ValueError(
+            f"{address} is no GCS address: give host:6379, not the address of Ray Client, of the dashboard or of jobs"
+        )
     deadline = time.monotonic() + REACH_SECONDS
     while True:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS) as connection:
+                if speaks_http(connection):
+                    raise ValueError(
+                        f"{address} is a web server, such as the dashboard: give the GCS address, host:6379"
+                    )
             return
-        except OSError as e:
+        except (OSError, OverflowError) as e:
             rest = call.slice(deadline)
-            if rest == 0:
+            if rest == 0 or isinstance(e, OverflowError):
                 raise Unreachable(f"no Ray cluster at {address}: {e}") from None
         time.sleep(rest)
+
+
+def speaks_http(connection: socket.socket) -> bool:
+    """Whether a request of HTTP/1 is answered: ray.init needs minutes to find out. A GCS speaks HTTP/2 only."""
+    try:
+        connection.sendall(b"GET /api/version HTTP/1.0\r\n\r\n")
+        connection.settimeout(HTTP_SECONDS)
+        return connection.recv(8).startswith(b"HTTP/1")
+    except OSError:
+        return False
+
+
+def outlive_parent() -> None:
+    """Lets this process live on when the engine is killed, so that it can end the cluster that it has started; the end
+    of the socket tells it. Until then, and at a cluster of others, the kernel ends it with the engine (Pdeathsig in
+    process.go). The setting belongs to a thread: to the main one, which calls this."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)

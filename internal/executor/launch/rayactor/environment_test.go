@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The first rows are vLLM's test_ray_env_utils.py: everything is sent but what is worker-specific or listed.
@@ -329,6 +330,24 @@ func TestWithNsight(t *testing.T) {
 	} {
 		if got := WithNsight(json.RawMessage(c.in)); string(got) != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestSplitRuntimeEnv(t *testing.T) {
+	for _, c := range []struct {
+		env, job, actor string
+		setup           time.Duration
+	}{
+		{"", "", "", 0},
+		{`{"env_vars":{"A":"1"}}`, `{"env_vars":{"A":"1"}}`, "", 600 * time.Second},
+		{`{"nsight":"default"}`, "", `{"nsight":"default"}`, 600 * time.Second},
+		{`{"config":{"setup_timeout_seconds":30},"nsight":{"t":"cuda"},"pip":["x"]}`, `{"config":{"setup_timeout_seconds":30},"pip":["x"]}`,
+			`{"nsight":{"t":"cuda"}}`, 30 * time.Second},
+	} {
+		got, err := splitRuntimeEnv(json.RawMessage(c.env))
+		if err != nil || strings.TrimSpace(string(got.job)) != c.job || strings.TrimSpace(string(got.actor)) != c.actor || got.setup != c.setup {
+			t.Errorf("%s: job %s, actor %s, setup %v, %v", c.env, got.job, got.actor, got.setup, err)
 		}
 	}
 }

@@ -39,13 +39,19 @@ func perBundle(key string, perWorker float64, cpuThreads int) float64 {
 }
 
 // Shortage explains, in several lines, why a group is not placed yet: what is wanted, what each node has free,
-// what is missing, and what the user can do.
-func Shortage(wanted []map[string]float64, nodes []NodeFree) string {
+// what is missing, and what the user can do. The amounts that are free on the whole cluster count what holds resources
+// outside placement groups, which the nodes' do not.
+func Shortage(wanted []map[string]float64, nodes []NodeFree, available map[string]float64) string {
 	var b strings.Builder
 	kinds := kindsOf(wanted)
 	now := fill(wanted, nodes, freeOf)
 	fmt.Fprintf(&b, "wanted: %s; %d of %d fit into what is free now\n", kindsText(kinds), now.placed, len(wanted))
 	describeNodes(&b, kinds, nodes)
+	if held := heldOutside(kinds, available); len(now.left) == 0 && held != "" {
+		fmt.Fprintf(&b, "missing: actors and tasks outside placement groups hold the rest: on the whole cluster are free %s\n", held)
+		b.WriteString("hint: wait for them or end them (see \"ray status\"), lower --tensor-parallel-size (-tp), or add nodes")
+		return b.String()
+	}
 	if len(now.left) == 0 {
 		b.WriteString("missing: nothing; Ray should place the group at any moment")
 		return b.String()
@@ -92,6 +98,24 @@ func Impossible(wanted []map[string]float64, nodes []NodeFree) bool {
 		}
 	}
 	return false
+}
+
+// heldOutside lists the resources of which more is wanted than is free, "" when there are none or it is not known.
+func heldOutside(kinds []kind, available map[string]float64) string {
+	if available == nil {
+		return ""
+	}
+	var short []string
+	for _, key := range keysOf(kinds) {
+		var need float64
+		for _, k := range kinds {
+			need += units(k.bundle[key]) * float64(k.count)
+		}
+		if free := available[key]; need > units(free) { // Ray leaves out what nothing is free of
+			short = append(short, fmt.Sprintf("%s %s of %s wanted", amount(free), key, amount(need/scale)))
+		}
+	}
+	return strings.Join(short, ", ")
 }
 
 // freeOf and totalOf are what a node offers; a dead one offers nothing.

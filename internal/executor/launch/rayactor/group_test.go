@@ -99,10 +99,22 @@ the cluster is large enough, but others hold what is missing
 hint: wait for them or end them (see "ray status"), lower --tensor-parallel-size (-tp), or add nodes; --cpu-threads lowers the CPUs of a bundle`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := "\n" + Shortage(c.wanted, c.nodes); got != c.want {
+			if got := "\n" + Shortage(c.wanted, c.nodes, nil); got != c.want {
 				t.Errorf("got:%s\n\nwant:%s", got, c.want)
 			}
 		})
+	}
+}
+
+// TestShortageOutsideGroups has an actor without a group hold what the nodes seem to have.
+func TestShortageOutsideGroups(t *testing.T) {
+	got := Shortage(GroupSpec(4, "GPU", 1, 0), []NodeFree{gpuNode("1", 2, 2), gpuNode("2", 2, 2)}, amounts{"CPU": 8, "GPU": 2})
+	want := "missing: actors and tasks outside placement groups hold the rest: on the whole cluster are free 2 GPU of 4 wanted\n"
+	if !strings.Contains(got, want) || !strings.Contains(got, "4 of 4 fit") {
+		t.Errorf("got:\n%s", got)
+	}
+	if got := Shortage(GroupSpec(1, "GPU", 1, 0), []NodeFree{gpuNode("1", 2, 2)}, amounts{"CPU": 8}); !strings.Contains(got, "free 0 GPU of 1 wanted") {
+		t.Errorf("got:\n%s", got)
 	}
 }
 
@@ -111,7 +123,7 @@ func TestShortageOfLargeCluster(t *testing.T) {
 	for i := range 100 {
 		nodes = append(nodes, gpuNode(fmt.Sprint(i), 0, 8))
 	}
-	got := Shortage(GroupSpec(4, "GPU", 1, 0), nodes)
+	got := Shortage(GroupSpec(4, "GPU", 1, 0), nodes, nil)
 	if lines := strings.Count(got, "\n"); lines > 25 {
 		t.Errorf("%d lines:\n%s", lines, got)
 	}

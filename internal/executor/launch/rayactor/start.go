@@ -185,7 +185,7 @@ func (s *start) shortage(ctx context.Context) (text string, hopeless bool, err e
 	if err != nil {
 		return "", false, err
 	}
-	nodes, err := s.client.Nodes(ctx)
+	nodes, available, err := s.client.Resources(ctx)
 	if err != nil {
 		return "", false, err
 	}
@@ -197,7 +197,7 @@ func (s *start) shortage(ctx context.Context) (text string, hopeless bool, err e
 	for i, n := range nodes {
 		free[i] = NodeFree{ID: n.ID, IP: n.IP, Alive: n.Alive, Total: n.Resources, Free: n.Free}
 	}
-	return Shortage(wanted, free), Impossible(wanted, free), nil
+	return Shortage(wanted, free, available), Impossible(wanted, free), nil
 }
 
 // order decides which bundle is which rank.
