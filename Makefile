@@ -22,7 +22,7 @@ run: build
 test: build ray
 	@test -d "$${EAGLERAY_FIXTURES:-../shared/fixtures}" || echo "note: no fixtures at $${EAGLERAY_FIXTURES:-../shared/fixtures}:" \
 	  "skipping the comparisons with Hugging Face's tokenizers and jinja2, and the 300 questions to the built-in model"
-	$(GO) test -timeout 20m ./test/ray ./...
+	$(GO) test -timeout 40m ./test/ray ./...
 
 # Ray's pinned versions in virtual environments. A machine without Python 3.11 is told what it skips.
 ray:
