@@ -3,6 +3,7 @@ package collective
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 )
 
 // Op is a collective operation.
@@ -76,4 +77,14 @@ func Failed(op Op, rank int, err error) *Error {
 		failure.Missing, failure.Err = w.Missing, w.Err
 	}
 	return failure
+}
+
+// Bytes is the memory of x, as the transports move it: 4 bytes per element in this machine's order.
+func Bytes(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
+// Floats is the memory b as elements; it undoes Bytes.
+func Floats(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }

@@ -120,23 +120,27 @@ func (m *meeting) accept(ctx context.Context) error {
 	close(exited)
 	<-ended
 	// An end that was heard counts, even if it came when all had been admitted.
-	if cause := context.Cause(ctx); cause != nil {
-		var f *Failure
-		// Who was waited for when the time was over is at fault.
-		if !errors.Is(cause, late) || !errors.As(err, &f) {
-			err = cause
-		}
-		for rank, conn := range m.conns {
-			if conn == nil && errors.Is(cause, late) {
-				err = m.failed(rank, "start", late)
-				break
-			}
-		}
+	if cause := context.Cause(ctx); errors.Is(cause, late) {
+		err = m.late(err, late)
+	} else if cause != nil {
+		err = cause
 	}
 	if err != nil {
 		return fmt.Errorf("waiting for ranks: %w", err)
 	}
 	return nil
+}
+
+// late is the error of a meeting whose time is over: the first rank that has not come is at fault, else the one that
+// was waited for.
+func (m *meeting) late(waiting, late error) error {
+	var f *Failure
+	if rank := slices.Index(m.conns, nil); rank >= 0 {
+		return m.failed(rank, "start", late)
+	} else if errors.As(waiting, &f) {
+		return waiting
+	}
+	return late
 }
 
 // admit accepts every rank, then welcomes all: only when all are there it is known who shares a host with whom.

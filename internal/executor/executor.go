@@ -67,10 +67,8 @@ type Executor struct {
 	hub     queue.Hub
 	closers []func() error
 	ready   []queue.Ready
-	// isReady are the ranks that have said so, guarded by the baton.
+	// isReady are the ranks that have said so, guarded by the baton; loaded has a value when all have.
 	isReady []bool
-	// loading is how many ranks are not ready yet, guarded by the baton; loaded has a value when none is left.
-	loading int
 	loaded  chan struct{}
 	// local says which ranks are processes of this host.
 	local []bool
@@ -157,8 +155,7 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 
 func (e *Executor) start(ctx context.Context) error {
 	world := e.opt.Init.WorldSize
-	e.ready, e.loading, e.loaded = make([]queue.Ready, world), world, make(chan struct{}, 1)
-	e.isReady = make([]bool, world)
+	e.ready, e.isReady, e.loaded = make([]queue.Ready, world), make([]bool, world), make(chan struct{}, 1)
 	if err := e.connect(ctx); err != nil {
 		return err
 	}

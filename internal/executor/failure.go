@@ -231,11 +231,10 @@ func (e *Executor) sendFailed(err error) {
 		e.dieUnlessExplained(e.failure(blamed(err), "cannot send: "+err.Error()))
 		return
 	}
-	f := e.slowest(fmt.Sprintf("does not read: %v", err))
+	cause := "does not read: " + err.Error()
+	f := e.slowest(cause)
 	if r := blamed(err); r >= 0 && r != f.Rank && e.processState(f.Rank) != stoppedState {
-		s, _ := e.hub.Status(r)
-		f = e.failure(r, fmt.Sprintf("does not read: %v", err))
-		f.Phase = describe(s)
+		f = e.standing(r, cause)
 	}
 	e.die(f)
 }
@@ -273,9 +272,8 @@ func (e *Executor) missed(account *Failure, missing []int) *Failure {
 			break
 		}
 	}
-	s, _ := e.hub.Status(worst)
-	f := e.failure(worst, why+account.Cause)
-	f.Step, f.Phase = account.Step, describe(s)
+	f := e.standing(worst, why+account.Cause)
+	f.Step = account.Step
 	return f
 }
 
@@ -302,8 +300,13 @@ func (e *Executor) slowest(cause string) *Failure {
 			break
 		}
 	}
-	s, _ := e.hub.Status(worst)
-	f := e.failure(worst, cause)
+	return e.standing(worst, cause)
+}
+
+// standing is a failure of a rank in the phase in which it is now.
+func (e *Executor) standing(rank int, cause string) *Failure {
+	f := e.failure(rank, cause)
+	s, _ := e.hub.Status(rank)
 	f.Phase = describe(s)
 	return f
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
@@ -160,7 +161,7 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		if err := json.Unmarshal(body, &e.ready[rank]); err != nil {
 			return fmt.Errorf("decode ready: %w", err)
 		}
-		if e.loading--; e.loading == 0 {
+		if !slices.Contains(e.isReady, false) {
 			e.loaded <- struct{}{}
 		}
 		return nil

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/collective"
 )
@@ -107,12 +106,12 @@ func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 		}
 		return SameBits(dst, all())
 	case 3:
-		b := asBytes(x)[:max(0, 4*n-int(seed%4))] // any number of bytes
+		b := collective.Bytes(x)[:max(0, 4*n-int(seed%4))] // any number of bytes
 		if err := g.Broadcast(b, root); err != nil {
 			return err
 		}
 		want := Contribution(root, n, seed)
-		copy(asBytes(want)[len(b):], asBytes(x)[len(b):])
+		copy(collective.Bytes(want)[len(b):], collective.Bytes(x)[len(b):])
 		return SameBits(x, want)
 	default:
 		if err := g.AllReduce(x); err != nil {
@@ -141,8 +140,4 @@ func Must(t testing.TB, errs []error) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func asBytes(x []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }

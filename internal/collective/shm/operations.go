@@ -129,7 +129,7 @@ func (g *Group) reduceWhole(x []float32, t uint64) error {
 	if err != nil {
 		return err
 	}
-	copy(floats(g.seg.buffer(g.rank, parity)), x)
+	copy(collective.Floats(g.seg.buffer(g.rank, parity)), x)
 	if err := g.publish(parity, t); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (g *Group) reduceWhole(x []float32, t uint64) error {
 func (g *Group) sum(x []float32, parity, from int) {
 	parts := g.parts[:g.ranks]
 	for p := range parts {
-		parts[p] = floats(g.seg.buffer(p, parity))[from : from+len(x)]
+		parts[p] = collective.Floats(g.seg.buffer(p, parity))[from : from+len(x)]
 	}
 	parts[g.rank] = x
 	collective.SumTree(x, parts)
@@ -165,7 +165,7 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 		return err
 	}
 	from, to := g.share(g.rank, len(x))
-	own := floats(g.seg.buffer(g.rank, parity))
+	own := collective.Floats(g.seg.buffer(g.rank, parity))
 	copy(own, x[:from])
 	copy(own[to:], x[to:])
 	if err := g.publish(parity, t); err != nil {
@@ -179,7 +179,7 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 	if parity, err = g.enter(); err != nil {
 		return err
 	}
-	copy(floats(g.seg.buffer(g.rank, parity))[from:], x[from:to])
+	copy(collective.Floats(g.seg.buffer(g.rank, parity))[from:], x[from:to])
 	if err := g.publish(parity, t); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 			return err
 		}
 		from, to := g.share(p, len(x))
-		copy(x[from:to], floats(g.seg.buffer(p, parity))[from:to])
+		copy(x[from:to], collective.Floats(g.seg.buffer(p, parity))[from:to])
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (g *Group) AllGather(dst, x []float32) error {
 	if len(dst) != g.ranks*len(x) {
 		return g.end(collective.AllGather, collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x)))
 	}
-	return g.end(collective.AllGather, g.gather(collective.AllGather, asBytes(dst), asBytes(x), g.rank))
+	return g.end(collective.AllGather, g.gather(collective.AllGather, collective.Bytes(dst), collective.Bytes(x), g.rank))
 }
 
 // Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used. All x are
@@ -218,7 +218,7 @@ func (g *Group) Gather(dst, x []float32, root int) error {
 	if g.rank == root && len(dst) != g.ranks*len(x) {
 		return g.end(collective.Gather, collective.BadLength(collective.Gather, len(dst), g.ranks, len(x)))
 	}
-	return g.end(collective.Gather, g.gather(collective.Gather, asBytes(dst), asBytes(x), root))
+	return g.end(collective.Gather, g.gather(collective.Gather, collective.Bytes(dst), collective.Bytes(x), root))
 }
 
 // gather moves x to the root (for collective.AllGather to every rank, which then is its own root).

@@ -208,11 +208,3 @@ func (s *segment) aborted() (rank int, text string, ok bool) {
 	n := min(int(s.word(offAbortLen).Load()), maxAbortText)
 	return int(s.word(offAbortRank).Load()), string(s.mem[offAbortText : offAbortText+n]), true
 }
-
-func floats(b []byte) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
-}
-
-func asBytes(x []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*4)
-}

@@ -192,7 +192,7 @@ func benchmark(b *testing.B, kind string, size int) {
 	// The additions are not the transport's: they go on top of the bare exchange.
 	begin := time.Now()
 	for range len(times[0]) {
-		collective.SumTree(c.x, [][]float32{c.x, floats(c.in)})
+		collective.SumTree(c.x, [][]float32{c.x, collective.Floats(c.in)})
 	}
 	sum := float64(time.Since(begin).Nanoseconds()) / 1e3 / float64(len(times[0]))
 	b.ReportMetric(reduce/(exchange+sum), "x-exchange+sum")
@@ -238,7 +238,7 @@ func border(g *Group, size int, way func(*Group, []float32, step) error) error {
 		}
 		for _, p := range g.peers {
 			if len(g.scratch[p.rank]) < size {
-				g.scratch[p.rank] = asBytes(make([]float32, size/4))
+				g.scratch[p.rank] = collective.Bytes(make([]float32, size/4))
 			}
 		}
 		if err := g.end(collective.AllReduce, way(g, x, g.next(collective.Tag(collective.AllReduce, 0, size)))); err != nil {

@@ -3,7 +3,6 @@ package tcp
 import (
 	"encoding/binary"
 	"fmt"
-	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/collective"
 )
@@ -55,12 +54,4 @@ func decodeHeader(b []byte) header {
 		length: binary.LittleEndian.Uint32(b[4:]),
 		step:   step{seq: binary.LittleEndian.Uint64(b[8:]), tag: binary.LittleEndian.Uint64(b[16:])},
 	}
-}
-
-func asBytes(x []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*4)
-}
-
-func floats(b []byte) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }

@@ -80,7 +80,7 @@ func hear(t testing.TB, raw []byte, piece int) (x []float32, err error) {
 func honest() []byte {
 	var b []byte
 	reduce := step{seq: 1, tag: collective.Tag(collective.AllReduce, 0, 12)}
-	b = append(b, frame(header{kind: kindData, length: 12, step: reduce}, asBytes([]float32{10, 20, 30}))...)
+	b = append(b, frame(header{kind: kindData, length: 12, step: reduce}, collective.Bytes([]float32{10, 20, 30}))...)
 	large := step{seq: 2, tag: collective.Tag(collective.AllReduce, 0, 4*splitElements)}
 	for rank := range 2 {
 		from, to := share(rank, 2, splitElements)

@@ -32,7 +32,7 @@ func (g *Group) reserve(size int) {
 	}
 	for p := range g.ranks {
 		if p != g.rank {
-			g.scratch[p] = asBytes(make([]float32, need))
+			g.scratch[p] = collective.Bytes(make([]float32, need))
 		}
 	}
 }
@@ -72,7 +72,7 @@ func (g *Group) reduceWhole(x []float32, s step) error {
 	for _, p := range g.peers {
 		g.ins[p.rank] = g.scratch[p.rank][:4*len(x)]
 	}
-	if err := g.exchange(asBytes(x), s, everyone, everyone); err != nil {
+	if err := g.exchange(collective.Bytes(x), s, everyone, everyone); err != nil {
 		return err
 	}
 	g.sum(x, 0)
@@ -83,7 +83,7 @@ func (g *Group) reduceWhole(x []float32, s step) error {
 func (g *Group) sum(x []float32, at int) {
 	for p := range g.parts {
 		if p != g.rank {
-			g.parts[p] = floats(g.scratch[p])[at : at+len(x)]
+			g.parts[p] = collective.Floats(g.scratch[p])[at : at+len(x)]
 		}
 	}
 	g.parts[g.rank] = x
@@ -144,7 +144,7 @@ func (g *Group) scatter(x []float32, i int, s step) {
 	from, to := share(g.rank, g.ranks, len(x))
 	for _, p := range g.peers {
 		f, t := share(p.rank, g.ranks, len(x))
-		p.send(asBytes(x[f:t]), s)
+		p.send(collective.Bytes(x[f:t]), s)
 	}
 	for _, p := range g.peers {
 		p.post(receiveJob{dst: g.scratch[p.rank][4*at : 4*(at+to-from)], step: s})
@@ -157,11 +157,11 @@ func (g *Group) gatherShares(x []float32, i int, s step) {
 	from, to := share(g.rank, g.ranks, len(x))
 	g.sum(x[from:to], at)
 	for _, p := range g.peers {
-		p.send(asBytes(x[from:to]), s)
+		p.send(collective.Bytes(x[from:to]), s)
 	}
 	for _, p := range g.peers {
 		f, t := share(p.rank, g.ranks, len(x))
-		p.post(receiveJob{dst: asBytes(x[f:t]), step: s})
+		p.post(receiveJob{dst: collective.Bytes(x[f:t]), step: s})
 	}
 }
 
@@ -177,13 +177,13 @@ func (g *Group) AllGather(dst, x []float32) error {
 	copy(dst[g.rank*len(x):], x)
 	g.into(dst, len(x))
 	s := g.next(collective.Tag(collective.AllGather, 0, 4*len(x)))
-	return g.end(collective.AllGather, g.exchange(asBytes(x), s, everyone, everyone))
+	return g.end(collective.AllGather, g.exchange(collective.Bytes(x), s, everyone, everyone))
 }
 
 // into has the step's messages, of n elements from each rank, received one after the other.
 func (g *Group) into(dst []float32, n int) {
 	for p := range g.ins {
-		g.ins[p] = asBytes(dst[p*n : (p+1)*n])
+		g.ins[p] = collective.Bytes(dst[p*n : (p+1)*n])
 	}
 }
 
@@ -202,7 +202,7 @@ func (g *Group) Gather(dst, x []float32, root int) error {
 	}
 	s := g.next(collective.Tag(collective.Gather, root, 4*len(x)))
 	if g.rank != root {
-		return g.end(collective.Gather, g.exchange(asBytes(x), s, root, nobody))
+		return g.end(collective.Gather, g.exchange(collective.Bytes(x), s, root, nobody))
 	}
 	copy(dst[g.rank*len(x):], x)
 	g.into(dst, len(x))
