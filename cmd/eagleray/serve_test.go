@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -133,7 +134,7 @@ func benchServer(t *testing.T, url string) {
 // longStream starts a completion of n tokens and returns its events once the first has come.
 func longStream(t *testing.T, url string, n int) *bufio.Reader {
 	t.Helper()
-	body := `{"prompt":"package main","max_tokens":` + strconv.Itoa(n) + `,"ignore_eos":true,"stream":true,"temperature":0}`
+	body := `{"prompt":"package main","max_tokens":` + strconv.Itoa(n) + `,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},"temperature":0}`
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", strings.NewReader(body))
@@ -170,8 +171,9 @@ func drains(t *testing.T, p *program, url string) {
 	if err != nil {
 		t.Errorf("the stream broke off: %v", err)
 	}
-	if n := 1 + bytes.Count(rest, []byte(`"choices":[{`)); n < tokens/2 || !bytes.Contains(rest, []byte(`"finish_reason":"length"`)) || !bytes.HasSuffix(rest, []byte("data: [DONE]\n\n")) {
-		t.Errorf("%d events, the last: %q", n, rest[max(0, len(rest)-300):])
+	// How many events there are is no one's promise: tokens that a busy client has not fetched yet are merged.
+	if !bytes.Contains(rest, []byte(`"finish_reason":"length"`)) || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`, tokens)) || !bytes.HasSuffix(rest, []byte("data: [DONE]\n\n")) {
+		t.Errorf("the stream ends with %q", rest[max(0, len(rest)-500):])
 	}
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)
