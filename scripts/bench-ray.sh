@@ -6,7 +6,9 @@
 #   scripts/bench-ray.sh 127.0.0.1:6379 .venv/ray-2.60.0/bin/python 4
 #   scripts/bench-ray.sh 127.0.0.1:6379 python3 4 --model ./opt-125m --load-format dummy --skip-tokenizer-init --cpu-threads 1
 #
-# LOADS are the loads ("16" at once, "40/s" a rate), BENCH further flags of bench serve.
+# LOADS are the loads ("16" at once, "40/s" a rate), BENCH further flags of bench serve. A hypervisor that takes some
+# percent of a run's time changes its figures by more than the two differ: the last lines allow for it, by a regression
+# of the logarithms on the stolen time with one slope for both (analysis of covariance).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 address=${1:?usage: scripts/bench-ray.sh ADDRESS PYTHON [ROUNDS] [serve flags…]} python=${2:?PYTHON of the Ray installation}
@@ -28,8 +30,11 @@ start() { # NAME flags…: a server, whose address comes into $log/NAME.url
   echo "${url#url=}" >"$log/$name.url"
 }
 
-one() { # NAME LOAD: a run, whose figures become a line of the table
-  local how
+ticks() { awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; print $9, all }' /proc/stat; }
+
+one() { # NAME LOAD: a run, whose figures become a line of the table, the share of time that was stolen the last of them
+  local how before
+  before=$(ticks)
   case $2 in
   */s) how="--request-rate ${2%/s}" ;;
   *) how="--max-concurrency $2" ;;
@@ -37,11 +42,12 @@ one() { # NAME LOAD: a run, whose figures become a line of the table
   # shellcheck disable=SC2086
   bin/eagleray bench serve --base-url "$(cat "$log/$1.url")" --random-input-len 128 --random-output-len 32 --num-prompts 200 \
     --num-warmups 8 --disable-tqdm --seed "$seed" $how ${BENCH:-} |
-    awk -v name="$1" -v load="$2" '/^Request throughput|^Mean (TTFT|TPOT)/ { v = v " " $NF } END { print name, load v }' |
-    tee -a "$log/table"
+    awk -v name="$1" -v load="$2" '/^Request throughput|^Mean (TTFT|TPOT)/ { v = v " " $NF } END { printf "%s %s%s", name, load, v }' >>"$log/table"
+  echo "$before $(ticks)" | awk '{ printf " %.1f\n", 100 * ($3 - $1) / ($4 - $2) }' >>"$log/table"
+  tail -n 1 "$log/table"
 }
 
-echo "executor, load, requests per second, mean TTFT (ms), mean TPOT (ms)"
+echo "executor, load, requests per second, mean TTFT (ms), mean TPOT (ms), stolen time (%)"
 for round in $(seq "$rounds"); do
   # Both are up, an idle one costs nothing: the runs follow each other closely, and each goes first as often.
   start mp --distributed-executor-backend mp "$@"
@@ -55,13 +61,23 @@ for round in $(seq "$rounds"); do
   servers=()
 done
 
-echo "ray / mp, medians of the pairs: requests per second, TTFT, TPOT"
 for load in $(printf '%s\n' ${LOADS:-16 40/s} | sort -u); do
+  echo "ray / mp, load $load: requests per second, TTFT, TPOT"
   for column in 3 4 5; do
-    awk -v load="$load" -v column=$column '
+    awk -v load="$load" -v column="$column" '
       $2 == load { of[$1, n[$1]++] = $column }
       END { for (i = 0; i < n["mp"]; i++) print of["ray", i] / of["mp", i] }' "$log/table" |
       sort -g | awk '{ v[NR] = $1 } END { printf "%.3f ", (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
   done
-  echo "$load"
+  echo "median of the pairs"
+  for column in 3 4 5; do
+    awk -v load="$load" -v column="$column" '
+      $2 == load { g[++n] = $1; x[n] = $6; y[n] = log($column); m[$1]++; sx[$1] += x[n]; sy[$1] += y[n] }
+      END {
+        for (i = 1; i <= n; i++) { d = x[i] - sx[g[i]] / m[g[i]]; xx += d * d; xy += d * y[i] }
+        slope = xx > 0 ? xy / xx : 0
+        printf "%.3f ", exp(sy["ray"] / m["ray"] - sy["mp"] / m["mp"] - slope * (sx["ray"] / m["ray"] - sx["mp"] / m["mp"]))
+      }' "$log/table"
+  done
+  echo "with the same stolen time"
 done

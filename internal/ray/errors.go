@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/ray/frame"
@@ -31,19 +33,19 @@ type Error struct {
 	Causes             []Cause
 }
 
-// Error is the operation, the exception and those of its causes that add something.
+// Error is the operation, the exception and those of its causes that add something, in one line.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ray %s: %s", e.Op, e.Class)
 	if e.Message != "" {
-		b.WriteString(": " + e.Message)
+		b.WriteString(": " + OneLine(e.Message))
 	}
 	said := e.Message
 	for _, c := range e.Causes {
 		if c.Message == "" || strings.Contains(said, c.Message) {
 			continue
 		}
-		fmt.Fprintf(&b, "; caused by %s: %s", c.Class, c.Message)
+		fmt.Fprintf(&b, "; caused by %s: %s", c.Class, OneLine(c.Message))
 		said += c.Message
 	}
 	if e.refused() {
@@ -72,6 +74,19 @@ func authClass(class, message string) bool {
 		strings.Contains(message, "AuthenticationError")
 }
 
+// OneLine joins the lines of Ray's words, without those that say what is known anyway ("pid: 17").
+func OneLine(s string) string {
+	var words []string
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" && !knownFact.MatchString(line) {
+			words = append(words, line)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+var knownFact = regexp.MustCompile(`^(class_name|actor_id|pid|name|namespace|ip): `)
+
 func newError(op string, f *frame.Fault) *Error {
 	e := &Error{Op: op, Class: f.Class, Message: f.Message}
 	for _, c := range f.Causes {
@@ -84,13 +99,25 @@ func newError(op string, f *frame.Fault) *Error {
 // are mostly *Error. Class "Pending" is an actor that Ray has not started within the operation's deadline.
 type RankErrors map[int]error
 
-// Error lists the ranks in order.
+// Error lists the ranks in order, those with the same error together.
 func (e RankErrors) Error() string {
-	parts := make([]string, 0, len(e))
+	var texts []string
+	ranks := map[string][]string{}
 	for _, rank := range slices.Sorted(maps.Keys(e)) {
-		parts = append(parts, fmt.Sprintf("rank %d: %v", rank, e[rank]))
+		text := e[rank].Error()
+		if ranks[text] == nil {
+			texts = append(texts, text)
+		}
+		ranks[text] = append(ranks[text], strconv.Itoa(rank))
 	}
-	return strings.Join(parts, "; ")
+	for i, text := range texts {
+		who := "rank "
+		if len(ranks[text]) > 1 {
+			who = "ranks "
+		}
+		texts[i] = who + strings.Join(ranks[text], ", ") + ": " + text
+	}
+	return strings.Join(texts, "; ")
 }
 
 // Unwrap returns the errors in the order of their ranks.

@@ -152,92 +152,127 @@ func (l afterLaunch) Launch(ctx context.Context, specs []launch.Spec) ([]launch.
 	return workers, err
 }
 
+// meet is the phase that follows those of Ray: the workers come to the driver.
+const meet = "meet"
+
+// startPhases are the phases of a start, in their order.
+var startPhases = []string{"connect", "place", "order", "spawn", "identify", "ship", "init", meet}
+
 // TestDeathWhileStarting ends parts of a group in the phases of its start, and gives up in each of them.
 func TestDeathWhileStarting(t *testing.T) {
-	const frozen = "meet"
 	each(t, func(t *testing.T, s *site) {
-		bridge := func(t *testing.T, _ []launch.Worker) { kill(t, bridges(os.Getpid())[0], syscall.SIGKILL) }
-		actor := func(t *testing.T, w []launch.Worker) {
-			pids := s.actorProcesses()
-			if len(w) > 0 {
-				pids = []int{parentOf(t, w[1].PID)}
-			}
-			kill(t, pids[0], syscall.SIGKILL)
-		}
-		child := func(t *testing.T, w []launch.Worker) { kill(t, w[1].PID, syscall.SIGKILL) }
 		for _, c := range []struct {
-			// phase is at hand when do, or the end of the context, comes.
-			phase string
-			what  string
-			do    func(t *testing.T, w []launch.Worker)
-			want  []string
+			what string
+			// phases are those in which there is what is to be ended.
+			phases []string
+			do     func(t *testing.T, w []launch.Worker)
+			want   []string
 		}{
-			{"place", "bridge", bridge, []string{"ray, phase place: ", "the Ray bridge is gone", "signal: killed"}},
-			{"place", "given up", nil, []string{"ray, phase place: ", "context canceled"}},
-			{"spawn", "bridge", bridge, []string{"ray, phase spawn: ", "the Ray bridge is gone", "signal: killed"}},
-			{"identify", "bridge", bridge, []string{"ray, phase identify: ", "the Ray bridge is gone", "signal: killed"}},
-			{"identify", "given up", nil, []string{"ray, phase identify: ", "context canceled"}},
-			{"init", "actor", actor, []string{"ray, phase init: ", "rank ", "ActorDiedError"}},
-			{"init", "given up", nil, []string{"ray, phase init: ", "context canceled"}},
-			{frozen, "child", child, []string{"waiting for ranks: ", "rank 1 on ", "signal: SIGKILL"}},
-			{frozen, "actor", actor, []string{"waiting for ranks: ", "rank 1 on ", "ActorDiedError"}},
-			{frozen, "bridge", bridge, []string{"waiting for ranks: ", "the bridge to Ray ended: ", "signal: killed"}},
-			{frozen, "given up", nil, []string{"waiting for ranks: ", "context canceled"}},
+			{"bridge", startPhases, func(t *testing.T, _ []launch.Worker) { kill(t, bridges(os.Getpid())[0], syscall.SIGKILL) },
+				[]string{"ridge", "signal: killed"}},
+			{"given up", startPhases, nil, []string{"context canceled"}},
+			{"actor", []string{"spawn", "identify", "ship", "init", meet}, func(t *testing.T, w []launch.Worker) {
+				pids := s.actorProcesses()
+				if len(w) > 0 {
+					pids = []int{parentOf(t, w[1].PID)}
+				}
+				kill(t, pids[0], syscall.SIGKILL)
+			}, []string{"rank ", "ActorDiedError"}},
+			{"child", []string{meet}, func(t *testing.T, w []launch.Worker) { kill(t, w[1].PID, syscall.SIGKILL) },
+				[]string{"rank 1 on ", "signal: SIGKILL"}},
 		} {
-			t.Run(c.phase+","+c.what, func(t *testing.T) {
-				if c.phase == "place" {
-					s.group(t, "", bundles(6))
-				}
-				ctx, cancel := context.WithCancel(within(t))
-				defer cancel()
-				var waiting sync.WaitGroup
-				defer waiting.Wait()
-				var at time.Time
-				strike := func(w []launch.Worker) {
-					at = time.Now()
-					if c.do == nil {
-						cancel()
-						return
+			for _, phase := range c.phases {
+				t.Run(c.what+","+phase, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(within(t))
+					defer cancel()
+					do := c.do
+					if do == nil {
+						do = func(*testing.T, []launch.Worker) { cancel() }
 					}
-					c.do(t, w)
-				}
-				err := s.refusedAfter(t, &at, wish{ctx: ctx,
-					ray: func(o *rayactor.Options) {
-						o.Progress = func(phase string) {
-							switch {
-							case phase != "ray "+c.phase:
-							case c.phase == "place":
-								// The wait is on when the witness sees the group.
-								waiting.Go(func() {
-									for ctx.Err() == nil && !s.pending(t) {
-										time.Sleep(10 * time.Millisecond)
-									}
-									strike(nil)
-								})
-							default:
-								strike(nil)
-							}
-						}
-					},
-					exec: func(o *executor.Options) {
-						if c.phase != frozen {
-							return
-						}
-						o.Launcher = afterLaunch{o.Launcher, func(w []launch.Worker) {
-							// It has its leash before it comes to the driver.
-							eventually(t, "rank 1 to come", func() bool { return hasSocket(w[1].PID) })
-							kill(t, w[1].PID, syscall.SIGSTOP)
-							time.AfterFunc(50*time.Millisecond, func() { strike(w) })
-						}}
-					}})
-				for _, want := range c.want {
-					if !strings.Contains(err, want) {
-						t.Errorf("error %q lacks %q", err, want)
-					}
-				}
-			})
+					s.strike(ctx, t, phase, s.ripe(t, phase, c.what), do, c.want)
+				})
+			}
 		}
 	})
+}
+
+// ripe makes what a blow in a phase needs, and tells when it is there; nil is from the start of the phase.
+func (s *site) ripe(t *testing.T, phase, what string) func() bool {
+	switch {
+	case phase == "connect":
+		return func() bool { return len(bridges(os.Getpid())) > 0 }
+	case phase == "place":
+		// The wait is on when the witness sees the group.
+		s.group(t, "", bundles(6))
+		return func() bool { return s.pending(t) }
+	case what == "actor" && phase != meet:
+		return func() bool { return len(s.actorProcesses()) > 0 }
+	}
+	return nil
+}
+
+// strike starts two ranks, and does something in one of the phases. The error must have come in that phase, or later
+// when nobody had to look.
+func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func() bool, do func(*testing.T, []launch.Worker), want []string) {
+	t.Helper()
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var at time.Time
+	blow := func(w []launch.Worker) {
+		at = time.Now()
+		do(t, w)
+	}
+	w := wish{ctx: ctx, ray: func(o *rayactor.Options) {
+		o.Progress = func(name string) {
+			switch {
+			case name != "ray "+phase:
+			case ripe == nil:
+				blow(nil)
+			default:
+				waiting.Go(func() {
+					for !ripe() {
+						if ctx.Err() != nil {
+							return
+						}
+						time.Sleep(2 * time.Millisecond)
+					}
+					blow(nil)
+				})
+			}
+		}
+	}}
+	if phase == meet {
+		w.exec = func(o *executor.Options) { o.Launcher = neverMet(t, o.Launcher, blow) }
+	}
+	err := s.refusedAfter(t, 2, &at, w)
+	heads := []string{"waiting for ranks: "}
+	for _, later := range startPhases[slices.Index(startPhases, phase) : len(startPhases)-1] {
+		heads = append(heads, "ray, phase "+later+": ")
+	}
+	if !containsAny(err, heads) {
+		t.Errorf("error %q has none of %q", err, heads)
+	}
+	if strings.Contains(err, "\n") {
+		t.Errorf("error %q is not one line", err)
+	}
+	for _, part := range want {
+		if !strings.Contains(err, part) {
+			t.Errorf("error %q lacks %q", err, part)
+		}
+	}
+}
+
+// neverMet stops the last rank before the driver has met it, and does something then.
+func neverMet(t *testing.T, l executor.Launcher, do func([]launch.Worker)) executor.Launcher {
+	return afterLaunch{l, func(w []launch.Worker) {
+		last := w[len(w)-1].PID
+		// It has its leash before it comes to the driver.
+		eventually(t, "the last rank to come", func() bool { return hasSocket(last) })
+		kill(t, last, syscall.SIGSTOP)
+		time.AfterFunc(50*time.Millisecond, func() { do(w) })
+	}}
 }
 
 // hasSocket tells whether a process has one.
@@ -250,10 +285,10 @@ func hasSocket(pid int) bool {
 	})
 }
 
-// refusedAfter starts two ranks in vain, and logs how long after a moment that is known only then.
-func (s *site) refusedAfter(t *testing.T, at *time.Time, w wish) string {
+// refusedAfter starts ranks in vain, and logs how long after a moment that is known only then.
+func (s *site) refusedAfter(t *testing.T, tp int, at *time.Time, w wish) string {
 	t.Helper()
-	g, err := s.try(t, 2, w)
+	g, err := s.try(t, tp, w)
 	if err == nil {
 		g.end(t)
 		t.Fatalf("it started:\n%s", g.log)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
@@ -43,6 +45,12 @@ func TestNodes(t *testing.T) {
 		})
 		s.comesAndGoes(t, "a raylet ends", func(t *testing.T, n *raytest.Node) { s.RemoveNode(t, n) })
 		s.comesAndGoes(t, "a raylet is killed", func(t *testing.T, n *raytest.Node) { s.KillRaylet(t, n) })
+		for _, phase := range startPhases[1:] {
+			if phase == "order" {
+				continue // as spawn: Ray takes as long to see it
+			}
+			t.Run("a raylet is killed in phase "+phase, func(t *testing.T) { s.killedWhileStarting(t, phase) })
+		}
 		t.Run("no shared memory", s.noSharedMemory)
 	})
 }
@@ -91,6 +99,40 @@ func (s *site) comesAndGoes(t *testing.T, name string, end func(*testing.T, *ray
 		s.clean(t)
 	})
 }
+
+// killedWhileStarting takes the raylet of two of four ranks away in a phase of their start.
+func (s *site) killedWhileStarting(t *testing.T, phase string) {
+	node := s.AddNode(t, raytest.NodeSpec{CPUs: 1, GPUs: 2})
+	var at time.Time
+	blow := func() {
+		at = time.Now()
+		s.KillRaylet(t, node)
+	}
+	err := s.refusedAfter(t, 4, &at, wish{
+		ray: func(o *rayactor.Options) {
+			o.PlacementTimeout = placing
+			o.Progress = func(name string) {
+				if name == "ray "+phase {
+					blow()
+				}
+			}
+		},
+		exec: func(o *executor.Options) {
+			if phase == meet {
+				o.Launcher = neverMet(t, o.Launcher, func([]launch.Worker) { blow() })
+			}
+		}})
+	if took := time.Since(at); took > patience/2 {
+		t.Errorf("known and clean only after %v", took)
+	}
+	// Ray may not know yet that the node is lost, and place nobody or rank 0 there.
+	if !containsAny(err, []string{"no place", "rank ", "ranks "}) {
+		t.Errorf("error %q", err)
+	}
+}
+
+// placing is how long a group may wait for a place that it does not get.
+const placing = 5 * time.Second
 
 // tokens wants errors about tokens to say what to do, and the token to be used wherever it is.
 func (s *site) tokens(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -200,7 +201,7 @@ func TestServeStopped(t *testing.T) { ending(t, syscall.SIGTERM) }
 
 func ending(t *testing.T, with os.Signal) {
 	each(t, func(t *testing.T, s *site) {
-		for _, moment := range []string{"waiting for a place", "spawn", "init", "ready", "load"} {
+		for _, moment := range []string{"connect", "waiting for a place", "spawn", "identify", "ship", "ready", "load"} {
 			t.Run(moment, func(t *testing.T) {
 				if moment == "waiting for a place" {
 					s.group(t, "", bundles(6))
@@ -208,11 +209,17 @@ func ending(t *testing.T, with os.Signal) {
 				p := s.serve(t, "", nil, "-tp", "2")
 				asked := make(chan error, 1)
 				switch moment {
+				case "connect":
+					eventually(t, "the bridge", func() bool { return len(bridges(p.cmd.Process.Pid)) > 0 })
+					// Somewhere from the import of Ray to the end of ray.init; any moment must do.
+					time.Sleep(time.Duration(rand.Int64N(int64(1500 * time.Millisecond))))
 				case "waiting for a place":
 					eventually(t, "the pending group", func() bool { return s.pending(t) })
 				case "spawn":
 					p.await(t, `msg="ray order"`)
-				case "init":
+				case "identify":
+					p.await(t, `msg="ray spawn"`)
+				case "ship":
 					p.await(t, `msg="ray identify"`)
 				case "ready":
 					p.url(t)
@@ -224,10 +231,12 @@ func ending(t *testing.T, with os.Signal) {
 					}()
 					eventually(t, "a running request", func() bool { return runs(url) })
 				}
+				ours := bridges(p.cmd.Process.Pid)
 				p.signal(t, with)
 				begun := time.Now()
 				code := p.exit(t)
 				ended := time.Since(begun)
+				eventually(t, "the end of the bridge", func() bool { return len(ours) == 1 && gone(ours[0]) })
 				s.clean(t)
 				t.Logf("ended after %v, clean after %v more", ended.Round(time.Millisecond), (time.Since(begun) - ended).Round(time.Millisecond))
 				if want := map[os.Signal]int{syscall.SIGKILL: -1, syscall.SIGTERM: 0}[with]; code != want {

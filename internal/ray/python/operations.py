@@ -39,6 +39,9 @@ REACH_SECONDS = 5.0
 # How long a web server may take to answer.
 HTTP_SECONDS = 0.5
 
+# How long actors that have not answered are waited for when their placement group has lost a node.
+RESCHEDULE_SECONDS = 5.0
+
 # How long the wait for watchers and Ray's own shutdown may take together; the end of this process ends the job too.
 SHUTDOWN_SECONDS = 3.0
 
@@ -367,7 +370,7 @@ class Operations:
                 pending[ask(rank, number)] = (number, rank)
             except Exception as e:
                 errors[number] = fault(e)
-        deadline = None
+        deadline = lost = None
         while pending:
             if errors and grace is not None and deadline is None:
                 deadline = time.monotonic() + grace
@@ -379,14 +382,23 @@ class Operations:
                     results[number] = {"rank": number, **ray.get(ref, timeout=0)}
                 except Exception as e:
                     errors[number] = fault(e)
-            if not ready and rest == 0:
+            if ready:
+                continue
+            if all(group_state(rank.group) == "CREATED" for _, rank in pending.values()):
+                lost = None
+            elif lost is None:
+                # Its nodes were there a moment ago. Ray may find others, but it may also wait for ever.
+                lost = time.monotonic()
+            if rest == 0 or lost is not None and time.monotonic() - lost > RESCHEDULE_SECONDS:
                 break
         for number, rank in pending.values():
             waited = time.monotonic() - began
             why = "what it wants is taken, or its node is slow to start Python or does not answer"
             if rank.runtime_env:
                 why += ", or its runtime environment is still being set up"
-            if rank.group and (state := placement_group_table(rank.group).get("state", "REMOVED")) != "CREATED":
+            if (state := group_state(rank.group)) == "RESCHEDULING":
+                why = "a node of the placement group is lost, and Ray finds no other for its bundles"
+            elif state != "CREATED":
                 why = f"the placement group is {state}"
             errors[number] = fault(
                 Pending(f"no answer within {waited:.1f} s from the actor that wants {rank.wants}: {why}")
@@ -448,6 +460,13 @@ class Operations:
             leaving = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
             leaving.start()
             leaving.join(SHUTDOWN_SECONDS if self.started else max(1.0, deadline - time.monotonic()))
+
+
+def group_state(group: PlacementGroup | None) -> str:
+    """Returns the state of an actor's group; CREATED for an actor without one."""
+    if group is None:
+        return "CREATED"
+    return str(placement_group_table(group).get("state", "REMOVED"))
 
 
 def infeasible(bundles: list[dict[str, float]], strategy: str, nodes: list[dict[str, float]]) -> bool:

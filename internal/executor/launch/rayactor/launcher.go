@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -310,22 +309,11 @@ func cause(x ray.Exit) (line, detail string) {
 	case x.Code != nil:
 		return fmt.Sprintf("exit status %d", *x.Code), ""
 	}
-	line = x.Class + ": " + oneLine(x.Reason)
+	line = x.Class + ": " + ray.OneLine(x.Reason)
 	if short := brief(line); short != line {
 		return short, x.Reason
 	}
 	return line, ""
-}
-
-// oneLine joins the lines of Ray's words, without those that say what is known anyway ("pid: 17").
-func oneLine(s string) string {
-	var words []string
-	for line := range strings.Lines(s) {
-		if line = strings.TrimSpace(line); line != "" && !knownFact.MatchString(line) {
-			words = append(words, line)
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 // maxCause is the longest cause, in bytes: Ray says four thousand about a node that is low on memory, the reason first.
@@ -342,8 +330,6 @@ func brief(s string) string {
 	}
 	return s + " …"
 }
-
-var knownFact = regexp.MustCompile(`^(class_name|actor_id|pid|name|namespace|ip): `)
 
 // Stop waits a moment for the workers, which the executor has asked to end, then ends the actors, removes the
 // group unless it was adopted, and leaves the cluster. Stopping twice is harmless.

@@ -54,10 +54,12 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 	}
 	if err := s.await(ctx, adopted); err != nil {
 		if !adopted {
-			// The bridge may be what failed: then the group goes with it.
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 			defer cancel()
-			err = errors.Join(err, s.client.RemoveGroup(last, s.group))
+			// The bridge may be what failed: then the group goes with it.
+			if removal := s.client.RemoveGroup(last, s.group); !errors.Is(removal, ray.ErrGone) {
+				err = errors.Join(err, removal)
+			}
 		}
 		return nil, err
 	}
@@ -252,7 +254,7 @@ func (s *start) blame(err error) error {
 	var ranks ray.RankErrors
 	if errors.As(err, &ranks) {
 		for rank, err := range ranks {
-			s.set(rank, func(r *row) { r.Status = "failed: " + brief(oneLine(err.Error())) })
+			s.set(rank, func(r *row) { r.Status = "failed: " + brief(err.Error()) })
 		}
 	}
 	return err
