@@ -205,7 +205,7 @@ func (s *site) ripe(t *testing.T, phase, what string) func() bool {
 		// The wait is on when the witness sees the group.
 		s.group(t, "", bundles(6))
 		return func() bool { return s.pending(t) }
-	case what == "actor" && phase != meet:
+	case what == "actor" && (phase == "spawn" || phase == "identify"):
 		return func() bool { return len(s.actorProcesses()) > 0 }
 	}
 	return nil
@@ -220,14 +220,24 @@ func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var at time.Time
+	struck := make(chan struct{})
 	blow := func(w []launch.Worker) {
 		at = time.Now()
 		do(t, w)
+		close(struck)
 	}
 	w := wish{ctx: ctx, ray: func(o *rayactor.Options) {
+		begun := false
 		o.Progress = func(name string) {
 			switch {
+			case begun:
+				// On a busy machine the phase may be over before the blow.
+				select {
+				case <-struck:
+				case <-ctx.Done():
+				}
 			case name != "ray "+phase:
+				return
 			case ripe == nil:
 				blow(nil)
 			default:
@@ -241,6 +251,7 @@ func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func
 					blow(nil)
 				})
 			}
+			begun = true
 		}
 	}}
 	if phase == meet {
