@@ -132,7 +132,7 @@ func (g *ranks) failure(t testing.TB) *executor.Failure {
 	case f := <-g.failures:
 		return f
 	case <-time.After(patience):
-		t.Fatalf("no failure\n%s", g.log)
+		t.Fatalf("%s\nno failure", g.log)
 	}
 	return nil
 }
@@ -320,7 +320,7 @@ func (s *site) refusedAfter(t *testing.T, tp int, at *time.Time, w wish) string 
 	g, err := s.try(t, tp, w)
 	if err == nil {
 		g.end(t)
-		t.Fatalf("it started:\n%s", g.log)
+		t.Fatalf("%s\nit started", g.log)
 	}
 	t.Logf("known after %v: %v", time.Since(*at).Round(time.Millisecond), err)
 	s.clean(t)

@@ -43,7 +43,7 @@ func (s *site) open(t testing.TB, backend string, tp int, change func(*config.Ra
 	var err error
 	a.Engine, _, err = engine.Open(within(t), engine.Options{Config: c, Log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
-		return a, fmt.Errorf("%w\n%s", err, a.log)
+		return a, fmt.Errorf("%s\n%w", a.log, err)
 	}
 	t.Cleanup(func() { a.end(t) })
 	return a, nil
@@ -52,7 +52,7 @@ func (s *site) open(t testing.TB, backend string, tp int, change func(*config.Ra
 func (a asked) end(t testing.TB) {
 	t.Helper()
 	if err := a.Stop(context.Background()); err != nil {
-		t.Errorf("stop: %v\n%s", err, a.log)
+		t.Errorf("%s\nstop: %v", a.log, err)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestEnvironment(t *testing.T) {
 				}
 			}
 			if strings.Contains(g.log.String(), "s3cret") {
-				t.Errorf("a secret is in the log:\n%s", g.log)
+				t.Errorf("%s\na secret is in the log", g.log)
 			}
 			g.end(t)
 			s.clean(t)

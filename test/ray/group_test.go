@@ -71,7 +71,7 @@ func (s *site) start(t testing.TB, tp int, w wish) *ranks {
 	t.Helper()
 	g, err := s.try(t, tp, w)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, g.log)
+		t.Fatalf("%s\n%v", g.log, err)
 	}
 	t.Cleanup(func() { g.end(t) })
 	return g
@@ -82,7 +82,7 @@ func (g *ranks) end(t testing.TB) {
 	t.Helper()
 	for range 3 {
 		if err := g.Shutdown(context.Background()); err != nil {
-			t.Errorf("shutdown: %v\n%s", err, g.log)
+			t.Errorf("%s\nshutdown: %v", g.log, err)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (s *site) refused(t testing.TB, tp int, w wish) string {
 	g, err := s.try(t, tp, w)
 	if err == nil {
 		g.end(t)
-		t.Fatalf("it started:\n%s", g.log)
+		t.Fatalf("%s\nit started", g.log)
 	}
 	s.clean(t)
 	return err.Error()

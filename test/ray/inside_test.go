@@ -49,7 +49,7 @@ func TestInsideActor(t *testing.T) {
 				w.must(t, "host_lines", map[string]any{"name": host, "until": "msg=ready"}, &h)
 				log := &tail{text: []byte(strings.Join(h.Lines, "\n"))}
 				if log.line("msg=ready") == "" {
-					t.Fatalf("it did not start:\n%s", log)
+					t.Fatalf("%s\nit did not start", log)
 				}
 				if got := attribute(log.line(`msg="ray place"`), "group"); got != group {
 					t.Errorf("group %s, want the actor's %s", got, group)

@@ -333,7 +333,7 @@ func TestServeRefuses(t *testing.T) {
 				}
 				for _, want := range append(c.want, "eagleray: ") {
 					if !strings.Contains(p.log.String(), want) {
-						t.Errorf("%q is not in\n%s", want, p.log)
+						t.Errorf("%s\n%q is not in it", p.log, want)
 					}
 				}
 				s.clean(t)

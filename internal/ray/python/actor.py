@@ -47,6 +47,7 @@ class Worker:
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.drained: threading.Thread | None = None
         self.feeder: threading.Thread | None = None
+        self.raylet = visible_raylet()
         # The kernel ends the worker when the *thread* that started it ends (PR_SET_PDEATHSIG): one thread for life.
         self.starts: queue.SimpleQueue[tuple[list[str], dict[str, str], Future[int]]] = queue.SimpleQueue()
         threading.Thread(target=self._keep, name="keeper", daemon=True).start()
@@ -103,6 +104,7 @@ class Worker:
         for name in [*spec.get("unset_env", []), *(n for n in env if n.startswith("RAY_AUTH_"))]:
             env.pop(name, None)
         env["EAGLERAY_PARENT_PID"] = str(os.getpid())
+        env["EAGLERAY_RAYLET_PID"] = self.raylet
         started: Future[int] = Future()
         self.starts.put(([spec["path"], *spec.get("args", [])], env, started))
         pid = started.result()
@@ -188,6 +190,12 @@ class Worker:
             # the same.
             with contextlib.suppress(OSError, ValueError):
                 print(text, file=sys.stderr, flush=True)
+
+
+def visible_raylet() -> str:
+    """The process id of the raylet that started this actor; empty when it cannot be seen, as from a container."""
+    pid = os.environ.get("RAY_RAYLET_PID", "")
+    return pid if read_text(f"/proc/{pid}/comm").strip() == "raylet" else ""
 
 
 def env_digest(value: str) -> str:

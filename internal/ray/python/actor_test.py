@@ -74,6 +74,16 @@ class Binary(unittest.TestCase):
         self.assertTrue(any("mounted noexec" in why for why in refused), refused)
 
 
+class Raylet(unittest.TestCase):
+    def test_only_what_is_one(self) -> None:
+        for pid in ("", "x", "0", str(os.getpid()), "999999999"):
+            with mock.patch.dict(os.environ, {"RAY_RAYLET_PID": pid}):
+                self.assertEqual(actor.visible_raylet(), "", pid)
+        with mock.patch.dict(os.environ, {"RAY_RAYLET_PID": "7"}), mock.patch.object(actor, "read_text") as read:
+            read.side_effect = {"/proc/7/comm": "raylet\n"}.get
+            self.assertEqual(actor.visible_raylet(), "7")
+
+
 class Drain(unittest.TestCase):
     def test_full_disk(self) -> None:
         """The worker's output is read to its end also when it cannot be written anywhere."""

@@ -111,21 +111,26 @@ func ownSession() {
 	}
 }
 
-// rayletVariable is where Ray tells its workers the process that manages their node.
-const rayletVariable = "RAY_RAYLET_PID"
+// rayletVariable is where the actor tells the process that manages its node, when it can see it.
+const rayletVariable = "EAGLERAY_RAYLET_PID"
 
-// raylet tells when the node's raylet ends. Its actors notice that only seconds later, and then end with it; the
-// driver need not wait so long. It is nil when the raylet cannot be watched.
+// raylet tells when the node's raylet ends, or has ended since the actor came up. Its actors notice that only seconds
+// later, and then end with it; the driver need not wait so long. It is nil when the raylet cannot be watched.
 func raylet() <-chan error {
 	pid, err := strconv.Atoi(os.Getenv(rayletVariable))
 	if err != nil || pid <= 0 {
 		return nil
 	}
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return nil // another namespace, or an old kernel
-	}
 	gone := make(chan error, 1)
+	ended := fmt.Errorf("the raylet of its node (pid %d) has ended", pid)
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		gone <- ended
+		return gone
+	}
+	if err != nil {
+		return nil // an old kernel
+	}
 	// It lives as long as the process.
 	go func() {
 		defer unix.Close(fd)
@@ -135,7 +140,7 @@ func raylet() <-chan error {
 				continue
 			}
 			if err == nil {
-				gone <- fmt.Errorf("the raylet of its node (pid %d) has ended", pid)
+				gone <- ended
 			}
 			return
 		}
