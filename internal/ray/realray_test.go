@@ -226,10 +226,13 @@ func TestRealGroups(t *testing.T) {
 			if waited := time.Since(began); waited < 100*time.Millisecond {
 				t.Errorf("waited only %v", waited)
 			}
-			g, err := c.Group(within(t), infeasible)
-			if err != nil || g.State != ray.GroupPending || g.SchedulingState != ray.SchedulingInfeasible || g.Bundles[0].NodeID != "" {
-				t.Errorf("%s: %+v, %v", name, g, err)
-			}
+			eventually(t, name+" is infeasible", func() bool {
+				g, err := c.Group(within(t), infeasible)
+				if err != nil || g.State != ray.GroupPending || g.Bundles[0].NodeID != "" {
+					t.Fatalf("%s: %+v, %v", name, g, err)
+				}
+				return g.SchedulingState == ray.SchedulingInfeasible
+			})
 			// On 2.35.0 a pending group that cannot be placed may keep later ones from being placed.
 			if err := c.RemoveGroup(within(t), infeasible); err != nil {
 				t.Errorf("remove: %v", err)

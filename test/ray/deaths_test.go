@@ -34,9 +34,9 @@ var deaths = []struct {
 		do: func(t *testing.T, _ *site, g *ranks) { kill(t, g.pids()[1], syscall.SIGKILL) }},
 	{name: "child with last words", rank: 1, causes: []string{"exit status 2"}, stderr: "rip ", idle: true,
 		do: func(t *testing.T, _ *site, g *ranks) { kill(t, g.pids()[1], syscall.SIGQUIT) }},
-	{name: "actor", rank: 1, causes: []string{"ActorDiedError: "},
+	{name: "actor", rank: 1, causes: lostActor,
 		do: func(t *testing.T, _ *site, g *ranks) { kill(t, parentOf(t, g.pids()[1]), syscall.SIGKILL) }},
-	{name: "actor by ray.kill", rank: 1, causes: []string{"killed by `ray.kill`"}, idle: true,
+	{name: "actor by ray.kill", rank: 1, causes: []string{"killed by `ray.kill`", "connection lost: "}, idle: true,
 		do: func(t *testing.T, s *site, g *ranks) {
 			s.witness.must(t, "kill", map[string]any{"name": "eagleray_" + g.instance() + "_r1_TP1", "namespace": namespace}, nil)
 		}},
@@ -50,6 +50,10 @@ var deaths = []struct {
 }
 
 const anyRank = -2
+
+// lostActor is how Ray tells of an actor that is gone: the second when it does not hear within a second that it has died,
+// as on a machine that is busy with something else. Then the end of the worker's connection comes first.
+var lostActor = []string{"ActorDiedError: ", "ActorUnavailableError: ", "connection lost: "}
 
 // TestDeath ends parts of a group that waits for work, and of one that works; the failure must say which rank is lost,
 // where it was and why, and nothing may be left.
@@ -166,20 +170,21 @@ func TestDeathWhileStarting(t *testing.T) {
 			// phases are those in which there is what is to be ended.
 			phases []string
 			do     func(t *testing.T, w []launch.Worker)
-			want   []string
+			// want are parts of the error, each one of several.
+			want [][]string
 		}{
 			{"bridge", startPhases, func(t *testing.T, _ []launch.Worker) { kill(t, bridges(os.Getpid())[0], syscall.SIGKILL) },
-				[]string{"the Ray bridge is gone", "signal: killed"}},
-			{"given up", startPhases, nil, []string{"context canceled"}},
+				[][]string{{"the Ray bridge is gone"}, {"signal: killed"}}},
+			{"given up", startPhases, nil, [][]string{{"context canceled"}}},
 			{"actor", []string{"spawn", "identify", "ship", "init", meet}, func(t *testing.T, w []launch.Worker) {
 				pids := s.actorProcesses()
 				if len(w) > 0 {
 					pids = []int{parentOf(t, w[1].PID)}
 				}
 				kill(t, pids[0], syscall.SIGKILL)
-			}, []string{"rank ", "ActorDiedError"}},
+			}, [][]string{{"rank "}, lostActor[:2]}},
 			{"child", []string{meet}, func(t *testing.T, w []launch.Worker) { kill(t, w[1].PID, syscall.SIGKILL) },
-				[]string{"rank 1 on ", "signal: SIGKILL"}},
+				[][]string{{"rank 1 on "}, {"signal: SIGKILL"}}},
 		} {
 			for _, phase := range c.phases {
 				t.Run(c.what+","+phase, func(t *testing.T) {
@@ -213,7 +218,7 @@ func (s *site) ripe(t *testing.T, phase, what string) func() bool {
 
 // strike starts two ranks, and does something in one of the phases. The error must have come in a phase in
 // which it is seen.
-func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func() bool, do func(*testing.T, []launch.Worker), want []string) {
+func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func() bool, do func(*testing.T, []launch.Worker), want [][]string) {
 	t.Helper()
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -273,8 +278,8 @@ func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func
 		t.Errorf("error %q has lines of Ray's", err)
 	}
 	for _, part := range want {
-		if !strings.Contains(err, part) {
-			t.Errorf("error %q lacks %q", err, part)
+		if !containsAny(err, part) {
+			t.Errorf("error %q has none of %q", err, part)
 		}
 	}
 }

@@ -80,9 +80,7 @@ func TestInsideActor(t *testing.T) {
 				})
 				s.clean(t)
 				t.Logf("engine and ranks ended after %v", took)
-				if state := s.find(t, group).State; state != c.state {
-					t.Errorf("the group is %s, want %s", state, c.state)
-				}
+				eventually(t, "the group to be "+c.state, func() bool { return s.find(t, group).State == c.state })
 			})
 		}
 	})

@@ -93,7 +93,7 @@ func (s *site) comesAndGoes(t *testing.T, name string, end func(*testing.T, *ray
 		t.Logf("known after %v: %v", time.Since(begun).Round(time.Millisecond), f)
 		working.Wait()
 		if f.Rank < 2 || f.Node != node.IP || f.PID != g.pids()[f.Rank] ||
-			!containsAny(f.Cause, []string{"the raylet of its node", "ActorDiedError", "ActorUnavailableError"}) {
+			!containsAny(f.Cause, append([]string{"the raylet of its node", "signal: SIG"}, lostActor...)) {
 			t.Errorf("failure %+v", f)
 		}
 		g.end(t)
