@@ -264,13 +264,14 @@ func (m *meeting) shareMemory() error {
 // join makes the hub and watches every connection for the death of its rank.
 func (m *meeting) join() error {
 	e := m.e
-	e.local = m.local
+	e.pids = make([]int, len(m.conns))
 	var driver *ring.Driver
 	if slices.Contains(m.local, true) {
 		driver = m.segment.Driver()
 		m.segment = nil
 	}
 	for rank, conn := range m.conns {
+		e.pids[rank] = conn.PeerPID()
 		if m.local[rank] {
 			continue
 		}

@@ -70,8 +70,8 @@ type Executor struct {
 	// isReady are the ranks that have said so, guarded by the baton; loaded has a value when all have.
 	isReady []bool
 	loaded  chan struct{}
-	// local says which ranks are processes of this host.
-	local []bool
+	// pids are the ranks' processes as this one sees them, 0 for one of another host or PID namespace.
+	pids []int
 
 	future Future
 	out    []byte

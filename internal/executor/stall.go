@@ -163,12 +163,12 @@ func (e *Executor) callName(id uint64) string {
 }
 
 // processState is what the kernel says of a rank's process: running, sleeping, stopped, …; "" when the rank is
-// not a process of this host. A rank that was stopped cannot say so itself.
+// no process that is seen from here. A rank that was stopped cannot say so itself.
 func (e *Executor) processState(rank int) string {
-	if rank >= len(e.local) || !e.local[rank] {
+	if rank >= len(e.pids) || e.pids[rank] == 0 {
 		return ""
 	}
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", e.workers[rank].PID))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", e.pids[rank]))
 	if err != nil {
 		return "gone"
 	}

@@ -143,26 +143,45 @@ func descriptors(control []byte) []int {
 	return all
 }
 
-// checkUser refuses a unix socket whose peer runs neither as this user nor as root (SO_PEERCRED, unix(7)).
+// PeerPID is the peer's process in this process's PID namespace; 0 when it has none there or is not Local.
+func (c *Conn) PeerPID() int {
+	u, ok := c.Conn.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	cred, err := credentials(u)
+	if err != nil {
+		return 0
+	}
+	return int(cred.Pid)
+}
+
+// checkUser refuses a unix socket whose peer runs neither as this user nor as root.
 func checkUser(u *net.UnixConn) error {
-	raw, err := u.SyscallConn()
+	cred, err := credentials(u)
 	if err != nil {
 		return fmt.Errorf("peer credentials: %w", err)
-	}
-	var cred *unix.Ucred
-	var got error
-	if err := raw.Control(func(fd uintptr) {
-		cred, got = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return fmt.Errorf("peer credentials: %w", err)
-	}
-	if got != nil {
-		return fmt.Errorf("peer credentials: %w", got)
 	}
 	if !sameUser(cred.Uid, uint32(os.Getuid())) {
 		return refuse(Foreign, "process %d of user %d, this is user %d", cred.Pid, cred.Uid, os.Getuid())
 	}
 	return nil
+}
+
+// credentials are those of the process that made the peer's end of a unix socket, as this one sees them (SO_PEERCRED,
+// unix(7)).
+func credentials(u *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var got error
+	if err := raw.Control(func(fd uintptr) {
+		cred, got = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, err
+	}
+	return cred, got
 }
 
 func sameUser(peer, own uint32) bool { return peer == own || peer == 0 }

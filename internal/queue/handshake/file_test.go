@@ -211,3 +211,44 @@ func TestForeignUser(t *testing.T) {
 	}
 	waitFor(t, func() bool { return strings.Contains(f.log.String(), "user 65534, this is user 0") })
 }
+
+// TestPeerPID dials from a child with a PID namespace of its own, in which it has another number.
+func TestPeerPID(t *testing.T) {
+	if name := os.Getenv("HANDSHAKE_TEST_NAMESPACE"); name != "" {
+		token, err := ParseToken(os.Getenv("HANDSHAKE_TEST_TOKEN"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := Dial(short(t), Endpoint{Instance: "namespace", Unix: name}, token, Identity{Instance: "namespace", PID: os.Getpid()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The driver closes it when it has looked.
+		_, _ = c.Read(make([]byte, 1))
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("needs root to start a child in a PID namespace")
+	}
+	f := listen(t, func(o *Options) { o.Instance = "namespace" })
+	child := exec.Command("/proc/self/exe", "-test.run", "^TestPeerPID$")
+	child.Env = []string{"HANDSHAKE_TEST_NAMESPACE=" + f.Endpoint().Unix, "HANDSHAKE_TEST_TOKEN=" + f.token.Reveal()}
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	var out strings.Builder
+	child.Stdout, child.Stderr = &out, &out
+	if err := child.Start(); errors.Is(err, syscall.EPERM) {
+		t.Skipf("cannot start a child in a PID namespace: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	c, err := f.Accept(short(t))
+	if err == nil {
+		if own, here := c.Peer.PID, c.PeerPID(); own != 1 || here != child.Process.Pid {
+			t.Errorf("process %d of its namespace is %d here, want 1 and %d", own, here, child.Process.Pid)
+		}
+		c.Close()
+	}
+	if end := child.Wait(); err != nil || end != nil {
+		t.Fatalf("%v, %v\n%s", err, end, &out)
+	}
+}

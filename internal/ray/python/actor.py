@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future
 from typing import Any
@@ -36,6 +37,12 @@ LINE_BYTES = 4096
 IDLE_SECONDS = 900.0
 LEFT_SECONDS = 30.0
 
+# Within which time the same SIGTERM reaches the worker and the actor.
+TERM_SECONDS = 0.1
+
+# How long a binary stays in a node's cache without being used.
+UNUSED_SECONDS = 30 * 24 * 3600.0
+
 # Where Ray keeps its own files unless told otherwise.
 RAY_DIR = "/tmp/ray"
 
@@ -48,6 +55,7 @@ class Worker:
         self.drained: threading.Thread | None = None
         self.feeder: threading.Thread | None = None
         self.raylet = visible_raylet()
+        self.terminated = threading.Event()
         # The kernel ends the worker when the *thread* that started it ends (PR_SET_PDEATHSIG): one thread for life.
         self.starts: queue.SimpleQueue[tuple[list[str], dict[str, str], Future[int]]] = queue.SimpleQueue()
         threading.Thread(target=self._keep, name="keeper", daemon=True).start()
@@ -120,6 +128,10 @@ class Worker:
         # A process that the worker left behind may hold the pipe open: do not wait for that.
         self.drained.join(0.2)
         code = self.child.returncode
+        # Ray ends an actor by SIGTERM, some versions its process group with it: this process ends in a moment, and what
+        # Ray says of that is the reason. The signal of the worker is none, and would look like another's deed.
+        if self.terminated.wait(TERM_SECONDS if code == -signal.SIGTERM else 0):
+            time.sleep(LEFT_SECONDS)
         name = ""
         if code < 0:
             name = signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"
@@ -146,6 +158,7 @@ class Worker:
     def _await_sigterm(self, woken: int) -> None:
         while signal.SIGTERM not in os.read(woken, 64):
             pass
+        self.terminated.set()
         if self.child is not None and not self.ended.is_set():
             self._signal(signal.SIGKILL)
             self.ended.wait(1)
@@ -275,6 +288,8 @@ def find_binary(sha256: str, hint: str) -> str:
     for directory in cache_dirs()[0]:
         path = os.path.join(directory, "eagleray-" + sha256)
         if os.access(path, os.X_OK) and file_sha256(path) == sha256:
+            with contextlib.suppress(OSError):
+                os.utime(path)
             return path
     return ""
 
@@ -305,4 +320,15 @@ def write_binary(directory: str, sha256: str, blob: bytes) -> str:
         with contextlib.suppress(OSError):
             os.unlink(partial)
         raise
+    forget_unused(directory)
     return path
+
+
+def forget_unused(directory: str) -> None:
+    """Removes the binaries of a cache that nobody has used for long, and what was left half written. One that runs keeps
+    its file."""
+    for entry in os.scandir(directory):
+        if entry.name.startswith(("eagleray-", ".partial-")):
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat().st_mtime > UNUSED_SECONDS:
+                    os.unlink(entry.path)

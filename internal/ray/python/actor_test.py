@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 from unittest import mock
@@ -42,6 +43,22 @@ class Binary(unittest.TestCase):
         path = actor.write_binary(usable[0], self.sha256, self.blob)
         self.assertEqual(actor.find_binary(self.sha256, os.path.join(self.home, "elsewhere")), path)
         self.assertTrue(os.stat(path).st_mode & stat.S_IXUSR)
+
+    def test_unused_is_forgotten(self) -> None:
+        folder = actor.cache_dirs()[0][0]
+        old = time.time() - actor.UNUSED_SECONDS - 60
+        names = ["eagleray-" + "1" * 64, ".partial-old", "somebody's", "eagleray-" + self.sha256]
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "wb") as f:
+                f.write(self.blob)
+            os.chmod(path, 0o700)
+            os.utime(path, (old, old))
+        # Looking for it is using it.
+        self.assertTrue(actor.find_binary(self.sha256, ""))
+        new = b"#!/bin/false\n"
+        written = actor.write_binary(folder, hashlib.sha256(new).hexdigest(), new)
+        self.assertEqual(sorted(os.listdir(folder)), sorted([*names[2:], os.path.basename(written)]))
 
     def test_no_temporary_folder(self) -> None:
         with mock.patch("tempfile.gettempdir", side_effect=FileNotFoundError("none is usable")):

@@ -384,7 +384,7 @@ class Operations:
                     errors[number] = fault(e)
             if ready:
                 continue
-            if all(group_state(rank.group) == "CREATED" for _, rank in pending.values()):
+            if all(group_state(group) == "CREATED" for group in {rank.group for _, rank in pending.values()}):
                 lost = None
             elif lost is None:
                 # Its nodes were there a moment ago. Ray may find others, but it may also wait for ever.
