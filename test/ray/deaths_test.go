@@ -263,13 +263,7 @@ func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func
 		w.exec = func(o *executor.Options) { o.Launcher = neverMet(t, o.Launcher, blow) }
 	}
 	err := s.refusedAfter(t, 2, &at, w)
-	var heads []string
-	for _, in := range seenIn(phase, ripe != nil) {
-		heads = append(heads, "ray, phase "+in+": ")
-	}
-	if phase == meet {
-		heads = []string{"waiting for ranks: rank 1 on ", "waiting for ranks: the bridge to Ray ended: ", "waiting for ranks: context canceled"}
-	}
+	heads := seenAs(phase, ripe != nil)
 	if !containsAny(err, heads) {
 		t.Errorf("error %q has none of %q", err, heads)
 	}
@@ -284,18 +278,25 @@ func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func
 	}
 }
 
-// seenIn are the phases in which a blow is seen: its own, or one that asks Ray when its own need not; an actor that was
-// coming up may be missed later still.
-func seenIn(phase string, comingUp bool) []string {
+// seenAs are the beginnings of an error that a blow in a phase may have: of its own phase, or of one that asks Ray when its
+// own need not; an actor that was coming up may be missed later still.
+func seenAs(phase string, comingUp bool) (heads []string) {
+	at := slices.Index(startPhases, phase)
+	in := startPhases[at : at+1]
 	switch {
+	case phase == meet:
+		return []string{"waiting for ranks: rank 1 on ", "waiting for ranks: the bridge to Ray ended: ", "waiting for ranks: context canceled"}
 	case phase == "order":
-		return []string{phase, "spawn"}
+		in = []string{phase, "spawn"}
 	case phase == "ship":
-		return []string{phase, "init"}
+		in = []string{phase, "init"}
 	case comingUp && (phase == "spawn" || phase == "identify"):
-		return startPhases[slices.Index(startPhases, phase):slices.Index(startPhases, meet)]
+		in = startPhases[at:slices.Index(startPhases, meet)]
 	}
-	return []string{phase}
+	for _, name := range in {
+		heads = append(heads, "ray, phase "+name+": ")
+	}
+	return heads
 }
 
 // neverMet stops the last rank before the driver has met it, and does something then.
@@ -317,19 +318,6 @@ func hasSocket(pid int) bool {
 		target, err := os.Readlink(dir + fd.Name())
 		return err == nil && strings.HasPrefix(target, "socket:")
 	})
-}
-
-// refusedAfter starts ranks in vain, and logs how long after a moment that is known only then.
-func (s *site) refusedAfter(t *testing.T, tp int, at *time.Time, w wish) string {
-	t.Helper()
-	g, err := s.try(t, tp, w)
-	if err == nil {
-		g.end(t)
-		t.Fatalf("%s\nit started", g.log)
-	}
-	t.Logf("known after %v: %v", time.Since(*at).Round(time.Millisecond), err)
-	s.clean(t)
-	return err.Error()
 }
 
 // pending tells whether a group of ours waits for its place.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
@@ -90,11 +91,19 @@ func (g *ranks) end(t testing.TB) {
 // refused starts ranks in vain, and returns the error when everything is gone.
 func (s *site) refused(t testing.TB, tp int, w wish) string {
 	t.Helper()
+	begun := time.Now()
+	return s.refusedAfter(t, tp, &begun, w)
+}
+
+// refusedAfter is refused, and logs how long after a moment that is known only then.
+func (s *site) refusedAfter(t testing.TB, tp int, at *time.Time, w wish) string {
+	t.Helper()
 	g, err := s.try(t, tp, w)
 	if err == nil {
 		g.end(t)
 		t.Fatalf("%s\nit started", g.log)
 	}
+	t.Logf("known after %v: %v", time.Since(*at).Round(time.Millisecond), err)
 	s.clean(t)
 	return err.Error()
 }

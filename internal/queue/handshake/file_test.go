@@ -1,7 +1,7 @@
 package handshake
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -174,16 +173,54 @@ func TestSameUser(t *testing.T) {
 	}
 }
 
+// Where a child that only dials finds its driver.
+const (
+	childUnix  = "HANDSHAKE_TEST_UNIX"
+	childToken = "HANDSHAKE_TEST_TOKEN"
+)
+
+// child runs the test of t again in a process that inChild is true of.
+func child(t *testing.T, f *fixture, as syscall.SysProcAttr) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	// Another user may not find this binary by its name.
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { self.Close() })
+	cmd, out := exec.Command("/proc/self/fd/3", "-test.run", "^"+t.Name()+"$"), new(bytes.Buffer)
+	cmd.ExtraFiles, cmd.Dir, cmd.SysProcAttr = []*os.File{self}, "/", &as
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = []string{childUnix + "=" + f.Endpoint().Unix, childToken + "=" + f.token.Reveal()}
+	err = cmd.Start()
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
+		t.Skipf("cannot start such a child: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, out
+}
+
+// inChild says whether this process is a child, and then dials the driver of an instance.
+func inChild(t *testing.T, instance Instance) (is bool, c *Conn, err error) {
+	t.Helper()
+	name := os.Getenv(childUnix)
+	if name == "" {
+		return false, nil, nil
+	}
+	token, err := ParseToken(os.Getenv(childToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err = Dial(short(t), Endpoint{Instance: instance, Unix: name}, token, Identity{Instance: instance, PID: os.Getpid()})
+	return true, c, err
+}
+
 // TestForeignUser dials as nobody from a child; it needs root to become nobody.
 func TestForeignUser(t *testing.T) {
-	if name := os.Getenv("HANDSHAKE_TEST_DIAL"); name != "" {
-		token, err := ParseToken(os.Getenv("HANDSHAKE_TEST_TOKEN"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		if _, err := Dial(ctx, Endpoint{Instance: "foreign", Unix: name}, token, Identity{}); err == nil {
+	if is, _, err := inChild(t, "foreign"); is {
+		if err == nil {
 			t.Fatal("ADMITTED")
 		}
 		return
@@ -192,21 +229,8 @@ func TestForeignUser(t *testing.T) {
 		t.Skip("needs root to start a child as another user")
 	}
 	f := listen(t, func(o *Options) { o.Instance = "foreign" })
-	self, err := os.Open("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer self.Close()
-	child := exec.Command("/proc/self/fd/3", "-test.run", "^TestForeignUser$")
-	child.ExtraFiles = []*os.File{self}
-	child.Dir = "/"
-	child.Env = []string{"HANDSHAKE_TEST_DIAL=" + f.Endpoint().Unix, "HANDSHAKE_TEST_TOKEN=" + f.token.Reveal()}
-	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	out, err := child.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
-		t.Skipf("cannot start a child as another user: %v", err)
-	}
-	if err != nil {
+	cmd, out := child(t, f, syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
+	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	waitFor(t, func() bool { return strings.Contains(f.log.String(), "user 65534, this is user 0") })
@@ -214,12 +238,7 @@ func TestForeignUser(t *testing.T) {
 
 // TestPeerPID dials from a child with a PID namespace of its own, in which it has another number.
 func TestPeerPID(t *testing.T) {
-	if name := os.Getenv("HANDSHAKE_TEST_NAMESPACE"); name != "" {
-		token, err := ParseToken(os.Getenv("HANDSHAKE_TEST_TOKEN"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := Dial(short(t), Endpoint{Instance: "namespace", Unix: name}, token, Identity{Instance: "namespace", PID: os.Getpid()})
+	if is, c, err := inChild(t, "namespace"); is {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,24 +250,15 @@ func TestPeerPID(t *testing.T) {
 		t.Skip("needs root to start a child in a PID namespace")
 	}
 	f := listen(t, func(o *Options) { o.Instance = "namespace" })
-	child := exec.Command("/proc/self/exe", "-test.run", "^TestPeerPID$")
-	child.Env = []string{"HANDSHAKE_TEST_NAMESPACE=" + f.Endpoint().Unix, "HANDSHAKE_TEST_TOKEN=" + f.token.Reveal()}
-	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
-	var out strings.Builder
-	child.Stdout, child.Stderr = &out, &out
-	if err := child.Start(); errors.Is(err, syscall.EPERM) {
-		t.Skipf("cannot start a child in a PID namespace: %v", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	cmd, out := child(t, f, syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL})
 	c, err := f.Accept(short(t))
 	if err == nil {
-		if own, here := c.Peer.PID, c.PeerPID(); own != 1 || here != child.Process.Pid {
-			t.Errorf("process %d of its namespace is %d here, want 1 and %d", own, here, child.Process.Pid)
+		if own, here := c.Peer.PID, c.PeerPID(); own != 1 || here != cmd.Process.Pid {
+			t.Errorf("process %d of its namespace is %d here, want 1 and %d", own, here, cmd.Process.Pid)
 		}
 		c.Close()
 	}
-	if end := child.Wait(); err != nil || end != nil {
-		t.Fatalf("%v, %v\n%s", err, end, &out)
+	if end := cmd.Wait(); err != nil || end != nil {
+		t.Fatalf("%v, %v\n%s", err, end, out)
 	}
 }
