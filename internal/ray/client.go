@@ -17,7 +17,7 @@ import (
 
 // Options say how the bridge is started.
 type Options struct {
-	// Python is the interpreter of the Ray installation; empty means FindPython("").
+	// Python is --ray-python: the interpreter of the Ray installation, as FindPython takes it.
 	Python string
 	// Env is the bridge's whole environment; nil means this process's.
 	Env []string
@@ -58,8 +58,8 @@ func Start(ctx context.Context, options Options) (*Client, error) {
 	}
 	c := &Client{options: options, python: options.Python, news: make(chan frame.Exit), exits: make(chan Exit),
 		quit: make(chan struct{})}
-	if c.python == "" && options.Conn == nil {
-		python, err := FindPython("")
+	if options.Conn == nil {
+		python, err := FindPython(options.Python)
 		if err != nil {
 			return nil, err
 		}

@@ -52,6 +52,8 @@ type Options struct {
 	// Environ is the driver's environment.
 	Environ []string
 	Log     *slog.Logger
+	// Start starts the bridge to Ray; nil is ray.Start. Tests give one that leads to a fake cluster.
+	Start func(context.Context, ray.Options) (*ray.Client, error)
 	// Progress, when not nil, is told the phase at hand.
 	Progress func(phase string)
 }
@@ -95,6 +97,9 @@ const (
 func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Start == nil {
+		o.Start = ray.Start
 	}
 	l := &Launcher{o: o, exited: make(chan launch.Exit, o.World+1), done: make(chan struct{}), running: map[int]bool{}, quiet: make(chan struct{})}
 	if err := l.parse(); err != nil {
@@ -141,11 +146,8 @@ func (l *Launcher) parse() error {
 }
 
 func (l *Launcher) connect(ctx context.Context) ([]any, error) {
-	python, err := ray.FindPython(l.o.Python)
-	if err != nil {
-		return nil, err
-	}
-	if l.client, err = ray.Start(ctx, ray.Options{Python: python, Env: l.o.Environ, Log: l.o.Log}); err != nil {
+	var err error
+	if l.client, err = l.o.Start(ctx, ray.Options{Python: l.o.Python, Env: l.o.Environ, Log: l.o.Log}); err != nil {
 		return nil, err
 	}
 	l.watch.Go(l.watchRanks)
