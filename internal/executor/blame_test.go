@@ -15,8 +15,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/hub"
 	"github.com/eagleray/eagleray/internal/queue/link"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/queue/ring"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/worker"
 )
 
@@ -54,7 +54,7 @@ func TestComputingRankIsBlamed(t *testing.T) {
 		if kind != queue.KindPlan {
 			return true
 		}
-		c.words.Set([]phase.Phase{phase.Collective, phase.Forward}[c.rank], 5)
+		c.status.Set([]status.Phase{status.Collective, status.Forward}[c.rank], 5)
 		<-c.hub.done
 		return false
 	}), func(o *Options) { o.StepTimeout = 500 * time.Millisecond })

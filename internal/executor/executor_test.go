@@ -12,7 +12,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 	"github.com/eagleray/eagleray/internal/worker"
 )
@@ -55,7 +55,7 @@ func (s *scripted) Stop(context.Context) error {
 func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, *memPort) {
 	return func(rank int, c *memPort) {
 		for {
-			c.words.Set(phase.Idle, 0)
+			c.status.Set(status.Idle, 0)
 			record, err := c.Recv()
 			if err != nil {
 				return
@@ -64,8 +64,8 @@ func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, 
 			if kind == queue.KindPlan {
 				var p step.Plan
 				step.DecodePlan(body, &p)
-				c.words.Received(p.ID)
-				c.words.Started(p.ID)
+				c.status.Received(p.ID)
+				c.status.Started(p.ID)
 			}
 			if on != nil && !on(kind, body, c) {
 				continue
@@ -79,7 +79,7 @@ func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, 
 				if rank == 0 {
 					c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, Token: []int32{int32(p.ID)}}))
 				}
-				c.words.Finished(p.ID)
+				c.status.Finished(p.ID)
 			case queue.KindCall:
 				answer(c, body, "", "")
 			case queue.KindShutdown:
@@ -384,7 +384,7 @@ func TestStartFails(t *testing.T) {
 func TestStepTimeout(t *testing.T) {
 	e, _ := start(t, 3, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 		if kind == queue.KindPlan && c.rank == 1 {
-			c.words.Set(phase.Forward, 7)
+			c.status.Set(status.Forward, 7)
 			<-c.hub.done
 		}
 		return kind != queue.KindPlan || c.rank == 2
@@ -407,7 +407,7 @@ func TestStallWhileLoading(t *testing.T) {
 	})
 	start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 		if kind == queue.KindInit && c.rank == 1 {
-			c.words.Set(phase.Load, 40)
+			c.status.Set(status.Load, 40)
 			<-release
 		}
 		return true
@@ -428,11 +428,11 @@ func TestStallExplainer(t *testing.T) {
 	release := make(chan struct{})
 	e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 		if kind == queue.KindPlan && c.rank == 1 {
-			c.words.Set(phase.Forward, 3)
+			c.status.Set(status.Forward, 3)
 			<-release
 		}
 		if kind == queue.KindPlan && c.rank == 0 {
-			c.words.Finished(9)
+			c.status.Finished(9)
 			<-release
 		}
 		return true

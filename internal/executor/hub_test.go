@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // memHub is a hub of ranks that are goroutines of the test.
@@ -24,12 +24,12 @@ type upward struct {
 
 // memPort is a rank's end.
 type memPort struct {
-	hub   *memHub
-	rank  int
-	down  chan []byte
-	words phase.Words
-	mu    sync.Mutex
-	gone  bool
+	hub    *memHub
+	rank   int
+	down   chan []byte
+	status status.Rank
+	mu     sync.Mutex
+	gone   bool
 }
 
 func newMemHub(ranks int) *memHub {
@@ -85,8 +85,8 @@ func (h *memHub) Drop(rank int) {
 	h.ranks[rank].mu.Unlock()
 }
 
-func (h *memHub) Status(rank int) (phase.Status, time.Duration) {
-	return h.ranks[rank].words.Status(), 0
+func (h *memHub) Status(rank int) (status.Snapshot, time.Duration) {
+	return h.ranks[rank].status.Snapshot(), 0
 }
 
 func (h *memHub) Close() error {
@@ -112,7 +112,7 @@ func (p *memPort) Send(record []byte) error {
 	}
 }
 
-func (p *memPort) Words() *phase.Words { return &p.words }
+func (p *memPort) Status() *status.Rank { return &p.status }
 
 func (p *memPort) Close() error { return nil }
 

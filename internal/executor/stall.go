@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
-// explainer watches the ranks' words. While work is queued and a rank has not moved for the warning time it
+// explainer watches the ranks' status. While work is queued and a rank has not moved for the warning time it
 // says so, one line per lagging rank; it says nothing while nothing is queued.
 type explainer struct {
 	end  chan struct{}
@@ -28,7 +28,7 @@ type sighting struct {
 	warned  time.Time
 }
 
-// stallTick is how often the words are read.
+// stallTick is how often the status is read.
 const stallTick = 500 * time.Millisecond
 
 func (x *explainer) start(e *Executor) {
@@ -59,7 +59,7 @@ func (x *explainer) stop() {
 	x.end = nil
 }
 
-// look reads every rank's words and warns of those that stand still with work queued. Each further warning of
+// look reads every rank's status and warns of those that stand still with work queued. Each further warning of
 // the same stall waits twice as long.
 func (x *explainer) look(e *Executor, now time.Time) {
 	queued := e.queuedSince(now)
@@ -77,7 +77,7 @@ func (x *explainer) look(e *Executor, now time.Time) {
 		if still < e.opt.StallWarning || !e.behind(s) {
 			continue
 		}
-		if s.Phase == phase.Collective && place(s).after(last) {
+		if s.Phase == status.Collective && place(s).after(last) {
 			continue // it waits for a rank that has not come so far
 		}
 		if !v.warned.IsZero() && now.Sub(v.warned) < v.warned.Sub(v.moved) {
@@ -117,17 +117,17 @@ func (p position) after(q position) bool {
 	return p.step > q.step || p.step == q.step && p.layer > q.layer
 }
 
-func place(s phase.Status) position {
+func place(s status.Snapshot) position {
 	p := position{step: s.Started}
 	switch {
 	case s.Finished == s.Started:
 		p.layer = math.MaxUint64
-	case s.Phase == phase.Forward:
+	case s.Phase == status.Forward:
 		p.layer = 2 * uint64(s.Detail)
-	case s.Phase == phase.Collective:
+	case s.Phase == status.Collective:
 		// Who waits in a layer is further than who computes in it.
 		p.layer = 2*uint64(s.Detail) + 1
-	case s.Phase == phase.Sample || s.Phase == phase.Send:
+	case s.Phase == status.Sample || s.Phase == status.Send:
 		p.layer = math.MaxUint64 - 1
 	}
 	return p
@@ -146,8 +146,8 @@ func (e *Executor) lastPlace() position {
 }
 
 // behind tells a rank that owes something from one that waits for others to do theirs.
-func (e *Executor) behind(s phase.Status) bool {
-	return s.Finished < e.sent.Load() || s.Call != 0 || s.Phase != phase.Idle
+func (e *Executor) behind(s status.Snapshot) bool {
+	return s.Finished < e.sent.Load() || s.Call != 0 || s.Phase != status.Idle
 }
 
 func (e *Executor) callName(id uint64) string {
@@ -196,11 +196,11 @@ func (e *Executor) processState(rank int) string {
 const stoppedState = "stopped"
 
 // describe is a phase in words.
-func describe(s phase.Status) string {
+func describe(s status.Snapshot) string {
 	switch s.Phase {
-	case phase.Load:
+	case status.Load:
 		return fmt.Sprintf("load %d%%", s.Detail)
-	case phase.Forward, phase.Collective:
+	case status.Forward, status.Collective:
 		return fmt.Sprintf("%s, layer %d", s.Phase, s.Detail)
 	}
 	return s.Phase.String()

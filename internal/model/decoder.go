@@ -7,7 +7,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 )
 
 // decoder is the pre-norm rotary decoder that Llama, Mistral and the Qwen families share: in each layer a
@@ -216,8 +215,8 @@ type base struct {
 	loader   *loader
 	dev      *cpu.Device
 	comm     Comm
-	words    *phase.Words
-	layer    uint32 // at hand
+	onLayer  func(layer int, waiting bool)
+	layer    int // at hand
 	rank     int
 	size     int
 	vocab    int
@@ -240,7 +239,7 @@ type base struct {
 // the head's input features.
 func (b *base) load(l *loader, embedName, headName string, embWidth, headWidth int) error {
 	c := l.cfg
-	*b = base{loader: l, dev: l.dev, comm: l.shard.Comm, words: l.shard.Words, rank: l.shard.Rank, size: l.shard.Size,
+	*b = base{loader: l, dev: l.dev, comm: l.shard.Comm, onLayer: l.shard.OnLayer, rank: l.shard.Rank, size: l.shard.Size,
 		vocab: c.VocabSize, hidden: c.HiddenSize, embWidth: embWidth}
 	var err error
 	if b.embed, err = l.embedding(embedName, c.VocabSize, embWidth); err != nil {
@@ -259,8 +258,8 @@ func (b *base) load(l *loader, embedName, headName string, embWidth, headWidth i
 
 // enter publishes that the rank computes a layer.
 func (b *base) enter(layer int) {
-	b.layer = uint32(layer)
-	b.words.Set(phase.Forward, b.layer)
+	b.layer = layer
+	b.onLayer(layer, false)
 }
 
 // allReduce sums x over the ranks, publishing the wait.
@@ -268,9 +267,9 @@ func (b *base) allReduce(x []float32) error {
 	if b.size == 1 {
 		return nil
 	}
-	b.words.Set(phase.Collective, b.layer)
+	b.onLayer(b.layer, true)
 	err := b.comm.AllReduce(x)
-	b.words.Set(phase.Forward, b.layer)
+	b.onLayer(b.layer, false)
 	return err
 }
 

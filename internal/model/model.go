@@ -10,7 +10,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 )
 
 // Chunks is the fixed number of pieces in which the sums of row-parallel matrices are cut, so that any tensor
@@ -53,8 +52,9 @@ type Shard struct {
 	Rank, Size int
 	// Comm may be nil when Size is 1.
 	Comm Comm
-	// Words, when not nil, are told the layer at hand and each wait for other ranks.
-	Words *phase.Words
+	// OnLayer, when not nil, is called at the start of each layer, and before (waiting) and after each wait for
+	// other ranks in it.
+	OnLayer func(layer int, waiting bool)
 }
 
 // Source gives tensors by name; checkpoint.Checkpoint is the usual one.
@@ -145,8 +145,8 @@ func Load(c *checkpoint.Config, src Source, d *cpu.Device, s Shard, progress fun
 	if err := CheckShard(c, s.Size); err != nil {
 		return nil, err
 	}
-	if s.Words == nil {
-		s.Words = new(phase.Words)
+	if s.OnLayer == nil {
+		s.OnLayer = func(int, bool) {}
 	}
 	l := &loader{cfg: c, src: src, dev: d, shard: s, progress: progress}
 	m, err := builders()[arch](l)

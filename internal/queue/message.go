@@ -38,7 +38,7 @@ const (
 
 // Progress is how far a rank's start has come.
 type Progress struct {
-	// Phase is what the rank is doing: "load", "warm-up".
+	// Phase is what the rank is doing: "load", "download" and a file.
 	Phase string `json:"phase"`
 	// Done and Total are bytes, or 0 when the phase has no measure.
 	Done  int64 `json:"done,omitempty"`

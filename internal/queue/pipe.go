@@ -4,13 +4,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // pipe is a channel inside the process; its two ends share it.
 type pipe struct {
 	down, up direction
-	words    phase.Words
+	status   status.Rank
 	done     chan struct{}
 	once     sync.Once
 	poke     chan struct{}
@@ -153,7 +153,7 @@ func (h *pipeHub) Interrupt() {
 func (h *pipeHub) Drop(int) { h.Close() }
 
 // Status implements Hub.
-func (h *pipeHub) Status(int) (phase.Status, time.Duration) { return h.words.Status(), 0 }
+func (h *pipeHub) Status(int) (status.Snapshot, time.Duration) { return h.status.Snapshot(), 0 }
 
 // Close implements Hub.
 func (h *pipeHub) Close() error { return h.pipe().close() }
@@ -168,8 +168,8 @@ func (r *pipePort) Recv() ([]byte, error) { return r.pipe().recv(&r.down, time.T
 // Send implements Port.
 func (r *pipePort) Send(record []byte) error { return r.pipe().send(&r.up, record, time.Time{}) }
 
-// Words implements Port.
-func (r *pipePort) Words() *phase.Words { return &r.words }
+// Status implements Port.
+func (r *pipePort) Status() *status.Rank { return &r.status }
 
 // Close implements Port.
 func (r *pipePort) Close() error { return r.pipe().close() }

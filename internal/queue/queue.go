@@ -11,7 +11,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // MaxRecord bounds a record's length, so that a hostile or corrupt length cannot exhaust memory.
@@ -39,8 +39,8 @@ type Hub interface {
 	Interrupt()
 	// Drop tells that a rank is gone: it no longer holds up Send.
 	Drop(rank int)
-	// Status is what a rank says it is doing, and how old the word is.
-	Status(rank int) (phase.Status, time.Duration)
+	// Status is what a rank says it is doing, and how old that is.
+	Status(rank int) (status.Snapshot, time.Duration)
 	// Close ends every wait. Closing twice is harmless.
 	Close() error
 }
@@ -51,8 +51,8 @@ type Port interface {
 	Recv() ([]byte, error)
 	// Send delivers a copy of record.
 	Send(record []byte) error
-	// Words are where the rank tells how far it is.
-	Words() *phase.Words
+	// Status is where the rank publishes what it is doing.
+	Status() *status.Rank
 	// Close ends every wait on this side. Closing twice is harmless.
 	Close() error
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 func soon() time.Time { return time.Now().Add(time.Minute) }
@@ -92,8 +92,8 @@ func TestPipeEnds(t *testing.T) {
 	if err := port.Send([]byte("last")); err != nil {
 		t.Fatal(err)
 	}
-	port.Words().Set(phase.Forward, 3)
-	if s, _ := hub.Status(0); s.Phase != phase.Forward || s.Detail != 3 {
+	port.Status().Set(status.Forward, 3)
+	if s, _ := hub.Status(0); s.Phase != status.Forward || s.Detail != 3 {
 		t.Errorf("status %+v", s)
 	}
 	hub.Drop(0)

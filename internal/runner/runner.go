@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/model"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -30,8 +30,8 @@ type Options struct {
 	MaxSeqs, MaxModelLen int
 	// Output says that this rank samples and reports results.
 	Output bool
-	// Words are told when tokens are chosen.
-	Words *phase.Words
+	// Status is told when tokens are chosen.
+	Status *status.Rank
 }
 
 // Runner executes plans one at a time. After an error its state is undefined: the worker must stop.
@@ -222,7 +222,7 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 	if err := r.opt.Model.Logits(r.logits, r.rows); err != nil {
 		return err
 	}
-	r.opt.Words.Set(phase.Sample, 0)
+	r.opt.Status.Set(status.Sample, 0)
 	r.sampling.run(wants)
 	for i, w := range wants {
 		c := &r.sampling.choices[i]

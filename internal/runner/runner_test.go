@@ -13,8 +13,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/model"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -105,7 +105,7 @@ func newRunner(t testing.TB, output bool) (*Runner, *oracle) {
 	t.Cleanup(func() { d.Close() })
 	o := newOracle()
 	return New(Options{Model: o, Device: d, BlockSize: blockSize, Blocks: blocks, Vocab: vocab, MaxSeqs: maxSeqs, MaxModelLen: maxLen,
-		Output: output, Words: new(phase.Words)}), o
+		Output: output, Status: new(status.Rank)}), o
 }
 
 func must[T any](v T, err error) T {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // method is what a collective call runs on a rank; args are valid until it returns.
@@ -37,9 +37,9 @@ func (w *worker) call(body []byte) error {
 	if err != nil {
 		return err
 	}
-	w.words.Call(c.ID)
-	w.words.Set(phase.Call, 0)
-	defer w.words.Call(0)
+	w.status.Call(c.ID)
+	w.status.Set(status.Call, 0)
+	defer w.status.Call(0)
 	r := queue.Reply{ID: c.ID, Rank: uint32(w.opt.Rank)}
 	m := w.methods[c.Method]
 	if w.opt.DriversClock {

@@ -15,8 +15,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/queue/link"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/queue/ring"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Invitation is what a rank needs to join its driver. It holds the secret by which the two know each other.
@@ -125,13 +125,13 @@ func (m *membership) enter() error {
 		m.watching.Go(m.watch)
 		return nil
 	}
-	p := &linkPort{words: new(phase.Words)}
+	p := &linkPort{status: new(status.Rank)}
 	p.link = link.Connect(m.conn, m.conn.Session, func(ctx context.Context, resume handshake.Resume) (net.Conn, error) {
 		again := m.id
 		again.Resume = &resume
 		return handshake.Dial(ctx, m.at, m.token, again)
 	}, link.Options{})
-	p.link.SetStatus(p.words.Status)
+	p.link.SetStatus(p.status.Snapshot)
 	m.port = p
 	m.watching.Go(func() {
 		<-p.link.Down()
@@ -239,8 +239,8 @@ const Leaving = "rank is ending"
 
 // linkPort is a rank's port over a connection.
 type linkPort struct {
-	link  *link.Link
-	words *phase.Words
+	link   *link.Link
+	status *status.Rank
 }
 
 func (p *linkPort) Recv() ([]byte, error) {
@@ -259,7 +259,7 @@ func (p *linkPort) Send(record []byte) error {
 	return err
 }
 
-func (p *linkPort) Words() *phase.Words { return p.words }
+func (p *linkPort) Status() *status.Rank { return p.status }
 
 func (p *linkPort) Close() error { return p.link.Close(Leaving) }
 

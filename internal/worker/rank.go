@@ -18,8 +18,8 @@ import (
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/runner"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // rank is everything one rank computes with.
@@ -38,16 +38,16 @@ type rank struct {
 const progressEvery = 200 * time.Millisecond
 
 // newRank loads the rank's shard. On an error whatever was acquired is given back.
-func newRank(init Init, opt Options, words *phase.Words, progress func(queue.Progress) error) (*rank, error) {
+func newRank(init Init, opt Options, st *status.Rank, progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{output: init.Rank == 0}
-	if err := r.load(init, opt, words, progress); err != nil {
+	if err := r.load(init, opt, st, progress); err != nil {
 		r.close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *rank) load(init Init, opt Options, words *phase.Words, progress func(queue.Progress) error) error {
+func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue.Progress) error) error {
 	set := isa.Best()
 	if init.ISA != "" {
 		var err error
@@ -74,7 +74,13 @@ func (r *rank) load(init Init, opt Options, words *phase.Words, progress func(qu
 	if err != nil {
 		return err
 	}
-	shard := model.Shard{Rank: init.Rank, Size: init.WorldSize, Words: words}
+	shard := model.Shard{Rank: init.Rank, Size: init.WorldSize, OnLayer: func(layer int, waiting bool) {
+		phase := status.Forward
+		if waiting {
+			phase = status.Collective
+		}
+		st.Set(phase, uint32(layer))
+	}}
 	if init.WorldSize > 1 {
 		if opt.Group == nil {
 			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, init.WorldSize)
@@ -93,7 +99,7 @@ func (r *rank) load(init Init, opt Options, words *phase.Words, progress func(qu
 		return err
 	}
 	r.runner = runner.New(runner.Options{Model: r.model, Device: r.device, Cache: r.cache, BlockSize: init.BlockSize,
-		Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs, MaxModelLen: init.MaxModelLen, Output: r.output, Words: words})
+		Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs, MaxModelLen: init.MaxModelLen, Output: r.output, Status: st})
 	return nil
 }
 

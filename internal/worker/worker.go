@@ -11,7 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/collective"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -60,8 +60,8 @@ var errShutdown = errors.New("shutdown")
 // Run serves the driver at the other end of port until it asks for shutdown or goes away; both return nil. Any
 // other end is reported to the driver as a queue.Failure and returned.
 func Run(port queue.Port, opt Options) error {
-	w := &worker{port: port, words: port.Words(), opt: opt, methods: methods()}
-	w.words.Set(phase.Init, 0)
+	w := &worker{port: port, status: port.Status(), opt: opt, methods: methods()}
+	w.status.Set(status.Init, 0)
 	defer w.close()
 	err := w.guard(w.start)
 	for err == nil {
@@ -70,7 +70,7 @@ func Run(port queue.Port, opt Options) error {
 	if errors.Is(err, errShutdown) || errors.Is(err, queue.ErrClosed) {
 		return nil
 	}
-	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.words.Status().Phase.String(), Step: w.plan.ID,
+	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.status.Snapshot().Phase.String(), Step: w.plan.ID,
 		Type: fmt.Sprintf("%T", err), Message: err.Error(), Follows: errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted)}
 	var late *collective.Error
 	if errors.As(err, &late) && errors.Is(err, collective.ErrTimeout) {
@@ -87,10 +87,10 @@ func Run(port queue.Port, opt Options) error {
 }
 
 type worker struct {
-	port  queue.Port
-	words *phase.Words
-	opt   Options
-	rank  *rank
+	port   queue.Port
+	status *status.Rank
+	opt    Options
+	rank   *rank
 	// methods are the calls it answers.
 	methods map[string]method
 
@@ -143,30 +143,30 @@ func (w *worker) start() error {
 		return fmt.Errorf("decode configuration: %w", err)
 	}
 	init.Rank = w.opt.Rank
-	w.words.Set(phase.Load, 0)
-	w.rank, err = newRank(init, w.opt, w.words, func(p queue.Progress) error {
+	w.status.Set(status.Load, 0)
+	w.rank, err = newRank(init, w.opt, w.status, func(p queue.Progress) error {
 		if p.Total > 0 {
-			w.words.Set(phase.Load, uint32(100*p.Done/p.Total))
+			w.status.Set(status.Load, uint32(100*p.Done/p.Total))
 		}
 		return queue.SendJSON(w.port, queue.KindProgress, p)
 	})
 	if err != nil {
 		return err
 	}
-	w.words.Set(phase.Idle, 0)
+	w.status.Set(status.Idle, 0)
 	return queue.SendJSON(w.port, queue.KindReady, queue.Ready{Rank: init.Rank, PID: os.Getpid(),
 		ISA: w.rank.device.ISA().String(), Threads: w.rank.device.Pool().Threads(), WeightBytes: w.rank.weightBytes})
 }
 
 // serveOne receives and answers one record.
 func (w *worker) serveOne() error {
-	w.words.Set(phase.Idle, 0)
+	w.status.Set(status.Idle, 0)
 	w.plan.ID = 0
 	record, err := w.port.Recv()
 	if err != nil {
 		return err
 	}
-	w.words.Set(phase.Recv, 0)
+	w.status.Set(status.Recv, 0)
 	kind, body, err := queue.Split(record)
 	if err != nil {
 		return err
@@ -187,18 +187,18 @@ func (w *worker) execute(body []byte) error {
 		return err
 	}
 	id := w.plan.ID
-	w.words.Received(id)
-	w.words.Started(id)
+	w.status.Received(id)
+	w.status.Started(id)
 	if err := w.rank.runner.Execute(&w.plan, &w.result); err != nil {
 		return err
 	}
 	if w.rank.output {
-		w.words.Set(phase.Send, 0)
+		w.status.Set(status.Send, 0)
 		w.out = step.AppendResult(append(w.out[:0], byte(queue.KindResult)), &w.result)
 		if err := w.port.Send(w.out); err != nil {
 			return err
 		}
 	}
-	w.words.Finished(id)
+	w.status.Finished(id)
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -170,7 +170,7 @@ func TestServes(t *testing.T) {
 	}
 	for until := soon(); ; time.Sleep(time.Millisecond) {
 		s, _ := d.hub.Status(0)
-		if s.Phase == phase.Idle && s.Received == 19 && s.Started == 19 && s.Finished == 19 && s.Call == 0 {
+		if s.Phase == status.Idle && s.Received == 19 && s.Started == 19 && s.Finished == 19 && s.Call == 0 {
 			break
 		}
 		if time.Now().After(until) {
@@ -227,19 +227,19 @@ func TestInitFails(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		record []byte
-		phase  phase.Phase
+		phase  status.Phase
 		want   string
 	}{
-		"empty record": {nil, phase.Init, "empty record"},
-		"a plan first": {step.AppendPlan([]byte{byte(queue.KindPlan)}, prompt(1, 5)), phase.Init, "first record has kind 2"},
-		"no JSON":      {[]byte{byte(queue.KindInit), '{'}, phase.Init, "decode configuration"},
-		"other JSON":   {append([]byte{byte(queue.KindInit)}, `{"threads":"many"}`...), phase.Init, "decode configuration"},
-		"no such type": {with(func(i *Init) { i.DType = "int3" }), phase.Load, "int3"},
-		"no such ISA":  {with(func(i *Init) { i.ISA = "z80" }), phase.Load, "z80"},
-		"no folder":    {with(func(i *Init) { i.ModelDir = "/no/such/model" }), phase.Load, "/no/such/model"},
-		"empty folder": {with(func(i *Init) { i.ModelDir = t.TempDir() }), phase.Load, "config.json"},
-		"no way":       {with(func(i *Init) { i.WorldSize = 2 }), phase.Load, "rank 0 of 2"},
-		"no cache":     {with(func(i *Init) { i.Blocks = -1 }), phase.Load, "-1"},
+		"empty record": {nil, status.Init, "empty record"},
+		"a plan first": {step.AppendPlan([]byte{byte(queue.KindPlan)}, prompt(1, 5)), status.Init, "first record has kind 2"},
+		"no JSON":      {[]byte{byte(queue.KindInit), '{'}, status.Init, "decode configuration"},
+		"other JSON":   {append([]byte{byte(queue.KindInit)}, `{"threads":"many"}`...), status.Init, "decode configuration"},
+		"no such type": {with(func(i *Init) { i.DType = "int3" }), status.Load, "int3"},
+		"no such ISA":  {with(func(i *Init) { i.ISA = "z80" }), status.Load, "z80"},
+		"no folder":    {with(func(i *Init) { i.ModelDir = "/no/such/model" }), status.Load, "/no/such/model"},
+		"empty folder": {with(func(i *Init) { i.ModelDir = t.TempDir() }), status.Load, "config.json"},
+		"no way":       {with(func(i *Init) { i.WorldSize = 2 }), status.Load, "rank 0 of 2"},
+		"no cache":     {with(func(i *Init) { i.Blocks = -1 }), status.Load, "-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := launch(t, nil)
@@ -258,7 +258,7 @@ func TestUnwantedLoad(t *testing.T) {
 	var bytes [2]int64
 	for i, told := range []error{nil, gone} {
 		r := new(rank)
-		err := r.load(tiny(), Options{}, new(phase.Words), func(queue.Progress) error { return told })
+		err := r.load(tiny(), Options{}, new(status.Rank), func(queue.Progress) error { return told })
 		bytes[i] = r.weightBytes
 		r.close()
 		if !errors.Is(err, told) {
@@ -397,7 +397,7 @@ func TestNoReader(t *testing.T) {
 func TestMethods(t *testing.T) {
 	hub, port := queue.Pipe()
 	defer hub.Close()
-	w := &worker{port: port, words: port.Words(), methods: methods()}
+	w := &worker{port: port, status: port.Status(), methods: methods()}
 	broken := errors.New("out of cheese")
 	w.methods["breaks"] = func(*worker, []byte) ([]byte, error) { return []byte("ignored"), broken }
 	body := queue.AppendCall(nil, &queue.Call{ID: 1, Method: "echo", Args: []byte("abc")})[1:]
@@ -433,7 +433,7 @@ func TestMethods(t *testing.T) {
 	if r, err := queue.ParseReply(record[1:]); err != nil || r.Failure != "" {
 		t.Errorf("reply %+v, %v", r, err)
 	}
-	if s := w.words.Status(); s.Call != 0 {
+	if s := w.status.Snapshot(); s.Call != 0 {
 		t.Errorf("after the calls: %+v", s)
 	}
 }

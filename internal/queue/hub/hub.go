@@ -16,8 +16,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/link"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/queue/ring"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Hub implements queue.Hub over a ring, links, or both.
@@ -101,7 +101,7 @@ func (h *Hub) Drop(rank int) {
 }
 
 // Status implements queue.Hub.
-func (h *Hub) Status(rank int) (phase.Status, time.Duration) {
+func (h *Hub) Status(rank int) (status.Snapshot, time.Duration) {
 	if l := h.links[rank]; l != nil {
 		s, at := l.PeerStatus()
 		if at.IsZero() {

@@ -16,8 +16,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/queue/link"
-	"github.com/eagleray/eagleray/internal/queue/phase"
 	"github.com/eagleray/eagleray/internal/queue/ring"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // end is a rank's end, whichever way it is reached.
@@ -410,16 +410,16 @@ func TestDrop(t *testing.T) {
 // TestStatus tells what a rank says of itself, local or remote, and how old a remote rank's word is.
 func TestStatus(t *testing.T) {
 	g := newGroup(t, "lr", link.Options{Heartbeat: 10 * time.Millisecond})
-	g.rings[0].Words().Set(phase.Forward, 7)
-	words := new(phase.Words)
-	words.Set(phase.Sample, 0)
-	g.links[1].SetStatus(words.Status)
-	if s, age := g.hub.Status(0); s.Phase != phase.Forward || s.Detail != 7 || age != 0 {
+	g.rings[0].Status().Set(status.Forward, 7)
+	own := new(status.Rank)
+	own.Set(status.Sample, 0)
+	g.links[1].SetStatus(own.Snapshot)
+	if s, age := g.hub.Status(0); s.Phase != status.Forward || s.Detail != 7 || age != 0 {
 		t.Errorf("rank 0: %+v, %v old", s, age)
 	}
 	for until := soon(); ; time.Sleep(time.Millisecond) {
 		s, age := g.hub.Status(1)
-		if s.Phase == phase.Sample && age > 0 {
+		if s.Phase == status.Sample && age > 0 {
 			break
 		}
 		if time.Now().After(until) {

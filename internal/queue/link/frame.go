@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 const (
@@ -99,7 +99,7 @@ func parseHeader(b []byte) (header, error) {
 	case typeAck:
 		fits = h.length == 0
 	case typeBeat:
-		fits = h.length == beatSize || h.length == beatSize+phase.Size
+		fits = h.length == beatSize || h.length == beatSize+status.Size
 	case typeClose:
 		fits = h.length <= maxReason
 	}
@@ -133,7 +133,7 @@ func parseGreeting(p []byte) greeting {
 // pulse is the payload of a heartbeat; its times are monotonic clocks of their senders.
 type pulse struct {
 	sent, echo, held time.Duration
-	status           *phase.Status
+	status           *status.Snapshot
 }
 
 func (p pulse) append(b []byte) []byte {
@@ -153,7 +153,7 @@ func parsePulse(b []byte) pulse {
 	if len(b) == beatSize {
 		return p
 	}
-	if s, err := phase.Parse(b[beatSize:]); err == nil {
+	if s, err := status.Parse(b[beatSize:]); err == nil {
 		p.status = &s
 	}
 	return p

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 func helloFrame(s handshake.Session, received uint64, window uint32) []byte {
@@ -23,12 +23,12 @@ func dataFrame(seq, ack uint64, flags uint8, payload string) []byte {
 	return append(header{kind: typeData, flags: flags, length: len(payload), seq: seq, ack: ack}.append(nil), payload...)
 }
 
-func beatFrame(status bool) []byte {
+func beatFrame(full bool) []byte {
 	p := pulse{sent: 5, echo: 1 << 62, held: -1}
 	size := beatSize
-	if status {
-		p.status = &phase.Status{Phase: 1 << 31}
-		size += phase.Size
+	if full {
+		p.status = &status.Snapshot{Phase: 1 << 31}
+		size += status.Size
 	}
 	return p.append(header{kind: typeBeat, length: size}.append(nil))
 }
@@ -87,7 +87,7 @@ func TestHostileFrames(t *testing.T) {
 		"more and abort at once": {raw(2, 3, 0, 0, 3, 0), ErrType, false},
 		"abort with payload":     {raw(2, 2, 0, 1, 3, 0), ErrLength, false},
 		"short heartbeat":        {raw(4, 0, 0, beatSize-8, 0, 0), ErrLength, false},
-		"odd heartbeat":          {raw(4, 0, 0, beatSize+phase.Size+1, 0, 0), ErrLength, false},
+		"odd heartbeat":          {raw(4, 0, 0, beatSize+status.Size+1, 0, 0), ErrLength, false},
 		"long reason":            {raw(5, 0, 0, maxReason+1, 0, 0), ErrLength, false},
 	} {
 		for _, pumped := range []bool{false, true} {

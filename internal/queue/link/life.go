@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // greet takes the peer's hello: what it has received is done with, the rest is sent again. l.mu is held.
@@ -304,10 +304,10 @@ func (l *Link) watch() {
 		}
 		now := time.Now()
 		var speaks bool
-		var status phase.Status
+		var own status.Snapshot
 		if now.Sub(beat) >= l.o.Heartbeat {
 			if f := l.status.Load(); f != nil {
-				status, speaks = (*f)(), true
+				own, speaks = (*f)(), true
 			}
 		}
 		l.mu.Lock()
@@ -323,7 +323,7 @@ func (l *Link) watch() {
 		broken = l.broken
 		if now.Sub(beat) >= l.o.Heartbeat {
 			beat = now
-			l.beat.status, l.beat.speaks = status, speaks
+			l.beat.status, l.beat.speaks = own, speaks
 			l.due.beat = true
 			l.out.trim()
 			signal(l.kick)

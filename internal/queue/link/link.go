@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Options are a link's limits and times. The zero value of each means its default.
@@ -125,7 +125,7 @@ type Link struct {
 	cancel  context.CancelFunc
 	down    chan struct{}
 	running sync.WaitGroup
-	status  atomic.Pointer[func() phase.Status]
+	status  atomic.Pointer[func() status.Snapshot]
 	heard   atomic.Uint64 // counts reads that brought bytes
 
 	mu    sync.Mutex
@@ -173,7 +173,7 @@ type Link struct {
 
 	beat  beat
 	stats Stats
-	peer  phase.Status
+	peer  status.Snapshot
 	seen  time.Time
 }
 
@@ -182,7 +182,7 @@ type due struct{ hello, beat, ack bool }
 
 // beat is the state of the heartbeats.
 type beat struct {
-	status   phase.Status
+	status   status.Snapshot
 	speaks   bool          // status is to be sent
 	theirs   time.Duration // the peer's timestamp, not yet echoed
 	theirsAt time.Time
@@ -242,10 +242,10 @@ func signal(c chan struct{}) {
 }
 
 // SetStatus sets what the heartbeats tell of this end; it is called from a goroutine of the link.
-func (l *Link) SetStatus(f func() phase.Status) { l.status.Store(&f) }
+func (l *Link) SetStatus(f func() status.Snapshot) { l.status.Store(&f) }
 
 // PeerStatus returns the status of the peer's last heartbeat and when it came, a zero time for never.
-func (l *Link) PeerStatus() (phase.Status, time.Time) {
+func (l *Link) PeerStatus() (status.Snapshot, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.peer, l.seen

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 var testSession = handshake.Session{1, 2, 3}
@@ -467,17 +467,17 @@ func TestStopped(t *testing.T) {
 func TestIdleReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{}, 1, func() memopt { return memopt{delay: 5 * time.Millisecond} })
-		var words phase.Words
-		words.Started(42)
-		words.Set(phase.Forward, 7)
-		r.worker.SetStatus(words.Status)
-		r.driver.SetStatus(func() phase.Status { return phase.Status{Phase: phase.Idle} })
+		var own status.Rank
+		own.Started(42)
+		own.Set(status.Forward, 7)
+		r.worker.SetStatus(own.Snapshot)
+		r.driver.SetStatus(func() status.Snapshot { return status.Snapshot{Phase: status.Idle} })
 		time.Sleep(5 * time.Second)
 		got, at := r.driver.PeerStatus()
-		if got.Started != 42 || got.Phase != phase.Forward || got.Detail != 7 || time.Since(at) > 1200*time.Millisecond {
+		if got.Started != 42 || got.Phase != status.Forward || got.Detail != 7 || time.Since(at) > 1200*time.Millisecond {
 			t.Errorf("status %+v of %v ago", got, time.Since(at))
 		}
-		if got, _ := r.worker.PeerStatus(); got.Phase != phase.Idle {
+		if got, _ := r.worker.PeerStatus(); got.Phase != status.Idle {
 			t.Errorf("status %+v", got)
 		}
 		for _, l := range []*Link{r.driver, r.worker} {

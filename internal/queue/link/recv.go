@@ -6,11 +6,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 const (
-	statusSize = phase.Size
+	statusSize = status.Size
 	// leastRest is the least rest of a fragment that is read straight into the record.
 	leastRest = 4 << 10
 )

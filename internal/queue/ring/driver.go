@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Driver is the end that broadcasts to the ranks and receives their replies. Send is for one goroutine at a
@@ -181,12 +181,12 @@ func (d *Driver) Drop(rank int) {
 }
 
 // Status returns what the rank says of itself, also after its death; zero after Close.
-func (d *Driver) Status(rank int) phase.Status {
+func (d *Driver) Status(rank int) status.Snapshot {
 	if rank < 0 || rank >= len(d.out.peers) || !d.m.enter() {
-		return phase.Status{}
+		return status.Snapshot{}
 	}
 	defer d.m.leave()
-	return d.m.rankControl(rank).words.Status()
+	return d.m.rankControl(rank).status.Snapshot()
 }
 
 // Lag returns how many records, and bytes of payload, were sent and not yet received by the rank; zero after

@@ -6,7 +6,7 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // DefaultMemory is the size of a segment when Options says nothing.
@@ -142,7 +142,7 @@ type rankControl struct {
 	dropped atomic.Uint32
 	_       [linePair - 12]byte
 	// space is for the rank, who waits for room in its reply ring.
-	space event
-	_     [linePair - 8]byte
-	words phase.Words
+	space  event
+	_      [linePair - 8]byte
+	status status.Rank
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 func TestCloseDrains(t *testing.T) {
@@ -42,7 +42,7 @@ func TestCloseDrains(t *testing.T) {
 	if _, err := rs[1].Recv(soon()); !errors.Is(err, ErrClosed) {
 		t.Error("a closed rank receives:", err)
 	}
-	if d.Status(0) != (phase.Status{}) {
+	if d.Status(0) != (status.Snapshot{}) {
 		t.Error("status after close")
 	}
 	if n, b := d.Lag(0); n != 0 || b != 0 {
@@ -76,7 +76,7 @@ func TestRanksLeave(t *testing.T) {
 func TestDrop(t *testing.T) {
 	d, rs := segment(t, 2, 0)
 	must(t, rs[1].Send([]byte("published"), soon()))
-	rs[1].Words().Set(phase.Forward, 7)
+	rs[1].Status().Set(status.Forward, 7)
 	var wg sync.WaitGroup
 	wg.Go(func() { // rank 1 does not read
 		for i := range 1000 {
@@ -106,7 +106,7 @@ func TestDrop(t *testing.T) {
 	if rank, got, err := d.Recv(soon()); rank != 1 || string(got) != "published" || err != nil {
 		t.Error(rank, got, err)
 	}
-	if s := d.Status(1); s.Phase != phase.Forward || s.Detail != 7 {
+	if s := d.Status(1); s.Phase != status.Forward || s.Detail != 7 {
 		t.Errorf("status %+v", s)
 	}
 	d.Drop(0)
@@ -117,15 +117,15 @@ func TestDrop(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	d, rs := segment(t, 2, 0)
-	w := rs[1].Words()
+	w := rs[1].Status()
 	w.Received(5)
-	if s := d.Status(1); s.Received != 5 || s.Changes != 1 || d.Status(0) != (phase.Status{}) || d.Status(2) != (phase.Status{}) {
+	if s := d.Status(1); s.Received != 5 || s.Changes != 1 || d.Status(0) != (status.Snapshot{}) || d.Status(2) != (status.Snapshot{}) {
 		t.Errorf("status %+v", s)
 	}
 	must(t, rs[1].Close())
-	w.Set(phase.Idle, 1) // must not fault
-	if rs[1].Words().Set(phase.Idle, 1); w.Status().Phase != phase.Idle {
-		t.Error("the words are gone")
+	w.Set(status.Idle, 1) // must not fault
+	if rs[1].Status().Set(status.Idle, 1); w.Snapshot().Phase != status.Idle {
+		t.Error("the status is gone")
 	}
 	if s := d.Status(1); s.Received != 5 || s.Changes != 1 {
 		t.Errorf("status after close %+v", s)
@@ -193,7 +193,7 @@ func TestCloseAnytime(t *testing.T) {
 				if err == nil && len(got) != size {
 					t.Errorf("record of %d bytes, not %d", len(got), size)
 				}
-				r.Words().Set(phase.Recv, 0)
+				r.Status().Set(status.Recv, 0)
 				return err
 			})
 			closers = append(closers, r.Close)

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/phase"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
-// Rank is a rank's end. Recv and Release are for one goroutine and Send for one, which may be the same; Words
+// Rank is a rank's end. Recv and Release are for one goroutine and Send for one, which may be the same; Status
 // and Close may be called at any time from any.
 type Rank struct {
 	m      *mapping
@@ -152,15 +152,15 @@ func (r *Rank) Send(record []byte, until time.Time) error {
 	return r.out.send(record, until)
 }
 
-// Words returns the words in which the rank tells the driver how far it is. They may be used for ever: after
-// Close they are memory that nobody else sees.
-func (r *Rank) Words() *phase.Words {
+// Status returns where the rank publishes what it is doing. It may be used for ever: after Close it is memory
+// that no other process sees.
+func (r *Rank) Status() *status.Rank {
 	if !r.m.enter() {
-		return new(phase.Words)
+		return new(status.Rank)
 	}
 	defer r.m.leave()
 	r.m.lent.Store(true)
-	return &r.own.words
+	return &r.own.status
 }
 
 // Close leaves: calls here end with ErrClosed, the driver no longer waits for this rank, and receives what it

@@ -89,7 +89,7 @@ func TestControlLayout(t *testing.T) {
 	for name, off := range map[string]uintptr{
 		"broadcast data": unsafe.Offsetof(b.data), "broadcast space": unsafe.Offsetof(b.space), "replies": unsafe.Offsetof(b.replies),
 		"rank sent": unsafe.Offsetof(r.sent), "rank taken": unsafe.Offsetof(r.taken), "rank space": unsafe.Offsetof(r.space),
-		"words": unsafe.Offsetof(r.words),
+		"status": unsafe.Offsetof(r.status),
 	} {
 		if off == 0 || off%linePair != 0 {
 			t.Errorf("%s at %d", name, off)

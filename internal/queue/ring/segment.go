@@ -1,7 +1,7 @@
 // Package ring is the message queue between the driver and the ranks of one host, in shared memory.
 //
 // A segment holds a broadcast ring, which the driver writes and every rank reads; a reply ring of each rank,
-// which the driver reads; and each rank's phase words. It is a memfd: it has no name, needs no /dev/shm, and is
+// which the driver reads; and each rank's status. It is a memfd: it has no name, needs no /dev/shm, and is
 // gone with its last holder. Records are copied in by the sender and read in place. Waiting is adaptive: it
 // spins while experience says that it pays and the processors suffice, then it parks in the kernel, where it
 // costs nothing (see event).
