@@ -1,0 +1,248 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Event is something that happened to an engine or its group of ranks. The events of this file are all there are: the
+// log, the metrics and every view of a running engine are made from them.
+type Event interface {
+	// String is the event in one line: what a log in text form says of it.
+	String() string
+	// Log is the event as a log record: its level, its message, and what belongs to it.
+	Log() (slog.Level, string, []slog.Attr)
+}
+
+// Listener is notified of every event, in the order in which they happen to one emitter. Several goroutines may call it
+// at once. It returns soon: the step loop may be its caller.
+type Listener func(Event)
+
+// Emit notifies the listener, if there is one.
+func (l Listener) Emit(e Event) {
+	if l != nil {
+		l(e)
+	}
+}
+
+// Tee notifies every listener, in order; nil ones are left out.
+func Tee(listeners ...Listener) Listener {
+	return func(e Event) {
+		for _, l := range listeners {
+			l.Emit(e)
+		}
+	}
+}
+
+// LogTo is a listener that logs every event, and nothing when log is nil.
+func LogTo(log *slog.Logger) Listener {
+	if log == nil {
+		return nil
+	}
+	return func(e Event) {
+		level, message, attrs := e.Log()
+		log.LogAttrs(context.Background(), level, message, attrs...)
+	}
+}
+
+// text is an event as LogTo's text handler shows it, without time and level.
+func text(e Event) string {
+	_, message, attrs := e.Log()
+	var b strings.Builder
+	b.WriteString(message)
+	for _, a := range attrs {
+		v := a.Value.String()
+		if v == "" || strings.ContainsAny(v, " =\"\n") {
+			v = fmt.Sprintf("%q", v)
+		}
+		fmt.Fprintf(&b, " %s=%s", a.Key, v)
+	}
+	return b.String()
+}
+
+// PhaseEnded is the end of a phase of a group's start that went well: connect, place, …, load.
+type PhaseEnded struct {
+	// Name is the phase's, as the log has it: "ray connect".
+	Name string
+	Took time.Duration
+	// Found is what the phase learned.
+	Found []slog.Attr
+}
+
+func (e PhaseEnded) String() string { return text(e) }
+
+// Log is at level info.
+func (e PhaseEnded) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, e.Name, append([]slog.Attr{slog.Int64("ms", e.Took.Milliseconds())}, e.Found...)
+}
+
+// Progress is how far the start of a group has come. It is not logged by itself at the default level: a terminal shows
+// it.
+type Progress struct {
+	// Rank is -1 for the driver's own phases.
+	Rank int
+	// Phase is the name of what is under way.
+	Phase string
+	// Done and Total are bytes; Total is 0 when it is unknown.
+	Done, Total int64
+}
+
+func (e Progress) String() string { return text(e) }
+
+// Log is at level debug.
+func (e Progress) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelDebug, "progress", []slog.Attr{slog.Int("rank", e.Rank), slog.String("phase", e.Phase),
+		slog.Int64("done", e.Done), slog.Int64("total", e.Total)}
+}
+
+// GroupReady says that every rank of a group has loaded its share of the model.
+type GroupReady struct {
+	// Epoch counts the groups that this engine has started, from 1.
+	Epoch uint64
+	// Backend is what started the ranks: uni, mp or ray.
+	Backend string
+	Ranks   int
+	// WeightBytes is the size of all shards in memory.
+	WeightBytes int64
+	Took        time.Duration
+}
+
+func (e GroupReady) String() string { return text(e) }
+
+// Log is at level debug: the server's own line of readiness says more.
+func (e GroupReady) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelDebug, "group is ready", []slog.Attr{slog.Uint64("epoch", e.Epoch), slog.String("backend", e.Backend),
+		slog.Int("ranks", e.Ranks), slog.Int64("weight_bytes", e.WeightBytes), slog.Int64("ms", e.Took.Milliseconds())}
+}
+
+// GroupFailed is the end of a group that nobody asked for: the first failure of any of its ranks.
+type GroupFailed struct {
+	Epoch uint64
+	// Rank is -1 when no single rank is to blame; Node and PID are then empty.
+	Rank int
+	Node string
+	PID  int
+	// Cause is the whole failure in one line, with rank, node, pid, step and phase.
+	Cause string
+}
+
+func (e GroupFailed) String() string { return text(e) }
+
+// Log is at level error.
+func (e GroupFailed) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelError, "engine failed", []slog.Attr{slog.String("cause", e.Cause)}
+}
+
+// RankOutput is a line of what is known of a failed rank beside its cause.
+type RankOutput struct {
+	Rank int
+	Node string
+	PID  int
+	// Source is "detail" for the stack of a panic and for all of Ray's words, "last output" for what the rank wrote.
+	Source string
+	Line   string
+}
+
+func (e RankOutput) String() string { return text(e) }
+
+// Log is at level error.
+func (e RankOutput) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelError, e.Source, []slog.Attr{slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
+		slog.String("line", e.Line)}
+}
+
+// GroupStopped is the end of a group that was asked for.
+type GroupStopped struct {
+	Epoch uint64
+	Took  time.Duration
+}
+
+func (e GroupStopped) String() string { return text(e) }
+
+// Log is at level debug.
+func (e GroupStopped) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelDebug, "group is stopped", []slog.Attr{slog.Uint64("epoch", e.Epoch), slog.Int64("ms", e.Took.Milliseconds())}
+}
+
+// RankStalled says that a rank has not moved for a while although work is queued for it, and that no other rank holds it
+// up.
+type RankStalled struct {
+	Rank int
+	Node string
+	PID  int
+	// For is how long it has not moved.
+	For time.Duration
+	// Phase is what it was doing, Process what the kernel says of its process ("" for one of another host).
+	Phase, Process string
+	// Received, Started and Finished are the last steps it knows of, Sent the last one sent to all.
+	Received, Started, Finished, Sent uint64
+	// Call is the method of the call it is busy with, if any.
+	Call string
+}
+
+func (e RankStalled) String() string { return text(e) }
+
+// Log is at level warn.
+func (e RankStalled) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, "rank is stalled", []slog.Attr{slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
+		slog.String("seconds", fmt.Sprintf("%.1f", e.For.Seconds())), slog.String("phase", e.Phase), slog.String("process", e.Process),
+		slog.Uint64("received", e.Received), slog.Uint64("started", e.Started), slog.Uint64("finished", e.Finished),
+		slog.Uint64("sent", e.Sent), slog.String("call", e.Call)}
+}
+
+// StepSlow is a step that took longer than the time after which ranks count as stalled, and ended well.
+type StepSlow struct {
+	Step uint64
+	// Requests is how many requests it computed, Tokens how many of their tokens.
+	Requests, Tokens int
+	Took             time.Duration
+}
+
+func (e StepSlow) String() string { return text(e) }
+
+// Log is at level warn.
+func (e StepSlow) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, "step was slow", []slog.Attr{slog.Uint64("step", e.Step), slog.Int("requests", e.Requests),
+		slog.Int("tokens", e.Tokens), slog.String("seconds", fmt.Sprintf("%.1f", e.Took.Seconds()))}
+}
+
+// Preempted says that running requests gave their blocks up and wait to be computed again.
+type Preempted struct {
+	// Requests is how many since the last such event; Running and Waiting are those now.
+	Requests, Running, Waiting int
+}
+
+func (e Preempted) String() string { return text(e) }
+
+// Log is at level debug: a full cache preempts many times a second.
+func (e Preempted) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelDebug, "requests preempted", []slog.Attr{slog.Int("requests", e.Requests),
+		slog.Int("running", e.Running), slog.Int("waiting", e.Waiting)}
+}
+
+// Stopping says that an engine takes no new requests; those it has may finish for a while.
+type Stopping struct{ Running, Waiting int }
+
+func (e Stopping) String() string { return text(e) }
+
+// Log is at level debug: the server logs its own shutdown.
+func (e Stopping) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelDebug, "engine is stopping", []slog.Attr{slog.Int("running", e.Running), slog.Int("waiting", e.Waiting)}
+}
+
+// Interface guards: these are all events.
+var (
+	_ Event = PhaseEnded{}
+	_ Event = Progress{}
+	_ Event = GroupReady{}
+	_ Event = GroupFailed{}
+	_ Event = RankOutput{}
+	_ Event = GroupStopped{}
+	_ Event = RankStalled{}
+	_ Event = StepSlow{}
+	_ Event = Preempted{}
+	_ Event = Stopping{}
+)

@@ -1,0 +1,60 @@
+package status
+
+import (
+	"bytes"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var events = []struct {
+	event Event
+	want  string
+}{
+	{PhaseEnded{Name: "ray order", Took: 12 * time.Millisecond, Found: []slog.Attr{slog.String("ranks", "0:a 1:b")}},
+		`level=INFO msg="ray order" ms=12 ranks="0:a 1:b"`},
+	{Progress{Rank: 1, Phase: "load", Done: 5, Total: 10}, `level=DEBUG msg=progress rank=1 phase=load done=5 total=10`},
+	{GroupReady{Epoch: 1, Backend: "mp", Ranks: 2, WeightBytes: 7, Took: time.Second},
+		`level=DEBUG msg="group is ready" epoch=1 backend=mp ranks=2 weight_bytes=7 ms=1000`},
+	{GroupFailed{Epoch: 1, Rank: 1, Node: "n", PID: 7, Cause: "rank 1 on n (pid 7): signal: SIGKILL"},
+		`level=ERROR msg="engine failed" cause="rank 1 on n (pid 7): signal: SIGKILL"`},
+	{RankOutput{Rank: 1, Node: "n", PID: 7, Source: "last output", Line: "panic: x"},
+		`level=ERROR msg="last output" rank=1 node=n pid=7 line="panic: x"`},
+	{GroupStopped{Epoch: 2, Took: 30 * time.Millisecond}, `level=DEBUG msg="group is stopped" epoch=2 ms=30`},
+	{RankStalled{Rank: 1, Node: "localhost", PID: 7, For: 7 * time.Second, Phase: "collective, layer 3", Process: "stopped",
+		Received: 5, Started: 5, Finished: 4, Sent: 5},
+		`level=WARN msg="rank is stalled" rank=1 node=localhost pid=7 seconds=7.0 phase="collective, layer 3" process=stopped ` +
+			`received=5 started=5 finished=4 sent=5 call=""`},
+	{StepSlow{Step: 9, Requests: 2, Tokens: 700, Took: 6 * time.Second},
+		`level=WARN msg="step was slow" step=9 requests=2 tokens=700 seconds=6.0`},
+	{Preempted{Requests: 1, Running: 2, Waiting: 3}, `level=DEBUG msg="requests preempted" requests=1 running=2 waiting=3`},
+	{Stopping{Running: 1}, `level=DEBUG msg="engine is stopping" running=1 waiting=0`},
+}
+
+// TestEvents holds that each event is one line, and that it says the same to the log.
+func TestEvents(t *testing.T) {
+	for _, c := range events {
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug,
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}}))
+		Tee(nil, LogTo(nil), LogTo(log)).Emit(c.event)
+		if got := out.String(); got != c.want+"\n" {
+			t.Errorf("%T is logged as\n%swanted\n%s", c.event, got, c.want)
+		}
+		_, message, _ := c.event.Log()
+		_, attrs, _ := strings.Cut(c.want, strings.TrimPrefix(strconv.Quote(message), `"`))
+		if !strings.Contains(message, " ") {
+			_, attrs, _ = strings.Cut(c.want, "msg="+message)
+		}
+		if got := c.event.String(); got != message+attrs {
+			t.Errorf("%T.String() is %q, wanted %q", c.event, got, message+attrs)
+		}
+	}
+}
