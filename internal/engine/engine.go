@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/schedule"
 	"github.com/eagleray/eagleray/internal/step"
@@ -392,7 +393,7 @@ func logDetails(to *slog.Logger, cause error) {
 	for line := range strings.Lines(f.Detail) {
 		log.Error("detail", "line", strings.TrimRight(line, "\n"))
 	}
-	if f.Node == "localhost" {
+	if f.Node == launch.ThisHost {
 		return
 	}
 	for _, line := range f.Stderr {

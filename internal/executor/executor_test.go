@@ -281,6 +281,11 @@ func TestFuturesInOrder(t *testing.T) {
 	wg.Wait()
 }
 
+// killed is the end of a process by SIGKILL, exited that with a status.
+var killed = launch.End{How: launch.Signalled, Signal: "killed"}
+
+func exited(code int) launch.End { return launch.End{How: launch.Exited, Code: code} }
+
 // TestFirstErrorWins lets ranks fail in different ways while rank 0 stays silent.
 func TestFirstErrorWins(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -291,17 +296,17 @@ func TestFirstErrorWins(t *testing.T) {
 			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, PID: 101, Phase: "step", Step: 7, Message: "no such block"})
 		}, "rank 1 on node-a (pid 101), step 7, step: no such block"},
 		"process exit": {func(s *scripted, _ *memPort) {
-			s.exited <- launch.Exit{Rank: 1, PID: 101, Cause: "signal: killed"}
+			s.exited <- launch.Exit{Rank: 1, PID: 101, End: killed}
 		}, "rank 1 on node-a (pid 101): signal: killed"},
 		"account before exit": {func(s *scripted, c *memPort) {
 			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "no weights"})
-			s.exited <- launch.Exit{Rank: 1, PID: 101, Cause: "exit status 1"}
+			s.exited <- launch.Exit{Rank: 1, PID: 101, End: exited(1)}
 		}, "load: no weights"},
 		"account of a follower": {func(s *scripted, c *memPort) {
 			other := s.hub.ranks[0]
 			queue.SendJSON(other, queue.KindFailure, queue.Failure{Rank: 0, PID: 100, Phase: "forward", Message: "rank 1 has left", Follows: true})
-			s.exited <- launch.Exit{Rank: 0, PID: 100, Cause: "exit status 1"}
-			s.exited <- launch.Exit{Rank: 1, PID: 101, Cause: "signal: killed"}
+			s.exited <- launch.Exit{Rank: 0, PID: 100, End: exited(1)}
+			s.exited <- launch.Exit{Rank: 1, PID: 101, End: killed}
 		}, "rank 1 on node-a (pid 101): signal: killed"},
 		"nonsense": {func(_ *scripted, c *memPort) { c.Send([]byte{250}) }, "protocol: record of unknown kind 250"},
 		"bad result": {func(_ *scripted, c *memPort) {
@@ -342,7 +347,7 @@ func TestFirstErrorWins(t *testing.T) {
 // TestFailureBeforeRegistration calls the callback at once.
 func TestFailureBeforeRegistration(t *testing.T) {
 	e, s := start(t, 1, obedient(nil))
-	s.exited <- launch.Exit{Rank: 0, PID: 100, Cause: "exit status 3"}
+	s.exited <- launch.Exit{Rank: 0, PID: 100, End: exited(3)}
 	<-e.Dead()
 	var got *Failure
 	e.OnFailure(func(f *Failure) { got = f })

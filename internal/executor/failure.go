@@ -3,7 +3,6 @@ package executor
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
@@ -114,7 +113,7 @@ func (e *Executor) failure(rank int, cause string) *Failure {
 
 // ended is the failure that the end of a rank is.
 func (e *Executor) ended(x launch.Exit) *Failure {
-	f := e.failure(x.Rank, x.Cause)
+	f := e.failure(x.Rank, x.End.String())
 	f.Detail, f.Stderr = x.Detail, x.Stderr
 	if f.Node == "" {
 		f.Node, f.PID = x.Node, x.PID
@@ -185,11 +184,6 @@ func (e *Executor) watchExits() {
 	}
 }
 
-// gaveAccount tells how a rank ends that has given its account: by the error it reported.
-func gaveAccount(x launch.Exit) bool {
-	return x.Cause == "exit status 1" || strings.HasPrefix(x.Cause, "returned: ")
-}
-
 // explainExit makes the end of a rank the failure of the group, unless its own account says more: a rank that ends
 // by an error sends it first.
 func (e *Executor) explainExit(exit launch.Exit) {
@@ -197,7 +191,7 @@ func (e *Executor) explainExit(exit launch.Exit) {
 	e.exits[exit.Rank] = true
 	e.mu.Unlock()
 	grace := killedGrace
-	if gaveAccount(exit) {
+	if exit.End.ByError() {
 		grace = accountGrace
 	}
 	_ = e.await(nil, time.Now().Add(grace))

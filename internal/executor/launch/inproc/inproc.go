@@ -30,14 +30,14 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	hub, port := queue.Pipe()
 	l.hub = hub
 	l.running.Go(func() {
-		cause := "returned"
+		end := launch.End{How: launch.Returned}
 		if err := worker.Run(port, worker.Options{DriversClock: true}); err != nil {
-			cause = "returned: " + err.Error()
+			end.Reason = err.Error()
 		}
-		// The pipe stays open: the rank's last record, its own account of a failure, may still be in it.
-		l.exited <- launch.Exit{Rank: 0, PID: os.Getpid(), Cause: cause}
+		// The pipe stays open: the rank's last record, its report of an error, may still be in it.
+		l.exited <- launch.Exit{Rank: 0, Node: launch.ThisHost, PID: os.Getpid(), End: end}
 	})
-	return []launch.Worker{{Rank: 0, Node: "localhost", PID: os.Getpid(), Hub: hub}}, nil
+	return []launch.Worker{{Rank: 0, Node: launch.ThisHost, PID: os.Getpid(), Hub: hub}}, nil
 }
 
 // Exited delivers the end of the rank.

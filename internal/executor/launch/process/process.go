@@ -75,7 +75,7 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 		if err != nil {
 			return nil, fmt.Errorf("start rank %d: %w", spec.Rank, err)
 		}
-		workers = append(workers, launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank, Node: "localhost",
+		workers = append(workers, launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank, Node: launch.ThisHost,
 			PID: c.cmd.Process.Pid})
 	}
 	return workers, nil
@@ -149,11 +149,25 @@ func (l *Launcher) watch(c *child, stderr io.Reader) {
 	if stopping {
 		return
 	}
-	cause := "exit status 0"
-	if err != nil {
-		cause = err.Error()
+	l.exited <- launch.Exit{Rank: c.rank, Node: launch.ThisHost, PID: c.cmd.Process.Pid,
+		End: end(c.cmd.ProcessState, err), Stderr: c.tail.lines()}
+}
+
+// end is how a child ended, of which Wait said state and err.
+func end(state *os.ProcessState, err error) launch.End {
+	if state != nil {
+		switch s, _ := state.Sys().(syscall.WaitStatus); {
+		case s.Exited():
+			return launch.End{How: launch.Exited, Code: s.ExitStatus()}
+		case s.Signaled():
+			name := s.Signal().String()
+			if s.CoreDump() {
+				name += " (core dumped)"
+			}
+			return launch.End{How: launch.Signalled, Signal: name}
+		}
 	}
-	l.exited <- launch.Exit{Rank: c.rank, PID: c.cmd.Process.Pid, Cause: cause, Stderr: c.tail.lines()}
+	return launch.End{Reason: fmt.Sprintf("cannot wait for it: %v", err)}
 }
 
 // Exited delivers ends of ranks that were not asked for.

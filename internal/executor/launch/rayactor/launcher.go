@@ -249,7 +249,8 @@ func (l *Launcher) watchRanks() {
 			}
 			l.ended(x)
 		case <-l.client.Gone():
-			l.report(launch.Exit{Rank: -1, Cause: "the bridge to Ray ended: " + l.client.Err().Error()})
+			l.report(launch.Exit{Rank: -1, End: launch.End{How: launch.Lost,
+				Reason: "the bridge to Ray ended: " + l.client.Err().Error()}})
 			return
 		case <-l.done:
 			return
@@ -258,9 +259,9 @@ func (l *Launcher) watchRanks() {
 }
 
 func (l *Launcher) ended(x ray.Exit) {
-	why, detail := cause(x)
-	if x.Signal != "" && l.groupRemoved() {
-		why = "its placement group was removed"
+	how, detail := end(x)
+	if how.How == launch.Signalled && l.groupRemoved() {
+		how = launch.End{How: launch.Lost, Reason: "its placement group was removed"}
 	}
 	l.mu.Lock()
 	ran := l.running[x.Rank]
@@ -269,13 +270,14 @@ func (l *Launcher) ended(x ray.Exit) {
 	var pid int
 	if x.Rank < len(l.table) {
 		r := &l.table[x.Rank]
-		node, pid, r.Status = r.Node, r.PID, why
+		node, pid, r.Status = r.Node, r.PID, how.String()
 	}
 	if l.stopping && ran && len(l.running) == 0 {
 		close(l.quiet)
 	}
 	l.mu.Unlock()
-	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: pid, Cause: why, Detail: detail, Stderr: x.Stderr})
+	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: pid, End: how, Detail: detail,
+		Stderr: x.Stderr})
 }
 
 // groupRemoved tells whether the group is gone: Ray then ends the workers, by SIGTERM or SIGKILL, before it says so.
@@ -303,30 +305,32 @@ func (l *Launcher) report(x launch.Exit) {
 	}
 }
 
-// cause says in one line how a rank ended; detail are all of Ray's words when the line has not room for them.
-func cause(x ray.Exit) (line, detail string) {
+// end is how a rank ended; detail is Ray's whole reason when one line has no room for it.
+func end(x ray.Exit) (e launch.End, detail string) {
 	switch {
 	case x.Signal != "":
-		return "signal: " + x.Signal, ""
+		return launch.End{How: launch.Signalled, Signal: x.Signal}, ""
 	case x.Code != nil:
-		return fmt.Sprintf("exit status %d", *x.Code), ""
+		return launch.End{How: launch.Exited, Code: *x.Code}, ""
 	}
-	line = x.Class + ": " + ray.OneLine(x.Reason)
-	if short := brief(line); short != line {
-		return short, x.Reason
+	reason := ray.OneLine(x.Reason)
+	e = launch.End{How: launch.ActorLost, Class: x.Class, Reason: brief(reason, maxCause-len(x.Class)-len(": "))}
+	if e.Reason != reason {
+		detail = x.Reason
 	}
-	return line, ""
+	return e, detail
 }
 
-// maxCause is the longest cause, in bytes: Ray says four thousand about a node that is low on memory, the reason first.
+// maxCause is the longest cause, in bytes: Ray says four thousand about a node that is low on memory,
+// the reason first.
 const maxCause = 400
 
-// brief cuts a cause that is too long, between words.
-func brief(s string) string {
-	if len(s) <= maxCause {
+// brief cuts a text that is longer than limit bytes, between words.
+func brief(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	s = strings.ToValidUTF8(s[:maxCause], "")
+	s = strings.ToValidUTF8(s[:limit], "")
 	if i := strings.LastIndexByte(s, ' '); i > 0 {
 		s = s[:i]
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ray"
 )
 
-func TestCause(t *testing.T) {
+func TestEnd(t *testing.T) {
 	died := "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\n\tactor_id: 17\n\tpid: 4\nThe actor is dead."
 	// The beginning of what Ray 2.60.0 said; the rest are tables and advice.
 	memory := "2 worker(s) were killed due to the node running low on memory.\n" +
@@ -27,7 +27,8 @@ func TestCause(t *testing.T) {
 				" was 4.64GB used / 23.54GB limit (0.196995) 17087", memory},
 		{"one word", ray.Exit{Class: "X", Reason: strings.Repeat("ö", 300)}, "X:", strings.Repeat("ö", 300)},
 	} {
-		line, detail := cause(c.exit)
+		end, detail := end(c.exit)
+		line := end.String()
 		if !strings.HasPrefix(line, c.line) || c.detail == "" && line != c.line || len(line) > maxCause+len(" …") || strings.ContainsAny(line, "\n") {
 			t.Errorf("%s: line %q, want %q", c.name, line, c.line)
 		}

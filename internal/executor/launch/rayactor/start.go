@@ -254,7 +254,7 @@ func (s *start) blame(err error) error {
 	var ranks ray.RankErrors
 	if errors.As(err, &ranks) {
 		for rank, err := range ranks {
-			s.set(rank, func(r *row) { r.Status = "failed: " + brief(err.Error()) })
+			s.set(rank, func(r *row) { r.Status = "failed: " + brief(err.Error(), maxCause) })
 		}
 	}
 	return err
