@@ -12,8 +12,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/chattemplate"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/hub"
 	"github.com/eagleray/eagleray/internal/metrics"
@@ -88,7 +87,7 @@ type opening struct {
 	model  *checkpoint.Config
 	tok    *tokenizer.Tokenizer
 	info   Info
-	dtype  cpu.DType
+	dtype  compute.DType
 	ranks  int
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
 	fromHub bool
@@ -203,7 +202,7 @@ func (b *opening) readModel() error {
 			name = "bfloat16"
 		}
 	}
-	if b.dtype, err = cpu.ParseDType(name); err != nil {
+	if b.dtype, err = compute.ParseDType(name); err != nil {
 		return fmt.Errorf("--dtype: %w", err)
 	}
 	b.info.DType = b.dtype.String()
@@ -372,9 +371,7 @@ func (b *opening) templateSource(folder checkpoint.Folder) (source, from string,
 func (b *opening) sizeCache() error {
 	c := &b.cfg.Cache
 	b.info.BlockSize = c.BlockSize
-	shape := attention.CacheConfig{Layers: b.model.Layers, Blocks: 1, BlockSize: c.BlockSize,
-		KVHeads: model.LocalKVHeads(b.model, b.ranks), HeadDim: b.model.HeadDim, Kind: b.dtype.CacheKind()}
-	perBlock := int64(attention.BytesPerBlock(shape))
+	perBlock := int64(model.CacheShape(b.model, b.ranks, 1, c.BlockSize, b.dtype).BytesPerBlock())
 	perSequence := (b.info.MaxModelLen + c.BlockSize - 1) / c.BlockSize
 	blocks := int64(c.Blocks)
 	switch {

@@ -5,15 +5,15 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/model"
 )
 
 // decodeBatch is one step of rows sequences, each at position context with everything before in the cache.
-func decodeBatch(rows, context int) *model.Batch {
-	b := new(model.Batch)
-	b.Attention.Rows = rows
+func decodeBatch(rows, context int) *compute.Batch {
+	b := new(compute.Batch)
 	perSeq := context/blockSize + 1
 	for s := range rows {
 		var table []int32
@@ -22,9 +22,9 @@ func decodeBatch(rows, context int) *model.Batch {
 		}
 		b.Tokens = append(b.Tokens, int32(s+3))
 		b.Slots = append(b.Slots, table[context/blockSize]*blockSize+int32(context%blockSize))
-		b.Attention.Position = append(b.Attention.Position, int32(context))
-		b.Attention.Seq = append(b.Attention.Seq, int32(s))
-		b.Attention.Tables = append(b.Attention.Tables, table)
+		b.Position = append(b.Position, int32(context))
+		b.Seq = append(b.Seq, int32(s))
+		b.Tables = append(b.Tables, table)
 	}
 	return b
 }
@@ -102,17 +102,16 @@ func BenchmarkPrefill(b *testing.B) {
 		for _, threads := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
 				s := loadShard(b, shipped(name), cpu.Options{Threads: threads, ISA: isa.Best()}, model.Shard{Size: 1})
-				batch := new(model.Batch)
-				batch.Attention.Rows = rows
-				batch.Attention.Tables = [][]int32{make([]int32, rows/blockSize)}
-				for i := range batch.Attention.Tables[0] {
-					batch.Attention.Tables[0][i] = int32(i)
+				batch := new(compute.Batch)
+				batch.Tables = [][]int32{make([]int32, rows/blockSize)}
+				for i := range batch.Tables[0] {
+					batch.Tables[0][i] = int32(i)
 				}
 				for i := range int32(rows) {
 					batch.Tokens = append(batch.Tokens, i)
 					batch.Slots = append(batch.Slots, i)
-					batch.Attention.Position = append(batch.Attention.Position, i)
-					batch.Attention.Seq = append(batch.Attention.Seq, 0)
+					batch.Position = append(batch.Position, i)
+					batch.Seq = append(batch.Seq, 0)
 				}
 				for b.Loop() {
 					if err := s.model.Forward(batch, s.cache); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
@@ -136,7 +137,7 @@ func (m *decoder) loadLayer(l *loader, i int, opt decoderOptions) error {
 }
 
 // Forward implements Model.
-func (m *decoder) Forward(b *Batch, cache *attention.Cache) error {
+func (m *decoder) Forward(b *compute.Batch, cache *attention.Cache) error {
 	rows := len(b.Tokens)
 	qDim, kvDim := m.heads*m.dim, m.kv*m.dim
 	ld := qDim + 2*kvDim
@@ -144,7 +145,7 @@ func (m *decoder) Forward(b *Batch, cache *attention.Cache) error {
 	m.qkv = grow(m.qkv, rows*ld)
 	m.att = grow(m.att, rows*qDim)
 	m.angles = grow(m.angles, rows*m.rope.width())
-	m.rope.rows(m.angles, b.Attention.Position)
+	m.rope.rows(m.angles, b.Position)
 
 	for i := range m.layers {
 		y := &m.layers[i]
@@ -154,7 +155,7 @@ func (m *decoder) Forward(b *Batch, cache *attention.Cache) error {
 		m.dev.Heads(m.qkv, ld, rows, m.heads, m.dim, y.qNorm, m.eps, m.angles, m.rope.width())
 		m.dev.Heads(m.qkv[qDim:], ld, rows, m.kv, m.dim, y.kNorm, m.eps, m.angles, m.rope.width())
 		m.dev.WriteCache(cache, i, rows, m.qkv[qDim:], m.qkv[qDim+kvDim:], ld, b.Slots)
-		m.dev.Attention(cache, i, &b.Attention, y.attn, m.att, qDim, m.qkv, ld)
+		m.dev.Attention(cache, i, b, y.attn, m.att, qDim, m.qkv, ld)
 		if err := m.rowParallel(m.x, m.att, y.out, rows, y.outBias); err != nil {
 			return err
 		}

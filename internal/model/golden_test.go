@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -98,8 +99,7 @@ func loadShard(t testing.TB, f fixture, opt cpu.Options, s model.Shard) *shard {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	c, err := attention.NewCache(attention.CacheConfig{Layers: cfg.Layers, Blocks: 64, BlockSize: blockSize,
-		KVHeads: model.LocalKVHeads(cfg, s.Size), HeadDim: cfg.HeadDim, Kind: opt.DType.CacheKind()})
+	c, err := attention.NewCache(model.CacheShape(cfg, s.Size, 64, blockSize, opt.DType))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ type piece struct {
 // in descending order.
 func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
 	t.Helper()
-	var b model.Batch
+	var b compute.Batch
 	seqs := 0
 	for _, p := range pieces {
 		for i, id := range p.tokens {
@@ -126,18 +126,17 @@ func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
 			block := blockOf(p.seq, pos/blockSize)
 			b.Tokens = append(b.Tokens, id)
 			b.Slots = append(b.Slots, block*blockSize+int32(pos%blockSize))
-			b.Attention.Position = append(b.Attention.Position, int32(pos))
-			b.Attention.Seq = append(b.Attention.Seq, int32(p.seq))
+			b.Position = append(b.Position, int32(pos))
+			b.Seq = append(b.Seq, int32(p.seq))
 		}
 		seqs = max(seqs, p.seq+1)
 	}
-	b.Attention.Rows = len(b.Tokens)
 	for q := range seqs {
 		var table []int32
 		for i := range 20 {
 			table = append(table, blockOf(q, i))
 		}
-		b.Attention.Tables = append(b.Attention.Tables, table)
+		b.Tables = append(b.Tables, table)
 	}
 	if err := s.model.Forward(&b, s.cache); err != nil {
 		t.Fatal(err)
@@ -195,17 +194,17 @@ func TestGoldens(t *testing.T) {
 		g := readGoldens(t, name)
 		full := readFullLogits(t, name)
 		for _, set := range isas() {
-			for _, dtype := range []cpu.DType{cpu.Float32, cpu.BFloat16} {
-				if name == "qwen3moe-tiny" && dtype != cpu.Float32 {
+			for _, dtype := range []compute.DType{compute.Float32, compute.BFloat16} {
+				if name == "qwen3moe-tiny" && dtype != compute.Float32 {
 					continue // rounding flips the router's choice
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", name, set, dtype), func(t *testing.T) {
 					tolerance := 1e-4
-					if dtype == cpu.BFloat16 {
+					if dtype == compute.BFloat16 {
 						tolerance = 2 * g.BF16Error
 					}
 					s := loadShard(t, shipped(name), cpu.Options{Threads: 2, ISA: set, DType: dtype}, model.Shard{Size: 1})
-					checkGoldens(t, s, g, full, tolerance, dtype == cpu.Float32)
+					checkGoldens(t, s, g, full, tolerance, dtype == compute.Float32)
 				})
 			}
 		}
@@ -277,7 +276,7 @@ func readFullLogits(t testing.TB, name string) map[int][]float32 {
 // prefill, batches — and wants the same bits.
 func TestSameBitsAnyLayout(t *testing.T) {
 	for _, name := range append([]string{"go-std-tiny"}, fixtureNames...) {
-		for _, dtype := range []cpu.DType{cpu.BFloat16, cpu.Float32} {
+		for _, dtype := range []compute.DType{compute.BFloat16, compute.Float32} {
 			t.Run(fmt.Sprintf("%s/%s", name, dtype), func(t *testing.T) {
 				checkSameBits(t, shipped(name), dtype, prompt(70), 2, 4)
 			})
@@ -286,7 +285,7 @@ func TestSameBitsAnyLayout(t *testing.T) {
 }
 
 // checkSameBits computes ids, which are at least 34, in many ways and wants the same bits of all their logits.
-func checkSameBits(t *testing.T, f fixture, dtype cpu.DType, ids []int32, sizes ...int) {
+func checkSameBits(t *testing.T, f fixture, dtype compute.DType, ids []int32, sizes ...int) {
 	t.Helper()
 	last := len(ids) - 1
 	other := slices.Clone(ids[:33])

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
@@ -16,21 +17,11 @@ import (
 // parallel size that divides it gives the same bits.
 const Chunks = 8
 
-// Batch is what one step computes, row by row; all slices are owned by the caller.
-type Batch struct {
-	// Tokens and Slots are parallel: the input token of each row and where its key and value go
-	// (block·block size + offset).
-	Tokens []int32
-	Slots  []int32
-	// Attention holds positions, sequences and block tables of the rows.
-	Attention attention.Batch
-}
-
 // Model is one rank's shard of a model. Its methods are called from one goroutine at a time.
 type Model interface {
 	// Forward runs the layers over the batch, writing keys and values to the cache. Every rank of a tensor
 	// parallel group calls it with the same batch. It allocates only when a batch is larger than all before.
-	Forward(b *Batch, cache *attention.Cache) error
+	Forward(b *compute.Batch, cache *attention.Cache) error
 	// Logits computes the logits of the chosen rows of the last Forward: on rank 0 dst is
 	// [len(rows)][vocabulary]; other ranks pass nil. Every rank calls it with the same rows.
 	Logits(dst []float32, rows []int32) error
@@ -134,6 +125,12 @@ func vocabularyShare(c *checkpoint.Config, size int) int { return (c.VocabSize +
 // LocalKVHeads is the number of key/value heads a rank of a group of size holds: with more ranks than heads
 // each head is held by several.
 func LocalKVHeads(c *checkpoint.Config, size int) int { return max(1, c.KVHeads/size) }
+
+// CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks.
+func CacheShape(c *checkpoint.Config, size, blocks, blockSize int, dtype compute.DType) compute.CacheShape {
+	return compute.CacheShape{Layers: c.Layers, Blocks: blocks, BlockSize: blockSize,
+		KVHeads: LocalKVHeads(c, size), HeadDim: c.HeadDim, DType: dtype}
+}
 
 // Load reads one rank's shard of the weights into d's layout. progress, when not nil, is told the number of
 // checkpoint bytes read so far.

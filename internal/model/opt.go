@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
@@ -150,7 +151,7 @@ func (m *opt) loadLayer(l *loader, y *optLayer, prefix string) error {
 }
 
 // Forward implements Model.
-func (m *opt) Forward(b *Batch, cache *attention.Cache) error {
+func (m *opt) Forward(b *compute.Batch, cache *attention.Cache) error {
 	rows := len(b.Tokens)
 	qDim := m.heads * m.dim
 	ld := 3 * qDim
@@ -166,7 +167,7 @@ func (m *opt) Forward(b *Batch, cache *attention.Cache) error {
 		in := m.blockInput(y.attnNorm, rows)
 		m.dev.Linear(m.qkv, in, y.qkv, rows, y.qkvBias)
 		m.dev.WriteCache(cache, i, rows, m.qkv[qDim:], m.qkv[2*qDim:], ld, b.Slots)
-		m.dev.Attention(cache, i, &b.Attention, args, m.att, qDim, m.qkv, ld)
+		m.dev.Attention(cache, i, b, args, m.att, qDim, m.qkv, ld)
 		if err := m.rowParallel(m.x, m.att, y.out, rows, y.outBias); err != nil {
 			return err
 		}
@@ -184,7 +185,7 @@ func (m *opt) Forward(b *Batch, cache *attention.Cache) error {
 }
 
 // embedRows fills the residual stream with token and position embeddings.
-func (m *opt) embedRows(b *Batch) {
+func (m *opt) embedRows(b *compute.Batch) {
 	rows := len(b.Tokens)
 	m.reserve(rows)
 	if m.projectIn == nil {
@@ -198,7 +199,7 @@ func (m *opt) embedRows(b *Batch) {
 		}
 		m.dev.Linear(m.x, m.narrow, m.projectIn, rows, nil)
 	}
-	for i, pos := range b.Attention.Position {
+	for i, pos := range b.Position {
 		m.positions.lookup(m.h[i*m.hidden:(i+1)*m.hidden], int(pos)+optPositionOffset)
 	}
 	m.dev.Add(m.x, m.h, rows, m.hidden)

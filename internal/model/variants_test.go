@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/model"
@@ -78,13 +79,13 @@ func TestVariants(t *testing.T) {
 	for _, name := range variantNames(t) {
 		g, full := readVariant(t, name)
 		for _, set := range []isa.ISA{isa.Portable, isa.Best()} {
-			for dtype, limit := range map[cpu.DType]float64{cpu.Float32: 1e-4, cpu.BFloat16: 2 * g.BF16, cpu.Float16: 2 * g.FP16} {
+			for dtype, limit := range map[compute.DType]float64{compute.Float32: 1e-4, compute.BFloat16: 2 * g.BF16, compute.Float16: 2 * g.FP16} {
 				if limit == 0 {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", name, set, dtype), func(t *testing.T) {
 					s := loadShard(t, variant(name), cpu.Options{Threads: 1, ISA: set, DType: dtype}, model.Shard{Size: 1})
-					checkGoldens(t, s, &g.goldens, full, limit, dtype == cpu.Float32)
+					checkGoldens(t, s, &g.goldens, full, limit, dtype == compute.Float32)
 				})
 			}
 		}
@@ -107,7 +108,7 @@ func TestVariantsSameBits(t *testing.T) {
 		if len(sizes) == 0 {
 			t.Errorf("%s cannot be divided at all", name)
 		}
-		for _, dtype := range []cpu.DType{cpu.BFloat16, cpu.Float16, cpu.Float32} {
+		for _, dtype := range []compute.DType{compute.BFloat16, compute.Float16, compute.Float32} {
 			t.Run(fmt.Sprintf("%s/%s/%v", name, dtype, sizes), func(t *testing.T) {
 				checkSameBits(t, f, dtype, g.Prompts[0].IDs, sizes...)
 			})
@@ -119,7 +120,7 @@ func TestVariantsSameBits(t *testing.T) {
 func TestConfigVersions(t *testing.T) {
 	for _, name := range variantNames(t) {
 		g, _ := readVariant(t, name)
-		opt := cpu.Options{Threads: 1, ISA: isa.Best(), DType: cpu.Float32}
+		opt := cpu.Options{Threads: 1, ISA: isa.Best(), DType: compute.Float32}
 		old := fixture{filepath.Join(variants, name), "config.v4.json"}
 		want := loadShard(t, variant(name), opt, model.Shard{Size: 1}).forward(t, 0, piece{tokens: g.Prompts[0].IDs})
 		got := loadShard(t, old, opt, model.Shard{Size: 1}).forward(t, 0, piece{tokens: g.Prompts[0].IDs})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/model"
@@ -39,7 +40,7 @@ type Runner struct {
 	opt   Options
 	slots []slot
 
-	batch  model.Batch
+	batch  compute.Batch
 	tables [][]int32
 	wants  []want
 	rows   []int32
@@ -145,7 +146,7 @@ func (r *Runner) build(p *step.Plan) error {
 	}
 	b := &r.batch
 	b.Tokens, b.Slots = b.Tokens[:0], b.Slots[:0]
-	b.Attention.Position, b.Attention.Seq = b.Attention.Position[:0], b.Attention.Seq[:0]
+	b.Position, b.Seq = b.Position[:0], b.Seq[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]
 	blocks := p.Blocks
 	for i, id := range p.Slot {
@@ -166,8 +167,7 @@ func (r *Runner) build(p *step.Plan) error {
 		}
 		r.tables = append(r.tables, s.table)
 	}
-	b.Attention.Rows = len(b.Tokens)
-	b.Attention.Tables = r.tables
+	b.Tables = r.tables
 	return nil
 }
 
@@ -196,8 +196,8 @@ func (r *Runner) addRows(p *step.Plan, i int, s *slot) error {
 		row := int32(len(b.Tokens))
 		b.Tokens = append(b.Tokens, s.tokens[pos])
 		b.Slots = append(b.Slots, block*int32(size)+int32(pos%size))
-		b.Attention.Position = append(b.Attention.Position, int32(pos))
-		b.Attention.Seq = append(b.Attention.Seq, int32(i))
+		b.Position = append(b.Position, int32(pos))
+		b.Seq = append(b.Seq, int32(i))
 		if s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen {
 			r.wants = append(r.wants, want{slot: p.Slot[i], row: row, target: int32(pos + 1)})
 		}

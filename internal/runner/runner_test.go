@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
-	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
@@ -39,14 +39,13 @@ type oracle struct {
 
 func newOracle() *oracle { return &oracle{cache: make([]int32, blocks*blockSize)} }
 
-func (o *oracle) Forward(b *model.Batch, _ *attention.Cache) error {
+func (o *oracle) Forward(b *compute.Batch, _ *attention.Cache) error {
 	if o.fail != nil {
 		return o.fail
 	}
-	a := &b.Attention
 	n := len(b.Tokens)
-	if n == 0 || len(b.Slots) != n || a.Rows != n || len(a.Position) != n || len(a.Seq) != n {
-		o.strange = fmt.Sprintf("lists of %d, %d, %d, %d and %d rows", n, len(b.Slots), a.Rows, len(a.Position), len(a.Seq))
+	if n == 0 || len(b.Slots) != n || len(b.Position) != n || len(b.Seq) != n {
+		o.strange = fmt.Sprintf("lists of %d, %d, %d and %d rows", n, len(b.Slots), len(b.Position), len(b.Seq))
 		return nil
 	}
 	for i, t := range b.Tokens {
@@ -58,9 +57,9 @@ func (o *oracle) Forward(b *model.Batch, _ *attention.Cache) error {
 	}
 	o.next = o.next[:0]
 	for i := range b.Tokens {
-		table := a.Tables[a.Seq[i]]
+		table := b.Tables[b.Seq[i]]
 		sum := int32(7)
-		for pos := range a.Position[i] + 1 {
+		for pos := range b.Position[i] + 1 {
 			sum = (sum*31 + o.cache[table[pos/blockSize]*blockSize+pos%blockSize] + pos) % vocab
 		}
 		o.next = append(o.next, sum)
@@ -98,7 +97,7 @@ func follow(tokens []int32) int32 {
 
 func newRunner(t testing.TB, output bool) (*Runner, *oracle) {
 	t.Helper()
-	d, err := cpu.New(cpu.Options{Threads: 2, ISA: isa.Best(), DType: must(cpu.ParseDType("float32"))})
+	d, err := cpu.New(cpu.Options{Threads: 2, ISA: isa.Best(), DType: must(compute.ParseDType("float32"))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/builtin"
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -55,7 +56,7 @@ func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue
 			return err
 		}
 	}
-	dtype, err := cpu.ParseDType(init.DType)
+	dtype, err := compute.ParseDType(init.DType)
 	if err != nil {
 		return err
 	}
@@ -93,8 +94,7 @@ func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue
 	if err := r.loadModel(init, cfg, folder, shard, progress); err != nil {
 		return err
 	}
-	r.cache, err = attention.NewCache(attention.CacheConfig{Layers: cfg.Layers, Blocks: init.Blocks, BlockSize: init.BlockSize,
-		KVHeads: model.LocalKVHeads(cfg, init.WorldSize), HeadDim: cfg.HeadDim, Kind: dtype.CacheKind()})
+	r.cache, err = attention.NewCache(model.CacheShape(cfg, init.WorldSize, init.Blocks, init.BlockSize, dtype))
 	if err != nil {
 		return err
 	}

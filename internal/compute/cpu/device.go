@@ -9,6 +9,7 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -16,50 +17,11 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 )
 
-// DType is the element type a model is run in: how weights and the KV cache are stored, and whether products
-// of bfloat16 numbers may be used where the CPU has them. Sums are always float32.
-type DType uint8
-
-// The element types of --dtype.
-const (
-	BFloat16 DType = iota
-	Float16
-	Float32
-)
-
-// ParseDType reads a value of --dtype or of config.json's torch_dtype.
-func ParseDType(s string) (DType, error) {
-	switch s {
-	case "bfloat16", "bf16":
-		return BFloat16, nil
-	case "float16", "half", "fp16":
-		return Float16, nil
-	case "float32", "float", "fp32":
-		return Float32, nil
-	}
-	return 0, fmt.Errorf("dtype %q is not one of bfloat16, float16, float32", s)
-}
-
-func (d DType) String() string {
-	return [...]string{"bfloat16", "float16", "float32"}[d]
-}
-
-// CacheKind is how keys and values are stored when the model runs in d.
-func (d DType) CacheKind() attention.Kind {
-	switch d {
-	case BFloat16:
-		return attention.BF16
-	case Float16:
-		return attention.F16
-	}
-	return attention.F32
-}
-
 // Device is one rank's share of the CPU: its threads, kernels and scratch memory. Its methods are called from
 // one goroutine at a time.
 type Device struct {
 	isa   isa.ISA
-	dtype DType
+	dtype compute.DType
 	pool  *pool.Pool
 	vec   *vec.Ops
 	attn  *attention.Attention
@@ -74,7 +36,7 @@ type Options struct {
 	// ISA is the instruction set; it must be available on this machine.
 	ISA isa.ISA
 	// DType is what models run in.
-	DType DType
+	DType compute.DType
 }
 
 // New starts the device's threads. Close ends them.
@@ -106,7 +68,7 @@ func (d *Device) Pool() *pool.Pool { return d.pool }
 func (d *Device) Vec() *vec.Ops { return d.vec }
 
 // DType is what the device runs models in.
-func (d *Device) DType() DType { return d.dtype }
+func (d *Device) DType() compute.DType { return d.dtype }
 
 // ISA is the instruction set in use.
 func (d *Device) ISA() isa.ISA { return d.isa }
@@ -116,10 +78,10 @@ func (d *Device) ISA() isa.ISA { return d.isa }
 func (d *Device) Pack(chunks int, sources ...gemm.Source) (*gemm.Matrix, error) {
 	opt := gemm.Options{Chunks: chunks, ISA: d.isa}
 	switch d.dtype {
-	case BFloat16:
+	case compute.BFloat16:
 		opt.Kind = gemm.BF16
 		opt.BF16Dot = d.isa == isa.AVX512BF16
-	case Float16:
+	case compute.Float16:
 		opt.Kind = gemm.F16
 	default:
 		// The widest kind among the sources holds them all exactly: bfloat16 weights need not grow to be
@@ -151,6 +113,6 @@ func (d *Device) LinearChunks(dst, x []float32, m *gemm.Matrix, rows int) {
 
 // Attention runs causal attention of the batch's rows over layer's cached keys and values. q is [rows][ldq]
 // with the heads first in each row, dst [rows][ldd].
-func (d *Device) Attention(c *attention.Cache, layer int, b *attention.Batch, args attention.Args, dst []float32, ldd int, q []float32, ldq int) {
+func (d *Device) Attention(c *attention.Cache, layer int, b *compute.Batch, args attention.Args, dst []float32, ldd int, q []float32, ldq int) {
 	d.attn.Run(d.pool, c, layer, b, args, dst, ldd, q, ldq)
 }

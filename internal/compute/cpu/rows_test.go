@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -69,15 +70,15 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 		"WriteCache": func(d *cpu.Device, dst, x []float32) {
 			const blockSize = 16
 			blocks := manyRows/blockSize + 1
-			c, err := attention.NewCache(attention.CacheConfig{Layers: 2, Blocks: blocks, BlockSize: blockSize, KVHeads: heads,
-				HeadDim: headDim, Kind: attention.F32})
+			c, err := attention.NewCache(compute.CacheShape{Layers: 2, Blocks: blocks, BlockSize: blockSize, KVHeads: heads,
+				HeadDim: headDim, DType: compute.Float32})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Free()
 			d.WriteCache(c, 1, manyRows, x, x[width:], width, order(manyRows))
 			// What was written shows in the attention of a row that sees all of it.
-			b := &attention.Batch{Rows: 1, Position: []int32{manyRows - 1}, Seq: []int32{0}, Tables: [][]int32{make([]int32, blocks)}}
+			b := &compute.Batch{Position: []int32{manyRows - 1}, Seq: []int32{0}, Tables: [][]int32{make([]int32, blocks)}}
 			for i := range blocks {
 				b.Tables[0][i] = int32(i)
 			}

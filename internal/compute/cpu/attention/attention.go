@@ -3,24 +3,11 @@ package attention
 import (
 	"fmt"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 )
-
-// Batch describes the rows of one step. The keys and values of every row must have been written before Run.
-type Batch struct {
-	// Rows is the number of rows.
-	Rows int
-	// Position is the absolute position of each row in its sequence; the row attends to positions 0 to its own.
-	Position []int32
-	// Seq is the index of each row's sequence in Tables. Rows of one sequence are fastest when they follow each other in
-	// order of position.
-	Seq []int32
-	// Tables holds the block table of each sequence: entry i is the block of positions i·BlockSize and following. Only
-	// entries of blocks that a row attends to are read.
-	Tables [][]int32
-}
 
 // Args are the properties of an attention layer.
 type Args struct {
@@ -48,8 +35,8 @@ const (
 // reused. One Run at a time.
 type Attention struct {
 	ops     *vec.Ops
-	simd    [F32 + 1]*kernels // nil for the portable kernels
-	scratch []*scratch        // of each thread
+	simd    [compute.Float32 + 1]*kernels // nil for the portable kernels
+	scratch []*scratch                    // of each thread
 	job     job
 }
 
@@ -59,7 +46,7 @@ func New(i isa.ISA) *Attention {
 	a := &Attention{ops: vec.New(i)}
 	if i >= isa.AVX2 && isa.Available(isa.AVX2) {
 		for k := range a.simd {
-			a.simd[k] = avx2Kernels(Kind(k))
+			a.simd[k] = avx2Kernels(compute.DType(k))
 		}
 	}
 	a.job.a = a
@@ -84,7 +71,7 @@ type job struct {
 	a     *Attention
 	c     *Cache
 	layer int
-	b     *Batch
+	b     *compute.Batch
 	args  Args
 
 	dst, q   []float32
@@ -96,13 +83,14 @@ type job struct {
 	chunks   []chunk
 }
 
-// Run computes causal attention of the batch's rows over the layer's keys and values. Row r of q is q[r*ldq:], Heads
+// Run computes causal attention of the batch's rows over the layer's keys and values, which must have
+// been written before. Row r of q is q[r*ldq:], Heads
 // head vectors of HeadDim values each; the result goes to dst[r*ldd:] in the same layout. dst may be q.
 //
 // Run panics, as an index out of range would, if a shape does not fit the cache, a slice is too short, or a position
 // lies in a block its sequence's table lacks.
-func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *Batch, args Args, dst []float32, ldd int, q []float32, ldq int) {
-	if b.Rows == 0 {
+func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, args Args, dst []float32, ldd int, q []float32, ldq int) {
+	if b.Rows() == 0 {
 		return
 	}
 	j := &a.job
@@ -132,12 +120,12 @@ func (j *job) check() error {
 		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %d of dimension %d", a.KVHeads, a.HeadDim, cfg.KVHeads, cfg.HeadDim)
 	case a.Heads < 1 || a.Heads%a.KVHeads != 0:
 		return fmt.Errorf("attention: %d query heads do not share %d key/value heads evenly", a.Heads, a.KVHeads)
-	case len(b.Position) < b.Rows || len(b.Seq) < b.Rows:
-		return fmt.Errorf("attention: %d rows with %d positions and %d sequences", b.Rows, len(b.Position), len(b.Seq))
-	case j.ldq < width || j.ldd < width || len(j.q) < (b.Rows-1)*j.ldq+width || len(j.dst) < (b.Rows-1)*j.ldd+width:
-		return fmt.Errorf("attention: %d rows of %d values do not fit q (%d by %d) and dst (%d by %d)", b.Rows, width, len(j.q), j.ldq, len(j.dst), j.ldd)
+	case len(b.Seq) < b.Rows():
+		return fmt.Errorf("attention: %d rows with %d positions and %d sequences", b.Rows(), len(b.Position), len(b.Seq))
+	case j.ldq < width || j.ldd < width || len(j.q) < (b.Rows()-1)*j.ldq+width || len(j.dst) < (b.Rows()-1)*j.ldd+width:
+		return fmt.Errorf("attention: %d rows of %d values do not fit q (%d by %d) and dst (%d by %d)", b.Rows(), width, len(j.q), j.ldq, len(j.dst), j.ldd)
 	}
-	for r, p := range b.Position[:b.Rows] {
+	for r, p := range b.Position {
 		s := int(b.Seq[r])
 		if s < 0 || s >= len(b.Tables) || p < 0 || int(p)/cfg.BlockSize >= len(b.Tables[s]) {
 			return fmt.Errorf("attention: row %d at position %d of sequence %d: no block table reaches it", r, p, s)
@@ -161,7 +149,7 @@ func (j *job) plan(threads int) {
 	j.rows = rowsPerGroup(j.queries)
 	j.segments = j.segments[:0]
 	total := 0
-	for r := range b.Rows {
+	for r := range b.Rows() {
 		pos := int(b.Position[r])
 		total += pos + 1 - j.from(pos)
 		if n := len(j.segments); n > 0 {

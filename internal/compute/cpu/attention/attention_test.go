@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
@@ -13,7 +14,7 @@ import (
 var (
 	dims   = []int{16, 20, 32, 64, 80, 96, 128, 256}
 	groups = []int{1, 2, 4, 7, 8}
-	kinds  = []Kind{BF16, F16, F32}
+	kinds  = []compute.DType{compute.BFloat16, compute.Float16, compute.Float32}
 )
 
 // Against float64, on every kind, head dimension and group of query heads, with and without a window. Most of the error
@@ -62,9 +63,9 @@ func TestReference(t *testing.T) {
 func TestReferenceOddShapes(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for _, s := range []shape{
-		{kvHeads: 1, group: 71, dim: 64, kind: BF16}, {kvHeads: 2, group: 3, dim: 2, kind: F16}, {kvHeads: 2, group: 5, dim: 34, kind: F32},
-		{kvHeads: 1, group: 1, dim: 72, kind: BF16}, {kvHeads: 1, group: 12, dim: 48, window: 1, kind: F32}, {kvHeads: 3, group: 6, dim: 200, window: 17, kind: F16},
-		{kvHeads: 1, group: 25, dim: 32, window: 16, kind: BF16},
+		{kvHeads: 1, group: 71, dim: 64, kind: compute.BFloat16}, {kvHeads: 2, group: 3, dim: 2, kind: compute.Float16}, {kvHeads: 2, group: 5, dim: 34, kind: compute.Float32},
+		{kvHeads: 1, group: 1, dim: 72, kind: compute.BFloat16}, {kvHeads: 1, group: 12, dim: 48, window: 1, kind: compute.Float32}, {kvHeads: 3, group: 6, dim: 200, window: 17, kind: compute.Float16},
+		{kvHeads: 1, group: 25, dim: 32, window: 16, kind: compute.BFloat16},
 	} {
 		for _, i := range isa.All() {
 			q := s.sequence(r, 50)
@@ -127,7 +128,7 @@ func TestBitIdentity(t *testing.T) {
 // block of vec.
 func TestBitIdentityLongContext(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
-	s := shape{kvHeads: 1, group: 2, dim: 16, kind: BF16}
+	s := shape{kvHeads: 1, group: 2, dim: 16, kind: compute.BFloat16}
 	n := 9000
 	q := s.sequence(r, n)
 	whole := newRig(t, s, isa.Best(), 2, 64, r, q)
@@ -189,7 +190,7 @@ func TestSharedPrefix(t *testing.T) {
 // A window lets the blocks before it go: their table entries are never read.
 func TestWindowIgnoresFreedBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
-	s := shape{kvHeads: 1, group: 2, dim: 32, window: 20, kind: F16}
+	s := shape{kvHeads: 1, group: 2, dim: 32, window: 20, kind: compute.Float16}
 	q := s.sequence(r, 90)
 	want := newRig(t, s, isa.Best(), 1, 16, r, q).decode(0)
 	g := newRig(t, s, isa.Best(), 1, 16, r, q)
@@ -208,7 +209,7 @@ func TestWindowIgnoresFreedBlocks(t *testing.T) {
 func TestInPlaceWithoutAllocation(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, threads := range []int{1, 2} {
-		s := shape{kvHeads: 2, group: 3, dim: 32, kind: BF16}
+		s := shape{kvHeads: 2, group: 3, dim: 32, kind: compute.BFloat16}
 		q := s.sequence(r, 300)
 		g := newRig(t, s, isa.Best(), threads, 16, r, q)
 		var rows []row
@@ -217,7 +218,7 @@ func TestInPlaceWithoutAllocation(t *testing.T) {
 		}
 		g.step(rows)
 		w := s.heads() * s.dim
-		b := &Batch{Rows: 2, Position: []int32{299, 150}, Seq: []int32{0, 0}, Tables: g.tables}
+		b := &compute.Batch{Position: []int32{299, 150}, Seq: []int32{0, 0}, Tables: g.tables}
 		slots := []int32{g.tables[0][0], -1}
 		x := make([]float32, 2*w)
 		kv := make([]float32, 2*s.kvHeads*s.dim)
@@ -240,7 +241,7 @@ func TestInPlaceWithoutAllocation(t *testing.T) {
 func TestNaNStaysInItsRow(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for _, i := range isa.All() {
-		s := shape{kvHeads: 1, group: 1, dim: 32, kind: BF16}
+		s := shape{kvHeads: 1, group: 1, dim: 32, kind: compute.BFloat16}
 		q := s.sequence(r, 40)
 		nan := float32(math.NaN())
 		for d := range s.dim {
@@ -263,30 +264,30 @@ func TestNaNStaysInItsRow(t *testing.T) {
 }
 
 func TestRunRejectsBadInput(t *testing.T) {
-	s := shape{kvHeads: 2, group: 2, dim: 16, kind: F32}
+	s := shape{kvHeads: 2, group: 2, dim: 16, kind: compute.Float32}
 	p := pool.New(2)
 	defer p.Close()
-	good := func() (*Cache, *Batch, Args) {
-		c, err := NewCache(CacheConfig{Layers: 1, Blocks: 4, BlockSize: 16, KVHeads: 2, HeadDim: 16, Kind: F32})
+	good := func() (*Cache, *compute.Batch, Args) {
+		c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: 4, BlockSize: 16, KVHeads: 2, HeadDim: 16, DType: compute.Float32})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c, &Batch{Rows: 1, Position: []int32{20}, Seq: []int32{0}, Tables: [][]int32{{3, 1}}}, s.args()
+		return c, &compute.Batch{Position: []int32{20}, Seq: []int32{0}, Tables: [][]int32{{3, 1}}}, s.args()
 	}
 	x := make([]float32, 64)
-	for name, spoil := range map[string]func(c *Cache, b *Batch, a *Args, layer *int, ld *int){
-		"nothing":           func(*Cache, *Batch, *Args, *int, *int) {},
-		"freed":             func(c *Cache, _ *Batch, _ *Args, _, _ *int) { c.Free() },
-		"layer":             func(_ *Cache, _ *Batch, _ *Args, layer, _ *int) { *layer = 1 },
-		"block":             func(_ *Cache, b *Batch, _ *Args, _, _ *int) { b.Tables[0][1] = 4 },
-		"negative block":    func(_ *Cache, b *Batch, _ *Args, _, _ *int) { b.Tables[0][0] = -1 },
-		"short table":       func(_ *Cache, b *Batch, _ *Args, _, _ *int) { b.Tables[0] = b.Tables[0][:1] },
-		"sequence":          func(_ *Cache, b *Batch, _ *Args, _, _ *int) { b.Seq[0] = 1 },
-		"negative position": func(_ *Cache, b *Batch, _ *Args, _, _ *int) { b.Position[0] = -1 },
-		"heads":             func(_ *Cache, _ *Batch, a *Args, _, _ *int) { a.Heads = 3 },
-		"dimension":         func(_ *Cache, _ *Batch, a *Args, _, _ *int) { a.HeadDim = 18 },
-		"leading dimension": func(_ *Cache, _ *Batch, _ *Args, _, ld *int) { *ld = 63 },
-		"rows":              func(_ *Cache, b *Batch, _ *Args, _, _ *int) { b.Rows = 2 },
+	for name, spoil := range map[string]func(c *Cache, b *compute.Batch, a *Args, layer *int, ld *int){
+		"nothing":           func(*Cache, *compute.Batch, *Args, *int, *int) {},
+		"freed":             func(c *Cache, _ *compute.Batch, _ *Args, _, _ *int) { c.Free() },
+		"layer":             func(_ *Cache, _ *compute.Batch, _ *Args, layer, _ *int) { *layer = 1 },
+		"block":             func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Tables[0][1] = 4 },
+		"negative block":    func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Tables[0][0] = -1 },
+		"short table":       func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Tables[0] = b.Tables[0][:1] },
+		"sequence":          func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Seq[0] = 1 },
+		"negative position": func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Position[0] = -1 },
+		"heads":             func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.Heads = 3 },
+		"dimension":         func(_ *Cache, _ *compute.Batch, a *Args, _, _ *int) { a.HeadDim = 18 },
+		"leading dimension": func(_ *Cache, _ *compute.Batch, _ *Args, _, ld *int) { *ld = 63 },
+		"rows":              func(_ *Cache, b *compute.Batch, _ *Args, _, _ *int) { b.Position = append(b.Position, 0) },
 	} {
 		c, b, args := good()
 		layer, ld := 0, 64

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
@@ -39,7 +40,7 @@ func best(b *testing.B, f func()) time.Duration {
 
 // filled makes a cache of one sequence of n positions with blocks in random order.
 func filled(b *testing.B, s shape, blockSize, n int) (*Cache, []int32) {
-	c, err := NewCache(CacheConfig{Layers: 1, Blocks: (n + blockSize - 1) / blockSize, BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, Kind: s.kind})
+	c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: (n + blockSize - 1) / blockSize, BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, DType: s.kind})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func BenchmarkDecode(b *testing.B) {
 					a := New(isa.Best())
 					q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
 					dst := make([]float32, len(q))
-					batch := &Batch{Rows: 1, Position: []int32{n - 1}, Seq: []int32{0}, Tables: [][]int32{table}}
+					batch := &compute.Batch{Position: []int32{n - 1}, Seq: []int32{0}, Tables: [][]int32{table}}
 					rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data), chunks: 16, sums: make([]float32, 16)}
 					floor := time.Duration(1<<63 - 1)
 					run := floor
@@ -110,7 +111,7 @@ func BenchmarkPrefill(b *testing.B) {
 					w := s.heads() * s.dim
 					q := randomRows(rand.New(rand.NewPCG(2, 2)), n*w)
 					dst := make([]float32, len(q))
-					batch := &Batch{Rows: n, Seq: make([]int32, n), Tables: [][]int32{table}}
+					batch := &compute.Batch{Seq: make([]int32, n), Tables: [][]int32{table}}
 					for i := range n {
 						batch.Position = append(batch.Position, int32(i))
 					}
@@ -127,7 +128,7 @@ func BenchmarkPrefill(b *testing.B) {
 func BenchmarkTinyDecode(b *testing.B) {
 	for _, i := range isa.All() {
 		for _, threads := range []int{1, 2} {
-			s := shape{kvHeads: 4, group: 2, dim: 32, kind: BF16}
+			s := shape{kvHeads: 4, group: 2, dim: 32, kind: compute.BFloat16}
 			b.Run(fmt.Sprintf("%v/threads=%d", i, threads), func(b *testing.B) {
 				c, table := filled(b, s, 16, 40)
 				p := pool.New(threads)
@@ -135,7 +136,7 @@ func BenchmarkTinyDecode(b *testing.B) {
 				a := New(i)
 				q := randomRows(rand.New(rand.NewPCG(2, 2)), s.heads()*s.dim)
 				dst := make([]float32, len(q))
-				batch := &Batch{Rows: 1, Position: []int32{39}, Seq: []int32{0}, Tables: [][]int32{table}}
+				batch := &compute.Batch{Position: []int32{39}, Seq: []int32{0}, Tables: [][]int32{table}}
 				b.ReportAllocs()
 				b.ResetTimer()
 				run := best(b, func() { a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q)) })

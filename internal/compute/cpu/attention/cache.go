@@ -16,88 +16,13 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 )
 
-// Kind is the element type keys and values are stored in.
-type Kind uint8
-
-const (
-	// BF16 is bfloat16, rounded to nearest even when written.
-	BF16 Kind = iota
-	// F16 is IEEE 754 binary16, rounded to nearest even when written.
-	F16
-	// F32 is float32, stored as given.
-	F32
-)
-
-// String returns "bf16", "f16" or "f32".
-func (k Kind) String() string {
-	switch k {
-	case BF16:
-		return "bf16"
-	case F16:
-		return "f16"
-	case F32:
-		return "f32"
-	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
-}
-
-// Size is the number of bytes of an element.
-func (k Kind) Size() int {
-	if k == F32 {
-		return 4
-	}
-	return 2
-}
-
 // tile is the number of positions, and of head dimensions, that lie together.
-const tile = 16
-
-// CacheConfig is the shape of a Cache.
-type CacheConfig struct {
-	// Layers is the number of attention layers of this worker.
-	Layers int
-	// Blocks is the number of blocks of each layer.
-	Blocks int
-	// BlockSize is the number of positions of a block, a multiple of 16.
-	BlockSize int
-	// KVHeads is the number of key/value heads of this worker.
-	KVHeads int
-	// HeadDim is the dimension of a head, even. Multiples of 16 waste no memory.
-	HeadDim int
-	// Kind is the element type.
-	Kind Kind
-}
-
-func (c CacheConfig) validate() error {
-	switch {
-	case c.Layers < 1 || c.Blocks < 1 || c.KVHeads < 1:
-		return fmt.Errorf("kv cache of %d layers, %d blocks, %d heads: each must be at least 1", c.Layers, c.Blocks, c.KVHeads)
-	case c.BlockSize < tile || c.BlockSize%tile != 0:
-		return fmt.Errorf("kv cache block size %d is not a multiple of %d", c.BlockSize, tile)
-	case c.HeadDim < 2 || c.HeadDim%2 != 0:
-		return fmt.Errorf("kv cache head dimension %d is not even and positive", c.HeadDim)
-	case c.Kind > F32:
-		return fmt.Errorf("kv cache element %v is not bf16, f16 or f32", c.Kind)
-	case c.Blocks > math.MaxInt32/c.BlockSize:
-		return fmt.Errorf("kv cache of %d blocks of %d positions: slots do not fit int32", c.Blocks, c.BlockSize)
-	}
-	return nil
-}
-
-// paddedDim is HeadDim rounded up to whole rows.
-func (c CacheConfig) paddedDim() int { return (c.HeadDim + tile - 1) / tile * tile }
-
-// BytesPerBlock is the memory one block takes in all layers together.
-func BytesPerBlock(c CacheConfig) int { return c.Layers * c.layerBlockBytes() }
-
-// layerBlockBytes is the memory one block takes in one layer.
-func (c CacheConfig) layerBlockBytes() int {
-	return 2 * c.KVHeads * c.BlockSize * c.paddedDim() * c.Kind.Size()
-}
+const tile = compute.CacheTile
 
 // Cache holds keys and values in blocks of positions, outside the Go heap. Its memory is backed when first written.
 //
@@ -108,7 +33,7 @@ func (c CacheConfig) layerBlockBytes() int {
 //
 // Concurrent calls of Write must write different slots, and none may run beside an Attention.Run that reads them.
 type Cache struct {
-	cfg  CacheConfig
+	cfg  compute.CacheShape
 	ops  *vec.Ops
 	data []byte
 
@@ -122,12 +47,12 @@ type Cache struct {
 
 // NewCache maps the memory of a cache. An error names what is wrong with the configuration, or that the system refused
 // the mapping.
-func NewCache(cfg CacheConfig) (*Cache, error) {
-	if err := cfg.validate(); err != nil {
+func NewCache(cfg compute.CacheShape) (*Cache, error) {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	size := uint64(1)
-	for _, n := range []int{cfg.Layers, cfg.Blocks, 2, cfg.KVHeads, cfg.BlockSize, cfg.paddedDim(), cfg.Kind.Size()} {
+	for _, n := range []int{cfg.Layers, cfg.Blocks, 2, cfg.KVHeads, cfg.BlockSize, cfg.PaddedDim(), cfg.DType.Size()} {
 		var over uint64
 		if over, size = bits.Mul64(size, uint64(n)); over != 0 || size > math.MaxInt {
 			return nil, fmt.Errorf("kv cache of %+v does not fit the address space", cfg)
@@ -138,7 +63,7 @@ func NewCache(cfg CacheConfig) (*Cache, error) {
 		return nil, fmt.Errorf("map %d bytes for the kv cache: %w", size, err)
 	}
 	c := &Cache{cfg: cfg, ops: vec.New(isa.Best()), data: data}
-	c.tileBytes = tile * cfg.paddedDim() * cfg.Kind.Size()
+	c.tileBytes = tile * cfg.PaddedDim() * cfg.DType.Size()
 	c.headBytes = c.tileBytes * (cfg.BlockSize / tile)
 	c.valueBytes = c.headBytes * cfg.KVHeads
 	c.blockBytes = 2 * c.valueBytes
@@ -147,7 +72,7 @@ func NewCache(cfg CacheConfig) (*Cache, error) {
 }
 
 // Config returns the shape the cache was made with.
-func (c *Cache) Config() CacheConfig { return c.cfg }
+func (c *Cache) Config() compute.CacheShape { return c.cfg }
 
 // Free unmaps the memory. The cache may not be used afterwards; a second call does nothing.
 func (c *Cache) Free() error {
@@ -164,8 +89,8 @@ func (c *Cache) Free() error {
 
 // lane is where element j of a row of 16 lies. Rows of bfloat16 hold elements j and j+8 side by side, in the halves of
 // a 32-bit word: a shift and a mask widen eight of them each.
-func (k Kind) lane(j int) int {
-	if k == BF16 {
+func lane(k compute.DType, j int) int {
+	if k == compute.BFloat16 {
 		return j&7<<1 | j>>3
 	}
 	return j
@@ -205,7 +130,7 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 			kt := c.data[at : at+c.tileBytes]
 			vt := c.data[at+c.valueBytes : at+c.valueBytes+c.tileBytes]
 			kh, vh := kr[h*cfg.HeadDim:(h+1)*cfg.HeadDim], vr[h*cfg.HeadDim:(h+1)*cfg.HeadDim]
-			if cfg.Kind == F32 {
+			if cfg.DType == compute.Float32 {
 				writeKey(cast[float32](kt), kh, off%tile)
 				writeValue32(cast[float32](vt), vh, off%tile)
 			} else {
@@ -223,18 +148,18 @@ func cast[E uint16 | float32](b []byte) []E {
 
 // write16 rounds one position of one head piece by piece and stores it.
 func (c *Cache) write16(kt, vt []uint16, k, v []float32, pos int) {
-	kind := c.cfg.Kind
-	lane := kind.lane(pos)
+	kind := c.cfg.DType
+	column := lane(kind, pos)
 	var buf [128]uint16
 	for d := 0; d < len(k); d += len(buf) {
 		n := min(len(buf), len(k)-d)
 		c.narrow(buf[:n], k[d:d+n])
-		writeKey(kt[d*tile:], buf[:n], lane)
+		writeKey(kt[d*tile:], buf[:n], column)
 		c.narrow(buf[:n], v[d:d+n])
 		for j := 0; j < n; j += tile {
 			row := vt[(d+j)*tile+pos*tile:]
 			row = row[:tile]
-			if kind == F16 {
+			if kind == compute.Float16 {
 				copy(row, buf[j:min(j+tile, n)])
 				continue
 			}
@@ -246,7 +171,7 @@ func (c *Cache) write16(kt, vt []uint16, k, v []float32, pos int) {
 }
 
 func (c *Cache) narrow(dst []uint16, x []float32) {
-	if c.cfg.Kind == BF16 {
+	if c.cfg.DType == compute.BFloat16 {
 		c.ops.ToBF16(dst, x)
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
 )
 
 // Every element written is found where the layout says, rounded to nearest even; nothing else changes; a negative slot
@@ -15,7 +17,7 @@ func TestWriteLayout(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for _, kind := range kinds {
 		for _, dim := range []int{2, 16, 20, 64, 130, 256, 300} {
-			cfg := CacheConfig{Layers: 2, Blocks: 3, BlockSize: 32, KVHeads: 2, HeadDim: dim, Kind: kind}
+			cfg := compute.CacheShape{Layers: 2, Blocks: 3, BlockSize: 32, KVHeads: 2, HeadDim: dim, DType: kind}
 			c, err := NewCache(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -36,12 +38,12 @@ func TestWriteLayout(t *testing.T) {
 					at := c.tileOffset(1, block, off) + h*c.headBytes
 					for d := range dim {
 						bytes := tile * kind.Size()
-						kind.row(c.data[at+d*bytes:], &row)
-						if want := kind.stored(k[i*ld+h*dim+d]); float64(row[off%tile]) != want {
+						widen(kind, c.data[at+d*bytes:], &row)
+						if want := stored(kind, k[i*ld+h*dim+d]); float64(row[off%tile]) != want {
 							t.Fatalf("%v dim %d slot %d: key %d is %v, want %v", kind, dim, slot, d, row[off%tile], want)
 						}
-						kind.row(c.data[at+c.valueBytes+(d/tile*tile+off%tile)*bytes:], &row)
-						if want := kind.stored(v[i*ld+h*dim+d]); float64(row[d%tile]) != want {
+						widen(kind, c.data[at+c.valueBytes+(d/tile*tile+off%tile)*bytes:], &row)
+						if want := stored(kind, v[i*ld+h*dim+d]); float64(row[d%tile]) != want {
 							t.Fatalf("%v dim %d slot %d: value %d is %v, want %v", kind, dim, slot, d, row[d%tile], want)
 						}
 						touched += 2
@@ -71,18 +73,18 @@ func TestWriteLayout(t *testing.T) {
 }
 
 func TestNewCacheErrors(t *testing.T) {
-	good := CacheConfig{Layers: 1, Blocks: 1, BlockSize: 16, KVHeads: 1, HeadDim: 2, Kind: F32}
-	for name, spoil := range map[string]func(c *CacheConfig){
-		"layers":     func(c *CacheConfig) { c.Layers = 0 },
-		"blocks":     func(c *CacheConfig) { c.Blocks = -1 },
-		"heads":      func(c *CacheConfig) { c.KVHeads = 0 },
-		"block size": func(c *CacheConfig) { c.BlockSize = 24 },
-		"no size":    func(c *CacheConfig) { c.BlockSize = 0 },
-		"dimension":  func(c *CacheConfig) { c.HeadDim = 17 },
-		"kind":       func(c *CacheConfig) { c.Kind = 3 },
-		"slots":      func(c *CacheConfig) { c.Blocks = math.MaxInt32 },
-		"overflow":   func(c *CacheConfig) { c.Layers, c.HeadDim = 1<<40, 1<<40 },
-		"refused":    func(c *CacheConfig) { c.Layers = 1 << 46 },
+	good := compute.CacheShape{Layers: 1, Blocks: 1, BlockSize: 16, KVHeads: 1, HeadDim: 2, DType: compute.Float32}
+	for name, spoil := range map[string]func(c *compute.CacheShape){
+		"layers":     func(c *compute.CacheShape) { c.Layers = 0 },
+		"blocks":     func(c *compute.CacheShape) { c.Blocks = -1 },
+		"heads":      func(c *compute.CacheShape) { c.KVHeads = 0 },
+		"block size": func(c *compute.CacheShape) { c.BlockSize = 24 },
+		"no size":    func(c *compute.CacheShape) { c.BlockSize = 0 },
+		"dimension":  func(c *compute.CacheShape) { c.HeadDim = 17 },
+		"kind":       func(c *compute.CacheShape) { c.DType = 3 },
+		"slots":      func(c *compute.CacheShape) { c.Blocks = math.MaxInt32 },
+		"overflow":   func(c *compute.CacheShape) { c.Layers, c.HeadDim = 1<<40, 1<<40 },
+		"refused":    func(c *compute.CacheShape) { c.Layers = 1 << 46 },
 	} {
 		cfg := good
 		spoil(&cfg)
@@ -105,7 +107,7 @@ func TestNewCacheErrors(t *testing.T) {
 }
 
 func TestWriteRejectsBadSlots(t *testing.T) {
-	c, err := NewCache(CacheConfig{Layers: 1, Blocks: 2, BlockSize: 16, KVHeads: 1, HeadDim: 16, Kind: BF16})
+	c, err := NewCache(compute.CacheShape{Layers: 1, Blocks: 2, BlockSize: 16, KVHeads: 1, HeadDim: 16, DType: compute.BFloat16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,18 +137,21 @@ func mustPanic(t *testing.T, what string, f func()) {
 	f()
 }
 
+// TestBytesPerBlock wants the memory of a cache to be what its shape says, which the driver relies on.
 func TestBytesPerBlock(t *testing.T) {
-	for _, c := range []struct {
-		cfg  CacheConfig
-		want int
-	}{
-		{CacheConfig{Layers: 32, Blocks: 7, BlockSize: 16, KVHeads: 8, HeadDim: 128, Kind: BF16}, 32 * 2 * 16 * 8 * 128 * 2},
-		{CacheConfig{Layers: 1, Blocks: 7, BlockSize: 32, KVHeads: 3, HeadDim: 64, Kind: F32}, 2 * 32 * 3 * 64 * 4},
-		{CacheConfig{Layers: 2, Blocks: 7, BlockSize: 16, KVHeads: 1, HeadDim: 20, Kind: F16}, 2 * 2 * 16 * 32 * 2},
+	for _, cfg := range []compute.CacheShape{
+		{Layers: 3, Blocks: 7, BlockSize: 16, KVHeads: 8, HeadDim: 128, DType: compute.BFloat16},
+		{Layers: 1, Blocks: 7, BlockSize: 32, KVHeads: 3, HeadDim: 64, DType: compute.Float32},
+		{Layers: 2, Blocks: 7, BlockSize: 16, KVHeads: 1, HeadDim: 20, DType: compute.Float16},
 	} {
-		if got := BytesPerBlock(c.cfg); got != c.want {
-			t.Errorf("BytesPerBlock(%+v) = %d, want %d", c.cfg, got, c.want)
+		c, err := NewCache(cfg)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if want := cfg.Blocks * cfg.BytesPerBlock(); len(c.data) != want {
+			t.Errorf("a cache of %+v takes %d bytes, not %d", cfg, len(c.data), want)
+		}
+		c.Free()
 	}
 }
 
@@ -171,7 +176,7 @@ func residentKiB(t *testing.T) int {
 // Blocks that were never written cost no resident memory.
 func TestMemoryIsLazy(t *testing.T) {
 	before := residentKiB(t)
-	cfg := CacheConfig{Layers: 4, Blocks: 4096, BlockSize: 16, KVHeads: 4, HeadDim: 128, Kind: BF16}
+	cfg := compute.CacheShape{Layers: 4, Blocks: 4096, BlockSize: 16, KVHeads: 4, HeadDim: 128, DType: compute.BFloat16}
 	c, err := NewCache(cfg) // 512 MiB
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +189,7 @@ func TestMemoryIsLazy(t *testing.T) {
 		c.Write(layer, 1, x, x, len(x), []int32{int32(1000 + layer)})
 	}
 	if grown := residentKiB(t) - before; grown > 32<<10 {
-		t.Errorf("%d MiB resident for one position of %d MiB", grown>>10, BytesPerBlock(cfg)*cfg.Blocks>>20)
+		t.Errorf("%d MiB resident for one position of %d MiB", grown>>10, cfg.BytesPerBlock()*cfg.Blocks>>20)
 	}
 	if err := c.Free(); err != nil {
 		t.Error(err)

@@ -61,7 +61,7 @@ func (s *scratch) group(j *job, seg *segment, head, first, rows int) {
 
 // attend computes n queries of a segment, from query q0 on.
 func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
-	dim, padded := j.args.HeadDim, j.c.cfg.paddedDim()
+	dim, padded := j.args.HeadDim, j.c.cfg.PaddedDim()
 	firstPos, lastPos := seg.pos+q0/j.queries, seg.pos+(q0+n-1)/j.queries
 	t0 := j.from(firstPos) / tile
 	tiles := lastPos/tile + 1 - t0
@@ -124,7 +124,7 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int) {
 	dim := j.args.HeadDim
 	offs := s.tiles[t : t+tiles]
-	k := j.a.simd[j.c.cfg.Kind]
+	k := j.a.simd[j.c.cfg.DType]
 	if k == nil {
 		scorePortable(j.c, head, offs, s.q, n, dim, j.args.Scale, out, stride)
 		return
@@ -157,14 +157,14 @@ func (s *scratch) values(j *job, head, i0, n, t0, stride, begin, end int) {
 
 func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float32, stride int) {
 	c := j.c
-	padded := c.cfg.paddedDim()
-	k := j.a.simd[c.cfg.Kind]
+	padded := c.cfg.PaddedDim()
+	k := j.a.simd[c.cfg.DType]
 	if k == nil {
 		valuePortable(c, head, s.tiles[t:], first, count, p[i0*stride:], stride, s.acc[i0*padded:(i0+n)*padded])
 		return
 	}
 	offs := &s.tiles[t]
-	sliceBytes := tile * tile * c.cfg.Kind.Size()
+	sliceBytes := tile * tile * c.cfg.DType.Size()
 	at := c.valueBytes + head*c.headBytes
 	slices := padded / tile
 	for i := i0; i < i0+n; {

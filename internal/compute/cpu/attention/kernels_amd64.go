@@ -1,16 +1,20 @@
 package attention
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
 
 // avx2Kernels returns the kernels of the element kind.
-func avx2Kernels(k Kind) *kernels {
+func avx2Kernels(k compute.DType) *kernels {
 	switch k {
-	case BF16:
+	case compute.BFloat16:
 		return &kernels{
 			qk1BF16, qk2BF16, qk4BF16, qk6BF16,
 			pv1x1BF16, pv1x2BF16, pv1x4BF16, pv2x2BF16, pv4BF16, pv6BF16,
 		}
-	case F16:
+	case compute.Float16:
 		return &kernels{
 			qk1F16, qk2F16, qk4F16, qk6F16,
 			pv1x1F16, pv1x2F16, pv1x4F16, pv2x2F16, pv4F16, pv6F16,

@@ -2,5 +2,7 @@
 
 package attention
 
+import "github.com/eagleray/eagleray/internal/compute"
+
 // avx2Kernels is never called where isa.Available refuses AVX2.
-func avx2Kernels(Kind) *kernels { return nil }
+func avx2Kernels(compute.DType) *kernels { return nil }

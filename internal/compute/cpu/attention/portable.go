@@ -1,18 +1,21 @@
 package attention
 
-import "github.com/eagleray/eagleray/internal/compute/cpu/vec"
+import (
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
+)
 
 // The portable kernels walk the same tiles in the same order as the vector ones, but round each product before it is
 // added, where those fuse the two.
 
-// row widens the 16 elements at the start of b.
-func (k Kind) row(b []byte, dst *[tile]float32) {
+// widen converts to float32 the 16 elements at the start of b.
+func widen(k compute.DType, b []byte, dst *[tile]float32) {
 	switch k {
-	case BF16:
+	case compute.BFloat16:
 		for i, x := range cast[uint16](b[:tile*2]) {
 			dst[i>>1|i&1<<3] = vec.Float32FromBF16(x)
 		}
-	case F16:
+	case compute.Float16:
 		for i, x := range cast[uint16](b[:tile*2]) {
 			dst[i] = vec.Float32FromF16(x)
 		}
@@ -25,12 +28,12 @@ func (k Kind) row(b []byte, dst *[tile]float32) {
 func scorePortable(c *Cache, head int, offs []int, q []float32, n, dim int, scale float32, out []float32, stride int) {
 	var acc [maxQueries][tile]float32
 	var row [tile]float32
-	bytes := tile * c.cfg.Kind.Size()
+	bytes := tile * c.cfg.DType.Size()
 	for t, off := range offs {
 		k := c.data[off+head*c.headBytes:]
 		clear(acc[:n])
 		for d := range dim {
-			c.cfg.Kind.row(k[d*bytes:], &row)
+			widen(c.cfg.DType, k[d*bytes:], &row)
 			for i := range n {
 				x := q[i*dim+d]
 				for l := range row {
@@ -49,14 +52,14 @@ func scorePortable(c *Cache, head int, offs []int, q []float32, n, dim int, scal
 
 // valuePortable adds count positions, from position first of the first tile on, to the rows of acc.
 func valuePortable(c *Cache, head int, offs []int, first, count int, p []float32, stride int, acc []float32) {
-	padded := c.cfg.paddedDim()
+	padded := c.cfg.PaddedDim()
 	var row [tile]float32
-	bytes := tile * c.cfg.Kind.Size()
+	bytes := tile * c.cfg.DType.Size()
 	for k := range count {
 		t, pos := (first+k)/tile, (first+k)%tile
 		v := c.data[offs[t]+c.valueBytes+head*c.headBytes:]
 		for d := 0; d < padded; d += tile {
-			c.cfg.Kind.row(v[(d+pos)*bytes:], &row)
+			widen(c.cfg.DType, v[(d+pos)*bytes:], &row)
 			for i := 0; i*padded < len(acc); i++ {
 				w := p[i*stride+k]
 				a := acc[i*padded+d : i*padded+d+tile]

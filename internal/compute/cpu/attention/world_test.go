@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
@@ -13,7 +14,7 @@ import (
 // shape is an attention layer under test.
 type shape struct {
 	kvHeads, group, dim, window int
-	kind                        Kind
+	kind                        compute.DType
 }
 
 func (s shape) heads() int { return s.kvHeads * s.group }
@@ -41,11 +42,11 @@ func (s shape) sequence(r *rand.Rand, n int) *sequence {
 }
 
 // stored is x after a round trip through the cache's element type.
-func (k Kind) stored(x float32) float64 {
+func stored(k compute.DType, x float32) float64 {
 	switch k {
-	case BF16:
+	case compute.BFloat16:
 		return float64(vec.Float32FromBF16(vec.BF16(x)))
-	case F16:
+	case compute.Float16:
 		return float64(vec.Float32FromF16(vec.F16(x)))
 	}
 	return float64(x)
@@ -63,7 +64,7 @@ func (s shape) reference(q *sequence, pos, head int) []float64 {
 	top := math.Inf(-1)
 	for i := range p {
 		for d := range s.dim {
-			p[i] += float64(query[d]) * s.kind.stored(q.k[(from+i)*kvWidth+kv*s.dim+d])
+			p[i] += float64(query[d]) * stored(s.kind, q.k[(from+i)*kvWidth+kv*s.dim+d])
 		}
 		p[i] *= float64(s.args().Scale)
 		top = max(top, p[i])
@@ -76,7 +77,7 @@ func (s shape) reference(q *sequence, pos, head int) []float64 {
 	out := make([]float64, s.dim)
 	for i := range p {
 		for d := range out {
-			out[d] += p[i] / sum * s.kind.stored(q.v[(from+i)*kvWidth+kv*s.dim+d])
+			out[d] += p[i] / sum * stored(s.kind, q.v[(from+i)*kvWidth+kv*s.dim+d])
 		}
 	}
 	return out
@@ -104,7 +105,7 @@ func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Ra
 	for _, q := range seqs {
 		blocks += (q.n + blockSize - 1) / blockSize
 	}
-	c, err := NewCache(CacheConfig{Layers: 2, Blocks: blocks, BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, Kind: s.kind})
+	c, err := NewCache(compute.CacheShape{Layers: 2, Blocks: blocks, BlockSize: blockSize, KVHeads: s.kvHeads, HeadDim: s.dim, DType: s.kind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func (g *rig) step(rows []row) {
 	ldq, ldk := qw+g.ld, kw+g.ld
 	q, dst := make([]float32, len(rows)*ldq), make([]float32, len(rows)*ldq)
 	k, v := make([]float32, len(rows)*ldk), make([]float32, len(rows)*ldk)
-	b := &Batch{Rows: len(rows), Tables: g.tables}
+	b := &compute.Batch{Tables: g.tables}
 	slots := make([]int32, len(rows))
 	for i, r := range rows {
 		src := g.seqs[r.seq]

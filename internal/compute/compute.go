@@ -1,0 +1,120 @@
+// Package compute holds what every device shares and the driver may know: element types, the shape
+// of a KV cache, the rows of a batch. It imports no device; compute/cpu is one.
+package compute
+
+import (
+	"fmt"
+	"math"
+)
+
+// DType is the element type a model is run in: how weights and the KV cache are stored, and whether
+// products of bfloat16 numbers may be used where the device has them. Sums are always float32.
+type DType uint8
+
+// The element types of --dtype.
+const (
+	// BFloat16 is the upper half of a float32, rounded to nearest even.
+	BFloat16 DType = iota
+	// Float16 is IEEE 754 binary16, rounded to nearest even.
+	Float16
+	// Float32 is IEEE 754 binary32.
+	Float32
+	dtypes
+)
+
+// ParseDType reads a value of --dtype or of config.json's torch_dtype.
+func ParseDType(s string) (DType, error) {
+	switch s {
+	case "bfloat16", "bf16":
+		return BFloat16, nil
+	case "float16", "half", "fp16":
+		return Float16, nil
+	case "float32", "float", "fp32":
+		return Float32, nil
+	}
+	return 0, fmt.Errorf("dtype %q is not one of bfloat16, float16, float32", s)
+}
+
+// String returns "bfloat16", "float16" or "float32".
+func (d DType) String() string {
+	if d >= dtypes {
+		return fmt.Sprintf("dtype(%d)", uint8(d))
+	}
+	return [...]string{"bfloat16", "float16", "float32"}[d]
+}
+
+// Size is the number of bytes of an element.
+func (d DType) Size() int {
+	if d == Float32 {
+		return 4
+	}
+	return 2
+}
+
+// CacheTile is the number of positions, and of dimensions of a head, that a KV cache keeps together:
+// block sizes are multiples of it, and a head takes its dimension rounded up to one.
+const CacheTile = 16
+
+// CacheShape is the shape of one rank's KV cache.
+type CacheShape struct {
+	// Layers is the number of attention layers of the rank.
+	Layers int
+	// Blocks is the number of blocks of each layer.
+	Blocks int
+	// BlockSize is the number of positions of a block, a multiple of CacheTile.
+	BlockSize int
+	// KVHeads is the number of key/value heads of the rank.
+	KVHeads int
+	// HeadDim is the dimension of a head, even. Multiples of CacheTile waste no memory.
+	HeadDim int
+	// DType is the element type of keys and values.
+	DType DType
+}
+
+// Check returns an error that names the first value that no cache can have.
+func (c CacheShape) Check() error {
+	switch {
+	case c.Layers < 1 || c.Blocks < 1 || c.KVHeads < 1:
+		return fmt.Errorf("kv cache of %d layers, %d blocks, %d heads: each must be at least 1",
+			c.Layers, c.Blocks, c.KVHeads)
+	case c.BlockSize < CacheTile || c.BlockSize%CacheTile != 0:
+		return fmt.Errorf("kv cache block size %d is not a multiple of %d", c.BlockSize, CacheTile)
+	case c.HeadDim < 2 || c.HeadDim%2 != 0:
+		return fmt.Errorf("kv cache head dimension %d is not even and positive", c.HeadDim)
+	case c.DType >= dtypes:
+		return fmt.Errorf("kv cache element %v is not bfloat16, float16 or float32", c.DType)
+	case c.Blocks > math.MaxInt32/c.BlockSize:
+		return fmt.Errorf("kv cache of %d blocks of %d positions: slots do not fit int32",
+			c.Blocks, c.BlockSize)
+	}
+	return nil
+}
+
+// PaddedDim is HeadDim rounded up to whole tiles.
+func (c CacheShape) PaddedDim() int { return (c.HeadDim + CacheTile - 1) / CacheTile * CacheTile }
+
+// BytesPerBlock is the memory that one block takes, keys and values of all layers together.
+func (c CacheShape) BytesPerBlock() int {
+	return c.Layers * 2 * c.KVHeads * c.BlockSize * c.PaddedDim() * c.DType.Size()
+}
+
+// Batch is what one step computes, row by row. All slices belong to the caller; a step only reads
+// them.
+type Batch struct {
+	// Tokens is the input token of each row.
+	Tokens []int32
+	// Slots is where the key and value of each row go: block·BlockSize + offset.
+	Slots []int32
+	// Position is the absolute position of each row in its sequence; the row attends to positions 0
+	// to its own.
+	Position []int32
+	// Seq is the index of each row's sequence in Tables. Rows of one sequence are fastest when they
+	// follow each other in order of position.
+	Seq []int32
+	// Tables holds the block table of each sequence: entry i is the block of positions i·BlockSize
+	// and following. Only entries of blocks that a row attends to are read.
+	Tables [][]int32
+}
+
+// Rows is the number of rows.
+func (b *Batch) Rows() int { return len(b.Position) }
