@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/half"
 )
 
 // dummyScale bounds the values of dummy weights: small enough that no activation overflows, whatever the depth. It is
@@ -168,24 +170,10 @@ func dummyStep(b int, dtype DType) uint32 {
 	v := float32(2*b-255) * float32(dummyScale/255)
 	switch dtype {
 	case BF16:
-		bits := math.Float32bits(v)
-		return (bits + 0x7fff + bits>>16&1) >> 16
+		return uint32(half.ToBF16(v))
 	case F16:
-		return uint32(float16(v))
+		return uint32(half.ToF16(v))
 	default:
 		return math.Float32bits(v)
 	}
-}
-
-// float16 rounds v, which lies within ±1, to the nearest IEEE half-precision number, ties to even.
-func float16(v float32) uint16 {
-	b := math.Float32bits(v)
-	sign := uint16(b >> 16 & 0x8000)
-	const smallestNormal = 0x1p-14
-	if magnitude := math.Abs(float64(v)); magnitude < smallestNormal {
-		return sign | uint16(math.RoundToEven(magnitude*0x1p24))
-	}
-	const rebias = (127 - 15) << 23
-	b &= 0x7fffffff
-	return sign | uint16((b-rebias+0xfff+b>>13&1)>>13)
 }

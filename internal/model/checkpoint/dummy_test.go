@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/half"
 )
 
 func dummyValues(t *testing.T, tensor Tensor) []float64 {
@@ -16,27 +18,14 @@ func dummyValues(t *testing.T, tensor Tensor) []float64 {
 		at := tensor.Data[i*tensor.DType.Size():]
 		switch tensor.DType {
 		case BF16:
-			values[i] = float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(at)) << 16))
+			values[i] = float64(half.FromBF16(binary.LittleEndian.Uint16(at)))
 		case F16:
-			values[i] = half(binary.LittleEndian.Uint16(at))
+			values[i] = float64(half.FromF16(binary.LittleEndian.Uint16(at)))
 		case F32:
 			values[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(at)))
 		}
 	}
 	return values
-}
-
-// half is the value of an IEEE half-precision number.
-func half(h uint16) float64 {
-	exponent, fraction := int(h>>10&31), float64(h&1023)
-	v := math.Ldexp(1+fraction/1024, exponent-15)
-	if exponent == 0 {
-		v = math.Ldexp(fraction/1024, -14)
-	}
-	if h>>15 == 1 {
-		return -v
-	}
-	return v
 }
 
 func TestDummy(t *testing.T) {
@@ -107,25 +96,6 @@ func TestDummyTypes(t *testing.T) {
 		}
 		if e := math.Abs(values[F16][i] - exact); e > max(math.Abs(exact)/2048, 0x1p-25) {
 			t.Fatalf("element %d: F16 %v, F32 %v", i, values[F16][i], exact)
-		}
-	}
-}
-
-func TestFloat16(t *testing.T) {
-	// Every half-precision number within ±1 is kept, and halfway points go to the even neighbour.
-	for h := range uint16(0x3c01) {
-		v := float32(half(h))
-		if got := float16(v); got != h {
-			t.Fatalf("%v: %#04x, want %#04x", v, got, h)
-		}
-		if got := float16(-v); h > 0 && got != h|0x8000 {
-			t.Fatalf("%v: %#04x", -v, got)
-		}
-		if h < 0x3c00 {
-			mid := float32((half(h) + half(h+1)) / 2)
-			if got, want := float16(mid), h+h&1; got != want {
-				t.Fatalf("%v: %#04x, want %#04x", mid, got, want)
-			}
 		}
 	}
 }

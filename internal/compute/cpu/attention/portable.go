@@ -2,7 +2,7 @@ package attention
 
 import (
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
+	"github.com/eagleray/eagleray/internal/half"
 )
 
 // The portable kernels walk the same tiles in the same order as the vector ones, but round each product before it is
@@ -13,11 +13,11 @@ func widen(k compute.DType, b []byte, dst *[tile]float32) {
 	switch k {
 	case compute.BFloat16:
 		for i, x := range cast[uint16](b[:tile*2]) {
-			dst[i>>1|i&1<<3] = vec.Float32FromBF16(x)
+			dst[i>>1|i&1<<3] = half.FromBF16(x)
 		}
 	case compute.Float16:
 		for i, x := range cast[uint16](b[:tile*2]) {
-			dst[i] = vec.Float32FromF16(x)
+			dst[i] = half.FromF16(x)
 		}
 	default:
 		copy(dst[:], cast[float32](b[:tile*4]))

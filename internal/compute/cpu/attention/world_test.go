@@ -8,7 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
-	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
+	"github.com/eagleray/eagleray/internal/half"
 )
 
 // shape is an attention layer under test.
@@ -45,9 +45,9 @@ func (s shape) sequence(r *rand.Rand, n int) *sequence {
 func stored(k compute.DType, x float32) float64 {
 	switch k {
 	case compute.BFloat16:
-		return float64(vec.Float32FromBF16(vec.BF16(x)))
+		return float64(half.FromBF16(half.ToBF16(x)))
 	case compute.Float16:
-		return float64(vec.Float32FromF16(vec.F16(x)))
+		return float64(half.FromF16(half.ToF16(x)))
 	}
 	return float64(x)
 }

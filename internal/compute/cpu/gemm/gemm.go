@@ -19,7 +19,6 @@ package gemm
 import (
 	"errors"
 	"fmt"
-	"math"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -134,35 +133,4 @@ func (m *Matrix) Free() {
 // panels returns the number of panels.
 func (m *Matrix) panels() int { return ceilDiv(m.n, m.kernels.nr) }
 
-// Row writes row n of W to dst[:K] as fp32, exactly. The embedding of a token is such a row when the
-// model ties its embeddings to its output layer. It may be called only if Chunks is 1.
-func (m *Matrix) Row(n int, dst []float32) {
-	if n < 0 || n >= m.n || m.pieces != 1 {
-		panic(fmt.Sprintf("gemm: row %d of a matrix of %d rows in %d chunks", n, m.n, m.pieces))
-	}
-	dst = dst[:m.k]
-	nr := m.kernels.nr
-	panel := unsafe.Add(m.base, uintptr(n/nr)*m.stride)
-	lane := n % nr
-	if m.kind == F32 {
-		src := unsafe.Slice((*float32)(panel), m.packed[1]*nr)
-		for k := range dst {
-			dst[k] = src[k*nr+lane]
-		}
-		return
-	}
-	src := unsafe.Slice((*uint16)(panel), m.packed[1]*nr)
-	if m.kind == F16 {
-		for k := range dst {
-			dst[k] = halfToFloat(src[k*nr+lane])
-		}
-		return
-	}
-	for k := range dst {
-		dst[k] = bf16ToFloat(src[(k/2*nr+lane)*2+k%2])
-	}
-}
-
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
-
-func bf16ToFloat(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) }

@@ -1,6 +1,10 @@
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/half"
+)
 
 // kernel multiplies a tile: some rows of x with some panels of W over some steps of K. Rows and
 // panels are fixed per kernel.
@@ -118,14 +122,14 @@ func multiplyAdd(acc, w *[portableNR]float32, x float32) {
 func loadBF16(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
 	src := (*[portableNR][2]uint16)(pair)
 	for i := range dst {
-		dst[i] = bf16ToFloat(src[i][odd])
+		dst[i] = half.FromBF16(src[i][odd])
 	}
 }
 
 func loadF16(dst *[portableNR]float32, pair unsafe.Pointer, odd int) {
 	src := &(*[2][portableNR]uint16)(pair)[odd]
 	for i, v := range src {
-		dst[i] = halfToFloat(v)
+		dst[i] = half.FromF16(v)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/half"
 )
 
 // prepareTask copies rows of x into scratch memory: for the bf16 dot product rounded to bf16, with
@@ -92,6 +93,6 @@ func (t *prepareTask) Do(chunk, _ int) {
 func roundRowPortable(dst []uint16, src []float32) {
 	dst = dst[:len(src)]
 	for i, v := range src {
-		dst[i] = floatToBF16(v)
+		dst[i] = half.ToBF16(v)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/half"
 )
 
 // fma32 is x·y+z rounded once. The product is exact in float64; the sum is rounded to odd there, so
@@ -79,7 +80,7 @@ func (v variant) chain(x, w []float32) float32 {
 			if i >= len(s) {
 				return 0
 			}
-			return flush(bf16ToFloat(floatToBF16(s[i])))
+			return flush(half.FromBF16(half.ToBF16(s[i])))
 		}
 		for k := 0; k < len(x); k += 2 { // the odd element first: Intel SDM, VDPBF16PS
 			acc = flush(fma32(at(x, k+1), at(w, k+1), acc))
@@ -122,9 +123,9 @@ func encode(kind Kind, values []float32) ([]byte, []float32) {
 	for i, v := range values {
 		switch kind {
 		case BF16:
-			binary.LittleEndian.PutUint16(data[2*i:], floatToBF16(v))
+			binary.LittleEndian.PutUint16(data[2*i:], half.ToBF16(v))
 		case F16:
-			binary.LittleEndian.PutUint16(data[2*i:], floatToHalf(v))
+			binary.LittleEndian.PutUint16(data[2*i:], half.ToF16(v))
 		default:
 			binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
 		}

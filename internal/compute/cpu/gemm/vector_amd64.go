@@ -27,7 +27,7 @@ func roundRow(dst []uint16, src []float32) {
 	roundRowPortable(dst[n:], src[n:])
 }
 
-// roundAVX2 rounds n elements, a positive multiple of 16, as floatToBF16 does.
+// roundAVX2 rounds n elements, a positive multiple of 16, as half.ToBF16 does.
 //
 //go:noescape
 func roundAVX2(dst *uint16, src *float32, n int)

@@ -1,16 +1,5 @@
 package vec
 
-// Exp computes dst = e^x to within 2 units in the last place. Results below 2^-126 are flushed to zero, results
-// above the greatest float32 are +Inf, and NaN stays NaN. dst may be x.
-func (o *Ops) Exp(dst, x []float32) {
-	x = x[:len(dst)]
-	if o.simd {
-		expAVX2(dst, x)
-		return
-	}
-	expPortable(dst, x)
-}
-
 // Relu replaces negative elements of x by zero. NaN stays NaN.
 func (o *Ops) Relu(x []float32) {
 	if o.simd {
@@ -37,16 +26,6 @@ func (o *Ops) SiluMul(dst, gate, up []float32) {
 		return
 	}
 	siluMulPortable(dst, gate, up)
-}
-
-// GeluTanh replaces each element of x by the tanh approximation of the Gaussian error linear unit (Hendrycks and
-// Gimpel, 2016), the one PyTorch calls approximate="tanh".
-func (o *Ops) GeluTanh(x []float32) {
-	if o.simd {
-		geluTanhAVX2(x)
-		return
-	}
-	geluTanhPortable(x)
 }
 
 // GeluErf replaces each element of x by x·Φ(x), Φ being the normal distribution function: the exact Gaussian error

@@ -5,30 +5,10 @@
 
 #define ADV1 \
 	ADDQ $32, DI
-#define ADV2 \
-	ADDQ $32, DI; \
-	ADDQ $32, SI
 #define ADV3 \
 	ADDQ $32, DI; \
 	ADDQ $32, SI; \
 	ADDQ $32, DX
-
-#define EXPF \
-	VMOVUPS (SI), Y0; \
-	EXP(Y0, Y1, Y2, Y3, Y4); \
-	VMOVUPS Y1, (DI)
-#define EXPM \
-	VMASKMOVPS (SI), Y15, Y0; \
-	EXP(Y0, Y1, Y2, Y3, Y4); \
-	VMASKMOVPS Y1, Y15, (DI)
-
-// func expAVX2(dst, x []float32)
-TEXT ·expAVX2(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
-	MOVQ x_base+24(FP), SI
-	LOOP8(EXPF, EXPM, ADV2)
-	RET
 
 // VMAXPS gives its first operand, x, unless zero is greater: NaN and -0 stay.
 #define RELUF \
@@ -88,35 +68,6 @@ TEXT ·siluMulAVX2(SB), NOSPLIT, $0-72
 	MOVQ gate_base+24(FP), SI
 	MOVQ up_base+48(FP), DX
 	LOOP8(SILUMULF, SILUMULM, ADV3)
-	RET
-
-// The constants of geluTanh32 in exp.go.
-CONST8(geluA, 0x3fcc422a3fcc422a)
-CONST8(geluB, 0x3d9222793d922279)
-
-#define GELUTANH \
-	VMULPS Y0, Y0, Y1; \
-	VMULPS geluB<>(SB), Y1, Y1; \
-	VADDPS geluA<>(SB), Y1, Y1; \
-	VMULPS Y1, Y0, Y1; \
-	VXORPS signBit<>(SB), Y1, Y1; \
-	EXP(Y1, Y2, Y3, Y4, Y5); \
-	VADDPS one<>(SB), Y2, Y2; \
-	VDIVPS Y2, Y0, Y0
-#define GELUTANHF \
-	VMOVUPS (DI), Y0; \
-	GELUTANH; \
-	VMOVUPS Y0, (DI)
-#define GELUTANHM \
-	VMASKMOVPS (DI), Y15, Y0; \
-	GELUTANH; \
-	VMASKMOVPS Y0, Y15, (DI)
-
-// func geluTanhAVX2(x []float32)
-TEXT ·geluTanhAVX2(SB), NOSPLIT, $0-24
-	MOVQ x_base+0(FP), DI
-	MOVQ x_len+8(FP), CX
-	LOOP8(GELUTANHF, GELUTANHM, ADV1)
 	RET
 
 // The constants of geluErf32 in exp.go.

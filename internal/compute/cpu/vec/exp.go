@@ -49,19 +49,6 @@ func exp32(x float32) float32 {
 // silu32 is x times the logistic function of x.
 func silu32(x float32) float32 { return x / (1 + exp32(-x)) }
 
-// Constants of geluTanh32: 2*sqrt(2/pi) and 0.044715 times that.
-const (
-	geluA float32 = 1.5957691216057308
-	geluB float32 = 0.07135481282984258
-)
-
-// geluTanh32 is 0.5*x*(1+tanh(u)) with u = sqrt(2/pi)*(x + 0.044715*x^3), written as x/(1+exp(-2u)), which has no
-// cancellation for negative x.
-func geluTanh32(x float32) float32 {
-	u := float32(x * (float32(geluB*float32(x*x)) + geluA))
-	return x / (1 + exp32(-u))
-}
-
 // erfcQ are the coefficients of Q in erfc(t) = exp(t*Q(t)) for t >= 0, fitted on [0, 6] for the least greatest error of
 // erfc (1.3e-10). Beyond 6 the polynomial goes on falling, so erfc goes to zero.
 var erfcQ = [10]float32{

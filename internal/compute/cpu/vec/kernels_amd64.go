@@ -12,16 +12,10 @@ func dotAVX2(a, b []float32) float32
 func sumSqDiffAVX2(x []float32, mean float32) float32
 
 //go:noescape
-func sumExpAVX2(x []float32, max float32) float32
-
-//go:noescape
 func expSumAVX2(x []float32, max float32) float32
 
 //go:noescape
 func maxAVX2(x []float32) float32
-
-//go:noescape
-func indexAVX2(x []float32, v float32) int
 
 //go:noescape
 func addAVX2(dst, a, b []float32)
@@ -45,9 +39,6 @@ func affineAVX2(dst, x, weight, bias []float32, mean, r float32)
 func ropeAVX2(lo, hi, cos, sin []float32)
 
 //go:noescape
-func expAVX2(dst, x []float32)
-
-//go:noescape
 func reluAVX2(x []float32)
 
 //go:noescape
@@ -55,9 +46,6 @@ func siluAVX2(x []float32)
 
 //go:noescape
 func siluMulAVX2(dst, gate, up []float32)
-
-//go:noescape
-func geluTanhAVX2(x []float32)
 
 //go:noescape
 func geluErfAVX2(x []float32)

@@ -8,10 +8,8 @@ package vec
 func sumAVX2(x []float32) float32                         { return sumPortable(x) }
 func dotAVX2(a, b []float32) float32                      { return dotPortable(a, b) }
 func sumSqDiffAVX2(x []float32, mean float32) float32     { return sumSqDiffPortable(x, mean) }
-func sumExpAVX2(x []float32, max float32) float32         { return sumExpPortable(x, max) }
 func expSumAVX2(x []float32, max float32) float32         { return expSumPortable(x, max) }
 func maxAVX2(x []float32) float32                         { return maxPortable(x) }
-func indexAVX2(x []float32, v float32) int                { return indexPortable(x, v) }
 func addAVX2(dst, a, b []float32)                         { addPortable(dst, a, b) }
 func axpyAVX2(dst []float32, a float32, x []float32)      { axpyPortable(dst, a, x) }
 func scaleAVX2(x []float32, a float32)                    { scalePortable(x, a) }
@@ -21,11 +19,9 @@ func affineAVX2(dst, x, weight, bias []float32, mean, r float32) {
 	affinePortable(dst, x, weight, bias, mean, r)
 }
 func ropeAVX2(lo, hi, cos, sin []float32)    { ropePortable(lo, hi, cos, sin) }
-func expAVX2(dst, x []float32)               { expPortable(dst, x) }
 func reluAVX2(x []float32)                   { reluPortable(x) }
 func siluAVX2(x []float32)                   { siluPortable(x) }
 func siluMulAVX2(dst, gate, up []float32)    { siluMulPortable(dst, gate, up) }
-func geluTanhAVX2(x []float32)               { geluTanhPortable(x) }
 func geluErfAVX2(x []float32)                { geluErfPortable(x) }
 func toBF16AVX2(dst []uint16, x []float32)   { toBF16Portable(dst, x) }
 func fromBF16AVX2(dst []float32, x []uint16) { fromBF16Portable(dst, x) }

@@ -1,5 +1,7 @@
 package vec
 
+import "github.com/eagleray/eagleray/internal/half"
+
 // The portable kernels: the definition of every result. Sums run in 32 lanes, element i in lane i mod 32, joined by a
 // fixed tree. Products are converted explicitly so that no compiler fuses them with an addition.
 
@@ -39,14 +41,6 @@ func sumSqDiffPortable(x []float32, mean float32) float32 {
 	return l.sum()
 }
 
-func sumExpPortable(x []float32, max float32) float32 {
-	var l lanes
-	for i, v := range x {
-		l[i&31] += exp32(v - max)
-	}
-	return l.sum()
-}
-
 func expSumPortable(x []float32, max float32) float32 {
 	var l lanes
 	for i, v := range x {
@@ -82,15 +76,6 @@ func maxPortable(x []float32) float32 {
 		}
 	}
 	return l[0]
-}
-
-func indexPortable(x []float32, v float32) int {
-	for i, w := range x {
-		if w == v {
-			return i
-		}
-	}
-	return -1
 }
 
 func addPortable(dst, a, b []float32) {
@@ -142,13 +127,6 @@ func ropePortable(lo, hi, cos, sin []float32) {
 	}
 }
 
-func expPortable(dst, x []float32) {
-	x = x[:len(dst)]
-	for i := range dst {
-		dst[i] = exp32(x[i])
-	}
-}
-
 func reluPortable(x []float32) {
 	for i, v := range x {
 		if v < 0 {
@@ -170,12 +148,6 @@ func siluMulPortable(dst, gate, up []float32) {
 	}
 }
 
-func geluTanhPortable(x []float32) {
-	for i, v := range x {
-		x[i] = geluTanh32(v)
-	}
-}
-
 func geluErfPortable(x []float32) {
 	for i, v := range x {
 		x[i] = geluErf32(v)
@@ -185,27 +157,27 @@ func geluErfPortable(x []float32) {
 func toBF16Portable(dst []uint16, x []float32) {
 	x = x[:len(dst)]
 	for i := range dst {
-		dst[i] = BF16(x[i])
+		dst[i] = half.ToBF16(x[i])
 	}
 }
 
 func fromBF16Portable(dst []float32, x []uint16) {
 	x = x[:len(dst)]
 	for i := range dst {
-		dst[i] = Float32FromBF16(x[i])
+		dst[i] = half.FromBF16(x[i])
 	}
 }
 
 func toF16Portable(dst []uint16, x []float32) {
 	x = x[:len(dst)]
 	for i := range dst {
-		dst[i] = F16(x[i])
+		dst[i] = half.ToF16(x[i])
 	}
 }
 
 func fromF16Portable(dst []float32, x []uint16) {
 	x = x[:len(dst)]
 	for i := range dst {
-		dst[i] = Float32FromF16(x[i])
+		dst[i] = half.FromF16(x[i])
 	}
 }

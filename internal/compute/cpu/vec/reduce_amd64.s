@@ -138,35 +138,18 @@ TEXT ·sumSqDiffAVX2(SB), NOSPLIT, $0-36
 	VZEROUPPER
 	RET
 
-#define SUMEXP(off, acc) \
+#define EXPSUM(off, acc) \
 	VMOVUPS off(SI), Y4; \
 	VSUBPS Y14, Y4, Y4; \
 	EXP(Y4, Y5, Y6, Y7, Y8); \
-	VADDPS Y5, acc, acc
-#define MSUMEXP(acc) \
+	VADDPS Y5, acc, acc; \
+	VMOVUPS Y5, off(SI)
+#define MEXPSUM(acc) \
 	VMASKMOVPS (SI), Y15, Y4; \
 	VSUBPS Y14, Y4, Y4; \
 	EXP(Y4, Y5, Y6, Y7, Y8); \
 	VANDPS Y15, Y5, Y5; \
-	VADDPS Y5, acc, acc
-
-// func sumExpAVX2(x []float32, max float32) float32
-TEXT ·sumExpAVX2(SB), NOSPLIT, $0-36
-	MOVQ x_base+0(FP), SI
-	MOVQ x_len+8(FP), CX
-	VBROADCASTSS max+24(FP), Y14
-	ZERO4
-	REDUCE(SUMEXP, MSUMEXP, ADV1)
-	SUMTREE
-	VMOVSS X0, ret+32(FP)
-	VZEROUPPER
-	RET
-
-#define EXPSUM(off, acc) \
-	SUMEXP(off, acc); \
-	VMOVUPS Y5, off(SI)
-#define MEXPSUM(acc) \
-	MSUMEXP(acc); \
+	VADDPS Y5, acc, acc; \
 	VMASKMOVPS Y5, Y15, (SI)
 
 // func expSumAVX2(x []float32, max float32) float32
@@ -212,44 +195,5 @@ TEXT ·maxAVX2(SB), NOSPLIT, $0-28
 	VPERMILPS $0x55, X0, X1
 	VMAXSS X0, X1, X0
 	VMOVSS X0, ret+24(FP)
-	VZEROUPPER
-	RET
-
-// func indexAVX2(x []float32, v float32) int
-TEXT ·indexAVX2(SB), NOSPLIT, $0-40
-	MOVQ x_base+0(FP), SI
-	MOVQ x_len+8(FP), CX
-	VBROADCASTSS v+24(FP), Y1
-	MOVQ SI, DI
-loop:
-	CMPQ CX, $8
-	JLT  tail
-	VCMPPS $0, (SI), Y1, Y0
-	VMOVMSKPS Y0, AX
-	TESTL AX, AX
-	JNE  found
-	ADDQ $32, SI
-	SUBQ $8, CX
-	JMP  loop
-tail:
-	TESTQ CX, CX
-	JEQ  none
-	TAILMASK
-	VMASKMOVPS (SI), Y15, Y0
-	VCMPPS $0, Y0, Y1, Y0
-	VANDPS Y15, Y0, Y0
-	VMOVMSKPS Y0, AX
-	TESTL AX, AX
-	JNE  found
-none:
-	MOVQ $-1, ret+32(FP)
-	VZEROUPPER
-	RET
-found:
-	BSFL AX, AX
-	SUBQ DI, SI
-	SHRQ $2, SI
-	ADDQ SI, AX
-	MOVQ AX, ret+32(FP)
 	VZEROUPPER
 	RET

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/half"
 )
 
 // lengths cross every tail of the kernels and, with the last, a block of the sums.
@@ -58,9 +59,7 @@ var operations = []struct {
 	{"SiluMul", func(o *Ops, a, b, c, d []float32) []float32 { o.SiluMul(a, b, c); return a }},
 	{"Silu", func(o *Ops, a, b, c, d []float32) []float32 { o.Silu(a); return a }},
 	{"Relu", func(o *Ops, a, b, c, d []float32) []float32 { o.Relu(a); return a }},
-	{"GeluTanh", func(o *Ops, a, b, c, d []float32) []float32 { o.GeluTanh(a); return a }},
 	{"GeluErf", func(o *Ops, a, b, c, d []float32) []float32 { o.GeluErf(a); return a }},
-	{"Exp", func(o *Ops, a, b, c, d []float32) []float32 { o.Exp(a, b); return a }},
 	{"Softmax", func(o *Ops, a, b, c, d []float32) []float32 { o.Softmax(a); return a }},
 	{"ExpSum", func(o *Ops, a, b, c, d []float32) []float32 { return append(a, o.ExpSum(a, 1)) }},
 	{"Rope", func(o *Ops, a, b, c, d []float32) []float32 {
@@ -68,7 +67,7 @@ var operations = []struct {
 		return a
 	}},
 	{"sums", func(o *Ops, a, b, c, d []float32) []float32 {
-		return []float32{o.Sum(a), o.Dot(a, b), o.Max(a), float32(o.MaxIndex(a)), o.SumExp(a, 1), o.LogSumExp(a)}
+		return []float32{o.Sum(a), o.Dot(a, b), o.Max(a)}
 	}},
 }
 
@@ -149,7 +148,8 @@ func TestExpAccuracy(t *testing.T) {
 	var worst float64
 	x, y := make([]float32, 1024), make([]float32, 1024)
 	check := func() {
-		o.Exp(y, x)
+		copy(y, x)
+		o.ExpSum(y, 0)
 		for i, v := range x {
 			want := math.Exp(float64(v))
 			if want < 0x1p-126 {
@@ -187,8 +187,8 @@ func TestExpAccuracy(t *testing.T) {
 		{float32(math.NaN()), float32(math.NaN())}, {math.SmallestNonzeroFloat32, 1},
 	} {
 		for _, i := range isa.All() {
-			x, y := []float32{c.x}, []float32{7}
-			if New(i).Exp(y, x); !sameBits(y[0], c.want) {
+			y := []float32{c.x}
+			if New(i).ExpSum(y, 0); !sameBits(y[0], c.want) {
 				t.Errorf("%v: exp(%v) = %v, want %v", i, c.x, y[0], c.want)
 			}
 		}
@@ -215,9 +215,6 @@ func TestActivations(t *testing.T) {
 		want func(v float64) float64
 	}{
 		{"silu", o.Silu, func(v float64) float64 { return v / (1 + math.Exp(-v)) }},
-		{"gelu tanh", o.GeluTanh, func(v float64) float64 {
-			return 0.5 * v * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v)))
-		}},
 		{"gelu erf", o.GeluErf, func(v float64) float64 { return 0.5 * v * math.Erfc(-v/math.Sqrt2) }},
 		{"relu", o.Relu, func(v float64) float64 { return max(v, 0) }},
 	} {
@@ -283,11 +280,11 @@ func TestReductions(t *testing.T) {
 		}
 		closeTo(t, "sum", o.Sum(a), sum, abs, 5e-7)
 		closeTo(t, "dot", o.Dot(a, b), dot, absDot, 5e-7)
-		closeTo(t, "sumexp", o.SumExp(a, float32(m)), exps, exps, 1e-6)
-		closeTo(t, "logsumexp", o.LogSumExp(a), m+math.Log(exps), 1+math.Abs(m+math.Log(exps)), 2e-7)
-		if got := o.MaxIndex(a); got != best {
-			t.Fatalf("n=%d: MaxIndex = %d, want %d", n, got, best)
+		if got := o.Max(a); got != a[best] {
+			t.Fatalf("n=%d: Max = %v, want %v", n, got, a[best])
 		}
+		e := clone(a)
+		closeTo(t, "expsum", o.ExpSum(e, float32(m)), exps, exps, 1e-6)
 		p := clone(a)
 		o.Softmax(p)
 		for i, v := range a {
@@ -297,9 +294,8 @@ func TestReductions(t *testing.T) {
 	}
 }
 
-func TestMaxIndexTiesAndNaN(t *testing.T) {
+func TestMaxPassesOverNaN(t *testing.T) {
 	nan := float32(math.NaN())
-	neg0 := float32(math.Copysign(0, -1))
 	long := make([]float32, 100)
 	for i := range long {
 		long[i] = float32(i % 10)
@@ -308,22 +304,14 @@ func TestMaxIndexTiesAndNaN(t *testing.T) {
 		o := New(i)
 		for _, c := range []struct {
 			x    []float32
-			want int
-		}{
-			{nil, -1}, {[]float32{nan}, -1}, {[]float32{nan, -inf}, 1}, {[]float32{nan, 2, nan, 2}, 1},
-			{[]float32{-inf, -inf}, 0}, {[]float32{1, inf, inf}, 1}, {[]float32{neg0, 0}, 0}, {[]float32{-1, neg0, 0}, 1},
-			{long, 9}, {long[10:], 9}, {[]float32{-5, -4, -4, -6, -7, -8, -9, -10, -4}, 1},
-		} {
-			if got := o.MaxIndex(c.x); got != c.want {
-				t.Errorf("%v: MaxIndex(%v) = %d, want %d", i, c.x, got, c.want)
-			}
-		}
-		for _, c := range []struct {
-			x    []float32
 			want float32
-		}{{nil, -inf}, {[]float32{-inf, -inf}, -inf}, {[]float32{inf, 1, -inf}, inf}, {[]float32{-inf, nan}, nan}, {[]float32{inf, nan}, nan}, {[]float32{1, nan}, nan}, {[]float32{-inf, 3}, 3}} {
-			if got := o.LogSumExp(c.x); !sameBits(got, c.want) {
-				t.Errorf("%v: LogSumExp(%v) = %v, want %v", i, c.x, got, c.want)
+		}{
+			{nil, -inf}, {[]float32{nan}, -inf}, {[]float32{nan, -inf}, -inf},
+			{[]float32{nan, 2, nan, 2}, 2}, {[]float32{-inf, -inf}, -inf}, {[]float32{1, inf, inf}, inf},
+			{long, 9}, {long[10:], 9}, {[]float32{-5, -4, -4, -6, -7, -8, -9, -10, -4}, -4},
+		} {
+			if got := o.Max(c.x); got != c.want {
+				t.Errorf("%v: Max(%v) = %v, want %v", i, c.x, got, c.want)
 			}
 		}
 	}
@@ -376,7 +364,7 @@ func TestHalfRoundTrip(t *testing.T) {
 			if b&0x7c00 == 0x7c00 && b&0x3ff != 0 {
 				want |= 0x200
 			}
-			if got != want || math.Float32bits(f[b]) != math.Float32bits(Float32FromF16(uint16(b))) {
+			if got != want || math.Float32bits(f[b]) != math.Float32bits(half.FromF16(uint16(b))) {
 				t.Fatalf("%v: f16 %#04x widens to %v and back to %#04x, want %#04x", i, b, f[b], got, want)
 			}
 		}
@@ -394,31 +382,6 @@ func TestHalfRoundTrip(t *testing.T) {
 	}
 }
 
-// nearest16 rounds x among the numbers a widening function knows, by search: nearest, ties to the even pattern.
-func nearest16(x float32, widen func(uint16) float32, infinity uint16) uint16 {
-	v := math.Abs(float64(x))
-	lo, hi := uint16(0), infinity
-	for hi-lo > 1 {
-		if mid := lo + (hi-lo)/2; float64(widen(mid)) <= v {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	a, b := float64(widen(lo)), float64(widen(hi))
-	if math.IsInf(b, 1) { // the next number, were the exponent range unbounded
-		b = 2*a - float64(widen(lo-1))
-	}
-	got := lo
-	if v-a > b-v || v-a == b-v && lo&1 == 1 {
-		got = hi
-	}
-	if math.Signbit(float64(x)) {
-		got |= 0x8000
-	}
-	return got
-}
-
 func TestHalfRounding(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	var x []float32
@@ -427,7 +390,7 @@ func TestHalfRounding(t *testing.T) {
 		// Around the range of binary16, and exact ties of both formats.
 		x = append(x, float32(r.NormFloat64()*math.Exp(r.NormFloat64()*6)))
 		h := uint16(r.Uint32())
-		for _, y := range []float32{(Float32FromF16(h) + Float32FromF16(h^1)) / 2, math.Float32frombits(uint32(h)<<16 | 0x8000)} {
+		for _, y := range []float32{(half.FromF16(h) + half.FromF16(h^1)) / 2, math.Float32frombits(uint32(h)<<16 | 0x8000)} {
 			x = append(x, y, math.Nextafter32(y, inf), math.Nextafter32(y, -inf))
 		}
 	}
@@ -439,17 +402,11 @@ func TestHalfRounding(t *testing.T) {
 			name   string
 			narrow func([]uint16, []float32)
 			scalar func(float32) uint16
-			widen  func(uint16) float32
-			inf    uint16
-		}{{"bf16", o.ToBF16, BF16, Float32FromBF16, 0x7f80}, {"f16", o.ToF16, F16, Float32FromF16, 0x7c00}} {
+		}{{"bf16", o.ToBF16, half.ToBF16}, {"f16", o.ToF16, half.ToF16}} {
 			c.narrow(dst, x)
 			for k, v := range x {
-				want := c.scalar(v)
-				if v == v && !math.IsInf(float64(v), 0) {
-					want = nearest16(v, c.widen, c.inf)
-				}
-				if dst[k] != want || c.scalar(v) != want {
-					t.Fatalf("%v: %s(%v) = %#04x, scalar %#04x, want %#04x", i, c.name, v, dst[k], c.scalar(v), want)
+				if want := c.scalar(v); dst[k] != want {
+					t.Fatalf("%v: %s(%v) = %#04x, want %#04x", i, c.name, v, dst[k], want)
 				}
 			}
 		}
@@ -461,7 +418,7 @@ func TestHalfRounding(t *testing.T) {
 		got[n] = 0xabcd
 		o.ToBF16(got[:n], x)
 		for k := range n {
-			if got[k] != BF16(x[k]) {
+			if got[k] != half.ToBF16(x[k]) {
 				t.Fatalf("n=%d: element %d", n, k)
 			}
 		}
@@ -516,10 +473,10 @@ func BenchmarkVec(b *testing.B) {
 			"RMSNorm": func() { o.RMSNorm(y, x, w, 1e-6) },
 			"Add":     func() { o.Add(y, y, x) },
 			"SiluMul": func() { o.SiluMul(y, x, w) },
-			"Exp":     func() { o.Exp(y, x) },
+			"ExpSum":  func() { copy(y, x); o.ExpSum(y, 1) },
 			"GeluErf": func() { copy(y, x); o.GeluErf(y) },
 			"Softmax": func() { copy(y, x); o.Softmax(y) },
-			"MaxIdx":  func() { o.MaxIndex(x) },
+			"Max":     func() { o.Max(x) },
 		} {
 			b.Run(fmt.Sprintf("%v/%s/4096", i, name), func(b *testing.B) {
 				for range b.N {
