@@ -22,6 +22,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // Options say which model is opened and how. The zero value is the built-in demonstration model.
@@ -42,7 +43,7 @@ type Options struct {
 
 // SamplingParams say how an output is generated. A nil pointer means the model's own default, else OpenAI's.
 type SamplingParams struct {
-	// MaxTokens bounds the output; 0 is 16.
+	// MaxTokens bounds the output; 0 is the model's own default, else 16.
 	MaxTokens int
 	// Temperature 0 is greedy.
 	Temperature, TopP, MinP *float32
@@ -52,7 +53,7 @@ type SamplingParams struct {
 	Seed *uint64
 	// Stop are strings that end the output; they are not part of it.
 	Stop []string
-	// IgnoreEOS goes on after the model's end-of-sequence token.
+	// IgnoreEOS goes on after the model's end-of-sequence tokens.
 	IgnoreEOS bool
 }
 
@@ -151,28 +152,37 @@ func (l *LLM) Stream(ctx context.Context, prompt string, p SamplingParams) iter.
 	}
 }
 
+// defaultMaxTokens is OpenAI's for completions.
+const defaultMaxTokens = 16
+
 func (l *LLM) submit(ctx context.Context, text string, p SamplingParams) (*engine.Stream, error) {
-	maxTokens := p.MaxTokens
-	if maxTokens == 0 {
-		maxTokens = 16
+	params, err := l.engine.Info().Resolve(p.overrides(), defaultMaxTokens)
+	if err != nil {
+		return nil, err
 	}
-	params := l.engine.Info().DefaultParams(maxTokens)
-	override(&params.Temperature, p.Temperature)
-	override(&params.TopP, p.TopP)
-	override(&params.MinP, p.MinP)
-	if p.TopK != nil {
-		params.TopK = int32(*p.TopK)
-	}
-	params.Seed = rand.Uint64()
-	override(&params.Seed, p.Seed)
-	params.IgnoreEOS = p.IgnoreEOS
-	return l.engine.Submit(ctx, &engine.Request{Prompt: l.engine.Tokenizer().Encode(text, true), Params: params, Stop: p.Stop})
+	prompt := l.engine.Tokenizer().Encode(text, true)
+	return l.engine.Submit(ctx, &engine.Request{Prompt: prompt, Params: params, Stop: p.Stop})
 }
 
-func override[T any](dst *T, v *T) {
-	if v != nil {
-		*dst = *v
+func (p *SamplingParams) overrides() *sample.Overrides {
+	o := &sample.Overrides{IgnoreEOS: p.IgnoreEOS, Seed: rand.Uint64()}
+	o.Temperature, o.TopP, o.MinP = wide(p.Temperature), wide(p.TopP), wide(p.MinP)
+	o.TopK = p.TopK
+	if p.MaxTokens != 0 {
+		o.MaxTokens = &p.MaxTokens
 	}
+	if p.Seed != nil {
+		o.Seed = *p.Seed
+	}
+	return o
+}
+
+func wide(v *float32) *float64 {
+	if v == nil {
+		return nil
+	}
+	w := float64(*v)
+	return &w
 }
 
 // closeGrace is how long Close lets running requests finish.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // sampling are the flags of a request made on the command line.
@@ -31,7 +32,8 @@ type sampling struct {
 }
 
 func (s *sampling) flags(f *pflag.FlagSet, maxTokens int) {
-	f.IntVar(&s.maxTokens, "max-tokens", maxTokens, "most tokens of output; 0 is what is left of the context")
+	f.IntVar(&s.maxTokens, "max-tokens", maxTokens, "most tokens of output; 0 is what is left of the context "+
+		"(the model's own default goes before this one)")
 	f.Float64Var(&s.temperature, "temperature", 0, "0 is greedy (default: the model's)")
 	f.Float64Var(&s.topP, "top-p", 1, "keep the most likely tokens up to this probability (default: the model's)")
 	f.IntVar(&s.topK, "top-k", 0, "keep this many of the most likely tokens; 0 is all (default: the model's)")
@@ -131,7 +133,11 @@ func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.
 	}()
 	for i, text := range prompts {
 		ids := e.Tokenizer().Encode(text, true)
-		stream, err := e.Submit(ctx, s.request(e, given, ids))
+		r, err := s.request(e, given, ids)
+		if err != nil {
+			return err
+		}
+		stream, err := e.Submit(ctx, r)
 		if err != nil {
 			return fmt.Errorf("prompt %d: %w", i+1, err)
 		}
@@ -147,30 +153,28 @@ func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.
 }
 
 // request builds a request from the flags that were given and the model's defaults.
-func (s *sampling) request(e *engine.Engine, given *pflag.FlagSet, ids []int32) *engine.Request {
-	room := e.Info().MaxModelLen - len(ids)
-	if s.maxTokens > 0 {
-		room = s.maxTokens
-	}
-	p := e.Info().DefaultParams(max(room, 1))
+func (s *sampling) request(e *engine.Engine, given *pflag.FlagSet, ids []int32) (*engine.Request, error) {
+	o := &sample.Overrides{IgnoreEOS: s.ignoreEOS, Seed: rand.Uint64()}
 	if given.Changed("temperature") {
-		p.Temperature = float32(s.temperature)
+		o.Temperature = &s.temperature
 	}
 	if given.Changed("top-p") {
-		p.TopP = float32(s.topP)
+		o.TopP = &s.topP
 	}
 	if given.Changed("top-k") {
-		p.TopK = int32(s.topK)
+		o.TopK = &s.topK
 	}
-	p.Seed = rand.Uint64()
-	if f := given.Lookup("seed"); f != nil && f.Changed {
-		p.Seed, _ = given.GetUint64("seed")
+	if given.Changed("max-tokens") {
+		o.MaxTokens = &s.maxTokens
+		if s.maxTokens == 0 {
+			o.MaxTokens = &e.Info().MaxModelLen // cut to the room that the prompt leaves
+		}
 	}
-	p.IgnoreEOS = s.ignoreEOS
-	if s.ignoreEOS {
-		p.StopTokens = nil
+	if given.Changed("seed") {
+		o.Seed, _ = given.GetUint64("seed")
 	}
-	return &engine.Request{Prompt: ids, Params: p, Stop: s.stop}
+	p, err := e.Info().Resolve(o, s.maxTokens)
+	return &engine.Request{Prompt: ids, Params: p, Stop: s.stop}, err
 }
 
 // output is one line of generate --json.

@@ -156,16 +156,14 @@ func drain(log *slog.Logger, server *http.Server, e *engine.Engine, within time.
 
 // newHandler is the HTTP surface of an engine. m and log may be nil.
 func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics, log *slog.Logger) (*openai.Server, error) {
-	info, g := e.Info(), e.Info().Generation
+	info := e.Info()
 	s := &cfg.Server
 	if s.DisableAccessLog {
 		log = nil
 	}
 	model := openai.Model{
 		Names: info.Names, Root: info.Root, Tokenizer: e.Tokenizer(), Template: info.Template,
-		MaxModelLen: info.MaxModelLen, VocabSize: info.VocabSize, MaxLogprobs: cfg.Model.MaxLogprobs, EOS: info.EOS,
-		Defaults: openai.Defaults{Temperature: g.Temperature, TopP: g.TopP, MinP: g.MinP,
-			RepetitionPenalty: g.RepetitionPenalty, TopK: g.TopK, MaxNewTokens: g.MaxNewTokens, StopTokens: info.StopTokens},
+		Defaults: info.Defaults, MaxLogprobs: cfg.Model.MaxLogprobs,
 		Created: time.Now().Unix(), TrustRequestChatTemplate: cfg.Model.TrustRequestChatTemplate,
 	}
 	if t := e.Tokenizer(); t != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // ThroughputOptions describe one run of all samples through an engine, as fast as it can.
@@ -53,7 +54,7 @@ func MeasureThroughput(ctx context.Context, e *engine.Engine, o ThroughputOption
 	defer func() { closeAll(streams) }()
 	for i, s := range o.Samples {
 		for range o.N {
-			stream, err := e.Submit(ctx, request(e, prompts[i], s.OutputLen, rng.Uint64(), o.DisableDetokenize))
+			stream, err := submit(ctx, e, prompts[i], s.OutputLen, rng.Uint64(), o.DisableDetokenize)
 			if err != nil {
 				return t, fmt.Errorf("prompt %d of %d tokens in, %d out: %w", i, len(prompts[i]), s.OutputLen, err)
 			}
@@ -96,11 +97,16 @@ func (t Throughput) JSON() map[string]any {
 		"total_num_output_tokens": t.OutputTokens, "output_tokens_per_second": float64(t.OutputTokens) / s}
 }
 
-func request(e *engine.Engine, prompt []int32, output int, seed uint64, raw bool) *engine.Request {
-	p := e.Info().DefaultParams(output)
-	p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 1, 1, 0, 0, 1
-	p.IgnoreEOS, p.StopTokens, p.Seed = true, nil, seed
-	return &engine.Request{Prompt: prompt, Params: p, Raw: raw}
+// submit queues a request that ends after output tokens and not before, and samples from the whole vocabulary as the model
+// gives it, whatever its generation config says.
+func submit(ctx context.Context, e *engine.Engine, prompt []int32, output int, seed uint64, raw bool) (*engine.Stream, error) {
+	o := sample.Overrides{Seed: seed, IgnoreEOS: true, Settings: sample.Settings{MaxTokens: &output,
+		Temperature: new(1.0), TopP: new(1.0), TopK: new(0), MinP: new(0.0), RepetitionPenalty: new(1.0)}}
+	p, err := e.Info().Resolve(&o, 0)
+	if err != nil {
+		return nil, err
+	}
+	return e.Submit(ctx, &engine.Request{Prompt: prompt, Params: p, Raw: raw})
 }
 
 func closeAll(streams []*engine.Stream) {
@@ -198,7 +204,7 @@ func runBatch(ctx context.Context, e *engine.Engine, o LatencyOptions, prompts [
 	streams := make([]*engine.Stream, 0, len(prompts))
 	defer func() { closeAll(streams) }()
 	for _, p := range prompts {
-		s, err := e.Submit(ctx, request(e, p, o.OutputLen, rng.Uint64(), o.DisableDetokenize))
+		s, err := submit(ctx, e, p, o.OutputLen, rng.Uint64(), o.DisableDetokenize)
 		if err != nil {
 			return 0, 0, err
 		}

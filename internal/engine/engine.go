@@ -76,10 +76,11 @@ func (e *Engine) Submit(ctx context.Context, r *Request) (*Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := e.validate(r); err != nil {
+	q := &request{req: *r, stream: newStream(e), arrived: time.Now()}
+	e.info.Fit(&q.req.Params, len(r.Prompt))
+	if err := e.validate(&q.req); err != nil {
 		return nil, err
 	}
-	q := &request{req: *r, stream: newStream(e), arrived: time.Now()}
 	q.stops = stopFinder{stops: r.Stop, include: r.IncludeStop}
 	if !r.Raw && e.tok != nil {
 		q.decoder = e.tok.NewStream(r.Prompt, !r.KeepSpecial)

@@ -19,6 +19,7 @@ import (
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/schedule"
 	"github.com/eagleray/eagleray/internal/tokenizer"
 )
@@ -28,14 +29,9 @@ type Info struct {
 	// Names are the names it is served under.
 	Names []string
 	// Root is where it came from.
-	Root        string
-	MaxModelLen int
-	VocabSize   int
-	// EOS is the end-of-sequence token, -1 for none; StopTokens are further ones of the generation config.
-	EOS        int32
-	StopTokens []int32
-	// Generation is the model's own sampling defaults, never nil.
-	Generation *checkpoint.GenerationConfig
+	Root string
+	// Defaults are what requests start from: generation config, ends of an output, vocabulary, longest sequence.
+	sample.Defaults
 	// Template is nil when the model has none.
 	Template *chattemplate.Template
 	// DType is what the model runs in, WeightBytes the size of all shards.
@@ -89,6 +85,8 @@ type opening struct {
 	info   Info
 	dtype  compute.DType
 	ranks  int
+	// ends are the generation config's end-of-sequence tokens.
+	ends []int
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
 	fromHub bool
 }
@@ -230,61 +228,39 @@ func maxContext(c *checkpoint.Config) int {
 	return c.MaxPositions
 }
 
+// readGenerationConfig finds what the model's authors suggest for sampling, and puts the flag's values over it.
 func (b *opening) readGenerationConfig() error {
-	b.info.Generation = &checkpoint.GenerationConfig{}
-	folder := b.folder
-	switch where := b.cfg.Model.GenerationConfig; where {
-	case "vllm":
-		return b.overrideGenerationConfig()
-	case "auto":
-	default:
-		var err error
-		if folder, err = checkpoint.Dir(where); err != nil {
-			return fmt.Errorf("--generation-config: %w", err)
+	g := &checkpoint.GenerationConfig{}
+	if where := b.cfg.Model.GenerationConfig; where != "vllm" {
+		folder := b.folder
+		if where != "auto" {
+			var err error
+			if folder, err = checkpoint.Dir(where); err != nil {
+				return fmt.Errorf("--generation-config: %w", err)
+			}
+		}
+		if slices.Contains(folder.Names(), "generation_config.json") {
+			raw, err := folder.ReadFile("generation_config.json")
+			if err != nil {
+				return err
+			}
+			if g, err = checkpoint.ReadGenerationConfig(raw); err != nil {
+				return err
+			}
 		}
 	}
-	if slices.Contains(folder.Names(), "generation_config.json") {
-		raw, err := folder.ReadFile("generation_config.json")
+	if raw := b.cfg.Model.OverrideGenerationConfig; raw != "" {
+		over, err := checkpoint.ReadGenerationConfig([]byte(raw))
 		if err != nil {
-			return err
+			return fmt.Errorf("--override-generation-config: %w", err)
 		}
-		if b.info.Generation, err = checkpoint.ReadGenerationConfig(raw); err != nil {
-			return err
+		g.Settings = over.Settings.Over(g.Settings)
+		if over.EOS != nil {
+			g.EOS = over.EOS
 		}
 	}
-	return b.overrideGenerationConfig()
-}
-
-func (b *opening) overrideGenerationConfig() error {
-	raw := b.cfg.Model.OverrideGenerationConfig
-	if raw == "" {
-		return nil
-	}
-	over, err := checkpoint.ReadGenerationConfig([]byte(raw))
-	if err != nil {
-		return fmt.Errorf("--override-generation-config: %w", err)
-	}
-	override(b.info.Generation, over)
+	b.info.Generation, b.ends = g.Settings, g.EOS
 	return nil
-}
-
-// override replaces the values of g that over has.
-func override(g, over *checkpoint.GenerationConfig) {
-	for _, p := range []struct{ dst, src **float64 }{
-		{&g.Temperature, &over.Temperature}, {&g.TopP, &over.TopP}, {&g.MinP, &over.MinP}, {&g.RepetitionPenalty, &over.RepetitionPenalty},
-	} {
-		if *p.src != nil {
-			*p.dst = *p.src
-		}
-	}
-	for _, p := range []struct{ dst, src **int }{{&g.TopK, &over.TopK}, {&g.MaxNewTokens, &over.MaxNewTokens}} {
-		if *p.src != nil {
-			*p.dst = *p.src
-		}
-	}
-	if over.EOS != nil {
-		g.EOS = over.EOS
-	}
 }
 
 // readTokenizer loads the tokenizer and the chat template, and finds the tokens that end an output.
@@ -313,7 +289,7 @@ func (b *opening) readTokenizer() error {
 			b.info.EOS = id
 		}
 	}
-	for _, id := range b.info.Generation.EOS {
+	for _, id := range b.ends {
 		if t := int32(id); t != b.info.EOS && !slices.Contains(b.info.StopTokens, t) {
 			b.info.StopTokens = append(b.info.StopTokens, t)
 		}

@@ -16,7 +16,7 @@ type Request struct {
 	ID string
 	// Prompt are token ids, at least one, each within the vocabulary, fewer than the model's maximum length.
 	Prompt []int32
-	// Params are resolved (see sample.Params).
+	// Params are resolved (see sample.Defaults.Resolve); MaxTokens beyond the room left by the prompt is cut.
 	Params sample.Params
 	// Stop are strings that end the output.
 	Stop []string

@@ -41,7 +41,7 @@ func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, stri
 	if bad = s.checkPriority(&req.sampling); bad != nil {
 		return nil, "", bad
 	}
-	base, bad := s.params(&req.sampling)
+	base, bad := s.params(&req.sampling, defaultChatTokens)
 	if bad != nil {
 		return nil, "", bad
 	}
@@ -49,10 +49,9 @@ func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, stri
 	if bad != nil {
 		return nil, "", bad
 	}
-	if base.MaxTokens, bad = s.maxTokens(&req.sampling, len(p.ids), "messages", 0); bad != nil {
+	if bad = s.fit(&base, &req.sampling, len(p.ids), "messages"); bad != nil {
 		return nil, "", bad
 	}
-	base.MinTokens = int32(req.minTokens)
 	g, err := s.start(r, "chatcmpl-", &req.sampling, []prompt{p}, []sample.Params{base})
 	return g, p.text, err
 }

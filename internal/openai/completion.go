@@ -38,7 +38,7 @@ func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*gene
 	if bad = s.checkPriority(&req.sampling); bad != nil {
 		return nil, bad
 	}
-	base, bad := s.params(&req.sampling)
+	base, bad := s.params(&req.sampling, defaultCompletionTokens)
 	if bad != nil {
 		return nil, bad
 	}
@@ -49,11 +49,9 @@ func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*gene
 			return nil, bad
 		}
 		params[i] = base
-		params[i].MaxTokens, bad = s.maxTokens(&req.sampling, len(prompts[i].ids), "prompt", defaultCompletionTokens)
-		if bad != nil {
+		if bad = s.fit(&params[i], &req.sampling, len(prompts[i].ids), "prompt"); bad != nil {
 			return nil, bad
 		}
-		params[i].MinTokens = int32(req.minTokens)
 	}
 	return s.start(r, "cmpl-", &req.sampling, prompts, params)
 }

@@ -29,10 +29,9 @@ func decodeCompletion(f *fields, m *Model) (*completionRequest, *apiError) {
 	r.echo = f.optBool("echo", false)
 	r.addSpecial = f.boolean("add_special_tokens", true)
 	r.decodeMaxTokens(f, "max_tokens")
-	if r.echo && r.maxTokens != nil && *r.maxTokens == 0 {
+	if r.echo && r.MaxTokens != nil && *r.MaxTokens == 0 {
 		r.scoreOnly = true
-		one := int64(1)
-		r.maxTokens = &one
+		r.MaxTokens = new(1)
 	}
 	f.fail(r.checkMaxTokens())
 	f.unsupported("suffix", `""`)
@@ -51,17 +50,17 @@ func decodeCompletion(f *fields, m *Model) (*completionRequest, *apiError) {
 func (s *sampling) decodeMaxTokens(f *fields, names ...string) {
 	s.maxTokensField = names[len(names)-1]
 	for _, name := range names {
-		if v := f.optInt(name); v != nil && s.maxTokens == nil {
-			s.maxTokens, s.maxTokensField = v, name
+		if v := f.optInt(name); v != nil && s.MaxTokens == nil {
+			s.MaxTokens, s.maxTokensField = asInt(v), name
 		}
 	}
-	if v := s.maxTokens; v != nil && *v > math.MaxInt32 {
+	if v := s.MaxTokens; v != nil && *v > math.MaxInt32 {
 		f.fail(badRequest(s.maxTokensField, "`%s` of %d is beyond any model's context length", s.maxTokensField, *v))
 	}
 }
 
 func (s *sampling) checkMaxTokens() *apiError {
-	if v := s.maxTokens; v != nil && *v < 1 {
+	if v := s.MaxTokens; v != nil && *v < 1 {
 		return badRequest(s.maxTokensField, "%s must be at least 1, got %d.", s.maxTokensField, *v)
 	}
 	return nil

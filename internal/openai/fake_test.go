@@ -190,7 +190,8 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	fake, log := &fakeEngine{}, &syncBuffer{}
 	o := Options{
 		Model: Model{Names: []string{"tiny", "alias/tiny"}, Root: "/models/tiny", Tokenizer: tok, Template: template,
-			SpecialTokens: tok.Config().SpecialTokens, MaxLogprobs: 20, MaxModelLen: 256, VocabSize: tok.VocabSize(), EOS: 2047, Created: 1700000000},
+			SpecialTokens: tok.Config().SpecialTokens, MaxLogprobs: 20, Created: 1700000000,
+			Defaults: sample.Defaults{MaxModelLen: 256, VocabSize: tok.VocabSize(), EOS: 2047}},
 		Engine:  fake,
 		Log:     slog.New(slog.NewTextHandler(log, nil)),
 		Metrics: metrics.New(metrics.Options{ModelName: "tiny", MaxModelLen: 256}),

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/eagleray/eagleray/internal/chattemplate"
+	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/tokenizer"
 )
 
@@ -21,26 +22,14 @@ type Model struct {
 	Template *chattemplate.Template
 	// SpecialTokens are given to the template by their names in tokenizer_config.json: bos_token, eos_token, ….
 	SpecialTokens map[string]string
-	// MaxModelLen is the most tokens of prompt and output together; VocabSize the number of token ids.
-	MaxModelLen, VocabSize int
+	// Defaults are what requests start from.
+	sample.Defaults
 	// MaxLogprobs is the most log-probabilities a client may ask for per token; -1 is no limit.
 	MaxLogprobs int
-	// EOS is the model's end-of-sequence token, -1 for none.
-	EOS int32
-	// Defaults come from the model's generation_config.json.
-	Defaults Defaults
 	// Created is the Unix time shown by /v1/models.
 	Created int64
 	// TrustRequestChatTemplate lets clients send a chat template of their own.
 	TrustRequestChatTemplate bool
-}
-
-// Defaults stand between what a request leaves out and OpenAI's defaults. nil is not set.
-type Defaults struct {
-	Temperature, TopP, MinP, RepetitionPenalty *float64
-	TopK, MaxNewTokens                         *int
-	// StopTokens are the end-of-sequence tokens beside Model.EOS; a request's ignore_eos turns them off.
-	StopTokens []int32
 }
 
 // check finds what would otherwise fail a request at a time.
@@ -60,20 +49,15 @@ func (m *Model) check() error {
 	if m.MaxLogprobs < -1 {
 		return fmt.Errorf("max logprobs %d is neither -1 nor a count", m.MaxLogprobs)
 	}
-	for _, id := range m.Defaults.StopTokens {
+	for _, id := range m.StopTokens {
 		if id < 0 || int(id) >= m.VocabSize {
 			return fmt.Errorf("generation config: stop token %d is outside the vocabulary of %d", id, m.VocabSize)
 		}
 	}
-	if n := m.Defaults.MaxNewTokens; n != nil && *n < 1 {
+	if n := m.Generation.MaxTokens; n != nil && *n < 1 {
 		return fmt.Errorf("generation config: max_new_tokens %d is below 1", *n)
 	}
-	s := sampling{temperature: m.Defaults.Temperature, topP: m.Defaults.TopP, minP: m.Defaults.MinP,
-		repetition: m.Defaults.RepetitionPenalty}
-	if k := m.Defaults.TopK; k != nil {
-		wide := int64(*k)
-		s.topK = &wide
-	}
+	s := sampling{Overrides: sample.Overrides{Settings: m.Generation}}
 	if err := s.checkRanges(); err != nil {
 		return fmt.Errorf("generation config: %w", err)
 	}

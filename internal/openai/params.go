@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -9,69 +10,32 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// minTemperature is what vLLM raises smaller temperatures to (_MAX_TEMP): below it logits overflow.
-const minTemperature = 0.01
+// Defaults of max_tokens: OpenAI's for completions; the room that is left for chat.
+const (
+	defaultCompletionTokens = 16
+	defaultChatTokens       = 0
+)
 
-// defaultCompletionTokens is OpenAI's default of max_tokens for completions.
-const defaultCompletionTokens = 16
-
-// params resolves the sampling parameters of every sequence of a request but for MaxTokens, which depends on the
-// prompt, and Seed, which depends on the sequence. Precedence: request, generation config, OpenAI's default.
-func (s *Server) params(r *sampling) (sample.Params, *apiError) {
-	m, d := &s.opt.Model, &s.opt.Model.Defaults
-	p := sample.Params{
-		Temperature:       float32(first(1, r.temperature, d.Temperature)),
-		TopP:              float32(first(1, r.topP, d.TopP)),
-		MinP:              float32(first(0, r.minP, d.MinP)),
-		RepetitionPenalty: float32(first(1, r.repetition, d.RepetitionPenalty)),
-		PresencePenalty:   float32(first(0, r.presence)),
-		FrequencyPenalty:  float32(first(0, r.frequency)),
-		Logprobs:          r.logprobs,
-		PromptLogprobs:    r.promptLogprobs,
-		EOS:               m.EOS,
-		IgnoreEOS:         r.ignoreEOS,
-		StopTokens:        r.stopTokens,
-		LogitBias:         r.bias,
-		AllowedTokens:     r.allowed,
+// params resolves the sampling parameters of every sequence of a request but for Seed, which depends on the
+// sequence, and MaxTokens, which fit cuts to the room beside the prompt. maxTokens is the default of the API.
+func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *apiError) {
+	o := r.Overrides
+	o.Logprobs, o.PromptLogprobs = &r.logprobs, &r.promptLogprobs
+	var bad *apiError
+	if o.BadWords, bad = s.badWords(r.badWords); bad != nil {
+		return sample.Params{}, bad
 	}
-	if p.Temperature > 0 && p.Temperature < minTemperature {
-		p.Temperature = minTemperature
+	// Each prompt's room may be less than max_tokens: fit compares min_tokens with what is left.
+	o.MinTokens = 0
+	p, err := s.opt.Model.Resolve(&o, maxTokens)
+	var wrong *sample.ParamError
+	if errors.As(err, &wrong) {
+		return p, badRequest(wrong.Field, "%s", wrong.Message)
 	}
-	topK := r.topK
-	if topK == nil && d.TopK != nil {
-		wide := int64(*d.TopK)
-		topK = &wide
-	}
-	if topK != nil && *topK > 0 && *topK < int64(m.VocabSize) {
-		p.TopK = int32(*topK)
-	}
-	if p.Temperature < sample.GreedyTemperature {
-		p.TopP, p.TopK, p.MinP = 1, 0, 0
-		if r.n > 1 {
-			return p, badRequest("n", "n must be 1 when using greedy sampling, got %d.", r.n)
-		}
-	}
-	if !r.ignoreEOS && len(d.StopTokens) > 0 {
-		p.StopTokens = slices.Concat(r.stopTokens, d.StopTokens)
-	}
-	slices.Sort(p.StopTokens)
-	p.StopTokens = slices.Compact(p.StopTokens)
-
-	var err *apiError
-	if p.BadWords, err = s.badWords(r.badWords); err != nil {
-		return p, err
+	if p.Temperature == 0 && r.n > 1 {
+		return p, badRequest("n", "n must be 1 when using greedy sampling, got %d.", r.n)
 	}
 	return p, checkChoice(r, &p)
-}
-
-// first returns the first value that is set.
-func first(otherwise float64, values ...*float64) float64 {
-	for _, v := range values {
-		if v != nil {
-			return *v
-		}
-	}
-	return otherwise
 }
 
 // checkChoice refuses parameters that leave nothing to choose: every allowed token banned as a bad word, or
@@ -90,7 +54,7 @@ func checkChoice(r *sampling, p *sample.Params) *apiError {
 	if !slices.ContainsFunc(p.AllowedTokens, free) {
 		return badRequest("bad_words", "`bad_words` ban every token of `allowed_token_ids`")
 	}
-	if r.minTokens == 0 {
+	if r.MinTokens == 0 {
 		return nil
 	}
 	notEnd := func(id int32) bool {
@@ -132,38 +96,29 @@ func (s *Server) badWords(words []string) ([][]int32, *apiError) {
 	return list, nil
 }
 
-// maxTokens resolves max_tokens for one prompt. otherwise is the default of the API, 0 for all the room there
-// is. field names the prompt for errors.
-func (s *Server) maxTokens(r *sampling, promptLen int, field string, otherwise int64) (int32, *apiError) {
-	length := int64(s.opt.Model.MaxModelLen)
-	room := length - int64(promptLen)
-	asked := r.maxTokens
+// fit bounds max_tokens by the room beside a prompt and sets min_tokens. field names the prompt for errors.
+func (s *Server) fit(p *sample.Params, r *sampling, promptLen int, field string) *apiError {
+	length := s.opt.Model.MaxModelLen
+	room := length - promptLen
+	asked := r.MaxTokens
 	if asked == nil && room < 1 {
-		return 0, badRequest(field, "This model's maximum context length is %d tokens, but the prompt has %d tokens "+
+		return badRequest(field, "This model's maximum context length is %d tokens, but the prompt has %d tokens "+
 			"and there must be room for one more. Please reduce the length of the input prompt.", length, promptLen)
 	}
-	if asked == nil {
-		want := otherwise
-		if n := s.opt.Model.Defaults.MaxNewTokens; n != nil {
-			want = int64(*n)
-		}
-		if want == 0 || want > room {
-			want = room
-		}
-		asked = &want
-	}
-	if *asked > room {
+	if asked != nil && *asked > room {
 		if room >= 1 {
 			field = r.maxTokensField
 		}
-		return 0, badRequest(field, "This model's maximum context length is %d tokens. However, you requested %d output "+
+		return badRequest(field, "This model's maximum context length is %d tokens. However, you requested %d output "+
 			"tokens and your prompt contains %d input tokens, for a total of %d tokens. Please reduce the length of the "+
-			"input prompt or the number of requested output tokens.", length, *asked, promptLen, *asked+int64(promptLen))
+			"input prompt or the number of requested output tokens.", length, *asked, promptLen, *asked+promptLen)
 	}
-	if r.minTokens > *asked {
-		return 0, badRequest("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", *asked, r.minTokens)
+	s.opt.Model.Fit(p, promptLen)
+	if r.MinTokens > int(p.MaxTokens) {
+		return badRequest("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", p.MaxTokens, r.MinTokens)
 	}
-	return int32(*asked), nil
+	p.MinTokens = int32(r.MinTokens)
+	return nil
 }
 
 // seedFor gives sequence i of a request its seed: the request's plus i, as vLLM does. A request without one gets

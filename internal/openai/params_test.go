@@ -18,10 +18,10 @@ func neutral() sample.Params {
 
 // TestParams holds how each field reaches the engine, and the precedence of defaults.
 func TestParams(t *testing.T) {
-	config := Defaults{Temperature: ptr(0.7), TopP: ptr(0.8), TopK: ptr(20), MinP: ptr(0.05), RepetitionPenalty: ptr(1.1),
-		MaxNewTokens: ptr(40), StopTokens: []int32{2045}}
+	config := sample.Defaults{Generation: sample.Settings{Temperature: ptr(0.7), TopP: ptr(0.8), TopK: ptr(20), MinP: ptr(0.05), RepetitionPenalty: ptr(1.1),
+		MaxTokens: ptr(40)}, StopTokens: []int32{2045}}
 	for name, c := range map[string]struct {
-		defaults Defaults
+		defaults sample.Defaults
 		fields   string
 		want     func(p *sample.Params)
 	}{
@@ -41,9 +41,9 @@ func TestParams(t *testing.T) {
 			want: func(p *sample.Params) { p.Logprobs, p.PromptLogprobs = 2, 2 }},
 		"echo alone":      {fields: `"echo":true`, want: func(p *sample.Params) {}},
 		"echo no tokens":  {fields: `"echo":true,"max_tokens":0`, want: func(p *sample.Params) { p.MaxTokens = 1 }},
-		"ignore_eos":      {defaults: Defaults{StopTokens: []int32{2045}}, fields: `"ignore_eos":true,"stop_token_ids":[9]`, want: func(p *sample.Params) { p.IgnoreEOS, p.StopTokens = true, []int32{9} }},
+		"ignore_eos":      {defaults: sample.Defaults{StopTokens: []int32{2045}}, fields: `"ignore_eos":true,"stop_token_ids":[9]`, want: func(p *sample.Params) { p.IgnoreEOS, p.StopTokens = true, []int32{9} }},
 		"stop tokens":     {fields: `"stop_token_ids":[9,3,9]`, want: func(p *sample.Params) { p.StopTokens = []int32{3, 9} }},
-		"stop tokens too": {defaults: Defaults{StopTokens: []int32{2045, 9}}, fields: `"stop_token_ids":[9,3]`, want: func(p *sample.Params) { p.StopTokens = []int32{3, 9, 2045} }},
+		"stop tokens too": {defaults: sample.Defaults{StopTokens: []int32{2045, 9}}, fields: `"stop_token_ids":[9,3]`, want: func(p *sample.Params) { p.StopTokens = []int32{3, 9, 2045} }},
 		"bias": {fields: `"logit_bias":{"5":1.5,"7":-1000}`,
 			want: func(p *sample.Params) { p.LogitBias = []sample.Bias{{ID: 5, Value: 1.5}, {ID: 7, Value: -100}} }},
 		"allowed": {fields: `"allowed_token_ids":[1,2]`, want: func(p *sample.Params) { p.AllowedTokens = []int32{1, 2} }},
@@ -53,10 +53,12 @@ func TestParams(t *testing.T) {
 		}},
 		"request over generation config": {defaults: config, fields: `"temperature":1,"top_p":1,"top_k":0,"min_p":0,"repetition_penalty":1,"max_tokens":50`,
 			want: func(p *sample.Params) { p.MaxTokens, p.StopTokens = 50, []int32{2045} }},
-		"null over nothing": {defaults: Defaults{Temperature: ptr(0.7)}, fields: `"temperature":null`, want: func(p *sample.Params) { p.Temperature = 0.7 }},
+		"null over nothing": {defaults: sample.Defaults{Generation: sample.Settings{Temperature: ptr(0.7)}}, fields: `"temperature":null`, want: func(p *sample.Params) { p.Temperature = 0.7 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t, func(o *Options) { o.Model.Defaults = c.defaults })
+			s := newServer(t, func(o *Options) {
+				o.Model.Generation, o.Model.StopTokens = c.defaults.Generation, c.defaults.StopTokens
+			})
 			s.ok(t, completionsPath, `{"prompt":[1,2,3],`+c.fields+`}`)
 			want := neutral()
 			c.want(&want)
@@ -98,21 +100,21 @@ func TestSeeds(t *testing.T) {
 func TestMaxTokens(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, body string
-		defaults   Defaults
+		defaults   sample.Settings
 		want       int32
 	}{
-		"completion default":              {completionsPath, `{"prompt":[1]}`, Defaults{}, 16},
-		"completion default in the end":   {completionsPath, `{"prompt":[` + repeat("1", 250) + `]}`, Defaults{}, 6},
-		"completion all the room":         {completionsPath, `{"prompt":[1],"max_tokens":255}`, Defaults{}, 255},
-		"completion config in the end":    {completionsPath, `{"prompt":[` + repeat("1", 250) + `]}`, Defaults{MaxNewTokens: ptr(100)}, 6},
-		"chat default is the room":        {chatPath, `{` + hiChat + `}`, Defaults{}, -1},
-		"chat config":                     {chatPath, `{` + hiChat + `}`, Defaults{MaxNewTokens: ptr(33)}, 33},
-		"chat max_tokens":                 {chatPath, `{` + hiChat + `,"max_tokens":5}`, Defaults{MaxNewTokens: ptr(33)}, 5},
-		"chat max_completion_tokens":      {chatPath, `{` + hiChat + `,"max_completion_tokens":6}`, Defaults{}, 6},
-		"chat max_completion_tokens wins": {chatPath, `{` + hiChat + `,"max_completion_tokens":6,"max_tokens":9}`, Defaults{}, 6},
+		"completion default":              {completionsPath, `{"prompt":[1]}`, sample.Settings{}, 16},
+		"completion default in the end":   {completionsPath, `{"prompt":[` + repeat("1", 250) + `]}`, sample.Settings{}, 6},
+		"completion all the room":         {completionsPath, `{"prompt":[1],"max_tokens":255}`, sample.Settings{}, 255},
+		"completion config in the end":    {completionsPath, `{"prompt":[` + repeat("1", 250) + `]}`, sample.Settings{MaxTokens: ptr(100)}, 6},
+		"chat default is the room":        {chatPath, `{` + hiChat + `}`, sample.Settings{}, -1},
+		"chat config":                     {chatPath, `{` + hiChat + `}`, sample.Settings{MaxTokens: ptr(33)}, 33},
+		"chat max_tokens":                 {chatPath, `{` + hiChat + `,"max_tokens":5}`, sample.Settings{MaxTokens: ptr(33)}, 5},
+		"chat max_completion_tokens":      {chatPath, `{` + hiChat + `,"max_completion_tokens":6}`, sample.Settings{}, 6},
+		"chat max_completion_tokens wins": {chatPath, `{` + hiChat + `,"max_completion_tokens":6,"max_tokens":9}`, sample.Settings{}, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t, func(o *Options) { o.Model.Defaults = c.defaults })
+			s := newServer(t, func(o *Options) { o.Model.Generation = c.defaults })
 			s.ok(t, c.path, c.body)
 			r := s.engine.last(t)
 			want := c.want
@@ -215,10 +217,10 @@ func TestModelCheck(t *testing.T) {
 		"no length":        func(o *Options) { o.Model.MaxModelLen = 1 },
 		"no vocabulary":    func(o *Options) { o.Model.VocabSize = 0 },
 		"EOS outside":      func(o *Options) { o.Model.EOS = 9999 },
-		"stop outside":     func(o *Options) { o.Model.Defaults.StopTokens = []int32{-1} },
-		"bad temperature":  func(o *Options) { o.Model.Defaults.Temperature = ptr(-1.0) },
-		"bad top_k":        func(o *Options) { o.Model.Defaults.TopK = ptr(-9) },
-		"bad max_new":      func(o *Options) { o.Model.Defaults.MaxNewTokens = ptr(0) },
+		"stop outside":     func(o *Options) { o.Model.StopTokens = []int32{-1} },
+		"bad temperature":  func(o *Options) { o.Model.Generation.Temperature = ptr(-1.0) },
+		"bad top_k":        func(o *Options) { o.Model.Generation.TopK = ptr(-9) },
+		"bad max_new":      func(o *Options) { o.Model.Generation.MaxTokens = ptr(0) },
 		"bad max logprobs": func(o *Options) { o.Model.MaxLogprobs = -2 },
 	} {
 		o := good()

@@ -10,7 +10,7 @@ type prompt struct {
 }
 
 // tokenize turns a client's prompt into token ids and truncates them. The length is checked later, with
-// max_tokens, by maxTokens.
+// max_tokens, by fit.
 func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
 	p := prompt{ids: raw.ids, text: raw.text}
 	if raw.isText {
@@ -57,8 +57,8 @@ func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
 		return ids, nil
 	}
 	room := int64(s.opt.Model.MaxModelLen) - 1
-	if r.maxTokens != nil {
-		room = int64(s.opt.Model.MaxModelLen) - *r.maxTokens
+	if r.MaxTokens != nil {
+		room = int64(s.opt.Model.MaxModelLen - *r.MaxTokens)
 	}
 	keep := *r.truncate
 	if keep == -1 {

@@ -8,24 +8,17 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// sampling holds the fields that completions and chat share, checked one by one. Fields left out, or null where
-// that is allowed, are nil: params.go applies the defaults.
+// sampling holds the fields that completions and chat share, checked one by one. Of those in Overrides it leaves
+// BadWords, the log-probabilities and Seed to params.go.
 type sampling struct {
+	sample.Overrides
 	model string
 
 	n                                     int
-	maxTokens                             *int64
 	maxTokensField                        string
-	minTokens                             int64
-	temperature, topP, minP               *float64
-	topK                                  *int64
-	repetition, presence, frequency       *float64
 	seed                                  *int64
 	stop                                  []string
-	stopTokens                            []int32
-	includeStop, ignoreEOS, keepSpecial   bool
-	bias                                  []sample.Bias
-	allowed                               []int32
+	includeStop, keepSpecial              bool
 	badWords                              []string
 	logprobs, promptLogprobs              int32
 	stream, includeUsage, continuousUsage bool
@@ -42,19 +35,19 @@ func (s *sampling) decode(f *fields, m *Model) {
 		s.model = *name
 	}
 	s.n = int(f.ranged("n", 1, 1, int64(f.lim.N)))
-	s.minTokens = f.integer("min_tokens", 0)
-	s.temperature = f.optFloat("temperature")
-	s.topP = f.optFloat("top_p")
-	s.topK = f.optInt("top_k")
-	s.minP = f.optFloat("min_p")
-	s.repetition = f.optFloat("repetition_penalty")
-	s.presence = f.optFloat("presence_penalty")
-	s.frequency = f.optFloat("frequency_penalty")
+	s.MinTokens = int(f.integer("min_tokens", 0))
+	s.Temperature = f.optFloat("temperature")
+	s.TopP = f.optFloat("top_p")
+	s.TopK = asInt(f.optInt("top_k"))
+	s.MinP = f.optFloat("min_p")
+	s.RepetitionPenalty = f.optFloat("repetition_penalty")
+	s.PresencePenalty = f.optFloat("presence_penalty")
+	s.FrequencyPenalty = f.optFloat("frequency_penalty")
 	s.seed = f.optInt("seed")
 	s.decodeStop(f, m)
 	s.decodeBias(f, m)
-	s.allowed = f.tokens("allowed_token_ids", m.VocabSize, m.VocabSize)
-	if s.allowed != nil && len(s.allowed) == 0 {
+	s.AllowedTokens = f.tokens("allowed_token_ids", m.VocabSize, m.VocabSize)
+	if s.AllowedTokens != nil && len(s.AllowedTokens) == 0 {
 		f.fail(badRequest("allowed_token_ids", "`allowed_token_ids` must not be empty"))
 	}
 	s.badWords = f.strings("bad_words", f.array("bad_words"), f.lim.BadWords, f.lim.StopBytes)
@@ -87,12 +80,12 @@ func (s *sampling) decodeStop(f *fields, m *Model) {
 		f.fail(badRequest("stop", "`stop` needs a tokenizer and the server runs without one"))
 	}
 	s.includeStop = f.boolean("include_stop_str_in_output", false)
-	s.stopTokens = f.tokens("stop_token_ids", f.lim.StopTokens, m.VocabSize)
-	s.ignoreEOS = f.boolean("ignore_eos", false)
+	s.StopTokens = f.tokens("stop_token_ids", f.lim.StopTokens, m.VocabSize)
+	s.IgnoreEOS = f.boolean("ignore_eos", false)
 	s.keepSpecial = !f.boolean("skip_special_tokens", true)
 }
 
-// decodeBias reads logit_bias; its values are clamped to [-100, 100] as vLLM does.
+// decodeBias reads logit_bias.
 func (s *sampling) decodeBias(f *fields, m *Model) {
 	raw := f.object("logit_bias")
 	if raw == nil {
@@ -100,7 +93,7 @@ func (s *sampling) decodeBias(f *fields, m *Model) {
 	}
 	seen := make(map[int32]struct{})
 	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
-		if len(s.bias) == f.lim.LogitBias {
+		if len(s.LogitBias) == f.lim.LogitBias {
 			return badRequest("logit_bias", "`logit_bias` has more than %d entries", f.lim.LogitBias)
 		}
 		id, err := strconv.ParseInt(strings.TrimSpace(key), 10, 64)
@@ -118,7 +111,7 @@ func (s *sampling) decodeBias(f *fields, m *Model) {
 		if bad != nil {
 			return bad
 		}
-		s.bias = append(s.bias, sample.Bias{ID: int32(id), Value: float32(max(-100, min(100, v)))})
+		s.LogitBias = append(s.LogitBias, sample.Bias{ID: int32(id), Value: float32(v)})
 		return nil
 	}))
 }
@@ -261,24 +254,33 @@ func (s *sampling) checkRanges() *apiError {
 		ok    func(v float64) bool
 		rule  string
 	}{
-		{"temperature", s.temperature, func(v float64) bool { return v >= 0 && v <= 2 }, "in [0, 2]"},
-		{"top_p", s.topP, func(v float64) bool { return float32(v) > 0 && v <= 1 }, "in (0, 1]"},
-		{"min_p", s.minP, func(v float64) bool { return v >= 0 && v <= 1 }, "in [0, 1]"},
-		{"repetition_penalty", s.repetition, func(v float64) bool { return float32(v) > 0 }, "greater than zero"},
-		{"presence_penalty", s.presence, func(v float64) bool { return v >= -2 && v <= 2 }, "in [-2, 2]"},
-		{"frequency_penalty", s.frequency, func(v float64) bool { return v >= -2 && v <= 2 }, "in [-2, 2]"},
+		{"temperature", s.Temperature, func(v float64) bool { return v >= 0 && v <= 2 }, "in [0, 2]"},
+		{"top_p", s.TopP, func(v float64) bool { return float32(v) > 0 && v <= 1 }, "in (0, 1]"},
+		{"min_p", s.MinP, func(v float64) bool { return v >= 0 && v <= 1 }, "in [0, 1]"},
+		{"repetition_penalty", s.RepetitionPenalty, func(v float64) bool { return float32(v) > 0 }, "greater than zero"},
+		{"presence_penalty", s.PresencePenalty, func(v float64) bool { return v >= -2 && v <= 2 }, "in [-2, 2]"},
+		{"frequency_penalty", s.FrequencyPenalty, func(v float64) bool { return v >= -2 && v <= 2 }, "in [-2, 2]"},
 	} {
 		if c.value != nil && !c.ok(*c.value) {
 			return badRequest(c.name, "%s must be %s, got %v.", c.name, c.rule, *c.value)
 		}
 	}
-	if s.topK != nil && *s.topK < -1 {
-		return badRequest("top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.topK)
+	if s.TopK != nil && *s.TopK < -1 {
+		return badRequest("top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.TopK)
 	}
-	if s.minTokens < 0 {
-		return badRequest("min_tokens", "min_tokens must be greater than or equal to 0, got %d.", s.minTokens)
+	if s.MinTokens < 0 {
+		return badRequest("min_tokens", "min_tokens must be greater than or equal to 0, got %d.", s.MinTokens)
 	}
 	return nil
+}
+
+// asInt narrows an integer of a request to this machine's.
+func asInt(v *int64) *int {
+	if v == nil {
+		return nil
+	}
+	n := int(*v)
+	return &n
 }
 
 // ranged returns an integer within bounds; null means otherwise.

@@ -3,8 +3,7 @@
 // neighbours, scheduling, preemption or layout.
 package sample
 
-// Params says how the tokens of one request are chosen. Every field is resolved: defaults and the
-// precedence request > generation_config > OpenAI default have been applied before it gets here.
+// Params says how the tokens of one request are chosen. Every field is resolved (see Defaults.Resolve).
 type Params struct {
 	// Temperature scales the logits; below 1e-5 the choice is greedy.
 	Temperature float32
@@ -21,7 +20,7 @@ type Params struct {
 	PresencePenalty float32
 	// FrequencyPenalty is subtracted per occurrence in the output; 0 is off.
 	FrequencyPenalty float32
-	// Seed keys the generator. A request without a seed gets a random one at the door.
+	// Seed keys the generator. A request without a seed gets a random one on admission.
 	Seed uint64
 	// Logprobs is how many of the most likely tokens are reported beside the sampled one;
 	// NoLogprobs is none at all, 0 the sampled one only, AllLogprobs the whole vocabulary.

@@ -369,6 +369,9 @@ func FuzzSample(f *testing.F) {
 		if p.Validate(len(row)) != nil {
 			return
 		}
+		if p.Temperature > 0 {
+			p.Temperature = max(p.Temperature, minTemperature) // as Resolve does
+		}
 		var s Sampler
 		got := sampleCopy(&s, row, p, nil, pos)
 		if len(row) == 0 {

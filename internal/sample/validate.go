@@ -17,31 +17,24 @@ type ParamError struct {
 // Error returns the message.
 func (e *ParamError) Error() string { return e.Message }
 
-const (
-	// minTemperature is what vLLM raises smaller positive temperatures to (_MAX_TEMP).
-	minTemperature = 0.01
-	// maxBias is the range of logit_bias in the OpenAI API; vLLM clips to it.
-	maxBias = 100
-)
-
 // Validate checks every field against its range, as vLLM's SamplingParams does, and ids against the
-// vocabulary; the error is a *ParamError. Like vLLM it also settles what is allowed but not meant literally:
-// a temperature between 0 and 0.01 becomes 0.01, a top_k of -1 becomes 0 (off), a logit bias is clipped to
-// [-100, 100].
+// vocabulary; the error is a *ParamError.
 func (p *Params) Validate(vocab int) error {
-	for _, check := range [...]func(int) *ParamError{p.checkFilters, p.checkPenalties, p.checkLengths, p.checkIDs} {
+	if err := p.checkRanges(vocab); err != nil {
+		return err
+	}
+	if err := p.checkIDs(vocab); err != nil {
+		return err
+	}
+	return nil
+}
+
+// checkRanges checks every field but the lists of ids.
+func (p *Params) checkRanges(vocab int) error {
+	for _, check := range [...]func(int) *ParamError{p.checkFilters, p.checkPenalties, p.checkLengths} {
 		if err := check(vocab); err != nil {
 			return err
 		}
-	}
-	if p.Temperature > 0 && p.Temperature < minTemperature {
-		p.Temperature = minTemperature
-	}
-	if p.TopK == -1 {
-		p.TopK = 0
-	}
-	for i := range p.LogitBias {
-		p.LogitBias[i].Value = min(max(p.LogitBias[i].Value, -maxBias), maxBias)
 	}
 	return nil
 }
@@ -83,7 +76,8 @@ func (p *Params) checkLengths(vocab int) *ParamError {
 	case p.MinTokens < 0:
 		return wrong("min_tokens", "must be at least 0", p.MinTokens)
 	case p.MinTokens > p.MaxTokens:
-		return wrong("min_tokens", fmt.Sprintf("must be at most max_tokens=%d", p.MaxTokens), p.MinTokens)
+		rule := fmt.Sprintf("must be less than or equal to max_tokens=%d", p.MaxTokens)
+		return wrong("min_tokens", rule, p.MinTokens)
 	}
 	if err := checkLogprobs("logprobs", p.Logprobs, vocab); err != nil {
 		return err

@@ -62,15 +62,3 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
-
-func TestValidateSettles(t *testing.T) {
-	p := with(func(p *Params) {
-		p.Temperature, p.TopK, p.LogitBias = 0.001, -1, []Bias{{1, 500}, {2, -500}, {3, 7}}
-	})
-	if err := p.Validate(100); err != nil {
-		t.Fatal(err)
-	}
-	if p.Temperature != 0.01 || p.TopK != 0 || p.LogitBias[0].Value != 100 || p.LogitBias[1].Value != -100 || p.LogitBias[2].Value != 7 {
-		t.Errorf("got %+v", *p)
-	}
-}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // questions are what engines are asked, all at once.
@@ -68,8 +69,11 @@ func (a asked) answers(ctx context.Context) ([]string, error) {
 }
 
 func (a asked) answer(ctx context.Context, question string) (text string, err error) {
-	params := a.Info().DefaultParams(40)
-	params.Temperature = 0
+	greedy := sample.Settings{Temperature: new(0.0)}
+	params, err := a.Info().Resolve(&sample.Overrides{Settings: greedy}, 40)
+	if err != nil {
+		return "", err
+	}
 	s, err := a.Submit(ctx, &engine.Request{Params: params,
 		Prompt: a.Tokenizer().Encode("<|im_start|>user\n"+question+"<|im_end|>\n<|im_start|>assistant\n", false)})
 	if err != nil {

@@ -278,7 +278,7 @@ func TestGenerationConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := json.Marshal(g)
-	const want = `{"BOS":[5],"EOS":[1,2],"PAD":-1,"DoSample":true,"Temperature":0.6,"TopP":0.95,"MinP":0,"RepetitionPenalty":1.05,"TopK":20,"MaxNewTokens":2048,"MinNewTokens":null}`
+	const want = `{"BOS":[5],"EOS":[1,2],"PAD":-1,"DoSample":true,"Temperature":0.6,"TopP":0.95,"MinP":0,"RepetitionPenalty":1.05,"TopK":20,"MaxTokens":2048,"MinNewTokens":null}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

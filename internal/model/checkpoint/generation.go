@@ -1,6 +1,10 @@
 package checkpoint
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/sample"
+)
 
 // GenerationConfig is generation_config.json: what the model's authors suggest for sampling. A nil pointer is a value
 // the file does not give.
@@ -8,14 +12,9 @@ type GenerationConfig struct {
 	BOS, EOS []int // none, one or several
 	PAD      int   // -1 for none
 
-	DoSample          *bool
-	Temperature       *float64 // 0 or more
-	TopP              *float64 // 0 to 1
-	MinP              *float64 // 0 to 1
-	RepetitionPenalty *float64 // above 0
-	TopK              *int     // 0 and -1 mean all
-	MaxNewTokens      *int
-	MinNewTokens      *int
+	DoSample *bool
+	sample.Settings
+	MinNewTokens *int
 }
 
 // ReadGenerationConfig reads generation_config.json. A value outside its range is an error that names the field and
@@ -26,16 +25,18 @@ func ReadGenerationConfig(raw []byte) (*GenerationConfig, error) {
 		return nil, fmt.Errorf("generation_config.json: %w", err)
 	}
 	g := &GenerationConfig{
-		BOS:               f.ids("bos_token_id", nil),
-		EOS:               f.ids("eos_token_id", nil),
-		PAD:               f.id("pad_token_id", -1),
-		Temperature:       f.within("temperature", 0, 1e6),
-		TopP:              f.within("top_p", 0, 1),
-		MinP:              f.within("min_p", 0, 1),
-		RepetitionPenalty: f.within("repetition_penalty", 1e-6, 1e6),
-		TopK:              f.count("top_k", -1),
-		MaxNewTokens:      f.count("max_new_tokens", 0),
-		MinNewTokens:      f.count("min_new_tokens", 0),
+		BOS: f.ids("bos_token_id", nil),
+		EOS: f.ids("eos_token_id", nil),
+		PAD: f.id("pad_token_id", -1),
+		Settings: sample.Settings{
+			Temperature:       f.within("temperature", 0, 1e6),
+			TopP:              f.within("top_p", 0, 1),
+			MinP:              f.within("min_p", 0, 1),
+			RepetitionPenalty: f.within("repetition_penalty", 1e-6, 1e6),
+			TopK:              f.count("top_k", -1),
+			MaxTokens:         f.count("max_new_tokens", 0),
+		},
+		MinNewTokens: f.count("min_new_tokens", 0),
 	}
 	if f.set("do_sample") {
 		sample := f.flag("do_sample", false)
