@@ -112,7 +112,7 @@ func openEngine(ctx context.Context, cfg config.Config) (*engine.Engine, error) 
 	shown := newProgress(os.Stderr)
 	defer shown.end()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, Progress: shown.update, Log: log})
+	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, Events: shown.listen, Log: log})
 	return e, err
 }
 

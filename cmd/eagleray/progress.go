@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // quiet is how long a start may take before it is shown to be going on.
@@ -69,17 +71,21 @@ func (l *line) clear() {
 	}
 }
 
-// update is an engine.Progress.
-func (p *progress) update(rank int, phase string, done, total int64) {
+// listen is a status.Listener.
+func (p *progress) listen(event status.Event) {
+	e, ok := event.(status.Progress)
+	if !ok {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	start := p.phaseAt[rank]
-	if start.phase != phase {
-		start = phaseStart{phase, now}
-		p.phaseAt[rank] = start
+	start := p.phaseAt[e.Rank]
+	if start.phase != e.Phase {
+		start = phaseStart{e.Phase, now}
+		p.phaseAt[e.Rank] = start
 	}
-	p.show(now, func() string { return describe(rank, phase, done, total, now.Sub(start.at)) })
+	p.show(now, func() string { return describe(e, now.Sub(start.at)) })
 }
 
 // end leaves the line clean.
@@ -89,12 +95,13 @@ func (p *progress) end() {
 	p.clear()
 }
 
-func describe(rank int, phase string, done, total int64, took time.Duration) string {
-	line := phase
-	if rank >= 0 {
-		line = fmt.Sprintf("rank %d: %s", rank, phase)
+func describe(e status.Progress, took time.Duration) string {
+	line := e.Phase
+	if e.Rank >= 0 {
+		line = fmt.Sprintf("rank %d: %s", e.Rank, e.Phase)
 	}
 	const gb = 1e9
+	done, total := e.Done, e.Total
 	if total > 0 {
 		line += fmt.Sprintf(" %3d%% of %.2f GB", min(100, 100*done/total), float64(total)/gb)
 	} else if done > 0 {

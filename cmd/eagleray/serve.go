@@ -70,7 +70,7 @@ func serve(ctx context.Context, cfg config.Config) error {
 
 	begun := time.Now()
 	shown := newProgress(os.Stderr)
-	e, m, err := engine.Open(ctx, engine.Options{Config: cfg, Progress: shown.update, Log: log})
+	e, m, err := engine.Open(ctx, engine.Options{Config: cfg, Events: shown.listen, Log: log})
 	shown.end()
 	if ctx.Err() != nil {
 		// Asked to end while starting: there are no requests to finish.

@@ -2,19 +2,16 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 	"github.com/eagleray/eagleray/internal/tokenizer"
 )
@@ -22,12 +19,14 @@ import (
 // Engine runs the requests of one model on one group of ranks.
 type Engine struct {
 	info     Info
-	exec     *executor.Executor
+	ranks    *supervisor
 	tok      *tokenizer.Tokenizer
 	metrics  *metrics.Metrics
-	log      *slog.Logger
+	events   status.Listener
 	sched    *schedule.Scheduler
 	maxQueue int
+	// slowStep is how long a step may take before it is called slow.
+	slowStep time.Duration
 	// ownThread says that the loop waits for other processes, and does so on a thread of its own.
 	ownThread bool
 
@@ -46,6 +45,7 @@ type Engine struct {
 	done     chan struct{}
 
 	// The rest belongs to the loop.
+	group    *executor.Executor
 	requests map[uint64]*request
 	plan     step.Plan
 	outputs  []schedule.Output
@@ -155,7 +155,7 @@ func (e *Engine) Healthy(context.Context) error {
 }
 
 // Report says of every rank what it is doing.
-func (e *Engine) Report() []executor.RankStatus { return e.exec.Report() }
+func (e *Engine) Report() []executor.RankStatus { return e.ranks.report() }
 
 // Failed is closed when the engine has failed; Healthy then says why.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
@@ -164,9 +164,14 @@ func (e *Engine) Failed() <-chan struct{} { return e.failed }
 // ranks. Stopping twice is harmless.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
+	first := !e.stopping
 	e.stopping = true
+	totals := e.totals
 	e.mu.Unlock()
 	e.signal()
+	if first {
+		e.events.Emit(status.Stopping{Running: totals.Running, Waiting: totals.Waiting})
+	}
 	select {
 	case <-e.done:
 	case <-ctx.Done():
@@ -175,15 +180,10 @@ func (e *Engine) Stop(ctx context.Context) error {
 		e.mu.Unlock()
 		e.signal()
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-	defer cancel()
-	err := e.exec.Shutdown(ctx)
+	err := e.ranks.stop(ctx)
 	<-e.done
 	return err
 }
-
-// shutdownGrace is how long ranks may take to end by themselves.
-const shutdownGrace = 5 * time.Second
 
 // loop is the only goroutine that calls the scheduler.
 func (e *Engine) loop() {
@@ -251,15 +251,15 @@ func (e *Engine) idle() error {
 	select {
 	case <-e.wake:
 		return nil
-	case <-e.exec.Dead():
-		return e.exec.Err()
+	case <-e.group.Dead():
+		return e.group.Err()
 	}
 }
 
 // step runs one plan and delivers its results.
 func (e *Engine) step() error {
 	start := time.Now()
-	future, err := e.exec.Execute(&e.plan)
+	future, err := e.group.Execute(&e.plan)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (e *Engine) step() error {
 	for i := range e.outputs {
 		e.deliver(&e.outputs[i], start, now)
 	}
-	e.observeStep(&e.plan, len(result.Slot))
+	e.observeStep(&e.plan, len(result.Slot), now.Sub(start))
 	return nil
 }
 
@@ -383,25 +383,6 @@ func (e *Engine) finish(q *request, how Finish) {
 	e.observeFinish(q, how)
 }
 
-// logDetails logs what is known of a failure beside its cause, and the last lines that a rank of another host wrote:
-// what ranks started here write is seen as it comes.
-func logDetails(to *slog.Logger, cause error) {
-	var f *executor.Failure
-	if !errors.As(cause, &f) {
-		return
-	}
-	log := to.With("rank", f.Rank, "node", f.Node, "pid", f.PID)
-	for line := range strings.Lines(f.Detail) {
-		log.Error("detail", "line", strings.TrimRight(line, "\n"))
-	}
-	if f.Node == launch.ThisHost {
-		return
-	}
-	for _, line := range f.Stderr {
-		log.Error("last output", "line", line)
-	}
-}
-
 // fail ends every request with the cause. The engine serves nothing afterwards.
 func (e *Engine) fail(cause error) {
 	e.mu.Lock()
@@ -418,8 +399,7 @@ func (e *Engine) fail(cause error) {
 	e.added = nil
 	e.mu.Unlock()
 	if !stopping {
-		e.log.Error("engine failed", "cause", cause)
-		logDetails(e.log, cause)
+		e.ranks.failed(cause)
 	}
 	for _, q := range added {
 		q.stream.fail(err)

@@ -5,17 +5,23 @@ import (
 
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// observeStep counts a finished step: what it computed of prompts, what it sampled, and the queues after it.
-func (e *Engine) observeStep(p *step.Plan, sampled int) {
-	prompt := 0
+// observeStep counts a finished step: what it computed of prompts, what it sampled, how long it took, and the queues
+// after it.
+func (e *Engine) observeStep(p *step.Plan, sampled int, took time.Duration) {
+	prompt, all := 0, 0
 	for i, n := range p.Count {
+		all += int(n)
 		// A request whose newest token comes with the plan is decoding.
 		if p.Last[i] < 0 {
 			prompt += int(n)
 		}
+	}
+	if took > e.slowStep {
+		e.events.Emit(status.StepSlow{Step: p.ID, Requests: len(p.Slot), Tokens: all, Took: took})
 	}
 	e.metrics.Iteration(prompt, sampled)
 	e.prompted += uint64(prompt)
@@ -47,7 +53,7 @@ func (e *Engine) observeQueues() {
 	}
 	e.metrics.SetQueues(s.Running, s.Waiting, usage)
 	if n := s.Preemptions - was.Preemptions; n > 0 {
-		e.metrics.Preemptions(int(n))
+		e.events.Emit(status.Preempted{Requests: int(n), Running: s.Running, Waiting: s.Waiting})
 	}
 	if n := s.Cache.Queries - was.Cache.Queries; n > 0 {
 		e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))

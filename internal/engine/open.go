@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/tokenizer"
 )
 
@@ -44,15 +45,12 @@ type Info struct {
 	Ranks []queue.Ready
 }
 
-// Progress tells how far a start has come: the phase, and bytes done of total (0 when unknown). rank is -1 for
-// the driver's own phases.
-type Progress func(rank int, phase string, done, total int64)
-
 // Options configure Open.
 type Options struct {
-	Config   config.Config
-	Progress Progress
-	Log      *slog.Logger
+	Config config.Config
+	Log    *slog.Logger
+	// Events is notified of everything that happens to the engine, beside the log; nil is nobody.
+	Events status.Listener
 	// WorkerOutput receives what worker processes print; nil is standard error.
 	WorkerOutput io.Writer
 }
@@ -66,6 +64,7 @@ func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
 	if opt.Log == nil {
 		b.opt.Log = slog.New(slog.DiscardHandler)
 	}
+	b.events = status.Tee(status.LogTo(b.opt.Log), opt.Events)
 	e, err := b.open()
 	if err != nil {
 		return nil, nil, err
@@ -77,6 +76,7 @@ func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
 type opening struct {
 	ctx    context.Context
 	opt    Options
+	events status.Listener
 	cfg    *config.Config
 	folder checkpoint.Folder
 	dir    string // absolute; "" for the built-in model
@@ -111,22 +111,28 @@ func (b *opening) open() (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	exec, err := b.startRanks()
+	ranks, err := b.supervisor()
 	if err != nil {
 		return nil, err
 	}
-	b.info.Ranks = exec.Ranks()
+	group, err := ranks.start(b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.info.Ranks = group.Ranks()
 	for _, r := range b.info.Ranks {
 		b.info.WeightBytes += r.WeightBytes
 	}
 	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen})
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
-	m.WatchLinks(exec.Links)
-	e := &Engine{info: b.info, exec: exec, tok: b.tok, metrics: m, log: b.opt.Log, sched: sched,
+	m.WatchLinks(ranks.links)
+	e := &Engine{info: b.info, ranks: ranks, group: group, tok: b.tok, metrics: m, sched: sched,
+		events:   status.Tee(b.events, m.Listen),
 		maxQueue: c.Schedule.MaxNumQueuedReqs, requests: map[uint64]*request{},
 		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
-	e.ownThread = b.backend() != "uni"
+	e.slowStep = c.Queue.StallWarning
+	e.ownThread = ranks.backend != "uni"
 	go e.loop()
 	return e, nil
 }
@@ -168,9 +174,7 @@ func (b *opening) download(name string) (string, error) {
 }
 
 func (b *opening) progress(rank int, phase string, done, total int64) {
-	if b.opt.Progress != nil {
-		b.opt.Progress(rank, phase, done, total)
-	}
+	b.events.Emit(status.Progress{Rank: rank, Phase: phase, Done: done, Total: total})
 }
 
 // readModel reads config.json and what follows from it.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -27,6 +28,59 @@ func RunWorker(args []string) error {
 	return process.Main()
 }
 
+// supervisor makes the supervisor of this engine's ranks.
+func (b *opening) supervisor() (*supervisor, error) {
+	init, err := b.rankInit()
+	if err != nil {
+		return nil, err
+	}
+	q := &b.cfg.Queue
+	s := &supervisor{backend: b.backend(), events: b.events}
+	common := executor.Options{
+		Init: init, CollectiveBytes: collectiveBytes, Log: b.opt.Log, LinksOnly: q.Transport == "link",
+		PortRange: q.PortRange, QueueMemory: q.MemoryBytes, StallWarning: q.StallWarning, StepTimeout: q.StepTimeout,
+		Progress: func(rank int, p queue.Progress) { b.progress(rank, p.Phase, p.Done, p.Total) },
+	}
+	switch s.backend {
+	case "uni":
+		if b.ranks > 1 {
+			return nil, fmt.Errorf("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d "+
+				"needs mp or ray", b.ranks)
+		}
+		s.options = func(context.Context) (executor.Options, error) {
+			o := common
+			o.Launcher, o.InProcess = inproc.New(), true
+			return o, nil
+		}
+	case "mp":
+		out := b.opt.WorkerOutput
+		if out == nil {
+			out = os.Stderr
+		}
+		s.options = func(context.Context) (executor.Options, error) {
+			o := common
+			o.Launcher = process.New(out)
+			if o.LinksOnly {
+				o.Address = "127.0.0.1"
+			}
+			return o, nil
+		}
+	case "ray":
+		s.options = func(ctx context.Context) (executor.Options, error) {
+			o := common
+			l, err := b.connectRay(ctx)
+			if err != nil {
+				return o, err
+			}
+			o.Launcher, o.Address = l, l.Address()
+			return o, nil
+		}
+	default:
+		return nil, fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp, ray", s.backend)
+	}
+	return s, nil
+}
+
 // backend is what starts the ranks: the flag's choice, else uni for one rank and mp for more.
 func (b *opening) backend() string {
 	switch {
@@ -38,62 +92,30 @@ func (b *opening) backend() string {
 	return "uni"
 }
 
-// startRanks starts the workers and waits until all have loaded.
-func (b *opening) startRanks() (*executor.Executor, error) {
-	p, q := &b.cfg.Parallel, &b.cfg.Queue
-	o := executor.Options{
-		Init: worker.Init{WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat, DType: b.info.DType,
-			ISA: p.CPUISA, Threads: p.CPUThreads, Seed: b.cfg.Model.Seed, Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
-			MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen},
-		CollectiveBytes: collectiveBytes, Log: b.opt.Log, LinksOnly: q.Transport == "link", PortRange: q.PortRange,
-		QueueMemory: q.MemoryBytes, StallWarning: q.StallWarning, StepTimeout: q.StepTimeout,
-		Progress: func(rank int, p queue.Progress) { b.progress(rank, p.Phase, p.Done, p.Total) },
+// rankInit is what every rank is told of the model and its share.
+func (b *opening) rankInit() (worker.Init, error) {
+	p := &b.cfg.Parallel
+	init := worker.Init{WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat, DType: b.info.DType,
+		ISA: p.CPUISA, Threads: p.CPUThreads, Seed: b.cfg.Model.Seed, Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
+		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen}
+	if !b.fromHub {
+		return init, nil
 	}
-	if b.fromHub {
-		// The snapshot's folder is named for its commit: all nodes load the same one.
-		o.Init.Repo, o.Init.Revision = b.cfg.Model.Path, filepath.Base(b.dir)
-		if dir := b.cfg.Model.DownloadDir; dir != "" {
-			var err error
-			if o.Init.DownloadDir, err = filepath.Abs(dir); err != nil {
-				return nil, err
-			}
+	// The snapshot's folder is named for its commit: all nodes load the same one.
+	init.Repo, init.Revision = b.cfg.Model.Path, filepath.Base(b.dir)
+	if dir := b.cfg.Model.DownloadDir; dir != "" {
+		var err error
+		if init.DownloadDir, err = filepath.Abs(dir); err != nil {
+			return init, err
 		}
 	}
-	switch backend := b.backend(); backend {
-	case "uni":
-		if b.ranks > 1 {
-			return nil, fmt.Errorf("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d needs mp or ray", b.ranks)
-		}
-		o.Launcher, o.InProcess = inproc.New(), true
-	case "mp":
-		out := b.opt.WorkerOutput
-		if out == nil {
-			out = os.Stderr
-		}
-		o.Launcher = process.New(out)
-		if o.LinksOnly {
-			o.Address = "127.0.0.1"
-		}
-	case "ray":
-		l, err := b.connectRay()
-		if err != nil {
-			return nil, err
-		}
-		o.Launcher, o.Address = l, l.Address()
-	default:
-		return nil, fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp, ray", backend)
-	}
-	x, err := executor.Start(b.ctx, o)
-	if err != nil {
-		logDetails(b.opt.Log, err)
-	}
-	return x, err
+	return init, nil
 }
 
 // connectRay joins the cluster that the ranks will be placed on.
-func (b *opening) connectRay() (*rayactor.Launcher, error) {
+func (b *opening) connectRay(ctx context.Context) (*rayactor.Launcher, error) {
 	p, r := &b.cfg.Parallel, &b.cfg.Parallel.Ray
-	l, err := rayactor.Connect(b.ctx, rayactor.Options{
+	l, err := rayactor.Connect(ctx, rayactor.Options{
 		World: b.ranks, TensorParallel: p.TensorParallelSize, Python: r.Python,
 		Address: r.Address, Namespace: r.Namespace, NodeIP: r.NodeIP, RuntimeEnv: r.RuntimeEnv, Nsight: r.Nsight,
 		PlacementGroup: r.PlacementGroup, BundleIndices: r.BundleIndices, SkipBundle: r.SkipBundle,

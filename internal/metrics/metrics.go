@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 const prefix = "eagleray:"
@@ -161,8 +163,12 @@ func (m *Metrics) PrefixCache(queries, hits int) {
 	m.prefixHits.Add(float64(hits))
 }
 
-// Preemptions counts requests that lost their blocks and must be computed again.
-func (m *Metrics) Preemptions(n int) { m.preemptions.Add(float64(n)) }
+// Listen counts what events say; it is a status.Listener.
+func (m *Metrics) Listen(e status.Event) {
+	if p, ok := e.(status.Preempted); ok {
+		m.preemptions.Add(float64(p.Requests))
+	}
+}
 
 // Request describes a finished request: how long each phase took and how many tokens went in and out.
 type Request struct {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files in testdata")
@@ -21,7 +23,7 @@ func exercised() *Metrics {
 	m.FirstToken(30 * time.Millisecond)
 	m.NextToken(12 * time.Millisecond)
 	m.PrefixCache(100, 64)
-	m.Preemptions(2)
+	m.Listen(status.Preempted{Requests: 2})
 	m.ObserveRequest(Request{Reason: Length, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
 		Prefill: time.Second, Decode: time.Second, PromptTokens: 100, OutputTokens: 11})
 	m.ObserveParams(2, 64)
@@ -144,7 +146,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		"FirstToken":     func() { m.FirstToken(time.Millisecond) },
 		"NextToken":      func() { m.NextToken(time.Millisecond) },
 		"PrefixCache":    func() { m.PrefixCache(100, 16) },
-		"Preemptions":    func() { m.Preemptions(1) },
+		"Preemptions":    func() { m.Listen(status.Preempted{Requests: 1}) },
 		"ObserveRequest": func() { m.ObserveRequest(Request{OutputTokens: 5}) },
 		"ObserveParams":  func() { m.ObserveParams(1, 16) },
 	} {

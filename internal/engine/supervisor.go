@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/status"
+)
+
+// supervisor owns the group of ranks that an engine computes on: the launcher that started them, the executor that
+// drives them, and the epoch that tells one group from the next. What belongs to one attempt (launcher, listener,
+// token, shared memory) is made by start and ends with it, so that a new group can take the place of one that failed.
+type supervisor struct {
+	// backend is what starts the ranks: uni, mp or ray.
+	backend string
+	// options makes the options of one attempt, with a launcher of its own.
+	options func(context.Context) (executor.Options, error)
+	events  status.Listener
+
+	mu      sync.Mutex
+	epoch   uint64
+	group   *executor.Executor // the newest, also when it is dead; nil before the first
+	stopped bool
+}
+
+// start starts the next group and returns when all of its ranks have loaded. The group before it is ended first: two
+// never hold the devices at once. After stop it returns ErrStopped.
+func (s *supervisor) start(ctx context.Context) (*executor.Executor, error) {
+	if before := s.current(); before != nil {
+		if err := s.end(ctx, before); err != nil {
+			return nil, err
+		}
+	}
+	begun := time.Now()
+	o, err := s.options(ctx)
+	if err != nil {
+		return nil, err
+	}
+	group, err := executor.Start(ctx, o)
+	if err != nil {
+		emitOutput(s.events, err)
+		return nil, err
+	}
+	s.mu.Lock()
+	stopped := s.stopped
+	s.epoch++
+	s.group = group
+	epoch := s.epoch
+	s.mu.Unlock()
+	if stopped {
+		return nil, errors.Join(ErrStopped, s.end(ctx, group))
+	}
+	ready := status.GroupReady{Epoch: epoch, Backend: s.backend, Ranks: o.Init.WorldSize, Took: time.Since(begun)}
+	for _, r := range group.Ranks() {
+		ready.WeightBytes += r.WeightBytes
+	}
+	s.events.Emit(ready)
+	return group, nil
+}
+
+// stop ends the group, and lets no other start. Stopping twice is harmless.
+func (s *supervisor) stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopped = true
+	group, epoch := s.group, s.epoch
+	s.mu.Unlock()
+	if group == nil {
+		return nil
+	}
+	begun := time.Now()
+	err := s.end(ctx, group)
+	s.events.Emit(status.GroupStopped{Epoch: epoch, Took: time.Since(begun)})
+	return err
+}
+
+// shutdownGrace is how long ranks may take to end by themselves.
+const shutdownGrace = 5 * time.Second
+
+// end ends a group's ranks, within the grace even if ctx is over.
+func (s *supervisor) end(ctx context.Context, group *executor.Executor) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	return group.Shutdown(ctx)
+}
+
+// failed tells of the failure of the group.
+func (s *supervisor) failed(cause error) {
+	s.mu.Lock()
+	f := status.GroupFailed{Epoch: s.epoch, Rank: -1, Cause: cause.Error()}
+	s.mu.Unlock()
+	if rank := (*executor.Failure)(nil); errors.As(cause, &rank) {
+		f.Rank, f.Node, f.PID = rank.Rank, rank.Node, rank.PID
+	}
+	s.events.Emit(f)
+	emitOutput(s.events, cause)
+}
+
+// current is the newest group, which may be dead; nil before the first.
+func (s *supervisor) current() *executor.Executor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.group
+}
+
+// report says of every rank of the newest group what it is doing.
+func (s *supervisor) report() []executor.RankStatus { return s.current().Report() }
+
+// links are the connections of the newest group to ranks of other hosts.
+func (s *supervisor) links() []metrics.Link { return s.current().Links() }
+
+// emitOutput tells what is known of a failure beside its cause, and the last lines that a rank of another host wrote:
+// what ranks started here write is seen as it comes.
+func emitOutput(to status.Listener, cause error) {
+	var f *executor.Failure
+	if !errors.As(cause, &f) {
+		return
+	}
+	emit := func(source, line string) {
+		to.Emit(status.RankOutput{Rank: f.Rank, Node: f.Node, PID: f.PID, Source: source, Line: line})
+	}
+	for line := range strings.Lines(f.Detail) {
+		emit("detail", strings.TrimRight(line, "\n"))
+	}
+	if f.Node == launch.ThisHost {
+		return
+	}
+	for _, line := range f.Stderr {
+		emit("last output", line)
+	}
+}
