@@ -13,7 +13,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/hub"
+	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/link"
 	"github.com/eagleray/eagleray/internal/queue/ring"
 	"github.com/eagleray/eagleray/internal/status"
@@ -126,7 +126,7 @@ func (r *rehubbed) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 // TestSendErrorIsBlamed lets the error of Send name rank 1.
 func TestSendErrorIsBlamed(t *testing.T) {
 	for name, cause := range map[string]error{
-		"link":    &hub.RankError{Rank: 1, Err: queue.ErrClosed},
+		"link":    &fanin.RankError{Rank: 1, Err: queue.ErrClosed},
 		"corrupt": &ring.CorruptError{Rank: 1, Detail: "position 7"},
 		"slow":    fmt.Errorf("%w: %w", queue.ErrTimeout, &ring.SlowError{Ranks: []int{1}}),
 	} {
@@ -163,7 +163,7 @@ func (l *ringed) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker
 	if err != nil {
 		return nil, err
 	}
-	h := hub.New(seg.Driver(), make([]*link.Link, len(specs)))
+	h := fanin.New(seg.Driver(), make([]*link.Link, len(specs)))
 	var workers []launch.Worker
 	for i := range specs {
 		r, err := ring.Map(seg.File(), i)

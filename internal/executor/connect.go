@@ -13,8 +13,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/queue/hub"
 	"github.com/eagleray/eagleray/internal/queue/link"
 	"github.com/eagleray/eagleray/internal/queue/ring"
 	"github.com/eagleray/eagleray/internal/worker"
@@ -280,7 +280,7 @@ func (m *meeting) join() error {
 			driver.Drop(rank) // its part of the ring has no reader
 		}
 	}
-	e.hub = hub.New(driver, m.links)
+	e.hub = fanin.New(driver, m.links)
 	for rank, conn := range m.conns {
 		if l := m.links[rank]; l != nil {
 			e.background.Go(func() { e.watchLink(rank, l) })

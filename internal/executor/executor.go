@@ -14,7 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/hub"
+	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/step"
 	"github.com/eagleray/eagleray/internal/worker"
 )
@@ -244,7 +244,7 @@ func (e *Executor) CheckHealth(ctx context.Context) error {
 
 // Links are the figures of the connections to ranks of other hosts.
 func (e *Executor) Links() []metrics.Link {
-	h, ok := e.hub.(*hub.Hub)
+	h, ok := e.hub.(*fanin.Hub)
 	if !ok {
 		return nil
 	}

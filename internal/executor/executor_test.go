@@ -56,7 +56,7 @@ func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, 
 	return func(rank int, c *memPort) {
 		for {
 			c.status.Set(status.Idle, 0)
-			record, err := c.Recv()
+			record, err := c.Recv(time.Time{})
 			if err != nil {
 				return
 			}
@@ -77,7 +77,7 @@ func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, 
 				var p step.Plan
 				step.DecodePlan(body, &p)
 				if rank == 0 {
-					c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, Token: []int32{int32(p.ID)}}))
+					c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, Token: []int32{int32(p.ID)}}), time.Time{})
 				}
 				c.status.Finished(p.ID)
 			case queue.KindCall:
@@ -93,7 +93,7 @@ func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, 
 func answer(c *memPort, body []byte, kind, failure string) {
 	call, _ := queue.ParseCall(body)
 	value := append([]byte(call.Method+":"), append(slices.Clone(call.Args), byte('0'+c.rank))...)
-	c.Send(queue.AppendReply(nil, &queue.Reply{ID: call.ID, Rank: uint32(c.rank), Type: kind, Failure: failure, Value: value}))
+	c.Send(queue.AppendReply(nil, &queue.Reply{ID: call.ID, Rank: uint32(c.rank), Type: kind, Failure: failure, Value: value}), time.Time{})
 }
 
 func start(t *testing.T, ranks int, rank func(int, *memPort), change ...func(*Options)) (*Executor, *scripted) {
@@ -308,9 +308,9 @@ func TestFirstErrorWins(t *testing.T) {
 			s.exited <- launch.Exit{Rank: 0, PID: 100, End: exited(1)}
 			s.exited <- launch.Exit{Rank: 1, PID: 101, End: killed}
 		}, "rank 1 on node-a (pid 101): signal: killed"},
-		"nonsense": {func(_ *scripted, c *memPort) { c.Send([]byte{250}) }, "protocol: record of unknown kind 250"},
+		"nonsense": {func(_ *scripted, c *memPort) { c.Send([]byte{250}, time.Time{}) }, "protocol: record of unknown kind 250"},
 		"bad result": {func(_ *scripted, c *memPort) {
-			c.Send([]byte{byte(queue.KindResult), 1, 2})
+			c.Send([]byte{byte(queue.KindResult), 1, 2}, time.Time{})
 		}, "rank 1 on node-a (pid 101), protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {

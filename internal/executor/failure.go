@@ -7,7 +7,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/hub"
+	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/ring"
 )
 
@@ -235,7 +235,7 @@ func (e *Executor) sendFailed(err error) {
 
 // blamed is the rank that an error of the queue names, -1 when it names none.
 func blamed(err error) int {
-	var named *hub.RankError
+	var named *fanin.RankError
 	var corrupt *ring.CorruptError
 	var slow *ring.SlowError
 	switch {

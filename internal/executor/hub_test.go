@@ -94,7 +94,7 @@ func (h *memHub) Close() error {
 	return nil
 }
 
-func (p *memPort) Recv() ([]byte, error) {
+func (p *memPort) Recv(time.Time) ([]byte, error) {
 	select {
 	case b := <-p.down:
 		return b, nil
@@ -103,7 +103,7 @@ func (p *memPort) Recv() ([]byte, error) {
 	}
 }
 
-func (p *memPort) Send(record []byte) error {
+func (p *memPort) Send(record []byte, _ time.Time) error {
 	select {
 	case p.hub.up <- upward{p.rank, append([]byte(nil), record...)}:
 		return nil

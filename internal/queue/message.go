@@ -92,13 +92,13 @@ func AppendJSON(b []byte, kind Kind, v any) ([]byte, error) {
 	return append(append(b, byte(kind)), body...), nil
 }
 
-// SendJSON sends v as a record of the given kind.
+// SendJSON sends v as a record of the given kind, without a deadline.
 func SendJSON(p Port, kind Kind, v any) error {
 	record, err := AppendJSON(nil, kind, v)
 	if err != nil {
 		return err
 	}
-	return p.Send(record)
+	return p.Send(record, time.Time{})
 }
 
 // Call is a request to run a method on every rank.

@@ -149,7 +149,7 @@ func (h *pipeHub) Interrupt() {
 	}
 }
 
-// Drop implements Hub: with the only rank gone there is nobody to send to.
+// Drop implements Hub: with the only rank gone no send can succeed.
 func (h *pipeHub) Drop(int) { h.Close() }
 
 // Status implements Hub.
@@ -163,10 +163,14 @@ type pipePort pipe
 func (r *pipePort) pipe() *pipe { return (*pipe)(r) }
 
 // Recv implements Port.
-func (r *pipePort) Recv() ([]byte, error) { return r.pipe().recv(&r.down, time.Time{}, nil) }
+func (r *pipePort) Recv(until time.Time) ([]byte, error) {
+	return r.pipe().recv(&r.down, until, nil)
+}
 
 // Send implements Port.
-func (r *pipePort) Send(record []byte) error { return r.pipe().send(&r.up, record, time.Time{}) }
+func (r *pipePort) Send(record []byte, until time.Time) error {
+	return r.pipe().send(&r.up, record, until)
+}
 
 // Status implements Port.
 func (r *pipePort) Status() *status.Rank { return &r.status }

@@ -17,7 +17,7 @@ import (
 // MaxRecord bounds a record's length, so that a hostile or corrupt length cannot exhaust memory.
 const MaxRecord = 1 << 30
 
-// Errors a caller acts on.
+// Errors a caller acts on. Every transport returns these, wrapped where it knows more.
 var (
 	// ErrClosed is returned by operations on an end that was closed, or whose peer has gone.
 	ErrClosed = errors.New("queue is closed")
@@ -47,10 +47,11 @@ type Hub interface {
 
 // Port is a rank's end of its channel. Recv and Send are each called by one goroutine at a time.
 type Port interface {
-	// Recv returns the next record, valid until the next Recv. It ends with ErrClosed when the driver is gone.
-	Recv() ([]byte, error)
-	// Send delivers a copy of record.
-	Send(record []byte) error
+	// Recv returns the next record, valid until the next Recv. A zero until is no deadline. It ends with an error
+	// that wraps ErrClosed when the driver is gone.
+	Recv(until time.Time) ([]byte, error)
+	// Send delivers a copy of record. A zero until is no deadline.
+	Send(record []byte, until time.Time) error
 	// Status is where the rank publishes what it is doing.
 	Status() *status.Rank
 	// Close ends every wait on this side. Closing twice is harmless.

@@ -46,8 +46,8 @@ func TestPipe(t *testing.T) {
 		}
 	}
 	wg.Go(func() { send(1, func(b []byte) error { return hub.Send(b, soon()) }) })
-	wg.Go(func() { recv(1, port.Recv) })
-	wg.Go(func() { send(2, port.Send) })
+	wg.Go(func() { recv(1, func() ([]byte, error) { return port.Recv(soon()) }) })
+	wg.Go(func() { send(2, func(b []byte) error { return port.Send(b, soon()) }) })
 	wg.Go(func() {
 		recv(2, func() ([]byte, error) {
 			_, b, err := hub.Recv(soon())
@@ -89,7 +89,7 @@ func TestPipeEnds(t *testing.T) {
 	if _, _, err := hub.Recv(soon()); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("interrupted Recv: %v", err)
 	}
-	if err := port.Send([]byte("last")); err != nil {
+	if err := port.Send([]byte("last"), soon()); err != nil {
 		t.Fatal(err)
 	}
 	port.Status().Set(status.Forward, 3)
@@ -103,7 +103,7 @@ func TestPipeEnds(t *testing.T) {
 	if _, _, err := hub.Recv(soon()); !errors.Is(err, ErrClosed) {
 		t.Errorf("Recv from a closed pipe: %v", err)
 	}
-	if err := port.Send(nil); !errors.Is(err, ErrClosed) {
+	if err := port.Send(nil, soon()); !errors.Is(err, ErrClosed) {
 		t.Errorf("Send to a closed pipe: %v", err)
 	}
 	if err := hub.Close(); err != nil {
@@ -121,8 +121,8 @@ func TestPipeAllocates(t *testing.T) {
 		if hub.Send(record, until) != nil {
 			t.Fatal("send")
 		}
-		b, _ := port.Recv()
-		if port.Send(b[:1200]) != nil {
+		b, _ := port.Recv(time.Time{})
+		if port.Send(b[:1200], time.Time{}) != nil {
 			t.Fatal("reply")
 		}
 		hub.Recv(until)
@@ -187,10 +187,10 @@ func BenchmarkPipe(b *testing.B) {
 	go func() {
 		reply := make([]byte, 1200)
 		for {
-			if _, err := port.Recv(); err != nil {
+			if _, err := port.Recv(time.Time{}); err != nil {
 				return
 			}
-			port.Send(reply)
+			port.Send(reply, time.Time{})
 		}
 	}()
 	out := make([]byte, 4096)

@@ -58,7 +58,7 @@ func (w *worker) call(body []byte) error {
 		r.Type, r.Failure, r.Value = fmt.Sprintf("%T", err), err.Error(), nil
 	}
 	w.out = queue.AppendReply(w.out[:0], &r)
-	return w.port.Send(w.out)
+	return w.port.Send(w.out, time.Time{})
 }
 
 // rankInfo describes the rank as JSON.

@@ -16,7 +16,6 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/queue/link"
 	"github.com/eagleray/eagleray/internal/queue/ring"
-	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Invitation is what a rank needs to join its driver. It holds the secret by which the two know each other.
@@ -121,21 +120,19 @@ func (m *membership) enter() error {
 		}
 	}
 	if ring != nil {
-		m.port, m.near = &ringPort{ring}, true
+		m.port, m.near = ring, true
 		m.watching.Go(m.watch)
 		return nil
 	}
-	p := &linkPort{status: new(status.Rank)}
-	p.link = link.Connect(m.conn, m.conn.Session, func(ctx context.Context, resume handshake.Resume) (net.Conn, error) {
+	l := link.Connect(m.conn, m.conn.Session, func(ctx context.Context, resume handshake.Resume) (net.Conn, error) {
 		again := m.id
 		again.Resume = &resume
 		return handshake.Dial(ctx, m.at, m.token, again)
 	}, link.Options{})
-	p.link.SetStatus(p.status.Snapshot)
-	m.port = p
+	m.port = linkPort{l}
 	m.watching.Go(func() {
-		<-p.link.Down()
-		m.driverGone(p.link.Err())
+		<-l.Down()
+		m.driverGone(l.Err())
 	})
 	return nil
 }
@@ -176,8 +173,8 @@ func (m *membership) driverGone(cause error) {
 
 // say tells the driver why this rank is about to end.
 func (m *membership) say(cause error) {
-	if p, ok := m.port.(*linkPort); ok {
-		_ = p.link.Close(cause.Error())
+	if p, ok := m.port.(linkPort); ok {
+		_ = p.Link.Close(cause.Error())
 		return
 	}
 	// The driver may be gone already.
@@ -215,55 +212,15 @@ func BinaryHash() ([32]byte, error) {
 	return [32]byte(h.Sum(nil)), nil
 }
 
-// ringPort is a rank's port over shared memory.
-type ringPort struct{ *ring.Rank }
-
-func (p *ringPort) Recv() ([]byte, error) {
-	b, err := p.Rank.Recv(time.Time{})
-	if errors.Is(err, ring.ErrClosed) {
-		return nil, queue.ErrClosed
-	}
-	return b, err
-}
-
-func (p *ringPort) Send(record []byte) error {
-	err := p.Rank.Send(record, time.Time{})
-	if errors.Is(err, ring.ErrClosed) {
-		return queue.ErrClosed
-	}
-	return err
-}
-
 // Leaving is why a rank closes its link when nothing but its own end is the reason; what ended it is said elsewhere.
 const Leaving = "rank is ending"
 
-// linkPort is a rank's port over a connection.
-type linkPort struct {
-	link   *link.Link
-	status *status.Rank
-}
+// linkPort is a rank's port over a connection: a link that says why it closes.
+type linkPort struct{ *link.Link }
 
-func (p *linkPort) Recv() ([]byte, error) {
-	b, err := p.link.Recv(time.Time{})
-	if errors.Is(err, link.ErrDown) || errors.Is(err, link.ErrClosed) {
-		return nil, queue.ErrClosed
-	}
-	return b, err
-}
-
-func (p *linkPort) Send(record []byte) error {
-	err := p.link.Send(record, time.Time{})
-	if errors.Is(err, link.ErrDown) || errors.Is(err, link.ErrClosed) {
-		return queue.ErrClosed
-	}
-	return err
-}
-
-func (p *linkPort) Status() *status.Rank { return p.status }
-
-func (p *linkPort) Close() error { return p.link.Close(Leaving) }
+func (p linkPort) Close() error { return p.Link.Close(Leaving) }
 
 var (
-	_ queue.Port = (*ringPort)(nil)
-	_ queue.Port = (*linkPort)(nil)
+	_ queue.Port = (*ring.Rank)(nil)
+	_ queue.Port = linkPort{}
 )

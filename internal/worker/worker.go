@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
 	"github.com/eagleray/eagleray/internal/queue"
@@ -124,7 +125,7 @@ func (w *worker) guard(f func() error) (err error) {
 
 // start receives the configuration, loads the shard and reports ready.
 func (w *worker) start() error {
-	record, err := w.port.Recv()
+	record, err := w.port.Recv(time.Time{})
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (w *worker) start() error {
 func (w *worker) serveOne() error {
 	w.status.Set(status.Idle, 0)
 	w.plan.ID = 0
-	record, err := w.port.Recv()
+	record, err := w.port.Recv(time.Time{})
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (w *worker) execute(body []byte) error {
 	if w.rank.output {
 		w.status.Set(status.Send, 0)
 		w.out = step.AppendResult(append(w.out[:0], byte(queue.KindResult)), &w.result)
-		if err := w.port.Send(w.out); err != nil {
+		if err := w.port.Send(w.out, time.Time{}); err != nil {
 			return err
 		}
 	}

@@ -304,21 +304,21 @@ type fragile struct {
 	received int
 }
 
-func (p *fragile) Recv() ([]byte, error) {
+func (p *fragile) Recv(until time.Time) ([]byte, error) {
 	p.received++
 	if p.received == 3 {
 		var none []int
 		_ = none[p.received]
 	}
-	return p.Port.Recv()
+	return p.Port.Recv(until)
 }
 
-func (p *fragile) Send(record []byte) error {
+func (p *fragile) Send(record []byte, until time.Time) error {
 	var r step.Result
 	if record[0] == byte(queue.KindResult) && step.DecodeResult(record[1:], &r) == nil && r.Plan == 9 {
 		panic(errors.New("out of cheese"))
 	}
-	return p.Port.Send(record)
+	return p.Port.Send(record, until)
 }
 
 // TestPanics turns a panic into an account with the place where it happened.

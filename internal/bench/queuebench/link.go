@@ -13,8 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/queue/hub"
 	"github.com/eagleray/eagleray/internal/queue/link"
 )
 
@@ -40,7 +41,7 @@ func (linkTransport) listen(readers int) (driverEnd, []*os.File, error) {
 	return &linkDriver{listener: l, readers: readers, file: f}, []*os.File{f}, nil
 }
 
-func (linkTransport) join(descriptor, rank int) (readerEnd, error) {
+func (linkTransport) join(descriptor, rank int) (queue.Port, error) {
 	var inv invitation
 	if err := readMemoryFile(os.NewFile(uintptr(descriptor), "invitation"), &inv); err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ type linkDriver struct {
 
 	once sync.Once
 	mu   sync.Mutex
-	hub  *hub.Hub
+	hub  *fanin.Hub
 	err  error
 }
 
@@ -120,24 +121,24 @@ func (d *linkDriver) admit() error {
 			links[conn.Peer.Rank] = link.Accept(conn, conn.Session, link.Options{})
 		}
 		d.mu.Lock()
-		d.hub = hub.New(nil, links)
+		d.hub = fanin.New(nil, links)
 		d.mu.Unlock()
 	})
 	return d.err
 }
 
-func (d *linkDriver) Send(record []byte) error {
+func (d *linkDriver) Send(record []byte, until time.Time) error {
 	if err := d.admit(); err != nil {
 		return err
 	}
-	return d.hub.Send(record, time.Time{})
+	return d.hub.Send(record, until)
 }
 
-func (d *linkDriver) Recv() (int, []byte, error) {
+func (d *linkDriver) Recv(until time.Time) (int, []byte, error) {
 	if err := d.admit(); err != nil {
 		return 0, nil, err
 	}
-	return d.hub.Recv(time.Time{})
+	return d.hub.Recv(until)
 }
 
 func (d *linkDriver) Close() error {
@@ -155,9 +156,5 @@ func (d *linkDriver) Close() error {
 }
 
 type linkReader struct{ *link.Link }
-
-func (r linkReader) Send(record []byte) error { return r.Link.Send(record, time.Time{}) }
-
-func (r linkReader) Recv() ([]byte, error) { return r.Link.Recv(time.Time{}) }
 
 func (r linkReader) Close() error { return r.Link.Close("the benchmark is over") }

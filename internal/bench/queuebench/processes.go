@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // Orders are the first byte of every record to the readers.
@@ -115,7 +117,7 @@ func (b *bench) stop() error {
 func (b *bench) order(op byte, n uint64) error {
 	b.record[0] = op
 	binary.LittleEndian.PutUint64(b.record[8:], n)
-	return b.end.Send(b.record)
+	return b.end.Send(b.record, time.Time{})
 }
 
 // roundTrip sends a record and receives the first reader's reply.
@@ -125,7 +127,7 @@ func (b *bench) roundTrip() (time.Duration, error) {
 	if err := b.order(opEcho, b.trips); err != nil {
 		return 0, err
 	}
-	rank, reply, err := b.end.Recv()
+	rank, reply, err := b.end.Recv(time.Time{})
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +144,7 @@ func (b *bench) all(op byte, got func(rank int, n uint64)) error {
 		return err
 	}
 	for range b.Readers {
-		rank, reply, err := b.end.Recv()
+		rank, reply, err := b.end.Recv(time.Time{})
 		if err != nil {
 			return err
 		}
@@ -223,10 +225,10 @@ func Child(args []string) error {
 }
 
 // serve carries out orders.
-func serve(end readerEnd, f floor, rank int, reply []byte) error {
+func serve(end queue.Port, f floor, rank int, reply []byte) error {
 	var steps stepReader
 	for {
-		record, err := end.Recv()
+		record, err := end.Recv(time.Time{})
 		if err != nil {
 			return err
 		}
@@ -240,7 +242,7 @@ func serve(end readerEnd, f floor, rank int, reply []byte) error {
 				continue
 			}
 			binary.LittleEndian.PutUint64(reply[8:], n)
-			err = end.Send(reply)
+			err = end.Send(reply, time.Time{})
 		case opFloor:
 			err = f.answer(n, rank == 0)
 		case opStream:
@@ -251,13 +253,13 @@ func serve(end readerEnd, f floor, rank int, reply []byte) error {
 			err = s.absorb(n, rank == 0)
 		case opUsage:
 			binary.LittleEndian.PutUint64(reply[8:], uint64(processorTime()))
-			err = end.Send(reply[:minSize])
+			err = end.Send(reply[:minSize], time.Time{})
 		case opMark:
-			err = end.Send(reply[:minSize])
+			err = end.Send(reply[:minSize], time.Time{})
 		case opStep:
 			var result []byte
 			if result, err = steps.answer(record[minSize:]); err == nil && rank == 0 {
-				err = end.Send(result)
+				err = end.Send(result, time.Time{})
 			}
 		case opSink:
 		default:

@@ -181,7 +181,7 @@ func (b *bench) large(r *Report, rng *rand.Rand) error {
 		payload[i] = byte(rng.Uint32())
 	}
 	payload[0] = opSink
-	send := func() error { return b.end.Send(payload) }
+	send := func() error { return b.end.Send(payload, time.Time{}) }
 	if err := errors.Join(send(), b.all(opMark, nil)); err != nil { // the readers' buffers grow
 		return err
 	}

@@ -93,10 +93,10 @@ func (s *steps) encode(id uint64) []byte {
 func (b *bench) step(s *steps) (time.Duration, error) {
 	b.trips++
 	began := time.Now()
-	if err := b.end.Send(s.encode(b.trips)); err != nil {
+	if err := b.end.Send(s.encode(b.trips), time.Time{}); err != nil {
 		return 0, err
 	}
-	rank, reply, err := b.end.Recv()
+	rank, reply, err := b.end.Recv(time.Time{})
 	if err != nil {
 		return 0, err
 	}

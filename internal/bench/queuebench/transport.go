@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/ring"
 )
 
@@ -14,7 +15,7 @@ type transport interface {
 	// listen makes the driver's end. The files are passed to every reader.
 	listen(readers int) (driverEnd, []*os.File, error)
 	// join makes a reader's end in its process, where the first of the files has the given descriptor.
-	join(descriptor, rank int) (readerEnd, error)
+	join(descriptor, rank int) (queue.Port, error)
 	// newFloor makes the driver's side of the floor, openFloor a reader's with what the driver's gave.
 	newFloor(o Options) (floor, error)
 	openFloor(given *os.File, replySize, size int) (floor, error)
@@ -23,15 +24,8 @@ type transport interface {
 // driverEnd sends to all readers and receives from any. Records received are valid until the next Recv. Close
 // ends waits and may be called at any time.
 type driverEnd interface {
-	Send(record []byte) error
-	Recv() (rank int, record []byte, err error)
-	Close() error
-}
-
-// readerEnd is the other side.
-type readerEnd interface {
-	Send(record []byte) error
-	Recv() ([]byte, error)
+	Send(record []byte, until time.Time) error
+	Recv(until time.Time) (rank int, record []byte, err error)
 	Close() error
 }
 
@@ -52,30 +46,18 @@ func (ringTransport) listen(readers int) (driverEnd, []*os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return ringDriver{s.Driver()}, []*os.File{s.File()}, nil
+	return s.Driver(), []*os.File{s.File()}, nil
 }
 
-func (ringTransport) join(descriptor, rank int) (readerEnd, error) {
+func (ringTransport) join(descriptor, rank int) (queue.Port, error) {
 	f := os.NewFile(uintptr(descriptor), "ring")
 	r, err := ring.Map(f, rank)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return ringReader{r}, f.Close()
+	return r, f.Close()
 }
 
 func (ringTransport) newFloor(Options) (floor, error) { return newFutexFloor() }
 
 func (ringTransport) openFloor(given *os.File, _, _ int) (floor, error) { return openFutexFloor(given) }
-
-type ringDriver struct{ *ring.Driver }
-
-func (d ringDriver) Send(record []byte) error { return d.Driver.Send(record, time.Time{}) }
-
-func (d ringDriver) Recv() (int, []byte, error) { return d.Driver.Recv(time.Time{}) }
-
-type ringReader struct{ *ring.Rank }
-
-func (r ringReader) Send(record []byte) error { return r.Rank.Send(record, time.Time{}) }
-
-func (r ringReader) Recv() ([]byte, error) { return r.Rank.Recv(time.Time{}) }

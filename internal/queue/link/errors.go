@@ -3,24 +3,26 @@ package link
 import (
 	"errors"
 	"fmt"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
-// Errors of Send and Recv.
-var (
-	// ErrTimeout is a deadline that passed: nothing was queued, nothing was taken.
-	ErrTimeout = errors.New("link: timed out")
-	// ErrInterrupted is a Recv that Interrupt ended.
-	ErrInterrupted = errors.New("link: interrupted")
-	// ErrDown is a link that has ended; the error that wraps it also wraps the cause.
-	ErrDown = errors.New("link is down")
-	// ErrTooLong is a record longer than Options.MaxRecord, of either side.
-	ErrTooLong = errors.New("record is too long")
-)
+// ErrTooLong is a record longer than Options.MaxRecord, of either side.
+var ErrTooLong = errors.New("record is too long")
+
+// endError is what every call returns once the link is down: queue.ErrClosed, and why it ended.
+type endError struct{ cause error }
+
+func (e *endError) Error() string { return "link is down: " + e.cause.Error() }
+
+// Unwrap returns queue.ErrClosed and the cause.
+func (e *endError) Unwrap() []error { return []error{queue.ErrClosed, e.cause} }
+
+// errLocalClose is the cause when Close was called on this end.
+var errLocalClose = errors.New("closed")
 
 // Causes of a link's end.
 var (
-	// ErrClosed is a Close of this end.
-	ErrClosed = errors.New("closed")
 	// ErrSilent is a peer of which nothing was heard for too long.
 	ErrSilent = errors.New("peer is silent")
 	// ErrCut is a connection that broke and was not resumed in time.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/status"
 )
@@ -123,7 +124,7 @@ func TestHostileFrames(t *testing.T) {
 						}
 					}
 					for range 2 {
-						if got, err := l.Recv(in(time.Second)); !errors.Is(err, c.want) || !errors.Is(err, ErrProtocol) || !errors.Is(err, ErrDown) {
+						if got, err := l.Recv(in(time.Second)); !errors.Is(err, c.want) || !errors.Is(err, ErrProtocol) || !errors.Is(err, queue.ErrClosed) {
 							t.Fatalf("%q, %v", got, err)
 						}
 					}
@@ -185,7 +186,7 @@ func FuzzFrames(f *testing.F) {
 			for {
 				got, err := l.Recv(in(10 * time.Second))
 				if err != nil {
-					if !errors.Is(err, ErrDown) {
+					if !errors.Is(err, queue.ErrClosed) {
 						t.Errorf("%v", err)
 					}
 					break

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // TestInterrupt ends one Recv, wherever it waits, or else the next one; a record that is there comes first.
@@ -37,11 +39,11 @@ func TestInterrupt(t *testing.T) {
 				}
 				l.Interrupt()
 				l.Interrupt()
-				recv(time.Second, ErrInterrupted, 0)
-				recv(time.Second, ErrTimeout, time.Second)
+				recv(time.Second, queue.ErrInterrupted, 0)
+				recv(time.Second, queue.ErrTimeout, time.Second)
 				time.AfterFunc(300*time.Millisecond, l.Interrupt)
-				recv(time.Second, ErrInterrupted, 300*time.Millisecond)
-				recv(time.Second, ErrTimeout, time.Second)
+				recv(time.Second, queue.ErrInterrupted, 300*time.Millisecond)
+				recv(time.Second, queue.ErrTimeout, time.Second)
 			})
 		})
 	}
@@ -56,7 +58,7 @@ func TestInterrupt(t *testing.T) {
 		if got, err := r.driver.Recv(time.Time{}); err != nil || string(got) != "there" {
 			t.Fatalf("%q, %v", got, err)
 		}
-		if _, err := r.driver.Recv(time.Time{}); !errors.Is(err, ErrInterrupted) {
+		if _, err := r.driver.Recv(time.Time{}); !errors.Is(err, queue.ErrInterrupted) {
 			t.Fatal(err)
 		}
 	})
@@ -105,7 +107,7 @@ type interruptible struct {
 func (i interruptible) Recv(until time.Time) ([]byte, error) {
 	for {
 		b, err := i.Link.Recv(until)
-		if !errors.Is(err, ErrInterrupted) {
+		if !errors.Is(err, queue.ErrInterrupted) {
 			return b, err
 		}
 		*i.count++
@@ -126,10 +128,10 @@ func TestInterruptWithinAFragment(t *testing.T) {
 			theirs.Write(part)
 			begin := time.Now()
 			time.AfterFunc(time.Second, l.Interrupt)
-			if _, err := l.Recv(in(time.Minute)); !errors.Is(err, ErrInterrupted) || time.Since(begin) != time.Second {
+			if _, err := l.Recv(in(time.Minute)); !errors.Is(err, queue.ErrInterrupted) || time.Since(begin) != time.Second {
 				t.Fatalf("%v after %v", err, time.Since(begin))
 			}
-			if _, err := l.Recv(in(time.Second)); !errors.Is(err, ErrTimeout) {
+			if _, err := l.Recv(in(time.Second)); !errors.Is(err, queue.ErrTimeout) {
 				t.Fatal(err)
 			}
 		}
@@ -155,7 +157,7 @@ func TestOldDeadlines(t *testing.T) {
 				t.Fatal(got, err)
 			}
 			begin := time.Now()
-			if _, err := r.driver.Recv(begin.Add(d)); !errors.Is(err, ErrTimeout) || time.Since(begin) != max(d, 0) {
+			if _, err := r.driver.Recv(begin.Add(d)); !errors.Is(err, queue.ErrTimeout) || time.Since(begin) != max(d, 0) {
 				t.Errorf("%v after %v, not after %v", err, time.Since(begin), d)
 			}
 		}
@@ -209,7 +211,7 @@ func TestFragmentsAreReadInPlace(t *testing.T) {
 			})
 			for {
 				got, err := r.driver.Recv(in(130 * time.Microsecond))
-				if errors.Is(err, ErrTimeout) {
+				if errors.Is(err, queue.ErrTimeout) {
 					timeouts++
 					continue
 				}

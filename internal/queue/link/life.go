@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/status"
 )
 
 // greet takes the peer's hello: what it has received is done with, the rest is sent again. l.mu is held.
@@ -52,7 +51,7 @@ func (l *Link) cut(gen uint64, err error) {
 	abort(l.conn)
 	switch {
 	case l.closing && (l.redial == nil || l.closedSent || l.out.bytes == 0):
-		l.fall(ErrClosed)
+		l.fall(errLocalClose)
 		return
 	case l.o.Grace < 0:
 		l.fall(fmt.Errorf("%w: %w", ErrCut, err))
@@ -142,7 +141,7 @@ func (l *Link) install(c net.Conn) error {
 		return l.err
 	case l.closing && l.redial == nil:
 		abort(c)
-		return fmt.Errorf("%w: %w", ErrDown, ErrClosed)
+		return &endError{errLocalClose}
 	case l.o.Grace < 0:
 		abort(c)
 		return fmt.Errorf("link: resume: this link is not resumed")
@@ -175,12 +174,12 @@ func (l *Link) fall(cause error) {
 		return
 	}
 	l.state = Down
-	l.err = fmt.Errorf("%w: %w", ErrDown, cause)
+	l.err = &endError{cause}
 	abort(l.conn)
 	l.cancel()
 	close(l.down)
 	signal(l.changed)
-	if errors.Is(cause, ErrClosed) {
+	if errors.Is(cause, errLocalClose) {
 		return
 	}
 	level := slog.LevelWarn
@@ -196,7 +195,7 @@ func (l *Link) Close(reason string) error {
 	const flushing, lingering = time.Second, 100 * time.Millisecond
 	l.mu.Lock()
 	if l.state == Cut && (l.redial == nil || l.out.bytes == 0) {
-		l.fall(ErrClosed)
+		l.fall(errLocalClose)
 	}
 	if !l.closing { // the first reason holds
 		l.closing, l.reason = true, reason
@@ -221,7 +220,7 @@ func (l *Link) Close(reason string) error {
 		}
 	}
 	l.mu.Lock()
-	l.fall(ErrClosed)
+	l.fall(errLocalClose)
 	l.mu.Unlock()
 	l.running.Wait()
 	return nil
@@ -303,13 +302,6 @@ func (l *Link) watch() {
 		case <-ticker.C:
 		}
 		now := time.Now()
-		var speaks bool
-		var own status.Snapshot
-		if now.Sub(beat) >= l.o.Heartbeat {
-			if f := l.status.Load(); f != nil {
-				own, speaks = (*f)(), true
-			}
-		}
 		l.mu.Lock()
 		if silent := quiet.check(now, l.heard.Load()); l.state == Up && silent >= l.o.Silence {
 			l.fall(fmt.Errorf("%w for %v", ErrSilent, silent.Round(time.Millisecond)))
@@ -323,7 +315,7 @@ func (l *Link) watch() {
 		broken = l.broken
 		if now.Sub(beat) >= l.o.Heartbeat {
 			beat = now
-			l.beat.status, l.beat.speaks = own, speaks
+			l.beat.status, l.beat.speaks = l.own.Snapshot(), l.speaks.Load()
 			l.due.beat = true
 			l.out.trim()
 			signal(l.kick)

@@ -125,7 +125,8 @@ type Link struct {
 	cancel  context.CancelFunc
 	down    chan struct{}
 	running sync.WaitGroup
-	status  atomic.Pointer[func() status.Snapshot]
+	own     status.Rank // of this end; heartbeats carry it once speaks is set
+	speaks  atomic.Bool
 	heard   atomic.Uint64 // counts reads that brought bytes
 
 	mu    sync.Mutex
@@ -241,8 +242,11 @@ func signal(c chan struct{}) {
 	}
 }
 
-// SetStatus sets what the heartbeats tell of this end; it is called from a goroutine of the link.
-func (l *Link) SetStatus(f func() status.Snapshot) { l.status.Store(&f) }
+// Status returns where this end publishes what it is doing. From the first call on heartbeats carry it.
+func (l *Link) Status() *status.Rank {
+	l.speaks.Store(true)
+	return &l.own
+}
 
 // PeerStatus returns the status of the peer's last heartbeat and when it came, a zero time for never.
 func (l *Link) PeerStatus() (status.Snapshot, time.Time) {

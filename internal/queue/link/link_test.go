@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/status"
 )
@@ -138,7 +139,7 @@ func (s stream) recv(t testing.TB, l receiver, seed uint64, pause bool) {
 		for end := in(s.within); ; {
 			// Many short waits, so that timeouts fall into the middle of frames.
 			got, err = l.Recv(in(time.Duration(1+lull.IntN(30)) * time.Millisecond))
-			if !errors.Is(err, ErrTimeout) || !time.Now().Before(end) {
+			if !errors.Is(err, queue.ErrTimeout) || !time.Now().Before(end) {
 				break
 			}
 		}
@@ -272,7 +273,7 @@ func TestWindowFull(t *testing.T) {
 			if err == nil {
 				continue
 			}
-			if !errors.Is(err, ErrTimeout) || time.Since(begin) != 300*time.Millisecond {
+			if !errors.Is(err, queue.ErrTimeout) || time.Since(begin) != 300*time.Millisecond {
 				t.Fatalf("record %d: %v after %v", n, err, time.Since(begin))
 			}
 			break
@@ -284,7 +285,7 @@ func TestWindowFull(t *testing.T) {
 		if _, err := r.worker.Recv(in(time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.driver.Send(make([]byte, 5*chunkSize), in(300*time.Millisecond)); !errors.Is(err, ErrTimeout) {
+		if err := r.driver.Send(make([]byte, 5*chunkSize), in(300*time.Millisecond)); !errors.Is(err, queue.ErrTimeout) {
 			t.Fatalf("large record: %v", err)
 		}
 		done := make(chan error)
@@ -301,7 +302,7 @@ func TestWindowFull(t *testing.T) {
 		if got, err := r.worker.Recv(in(time.Second)); err != nil || string(got) != "last" {
 			t.Fatalf("%q, %v", got, err)
 		}
-		if _, err := r.worker.Recv(in(time.Second)); !errors.Is(err, ErrTimeout) {
+		if _, err := r.worker.Recv(in(time.Second)); !errors.Is(err, queue.ErrTimeout) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -322,7 +323,7 @@ func TestGrace(t *testing.T) {
 		begin := time.Now()
 		r.network().cut()
 		each(r, func(l *Link) {
-			if _, err := l.Recv(in(time.Second)); !errors.Is(err, ErrTimeout) {
+			if _, err := l.Recv(in(time.Second)); !errors.Is(err, queue.ErrTimeout) {
 				t.Errorf("before the grace time: %v", err)
 			}
 			if s := l.Stats(); s.State != Cut || s.Cause == nil {
@@ -332,14 +333,14 @@ func TestGrace(t *testing.T) {
 				t.Errorf("send while cut: %v", err)
 			}
 			_, err := l.Recv(time.Time{})
-			if !errors.Is(err, ErrDown) || !errors.Is(err, ErrCut) {
+			if !errors.Is(err, queue.ErrClosed) || !errors.Is(err, ErrCut) {
 				t.Errorf("after the grace time: %v", err)
 			}
 			if took := time.Since(begin); took < 2*time.Second || took > 2300*time.Millisecond {
 				t.Errorf("down after %v", took)
 			}
 			<-l.Down()
-			if err := l.Send([]byte("late"), time.Time{}); !errors.Is(err, ErrDown) {
+			if err := l.Send([]byte("late"), time.Time{}); !errors.Is(err, queue.ErrClosed) {
 				t.Errorf("send: %v", err)
 			}
 		})
@@ -350,7 +351,7 @@ func TestGrace(t *testing.T) {
 			t.Errorf("%d dials in the grace time", r.dials)
 		}
 		_, a, _ := newMemnet(memopt{}, 1)
-		if err := r.driver.Resume(a, handshake.Resume{Session: testSession}); !errors.Is(err, ErrDown) {
+		if err := r.driver.Resume(a, handshake.Resume{Session: testSession}); !errors.Is(err, queue.ErrClosed) {
 			t.Errorf("resumed after the end: %v", err)
 		}
 	})
@@ -425,7 +426,7 @@ func TestSilence(t *testing.T) {
 					}
 				}
 				<-l.Down()
-				if err := l.Err(); !errors.Is(err, ErrSilent) || !errors.Is(err, ErrDown) {
+				if err := l.Err(); !errors.Is(err, ErrSilent) || !errors.Is(err, queue.ErrClosed) {
 					t.Errorf("%v", err)
 				}
 			}
@@ -467,11 +468,9 @@ func TestStopped(t *testing.T) {
 func TestIdleReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{}, 1, func() memopt { return memopt{delay: 5 * time.Millisecond} })
-		var own status.Rank
-		own.Started(42)
-		own.Set(status.Forward, 7)
-		r.worker.SetStatus(own.Snapshot)
-		r.driver.SetStatus(func() status.Snapshot { return status.Snapshot{Phase: status.Idle} })
+		r.worker.Status().Started(42)
+		r.worker.Status().Set(status.Forward, 7)
+		r.driver.Status().Set(status.Idle, 0)
 		time.Sleep(5 * time.Second)
 		got, at := r.driver.PeerStatus()
 		if got.Started != 42 || got.Phase != status.Forward || got.Detail != 7 || time.Since(at) > 1200*time.Millisecond {
@@ -563,10 +562,10 @@ func TestCloseInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-closed
-		if err := <-waits; !errors.Is(err, ErrClosed) || !errors.Is(err, ErrDown) {
+		if err := <-waits; !errors.Is(err, errLocalClose) || !errors.Is(err, queue.ErrClosed) {
 			t.Error(err)
 		}
-		if err := r.driver.Send(nil, time.Time{}); !errors.Is(err, ErrClosed) {
+		if err := r.driver.Send(nil, time.Time{}); !errors.Is(err, errLocalClose) {
 			t.Error(err)
 		}
 		r.driver.Close("again")
@@ -588,7 +587,7 @@ func TestCloseIsBounded(t *testing.T) {
 		if took := time.Since(begin); took > 1100*time.Millisecond {
 			t.Errorf("close took %v", took)
 		}
-		if err := <-waits; !errors.Is(err, ErrClosed) {
+		if err := <-waits; !errors.Is(err, errLocalClose) {
 			t.Error(err)
 		}
 		r.worker.Close("")

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // TestManySenders has several goroutines in Send at once, with records of one fragment and of many: none is torn,
@@ -70,7 +72,7 @@ func TestSendersWaitInTurn(t *testing.T) {
 		go func() { first <- r.driver.Send(make([]byte, 10*chunkSize), in(time.Minute)) }()
 		synctest.Wait()
 		begin := time.Now()
-		if err := r.driver.Send(nil, in(time.Second)); !errors.Is(err, ErrTimeout) || time.Since(begin) != time.Second {
+		if err := r.driver.Send(nil, in(time.Second)); !errors.Is(err, queue.ErrTimeout) || time.Since(begin) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 		second := make(chan error)
@@ -78,7 +80,7 @@ func TestSendersWaitInTurn(t *testing.T) {
 		synctest.Wait()
 		go r.driver.Close("")
 		for _, c := range []chan error{first, second} {
-			if err := <-c; !errors.Is(err, ErrClosed) {
+			if err := <-c; !errors.Is(err, errLocalClose) {
 				t.Errorf("%v", err)
 			}
 		}
@@ -132,7 +134,7 @@ func TestOneRecv(t *testing.T) {
 		defer r.close()
 		go r.driver.Recv(in(time.Second))
 		synctest.Wait()
-		if _, err := r.driver.Recv(in(time.Second)); err == nil || errors.Is(err, ErrTimeout) {
+		if _, err := r.driver.Recv(in(time.Second)); err == nil || errors.Is(err, queue.ErrTimeout) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -19,9 +20,9 @@ const (
 var longPast = time.Unix(1, 0)
 
 // Recv returns the next record, valid until the next call. It waits until then (for ever when until is zero) and
-// ends with ErrTimeout, or with ErrDown and the cause once the link is down and all that had arrived was taken.
-// When until has already passed only what was read before is returned. ErrInterrupted is the end of a Recv by
-// Interrupt.
+// ends with queue.ErrTimeout, or with queue.ErrClosed and the cause once the link is down and all that had arrived
+// was taken. When until has already passed only what was read before is returned. queue.ErrInterrupted is the end of
+// a Recv by Interrupt.
 func (l *Link) Recv(until time.Time) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +38,7 @@ func (l *Link) Recv(until time.Time) ([]byte, error) {
 		}
 		if l.poked {
 			l.poked = false
-			return nil, ErrInterrupted
+			return nil, queue.ErrInterrupted
 		}
 		switch l.state {
 		case Down:
@@ -57,7 +58,7 @@ func (l *Link) Recv(until time.Time) ([]byte, error) {
 			}
 			l.mu.Lock()
 			if expired {
-				return nil, ErrTimeout
+				return nil, queue.ErrTimeout
 			}
 		case Up:
 			if record, ok, err := l.more(until); ok || err != nil && !l.poked {
@@ -67,7 +68,7 @@ func (l *Link) Recv(until time.Time) ([]byte, error) {
 	}
 }
 
-// Interrupt ends a Recv under way, or else the next one that would wait, with ErrInterrupted.
+// Interrupt ends a Recv under way, or else the next one that would wait, with queue.ErrInterrupted.
 func (l *Link) Interrupt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,7 +391,7 @@ func (l *Link) readInto(b []byte, until time.Time) (int, error) {
 	if n > 0 || until.IsZero() || time.Now().Before(until) {
 		return n, nil // that deadline was an older one's
 	}
-	return 0, ErrTimeout
+	return 0, queue.ErrTimeout
 }
 
 // setReadDeadline makes reads end by until. An earlier deadline of before may stay: to set one at each Recv costs

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 const (
@@ -19,8 +21,9 @@ const (
 )
 
 // Send queues a copy of record for the peer. It returns as soon as the record is in the window, from where it
-// survives a cut; that the peer has it, Send does not say. It waits while the window is full: with ErrTimeout,
-// when until (not zero) has passed, nothing of the record will be delivered; ErrDown wraps why the link has ended.
+// survives a cut; that the peer has it, Send does not say. It waits while the window is full. After
+// queue.ErrTimeout, when until (not zero) has passed, nothing of the record will be delivered. queue.ErrClosed comes
+// with the reason why the link has ended.
 func (l *Link) Send(record []byte, until time.Time) error {
 	if len(record) > l.o.MaxRecord {
 		return fmt.Errorf("link: send %d bytes: %w: at most %d", len(record), ErrTooLong, l.o.MaxRecord)
@@ -96,7 +99,7 @@ func (l *Link) turn(until time.Time) error {
 	case l.sending <- struct{}{}:
 		return nil
 	case <-timer:
-		return ErrTimeout
+		return queue.ErrTimeout
 	case <-l.down:
 		return l.Err()
 	}
@@ -113,7 +116,7 @@ func (l *Link) room(size int, until time.Time) error {
 		case l.state == Down:
 			return l.err
 		case l.closing || l.dropped:
-			return fmt.Errorf("%w: %w", ErrDown, ErrClosed)
+			return &endError{errLocalClose}
 		case l.out.bytes+size <= l.window:
 			return nil
 		}
@@ -137,7 +140,7 @@ func (l *Link) room(size int, until time.Time) error {
 		l.mu.Lock()
 		l.waiting = false
 		if expired && l.state != Down && l.out.bytes+size > l.window {
-			return ErrTimeout
+			return queue.ErrTimeout
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -46,18 +47,18 @@ func newDriver(f *os.File, m *mapping) *Driver {
 
 func (d *Driver) ended() error {
 	if d.closed.Load() {
-		return ErrClosed
+		return queue.ErrClosed
 	}
 	return nil
 }
 
 // Send copies a record to the ring of all ranks, and waits for room as long as until, or without a limit if it
 // is zero. A rank that has left or was dropped is not waited for. After an error no rank gets any part of the
-// record. The error wraps ErrTimeout, with a *SlowError that names the ranks that hold it up; ErrClosed; or
+// record. The error wraps queue.ErrTimeout, with a *SlowError that names the ranks that hold it up; queue.ErrClosed; or
 // ErrCorrupt, with a *CorruptError that names the rank, until that rank is dropped.
 func (d *Driver) Send(record []byte, until time.Time) error {
 	if !d.m.enter() {
-		return ErrClosed
+		return queue.ErrClosed
 	}
 	defer d.m.leave()
 	return d.out.send(record, until)
@@ -65,12 +66,12 @@ func (d *Driver) Send(record []byte, until time.Time) error {
 
 // Recv returns the next record of any rank, looking at the ranks in turn. It is valid until the next Recv or
 // Release. Recv waits as long as until, or without a limit if it is zero. What a rank sent before it left, died
-// or was dropped is still received. The error is ErrTimeout; wraps ErrClosed, after Close or when every rank
+// or was dropped is still received. The error is queue.ErrTimeout; wraps queue.ErrClosed, after Close or when every rank
 // has left or was dropped; or wraps ErrCorrupt, once for a rank, whose replies are read no more.
 func (d *Driver) Recv(until time.Time) (rank int, record []byte, err error) {
 	d.Release()
 	if !d.m.enter() {
-		return -1, nil, ErrClosed
+		return -1, nil, queue.ErrClosed
 	}
 	rank, record, err = d.recv(until)
 	d.waiting.done(&d.shared.replies)
@@ -88,7 +89,7 @@ func (d *Driver) recv(until time.Time) (rank int, record []byte, err error) {
 			return -1, nil, err
 		}
 		if d.interrupted.Swap(false) {
-			return -1, nil, ErrInterrupted
+			return -1, nil, queue.ErrInterrupted
 		}
 		alone := d.alone() // before looking for what they may have sent last
 		rank, record, what, err := d.scan()
@@ -104,7 +105,7 @@ func (d *Driver) recv(until time.Time) (rank int, record []byte, err error) {
 			return -1, nil, errAlone
 		}
 		if err := d.waiting.pause(&d.shared.replies, until); err != nil {
-			if err == ErrTimeout {
+			if err == queue.ErrTimeout {
 				return -1, nil, err
 			}
 			return -1, nil, fmt.Errorf("ring: wait for replies: %w", err)
@@ -112,7 +113,7 @@ func (d *Driver) recv(until time.Time) (rank int, record []byte, err error) {
 	}
 }
 
-// Interrupt ends the Recv under way, or else the next one, with ErrInterrupted: something else needs its
+// Interrupt ends the Recv under way, or else the next one, with queue.ErrInterrupted: something else needs its
 // caller. It may be called at any time from any goroutine, also after Close.
 func (d *Driver) Interrupt() {
 	if !d.m.enter() {
@@ -165,7 +166,7 @@ func (d *Driver) Release() {
 }
 
 // Drop declares a rank dead: it no longer holds up Send. Its replies so far stay readable. If it lives after
-// all, its calls end with ErrClosed; a record it is just reading may change under it.
+// all, its calls end with queue.ErrClosed; a record it is just reading may change under it.
 func (d *Driver) Drop(rank int) {
 	if rank < 0 || rank >= len(d.out.peers) || !d.m.enter() {
 		return
@@ -202,7 +203,7 @@ func (d *Driver) Lag(rank int) (records uint64, bytes int64) {
 	return sent - min(c.records.Load(), sent), int64(sum - min(c.bytes.Load(), sum))
 }
 
-// Close ends all calls here with ErrClosed; those of the ranks end likewise once they have received what was
+// Close ends all calls here with queue.ErrClosed; those of the ranks end likewise once they have received what was
 // sent. The segment is unmapped when no call is inside and no record is held. Closing twice is harmless.
 func (d *Driver) Close() error {
 	if d.closed.Swap(true) {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/futex"
 )
 
@@ -78,13 +79,13 @@ const (
 	announced
 )
 
-// pause returns when it is time to look again, or with ErrTimeout when the deadline, unless zero, has passed.
+// pause returns when it is time to look again, or with queue.ErrTimeout when the deadline, unless zero, has passed.
 func (w *waiter) pause(e *event, until time.Time) error {
 	switch w.stage {
 	case fresh:
 		w.began = time.Now()
 		if !until.IsZero() && !w.began.Before(until) {
-			return ErrTimeout
+			return queue.ErrTimeout
 		}
 		w.stage = spinning
 		w.budget = w.cadence.budget()
@@ -104,7 +105,7 @@ func (w *waiter) pause(e *event, until time.Time) error {
 		left := time.Duration(0)
 		if !until.IsZero() {
 			if left = time.Until(until); left <= 0 {
-				return ErrTimeout
+				return queue.ErrTimeout
 			}
 		}
 		err := futex.Wait(&e.word, w.seen, left, &w.scratch) // sleep

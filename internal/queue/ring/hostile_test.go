@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // memoryFile is a memory file with a header's fields and more bytes of nothing.
@@ -122,7 +124,7 @@ func FuzzMap(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := r.Recv(past()); err != ErrTimeout && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrCorrupt) {
+		if _, err := r.Recv(past()); err != queue.ErrTimeout && !errors.Is(err, queue.ErrClosed) && !errors.Is(err, ErrCorrupt) {
 			t.Error(err)
 		}
 		must(t, r.Close())
@@ -142,7 +144,7 @@ func corruption(t testing.TB, script []byte) {
 	}
 	control := int(d.m.control())
 	known := func(err error) {
-		if err != nil && !errors.Is(err, ErrTimeout) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrCorrupt) {
+		if err != nil && !errors.Is(err, queue.ErrTimeout) && !errors.Is(err, queue.ErrClosed) && !errors.Is(err, ErrCorrupt) {
 			t.Errorf("unknown error: %v", err)
 		}
 	}
@@ -235,7 +237,7 @@ func TestCorruptNamed(t *testing.T) {
 	if rank, got, err := d.Recv(soon()); rank != 0 || string(got) != "still here" || err != nil {
 		t.Error(rank, got, err)
 	}
-	if _, _, err := d.Recv(time.Now().Add(time.Millisecond)); err != ErrTimeout {
+	if _, _, err := d.Recv(time.Now().Add(time.Millisecond)); err != queue.ErrTimeout {
 		t.Error(err)
 	}
 	rs[1].own.read.Store(1 << 20)

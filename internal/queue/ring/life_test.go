@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -21,10 +22,10 @@ func TestCloseDrains(t *testing.T) {
 	}
 	must(t, d.Close())
 	must(t, d.Close())
-	if err := d.Send(nil, soon()); !errors.Is(err, ErrClosed) {
+	if err := d.Send(nil, soon()); !errors.Is(err, queue.ErrClosed) {
 		t.Error(err)
 	}
-	if _, _, err := d.Recv(soon()); !errors.Is(err, ErrClosed) {
+	if _, _, err := d.Recv(soon()); !errors.Is(err, queue.ErrClosed) {
 		t.Error(err)
 	}
 	for i := range 5 {
@@ -32,14 +33,14 @@ func TestCloseDrains(t *testing.T) {
 			t.Fatal(got, err)
 		}
 	}
-	if _, err := rs[0].Recv(soon()); !errors.Is(err, ErrClosed) {
+	if _, err := rs[0].Recv(soon()); !errors.Is(err, queue.ErrClosed) {
 		t.Error(err)
 	}
-	if err := rs[0].Send(nil, soon()); !errors.Is(err, ErrClosed) {
+	if err := rs[0].Send(nil, soon()); !errors.Is(err, queue.ErrClosed) {
 		t.Error(err)
 	}
 	must(t, rs[1].Close())
-	if _, err := rs[1].Recv(soon()); !errors.Is(err, ErrClosed) {
+	if _, err := rs[1].Recv(soon()); !errors.Is(err, queue.ErrClosed) {
 		t.Error("a closed rank receives:", err)
 	}
 	if d.Status(0) != (status.Snapshot{}) {
@@ -68,7 +69,7 @@ func TestRanksLeave(t *testing.T) {
 	if rank, got, err := d.Recv(soon()); rank != 0 || string(got) != "last words" || err != nil {
 		t.Error(rank, got, err)
 	}
-	if _, _, err := d.Recv(soon()); !errors.Is(err, ErrClosed) {
+	if _, _, err := d.Recv(soon()); !errors.Is(err, queue.ErrClosed) {
 		t.Error(err)
 	}
 }
@@ -97,10 +98,10 @@ func TestDrop(t *testing.T) {
 	d.Drop(-1)
 	d.Drop(2)
 	wg.Wait()
-	if _, err := rs[1].Recv(soon()); !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "dropped") {
+	if _, err := rs[1].Recv(soon()); !errors.Is(err, queue.ErrClosed) || !strings.Contains(err.Error(), "dropped") {
 		t.Error(err)
 	}
-	if err := rs[1].Send(nil, soon()); !errors.Is(err, ErrClosed) {
+	if err := rs[1].Send(nil, soon()); !errors.Is(err, queue.ErrClosed) {
 		t.Error(err)
 	}
 	if rank, got, err := d.Recv(soon()); rank != 1 || string(got) != "published" || err != nil {
@@ -110,7 +111,7 @@ func TestDrop(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	d.Drop(0)
-	if _, _, err := d.Recv(soon()); !errors.Is(err, ErrClosed) {
+	if _, _, err := d.Recv(soon()); !errors.Is(err, queue.ErrClosed) {
 		t.Error(err)
 	}
 }
@@ -174,7 +175,7 @@ func TestCloseAnytime(t *testing.T) {
 				for err == nil {
 					err = f(until)
 				}
-				if !errors.Is(err, ErrClosed) {
+				if !errors.Is(err, queue.ErrClosed) {
 					t.Error(err)
 				}
 			})

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/queuetest"
 )
 
@@ -59,13 +60,13 @@ func child(spec string) error {
 	case "echo":
 		for {
 			got, err := r.Recv(time.Time{})
-			if errors.Is(err, ErrClosed) {
+			if errors.Is(err, queue.ErrClosed) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			if err := r.Send(got, time.Time{}); err != nil && !errors.Is(err, ErrClosed) {
+			if err := r.Send(got, time.Time{}); err != nil && !errors.Is(err, queue.ErrClosed) {
 				return err
 			}
 		}
@@ -183,7 +184,7 @@ func TestStream(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, _, err := d.Recv(soon()); !errors.Is(err, ErrClosed) {
+			if _, _, err := d.Recv(soon()); !errors.Is(err, queue.ErrClosed) {
 				t.Errorf("after the ranks have left: %v", err)
 			}
 			for rank, p := range ps {
@@ -339,7 +340,7 @@ func TestKilledDriver(t *testing.T) {
 				in := queuetest.NewStream(1, 0)
 				for {
 					got, err := r.Recv(time.Time{})
-					if errors.Is(err, ErrClosed) {
+					if errors.Is(err, queue.ErrClosed) {
 						break
 					}
 					if err := errors.Join(err, in.Check(got)); err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -63,7 +64,7 @@ func Map(f *os.File, rank int) (*Rank, error) {
 // gone is what ends all calls at once.
 func (r *Rank) gone() error {
 	if r.closed.Load() {
-		return ErrClosed
+		return queue.ErrClosed
 	}
 	if r.own.dropped.Load() != 0 {
 		return errDropped
@@ -77,18 +78,18 @@ func (r *Rank) ended() error {
 		return err
 	}
 	if r.shared.closed.Load() != 0 {
-		return ErrClosed
+		return queue.ErrClosed
 	}
 	return nil
 }
 
 // Recv returns the next record of the driver, valid until the next Recv or Release. It waits as long as until,
-// or without a limit if it is zero. The error is ErrTimeout; or wraps ErrClosed, after Close, after Drop, or
+// or without a limit if it is zero. The error is queue.ErrTimeout; or wraps queue.ErrClosed, after Close, after Drop, or
 // when the driver has closed and all it sent was received; or wraps ErrCorrupt, and so does every later one.
 func (r *Rank) Recv(until time.Time) ([]byte, error) {
 	r.Release()
 	if !r.m.enter() {
-		return nil, ErrClosed
+		return nil, queue.ErrClosed
 	}
 	record, err := r.recv(until)
 	r.waiting.done(&r.shared.data)
@@ -120,10 +121,10 @@ func (r *Rank) recv(until time.Time) ([]byte, error) {
 		case what == piece:
 			continue
 		case closed:
-			return nil, ErrClosed
+			return nil, queue.ErrClosed
 		}
 		if err := r.waiting.pause(&r.shared.data, until); err != nil {
-			if err == ErrTimeout {
+			if err == queue.ErrTimeout {
 				return nil, err
 			}
 			return nil, fmt.Errorf("ring: wait for the driver: %w", err)
@@ -142,11 +143,11 @@ func (r *Rank) Release() {
 }
 
 // Send copies a record to the driver, and waits for room as long as until, or without a limit if it is zero.
-// After an error the driver gets no part of the record. The error wraps ErrTimeout, with a *SlowError; ErrClosed,
+// After an error the driver gets no part of the record. The error wraps queue.ErrTimeout, with a *SlowError; queue.ErrClosed,
 // after Close, Drop or the driver's Close; or ErrCorrupt.
 func (r *Rank) Send(record []byte, until time.Time) error {
 	if !r.m.enter() {
-		return ErrClosed
+		return queue.ErrClosed
 	}
 	defer r.m.leave()
 	return r.out.send(record, until)
@@ -163,7 +164,7 @@ func (r *Rank) Status() *status.Rank {
 	return &r.own.status
 }
 
-// Close leaves: calls here end with ErrClosed, the driver no longer waits for this rank, and receives what it
+// Close leaves: calls here end with queue.ErrClosed, the driver no longer waits for this rank, and receives what it
 // has sent. A record that another goroutine is just reading may change under it. The segment is unmapped when no
 // call is inside and no record is held. Closing twice is harmless.
 //

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 const (
@@ -100,8 +102,8 @@ func (r *reader) collect(payload []byte, flags uint64) error {
 		r.buffer, r.open, r.since = r.buffer[:0], true, 0
 	case !r.open:
 		return r.corrupt("a further piece of a record that has not begun")
-	case len(r.buffer)+len(payload) > MaxRecord:
-		return r.corrupt("a record longer than %d bytes", MaxRecord)
+	case len(r.buffer)+len(payload) > queue.MaxRecord:
+		return r.corrupt("a record longer than %d bytes", queue.MaxRecord)
 	}
 	if n := len(r.buffer) + len(payload); n > cap(r.buffer) {
 		r.buffer = append(make([]byte, 0, max(n, 2*cap(r.buffer), maxPiece)), r.buffer...)

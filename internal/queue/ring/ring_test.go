@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // segment makes a driver and its ranks in this process; memory 0 stands for the least possible.
@@ -175,7 +177,7 @@ func TestPieces(t *testing.T) {
 	if d.in[0].buffer != nil {
 		t.Error("a buffer that is not used is kept")
 	}
-	if err := d.Send(make([]byte, MaxRecord+1), soon()); err == nil || errors.Is(err, ErrTimeout) {
+	if err := d.Send(make([]byte, queue.MaxRecord+1), soon()); err == nil || errors.Is(err, queue.ErrTimeout) {
 		t.Errorf("record beyond the limit: %v", err)
 	}
 }
@@ -195,7 +197,7 @@ func TestSlowReader(t *testing.T) {
 		}
 	}
 	var slow *SlowError
-	if !errors.Is(err, ErrTimeout) || !errors.As(err, &slow) || !slices.Equal(slow.Ranks, []int{1}) || !strings.Contains(err.Error(), "rank 1") {
+	if !errors.Is(err, queue.ErrTimeout) || !errors.As(err, &slow) || !slices.Equal(slow.Ranks, []int{1}) || !strings.Contains(err.Error(), "rank 1") {
 		t.Fatalf("rank 1 does not read: %v", err)
 	}
 	n-- // the last one was not sent
@@ -206,7 +208,7 @@ func TestSlowReader(t *testing.T) {
 		t.Errorf("rank 0 lags by %d records", records)
 	}
 	// A record in pieces, given up in the middle, leaves no trace.
-	if err := d.Send(make([]byte, 100_000), past()); !errors.Is(err, ErrTimeout) {
+	if err := d.Send(make([]byte, 100_000), past()); !errors.Is(err, queue.ErrTimeout) {
 		t.Error(err)
 	}
 	for i := range n {
@@ -307,7 +309,7 @@ func TestDeadlines(t *testing.T) {
 		} {
 			began := time.Now()
 			err := f(began.Add(wait))
-			if took := time.Since(began); err != ErrTimeout || took < wait || took > wait+10*time.Second {
+			if took := time.Since(began); err != queue.ErrTimeout || took < wait || took > wait+10*time.Second {
 				t.Errorf("%s, %v: %v after %v", name, wait, err, took)
 			}
 		}
@@ -362,10 +364,10 @@ func TestNoAllocations(t *testing.T) {
 			_, _, err := d.Recv(soon())
 			must(t, err)
 		}
-		if _, err := rs[0].Recv(past()); err != ErrTimeout {
+		if _, err := rs[0].Recv(past()); err != queue.ErrTimeout {
 			t.Fatal(err)
 		}
-		if _, _, err := d.Recv(time.Now().Add(50 * time.Microsecond)); err != ErrTimeout {
+		if _, _, err := d.Recv(time.Now().Add(50 * time.Microsecond)); err != queue.ErrTimeout {
 			t.Fatal(err)
 		}
 	}

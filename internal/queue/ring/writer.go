@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // A record in a ring is a header of 8 bytes, which lies at a multiple of 8, and the payload behind it, padded
@@ -75,8 +77,8 @@ func (w *writer) init() {
 
 // send copies a record into the ring, in pieces if it is long.
 func (w *writer) send(record []byte, until time.Time) error {
-	if len(record) > MaxRecord {
-		return fmt.Errorf("ring: record of %d bytes is longer than %d", len(record), MaxRecord)
+	if len(record) > queue.MaxRecord {
+		return fmt.Errorf("ring: record of %d bytes is longer than %d", len(record), queue.MaxRecord)
 	}
 	piece := w.piece
 	if len(record) <= w.whole {
@@ -171,7 +173,7 @@ func (w *writer) await(need uint64, until time.Time) error {
 		}
 		if err := w.wait.pause(w.space, until); err != nil {
 			w.wait.done(w.space)
-			if err == ErrTimeout {
+			if err == queue.ErrTimeout {
 				return w.slow(need)
 			}
 			return fmt.Errorf("ring: wait for room: %w", err)
@@ -188,7 +190,7 @@ func (w *writer) slow(need uint64) error {
 		}
 	}
 	if len(e.Ranks) == 0 { // they have just read it
-		return ErrTimeout
+		return queue.ErrTimeout
 	}
 	return e
 }

@@ -1,4 +1,4 @@
-package hub
+package fanin
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ func TestOneLinkNeedsNobody(t *testing.T) {
 func TestDirectFollows(t *testing.T) {
 	g := newGroup(t, "rrr", link.Options{})
 	rng := rand.New(rand.NewPCG(1, 2))
-	before := [2]int{nobody, nobody}
+	before := [2]int{none, none}
 	for i := range 2000 {
 		rank := rng.IntN(3)
 		want := fmt.Appendf(nil, "record %d", i)
@@ -54,7 +54,7 @@ func TestDirectFollows(t *testing.T) {
 			t.Fatal(err)
 		}
 		direct := int(g.hub.direct.Load())
-		if before[0] == rank && direct != rank || before[0] != rank && direct != nobody {
+		if before[0] == rank && direct != rank || before[0] != rank && direct != none {
 			t.Fatalf("after records of ranks %v the caller reads %d", before, direct)
 		}
 	}
@@ -177,7 +177,7 @@ func TestOneSlowRank(t *testing.T) {
 	}
 }
 
-// TestSendNamesAll has nobody read.
+// TestSendNamesAll has none read.
 func TestSendNamesAll(t *testing.T) {
 	for _, size := range []int{20 << 10, 2 << 20} {
 		g := newGroup(t, "rrr", link.Options{Window: 64 << 10})

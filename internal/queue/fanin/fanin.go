@@ -1,15 +1,14 @@
-// Package hub is the driver's end of a queue whose ranks are on several hosts: those of the driver's host share
+// Package fanin is the driver's end of a queue whose ranks are on several hosts: those of the driver's host share
 // one ring, each of the others has a link.
 //
-// Whoever calls Recv waits where records come from: in the ring, if there is one, else on the link that the last
+// The caller of Recv waits where records come from: in the ring, if there is one, else on the link that the last
 // two records came over, because a step's result comes from the same rank each time and a record handed from
 // goroutine to goroutine costs more than a read. The other links have a goroutine each that reads, hands over, and
 // waits until the record is done with. A long record goes to all links at the same time.
-package hub
+package fanin
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,42 +27,46 @@ type Hub struct {
 
 	// receiving is held by the caller of Recv, for Close to wait for.
 	receiving sync.Mutex
-	// inbox is how the goroutines of links hand over: an item's record is valid until taken is signalled.
-	inbox chan item
-	taken []chan struct{} // by rank
-	held  int             // the rank whose goroutine's record was handed out, nobody for none
-	// direct is the rank whose link the caller of Recv reads itself, nobody for none. last is the rank of the last
-	// record that came over a link, again says that the one before was of the same.
-	direct atomic.Int32
-	last   int
-	again  bool
-	wake   chan struct{} // ends a wait for the inbox
-	poked  atomic.Bool   // Interrupt was called, and no Recv has ended by it yet
-	timer  *time.Timer   // of the caller of Recv
-	alone  bool          // no rank is left in the ring; the caller of Recv's
-	remote bool          // there are links
+	// inbox is how the goroutines of links hand over: an arrival's record is valid until released is signalled.
+	inbox    chan arrival
+	released []chan struct{} // by rank
+	held     int             // the rank whose goroutine's record was handed out, or none
+	// direct is the rank whose link the caller of Recv reads itself, or none. last is the rank of the last record
+	// that came over a link, again says that the one before was of the same.
+	direct      atomic.Int32
+	last        int
+	again       bool
+	wake        chan struct{} // ends a wait for the inbox
+	interrupted atomic.Bool   // Interrupt was called, and no Recv has ended by it yet
+	timer       *time.Timer   // of the caller of Recv
+	ringEnded   bool          // no rank is left in the ring; the caller of Recv's
+	remote      bool          // there are links
 
-	lanes []chan parcel // by rank; nil when there is nothing to send at the same time
-	sent  chan struct{} // a lane has sent
-	errs  []error       // of the Send under way, by rank
+	sendQueues []chan item   // by rank; nil when there is nothing to send at the same time
+	sent       chan struct{} // an item of a send queue was delivered
+	errs       []error       // of the Send under way, by rank
 
 	done    chan struct{}
 	once    sync.Once
 	running sync.WaitGroup
 }
 
-const nobody = -1
+// none stands for no rank.
+const none = -1
 
-type item struct {
+// arrival is a record that came over the link of a rank.
+type arrival struct {
 	rank   int
 	record []byte
 }
 
 // New joins a ring (nil for none) and the links of remote ranks (nil entries for local ones). Close closes them.
 func New(r *ring.Driver, links []*link.Link) *Hub {
-	h := &Hub{ring: r, links: links, gone: make([]atomic.Bool, len(links)), inbox: make(chan item, len(links)),
-		taken: make([]chan struct{}, len(links)), held: nobody, last: nobody, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour),
-		lanes: make([]chan parcel, len(links)), sent: make(chan struct{}, len(links)), errs: make([]error, len(links)),
+	n := len(links)
+	h := &Hub{ring: r, links: links, gone: make([]atomic.Bool, n),
+		inbox: make(chan arrival, n), released: make([]chan struct{}, n), held: none, last: none,
+		wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour),
+		sendQueues: make([]chan item, n), sent: make(chan struct{}, n), errs: make([]error, n),
 		done: make(chan struct{})}
 	h.timer.Stop()
 	var remote []int
@@ -73,7 +76,7 @@ func New(r *ring.Driver, links []*link.Link) *Hub {
 		}
 	}
 	h.remote = len(remote) > 0
-	h.direct.Store(nobody)
+	h.direct.Store(none)
 	if r == nil && len(remote) > 0 {
 		h.direct.Store(int32(remote[0]))
 		if len(remote) == 1 {
@@ -81,11 +84,11 @@ func New(r *ring.Driver, links []*link.Link) *Hub {
 		}
 	}
 	for _, rank := range remote {
-		h.taken[rank] = make(chan struct{}, 1)
+		h.released[rank] = make(chan struct{}, 1)
 		parked := int32(rank) == h.direct.Load()
 		h.running.Go(func() { h.read(rank, parked) })
-		h.lanes[rank] = make(chan parcel)
-		h.running.Go(func() { h.carry(rank) })
+		h.sendQueues[rank] = make(chan item)
+		h.running.Go(func() { h.deliverQueued(rank) })
 	}
 	return h
 }
@@ -120,8 +123,8 @@ func (h *Hub) Stats(rank int) (s link.Stats, ok bool) {
 	return link.Stats{}, false
 }
 
-// Close implements queue.Hub. It may be called while somebody is in Recv; but the last record is void with it, so
-// nobody may be looking at that.
+// Close implements queue.Hub. It may be called during a Recv; but the last record is void with it, so it must not
+// be in use.
 func (h *Hub) Close() error {
 	var err error
 	h.once.Do(func() {
@@ -143,19 +146,6 @@ func (h *Hub) Close() error {
 		h.running.Wait()
 		err = errors.Join(errs...)
 	})
-	return err
-}
-
-// translate turns a transport's error into the queue's, keeping its words.
-func translate(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ring.ErrTimeout), errors.Is(err, link.ErrTimeout):
-		return fmt.Errorf("%w: %w", queue.ErrTimeout, err)
-	case errors.Is(err, ring.ErrClosed), errors.Is(err, link.ErrDown), errors.Is(err, link.ErrClosed):
-		return fmt.Errorf("%w: %w", queue.ErrClosed, err)
-	}
 	return err
 }
 

@@ -1,4 +1,4 @@
-package hub
+package fanin
 
 import (
 	"bytes"
@@ -223,7 +223,7 @@ func TestFair(t *testing.T) {
 					default:
 					}
 					err := g.ranks[0].Send(make([]byte, 100), shortly())
-					if err != nil && !errors.Is(err, ring.ErrTimeout) && !errors.Is(err, link.ErrTimeout) {
+					if err != nil && !errors.Is(err, queue.ErrTimeout) {
 						return
 					}
 				}
@@ -411,9 +411,7 @@ func TestDrop(t *testing.T) {
 func TestStatus(t *testing.T) {
 	g := newGroup(t, "lr", link.Options{Heartbeat: 10 * time.Millisecond})
 	g.rings[0].Status().Set(status.Forward, 7)
-	own := new(status.Rank)
-	own.Set(status.Sample, 0)
-	g.links[1].SetStatus(own.Snapshot)
+	g.links[1].Status().Set(status.Sample, 0)
 	if s, age := g.hub.Status(0); s.Phase != status.Forward || s.Detail != 7 || age != 0 {
 		t.Errorf("rank 0: %+v, %v old", s, age)
 	}

@@ -1,4 +1,4 @@
-package hub
+package fanin
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package hub
+package fanin
 
 import (
 	"errors"
@@ -10,34 +10,34 @@ import (
 // window, and cost less than to wake a goroutine.
 const longRecord = 64 << 10
 
-// parcel is a record for one rank.
-type parcel struct {
+// item is a record for one rank.
+type item struct {
 	record []byte
 	until  time.Time
 }
 
 // Send implements queue.Hub. Every rank is tried: the error names all that the record could not be queued for.
 func (h *Hub) Send(record []byte, until time.Time) error {
-	failed, under := false, 0
+	failed, queued := false, 0
 	for rank, l := range h.links {
 		if l == nil || h.gone[rank].Load() {
 			continue
 		}
-		if lane := h.lanes[rank]; lane != nil && len(record) >= longRecord {
+		if q := h.sendQueues[rank]; q != nil && len(record) >= longRecord {
 			select {
-			case lane <- parcel{record, until}:
-				under++
+			case q <- item{record, until}:
+				queued++
 				continue
 			case <-h.done:
 			}
 		}
-		h.deliver(rank, parcel{record, until})
+		h.deliver(rank, item{record, until})
 	}
 	var local error
 	if h.ring != nil {
-		local = translate(h.ring.Send(record, until))
+		local = h.ring.Send(record, until)
 	}
-	for range under {
+	for range queued {
 		<-h.sent
 	}
 	for _, err := range h.errs {
@@ -52,9 +52,9 @@ func (h *Hub) Send(record []byte, until time.Time) error {
 }
 
 // deliver sends to one rank and notes the error.
-func (h *Hub) deliver(rank int, p parcel) {
-	if err := h.links[rank].Send(p.record, p.until); err != nil && !h.gone[rank].Load() {
-		h.errs[rank] = &RankError{Rank: rank, Err: translate(err)}
+func (h *Hub) deliver(rank int, it item) {
+	if err := h.links[rank].Send(it.record, it.until); err != nil && !h.gone[rank].Load() {
+		h.errs[rank] = &RankError{Rank: rank, Err: err}
 	}
 }
 
@@ -69,12 +69,13 @@ func (e *RankError) Error() string { return fmt.Sprintf("send to rank %d: %v", e
 // Unwrap returns the cause.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// carry delivers long records to one rank. What it has begun it ends: the record is the caller's.
-func (h *Hub) carry(rank int) {
+// deliverQueued delivers the items of one rank's send queue. It finishes what it has begun, because the record is
+// the caller's memory.
+func (h *Hub) deliverQueued(rank int) {
 	for {
 		select {
-		case p := <-h.lanes[rank]:
-			h.deliver(rank, p)
+		case it := <-h.sendQueues[rank]:
+			h.deliver(rank, it)
 			h.sent <- struct{}{}
 		case <-h.done:
 			return
