@@ -120,7 +120,7 @@ func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) 
 			}
 			out[i].Text += d.Text
 			out[i].Tokens = append(out[i].Tokens, d.Tokens...)
-			out[i].FinishReason, out[i].PromptTokens = string(d.Finish), d.PromptTokens
+			out[i].FinishReason, out[i].PromptTokens = d.Finish.String(), d.PromptTokens
 		}
 	}
 	return out, nil

@@ -197,7 +197,7 @@ func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s *engine.
 		}
 		o.Text += d.Text
 		o.Tokens = append(o.Tokens, d.Tokens...)
-		o.FinishReason = string(d.Finish)
+		o.FinishReason = d.Finish.String()
 		if !asJSON {
 			w.WriteString(d.Text)
 			if err := w.Flush(); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/schedule"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
@@ -241,8 +242,8 @@ func (e *Engine) cancel(key uint64) {
 		return
 	}
 	e.sched.Abort(key)
-	e.finish(q, FinishAbort)
-	q.stream.publish(func(d *Delta) { d.Finish = FinishAbort })
+	e.finish(q, sample.FinishAbort)
+	q.stream.publish(func(d *Delta) { d.Finish = sample.FinishAbort })
 }
 
 // idle waits for news: requests, aborts, the end, or the failure of a rank that had nothing to do.
@@ -293,14 +294,14 @@ func (e *Engine) deliver(o *schedule.Output, start, now time.Time) {
 		return
 	}
 	q.outputs++
-	finish := finishOf(o.Finish)
+	finish := o.Finish
 	offset := q.text
 	text, stop := q.advance(o, finish)
-	if stop != "" && finish == Running {
+	if stop != "" && finish == sample.Unfinished {
 		e.sched.Abort(q.key)
 	}
 	if stop != "" {
-		finish = FinishStop
+		finish = sample.FinishStop
 	}
 	e.observeToken(q, now)
 	q.stream.publish(func(d *Delta) {
@@ -317,7 +318,7 @@ func (e *Engine) deliver(o *schedule.Output, start, now time.Time) {
 		}
 		d.PromptTokens, d.CachedTokens, d.OutputTokens = len(q.req.Prompt), o.Cached, q.outputs
 	})
-	if finish != Running {
+	if finish != sample.Unfinished {
 		e.finish(q, finish)
 	}
 }
@@ -354,31 +355,31 @@ func cloneLogprobs(l step.Logprobs) step.Logprobs {
 
 // advance decodes one token. It returns the text that became certain and the stop string that ended the
 // output, if one did.
-func (q *request) advance(o *schedule.Output, finish Finish) (text, stop string) {
+func (q *request) advance(o *schedule.Output, finish sample.Finish) (text, stop string) {
 	if q.decoder == nil {
 		return "", ""
 	}
 	// A token that stops the output is not part of its text unless asked for.
 	var piece string
-	if finish != FinishStop || q.req.IncludeStop {
+	if finish != sample.FinishStop || q.req.IncludeStop {
 		piece = q.decoder.Push(o.Token)
 	}
-	if finish != Running {
+	if finish != sample.Unfinished {
 		piece += q.decoder.Flush()
 	}
 	q.text += len(piece)
-	if q.outputs <= int(q.req.Params.MinTokens) && finish == Running {
+	if q.outputs <= int(q.req.Params.MinTokens) && finish == sample.Unfinished {
 		return q.stops.flush() + piece, ""
 	}
 	text, stop = q.stops.push(piece)
-	if stop == "" && finish != Running {
+	if stop == "" && finish != sample.Unfinished {
 		text += q.stops.flush()
 	}
 	return text, stop
 }
 
 // finish forgets a request and counts it.
-func (e *Engine) finish(q *request, how Finish) {
+func (e *Engine) finish(q *request, how sample.Finish) {
 	delete(e.requests, q.key)
 	e.observeFinish(q, how)
 }
@@ -387,9 +388,9 @@ func (e *Engine) finish(q *request, how Finish) {
 func (e *Engine) fail(cause error) {
 	e.mu.Lock()
 	stopping := e.stopping
-	err := fmt.Errorf("%w: %w", ErrFailed, cause)
+	err, how := fmt.Errorf("%w: %w", ErrFailed, cause), sample.FinishError
 	if stopping {
-		err = ErrStopped
+		err, how = ErrStopped, sample.FinishAbort
 	}
 	e.failure = err
 	if !stopping {
@@ -402,10 +403,10 @@ func (e *Engine) fail(cause error) {
 		e.ranks.failed(cause)
 	}
 	for _, q := range added {
-		q.stream.fail(err)
+		e.requests[q.key] = q
 	}
 	for _, q := range e.requests {
+		e.finish(q, how)
 		q.stream.fail(err)
 	}
-	e.requests = nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/fixtures"
+	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
 )
@@ -38,12 +39,18 @@ func TestMain(m *testing.M) {
 
 func open(t testing.TB, change func(c *config.Config)) *engine.Engine {
 	t.Helper()
+	e, _ := openMeasured(t, change)
+	return e
+}
+
+func openMeasured(t testing.TB, change func(c *config.Config)) (*engine.Engine, *metrics.Metrics) {
+	t.Helper()
 	c := config.Default()
 	c.Cache.MemoryBytes = 64 << 20
 	if change != nil {
 		change(&c)
 	}
-	e, _, err := engine.Open(t.Context(), engine.Options{Config: c})
+	e, m, err := engine.Open(t.Context(), engine.Options{Config: c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +59,7 @@ func open(t testing.TB, change func(c *config.Config)) *engine.Engine {
 			t.Error(err)
 		}
 	})
-	return e
+	return e, m
 }
 
 // greedy is a request for the answer to a question of the built-in model.
@@ -118,7 +125,7 @@ func TestAnyTensorParallelSize(t *testing.T) {
 				cfg.Parallel.Backend, cfg.Parallel.TensorParallelSize = c.backend, c.size
 			})
 			a := mustAsk(t, e, greedy(e, question, 100))
-			if a.text != indexAnswer || a.last.Finish != engine.FinishStop {
+			if a.text != indexAnswer || a.last.Finish != sample.FinishStop {
 				t.Errorf("answer %q, finish %q", a.text, a.last.Finish)
 			}
 		})
@@ -282,7 +289,7 @@ func TestStopStrings(t *testing.T) {
 		r := greedy(e, question, 100)
 		r.Stop, r.IncludeStop = c.stop, c.include
 		a := mustAsk(t, e, r)
-		if a.text != c.want || a.last.StopString != c.by || a.last.Finish != engine.FinishStop {
+		if a.text != c.want || a.last.StopString != c.by || a.last.Finish != sample.FinishStop {
 			t.Errorf("stop %q: text %q, stopped by %q", c.stop, a.text, a.last.StopString)
 		}
 	}

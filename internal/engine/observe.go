@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/metrics"
-	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
@@ -76,30 +76,15 @@ func (e *Engine) observeToken(q *request, now time.Time) {
 }
 
 // observeFinish counts a request that ended.
-func (e *Engine) observeFinish(q *request, how Finish) {
-	reason := metrics.Stop
-	switch how {
-	case FinishLength:
-		reason = metrics.Length
-	case FinishAbort:
-		e.metrics.CountFinished(metrics.Abort)
+func (e *Engine) observeFinish(q *request, how sample.Finish) {
+	if how == sample.FinishAbort || how == sample.FinishError {
+		e.metrics.CountFinished(how)
 		return
 	}
 	e.metrics.ObserveRequest(metrics.Request{
-		Reason: reason,
+		Finish: how,
 		E2E:    q.last.Sub(q.arrived), Queue: q.scheduled.Sub(q.arrived), Inference: q.last.Sub(q.scheduled),
 		Prefill: q.first.Sub(q.scheduled), Decode: q.last.Sub(q.first),
 		PromptTokens: len(q.req.Prompt), OutputTokens: q.outputs,
 	})
-}
-
-// finishOf translates the scheduler's word.
-func finishOf(f schedule.Finish) Finish {
-	switch f {
-	case schedule.FinishStop:
-		return FinishStop
-	case schedule.FinishLength:
-		return FinishLength
-	}
-	return Running
 }

@@ -32,17 +32,6 @@ type Request struct {
 	Priority int
 }
 
-// Finish says why an output ended.
-type Finish string
-
-// Finish reasons, in OpenAI's and vLLM's words.
-const (
-	Running      Finish = ""
-	FinishStop   Finish = "stop"
-	FinishLength Finish = "length"
-	FinishAbort  Finish = "abort"
-)
-
 // Delta is what became known of a request since the last one. Several steps may be merged into one when the
 // reader is slower than the engine.
 type Delta struct {
@@ -56,8 +45,8 @@ type Delta struct {
 	// PromptLogprobs (when asked for) comes with the first delta: one entry per prompt token, the first
 	// entry empty because nothing precedes it.
 	PromptLogprobs []step.Logprobs
-	// Finish is Running until the last delta.
-	Finish Finish
+	// Finish is Unfinished until the last delta.
+	Finish sample.Finish
 	// StopString or StopToken is what ended the output when it was a stop string or one of StopTokens;
 	// "" and -1 otherwise.
 	StopString string

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"sync"
+
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // Stream delivers one request's output. The engine never waits for its reader: what a slow reader has not
@@ -33,7 +35,7 @@ func (s *Stream) Next(ctx context.Context) (Delta, error) {
 			d := s.pending
 			s.pending = Delta{Tokens: s.given.Tokens[:0], TextOffsets: s.given.TextOffsets[:0], StopToken: -1}
 			s.given, s.fresh = d, false
-			s.over = d.Finish != Running
+			s.over = d.Finish != sample.Unfinished
 			s.mu.Unlock()
 			return d, nil
 		}
@@ -56,7 +58,7 @@ func (s *Stream) Next(ctx context.Context) (Delta, error) {
 // Close gives the stream up; an unfinished request is aborted. Closing twice is harmless.
 func (s *Stream) Close() {
 	s.mu.Lock()
-	ended := s.over || s.err != nil || s.pending.Finish != Running
+	ended := s.over || s.err != nil || s.pending.Finish != sample.Unfinished
 	s.mu.Unlock()
 	if !ended {
 		s.engine.abort(s.key)

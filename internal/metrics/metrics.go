@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -26,8 +27,6 @@ const prefix = "eagleray:"
 type Options struct {
 	// ModelName is the served model's name, the value of the label model_name.
 	ModelName string
-	// Engine numbers the engines of one server, the value of the label engine.
-	Engine int
 	// MaxModelLen bounds the buckets that count tokens of a request.
 	MaxModelLen int
 }
@@ -42,7 +41,7 @@ type Metrics struct {
 	promptTokens, generationTokens prometheus.Counter
 	preemptions                    prometheus.Counter
 	prefixQueries, prefixHits      prometheus.Counter
-	finished                       [reasons]prometheus.Counter
+	finished                       [sample.Finishes]prometheus.Counter // by Finish; none for Unfinished
 	rejections                     *prometheus.CounterVec
 	cacheConfig                    *prometheus.GaugeVec
 
@@ -54,35 +53,11 @@ type Metrics struct {
 	httpDuration                                     *prometheus.HistogramVec
 }
 
-// Reason says how a request ended; it is the label finished_reason.
-type Reason uint8
-
-// The reasons, in vLLM's words: stop, length, abort, error.
-const (
-	Stop Reason = iota
-	Length
-	Abort
-	Error
-	reasons = iota
-)
-
-// String returns vLLM's word for the reason.
-func (r Reason) String() string {
-	switch r {
-	case Stop:
-		return "stop"
-	case Length:
-		return "length"
-	case Abort:
-		return "abort"
-	}
-	return "error"
-}
-
 // New makes the series at zero.
 func New(o Options) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.labels = prometheus.Labels{"model_name": o.ModelName, "engine": strconv.Itoa(o.Engine)}
+	// vLLM numbers the engines of one server; here there is one.
+	m.labels = prometheus.Labels{"model_name": o.ModelName, "engine": "0"}
 	f := factory{registry: m.registry, labels: m.labels}
 
 	m.running = f.gauge("num_requests_running", "Number of requests in model execution batches.")
@@ -95,8 +70,8 @@ func New(o Options) *Metrics {
 	m.prefixQueries = f.counter("prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.")
 	m.prefixHits = f.counter("prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.")
 	finished := f.counterVec("request_success_total", "Count of finished requests.", "finished_reason")
-	for r := range Reason(reasons) {
-		m.finished[r] = finished.WithLabelValues(r.String())
+	for f := sample.FinishStop; f < sample.Finishes; f++ {
+		m.finished[f] = finished.WithLabelValues(f.String())
 	}
 	m.rejections = f.counterVec("admission_rejections_total", "Count of requests refused before they reached the engine.", "reason")
 	m.cacheConfig = f.gaugeVec("cache_config_info", "Information of the KV cache's configuration; always 1.",
@@ -172,7 +147,7 @@ func (m *Metrics) Listen(e status.Event) {
 
 // Request describes a finished request: how long each phase took and how many tokens went in and out.
 type Request struct {
-	Reason Reason
+	Finish sample.Finish
 	// E2E is arrival to last token; Queue is arrival to first scheduled; Inference is first scheduled to last
 	// token, and is Prefill (to the first token) plus Decode.
 	E2E, Queue, Inference, Prefill, Decode time.Duration
@@ -182,7 +157,7 @@ type Request struct {
 
 // ObserveRequest counts a finished request.
 func (m *Metrics) ObserveRequest(r Request) {
-	m.CountFinished(r.Reason)
+	m.CountFinished(r.Finish)
 	m.e2e.Observe(r.E2E.Seconds())
 	m.queue.Observe(r.Queue.Seconds())
 	m.inference.Observe(r.Inference.Seconds())
@@ -196,13 +171,8 @@ func (m *Metrics) ObserveRequest(r Request) {
 	}
 }
 
-// CountFinished counts a finished request by its reason only; ObserveRequest includes it.
-func (m *Metrics) CountFinished(r Reason) {
-	if r >= reasons {
-		r = Error
-	}
-	m.finished[r].Inc()
-}
+// CountFinished counts a request that ended by how it did only; ObserveRequest includes it.
+func (m *Metrics) CountFinished(f sample.Finish) { m.finished[f].Inc() }
 
 // ObserveParams records the n and max_tokens of a request as the client asked for them.
 func (m *Metrics) ObserveParams(n, maxTokens int) {

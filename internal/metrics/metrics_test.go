@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"flag"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -17,14 +19,14 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the golden files in testdata"
 
 // exercised returns a Metrics on which everything has been called once.
 func exercised() *Metrics {
-	m := New(Options{ModelName: "tiny", Engine: 3, MaxModelLen: 2048})
+	m := New(Options{ModelName: "tiny", MaxModelLen: 2048})
 	m.SetQueues(3, 5, 0.25)
 	m.Iteration(100, 7)
 	m.FirstToken(30 * time.Millisecond)
 	m.NextToken(12 * time.Millisecond)
 	m.PrefixCache(100, 64)
 	m.Listen(status.Preempted{Requests: 2})
-	m.ObserveRequest(Request{Reason: Length, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
+	m.ObserveRequest(Request{Finish: sample.FinishLength, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
 		Prefill: time.Second, Decode: time.Second, PromptTokens: 100, OutputTokens: 11})
 	m.ObserveParams(2, 64)
 	m.Rejected("queue_full")
@@ -78,7 +80,7 @@ func TestNames(t *testing.T) {
 
 func TestValues(t *testing.T) {
 	text := scrape(t, exercised())
-	const l = `{engine="3",model_name="tiny"}`
+	const l = `{engine="0",model_name="tiny"}`
 	for _, want := range []string{
 		"eagleray:num_requests_running" + l + " 3",
 		"eagleray:num_requests_waiting" + l + " 5",
@@ -89,8 +91,8 @@ func TestValues(t *testing.T) {
 		"eagleray:num_preemptions_total" + l + " 2",
 		"eagleray:prefix_cache_queries_total" + l + " 100",
 		"eagleray:prefix_cache_hits_total" + l + " 64",
-		`eagleray:request_success_total{engine="3",finished_reason="length",model_name="tiny"} 1`,
-		`eagleray:request_success_total{engine="3",finished_reason="stop",model_name="tiny"} 0`,
+		`eagleray:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 1`,
+		`eagleray:request_success_total{engine="0",finished_reason="stop",model_name="tiny"} 0`,
 		"eagleray:time_to_first_token_seconds_sum" + l + " 0.03",
 		"eagleray:inter_token_latency_seconds_sum" + l + " 0.012",
 		"eagleray:request_time_per_output_token_seconds_sum" + l + " 0.1",
@@ -104,11 +106,19 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestCountFinishedUnknownReason(t *testing.T) {
+// TestFinishes counts every way a request ends under its own name.
+func TestFinishes(t *testing.T) {
 	m := New(Options{ModelName: "m", MaxModelLen: 10})
-	m.CountFinished(Reason(200))
-	if !strings.Contains(scrape(t, m), `finished_reason="error",model_name="m"} 1`) {
-		t.Error("a reason out of range was not counted as an error")
+	for f := sample.FinishStop; f < sample.Finishes; f++ {
+		for range f {
+			m.CountFinished(f)
+		}
+	}
+	text := scrape(t, m)
+	for i, reason := range []string{"stop", "length", "abort", "error"} {
+		if !strings.Contains(text, fmt.Sprintf("finished_reason=%q,model_name=\"m\"} %d\n", reason, i+1)) {
+			t.Errorf("%s was not counted %d times", reason, i+1)
+		}
 	}
 }
 
@@ -147,7 +157,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		"NextToken":      func() { m.NextToken(time.Millisecond) },
 		"PrefixCache":    func() { m.PrefixCache(100, 16) },
 		"Preemptions":    func() { m.Listen(status.Preempted{Requests: 1}) },
-		"ObserveRequest": func() { m.ObserveRequest(Request{OutputTokens: 5}) },
+		"ObserveRequest": func() { m.ObserveRequest(Request{Finish: sample.FinishStop, OutputTokens: 5}) },
 		"ObserveParams":  func() { m.ObserveParams(1, 16) },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {

@@ -110,7 +110,7 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 		Choices: make([]chatChoice, len(g.choices)), Usage: s.usageInfo(g.usage())}
 	for i := range g.choices {
 		c := &g.choices[i]
-		out := chatChoice{Index: i, FinishReason: string(c.finish), StopReason: c.stopReason(),
+		out := chatChoice{Index: i, FinishReason: c.finish.String(), StopReason: c.stopReason(),
 			Message: chatMessage{Role: req.role(), Content: string(c.text)}}
 		if req.logprobs != sample.NoLogprobs {
 			out.Logprobs = s.appendChatLogprobs(nil, c.scores, req.shown(s), req.asTokenIDs)
@@ -150,7 +150,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 				return err
 			}
 		}
-		if first && d.Text == "" && len(d.Tokens) == 0 && d.Finish == engine.Running {
+		if first && d.Text == "" && len(d.Tokens) == 0 && d.Finish == sample.Unfinished {
 			c.started = false // prompt processing only: nothing to show yet
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/chattemplate"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // withTemplate serves a chat template of the test's own.
@@ -101,7 +102,7 @@ func TestBytesOfPartsOfACharacter(t *testing.T) {
 		t.Fatal("the vocabulary has no token for byte 0xe6")
 	}
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{part}, []string{""}, engine.FinishLength)}
+		return script{deltas: say(r, []int32{part}, []string{""}, sample.FinishLength)}
 	}
 	entry := at(t, s.ok(t, chatPath, `{`+hiChat+`,"logprobs":true}`), "choices", 0, "logprobs", "content", 0).(map[string]any)
 	if entry["token"] != "\ufffd" || !reflect.DeepEqual(entry["bytes"], []any{230.0}) {

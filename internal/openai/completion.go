@@ -157,7 +157,7 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 		if req.scoreOnly {
 			c.dropOutput(p.text)
 		}
-		out := completionChoice{Index: i, FinishReason: string(c.finish), StopReason: c.stopReason(), Text: string(c.text)}
+		out := completionChoice{Index: i, FinishReason: c.finish.String(), StopReason: c.stopReason(), Text: string(c.text)}
 		if req.logprobs != sample.NoLogprobs {
 			scores := c.scores
 			if req.echo {
@@ -189,7 +189,7 @@ func (c *choice) echo(text string) {
 func (c *choice) dropOutput(text string) {
 	c.text = append(c.text[:0], text...)
 	c.scores, c.tokens, c.outputTokens = nil, nil, 0
-	c.finish, c.stopString, c.stopToken = engine.FinishLength, "", -1
+	c.finish, c.stopString, c.stopToken = sample.FinishLength, "", -1
 }
 
 // streamCompletion answers with events, the choices interleaved as their tokens come.
@@ -218,9 +218,9 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 			if !first {
 				return nil
 			}
-			d = &engine.Delta{Finish: engine.FinishLength}
-			c.finished, c.finish, c.stopString, c.stopToken = true, engine.FinishLength, "", -1
-		} else if first && !req.echo && d.Text == "" && len(d.Tokens) == 0 && d.Finish == engine.Running {
+			d = &engine.Delta{Finish: sample.FinishLength}
+			c.finished, c.finish, c.stopString, c.stopToken = true, sample.FinishLength, "", -1
+		} else if first && !req.echo && d.Text == "" && len(d.Tokens) == 0 && d.Finish == sample.Unfinished {
 			c.started = false // prompt processing only: nothing to show yet
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // same compares a decoded answer with JSON text; the members named free may hold anything.
@@ -52,7 +53,7 @@ func TestCompletionDefaultModelAndDetails(t *testing.T) {
 func TestChoiceOrder(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(n int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300}, []string{string(rune('A'+r.Prompt[0])) + string(rune('0'+n))}, engine.FinishLength)}
+		return script{deltas: say(r, []int32{300}, []string{string(rune('A'+r.Prompt[0])) + string(rune('0'+n))}, sample.FinishLength)}
 	}
 	got := s.ok(t, completionsPath, `{"prompt":[[1],[2],[3]],"n":2}`)
 	for i, want := range []string{"B0", "B1", "C2", "C3", "D4", "D5"} {
@@ -64,17 +65,17 @@ func TestChoiceOrder(t *testing.T) {
 
 func TestStopReasons(t *testing.T) {
 	for name, c := range map[string]struct {
-		finish engine.Finish
+		finish sample.Finish
 		text   string
 		token  int32
 		want   any
 	}{
-		"eos":    {engine.FinishStop, "", -1, nil},
-		"string": {engine.FinishStop, "END", -1, "END"},
-		"token":  {engine.FinishStop, "", 7, 7.0},
-		"zero":   {engine.FinishStop, "", 0, 0.0},
-		"length": {engine.FinishLength, "", 0, nil},
-		"abort":  {engine.FinishAbort, "", 0, nil},
+		"eos":    {sample.FinishStop, "", -1, nil},
+		"string": {sample.FinishStop, "END", -1, "END"},
+		"token":  {sample.FinishStop, "", 7, 7.0},
+		"zero":   {sample.FinishStop, "", 0, 0.0},
+		"length": {sample.FinishLength, "", 0, nil},
+		"abort":  {sample.FinishAbort, "", 0, nil},
 	} {
 		s := newServer(t)
 		s.engine.play = func(_ int, r *engine.Request) script {
@@ -83,11 +84,11 @@ func TestStopReasons(t *testing.T) {
 			return script{deltas: d}
 		}
 		got := s.ok(t, completionsPath, `{"prompt":[1]}`)
-		if at(t, got, "choices", 0, "finish_reason") != string(c.finish) || at(t, got, "choices", 0, "stop_reason") != c.want {
+		if at(t, got, "choices", 0, "finish_reason") != c.finish.String() || at(t, got, "choices", 0, "stop_reason") != c.want {
 			t.Errorf("%s: %v", name, at(t, got, "choices", 0))
 		}
 		list := chunks(t, s.post(completionsPath, `{"prompt":[1],"stream":true}`))
-		if at(t, list[0], "choices", 0, "finish_reason") != string(c.finish) || at(t, list[0], "choices", 0, "stop_reason") != c.want {
+		if at(t, list[0], "choices", 0, "finish_reason") != c.finish.String() || at(t, list[0], "choices", 0, "stop_reason") != c.want {
 			t.Errorf("%s in a stream: %v", name, list[0])
 		}
 	}
@@ -158,7 +159,7 @@ func TestTokensAsTokenIDs(t *testing.T) {
 func TestTextOffsetsCountCharacters(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300, 301, 302}, []string{"日本", "é", "x"}, engine.FinishStop)}
+		return script{deltas: say(r, []int32{300, 301, 302}, []string{"日本", "é", "x"}, sample.FinishStop)}
 	}
 	want := []any{0.0, 2.0, 3.0}
 	got := s.ok(t, completionsPath, `{"prompt":[1],"logprobs":0}`)
@@ -238,7 +239,7 @@ func TestEchoOfTokenIDs(t *testing.T) {
 func TestScoring(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300}, []string{" hello"}, engine.FinishLength)}
+		return script{deltas: say(r, []int32{300}, []string{" hello"}, sample.FinishLength)}
 	}
 	body := `{"prompt":"func x","echo":true,"max_tokens":0,"logprobs":1`
 	got := s.ok(t, completionsPath, body+"}")
@@ -292,7 +293,7 @@ func TestContinuousUsage(t *testing.T) {
 func TestPrefillDeltas(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: append([]engine.Delta{{StopToken: -1}}, say(r, []int32{300}, []string{"x"}, engine.FinishStop)...)}
+		return script{deltas: append([]engine.Delta{{StopToken: -1}}, say(r, []int32{300}, []string{"x"}, sample.FinishStop)...)}
 	}
 	if list := chunks(t, s.post(completionsPath, `{"prompt":[1],"stream":true}`)); len(list) != 1 {
 		t.Errorf("%d chunks", len(list))
@@ -302,7 +303,7 @@ func TestPrefillDeltas(t *testing.T) {
 func TestWithoutTokenizer(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Model.Tokenizer = nil })
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300}, []string{""}, engine.FinishStop)}
+		return script{deltas: say(r, []int32{300}, []string{""}, sample.FinishStop)}
 	}
 	got := s.ok(t, completionsPath, `{"prompt":[1,2],"return_token_ids":true,"logprobs":1}`)
 	if !s.engine.last(t).Raw {

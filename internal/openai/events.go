@@ -102,7 +102,7 @@ func appendFinish(b []byte, c *choice) []byte {
 	if !c.finished {
 		return append(b, "null"...)
 	}
-	return appendString(b, string(c.finish))
+	return appendString(b, c.finish.String())
 }
 
 // appendStopReason appends stop_reason: a stop string, a stop token, or null.

@@ -120,11 +120,11 @@ func (s *fakeStream) Close() {
 
 // sayHello answers " hello" and " world", one token each, and stops at EOS.
 func sayHello(_ int, r *engine.Request) script {
-	return script{deltas: say(r, []int32{300, 301}, []string{" hello", " world"}, engine.FinishStop)}
+	return script{deltas: say(r, []int32{300, 301}, []string{" hello", " world"}, sample.FinishStop)}
 }
 
 // say makes one delta per token, with logprobs where the request asks for them, and a last one with the finish.
-func say(r *engine.Request, ids []int32, texts []string, finish engine.Finish) []engine.Delta {
+func say(r *engine.Request, ids []int32, texts []string, finish sample.Finish) []engine.Delta {
 	var list []engine.Delta
 	offset := 0
 	for i, id := range ids {

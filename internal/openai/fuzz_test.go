@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // fuzzRequests posts any body: it is answered, every error has the right shape, and what reaches the engine is
@@ -22,7 +23,7 @@ func fuzzRequests(f *testing.F, path string, seeds ...string) {
 		f.Add(seed)
 	}
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300, 301}, []string{"a", "\xff"}, engine.FinishLength)}
+		return script{deltas: say(r, []int32{300, 301}, []string{"a", "\xff"}, sample.FinishLength)}
 	}
 	f.Fuzz(func(t *testing.T, body string) {
 		s.engine.requests = s.engine.requests[:0]

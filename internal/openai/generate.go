@@ -54,7 +54,7 @@ type choice struct {
 	tokens            []int32
 	scores            []score
 	promptScores      []score
-	finish            engine.Finish
+	finish            sample.Finish
 	stopString        string
 	stopToken         int32
 	cached            int
@@ -189,13 +189,13 @@ func (c *choice) take(d *engine.Delta) {
 	c.started = true
 	c.cached = d.CachedTokens
 	c.outputTokens = d.OutputTokens
-	if d.Finish == engine.Running {
+	if d.Finish == sample.Unfinished {
 		return
 	}
 	c.finished = true
 	c.finish = d.Finish
 	c.stopToken = -1
-	if d.Finish == engine.FinishStop {
+	if d.Finish == sample.FinishStop {
 		c.stopString, c.stopToken = d.StopString, d.StopToken
 	}
 }

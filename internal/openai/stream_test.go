@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // eventually waits for a condition that other goroutines bring about.
@@ -256,7 +257,7 @@ func TestSlowReader(t *testing.T) {
 	noLeak(t)
 	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = 200 * time.Millisecond })
 	s.engine.play = func(_ int, r *engine.Request) script {
-		d := say(r, []int32{300}, []string{strings.Repeat("long text ", 10_000)}, "")
+		d := say(r, []int32{300}, []string{strings.Repeat("long text ", 10_000)}, sample.Unfinished)
 		list := make([]engine.Delta, 1000) // 100 MB, more than sockets hold
 		for i := range list {
 			list[i] = d[0]
@@ -487,7 +488,7 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 	s := newServer(t)
 	text := "a\"\\\b\f\n\r\t\x00\x1f\x7f<&>é日本😀\u2028\u2029\xff end"
 	s.engine.play = func(_ int, r *engine.Request) script {
-		return script{deltas: say(r, []int32{300}, []string{text}, engine.FinishLength)}
+		return script{deltas: say(r, []int32{300}, []string{text}, sample.FinishLength)}
 	}
 	type choice struct {
 		Index          int             `json:"index"`

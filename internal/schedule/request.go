@@ -22,30 +22,6 @@ type Request struct {
 	Priority int
 }
 
-// Finish says whether and why a request ended.
-type Finish uint8
-
-// The ways an output ends, as OpenAI and vLLM call them. Aborted requests have no further Output.
-const (
-	// FinishNone is the Finish of a request that goes on.
-	FinishNone Finish = iota
-	// FinishStop ends a request at EOS or one of its stop tokens.
-	FinishStop
-	// FinishLength ends a request at Params.MaxTokens or Config.MaxModelLen.
-	FinishLength
-)
-
-// String returns "none", "stop" or "length".
-func (f Finish) String() string {
-	switch f {
-	case FinishStop:
-		return "stop"
-	case FinishLength:
-		return "length"
-	}
-	return "none"
-}
-
 // NoToken is the Token of an Output that brings prompt logprobs only.
 const NoToken = -1
 
@@ -56,8 +32,8 @@ type Output struct {
 	// Token is the sampled token, or NoToken when the step computed a part of the prompt and only
 	// PromptLogprobs are new.
 	Token int32
-	// Finish is other than FinishNone in the last Output of a request.
-	Finish Finish
+	// Finish is other than Unfinished in the last Output of a request; one that was aborted has no further Output.
+	Finish sample.Finish
 	// StopToken is the one of Params.StopTokens that ended the request, else -1, also at EOS.
 	StopToken int32
 	// Cached is how many prompt tokens came from the prefix cache when the request first ran.
@@ -109,21 +85,21 @@ func (r *request) before(o *request) bool {
 // stop returns whether the newest token ends the request, and the stop token if one did. The order of the
 // checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths; and before MinTokens only
 // lengths count.
-func (r *request) stop(maxModelLen int) (Finish, int32) {
+func (r *request) stop(maxModelLen int) (sample.Finish, int32) {
 	p, output := r.params, len(r.tokens)-r.prompt
 	if output >= int(p.MinTokens) {
 		last := r.tokens[len(r.tokens)-1]
 		if last == p.EOS && !p.IgnoreEOS {
-			return FinishStop, -1
+			return sample.FinishStop, -1
 		}
 		for _, t := range p.StopTokens {
 			if t == last {
-				return FinishStop, t
+				return sample.FinishStop, t
 			}
 		}
 	}
 	if output >= int(p.MaxTokens) || len(r.tokens) >= maxModelLen {
-		return FinishLength, -1
+		return sample.FinishLength, -1
 	}
-	return FinishNone, -1
+	return sample.Unfinished, -1
 }

@@ -340,7 +340,7 @@ func (tr *transcript) sample(args []string) string {
 		if o.Cached > 0 {
 			fmt.Fprintf(&b, ", cached %d", o.Cached)
 		}
-		if o.Finish != FinishNone {
+		if o.Finish != sample.Unfinished {
 			fmt.Fprintf(&b, ", %v", o.Finish)
 		}
 		if o.StopToken >= 0 {

@@ -69,7 +69,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 		if o.Token != NoToken {
 			f.request.tokens = append(f.request.tokens, o.Token)
 			o.Finish, o.StopToken = f.request.stop(s.config.MaxModelLen)
-			if o.Finish != FinishNone {
+			if o.Finish != sample.Unfinished {
 				s.freed = append(s.freed, f.slot)
 				s.end(f.request)
 				ended = true

@@ -57,7 +57,7 @@ func (s *Scheduler) check() error {
 type told struct {
 	request Request
 	output  []int32
-	finish  Finish
+	finish  sample.Finish
 	stop    int32
 	cached  int
 	prompts []int32 // tokens of prompt logprobs
@@ -65,7 +65,7 @@ type told struct {
 }
 
 // reference generates the whole output of a request at once, without a scheduler.
-func reference(c Config, q Request, vocab int) (output []int32, finish Finish, stop int32) {
+func reference(c Config, q Request, vocab int) (output []int32, finish sample.Finish, stop int32) {
 	h := uint64(0)
 	for _, t := range q.Prompt {
 		h = state(h, t)
@@ -76,14 +76,14 @@ func reference(c Config, q Request, vocab int) (output []int32, finish Finish, s
 		output = append(output, t)
 		if len(output) >= int(q.Params.MinTokens) {
 			if t == q.Params.EOS && !q.Params.IgnoreEOS {
-				return output, FinishStop, -1
+				return output, sample.FinishStop, -1
 			}
 			if slices.Contains(q.Params.StopTokens, t) {
-				return output, FinishStop, t
+				return output, sample.FinishStop, t
 			}
 		}
 		if len(output) == int(q.Params.MaxTokens) || len(q.Prompt)+len(output) == c.MaxModelLen {
-			return output, FinishLength, -1
+			return output, sample.FinishLength, -1
 		}
 	}
 }
@@ -286,7 +286,7 @@ func (w *walk) apply() {
 	w.pending = nil
 	for _, o := range w.out {
 		c := w.clients[o.Key]
-		if c.aborted || c.finish != FinishNone {
+		if c.aborted || c.finish != sample.Unfinished {
 			w.Fatalf("output %+v after the end", o)
 		}
 		if c.cached >= 0 && c.cached != o.Cached || o.Cached < 0 || o.Cached >= len(c.request.Prompt) {
@@ -309,7 +309,7 @@ func (w *walk) apply() {
 		if (o.Logprobs != nil) != (c.request.Params.Logprobs != sample.NoLogprobs) || o.Logprobs != nil && o.Logprobs.Sampled.Token != o.Token {
 			w.Fatalf("request %d: token %d with logprobs %+v", o.Key, o.Token, o.Logprobs)
 		}
-		if o.Finish != FinishNone {
+		if o.Finish != sample.Unfinished {
 			w.open = slices.DeleteFunc(w.open, func(k uint64) bool { return k == o.Key })
 		}
 	}

@@ -1,0 +1,35 @@
+package sample
+
+// Finish says whether and why a request ended.
+type Finish uint8
+
+// The ways a request ends, as OpenAI and vLLM call them.
+const (
+	// Unfinished is the Finish of a request that goes on.
+	Unfinished Finish = iota
+	// FinishStop is an end-of-sequence token, a stop token or a stop string.
+	FinishStop
+	// FinishLength is Params.MaxTokens, or the longest sequence the model can hold.
+	FinishLength
+	// FinishAbort is a caller that gave the request up, or an engine that was stopped.
+	FinishAbort
+	// FinishError is an engine that failed.
+	FinishError
+	// Finishes is the number of values above.
+	Finishes = iota
+)
+
+// String returns "stop", "length", "abort" or "error", and "" for a request that goes on.
+func (f Finish) String() string {
+	switch f {
+	case Unfinished:
+		return ""
+	case FinishStop:
+		return "stop"
+	case FinishLength:
+		return "length"
+	case FinishAbort:
+		return "abort"
+	}
+	return "error"
+}
