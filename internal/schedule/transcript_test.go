@@ -1,28 +1,17 @@
 package schedule
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/transcripts"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the transcripts under testdata as the code has them now")
-
-// TestTranscripts replays testdata/*.txt. A file is a sequence of
-//
-//	# comments
-//	commands, one per line
-//	----
-//	what they print
-//
-// with a blank line after. Commands:
+// TestTranscripts replays testdata/*.txt (see package transcripts). Commands:
 //
 //	config seqs=4 tokens=16 len=64 block=4 blocks=16 [long=8] [no-cache] [no-chunks] [priority]
 //	add KEY prompt=1..10,5 [max=3] [min=1] [eos=2] [stop=3,4] [ignore-eos] [logprobs] [prompt-logprobs] [salt=x] [prio=1]
@@ -33,67 +22,10 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts under testdata 
 //	preempt-all           the workers are new
 //	state
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := replay(t, string(text))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("the transcript differs from line %d on; now:\n%s", differ(got, string(text)), got)
-			}
-		})
-	}
-}
-
-func differ(a, b string) int {
-	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
-	for i := range min(len(x), len(y)) {
-		if x[i] != y[i] {
-			return i + 1
-		}
-	}
-	return min(len(x), len(y)) + 1
-}
-
-// replay returns text with the output of its commands as it is now.
-func replay(t *testing.T, text string) string {
-	var out strings.Builder
-	tr := &transcript{T: t}
-	inOutput := false
-	var printed string
-	for line := range strings.Lines(text) {
-		switch {
-		case line == "----\n":
-			out.WriteString(line + printed)
-			inOutput, printed = true, ""
-		case inOutput:
-			if line == "\n" {
-				out.WriteString(line)
-				inOutput = false
-			}
-		default:
-			out.WriteString(line)
-			if f := strings.Fields(line); len(f) > 0 && !strings.HasPrefix(line, "#") {
-				printed += tr.command(f[0], f[1:])
-			}
-		}
-	}
-	if printed != "" {
-		t.Fatal("the last commands have no ---- line")
-	}
-	return out.String()
+	transcripts.Run(t, func(t *testing.T) func(string, []string) string {
+		tr := &transcript{T: t}
+		return tr.command
+	})
 }
 
 type transcript struct {

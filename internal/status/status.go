@@ -95,6 +95,17 @@ func (r *Rank) Snapshot() Snapshot {
 		Phase: Phase(state >> 32), Detail: uint32(state), Call: r.call.Load(), Changes: r.changes.Load()}
 }
 
+// String is what the rank is doing, in words.
+func (s Snapshot) String() string {
+	switch s.Phase {
+	case Load:
+		return fmt.Sprintf("load %d%%", s.Detail)
+	case Forward, Collective:
+		return fmt.Sprintf("%s, layer %d", s.Phase, s.Detail)
+	}
+	return s.Phase.String()
+}
+
 // Size is the length of an encoded Snapshot in bytes.
 const Size = 48
 

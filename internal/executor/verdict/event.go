@@ -1,0 +1,155 @@
+package verdict
+
+import (
+	"time"
+
+	"github.com/eagleray/eagleray/internal/executor/launch"
+)
+
+// Event is something that happened to a group. Its type says what follows from it.
+type Event interface {
+	apply(v *Verdict, now time.Time)
+}
+
+// ConnectionLost is the end of a rank's connection without a reason, or that nothing can be sent
+// over it. The launcher knows better how the rank ended and says it a moment later: only when it
+// does not, Cause is the failure.
+type ConnectionLost struct {
+	// Rank is -1 when the queue names none.
+	Rank  int
+	Cause string
+}
+
+// ConnectionClosed is the end of a rank's connection with a reason: the rank gave it, or the link
+// has heard nothing for its limit, and then the launcher knows nothing sooner. It is the failure at
+// once.
+type ConnectionClosed struct {
+	Rank   int
+	Reason string
+}
+
+// Corrupt is a record that cannot be, or memory that no rank of this program leaves behind. It is
+// the failure at once: no end of a rank explains it.
+type Corrupt struct {
+	// Rank is -1 when the queue names none.
+	Rank  int
+	Cause string
+}
+
+// Exited is how a rank ended, as its launcher says; rank -1 is what watches the ranks, without
+// which they all end. It is the failure unless a report that the rank sent before comes in time: a
+// better cause than "exit status 1". A second exit of the same rank adds nothing.
+type Exited launch.Exit
+
+// Reported is a rank's own report of an error, sent before it ends: the failure at once, unless the
+// report says that another rank is at fault.
+type Reported struct {
+	Rank  int
+	Step  uint64
+	Phase string
+	// Message is one line, Stack that of a panic.
+	Message, Stack string
+	// Follows says that the rank failed because another one has ended. That one's end is the cause,
+	// and is known a moment later or sooner.
+	Follows bool
+	// Missing are ranks that this one has waited for in vain: one of those is at fault, not the one
+	// that says so, unless a rank is known to have ended: then that is why they did not come. Seen
+	// is what each rank was doing.
+	Missing []int
+	Seen    []Seen
+}
+
+// Overdue is a step whose result did not come in time, or a record that was not read in time. The
+// rank at fault is one whose process is stopped, else Rank, else the one furthest behind; the
+// failure comes at once, unless another cause is known already.
+type Overdue struct {
+	// Rank is the one that the queue names, -1 for none.
+	Rank  int
+	Step  uint64
+	Cause string
+	// Seen is what each rank was doing.
+	Seen []Seen
+}
+
+func (e ConnectionLost) apply(v *Verdict, now time.Time) {
+	v.suspect(now, lost, exitGrace, v.failureOf(e.Rank, e.Cause))
+}
+
+func (e ConnectionClosed) apply(v *Verdict, _ time.Time) {
+	v.failure = v.failureOf(e.Rank, e.Reason)
+}
+
+func (e Corrupt) apply(v *Verdict, _ time.Time) {
+	f := v.failureOf(e.Rank, e.Cause)
+	f.Phase = "protocol"
+	v.failure = f
+}
+
+func (e Exited) apply(v *Verdict, now time.Time) {
+	if v.has(exit, e.Rank) {
+		return
+	}
+	f := v.failureOf(e.Rank, e.End.String())
+	f.Detail, f.Stderr = e.Detail, e.Stderr
+	if f.Node == "" {
+		f.Node, f.PID = e.Node, e.PID
+	}
+	grace := killedGrace
+	if e.End.ByError() {
+		grace = reportGrace
+	}
+	v.suspect(now, exit, grace, f)
+}
+
+func (e Reported) apply(v *Verdict, now time.Time) {
+	f := v.failureOf(e.Rank, e.Message)
+	f.Step, f.Phase, f.Detail = e.Step, e.Phase, e.Stack
+	switch {
+	case e.Follows || len(e.Missing) > 0 && v.endKnown():
+		v.followed[e.Rank] = true
+		v.suspect(now, follow, exitGrace, f)
+	case len(e.Missing) > 0:
+		v.failure = v.missed(f, e)
+	default:
+		v.failure = f
+	}
+}
+
+// missed is the failure of a group in which one rank has waited for others in vain: the first of
+// those whose process is stopped, else the first that has not followed another itself.
+func (v *Verdict) missed(report *Failure, e Reported) *Failure {
+	worst := -1
+	for _, r := range e.Missing {
+		if r < 0 || r >= min(len(v.ranks), len(e.Seen)) {
+			return report
+		}
+		if e.Seen[r].Stopped {
+			f := v.seen(r, "its process is stopped: "+report.Cause, e.Seen)
+			f.Step = report.Step
+			return f
+		}
+		if worst < 0 || v.followed[worst] && !v.followed[r] {
+			worst = r
+		}
+	}
+	f := v.seen(worst, "did not come: "+report.Cause, e.Seen)
+	f.Step = report.Step
+	return f
+}
+
+func (e Overdue) apply(v *Verdict, _ time.Time) {
+	if len(v.suspicions) > 0 {
+		return // what is known is older than this, and becomes the failure in time
+	}
+	cause := e.Cause
+	rank, stopped := slowest(e.Seen)
+	switch {
+	case stopped:
+		cause += ": its process is stopped"
+	case e.Rank >= 0:
+		rank = e.Rank
+	}
+	f := v.seen(rank, cause, e.Seen)
+	f.Step = e.Step
+	v.failure = f
+}

@@ -1,0 +1,36 @@
+package verdict
+
+import "fmt"
+
+// Failure is why a group cannot go on: the first error of any rank.
+type Failure struct {
+	// Rank is -1 when no rank is to blame: what watches them has ended.
+	Rank int
+	Node string
+	PID  int
+	// Step is the plan that the rank computed, 0 for none or unknown.
+	Step uint64
+	// Phase is what the rank was doing, "" where it is not known.
+	Phase string
+	// Cause is one line.
+	Cause string
+	// Detail is what else is known of the cause, in lines: the stack of a panic, all that Ray says.
+	Detail string
+	// Stderr are the rank's last lines of output.
+	Stderr []string
+}
+
+// Error names the rank, where it ran, what it was doing and the cause.
+func (f *Failure) Error() string {
+	if f.Rank < 0 {
+		return f.Cause
+	}
+	s := fmt.Sprintf("rank %d on %s (pid %d)", f.Rank, f.Node, f.PID)
+	if f.Step > 0 {
+		s += fmt.Sprintf(", step %d", f.Step)
+	}
+	if f.Phase != "" {
+		s += ", " + f.Phase
+	}
+	return s + ": " + f.Cause
+}
