@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/machine"
 )
 
 // spareProcs is how many goroutines may run beside the threads that compute: those spin for a moment between
@@ -38,7 +39,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			*started = true
-			runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
+			runtime.GOMAXPROCS(machine.Cores() + spareProcs)
 		},
 	}
 	root.SetGlobalNormalizationFunc(config.Normalize)

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/queue/link"
@@ -79,7 +79,7 @@ func (m *meeting) open(specs []launch.Spec) error {
 	for i := range specs {
 		specs[i].Binary = binary
 		specs[i].Invitation = &worker.Invitation{Endpoint: m.listener.Endpoint(), Token: token.Reveal(), Rank: i,
-			World: len(specs), Threads: max(1, runtime.GOMAXPROCS(0)/len(specs))}
+			World: len(specs), Threads: max(1, machine.Cores()/len(specs))}
 	}
 	if o.LinksOnly {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/builtin"
@@ -16,6 +15,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/hub"
+	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/queue"
@@ -60,7 +60,7 @@ func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue
 	if err != nil {
 		return err
 	}
-	if r.device, err = cpu.New(cpu.Options{Threads: cmp.Or(init.Threads, opt.Threads, runtime.GOMAXPROCS(0)), ISA: set, DType: dtype}); err != nil {
+	if r.device, err = cpu.New(cpu.Options{Threads: cmp.Or(init.Threads, opt.Threads, machine.Cores()), ISA: set, DType: dtype}); err != nil {
 		return err
 	}
 	folder, err := modelFolder(init, progress)
