@@ -95,7 +95,7 @@ func Open(ctx context.Context, opt Options) (*LLM, error) {
 
 // Generate completes prompts together and returns the outputs in their order. The first error ends all.
 func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) ([]Output, error) {
-	streams := make([]*engine.Stream, 0, len(prompts))
+	streams := make([]engine.Stream, 0, len(prompts))
 	defer func() {
 		for _, s := range streams {
 			s.Close()
@@ -155,12 +155,12 @@ func (l *LLM) Stream(ctx context.Context, prompt string, p SamplingParams) iter.
 // defaultMaxTokens is OpenAI's for completions.
 const defaultMaxTokens = 16
 
-func (l *LLM) submit(ctx context.Context, text string, p SamplingParams) (*engine.Stream, error) {
+func (l *LLM) submit(ctx context.Context, text string, p SamplingParams) (engine.Stream, error) {
 	params, err := l.engine.Info().Resolve(p.overrides(), defaultMaxTokens)
 	if err != nil {
 		return nil, err
 	}
-	prompt := l.engine.Tokenizer().Encode(text, true)
+	prompt := l.engine.Info().Tokenizer.Encode(text, true)
 	return l.engine.Submit(ctx, &engine.Request{Prompt: prompt, Params: params, Stop: p.Stop})
 }
 

@@ -43,7 +43,7 @@ tokens a second. The prefix cache is off unless asked for.
 				return err
 			}
 			return benchEngine(c.Context(), cfg, output, func(e *engine.Engine) (report, error) {
-				o.Seed, o.Tokenizer, o.Vocab = cfg.Model.Seed, e.Tokenizer(), min(o.Vocab, e.Info().VocabSize)
+				o.Seed, o.Tokenizer, o.Vocab = cfg.Model.Seed, e.Info().Tokenizer, min(o.Vocab, e.Info().VocabSize)
 				if o.Name == "random" || o.Name == "prefix_repetition" {
 					o.Tokenizer = nil // the engine takes token ids
 				}

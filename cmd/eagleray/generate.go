@@ -125,14 +125,14 @@ func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Stop(context.WithoutCancel(ctx))) }()
-	streams := make([]*engine.Stream, 0, len(prompts))
+	streams := make([]engine.Stream, 0, len(prompts))
 	defer func() {
 		for _, x := range streams {
 			x.Close()
 		}
 	}()
 	for i, text := range prompts {
-		ids := e.Tokenizer().Encode(text, true)
+		ids := e.Info().Tokenizer.Encode(text, true)
 		r, err := s.request(e, given, ids)
 		if err != nil {
 			return err
@@ -185,7 +185,7 @@ type output struct {
 	FinishReason string  `json:"finish_reason"`
 }
 
-func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s *engine.Stream, asJSON bool) error {
+func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s engine.Stream, asJSON bool) error {
 	o := output{Prompt: prompt}
 	for {
 		d, err := s.Next(ctx)

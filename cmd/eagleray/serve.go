@@ -156,46 +156,9 @@ func drain(log *slog.Logger, server *http.Server, e *engine.Engine, within time.
 
 // newHandler is the HTTP surface of an engine. m and log may be nil.
 func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics, log *slog.Logger) (*openai.Server, error) {
-	info := e.Info()
-	s := &cfg.Server
-	if s.DisableAccessLog {
-		log = nil
-	}
-	model := openai.Model{
-		Names: info.Names, Root: info.Root, Tokenizer: e.Tokenizer(), Template: info.Template,
-		Defaults: info.Defaults, MaxLogprobs: cfg.Model.MaxLogprobs,
-		Created: time.Now().Unix(), TrustRequestChatTemplate: cfg.Model.TrustRequestChatTemplate,
-	}
-	if t := e.Tokenizer(); t != nil {
-		model.SpecialTokens = t.Config().SpecialTokens
-	}
-	var seed *uint64
-	if cfg.Model.Seed != 0 {
-		seed = &cfg.Model.Seed
-	}
-	return openai.New(openai.Options{
-		Seed: seed, Ranks: func() any { return e.Report() },
-		Model: model, Engine: served{e}, APIKeys: s.APIKeys, Limits: openai.Limits{Body: s.MaxRequestBodyBytes},
-		Log: log, Metrics: m, Version: version,
-		EnableRequestIDHeaders: s.EnableRequestIDHeaders, EnablePromptTokensDetails: s.EnablePromptTokensDetails,
-		PriorityScheduling: cfg.Schedule.Policy == "priority",
-		AllowedOrigins:     s.AllowedOrigins, AllowedMethods: s.AllowedMethods, AllowedHeaders: s.AllowedHeaders,
-		AllowCredentials: s.AllowCredentials, AllowedHosts: s.AllowedHosts, RootPath: s.RootPath,
-	})
+	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m, Version: version,
+		Ranks: func() any { return e.Report() }})
 }
-
-// served is the engine as the HTTP surface sees it.
-type served struct{ *engine.Engine }
-
-func (s served) Submit(ctx context.Context, r *engine.Request) (openai.Stream, error) {
-	stream, err := s.Engine.Submit(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return stream, nil
-}
-
-var _ openai.Engine = served{}
 
 func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Duration) {
 	rank := info.Ranks[0]

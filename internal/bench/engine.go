@@ -41,16 +41,16 @@ func MeasureThroughput(ctx context.Context, e *engine.Engine, o ThroughputOption
 	for i, s := range o.Samples {
 		prompts[i] = s.Tokens
 		if len(s.Tokens) == 0 {
-			if e.Tokenizer() == nil {
+			if e.Info().Tokenizer == nil {
 				return t, errors.New("prompts are text and there is no tokenizer")
 			}
-			prompts[i] = e.Tokenizer().Encode(s.Text, true)
+			prompts[i] = e.Info().Tokenizer.Encode(s.Text, true)
 		}
 		t.PromptTokens += len(prompts[i])
 	}
 	rng := rand.New(rand.NewPCG(o.Seed, 0x7468726f))
 	begun := time.Now()
-	var streams []*engine.Stream
+	var streams []engine.Stream
 	defer func() { closeAll(streams) }()
 	for i, s := range o.Samples {
 		for range o.N {
@@ -99,7 +99,7 @@ func (t Throughput) JSON() map[string]any {
 
 // submit queues a request that ends after output tokens and not before, and samples from the whole vocabulary as the model
 // gives it, whatever its generation config says.
-func submit(ctx context.Context, e *engine.Engine, prompt []int32, output int, seed uint64, raw bool) (*engine.Stream, error) {
+func submit(ctx context.Context, e *engine.Engine, prompt []int32, output int, seed uint64, raw bool) (engine.Stream, error) {
 	o := sample.Overrides{Seed: seed, IgnoreEOS: true, Settings: sample.Settings{MaxTokens: &output,
 		Temperature: new(1.0), TopP: new(1.0), TopK: new(0), MinP: new(0.0), RepetitionPenalty: new(1.0)}}
 	p, err := e.Info().Resolve(&o, 0)
@@ -109,7 +109,7 @@ func submit(ctx context.Context, e *engine.Engine, prompt []int32, output int, s
 	return e.Submit(ctx, &engine.Request{Prompt: prompt, Params: p, Raw: raw})
 }
 
-func closeAll(streams []*engine.Stream) {
+func closeAll(streams []engine.Stream) {
 	for _, s := range streams {
 		s.Close()
 	}
@@ -117,7 +117,7 @@ func closeAll(streams []*engine.Stream) {
 
 // drain reads a stream to its end and returns when the first token was seen and how many there were. news is
 // called with each delta.
-func drain(ctx context.Context, s *engine.Stream, news func()) (first time.Time, tokens int, err error) {
+func drain(ctx context.Context, s engine.Stream, news func()) (first time.Time, tokens int, err error) {
 	for {
 		d, err := s.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -201,7 +201,7 @@ func MeasureLatency(ctx context.Context, e *engine.Engine, o LatencyOptions) (*L
 // last, and from then on every step decodes all.
 func runBatch(ctx context.Context, e *engine.Engine, o LatencyOptions, prompts [][]int32, rng *rand.Rand) (took, decode time.Duration, err error) {
 	begun := time.Now()
-	streams := make([]*engine.Stream, 0, len(prompts))
+	streams := make([]engine.Stream, 0, len(prompts))
 	defer func() { closeAll(streams) }()
 	for _, p := range prompts {
 		s, err := submit(ctx, e, p, o.OutputLen, rng.Uint64(), o.DisableDetokenize)

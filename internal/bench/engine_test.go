@@ -35,7 +35,7 @@ func TestMeasureThroughput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := 3 + len(e.Tokenizer().Encode("func Index", true))
+	in := 3 + len(e.Info().Tokenizer.Encode("func Index", true))
 	if r.Requests != 2 || r.PromptTokens != in || r.OutputTokens != 3*7 || r.Elapsed <= 0 || total != 21 || last > 21 {
 		t.Errorf("%+v, progress %d of %d", r, last, total)
 	}

@@ -21,7 +21,6 @@ import (
 type Engine struct {
 	info     Info
 	ranks    *supervisor
-	tok      *tokenizer.Tokenizer
 	metrics  *metrics.Metrics
 	events   status.Listener
 	sched    *schedule.Scheduler
@@ -59,7 +58,7 @@ type Engine struct {
 type request struct {
 	key     uint64
 	req     Request
-	stream  *Stream
+	stream  *stream
 	decoder *tokenizer.Stream
 	stops   stopFinder
 	outputs int
@@ -73,7 +72,7 @@ type request struct {
 // Submit queues a request. It fails with an error wrapping *sample.ParamError or naming the prompt for a bad
 // request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be closed. ctx bounds
 // only the call.
-func (e *Engine) Submit(ctx context.Context, r *Request) (*Stream, error) {
+func (e *Engine) Submit(ctx context.Context, r *Request) (Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -83,8 +82,8 @@ func (e *Engine) Submit(ctx context.Context, r *Request) (*Stream, error) {
 		return nil, err
 	}
 	q.stops = stopFinder{stops: r.Stop, include: r.IncludeStop}
-	if !r.Raw && e.tok != nil {
-		q.decoder = e.tok.NewStream(r.Prompt, !r.KeepSpecial)
+	if !r.Raw && e.info.Tokenizer != nil {
+		q.decoder = e.info.Tokenizer.NewStream(r.Prompt, !r.KeepSpecial)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,9 +137,6 @@ func (e *Engine) signal() {
 
 // Info describes the model that is served.
 func (e *Engine) Info() *Info { return &e.info }
-
-// Tokenizer is the model's tokenizer, nil when it was skipped.
-func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 
 // Healthy tells whether a request would be served now; the error says why not.
 func (e *Engine) Healthy(context.Context) error {

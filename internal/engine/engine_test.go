@@ -65,7 +65,7 @@ func openMeasured(t testing.TB, change func(c *config.Config)) (*engine.Engine, 
 // greedy is a request for the answer to a question of the built-in model.
 func greedy(e *engine.Engine, question string, maxTokens int32) *engine.Request {
 	text := "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n"
-	return &engine.Request{Prompt: e.Tokenizer().Encode(text, false), Params: params(e, maxTokens)}
+	return &engine.Request{Prompt: e.Info().Tokenizer.Encode(text, false), Params: params(e, maxTokens)}
 }
 
 func params(e *engine.Engine, maxTokens int32) sample.Params {
@@ -354,7 +354,7 @@ func TestWorkerDeath(t *testing.T) {
 			pid := e.Info().Ranks[1].PID
 			r := greedy(e, question, 2000)
 			r.Params.IgnoreEOS, r.Params.StopTokens = true, nil
-			var s *engine.Stream
+			var s engine.Stream
 			if busy {
 				var err error
 				if s, err = e.Submit(t.Context(), r); err != nil {

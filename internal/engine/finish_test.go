@@ -43,7 +43,7 @@ func TestFailedRequestsAreCounted(t *testing.T) {
 	mustAsk(t, e, greedy(e, question, 100))
 	mustAsk(t, e, greedy(e, question, 2))
 	const open = 5
-	var streams [open]*engine.Stream
+	var streams [open]engine.Stream
 	for i := range streams {
 		r := greedy(e, question, 2000)
 		r.Params.IgnoreEOS, r.Params.StopTokens = true, nil

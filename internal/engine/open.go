@@ -33,7 +33,9 @@ type Info struct {
 	Root string
 	// Defaults are what requests start from: generation config, ends of an output, vocabulary, longest sequence.
 	sample.Defaults
-	// Template is nil when the model has none.
+	// Tokenizer is nil when it was skipped: then prompts are token ids and outputs too.
+	Tokenizer *tokenizer.Tokenizer
+	// Template renders conversations; it is nil when the model has none.
 	Template *chattemplate.Template
 	// DType is what the model runs in, WeightBytes the size of all shards.
 	DType       string
@@ -81,7 +83,6 @@ type opening struct {
 	folder checkpoint.Folder
 	dir    string // absolute; "" for the built-in model
 	model  *checkpoint.Config
-	tok    *tokenizer.Tokenizer
 	info   Info
 	dtype  compute.DType
 	ranks  int
@@ -127,7 +128,7 @@ func (b *opening) open() (*Engine, error) {
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)
-	e := &Engine{info: b.info, ranks: ranks, group: group, tok: b.tok, metrics: m, sched: sched,
+	e := &Engine{info: b.info, ranks: ranks, group: group, metrics: m, sched: sched,
 		events:   status.Tee(b.events, m.Listen),
 		maxQueue: c.Schedule.MaxNumQueuedReqs, requests: map[uint64]*request{},
 		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
@@ -288,8 +289,8 @@ func (b *opening) readTokenizer() error {
 	if len(b.model.EOS) > 0 {
 		b.info.EOS = int32(b.model.EOS[0])
 	}
-	if b.tok != nil {
-		if id, ok := b.tok.ID(b.tok.Config().EOSToken); ok {
+	if b.info.Tokenizer != nil {
+		if id, ok := b.info.Tokenizer.ID(b.info.Tokenizer.Config().EOSToken); ok {
 			b.info.EOS = id
 		}
 	}
@@ -315,7 +316,7 @@ func (b *opening) loadTokenizer(folder checkpoint.Folder) error {
 			return err
 		}
 	}
-	if b.tok, err = tokenizer.Parse(raw, tokConfig); err != nil {
+	if b.info.Tokenizer, err = tokenizer.Parse(raw, tokConfig); err != nil {
 		return fmt.Errorf("model %q: %w", b.info.Root, err)
 	}
 	source, from, err := b.templateSource(folder)
@@ -344,7 +345,7 @@ func (b *opening) templateSource(folder checkpoint.Folder) (source, from string,
 		raw, err := folder.ReadFile("chat_template.jinja")
 		return string(raw), "chat_template.jinja", err
 	}
-	return b.tok.Config().ChatTemplates["default"], "chat template of tokenizer_config.json", nil
+	return b.info.Tokenizer.Config().ChatTemplates["default"], "chat template of tokenizer_config.json", nil
 }
 
 // sizeCache decides how many KV blocks each rank has.

@@ -8,9 +8,18 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// Stream delivers one request's output. The engine never waits for its reader: what a slow reader has not
+// Stream delivers one request's output.
+type Stream interface {
+	// Next waits for news and returns everything since the last call; its slices are valid until the next call.
+	// After the delta whose Finish is set it returns io.EOF; when the engine died, an error wrapping ErrFailed.
+	Next(ctx context.Context) (Delta, error)
+	// Close gives the stream up; an unfinished request is aborted. Closing twice is harmless.
+	Close()
+}
+
+// stream is the Stream of a running request. The engine never waits for its reader: what a slow reader has not
 // taken is merged, and is bounded by the request's own length.
-type Stream struct {
+type stream struct {
 	engine *Engine
 	key    uint64
 
@@ -24,11 +33,10 @@ type Stream struct {
 	wake  chan struct{}
 }
 
-func newStream(e *Engine) *Stream { return &Stream{engine: e, wake: make(chan struct{}, 1)} }
+func newStream(e *Engine) *stream { return &stream{engine: e, wake: make(chan struct{}, 1)} }
 
-// Next waits for news and returns everything since the last call; its slices are valid until the next call.
-// After the delta whose Finish is set it returns io.EOF; when the engine died, an error wrapping ErrFailed.
-func (s *Stream) Next(ctx context.Context) (Delta, error) {
+// Next implements Stream.
+func (s *stream) Next(ctx context.Context) (Delta, error) {
 	for {
 		s.mu.Lock()
 		if s.fresh {
@@ -55,8 +63,8 @@ func (s *Stream) Next(ctx context.Context) (Delta, error) {
 	}
 }
 
-// Close gives the stream up; an unfinished request is aborted. Closing twice is harmless.
-func (s *Stream) Close() {
+// Close implements Stream.
+func (s *stream) Close() {
 	s.mu.Lock()
 	ended := s.over || s.err != nil || s.pending.Finish != sample.Unfinished
 	s.mu.Unlock()
@@ -66,7 +74,7 @@ func (s *Stream) Close() {
 }
 
 // publish makes the changes f made to the pending delta visible to the reader.
-func (s *Stream) publish(f func(d *Delta)) {
+func (s *stream) publish(f func(d *Delta)) {
 	s.mu.Lock()
 	f(&s.pending)
 	s.fresh = true
@@ -75,14 +83,14 @@ func (s *Stream) publish(f func(d *Delta)) {
 }
 
 // fail ends the stream with an error, after what is pending was read.
-func (s *Stream) fail(err error) {
+func (s *stream) fail(err error) {
 	s.mu.Lock()
 	s.err = err
 	s.mu.Unlock()
 	s.signal()
 }
 
-func (s *Stream) signal() {
+func (s *stream) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:

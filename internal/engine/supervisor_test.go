@@ -169,7 +169,7 @@ func TestEngineEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var streams []*Stream
+	var streams []Stream
 	for range 3 {
 		s, err := e.Submit(t.Context(), &Request{Prompt: make([]int32, 40), Params: sample.Params{TopP: 1, RepetitionPenalty: 1,
 			Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 80, EOS: -1}})

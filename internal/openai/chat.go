@@ -17,7 +17,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, bad := decodeChat(f, &s.opt.Model)
+	req, bad := decodeChat(f, &s.model)
 	if bad != nil {
 		return bad
 	}
@@ -133,7 +133,7 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 }
 
 // shown is how many of the most likely tokens the answer shows.
-func (r *chatRequest) shown(s *Server) int { return shownLogprobs(r.logprobs, s.opt.Model.VocabSize) }
+func (r *chatRequest) shown(s *Server) int { return shownLogprobs(r.logprobs, s.model.VocabSize) }
 
 // streamChat answers with events: the role of each choice with the first delta, then the text as it comes.
 func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest, text string) error {

@@ -32,7 +32,7 @@ type conversation struct {
 	lastRole, lastContent string
 }
 
-func decodeChat(f *fields, m *Model) (*chatRequest, *apiError) {
+func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
 	r := &chatRequest{}
 	r.sampling.decode(f, m)
 	r.conversation.decode(f, m)
@@ -50,7 +50,7 @@ func decodeChat(f *fields, m *Model) (*chatRequest, *apiError) {
 	return r, f.err
 }
 
-func (r *chatRequest) decodeLogprobs(f *fields, m *Model) {
+func (r *chatRequest) decodeLogprobs(f *fields, m *model) {
 	shown := f.logprobCount("top_logprobs", m)
 	r.logprobs = sample.NoLogprobs
 	if !f.optBool("logprobs", false) {
@@ -139,7 +139,7 @@ var reservedKwargs = map[string]string{
 	"tokenize": "", "return_dict": "", "conversation": "messages",
 }
 
-func (c *conversation) decode(f *fields, m *Model) {
+func (c *conversation) decode(f *fields, m *model) {
 	c.decodeMessages(f)
 	c.tools = f.array("tools")
 	f.fail(c.checkTools())
@@ -158,7 +158,7 @@ func (c *conversation) decode(f *fields, m *Model) {
 	}
 	if t := f.optString("chat_template"); t != nil {
 		c.template = *t
-		if !m.TrustRequestChatTemplate {
+		if !m.flags.TrustRequestChatTemplate {
 			f.fail(badRequest("chat_template", "Chat template is passed with request, but --trust-request-chat-template is not set. "+
 				"Refused request with untrusted chat template."))
 		}

@@ -17,13 +17,13 @@ func withTemplate(t *testing.T, source string) func(*Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(o *Options) { o.Model.Template = template }
+	return func(o *Options) { o.Info.Template = template }
 }
 
 // rendered returns the prompt's text of the newest request.
 func rendered(t *testing.T, s *testServer) string {
 	t.Helper()
-	return s.opt.Model.Tokenizer.Decode(s.engine.last(t).Prompt, false)
+	return s.model.Tokenizer.Decode(s.engine.last(t).Prompt, false)
 }
 
 func TestChatShape(t *testing.T) {
@@ -93,8 +93,8 @@ func TestChatLogprobs(t *testing.T) {
 func TestBytesOfPartsOfACharacter(t *testing.T) {
 	s := newServer(t)
 	var part int32 = -1
-	for id := range int32(s.opt.Model.Tokenizer.VocabSize()) {
-		if b := s.opt.Model.Tokenizer.TokenBytes(id); len(b) == 1 && b[0] == 0xe6 {
+	for id := range int32(s.model.Tokenizer.VocabSize()) {
+		if b := s.model.Tokenizer.TokenBytes(id); len(b) == 1 && b[0] == 0xe6 {
 			part = id
 		}
 	}
@@ -179,10 +179,10 @@ func TestTemplateFaults(t *testing.T) {
 	refused(t, s, chatPath, `{"messages":[{"role":"tool","content":"x"}]}`, 400, "messages", "(line 2): begin with the user")
 	refused(t, s, chatPath, `{`+hiChat+`}`, 400, "messages", "line 3")
 
-	s = newServer(t, func(o *Options) { o.Model.Template = nil })
+	s = newServer(t, func(o *Options) { o.Info.Template = nil })
 	refused(t, s, chatPath, `{`+hiChat+`}`, 400, "messages", "--chat-template")
 
-	s = newServer(t, func(o *Options) { o.Model.TrustRequestChatTemplate = true })
+	s = newServer(t, func(o *Options) { o.Config.Model.TrustRequestChatTemplate = true })
 	s.ok(t, chatPath, `{`+hiChat+`,"chat_template":"<{{ messages[0].content }}>"}`)
 	if text := rendered(t, s); text != "<hi>" {
 		t.Errorf("prompt %q", text)
@@ -232,7 +232,7 @@ func TestChatChoices(t *testing.T) {
 
 func TestChatAddSpecialTokens(t *testing.T) {
 	s := newServer(t)
-	tok := s.opt.Model.Tokenizer
+	tok := s.model.Tokenizer
 	s.ok(t, chatPath, `{`+hiChat+`,"add_special_tokens":true}`)
 	want := tok.Encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", true)
 	if got := s.engine.last(t).Prompt; !reflect.DeepEqual(got, want) {

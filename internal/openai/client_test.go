@@ -25,7 +25,7 @@ func hiParams() openai.ChatCompletionNewParams {
 }
 
 func TestClientChat(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.APIKeys = []string{"sk-test"} })
+	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-test"} })
 	c := newClient(t, s)
 	p := hiParams()
 	p.N, p.Logprobs, p.TopLogprobs = openai.Int(2), openai.Bool(true), openai.Int(2)
@@ -115,7 +115,7 @@ func TestClientModels(t *testing.T) {
 
 // TestClientErrors: the client finds status, message, type and parameter where it looks for them.
 func TestClientErrors(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.APIKeys = []string{"sk-test"} })
+	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-test"} })
 	c := newClient(t, s)
 	wrong := openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"), option.WithAPIKey("sk-wrong"), option.WithMaxRetries(0))
 	for name, f := range map[string]struct {

@@ -15,7 +15,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, bad := decodeCompletion(f, &s.opt.Model)
+	req, bad := decodeCompletion(f, &s.model)
 	if bad != nil {
 		return bad
 	}
@@ -103,7 +103,7 @@ type promptTokensDetails struct {
 
 func (s *Server) usageInfo(u usage) usageInfo {
 	info := usageInfo{PromptTokens: u.prompt, TotalTokens: u.prompt + u.output, CompletionTokens: u.output}
-	if s.opt.EnablePromptTokensDetails {
+	if s.opt.Config.Server.EnablePromptTokensDetails {
 		info.PromptTokensDetails = &promptTokensDetails{CachedTokens: u.cached}
 	}
 	return info
@@ -149,7 +149,7 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 	if err := s.collect(r, g, &req.sampling); err != nil {
 		return err
 	}
-	shown := shownLogprobs(req.logprobs, s.opt.Model.VocabSize)
+	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
 	answer := completionResponse{ID: g.id, Object: "text_completion", Created: g.created, Model: g.model,
 		Choices: make([]completionChoice, len(g.choices))}
 	for i := range g.choices {
@@ -196,7 +196,7 @@ func (c *choice) dropOutput(text string) {
 func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *generation, req *completionRequest) error {
 	out := newEventWriter(w, s.lim.WriteTimeout)
 	head := chunkHead(g, "text_completion")
-	shown := shownLogprobs(req.logprobs, s.opt.Model.VocabSize)
+	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
 	var scores []score
 	var text []byte
 

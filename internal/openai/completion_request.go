@@ -22,7 +22,7 @@ type rawPrompt struct {
 	isText bool
 }
 
-func decodeCompletion(f *fields, m *Model) (*completionRequest, *apiError) {
+func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 	r := &completionRequest{}
 	r.sampling.decode(f, m)
 	r.prompts = decodePrompt(f, m)
@@ -67,7 +67,7 @@ func (s *sampling) checkMaxTokens() *apiError {
 }
 
 // decodePrompt reads a text, a list of texts, a list of token ids, or a list of lists of token ids.
-func decodePrompt(f *fields, m *Model) []rawPrompt {
+func decodePrompt(f *fields, m *model) []rawPrompt {
 	raw := f.value("prompt")
 	if raw == nil {
 		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty."))

@@ -41,7 +41,7 @@ func TestCompletionShape(t *testing.T) {
 }
 
 func TestCompletionDefaultModelAndDetails(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.EnablePromptTokensDetails = true })
+	s := newServer(t, func(o *Options) { o.Config.Server.EnablePromptTokensDetails = true })
 	got := s.ok(t, completionsPath, `{"prompt":[[1,2,3],[4,5]],"n":2}`)
 	if got["model"] != "tiny" {
 		t.Errorf("model %v", got["model"])
@@ -229,7 +229,7 @@ func TestEcho(t *testing.T) {
 func TestEchoOfTokenIDs(t *testing.T) {
 	s := newServer(t)
 	got := s.ok(t, completionsPath, `{"prompt":[300,301],"echo":true}`)
-	want := s.opt.Model.Tokenizer.Decode([]int32{300, 301}, false) + " hello world"
+	want := s.model.Tokenizer.Decode([]int32{300, 301}, false) + " hello world"
 	if at(t, got, "choices", 0, "text") != want {
 		t.Errorf("text %q, want %q", at(t, got, "choices", 0, "text"), want)
 	}
@@ -301,7 +301,7 @@ func TestPrefillDeltas(t *testing.T) {
 }
 
 func TestWithoutTokenizer(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.Model.Tokenizer = nil })
+	s := newServer(t, func(o *Options) { o.Info.Tokenizer = nil })
 	s.engine.play = func(_ int, r *engine.Request) script {
 		return script{deltas: say(r, []int32{300}, []string{""}, sample.FinishStop)}
 	}

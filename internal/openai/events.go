@@ -136,7 +136,7 @@ func (s *Server) appendUsage(b []byte, u usage) []byte {
 	b = strconv.AppendInt(b, int64(u.prompt+u.output), 10)
 	b = append(b, `,"completion_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.output), 10)
-	if s.opt.EnablePromptTokensDetails {
+	if s.opt.Config.Server.EnablePromptTokensDetails {
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
 		b = strconv.AppendInt(b, int64(u.cached), 10)
 		b = append(b, '}')

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/chattemplate"
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -41,7 +42,7 @@ type fakeEngine struct {
 	aborted  atomic.Int64
 }
 
-func (e *fakeEngine) Submit(_ context.Context, r *engine.Request) (Stream, error) {
+func (e *fakeEngine) Submit(_ context.Context, r *engine.Request) (engine.Stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := len(e.requests)
@@ -189,9 +190,9 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	}
 	fake, log := &fakeEngine{}, &syncBuffer{}
 	o := Options{
-		Model: Model{Names: []string{"tiny", "alias/tiny"}, Root: "/models/tiny", Tokenizer: tok, Template: template,
-			SpecialTokens: tok.Config().SpecialTokens, MaxLogprobs: 20, Created: 1700000000,
+		Info: &engine.Info{Names: []string{"tiny", "alias/tiny"}, Root: "/models/tiny", Tokenizer: tok, Template: template,
 			Defaults: sample.Defaults{MaxModelLen: 256, VocabSize: tok.VocabSize(), EOS: 2047}},
+		Config:  config.Default(),
 		Engine:  fake,
 		Log:     slog.New(slog.NewTextHandler(log, nil)),
 		Metrics: metrics.New(metrics.Options{ModelName: "tiny", MaxModelLen: 256}),
@@ -207,6 +208,7 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.created = 1700000000
 	return &testServer{Server: s, engine: fake, log: log}
 }
 

@@ -41,13 +41,13 @@ func fuzzRequests(f *testing.F, path string, seeds ...string) {
 			t.Fatalf("answered %d %s", rec.Code, rec.Body)
 		}
 		for _, r := range s.engine.requests {
-			checkContract(t, &s.opt.Model, r)
+			checkContract(t, &s.model, r)
 		}
 	})
 }
 
 // checkContract holds what engine.Request and sample.Params say of their fields.
-func checkContract(t *testing.T, m *Model, r *engine.Request) {
+func checkContract(t *testing.T, m *model, r *engine.Request) {
 	t.Helper()
 	p := &r.Params
 	ok := func(ok bool, what string) {

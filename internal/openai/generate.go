@@ -13,19 +13,10 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// Stream is the output of one sequence. *engine.Stream is one; tests have a scripted one.
-type Stream interface {
-	// Next waits for what became known since the last call. After the delta with a Finish it returns io.EOF. The
-	// delta's slices are valid until the next call.
-	Next(ctx context.Context) (engine.Delta, error)
-	// Close gives the sequence up; it may be called twice.
-	Close()
-}
-
-// Engine is the part of the engine this package needs.
+// Engine is the part of *engine.Engine this package needs; tests have a scripted one.
 type Engine interface {
 	// Submit queues a sequence. It fails with engine.ErrOverloaded, ErrStopped or ErrFailed.
-	Submit(ctx context.Context, r *engine.Request) (Stream, error)
+	Submit(ctx context.Context, r *engine.Request) (engine.Stream, error)
 	// Healthy returns nil if and only if a one-token request would succeed now.
 	Healthy(ctx context.Context) error
 }
@@ -38,7 +29,7 @@ type generation struct {
 	prompts []prompt
 	// n is the number of choices per prompt; choice i belongs to prompt i / n.
 	n       int
-	streams []Stream
+	streams []engine.Stream
 	choices []choice
 }
 
@@ -77,7 +68,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling, prompts []pr
 			Stop:        req.stop,
 			IncludeStop: req.includeStop,
 			KeepSpecial: req.keepSpecial,
-			Raw:         s.opt.Model.Tokenizer == nil,
+			Raw:         s.model.Tokenizer == nil,
 			CacheSalt:   req.cacheSalt,
 			Priority:    req.priority,
 		})

@@ -4,8 +4,6 @@ import "time"
 
 // Limits bound what one client can make the server do. A zero field means the default beside it.
 type Limits struct {
-	// Body is the largest request body in bytes: 32 MiB.
-	Body int64
 	// Header is the largest request header in bytes: 64 KiB.
 	Header int
 	// JSONDepth is the deepest nesting of a body: 128.
@@ -46,9 +44,6 @@ func (l Limits) withDefaults() Limits {
 		if *v <= 0 {
 			*v = d
 		}
-	}
-	if l.Body <= 0 {
-		l.Body = 32 << 20
 	}
 	def(&l.Header, 64<<10)
 	def(&l.JSONDepth, 128)

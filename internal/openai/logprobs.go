@@ -68,7 +68,7 @@ func (s *Server) promptScores(ids []int32, given []step.Logprobs) []score {
 
 // tokenText is a token as text, or as "token_id:N" when asked for or without a tokenizer.
 func (s *Server) tokenText(id int32, asID bool) string {
-	if tok := s.opt.Model.Tokenizer; tok != nil && !asID {
+	if tok := s.model.Tokenizer; tok != nil && !asID {
 		return string(tok.TokenBytes(id))
 	}
 	return "token_id:" + strconv.Itoa(int(id))

@@ -159,7 +159,7 @@ func (m *mask) restore(s string) string {
 
 // encodeMasked tokenises a rendered prompt.
 func (s *Server) encodeMasked(m *mask, text string, addSpecial bool) []int32 {
-	tok := s.opt.Model.Tokenizer
+	tok := s.model.Tokenizer
 	if len(m.texts) == 0 {
 		return tok.Encode(text, addSpecial)
 	}
@@ -181,7 +181,7 @@ func (s *Server) encodeMasked(m *mask, text string, addSpecial bool) []int32 {
 // encodePlain tokenises the text of a special token as ordinary characters: cut in two, neither half is the
 // token any more.
 func (s *Server) encodePlain(text string) []int32 {
-	tok := s.opt.Model.Tokenizer
+	tok := s.model.Tokenizer
 	for cut := 1; cut < len(text); cut++ {
 		if !utf8.RuneStart(text[cut]) {
 			continue
@@ -196,7 +196,7 @@ func (s *Server) encodePlain(text string) []int32 {
 
 // addedAround returns what the tokenizer puts before and after a text when special tokens are added.
 func (s *Server) addedAround() (before, after []int32) {
-	tok := s.opt.Model.Tokenizer
+	tok := s.model.Tokenizer
 	plain, full := tok.Encode("x", false), tok.Encode("x", true)
 	for i := 0; i+len(plain) <= len(full); i++ {
 		if slices.Equal(full[i:i+len(plain)], plain) {

@@ -25,7 +25,7 @@ func TestSpecialTokensInContentStayText(t *testing.T) {
 		ids := s.engine.last(t).Prompt
 		var special []int32
 		for _, id := range ids {
-			if s.opt.Model.Tokenizer.IsSpecial(id) {
+			if s.model.Tokenizer.IsSpecial(id) {
 				special = append(special, id)
 			}
 		}
@@ -41,7 +41,7 @@ func TestSpecialTokensInContentStayText(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &plain); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := s.opt.Model.Tokenizer.Decode(ids, false), "<|im_start|>user\n"+plain+"<|im_end|>\n<|im_start|>assistant\n"; got != want {
+		if got, want := s.model.Tokenizer.Decode(ids, false), "<|im_start|>user\n"+plain+"<|im_end|>\n<|im_start|>assistant\n"; got != want {
 			t.Errorf("%s: prompt reads %q, want %q", name, got, want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestSpecialTokensInContentStayText(t *testing.T) {
 func TestSpecialTokensInContentWhenAsked(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.SpecialTokensInContent = true })
 	s.ok(t, chatPath, `{"messages":[{"role":"user","content":"<|im_end|>"}]}`)
-	want := s.opt.Model.Tokenizer.Encode("<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\n", false)
+	want := s.model.Tokenizer.Encode("<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\n", false)
 	if got := s.engine.last(t).Prompt; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -64,7 +64,7 @@ func TestMaskElsewhere(t *testing.T) {
 		`"documents":[{"text":"<|im_start|>"}],"chat_template_kwargs":{"mine":"<|endoftext|>"}`
 	s.ok(t, chatPath, `{`+hiChat+`,"tool_choice":"none",`+fields+`}`)
 	ids := s.engine.last(t).Prompt
-	if slices.ContainsFunc(ids, s.opt.Model.Tokenizer.IsSpecial) {
+	if slices.ContainsFunc(ids, s.model.Tokenizer.IsSpecial) {
 		t.Errorf("special tokens in %v", ids)
 	}
 	if text := rendered(t, s); !strings.Contains(text, `"<|im_end|>"`) || !strings.Contains(text, `<|endoftext|>hi`) {

@@ -209,7 +209,7 @@ func refused(t *testing.T, s *testServer, path, body string, status int, param, 
 
 func TestRefusedByBothAPIs(t *testing.T) {
 	s := newServer(t)
-	letter := s.opt.Model.Tokenizer.Encode("a", false)
+	letter := s.model.Tokenizer.Encode("a", false)
 	if len(letter) != 1 {
 		t.Fatalf("a letter is %d tokens", len(letter))
 	}
@@ -354,7 +354,7 @@ func TestNeutralValues(t *testing.T) {
 }
 
 func TestBodies(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.Limits.Body = 1000 })
+	s := newServer(t, func(o *Options) { o.Config.Server.MaxRequestBodyBytes = 1000 })
 	for name, c := range map[string]struct {
 		body    string
 		headers []string

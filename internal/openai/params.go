@@ -27,7 +27,7 @@ func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *apiError) {
 	}
 	// Each prompt's room may be less than max_tokens: fit compares min_tokens with what is left.
 	o.MinTokens = 0
-	p, err := s.opt.Model.Resolve(&o, maxTokens)
+	p, err := s.model.Resolve(&o, maxTokens)
 	var wrong *sample.ParamError
 	if errors.As(err, &wrong) {
 		return p, badRequest(wrong.Field, "%s", wrong.Message)
@@ -73,7 +73,7 @@ func (s *Server) badWords(words []string) ([][]int32, *apiError) {
 	if len(words) == 0 {
 		return nil, nil
 	}
-	tok := s.opt.Model.Tokenizer
+	tok := s.model.Tokenizer
 	if tok == nil {
 		return nil, badRequest("bad_words", "`bad_words` needs a tokenizer and the server runs without one")
 	}
@@ -98,7 +98,7 @@ func (s *Server) badWords(words []string) ([][]int32, *apiError) {
 
 // fit bounds max_tokens by the room beside a prompt and sets min_tokens. field names the prompt for errors.
 func (s *Server) fit(p *sample.Params, r *sampling, promptLen int, field string) *apiError {
-	length := s.opt.Model.MaxModelLen
+	length := s.model.MaxModelLen
 	room := length - promptLen
 	asked := r.MaxTokens
 	if asked == nil && room < 1 {
@@ -113,7 +113,7 @@ func (s *Server) fit(p *sample.Params, r *sampling, promptLen int, field string)
 			"tokens and your prompt contains %d input tokens, for a total of %d tokens. Please reduce the length of the "+
 			"input prompt or the number of requested output tokens.", length, *asked, promptLen, *asked+promptLen)
 	}
-	s.opt.Model.Fit(p, promptLen)
+	s.model.Fit(p, promptLen)
 	if r.MinTokens > int(p.MaxTokens) {
 		return badRequest("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", p.MaxTokens, r.MinTokens)
 	}
@@ -122,13 +122,13 @@ func (s *Server) fit(p *sample.Params, r *sampling, promptLen int, field string)
 }
 
 // seedFor gives sequence i of a request its seed: the request's plus i, as vLLM does. A request without one gets
-// a random seed, or the next of the sequence that Options.Seed starts.
+// a random seed, or the next of the sequence that --seed starts.
 func (s *Server) seedFor(r *sampling, i int) uint64 {
 	switch {
 	case r.seed != nil && *r.seed != -1:
 		return uint64(*r.seed) + uint64(i)
-	case s.opt.Seed != nil:
-		return rand.NewPCG(*s.opt.Seed, s.seeds.Add(1)).Uint64()
+	case s.model.flags.Seed != 0:
+		return rand.NewPCG(s.model.flags.Seed, s.seeds.Add(1)).Uint64()
 	}
 	return rand.Uint64()
 }

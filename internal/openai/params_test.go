@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -57,7 +58,7 @@ func TestParams(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, func(o *Options) {
-				o.Model.Generation, o.Model.StopTokens = c.defaults.Generation, c.defaults.StopTokens
+				o.Info.Generation, o.Info.StopTokens = c.defaults.Generation, c.defaults.StopTokens
 			})
 			s.ok(t, completionsPath, `{"prompt":[1,2,3],`+c.fields+`}`)
 			want := neutral()
@@ -114,7 +115,7 @@ func TestMaxTokens(t *testing.T) {
 		"chat max_completion_tokens wins": {chatPath, `{` + hiChat + `,"max_completion_tokens":6,"max_tokens":9}`, sample.Settings{}, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t, func(o *Options) { o.Model.Generation = c.defaults })
+			s := newServer(t, func(o *Options) { o.Info.Generation = c.defaults })
 			s.ok(t, c.path, c.body)
 			r := s.engine.last(t)
 			want := c.want
@@ -153,7 +154,7 @@ func TestTruncation(t *testing.T) {
 // TestBadWords compares with vLLM's rule: both spellings where the space makes another single token.
 func TestBadWords(t *testing.T) {
 	s := newServer(t)
-	tok := s.opt.Model.Tokenizer
+	tok := s.model.Tokenizer
 	s.ok(t, completionsPath, `{"prompt":"x","bad_words":["a","  func"]}`)
 	var want [][]int32
 	for _, w := range []string{"a", "func"} {
@@ -173,7 +174,7 @@ func TestBadWords(t *testing.T) {
 
 // TestRequestFields holds the fields beside Params.
 func TestRequestFields(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.PriorityScheduling = true })
+	s := newServer(t, func(o *Options) { o.Config.Schedule.Policy = "priority" })
 	s.ok(t, completionsPath, `{"prompt":"x","stop":["a","b"],"include_stop_str_in_output":true,"skip_special_tokens":false,
 		"cache_salt":"salt","priority":-3,"request_id":"mine"}`)
 	r := s.engine.last(t)
@@ -189,7 +190,7 @@ func TestRequestFields(t *testing.T) {
 // TestPrompts holds the four forms of a prompt.
 func TestPrompts(t *testing.T) {
 	s := newServer(t)
-	enc := func(text string) []int32 { return s.opt.Model.Tokenizer.Encode(text, true) }
+	enc := func(text string) []int32 { return s.model.Tokenizer.Encode(text, true) }
 	for body, want := range map[string][][]int32{
 		`"func main"`:         {enc("func main")},
 		`["func","\u00e9\n"]`: {enc("func"), enc("é\n")},
@@ -213,15 +214,15 @@ func TestModelCheck(t *testing.T) {
 	good := func() Options { return newServer(t).opt }
 	for name, change := range map[string]func(*Options){
 		"no engine":        func(o *Options) { o.Engine = nil },
-		"no name":          func(o *Options) { o.Model.Names = nil },
-		"no length":        func(o *Options) { o.Model.MaxModelLen = 1 },
-		"no vocabulary":    func(o *Options) { o.Model.VocabSize = 0 },
-		"EOS outside":      func(o *Options) { o.Model.EOS = 9999 },
-		"stop outside":     func(o *Options) { o.Model.StopTokens = []int32{-1} },
-		"bad temperature":  func(o *Options) { o.Model.Generation.Temperature = ptr(-1.0) },
-		"bad top_k":        func(o *Options) { o.Model.Generation.TopK = ptr(-9) },
-		"bad max_new":      func(o *Options) { o.Model.Generation.MaxTokens = ptr(0) },
-		"bad max logprobs": func(o *Options) { o.Model.MaxLogprobs = -2 },
+		"no name":          func(o *Options) { o.Info.Names = nil },
+		"no length":        func(o *Options) { o.Info.MaxModelLen = 1 },
+		"no vocabulary":    func(o *Options) { o.Info.VocabSize = 0 },
+		"EOS outside":      func(o *Options) { o.Info.EOS = 9999 },
+		"stop outside":     func(o *Options) { o.Info.StopTokens = []int32{-1} },
+		"bad temperature":  func(o *Options) { o.Info.Generation.Temperature = ptr(-1.0) },
+		"bad top_k":        func(o *Options) { o.Info.Generation.TopK = ptr(-9) },
+		"bad max_new":      func(o *Options) { o.Info.Generation.MaxTokens = ptr(0) },
+		"bad max logprobs": func(o *Options) { o.Config.Model.MaxLogprobs = -2 },
 	} {
 		o := good()
 		change(&o)
@@ -233,22 +234,24 @@ func TestModelCheck(t *testing.T) {
 
 // TestServerSeed repeats the seeds of requests that bring none, when the server has a seed of its own.
 func TestServerSeed(t *testing.T) {
-	seeds := func(seed *uint64) (all []uint64) {
-		s := &Server{opt: Options{Seed: seed}}
+	serve := func(seed uint64) *Server {
+		return &Server{model: model{flags: &config.Model{Seed: seed}}}
+	}
+	seeds := func(seed uint64) (all []uint64) {
+		s := serve(seed)
 		for i := range 4 {
 			all = append(all, s.seedFor(&sampling{}, i))
 		}
 		return all
 	}
-	one, two := uint64(1), uint64(2)
-	if a, b := seeds(&one), seeds(&one); !slices.Equal(a, b) || a[0] == a[1] {
+	if a, b := seeds(1), seeds(1); !slices.Equal(a, b) || a[0] == a[1] {
 		t.Errorf("seed 1 gives %v and %v", a, b)
 	}
-	if slices.Equal(seeds(&one), seeds(&two)) || slices.Equal(seeds(nil), seeds(nil)) {
+	if slices.Equal(seeds(1), seeds(2)) || slices.Equal(seeds(0), seeds(0)) {
 		t.Error("different seeds give equal sequences")
 	}
 	own := int64(7)
-	if got := (&Server{opt: Options{Seed: &one}}).seedFor(&sampling{seed: &own}, 2); got != 9 {
+	if got := serve(1).seedFor(&sampling{seed: &own}, 2); got != 9 {
 		t.Errorf("third sequence of a request with seed 7 has seed %d", got)
 	}
 }

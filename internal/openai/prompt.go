@@ -17,7 +17,7 @@ func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
 		if err := s.checkText(r, "prompt", raw.text); err != nil {
 			return p, err
 		}
-		p.ids = s.opt.Model.Tokenizer.Encode(raw.text, r.addSpecial)
+		p.ids = s.model.Tokenizer.Encode(raw.text, r.addSpecial)
 	}
 	kept, err := s.truncate(r, p.ids)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
 	if len(p.ids) == 0 {
 		return p, badRequest("prompt", "the prompt has no tokens")
 	}
-	if tok := s.opt.Model.Tokenizer; r.echo && tok != nil && !(raw.isText && whole) {
+	if tok := s.model.Tokenizer; r.echo && tok != nil && !(raw.isText && whole) {
 		p.text = tok.Decode(p.ids, false)
 	}
 	return p, nil
@@ -37,16 +37,16 @@ func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
 // checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer than
 // maxTokenBytes, and normalisation shrinks a text less than fourfold.
 func (s *Server) checkText(r *sampling, field, text string) *apiError {
-	if s.opt.Model.Tokenizer == nil {
+	if s.model.Tokenizer == nil {
 		return badRequest(field, "the server runs without a tokenizer: give `prompt` as token ids to /v1/completions")
 	}
 	if r.truncate != nil {
 		return nil
 	}
-	most := 4 * s.maxTokenBytes * s.opt.Model.MaxModelLen
+	most := 4 * s.maxTokenBytes * s.model.MaxModelLen
 	if len(text) > most {
 		return badRequest(field, "This model's maximum context length is %d tokens. The prompt of %d bytes cannot fit in it "+
-			"(at most %d bytes).", s.opt.Model.MaxModelLen, len(text), most)
+			"(at most %d bytes).", s.model.MaxModelLen, len(text), most)
 	}
 	return nil
 }
@@ -56,9 +56,9 @@ func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
 	if r.truncate == nil {
 		return ids, nil
 	}
-	room := int64(s.opt.Model.MaxModelLen) - 1
+	room := int64(s.model.MaxModelLen) - 1
 	if r.MaxTokens != nil {
-		room = int64(s.opt.Model.MaxModelLen - *r.MaxTokens)
+		room = int64(s.model.MaxModelLen - *r.MaxTokens)
 	}
 	keep := *r.truncate
 	if keep == -1 {
@@ -80,9 +80,9 @@ func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
 // checkModel refuses a model that is not served; none named means the first.
 func (s *Server) checkModel(name string) (string, *apiError) {
 	if name == "" {
-		return s.opt.Model.Names[0], nil
+		return s.model.Names[0], nil
 	}
-	if !s.opt.Model.serves(name) {
+	if !s.model.serves(name) {
 		return "", &apiError{status: 404, param: "model", message: fmt.Sprintf("The model `%s` does not exist.", clip(name))}
 	}
 	return name, nil

@@ -11,7 +11,7 @@ import (
 
 // render turns a conversation into a prompt by the chat template. The prompt's text is what the template made.
 func (s *Server) render(c *conversation, r *sampling) (prompt, *apiError) {
-	if s.opt.Model.Tokenizer == nil {
+	if s.model.Tokenizer == nil {
 		return prompt{}, badRequest("messages", "chat needs a tokenizer and the server runs without one: "+
 			"give `prompt` as token ids to /v1/completions")
 	}
@@ -64,11 +64,11 @@ func (s *Server) templateFor(c *conversation) (*chattemplate.Template, *apiError
 		}
 		return t, nil
 	}
-	if s.opt.Model.Template == nil {
+	if s.model.Template == nil {
 		return nil, badRequest("messages", "the model has no chat template: start the server with --chat-template, "+
 			"or use /v1/completions with a prompt of your own")
 	}
-	return s.opt.Model.Template, nil
+	return s.model.Template, nil
 }
 
 // templateError is a failed rendering: the conversation's fault when the template says so, and a client error in
@@ -86,7 +86,7 @@ func templateError(err error) *apiError {
 func (s *Server) templateVars(c *conversation, m *mask, t *chattemplate.Template) (*chattemplate.Map, *apiError) {
 	specials := s.maskable()
 	vars := chattemplate.NewMap()
-	for name, text := range s.opt.Model.SpecialTokens {
+	for name, text := range s.model.Tokenizer.Config().SpecialTokens {
 		vars.Set(name, chattemplate.String(text))
 	}
 	for _, kw := range c.kwargs {

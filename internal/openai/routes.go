@@ -61,9 +61,9 @@ type modelPermission struct {
 }
 
 func (s *Server) card(name string) modelCard {
-	m := &s.opt.Model
-	return modelCard{ID: name, Object: "model", Created: m.Created, OwnedBy: "eagleray", Root: m.Root, MaxModelLen: m.MaxModelLen,
-		Permission: []modelPermission{{ID: "modelperm-" + newID(), Object: "model_permission", Created: m.Created,
+	m := &s.model
+	return modelCard{ID: name, Object: "model", Created: s.created, OwnedBy: "eagleray", Root: m.Root, MaxModelLen: m.MaxModelLen,
+		Permission: []modelPermission{{ID: "modelperm-" + newID(), Object: "model_permission", Created: s.created,
 			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*"}}}
 }
 
@@ -73,7 +73,7 @@ func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) error {
 		Object string      `json:"object"`
 		Data   []modelCard `json:"data"`
 	}{Object: "list"}
-	for _, name := range s.opt.Model.Names {
+	for _, name := range s.model.Names {
 		list.Data = append(list.Data, s.card(name))
 	}
 	return s.writeJSON(w, list)
@@ -123,7 +123,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if s.opt.Model.Tokenizer == nil {
+	if s.model.Tokenizer == nil {
 		return badRequest("", "the server runs without a tokenizer")
 	}
 	ids, bad := s.decodeTokenize(f)
@@ -135,11 +135,11 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) error {
 		MaxModelLen int      `json:"max_model_len"`
 		Tokens      []int32  `json:"tokens"`
 		TokenStrs   []string `json:"token_strs"`
-	}{Count: len(ids.ids), MaxModelLen: s.opt.Model.MaxModelLen, Tokens: append([]int32{}, ids.ids...)}
+	}{Count: len(ids.ids), MaxModelLen: s.model.MaxModelLen, Tokens: append([]int32{}, ids.ids...)}
 	if ids.withText {
 		answer.TokenStrs = []string{}
 		for _, id := range ids.ids {
-			text, _ := s.opt.Model.Tokenizer.Token(id)
+			text, _ := s.model.Tokenizer.Token(id)
 			answer.TokenStrs = append(answer.TokenStrs, text)
 		}
 	}
@@ -164,7 +164,7 @@ func (s *Server) decodeTokenize(f *fields) (tokenized, *apiError) {
 	case chat && text != nil:
 		f.fail(badRequest("messages", "give `prompt` or `messages`, not both"))
 	case chat:
-		c.decode(f, &s.opt.Model)
+		c.decode(f, &s.model)
 	case text == nil:
 		f.fail(badRequest("prompt", "`prompt` or `messages` is required"))
 	}
@@ -178,7 +178,7 @@ func (s *Server) decodeTokenize(f *fields) (tokenized, *apiError) {
 		}
 	}
 	if !chat {
-		out.ids = s.opt.Model.Tokenizer.Encode(*text, r.addSpecial)
+		out.ids = s.model.Tokenizer.Encode(*text, r.addSpecial)
 		return out, nil
 	}
 	p, bad := s.render(&c, r)
@@ -192,14 +192,14 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if s.opt.Model.Tokenizer == nil {
+	if s.model.Tokenizer == nil {
 		return badRequest("", "the server runs without a tokenizer")
 	}
 	model := f.optString("model")
 	if raw := f.members["tokens"]; raw == nil || isNull(raw) {
 		f.fail(badRequest("tokens", "`tokens` is required"))
 	}
-	ids := f.tokens("tokens", int(s.lim.Body), s.opt.Model.VocabSize)
+	ids := f.tokens("tokens", int(s.opt.Config.Server.MaxRequestBodyBytes), s.model.VocabSize)
 	if f.err != nil {
 		return f.err
 	}
@@ -209,5 +209,5 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 			return bad
 		}
 	}
-	return s.writeJSON(w, map[string]string{"prompt": s.opt.Model.Tokenizer.Decode(ids, false)})
+	return s.writeJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(ids, false)})
 }

@@ -88,7 +88,7 @@ func TestVersionLoadMetrics(t *testing.T) {
 
 func TestTokenize(t *testing.T) {
 	s := newServer(t)
-	tok := s.opt.Model.Tokenizer
+	tok := s.model.Tokenizer
 	got := s.ok(t, "/tokenize", `{"model":"tiny","prompt":"func é<|im_end|>","return_token_strs":true}`)
 	ids := tok.Encode("func é<|im_end|>", true)
 	var want, strs []any
@@ -148,7 +148,7 @@ func TestAccessLog(t *testing.T) {
 	if strings.Contains(s.log.String(), "\nINJECTED") {
 		t.Error("a path broke the log line")
 	}
-	quiet := newServer(t, func(o *Options) { o.DisableAccessLog = true })
+	quiet := newServer(t, func(o *Options) { o.Config.Server.DisableAccessLog = true })
 	quiet.engine.submit = func(int) error { return engine.ErrFailed }
 	quiet.post(completionsPath, `{`+hi+`}`)
 	if log := quiet.log.String(); strings.Contains(log, "msg=request ") || !strings.Contains(log, "request failed") {

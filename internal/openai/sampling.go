@@ -30,7 +30,7 @@ type sampling struct {
 }
 
 // decode reads the shared fields. The caller reads its own before or after, then calls f.rest.
-func (s *sampling) decode(f *fields, m *Model) {
+func (s *sampling) decode(f *fields, m *model) {
 	if name := f.optString("model"); name != nil {
 		s.model = *name
 	}
@@ -65,7 +65,7 @@ func (s *sampling) decode(f *fields, m *Model) {
 	f.fail(s.checkRanges())
 }
 
-func (s *sampling) decodeStop(f *fields, m *Model) {
+func (s *sampling) decodeStop(f *fields, m *model) {
 	raw := f.value("stop")
 	switch {
 	case raw == nil:
@@ -86,7 +86,7 @@ func (s *sampling) decodeStop(f *fields, m *Model) {
 }
 
 // decodeBias reads logit_bias.
-func (s *sampling) decodeBias(f *fields, m *Model) {
+func (s *sampling) decodeBias(f *fields, m *model) {
 	raw := f.object("logit_bias")
 	if raw == nil {
 		return
@@ -297,7 +297,7 @@ func (f *fields) ranged(name string, otherwise, low, high int64) int64 {
 }
 
 // logprobCount reads a number of log-probabilities: -1 asks for the whole vocabulary.
-func (f *fields) logprobCount(name string, m *Model) int32 {
+func (f *fields) logprobCount(name string, m *model) int32 {
 	v := f.optInt(name)
 	if v == nil {
 		return sample.NoLogprobs

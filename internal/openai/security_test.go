@@ -9,7 +9,7 @@ import (
 
 // TestRouterWalk: without a key every route but the short public list is 401, whatever the method; with one none is.
 func TestRouterWalk(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.APIKeys = []string{"sk-one", "", "sk-two"} })
+	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "", "sk-two"} })
 	public := []string{"/health", "/ping", "/version"}
 	routes := s.Routes()
 	if len(routes) < 12 {
@@ -54,7 +54,7 @@ func TestRouterWalk(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.APIKeys = []string{"sk-one", "sk-two"} })
+	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "sk-two"} })
 	for header, want := range map[string]int{
 		"Bearer sk-one": 200, "bearer sk-two": 200, "BEARER sk-one": 200, "Bearer  sk-one": 200,
 		"": 401, "Bearer": 401, "Bearer ": 401, "Bearer sk-on": 401, "Bearer sk-onee": 401, "Bearer SK-ONE": 401,
@@ -71,14 +71,14 @@ func TestKeys(t *testing.T) {
 	if rec := s.do("GET", "/v1/models?api_key=sk-one", ""); rec.Code != 401 {
 		t.Errorf("a key in the query answered %d", rec.Code)
 	}
-	open := newServer(t, func(o *Options) { o.APIKeys = []string{""} })
+	open := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{""} })
 	if rec := open.do("GET", "/v1/models", ""); rec.Code != 200 {
 		t.Errorf("empty keys: %d", rec.Code)
 	}
 }
 
 func TestMethodsAndPaths(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.RootPath = "/api/" })
+	s := newServer(t, func(o *Options) { o.Config.Server.RootPath = "/api/" })
 	for _, c := range []struct {
 		method, path string
 		status       int
@@ -148,7 +148,7 @@ func TestHosts(t *testing.T) {
 		{"10.0.0.5:8000", []string{"llm.example"}, "anything.example", false},
 		{"10.0.0.5:8000", []string{"llm.example"}, "localhost", true},
 	} {
-		s := newServer(t, func(o *Options) { o.AllowedHosts = c.allowed })
+		s := newServer(t, func(o *Options) { o.Config.Server.AllowedHosts = c.allowed })
 		r := newRequest("GET", "/health", "")
 		r.Host = c.host
 		rec := newRecorder()
@@ -164,8 +164,11 @@ func TestHosts(t *testing.T) {
 
 func TestOrigins(t *testing.T) {
 	closed := newServer(t)
-	listed := newServer(t, func(o *Options) { o.AllowedOrigins = []string{"https://app.example"}; o.AllowCredentials = true })
-	anyone := newServer(t, func(o *Options) { o.AllowedOrigins = []string{"*"} })
+	listed := newServer(t, func(o *Options) {
+		o.Config.Server.AllowedOrigins = []string{"https://app.example"}
+		o.Config.Server.AllowCredentials = true
+	})
+	anyone := newServer(t, func(o *Options) { o.Config.Server.AllowedOrigins = []string{"*"} })
 	for _, c := range []struct {
 		s      *testServer
 		origin string
@@ -205,7 +208,7 @@ func TestOrigins(t *testing.T) {
 
 func TestPreflight(t *testing.T) {
 	s := newServer(t, func(o *Options) {
-		o.APIKeys, o.AllowedOrigins, o.AllowedHeaders = []string{"k"}, []string{"https://app.example"}, []string{"Authorization"}
+		o.Config.Server.APIKeys, o.Config.Server.AllowedOrigins, o.Config.Server.AllowedHeaders = []string{"k"}, []string{"https://app.example"}, []string{"Authorization"}
 	})
 	rec := s.do("OPTIONS", completionsPath, "", "Origin", "https://app.example", "Access-Control-Request-Method", "POST")
 	h := rec.Header()
@@ -222,7 +225,7 @@ func TestPreflight(t *testing.T) {
 }
 
 func TestRequestIDHeader(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.EnableRequestIDHeaders = true })
+	s := newServer(t, func(o *Options) { o.Config.Server.EnableRequestIDHeaders = true })
 	rec := s.do("POST", completionsPath, `{`+hi+`,"request_id":"field"}`, "X-Request-Id", "header")
 	if rec.Header().Get("X-Request-Id") != "header" || object(t, rec.Body.Bytes())["id"] != "cmpl-header" {
 		t.Errorf("header %q, body %s", rec.Header().Get("X-Request-Id"), rec.Body)
@@ -231,7 +234,7 @@ func TestRequestIDHeader(t *testing.T) {
 	if id := rec.Header().Get("X-Request-Id"); len(id) != 32 || object(t, rec.Body.Bytes())["id"] != "cmpl-"+id {
 		t.Errorf("made-up id %q, body %s", id, rec.Body)
 	}
-	rooted := newServer(t, func(o *Options) { o.RootPath = "/api" })
+	rooted := newServer(t, func(o *Options) { o.Config.Server.RootPath = "/api" })
 	if id := rooted.ok(t, "/api"+chatPath, `{`+hiChat+`}`)["id"].(string); !strings.HasPrefix(id, "chatcmpl-") {
 		t.Errorf("id %q below a root path", id)
 	}

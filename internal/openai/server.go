@@ -15,49 +15,37 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/metrics"
 )
 
-// Options configure a Server. Model and Engine are needed, the rest has defaults.
+// Options configure a Server. Info and Engine are needed, the rest has defaults.
 type Options struct {
-	Model  Model
+	// Info describes the model that Engine runs.
+	Info   *engine.Info
 	Engine Engine
-	// APIKeys guard every route but the public ones (see Routes); none leaves all open.
-	APIKeys []string
-	Limits  Limits
+	// Config is the program's, config.Default at least: of it count Server, what Model says of requests, and
+	// Schedule.Policy.
+	Config config.Config
+	Limits Limits
 	// Log receives failures and one line per request, without bodies; nil logs nothing.
 	Log *slog.Logger
-	// DisableAccessLog leaves the line per request out.
-	DisableAccessLog bool
 	// Metrics is nil for none; then /metrics is absent too.
 	Metrics *metrics.Metrics
 	// Version is what /version says.
 	Version string
-	// Seed makes requests without a seed repeatable: served in the same order they get the same seeds. nil draws
-	// random ones.
-	Seed *uint64
 	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
 	Ranks func() any
-	// EnableRequestIDHeaders answers with X-Request-Id.
-	EnableRequestIDHeaders bool
-	// EnablePromptTokensDetails shows cached tokens in usage.
-	EnablePromptTokensDetails bool
-	// PriorityScheduling is set when the engine's policy is priority; else only priority 0 is accepted.
-	PriorityScheduling bool
 	// SpecialTokensInContent lets the text of special tokens in chat messages become control tokens, as vLLM does.
 	SpecialTokensInContent bool
-	// AllowedOrigins, AllowedMethods, AllowedHeaders and AllowCredentials are CORS: no origins, no CORS.
-	AllowedOrigins, AllowedMethods, AllowedHeaders []string
-	AllowCredentials                               bool
-	// AllowedHosts are the host names clients may use beside those of this machine; "*" is any.
-	AllowedHosts []string
-	// RootPath is a prefix that a proxy leaves on the path.
-	RootPath string
 }
 
 // Server answers the HTTP API. It is safe for concurrent use.
 type Server struct {
 	opt           Options
+	model         model
+	created       int64 // Unix time shown by /v1/models
 	lim           Limits
 	log           *slog.Logger
 	keys          keyring
@@ -75,20 +63,22 @@ type Server struct {
 
 // New checks the options and makes a Server.
 func New(o Options) (*Server, error) {
-	if o.Engine == nil {
-		return nil, errors.New("openai server: no engine")
+	if o.Engine == nil || o.Info == nil {
+		return nil, errors.New("openai server: no engine, or no description of its model")
 	}
-	if err := o.Model.check(); err != nil {
+	m, c := model{o.Info, &o.Config.Model}, &o.Config.Server
+	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("openai server: %w", err)
 	}
-	s := &Server{opt: o, lim: o.Limits.withDefaults(), log: o.Log, keys: newKeyring(o.APIKeys),
-		cors: cors{o.AllowedOrigins, o.AllowedMethods, o.AllowedHeaders, o.AllowCredentials}}
+	s := &Server{opt: o, model: m, created: time.Now().Unix(), lim: o.Limits.withDefaults(), log: o.Log,
+		keys: newKeyring(c.APIKeys),
+		cors: cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.opt.RootPath = strings.TrimSuffix(o.RootPath, "/")
+	s.opt.Config.Server.RootPath = strings.TrimSuffix(c.RootPath, "/")
 	var special []string
-	if tok := o.Model.Tokenizer; tok != nil {
+	if tok := m.Tokenizer; tok != nil {
 		for id := range int32(tok.VocabSize()) {
 			s.maxTokenBytes = max(s.maxTokenBytes, len(tok.TokenBytes(id)))
 			if text, ok := tok.Token(id); ok && tok.IsSpecial(id) {
@@ -177,7 +167,7 @@ func (s *Server) Routes() []Route {
 
 // find returns the route of a path, nil for none. Paths are matched whole: no redirects, no cleaning.
 func (s *Server) find(path string) *route {
-	if root := s.opt.RootPath; root != "" {
+	if root := s.opt.Config.Server.RootPath; root != "" {
 		if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
 			path = rest
 		}
@@ -208,7 +198,7 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 }
 
 func (s *Server) handler(loopback bool) http.Handler {
-	guard := &hostGuard{allowed: s.opt.AllowedHosts, loopback: loopback, cors: &s.cors}
+	guard := &hostGuard{allowed: s.opt.Config.Server.AllowedHosts, loopback: loopback, cors: &s.cors}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, guard) })
 }
 
@@ -224,7 +214,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		_ = rc.SetReadDeadline(began.Add(s.lim.BodyTimeout))
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if s.opt.EnableRequestIDHeaders {
+	if s.opt.Config.Server.EnableRequestIDHeaders {
 		if !validID(r.Header.Get("X-Request-Id")) {
 			r.Header.Set("X-Request-Id", newID())
 		}
@@ -298,7 +288,7 @@ func (s *Server) account(r *http.Request, found *route, status int, bytes int64,
 	if m := s.opt.Metrics; m != nil {
 		m.HTTP(pattern, method, status, took)
 	}
-	if s.opt.DisableAccessLog {
+	if s.opt.Config.Server.DisableAccessLog {
 		return
 	}
 	level := slog.LevelInfo
@@ -334,7 +324,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, erro
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, &apiError{status: http.StatusUnsupportedMediaType, message: "Content-Encoding " + clip(enc) + " is not supported"}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.lim.Body))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opt.Config.Server.MaxRequestBodyBytes))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
@@ -371,7 +361,7 @@ func (s *Server) logUnknown(f *fields) {
 }
 
 func (s *Server) checkPriority(r *sampling) *apiError {
-	if r.priority != 0 && !s.opt.PriorityScheduling {
+	if r.priority != 0 && s.opt.Config.Schedule.Policy != "priority" {
 		return badRequest("priority", "`priority` of %d needs a server with priority scheduling (--scheduling-policy priority)", r.priority)
 	}
 	return nil

@@ -140,7 +140,7 @@ func TestInterleaving(t *testing.T) {
 	ts := listen(t, s)
 	slow := &gateStream{gate: gate}
 	inner := s.engine
-	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (Stream, error) {
+	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (engine.Stream, error) {
 		st, err := inner.Submit(ctx, r)
 		if strings.HasSuffix(r.ID, "-0") {
 			slow.Stream = st
@@ -171,13 +171,15 @@ func TestInterleaving(t *testing.T) {
 	}
 }
 
-type submitFunc func(ctx context.Context, r *engine.Request) (Stream, error)
+type submitFunc func(ctx context.Context, r *engine.Request) (engine.Stream, error)
 
-func (f submitFunc) Submit(ctx context.Context, r *engine.Request) (Stream, error) { return f(ctx, r) }
-func (f submitFunc) Healthy(context.Context) error                                 { return nil }
+func (f submitFunc) Submit(ctx context.Context, r *engine.Request) (engine.Stream, error) {
+	return f(ctx, r)
+}
+func (f submitFunc) Healthy(context.Context) error { return nil }
 
 type gateStream struct {
-	Stream
+	engine.Stream
 	gate chan struct{}
 }
 
@@ -286,7 +288,7 @@ func TestSlowStreamSurvives(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = 80 * time.Millisecond })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (Stream, error) {
+	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (engine.Stream, error) {
 		st, err := inner.Submit(ctx, r)
 		return &gateStream{st, gate}, err
 	})
@@ -340,7 +342,7 @@ func TestBodyLimitOutlivesGeneration(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.BodyTimeout = 50 * time.Millisecond })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (Stream, error) {
+	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (engine.Stream, error) {
 		st, err := inner.Submit(ctx, r)
 		return &gateStream{st, gate}, err
 	})
@@ -392,7 +394,7 @@ func TestHeaderLimits(t *testing.T) {
 
 func TestPanicInTheEngine(t *testing.T) {
 	s := newServer(t)
-	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (Stream, error) { panic("boom") })
+	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (engine.Stream, error) { panic("boom") })
 	if rec := s.post(completionsPath, `{`+hi+`}`); rec.Code != 500 || strings.Contains(rec.Body.String(), "boom") {
 		t.Errorf("answered %d %s", rec.Code, rec.Body)
 	}
@@ -400,7 +402,7 @@ func TestPanicInTheEngine(t *testing.T) {
 		t.Error("the panic was not logged")
 	}
 	// Once the response has begun it is cut off: it must not look complete.
-	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (Stream, error) {
+	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (engine.Stream, error) {
 		return &panicking{endless{engine.Delta{Text: "x", Tokens: []int32{1}, StopToken: -1}}, 1}, nil
 	})
 	resp, err := http.Post(listen(t, s).URL+completionsPath, "application/json", strings.NewReader(`{`+hi+`,"stream":true}`))
@@ -464,7 +466,7 @@ func TestChunksDoNotAllocate(t *testing.T) {
 	for _, fields := range []string{``, `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`, `,"return_token_ids":true`, `,"n":2`} {
 		for _, path := range []string{completionsPath, chatPath} {
 			measure := func(events int) float64 {
-				s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (Stream, error) {
+				s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (engine.Stream, error) {
 					return &counting{endless{delta}, events}, nil
 				})
 				body := `{` + hi + `,"stream":true` + fields + `}`
@@ -521,7 +523,7 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 func BenchmarkChunk(b *testing.B) {
 	s := newServer(b, func(o *Options) { o.Log = nil })
 	c := &counting{endless{engine.Delta{Text: " token", Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1}}, b.N}
-	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (Stream, error) { return c, nil })
+	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (engine.Stream, error) { return c, nil })
 	b.ReportAllocs()
 	b.ResetTimer()
 	s.Handler().ServeHTTP(&discard{http.Header{}}, newRequest("POST", chatPath, `{`+hiChat+`,"stream":true}`))

@@ -75,7 +75,7 @@ func (a asked) answer(ctx context.Context, question string) (text string, err er
 		return "", err
 	}
 	s, err := a.Submit(ctx, &engine.Request{Params: params,
-		Prompt: a.Tokenizer().Encode("<|im_start|>user\n"+question+"<|im_end|>\n<|im_start|>assistant\n", false)})
+		Prompt: a.Info().Tokenizer.Encode("<|im_start|>user\n"+question+"<|im_end|>\n<|im_start|>assistant\n", false)})
 	if err != nil {
 		return "", err
 	}
