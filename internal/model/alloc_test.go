@@ -6,12 +6,11 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
-	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/model/layers"
 )
 
-// decodeBatch is one step of rows sequences, each at position context with everything before in the cache.
+// decodeBatch is one step of rows sequences, each at position context with everything before in the
+// cache.
 func decodeBatch(rows, context int) *compute.Batch {
 	b := new(compute.Batch)
 	perSeq := context/blockSize + 1
@@ -31,7 +30,7 @@ func decodeBatch(rows, context int) *compute.Batch {
 
 // decodeStep returns a function that computes one step and the logits of all its rows.
 func decodeStep(t testing.TB, name string, threads, rows, context int) func() {
-	s := loadShard(t, shipped(name), cpu.Options{Threads: threads, ISA: isa.Best()}, model.Shard{Size: 1})
+	s := loadShard(t, shipped(name), layers.Options{Threads: threads}, layers.Group{Size: 1})
 	b := decodeBatch(rows, context)
 	chosen := make([]int32, rows)
 	for i := range chosen {
@@ -63,8 +62,9 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// allocations is testing.AllocsPerRun without its GOMAXPROCS of 1, under which a pool's threads only wait for each
-// other. It counts all goroutines' allocations, so the least of three tries is taken.
+// allocations is testing.AllocsPerRun without its GOMAXPROCS of 1, under which a pool's threads
+// only wait for each other. It counts all goroutines' allocations, so the least of three tries is
+// taken.
 func allocations(runs int, f func()) uint64 {
 	least := ^uint64(0)
 	for range 3 {
@@ -101,7 +101,8 @@ func BenchmarkPrefill(b *testing.B) {
 	for _, name := range []string{"go-std-tiny", "qwen3moe-tiny", "opt-tiny"} {
 		for _, threads := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
-				s := loadShard(b, shipped(name), cpu.Options{Threads: threads, ISA: isa.Best()}, model.Shard{Size: 1})
+				opt := layers.Options{Threads: threads}
+				s := loadShard(b, shipped(name), opt, layers.Group{Size: 1})
 				batch := new(compute.Batch)
 				batch.Tables = [][]int32{make([]int32, rows/blockSize)}
 				for i := range batch.Tables[0] {

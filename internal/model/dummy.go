@@ -5,11 +5,13 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 )
 
-// Dummy is a Source of random weights of whatever shape is asked for (--load-format dummy), so that a model's
-// speed can be measured without its checkpoint. Equal seeds give equal weights on every rank.
-func Dummy(seed uint64) Source {
+// Dummy is a source of random weights of whatever shape is asked for (--load-format dummy), so that
+// a model's speed can be measured without its checkpoint. Equal seeds give equal weights on every
+// rank.
+func Dummy(seed uint64) layers.Source {
 	return &dummySource{seed: seed, open: map[*byte]*checkpoint.Checkpoint{}}
 }
 
@@ -20,9 +22,10 @@ type dummySource struct {
 	open map[*byte]*checkpoint.Checkpoint
 }
 
-// Tensor implements Source.
+// Tensor implements layers.Source.
 func (d *dummySource) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
-	c, err := checkpoint.Dummy([]checkpoint.Spec{{Name: name, Shape: shape}}, d.seed, checkpoint.BF16)
+	spec := []checkpoint.Spec{{Name: name, Shape: shape}}
+	c, err := checkpoint.Dummy(spec, d.seed, checkpoint.BF16)
 	if err != nil {
 		return checkpoint.Tensor{}, err
 	}
@@ -37,10 +40,10 @@ func (d *dummySource) Tensor(name string, shape ...int) (checkpoint.Tensor, erro
 	return t, nil
 }
 
-// Has implements Source: every optional tensor is left out.
+// Has implements layers.Source: every optional tensor is left out.
 func (d *dummySource) Has(string) bool { return false }
 
-// Release implements Source.
+// Release implements layers.Source.
 func (d *dummySource) Release(t checkpoint.Tensor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

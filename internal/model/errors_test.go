@@ -11,14 +11,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 )
 
 // openChanged opens a shipped fixture with some fields of its configuration changed.
-func openChanged(t *testing.T, name string, change map[string]any) (*checkpoint.Config, *checkpoint.Checkpoint) {
+func openChanged(t *testing.T, name string, change map[string]any) (*checkpoint.Config,
+	*checkpoint.Checkpoint) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(models, name, "config.json"))
 	if err != nil {
@@ -40,9 +40,9 @@ func openChanged(t *testing.T, name string, change map[string]any) (*checkpoint.
 	return cfg, weights
 }
 
-func newDevice(t testing.TB) *cpu.Device {
+func newDevice(t testing.TB) *layers.Device {
 	t.Helper()
-	d, err := cpu.New(cpu.Options{Threads: 1, ISA: isa.Best()})
+	d, err := layers.Open(layers.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,8 @@ func newDevice(t testing.TB) *cpu.Device {
 	return d
 }
 
-// TestLoadErrors wants every reason for which a model cannot be loaded named with the value that is wrong.
+// TestLoadErrors wants every reason for which a model cannot be loaded named with the value that is
+// wrong.
 func TestLoadErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name, fixture string
@@ -58,40 +59,51 @@ func TestLoadErrors(t *testing.T) {
 		size          int
 		want          []string
 	}{
-		{"unknown architecture", "llama-tiny", map[string]any{"architectures": []string{"LlamaForSequenceClassification"}}, 1,
-			[]string{`"LlamaForSequenceClassification"`, "LlamaForCausalLM", "MistralForCausalLM", "OPTForCausalLM",
-				"Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"}},
-		{"activation of a gated block", "llama-tiny", map[string]any{"hidden_act": "gelu"}, 1, []string{`hidden_act "gelu"`, "silu"}},
+		{"unknown architecture", "llama-tiny",
+			map[string]any{"architectures": []string{"LlamaForSequenceClassification"}}, 1,
+			[]string{`"LlamaForSequenceClassification"`, "LlamaForCausalLM", "MistralForCausalLM",
+				"OPTForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"}},
+		{"activation of a gated block", "llama-tiny", map[string]any{"hidden_act": "gelu"}, 1,
+			[]string{`hidden_act "gelu"`, "silu"}},
 		{"activation of OPT", "opt-tiny", map[string]any{"activation_function": "gelu_new"}, 1,
 			[]string{`activation_function "gelu_tanh"`, "relu, gelu"}},
 		{"shape of a matrix", "llama-tiny", map[string]any{"intermediate_size": 360}, 1,
 			[]string{`"model.layers.0.mlp.gate_proj.weight"`, "[352 128]", "[360 128]"}},
 		{"shape of the embedding", "llama-tiny", map[string]any{"vocab_size": 1000}, 1,
 			[]string{`"model.embed_tokens.weight"`, "[1024 128]", "[1000 128]"}},
-		{"shape of a vector", "qwen3-tiny", map[string]any{"head_dim": 64, "num_attention_heads": 4, "num_key_value_heads": 2}, 1,
+		{"shape of a vector", "qwen3-tiny", map[string]any{"head_dim": 64,
+			"num_attention_heads": 4, "num_key_value_heads": 2}, 1,
 			[]string{`"model.layers.0.self_attn.q_norm.weight"`, "[64]"}},
-		{"missing layer", "qwen2-tiny", map[string]any{"num_hidden_layers": 40}, 1, []string{"model.layers.", "no such tensor"}},
+		{"missing layer", "qwen2-tiny", map[string]any{"num_hidden_layers": 40}, 1,
+			[]string{"model.layers.", "no such tensor"}},
 		{"missing bias", "llama-tiny", map[string]any{"attention_bias": true}, 1,
 			[]string{`"model.layers.0.self_attn.q_proj.bias"`, "no such tensor"}},
-		{"missing head", "llama-tiny", map[string]any{"tie_word_embeddings": false}, 1, []string{`"lm_head.weight"`, "no such tensor"}},
-		{"missing expert", "qwen3moe-tiny", map[string]any{"num_experts": 1000}, 1, []string{"gate.weight", "1000"}},
+		{"missing head", "llama-tiny", map[string]any{"tie_word_embeddings": false}, 1,
+			[]string{`"lm_head.weight"`, "no such tensor"}},
+		{"missing expert", "qwen3moe-tiny", map[string]any{"num_experts": 1000}, 1,
+			[]string{"gate.weight", "1000"}},
 		{"size of no power of two", "llama-tiny", nil, 3, []string{"tensor parallel size 3", "8"}},
 		{"size of zero", "llama-tiny", nil, 0, []string{"tensor parallel size 0"}},
 		{"size above the chunks", "llama-tiny", nil, 16, []string{"tensor parallel size 16"}},
-		{"heads", "llama-tiny", map[string]any{"num_attention_heads": 6, "num_key_value_heads": 2}, 4,
+		{"heads", "llama-tiny",
+			map[string]any{"num_attention_heads": 6, "num_key_value_heads": 2}, 4,
 			[]string{"6 attention heads", "tensor parallel size 4"}},
-		{"key/value heads", "llama-tiny", map[string]any{"num_attention_heads": 12, "num_key_value_heads": 3}, 4,
+		{"key/value heads", "llama-tiny",
+			map[string]any{"num_attention_heads": 12, "num_key_value_heads": 3}, 4,
 			[]string{"3 key/value heads", "tensor parallel size 4"}},
 		{"feed-forward width", "llama-tiny", map[string]any{"intermediate_size": 354}, 4,
 			[]string{"intermediate_size 354", "tensor parallel size 4"}},
-		{"feed-forward width of OPT", "opt-tiny", map[string]any{"ffn_dim": 510}, 4, []string{"ffn_dim 510", "tensor parallel size 4"}},
+		{"feed-forward width of OPT", "opt-tiny", map[string]any{"ffn_dim": 510}, 4,
+			[]string{"ffn_dim 510", "tensor parallel size 4"}},
 		{"experts' width", "qwen3moe-tiny", map[string]any{"moe_intermediate_size": 100}, 8,
 			[]string{"moe_intermediate_size 100", "tensor parallel size 8"}},
-		{"vocabulary", "opt-tiny", map[string]any{"vocab_size": 9}, 8, []string{"vocab_size 9", "tensor parallel size 8"}},
+		{"vocabulary", "opt-tiny", map[string]any{"vocab_size": 9}, 8,
+			[]string{"vocab_size 9", "tensor parallel size 8"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg, weights := openChanged(t, tc.fixture, tc.change)
-			m, err := model.Load(cfg, model.FromCheckpoint(weights), newDevice(t), model.Shard{Size: tc.size}, nil)
+			m, err := model.Load(cfg, model.FromCheckpoint(weights), newDevice(t),
+				model.Options{Group: layers.Group{Size: tc.size}})
 			if err == nil {
 				m.Close()
 				t.Fatal("loaded")
@@ -105,17 +117,19 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// TestUnusedWidthMayBeAnything divides a model whose layers are all mixtures of experts although the width of the
-// dense block, which it has nowhere, cannot be divided.
+// TestUnusedWidthMayBeAnything divides a model whose layers are all mixtures of experts although
+// the width of the dense block, which it has nowhere, cannot be divided.
 func TestUnusedWidthMayBeAnything(t *testing.T) {
-	all := map[string]any{"intermediate_size": 33, "decoder_sparse_step": 1, "mlp_only_layers": []int{}}
+	all := map[string]any{"intermediate_size": 33, "decoder_sparse_step": 1,
+		"mlp_only_layers": []int{}}
 	cfg, _ := openChanged(t, "qwen3moe-tiny", all)
 	if err := model.CheckShard(cfg, 2); err != nil {
 		t.Error(err)
 	}
 	all["mlp_only_layers"] = []int{1}
 	cfg, _ = openChanged(t, "qwen3moe-tiny", all)
-	if err := model.CheckShard(cfg, 2); err == nil || !strings.Contains(err.Error(), "intermediate_size 33") {
+	err := model.CheckShard(cfg, 2)
+	if err == nil || !strings.Contains(err.Error(), "intermediate_size 33") {
 		t.Errorf("with a dense layer: %v", err)
 	}
 }
@@ -144,7 +158,8 @@ func TestMissingShard(t *testing.T) {
 	}
 }
 
-// mappedByUs is the memory mapped into this process but for what Go's runtime has mapped for itself.
+// mappedByUs is the memory mapped into this process but for what Go's runtime has mapped for
+// itself.
 func mappedByUs(t *testing.T) int {
 	t.Helper()
 	var stats runtime.MemStats
@@ -167,8 +182,8 @@ func mappedByUs(t *testing.T) int {
 	return total
 }
 
-// TestLoadLeaksNothing loads models again and again, to the end and up to an error in the last layer, and looks at
-// what stays mapped.
+// TestLoadLeaksNothing loads models again and again, to the end and up to an error in the last
+// layer, and looks at what stays mapped.
 func TestLoadLeaksNothing(t *testing.T) {
 	const times = 50
 	broken, weights := openChanged(t, "qwen2-tiny", map[string]any{"num_hidden_layers": 5})
@@ -177,16 +192,18 @@ func TestLoadLeaksNothing(t *testing.T) {
 		t.Fatalf("the fixture has %d layers", sound.Layers)
 	}
 	d := newDevice(t)
+	stored := func() layers.Source { return model.FromCheckpoint(weights) }
 	for _, tc := range []struct {
 		name   string
 		cfg    *checkpoint.Config
-		source func() model.Source
+		source func() layers.Source
 		fails  bool
 	}{
-		{"failing half-way", broken, func() model.Source { return model.FromCheckpoint(weights) }, true},
-		{"closed", sound, func() model.Source { return model.FromCheckpoint(weights) }, false},
-		{"dummy weights failing half-way", sound, func() model.Source { return &failing{Source: model.Dummy(1), after: 20} }, true},
-		{"dummy weights closed", sound, func() model.Source { return model.Dummy(1) }, false},
+		{"failing half-way", broken, stored, true},
+		{"closed", sound, stored, false},
+		{"dummy weights failing half-way", sound,
+			func() layers.Source { return &failing{Source: model.Dummy(1), after: 20} }, true},
+		{"dummy weights closed", sound, func() layers.Source { return model.Dummy(1) }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var before int
@@ -194,7 +211,8 @@ func TestLoadLeaksNothing(t *testing.T) {
 				if i == 2 { // the first rounds may extend the device's scratch memory
 					before = mappedByUs(t)
 				}
-				m, err := model.Load(tc.cfg, tc.source(), d, model.Shard{Size: 1}, nil)
+				m, err := model.Load(tc.cfg, tc.source(), d,
+					model.Options{Group: layers.Group{Size: 1}})
 				if (err != nil) != tc.fails {
 					t.Fatalf("error is %v", err)
 				}
@@ -212,7 +230,7 @@ func TestLoadLeaksNothing(t *testing.T) {
 
 // failing is a source whose every tensor after a number of them cannot be read.
 type failing struct {
-	model.Source
+	layers.Source
 	after int
 }
 

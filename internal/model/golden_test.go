@@ -13,16 +13,16 @@ import (
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 )
 
 const models = "../../testdata/models"
 
-// goldens is a fixture's goldens.json: what transformers computes in float32 from the bfloat16 weights.
+// goldens is a fixture's goldens.json: what transformers computes in float32 from the bfloat16
+// weights.
 type goldens struct {
 	Prompts []struct {
 		IDs     []int32      `json:"ids"`
@@ -80,31 +80,30 @@ func (f fixture) open(t testing.TB) (*checkpoint.Config, *checkpoint.Checkpoint)
 
 // shard is one rank of a loaded fixture.
 type shard struct {
-	model  model.Model
-	device *cpu.Device
-	cache  *attention.Cache
-	vocab  int
+	model *model.Model
+	cache *layers.Cache
+	vocab int
 }
 
-func loadShard(t testing.TB, f fixture, opt cpu.Options, s model.Shard) *shard {
+func loadShard(t testing.TB, f fixture, opt layers.Options, g layers.Group) *shard {
 	t.Helper()
 	cfg, weights := f.open(t)
-	d, err := cpu.New(opt)
+	d, err := layers.Open(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	m, err := model.Load(cfg, model.FromCheckpoint(weights), d, s, nil)
+	m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: g})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	c, err := attention.NewCache(model.CacheShape(cfg, s.Size, 64, blockSize, opt.DType))
+	c, err := d.NewCache(model.CacheShape(cfg, g.Size, 64, blockSize, opt.DType))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Free() })
-	return &shard{model: m, device: d, cache: c, vocab: cfg.VocabSize}
+	return &shard{model: m, cache: c, vocab: cfg.VocabSize}
 }
 
 // piece is a run of one sequence's tokens computed in a step.
@@ -114,11 +113,9 @@ type piece struct {
 	tokens []int32
 }
 
-// forward computes pieces in one step and returns the logits of every row. Sequence s uses blocks s*10 on,
-// in descending order.
-func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
-	t.Helper()
-	var b compute.Batch
+// batch lays pieces out as one step. The blocks of a sequence descend.
+func batch(pieces ...piece) *compute.Batch {
+	b := new(compute.Batch)
 	seqs := 0
 	for _, p := range pieces {
 		for i, id := range p.tokens {
@@ -138,7 +135,14 @@ func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
 		}
 		b.Tables = append(b.Tables, table)
 	}
-	if err := s.model.Forward(&b, s.cache); err != nil {
+	return b
+}
+
+// forward computes pieces in one step and returns the logits of every row, on rank 0.
+func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
+	t.Helper()
+	b := batch(pieces...)
+	if err := s.model.Forward(b, s.cache); err != nil {
 		t.Fatal(err)
 	}
 	rows := make([]int32, len(b.Tokens))
@@ -186,9 +190,9 @@ func isas() []isa.ISA {
 	return all
 }
 
-// TestGoldens holds every architecture to transformers: in float32 each logit within 1e-4 standard deviations
-// and each greedy token equal; in bfloat16 within twice what rounding activations to bfloat16 causes in the
-// reference itself.
+// TestGoldens holds every architecture to transformers: in float32 each logit within 1e-4 standard
+// deviations and each greedy token equal; in bfloat16 within twice what rounding activations to
+// bfloat16 causes in the reference itself.
 func TestGoldens(t *testing.T) {
 	for _, name := range fixtureNames {
 		g := readGoldens(t, name)
@@ -203,7 +207,8 @@ func TestGoldens(t *testing.T) {
 					if dtype == compute.BFloat16 {
 						tolerance = 2 * g.BF16Error
 					}
-					s := loadShard(t, shipped(name), cpu.Options{Threads: 2, ISA: set, DType: dtype}, model.Shard{Size: 1})
+					opt := layers.Options{Threads: 2, ISA: set.String(), DType: dtype}
+					s := loadShard(t, shipped(name), opt, layers.Group{Size: 1})
 					checkGoldens(t, s, g, full, tolerance, dtype == compute.Float32)
 				})
 			}
@@ -211,7 +216,8 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-func checkGoldens(t *testing.T, s *shard, g *goldens, full map[int][]float32, tolerance float64, exact bool) {
+func checkGoldens(t *testing.T, s *shard, g *goldens, full map[int][]float32,
+	tolerance float64, exact bool) {
 	worst, compared, tokens, near := 0.0, 0, 0, 0
 	for _, p := range g.Prompts {
 		rows := s.forward(t, 0, piece{tokens: p.IDs})
@@ -235,7 +241,8 @@ func checkGoldens(t *testing.T, s *shard, g *goldens, full map[int][]float32, to
 			tokens++
 			if got != want {
 				if exact || p.Margins[k] >= tolerance*p.Std {
-					t.Errorf("prompt of %d tokens: greedy token %d is %d, not %d (margin %g)", len(p.IDs), k, got, want, p.Margins[k])
+					t.Errorf("prompt of %d tokens: greedy token %d is %d, not %d (margin %g)",
+						len(p.IDs), k, got, want, p.Margins[k])
 				}
 				near++
 				break
@@ -246,9 +253,11 @@ func checkGoldens(t *testing.T, s *shard, g *goldens, full map[int][]float32, to
 		}
 	}
 	if worst > tolerance || math.IsNaN(worst) {
-		t.Errorf("largest logit error is %.3g standard deviations, more than %.3g", worst, tolerance)
+		t.Errorf("largest logit error is %.3g standard deviations, more than %.3g",
+			worst, tolerance)
 	}
-	t.Logf("%d logits compared, largest error %.3g std (limit %.3g); %d greedy tokens, %d sequences left at a near tie",
+	t.Logf("%d logits compared, largest error %.3g std (limit %.3g); "+
+		"%d greedy tokens, %d sequences left at a near tie",
 		compared, worst, tolerance, tokens, near)
 }
 
@@ -272,8 +281,8 @@ func readFullLogits(t testing.TB, name string) map[int][]float32 {
 	return out
 }
 
-// TestSameBitsAnyLayout computes one set of sequences in many ways — tensor parallel sizes, threads, chunked
-// prefill, batches — and wants the same bits.
+// TestSameBitsAnyLayout computes one set of sequences in many ways — tensor parallel sizes,
+// threads, chunked prefill, batches — and wants the same bits.
 func TestSameBitsAnyLayout(t *testing.T) {
 	for _, name := range append([]string{"go-std-tiny"}, fixtureNames...) {
 		for _, dtype := range []compute.DType{compute.BFloat16, compute.Float32} {
@@ -284,17 +293,18 @@ func TestSameBitsAnyLayout(t *testing.T) {
 	}
 }
 
-// checkSameBits computes ids, which are at least 34, in many ways and wants the same bits of all their logits.
+// checkSameBits computes ids, which are at least 34, in many ways and wants the same bits of all
+// their logits.
 func checkSameBits(t *testing.T, f fixture, dtype compute.DType, ids []int32, sizes ...int) {
 	t.Helper()
 	last := len(ids) - 1
 	other := slices.Clone(ids[:33])
 	slices.Reverse(other)
-	opt := cpu.Options{Threads: 1, ISA: isa.Best(), DType: dtype}
-	ref := loadShard(t, f, opt, model.Shard{Size: 1})
+	opt := layers.Options{Threads: 1, DType: dtype}
+	ref := loadShard(t, f, opt, layers.Group{Size: 1})
 	want := ref.forward(t, 0, piece{tokens: ids})
 
-	chunked := loadShard(t, f, cpu.Options{Threads: 2, ISA: isa.Best(), DType: dtype}, model.Shard{Size: 1})
+	chunked := loadShard(t, f, layers.Options{Threads: 2, DType: dtype}, layers.Group{Size: 1})
 	var got [][]float32
 	for at := 0; at < len(ids); {
 		n := min(1+at%23, len(ids)-at)
@@ -303,15 +313,17 @@ func checkSameBits(t *testing.T, f fixture, dtype compute.DType, ids []int32, si
 	}
 	compareRows(t, "chunked prefill on two threads", got, want)
 
-	mixed := loadShard(t, f, opt, model.Shard{Size: 1})
+	mixed := loadShard(t, f, opt, layers.Group{Size: 1})
 	mixed.forward(t, 0, piece{seq: 1, tokens: other})
-	got = mixed.forward(t, 0, piece{seq: 0, tokens: ids[:last]}, piece{seq: 1, start: 33, tokens: []int32{5}})[:last]
+	got = mixed.forward(t, 0, piece{seq: 0, tokens: ids[:last]},
+		piece{seq: 1, start: 33, tokens: []int32{5}})[:last]
 	got = append(got, mixed.forward(t, 0, piece{seq: 1, start: 34, tokens: []int32{9, 8}},
 		piece{seq: 0, start: last, tokens: ids[last:]})[2])
 	compareRows(t, "batch of two sequences", got, want)
 
 	for _, size := range sizes {
-		compareRows(t, fmt.Sprintf("tensor parallel size %d", size), tensorParallel(t, f, opt, size, ids), want)
+		compareRows(t, fmt.Sprintf("tensor parallel size %d", size),
+			tensorParallel(t, f, opt, size, ids), want)
 	}
 }
 
@@ -331,13 +343,15 @@ func compareRows(t *testing.T, how string, got, want [][]float32) {
 	for i := range want {
 		for j, v := range want[i] {
 			if math.Float32bits(got[i][j]) != math.Float32bits(v) {
-				t.Fatalf("%s: row %d, logit %d is %x, not %x", how, i, j, math.Float32bits(got[i][j]), math.Float32bits(v))
+				t.Fatalf("%s: row %d, logit %d is %x, not %x", how, i, j,
+					math.Float32bits(got[i][j]), math.Float32bits(v))
 			}
 		}
 	}
 }
 
-func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int, ids []int32) [][]float32 {
+func tensorParallel(t *testing.T, f fixture, opt layers.Options, size int,
+	ids []int32) [][]float32 {
 	t.Helper()
 	const segment = 64 << 10
 	region, err := shm.Create(size, segment)
@@ -352,7 +366,7 @@ func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int, ids []in
 			t.Fatal(err)
 		}
 		defer g.Close()
-		shards[r] = loadShard(t, f, opt, model.Shard{Rank: r, Size: size, Comm: g})
+		shards[r] = loadShard(t, f, opt, layers.Group{Rank: r, Size: size, Comm: g})
 	}
 	var out [][]float32
 	var wg sync.WaitGroup

@@ -1,7 +1,7 @@
 package model
 
 // newLlama builds LlamaForCausalLM (Llama 2 and 3 and the many models of their shape).
-func newLlama(l *loader) (Model, error) {
-	c := l.cfg
-	return newDecoder(l, decoderOptions{qkvBias: c.QKVBias, outBias: c.OutBias, mlpBias: c.MLPBias})
+func newLlama(s *stage) (architecture, error) {
+	c := s.cfg
+	return newDecoder(s, decoderOptions{qkvBias: c.QKVBias, outBias: c.OutBias, mlpBias: c.MLPBias})
 }

@@ -1,64 +1,86 @@
-// Package model holds the architectures: one file each, on one seam. A model is one rank's shard of a
-// checkpoint; it computes the hidden states of a batch of rows and, for chosen rows, their logits.
+// Package model holds the architectures: one file each, written in layers. A model is one rank's
+// shard of one stage of a checkpoint: it turns the tokens of a batch of rows into hidden states,
+// runs its layers over them and computes, for chosen rows, their logits.
 package model
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 )
 
-// Chunks is the fixed number of pieces in which the sums of row-parallel matrices are cut, so that any tensor
-// parallel size that divides it gives the same bits.
-const Chunks = 8
+// Stage is a run of consecutive layers, From to To-1 of the model's. The first stage has the token
+// embedding as well, the last one the final norm and the output head. The zero Stage is all layers.
+type Stage struct{ From, To int }
 
-// Model is one rank's shard of a model. Its methods are called from one goroutine at a time.
-type Model interface {
-	// Forward runs the layers over the batch, writing keys and values to the cache. Every rank of a tensor
-	// parallel group calls it with the same batch. It allocates only when a batch is larger than all before.
-	Forward(b *compute.Batch, cache *attention.Cache) error
-	// Logits computes the logits of the chosen rows of the last Forward: on rank 0 dst is
-	// [len(rows)][vocabulary]; other ranks pass nil. Every rank calls it with the same rows.
-	Logits(dst []float32, rows []int32) error
-	// Close frees the weights.
-	Close()
+// Options say which part of a model Load reads.
+type Options struct {
+	// Group is the rank's place among those that share each layer.
+	Group layers.Group
+	// Stage is the layers it has a share of.
+	Stage Stage
+	// Progress, when not nil, is told the number of checkpoint bytes read so far.
+	Progress func(bytes int64)
 }
 
-// Comm is what a shard needs of its tensor parallel group.
-type Comm interface {
-	// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks.
-	AllReduce(x []float32) error
-	// Gather concatenates x of all ranks, in rank order, into dst on root.
-	Gather(dst, x []float32, root int) error
+// Model is one rank's shard of one stage. Between its embedding, its layers and its head stands the
+// hidden state: a tensor [rows][hidden size], the residual stream of each row of the batch after the
+// layers so far, before any norm that belongs to what follows. It is the same on every rank of a
+// tensor parallel group, and all that a stage needs of those before it. A step calls, in this order,
+//
+//	first stage    Embed, Layers; then Hidden is sent to the next stage
+//	later stages   Receive, which is filled with what was sent; Layers; then Hidden is sent on
+//	last stage     the same, and Logits instead of sending
+//
+// One goroutine at a time calls its methods; every rank of a tensor parallel group calls the same
+// ones in the same order, with the same batch and the same rows. They allocate only when a batch is
+// larger than all before. After an error the hidden state is undefined.
+type Model struct {
+	arch   architecture
+	stage  *stage
+	hidden layers.Tensor
+	picked layers.Tensor // rows chosen for logits
 }
 
-// Shard says which part of a model a rank holds.
-type Shard struct {
-	// Rank is the rank within its tensor parallel group of Size ranks.
-	Rank, Size int
-	// Comm may be nil when Size is 1.
-	Comm Comm
-	// OnLayer, when not nil, is called at the start of each layer, and before (waiting) and after each wait for
-	// other ranks in it.
-	OnLayer func(layer int, waiting bool)
+// architecture is what models differ in.
+type architecture interface {
+	// embed makes x the hidden state before the first layer; only the first stage is asked.
+	embed(x *layers.Tensor, b *compute.Batch)
+	// forward runs the stage's layers over x.
+	forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error
+	// logits computes the logits of all rows of x, which are of the hidden state after the last
+	// layer; only the last stage is asked. dst is as in Model.Logits.
+	logits(dst []float32, x *layers.Tensor) error
 }
 
-// Source gives tensors by name; checkpoint.Checkpoint is the usual one.
-type Source interface {
-	// Tensor returns the named tensor, which must have the given shape.
-	Tensor(name string, shape ...int) (checkpoint.Tensor, error)
-	// Has tells whether the checkpoint has the tensor.
-	Has(name string) bool
-	// Release tells that the bytes of t will not be read again.
-	Release(t checkpoint.Tensor)
+// stage is what an architecture is built with: the configuration, and the loader of the layers that
+// the stage has.
+type stage struct {
+	Stage
+	*layers.Loader
+	cfg *checkpoint.Config
 }
 
-type builder func(l *loader) (Model, error)
+func (s *stage) first() bool { return s.From == 0 }
+func (s *stage) last() bool  { return s.To == s.cfg.Layers }
+
+// lmHead makes the output head of width input features, which is the module embedding if they are
+// tied.
+func (s *stage) lmHead(embedding string, width int) *layers.Head {
+	module := "lm_head"
+	if s.cfg.TieEmbeddings {
+		module = embedding
+	}
+	return s.Head(module, s.cfg.VocabSize, width)
+}
+
+type builder func(s *stage) (architecture, error)
 
 func builders() map[string]builder {
 	return map[string]builder{
@@ -71,17 +93,91 @@ func builders() map[string]builder {
 	}
 }
 
-// Architectures lists the supported names of config.json's "architectures", sorted.
-func Architectures() []string {
-	var names []string
-	for n := range builders() {
-		names = append(names, n)
+// Load reads one rank's shard of a stage into the memory of d. An error names the tensor or the
+// value of the configuration that does not fit; then nothing stays held.
+func Load(c *checkpoint.Config, src layers.Source, d *layers.Device, opt Options) (*Model, error) {
+	arch, err := Architecture(c)
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(names)
-	return names
+	if err := CheckShard(c, opt.Group.Size); err != nil {
+		return nil, err
+	}
+	if opt.Stage == (Stage{}) {
+		opt.Stage.To = c.Layers
+	}
+	if s := opt.Stage; s.From < 0 || s.From >= s.To || s.To > c.Layers {
+		return nil, fmt.Errorf("no stage of layers %d to %d in a model of %d",
+			s.From, s.To-1, c.Layers)
+	}
+	m := &Model{stage: &stage{Stage: opt.Stage, cfg: c,
+		Loader: layers.NewLoader(d, opt.Group, src, opt.Progress)}}
+	if m.arch, err = builders()[arch](m.stage); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("load %s: %w", arch, err)
+	}
+	return m, nil
 }
 
-// Architecture is the supported one of config.json's architectures; the error names what was asked for.
+// Close frees the weights. The model may not be used afterwards.
+func (m *Model) Close() { m.stage.Free() }
+
+// Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden
+// size]. Only the first stage can.
+func (m *Model) Embed(b *compute.Batch) error {
+	if !m.stage.first() {
+		return errors.New("only the first stage of a model embeds tokens")
+	}
+	m.arch.embed(&m.hidden, b)
+	return nil
+}
+
+// Hidden is the hidden state: after Layers, what the next stage needs. It is the model's own memory,
+// and changes with the next step.
+func (m *Model) Hidden() *layers.Tensor { return &m.hidden }
+
+// Receive gives the hidden state rows rows, to be filled with those of the stage before, and returns
+// it.
+func (m *Model) Receive(rows int) *layers.Tensor {
+	m.hidden.Resize(rows, m.stage.cfg.HiddenSize)
+	return &m.hidden
+}
+
+// Layers runs the stage's layers over the hidden state, which has the batch's rows, writing their
+// keys and values to the cache. The cache has the stage's layers, its first one being layer 0.
+func (m *Model) Layers(b *compute.Batch, cache *layers.Cache) error {
+	return m.arch.forward(&m.hidden, b, cache)
+}
+
+// Forward is Embed and then Layers: the whole of a batch but its logits.
+func (m *Model) Forward(b *compute.Batch, cache *layers.Cache) error {
+	if err := m.Embed(b); err != nil {
+		return err
+	}
+	return m.Layers(b, cache)
+}
+
+// Logits computes the logits of the chosen rows of the hidden state, which it leaves as it is, so
+// that rows may be asked for in pieces. On rank 0 dst is [len(rows)][vocabulary]; other ranks pass
+// nil. Only the last stage can.
+func (m *Model) Logits(dst []float32, rows []int32) error {
+	if !m.stage.last() {
+		return errors.New("only the last stage of a model has logits")
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	m.picked.Pick(&m.hidden, rows)
+	return m.arch.logits(dst, &m.picked)
+}
+
+// Architectures lists the supported names of config.json's "architectures", sorted.
+func Architectures() []string {
+	return slices.Sorted(maps.Keys(builders()))
+}
+
+// Architecture is the supported one of config.json's architectures; the error names what was asked
+// for.
 func Architecture(c *checkpoint.Config) (string, error) {
 	if builders()[c.Architecture] != nil {
 		return c.Architecture, nil
@@ -90,66 +186,42 @@ func Architecture(c *checkpoint.Config) (string, error) {
 		strings.Join(c.Architectures, ", "), strings.Join(Architectures(), ", "))
 }
 
-// CheckShard tells whether the model of c can be cut into size tensor parallel ranks.
+// CheckShard tells whether the model of c can be divided among size tensor parallel ranks.
 func CheckShard(c *checkpoint.Config, size int) error {
-	if size < 1 || Chunks%size != 0 {
-		return fmt.Errorf("tensor parallel size %d does not divide %d", size, Chunks)
+	if size < 1 || layers.Chunks%size != 0 {
+		return fmt.Errorf("tensor parallel size %d does not divide %d", size, layers.Chunks)
+	}
+	undivided := func(format string, n int) error {
+		return fmt.Errorf(format+" cannot be divided among tensor parallel size %d", n, size)
 	}
 	if c.Heads%size != 0 {
-		return fmt.Errorf("%d attention heads cannot be divided among tensor parallel size %d", c.Heads, size)
+		return undivided("%d attention heads", c.Heads)
 	}
 	if c.KVHeads%size != 0 && size%c.KVHeads != 0 {
-		return fmt.Errorf("%d key/value heads cannot be divided among tensor parallel size %d", c.KVHeads, size)
+		return undivided("%d key/value heads", c.KVHeads)
 	}
 	if c.FFNDim%size != 0 {
-		return fmt.Errorf("ffn_dim %d cannot be divided among tensor parallel size %d", c.FFNDim, size)
+		return undivided("ffn_dim %d", c.FFNDim)
 	}
 	for i := range c.Layers {
-		name, width := "intermediate_size", c.IntermediateSize
+		name, width := "intermediate_size %d", c.IntermediateSize
 		if c.SparseLayer(i) {
-			name, width = "moe_intermediate_size", c.MoEIntermediateSize
+			name, width = "moe_intermediate_size %d", c.MoEIntermediateSize
 		}
 		if width%size != 0 {
-			return fmt.Errorf("%s %d cannot be divided among tensor parallel size %d", name, width, size)
+			return undivided(name, width)
 		}
 	}
-	if (size-1)*vocabularyShare(c, size) >= c.VocabSize {
-		return fmt.Errorf("vocab_size %d cannot be divided among tensor parallel size %d", c.VocabSize, size)
+	if (size-1)*layers.VocabularyShare(c.VocabSize, size) >= c.VocabSize {
+		return undivided("vocab_size %d", c.VocabSize)
 	}
 	return nil
 }
 
-// vocabularyShare is the number of output features of each rank's head; the last rank has what is left.
-func vocabularyShare(c *checkpoint.Config, size int) int { return (c.VocabSize + size - 1) / size }
-
-// LocalKVHeads is the number of key/value heads a rank of a group of size holds: with more ranks than heads
-// each head is held by several.
-func LocalKVHeads(c *checkpoint.Config, size int) int { return max(1, c.KVHeads/size) }
-
-// CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks.
-func CacheShape(c *checkpoint.Config, size, blocks, blockSize int, dtype compute.DType) compute.CacheShape {
+// CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks, for
+// all layers.
+func CacheShape(c *checkpoint.Config, size, blocks, blockSize int,
+	dtype compute.DType) compute.CacheShape {
 	return compute.CacheShape{Layers: c.Layers, Blocks: blocks, BlockSize: blockSize,
-		KVHeads: LocalKVHeads(c, size), HeadDim: c.HeadDim, DType: dtype}
-}
-
-// Load reads one rank's shard of the weights into d's layout. progress, when not nil, is told the number of
-// checkpoint bytes read so far.
-func Load(c *checkpoint.Config, src Source, d *cpu.Device, s Shard, progress func(bytes int64)) (Model, error) {
-	arch, err := Architecture(c)
-	if err != nil {
-		return nil, err
-	}
-	if err := CheckShard(c, s.Size); err != nil {
-		return nil, err
-	}
-	if s.OnLayer == nil {
-		s.OnLayer = func(int, bool) {}
-	}
-	l := &loader{cfg: c, src: src, dev: d, shard: s, progress: progress}
-	m, err := builders()[arch](l)
-	if err != nil {
-		l.free()
-		return nil, fmt.Errorf("load %s: %w", arch, err)
-	}
-	return m, nil
+		KVHeads: layers.LocalKVHeads(c.KVHeads, size), HeadDim: c.HeadDim, DType: dtype}
 }

@@ -5,15 +5,17 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 )
 
-// checkpointSource adapts a checkpoint to Source, holding each tensor to the shape the architecture expects.
+// checkpointSource adapts a checkpoint to layers.Source, holding each tensor to the shape the
+// architecture expects.
 type checkpointSource struct{ *checkpoint.Checkpoint }
 
-// FromCheckpoint is the Source of the tensors of c.
-func FromCheckpoint(c *checkpoint.Checkpoint) Source { return checkpointSource{c} }
+// FromCheckpoint is the source of the tensors of c.
+func FromCheckpoint(c *checkpoint.Checkpoint) layers.Source { return checkpointSource{c} }
 
-// Tensor implements Source.
+// Tensor implements layers.Source.
 func (s checkpointSource) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 	t, err := s.Checkpoint.Tensor(name)
 	if err != nil {
@@ -21,7 +23,8 @@ func (s checkpointSource) Tensor(name string, shape ...int) (checkpoint.Tensor, 
 	}
 	if !slices.Equal(t.Shape, shape) {
 		s.Release(t)
-		return checkpoint.Tensor{}, fmt.Errorf("tensor %q has shape %v, but config.json asks for %v", name, t.Shape, shape)
+		return checkpoint.Tensor{}, fmt.Errorf(
+			"tensor %q has shape %v, but config.json asks for %v", name, t.Shape, shape)
 	}
 	return t, nil
 }

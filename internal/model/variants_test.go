@@ -10,15 +10,16 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 )
 
 const variants = "../../testdata/variants"
 
-// variantNames lists the folders that testdata/variants/make.py writes; what each is about is said there.
+// variantNames lists the folders that testdata/variants/make.py writes; what each is about is said
+// there.
 func variantNames(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(variants)
@@ -37,8 +38,9 @@ func variantNames(t *testing.T) []string {
 	return names
 }
 
-// variantGoldens is a variant's goldens.json: the fixtures' fields and the errors that rounding everything to a
-// type of 16 bits causes in the reference; 0 where the variant is to be compared in float32 only.
+// variantGoldens is a variant's goldens.json: the fixtures' fields and the errors that rounding
+// everything to a type of 16 bits causes in the reference; 0 where the variant is to be compared in
+// float32 only.
 type variantGoldens struct {
 	goldens
 	BF16 float64 `json:"bf16_max_error"`
@@ -72,19 +74,21 @@ func readVariant(t *testing.T, name string) (*variantGoldens, map[int][]float32)
 
 func variant(name string) fixture { return fixture{filepath.Join(variants, name), "config.json"} }
 
-// TestVariants holds the rarer shapes of each architecture to transformers: in float32 each logit within 1e-4
-// standard deviations and each greedy token equal; in 16 bits within twice what rounding weights, activations, keys
-// and values causes in the reference itself.
+// TestVariants holds the rarer shapes of each architecture to transformers: in float32 each logit
+// within 1e-4 standard deviations and each greedy token equal; in 16 bits within twice what
+// rounding weights, activations, keys and values causes in the reference itself.
 func TestVariants(t *testing.T) {
 	for _, name := range variantNames(t) {
 		g, full := readVariant(t, name)
 		for _, set := range []isa.ISA{isa.Portable, isa.Best()} {
-			for dtype, limit := range map[compute.DType]float64{compute.Float32: 1e-4, compute.BFloat16: 2 * g.BF16, compute.Float16: 2 * g.FP16} {
+			for dtype, limit := range map[compute.DType]float64{compute.Float32: 1e-4,
+				compute.BFloat16: 2 * g.BF16, compute.Float16: 2 * g.FP16} {
 				if limit == 0 {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", name, set, dtype), func(t *testing.T) {
-					s := loadShard(t, variant(name), cpu.Options{Threads: 1, ISA: set, DType: dtype}, model.Shard{Size: 1})
+					opt := layers.Options{Threads: 1, ISA: set.String(), DType: dtype}
+					s := loadShard(t, variant(name), opt, layers.Group{Size: 1})
 					checkGoldens(t, s, &g.goldens, full, limit, dtype == compute.Float32)
 				})
 			}
@@ -92,8 +96,8 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// TestVariantsSameBits wants the same bits of the logits in any layout, in any tensor parallel size that the shapes
-// allow.
+// TestVariantsSameBits wants the same bits of the logits in any layout, in any tensor parallel size
+// that the shapes allow.
 func TestVariantsSameBits(t *testing.T) {
 	for _, name := range variantNames(t) {
 		f := variant(name)
@@ -116,14 +120,16 @@ func TestVariantsSameBits(t *testing.T) {
 	}
 }
 
-// TestConfigVersions wants the same bits from the configuration as transformers 4 writes it and as 5 does.
+// TestConfigVersions wants the same bits from the configuration as transformers 4 writes it and as
+// 5 does.
 func TestConfigVersions(t *testing.T) {
 	for _, name := range variantNames(t) {
 		g, _ := readVariant(t, name)
-		opt := cpu.Options{Threads: 1, ISA: isa.Best(), DType: compute.Float32}
+		opt := layers.Options{Threads: 1, DType: compute.Float32}
 		old := fixture{filepath.Join(variants, name), "config.v4.json"}
-		want := loadShard(t, variant(name), opt, model.Shard{Size: 1}).forward(t, 0, piece{tokens: g.Prompts[0].IDs})
-		got := loadShard(t, old, opt, model.Shard{Size: 1}).forward(t, 0, piece{tokens: g.Prompts[0].IDs})
+		all, group := piece{tokens: g.Prompts[0].IDs}, layers.Group{Size: 1}
+		want := loadShard(t, variant(name), opt, group).forward(t, 0, all)
+		got := loadShard(t, old, opt, group).forward(t, 0, all)
 		compareRows(t, name, got, want)
 		if len(got) == 0 || math.IsNaN(float64(got[0][0])) {
 			t.Errorf("%s: %d rows", name, len(got))

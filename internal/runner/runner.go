@@ -7,9 +7,8 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
-	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
@@ -18,11 +17,21 @@ import (
 // logitElements bounds the logits held at a time (32 MiB of float32).
 const logitElements = 8 << 20
 
+// Model is what a runner needs of a model.Model.
+type Model interface {
+	// Forward computes the hidden states of the batch's rows, writing keys and values to the cache.
+	Forward(b *compute.Batch, cache *layers.Cache) error
+	// Logits computes the logits of chosen rows of the last Forward: on rank 0 dst is
+	// [len(rows)][vocabulary]; other ranks pass nil.
+	Logits(dst []float32, rows []int32) error
+}
+
 // Options configure a Runner.
 type Options struct {
-	Model  model.Model
-	Device *cpu.Device
-	Cache  *attention.Cache
+	Model Model
+	Cache *layers.Cache
+	// Pool is the threads that sample.
+	Pool *pool.Pool
 	// BlockSize and Blocks describe the cache.
 	BlockSize, Blocks int
 	// Vocab is the width of a row of logits.
@@ -71,7 +80,7 @@ type want struct {
 // New makes a runner with MaxSeqs empty slots.
 func New(opt Options) *Runner {
 	r := &Runner{opt: opt, slots: make([]slot, opt.MaxSeqs), pieceRows: max(1, logitElements/opt.Vocab)}
-	r.sampling.init(r, opt.Device.Pool().Threads())
+	r.sampling.init(r, opt.Pool.Threads())
 	return r
 }
 

@@ -10,9 +10,8 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
-	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
@@ -39,7 +38,7 @@ type oracle struct {
 
 func newOracle() *oracle { return &oracle{cache: make([]int32, blocks*blockSize)} }
 
-func (o *oracle) Forward(b *compute.Batch, _ *attention.Cache) error {
+func (o *oracle) Forward(b *compute.Batch, _ *layers.Cache) error {
 	if o.fail != nil {
 		return o.fail
 	}
@@ -97,13 +96,10 @@ func follow(tokens []int32) int32 {
 
 func newRunner(t testing.TB, output bool) (*Runner, *oracle) {
 	t.Helper()
-	d, err := cpu.New(cpu.Options{Threads: 2, ISA: isa.Best(), DType: must(compute.ParseDType("float32"))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	p := pool.New(2)
+	t.Cleanup(p.Close)
 	o := newOracle()
-	return New(Options{Model: o, Device: d, BlockSize: blockSize, Blocks: blocks, Vocab: vocab, MaxSeqs: maxSeqs, MaxModelLen: maxLen,
+	return New(Options{Model: o, Pool: p, BlockSize: blockSize, Blocks: blocks, Vocab: vocab, MaxSeqs: maxSeqs, MaxModelLen: maxLen,
 		Output: output, Status: new(status.Rank)}), o
 }
 

@@ -36,7 +36,7 @@ func (t *sampleTask) run(wants []want) {
 		t.Do(0, 0)
 		return
 	}
-	t.r.opt.Device.Pool().Run(t, len(wants))
+	t.r.opt.Pool.Run(t, len(wants))
 }
 
 // Do chooses the token of one row.

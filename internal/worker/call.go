@@ -63,6 +63,6 @@ func (w *worker) call(body []byte) error {
 
 // rankInfo describes the rank as JSON.
 func (w *worker) rankInfo([]byte) ([]byte, error) {
-	return json.Marshal(queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.device.ISA().String(),
+	return json.Marshal(queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.device.ISA(),
 		Threads: w.rank.device.Pool().Threads(), WeightBytes: w.rank.weightBytes})
 }

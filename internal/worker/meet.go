@@ -12,7 +12,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/collective/tcp"
-	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 )
 
@@ -99,7 +99,7 @@ func Hear(c net.Conn, word any) error {
 
 // Group is a rank's tensor parallel group.
 type Group interface {
-	model.Comm
+	layers.Comm
 	// Abort ends every operation under way and to come, on all ranks.
 	Abort(cause error)
 	Close() error

@@ -11,13 +11,11 @@ import (
 
 	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
-	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/hub"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/runner"
 	"github.com/eagleray/eagleray/internal/status"
@@ -25,10 +23,10 @@ import (
 
 // rank is everything one rank computes with.
 type rank struct {
-	device      *cpu.Device
+	device      *layers.Device
 	checkpoint  *checkpoint.Checkpoint
-	model       model.Model
-	cache       *attention.Cache
+	model       *model.Model
+	cache       *layers.Cache
 	group       Group
 	runner      *runner.Runner
 	output      bool
@@ -49,18 +47,13 @@ func newRank(init Init, opt Options, st *status.Rank, progress func(queue.Progre
 }
 
 func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue.Progress) error) error {
-	set := isa.Best()
-	if init.ISA != "" {
-		var err error
-		if set, err = isa.Parse(init.ISA); err != nil {
-			return err
-		}
-	}
 	dtype, err := compute.ParseDType(init.DType)
 	if err != nil {
 		return err
 	}
-	if r.device, err = cpu.New(cpu.Options{Threads: cmp.Or(init.Threads, opt.Threads, machine.Cores()), ISA: set, DType: dtype}); err != nil {
+	threads := cmp.Or(init.Threads, opt.Threads, machine.Cores())
+	r.device, err = layers.Open(layers.Options{Threads: threads, ISA: init.ISA, DType: dtype})
+	if err != nil {
 		return err
 	}
 	folder, err := modelFolder(init, progress)
@@ -75,7 +68,7 @@ func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue
 	if err != nil {
 		return err
 	}
-	shard := model.Shard{Rank: init.Rank, Size: init.WorldSize, OnLayer: func(layer int, waiting bool) {
+	group := layers.Group{Rank: init.Rank, Size: init.WorldSize, OnLayer: func(layer int, waiting bool) {
 		phase := status.Forward
 		if waiting {
 			phase = status.Collective
@@ -89,17 +82,18 @@ func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue
 		if r.group, err = opt.Group(); err != nil {
 			return err
 		}
-		shard.Comm = r.group
+		group.Comm = r.group
 	}
-	if err := r.loadModel(init, cfg, folder, shard, progress); err != nil {
+	if err := r.loadModel(init, cfg, folder, group, progress); err != nil {
 		return err
 	}
-	r.cache, err = attention.NewCache(model.CacheShape(cfg, init.WorldSize, init.Blocks, init.BlockSize, dtype))
-	if err != nil {
+	shape := model.CacheShape(cfg, init.WorldSize, init.Blocks, init.BlockSize, dtype)
+	if r.cache, err = r.device.NewCache(shape); err != nil {
 		return err
 	}
-	r.runner = runner.New(runner.Options{Model: r.model, Device: r.device, Cache: r.cache, BlockSize: init.BlockSize,
-		Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs, MaxModelLen: init.MaxModelLen, Output: r.output, Status: st})
+	r.runner = runner.New(runner.Options{Model: r.model, Pool: r.device.Pool(), Cache: r.cache,
+		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs,
+		MaxModelLen: init.MaxModelLen, Output: r.output, Status: st})
 	return nil
 }
 
@@ -131,7 +125,8 @@ func modelFolder(init Init, progress func(queue.Progress) error) (checkpoint.Fol
 	return checkpoint.Dir(dir)
 }
 
-func (r *rank) loadModel(init Init, cfg *checkpoint.Config, folder checkpoint.Folder, shard model.Shard, progress func(queue.Progress) error) error {
+func (r *rank) loadModel(init Init, cfg *checkpoint.Config, folder checkpoint.Folder,
+	group layers.Group, progress func(queue.Progress) error) error {
 	src := model.Dummy(init.Seed)
 	var total int64
 	if init.LoadFormat != "dummy" {
@@ -151,7 +146,9 @@ func (r *rank) loadModel(init Init, cfg *checkpoint.Config, folder checkpoint.Fo
 		}
 	}
 	var err error
-	if r.model, err = model.Load(cfg, wanted{src, &sendErr}, r.device, shard, report); err != nil {
+	r.model, err = model.Load(cfg, wanted{src, &sendErr}, r.device,
+		model.Options{Group: group, Progress: report})
+	if err != nil {
 		return err
 	}
 	return sendErr
@@ -159,7 +156,7 @@ func (r *rank) loadModel(init Init, cfg *checkpoint.Config, folder checkpoint.Fo
 
 // wanted is a source that gives nothing more once the driver, who is told of the progress, has gone.
 type wanted struct {
-	model.Source
+	layers.Source
 	gone *error
 }
 

@@ -156,7 +156,7 @@ func (w *worker) start() error {
 	}
 	w.status.Set(status.Idle, 0)
 	return queue.SendJSON(w.port, queue.KindReady, queue.Ready{Rank: init.Rank, PID: os.Getpid(),
-		ISA: w.rank.device.ISA().String(), Threads: w.rank.device.Pool().Threads(), WeightBytes: w.rank.weightBytes})
+		ISA: w.rank.device.ISA(), Threads: w.rank.device.Pool().Threads(), WeightBytes: w.rank.weightBytes})
 }
 
 // serveOne receives and answers one record.

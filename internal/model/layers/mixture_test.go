@@ -1,4 +1,4 @@
-package model
+package layers
 
 import (
 	"math/rand/v2"
@@ -41,12 +41,13 @@ func TestLargest(t *testing.T) {
 	}
 }
 
-// TestGroup wants each expert's rows in ascending order with their weights, and every choice exactly once.
-func TestGroup(t *testing.T) {
+// TestOrder wants each expert's rows in ascending order with their weights, and every choice
+// exactly once.
+func TestOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
 		experts := 1 + r.IntN(12)
-		y := &mixture{experts: make([]expert, experts), perToken: 1 + r.IntN(experts)}
+		y := &Mixture{experts: make([]expert, experts), perToken: 1 + r.IntN(experts)}
 		rows := 1 + r.IntN(30)
 		type choice struct {
 			expert, row int
@@ -62,7 +63,7 @@ func TestGroup(t *testing.T) {
 			}
 		}
 		slices.SortStableFunc(want, func(a, b choice) int { return a.expert - b.expert })
-		y.group(rows)
+		y.order(rows)
 		var got []choice
 		for e := range experts {
 			for i := y.first[e]; i < y.first[e+1]; i++ {
@@ -70,7 +71,8 @@ func TestGroup(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Fatalf("%d rows to %d of %d experts: %v, not %v", rows, y.perToken, experts, got, want)
+			t.Fatalf("%d rows to %d of %d experts: %v, not %v",
+				rows, y.perToken, experts, got, want)
 		}
 	}
 }

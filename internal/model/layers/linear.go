@@ -1,0 +1,116 @@
+package layers
+
+import (
+	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
+)
+
+// weight is what a rank holds of a matrix of output by input features, in the form that the device
+// multiplies by: the only way from a layer to a product. Weights quantised in the checkpoint are
+// another packed form within it.
+type weight struct{ packed *gemm.Matrix }
+
+// out is the number of output features held.
+func (w weight) out() int { return w.packed.N() }
+
+// mul computes dst = x·Wᵀ + bias, x and dst of rows rows; bias may be nil.
+func (w weight) mul(d *cpu.Device, dst, x []float32, rows int, bias []float32) {
+	d.Linear(dst, x, w.packed, rows, bias)
+}
+
+// mulAdd computes dst += x·Wᵀ, each sum complete before it is added.
+func (w weight) mulAdd(d *cpu.Device, dst, x []float32, rows int) {
+	d.LinearAdd(dst, x, w.packed, rows)
+}
+
+// mulChunks computes the sums of each chunk of the input features: dst is [chunks][rows][out].
+func (w weight) mulChunks(d *cpu.Device, dst, x []float32, rows int) {
+	d.LinearChunks(dst, x, w.packed, rows)
+}
+
+// Linear is y = x·Wᵀ for a module that every rank holds whole.
+type Linear struct {
+	*rank
+	weight weight
+}
+
+// Linear makes the layer of a module of out by in features, without a bias.
+func (l *Loader) Linear(module string, out, in int) *Linear {
+	return &Linear{rank: l.rank, weight: l.weight(1, whole(module, out, in))}
+}
+
+// Forward computes dst from x.
+func (y *Linear) Forward(dst, x *Tensor) {
+	dst.Resize(x.rows, y.weight.out())
+	y.weight.mul(y.dev, dst.data, x.data, x.rows, nil)
+}
+
+// ColumnLinear is y = x·Wᵀ + b with the output features divided among the ranks: each computes its
+// own whole. It may be several modules of the same input, whose outputs then lie side by side.
+// An adapter adds its product to the result here, and in RowLinear before the sum over the ranks.
+type ColumnLinear struct {
+	*rank
+	weight weight
+	bias   []float32 // nil for none
+	result *Tensor
+}
+
+// QKV makes the projections to queries, keys and values of the attention under prefix: modules
+// q_proj, k_proj and v_proj of in input features.
+func (l *Loader) QKV(prefix string, h Heads, in int, bias bool) *ColumnLinear {
+	return l.column(&l.qkv, bias, l.columnPart(prefix+"q_proj", h.Query*h.Dim, in),
+		l.kvPart(prefix+"k_proj", h, in), l.kvPart(prefix+"v_proj", h, in))
+}
+
+func (l *Loader) column(result *Tensor, bias bool, parts ...part) *ColumnLinear {
+	y := &ColumnLinear{rank: l.rank, weight: l.weight(1, parts...), result: result}
+	if bias {
+		y.bias = l.bias(parts...)
+	}
+	return y
+}
+
+// Forward returns [rows][output features of this rank].
+func (y *ColumnLinear) Forward(x *Tensor) *Tensor {
+	y.result.Resize(x.rows, y.weight.out())
+	y.weight.mul(y.dev, y.result.data, x.data, x.rows, y.bias)
+	return y.result
+}
+
+// RowLinear adds x·Wᵀ + b to the residual stream, with the input features divided among the ranks:
+// each has a part of every sum. The input features are cut in Chunks pieces, of which each rank
+// sums its own; chunks, then ranks, are summed as one balanced tree before anything is added. So
+// the bits do not depend on the number of ranks.
+type RowLinear struct {
+	*rank
+	weight weight
+	bias   []float32 // nil for none
+}
+
+// Row makes the layer of a module of out by in features.
+func (l *Loader) Row(module string, out, in int, bias bool) *RowLinear {
+	p := l.rowPart(module, out, in)
+	y := &RowLinear{rank: l.rank, weight: l.weight(Chunks/l.group.Size, p)}
+	if bias {
+		y.bias = l.bias(p)
+	}
+	return y
+}
+
+// Add adds the product of x, which is [rows][input features of this rank], to residual.
+func (y *RowLinear) Add(residual, x *Tensor) error {
+	if y.group.Size == 1 && y.bias == nil {
+		y.weight.mulAdd(y.dev, residual.data, x.data, x.rows)
+		return nil
+	}
+	y.sum.Resize(x.rows, y.weight.out())
+	y.weight.mul(y.dev, y.sum.data, x.data, x.rows, nil)
+	if err := y.allReduce(&y.sum); err != nil {
+		return err
+	}
+	if y.bias != nil {
+		y.dev.AddBias(y.sum.data, y.bias, x.rows)
+	}
+	y.dev.Add(residual.data, y.sum.data, x.rows, y.sum.width)
+	return nil
+}

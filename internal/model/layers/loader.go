@@ -1,0 +1,222 @@
+package layers
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+)
+
+// Source gives tensors by name; checkpoint.Checkpoint is the usual one.
+type Source interface {
+	// Tensor returns the named tensor, which must have the given shape.
+	Tensor(name string, shape ...int) (checkpoint.Tensor, error)
+	// Has tells whether the checkpoint has the tensor.
+	Has(name string) bool
+	// Release tells that the bytes of t will not be read again.
+	Release(t checkpoint.Tensor)
+}
+
+// Loader makes the layers of one rank, reading of each tensor what the rank holds of it. The first
+// error stays: from then on it reads nothing, its layers are nil, and Err returns it. So a model is
+// written as a list of layers and asks once.
+type Loader struct {
+	*rank
+	src      Source
+	progress func(bytes int64)
+	bytes    int64
+	err      error
+	weights  []weight
+	// tables are the tensors that stay in use: what embeddings are looked up in.
+	tables []checkpoint.Tensor
+}
+
+// NewLoader returns a loader of layers that run on d as a rank of g. progress, when not nil, is
+// told the number of checkpoint bytes read so far.
+func NewLoader(d *Device, g Group, src Source, progress func(bytes int64)) *Loader {
+	return &Loader{rank: &rank{dev: d.cpu, group: g}, src: src, progress: progress}
+}
+
+// Enter says that the layers that run next are those of the model's layer.
+func (l *Loader) Enter(layer int) {
+	l.layer = layer
+	l.tell(false)
+}
+
+// Err is the first error.
+func (l *Loader) Err() error { return l.err }
+
+// Has tells whether the checkpoint has the tensor.
+func (l *Loader) Has(tensor string) bool { return l.src.Has(tensor) }
+
+// Free gives back the memory of all layers that were made, and what is still held of the source.
+func (l *Loader) Free() {
+	for _, w := range l.weights {
+		w.packed.Free()
+	}
+	for _, t := range l.tables {
+		l.src.Release(t)
+	}
+	l.weights, l.tables = nil, nil
+}
+
+// fail keeps the first error and returns whether there is one.
+func (l *Loader) fail(err error) bool {
+	if l.err == nil {
+		l.err = err
+	}
+	return l.err != nil
+}
+
+// count adds to the bytes reported as read.
+func (l *Loader) count(bytes int64) {
+	l.bytes += bytes
+	if l.progress != nil {
+		l.progress(l.bytes)
+	}
+}
+
+// part is what the rank holds of a module's weight, a [rows][cols] matrix of output by input
+// features: a range of either. Of the module's bias it holds the same rows.
+type part struct {
+	module       string
+	rows, cols   int
+	rowLo, rowHi int
+	colLo, colHi int
+}
+
+// whole is all of a module, held by every rank.
+func whole(module string, rows, cols int) part {
+	return part{module: module, rows: rows, cols: cols, rowHi: rows, colHi: cols}
+}
+
+// columnPart is the rank's share of a module's output features.
+func (l *Loader) columnPart(module string, rows, cols int) part {
+	p := whole(module, rows, cols)
+	n := rows / l.group.Size
+	p.rowLo, p.rowHi = l.group.Rank*n, (l.group.Rank+1)*n
+	return p
+}
+
+// rowPart is the rank's share of a module's input features.
+func (l *Loader) rowPart(module string, rows, cols int) part {
+	p := whole(module, rows, cols)
+	n := cols / l.group.Size
+	p.colLo, p.colHi = l.group.Rank*n, (l.group.Rank+1)*n
+	return p
+}
+
+// kvPart is the rank's key or value heads; with more ranks than heads, neighbours hold the same
+// one.
+func (l *Loader) kvPart(module string, h Heads, cols int) part {
+	p := whole(module, h.KV*h.Dim, cols)
+	first := l.group.Rank * h.KV / l.group.Size
+	p.rowLo, p.rowHi = first*h.Dim, (first+l.local(h).KV)*h.Dim
+	return p
+}
+
+// weight packs the parts, stacked. chunks is 1 for whole sums, else the rank's share of Chunks.
+func (l *Loader) weight(chunks int, parts ...part) weight {
+	if l.err != nil {
+		return weight{}
+	}
+	sources := make([]gemm.Source, 0, len(parts))
+	var bytes int64
+	for _, p := range parts {
+		t, err := l.src.Tensor(p.module+".weight", p.rows, p.cols)
+		if l.fail(err) {
+			return weight{}
+		}
+		defer l.src.Release(t)
+		kind, err := weightKind(t)
+		if l.fail(err) {
+			return weight{}
+		}
+		sources = append(sources, gemm.Source{Kind: kind, Data: t.Data, Rows: p.rows, Cols: p.cols,
+			RowLo: p.rowLo, RowHi: p.rowHi, ColLo: p.colLo, ColHi: p.colHi})
+		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
+	}
+	m, err := l.dev.Pack(chunks, sources...)
+	if err != nil {
+		l.fail(fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err))
+		return weight{}
+	}
+	w := weight{packed: m}
+	l.weights = append(l.weights, w)
+	l.count(bytes)
+	return w
+}
+
+// bias reads and stacks the biases of the parts.
+func (l *Loader) bias(parts ...part) []float32 {
+	var all []float32
+	for _, p := range parts {
+		all = append(all, l.vector(p.module+".bias", p.rows, p.rowLo, p.rowHi)...)
+	}
+	return all
+}
+
+// vector reads elements lo..hi of a one-dimensional tensor of n elements as float32.
+func (l *Loader) vector(tensor string, n, lo, hi int) []float32 {
+	if l.err != nil {
+		return nil
+	}
+	t, err := l.src.Tensor(tensor, n)
+	if l.fail(err) {
+		return nil
+	}
+	defer l.src.Release(t)
+	v := make([]float32, hi-lo)
+	if l.fail(l.toFloat32(v, t, lo)) {
+		return nil
+	}
+	l.count(int64(hi-lo) * int64(t.DType.Size()))
+	return v
+}
+
+// table opens a [rows][width] tensor that stays in the checkpoint's own memory.
+func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
+	if l.err != nil {
+		return checkpoint.Tensor{}
+	}
+	t, err := l.src.Tensor(tensor, rows, width)
+	if l.fail(err) {
+		return checkpoint.Tensor{}
+	}
+	l.tables = append(l.tables, t)
+	_, err = weightKind(t)
+	l.fail(err)
+	return t
+}
+
+// toFloat32 converts len(dst) elements of t from element at on.
+func (r *rank) toFloat32(dst []float32, t checkpoint.Tensor, at int) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	raw := unsafe.Pointer(&t.Data[at*t.DType.Size()])
+	switch t.DType {
+	case checkpoint.BF16:
+		r.dev.Vec().FromBF16(dst, unsafe.Slice((*uint16)(raw), len(dst)))
+	case checkpoint.F16:
+		r.dev.Vec().FromF16(dst, unsafe.Slice((*uint16)(raw), len(dst)))
+	case checkpoint.F32:
+		copy(dst, unsafe.Slice((*float32)(raw), len(dst)))
+	default:
+		return fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
+	}
+	return nil
+}
+
+func weightKind(t checkpoint.Tensor) (gemm.Kind, error) {
+	switch t.DType {
+	case checkpoint.BF16:
+		return gemm.BF16, nil
+	case checkpoint.F16:
+		return gemm.F16, nil
+	case checkpoint.F32:
+		return gemm.F32, nil
+	}
+	return 0, fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
+}

@@ -1,0 +1,160 @@
+package layers
+
+import "fmt"
+
+// Mixture sends each row to the few experts, gated feed-forward blocks, that its router finds most
+// likely and adds their outputs, weighted. Every rank holds its share of each expert's inner
+// features.
+type Mixture struct {
+	*rank
+	router    weight
+	experts   []expert
+	perToken  int
+	normalise bool
+	chunks    int // that the rank holds
+
+	scores  []float32
+	chosen  []int32   // [rows][perToken], most likely first
+	weights []float32 // parallel to chosen
+	// Rows ordered by expert: those of expert e, ascending, are rowsOf[first[e]:first[e+1]].
+	first    []int32
+	rowsOf   []int32
+	weightOf []float32 // parallel to rowsOf
+	in       Tensor    // rows of one expert
+	parts    []float32 // [chunks][rows of one expert][hidden]
+	apart    []float32 // [rows][chunks][hidden]
+}
+
+type expert struct {
+	gateUp *ColumnLinear
+	down   weight
+}
+
+// MixtureOptions are the numbers of a mixture of experts.
+type MixtureOptions struct {
+	Experts, PerToken int
+	// Inner is the number of inner features of each expert.
+	Inner int
+	// Normalise says that the weights of a row's experts are divided by their sum.
+	Normalise bool
+}
+
+// Mixture makes the block under prefix: modules gate, and gate_proj, up_proj and down_proj of each
+// expert.
+func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture {
+	y := &Mixture{rank: l.rank, perToken: opt.PerToken, normalise: opt.Normalise,
+		chunks: Chunks / l.group.Size, experts: make([]expert, opt.Experts),
+		router: l.weight(1, whole(prefix+"gate", opt.Experts, hidden))}
+	for e := range y.experts {
+		p := fmt.Sprintf("%sexperts.%d.", prefix, e)
+		y.experts[e] = expert{
+			gateUp: l.column(&l.inner, false, l.columnPart(p+"gate_proj", opt.Inner, hidden),
+				l.columnPart(p+"up_proj", opt.Inner, hidden)),
+			down: l.weight(y.chunks, l.rowPart(p+"down_proj", hidden, opt.Inner)),
+		}
+	}
+	return y
+}
+
+// Add adds the block's output for x to the residual stream. It keeps the chunks of the experts'
+// outputs apart until all experts are summed: the order of addition, experts first and then the
+// tree over chunks and ranks, is the same for any number of ranks.
+func (y *Mixture) Add(residual, x *Tensor) error {
+	y.route(x)
+	y.order(x.rows)
+	y.apart = grow(y.apart, y.chunks*x.rows*x.width)
+	clear(y.apart)
+	for e := range y.experts {
+		if lo, hi := y.first[e], y.first[e+1]; lo < hi {
+			y.expert(&y.experts[e], x, y.rowsOf[lo:hi], y.weightOf[lo:hi])
+		}
+	}
+	y.sum.Resize(x.rows, x.width)
+	y.dev.SumChunks(y.sum.data, y.apart, x.rows, y.chunks, x.width)
+	if err := y.allReduce(&y.sum); err != nil {
+		return err
+	}
+	y.dev.Add(residual.data, y.sum.data, x.rows, x.width)
+	return nil
+}
+
+// route fills chosen and weights: the softmax of the router's scores, its largest perToken entries,
+// and those divided by their sum if the weights are normalised.
+func (y *Mixture) route(x *Tensor) {
+	rows, n, k := x.rows, len(y.experts), y.perToken
+	y.scores = grow(y.scores, rows*n)
+	y.router.mul(y.dev, y.scores, x.data, rows, nil)
+	y.chosen = grow(y.chosen, rows*k)
+	y.weights = grow(y.weights, rows*k)
+	for r := range rows {
+		p := y.scores[r*n : (r+1)*n]
+		y.dev.Vec().Softmax(p)
+		w := y.weights[r*k : (r+1)*k]
+		largest(p, y.chosen[r*k:(r+1)*k], w)
+		if !y.normalise {
+			continue
+		}
+		var sum float32
+		for _, v := range w {
+			sum += v
+		}
+		for j := range w {
+			w[j] /= sum
+		}
+	}
+}
+
+// largest finds the len(ids) largest of p, which has at least as many, in descending order; of
+// equals the first comes first.
+func largest(p []float32, ids []int32, values []float32) {
+	found := 0
+	for i, v := range p {
+		if found == len(ids) {
+			if !(v > values[found-1]) {
+				continue
+			}
+			found--
+		}
+		at := found
+		for ; at > 0 && v > values[at-1]; at-- {
+			ids[at], values[at] = ids[at-1], values[at-1]
+		}
+		ids[at], values[at] = int32(i), v
+		found++
+	}
+}
+
+// order sorts the rows by the experts they go to.
+func (y *Mixture) order(rows int) {
+	n, all := len(y.experts), rows*y.perToken
+	y.first = grow(y.first, n+1)
+	y.rowsOf = grow(y.rowsOf, all)
+	y.weightOf = grow(y.weightOf, all)
+	clear(y.first)
+	for _, e := range y.chosen {
+		y.first[e]++
+	}
+	// first[e] becomes where the rows of e end; filling from the last row on makes it where they
+	// begin.
+	var end int32
+	for e := range n {
+		end += y.first[e]
+		y.first[e] = end
+	}
+	y.first[n] = end
+	for i := all - 1; i >= 0; i-- {
+		e := y.chosen[i]
+		y.first[e]--
+		y.rowsOf[y.first[e]] = int32(i / y.perToken)
+		y.weightOf[y.first[e]] = y.weights[i]
+	}
+}
+
+// expert adds the weighted output of one expert for the given rows to the chunks' sums.
+func (y *Mixture) expert(e *expert, x *Tensor, rows []int32, weights []float32) {
+	y.in.Pick(x, rows)
+	combined := y.gate(e.gateUp.Forward(&y.in))
+	y.parts = grow(y.parts, y.chunks*len(rows)*x.width)
+	e.down.mulChunks(y.dev, y.parts, combined.data, len(rows))
+	y.dev.AddWeighted(y.apart, y.parts, weights, rows, y.chunks, x.width)
+}

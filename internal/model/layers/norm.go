@@ -1,0 +1,54 @@
+package layers
+
+import "slices"
+
+// RMSNorm divides each row by its root mean square and multiplies it by a weight.
+type RMSNorm struct {
+	*rank
+	weight []float32
+	eps    float32
+}
+
+// RMSNorm makes the layer of a module of width features.
+func (l *Loader) RMSNorm(module string, width int, eps float32) *RMSNorm {
+	return &RMSNorm{rank: l.rank, weight: l.vector(module+".weight", width, 0, width), eps: eps}
+}
+
+// Forward returns x normalised.
+func (y *RMSNorm) Forward(x *Tensor) *Tensor {
+	y.normed.Resize(x.rows, x.width)
+	y.dev.RMSNorm(y.normed.data, x.data, y.weight, x.rows, y.eps)
+	return &y.normed
+}
+
+// LayerNorm takes the mean from each row, divides it by its standard deviation, multiplies it by a
+// weight and adds a bias.
+type LayerNorm struct {
+	*rank
+	weight, bias []float32
+	eps          float32
+}
+
+// LayerNorm makes the layer of a module of width features. If it is not affine it has no weights.
+func (l *Loader) LayerNorm(module string, width int, eps float32, affine bool) *LayerNorm {
+	y := &LayerNorm{rank: l.rank, eps: eps}
+	if !affine {
+		y.weight, y.bias = slices.Repeat([]float32{1}, width), make([]float32, width)
+		return y
+	}
+	y.weight = l.vector(module+".weight", width, 0, width)
+	y.bias = l.vector(module+".bias", width, 0, width)
+	return y
+}
+
+// Forward returns x normalised.
+func (y *LayerNorm) Forward(x *Tensor) *Tensor {
+	y.normed.Resize(x.rows, x.width)
+	y.dev.LayerNorm(y.normed.data, x.data, y.weight, y.bias, x.rows, y.eps)
+	return &y.normed
+}
+
+// InPlace normalises x.
+func (y *LayerNorm) InPlace(x *Tensor) {
+	y.dev.LayerNorm(x.data, x.data, y.weight, y.bias, x.rows, y.eps)
+}

@@ -1,0 +1,71 @@
+package layers
+
+import "github.com/eagleray/eagleray/internal/compute/cpu"
+
+// Chunks is the fixed number of pieces in which the sums of row-parallel matrices are cut, so that
+// any tensor parallel size that divides it gives the same bits.
+const Chunks = 8
+
+// Comm is what layers need of their tensor parallel group.
+type Comm interface {
+	// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks.
+	AllReduce(x []float32) error
+	// Gather concatenates x of all ranks, in rank order, into dst on root.
+	Gather(dst, x []float32, root int) error
+}
+
+// Group is a rank's place in its tensor parallel group.
+type Group struct {
+	// Rank is the rank within the group of Size ranks.
+	Rank, Size int
+	// Comm may be nil when Size is 1.
+	Comm Comm
+	// OnLayer, when not nil, is called at the start of each layer, and before (waiting) and after
+	// each wait for other ranks in it.
+	OnLayer func(layer int, waiting bool)
+}
+
+// rank is what the layers of one rank share as they run: the device, the group, and the memory of
+// what they compute.
+type rank struct {
+	dev   *cpu.Device
+	group Group
+	layer int // at hand
+
+	normed   Tensor // by a norm
+	qkv      Tensor // query, key and value heads
+	attended Tensor // by attention
+	inner    Tensor // features of a feed-forward block, gate and up side by side if it has both
+	gated    Tensor // silu(gate)·up
+	sum      Tensor // of a row-parallel product, before it is added to the residual stream
+}
+
+// allReduce sums x over the ranks.
+func (r *rank) allReduce(x *Tensor) error {
+	if r.group.Size == 1 {
+		return nil
+	}
+	r.tell(true)
+	err := r.group.Comm.AllReduce(x.data)
+	r.tell(false)
+	return err
+}
+
+func (r *rank) tell(waiting bool) {
+	if r.group.OnLayer != nil {
+		r.group.OnLayer(r.layer, waiting)
+	}
+}
+
+// Heads are the numbers of query and of key/value heads of an attention layer, and the dimension of
+// each.
+type Heads struct{ Query, KV, Dim int }
+
+// LocalKVHeads is the number of key/value heads that each rank of a group of size has: with more
+// ranks than heads, neighbours have the same one.
+func LocalKVHeads(heads, size int) int { return max(1, heads/size) }
+
+// local is what this rank has of h.
+func (r *rank) local(h Heads) Heads {
+	return Heads{Query: h.Query / r.group.Size, KV: LocalKVHeads(h.KV, r.group.Size), Dim: h.Dim}
+}

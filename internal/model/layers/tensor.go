@@ -1,0 +1,43 @@
+package layers
+
+// Tensor is a matrix of activations, [rows][width] of float32, in the device's memory. Its zero
+// value is empty. It keeps the memory of the largest shape it had, so that steps allocate nothing.
+type Tensor struct {
+	data        []float32 // rows·width values
+	rows, width int
+}
+
+// Resize gives t a shape; what it held is not kept.
+func (t *Tensor) Resize(rows, width int) {
+	t.data = grow(t.data, rows*width)
+	t.rows, t.width = rows, width
+}
+
+// Rows is the number of rows.
+func (t *Tensor) Rows() int { return t.rows }
+
+// Width is the number of values of a row.
+func (t *Tensor) Width() int { return t.width }
+
+// Floats are the values, row after row: what another process is sent, or to be filled with what it
+// sent. They are the tensor's own memory, valid until the next Resize.
+func (t *Tensor) Floats() []float32 { return t.data }
+
+// Pick makes t the given rows of x, in that order.
+func (t *Tensor) Pick(x *Tensor, rows []int32) {
+	t.Resize(len(rows), x.width)
+	for i, r := range rows {
+		copy(t.row(i), x.row(int(r)))
+	}
+}
+
+func (t *Tensor) row(i int) []float32 { return t.data[i*t.width : (i+1)*t.width] }
+
+// grow returns s with n elements, keeping its memory when it is large enough. Contents are not
+// kept.
+func grow[E any](s []E, n int) []E {
+	if cap(s) >= n {
+		return s[:n]
+	}
+	return make([]E, n+n/4)[:n]
+}
