@@ -272,7 +272,7 @@ func (e *Engine) step() error {
 	for i := range e.outputs {
 		e.deliver(&e.outputs[i], start, now)
 	}
-	e.observeStep(&e.plan, len(result.Slot), now.Sub(start))
+	e.observeStep(&e.plan, len(result.Token), now.Sub(start))
 	return nil
 }
 
@@ -285,15 +285,27 @@ func (e *Engine) deliver(o *schedule.Output, start, now time.Time) {
 	if q.scheduled.IsZero() {
 		q.scheduled = start
 	}
-	if o.Token == schedule.NoToken {
+	if len(o.Tokens) == 0 {
 		e.deliverPrompt(q, o)
 		return
 	}
+	for i := range o.Tokens {
+		if e.deliverToken(q, o, i, now); e.requests[o.Key] == nil {
+			return // a stop string ended it
+		}
+	}
+}
+
+// deliverToken hands over the i-th token of a run. What ends the request is the last of them, or a stop string.
+func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Time) {
 	q.outputs++
-	finish := o.Finish
+	finish := sample.Unfinished
+	if i == len(o.Tokens)-1 {
+		finish = o.Finish
+	}
 	offset := q.text
-	text, stop := q.advance(o, finish)
-	if stop != "" && finish == sample.Unfinished {
+	text, stop := q.advance(o.Tokens[i], finish)
+	if stop != "" && o.Finish == sample.Unfinished {
 		e.sched.Abort(q.key)
 	}
 	if stop != "" {
@@ -302,14 +314,16 @@ func (e *Engine) deliver(o *schedule.Output, start, now time.Time) {
 	e.observeToken(q, now)
 	q.stream.publish(func(d *Delta) {
 		d.Text += text
-		d.Tokens = append(d.Tokens, o.Token)
+		d.Tokens = append(d.Tokens, o.Tokens[i])
 		d.TextOffsets = append(d.TextOffsets, offset)
 		if o.Logprobs != nil {
-			d.Logprobs = append(d.Logprobs, cloneLogprobs(*o.Logprobs))
+			d.Logprobs = append(d.Logprobs, cloneLogprobs(o.Logprobs[i]))
 		}
-		q.addPromptLogprobs(d, o)
+		if i == 0 {
+			q.addPromptLogprobs(d, o)
+		}
 		d.Finish, d.StopString = finish, stop
-		if stop == "" {
+		if finish != sample.Unfinished && stop == "" {
 			d.StopToken = o.StopToken
 		}
 		d.PromptTokens, d.CachedTokens, d.OutputTokens = len(q.req.Prompt), o.Cached, q.outputs
@@ -351,14 +365,14 @@ func cloneLogprobs(l step.Logprobs) step.Logprobs {
 
 // advance decodes one token. It returns the text that became certain and the stop string that ended the
 // output, if one did.
-func (q *request) advance(o *schedule.Output, finish sample.Finish) (text, stop string) {
+func (q *request) advance(token int32, finish sample.Finish) (text, stop string) {
 	if q.decoder == nil {
 		return "", ""
 	}
 	// A token that stops the output is not part of its text unless asked for.
 	var piece string
 	if finish != sample.FinishStop || q.req.IncludeStop {
-		piece = q.decoder.Push(o.Token)
+		piece = q.decoder.Push(token)
 	}
 	if finish != sample.Unfinished {
 		piece += q.decoder.Flush()

@@ -12,16 +12,9 @@ import (
 // observeStep counts a finished step: what it computed of prompts, what it sampled, how long it took, and the queues
 // after it.
 func (e *Engine) observeStep(p *step.Plan, sampled int, took time.Duration) {
-	prompt, all := 0, 0
-	for i, n := range p.Count {
-		all += int(n)
-		// A request whose newest token comes with the plan is decoding.
-		if p.Last[i] < 0 {
-			prompt += int(n)
-		}
-	}
+	all, prompt := p.Tokens()
 	if took > e.slowStep {
-		e.events.Emit(status.StepSlow{Step: p.ID, Requests: len(p.Slot), Tokens: all, Took: took})
+		e.events.Emit(status.StepSlow{Step: p.ID, Requests: len(p.Rows), Tokens: all, Took: took})
 	}
 	e.metrics.Iteration(prompt, sampled)
 	e.prompted += uint64(prompt)

@@ -77,7 +77,7 @@ func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, 
 				var p step.Plan
 				step.DecodePlan(body, &p)
 				if rank == 0 {
-					c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, Token: []int32{int32(p.ID)}}), time.Time{})
+					c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, End: []uint32{1}, Token: []int32{int32(p.ID)}}), time.Time{})
 				}
 				c.status.Finished(p.ID)
 			case queue.KindCall:

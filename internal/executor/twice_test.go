@@ -53,7 +53,7 @@ func TestSecondResult(t *testing.T) {
 		var p step.Plan
 		step.DecodePlan(body, &p)
 		once.Do(func() {
-			c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, Token: []int32{7}}), time.Time{})
+			c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, End: []uint32{1}, Token: []int32{7}}), time.Time{})
 		})
 		return p.ID != 2
 	}), func(o *Options) { o.StepTimeout = 5 * time.Second })

@@ -75,10 +75,11 @@ func (m *Manager) Start(s *Sequence, tokens []int32, hit int) bool {
 	return true
 }
 
-// Grow extends the block table to n positions and makes the blocks that these fill cache entries at once:
-// the caller computes the positions in the step it is planning, and a worker writes all keys and values of
-// a step before it reads any, so even another sequence of the same step may share them. Grow refuses, and
-// changes nothing, when there are not enough free blocks.
+// Grow extends the block table to n positions, and makes the blocks that known tokens fill cache entries at once
+// (see Cache): the caller computes the positions in the step it is planning, ranks execute plans in order, and
+// write all keys and values of a step before they read any, so even another sequence of the same step may share
+// the blocks. Positions beyond tokens are of tokens that are not known yet. Grow refuses, and changes nothing, when
+// there are not enough free blocks.
 func (m *Manager) Grow(s *Sequence, tokens []int32, n int) bool {
 	need := m.BlocksFor(n) - len(s.blocks)
 	if need > m.free {
@@ -87,19 +88,22 @@ func (m *Manager) Grow(s *Sequence, tokens []int32, n int) bool {
 	for range need {
 		s.blocks = append(s.blocks, m.take())
 	}
-	if !m.caching {
-		return true
-	}
-	full := min(n, len(tokens)) / m.size
-	if full <= s.entries {
-		return true
+	m.Cache(s, tokens, min(n, len(tokens)))
+	return true
+}
+
+// Cache makes the blocks that the first n positions fill cache entries. Their tokens are known, and plans made so
+// far compute them.
+func (m *Manager) Cache(s *Sequence, tokens []int32, n int) {
+	full := n / m.size
+	if !m.caching || full <= s.entries {
+		return
 	}
 	m.extend(s, tokens, full)
 	for i := s.entries; i < full; i++ {
 		m.remember(int32(s.blocks[i]), &s.digests[i])
 	}
 	s.entries = full
-	return true
 }
 
 // Release gives all blocks back, the last first, so that of a cached prefix the end is evicted before the

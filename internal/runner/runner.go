@@ -63,11 +63,17 @@ type Runner struct {
 type slot struct {
 	used      bool
 	promptLen int
-	tokens    []int32
-	table     []int32
-	params    sample.Params
-	state     *sample.State
+	// tokens are those that rows have computed or the request came with; sampled is the next one, -1 when
+	// this rank has sampled none.
+	tokens  []int32
+	sampled int32
+	table   []int32
+	params  sample.Params
+	state   *sample.State
 }
+
+// noToken is the token of a slot that has sampled none.
+const noToken = -1
 
 // want is one row whose logits are needed.
 type want struct {
@@ -87,13 +93,11 @@ func New(opt Options) *Runner {
 // Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan is. It
 // allocates nothing in steady decoding.
 func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
-	res.Plan = p.ID
-	res.Slot, res.Token = res.Slot[:0], res.Token[:0]
-	res.Logprobs, res.PromptLogprobs = res.Logprobs[:0], res.PromptLogprobs[:0]
+	res.Reset(p.ID)
 	if err := r.update(p); err != nil {
 		return err
 	}
-	if len(p.Slot) == 0 {
+	if len(p.Rows) == 0 {
 		return nil
 	}
 	if err := r.build(p); err != nil {
@@ -136,6 +140,7 @@ func (r *Runner) update(p *step.Plan) error {
 		s.used = true
 		s.promptLen = int(n.PromptLen)
 		s.tokens = append(s.tokens[:0], n.Tokens...)
+		s.sampled = noToken
 		s.table = s.table[:0]
 		for _, b := range n.Blocks {
 			s.table = append(s.table, int32(b))
@@ -150,20 +155,19 @@ func (r *Runner) update(p *step.Plan) error {
 
 // build lays the plan's requests out as rows.
 func (r *Runner) build(p *step.Plan) error {
-	if len(p.Start) != len(p.Slot) || len(p.Count) != len(p.Slot) || len(p.Last) != len(p.Slot) || len(p.NewBlocks) != len(p.Slot) {
-		return fmt.Errorf("plan %d: parallel lists differ in length", p.ID)
-	}
 	b := &r.batch
 	b.Tokens, b.Slots = b.Tokens[:0], b.Slots[:0]
 	b.Position, b.Seq = b.Position[:0], b.Seq[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]
 	blocks := p.Blocks
-	for i, id := range p.Slot {
+	for i := range p.Rows {
+		row := &p.Rows[i]
+		id := row.Slot
 		if int(id) >= len(r.slots) || !r.slots[id].used {
 			return fmt.Errorf("plan %d schedules slot %d, which holds no request", p.ID, id)
 		}
 		s := &r.slots[id]
-		n := int(p.NewBlocks[i])
+		n := int(row.Blocks)
 		if n > len(blocks) {
 			return fmt.Errorf("plan %d: slot %d is given %d new blocks, %d are listed", p.ID, id, n, len(blocks))
 		}
@@ -171,8 +175,11 @@ func (r *Runner) build(p *step.Plan) error {
 			s.table = append(s.table, int32(block))
 		}
 		blocks = blocks[n:]
-		if err := r.addRows(p, i, s); err != nil {
-			return err
+		if err := r.takeLast(row, s); err != nil {
+			return fmt.Errorf("plan %d: %w", p.ID, err)
+		}
+		if err := r.addRows(row, int32(i), s); err != nil {
+			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		r.tables = append(r.tables, s.table)
 	}
@@ -180,39 +187,64 @@ func (r *Runner) build(p *step.Plan) error {
 	return nil
 }
 
-func (r *Runner) addRows(p *step.Plan, i int, s *slot) error {
-	start, end := int(p.Start[i]), int(p.Start[i])+int(p.Count[i])
-	if last := p.Last[i]; last >= 0 && len(s.tokens) == end-1 {
-		if int(last) >= r.opt.Vocab {
-			return fmt.Errorf("plan %d: token %d is outside the vocabulary of %d", p.ID, last, r.opt.Vocab)
+// takeLast appends the token at the row's last position to those of the request, unless it came with them.
+func (r *Runner) takeLast(row *step.Row, s *slot) error {
+	token := row.Last
+	switch row.Source {
+	case step.FromRequest:
+		return nil
+	case step.FromPlan:
+		if s.sampled != noToken && s.sampled != token {
+			return fmt.Errorf("slot %d goes on with token %d, but sampled %d", row.Slot, token, s.sampled)
 		}
-		s.tokens = append(s.tokens, last)
-		if s.state != nil {
-			s.state.Append(last)
+	case step.FromSampler:
+		if token = s.sampled; token == noToken {
+			return fmt.Errorf("slot %d goes on with a token that was not sampled", row.Slot)
 		}
 	}
+	if token < 0 || int(token) >= r.opt.Vocab {
+		return fmt.Errorf("token %d is outside the vocabulary of %d", token, r.opt.Vocab)
+	}
+	if end := uint64(row.Start) + uint64(row.Count); end != uint64(len(s.tokens))+1 {
+		return fmt.Errorf("slot %d is given the token at position %d after %d tokens",
+			row.Slot, int64(end)-1, len(s.tokens))
+	}
+	s.tokens = append(s.tokens, token)
+	s.sampled = noToken
+	if s.state != nil {
+		s.state.Append(token)
+	}
+	return nil
+}
+
+// addRows adds one request's tokens to the batch, as its seq-th sequence.
+func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
+	start, end := int(p.Start), int(p.Start)+int(p.Count)
 	size := r.opt.BlockSize
 	if end <= start || end > len(s.tokens) || end > len(s.table)*size {
-		return fmt.Errorf("plan %d: slot %d computes positions %d to %d of %d tokens in %d blocks of %d",
-			p.ID, p.Slot[i], start, end, len(s.tokens), len(s.table), size)
+		return fmt.Errorf("slot %d computes positions %d to %d of %d tokens in %d blocks of %d",
+			p.Slot, start, end, len(s.tokens), len(s.table), size)
+	}
+	if p.Sample && end != len(s.tokens) {
+		return fmt.Errorf("slot %d samples after position %d of %d tokens", p.Slot, end-1, len(s.tokens))
 	}
 	b := &r.batch
 	for pos := start; pos < end; pos++ {
 		block := s.table[pos/size]
 		if block < 0 || int(block) >= r.opt.Blocks {
-			return fmt.Errorf("plan %d: block %d of %d", p.ID, block, r.opt.Blocks)
+			return fmt.Errorf("block %d of %d", block, r.opt.Blocks)
 		}
 		row := int32(len(b.Tokens))
 		b.Tokens = append(b.Tokens, s.tokens[pos])
 		b.Slots = append(b.Slots, block*int32(size)+int32(pos%size))
 		b.Position = append(b.Position, int32(pos))
-		b.Seq = append(b.Seq, int32(i))
+		b.Seq = append(b.Seq, seq)
 		if s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen {
-			r.wants = append(r.wants, want{slot: p.Slot[i], row: row, target: int32(pos + 1)})
+			r.wants = append(r.wants, want{slot: p.Slot, row: row, target: int32(pos + 1)})
 		}
 	}
-	if end == len(s.tokens) {
-		r.wants = append(r.wants, want{slot: p.Slot[i], row: int32(len(b.Tokens) - 1), target: -1})
+	if p.Sample {
+		r.wants = append(r.wants, want{slot: p.Slot, row: int32(len(b.Tokens) - 1), target: -1})
 	}
 	return nil
 }
@@ -240,10 +272,8 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 			continue
 		}
 		s := &r.slots[w.slot]
-		s.tokens = append(s.tokens, c.token)
-		s.state.Append(c.token)
-		res.Slot = append(res.Slot, w.slot)
-		res.Token = append(res.Token, c.token)
+		s.sampled = c.token
+		res.Append(w.slot, c.token)
 		if s.params.Logprobs != sample.NoLogprobs {
 			res.Logprobs = append(res.Logprobs, c.logprobs(w.slot))
 		}

@@ -114,18 +114,31 @@ func greedy() sample.Params {
 	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 50, EOS: -1}
 }
 
-// piece is what one request computes in a step.
+// piece is what one request computes in a step. Its last token is one of those below, or comes with the plan.
 type piece struct {
 	slot, start, count uint32
 	last               int32
 	blocks             []uint32
 }
 
+// The last tokens of pieces that do not come with the plan.
+const (
+	prompt  = -1 // known since the request came; samples
+	chunk   = -2 // the same, and samples nothing
+	sampled = -3 // sampled before
+)
+
 func plan(id uint64, pieces ...piece) *step.Plan {
 	p := &step.Plan{ID: id}
 	for _, x := range pieces {
-		p.Slot, p.Start, p.Count, p.Last = append(p.Slot, x.slot), append(p.Start, x.start), append(p.Count, x.count), append(p.Last, x.last)
-		p.NewBlocks, p.Blocks = append(p.NewBlocks, uint32(len(x.blocks))), append(p.Blocks, x.blocks...)
+		row := step.Row{Slot: x.slot, Start: x.start, Count: x.count, Blocks: uint32(len(x.blocks)), Sample: x.last != chunk}
+		switch {
+		case x.last >= 0:
+			row.Source, row.Last = step.FromPlan, x.last
+		case x.last == sampled:
+			row.Source = step.FromSampler
+		}
+		p.Rows, p.Blocks = append(p.Rows, row), append(p.Blocks, x.blocks...)
 	}
 	return p
 }
@@ -152,16 +165,16 @@ func tokens(n, seed int) []int32 {
 // those that follow, whatever the pieces and wherever the blocks are.
 func TestAnyChunking(t *testing.T) {
 	const length, more = 45, 20
-	for chunk := uint32(1); chunk <= length; chunk++ {
+	for size := uint32(1); size <= length; size++ {
 		r, o := newRunner(t, true)
 		other := tokens(5, 2)
 		id := uint64(1)
-		p := plan(id, piece{3, 0, 5, -1, []uint32{9}})
+		p := plan(id, piece{3, 0, 5, prompt, []uint32{9}})
 		p.New = []step.NewRequest{{Slot: 3, PromptLen: 5, Tokens: other, Params: greedy()}}
 		res := execute(t, r, o, p)
 		decode := func() piece {
 			other = append(other, res.Token[len(res.Token)-1])
-			x := piece{3, uint32(len(other) - 1), 1, -1, nil}
+			x := piece{3, uint32(len(other) - 1), 1, sampled, nil}
 			if (len(other)-1)%blockSize == 0 {
 				x.blocks = []uint32{uint32(10 + len(other)/blockSize)}
 			}
@@ -176,29 +189,33 @@ func TestAnyChunking(t *testing.T) {
 			}
 			return b
 		}
-		for start := uint32(0); start < length; start += chunk {
+		for start := uint32(0); start < length; start += size {
 			id++
-			n := min(chunk, length-start)
-			p := plan(id, piece{1, start, n, -1, extend(start + n)}, decode())
+			n := min(size, length-start)
+			last := int32(chunk)
+			if start+n == length {
+				last = prompt
+			}
+			p := plan(id, piece{1, start, n, last, extend(start + n)}, decode())
 			if start == 0 {
 				p.New = []step.NewRequest{{Slot: 1, PromptLen: length, Tokens: text, Params: greedy()}}
 			}
 			res = execute(t, r, o, p)
 			if want := follow(other); res.Token[len(res.Token)-1] != want || res.Slot[len(res.Slot)-1] != 3 {
-				t.Fatalf("chunks of %d: the neighbour got %+v, not %d", chunk, res, want)
+				t.Fatalf("chunks of %d: the neighbour got %+v, not %d", size, res, want)
 			}
-			if last := start+n == length; len(res.Token) != map[bool]int{false: 1, true: 2}[last] {
-				t.Fatalf("chunks of %d: %+v at %d", chunk, res, start)
+			if len(res.Token) != map[int32]int{chunk: 1, prompt: 2}[last] {
+				t.Fatalf("chunks of %d: %+v at %d", size, res, start)
 			}
 		}
 		first := res.Token[0]
 		for range more {
 			text = append(text, first)
 			if want := follow(text[:len(text)-1]); first != want {
-				t.Fatalf("chunks of %d: token %d is %d, not %d", chunk, len(text), first, want)
+				t.Fatalf("chunks of %d: token %d is %d, not %d", size, len(text), first, want)
 			}
 			id++
-			res = execute(t, r, o, plan(id, piece{1, uint32(len(text) - 1), 1, -1, extend(uint32(len(text)))}))
+			res = execute(t, r, o, plan(id, piece{1, uint32(len(text) - 1), 1, sampled, extend(uint32(len(text)))}))
 			first = res.Token[0]
 		}
 	}
@@ -209,7 +226,7 @@ func TestLast(t *testing.T) {
 	for _, output := range []bool{true, false} {
 		r, o := newRunner(t, output)
 		text := tokens(4, 1)
-		p := plan(1, piece{0, 0, 4, -1, []uint32{4, 6}})
+		p := plan(1, piece{0, 0, 4, prompt, []uint32{4, 6}})
 		p.New = []step.NewRequest{{Slot: 0, PromptLen: 4, Tokens: text, Params: greedy()}}
 		for id := uint64(1); id < 20; id++ {
 			asked := o.logits
@@ -231,17 +248,17 @@ func TestLast(t *testing.T) {
 func TestPreemption(t *testing.T) {
 	r, o := newRunner(t, true)
 	text := tokens(6, 1)
-	p := plan(1, piece{0, 0, 6, -1, []uint32{1}})
+	p := plan(1, piece{0, 0, 6, prompt, []uint32{1}})
 	params := greedy()
 	params.RepetitionPenalty = 1.5
 	p.New = []step.NewRequest{{Slot: 0, PromptLen: 6, Tokens: text, Params: params}}
 	for id := uint64(2); id < 8; id++ {
 		res := execute(t, r, o, p)
 		text = append(text, res.Token...)
-		p = plan(id, piece{0, uint32(len(text) - 1), 1, -1, nil})
+		p = plan(id, piece{0, uint32(len(text) - 1), 1, sampled, nil})
 	}
 	undisturbed := execute(t, r, o, p).Token[0]
-	p = plan(20, piece{2, 0, uint32(len(text)), -1, []uint32{30}}, piece{0, 0, 3, -1, []uint32{1}})
+	p = plan(20, piece{2, 0, uint32(len(text)), prompt, []uint32{30}}, piece{0, 0, 3, prompt, []uint32{1}})
 	p.Free = []uint32{0}
 	p.New = []step.NewRequest{{Slot: 2, PromptLen: 6, Tokens: text, Params: params}, {Slot: 0, PromptLen: 3, Tokens: tokens(3, 9), Params: greedy()}}
 	res := execute(t, r, o, p)
@@ -254,10 +271,10 @@ func TestPreemption(t *testing.T) {
 func TestPrefix(t *testing.T) {
 	r, o := newRunner(t, true)
 	text := tokens(20, 1)
-	p := plan(1, piece{0, 0, 20, -1, []uint32{3, 4}})
+	p := plan(1, piece{0, 0, 20, prompt, []uint32{3, 4}})
 	p.New = []step.NewRequest{{Slot: 0, PromptLen: 20, Tokens: text, Params: greedy()}}
 	want := execute(t, r, o, p).Token[0]
-	p = plan(2, piece{1, 16, 4, -1, []uint32{8}})
+	p = plan(2, piece{1, 16, 4, prompt, []uint32{8}})
 	p.New = []step.NewRequest{{Slot: 1, PromptLen: 20, Tokens: text, Blocks: []uint32{3}, Params: greedy()}}
 	if res := execute(t, r, o, p); len(o.next) != 4 || res.Token[0] != want {
 		t.Errorf("%d rows, %+v, want %d", len(o.next), res, want)
@@ -272,7 +289,7 @@ func TestLogprobs(t *testing.T) {
 	params := greedy()
 	params.Logprobs, params.PromptLogprobs = 2, 1
 	params.LogitBias = []sample.Bias{{ID: 11, Value: 1000}}
-	p := plan(1, piece{0, 0, 5, -1, []uint32{3}})
+	p := plan(1, piece{0, 0, 5, chunk, []uint32{3}})
 	p.New = []step.NewRequest{{Slot: 0, PromptLen: 8, Tokens: text, Params: params}}
 	res := execute(t, r, o, p)
 	if len(res.Token) != 0 || len(res.PromptLogprobs) != 1 {
@@ -300,7 +317,7 @@ func TestLogprobs(t *testing.T) {
 		}
 	}
 	check(int(res.PromptLogprobs[0].Start), res.PromptLogprobs[0].Entries, 5)
-	res = execute(t, r, o, plan(2, piece{0, 5, 3, -1, nil}))
+	res = execute(t, r, o, plan(2, piece{0, 5, 3, prompt, nil}))
 	if len(res.PromptLogprobs) != 1 || res.PromptLogprobs[0].Start != 6 {
 		t.Fatalf("%+v", res)
 	}
@@ -335,21 +352,24 @@ func TestRefuses(t *testing.T) {
 		"has 101 tokens":                fresh(func(q *step.NewRequest) { q.Tokens = make([]int32, maxLen+1) }),
 		"token 97 is outside":           fresh(func(q *step.NewRequest) { q.Tokens = []int32{1, 2, vocab} }),
 		"token -1 is outside":           fresh(func(q *step.NewRequest) { q.Tokens = []int32{1, 2, -1} }),
-		"slot 2, which holds no":        plan(9, piece{2, 0, 1, -1, nil}),
-		"slot 77, which holds no":       plan(9, piece{77, 0, 1, -1, nil}),
-		"is given 2 new blocks":         with(plan(9, piece{0, 4, 1, 5, nil}), func(p *step.Plan) { p.NewBlocks[0] = 2 }),
-		"differ in length":              with(plan(9, piece{0, 4, 1, 5, nil}), func(p *step.Plan) { p.Last = nil }),
-		"positions 4 to 4":              plan(9, piece{0, 4, 0, -1, nil}),
-		"positions 4 to 7 of 5 tokens":  plan(9, piece{0, 4, 3, -1, nil}),
-		"positions 0 to 4294967295":     plan(9, piece{0, 0, 1<<32 - 1, -1, nil}),
-		"in 1 blocks of 16":             with(plan(9, piece{1, 0, 17, -1, []uint32{5}}), func(p *step.Plan) { p.New = fresh(func(q *step.NewRequest) { q.Tokens = tokens(17, 1) }).New }),
-		"block 32 of 32":                with(plan(9, piece{1, 0, 3, -1, []uint32{32}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
-		"block -1 of 32":                with(plan(9, piece{1, 0, 3, -1, []uint32{1<<32 - 1}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
-		"token 97 is outside the":       plan(9, piece{0, 5, 1, vocab, nil}),
+		"slot 2, which holds no":        plan(9, piece{2, 0, 1, prompt, nil}),
+		"slot 77, which holds no":       plan(9, piece{77, 0, 1, prompt, nil}),
+		"is given 2 new blocks":         with(plan(9, piece{0, 4, 1, 5, nil}), func(p *step.Plan) { p.Rows[0].Blocks = 2 }),
+		"positions 4 to 4":              plan(9, piece{0, 4, 0, prompt, nil}),
+		"positions 4 to 7 of 4 tokens":  plan(9, piece{0, 4, 3, prompt, nil}),
+		"samples after position 1 of 3": with(plan(9, piece{1, 0, 2, prompt, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"at position 5 after 4 tokens":  plan(9, piece{0, 5, 1, sampled, nil}),
+		"with a token that was not":     with(plan(9, piece{1, 0, 4, sampled, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"goes on with token 5, but":     plan(9, piece{0, 4, 1, 5, nil}),
+		"positions 0 to 4294967295":     plan(9, piece{0, 0, 1<<32 - 1, prompt, nil}),
+		"in 1 blocks of 16":             with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}), func(p *step.Plan) { p.New = fresh(func(q *step.NewRequest) { q.Tokens = tokens(17, 1) }).New }),
+		"block 32 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"block -1 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"token 97 is outside the":       with(plan(9, piece{1, 0, 4, vocab, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
 	} {
 		t.Run(want, func(t *testing.T) {
 			r, o := newRunner(t, true)
-			first := plan(1, piece{0, 0, 4, -1, []uint32{3}})
+			first := plan(1, piece{0, 0, 4, prompt, []uint32{3}})
 			first.New = []step.NewRequest{{Slot: 0, PromptLen: 4, Tokens: tokens(4, 1), Params: greedy()}}
 			execute(t, r, o, first)
 			var res step.Result
@@ -360,7 +380,7 @@ func TestRefuses(t *testing.T) {
 	}
 	r, o := newRunner(t, true)
 	o.fail = errors.New("out of cheese")
-	p := plan(1, piece{1, 0, 3, -1, []uint32{3}})
+	p := plan(1, piece{1, 0, 3, prompt, []uint32{3}})
 	p.New = []step.NewRequest{request}
 	var res step.Result
 	if err := r.Execute(p, &res); !errors.Is(err, o.fail) {
@@ -388,9 +408,8 @@ func TestAllocates(t *testing.T) {
 			params.Temperature, params.TopP, params.Seed = 0.8, 0.9, uint64(slot)
 		}
 		p.New = append(p.New, step.NewRequest{Slot: slot, PromptLen: 1, Tokens: []int32{1}, Params: params})
-		x := plan(1, piece{slot, 0, 1, -1, []uint32{7 * slot, 7*slot + 1, 7*slot + 2, 7*slot + 3, 7*slot + 4, 7*slot + 5, 7*slot + 6}})
-		p.Slot, p.Start, p.Count, p.Last = append(p.Slot, slot), append(p.Start, 0), append(p.Count, 1), append(p.Last, -1)
-		p.NewBlocks, p.Blocks = append(p.NewBlocks, 7), append(p.Blocks, x.Blocks...)
+		x := plan(1, piece{slot, 0, 1, prompt, []uint32{7 * slot, 7*slot + 1, 7*slot + 2, 7*slot + 3, 7*slot + 4, 7*slot + 5, 7*slot + 6}})
+		p.Rows, p.Blocks = append(p.Rows, x.Rows...), append(p.Blocks, x.Blocks...)
 	}
 	var res step.Result
 	next := func() {
@@ -398,13 +417,13 @@ func TestAllocates(t *testing.T) {
 			t.Fatal(err, o.strange)
 		}
 		p.ID++
-		for i := range p.Start {
-			p.Start[i]++
+		for i := range p.Rows {
+			p.Rows[i].Start++
+			p.Rows[i].Source, p.Rows[i].Blocks = step.FromSampler, 0
 		}
 	}
 	next()
 	p.New, p.Blocks = nil, nil
-	clear(p.NewBlocks)
 	for range 40 {
 		next()
 	}
@@ -419,14 +438,14 @@ func TestAllocates(t *testing.T) {
 // FuzzExecute runs plans of any bytes: whatever the codec lets through ends in an error or a result, never in a
 // panic, and the model gets nothing that is out of range.
 func FuzzExecute(f *testing.F) {
-	good := plan(1, piece{1, 0, 3, -1, []uint32{3}})
+	good := plan(1, piece{1, 0, 3, prompt, []uint32{3}})
 	params := greedy()
 	params.Logprobs, params.PromptLogprobs, params.Temperature, params.TopK = 3, sample.AllLogprobs, 0.7, 5
 	params.LogitBias, params.AllowedTokens, params.BadWords = []sample.Bias{{ID: 300, Value: 2}}, []int32{1, 2, 900}, [][]int32{{1}, {2, 3}, nil}
 	params.StopTokens, params.MinTokens, params.PresencePenalty = []int32{-4, 5}, 3, 0.5
 	good.New = []step.NewRequest{{Slot: 1, PromptLen: 2, Tokens: tokens(3, 1), Params: params}}
 	f.Add(step.AppendPlan(nil, good), step.AppendPlan(nil, plan(2, piece{1, 3, 1, 5, nil})), true)
-	f.Add(step.AppendPlan(nil, good), step.AppendPlan(nil, plan(2, piece{1, 3, 1, 1 << 20, nil}, piece{1, 0, 2, -1, []uint32{9}})), false)
+	f.Add(step.AppendPlan(nil, good), step.AppendPlan(nil, plan(2, piece{1, 3, 1, 1 << 20, nil}, piece{1, 0, 2, prompt, []uint32{9}})), false)
 	f.Fuzz(func(t *testing.T, first, second []byte, output bool) {
 		r, o := newRunner(t, output)
 		var res step.Result

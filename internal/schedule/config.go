@@ -29,6 +29,8 @@ type Config struct {
 	// Priority orders requests by Request.Priority, then by arrival [scheduling_policy=priority]; without
 	// it by arrival only [fcfs].
 	Priority bool
+	// MaxInFlight is the number of plans that may await their results [max_concurrent_batches]; 0 is 1.
+	MaxInFlight int
 }
 
 // validate refuses a configuration under which some request could never finish.
@@ -49,6 +51,9 @@ func (c Config) validate() error {
 	}
 	if c.LongPrefillTokens < 0 {
 		return fmt.Errorf("schedule: LongPrefillTokens is %d, must not be negative", c.LongPrefillTokens)
+	}
+	if c.MaxInFlight < 0 {
+		return fmt.Errorf("schedule: MaxInFlight is %d, must not be negative", c.MaxInFlight)
 	}
 	if !c.ChunkedPrefill {
 		if c.LongPrefillTokens > 0 {

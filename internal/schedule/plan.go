@@ -1,35 +1,42 @@
 package schedule
 
 import (
+	"container/heap"
 	"slices"
 	"sort"
 
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Schedule fills p with the next step and returns true, or returns false when there is nothing to compute and
-// nothing to free. It overwrites p and reuses its memory; slices inside NewRequest.Params belong to the request
-// and must not be written to.
+// Schedule fills p with the next step and returns true. It returns false when Config.MaxInFlight plans await
+// their results, when there is nothing to free and nothing to compute, and when nothing can be computed before
+// the next result. It overwrites p and reuses its memory; slices inside NewRequest.Params belong to the
+// request and must not be written to.
 //
 // Requests that run come first, in order, then waiting ones as long as tokens, slots and blocks last. When
-// blocks run out, the last running request gives its own up and waits again. While that happens nobody is let
-// in.
+// blocks run out, the last running request gives its own up and waits again; in the plan where that happens no
+// request starts.
 func (s *Scheduler) Schedule(p *step.Plan) bool {
 	reset(p)
+	if s.owed == len(s.flights) {
+		return false
+	}
+	f := &s.flights[(s.first+s.owed)%len(s.flights)]
 	p.Free = append(p.Free, s.freed...)
 	s.slots = append(s.slots, s.freed...)
 	s.freed = s.freed[:0]
 
-	budget, preempted := s.advance(p)
+	budget, preempted := s.advance(p, f)
 	if !preempted {
-		s.admit(p, budget)
+		s.admit(p, f, budget)
 	}
-	if len(p.Slot) == 0 && len(p.Free) == 0 {
+	if len(p.Rows) == 0 && len(p.Free) == 0 {
 		return false
 	}
 	s.plans++
 	p.ID = s.plans
-	s.flight.plan = p.ID
+	f.plan = p.ID
+	s.owed++
 	return true
 }
 
@@ -37,25 +44,21 @@ func reset(p *step.Plan) {
 	p.ID = 0
 	p.Free = p.Free[:0]
 	p.New = p.New[:0]
-	p.Slot = p.Slot[:0]
-	p.Start = p.Start[:0]
-	p.Count = p.Count[:0]
-	p.Last = p.Last[:0]
-	p.NewBlocks = p.NewBlocks[:0]
+	p.Rows = p.Rows[:0]
 	p.Blocks = p.Blocks[:0]
 }
 
 // advance plans the running requests and returns the tokens that are left.
-func (s *Scheduler) advance(p *step.Plan) (budget int, preempted bool) {
+func (s *Scheduler) advance(p *step.Plan, f *flight) (budget int, preempted bool) {
 	budget = s.config.MaxTokens
 	for i := 0; i < len(s.running); i++ {
 		r := s.running[i]
+		if r.planned(s.config.MaxModelLen) {
+			continue
+		}
 		// One token is kept for each request after this one: a long prompt does not stall those that
 		// decode. MaxTokens >= MaxSeqs leaves at least one here.
-		n := s.limit(len(r.tokens)-r.computed, budget-(len(s.running)-1-i))
-		if n < 1 {
-			continue // its next token is not known yet
-		}
+		n := s.limit(r.length()-r.computed, budget-(len(s.running)-1-i))
 		held := len(r.seq.Blocks())
 		for !s.cache.Grow(&r.seq, r.tokens, r.computed+n) {
 			preempted = true
@@ -64,7 +67,7 @@ func (s *Scheduler) advance(p *step.Plan) (budget int, preempted bool) {
 				return budget, true
 			}
 		}
-		s.plan(p, r, n, held)
+		s.plan(p, f, r, n, held)
 		budget -= n
 	}
 	return budget, preempted
@@ -78,8 +81,8 @@ func (s *Scheduler) limit(n, left int) int {
 	return min(n, left)
 }
 
-// preemptLast puts the last running request back to wait. Its slot may be used again in this very plan,
-// because workers obey Free before New.
+// preemptLast puts the last running request back to wait. Its slot may be used again in this very plan: see the
+// order in which ranks apply a step.Plan. Tokens of it that plans in flight sample are kept when they come.
 func (s *Scheduler) preemptLast(p *step.Plan) {
 	last := len(s.running) - 1
 	r := s.running[last]
@@ -91,10 +94,14 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 }
 
 // admit lets waiting requests run. The first that does not fit keeps those behind it out: a small request
-// never overtakes a large one for ever.
-func (s *Scheduler) admit(p *step.Plan, budget int) {
+// never overtakes a large one for ever. So does a preempted one until its tokens in flight are known: what it
+// is introduced with are all its tokens.
+func (s *Scheduler) admit(p *step.Plan, f *flight, budget int) {
 	for budget > 0 && len(s.waiting) > 0 && len(s.running) < s.config.MaxSeqs {
 		r := s.waiting[0]
+		if r.pending > 0 {
+			return
+		}
 		hit := s.cache.Match(&r.seq, r.tokens)
 		n := s.limit(len(r.tokens)-hit, budget)
 		if !s.config.ChunkedPrefill && n < len(r.tokens)-hit {
@@ -103,32 +110,32 @@ func (s *Scheduler) admit(p *step.Plan, budget int) {
 		if !s.cache.Start(&r.seq, r.tokens, hit) {
 			return
 		}
-		s.waiting.remove(0)
+		heap.Pop(&s.waiting)
 		s.start(r, hit)
 		introduce(p, r)
 		// Start has made sure of the blocks of all tokens, these are some of them.
 		s.cache.Grow(&r.seq, r.tokens, hit+n)
-		s.plan(p, r, n, hit/s.config.BlockSize)
+		s.plan(p, f, r, n, hit/s.config.BlockSize)
 		budget -= n
 	}
 }
 
 // start makes a waiting request a running one with hit tokens computed.
 func (s *Scheduler) start(r *request, hit int) {
-	if r.cached < 0 {
-		r.cached = hit
+	if !r.ran {
+		r.ran, r.cached = true, hit
 		room := min(int(r.params.MaxTokens), s.config.MaxModelLen-r.prompt, reserveTokens)
 		r.tokens = append(make([]int32, 0, r.prompt+room), r.tokens...)
 		s.cache.Reserve(&r.seq, s.cache.BlocksFor(r.prompt+room))
 	}
-	r.computed, r.told, r.running = hit, len(r.tokens), true
+	r.computed, r.sent, r.running = hit, len(r.tokens), true
 	r.slot = s.slots[len(s.slots)-1]
 	s.slots = s.slots[:len(s.slots)-1]
 	at := sort.Search(len(s.running), func(i int) bool { return r.before(s.running[i]) })
 	s.running = slices.Insert(s.running, at, r)
 }
 
-// introduce tells the workers of a request that starts, with the blocks of its prefix hit.
+// introduce tells the ranks of a request that starts, with the blocks of its prefix hit.
 func introduce(p *step.Plan, r *request) {
 	n := len(p.New)
 	if n < cap(p.New) {
@@ -142,21 +149,25 @@ func introduce(p *step.Plan, r *request) {
 	q.Blocks = append(q.Blocks[:0], r.seq.Blocks()...)
 }
 
-// plan adds the next n tokens of a request, whose first held blocks the workers know.
-func (s *Scheduler) plan(p *step.Plan, r *request, n, held int) {
+// plan adds the next n tokens of a request, whose first held blocks the ranks know.
+func (s *Scheduler) plan(p *step.Plan, f *flight, r *request, n, held int) {
 	blocks := r.seq.Blocks()[held:]
 	end := r.computed + n
-	samples := end == len(r.tokens)
-	last := int32(-1)
-	if samples && end > r.told {
-		last = r.tokens[end-1]
+	row := step.Row{
+		Slot: r.slot, Start: uint32(r.computed), Count: uint32(n), Blocks: uint32(len(blocks)),
+		Sample: end == r.length(),
 	}
-	p.Slot = append(p.Slot, r.slot)
-	p.Start = append(p.Start, uint32(r.computed))
-	p.Count = append(p.Count, uint32(n))
-	p.Last = append(p.Last, last)
-	p.NewBlocks = append(p.NewBlocks, uint32(len(blocks)))
+	switch {
+	case end > len(r.tokens):
+		row.Source = step.FromSampler
+	case end > r.sent:
+		row.Source, row.Last = step.FromPlan, r.tokens[end-1]
+	}
+	p.Rows = append(p.Rows, row)
 	p.Blocks = append(p.Blocks, blocks...)
 	r.computed = end
-	s.flight.entries = append(s.flight.entries, flying{request: r, slot: r.slot, samples: samples})
+	if row.Sample {
+		r.pending++
+	}
+	f.entries = append(f.entries, entry{request: r, slot: r.slot, samples: row.Sample})
 }

@@ -22,25 +22,22 @@ type Request struct {
 	Priority int
 }
 
-// NoToken is the Token of an Output that brings prompt logprobs only.
-const NoToken = -1
-
 // Output is what one step brought for one request.
 type Output struct {
 	// Key is the request's.
 	Key uint64
-	// Token is the sampled token, or NoToken when the step computed a part of the prompt and only
-	// PromptLogprobs are new.
-	Token int32
+	// Tokens are the sampled tokens in order, none when the step computed a part of the prompt and only
+	// PromptLogprobs are new. They lie in the Result and live as long as that.
+	Tokens []int32
 	// Finish is other than Unfinished in the last Output of a request; one that was aborted has no further Output.
 	Finish sample.Finish
 	// StopToken is the one of Params.StopTokens that ended the request, else -1, also at EOS.
 	StopToken int32
 	// Cached is how many prompt tokens came from the prefix cache when the request first ran.
 	Cached int
-	// Logprobs describes the choice of Token when that was asked for, else nil. It points into the Result
-	// and lives as long as that.
-	Logprobs *step.Logprobs
+	// Logprobs describes the choice of each token when that was asked for, else it is nil. It lies in the
+	// Result and lives as long as that.
+	Logprobs []step.Logprobs
 	// PromptLogprobs are prompt positions not reported before, in order and without gaps over the life of
 	// the request, also when it is preempted. It points into the Result and lives as long as that.
 	PromptLogprobs *step.PromptLogprobs
@@ -62,9 +59,13 @@ type request struct {
 	seq    kvcache.Sequence
 	// computed is how many leading tokens have their keys and values, counting the plan under way.
 	computed int
-	// told is how many leading tokens the workers learned by NewRequest; those after are sent as Last.
-	told int
-	// cached is Output.Cached, -1 before the request first ran.
+	// sent is how many leading tokens the ranks learned by NewRequest; those after come with rows.
+	sent int
+	// pending is how many tokens plans in flight sample: they come after tokens, and are not known yet. (vLLM
+	// calls them num_output_placeholders.)
+	pending int
+	// ran says that the request has run; cached is then Output.Cached.
+	ran    bool
 	cached int
 	// reported is the prompt position whose logprob is to be reported next.
 	reported uint32
@@ -80,6 +81,26 @@ func (r *request) before(o *request) bool {
 		return r.priority < o.priority
 	}
 	return r.arrival < o.arrival
+}
+
+// length is the number of tokens, those included that plans in flight sample.
+func (r *request) length() int { return len(r.tokens) + r.pending }
+
+// planned tells whether the tokens in flight are the last ones: the longest output or the longest sequence is
+// reached with them.
+func (r *request) planned(maxModelLen int) bool {
+	return r.pending > 0 && (r.length()-r.prompt >= int(r.params.MaxTokens) || r.length() >= maxModelLen)
+}
+
+// take appends sampled tokens up to the one that ends the request, and returns how many those are.
+func (r *request) take(tokens []int32, maxModelLen int) (n int, finish sample.Finish, stop int32) {
+	for i, t := range tokens {
+		r.tokens = append(r.tokens, t)
+		if finish, stop := r.stop(maxModelLen); finish != sample.Unfinished {
+			return i + 1, finish, stop
+		}
+	}
+	return len(tokens), sample.Unfinished, -1
 }
 
 // stop returns whether the newest token ends the request, and the stop token if one did. The order of the

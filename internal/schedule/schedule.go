@@ -3,13 +3,15 @@
 // machine (no clock, goroutine, I/O or randomness): requests and results go in, plans and outputs come out,
 // and the same inputs give the same plans.
 //
-// The caller alternates Schedule and Update: every plan is answered by its Result, an empty one if nothing was
-// sampled, before the next is made. Add and Abort may come at any time between. What a plan computes counts as
-// computed when the plan is made, and Update matches a result against what its plan sampled, not against the
-// state of the moment: that is what plans made ahead of results would need.
+// Every plan is answered by its Result, an empty one if nothing was sampled, in the order of the plans. Up to
+// Config.MaxInFlight plans may await their results: then a plan may go on from a token that an earlier one samples
+// and that is not known yet (step.FromSampler). Add and Abort may come at any time between. What a plan computes
+// counts as computed when the plan is made, and Update matches a result against what its plan sampled, not
+// against the state of the moment.
 package schedule
 
 import (
+	"container/heap"
 	"fmt"
 	"slices"
 
@@ -32,21 +34,24 @@ type Scheduler struct {
 	running []*request
 	slots   []uint32 // free, the next one last
 	freed   []uint32 // of ended requests, to be listed in the next plan's Free
-	flight  flight
+	// flights are the plans that await their results: a ring in which the oldest is at first, owed of them.
+	flights     []flight
+	first, owed int
 
 	arrivals    uint64
 	plans       uint64
 	preemptions uint64
 }
 
-// flight is what the caller is owed a result for.
+// flight is a plan that awaits its result.
 type flight struct {
-	plan    uint64 // 0 for none
-	entries []flying
+	plan    uint64
+	entries []entry
 }
 
-// flying is one request of a plan under way. It keeps the slot because an abort takes it from the request.
-type flying struct {
+// entry is one request of a plan. It keeps the slot because the request may have lost it before the result is
+// there.
+type entry struct {
 	request *request
 	slot    uint32
 	samples bool
@@ -61,7 +66,9 @@ func New(c Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
-	s := &Scheduler{config: c, cache: cache, requests: make(map[uint64]*request)}
+	s := &Scheduler{
+		config: c, cache: cache, requests: make(map[uint64]*request), flights: make([]flight, max(1, c.MaxInFlight)),
+	}
 	s.resetSlots()
 	return s, nil
 }
@@ -78,18 +85,18 @@ func (s *Scheduler) Add(q Request) {
 	s.arrivals++
 	r := &request{
 		key: q.Key, params: q.Params, arrival: s.arrivals,
-		tokens: q.Prompt, prompt: len(q.Prompt), cached: -1, reported: 1,
+		tokens: q.Prompt, prompt: len(q.Prompt), reported: 1,
 		seq: kvcache.NewSequence(q.Salt, q.Params.PromptLogprobs != sample.NoLogprobs),
 	}
 	if s.config.Priority {
 		r.priority = q.Priority
 	}
 	s.requests[r.key] = r
-	s.waiting.push(r)
+	heap.Push(&s.waiting, r)
 }
 
-// Abort ends a waiting or running request without an Output and returns whether there was one. If a plan that
-// holds it is under way, its part of the result is ignored.
+// Abort ends a waiting or running request without an Output and returns whether there was one. Its parts of
+// results that are due are ignored.
 func (s *Scheduler) Abort(key uint64) bool {
 	r := s.requests[key]
 	if r == nil {
@@ -98,33 +105,50 @@ func (s *Scheduler) Abort(key uint64) bool {
 	if r.running {
 		i := slices.Index(s.running, r)
 		s.running = slices.Delete(s.running, i, i+1)
-		s.freed = append(s.freed, r.slot)
-	} else {
-		s.waiting.remove(r.heap)
 	}
 	s.end(r)
 	return true
 }
 
-// end forgets a request that is in neither list any more.
+// end forgets a request. One that runs the caller removes from running.
 func (s *Scheduler) end(r *request) {
+	if r.running {
+		s.freed = append(s.freed, r.slot)
+	} else {
+		heap.Remove(&s.waiting, r.heap)
+	}
 	s.cache.Release(&r.seq)
 	r.running, r.done = false, true
 	delete(s.requests, r.key)
 }
 
 // PreemptAll puts every running request back to wait with its tokens so far, empties the prefix cache, and
-// forgets the plan under way, whose result is then ignored. It is for a new group of workers, which know no
-// slot and hold no keys and values.
+// forgets the plans in flight: their results are ignored, and the tokens they sample are sampled again. It is for
+// a new group of ranks, which know no slot and hold no keys and values.
 func (s *Scheduler) PreemptAll() {
+	for s.owed > 0 {
+		for _, e := range s.flights[s.first].entries {
+			e.request.pending = 0
+		}
+		s.land()
+	}
 	for _, r := range s.running {
 		s.requeue(r)
 	}
 	clear(s.running)
 	s.running = s.running[:0]
-	s.flight.clear()
 	s.cache.Reset()
 	s.resetSlots()
+}
+
+// land takes the oldest flight off the ring.
+func (s *Scheduler) land() {
+	f := &s.flights[s.first]
+	f.plan = 0
+	clear(f.entries) // ended requests are garbage
+	f.entries = f.entries[:0]
+	s.first = (s.first + 1) % len(s.flights)
+	s.owed--
 }
 
 // requeue makes a running request a waiting one that has nothing computed. The caller removes it from running
@@ -132,15 +156,12 @@ func (s *Scheduler) PreemptAll() {
 func (s *Scheduler) requeue(r *request) {
 	s.cache.Release(&r.seq)
 	r.computed, r.running = 0, false
-	s.waiting.push(r)
+	heap.Push(&s.waiting, r)
 	s.preemptions++
 }
 
-func (f *flight) clear() {
-	f.plan = 0
-	clear(f.entries) // ended requests are garbage
-	f.entries = f.entries[:0]
-}
+// InFlight returns the number of plans that await their results.
+func (s *Scheduler) InFlight() int { return s.owed }
 
 // Waiting returns the number of requests that wait, preempted ones included.
 func (s *Scheduler) Waiting() int { return len(s.waiting) }

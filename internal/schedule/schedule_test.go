@@ -24,12 +24,10 @@ func (l *loop) turn() bool {
 	if !l.s.Schedule(&l.plan) {
 		return false
 	}
-	l.result.Plan = l.plan.ID
-	l.result.Slot, l.result.Token = l.result.Slot[:0], l.result.Token[:0]
-	for _, f := range l.s.flight.entries {
-		if f.samples {
-			l.result.Slot = append(l.result.Slot, f.slot)
-			l.result.Token = append(l.result.Token, int32(l.plan.ID))
+	l.result.Reset(l.plan.ID)
+	for _, row := range l.plan.Rows {
+		if row.Sample {
+			l.result.Append(row.Slot, int32(l.plan.ID))
 		}
 	}
 	if l.s.Check(&l.result) != nil {
@@ -90,13 +88,17 @@ func TestCheck(t *testing.T) {
 		result step.Result
 		want   string
 	}{
-		{"another plan", step.Result{Plan: 7, Slot: []uint32{0, 1}, Token: []int32{5, 6}}, "result of plan 7, but plan 1 is under way"},
-		{"token missing", step.Result{Plan: 1, Slot: []uint32{0}, Token: []int32{5}}, "lacks the token of slot 1 at index 1"},
-		{"empty", step.Result{Plan: 1}, "lacks the token of slot 0 at index 0"},
-		{"wrong order", step.Result{Plan: 1, Slot: []uint32{1, 0}, Token: []int32{5, 6}}, "lacks the token of slot 0 at index 0"},
-		{"slot too many", step.Result{Plan: 1, Slot: []uint32{0, 1, 2}, Token: []int32{5, 6, 7}}, "has 3 tokens, 2 were due"},
-		{"negative token", step.Result{Plan: 1, Slot: []uint32{0, 1}, Token: []int32{5, -6}}, "token -6 for slot 1"},
-		{"unequal lists", step.Result{Plan: 1, Slot: []uint32{0, 1}, Token: []int32{5}}, "2 slots and 1 tokens"},
+		{"another plan", result(7, 0, 5, 1, 6), "result of plan 7, but plan 1 is under way"},
+		{"token missing", result(1, 0, 5), "lacks the token of slot 1 at index 1"},
+		{"empty", result(1), "lacks the token of slot 0 at index 0"},
+		{"wrong order", result(1, 1, 5, 0, 6), "lacks the token of slot 0 at index 0"},
+		{"slot too many", result(1, 0, 5, 1, 6, 2, 7), "is for 3 slots, 2 were due"},
+		{"negative token", result(1, 0, 5, 1, -6), "token -6 for slot 1"},
+		{"unequal lists", step.Result{Plan: 1, Slot: []uint32{0, 1}}, "2 slots and 0 runs"},
+		{"two tokens", step.Result{Plan: 1, Slot: []uint32{0, 1}, End: []uint32{1, 3}, Token: []int32{5, 6, 7}},
+			"has 2 tokens for slot 1, 1 is due"},
+		{"no token", step.Result{Plan: 1, Slot: []uint32{0, 1}, End: []uint32{0, 1}, Token: []int32{5}},
+			"has 0 tokens for slot 0, 1 is due"},
 	} {
 		s, err := New(Config{MaxSeqs: 4, MaxTokens: 8, MaxModelLen: 8, BlockSize: 4, Blocks: 8, ChunkedPrefill: true})
 		if err != nil {
@@ -113,13 +115,22 @@ func TestCheck(t *testing.T) {
 		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
-		if len(c.result.Slot) == len(c.result.Token) {
+		if len(c.result.Slot) == len(c.result.End) {
 			s.Update(&c.result, nil)
 			if err := s.check(); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}
 	}
+}
+
+// result is the answer to a plan with a slot and its token by turns.
+func result(plan uint64, list ...int32) (r step.Result) {
+	r.Plan = plan
+	for i := 0; i < len(list); i += 2 {
+		r.Append(uint32(list[i]), list[i+1])
+	}
+	return r
 }
 
 // TestPlanMemory schedules into one Plan again and again: nothing of an older plan may show, and what the plan
@@ -134,19 +145,24 @@ func TestPlanMemory(t *testing.T) {
 	var p step.Plan
 	s.Schedule(&p)
 	sent := p.New[0]
-	s.Update(&step.Result{Plan: 1, Slot: []uint32{0}, Token: []int32{9}}, nil)
+	answer := result(1, 0, 9)
+	s.Update(&answer, nil)
 	if len(sent.Tokens) != 3 || &sent.Tokens[0] == &prompt[0] {
 		t.Errorf("the plan shares tokens with the caller: %v", sent.Tokens)
 	}
 	sent.Tokens = append(sent.Tokens, 77) // a worker may keep the slice and append to it
 	s.Schedule(&p)
-	if len(p.New) != 0 || len(p.Slot) != 1 || p.Last[0] != 9 {
+	if len(p.New) != 0 || len(p.Rows) != 1 || p.Rows[0].Last != 9 {
 		t.Errorf("second plan %+v", p)
 	}
+	answer = result(2, 0, 10)
+	s.Update(&answer, nil)
 	s.Abort(1)
-	if !s.Schedule(&p) || len(p.Free) != 1 || len(p.Slot)+len(p.New)+len(p.Blocks) != 0 {
+	if !s.Schedule(&p) || len(p.Free) != 1 || len(p.Rows)+len(p.New)+len(p.Blocks) != 0 {
 		t.Errorf("third plan %+v", p)
 	}
+	answer = result(3)
+	s.Update(&answer, nil)
 	if s.Schedule(&p) || len(p.Free) != 0 {
 		t.Errorf("fourth plan %+v", p)
 	}

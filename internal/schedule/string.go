@@ -7,12 +7,13 @@ import (
 )
 
 // String describes the state for people and for the transcripts of the tests: running requests in order, then
-// waiting ones in order, then the blocks. A * marks a request that has run before.
+// waiting ones in order, then the plans in flight if there are several, then the blocks. A * marks a request that
+// has run before; tokens 5+1 are five known ones and one that a plan in flight samples.
 func (s *Scheduler) String() string {
 	var b strings.Builder
 	for _, r := range s.running {
-		fmt.Fprintf(&b, "running %d: slot %d, prompt %d, tokens %d, computed %d, blocks %v\n",
-			r.key, r.slot, r.prompt, len(r.tokens), r.computed, r.seq.Blocks())
+		fmt.Fprintf(&b, "running %d: slot %d, prompt %d, tokens %s, computed %d, blocks %v\n",
+			r.key, r.slot, r.prompt, r.count(), r.computed, r.seq.Blocks())
 	}
 	order := slices.Clone(s.waiting)
 	slices.SortFunc(order, func(x, y *request) int {
@@ -23,13 +24,28 @@ func (s *Scheduler) String() string {
 	})
 	for _, r := range order {
 		mark := ""
-		if r.cached >= 0 {
+		if r.ran {
 			mark = "*"
 		}
-		fmt.Fprintf(&b, "waiting %d%s: prompt %d, tokens %d\n", r.key, mark, r.prompt, len(r.tokens))
+		fmt.Fprintf(&b, "waiting %d%s: prompt %d, tokens %s\n", r.key, mark, r.prompt, r.count())
+	}
+	if s.owed > 1 {
+		b.WriteString("in flight:")
+		for i := range s.owed {
+			fmt.Fprintf(&b, " %d", s.flights[(s.first+i)%len(s.flights)].plan)
+		}
+		b.WriteByte('\n')
 	}
 	c := s.cache.Stats()
 	fmt.Fprintf(&b, "blocks: used %d, free %d, entries %d; queries %d, hits %d, evictions %d; preemptions %d\n",
 		c.Used, c.Free, c.Entries, c.Queries, c.Hits, c.Evictions, s.preemptions)
 	return b.String()
+}
+
+// count is the number of tokens, and of those in flight.
+func (r *request) count() string {
+	if r.pending == 0 {
+		return fmt.Sprint(len(r.tokens))
+	}
+	return fmt.Sprintf("%d+%d", len(r.tokens), r.pending)
 }

@@ -11,16 +11,7 @@ import (
 	"github.com/eagleray/eagleray/internal/transcripts"
 )
 
-// TestTranscripts replays testdata/*.txt (see package transcripts). Commands:
-//
-//	config seqs=4 tokens=16 len=64 block=4 blocks=16 [long=8] [no-cache] [no-chunks] [priority]
-//	add KEY prompt=1..10,5 [max=3] [min=1] [eos=2] [stop=3,4] [ignore-eos] [logprobs] [prompt-logprobs] [salt=x] [prio=1]
-//	step                  makes a plan, which the worker model executes, and prints it
-//	sample [KEY=TOKEN …]  applies the result; without a token given, KEY's n-th output is 100*KEY+n
-//	run N                 N times step and sample
-//	abort KEY
-//	preempt-all           the workers are new
-//	state
+// TestTranscripts replays testdata/*.txt (see package transcripts). The commands are those of transcript.command.
 func TestTranscripts(t *testing.T) {
 	transcripts.Run(t, func(t *testing.T) func(string, []string) string {
 		tr := &transcript{T: t}
@@ -30,41 +21,103 @@ func TestTranscripts(t *testing.T) {
 
 type transcript struct {
 	*testing.T
-	config  Config
-	s       *Scheduler
-	worker  *worker
-	plan    step.Plan
-	result  *step.Result
-	outputs map[uint64]int
+	config Config
+	s      *Scheduler
+	worker *worker
+	plan   step.Plan
+	due    []*planned
+}
+
+// planned is a plan in flight. The worker model executes it when its result is asked for, or when the workers are
+// lost; then result is not nil.
+type planned struct {
+	plan   step.Plan
+	keys   map[uint32]uint64 // by slot
+	result *step.Result
 }
 
 func (tr *transcript) command(name string, args []string) string {
 	tr.Helper()
 	switch name {
 	case "config":
+		// Begins anew. Lengths are in tokens, blocks of four; flights is how many plans may be in flight, 1 if
+		// not given.
+		//
+		// Example:
+		//
+		// config seqs=4 tokens=16 len=64 block=4 blocks=16 flights=2 long=8 no-cache no-chunks priority
 		return tr.configure(args)
 	case "add":
+		// Adds the request of a key. A prompt is token ids and ranges of them.
+		//
+		// Example:
+		//
+		// add 7 prompt=1..10,5 max=3 min=1 eos=2 stop=3,4 ignore-eos logprobs prompt-logprobs salt=x prio=1
 		tr.add(args)
 	case "step":
+		// Makes a plan, sends it to the worker model, and prints it: "idle" if there is nothing to do, "wait" if
+		// there is nothing to do before the next result.
+		//
+		// Example:
+		//
+		// step
 		return tr.step()
 	case "sample":
+		// Has the worker model execute the oldest plan in flight, and applies the result. A request's n-th
+		// output is 100*key+n where no token is given for it.
+		//
+		// Example:
+		//
+		// sample 7=12 8=2
 		return tr.sample(args)
 	case "run":
+		// Does step and sample, a number of times.
+		//
+		// Example:
+		//
+		// run 3
 		var b strings.Builder
 		for range tr.number(args[0]) {
 			b.WriteString(tr.step() + tr.sample(nil))
 		}
 		return b.String()
+	case "result":
+		// Offers an empty result of the plan of a number, and prints what is wrong with it.
+		//
+		// Example:
+		//
+		// result 3
+		if err := tr.s.Check(&step.Result{Plan: uint64(tr.number(args[0]))}); err != nil {
+			return err.Error() + "\n"
+		}
 	case "abort":
+		// Aborts the request of a key.
+		//
+		// Example:
+		//
+		// abort 7
 		if !tr.s.Abort(uint64(tr.number(args[0]))) {
 			return "unknown\n"
 		}
 	case "preempt-all":
+		// Replaces the workers by new ones. The results of plans in flight still come, too late.
+		//
+		// Example:
+		//
+		// preempt-all
+		for _, p := range tr.due {
+			tr.execute(p, nil)
+		}
 		tr.s.PreemptAll()
 		plans := tr.worker.plans
 		tr.worker = newWorker(tr.config)
 		tr.worker.plans = plans
 	case "state":
+		// Prints Scheduler.String.
+		//
+		// Example:
+		//
+		// state
 		return tr.s.String()
 	default:
 		tr.Fatalf("unknown command %q", name)
@@ -132,6 +185,8 @@ func (tr *transcript) configure(args []string) string {
 			c.BlockSize = tr.number(value)
 		case "blocks":
 			c.Blocks = tr.number(value)
+		case "flights":
+			c.MaxInFlight = tr.number(value)
 		case "long":
 			c.LongPrefillTokens = tr.number(value)
 		case "no-cache":
@@ -148,7 +203,7 @@ func (tr *transcript) configure(args []string) string {
 	if err != nil {
 		return err.Error() + "\n"
 	}
-	tr.config, tr.s, tr.worker, tr.outputs = c, s, newWorker(c), map[uint64]int{}
+	tr.config, tr.s, tr.worker, tr.due = c, s, newWorker(c), nil
 	return ""
 }
 
@@ -187,18 +242,24 @@ func (tr *transcript) add(args []string) {
 
 func (tr *transcript) step() string {
 	if !tr.s.Schedule(&tr.plan) {
-		tr.result = nil
+		if tr.s.InFlight() > 0 {
+			return "wait\n"
+		}
 		return "idle\n"
 	}
-	var err error
-	if tr.result, err = tr.worker.execute(tr.config, &tr.plan, 1000); err != nil {
-		tr.Fatalf("%v\n%s", err, tr.print())
+	p := &planned{keys: map[uint32]uint64{}}
+	if err := step.DecodePlan(step.AppendPlan(nil, &tr.plan), &p.plan); err != nil {
+		tr.Fatal(err)
 	}
-	return tr.print()
+	for _, e := range tr.s.flights[(tr.s.first+tr.s.owed-1)%len(tr.s.flights)].entries {
+		p.keys[e.slot] = e.request.key
+	}
+	tr.due = append(tr.due, p)
+	return tr.print(p)
 }
 
-func (tr *transcript) print() string {
-	p := &tr.plan
+func (tr *transcript) print(planned *planned) string {
+	p := &planned.plan
 	var b strings.Builder
 	fmt.Fprintf(&b, "plan %d", p.ID)
 	if len(p.Free) > 0 {
@@ -212,18 +273,20 @@ func (tr *transcript) print() string {
 		}
 		fmt.Fprintf(&b, ", blocks %v\n", q.Blocks)
 	}
-	at := uint32(0)
-	for i, id := range p.Slot {
-		f := tr.s.flight.entries[i]
-		fmt.Fprintf(&b, "  %d in slot %d: compute %d from %d", f.request.key, id, p.Count[i], p.Start[i])
-		if p.Last[i] >= 0 {
-			fmt.Fprintf(&b, ", last %d", p.Last[i])
+	blocks := p.Blocks
+	for _, row := range p.Rows {
+		fmt.Fprintf(&b, "  %d in slot %d: compute %d from %d", planned.keys[row.Slot], row.Slot, row.Count, row.Start)
+		switch row.Source {
+		case step.FromPlan:
+			fmt.Fprintf(&b, ", last %d", row.Last)
+		case step.FromSampler:
+			b.WriteString(", last yours")
 		}
-		if n := p.NewBlocks[i]; n > 0 {
-			fmt.Fprintf(&b, ", blocks +%v", p.Blocks[at:at+n])
-			at += n
+		if row.Blocks > 0 {
+			fmt.Fprintf(&b, ", blocks +%v", blocks[:row.Blocks])
+			blocks = blocks[row.Blocks:]
 		}
-		if f.samples {
+		if row.Sample {
 			b.WriteString(", sample")
 		}
 		b.WriteByte('\n')
@@ -231,37 +294,44 @@ func (tr *transcript) print() string {
 	return b.String()
 }
 
+// execute runs a plan on the worker model, with the tokens that are given by key.
+func (tr *transcript) execute(p *planned, given map[uint64]int32) {
+	tr.worker.choose = func(slot uint32) int32 {
+		key := p.keys[slot]
+		if token, ok := given[key]; ok {
+			return token
+		}
+		s := tr.worker.slots[slot]
+		return int32(100*int(key) + len(s.tokens) - s.prompt + 1)
+	}
+	var err error
+	if p.result, err = tr.worker.execute(tr.config, &p.plan, 1000); err != nil {
+		tr.Fatalf("%v\n%s", err, tr.print(p))
+	}
+}
+
 func (tr *transcript) sample(args []string) string {
-	if tr.result == nil {
+	if len(tr.due) == 0 {
 		return ""
 	}
-	given := map[uint64]int32{}
-	for _, a := range args {
-		key, token, _ := strings.Cut(a, "=")
-		given[uint64(tr.number(key))] = int32(tr.number(token))
-	}
-	i := 0
-	for _, f := range tr.s.flight.entries {
-		if !f.samples {
-			continue
+	p := tr.due[0]
+	tr.due = tr.due[1:]
+	if p.result == nil {
+		given := map[uint64]int32{}
+		for _, a := range args {
+			key, token, _ := strings.Cut(a, "=")
+			given[uint64(tr.number(key))] = int32(tr.number(token))
 		}
-		key := f.request.key
-		tr.outputs[key]++
-		token, ok := given[key]
-		if !ok {
-			token = int32(100*int(key) + tr.outputs[key])
-		}
-		tr.result.Token[i] = token
-		i++
+		tr.execute(p, given)
 	}
-	if err := tr.s.Check(tr.result); err != nil {
+	if err := tr.s.Check(p.result); err != nil {
 		return err.Error() + "\n"
 	}
 	var b strings.Builder
-	for _, o := range tr.s.Update(tr.result, nil) {
+	for _, o := range tr.s.Update(p.result, nil) {
 		fmt.Fprintf(&b, "  -> %d:", o.Key)
-		if o.Token != NoToken {
-			fmt.Fprintf(&b, " token %d", o.Token)
+		for _, t := range o.Tokens {
+			fmt.Fprintf(&b, " token %d", t)
 		}
 		if o.Logprobs != nil {
 			b.WriteString(" with logprobs")
@@ -280,7 +350,6 @@ func (tr *transcript) sample(args []string) string {
 		}
 		b.WriteByte('\n')
 	}
-	tr.result = nil
 	if err := tr.s.check(); err != nil {
 		tr.Fatal(err)
 	}

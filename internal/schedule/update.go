@@ -7,81 +7,111 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Check returns an error unless r is a complete answer to the plan under way: its number, and one token, not
-// negative, for each request that samples, in the plan's order. Update relies on it: a request whose token is
-// missing would wait for it for ever.
+// Check returns an error unless r is a complete answer to the oldest plan in flight: its number, and one token,
+// not negative, for each request that samples, in the plan's order. Update relies on it: a request whose token
+// is missing would wait for it for ever.
 func (s *Scheduler) Check(r *step.Result) error {
-	if s.flight.plan == 0 {
+	if s.owed == 0 {
 		return fmt.Errorf("schedule: result of plan %d, but no plan is under way", r.Plan)
 	}
-	if r.Plan != s.flight.plan {
-		return fmt.Errorf("schedule: result of plan %d, but plan %d is under way", r.Plan, s.flight.plan)
+	f := &s.flights[s.first]
+	if r.Plan != f.plan {
+		return fmt.Errorf("schedule: result of plan %d, but plan %d is under way", r.Plan, f.plan)
 	}
-	if len(r.Slot) != len(r.Token) {
-		return fmt.Errorf("schedule: result of plan %d has %d slots and %d tokens", r.Plan, len(r.Slot), len(r.Token))
+	if len(r.Slot) != len(r.End) {
+		return fmt.Errorf("schedule: result of plan %d has %d slots and %d runs", r.Plan, len(r.Slot), len(r.End))
 	}
 	i := 0
-	for _, f := range s.flight.entries {
-		if !f.samples {
+	for _, e := range f.entries {
+		if !e.samples {
 			continue
 		}
-		if i == len(r.Slot) || r.Slot[i] != f.slot {
-			return fmt.Errorf("schedule: result of plan %d lacks the token of slot %d at index %d", r.Plan, f.slot, i)
+		if i == len(r.Slot) || r.Slot[i] != e.slot {
+			return fmt.Errorf("schedule: result of plan %d lacks the token of slot %d at index %d", r.Plan, e.slot, i)
 		}
-		if r.Token[i] < 0 {
-			return fmt.Errorf("schedule: result of plan %d has token %d for slot %d", r.Plan, r.Token[i], f.slot)
+		run := r.Run(i)
+		if len(run) != 1 {
+			return fmt.Errorf("schedule: result of plan %d has %d tokens for slot %d, 1 is due", r.Plan, len(run), e.slot)
+		}
+		if run[0] < 0 {
+			return fmt.Errorf("schedule: result of plan %d has token %d for slot %d", r.Plan, run[0], e.slot)
 		}
 		i++
 	}
 	if i != len(r.Slot) {
-		return fmt.Errorf("schedule: result of plan %d has %d tokens, %d were due", r.Plan, len(r.Slot), i)
+		return fmt.Errorf("schedule: result of plan %d is for %d slots, %d were due", r.Plan, len(r.Slot), i)
 	}
 	return nil
 }
 
-// Update applies the result of the plan under way, which has passed Check: it appends the sampled tokens, ends
-// the requests that stop, and appends to out one Output per request that has something new, in the order of the
-// plan. The result of any other plan (one from before PreemptAll) changes nothing. Requests aborted since the
-// plan was made have no Output.
+// Update applies the result of the oldest plan in flight, which has passed Check: it appends the sampled tokens,
+// ends the requests that stop, and appends to out one Output per request that has something new, in the order of
+// the plan. The result of any other plan (one from before PreemptAll) changes nothing. Requests that have ended
+// since the plan was made have no Output; those preempted since have.
 func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
-	if s.flight.plan == 0 || r.Plan != s.flight.plan {
+	if s.owed == 0 || r.Plan != s.flights[s.first].plan {
 		return out
 	}
-	var sampled, logprobs, prompts int // how far each list of r is used
+	var runs, logprobs, prompts int // how far each list of r is used
 	ended := false
-	for _, f := range s.flight.entries {
-		o := Output{Key: f.request.key, Token: NoToken, StopToken: -1, Cached: f.request.cached}
-		if prompts < len(r.PromptLogprobs) && r.PromptLogprobs[prompts].Slot == f.slot {
-			o.PromptLogprobs = f.request.report(&r.PromptLogprobs[prompts])
+	for _, e := range s.flights[s.first].entries {
+		q := e.request
+		o := Output{Key: q.key, StopToken: -1, Cached: q.cached}
+		if prompts < len(r.PromptLogprobs) && r.PromptLogprobs[prompts].Slot == e.slot {
+			o.PromptLogprobs = q.report(&r.PromptLogprobs[prompts])
 			prompts++
 		}
-		if f.samples && sampled < len(r.Slot) && r.Slot[sampled] == f.slot {
-			o.Token = r.Token[sampled]
-			sampled++
-			if logprobs < len(r.Logprobs) && r.Logprobs[logprobs].Slot == f.slot {
-				o.Logprobs = &r.Logprobs[logprobs]
-				logprobs++
+		if e.samples {
+			q.pending--
+			if runs < len(r.Slot) && r.Slot[runs] == e.slot {
+				o.Tokens = r.Run(runs)
+				runs++
+				o.Logprobs = logprobsOf(r.Logprobs[logprobs:], e.slot, len(o.Tokens))
+				logprobs += len(o.Logprobs)
 			}
 		}
-		if f.request.done || o.Token == NoToken && o.PromptLogprobs == nil {
+		if q.done || len(o.Tokens) == 0 && o.PromptLogprobs == nil {
 			continue
 		}
-		if o.Token != NoToken {
-			f.request.tokens = append(f.request.tokens, o.Token)
-			o.Finish, o.StopToken = f.request.stop(s.config.MaxModelLen)
-			if o.Finish != sample.Unfinished {
-				s.freed = append(s.freed, f.slot)
-				s.end(f.request)
-				ended = true
-			}
+		if len(o.Tokens) > 0 {
+			ended = s.take(q, &o) || ended
 		}
 		out = append(out, o)
 	}
-	s.flight.clear()
+	s.land()
 	if ended {
 		s.removeDone()
 	}
 	return out
+}
+
+// take gives a request its tokens and returns whether they end one that runs.
+func (s *Scheduler) take(q *request, o *Output) (ended bool) {
+	n, finish, stop := q.take(o.Tokens, s.config.MaxModelLen)
+	o.Tokens, o.Finish, o.StopToken = o.Tokens[:n], finish, stop
+	o.Logprobs = o.Logprobs[:min(n, len(o.Logprobs))]
+	if finish != sample.Unfinished {
+		ended = q.running
+		s.end(q)
+		return ended
+	}
+	if q.running && q.computed >= len(q.tokens) {
+		// A plan in flight computes the new tokens too, and could not name what they fill.
+		s.cache.Cache(&q.seq, q.tokens, len(q.tokens))
+	}
+	return false
+}
+
+// logprobsOf returns the first entries of list that are of slot, at most n, nil for none.
+func logprobsOf(list []step.Logprobs, slot uint32, n int) []step.Logprobs {
+	i := 0
+	for i < min(n, len(list)) && list[i].Slot == slot {
+		i++
+	}
+	if i == 0 {
+		return nil
+	}
+	return list[:i]
 }
 
 func (s *Scheduler) removeDone() {

@@ -1,56 +1,37 @@
 package schedule
 
-// waiting is a binary heap of requests by their order. Each request knows its index, so that an abort takes
-// it out without a search. (container/heap would hide the index behind an interface.)
+import "container/heap"
+
+// waiting is a heap of requests by their order; its first is the next to run. Each request keeps its index in
+// it (Swap, Push), so that an abort takes it out without a search.
 type waiting []*request
 
-func (w *waiting) push(r *request) {
-	*w = append(*w, r)
-	r.heap = len(*w) - 1
-	w.up(r.heap)
-}
+var _ heap.Interface = (*waiting)(nil)
 
-// remove takes out the request at index i.
-func (w *waiting) remove(i int) {
-	h := *w
-	last := len(h) - 1
-	h.swap(i, last)
-	h[last] = nil
-	*w = h[:last]
-	if i < last {
-		w.down(i)
-		w.up(i)
-	}
-}
+// Len implements heap.Interface.
+func (w waiting) Len() int { return len(w) }
 
-func (w waiting) swap(i, j int) {
+// Less implements heap.Interface.
+func (w waiting) Less(i, j int) bool { return w[i].before(w[j]) }
+
+// Swap implements heap.Interface.
+func (w waiting) Swap(i, j int) {
 	w[i], w[j] = w[j], w[i]
 	w[i].heap, w[j].heap = i, j
 }
 
-func (w waiting) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !w[i].before(w[parent]) {
-			return
-		}
-		w.swap(i, parent)
-		i = parent
-	}
+// Push implements heap.Interface.
+func (w *waiting) Push(x any) {
+	r := x.(*request)
+	r.heap = len(*w)
+	*w = append(*w, r)
 }
 
-func (w waiting) down(i int) {
-	for {
-		least := i
-		for c := 2*i + 1; c <= 2*i+2 && c < len(w); c++ {
-			if w[c].before(w[least]) {
-				least = c
-			}
-		}
-		if least == i {
-			return
-		}
-		w.swap(i, least)
-		i = least
-	}
+// Pop implements heap.Interface.
+func (w *waiting) Pop() any {
+	last := len(*w) - 1
+	r := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	return r
 }

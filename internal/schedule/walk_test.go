@@ -15,6 +15,21 @@ import (
 func (s *Scheduler) check() error {
 	var seqs []*kvcache.Sequence
 	var tokens [][]int32
+	pending := map[*request]int{}
+	for i := range s.flights {
+		f := &s.flights[(s.first+i)%len(s.flights)]
+		if flying := i < s.owed; flying != (f.plan != 0) || !flying && len(f.entries) > 0 {
+			return fmt.Errorf("flight %d of %d: %+v", i, s.owed, f)
+		}
+		if f.plan != 0 && f.plan != s.plans-uint64(s.owed-1-i) {
+			return fmt.Errorf("flight %d of %d is plan %d of %d", i, s.owed, f.plan, s.plans)
+		}
+		for _, e := range f.entries {
+			if e.samples {
+				pending[e.request]++
+			}
+		}
+	}
 	slots := map[uint32]bool{}
 	for i, r := range s.running {
 		if i > 0 && !s.running[i-1].before(r) {
@@ -23,8 +38,8 @@ func (s *Scheduler) check() error {
 		if !r.running || r.done || slots[r.slot] || s.requests[r.key] != r {
 			return fmt.Errorf("running request %d: %+v", r.key, r)
 		}
-		if r.computed > len(r.tokens) {
-			return fmt.Errorf("request %d has %d of %d tokens computed", r.key, r.computed, len(r.tokens))
+		if r.computed > r.length() || r.pending != pending[r] || r.pending > 0 && r.computed < len(r.tokens) {
+			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight", r.key, r.computed, r.count(), pending[r])
 		}
 		slots[r.slot] = true
 		seqs = append(seqs, &r.seq)
@@ -33,6 +48,9 @@ func (s *Scheduler) check() error {
 	for i, r := range s.waiting {
 		if r.heap != i || r.running || r.done || s.requests[r.key] != r || i > 0 && r.before(s.waiting[(i-1)/2]) {
 			return fmt.Errorf("waiting request %d at %d: %+v", r.key, i, r)
+		}
+		if r.pending != pending[r] || r.pending > 0 && !r.ran {
+			return fmt.Errorf("waiting request %d has %d tokens in flight, not %d", r.key, pending[r], r.pending)
 		}
 		if r.computed != 0 || len(r.seq.Blocks()) != 0 {
 			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.key, r.computed, r.seq.Blocks())
@@ -53,8 +71,8 @@ func (s *Scheduler) check() error {
 	return s.cache.Check(seqs, tokens)
 }
 
-// told is what a client of the walk knows of its request.
-type told struct {
+// client is what a client of the walk knows of its request.
+type client struct {
 	request Request
 	output  []int32
 	finish  sample.Finish
@@ -88,14 +106,16 @@ func reference(c Config, q Request, vocab int) (output []int32, finish sample.Fi
 	}
 }
 
-// TestRandomWalk drives random configurations with random requests, aborts and losses of all workers. The worker
-// model executes every plan (through the codec), and every output must be what the request generates alone.
+// TestRandomWalk drives random configurations, with one to three plans in flight, with random requests, aborts and
+// losses of all workers. The worker model executes every plan (through the codec), and every output must be what the
+// request generates alone.
 func TestRandomWalk(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
 		seeds = 40
 	}
 	var seen Stats
+	ahead := 0
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWalk(t, seed)
@@ -104,10 +124,11 @@ func TestRandomWalk(t *testing.T) {
 			seen.Preemptions += st.Preemptions
 			seen.Cache.Hits += st.Cache.Hits
 			seen.Cache.Evictions += st.Cache.Evictions
+			ahead += w.ahead
 		})
 	}
-	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 {
-		t.Errorf("the walks never met %+v", seen)
+	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 {
+		t.Errorf("the walks never met %+v, or %d unknown tokens", seen, ahead)
 	}
 }
 
@@ -118,14 +139,15 @@ type walk struct {
 	s        *Scheduler
 	worker   *worker
 	vocab    int
-	clients  map[uint64]*told
+	clients  map[uint64]*client
 	open     []uint64
 	prefixes [][]int32
-	// pending is the result of the plan under way, nil for none; plan is reused.
-	pending *step.Result
-	plan    step.Plan
-	wire    step.Plan
-	out     []Output
+	// due are the results of the plans in flight, oldest first; plan is reused.
+	due   []*step.Result
+	plan  step.Plan
+	wire  step.Plan
+	out   []Output
+	ahead int // rows that went on from an unknown token
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -134,6 +156,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		MaxSeqs: 1 + rng.IntN(6), MaxModelLen: 2 + rng.IntN(40), BlockSize: 1 + rng.IntN(5),
 		PrefixCaching: rng.IntN(4) > 0, ChunkedPrefill: rng.IntN(4) > 0, Priority: rng.IntN(2) == 0,
 	}
+	c.MaxInFlight = 1 + int(seed%3)
 	c.Blocks = (c.MaxModelLen+c.BlockSize-1)/c.BlockSize + rng.IntN(12)
 	c.MaxTokens = c.MaxSeqs + rng.IntN(30)
 	if !c.ChunkedPrefill {
@@ -145,7 +168,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &walk{T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12), clients: map[uint64]*told{}}
+	w := &walk{T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12), clients: map[uint64]*client{}}
 	for range 3 {
 		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
 	}
@@ -215,7 +238,7 @@ func (w *walk) add() {
 		p.PromptLogprobs = 0
 	}
 	q := Request{Key: key, Prompt: prompt, Params: p, Salt: []string{"", "", "salt"}[w.rng.IntN(3)], Priority: w.rng.IntN(3)}
-	w.clients[key] = &told{request: q, cached: -1}
+	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
 	w.s.Add(q)
 }
@@ -240,25 +263,33 @@ func (w *walk) lose() {
 	plans := w.worker.plans
 	w.worker = newWorker(w.config)
 	w.worker.plans = plans
-	if w.pending != nil {
-		if w.s.Check(w.pending) == nil {
+	for _, r := range w.due {
+		if w.s.Check(r) == nil {
 			w.Fatal("Check accepts the result of a plan that was lost")
 		}
-		if out := w.s.Update(w.pending, nil); len(out) != 0 {
+		if out := w.s.Update(r, nil); len(out) != 0 {
 			w.Fatalf("a late result gave %v", out)
 		}
-		w.pending = nil
 	}
+	w.due = nil
 }
 
-// step takes one half of a turn: it makes and executes a plan, or applies its result.
+// step takes one part of a turn: it makes and executes a plan, or applies the oldest result, as chance has it or
+// as it must.
 func (w *walk) step() bool {
-	if w.pending != nil {
+	if len(w.due) == w.config.MaxInFlight || len(w.due) > 0 && w.rng.IntN(3) == 0 {
+		if w.s.InFlight() == w.config.MaxInFlight && w.s.Schedule(&w.plan) {
+			w.Fatalf("plan %d is one too many in flight", w.plan.ID)
+		}
 		w.apply()
 		return true
 	}
 	before := w.s.Stats()
 	if !w.s.Schedule(&w.plan) {
+		if len(w.due) > 0 {
+			w.apply()
+			return true
+		}
 		if len(w.open) > 0 {
 			w.Fatalf("nothing to do for %v:\n%v", w.open, w.s)
 		}
@@ -274,16 +305,27 @@ func (w *walk) step() bool {
 	if w.s.Stats().Preemptions > before.Preemptions && len(w.plan.New) > 0 {
 		w.Fatalf("plan %d preempts and lets in", w.plan.ID)
 	}
-	w.pending = result
+	for _, row := range w.plan.Rows {
+		if row.Source == step.FromSampler {
+			w.ahead++
+		}
+	}
+	w.due = append(w.due, result)
 	return true
 }
 
 func (w *walk) apply() {
-	if err := w.s.Check(w.pending); err != nil {
+	for _, r := range w.due[1:] {
+		if w.s.Check(r) == nil {
+			w.Fatalf("Check accepts the result of plan %d before that of plan %d", r.Plan, w.due[0].Plan)
+		}
+	}
+	r := w.due[0]
+	w.due = w.due[1:]
+	if err := w.s.Check(r); err != nil {
 		w.Fatal(err)
 	}
-	w.out = w.s.Update(w.pending, w.out[:0])
-	w.pending = nil
+	w.out = w.s.Update(r, w.out[:0])
 	for _, o := range w.out {
 		c := w.clients[o.Key]
 		if c.aborted || c.finish != sample.Unfinished {
@@ -301,13 +343,14 @@ func (w *walk) apply() {
 				c.prompts = append(c.prompts, e.Sampled.Token)
 			}
 		}
-		if o.Token == NoToken {
+		if len(o.Tokens) == 0 {
 			continue
 		}
-		c.output = append(c.output, o.Token)
+		c.output = append(c.output, o.Tokens...)
 		c.finish, c.stop = o.Finish, o.StopToken
-		if (o.Logprobs != nil) != (c.request.Params.Logprobs != sample.NoLogprobs) || o.Logprobs != nil && o.Logprobs.Sampled.Token != o.Token {
-			w.Fatalf("request %d: token %d with logprobs %+v", o.Key, o.Token, o.Logprobs)
+		wanted := c.request.Params.Logprobs != sample.NoLogprobs
+		if len(o.Tokens) != 1 || (len(o.Logprobs) == 1) != wanted || wanted && o.Logprobs[0].Sampled.Token != o.Tokens[0] {
+			w.Fatalf("request %d: tokens %v with logprobs %+v", o.Key, o.Tokens, o.Logprobs)
 		}
 		if o.Finish != sample.Unfinished {
 			w.open = slices.DeleteFunc(w.open, func(k uint64) bool { return k == o.Key })

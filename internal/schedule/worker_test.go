@@ -16,14 +16,18 @@ type worker struct {
 	memory    []uint64
 	slots     map[uint32]*slot
 	plans     uint64
+	// choose, when not nil, picks the token of a slot instead of the model.
+	choose func(slot uint32) int32
 }
 
 type slot struct {
 	tokens []int32
-	prompt int
-	blocks []uint32
-	next   int // position to be computed next
-	params sample.Params
+	// sampled is the token after tokens when the last plan has sampled it.
+	sampled []int32
+	prompt  int
+	blocks  []uint32
+	next    int // position to be computed next
+	params  sample.Params
 }
 
 func newWorker(c Config) *worker {
@@ -52,17 +56,17 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 	}
 	total, at := 0, 0
 	scheduled := map[uint32]bool{}
-	for i, id := range p.Slot {
-		if scheduled[id] {
-			return nil, fmt.Errorf("plan %d: slot %d is scheduled twice", p.ID, id)
+	for _, row := range p.Rows {
+		if scheduled[row.Slot] {
+			return nil, fmt.Errorf("plan %d: slot %d is scheduled twice", p.ID, row.Slot)
 		}
-		scheduled[id] = true
-		n := int(p.NewBlocks[i])
-		if err := w.write(id, int(p.Start[i]), int(p.Count[i]), p.Last[i], p.Blocks[at:at+n]); err != nil {
-			return nil, fmt.Errorf("plan %d: slot %d: %w", p.ID, id, err)
+		scheduled[row.Slot] = true
+		n := int(row.Blocks)
+		if err := w.write(row, p.Blocks[at:at+n]); err != nil {
+			return nil, fmt.Errorf("plan %d: slot %d: %w", p.ID, row.Slot, err)
 		}
 		at += n
-		total += int(p.Count[i])
+		total += int(row.Count)
 	}
 	for _, q := range p.New {
 		if !scheduled[q.Slot] {
@@ -72,11 +76,19 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 	if total > c.MaxTokens || len(w.slots) > c.MaxSeqs {
 		return nil, fmt.Errorf("plan %d: %d tokens of %d, %d requests of %d", p.ID, total, c.MaxTokens, len(w.slots), c.MaxSeqs)
 	}
-	// A request that runs and is left out would stall its reader.
-	if len(w.slots) != len(p.Slot) {
-		return nil, fmt.Errorf("plan %d: %d requests run, %d are scheduled", p.ID, len(w.slots), len(p.Slot))
+	for id, s := range w.slots {
+		if !scheduled[id] && !s.over(c) {
+			return nil, fmt.Errorf("plan %d: slot %d runs and is not scheduled", p.ID, id)
+		}
 	}
 	return w.attend(p, vocab)
+}
+
+// over tells whether the token sampled last ends the request, whatever it is: only such a request may be left out
+// of a plan, because its reader would be stalled otherwise.
+func (s *slot) over(c Config) bool {
+	n := len(s.tokens) + len(s.sampled)
+	return len(s.sampled) > 0 && (n-s.prompt >= int(s.params.MaxTokens) || n >= c.MaxModelLen)
 }
 
 // learn obeys Free, then New.
@@ -105,23 +117,39 @@ func (w *worker) learn(c Config, p *step.Plan) error {
 	return nil
 }
 
-// write computes positions start to start+count.
-func (w *worker) write(id uint32, start, count int, last int32, blocks []uint32) error {
-	s := w.slots[id]
+// write computes the positions of a row.
+func (w *worker) write(row step.Row, blocks []uint32) error {
+	s := w.slots[row.Slot]
 	if s == nil {
 		return fmt.Errorf("unknown")
 	}
+	start, count := int(row.Start), int(row.Count)
 	if start != s.next || count < 1 {
 		return fmt.Errorf("computes %d tokens from %d, was at %d", count, start, s.next)
 	}
-	if last >= 0 {
-		if start+count != len(s.tokens)+1 {
-			return fmt.Errorf("last token at %d, %d tokens known", start+count-1, len(s.tokens))
+	switch row.Source {
+	case step.FromPlan:
+		if len(s.sampled) > 0 && s.sampled[0] != row.Last {
+			return fmt.Errorf("last token %d, %d was sampled", row.Last, s.sampled[0])
 		}
-		s.tokens = append(s.tokens, last)
+		s.tokens = append(s.tokens, row.Last)
+	case step.FromSampler:
+		if len(s.sampled) == 0 {
+			return fmt.Errorf("goes on from a token that was not sampled")
+		}
+		s.tokens = append(s.tokens, s.sampled[0])
+	}
+	if row.Source != step.FromRequest {
+		s.sampled = nil
+		if start+count != len(s.tokens) {
+			return fmt.Errorf("last token at %d, %d tokens known", start+count-1, len(s.tokens)-1)
+		}
 	}
 	if start+count > len(s.tokens) {
 		return fmt.Errorf("computes up to %d, knows %d tokens", start+count, len(s.tokens))
+	}
+	if row.Sample != (start+count == len(s.tokens)) {
+		return fmt.Errorf("samples %v after %d of %d tokens", row.Sample, start+count, len(s.tokens))
 	}
 	s.blocks = append(s.blocks, blocks...)
 	if want := (start + count + w.blockSize - 1) / w.blockSize; len(s.blocks) != want {
@@ -146,8 +174,8 @@ func (w *worker) address(s *slot, i int) int {
 // samples.
 func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 	r := &step.Result{Plan: p.ID}
-	for i, id := range p.Slot {
-		s := w.slots[id]
+	for _, row := range p.Rows {
+		id, s := row.Slot, w.slots[row.Slot]
 		h := uint64(0)
 		for at, t := range s.tokens[:s.next] {
 			h = state(h, t)
@@ -156,11 +184,15 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 			}
 		}
 		if s.params.PromptLogprobs != sample.NoLogprobs {
-			w.promptLogprobs(r, id, int(p.Start[i]), int(p.Count[i]))
+			w.promptLogprobs(r, id, int(row.Start), int(row.Count))
 		}
-		if s.next == len(s.tokens) {
+		if row.Sample {
 			t := pick(h, vocab)
-			r.Slot, r.Token = append(r.Slot, id), append(r.Token, t)
+			if w.choose != nil {
+				t = w.choose(id)
+			}
+			s.sampled = []int32{t}
+			r.Append(id, t)
 			if s.params.Logprobs != sample.NoLogprobs {
 				r.Logprobs = append(r.Logprobs, step.Logprobs{Slot: id, Sampled: step.TokenLogprob{Token: t}})
 			}

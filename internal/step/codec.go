@@ -9,12 +9,12 @@ import (
 )
 
 // The encoding: a version byte, a kind byte, then the fields in the order of the Go types, little-endian, without
-// padding. A list is its length as uint32, then its elements. There is one encoding of every record: a decoder
-// accepts nothing that the encoder would not write.
+// padding (a Row ends with two bytes of zero). A list is its length as uint32, then its elements. There is one
+// encoding of every record: a decoder accepts nothing that the encoder would not write.
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are the same
 	// binary, so no decoder reads an older one.
-	Version = 1
+	Version = 2
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -28,14 +28,21 @@ const (
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
 	minList           = 4
+	rowSize           = 5*4 + 4
+)
+
+// The last word of a Row: Source, Sample, and zero.
+const (
+	sourceBits = 0xff
+	sampleBit  = 1 << 8
 )
 
 type bias = sample.Bias
 
-// AppendPlan appends the encoding of p to b. The parallel slices of p are equally long, and NewBlocks adds up to
-// the length of Blocks; DecodePlan refuses anything else.
+// AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks, and every Row.Source
+// is one of the sources above; DecodePlan refuses anything else.
 func AppendPlan(b []byte, p *Plan) []byte {
-	b = slices.Grow(b, 2+8+8*4+4*(len(p.Free)+5*len(p.Slot)+len(p.Blocks)))
+	b = slices.Grow(b, 2+8+4*4+4*(len(p.Free)+len(p.Blocks))+rowSize*len(p.Rows))
 	b = append(b, Version, kindPlan)
 	b = binary.LittleEndian.AppendUint64(b, p.ID)
 	b = appendList(b, p.Free)
@@ -43,11 +50,7 @@ func AppendPlan(b []byte, p *Plan) []byte {
 	for i := range p.New {
 		b = appendNewRequest(b, &p.New[i])
 	}
-	b = appendList(b, p.Slot)
-	b = appendList(b, p.Start)
-	b = appendList(b, p.Count)
-	b = appendList(b, p.Last)
-	b = appendList(b, p.NewBlocks)
+	b = appendList(b, p.Rows)
 	return appendList(b, p.Blocks)
 }
 
@@ -85,13 +88,14 @@ func appendParams(b []byte, p *sample.Params) []byte {
 	return b
 }
 
-// AppendResult appends the encoding of r to b. Slot and Token are equally long; DecodeResult refuses anything
-// else.
+// AppendResult appends the encoding of r to b. Slot and End are equally long, and End divides Token into runs;
+// DecodeResult refuses anything else.
 func AppendResult(b []byte, r *Result) []byte {
-	b = slices.Grow(b, 2+8+4*4+4*(len(r.Slot)+len(r.Token)))
+	b = slices.Grow(b, 2+8+5*4+4*(2*len(r.Slot)+len(r.Token)))
 	b = append(b, Version, kindResult)
 	b = binary.LittleEndian.AppendUint64(b, r.Plan)
 	b = appendList(b, r.Slot)
+	b = appendList(b, r.End)
 	b = appendList(b, r.Token)
 	b = appendLogprobs(b, r.Logprobs)
 	b = appendLen(b, len(r.PromptLogprobs))

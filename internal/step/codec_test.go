@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,12 +52,11 @@ func (m maker) plan() *Plan {
 		return q
 	})
 	for range m.IntN(20) {
-		p.Slot = append(p.Slot, m.Uint32())
-		p.Start = append(p.Start, m.Uint32())
-		p.Count = append(p.Count, m.Uint32())
-		p.Last = append(p.Last, m.i32())
 		blocks := some(m, 3, m.Uint32)
-		p.NewBlocks = append(p.NewBlocks, uint32(len(blocks)))
+		p.Rows = append(p.Rows, Row{
+			Slot: m.Uint32(), Start: m.Uint32(), Count: m.Uint32(), Blocks: uint32(len(blocks)), Last: m.i32(),
+			Source: Source(m.IntN(3)), Sample: m.IntN(2) == 0,
+		})
 		p.Blocks = append(p.Blocks, blocks...)
 	}
 	return p
@@ -70,8 +70,7 @@ func (m maker) logprobs() Logprobs {
 func (m maker) result() *Result {
 	r := &Result{Plan: m.Uint64()}
 	for range m.IntN(20) {
-		r.Slot = append(r.Slot, m.Uint32())
-		r.Token = append(r.Token, m.i32())
+		r.Append(m.Uint32(), some(m, 3, m.i32)...)
 	}
 	r.Logprobs = some(m, 4, m.logprobs)
 	r.PromptLogprobs = some(m, 3, func() PromptLogprobs {
@@ -134,31 +133,32 @@ func scribble(b []byte) {
 // TestLayout pins the bytes, so that the version is changed when they are.
 func TestLayout(t *testing.T) {
 	got := AppendPlan(nil, &Plan{
-		ID: 0x0102030405060708, Free: []uint32{9}, Slot: []uint32{1}, Start: []uint32{2}, Count: []uint32{3},
-		Last: []int32{-1}, NewBlocks: []uint32{1}, Blocks: []uint32{0x0a0b0c0d},
+		ID: 0x0102030405060708, Free: []uint32{9}, Rows: []Row{
+			{Slot: 1, Start: 2, Count: 3, Blocks: 1, Last: -1, Source: FromPlan, Sample: true},
+			{Slot: 4, Start: 5, Count: 6, Source: FromSampler},
+		}, Blocks: []uint32{0x0a0b0c0d},
 	})
 	want := []byte{
-		1, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		2, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
-		1, 0, 0, 0, 1, 0, 0, 0,
-		1, 0, 0, 0, 2, 0, 0, 0,
-		1, 0, 0, 0, 3, 0, 0, 0,
-		1, 0, 0, 0, 255, 255, 255, 255,
-		1, 0, 0, 0, 1, 0, 0, 0,
+		2, 0, 0, 0,
+		1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255, 1, 1, 0, 0,
+		4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0,
 		1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("plan\n%v, want\n%v", got, want)
 	}
 	got = AppendResult(nil, &Result{
-		Plan: 5, Slot: []uint32{1}, Token: []int32{7},
+		Plan: 5, Slot: []uint32{1, 3}, End: []uint32{1, 3}, Token: []int32{7, 8, 9},
 		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1, -0.5}}}},
 	})
 	want = []byte{
-		1, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
-		1, 0, 0, 0, 1, 0, 0, 0,
-		1, 0, 0, 0, 7, 0, 0, 0,
+		2, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
+		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
+		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		1, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x80, 0xbf,
 		1, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xbf,
 		0, 0, 0, 0,
@@ -205,13 +205,15 @@ func TestDecodeRefuses(t *testing.T) {
 		want  string
 	}{
 		{"nothing", nil, "too few"},
-		{"other version", append([]byte{2}, AppendPlan(nil, valid)[1:]...), "version 2"},
+		{"other version", append([]byte{1}, AppendPlan(nil, valid)[1:]...), "version 1"},
 		{"a result", AppendResult(nil, &Result{}), `kind 'R'`},
 		{"trailing byte", append(AppendPlan(nil, valid), 0), "1 bytes after the end"},
-		{"fewer starts", AppendPlan(nil, &Plan{Slot: []uint32{1}}), "1 slots with 0 starts"},
+		{"unknown source", AppendPlan(nil, &Plan{Rows: []Row{{Source: 3}}}), "last word of row 0 is 0x3"},
+		{"sample twice", badRow(1, 2), "last word of row 1 is 0x201"},
+		{"filled", badRow(3, 1), "last word of row 1 is 0x1000101"},
 		{"blocks not announced", AppendPlan(nil, &Plan{Blocks: []uint32{1}}), "0 new blocks announced, 1 listed"},
 		{"prompt beyond tokens", AppendPlan(nil, &Plan{New: []NewRequest{{PromptLen: 1}}}), "prompt of 1 tokens, 0 listed"},
-		{"huge list", append([]byte{1, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255), "Free: 4294967295 elements need 17179869180 bytes, 0 left"},
+		{"huge list", append([]byte{2, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255), "Free: 4294967295 elements need 17179869180 bytes, 0 left"},
 		{"boolean 2", badBool(), "2 is no boolean"},
 	} {
 		var p Plan
@@ -226,7 +228,11 @@ func TestDecodeRefuses(t *testing.T) {
 		want  string
 	}{
 		{"a plan", AppendPlan(nil, &Plan{}), `kind 'P'`},
-		{"fewer tokens", AppendResult(nil, &Result{Slot: []uint32{1}}), "1 slots with 0 tokens"},
+		{"fewer runs", AppendResult(nil, &Result{Slot: []uint32{1}}), "1 slots with 0 runs"},
+		{"fewer tokens", AppendResult(nil, &Result{Slot: []uint32{1}, End: []uint32{1}}), "runs of 1 tokens, 0 listed"},
+		{"tokens of none", AppendResult(nil, &Result{Token: []int32{1}}), "runs of 0 tokens, 1 listed"},
+		{"backwards", AppendResult(nil, &Result{Slot: []uint32{1, 6}, End: []uint32{2, 1}, Token: []int32{1}}),
+			"the tokens of slot 6 end at 1, before 2"},
 		{"trailing bytes", append(AppendResult(nil, &Result{}), 0, 0), "2 bytes after the end"},
 	} {
 		var r Result
@@ -235,6 +241,52 @@ func TestDecodeRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
+}
+
+// TestRuns takes results apart again.
+func TestRuns(t *testing.T) {
+	var r Result
+	r.Append(9, 1)
+	r.Reset(3)
+	r.Append(4, 10, 11)
+	r.Append(2)
+	r.Append(7, 12)
+	b := AppendResult(nil, &r)
+	if plan, err := ResultPlan(b); plan != 3 || err != nil {
+		t.Errorf("the result of plan 3 says %d, %v", plan, err)
+	}
+	if err := DecodeResult(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]int32{{10, 11}, {}, {12}} {
+		if got := r.Run(i); !slices.Equal(got, want) {
+			t.Errorf("run %d is %v, want %v", i, got, want)
+		}
+	}
+	if !slices.Equal(r.Slot, []uint32{4, 2, 7}) {
+		t.Errorf("slots %v", r.Slot)
+	}
+	if _, err := ResultPlan(b[:9]); err == nil || !strings.HasPrefix(err.Error(), "step: result: Plan: 7 bytes left") {
+		t.Errorf("a result cut short: %v", err)
+	}
+	if _, err := ResultPlan(AppendPlan(nil, &Plan{})); err == nil {
+		t.Error("a plan was taken for a result")
+	}
+}
+
+// TestPlanTokens counts the tokens of all rows, and of those whose last token came with the request.
+func TestPlanTokens(t *testing.T) {
+	p := Plan{Rows: []Row{{Count: 5}, {Count: 1, Source: FromPlan}, {Count: 2, Sample: true}, {Count: 1, Source: FromSampler}}}
+	if all, prefill := p.Tokens(); all != 9 || prefill != 7 {
+		t.Errorf("%d tokens, %d of them prefill, want 9 and 7", all, prefill)
+	}
+}
+
+// badRow is a plan of two rows, the last word of the second with byte i changed to v.
+func badRow(i int, v byte) []byte {
+	b := AppendPlan(nil, &Plan{Rows: []Row{{}, {Source: FromPlan, Sample: true}}})
+	b[len(b)-8+i] = v // before the length of Blocks
+	return b
 }
 
 func badBool() []byte {
@@ -329,17 +381,13 @@ func FuzzDecodeResult(f *testing.F) {
 func steady(n int) (*Plan, *Result) {
 	p, r := &Plan{ID: 1000}, &Result{Plan: 1000}
 	for i := range uint32(n) {
-		p.Slot = append(p.Slot, i)
-		p.Start = append(p.Start, 500+i)
-		p.Count = append(p.Count, 1)
-		p.Last = append(p.Last, int32(i)*7)
-		p.NewBlocks = append(p.NewBlocks, 0)
+		row := Row{Slot: i, Start: 500 + i, Count: 1, Last: int32(i) * 7, Source: FromPlan, Sample: true}
 		if i%16 == 0 {
-			p.NewBlocks[i] = 1
+			row.Blocks = 1
 			p.Blocks = append(p.Blocks, 3000+i)
 		}
-		r.Slot = append(r.Slot, i)
-		r.Token = append(r.Token, int32(i)*5)
+		p.Rows = append(p.Rows, row)
+		r.Append(i, int32(i)*5)
 	}
 	return p, r
 }

@@ -21,11 +21,7 @@ func DecodePlan(b []byte, p *Plan) error {
 	for i := range p.New {
 		r.newRequest(&p.New[i])
 	}
-	p.Slot = list(&r, "Slot", p.Slot)
-	p.Start = list(&r, "Start", p.Start)
-	p.Count = list(&r, "Count", p.Count)
-	p.Last = list(&r, "Last", p.Last)
-	p.NewBlocks = list(&r, "NewBlocks", p.NewBlocks)
+	p.Rows = r.rows(p.Rows)
 	p.Blocks = list(&r, "Blocks", p.Blocks)
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: plan: %w", err)
@@ -38,14 +34,9 @@ func DecodePlan(b []byte, p *Plan) error {
 
 // consistent checks what a receiver would otherwise trip over.
 func (p *Plan) consistent() error {
-	n := len(p.Slot)
-	if len(p.Start) != n || len(p.Count) != n || len(p.Last) != n || len(p.NewBlocks) != n {
-		return fmt.Errorf("%d slots with %d starts, %d counts, %d last tokens and %d block counts",
-			n, len(p.Start), len(p.Count), len(p.Last), len(p.NewBlocks))
-	}
 	var blocks uint64
-	for _, v := range p.NewBlocks {
-		blocks += uint64(v)
+	for i := range p.Rows {
+		blocks += uint64(p.Rows[i].Blocks)
 	}
 	if blocks != uint64(len(p.Blocks)) {
 		return fmt.Errorf("%d new blocks announced, %d listed", blocks, len(p.Blocks))
@@ -64,6 +55,7 @@ func DecodeResult(b []byte, res *Result) error {
 	r.header(kindResult)
 	res.Plan = r.uint64("Plan")
 	res.Slot = list(&r, "Slot", res.Slot)
+	res.End = list(&r, "End", res.End)
 	res.Token = list(&r, "Token", res.Token)
 	res.Logprobs = r.logprobs("Logprobs", res.Logprobs)
 	res.PromptLogprobs = records(&r, "PromptLogprobs", res.PromptLogprobs, minPromptLogprobs)
@@ -76,10 +68,39 @@ func DecodeResult(b []byte, res *Result) error {
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: result: %w", err)
 	}
-	if len(res.Slot) != len(res.Token) {
-		return fmt.Errorf("step: result of plan %d: %d slots with %d tokens", res.Plan, len(res.Slot), len(res.Token))
+	if err := res.consistent(); err != nil {
+		return fmt.Errorf("step: result of plan %d: %w", res.Plan, err)
 	}
 	return nil
+}
+
+// consistent checks that Run answers for every slot.
+func (r *Result) consistent() error {
+	if len(r.Slot) != len(r.End) {
+		return fmt.Errorf("%d slots with %d runs", len(r.Slot), len(r.End))
+	}
+	end := uint32(0)
+	for i, e := range r.End {
+		if e < end {
+			return fmt.Errorf("the tokens of slot %d end at %d, before %d", r.Slot[i], e, end)
+		}
+		end = e
+	}
+	if int64(end) != int64(len(r.Token)) {
+		return fmt.Errorf("runs of %d tokens, %d listed", end, len(r.Token))
+	}
+	return nil
+}
+
+// ResultPlan returns Result.Plan of an encoded result, without a look at the rest.
+func ResultPlan(b []byte) (uint64, error) {
+	r := reader{b: b}
+	r.header(kindResult)
+	plan := r.uint64("Plan")
+	if r.err != nil {
+		return 0, fmt.Errorf("step: result: %w", r.err)
+	}
+	return plan, nil
 }
 
 // reader takes fields off the front of b. After the first error b is empty, every further field is zero, and the
@@ -170,14 +191,16 @@ func (r *reader) length(field string, size int) int {
 
 // list reads a list of flat elements into dst's memory.
 func list[T flat](r *reader, field string, dst []T) []T {
-	size := int(unsafe.Sizeof(*new(T)))
-	n := r.length(field, size)
+	return elements(r, r.length(field, int(unsafe.Sizeof(*new(T)))), dst)
+}
+
+// elements reads n flat elements, which are there.
+func elements[T flat](r *reader, n int, dst []T) []T {
 	if cap(dst) < n {
 		dst = make([]T, n)
 	}
 	dst = dst[:n]
-	copy(memory(dst), r.b)
-	r.b = r.b[n*size:]
+	r.b = r.b[copy(memory(dst), r.b):]
 	return dst
 }
 
@@ -191,6 +214,19 @@ func records[T any](r *reader, field string, dst []T, size int) []T {
 		return more
 	}
 	return dst[:n]
+}
+
+// rows reads Plan.Rows. What Row's last word may hold is checked before it becomes a bool and a Source.
+func (r *reader) rows(dst []Row) []Row {
+	n := r.length("Rows", rowSize)
+	for b := r.b[:rowSize*n]; len(b) >= rowSize; b = b[rowSize:] {
+		last := binary.LittleEndian.Uint32(b[rowSize-4:])
+		if last&^(sampleBit|sourceBits) != 0 || last&sourceBits > uint32(FromSampler) {
+			r.fail("Rows: last word of row %d is %#x", n-len(b)/rowSize, last)
+			return dst[:0]
+		}
+	}
+	return elements(r, n, dst)
 }
 
 func (r *reader) newRequest(q *NewRequest) {

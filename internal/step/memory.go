@@ -9,13 +9,14 @@ import "unsafe"
 
 // flat are the types whose memory is their encoding.
 type flat interface {
-	~uint32 | ~int32 | TokenLogprob | bias
+	~uint32 | ~int32 | Row | TokenLogprob | bias
 }
 
 // A record added to flat must have no padding, or uninitialised bytes would travel.
 var (
 	_ [12]byte = [unsafe.Sizeof(TokenLogprob{})]byte{}
 	_ [8]byte  = [unsafe.Sizeof(bias{})]byte{}
+	_ [24]byte = [unsafe.Sizeof(Row{})]byte{} // its last two bytes are Row.zero
 )
 
 // memory returns the bytes of v, without copying.

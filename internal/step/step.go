@@ -2,31 +2,89 @@
 // codec. A Plan carries deltas only: what a worker already knows of a request is not sent again.
 package step
 
-import "github.com/eagleray/eagleray/internal/sample"
+import (
+	"fmt"
 
-// Plan is one step's work. The slices Slot, Start, Count, Last and NewBlocks are parallel: entry i is one
-// scheduled request, in batch order.
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// Plan is one step's work.
+//
+// Every rank executes every plan once, in the order of the IDs, and applies its parts in this order: it drops the
+// slots in Free, learns the requests in New, extends the block tables by Blocks, takes over the last token of each
+// row from its source, writes the keys and values of all rows to the cache, attends, and samples where a row says
+// so. So a slot or a block that one plan gives up may be given out again in the same plan, and a block counts as
+// computed as soon as it is in a plan: whatever reads it comes in the same plan or a later one. The driver relies on
+// that when it sends a plan before it has the result of the one before, and when it makes a block a prefix cache
+// entry at planning time (kvcache.Manager.Grow).
 type Plan struct {
 	// ID numbers the plans of one engine from 1; the Result of a step carries the same number.
 	ID uint64
-	// Free lists slots whose state the worker drops before it looks at New (finished, aborted or preempted).
+	// Free lists slots whose requests are over or preempted.
 	Free []uint32
-	// New lists requests the worker has not seen, or must forget and learn again after preemption.
+	// New lists requests the ranks have not seen, or must learn again after preemption.
 	New []NewRequest
-	// Slot is the small integer that names a request while it runs.
-	Slot []uint32
-	// Start is the absolute position of the first token computed in this step.
-	Start []uint32
-	// Count is the number of tokens computed; a request samples when Start+Count reaches the number of
-	// tokens it has so far.
-	Count []uint32
-	// Last is the token at position Start+Count-1 when the worker cannot know it yet (sampled in an earlier
-	// step), else -1.
-	Last []int32
-	// NewBlocks is how many entries of Blocks belong to the request: they extend its block table.
-	NewBlocks []uint32
-	// Blocks is the concatenation of all new blocks, in the order of Slot.
+	// Rows are the scheduled requests in batch order, each at most once.
+	Rows []Row
+	// Blocks are the new blocks of all rows, one row after the other.
 	Blocks []uint32
+}
+
+// Row is one request's part of a plan: its positions Start to Start+Count-1 are computed.
+type Row struct {
+	// Slot names the request.
+	Slot uint32
+	// Start is the position of the first token computed, Count the number of tokens.
+	Start, Count uint32
+	// Blocks is how many entries of Plan.Blocks extend the request's block table.
+	Blocks uint32
+	// Last is the token at the last position when Source is FromPlan, else 0.
+	Last int32
+	// Source says where a rank has the token at the last position from.
+	Source Source
+	// Sample says that the token after the last position is sampled in this step.
+	Sample bool
+
+	zero uint16 // fills the last word: a list of rows crosses as it lies in memory
+}
+
+// Source is where a rank has the token at the last position of a row from. Those before it are known since
+// NewRequest.Tokens or an earlier row.
+type Source uint8
+
+// The sources of a token.
+const (
+	// FromRequest is NewRequest.Tokens: the row is prefill.
+	FromRequest Source = iota
+	// FromPlan is Row.Last.
+	FromPlan
+	// FromSampler is the token sampled by the last plan that sampled for the slot. The driver may not know it yet.
+	FromSampler
+)
+
+// String returns "request", "plan" or "sampler".
+func (s Source) String() string {
+	switch s {
+	case FromRequest:
+		return "request"
+	case FromPlan:
+		return "plan"
+	case FromSampler:
+		return "sampler"
+	}
+	return fmt.Sprintf("source %d", uint8(s))
+}
+
+// Tokens returns how many tokens the plan computes, and how many of them in rows of prefill.
+func (p *Plan) Tokens() (all, prefill int) {
+	for i := range p.Rows {
+		n := int(p.Rows[i].Count)
+		all += n
+		if p.Rows[i].Source == FromRequest {
+			prefill += n
+		}
+	}
+	return all, prefill
 }
 
 // NewRequest introduces a request to a worker.
@@ -47,14 +105,36 @@ type NewRequest struct {
 type Result struct {
 	// Plan is the ID of the plan answered.
 	Plan uint64
-	// Slot and Token are parallel: the token sampled for each request that reached its end of known tokens,
-	// in batch order.
-	Slot  []uint32
-	Token []int32
-	// Logprobs holds one entry per sampled token that asked for them, in batch order.
+	// Slot lists the rows that sampled, in batch order. The tokens sampled for Slot[i], in the order of their
+	// positions, are Token[End[i-1]:End[i]], from 0 for the first (see Run).
+	Slot, End []uint32
+	Token     []int32
+	// Logprobs holds one entry per sampled token of a request that asked for them, in the order of Token.
 	Logprobs []Logprobs
 	// PromptLogprobs holds the prompt positions computed in this step for requests that asked for them.
 	PromptLogprobs []PromptLogprobs
+}
+
+// Reset empties the result and makes it the answer to a plan. It keeps the memory.
+func (r *Result) Reset(plan uint64) {
+	r.Plan = plan
+	r.Slot, r.End, r.Token = r.Slot[:0], r.End[:0], r.Token[:0]
+	r.Logprobs, r.PromptLogprobs = r.Logprobs[:0], r.PromptLogprobs[:0]
+}
+
+// Append adds the tokens sampled for a slot.
+func (r *Result) Append(slot uint32, tokens ...int32) {
+	r.Token = append(r.Token, tokens...)
+	r.Slot = append(r.Slot, slot)
+	r.End = append(r.End, uint32(len(r.Token)))
+}
+
+// Run returns the tokens sampled for Slot[i], in the memory of the result.
+func (r *Result) Run(i int) []int32 {
+	if i == 0 {
+		return r.Token[:r.End[0]]
+	}
+	return r.Token[r.End[i-1]:r.End[i]]
 }
 
 // Logprobs describes the choice of one sampled token.

@@ -112,7 +112,7 @@ func (s *site) refusedAfter(t testing.TB, tp int, at *time.Time, w wish) string 
 func prompt(id uint64, tokens ...int32) *step.Plan {
 	return &step.Plan{ID: id, Free: []uint32{0}, New: []step.NewRequest{{PromptLen: uint32(len(tokens)), Tokens: tokens,
 		Params: sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 10, EOS: -1}}},
-		Slot: []uint32{0}, Start: []uint32{0}, Count: []uint32{uint32(len(tokens))}, Last: []int32{-1}, NewBlocks: []uint32{1}, Blocks: []uint32{3}}
+		Rows: []step.Row{{Count: uint32(len(tokens)), Blocks: 1, Sample: true}}, Blocks: []uint32{3}}
 }
 
 // step runs one step of the model.

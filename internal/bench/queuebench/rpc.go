@@ -66,16 +66,12 @@ type steps struct {
 func newSteps(running int) *steps {
 	s := new(steps)
 	for i := range uint32(running) {
-		s.plan.Slot = append(s.plan.Slot, i)
-		s.plan.Start = append(s.plan.Start, 1000+i)
-		s.plan.Count = append(s.plan.Count, 1)
-		s.plan.Last = append(s.plan.Last, int32(i))
-		blocks := uint32(0)
+		row := step.Row{Slot: i, Start: 1000 + i, Count: 1, Last: int32(i), Source: step.FromPlan, Sample: true}
 		if i%16 == 0 {
-			blocks = 1
+			row.Blocks = 1
 			s.plan.Blocks = append(s.plan.Blocks, 5000+i)
 		}
-		s.plan.NewBlocks = append(s.plan.NewBlocks, blocks)
+		s.plan.Rows = append(s.plan.Rows, row)
 	}
 	return s
 }
@@ -104,7 +100,7 @@ func (b *bench) step(s *steps) (time.Duration, error) {
 		return 0, err
 	}
 	took := time.Since(began)
-	if rank != 0 || s.result.Plan != b.trips || len(s.result.Token) != len(s.plan.Slot) {
+	if rank != 0 || s.result.Plan != b.trips || len(s.result.Token) != len(s.plan.Rows) {
 		return 0, fmt.Errorf("result of plan %d with %d tokens from reader %d to plan %d", s.result.Plan, len(s.result.Token), rank, b.trips)
 	}
 	return took, nil
@@ -164,9 +160,10 @@ func (r *stepReader) answer(plan []byte) ([]byte, error) {
 	if err := step.DecodePlan(plan, &r.plan); err != nil {
 		return nil, err
 	}
-	r.result.Plan = r.plan.ID
-	r.result.Slot = append(r.result.Slot[:0], r.plan.Slot...)
-	r.result.Token = append(r.result.Token[:0], r.plan.Last...)
+	r.result.Reset(r.plan.ID)
+	for i := range r.plan.Rows {
+		r.result.Append(r.plan.Rows[i].Slot, r.plan.Rows[i].Last)
+	}
 	r.out = step.AppendResult(r.out[:0], &r.result)
 	return r.out, nil
 }
