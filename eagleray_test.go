@@ -1,0 +1,49 @@
+package eagleray
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/openai/openaitest"
+)
+
+func narrow(v *float64) *float32 {
+	if v == nil {
+		return nil
+	}
+	return new(float32(*v))
+}
+
+// TestSameParametersAsHTTP holds that the Go API and the HTTP API make the same of one generation config and one
+// request.
+func TestSameParametersAsHTTP(t *testing.T) {
+	for _, c := range openaitest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			e := openaitest.Open(t, c.Folder(t))
+			want, wantTokens := c.Complete(t, e)
+
+			p := SamplingParams{Temperature: narrow(c.Set.Temperature), TopP: narrow(c.Set.TopP), TopK: c.Set.TopK,
+				Seed: new(uint64(openaitest.Seed)), IgnoreEOS: c.IgnoreEOS}
+			if c.Set.MaxTokens != nil {
+				p.MaxTokens = *c.Set.MaxTokens
+			}
+			got, err := e.Info().Resolve(p.overrides(), defaultMaxTokens)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Info().Fit(&got, len(e.Info().Tokenizer.Encode(openaitest.Prompt, true))) // as Submit does
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("Go API %+v\nHTTP   %+v", got, want)
+			}
+			llm := &LLM{engine: e}
+			out, err := llm.Generate(t.Context(), []string{openaitest.Prompt}, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(out[0].Tokens, wantTokens) {
+				t.Errorf("Go API gives %v, HTTP %v", out[0].Tokens, wantTokens)
+			}
+		})
+	}
+}
