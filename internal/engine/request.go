@@ -12,8 +12,6 @@ import (
 // Request is one sequence to generate. n > 1 and lists of prompts are several Requests; equal prompts share
 // their blocks through the prefix cache.
 type Request struct {
-	// ID is the caller's name for it, for logs only.
-	ID string
 	// Prompt are token ids, at least one, each within the vocabulary, fewer than the model's maximum length.
 	Prompt []int32
 	// Params are resolved (see sample.Defaults.Resolve); MaxTokens beyond the room left by the prompt is cut.

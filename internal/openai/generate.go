@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -62,7 +61,6 @@ func (s *Server) start(r *http.Request, kind string, req *sampling, prompts []pr
 		p := params[i/req.n]
 		p.Seed = s.seedFor(req, i%req.n)
 		stream, err := s.opt.Engine.Submit(r.Context(), &engine.Request{
-			ID:          g.id + "-" + strconv.Itoa(i),
 			Prompt:      prompts[i/req.n].ids,
 			Params:      p,
 			Stop:        req.stop,

@@ -142,7 +142,7 @@ func TestInterleaving(t *testing.T) {
 	inner := s.engine
 	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (engine.Stream, error) {
 		st, err := inner.Submit(ctx, r)
-		if strings.HasSuffix(r.ID, "-0") {
+		if slow.Stream == nil { // choice 0 is submitted first
 			slow.Stream = st
 			return slow, err
 		}

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"github.com/eagleray/eagleray/internal/chattemplate"
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/tokenizer"
+)
+
+// Info is what clients may know of the served model.
+type Info struct {
+	// Names are the names it is served under.
+	Names []string
+	// Root is where it came from.
+	Root string
+	// Defaults are what requests start from: generation config, ends of an output, vocabulary, longest sequence.
+	sample.Defaults
+	// Tokenizer is nil when it was skipped: then prompts are token ids and outputs too.
+	Tokenizer *tokenizer.Tokenizer
+	// Template renders conversations; it is nil when the model has none.
+	Template *chattemplate.Template
+	// DType is what the model runs in, WeightBytes the size of all shards.
+	DType       string
+	WeightBytes int64
+	// Blocks and BlockSize are the KV cache of each rank, CacheBytes its size.
+	Blocks, BlockSize int
+	CacheBytes        int64
+	// Ranks are the workers.
+	Ranks []queue.Ready
+}

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+)
+
+// readModel reads config.json and what follows from it.
+func (b *opening) readModel() error {
+	raw, err := b.folder.ReadFile("config.json")
+	if err != nil {
+		return fmt.Errorf("model %q: %w", b.info.Root, err)
+	}
+	if b.model, err = checkpoint.ReadConfig(raw); err != nil {
+		return fmt.Errorf("model %q: %w", b.info.Root, err)
+	}
+	if _, err := model.Architecture(b.model); err != nil {
+		return fmt.Errorf("model %q: %w", b.info.Root, err)
+	}
+	b.ranks = b.cfg.Parallel.TensorParallelSize
+	if err := model.CheckShard(b.model, b.ranks); err != nil {
+		return fmt.Errorf("--tensor-parallel-size: %w", err)
+	}
+	if b.dtype, err = chooseDType(b.cfg.Model.DType, b.model.DType); err != nil {
+		return fmt.Errorf("--dtype: %w", err)
+	}
+	b.info.DType = b.dtype.String()
+	b.info.VocabSize = b.model.VocabSize
+	b.info.MaxModelLen, err = chooseMaxModelLen(b.cfg.Model.MaxModelLen, maxContext(b.model))
+	return err
+}
+
+// chooseDType is the type that is asked for; for auto it is the checkpoint's, but that float32 checkpoints run in
+// the platform's 16-bit type, as in vLLM.
+func chooseDType(asked, own string) (compute.DType, error) {
+	if asked != "auto" {
+		return compute.ParseDType(asked)
+	}
+	if own == "" || own == "float32" {
+		own = "bfloat16"
+	}
+	return compute.ParseDType(own)
+}
+
+// chooseMaxModelLen is the length that is asked for, or the longest when that is 0.
+func chooseMaxModelLen(asked, longest int) (int, error) {
+	if asked == 0 {
+		return longest, nil
+	}
+	if asked > longest {
+		return 0, fmt.Errorf("--max-model-len %d is more than the %d positions the model has", asked, longest)
+	}
+	return asked, nil
+}
+
+// maxContext is the longest sequence the model's positions allow: scaled rotary embeddings reach further than the
+// positions it was first trained on (as vLLM's _get_and_verify_max_len).
+func maxContext(c *checkpoint.Config) int {
+	switch c.Rope.Type {
+	case "linear":
+		return int(float64(c.MaxPositions) * c.Rope.Factor)
+	case "yarn":
+		return int(float64(c.Rope.OriginalMaxPositions) * c.Rope.Factor)
+	}
+	return c.MaxPositions
+}
