@@ -38,12 +38,12 @@ var deaths = []struct {
 		do: func(t *testing.T, _ *site, g *ranks) { kill(t, parentOf(t, g.pids()[1]), syscall.SIGKILL) }},
 	{name: "actor by ray.kill", rank: 1, causes: []string{"killed by `ray.kill`", "connection lost: "}, idle: true,
 		do: func(t *testing.T, s *site, g *ranks) {
-			s.witness.must(t, "kill", map[string]any{"name": "eagleray_" + g.instance() + "_r1_TP1", "namespace": namespace}, nil)
+			s.observer.must(t, "kill", map[string]any{"name": "eagleray_" + g.instance() + "_r1_TP1", "namespace": namespace}, nil)
 		}},
 	// Ray ends the processes of the group one by one: the worker may go before its actor, or by its leash with it.
 	{name: "group", rank: anyRank, causes: []string{"placement group was removed", "signal: SIGTERM", "signal: SIGKILL"},
 		do: func(t *testing.T, s *site, g *ranks) {
-			s.witness.must(t, "remove", map[string]any{"id": g.groupID()}, nil)
+			s.observer.must(t, "remove", map[string]any{"id": g.groupID()}, nil)
 		}},
 	{name: "bridge", rank: -1, causes: []string{"the bridge to Ray ended: "},
 		do: func(t *testing.T, _ *site, _ *ranks) { kill(t, bridges(os.Getpid())[0], syscall.SIGKILL) }},
@@ -207,7 +207,7 @@ func (s *site) ripe(t *testing.T, phase, what string) func() bool {
 	case phase == "connect":
 		return func() bool { return len(bridges(os.Getpid())) > 0 }
 	case phase == "place":
-		// The wait is on when the witness sees the group.
+		// The wait is on when the observer sees the group.
 		s.group(t, "", bundles(6))
 		return func() bool { return s.pending(t) }
 	case what == "actor" && (phase == "spawn" || phase == "identify"):
@@ -323,7 +323,7 @@ func hasSocket(pid int) bool {
 // pending tells whether a group of ours waits for its place.
 func (s *site) pending(t testing.TB) bool {
 	var all []groupState
-	if err := s.witness.do("groups", nil, &all); err != nil {
+	if err := s.observer.do("groups", nil, &all); err != nil {
 		t.Error(err)
 		return true
 	}

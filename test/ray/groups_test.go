@@ -14,7 +14,7 @@ func TestBundleIndices(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		id := s.group(t, "indices", bundles(4))
 		byNode := map[string]string{}
-		s.witness.must(t, "nodes", nil, &byNode)
+		s.observer.must(t, "nodes", nil, &byNode)
 		where := s.find(t, id).Nodes
 		for _, c := range []struct {
 			indices, group string

@@ -25,20 +25,20 @@ func TestInsideActor(t *testing.T) {
 			env   map[string]string
 			// order is which bundles the ranks must get.
 			order string
-			end   func(w *witness, host string, h hosted) error
+			end   func(w *observer, host string, h hosted) error
 			state string
 		}{
 			{"bundle skipped", bundles(3), map[string]string{"EAGLERAY_RAY_SKIP_BUNDLE": "0"}, "1,2",
-				func(w *witness, host string, _ hosted) error {
+				func(w *observer, host string, _ hosted) error {
 					return w.do("host_end", map[string]any{"name": host}, nil)
 				}, "CREATED"},
 			{"actor killed", bundles(3), map[string]string{"EAGLERAY_RAY_SKIP_BUNDLE": "1"}, "0,2",
-				func(_ *witness, _ string, h hosted) error { return syscall.Kill(h.Actor, syscall.SIGKILL) }, "CREATED"},
+				func(_ *observer, _ string, h hosted) error { return syscall.Kill(h.Actor, syscall.SIGKILL) }, "CREATED"},
 			{"bundles named", append([]map[string]float64{{"CPU": 1}}, bundles(3)...), map[string]string{"EAGLERAY_BUNDLE_INDICES": "3,1"}, "3,1",
-				func(w *witness, _ string, _ hosted) error { w.end(); return nil }, "REMOVED"},
+				func(w *observer, _ string, _ hosted) error { w.end(); return nil }, "REMOVED"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				w := startWitness(t, s.Cluster)
+				w := startObserver(t, s.Cluster)
 				defer w.end()
 				var group, host string
 				w.must(t, "group", map[string]any{"bundles": c.group}, &group)

@@ -24,14 +24,13 @@ const token = "e5b8a3f0d7c6192e4a8b7c5d3f1029384756abcdef0123456789fedcba987654"
 // wants a token.
 func TestNodes(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
-		// Ray asks nodes for a sign of life every three seconds, and gives one up that did not answer five times.
-		o := raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 2}}, Env: []string{"RAY_health_check_period_ms=500"}}
+		o := raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 2}}, Env: raytest.QuickChecks}
 		if r.Version != "2.35.0" {
 			o.Token = token
 		}
 		c := raytest.StartCluster(t, r, o)
-		s := &site{Cluster: c, witness: startWitness(t, c)}
-		defer s.witness.end()
+		s := &site{Cluster: c, observer: startObserver(t, c)}
+		defer s.observer.end()
 		if o.Token != "" {
 			t.Run("token", s.tokens)
 		}

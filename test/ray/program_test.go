@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
 // server is the program at work.
@@ -299,13 +301,13 @@ func TestServeLosesRank(t *testing.T) {
 func TestServeRefuses(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		id := s.group(t, "refuses", bundles(4))
-		// Another installed Ray.
-		other, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(s.Ray.Python))), "ray-*", "bin", "python"))
-		if err != nil {
-			t.Fatal(err)
+		// Another installed Ray; "" for none.
+		other, otherVersion := "", "none"
+		for _, r := range raytest.Installed() {
+			if r.Version != s.Ray.Version {
+				other, otherVersion = r.Python, r.Version
+			}
 		}
-		other = append(slices.DeleteFunc(other, func(python string) bool { return python == s.Ray.Python }), "")
-		otherVersion := strings.TrimPrefix(filepath.Base(filepath.Dir(filepath.Dir(other[0]))), "ray-")
 		for _, c := range []struct {
 			name string
 			args []string
@@ -320,10 +322,10 @@ func TestServeRefuses(t *testing.T) {
 			{"more than a device", []string{"--ray-devices-per-worker", "2"}, 2, []string{"--ray-devices-per-worker 2", "one device or a part of one"}},
 			{"no such Python", []string{"--ray-python", "/nowhere/python"}, 1, []string{"--ray-python /nowhere/python: "}},
 			// The cluster's own version is told where Ray, or a dashboard at its usual port, says it.
-			{"another Ray", []string{"--ray-python", other[0]}, 1, []string{"ray, phase connect: ", otherVersion}},
+			{"another Ray", []string{"--ray-python", other}, 1, []string{"ray, phase connect: ", otherVersion}},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				if c.name == "another Ray" && other[0] == "" {
+				if c.name == "another Ray" && other == "" {
 					t.Skip("only one Ray is installed")
 				}
 				p := s.serve(t, "", nil, c.args...)

@@ -23,13 +23,13 @@ import (
 // patience is for what takes moments on an idle machine. It only has to catch a hang.
 const patience = 2 * time.Minute
 
-// namespace is the Ray namespace of the witness and of the engines.
+// namespace is the Ray namespace of the observer and of the engines.
 const namespace = "eagleray-test"
 
-// site is a cluster with a witness.
+// site is a cluster with an observer.
 type site struct {
 	*raytest.Cluster
-	witness *witness
+	observer *observer
 }
 
 // each runs f on the shared cluster of every installed Ray.
@@ -37,15 +37,15 @@ func each(t *testing.T, f func(t *testing.T, s *site)) {
 	t.Helper()
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		c := raytest.Shared(t, r)
-		f(t, &site{Cluster: c, witness: sharedWitness(t, c)})
+		f(t, &site{Cluster: c, observer: sharedObserver(t, c)})
 	})
 }
 
 // head is the address of the head node.
 func (s *site) head() string { return s.Nodes[0].IP }
 
-// witness is a job of another driver.
-type witness struct {
+// observer is a job of another driver.
+type observer struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -55,34 +55,34 @@ type witness struct {
 	errors *tail
 }
 
-var witnesses struct {
+var observers struct {
 	sync.Mutex
-	byCluster map[*raytest.Cluster]*witness
+	byCluster map[*raytest.Cluster]*observer
 }
 
-// sharedWitness is the witness of a shared cluster; it ends with this process.
-func sharedWitness(t *testing.T, c *raytest.Cluster) *witness {
+// sharedObserver is the observer of a shared cluster; it ends with this process.
+func sharedObserver(t *testing.T, c *raytest.Cluster) *observer {
 	t.Helper()
-	witnesses.Lock()
-	defer witnesses.Unlock()
-	if w := witnesses.byCluster[c]; w != nil {
+	observers.Lock()
+	defer observers.Unlock()
+	if w := observers.byCluster[c]; w != nil {
 		return w
 	}
-	w := startWitness(t, c)
-	if witnesses.byCluster == nil {
-		witnesses.byCluster = map[*raytest.Cluster]*witness{}
+	w := startObserver(t, c)
+	if observers.byCluster == nil {
+		observers.byCluster = map[*raytest.Cluster]*observer{}
 	}
-	witnesses.byCluster[c] = w
+	observers.byCluster[c] = w
 	return w
 }
 
-func startWitness(t *testing.T, c *raytest.Cluster) *witness {
+func startObserver(t *testing.T, c *raytest.Cluster) *observer {
 	t.Helper()
-	script, err := filepath.Abs("testdata/witness.py")
+	script, err := filepath.Abs("testdata/observer.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &witness{cmd: exec.Command(c.Ray.Python, "-u", script, c.Address, c.Nodes[0].IP, namespace), errors: &tail{}}
+	w := &observer{cmd: exec.Command(c.Ray.Python, "-u", script, c.Address, c.Nodes[0].IP, namespace), errors: &tail{}}
 	w.cmd.Env, w.cmd.Stderr = c.Env, w.errors
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -99,8 +99,8 @@ func startWitness(t *testing.T, c *raytest.Cluster) *witness {
 	return w
 }
 
-// end ends the witness and with it what it holds.
-func (w *witness) end() {
+// end ends the observer and with it what it holds.
+func (w *observer) end() {
 	w.in.Close()
 	// One that waits for a cluster that is gone does not see the end of its input.
 	stuck := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
@@ -110,8 +110,8 @@ func (w *witness) end() {
 	w.pipe.Close()
 }
 
-// do asks the witness; result may be nil.
-func (w *witness) do(op string, args map[string]any, result any) error {
+// do asks the observer; result may be nil.
+func (w *observer) do(op string, args map[string]any, result any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	request := map[string]any{"op": op}
@@ -119,7 +119,7 @@ func (w *witness) do(op string, args map[string]any, result any) error {
 		request[k] = v
 	}
 	if err := json.NewEncoder(w.in).Encode(request); err != nil {
-		return fmt.Errorf("the witness is gone: %w: %s", err, w.errors)
+		return fmt.Errorf("the observer is gone: %w: %s", err, w.errors)
 	}
 	// Ray itself would wait for a cluster that is gone.
 	if err := w.pipe.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -127,7 +127,7 @@ func (w *witness) do(op string, args map[string]any, result any) error {
 	}
 	line, err := w.out.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("the witness is gone: %w: %s", err, w.errors)
+		return fmt.Errorf("the observer is gone: %w: %s", err, w.errors)
 	}
 	var answer struct {
 		Result json.RawMessage
@@ -137,7 +137,7 @@ func (w *witness) do(op string, args map[string]any, result any) error {
 		return err
 	}
 	if answer.Error != "" {
-		return fmt.Errorf("witness, %s: %s", op, answer.Error)
+		return fmt.Errorf("observer, %s: %s", op, answer.Error)
 	}
 	if result == nil {
 		return nil
@@ -145,7 +145,7 @@ func (w *witness) do(op string, args map[string]any, result any) error {
 	return json.Unmarshal(answer.Result, result)
 }
 
-func (w *witness) must(t testing.TB, op string, args map[string]any, result any) {
+func (w *observer) must(t testing.TB, op string, args map[string]any, result any) {
 	t.Helper()
 	if err := w.do(op, args, result); err != nil {
 		t.Fatal(err)
@@ -163,9 +163,9 @@ func (s *site) group(t testing.TB, name string, of []map[string]float64) (id str
 
 func (s *site) place(t testing.TB, group map[string]any) (id string) {
 	t.Helper()
-	s.witness.must(t, "group", group, &id)
+	s.observer.must(t, "group", group, &id)
 	t.Cleanup(func() {
-		if err := s.witness.do("remove", map[string]any{"id": id}, nil); err != nil {
+		if err := s.observer.do("remove", map[string]any{"id": id}, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -179,7 +179,7 @@ type groupState struct {
 
 func (s *site) groups(t testing.TB) (all []groupState) {
 	t.Helper()
-	s.witness.must(t, "groups", nil, &all)
+	s.observer.must(t, "groups", nil, &all)
 	return all
 }
 
@@ -201,7 +201,7 @@ type actorState struct {
 
 func (s *site) actors(t testing.TB) (all []actorState) {
 	t.Helper()
-	s.witness.must(t, "actors", nil, &all)
+	s.observer.must(t, "actors", nil, &all)
 	return all
 }
 

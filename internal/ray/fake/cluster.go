@@ -1,5 +1,8 @@
 // Package fake is a Ray cluster without Ray, for tests: its bridges speak the frames of the real one over an
 // in-memory connection (ray.Options.Conn), and the test scripts what the cluster has, refuses and loses.
+//
+// It is proven: TestFacts of test/ray checks every fact about Ray that the launcher relies on, on this
+// cluster and on real ones. It works in a synctest bubble unless workers are processes (Process).
 package fake
 
 import (
@@ -13,10 +16,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/ray/frame"
+	"golang.org/x/sys/unix"
 )
-
-// WorkerFunc runs in the place of a worker process until it ends or ctx does, which is a SIGKILL.
-type WorkerFunc func(ctx context.Context, spec ray.StartSpec) ray.Exit
 
 // Cluster is the scripted cluster. The fields may be set until the first Dial.
 type Cluster struct {
@@ -24,14 +25,23 @@ type Cluster struct {
 	Ray, Python string
 	// HelloError makes bridges report that Ray cannot be imported.
 	HelloError *frame.Fault
-	// Worker runs in the place of worker processes; nil is one that waits to be killed.
-	Worker WorkerFunc
+	// Token, if not empty, is the token that the cluster wants.
+	Token string
+	// Worker starts what stands for worker processes; nil is a worker that waits for a signal.
+	Worker StartFunc
+	// Dir is where nodes keep installed files; in an empty one nothing is read or written, and paths are
+	// made up.
+	Dir string
+	// Settle is how long after its removal the resources of a group come back.
+	Settle time.Duration
 
 	mu     sync.Mutex
 	nodes  []*node
 	groups map[string]*group
 	order  []string
 	fails  map[string][]*frame.Fault
+	before map[string][]func()
+	after  map[string][]func()
 	refuse map[int]*frame.Fault
 	hold   map[int]bool
 	binary map[string]string
@@ -50,11 +60,14 @@ type node struct {
 	ray.Node
 	// devices holds what is free of each device, by resource key and number.
 	devices map[string][]float64
+	// outside is what actors without a group hold.
+	outside map[string]float64
 }
 
 type group struct {
 	ray.Group
-	owner *job
+	owner     *job
+	namespace string
 	// taken is what actors use of each bundle.
 	taken []map[string]float64
 }
@@ -66,34 +79,59 @@ type actor struct {
 	ids    map[string][]int
 	placed bool
 	dead   *frame.Fault
-	// worker is the pid of its worker, cancel ends it; nil if none runs.
-	worker int
-	cancel context.CancelFunc
+	// worker is the worker that runs under it, nil if none does.
+	worker *Worker
 }
 
-// New makes a cluster of nodes that are alive; the first is the driver's. Free is ignored.
+// New makes a cluster of nodes that are alive; the first is the driver's. Each node also has one of the
+// resource that stands for it ("node:10.0.0.1"), as with Ray. Free is ignored.
 func New(nodes ...ray.Node) *Cluster {
 	c := &Cluster{Ray: "2.60.0", Python: "3.11.7", groups: map[string]*group{}, fails: map[string][]*frame.Fault{},
-		refuse: map[int]*frame.Fault{}, hold: map[int]bool{}, binary: map[string]string{}, pids: 1000,
-		envs: map[string]map[string]string{}, changed: make(chan struct{})}
+		before: map[string][]func(){}, after: map[string][]func(){}, refuse: map[int]*frame.Fault{},
+		hold: map[int]bool{}, binary: map[string]string{}, pids: 1000, envs: map[string]map[string]string{},
+		changed: make(chan struct{})}
 	for _, n := range nodes {
-		n.Alive = true
-		f := &node{Node: n, devices: map[string][]float64{}}
-		f.Free = maps.Clone(n.Resources)
-		for key, amount := range n.Resources {
-			f.devices[key] = slices.Repeat([]float64{1}, int(amount))
-		}
-		c.nodes = append(c.nodes, f)
+		c.AddNode(n)
 	}
 	return c
 }
 
+// AddNode joins one more node.
+func (c *Cluster) AddNode(n ray.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.Alive = true
+	n.Resources = maps.Clone(n.Resources)
+	n.Resources["node:"+n.IP] = 1
+	f := &node{Node: n, devices: map[string][]float64{}, outside: map[string]float64{}}
+	f.Free = maps.Clone(n.Resources)
+	for key, amount := range n.Resources {
+		f.devices[key] = slices.Repeat([]float64{1}, int(amount))
+	}
+	c.nodes = append(c.nodes, f)
+	c.notify()
+}
+
+// Address is the address of the cluster's GCS, on its first node.
+func (c *Cluster) Address() string { return c.nodes[0].IP + gcsPort }
+
+const gcsPort = ":6379"
+
+// Start is ray.Start with a bridge to this cluster. The job has the token that is in the environment.
+func (c *Cluster) Start(ctx context.Context, o ray.Options) (*ray.Client, error) {
+	o.Conn = c.dial(tokenOf(o.Env))
+	return ray.Start(ctx, o)
+}
+
 // Dial starts a bridge, which is one job, and returns the engine's end of its connection. The job ends with it.
-func (c *Cluster) Dial() net.Conn {
+func (c *Cluster) Dial() net.Conn { return c.dial("") }
+
+func (c *Cluster) dial(token string) net.Conn {
 	ours, theirs := net.Pipe()
 	c.mu.Lock()
-	j := &job{cluster: c, conn: theirs, id: fmt.Sprintf("%02x000000", len(c.jobs)+1), actors: map[int]*actor{},
-		calls: map[int64]context.CancelFunc{}, adopted: map[string]bool{}, out: make(chan frame.Reply, outgoing)}
+	j := &job{cluster: c, conn: theirs, token: token, id: fmt.Sprintf("%02x000000", len(c.jobs)+1),
+		actors: map[int]*actor{}, calls: map[int64]context.CancelFunc{}, known: map[string]bool{},
+		out: make(chan frame.Reply, outgoing)}
 	c.jobs = append(c.jobs, j)
 	c.mu.Unlock()
 	c.running.Go(j.serve)
@@ -108,6 +146,30 @@ func (c *Cluster) FailNext(op string, fault frame.Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fails[op] = append(c.fails[op], &fault)
+}
+
+// Before calls do when the next call of an operation has come, before it is performed.
+func (c *Cluster) Before(op string, do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before[op] = append(c.before[op], do)
+}
+
+// After calls do when the next call of an operation has been performed, before it is answered.
+func (c *Cluster) After(op string, do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.after[op] = append(c.after[op], do)
+}
+
+// hook calls the next function of a list without the lock.
+func (c *Cluster) hook(of map[string][]func(), op string) {
+	if list := of[op]; len(list) > 0 {
+		of[op] = list[1:]
+		c.mu.Unlock()
+		defer c.mu.Lock()
+		list[0]()
+	}
 }
 
 // RefuseActor makes actors of the rank die as they start.
@@ -139,13 +201,14 @@ func (c *Cluster) SetNodeEnv(nodeID string, env map[string]string) {
 	c.envs[nodeID] = maps.Clone(env)
 }
 
-// AddGroup adds a placed group of another job, which may be adopted, and returns its id. Bundles need their nodes.
-func (c *Cluster) AddGroup(g ray.Group) string {
+// AddGroup adds a placed group of another job in a namespace, which may be adopted, and returns its id. Bundles
+// need their nodes.
+func (c *Cluster) AddGroup(namespace string, g ray.Group) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.ID = c.newID()
 	g.State, g.SchedulingState = ray.GroupCreated, "FINISHED"
-	f := &group{Group: g}
+	f := &group{Group: g, namespace: namespace}
 	for i, b := range g.Bundles {
 		f.Bundles[i].Index = i
 		f.taken = append(f.taken, map[string]float64{})
@@ -202,14 +265,10 @@ func (c *Cluster) KillNode(id string) {
 func (c *Cluster) EndWorker(rank int, exit ray.Exit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := c.latest(rank)
-	if a == nil || a.cancel == nil {
-		return
+	if a := c.latest(rank); a != nil && a.worker != nil {
+		w := a.end()
+		a.job.tell(a, w, exit)
 	}
-	cancel := a.cancel
-	a.cancel = nil
-	cancel()
-	a.job.tell(a, exit)
 }
 
 // LoseActor ends the actor of a rank of the latest job, its worker with it.
@@ -219,6 +278,44 @@ func (c *Cluster) LoseActor(rank int, fault frame.Fault) {
 	if a := c.latest(rank); a != nil {
 		c.lose(a, &fault)
 	}
+}
+
+// SignalActor sends SIGKILL or SIGTERM to the process of an actor; both end it.
+func (c *Cluster) SignalActor(actorID string, s unix.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.jobs {
+		for _, a := range j.actors {
+			if a.facts.ActorID == actorID {
+				c.lose(a, &frame.Fault{Class: "ActorDiedError", Message: "The actor died unexpectedly before finishing " +
+					"this task: the worker process died by " + unix.SignalName(s)})
+			}
+		}
+	}
+}
+
+// KillNamed ends the actor with a name, as ray.kill of another job does.
+func (c *Cluster) KillNamed(namespace, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.named(namespace, name); a != nil {
+		c.lose(a, &frame.Fault{Class: "ActorDiedError", Message: killedByRay})
+	}
+}
+
+// killedByRay is what Ray says of an actor that was ended by ray.kill.
+const killedByRay = "The actor is dead because it was killed by `ray.kill`."
+
+// named finds the living actor with a name.
+func (c *Cluster) named(namespace, name string) *actor {
+	for _, j := range c.jobs {
+		for _, a := range j.actors {
+			if name != "" && a.spec.Name == name && j.namespace == namespace && a.dead == nil {
+				return a
+			}
+		}
+	}
+	return nil
 }
 
 // Drop ends the latest bridge, as a crash would.
@@ -233,6 +330,18 @@ func (c *Cluster) Silence() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jobs[len(c.jobs)-1].silent = true
+}
+
+// Nodes returns the nodes that are alive.
+func (c *Cluster) Nodes() (alive []ray.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.nodes {
+		if n.Alive {
+			alive = append(alive, n.Node)
+		}
+	}
+	return alive
 }
 
 // Groups returns the groups that are not removed, in the order of their creation.
@@ -288,10 +397,9 @@ func (c *Cluster) lose(a *actor, fault *frame.Fault) {
 	}
 	a.dead = fault
 	c.release(a)
-	if a.cancel != nil {
-		a.cancel()
-		a.cancel = nil
-		a.job.tell(a, ray.Exit{Class: fault.Class, Reason: fault.Message})
+	if a.worker != nil {
+		w := a.end()
+		a.job.tell(a, w, ray.Exit{Class: fault.Class, Reason: fault.Message})
 	}
 	c.notify()
 }
@@ -310,6 +418,21 @@ func (c *Cluster) remove(id string) {
 			}
 		}
 	}
+	if c.Settle > 0 {
+		c.running.Go(func() {
+			time.Sleep(c.Settle)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.giveBack(g)
+		})
+	} else {
+		c.giveBack(g)
+	}
+	c.notify()
+}
+
+// giveBack returns the resources of a group that was removed to its nodes.
+func (c *Cluster) giveBack(g *group) {
 	for i := range g.Bundles {
 		if n := c.node(g.Bundles[i].NodeID); n != nil && n.Alive {
 			give(n.Free, g.Bundles[i].Resources)

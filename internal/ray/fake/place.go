@@ -2,8 +2,10 @@ package fake
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/ray"
@@ -17,7 +19,11 @@ func (c *Cluster) place(g *group) {
 			alive = append(alive, n)
 		}
 	}
-	free := func(n *node) map[string]float64 { return maps.Clone(n.Free) }
+	free := func(n *node) map[string]float64 {
+		room := maps.Clone(n.Free)
+		take(room, n.outside)
+		return room
+	}
 	if where := fit(g.Group, alive, free); where != nil {
 		for i, n := range where {
 			g.Bundles[i].NodeID = n.ID
@@ -102,25 +108,20 @@ func wants(s ray.ActorSpec) map[string]float64 {
 	return all
 }
 
-// seat starts an actor if its bundle has room: it gets its devices and facts.
+// seat starts an actor if there is room for it, in its bundle or on any node: it gets its devices and facts.
 func (c *Cluster) seat(a *actor) bool {
 	if a.placed || c.hold[a.spec.Rank] {
 		return a.placed
 	}
 	need := wants(a.spec)
-	n := c.nodes[0]
+	n := c.roomFor(a.spec, need)
+	if n == nil {
+		return false
+	}
 	if a.spec.Group != "" {
-		g := c.groups[a.spec.Group]
-		if g.State != ray.GroupCreated {
-			return false
-		}
-		room := maps.Clone(g.Bundles[a.spec.Bundle].Resources)
-		take(room, g.taken[a.spec.Bundle])
-		if !holds(room, need) {
-			return false
-		}
-		give(g.taken[a.spec.Bundle], need)
-		n = c.node(g.Bundles[a.spec.Bundle].NodeID)
+		give(c.groups[a.spec.Group].taken[a.spec.Bundle], need)
+	} else {
+		give(n.outside, need)
 	}
 	a.ids = map[string][]int{}
 	for key, amount := range need {
@@ -128,9 +129,36 @@ func (c *Cluster) seat(a *actor) bool {
 	}
 	c.pids++
 	a.placed = true
-	a.facts = ray.Facts{Rank: a.spec.Rank, NodeID: n.ID, NodeIP: n.IP, Hostname: n.Hostname, PID: c.pids, CPUs: 1, Niceness: 15,
-		ActorID: a.job.id, Arch: "x86_64", Python: c.Python, Ray: c.Ray}
+	a.facts = ray.Facts{Rank: a.spec.Rank, NodeID: n.ID, NodeIP: n.IP, Hostname: n.Hostname, PID: c.pids, CPUs: 1,
+		Niceness: 15, ActorID: fmt.Sprintf("%032x", c.pids), Arch: "x86_64", Python: c.Python, Ray: c.Ray}
+	if c.Dir != "" {
+		a.facts.PID = os.Getpid()
+	}
 	return true
+}
+
+// roomFor is a node where an actor can start now, nil if there is none.
+func (c *Cluster) roomFor(spec ray.ActorSpec, need map[string]float64) *node {
+	if spec.Group != "" {
+		g := c.groups[spec.Group]
+		if g.State != ray.GroupCreated {
+			return nil
+		}
+		room := maps.Clone(g.Bundles[spec.Bundle].Resources)
+		take(room, g.taken[spec.Bundle])
+		if !holds(room, need) {
+			return nil
+		}
+		return c.node(g.Bundles[spec.Bundle].NodeID)
+	}
+	for _, n := range c.nodes {
+		room := maps.Clone(n.Free)
+		take(room, n.outside)
+		if n.Alive && holds(room, need) {
+			return n
+		}
+	}
+	return nil
 }
 
 // release gives back what an actor had.
@@ -139,10 +167,12 @@ func (c *Cluster) release(a *actor) {
 		return
 	}
 	need := wants(a.spec)
+	n := c.node(a.facts.NodeID)
 	if g := c.groups[a.spec.Group]; g != nil {
 		take(g.taken[a.spec.Bundle], need)
+	} else {
+		take(n.outside, need)
 	}
-	n := c.node(a.facts.NodeID)
 	for key, ids := range a.ids {
 		for _, id := range ids {
 			n.devices[key][id] += math.Min(1, need[key])

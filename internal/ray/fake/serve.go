@@ -20,14 +20,17 @@ type job struct {
 	cluster *Cluster
 	conn    net.Conn
 	id      string
+	token   string
 	out     chan frame.Reply
 
 	// The rest is under the cluster's lock.
 	connected bool
+	namespace string
 	silent    bool
 	actors    map[int]*actor
-	adopted   map[string]bool
-	calls     map[int64]context.CancelFunc
+	// known are the groups that it has made and not removed, and those that it has adopted.
+	known map[string]bool
+	calls map[int64]context.CancelFunc
 
 	running sync.WaitGroup
 }
@@ -84,7 +87,9 @@ func (j *job) answer(ctx context.Context, r frame.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	reply := frame.Reply{ID: r.ID}
+	c.hook(c.before, r.Op)
 	result, fault := j.perform(ctx, r)
+	c.hook(c.after, r.Op)
 	delete(j.calls, r.ID)
 	if fault != nil {
 		reply.Error = fault
@@ -155,9 +160,10 @@ func (j *job) send(m frame.Reply) {
 	}
 }
 
-func (j *job) tell(a *actor, e ray.Exit) {
-	j.send(frame.Reply{Exit: &frame.Exit{Rank: a.spec.Rank, PID: a.worker, Code: e.Code, Signal: e.Signal, Class: e.Class, Reason: e.Reason,
-		Stderr: e.Stderr}})
+// tell sends the news that a worker has ended.
+func (j *job) tell(a *actor, w *Worker, e ray.Exit) {
+	j.send(frame.Reply{Exit: &frame.Exit{Rank: a.spec.Rank, PID: w.PID, Code: e.Code, Signal: e.Signal,
+		Class: e.Class, Reason: e.Reason, Stderr: e.Stderr}})
 }
 
 // end is the end of the job: its actors and its groups go.
@@ -190,12 +196,11 @@ func (j *job) kill(rank int) {
 		return
 	}
 	delete(j.actors, rank)
-	if a.cancel != nil {
-		a.cancel()
-		a.cancel = nil
+	if a.worker != nil {
+		a.end()
 	}
 	if a.dead == nil {
-		a.dead = &frame.Fault{Class: "ActorDiedError", Message: "The actor is dead because it was killed by `ray.kill`."}
+		a.dead = &frame.Fault{Class: "ActorDiedError", Message: killedByRay}
 		j.cluster.release(a)
 	}
 	j.cluster.notify()

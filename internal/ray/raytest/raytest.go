@@ -1,14 +1,16 @@
-// Package raytest runs tests on real Ray: on every version that is installed beside the repository, with clusters of
-// several nodes on loopback addresses of this machine.
+// Package raytest runs tests on real Ray: on pinned versions in virtual environments, with clusters of several
+// nodes on loopback addresses of this machine.
 //
 // A test binary that uses it has func TestMain(m *testing.M) { raytest.Main(m) }.
 package raytest
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,39 +18,84 @@ import (
 
 // Ray is one installation.
 type Ray struct {
-	// Version is Ray's, from the name of the environment's folder.
 	Version string
 	// Python is the environment's interpreter.
 	Python string
 }
 
-// installations returns the environments ray-VERSION of $EAGLERAY_RAY_VENVS, else of .venv in the repository.
-func installations() ([]*Ray, string) {
-	dir := os.Getenv("EAGLERAY_RAY_VENVS")
-	if dir == "" {
-		_, self, _, _ := runtime.Caller(0)
-		dir = filepath.Join(filepath.Dir(self), "..", "..", "..", ".venv")
-	}
+// Variables that say what runs on real Ray. Without the first nothing does.
+const (
+	// versionsVariable names the versions, separated by spaces.
+	versionsVariable = "EAGLERAY_RAY"
+	// fullVariable, if not empty, is for everything, else a test runs the cases that make test-ray has time for.
+	fullVariable = "EAGLERAY_RAY_FULL"
+)
+
+// Installed returns the pinned versions (requirements/ray-VERSION.txt) that scripts/ray-venv.sh has installed.
+func Installed() []*Ray {
+	root := repository()
 	// The pattern is well formed.
-	found, _ := filepath.Glob(filepath.Join(dir, "ray-*", "bin", "ray"))
+	pins, _ := filepath.Glob(filepath.Join(root, "requirements", "ray-*.txt"))
 	var all []*Ray
-	for _, script := range found {
-		bin := filepath.Dir(script)
-		version := strings.TrimPrefix(filepath.Base(filepath.Dir(bin)), "ray-")
-		all = append(all, &Ray{Version: version, Python: filepath.Join(bin, "python")})
+	for _, file := range pins {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "ray-"), ".txt")
+		// The script names the folder in the same way.
+		hash := sha256.Sum256(text)
+		name := fmt.Sprintf("ray-%s-%x", version, hash[:6])
+		python := filepath.Join(environments(), name, "bin", "python")
+		if _, err := os.Stat(filepath.Join(filepath.Dir(python), "ray")); err == nil {
+			all = append(all, &Ray{Version: version, Python: python})
+		}
 	}
-	return all, dir
+	return all
 }
 
-// Each runs f as one subtest for each installed Ray. Without one the test is skipped with what to do about it.
+// environments is the folder of the virtual environments, outside the repository: other clones use them too.
+func environments() string {
+	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(os.Getenv("HOME"), ".cache"))
+	return cmp.Or(os.Getenv("EAGLERAY_VENV"), filepath.Join(cache, "eagleray", "venv"))
+}
+
+// repository is the folder with go.mod, above the package's own, in which tests run.
+func repository() string {
+	dir, err := os.Getwd()
+	for err == nil && dir != "/" {
+		if _, statErr := os.Stat(filepath.Join(dir, "go.mod")); statErr == nil {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	return ""
+}
+
+// Full skips a test, or a case of one, that is for make test-full only.
+func Full(t *testing.T) {
+	t.Helper()
+	if os.Getenv(fullVariable) == "" {
+		t.Skip("make test-full runs this")
+	}
+}
+
+// Each runs f as one subtest for each version of Ray that is asked for.
 func Each(t *testing.T, f func(t *testing.T, r *Ray)) {
 	t.Helper()
-	all, dir := installations()
-	if len(all) == 0 {
-		t.Skipf("no Ray in %s: make one with scripts/ray-venv.sh, or name a folder with EAGLERAY_RAY_VENVS", dir)
+	versions := strings.Fields(os.Getenv(versionsVariable))
+	if len(versions) == 0 {
+		t.Skip("real Ray: make test-ray, or versions in " + versionsVariable)
 	}
-	for _, r := range all {
-		t.Run("ray-"+r.Version, func(t *testing.T) { f(t, r) })
+	all := Installed()
+	for _, version := range versions {
+		t.Run("ray-"+version, func(t *testing.T) {
+			i := slices.IndexFunc(all, func(r *Ray) bool { return r.Version == version })
+			if i < 0 {
+				t.Skipf("no Ray %s in %s: see scripts/ray-venv.sh", version, environments())
+			}
+			f(t, all[i])
+		})
 	}
 }
 
@@ -61,6 +108,10 @@ var shared struct {
 
 // SharedNodes are the nodes of a shared cluster.
 var SharedNodes = []NodeSpec{{CPUs: 1, GPUs: 2}, {CPUs: 1, GPUs: 2}, {CPUs: 1, GPUs: 2, Resources: map[string]float64{"NPU": 2}}}
+
+// QuickChecks make Ray know of a crashed raylet within some three seconds. By default it asks nodes for a sign of
+// life every three seconds, and gives one up that did not answer five times.
+var QuickChecks = []string{"RAY_health_check_period_ms=500"}
 
 // Shared returns the cluster that the tests of this binary have in common for r: three nodes of one CPU and two
 // logical GPUs, the last with two NPUs, and a dashboard. It is started by the first who asks. A test must leave it as it
@@ -75,7 +126,7 @@ func Shared(t *testing.T, r *Ray) *Cluster {
 	if c := shared.clusters[r.Version]; c != nil {
 		return c
 	}
-	c, err := start(r, Options{Nodes: SharedNodes, Dashboard: true})
+	c, err := start(r, Options{Nodes: SharedNodes, Dashboard: true, Env: QuickChecks})
 	if err != nil {
 		shared.failed = put(shared.failed, r.Version, err)
 		t.Fatalf("start the shared cluster: %v", err)

@@ -1,4 +1,4 @@
-"""Another job on the cluster: python witness.py ADDRESS NODE_IP NAMESPACE.
+"""Another job on the cluster: python observer.py ADDRESS NODE_IP NAMESPACE.
 
 It sees what the engines under test leave there, makes the placement groups that they adopt, and holds what they want.
 Each line of standard input is a request {"op", ...}, answered by one line {"result"} or {"error"}. At the end of
