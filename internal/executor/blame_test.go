@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
@@ -20,49 +21,50 @@ import (
 	"github.com/eagleray/eagleray/internal/worker"
 )
 
-// TestStoppedRankIsBlamed stops a rank in a step: it is the failure, whether the driver's time is over first or that of
-// the ranks that wait for it in a sum.
+// TestStoppedRankIsBlamed stops a rank in a step: it is the failure, whether the driver's time is over
+// first or that of the ranks that wait for it in a sum. The other rank of each is a transcript
+// (verdict/testdata/overdue.txt).
 func TestStoppedRankIsBlamed(t *testing.T) {
-	for _, first := range []string{"driver", "rank"} {
-		for victim := range 2 {
-			t.Run(fmt.Sprint(first, victim), func(t *testing.T) {
-				t.Parallel()
-				o := processes(2, false)
-				if first == "driver" {
-					o.StepTimeout = 2 * time.Second
-				} else {
-					o.CollectiveTimeout = 2 * time.Second
-				}
-				e := group(t, o)
-				stop(t, e.Ranks()[victim].PID)
-				f, err := e.Execute(prompt(1, 5, 6, 7))
-				if err == nil {
-					_, err = f.Wait()
-				}
-				var blamed *Failure
-				if !errors.As(err, &blamed) || blamed.Rank != victim || !strings.Contains(blamed.Cause, "its process is stopped") {
-					t.Errorf("rank %d is stopped, and the failure %+v", victim, blamed)
-				}
-			})
-		}
+	for victim, first := range []string{"rank", "driver"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			o := processes(2, false)
+			if first == "driver" {
+				o.StepTimeout = 2 * time.Second
+			} else {
+				o.CollectiveTimeout = 2 * time.Second
+			}
+			e := group(t, o)
+			stop(t, e.Ranks()[victim].PID)
+			f, err := e.Execute(prompt(1, 5, 6, 7))
+			if err == nil {
+				_, err = f.Wait()
+			}
+			var blamed *Failure
+			if !errors.As(err, &blamed) || blamed.Rank != victim || !strings.Contains(blamed.Cause, "its process is stopped") {
+				t.Errorf("rank %d is stopped, and the failure %+v", victim, blamed)
+			}
+		})
 	}
 }
 
 // TestComputingRankIsBlamed has rank 0 wait for rank 1, which computes the same layer for ever.
 func TestComputingRankIsBlamed(t *testing.T) {
-	e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-		if kind != queue.KindPlan {
-			return true
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind != queue.KindPlan {
+				return true
+			}
+			c.status.Set([]status.Phase{status.Collective, status.Forward}[c.rank], 5)
+			<-c.hub.done
+			return false
+		}), func(o *Options) { o.StepTimeout = 500 * time.Millisecond })
+		_, err := execute(t, e, 4)
+		var f *Failure
+		if !errors.As(err, &f) || f.Rank != 1 {
+			t.Errorf("failure %v", err)
 		}
-		c.status.Set([]status.Phase{status.Collective, status.Forward}[c.rank], 5)
-		<-c.hub.done
-		return false
-	}), func(o *Options) { o.StepTimeout = 500 * time.Millisecond })
-	_, err := execute(t, e, 4)
-	var f *Failure
-	if !errors.As(err, &f) || f.Rank != 1 {
-		t.Errorf("failure %v", err)
-	}
+	})
 }
 
 // TestSlowMesh has rank 1 need a while to reach the other rank, and then give up. The driver waits for it before links,
@@ -131,21 +133,22 @@ func TestSendErrorIsBlamed(t *testing.T) {
 		"slow":    fmt.Errorf("%w: %w", queue.ErrTimeout, &ring.SlowError{Ranks: []int{1}}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := &rehubbed{scripted: &scripted{rank: obedient(nil), exited: make(chan launch.Exit, 4)}}
-			e, err := Start(t.Context(), Options{Launcher: r, InProcess: true, Init: worker.Init{WorldSize: 2}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Shutdown(context.Background())
-			r.hub.mu.Lock()
-			r.hub.err = cause
-			r.hub.mu.Unlock()
-			_, err = execute(t, e, 4)
-			var f *Failure
-			if !errors.As(err, &f) || f.Rank != 1 {
-				t.Errorf("failure %v", err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				r := &rehubbed{scripted: &scripted{rank: obedient(nil), exited: make(chan launch.Exit, 4)}}
+				e, err := Start(t.Context(), Options{Launcher: r, InProcess: true, Init: worker.Init{WorldSize: 2}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer e.Shutdown(context.Background())
+				r.hub.mu.Lock()
+				r.hub.err = cause
+				r.hub.mu.Unlock()
+				_, err = execute(t, e, 4)
+				var f *Failure
+				if !errors.As(err, &f) || f.Rank != 1 {
+					t.Errorf("failure %v", err)
+				}
+			})
 		})
 	}
 }
@@ -206,16 +209,18 @@ func serve(rank int, r *ring.Rank, on func()) {
 
 // TestCorruptRing has rank 1 scribble over its part of the ring: that is the failure, at once.
 func TestCorruptRing(t *testing.T) {
+	scribbled := make(chan struct{})
 	l := &ringed{exited: make(chan launch.Exit, 4), rank: func(rank int, r *ring.Rank, memory *os.File) {
 		serve(rank, r, func() {
 			if rank == 0 {
-				time.Sleep(50 * time.Millisecond)
+				<-scribbled
 				progress, _ := queue.AppendJSON(nil, queue.KindProgress, queue.Progress{})
 				r.Send(progress, time.Time{}) // has the driver look
 				return
 			}
 			position := binary.NativeEndian.AppendUint64(nil, 12345)
 			memory.WriteAt(position, int64((2+rank)*os.Getpagesize()+128))
+			close(scribbled)
 		})
 	}}
 	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true, Init: worker.Init{WorldSize: 2}, StepTimeout: patience})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
@@ -40,8 +41,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		specs[i] = launch.Spec{Rank: i, LocalRank: i}
 	}
 	if e.opt.InProcess {
-		var err error
-		if e.workers, err = e.opt.Launcher.Launch(ctx, specs); err != nil {
+		if err := e.launch(ctx, specs); err != nil {
 			return err
 		}
 		e.hub = e.workers[0].Hub
@@ -52,8 +52,7 @@ func (e *Executor) connect(ctx context.Context) error {
 	if err := m.open(specs); err != nil {
 		return err
 	}
-	var err error
-	if e.workers, err = e.opt.Launcher.Launch(ctx, specs); err != nil {
+	if err := e.launch(ctx, specs); err != nil {
 		return err
 	}
 	if err := m.accept(ctx); err != nil {
@@ -103,7 +102,7 @@ func (m *meeting) accept(ctx context.Context) error {
 		defer close(ended)
 		select {
 		case exit := <-m.e.opt.Launcher.Exited():
-			f := m.e.ended(exit)
+			f := m.e.judge.ranks.Ended(exit)
 			f.Phase = "meet"
 			cancel(f)
 		case <-exited:
@@ -111,10 +110,10 @@ func (m *meeting) accept(ctx context.Context) error {
 	}()
 	err := m.admit(ctx)
 	if err != nil {
-		// The end of a rank says more than the connection that broke with it, and is told a moment later.
+		// The exit of a rank says more than the connection that broke with it, and comes a moment later.
 		select {
 		case <-ctx.Done():
-		case <-time.After(exitGrace):
+		case <-time.After(verdict.ExitGrace):
 		}
 	}
 	close(exited)
@@ -229,7 +228,7 @@ func (m *meeting) group() error {
 
 // failed is the failure of a rank that broke off the meeting.
 func (m *meeting) failed(rank int, doing string, err error) *Failure {
-	f := m.e.failure(rank, doing+": "+err.Error())
+	f := m.e.judge.ranks.Failure(rank, doing+": "+err.Error())
 	f.Phase = "meet"
 	return f
 }

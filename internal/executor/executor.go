@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
@@ -67,7 +68,7 @@ type Executor struct {
 	hub     queue.Hub
 	closers []func() error
 	ready   []queue.Ready
-	// isReady are the ranks that have said so, guarded by the baton; loaded has a value when all have.
+	// isReady are the ranks that have said so, guarded by recvLock; loaded has a value when all have.
 	isReady []bool
 	loaded  chan struct{}
 	// pids are the ranks' processes as this one sees them, 0 for one of another host or PID namespace.
@@ -75,9 +76,9 @@ type Executor struct {
 
 	future Future
 	out    []byte
-	// baton is held by whoever receives: the one who waits for something does it himself, because handing a
-	// record from goroutine to goroutine costs more than carrying it between processes.
-	baton chan struct{}
+	// recvLock is held by the goroutine that receives: the one that waits for something does so itself,
+	// because a record costs more from goroutine to goroutine than between processes.
+	recvLock chan struct{}
 
 	background sync.WaitGroup
 	// dead is closed at the first failure or at shutdown; cause is set before.
@@ -88,16 +89,12 @@ type Executor struct {
 	mu        sync.Mutex
 	cause     error
 	onFailure func(*Failure) // called once, with the first failure
-	told      bool
-	// followers are the ranks whose failure follows from that of another one.
-	followers map[int]bool
-	// exits are the ranks whose end the launcher has told.
-	exits    map[int]bool
-	calls    map[uint64]*call
-	nextCall uint64
-	lastCall *Reply
-	stopped  bool
-	down     chan struct{} // closed at the end of the first Shutdown
+	notified  bool
+	judge     judge
+	calls     map[uint64]*call
+	nextCall  uint64
+	stopped   bool
+	down      chan struct{} // closed at the end of the first Shutdown
 	// sending is held while a record is sent: plans and calls leave in one order.
 	sending chan struct{}
 
@@ -140,7 +137,7 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Executor{opt: opt, dead: make(chan struct{}), calls: map[uint64]*call{}, followers: map[int]bool{}, exits: map[int]bool{}, baton: make(chan struct{}, 1),
+	e := &Executor{opt: opt, dead: make(chan struct{}), calls: map[uint64]*call{}, recvLock: make(chan struct{}, 1),
 		sending: make(chan struct{}, 1), down: make(chan struct{})}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.future.e = e
@@ -159,7 +156,7 @@ func (e *Executor) start(ctx context.Context) error {
 	if err := e.connect(ctx); err != nil {
 		return err
 	}
-	e.background.Go(e.watchExits)
+	e.background.Go(e.watch)
 	e.stall.start(e)
 	record, err := queue.AppendJSON(nil, queue.KindInit, e.opt.Init)
 	if err != nil {
@@ -175,19 +172,12 @@ func (e *Executor) start(ctx context.Context) error {
 
 // awaitReady receives until every rank has loaded.
 func (e *Executor) awaitReady(ctx context.Context) error {
-	for {
-		err := e.await(e.loaded, time.Now().Add(pollCancel))
-		switch {
-		case !errors.Is(err, queue.ErrTimeout):
-			return err
-		case ctx.Err() != nil:
-			return fmt.Errorf("start of %d ranks: %w", len(e.workers), ctx.Err())
-		}
+	err := e.await(ctx, e.loaded, time.Time{})
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("start of %d ranks: %w", len(e.workers), err)
 	}
+	return err
 }
-
-// pollCancel is how often a wait that cannot be interrupted looks whether it is still wanted.
-const pollCancel = 20 * time.Millisecond
 
 // Ranks describes the ranks as they reported themselves.
 func (e *Executor) Ranks() []queue.Ready { return e.ready }
@@ -209,25 +199,25 @@ func (e *Executor) Execute(p *step.Plan) (*Future, error) {
 	e.future.plan, e.future.until = p.ID, now.Add(e.opt.StepTimeout)
 	e.sent.Store(p.ID)
 	e.sentAt.Store(now.UnixNano())
-	err := e.turn(e.future.until)
+	err := e.turn(context.Background(), e.future.until)
 	if err == nil {
 		err = e.hub.Send(e.out, e.future.until)
 		<-e.sending
 	}
 	if err != nil {
-		e.sendFailed(err)
-		<-e.dead
-		return nil, e.Err()
+		return nil, e.sendFailed(err)
 	}
 	return &e.future, nil
 }
 
 // Wait returns the result, valid until the next Execute, or the failure of the group.
 func (f *Future) Wait() (*step.Result, error) {
-	err := f.e.await(f.done, f.until)
+	err := f.e.await(context.Background(), f.done, f.until)
 	f.e.sentAt.Store(0)
 	if errors.Is(err, queue.ErrTimeout) {
-		f.e.die(f.e.stepTimedOut(f.plan))
+		f.e.overdue(verdict.Overdue{Rank: -1, Step: f.plan,
+			Cause: fmt.Sprintf("no result after %v", f.e.opt.StepTimeout)})
+		<-f.e.dead
 		err = f.e.Err()
 	}
 	if err != nil {
@@ -283,11 +273,11 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	}
 	e.stall.stop()
 	if e.hub != nil {
-		// Whoever receives sees that the group is dead and leaves.
+		// A goroutine that receives sees that the group is dead and leaves.
 		e.hub.Interrupt()
-		e.baton <- struct{}{}
+		e.recvLock <- struct{}{}
 		errs = append(errs, e.hub.Close())
-		<-e.baton
+		<-e.recvLock
 	}
 	// Ranks that wait for others in a collective hear nothing of the queue: the end of their connection frees them.
 	for _, f := range e.closers {
@@ -298,21 +288,23 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// turn waits for the right to send, which is given back through sending. The wait ends with until (ErrTimeout) and
-// with the group.
-func (e *Executor) turn(until time.Time) error {
+// turn waits for the right to send, which is given back through sending. The wait ends with until
+// (queue.ErrTimeout), with ctx and with the group.
+func (e *Executor) turn(ctx context.Context, until time.Time) error {
 	select {
 	case e.sending <- struct{}{}:
 		return nil
 	default:
 	}
-	t := time.NewTimer(time.Until(until))
+	t := alarm(until)
 	defer t.Stop()
 	select {
 	case e.sending <- struct{}{}:
 		return nil
 	case <-e.dead:
 		return e.Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-t.C:
 		return queue.ErrTimeout
 	}

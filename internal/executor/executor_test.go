@@ -3,11 +3,11 @@ package executor
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
@@ -153,114 +153,121 @@ func method(body []byte) string {
 }
 
 func TestCollectiveRPC(t *testing.T) {
-	e, _ := start(t, 3, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
-		if kind != queue.KindCall {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := start(t, 3, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+			if kind != queue.KindCall {
+				return true
+			}
+			switch m := method(body); {
+			case m == "fails" && c.rank == 2:
+				answer(c, body, "*worker.cheese", "out of cheese")
+				return false
+			case m == "silent" && c.rank == 1:
+				return false
+			}
 			return true
+		}))
+		if _, err := execute(t, e, 5); err != nil {
+			t.Fatal(err)
 		}
-		switch m := method(body); {
-		case m == "fails" && c.rank == 2:
-			answer(c, body, "*worker.cheese", "out of cheese")
-			return false
-		case m == "silent" && c.rank == 1:
-			return false
+		all, err := e.CollectiveRPC(t.Context(), "m", []byte("x"), RPCOptions{})
+		if err != nil || len(all) != 3 || string(all[2]) != "m:x2" {
+			t.Errorf("all ranks: %q, %v", all, err)
 		}
-		return true
-	}))
-	if _, err := execute(t, e, 5); err != nil {
-		t.Fatal(err)
-	}
-	all, err := e.CollectiveRPC(t.Context(), "m", []byte("x"), RPCOptions{})
-	if err != nil || len(all) != 3 || string(all[2]) != "m:x2" {
-		t.Errorf("all ranks: %q, %v", all, err)
-	}
-	one, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 1})
-	if err != nil || len(one) != 1 || string(one[0]) != "m:1" {
-		t.Errorf("one rank: %q, %v", one, err)
-	}
-	if _, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 3}); err == nil {
-		t.Error("reply rank out of range accepted")
-	}
-	_, err = e.CollectiveRPC(t.Context(), "fails", nil, RPCOptions{})
-	var failed *RPCError
-	if !errors.As(err, &failed) || *failed != (RPCError{"fails", 2, "node-a", 102, 5, "*worker.cheese", "out of cheese"}) {
-		t.Errorf("error of rank 2: %v", err)
-	}
-	// The silent rank's reply is missed at the timeout; the others' are no longer expected then.
-	_, err = e.CollectiveRPC(t.Context(), "silent", nil, RPCOptions{Timeout: 20 * time.Millisecond})
-	if !errors.Is(err, queue.ErrTimeout) || !strings.Contains(err.Error(), "silent") {
-		t.Errorf("silent rank: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := e.CollectiveRPC(ctx, "silent", nil, RPCOptions{}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("silent rank: %v", err)
-	}
-	again, err := e.CollectiveRPC(t.Context(), "after", nil, RPCOptions{})
-	if err != nil || string(again[1]) != "after:1" {
-		t.Errorf("call after a time-out: %q, %v", again, err)
-	}
+		one, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 1})
+		if err != nil || len(one) != 1 || string(one[0]) != "m:1" {
+			t.Errorf("one rank: %q, %v", one, err)
+		}
+		if _, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 3}); err == nil {
+			t.Error("reply rank out of range accepted")
+		}
+		_, err = e.CollectiveRPC(t.Context(), "fails", nil, RPCOptions{})
+		var failed *RPCError
+		if !errors.As(err, &failed) || *failed != (RPCError{"fails", 2, "node-a", 102, 5, "*worker.cheese", "out of cheese"}) {
+			t.Errorf("error of rank 2: %v", err)
+		}
+		// The silent rank's reply is missed at the timeout; the others' are no longer expected then.
+		_, err = e.CollectiveRPC(t.Context(), "silent", nil, RPCOptions{Timeout: 20 * time.Millisecond})
+		if !errors.Is(err, queue.ErrTimeout) || !strings.Contains(err.Error(), "silent") {
+			t.Errorf("silent rank: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := e.CollectiveRPC(ctx, "silent", nil, RPCOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("silent rank: %v", err)
+		}
+		again, err := e.CollectiveRPC(t.Context(), "after", nil, RPCOptions{})
+		if err != nil || string(again[1]) != "after:1" {
+			t.Errorf("call after a time-out: %q, %v", again, err)
+		}
+	})
 }
 
 // TestErrorOfSilentRank fails a call whose only wanted reply never comes, because another rank has an error.
 func TestErrorOfSilentRank(t *testing.T) {
-	e, _ := start(t, 3, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
-		if kind == queue.KindCall && c.rank == 2 {
-			answer(c, body, "*worker.cheese", "out of cheese")
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := start(t, 3, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+			if kind == queue.KindCall && c.rank == 2 {
+				answer(c, body, "*worker.cheese", "out of cheese")
+			}
+			return kind != queue.KindCall
+		}))
+		_, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 1, Timeout: time.Minute})
+		if err == nil || !strings.Contains(err.Error(), "rank 2 (node-a, pid 102, after step 0): *worker.cheese: out of cheese") {
+			t.Errorf("error %v", err)
 		}
-		return kind != queue.KindCall
-	}))
-	_, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 1, Timeout: time.Minute})
-	if err == nil || !strings.Contains(err.Error(), "rank 2 (node-a, pid 102, after step 0): *worker.cheese: out of cheese") {
-		t.Errorf("error %v", err)
-	}
+	})
 }
 
 // TestLateReplies lets replies come after their call is over: they are dropped, counted, and answer nobody else.
 func TestLateReplies(t *testing.T) {
-	var held [][]byte
-	e, _ := start(t, 1, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
-		if kind == queue.KindCall && method(body) == "slow" {
-			held = append(held, slices.Clone(body))
-			return false
+	synctest.Test(t, func(t *testing.T) {
+		var held [][]byte
+		e, _ := start(t, 1, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+			if kind == queue.KindCall && method(body) == "slow" {
+				held = append(held, slices.Clone(body))
+				return false
+			}
+			for _, b := range held {
+				answer(c, b, "", "")
+			}
+			held = nil
+			return true
+		}))
+		for range 3 {
+			if _, err := e.CollectiveRPC(t.Context(), "slow", nil, RPCOptions{Timeout: 10 * time.Millisecond}); !errors.Is(err, queue.ErrTimeout) {
+				t.Fatalf("slow call: %v", err)
+			}
 		}
-		for _, b := range held {
-			answer(c, b, "", "")
+		got, err := e.CollectiveRPC(t.Context(), "fast", nil, RPCOptions{})
+		if err != nil || string(got[0]) != "fast:0" {
+			t.Errorf("call after late replies: %q, %v", got, err)
 		}
-		held = nil
-		return true
-	}))
-	for range 3 {
-		if _, err := e.CollectiveRPC(t.Context(), "slow", nil, RPCOptions{Timeout: 10 * time.Millisecond}); !errors.Is(err, queue.ErrTimeout) {
-			t.Fatalf("slow call: %v", err)
+		if e.LateReplies() != 3 {
+			t.Errorf("%d late replies counted, not 3", e.LateReplies())
 		}
-	}
-	got, err := e.CollectiveRPC(t.Context(), "fast", nil, RPCOptions{})
-	if err != nil || string(got[0]) != "fast:0" {
-		t.Errorf("call after late replies: %q, %v", got, err)
-	}
-	if e.LateReplies() != 3 {
-		t.Errorf("%d late replies counted, not 3", e.LateReplies())
-	}
+	})
 }
 
-// TestFuturesInOrder waits for calls in another order than they were made, beside steps and callers of other
-// goroutines.
-func TestFuturesInOrder(t *testing.T) {
-	e, _ := start(t, 2, obedient(nil))
-	var replies []*Reply
-	for i := range 20 {
-		r, err := e.StartRPC("m", []byte{byte(i)}, RPCOptions{UniqueReply: true, ReplyRank: 1})
-		if err != nil {
-			t.Fatal(err)
+// TestCallsInOrder makes calls from several goroutines beside steps: every rank sees calls and plans in
+// one order, and each caller has the answer to its own call.
+func TestCallsInOrder(t *testing.T) {
+	var orders [2][]string // what each rank received
+	e, s := start(t, 2, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+		if kind == queue.KindCall || kind == queue.KindPlan {
+			orders[c.rank] = append(orders[c.rank], string(body))
 		}
-		replies = append(replies, r)
-	}
+		return true
+	}))
 	var wg sync.WaitGroup
-	for i, r := range slices.Backward(replies) {
+	for i := range 20 {
 		wg.Go(func() {
-			got, err := r.Wait(t.Context())
-			if err != nil || got[0][2] != byte(i) {
-				t.Errorf("call %d: %q, %v", i, got, err)
+			for range 10 {
+				opt := RPCOptions{UniqueReply: true, ReplyRank: 1}
+				got, err := e.CollectiveRPC(t.Context(), "m", []byte{byte(i)}, opt)
+				if err != nil || got[0][2] != byte(i) {
+					t.Errorf("call %d: %q, %v", i, got, err)
+				}
 			}
 		})
 	}
@@ -279,6 +286,14 @@ func TestFuturesInOrder(t *testing.T) {
 		}
 	})
 	wg.Wait()
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.wg.Wait()
+	if len(orders[0]) != 20*10+99+50 || !slices.Equal(orders[0], orders[1]) {
+		t.Errorf("%d and %d records, in one order: %v", len(orders[0]), len(orders[1]),
+			slices.Equal(orders[0], orders[1]))
+	}
 }
 
 // killed is the end of a process by SIGKILL, exited that with a status.
@@ -292,17 +307,17 @@ func TestFirstErrorWins(t *testing.T) {
 		how  func(s *scripted, c *memPort)
 		want string
 	}{
-		"own account": {func(_ *scripted, c *memPort) {
+		"own report": {func(_ *scripted, c *memPort) {
 			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, PID: 101, Phase: "step", Step: 7, Message: "no such block"})
 		}, "rank 1 on node-a (pid 101), step 7, step: no such block"},
 		"process exit": {func(s *scripted, _ *memPort) {
 			s.exited <- launch.Exit{Rank: 1, PID: 101, End: killed}
 		}, "rank 1 on node-a (pid 101): signal: killed"},
-		"account before exit": {func(s *scripted, c *memPort) {
+		"report before exit": {func(s *scripted, c *memPort) {
 			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "no weights"})
 			s.exited <- launch.Exit{Rank: 1, PID: 101, End: exited(1)}
 		}, "load: no weights"},
-		"account of a follower": {func(s *scripted, c *memPort) {
+		"report of a follower": {func(s *scripted, c *memPort) {
 			other := s.hub.ranks[0]
 			queue.SendJSON(other, queue.KindFailure, queue.Failure{Rank: 0, PID: 100, Phase: "forward", Message: "rank 1 has left", Follows: true})
 			s.exited <- launch.Exit{Rank: 0, PID: 100, End: exited(1)}
@@ -314,194 +329,111 @@ func TestFirstErrorWins(t *testing.T) {
 		}, "rank 1 on node-a (pid 101), protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var s *scripted
-			e, s2 := start(t, 2, obedient(func(kind queue.Kind, _ []byte, port *memPort) bool {
-				if kind != queue.KindPlan {
-					return true
+			synctest.Test(t, func(t *testing.T) {
+				var s *scripted
+				e, s2 := start(t, 2, obedient(func(kind queue.Kind, _ []byte, port *memPort) bool {
+					if kind != queue.KindPlan {
+						return true
+					}
+					if port.rank == 1 {
+						c.how(s, port)
+					}
+					return false
+				}))
+				s = s2
+				failures := make(chan *Failure, 2)
+				e.OnFailure(func(f *Failure) { failures <- f })
+				begun := time.Now()
+				_, err := execute(t, e, 7)
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v, not %q", err, c.want)
 				}
-				if port.rank == 1 {
-					c.how(s, port)
+				if took := time.Since(begun); took > time.Second {
+					t.Errorf("known after %v", took)
 				}
-				return false
-			}))
-			s = s2
-			told := make(chan *Failure, 2)
-			e.OnFailure(func(f *Failure) { told <- f })
-			begun := time.Now()
-			_, err := execute(t, e, 7)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, not %q", err, c.want)
-			}
-			if took := time.Since(begun); took > 10*time.Second {
-				t.Errorf("known after %v", took)
-			}
-			f := <-told
-			if f.Rank != 1 || f.Error() != err.Error() {
-				t.Errorf("callback got %v", f)
-			}
-			e.OnFailure(func(*Failure) { t.Error("told twice") })
+				f := <-failures
+				if f.Rank != 1 || f.Error() != err.Error() {
+					t.Errorf("callback got %v", f)
+				}
+				e.OnFailure(func(*Failure) { t.Error("called twice") })
+			})
 		})
 	}
 }
 
 // TestFailureBeforeRegistration calls the callback at once.
 func TestFailureBeforeRegistration(t *testing.T) {
-	e, s := start(t, 1, obedient(nil))
-	s.exited <- launch.Exit{Rank: 0, PID: 100, End: exited(3)}
-	<-e.Dead()
-	var got *Failure
-	e.OnFailure(func(f *Failure) { got = f })
-	if got == nil || got.Cause != "exit status 3" {
-		t.Errorf("callback got %v", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e, s := start(t, 1, obedient(nil))
+		s.exited <- launch.Exit{Rank: 0, PID: 100, End: exited(3)}
+		<-e.Dead()
+		var got *Failure
+		e.OnFailure(func(f *Failure) { got = f })
+		if got == nil || got.Cause != "exit status 3" {
+			t.Errorf("callback got %v", got)
+		}
+	})
 }
 
 // TestStartFails leaves nothing running and says what happened.
 func TestStartFails(t *testing.T) {
-	s := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-		if c.rank == 1 && kind == queue.KindInit {
-			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "tensor missing"})
-			return false
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if c.rank == 1 && kind == queue.KindInit {
+				queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "tensor missing"})
+				return false
+			}
+			return true
+		})}
+		_, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 2}})
+		if err == nil || !strings.Contains(err.Error(), "rank 1 on node-a (pid 101), load: tensor missing") {
+			t.Errorf("error %v", err)
 		}
-		return true
-	})}
-	_, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 2}})
-	if err == nil || !strings.Contains(err.Error(), "rank 1 on node-a (pid 101), load: tensor missing") {
-		t.Errorf("error %v", err)
-	}
-	if s.stops != 1 {
-		t.Errorf("launcher stopped %d times", s.stops)
-	}
+		if s.stops != 1 {
+			t.Errorf("launcher stopped %d times", s.stops)
+		}
 
-	silent := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(queue.Kind, []byte, *memPort) bool { return false })}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := Start(ctx, Options{Launcher: silent, InProcess: true, Init: worker.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("silent ranks: %v", err)
-	}
-	refuses := &scripted{fail: errors.New("no room")}
-	if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true, Init: worker.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
-		t.Errorf("launcher that refuses: %v", err)
-	}
+		silent := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(queue.Kind, []byte, *memPort) bool { return false })}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := Start(ctx, Options{Launcher: silent, InProcess: true, Init: worker.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("silent ranks: %v", err)
+		}
+		refuses := &scripted{fail: errors.New("no room")}
+		if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true, Init: worker.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
+			t.Errorf("launcher that refuses: %v", err)
+		}
+	})
 }
 
 // TestStepTimeout names the rank that is furthest behind.
 func TestStepTimeout(t *testing.T) {
-	e, _ := start(t, 3, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-		if kind == queue.KindPlan && c.rank == 1 {
-			c.status.Set(status.Forward, 7)
-			<-c.hub.done
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := start(t, 3, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind == queue.KindPlan && c.rank == 1 {
+				c.status.Set(status.Forward, 7)
+				<-c.hub.done
+			}
+			return kind != queue.KindPlan || c.rank == 2
+		}), func(o *Options) { o.StepTimeout = 50 * time.Millisecond })
+		_, err := execute(t, e, 4)
+		if err == nil || err.Error() != "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms" {
+			t.Errorf("error %v", err)
 		}
-		return kind != queue.KindPlan || c.rank == 2
-	}), func(o *Options) { o.StepTimeout = 50 * time.Millisecond })
-	_, err := execute(t, e, 4)
-	if err == nil || err.Error() != "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms" &&
-		err.Error() != "rank 1 on node-a (pid 101), step 4, forward, layer 7: no result after 50ms" {
-		t.Errorf("error %v", err)
-	}
+	})
 }
 
-// TestStallWhileLoading wants a line about a rank whose load stands still, before the group has started.
-func TestStallWhileLoading(t *testing.T) {
-	var log lockedBuilder
-	release := make(chan struct{})
-	var released sync.WaitGroup
-	released.Go(func() {
-		defer close(release)
-		eventually(t, "a word about the rank", func() bool { return strings.Contains(log.String(), `rank=1 node=node-a pid=101`) })
-	})
-	start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-		if kind == queue.KindInit && c.rank == 1 {
-			c.status.Set(status.Load, 40)
-			<-release
-		}
-		return true
-	}), func(o *Options) {
-		o.StallWarning = 40 * time.Millisecond
-		o.Log = slog.New(slog.NewTextHandler(&log, nil))
-	})
-	released.Wait()
-	if !strings.Contains(log.String(), `phase="load 40%"`) {
-		t.Errorf("explanation: %s", log.String())
-	}
-}
-
-// TestStallExplainer stops one rank in the middle of a step and wants one line about it, and none while idle.
-func TestStallExplainer(t *testing.T) {
-	var mu sync.Mutex
-	var log strings.Builder
-	release := make(chan struct{})
-	e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-		if kind == queue.KindPlan && c.rank == 1 {
-			c.status.Set(status.Forward, 3)
-			<-release
-		}
-		if kind == queue.KindPlan && c.rank == 0 {
-			c.status.Finished(9)
-			<-release
-		}
-		return true
-	}), func(o *Options) {
-		o.StallWarning = 40 * time.Millisecond
-		o.Log = slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			return log.Write(b)
-		}), nil))
-	})
-	text := func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return log.String()
-	}
-	time.Sleep(150 * time.Millisecond)
-	if text() != "" {
-		t.Errorf("idle ranks were reported: %s", text())
-	}
-	done := make(chan error)
-	go func() {
-		_, err := execute(t, e, 9)
-		done <- err
-	}()
-	for begun := time.Now(); !strings.Contains(text(), "rank=1"); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > 5*time.Second {
-			t.Fatal("a rank stands still and nobody says so")
-		}
-	}
-	report := e.Report()
-	if !report[1].Stalled || report[1].Phase != "forward, layer 3" || report[1].Started != 9 || report[1].Sent != 9 {
-		t.Errorf("report %+v", report[1])
-	}
-	close(release)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	lines := text()
-	if !strings.Contains(lines, `rank=1 node=node-a pid=101`) || !strings.Contains(lines, `phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
-		t.Errorf("explanation: %s", lines)
-	}
-	if n := strings.Count(lines, "rank=1"); n > 4 {
-		t.Errorf("%d lines about one rank: %s", n, lines)
-	}
-	time.Sleep(100 * time.Millisecond)
-	if text() != lines {
-		t.Errorf("idle ranks were reported: %s", text())
-	}
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
-
-// TestLonelyFollower takes a follower's account for the failure when nothing better comes.
+// TestLonelyFollower takes a follower's report for the failure when nothing better comes.
 func TestLonelyFollower(t *testing.T) {
-	e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-		if kind == queue.KindPlan && c.rank == 0 {
-			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 0, PID: 100, Phase: "forward", Message: "rank 1 has left", Follows: true})
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind == queue.KindPlan && c.rank == 0 {
+				queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 0, PID: 100, Phase: "forward", Message: "rank 1 has left", Follows: true})
+			}
+			return kind != queue.KindPlan
+		}))
+		if _, err := execute(t, e, 7); err == nil || !strings.Contains(err.Error(), "rank 0 on node-a (pid 100), forward: rank 1 has left") {
+			t.Errorf("error %v", err)
 		}
-		return kind != queue.KindPlan
-	}))
-	if _, err := execute(t, e, 7); err == nil || !strings.Contains(err.Error(), "rank 0 on node-a (pid 100), forward: rank 1 has left") {
-		t.Errorf("error %v", err)
-	}
+	})
 }

@@ -52,7 +52,7 @@ func (h *memHub) Send(record []byte, until time.Time) error {
 		case p.down <- append([]byte(nil), record...):
 		case <-h.done:
 			return queue.ErrClosed
-		case <-time.After(time.Until(until)):
+		case <-alarm(until).C:
 			return queue.ErrTimeout
 		}
 	}
@@ -67,7 +67,7 @@ func (h *memHub) Recv(until time.Time) (int, []byte, error) {
 		return 0, nil, queue.ErrInterrupted
 	case <-h.done:
 		return 0, nil, queue.ErrClosed
-	case <-time.After(time.Until(until)):
+	case <-alarm(until).C:
 		return 0, nil, queue.ErrTimeout
 	}
 }

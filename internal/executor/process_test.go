@@ -154,17 +154,13 @@ func TestKilledWhileWaiting(t *testing.T) {
 					e := group(t, processes(2, links))
 					pid := e.Ranks()[victim].PID
 					stop(t, pid) // so that no reply comes before it is killed
-					told := make(chan *Failure, 1)
-					e.OnFailure(func(f *Failure) { told <- f })
+					failures := make(chan *Failure, 1)
+					e.OnFailure(func(f *Failure) { failures <- f })
 					done := make(chan error, 1)
 					switch waits {
 					case "call":
-						r, err := e.StartRPC("echo", nil, RPCOptions{UniqueReply: true, ReplyRank: victim})
-						if err != nil {
-							t.Fatal(err)
-						}
 						go func() {
-							_, err := r.Wait(context.Background())
+							_, err := e.CollectiveRPC(context.Background(), "echo", nil, RPCOptions{UniqueReply: true, ReplyRank: victim})
 							done <- err
 						}()
 					case "step":
@@ -179,14 +175,16 @@ func TestKilledWhileWaiting(t *testing.T) {
 					case "nothing":
 						done <- nil
 					}
-					time.Sleep(5 * time.Millisecond)
+					if waits != "nothing" {
+						eventually(t, "the wait", func() bool { return len(e.recvLock) == 1 })
+					}
 					begun := time.Now()
 					signal(t, pid, syscall.SIGKILL)
 					var f *Failure
 					select {
-					case f = <-told:
+					case f = <-failures:
 					case <-time.After(patience):
-						t.Fatal("nobody tells that a rank was killed")
+						t.Fatal("no failure although a rank was killed")
 					}
 					t.Logf("known after %v: %v", time.Since(begun), f)
 					if f.Rank != victim || f.PID != pid || f.Cause != "signal: killed" {
@@ -394,10 +392,7 @@ func TestShutdownWhileSending(t *testing.T) {
 			_, err := e.CollectiveRPC(context.Background(), "echo", make([]byte, 40<<20), RPCOptions{})
 			done <- err
 		}()
-		time.Sleep(50 * time.Millisecond)
-		if len(done) > 0 {
-			t.Fatal("the call is over before anybody has read it", <-done)
-		}
+		eventually(t, "the call", func() bool { return len(e.sending) == 1 })
 		ended := make(chan error, 1)
 		go func() { ended <- e.Shutdown(context.Background()) }()
 		for _, c := range []chan error{ended, done} {
@@ -443,7 +438,7 @@ func TestQueueingCounts(t *testing.T) {
 }
 
 // TestReplyBeforeFailure sends a large call and then a record that ends the rank: the reply, which fills windows and
-// rings many times, arrives whole before the rank's account of its end.
+// rings many times, arrives whole before the rank's report.
 func TestReplyBeforeFailure(t *testing.T) {
 	eachTransport(t, func(t *testing.T, links bool) {
 		o := processes(2, links)
@@ -453,11 +448,11 @@ func TestReplyBeforeFailure(t *testing.T) {
 		for i := range args {
 			args[i] = byte(i >> 5)
 		}
-		r, err := e.StartRPC("echo", args, RPCOptions{})
+		c, err := e.sendCall(t.Context(), "echo", args, RPCOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.turn(time.Now().Add(patience)); err != nil {
+		if err := e.turn(t.Context(), time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 		err = e.hub.Send([]byte{200}, time.Now().Add(patience))
@@ -467,7 +462,7 @@ func TestReplyBeforeFailure(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		all, err := r.Wait(ctx)
+		all, err := e.awaitCall(ctx, c)
 		var f *Failure
 		if err == nil {
 			if len(all) != 2 || !slices.Equal(all[0], args) || !slices.Equal(all[1], args) {

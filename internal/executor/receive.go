@@ -1,33 +1,40 @@
 package executor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// await receives until done has a value, the group is dead, or until passes (ErrTimeout). When somebody else
-// is receiving it waits for him to pass on what it waits for, or the baton.
-func (e *Executor) await(done <-chan struct{}, until time.Time) error {
+// await receives until done has a value, the group is dead, ctx ends (its error), or until passes
+// (queue.ErrTimeout; zero is no deadline). While another goroutine receives, it waits for that one to
+// pass on what it waits for, or the lock.
+func (e *Executor) await(ctx context.Context, done <-chan struct{}, until time.Time) error {
 	select {
 	case <-done:
 		return nil
 	default:
 	}
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, e.hub.Interrupt)()
+	}
 	for {
 		select {
-		case e.baton <- struct{}{}:
+		case e.recvLock <- struct{}{}:
 		default:
-			if err, over := e.waitTurn(done, until); over {
+			if over, err := e.waitTurn(ctx, done, until); over {
 				return err
 			}
 		}
-		finished, err := e.receive(done, until)
+		finished, err := e.receive(ctx, done, until)
 		if finished || err != nil {
 			return err
 		}
@@ -38,48 +45,43 @@ func (e *Executor) await(done <-chan struct{}, until time.Time) error {
 	}
 }
 
-// waitTurn waits until the baton is ours (over is false) or the wait is over.
-func (e *Executor) waitTurn(done <-chan struct{}, until time.Time) (err error, over bool) {
-	t := time.NewTimer(time.Until(until))
-	defer t.Stop()
-	select {
-	case e.baton <- struct{}{}:
-		return nil, false
-	case <-done:
-		return nil, true
-	case <-e.dead:
-		return e.Err(), true
-	case <-t.C:
-		return queue.ErrTimeout, true
-	}
-}
-
-// awaitDead waits for the end of the group; false means that until, if there is one, came first.
-func (e *Executor) awaitDead(until time.Time) bool {
+// alarm fires at until, and never when that is zero.
+func alarm(until time.Time) *time.Timer {
 	if until.IsZero() {
-		<-e.dead
-		return true
+		return time.NewTimer(math.MaxInt64)
 	}
-	t := time.NewTimer(time.Until(until))
-	defer t.Stop()
-	select {
-	case <-e.dead:
-		return true
-	case <-t.C:
-		return false
-	}
+	return time.NewTimer(time.Until(until))
 }
 
-// receive, with the baton held, takes one record and gives the baton back. It reports whether done had a value.
-func (e *Executor) receive(done <-chan struct{}, until time.Time) (finished bool, err error) {
-	defer func() { <-e.baton }()
-	// What is waited for may have come between the last look and the baton.
+// waitTurn waits until recvLock is held (over is false) or the wait is over.
+func (e *Executor) waitTurn(
+	ctx context.Context, done <-chan struct{}, until time.Time,
+) (over bool, err error) {
+	t := alarm(until)
+	defer t.Stop()
 	select {
+	case e.recvLock <- struct{}{}:
+		return false, nil
 	case <-done:
 		return true, nil
 	case <-e.dead:
-		return false, e.Err()
-	default:
+		return true, e.Err()
+	case <-ctx.Done():
+		return true, ctx.Err()
+	case <-t.C:
+		return true, queue.ErrTimeout
+	}
+}
+
+// receive, with recvLock held, takes one record and gives the lock back. It reports whether done had a
+// value.
+func (e *Executor) receive(
+	ctx context.Context, done <-chan struct{}, until time.Time,
+) (finished bool, err error) {
+	defer func() { <-e.recvLock }()
+	// What is waited for may have come between the last look and the lock.
+	if finished, err = e.look(ctx, done); finished || err != nil {
+		return finished, err
 	}
 	rank, record, err := e.hub.Recv(until)
 	switch {
@@ -89,23 +91,31 @@ func (e *Executor) receive(done <-chan struct{}, until time.Time) (finished bool
 		return false, queue.ErrTimeout
 	case errors.Is(err, queue.ErrInterrupted):
 	case !errors.Is(err, queue.ErrClosed):
-		// What came cannot be, or cannot be received: no end of a rank explains it.
-		f := e.failure(blamed(err), err.Error())
-		f.Phase = "protocol"
-		e.die(f)
+		e.happened(verdict.Corrupt{Rank: rankOf(err), Cause: err.Error()})
 	default:
-		// The hub is closed, or no rank is left in it: by the failure that is about to be known, or by shutdown.
-		// Whoever makes it known may be this caller, when his time is up.
-		if e.awaitDead(until) {
-			return false, e.Err()
+		// The hub is closed, or no rank is left in it: by the failure that is about to be known, or by
+		// shutdown.
+		t := alarm(until)
+		defer t.Stop()
+		select {
+		case <-e.dead:
+		case <-ctx.Done():
+		case <-t.C:
+			return false, queue.ErrTimeout
 		}
-		return false, queue.ErrTimeout
 	}
+	return e.look(ctx, done)
+}
+
+// look says whether done has a value, and why else there is nothing more to wait for.
+func (e *Executor) look(ctx context.Context, done <-chan struct{}) (finished bool, err error) {
 	select {
 	case <-done:
 		return true, nil
 	case <-e.dead:
 		return false, e.Err()
+	case <-ctx.Done():
+		return false, ctx.Err()
 	default:
 		return false, nil
 	}
@@ -118,9 +128,7 @@ func (e *Executor) dispatch(rank int, record []byte) {
 		err = e.handle(rank, kind, body)
 	}
 	if err != nil {
-		f := e.failure(rank, err.Error())
-		f.Phase = "protocol"
-		e.die(f)
+		e.happened(verdict.Corrupt{Rank: rank, Cause: err.Error()})
 	}
 }
 
@@ -170,16 +178,7 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		if err := json.Unmarshal(body, &q); err != nil {
 			return fmt.Errorf("decode failure: %w", err)
 		}
-		f := e.failure(rank, q.Message)
-		f.Phase, f.Step, f.Detail = q.Phase, q.Step, q.Stack
-		switch {
-		case q.Follows:
-			e.follow(f)
-		case len(q.Missing) > 0:
-			e.die(e.missed(f, q.Missing))
-		default:
-			e.die(f)
-		}
+		e.reported(rank, &q)
 		return nil
 	}
 	return fmt.Errorf("record of unknown kind %d", kind)

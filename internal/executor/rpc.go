@@ -31,162 +31,119 @@ type RPCError struct {
 
 // Error names the method, the rank, where it ran and the message.
 func (e *RPCError) Error() string {
-	return fmt.Sprintf("call %s on rank %d (%s, pid %d, after step %d): %s: %s", e.Method, e.Rank, e.Node, e.PID, e.Step, e.Type, e.Message)
+	return fmt.Sprintf("call %s on rank %d (%s, pid %d, after step %d): %s: %s",
+		e.Method, e.Rank, e.Node, e.PID, e.Step, e.Type, e.Message)
 }
 
-// call is a collective call in flight; its fields are guarded by Executor.mu.
+// call is a collective call in flight. Its results are guarded by Executor.mu.
 type call struct {
-	method  string
-	step    uint64
-	begun   time.Time
+	id     uint64
+	method string
+	step   uint64
+	begun  time.Time
+	// until is when it times out, zero for never.
+	until time.Time
+	only  int // the rank whose reply is waited for, -1 for all
+
 	results [][]byte
 	// answered are the ranks that have replied.
 	answered []bool
 	missing  int
-	only     int // the rank whose reply is waited for, -1 for all
 	err      error
 	done     chan struct{}
 }
 
-// Reply is the coming answer to a call that does not block.
-type Reply struct {
-	e     *Executor
-	id    uint64
-	call  *call
-	until time.Time
-	// before is the call made earlier, guarded by Executor.mu: futures complete in the order of their calls.
-	before *Reply
-}
-
-// CollectiveRPC calls method on every rank and returns the results in rank order, or one with UniqueReply. The
-// first error of any rank, reply rank or not, fails the call at once. It ends with ctx and with the timeout (while the
-// call is being sent, with ctx's deadline only); a reply that comes later is dropped and counted.
-func (e *Executor) CollectiveRPC(ctx context.Context, method string, args []byte, opt RPCOptions) ([][]byte, error) {
-	until, ok := ctx.Deadline()
-	if !ok {
-		until = time.Now().Add(e.opt.StepTimeout)
-	}
-	r, err := e.startRPC(method, args, opt, until)
+// CollectiveRPC calls method on every rank and returns the results in rank order, or the one of
+// ReplyRank. It is for what is done to the ranks' own state: CheckHealth today; new weights, sleep and
+// wake-up, adapters and profiling are to go this way.
+//
+// Calls and plans reach every rank in the order in which they are sent, and a rank does them in that
+// order: the order of calls from several goroutines is theirs to keep. The first error of any rank,
+// reply rank or not, fails the call at once. The call ends with ctx and with its timeout (while it is
+// being sent, with ctx's deadline only); a reply that comes later is dropped and counted.
+func (e *Executor) CollectiveRPC(
+	ctx context.Context, method string, args []byte, opt RPCOptions,
+) ([][]byte, error) {
+	c, err := e.sendCall(ctx, method, args, opt)
 	if err != nil {
 		return nil, err
 	}
-	return r.Wait(ctx)
+	return e.awaitCall(ctx, c)
 }
 
-// StartRPC sends a call and returns at once; the reply must be waited for.
-func (e *Executor) StartRPC(method string, args []byte, opt RPCOptions) (*Reply, error) {
-	return e.startRPC(method, args, opt, time.Now().Add(e.opt.StepTimeout))
-}
-
-// startRPC sends a call, for which it has time until sendUntil or the call's own timeout.
-func (e *Executor) startRPC(method string, args []byte, opt RPCOptions, sendUntil time.Time) (*Reply, error) {
-	if opt.UniqueReply && (opt.ReplyRank < 0 || opt.ReplyRank >= len(e.workers)) {
-		return nil, fmt.Errorf("call %s: reply rank %d of %d ranks", method, opt.ReplyRank, len(e.workers))
-	}
-	c := &call{method: method, step: e.sent.Load(), begun: time.Now(), results: make([][]byte, len(e.workers)), answered: make([]bool, len(e.workers)), missing: len(e.workers), only: -1, done: make(chan struct{}, 1)}
+// sendCall sends a call, for which it has time until ctx's deadline, else StepTimeout, and until the
+// call's own timeout. The call must then be waited for.
+func (e *Executor) sendCall(
+	ctx context.Context, method string, args []byte, opt RPCOptions,
+) (*call, error) {
+	world := len(e.workers)
+	c := &call{method: method, step: e.sent.Load(), begun: time.Now(), only: -1,
+		results: make([][]byte, world), answered: make([]bool, world), missing: world,
+		done: make(chan struct{}, 1)}
 	if opt.UniqueReply {
+		if opt.ReplyRank < 0 || opt.ReplyRank >= world {
+			return nil, fmt.Errorf("call %s: reply rank %d of %d ranks", method, opt.ReplyRank, world)
+		}
 		c.only, c.missing = opt.ReplyRank, 1
 	}
-	r := &Reply{e: e, call: c}
+	sendUntil, ok := ctx.Deadline()
+	if !ok {
+		sendUntil = c.begun.Add(e.opt.StepTimeout)
+	}
 	if opt.Timeout > 0 {
-		r.until = time.Now().Add(opt.Timeout)
-		if r.until.Before(sendUntil) {
-			sendUntil = r.until
+		c.until = c.begun.Add(opt.Timeout)
+		if c.until.Before(sendUntil) {
+			sendUntil = c.until
 		}
 	}
-	if err := e.turn(sendUntil); err != nil {
+	if err := e.turn(ctx, sendUntil); err != nil {
 		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
 	defer func() { <-e.sending }()
 	e.mu.Lock()
 	e.nextCall++
-	r.id = e.nextCall
-	e.calls[r.id] = c
-	r.before, e.lastCall = e.lastCall, r
+	c.id = e.nextCall
+	e.calls[c.id] = c
 	e.mu.Unlock()
-	record := queue.AppendCall(nil, &queue.Call{ID: r.id, Step: c.step, Timeout: opt.Timeout, Sent: c.begun.UnixNano(), Method: method, Args: args})
+	record := queue.AppendCall(nil, &queue.Call{ID: c.id, Step: c.step, Timeout: opt.Timeout,
+		Sent: c.begun.UnixNano(), Method: method, Args: args})
 	if err := e.hub.Send(record, sendUntil); err != nil {
-		e.forget(r.id)
+		e.forget(c)
 		if e.over() {
 			return nil, e.Err()
 		}
 		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
-	return r, nil
-}
-
-// Wait returns the results, after those of all calls made before.
-func (r *Reply) Wait(ctx context.Context) ([][]byte, error) {
-	defer r.e.forget(r.id)
-	for _, b := range r.earlier() {
-		// Its own error is its caller's business.
-		_ = r.e.awaitCall(ctx, b)
-	}
-	if err := r.e.awaitCall(ctx, r); err != nil {
-		return nil, err
-	}
-	if r.call.only >= 0 {
-		return r.call.results[r.call.only : r.call.only+1], nil
-	}
-	return r.call.results, nil
-}
-
-// earlier lists the calls made before this one that may not be over, and forgets them: several goroutines may
-// wait for replies of one chain.
-func (r *Reply) earlier() []*Reply {
-	r.e.mu.Lock()
-	defer r.e.mu.Unlock()
-	var list []*Reply
-	for b := r.before; b != nil; b = b.before {
-		list = append(list, b)
-	}
-	r.before = nil
-	return list
+	return c, nil
 }
 
 // awaitCall receives until the call is answered, failed or out of time.
-func (e *Executor) awaitCall(ctx context.Context, r *Reply) error {
-	for {
-		until := time.Now().Add(pollCancel)
-		if !r.until.IsZero() && r.until.Before(until) {
-			until = r.until
-		}
-		err := e.await(r.call.done, until)
-		switch {
-		case err == nil:
-			// Leave the mark for others who wait for this call to be over.
-			select {
-			case r.call.done <- struct{}{}:
-			default:
-			}
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return r.call.err
-		case !errors.Is(err, queue.ErrTimeout):
-			return err
-		case ctx.Err() != nil:
-			return fmt.Errorf("call %s: %w", r.call.method, ctx.Err())
-		case !r.until.IsZero() && !time.Now().Before(r.until):
-			return fmt.Errorf("call %s timed out: %w", r.call.method, queue.ErrTimeout)
-		}
+func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
+	defer e.forget(c)
+	switch err := e.await(ctx, c.done, c.until); {
+	case errors.Is(err, queue.ErrTimeout):
+		return nil, fmt.Errorf("call %s timed out: %w", c.method, err)
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil, fmt.Errorf("call %s: %w", c.method, err)
+	case err != nil:
+		return nil, err
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return nil, c.err
+	case c.only >= 0:
+		return c.results[c.only : c.only+1], nil
+	}
+	return c.results, nil
 }
 
 // forget ends a call: what still comes for it is late.
-func (e *Executor) forget(id uint64) {
+func (e *Executor) forget(c *call) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c := e.calls[id]; c != nil {
-		// Those who wait for it before their own need wait no longer.
-		select {
-		case c.done <- struct{}{}:
-		default:
-		}
-		delete(e.calls, id)
-	}
-	if e.lastCall != nil && e.lastCall.id == id {
-		e.lastCall = nil
-	}
+	delete(e.calls, c.id)
 }
 
 // reply takes one rank's answer to a call.
@@ -214,7 +171,8 @@ func (e *Executor) reply(rank int, body []byte) error {
 		if c.err != nil {
 			return nil // the first error wins
 		}
-		c.err = &RPCError{Method: c.method, Rank: rank, Node: w.Node, PID: w.PID, Step: c.step, Type: p.Type, Message: p.Failure}
+		c.err = &RPCError{Method: c.method, Rank: rank, Node: w.Node, PID: w.PID, Step: c.step,
+			Type: p.Type, Message: p.Failure}
 	} else {
 		c.results[rank] = append([]byte(nil), p.Value...)
 		if c.only < 0 || c.only == rank {

@@ -1,14 +1,12 @@
 package executor
 
 import (
-	"bytes"
 	"fmt"
-	"math"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -77,7 +75,7 @@ func (x *explainer) look(e *Executor, now time.Time) {
 		if still < e.opt.StallWarning || !e.behind(s) {
 			continue
 		}
-		if s.Phase == status.Collective && place(s).after(last) {
+		if s.Phase == status.Collective && verdict.PlaceOf(s).After(last) {
 			continue // it waits for a rank that has not come so far
 		}
 		if !v.warned.IsZero() && now.Sub(v.warned) < v.warned.Sub(v.moved) {
@@ -85,7 +83,7 @@ func (x *explainer) look(e *Executor, now time.Time) {
 		}
 		v.warned = now
 		e.opt.Log.Warn("rank stands still", "rank", r, "node", e.workers[r].Node, "pid", e.workers[r].PID,
-			"seconds", fmt.Sprintf("%.1f", still.Seconds()), "phase", describe(s), "process", e.processState(r),
+			"seconds", fmt.Sprintf("%.1f", still.Seconds()), "phase", s.String(), "process", e.processState(r),
 			"received", s.Received, "started", s.Started, "finished", s.Finished, "sent", e.sent.Load(), "call", e.callName(s.Call))
 	}
 }
@@ -107,38 +105,11 @@ func (e *Executor) queuedSince(now time.Time) time.Duration {
 	return oldest
 }
 
-// position is how far a rank has come: the step it computes, the layer in it, and whether it waits there for others.
-type position struct {
-	step  uint64
-	layer uint64
-}
-
-func (p position) after(q position) bool {
-	return p.step > q.step || p.step == q.step && p.layer > q.layer
-}
-
-func place(s status.Snapshot) position {
-	p := position{step: s.Started}
-	switch {
-	case s.Finished == s.Started:
-		p.layer = math.MaxUint64
-	case s.Phase == status.Forward:
-		p.layer = 2 * uint64(s.Detail)
-	case s.Phase == status.Collective:
-		// Who waits in a layer is further than who computes in it.
-		p.layer = 2*uint64(s.Detail) + 1
-	case s.Phase == status.Sample || s.Phase == status.Send:
-		p.layer = math.MaxUint64 - 1
-	}
-	return p
-}
-
 // lastPlace is where the rank is that is furthest behind.
-func (e *Executor) lastPlace() position {
-	last := position{step: math.MaxUint64}
+func (e *Executor) lastPlace() (last verdict.Place) {
 	for r := range e.workers {
 		s, _ := e.hub.Status(r)
-		if p := place(s); last.after(p) {
+		if p := verdict.PlaceOf(s); r == 0 || last.After(p) {
 			last = p
 		}
 	}
@@ -160,50 +131,6 @@ func (e *Executor) callName(id uint64) string {
 		return c.method
 	}
 	return fmt.Sprintf("call %d", id)
-}
-
-// processState is what the kernel says of a rank's process: running, sleeping, stopped, …; "" when the rank is
-// no process that is seen from here. A rank that was stopped cannot say so itself.
-func (e *Executor) processState(rank int) string {
-	if rank >= len(e.pids) || e.pids[rank] == 0 {
-		return ""
-	}
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", e.pids[rank]))
-	if err != nil {
-		return "gone"
-	}
-	// The name before the state is in parentheses and may hold anything.
-	_, rest, ok := strings.Cut(string(raw[bytes.LastIndexByte(raw, ')')+1:]), " ")
-	if !ok || rest == "" {
-		return ""
-	}
-	switch rest[0] {
-	case 'R':
-		return "running"
-	case 'S', 'I':
-		return "sleeping"
-	case 'D':
-		return "waiting for a device"
-	case 'T', 't':
-		return stoppedState
-	case 'Z', 'X':
-		return "dead"
-	}
-	return rest[:1]
-}
-
-// stoppedState is the state of a process that SIGSTOP or a debugger holds.
-const stoppedState = "stopped"
-
-// describe is a phase in words.
-func describe(s status.Snapshot) string {
-	switch s.Phase {
-	case status.Load:
-		return fmt.Sprintf("load %d%%", s.Detail)
-	case status.Forward, status.Collective:
-		return fmt.Sprintf("%s, layer %d", s.Phase, s.Detail)
-	}
-	return s.Phase.String()
 }
 
 // RankStatus is one rank as seen now.
@@ -236,7 +163,7 @@ func (e *Executor) Report() []RankStatus {
 	out := make([]RankStatus, len(e.workers))
 	for r, w := range e.workers {
 		s, age := e.hub.Status(r)
-		x := RankStatus{Rank: r, Node: w.Node, PID: w.PID, Phase: describe(s), Process: e.processState(r), Received: s.Received, Started: s.Started,
+		x := RankStatus{Rank: r, Node: w.Node, PID: w.PID, Phase: s.String(), Process: e.processState(r), Received: s.Received, Started: s.Started,
 			Finished: s.Finished, Sent: e.sent.Load(), Call: e.callName(s.Call), AgeSeconds: age.Seconds()}
 		e.stall.mu.Lock()
 		if v := e.stall.seen[r]; v.changes == s.Changes && !v.moved.IsZero() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
@@ -14,89 +15,96 @@ import (
 
 // TestSecondReply has rank 0 answer a call twice and rank 1 not at all: the call is not complete.
 func TestSecondReply(t *testing.T) {
-	e, _ := start(t, 2, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
-		if kind == queue.KindCall && c.rank == 0 {
-			answer(c, body, "", "")
-			answer(c, body, "", "")
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := start(t, 2, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+			if kind == queue.KindCall && c.rank == 0 {
+				answer(c, body, "", "")
+				answer(c, body, "", "")
+			}
+			return kind != queue.KindCall
+		}))
+		if all, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{Timeout: 5 * time.Second}); err == nil {
+			t.Errorf("answered without rank 1: %q", all)
 		}
-		return kind != queue.KindCall
-	}))
-	if all, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{Timeout: 5 * time.Second}); err == nil {
-		t.Errorf("answered without rank 1: %q", all)
-	}
+	})
 }
 
 // TestSecondReady has rank 0 be ready twice and rank 1 never: the group does not start.
 func TestSecondReady(t *testing.T) {
-	s := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-		if kind == queue.KindInit && c.rank == 0 {
-			queue.SendJSON(c, queue.KindReady, queue.Ready{})
-			queue.SendJSON(c, queue.KindReady, queue.Ready{})
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind == queue.KindInit && c.rank == 0 {
+				queue.SendJSON(c, queue.KindReady, queue.Ready{})
+				queue.SendJSON(c, queue.KindReady, queue.Ready{})
+			}
+			return kind != queue.KindInit
+		})}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if e, err := Start(ctx, Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 2}}); err == nil {
+			e.Shutdown(context.Background())
+			t.Error("started without rank 1")
 		}
-		return kind != queue.KindInit
-	})}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if e, err := Start(ctx, Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 2}}); err == nil {
-		e.Shutdown(context.Background())
-		t.Error("started without rank 1")
-	}
+	})
 }
 
 // TestSecondResult lets a second result of step 1 arrive before step 2, which it must not answer.
 func TestSecondResult(t *testing.T) {
-	var once sync.Once
-	e, _ := start(t, 1, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
-		if kind != queue.KindPlan {
-			return true
+	synctest.Test(t, func(t *testing.T) {
+		var once sync.Once
+		e, _ := start(t, 1, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
+			if kind != queue.KindPlan {
+				return true
+			}
+			var p step.Plan
+			step.DecodePlan(body, &p)
+			once.Do(func() {
+				c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, End: []uint32{1}, Token: []int32{7}}), time.Time{})
+			})
+			return p.ID != 2
+		}), func(o *Options) { o.StepTimeout = 5 * time.Second })
+		if _, err := execute(t, e, 1); err != nil {
+			t.Fatal(err)
 		}
-		var p step.Plan
-		step.DecodePlan(body, &p)
-		once.Do(func() {
-			c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, End: []uint32{1}, Token: []int32{7}}), time.Time{})
-		})
-		return p.ID != 2
-	}), func(o *Options) { o.StepTimeout = 5 * time.Second })
-	if _, err := execute(t, e, 1); err != nil {
-		t.Fatal(err)
-	}
-	_ = e.CheckHealth(t.Context()) // receives the second
-	if r, err := execute(t, e, 2); err == nil {
-		t.Errorf("step 2 is answered by the result of step %d", r.Plan)
-	}
+		_ = e.CheckHealth(t.Context()) // receives the second
+		if r, err := execute(t, e, 2); err == nil {
+			t.Errorf("step 2 is answered by the result of step %d", r.Plan)
+		}
+	})
 }
 
 // TestSecondShutdown wants a Shutdown beside another to last as long as that.
 func TestSecondShutdown(t *testing.T) {
-	hold := make(chan struct{})
-	s := &scripted{exited: make(chan launch.Exit, 4), rank: func(rank int, c *memPort) {
-		obedient(nil)(rank, c)
-		<-hold
-	}}
-	e, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends := make(chan error, 2)
-	go func() { ends <- e.Shutdown(context.Background()) }()
-	<-e.Dead()
-	go func() { ends <- e.Shutdown(context.Background()) }()
-	select {
-	case <-ends:
-		t.Error("returned while a rank still runs")
-	case <-time.After(100 * time.Millisecond):
-	}
-	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if err := e.Shutdown(short); err == nil {
-		t.Error("no error although the first still waits")
-	}
-	close(hold)
-	for range 2 {
-		if err := <-ends; err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		s := &scripted{exited: make(chan launch.Exit, 4), rank: func(rank int, c *memPort) {
+			obedient(nil)(rank, c)
+			<-hold
+		}}
+		e, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 1}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		ends := make(chan error, 2)
+		go func() { ends <- e.Shutdown(context.Background()) }()
+		<-e.Dead()
+		go func() { ends <- e.Shutdown(context.Background()) }()
+		time.Sleep(time.Minute)
+		if len(ends) > 0 {
+			t.Error("returned while a rank still runs")
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := e.Shutdown(short); err == nil {
+			t.Error("no error although the first still waits")
+		}
+		close(hold)
+		for range 2 {
+			if err := <-ends; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // TestFailedCallsBesideSteps lets several ranks fail calls while another goroutine receives: for the race detector.

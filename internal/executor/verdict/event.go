@@ -72,15 +72,15 @@ type Overdue struct {
 }
 
 func (e ConnectionLost) apply(v *Verdict, now time.Time) {
-	v.suspect(now, lost, exitGrace, v.failureOf(e.Rank, e.Cause))
+	v.suspect(now, lost, ExitGrace, v.ranks.Failure(e.Rank, e.Cause))
 }
 
 func (e ConnectionClosed) apply(v *Verdict, _ time.Time) {
-	v.failure = v.failureOf(e.Rank, e.Reason)
+	v.failure = v.ranks.Failure(e.Rank, e.Reason)
 }
 
 func (e Corrupt) apply(v *Verdict, _ time.Time) {
-	f := v.failureOf(e.Rank, e.Cause)
+	f := v.ranks.Failure(e.Rank, e.Cause)
 	f.Phase = "protocol"
 	v.failure = f
 }
@@ -89,25 +89,20 @@ func (e Exited) apply(v *Verdict, now time.Time) {
 	if v.has(exit, e.Rank) {
 		return
 	}
-	f := v.failureOf(e.Rank, e.End.String())
-	f.Detail, f.Stderr = e.Detail, e.Stderr
-	if f.Node == "" {
-		f.Node, f.PID = e.Node, e.PID
-	}
 	grace := killedGrace
 	if e.End.ByError() {
 		grace = reportGrace
 	}
-	v.suspect(now, exit, grace, f)
+	v.suspect(now, exit, grace, v.ranks.Ended(launch.Exit(e)))
 }
 
 func (e Reported) apply(v *Verdict, now time.Time) {
-	f := v.failureOf(e.Rank, e.Message)
+	f := v.ranks.Failure(e.Rank, e.Message)
 	f.Step, f.Phase, f.Detail = e.Step, e.Phase, e.Stack
 	switch {
 	case e.Follows || len(e.Missing) > 0 && v.endKnown():
 		v.followed[e.Rank] = true
-		v.suspect(now, follow, exitGrace, f)
+		v.suspect(now, follow, ExitGrace, f)
 	case len(e.Missing) > 0:
 		v.failure = v.missed(f, e)
 	default:

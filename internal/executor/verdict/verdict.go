@@ -16,14 +16,16 @@ package verdict
 import (
 	"slices"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/executor/launch"
 )
 
 // The graces: how long each suspicion waits for a better cause.
 const (
-	// exitGrace is for what follows from the end of a rank, until the end itself is known. A
+	// ExitGrace is for what follows from the end of a rank, until the end itself is known. A
 	// launcher on this host knows it in a few milliseconds, Ray in 5 to 40 of them; a busy machine
 	// takes ten times that.
-	exitGrace = 750 * time.Millisecond
+	ExitGrace = 750 * time.Millisecond
 	// reportGrace is for the exit of a rank that reported an error before it ended. The report may
 	// be behind records of many megabytes, and a link that closes gives its last records a second.
 	reportGrace = 2 * time.Second
@@ -32,12 +34,12 @@ const (
 	killedGrace = 5 * time.Millisecond
 	// limit is from the first suspicion to the failure, whatever happens in between: the longest
 	// chain of graces of one rank. Without it each new suspicion could put the failure off.
-	limit = exitGrace + reportGrace + killedGrace
+	limit = ExitGrace + reportGrace + killedGrace
 )
 
 // Verdict is what is known of a group's failure.
 type Verdict struct {
-	ranks []Rank
+	ranks Ranks
 	// suspicions are in the order in which they came; at most one exit per rank.
 	suspicions []suspicion
 	// followed are the ranks that reported the failure of another one.
@@ -51,6 +53,28 @@ type Verdict struct {
 type Rank struct {
 	Node string
 	PID  int
+}
+
+// Ranks are the ranks of a group.
+type Ranks []Rank
+
+// Failure is a failure of a rank, or of none (-1).
+func (r Ranks) Failure(rank int, cause string) *Failure {
+	f := &Failure{Rank: rank, Cause: cause}
+	if rank >= 0 && rank < len(r) {
+		f.Node, f.PID = r[rank].Node, r[rank].PID
+	}
+	return f
+}
+
+// Ended is the failure that the end of a rank is.
+func (r Ranks) Ended(x launch.Exit) *Failure {
+	f := r.Failure(x.Rank, x.End.String())
+	f.Detail, f.Stderr = x.Detail, x.Stderr
+	if f.Node == "" {
+		f.Node, f.PID = x.Node, x.PID
+	}
+	return f
 }
 
 // suspicion is a cause that a better one may replace until due.
@@ -70,7 +94,7 @@ const (
 )
 
 // New is the verdict on a group that has not failed.
-func New(ranks []Rank) *Verdict {
+func New(ranks Ranks) *Verdict {
 	return &Verdict{ranks: ranks, followed: map[int]bool{}}
 }
 
@@ -152,18 +176,9 @@ func (v *Verdict) suspect(now time.Time, w what, grace time.Duration, f *Failure
 	v.suspicions = append(v.suspicions, suspicion{w, f, now.Add(grace)})
 }
 
-// failureOf is a failure of a rank, or of none (-1).
-func (v *Verdict) failureOf(rank int, cause string) *Failure {
-	f := &Failure{Rank: rank, Cause: cause}
-	if rank >= 0 && rank < len(v.ranks) {
-		f.Node, f.PID = v.ranks[rank].Node, v.ranks[rank].PID
-	}
-	return f
-}
-
 // seen is a failure of a rank in the phase in which it was seen.
 func (v *Verdict) seen(rank int, cause string, seen []Seen) *Failure {
-	f := v.failureOf(rank, cause)
+	f := v.ranks.Failure(rank, cause)
 	if rank >= 0 && rank < len(seen) {
 		f.Phase = seen[rank].Status.String()
 	}

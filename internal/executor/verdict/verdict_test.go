@@ -56,8 +56,8 @@ type transcript struct {
 // epoch is when groups of tests begin.
 var epoch = time.Unix(0, 0)
 
-func ranks(n int) []Rank {
-	list := make([]Rank, n)
+func ranks(n int) Ranks {
+	list := make(Ranks, n)
 	for i := range list {
 		list[i] = Rank{Node: "node-a", PID: 100 + i}
 	}

@@ -19,8 +19,8 @@ type timed struct {
 
 // walk is a random list of events of a group, as they may come: a few at once, some after graces.
 func walk(rng *rand.Rand, world int) []timed {
-	gaps := []time.Duration{0, 0, time.Microsecond, 4 * time.Millisecond, killedGrace, exitGrace - 1,
-		exitGrace, reportGrace, 200 * time.Millisecond}
+	gaps := []time.Duration{0, 0, time.Microsecond, 4 * time.Millisecond, killedGrace, ExitGrace - 1,
+		ExitGrace, reportGrace, 200 * time.Millisecond}
 	ends := []launch.End{{How: launch.Exited, Code: 1}, {How: launch.Exited, Code: 3},
 		{How: launch.Signalled, Signal: "killed"}, {How: launch.Returned, Reason: "no weights"},
 		{How: launch.ActorLost, Class: "ActorDiedError", Reason: "gone"}, {Reason: "unknown"}}

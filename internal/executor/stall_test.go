@@ -1,0 +1,99 @@
+package executor
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/status"
+)
+
+// logTo lets the executor log to b.
+func logTo(b *lockedBuilder) func(*Options) {
+	return func(o *Options) { o.Log = slog.New(slog.NewTextHandler(b, nil)) }
+}
+
+// TestStallWhileLoading wants a line about a rank whose load is stalled, before the group has started.
+func TestStallWhileLoading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuilder
+		start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind == queue.KindInit && c.rank == 1 {
+				c.status.Set(status.Load, 40)
+				time.Sleep(defaultStallWarning + 2*stallTick)
+			}
+			return true
+		}), logTo(&log))
+		if got := log.String(); strings.Count(got, "\n") != 1 ||
+			!strings.Contains(got, `rank=1 node=node-a pid=101`) ||
+			!strings.Contains(got, `phase="load 40%"`) {
+			t.Errorf("explanation: %s", got)
+		}
+	})
+}
+
+// TestStallExplainer stops one rank in the middle of a step and wants a line about it when it has not
+// moved for 5, 10, 20 and 40 seconds, none about the rank that waits for it, and none while idle.
+func TestStallExplainer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuilder
+		release := make(chan struct{})
+		e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind == queue.KindPlan && c.rank == 1 {
+				c.status.Set(status.Forward, 3)
+				<-release
+			}
+			if kind == queue.KindPlan && c.rank == 0 {
+				c.status.Finished(9)
+				<-release
+			}
+			return true
+		}), logTo(&log))
+		time.Sleep(time.Hour)
+		if got := log.String(); got != "" {
+			t.Errorf("idle ranks were reported: %s", got)
+		}
+		begun := time.Now()
+		done := make(chan error)
+		go func() {
+			_, err := execute(t, e, 9)
+			done <- err
+		}()
+		for _, c := range []struct {
+			after time.Duration
+			lines int
+		}{
+			{4 * time.Second, 0}, {6 * time.Second, 1}, {9 * time.Second, 1}, {12 * time.Second, 2},
+			{18 * time.Second, 2}, {23 * time.Second, 3}, {38 * time.Second, 3}, {43 * time.Second, 4},
+		} {
+			time.Sleep(c.after - time.Since(begun))
+			if n := strings.Count(log.String(), "rank=1"); n != c.lines {
+				t.Errorf("after %v: %d lines, not %d", c.after, n, c.lines)
+			}
+		}
+		report := e.Report()
+		if !report[1].Stalled || report[1].Phase != "forward, layer 3" || report[1].Started != 9 ||
+			report[1].Sent != 9 {
+			t.Errorf("report %+v", report[1])
+		}
+		close(release)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		lines := log.String()
+		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) ||
+			!strings.Contains(lines, `phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
+			t.Errorf("explanation: %s", lines)
+		}
+		if strings.Contains(lines, "rank=0") {
+			t.Errorf("the rank that waits was reported: %s", lines)
+		}
+		time.Sleep(time.Hour)
+		if log.String() != lines {
+			t.Errorf("idle ranks were reported: %s", log.String())
+		}
+	})
+}
