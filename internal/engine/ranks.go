@@ -2,13 +2,11 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
@@ -114,19 +112,9 @@ func (b *opening) rankInit() (worker.Init, error) {
 
 // connectRay joins the cluster that the ranks will be placed on.
 func (b *opening) connectRay(ctx context.Context) (*rayactor.Launcher, error) {
-	p, r := &b.cfg.Parallel, &b.cfg.Parallel.Ray
-	l, err := rayactor.Connect(ctx, rayactor.Options{
-		World: b.ranks, TensorParallel: p.TensorParallelSize, Python: r.Python,
-		Address: r.Address, Namespace: r.Namespace, NodeIP: r.NodeIP, RuntimeEnv: r.RuntimeEnv, Nsight: r.Nsight,
-		PlacementGroup: r.PlacementGroup, BundleIndices: r.BundleIndices, SkipBundle: r.SkipBundle,
-		DeviceKey: r.DeviceKey, PerWorker: r.PerWorker, CPUThreads: p.CPUThreads,
-		PlacementTimeout: r.PlacementTimeout, StrictEnv: r.StrictEnv, EnvAllow: r.EnvAllow,
-		Environ: os.Environ(), Log: b.opt.Log,
+	p := &b.cfg.Parallel
+	return rayactor.Connect(ctx, rayactor.Options{Ray: p.Ray, World: b.ranks, TensorParallel: p.TensorParallelSize,
+		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.opt.Log,
 		Progress: func(phase string) { b.progress(-1, phase, 0, 0) },
 	})
-	var usage *rayactor.UsageError
-	if errors.As(err, &usage) {
-		err = &config.UsageError{Err: err}
-	}
-	return l, err
 }

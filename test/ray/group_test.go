@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/queue"
@@ -44,8 +45,9 @@ func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
 		w.ctx = within(t)
 	}
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o := rayactor.Options{World: tp, TensorParallel: tp, Python: s.Ray.Python, Address: s.Address, Namespace: namespace,
-		NodeIP: s.head(), SkipBundle: -1, DeviceKey: "GPU", PerWorker: 1, Environ: s.Env, Log: log}
+	o := rayactor.Options{World: tp, TensorParallel: tp, Environ: s.Env, Log: log, Ray: config.Ray{
+		Python: s.Ray.Python, Address: s.Address, Namespace: namespace, NodeIP: s.head(), SkipBundle: -1, DeviceKey: "GPU",
+		PerWorker: 1}}
 	if w.ray != nil {
 		w.ray(&o)
 	}

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/ray"
 )
@@ -26,29 +27,10 @@ import (
 type Options struct {
 	// World is the number of ranks; TensorParallel how many of them share a layer.
 	World, TensorParallel int
-	// Python is --ray-python: the interpreter that has Ray, "" to look for one.
-	Python string
-	// Address, Namespace and NodeIP are how the driver joins the cluster; "" leaves each to Ray.
-	Address, Namespace, NodeIP string
-	// RuntimeEnv is --ray-runtime-env; Nsight adds vLLM's block for Nsight Systems.
-	RuntimeEnv string
-	Nsight     bool
-	// PlacementGroup is the id or name of a group to adopt, "" to make one.
-	PlacementGroup string
-	// BundleIndices is --bundle-indices; SkipBundle a bundle that is not ours to use, or -1.
-	BundleIndices string
-	SkipBundle    int
-	// DeviceKey is the resource of a rank, PerWorker how much of it.
-	DeviceKey string
-	PerWorker float64
+	// Ray is where the cluster is and how it places the ranks.
+	config.Ray
 	// CPUThreads are the cores of a bundle when DeviceKey is CPU.
 	CPUThreads int
-	// PlacementTimeout bounds the wait for resources. When it is 0 a group that the cluster can never hold is
-	// refused at once, and one that it can is waited for half an hour.
-	PlacementTimeout time.Duration
-	// StrictEnv refuses nodes whose environment differs; EnvAllow are names that may be sent though they look secret.
-	StrictEnv bool
-	EnvAllow  []string
 	// Environ is the driver's environment.
 	Environ []string
 	Log     *slog.Logger
@@ -103,7 +85,7 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	}
 	l := &Launcher{o: o, exited: make(chan launch.Exit, o.World+1), done: make(chan struct{}), running: map[int]bool{}, quiet: make(chan struct{})}
 	if err := l.parse(); err != nil {
-		return nil, &UsageError{err}
+		return nil, &config.UsageError{Err: err}
 	}
 	l.env = Environment(o.Environ, EnvOptions{Allow: o.EnvAllow})
 	for _, w := range l.env.Warnings {
@@ -114,14 +96,6 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	}
 	return l, nil
 }
-
-// UsageError is a mistake in the options themselves, found before anything is started.
-type UsageError struct{ Err error }
-
-func (e *UsageError) Error() string { return e.Err.Error() }
-
-// Unwrap returns what is wrong.
-func (e *UsageError) Unwrap() error { return e.Err }
 
 // parse reads the options that are texts.
 func (l *Launcher) parse() error {
