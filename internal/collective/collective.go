@@ -1,6 +1,6 @@
 // Package collective holds what the transports of collective operations (shared memory within a node, TCP
-// between nodes, NCCL on GPUs) have in common: the order in which contributions are summed, and the errors.
-// The interface lives with its user, the model runner; the transports are the packages below this one.
+// between nodes) have in common: the order in which contributions are summed, the size to prepare for, and the
+// errors. The transports are the packages below this one; the interfaces live with their users.
 package collective
 
 import (
@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"strings"
 )
+
+// MessageBytes is the size of the largest operation that the ranks of a group prepare memory for. It is no limit:
+// a longer one goes in pieces (shm) or allocates (tcp).
+const MessageBytes = 1 << 20
 
 // What can end a collective operation other than its result. An *Error wraps one of them.
 var (

@@ -23,9 +23,6 @@ type Options struct {
 	WorkerOutput io.Writer
 }
 
-// collectiveBytes is the largest piece in which ranks of one host exchange tensors.
-const collectiveBytes = 1 << 20
-
 // Open resolves the model, starts the ranks and the step loop. Errors name the flag or file at fault.
 func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
 	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config}

@@ -12,7 +12,6 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // WorkerVerb is the first argument of the program when it is started as a rank.
@@ -35,7 +34,7 @@ func (b *opening) supervisor() (*supervisor, error) {
 	q := &b.cfg.Queue
 	s := &supervisor{backend: b.backend(), events: b.events}
 	common := executor.Options{
-		Init: init, CollectiveBytes: collectiveBytes, Log: b.opt.Log, LinksOnly: q.Transport == "link",
+		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes, StallWarning: q.StallWarning, StepTimeout: q.StepTimeout,
 		Progress: func(rank int, p queue.Progress) { b.progress(rank, p.Phase, p.Done, p.Total) },
 	}
@@ -91,9 +90,9 @@ func (b *opening) backend() string {
 }
 
 // rankInit is what every rank is told of the model and its share.
-func (b *opening) rankInit() (worker.Init, error) {
+func (b *opening) rankInit() (queue.Init, error) {
 	p := &b.cfg.Parallel
-	init := worker.Init{WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat, DType: b.info.DType,
+	init := queue.Init{WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat, DType: b.info.DType,
 		ISA: p.CPUISA, Threads: p.CPUThreads, Seed: b.cfg.Model.Seed, Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
 		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen}
 	if !b.fromHub {

@@ -18,7 +18,6 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/link"
 	"github.com/eagleray/eagleray/internal/queue/ring"
 	"github.com/eagleray/eagleray/internal/status"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // TestStoppedRankIsBlamed stops a rank in a step: it is the failure, whether the driver's time is over
@@ -135,7 +134,7 @@ func TestSendErrorIsBlamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &rehubbed{scripted: &scripted{rank: obedient(nil), exited: make(chan launch.Exit, 4)}}
-				e, err := Start(t.Context(), Options{Launcher: r, InProcess: true, Init: worker.Init{WorldSize: 2}})
+				e, err := Start(t.Context(), Options{Launcher: r, InProcess: true, Init: queue.Init{WorldSize: 2}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -223,7 +222,7 @@ func TestCorruptRing(t *testing.T) {
 			close(scribbled)
 		})
 	}}
-	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true, Init: worker.Init{WorldSize: 2}, StepTimeout: patience})
+	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true, Init: queue.Init{WorldSize: 2}, StepTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +249,7 @@ func TestFlood(t *testing.T) {
 			}
 		})
 	}}
-	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true, Init: worker.Init{WorldSize: 1}, StepTimeout: 300 * time.Millisecond})
+	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true, Init: queue.Init{WorldSize: 1}, StepTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

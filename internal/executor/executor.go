@@ -17,7 +17,6 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/step"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // Launcher places and watches ranks; it knows nothing of what they do.
@@ -36,9 +35,7 @@ type Options struct {
 	// InProcess says that the launcher's only rank runs in this process and needs no handshake.
 	InProcess bool
 	// Init is the configuration of every rank; Rank is set for each.
-	Init worker.Init
-	// CollectiveBytes is the largest message between ranks.
-	CollectiveBytes int
+	Init queue.Init
 	// CollectiveTimeout is how long ranks wait for each other; 0 is StepTimeout and a little.
 	CollectiveTimeout time.Duration
 	// QueueMemory is the budget of all shared memory of the queue; 0 is 16 MiB.

@@ -14,7 +14,6 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // scripted is a launcher whose ranks are functions.
@@ -99,7 +98,7 @@ func answer(c *memPort, body []byte, kind, failure string) {
 func start(t *testing.T, ranks int, rank func(int, *memPort), change ...func(*Options)) (*Executor, *scripted) {
 	t.Helper()
 	s := &scripted{rank: rank, exited: make(chan launch.Exit, 4)}
-	o := Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: ranks}}
+	o := Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: ranks}}
 	for _, f := range change {
 		f(&o)
 	}
@@ -385,7 +384,7 @@ func TestStartFails(t *testing.T) {
 			}
 			return true
 		})}
-		_, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 2}})
+		_, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: 2}})
 		if err == nil || !strings.Contains(err.Error(), "rank 1 on node-a (pid 101), load: tensor missing") {
 			t.Errorf("error %v", err)
 		}
@@ -396,11 +395,11 @@ func TestStartFails(t *testing.T) {
 		silent := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(queue.Kind, []byte, *memPort) bool { return false })}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if _, err := Start(ctx, Options{Launcher: silent, InProcess: true, Init: worker.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := Start(ctx, Options{Launcher: silent, InProcess: true, Init: queue.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("silent ranks: %v", err)
 		}
 		refuses := &scripted{fail: errors.New("no room")}
-		if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true, Init: worker.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
+		if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true, Init: queue.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
 			t.Errorf("launcher that refuses: %v", err)
 		}
 	})

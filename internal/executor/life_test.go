@@ -311,7 +311,7 @@ func TestNothingIsLeft(t *testing.T) {
 		"killed, ring":      {options: func() Options { return processes(2, false) }, life: killOne},
 		"killed, link":      {options: func() Options { return processes(2, true) }, life: killOne},
 		"not started, ring": {options: func() Options { return processes(2, false) }, end: "0 handshake"},
-		"not started, link": {options: func() Options { return processes(2, true) }, end: "0 welcome"},
+		"not started, link": {options: func() Options { return processes(2, true) }, end: "0 admitted"},
 		"no model": {options: func() Options {
 			o := processes(2, false)
 			o.Init.ModelDir = "/no/such/model"

@@ -1,8 +1,8 @@
 package executor
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,11 +19,11 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // Variables by which the test binary, run again, is told what to be.
@@ -59,11 +59,7 @@ func beWorker() error {
 		return process.Main()
 	}
 	fmt.Fprintln(os.Stderr, "about to end: out of cheese")
-	var inv worker.Invitation
-	raw, err := io.ReadAll(os.NewFile(3, "invitation"))
-	if err == nil {
-		err = json.Unmarshal(raw, &inv)
-	}
+	inv, err := join.ReadInvitation(bufio.NewReader(os.NewFile(3, "invitation")))
 	if err != nil || stage == "start" {
 		return err
 	}
@@ -72,7 +68,7 @@ func beWorker() error {
 		return err
 	}
 	id := handshake.Identity{Instance: inv.Endpoint.Instance, Rank: inv.Rank, PID: os.Getpid()}
-	if id.Binary, err = worker.BinaryHash(); err != nil {
+	if id.Binary, err = join.BinaryHash(); err != nil {
 		return err
 	}
 	conn, err := handshake.Dial(context.Background(), inv.Endpoint, token, id)
@@ -83,9 +79,9 @@ func beWorker() error {
 	switch stage {
 	case "handshake":
 		os.Exit(3)
-	case "welcome":
-		var w worker.Welcome
-		if err := worker.Hear(conn, &w); err != nil {
+	case "admitted":
+		var w join.Admitted
+		if err := join.Receive(conn, &w); err != nil {
 			return err
 		}
 		if w.Ring {
@@ -96,16 +92,16 @@ func beWorker() error {
 		os.Exit(3)
 	case "slowmesh":
 		// It cannot reach the other ranks, as where a firewall drops what goes between two nodes.
-		var w worker.Welcome
-		var g worker.Gathering
-		var peers worker.Peers
-		if err := errors.Join(worker.Hear(conn, &w), worker.Hear(conn, &g)); err != nil {
+		var w join.Admitted
+		var g join.Rendezvous
+		var peers join.Peers
+		if err := errors.Join(join.Receive(conn, &w), join.Receive(conn, &g)); err != nil {
 			return err
 		}
-		if err := worker.Tell(conn, inv.Endpoint); err != nil {
+		if err := join.Send(conn, inv.Endpoint); err != nil {
 			return err
 		}
-		if err := worker.Hear(conn, &peers); err != nil {
+		if err := join.Receive(conn, &peers); err != nil {
 			return err
 		}
 		time.Sleep(300 * time.Millisecond) // long enough for a driver that does not wait for it
@@ -119,8 +115,8 @@ func beWorker() error {
 }
 
 // tinyInit is the built-in model with a small cache.
-func tinyInit(ranks int) worker.Init {
-	return worker.Init{WorldSize: ranks, LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}
+func tinyInit(ranks int) queue.Init {
+	return queue.Init{WorldSize: ranks, LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}
 }
 
 // transports are the ways to reach ranks that are processes: over the ring, and over TCP and TLS.
@@ -131,7 +127,7 @@ var transports = []struct {
 
 // processes are the options for so many ranks in processes of their own.
 func processes(ranks int, links bool) Options {
-	o := Options{Launcher: process.New(io.Discard), Init: tinyInit(ranks), CollectiveBytes: 1 << 20, LinksOnly: links}
+	o := Options{Launcher: process.New(io.Discard), Init: tinyInit(ranks), LinksOnly: links}
 	if links {
 		o.Address = "127.0.0.1"
 	}

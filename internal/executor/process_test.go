@@ -293,7 +293,7 @@ func TestSeveralStart(t *testing.T) {
 // deadline, and says which rank it was and what it said last. Nothing is left.
 func TestEndsWhileStarting(t *testing.T) {
 	for _, tr := range transports {
-		for _, stage := range []string{"start", "handshake", "welcome"} {
+		for _, stage := range []string{"start", "handshake", "admitted"} {
 			for victim := range victims() {
 				t.Run(fmt.Sprintf("%s/%s/%d", tr.name, stage, victim), func(t *testing.T) {
 					t.Setenv(endVariable, fmt.Sprintf("%d %s", victim, stage))

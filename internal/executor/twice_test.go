@@ -10,7 +10,6 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/step"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // TestSecondReply has rank 0 answer a call twice and rank 1 not at all: the call is not complete.
@@ -41,7 +40,7 @@ func TestSecondReady(t *testing.T) {
 		})}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if e, err := Start(ctx, Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 2}}); err == nil {
+		if e, err := Start(ctx, Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: 2}}); err == nil {
 			e.Shutdown(context.Background())
 			t.Error("started without rank 1")
 		}
@@ -81,7 +80,7 @@ func TestSecondShutdown(t *testing.T) {
 			obedient(nil)(rank, c)
 			<-hold
 		}}
-		e, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: worker.Init{WorldSize: 1}})
+		e, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

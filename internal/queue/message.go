@@ -36,6 +36,33 @@ const (
 	KindFailure
 )
 
+// Init is a rank's whole configuration, the first record it receives.
+type Init struct {
+	Rank      int `json:"rank"`
+	WorldSize int `json:"world_size"`
+	// ModelDir is the checkpoint's folder on the driver's node, "" for the built-in model.
+	ModelDir string `json:"model_dir"`
+	// Repo, Revision and DownloadDir are where a node that lacks the folder gets it: the Hub repository, the commit,
+	// and the cache. Repo is "" for a folder that did not come from the Hub.
+	Repo        string `json:"repo,omitempty"`
+	Revision    string `json:"revision,omitempty"`
+	DownloadDir string `json:"download_dir,omitempty"`
+	LoadFormat  string `json:"load_format"`
+	// DType is resolved: bfloat16, float16 or float32.
+	DType string `json:"dtype"`
+	// ISA is an instruction set, "" for the best of this machine.
+	ISA string `json:"isa"`
+	// Threads is how many cores a rank computes on; 0 divides its node's among the ranks there.
+	Threads int `json:"threads"`
+	// Seed is of dummy weights (LoadFormat "dummy") only; requests have seeds of their own.
+	Seed uint64 `json:"seed"`
+	// Blocks and BlockSize size the KV cache; the scheduler counts on them.
+	Blocks      int `json:"blocks"`
+	BlockSize   int `json:"block_size"`
+	MaxSeqs     int `json:"max_seqs"`
+	MaxModelLen int `json:"max_model_len"`
+}
+
 // Progress is how far a rank's start has come.
 type Progress struct {
 	// Phase is what the rank is doing: "load", "download" and a file.

@@ -12,6 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/hub"
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
@@ -27,7 +28,7 @@ type rank struct {
 	checkpoint  *checkpoint.Checkpoint
 	model       *model.Model
 	cache       *layers.Cache
-	group       Group
+	group       join.Group
 	runner      *runner.Runner
 	output      bool
 	weightBytes int64
@@ -37,7 +38,7 @@ type rank struct {
 const progressEvery = 200 * time.Millisecond
 
 // newRank loads the rank's shard. On an error whatever was acquired is given back.
-func newRank(init Init, opt Options, st *status.Rank, progress func(queue.Progress) error) (*rank, error) {
+func newRank(init queue.Init, opt Options, st *status.Rank, progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{output: init.Rank == 0}
 	if err := r.load(init, opt, st, progress); err != nil {
 		r.close()
@@ -46,7 +47,7 @@ func newRank(init Init, opt Options, st *status.Rank, progress func(queue.Progre
 	return r, nil
 }
 
-func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue.Progress) error) error {
+func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func(queue.Progress) error) error {
 	dtype, err := compute.ParseDType(init.DType)
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (r *rank) load(init Init, opt Options, st *status.Rank, progress func(queue
 }
 
 // modelFolder is the driver's folder where this node has it, else the same snapshot of the Hub in this node's cache.
-func modelFolder(init Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
+func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
 	if init.ModelDir == "" {
 		return builtin.Folder(), nil
 	}
@@ -125,7 +126,7 @@ func modelFolder(init Init, progress func(queue.Progress) error) (checkpoint.Fol
 	return checkpoint.Dir(dir)
 }
 
-func (r *rank) loadModel(init Init, cfg *checkpoint.Config, folder checkpoint.Folder,
+func (r *rank) loadModel(init queue.Init, cfg *checkpoint.Config, folder checkpoint.Folder,
 	group layers.Group, progress func(queue.Progress) error) error {
 	src := model.Dummy(init.Seed)
 	var total int64

@@ -11,36 +11,11 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
-
-// Init is a rank's whole configuration, the first record it receives.
-type Init struct {
-	Rank      int `json:"rank"`
-	WorldSize int `json:"world_size"`
-	// ModelDir is the checkpoint's folder on the driver's node, "" for the built-in model.
-	ModelDir string `json:"model_dir"`
-	// Repo, Revision and DownloadDir are where a node that lacks the folder gets it: the Hub repository, the commit,
-	// and the cache. Repo is "" for a folder that did not come from the Hub.
-	Repo        string `json:"repo,omitempty"`
-	Revision    string `json:"revision,omitempty"`
-	DownloadDir string `json:"download_dir,omitempty"`
-	LoadFormat  string `json:"load_format"`
-	// DType is resolved: bfloat16, float16 or float32.
-	DType string `json:"dtype"`
-	// ISA is an instruction set, "" for the best of this machine.
-	ISA string `json:"isa"`
-	// Threads is how many cores a rank computes on; 0 divides its node's among the ranks there.
-	Threads int    `json:"threads"`
-	Seed    uint64 `json:"seed"`
-	// Blocks and BlockSize size the KV cache; the scheduler counts on them.
-	Blocks      int `json:"blocks"`
-	BlockSize   int `json:"block_size"`
-	MaxSeqs     int `json:"max_seqs"`
-	MaxModelLen int `json:"max_model_len"`
-}
 
 // Options are what a rank is given beside its port.
 type Options struct {
@@ -48,7 +23,7 @@ type Options struct {
 	Rank int
 	// Group joins the rank's tensor parallel group, which the rank then closes. It is called when there are
 	// several ranks.
-	Group func() (Group, error)
+	Group func() (join.Group, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
 	// DriversClock says that the rank's clock is the driver's: they are on one host.
@@ -139,7 +114,7 @@ func (w *worker) start() error {
 	if kind != queue.KindInit {
 		return fmt.Errorf("first record has kind %d, not the configuration", kind)
 	}
-	var init Init
+	var init queue.Init
 	if err := json.Unmarshal(body, &init); err != nil {
 		return fmt.Errorf("decode configuration: %w", err)
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 // tiny is the built-in model with a small cache.
-func tiny() Init {
-	return Init{WorldSize: 1, LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 128}
+func tiny() queue.Init {
+	return queue.Init{WorldSize: 1, LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 128}
 }
 
 // drive is the driver of a rank that runs in the test.
@@ -216,7 +216,7 @@ func TestCallFails(t *testing.T) {
 
 // TestInitFails starts ranks that cannot: each tells why, and in which phase.
 func TestInitFails(t *testing.T) {
-	with := func(change func(*Init)) []byte {
+	with := func(change func(*queue.Init)) []byte {
 		i := tiny()
 		change(&i)
 		record, err := queue.AppendJSON(nil, queue.KindInit, i)
@@ -234,12 +234,12 @@ func TestInitFails(t *testing.T) {
 		"a plan first": {step.AppendPlan([]byte{byte(queue.KindPlan)}, prompt(1, 5)), status.Init, "first record has kind 2"},
 		"no JSON":      {[]byte{byte(queue.KindInit), '{'}, status.Init, "decode configuration"},
 		"other JSON":   {append([]byte{byte(queue.KindInit)}, `{"threads":"many"}`...), status.Init, "decode configuration"},
-		"no such type": {with(func(i *Init) { i.DType = "int3" }), status.Load, "int3"},
-		"no such ISA":  {with(func(i *Init) { i.ISA = "z80" }), status.Load, "z80"},
-		"no folder":    {with(func(i *Init) { i.ModelDir = "/no/such/model" }), status.Load, "/no/such/model"},
-		"empty folder": {with(func(i *Init) { i.ModelDir = t.TempDir() }), status.Load, "config.json"},
-		"no way":       {with(func(i *Init) { i.WorldSize = 2 }), status.Load, "rank 0 of 2"},
-		"no cache":     {with(func(i *Init) { i.Blocks = -1 }), status.Load, "-1"},
+		"no such type": {with(func(i *queue.Init) { i.DType = "int3" }), status.Load, "int3"},
+		"no such ISA":  {with(func(i *queue.Init) { i.ISA = "z80" }), status.Load, "z80"},
+		"no folder":    {with(func(i *queue.Init) { i.ModelDir = "/no/such/model" }), status.Load, "/no/such/model"},
+		"empty folder": {with(func(i *queue.Init) { i.ModelDir = t.TempDir() }), status.Load, "config.json"},
+		"no way":       {with(func(i *queue.Init) { i.WorldSize = 2 }), status.Load, "rank 0 of 2"},
+		"no cache":     {with(func(i *queue.Init) { i.Blocks = -1 }), status.Load, "-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := launch(t, nil)

@@ -16,7 +16,6 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // ranks are a started group with what was heard of its start.
@@ -55,8 +54,8 @@ func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
 	if err != nil {
 		return g, err
 	}
-	e := executor.Options{Launcher: l, Address: l.Address(), CollectiveBytes: 1 << 20, Log: log,
-		Init: worker.Init{WorldSize: tp, LoadFormat: "auto", DType: "float32", Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}}
+	e := executor.Options{Launcher: l, Address: l.Address(), Log: log,
+		Init: queue.Init{WorldSize: tp, LoadFormat: "auto", DType: "float32", Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}}
 	if w.exec != nil {
 		w.exec(&e)
 	}

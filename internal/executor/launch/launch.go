@@ -3,8 +3,8 @@
 package launch
 
 import (
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // Spec is one rank to start.
@@ -12,7 +12,7 @@ type Spec struct {
 	Rank, LocalRank int
 	// Invitation is what the rank needs to join the driver; it holds a secret, and must not be
 	// passed where others can read it. It is nil for a rank inside the driver's process.
-	Invitation *worker.Invitation
+	Invitation *join.Invitation
 	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it to
 	// other hosts.
 	Binary [32]byte

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/worker"
 )
 
@@ -202,17 +203,10 @@ func (l *Launcher) Stop(ctx context.Context) error {
 // Main is the child's side: it reads its invitation, joins the driver and serves it until it is gone.
 func Main() error {
 	pipe := os.NewFile(invitationFD, "invitation")
-	raw, err := io.ReadAll(io.LimitReader(pipe, maxInvitation))
-	if err != nil {
-		return fmt.Errorf("no invitation at descriptor %d: this verb is started by eagleray itself: %w", invitationFD, err)
-	}
+	inv, err := join.ReadInvitation(bufio.NewReader(pipe))
 	pipe.Close()
-	var inv worker.Invitation
-	if err := json.Unmarshal(raw, &inv); err != nil {
-		return fmt.Errorf("read invitation: %w", err)
+	if err != nil {
+		return err
 	}
 	return worker.Join(inv, nil)
 }
-
-// maxInvitation bounds what a worker reads before it knows its driver.
-const maxInvitation = 1 << 20

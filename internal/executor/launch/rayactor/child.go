@@ -2,7 +2,6 @@ package rayactor
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/worker"
 )
 
@@ -23,25 +23,18 @@ const parentVariable = "EAGLERAY_PARENT_PID"
 // exitOrphaned is the exit code of a worker whose actor has gone.
 const exitOrphaned = 12
 
-// maxInvitation bounds what a worker reads before it knows its driver.
-const maxInvitation = 1 << 20
-
 // Main is the worker's side: a child of the actor, which writes the invitation to its standard input as one line
-// and keeps that open. It is the leash: at its end the worker ends, whatever it is doing. The parent-death signal
-// does the same faster, where the kernel sends it.
+// and keeps that open: when the input ends the worker ends, whatever it is doing. The parent-death signal does the
+// same faster, where the kernel sends it.
 func Main() error {
-	if err := leash(); err != nil {
+	if err := watchParent(); err != nil {
 		return err
 	}
 	raiseNiceness()
 	in := bufio.NewReaderSize(os.Stdin, 4096)
-	line, err := readLine(in)
+	inv, err := join.ReadInvitation(in)
 	if err != nil {
-		return fmt.Errorf("no invitation on standard input: this verb is started by eagleray itself: %w", err)
-	}
-	var inv worker.Invitation
-	if err := json.Unmarshal(line, &inv); err != nil {
-		return fmt.Errorf("read invitation: %w", err)
+		return err
 	}
 	// It lives as long as the process.
 	go func() {
@@ -51,27 +44,8 @@ func Main() error {
 	return worker.Join(inv, raylet())
 }
 
-// readLine reads one line of bounded length, without its end.
-func readLine(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > maxInvitation {
-			return nil, fmt.Errorf("invitation of more than %d bytes", maxInvitation)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-		case err != nil:
-			return nil, err
-		default:
-			return line[:len(line)-1], nil
-		}
-	}
-}
-
-// leash asks the kernel to end this process with its parent, and ends it now when the parent ended before.
-func leash() error {
+// watchParent asks the kernel to end this process with its parent, and ends it now when the parent ended before.
+func watchParent() error {
 	parent := os.Getenv(parentVariable)
 	if parent == "" {
 		return nil
@@ -90,7 +64,7 @@ func leash() error {
 //
 // Where it may not, and the kernel schedules by session (sched(7), autogroup), a session of its own does as well:
 // niceness then counts only among the threads of this process. The worker leaves the actor's process group by that,
-// which a SIGKILL of the group would reach; the other leashes hold.
+// which a SIGKILL of the group would reach; standard input and the parent-death signal still end it.
 func raiseNiceness() {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

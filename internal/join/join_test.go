@@ -1,6 +1,7 @@
-package worker
+package join
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -18,53 +19,52 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/queue/ring"
 )
 
-// said is a connection on which everything has been said already.
-type said struct {
+// written is a connection on which everything was written already.
+type written struct {
 	net.Conn
 	*bytes.Reader
 }
 
-func (s said) Read(b []byte) (int, error) { return s.Reader.Read(b) }
+func (s written) Read(b []byte) (int, error) { return s.Reader.Read(b) }
 
-// heard is a connection that keeps what is written.
-type heard struct {
+// kept is a connection that keeps what is written.
+type kept struct {
 	net.Conn
 	bytes.Buffer
 }
 
-func (h *heard) Read(b []byte) (int, error)  { return h.Buffer.Read(b) }
-func (h *heard) Write(b []byte) (int, error) { return h.Buffer.Write(b) }
+func (h *kept) Read(b []byte) (int, error)  { return h.Buffer.Read(b) }
+func (h *kept) Write(b []byte) (int, error) { return h.Buffer.Write(b) }
 
-// words makes a fresh one of each word that crosses before the first record.
-func words() []any {
-	return []any{new(Welcome), new(Gathering), new(Peers), new(LastWords), new(handshake.Endpoint)}
+// messages makes a fresh one of each message.
+func messages() []any {
+	return []any{new(Admitted), new(Rendezvous), new(Peers), new(Connected), new(Closing), new(handshake.Endpoint)}
 }
 
 func endpoint() handshake.Endpoint {
 	return handshake.Endpoint{Instance: handshake.NewInstance(), TCP: "127.0.0.1:1234", Unix: "name", Fingerprint: [32]byte{1, 2, 3}}
 }
 
-// TestTellAndHear passes every word, several on one connection, and reads no byte beyond each.
-func TestTellAndHear(t *testing.T) {
+// TestSendAndReceive passes every message, several on one connection, and reads no byte beyond each.
+func TestSendAndReceive(t *testing.T) {
 	e := endpoint()
-	all := []any{&Welcome{Ring: true}, &Gathering{Transport: TransportTCP, Bytes: 1 << 20}, &Peers{Endpoints: []handshake.Endpoint{e, e, e}},
-		&LastWords{Cause: "out of cheese"}, &e, &Welcome{}}
-	var c heard
-	for _, word := range all {
-		if err := Tell(&c, word); err != nil {
+	all := []any{&Admitted{Ring: true}, &Rendezvous{Transport: Connections, Timeout: time.Second}, &Peers{Endpoints: []handshake.Endpoint{e, e, e}},
+		&Closing{Reason: "out of cheese"}, &e, &Connected{}, &Admitted{}}
+	var c kept
+	for _, message := range all {
+		if err := Send(&c, message); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.WriteString("beyond")
-	for _, word := range all {
-		got := reflect.New(reflect.TypeOf(word).Elem()).Interface()
-		if err := Hear(&c, got); err != nil || !reflect.DeepEqual(got, word) {
-			t.Errorf("%+v, not %+v; %v", got, word, err)
+	for _, message := range all {
+		got := reflect.New(reflect.TypeOf(message).Elem()).Interface()
+		if err := Receive(&c, got); err != nil || !reflect.DeepEqual(got, message) {
+			t.Errorf("%+v, not %+v; %v", got, message, err)
 		}
 	}
 	if c.String() != "beyond" {
@@ -72,8 +72,8 @@ func TestTellAndHear(t *testing.T) {
 	}
 }
 
-// TestHearRefuses what is too long, too short, or no such word, without taking memory for what is announced.
-func TestHearRefuses(t *testing.T) {
+// TestReceiveRefuses what is too long, too short, or no such message, without taking memory for what is announced.
+func TestReceiveRefuses(t *testing.T) {
 	long := func(n uint32, body string) string {
 		return string(binary.LittleEndian.AppendUint32(nil, n)) + body
 	}
@@ -84,23 +84,23 @@ func TestHearRefuses(t *testing.T) {
 		{"", "EOF"},
 		{"\x01\x00", "unexpected EOF"},
 		{long(10, "{}"), "unexpected EOF"},
-		{long(maxWord+1, "{}"), "65537 bytes"},
+		{long(maxMessage+1, "{}"), "65537 bytes"},
 		{long(1<<32-1, ""), "4294967295 bytes"},
 		{long(0, ""), "JSON"},
 		{long(2, "[]"), "cannot unmarshal"},
 		{long(4, "true"), "cannot unmarshal"},
 		{long(3, "{}}"), "invalid character"},
 	} {
-		for _, word := range words() {
+		for _, message := range messages() {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err := Hear(said{Reader: bytes.NewReader([]byte(c.bytes))}, word)
+			err := Receive(written{Reader: bytes.NewReader([]byte(c.bytes))}, message)
 			runtime.ReadMemStats(&after)
 			if err == nil || !strings.Contains(err.Error(), c.want) && !strings.HasPrefix(err.Error(), "handshake: ") {
-				t.Errorf("%T from %q: %v, not %q", word, c.bytes, err, c.want)
+				t.Errorf("%T from %q: %v, not %q", message, c.bytes, err, c.want)
 			}
 			if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
-				t.Errorf("%T from %q takes %d bytes", word, c.bytes, n)
+				t.Errorf("%T from %q takes %d bytes", message, c.bytes, n)
 			}
 		}
 	}
@@ -109,28 +109,29 @@ func TestHearRefuses(t *testing.T) {
 // nowhere is the beginning of an endpoint that leads nowhere.
 const nowhere = "{Instance: Unix: TCP: "
 
-// FuzzHear feeds bytes to the parser of every word: what is accepted is the same once more.
-func FuzzHear(f *testing.F) {
+// FuzzReceive feeds bytes to the parser of every message: what is accepted is the same once more.
+func FuzzReceive(f *testing.F) {
 	e := endpoint()
-	for _, word := range []any{Welcome{Ring: true}, Gathering{TransportShm, 1 << 20, time.Second}, Peers{[]handshake.Endpoint{e}}, LastWords{"x"}, e} {
-		var c heard
-		if err := Tell(&c, word); err != nil {
+	for _, message := range []any{Admitted{Ring: true}, Rendezvous{SharedMemory, time.Second}, Peers{[]handshake.Endpoint{e}},
+		Connected{}, Closing{"x"}, e} {
+		var c kept
+		if err := Send(&c, message); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(c.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, word := range words() {
-			if Hear(said{Reader: bytes.NewReader(b)}, word) != nil || strings.Contains(fmt.Sprintf("%+v", word), nowhere) {
+		for _, message := range messages() {
+			if Receive(written{Reader: bytes.NewReader(b)}, message) != nil || strings.Contains(fmt.Sprintf("%+v", message), nowhere) {
 				continue // null is no endpoint, and is refused when it is dialled
 			}
-			var c heard
-			if err := Tell(&c, word); err != nil {
-				t.Fatalf("%+v cannot be told: %v", word, err)
+			var c kept
+			if err := Send(&c, message); err != nil {
+				t.Fatalf("%+v cannot be sent: %v", message, err)
 			}
-			again := reflect.New(reflect.TypeOf(word).Elem()).Interface()
-			if err := Hear(&c, again); err != nil || !reflect.DeepEqual(again, word) {
-				t.Fatalf("%+v, not %+v; %v", again, word, err)
+			again := reflect.New(reflect.TypeOf(message).Elem()).Interface()
+			if err := Receive(&c, again); err != nil || !reflect.DeepEqual(again, message) {
+				t.Fatalf("%+v, not %+v; %v", again, message, err)
 			}
 		}
 	})
@@ -146,15 +147,16 @@ func FuzzInvitation(f *testing.F) {
 	f.Add(raw)
 	f.Add([]byte(`{"endpoint":{},"token":"x","rank":-1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var inv, again Invitation
-		if json.Unmarshal(b, &inv) != nil || strings.Contains(fmt.Sprintf("%+v", inv), nowhere) {
+		inv, err := ReadInvitation(bufio.NewReader(bytes.NewReader(b)))
+		if err != nil || strings.Contains(fmt.Sprintf("%+v", inv), nowhere) {
 			return
 		}
 		raw, err := json.Marshal(inv)
 		if err != nil {
 			t.Fatalf("%+v: %v", inv, err)
 		}
-		if err := json.Unmarshal(raw, &again); err != nil || !reflect.DeepEqual(again, inv) {
+		again, err := ReadInvitation(bufio.NewReader(bytes.NewReader(raw)))
+		if err != nil || !reflect.DeepEqual(again, inv) {
 			t.Fatalf("%+v, not %+v; %v", again, inv, err)
 		}
 		if _, err := handshake.ParseToken(inv.Token); err != nil && len(inv.Token) > 8 && strings.Contains(err.Error(), inv.Token) {
@@ -163,7 +165,39 @@ func FuzzInvitation(f *testing.F) {
 	})
 }
 
-// host is a driver that admits ranks and then does what a test wants.
+// TestReadInvitation reads one line of bounded length, and nothing beyond it.
+func TestReadInvitation(t *testing.T) {
+	raw, err := json.Marshal(Invitation{Endpoint: endpoint(), Token: "secret", Rank: 3, World: 4, Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		string(raw):          "",
+		string(raw) + "\n":   "",
+		string(raw) + "\n{}": "",
+		"":                   "no invitation",
+		"\n":                 "read invitation",
+		string(raw[:40]):     "read invitation",
+		string(raw[:40]) + "\n" + string(raw[40:]): "read invitation",
+		strings.Repeat(" ", maxInvitation) + "{}":  "more than 1048576 bytes",
+	} {
+		r := bufio.NewReaderSize(strings.NewReader(text), 16)
+		inv, err := ReadInvitation(r)
+		switch {
+		case want == "" && (err != nil || inv.Rank != 3 || inv.World != 4 || inv.Token != "secret"):
+			t.Errorf("%.60q: %+v, %v", text, inv, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%.60q: %v, not %q", text, err, want)
+		}
+		if _, after, _ := strings.Cut(text, "\n"); want == "" {
+			if rest, _ := io.ReadAll(r); string(rest) != after {
+				t.Errorf("%.60q: %q is left", text, rest)
+			}
+		}
+	}
+}
+
+// host is a driver that accepts ranks and then does what a test wants.
 type host struct {
 	t *testing.T
 	l *handshake.Listener
@@ -185,11 +219,17 @@ func newHost(t *testing.T, world int) *host {
 	return &host{t, l, Invitation{Endpoint: l.Endpoint(), Token: token.Reveal(), World: world}}
 }
 
-// join runs a rank, and f with its connection at the driver.
-func (h *host) join(f func(c *handshake.Conn)) error {
+// dial runs a rank until it has joined or failed, and f with its connection at the driver.
+func (h *host) dial(f func(c *handshake.Conn)) error {
 	h.t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- Join(h.i, nil) }()
+	go func() {
+		r, err := Dial(h.i, nil)
+		if err == nil {
+			r.Close()
+		}
+		done <- err
+	}()
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
 	c, err := h.l.Accept(ctx)
@@ -242,41 +282,41 @@ func TestJoinFails(t *testing.T) {
 	cases := []struct {
 		name  string
 		world int
-		say   func(c *handshake.Conn)
+		send  func(c *handshake.Conn)
 		want  string
 	}{
-		{"gone at once", 1, func(*handshake.Conn) {}, "welcome: "},
-		{"half a welcome", 1, func(c *handshake.Conn) { c.Write([]byte{9, 0, 0, 0, '{'}) }, "welcome: "},
-		{"a long welcome", 1, func(c *handshake.Conn) { c.Write([]byte{1, 2, 3, 4}); io.ReadFull(c, make([]byte, 1)) }, "welcome: "},
-		{"no ring", 1, func(c *handshake.Conn) { must(Tell(c, Welcome{Ring: true})) }, "memory of the ring"},
-		{"a ring that is none", 1, func(c *handshake.Conn) { must(Tell(c, Welcome{Ring: true})); send(c, memory(t, 1<<20)) }, "ring: "},
+		{"gone at once", 1, func(*handshake.Conn) {}, "admission: "},
+		{"half an admission", 1, func(c *handshake.Conn) { c.Write([]byte{9, 0, 0, 0, '{'}) }, "admission: "},
+		{"a long admission", 1, func(c *handshake.Conn) { c.Write([]byte{1, 2, 3, 4}); io.ReadFull(c, make([]byte, 1)) }, "admission: "},
+		{"no ring", 1, func(c *handshake.Conn) { must(Send(c, Admitted{Ring: true})) }, "memory of the ring"},
+		{"a ring that is none", 1, func(c *handshake.Conn) { must(Send(c, Admitted{Ring: true})); send(c, memory(t, 1<<20)) }, "ring: "},
 		{"a ring for others", 3, func(c *handshake.Conn) {
-			must(Tell(c, Welcome{Ring: true}))
+			must(Send(c, Admitted{Ring: true}))
 			s := segment(1)
 			must(c.SendFile(s.File()))
 			must(s.Driver().Close())
 		}, "ring: "},
-		{"no gathering", 3, func(c *handshake.Conn) { must(Tell(c, Welcome{})) }, "how the ranks gather"},
-		{"a gathering of pigeons", 3, func(c *handshake.Conn) { must(Tell(c, Welcome{})); must(Tell(c, Gathering{Transport: "pigeon"})) }, `"pigeon"`},
+		{"no rendezvous", 3, func(c *handshake.Conn) { must(Send(c, Admitted{})) }, "rendezvous: "},
+		{"a rendezvous of pigeons", 3, func(c *handshake.Conn) { must(Send(c, Admitted{})); must(Send(c, Rendezvous{Transport: "pigeon"})) }, `"pigeon"`},
 		{"no memory", 3, func(c *handshake.Conn) {
-			must(Tell(c, Welcome{Ring: true}))
+			must(Send(c, Admitted{Ring: true}))
 			s := segment(3)
 			must(c.SendFile(s.File()))
-			must(Tell(c, Gathering{Transport: TransportShm, Bytes: 1 << 10}))
+			must(Send(c, Rendezvous{Transport: SharedMemory}))
 			must(s.Driver().Close())
 		}, "memory of the group"},
 		{"no peers", 3, func(c *handshake.Conn) {
-			must(Tell(c, Welcome{}))
-			must(Tell(c, Gathering{Transport: TransportTCP, Bytes: 1 << 10}))
+			must(Send(c, Admitted{}))
+			must(Send(c, Rendezvous{Transport: Connections}))
 			var e handshake.Endpoint
-			must(Hear(c, &e))
+			must(Receive(c, &e))
 		}, "where the others are"},
 		{"too few peers", 3, func(c *handshake.Conn) {
-			must(Tell(c, Welcome{}))
-			must(Tell(c, Gathering{Transport: TransportTCP, Bytes: 1 << 10}))
+			must(Send(c, Admitted{}))
+			must(Send(c, Rendezvous{Transport: Connections}))
 			var e handshake.Endpoint
-			must(Hear(c, &e))
-			must(Tell(c, Peers{Endpoints: []handshake.Endpoint{e}}))
+			must(Receive(c, &e))
+			must(Send(c, Peers{Endpoints: []handshake.Endpoint{e}}))
 			io.ReadFull(c, make([]byte, 1))
 		}, "1 endpoints for 3 ranks"},
 	}
@@ -288,7 +328,7 @@ func TestJoinFails(t *testing.T) {
 				if c.world > 1 {
 					h.i.Rank = 2
 				}
-				err := h.join(c.say)
+				err := h.dial(c.send)
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "rank ") {
 					t.Errorf("error %v, not %q", err, c.want)
 				}
@@ -322,66 +362,20 @@ func counted(t *testing.T) [2]int {
 	return [2]int{runtime.NumGoroutine(), len(fds)}
 }
 
-// TestJoinServes is a rank over a ring and over a link, from its invitation to the end of its driver.
-func TestJoinServes(t *testing.T) {
-	h := newHost(t, 1)
-	s, err := ring.Create(ring.Options{Ranks: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := s.Driver()
-	err = h.join(func(c *handshake.Conn) {
-		if err := errors.Join(Tell(c, Welcome{Ring: true}), c.SendFile(s.File())); err != nil {
-			t.Fatal(err)
-		}
-		record, err := queue.AppendJSON(nil, queue.KindInit, tiny())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Send(record, soon()); err != nil {
-			t.Fatal(err)
-		}
-		for kind := queue.Kind(0); kind != queue.KindReady; {
-			_, got, err := d.Recv(soon())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if kind, _, err = queue.Split(got); err != nil || kind == queue.KindFailure {
-				t.Fatalf("%q, %v", got, err)
-			}
-		}
-		// Arguments that fill the ring are given back before the next record is waited for.
-		for range 40 {
-			if err := d.Send(queue.AppendCall(nil, &queue.Call{ID: 1, Method: "echo", Args: make([]byte, 600<<10)}), soon()); err != nil {
-				t.Fatal(err)
-			}
-			if _, got, err := d.Recv(soon()); err != nil || len(got) < 600<<10 {
-				t.Fatalf("%d bytes, %v", len(got), err)
-			}
-		}
-		d.Release()
-	})
-	if err != nil {
-		t.Errorf("a driver that goes away: %v", err)
-	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestBadInvitation is refused before anything is dialled.
 func TestBadInvitation(t *testing.T) {
 	h := newHost(t, 1)
+	dial := func() error { _, err := Dial(h.i, nil); return err }
 	h.i.Token = "0123456789abcdef-secret"
-	if err := Join(h.i, nil); err == nil || !strings.Contains(err.Error(), "invitation") || strings.Contains(err.Error(), "secret") {
+	if err := dial(); err == nil || !strings.Contains(err.Error(), "invitation") || strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 	h.i.Token = handshake.NewToken().Reveal()
-	if err := Join(h.i, nil); !errors.Is(err, handshake.BadToken) {
+	if err := dial(); !errors.Is(err, handshake.BadToken) {
 		t.Error(err)
 	}
 	h.i.Endpoint = handshake.Endpoint{}
-	if err := Join(h.i, nil); err == nil || !strings.Contains(err.Error(), "rank 0: join the driver") {
+	if err := dial(); err == nil || !strings.Contains(err.Error(), "rank 0: join the driver") {
 		t.Error(err)
 	}
 }
