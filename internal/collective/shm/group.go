@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/collective"
-	"github.com/eagleray/eagleray/internal/queue/futex"
+	"github.com/eagleray/eagleray/internal/futex"
+	"github.com/eagleray/eagleray/internal/spin"
 )
 
 // DefaultTimeout is how long a rank waits for another when Options says nothing.
@@ -38,7 +39,7 @@ type Group struct {
 	mu       sync.Mutex
 	seq      uint32 // of the last step, in units of seqUnit
 	lastTag  uint64 // of the last step
-	cadence  cadence
+	policy   spin.Policy
 	timespec unix.Timespec
 	failed   error
 
@@ -71,7 +72,7 @@ func (o Options) Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 		err := fmt.Errorf("rank %d of the collective group has already joined", rank)
 		return nil, errors.Join(err, unix.Munmap(seg.mem))
 	}
-	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, seg: seg, cadence: newCadence(ranks)}
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, seg: seg, policy: spin.NewPolicy(ranks, spin.Shared)}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}

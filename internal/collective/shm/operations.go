@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/collective"
-	"github.com/eagleray/eagleray/internal/queue/futex"
+	"github.com/eagleray/eagleray/internal/futex"
 )
 
 // enter starts the next step and returns its parity, once the buffer of that parity is free. By then all

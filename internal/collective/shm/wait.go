@@ -3,65 +3,15 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
-	"github.com/eagleray/eagleray/internal/queue/futex"
+	"github.com/eagleray/eagleray/internal/futex"
+	"github.com/eagleray/eagleray/internal/spin"
 )
 
-const (
-	// maxSpin bounds busy waiting, to about what a sleep and a wake-up cost.
-	maxSpin = 40 * time.Microsecond
-	minSpin = 2 * time.Microsecond
-	// Spinning pays while at least one wait in eight is short. The share is kept in units of 1/1024: a short
-	// wait takes it a quarter of the way up, a long one an eighth of the way down.
-	fullShare = 1024
-	paysFrom  = fullShare / 8
-	// probeEvery is how often a wait spins although it would not pay, to notice when the ranks have become
-	// quick again: the time a sleeper takes to wake up hides it.
-	probeEvery = 64
-	// pauses between two looks at the counter: a fraction of a microsecond.
-	pauses = 8
-)
-
-// cadence decides how long to spin from how waits have ended lately. It goes by the share of short waits and
-// their length, not by the mean of all: now and then a peer is held up for a long time, by its own work or by
-// the kernel, and that says nothing of the next wait.
-type cadence struct {
-	// never is set when there are more ranks than processors: who spins then keeps off whom it waits for.
-	never bool
-	share int           // of waits shorter than maxSpin
-	short time.Duration // their average
-	waits uint32
-}
-
-func newCadence(ranks int) cadence {
-	return cadence{never: runtime.NumCPU() < ranks, share: fullShare / 2, short: minSpin}
-}
-
-func (c *cadence) budget() time.Duration {
-	c.waits++
-	switch {
-	case c.never:
-		return 0
-	case c.share >= paysFrom:
-		return min(max(4*c.short, minSpin), maxSpin)
-	case c.waits%probeEvery == 0:
-		return maxSpin
-	default:
-		return 0
-	}
-}
-
-func (c *cadence) observe(waited time.Duration) {
-	if waited > maxSpin {
-		c.share -= c.share / 8
-		return
-	}
-	c.share += (fullShare - c.share) / 4
-	c.short += (waited - c.short) / 8
-}
+// pauses between two looks at the counter: a fraction of a microsecond.
+const pauses = 8
 
 func reached(word, target uint32) bool { return int32(word-target) >= 0 }
 
@@ -76,23 +26,23 @@ func (g *Group) await(peer int, target uint32) error {
 func (g *Group) awaitSlow(peer int, target uint32) error {
 	c := g.peers[peer]
 	start := time.Now()
-	if budget := g.cadence.budget(); budget > 0 {
+	if budget := g.policy.Budget(); budget > 0 {
 		for time.Since(start) < budget {
-			futex.Pause(pauses)
+			spin.Pause(pauses)
 			if w := c.word.Load(); reached(w, target) {
-				g.cadence.observe(time.Since(start))
+				g.policy.Paid(time.Since(start))
 				return nil
 			} else if w&(flagAborted|flagLeft) != 0 {
 				break
 			}
 		}
+		g.policy.Failed()
 	}
 	c.sleepers.Add(1)
 	defer c.sleepers.Add(^uint32(0))
 	for {
 		w := c.word.Load()
 		if reached(w, target) {
-			g.cadence.observe(time.Since(start))
 			return nil
 		}
 		if w&flagAborted != 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/spin"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -33,9 +34,9 @@ type Driver struct {
 func newDriver(f *os.File, m *mapping) *Driver {
 	d := &Driver{file: f, m: m, shared: m.broadcastControl(), held: -1,
 		in: make([]reader, m.ranks), bad: make([]bool, m.ranks)}
-	d.waiting.cadence = newCadence(m.ranks + 1)
+	d.waiting.policy = spin.NewPolicy(m.ranks+1, spin.Shared)
 	d.out = writer{ring: m.broadcastRing(), sent: &d.shared.sent, data: &d.shared.data, space: &d.shared.space, ended: d.ended}
-	d.out.wait.cadence = d.waiting.cadence
+	d.out.wait.policy = d.waiting.policy
 	for rank := range m.ranks {
 		c := m.rankControl(rank)
 		d.out.peers = append(d.out.peers, &peer{rank: rank, head: &c.read, state: &c.state})

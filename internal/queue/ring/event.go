@@ -6,9 +6,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eagleray/eagleray/internal/futex"
 	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/futex"
+	"github.com/eagleray/eagleray/internal/spin"
 )
+
+// pauses between two looks: a fraction of a microsecond.
+const pauses = 8
 
 // event is an event count in shared memory: who changes what others may wait for notifies it, and who waits
 // announces himself, looks once more, and sleeps while the word stands still.
@@ -62,7 +66,7 @@ func (e *event) notify() {
 // waiter is one goroutine's way of waiting. The loop around it looks for what it waits for before every call
 // of pause, and calls done in the end.
 type waiter struct {
-	cadence cadence
+	policy  spin.Policy
 	stage   stage
 	seen    uint32
 	began   time.Time
@@ -88,18 +92,18 @@ func (w *waiter) pause(e *event, until time.Time) error {
 			return queue.ErrTimeout
 		}
 		w.stage = spinning
-		w.budget = w.cadence.budget()
+		w.budget = w.policy.Budget()
 		if w.budget > 0 {
-			futex.Pause(pauses)
+			spin.Pause(pauses)
 			return nil
 		}
 	case spinning:
 		if time.Since(w.began) < w.budget {
-			futex.Pause(pauses)
+			spin.Pause(pauses)
 			return nil
 		}
 		if w.budget > 0 {
-			w.cadence.failed()
+			w.policy.Failed()
 		}
 	case announced:
 		left := time.Duration(0)
@@ -128,7 +132,7 @@ func (w *waiter) done(e *event) {
 	switch w.stage {
 	case spinning:
 		if w.budget > 0 {
-			w.cadence.paid(time.Since(w.began))
+			w.policy.Paid(time.Since(w.began))
 		}
 	case announced:
 		w.withdraw(e)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/spin"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -51,12 +52,12 @@ func Map(f *os.File, rank int) (*Rank, error) {
 	}
 	m.lentAt = m.rankPage(rank)
 	r := &Rank{m: m, shared: m.broadcastControl(), own: own}
-	r.waiting.cadence = newCadence(l.ranks + 1)
+	r.waiting.policy = spin.NewPolicy(l.ranks+1, spin.Shared)
 	r.in = reader{ring: m.broadcastRing(), writer: -1, sent: &r.shared.sent, taken: &own.read, space: &r.shared.space,
 		records: &own.records, bytes: &own.bytes}
 	r.out = writer{ring: m.replyRing(rank), sent: &own.sent, data: &r.shared.replies, space: &own.space, ended: r.ended,
 		peers: []*peer{{rank: -1, head: &own.taken, state: &r.driver}}}
-	r.out.wait.cadence = r.waiting.cadence
+	r.out.wait.policy = r.waiting.policy
 	r.out.init()
 	return r, nil
 }

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/spin"
 )
 
 // Task is work that is cut into independent chunks.
@@ -97,8 +99,6 @@ type Pool struct {
 func New(threads int) *Pool {
 	threads = max(threads, 1)
 	p := &Pool{threads: threads}
-	p.wakeups.init()
-	p.finished.init()
 	p.closed.Add(threads - 1)
 	for i := 1; i < threads; i++ {
 		go p.help(i)
@@ -196,7 +196,7 @@ func (p *Pool) do(chunk, thread int) {
 func (p *Pool) await() {
 	var start time.Time
 	for looks := 1; p.remaining.Load() != 0; looks++ {
-		pause(pauseBatch)
+		spin.Pause(pauses)
 		if looks%clockBatch != 0 {
 			continue
 		}
@@ -237,14 +237,14 @@ func (p *Pool) help(thread int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer p.closed.Done()
-	c := newCadence()
+	wait := newIdle(p.threads)
 	for {
 		parked := false
-		for c.start(); !p.pending(); {
+		for !p.pending() {
 			if p.closing.Load() {
 				return
 			}
-			if c.spin() {
+			if wait.spin() {
 				continue
 			}
 			p.park()
@@ -254,7 +254,7 @@ func (p *Pool) help(thread int) {
 		if !p.pending() { // woken for a chunk that others have taken meanwhile, or to close
 			continue
 		}
-		c.stop()
+		wait.end()
 		if parked {
 			p.wake(p.threads - 1)
 		}

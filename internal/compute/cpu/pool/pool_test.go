@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/spin"
 )
 
 type taskFunc func(chunk, thread int)
@@ -133,7 +135,7 @@ func TestRandomGaps(t *testing.T) {
 			}
 			switch r.IntN(4) {
 			case 0:
-				pause(uint32(1 + r.IntN(3000)))
+				spin.Pause(uint32(1 + r.IntN(3000)))
 			case 1:
 				time.Sleep(time.Duration(r.IntN(200)) * time.Microsecond)
 			}
@@ -249,29 +251,6 @@ func TestIdleCostsNothing(t *testing.T) {
 	}
 }
 
-func TestCadence(t *testing.T) {
-	c := newCadence()
-	for range 20 {
-		c.learn(20 * time.Microsecond)
-	}
-	if c.budget < 40*time.Microsecond || c.budget > maxSpin {
-		t.Errorf("gaps of 20 µs: budget %v", c.budget)
-	}
-	busy := c.budget
-	c.learn(3 * time.Millisecond)
-	if c.budget != busy {
-		t.Errorf("one long gap changed the budget to %v", c.budget)
-	}
-	c.learn(3 * time.Millisecond)
-	if c.budget != minSpin {
-		t.Errorf("two long gaps left the budget at %v", c.budget)
-	}
-	c.learn(30 * time.Microsecond) // found after parking: spinning would have paid
-	if c.budget < 30*time.Microsecond {
-		t.Errorf("budget %v does not grow back", c.budget)
-	}
-}
-
 func BenchmarkRun(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
@@ -299,7 +278,7 @@ type rendezvous struct{ here atomic.Int32 }
 func (t *rendezvous) Do(int, int) {
 	t.here.Add(1)
 	for t.here.Load() < 2 {
-		pause(1)
+		spin.Pause(1)
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build !amd64 && !arm64
 
-package futex
+package spin
 
 // Pause does nothing on this architecture.
 func Pause(uint32) {}

@@ -1,6 +1,8 @@
 package futex
 
 import (
+	"math"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,11 +41,18 @@ func TestWait(t *testing.T) {
 	}
 }
 
-func TestPause(t *testing.T) {
-	began := time.Now()
-	Pause(1)
-	Pause(100_000)
-	if d := time.Since(began); d > 10*time.Second {
-		t.Errorf("100,000 pauses take %v", d)
+func TestPrivate(t *testing.T) {
+	word := new(atomic.Uint32)
+	WaitPrivate(word, 1) // another value: returns at once
+	var awake sync.WaitGroup
+	for range 3 {
+		awake.Go(func() {
+			for word.Load() == 0 {
+				WaitPrivate(word, 0)
+			}
+		})
 	}
+	word.Store(1)
+	WakePrivate(word, math.MaxInt)
+	awake.Wait()
 }
