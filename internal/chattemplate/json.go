@@ -1,57 +1,73 @@
 package chattemplate
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"math/big"
 	"strconv"
-	"strings"
-	"unicode/utf16"
+	"sync"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // FromJSON reads a JSON text as Python's json.loads does: keys keep their order (a repeated key its first
 // place and last value), ints stay ints of any size up to 4300 digits, floats stay floats. A lone surrogate
-// or invalid UTF-8 becomes U+FFFD. Nesting deeper than 256 is an error, and so are more than a million values; NaN and Infinity are not JSON.
+// or invalid UTF-8 becomes U+FFFD. Nesting deeper than 256 is an error, and so are more than a million
+// values; NaN and Infinity are not JSON.
 func FromJSON(raw []byte) (Value, error) {
-	d := &jsonDecoder{src: string(raw)}
+	if !utf8.Valid(raw) {
+		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	}
+	d := jsonDecoders.Get().(*jsonDecoder)
+	defer d.free()
+	d.reset(raw)
 	v, err := d.value(0)
 	if err != nil {
 		return Value{}, err
 	}
-	d.space()
-	if d.pos < len(d.src) {
+	if _, err := d.dec.ReadToken(); err != io.EOF {
 		return Value{}, d.errorf("unexpected data after the value")
 	}
 	return v, nil
 }
 
 type jsonDecoder struct {
-	src    string
-	pos    int
+	src    string // the text; strings without escapes are parts of it
+	buf    bytes.Buffer
+	dec    jsontext.Decoder
 	values int
 }
 
+// jsonDecoders keeps the decoders' stacks, which a short text would otherwise spend its time on.
+var jsonDecoders = sync.Pool{New: func() any { return new(jsonDecoder) }}
+
+func (d *jsonDecoder) reset(raw []byte) {
+	d.src, d.values = string(raw), 0
+	d.buf = *bytes.NewBuffer(raw)
+	d.dec.Reset(&d.buf,
+		jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true)) // admits lone surrogates
+}
+
+// free gives the decoder back and forgets its text.
+func (d *jsonDecoder) free() {
+	d.reset(nil)
+	jsonDecoders.Put(d)
+}
+
 func (d *jsonDecoder) errorf(what string) error {
-	return errorf("invalid JSON at byte %d: %s", d.pos, what)
+	return errorf("invalid JSON at byte %d: %s", d.dec.InputOffset(), what)
 }
 
-func (d *jsonDecoder) space() {
-	for d.pos < len(d.src) {
-		switch d.src[d.pos] {
-		case ' ', '\t', '\n', '\r':
-			d.pos++
-		default:
-			return
-		}
+// fault is an error of the decoder.
+func (d *jsonDecoder) fault(err error) error {
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) && syntax.Err != nil {
+		return errorf("invalid JSON at byte %d: %s", syntax.ByteOffset, syntax.Err)
 	}
-}
-
-// next returns the next byte that is not white space without taking it, 0 at the end.
-func (d *jsonDecoder) next() byte {
-	d.space()
-	if d.pos < len(d.src) {
-		return d.src[d.pos]
-	}
-	return 0
+	return d.errorf("unexpected end")
 }
 
 func (d *jsonDecoder) value(depth int) (Value, error) {
@@ -61,221 +77,94 @@ func (d *jsonDecoder) value(depth int) (Value, error) {
 	if d.values++; d.values > maxJSONValues {
 		return Value{}, d.errorf("too many values")
 	}
-	switch c := d.next(); {
-	case c == '{':
+	switch d.dec.PeekKind() {
+	case '{':
 		return d.object(depth)
-	case c == '[':
+	case '[':
 		return d.array(depth)
-	case c == '"':
-		s, err := d.string()
-		return strValue(s), err
-	case c == '-' || isDecimal(c):
-		return d.number()
 	}
-	for _, word := range [...]struct {
-		text  string
-		value Value
-	}{{"true", Bool(true)}, {"false", Bool(false)}, {"null", None()}} {
-		if strings.HasPrefix(d.src[d.pos:], word.text) {
-			d.pos += len(word.text)
-			return word.value, nil
-		}
+	text, err := d.dec.ReadValue()
+	if err != nil {
+		return Value{}, d.fault(err)
 	}
-	return Value{}, d.errorf("expected a value")
+	switch text[0] {
+	case '"':
+		return strValue(d.string(text)), nil
+	case 't':
+		return Bool(true), nil
+	case 'f':
+		return Bool(false), nil
+	case 'n':
+		return None(), nil
+	}
+	return d.number(text)
 }
 
 func (d *jsonDecoder) object(depth int) (Value, error) {
-	m := NewMap()
-	d.pos++
-	if d.next() == '}' {
-		d.pos++
-		return m.Value(), nil
+	if _, err := d.dec.ReadToken(); err != nil {
+		return Value{}, d.fault(err)
 	}
-	for {
-		if d.next() != '"' {
-			return Value{}, d.errorf("expected a key")
-		}
-		key, err := d.string()
+	m := NewMap()
+	for d.dec.PeekKind() != '}' {
+		name, err := d.dec.ReadValue()
 		if err != nil {
-			return Value{}, err
+			return Value{}, d.fault(err)
 		}
-		if d.next() != ':' {
-			return Value{}, d.errorf("expected ':'")
-		}
-		d.pos++
+		key := d.string(name)
 		value, err := d.value(depth + 1)
 		if err != nil {
 			return Value{}, err
 		}
 		m.Set(key, value)
-		switch d.next() {
-		case ',':
-			d.pos++
-		case '}':
-			d.pos++
-			return m.Value(), nil
-		default:
-			return Value{}, d.errorf("expected ',' or '}'")
-		}
 	}
+	if _, err := d.dec.ReadToken(); err != nil {
+		return Value{}, d.fault(err)
+	}
+	return m.Value(), nil
 }
 
 func (d *jsonDecoder) array(depth int) (Value, error) {
-	var items []Value
-	d.pos++
-	if d.next() == ']' {
-		d.pos++
-		return listValue(nil), nil
+	if _, err := d.dec.ReadToken(); err != nil {
+		return Value{}, d.fault(err)
 	}
-	for {
+	var items []Value
+	for d.dec.PeekKind() != ']' {
 		v, err := d.value(depth + 1)
 		if err != nil {
 			return Value{}, err
 		}
 		items = append(items, v)
-		switch d.next() {
-		case ',':
-			d.pos++
-		case ']':
-			d.pos++
-			return listValue(items), nil
-		default:
-			return Value{}, d.errorf("expected ',' or ']'")
-		}
 	}
+	if _, err := d.dec.ReadToken(); err != nil {
+		return Value{}, d.fault(err)
+	}
+	return listValue(items), nil
 }
 
-func (d *jsonDecoder) digits() bool {
-	start := d.pos
-	for d.pos < len(d.src) && isDecimal(d.src[d.pos]) {
-		d.pos++
-	}
-	return d.pos > start
-}
-
-func (d *jsonDecoder) accept(set string) bool {
-	if d.pos < len(d.src) && strings.IndexByte(set, d.src[d.pos]) >= 0 {
-		d.pos++
-		return true
-	}
-	return false
-}
-
-func (d *jsonDecoder) number() (Value, error) {
-	start, float := d.pos, false
-	d.accept("-")
-	if !d.accept("0") && !d.digits() {
-		return Value{}, d.errorf("expected a digit")
-	}
-	if d.accept(".") {
-		float = true
-		if !d.digits() {
-			return Value{}, d.errorf("expected a digit")
-		}
-	}
-	if d.accept("eE") {
-		float = true
-		d.accept("+-")
-		if !d.digits() {
-			return Value{}, d.errorf("expected a digit")
-		}
-	}
-	text := d.src[start:d.pos]
-	if float {
+// number reads the text of a number.
+func (d *jsonDecoder) number(text []byte) (Value, error) {
+	if bytes.ContainsAny(text, ".eE") {
 		// Out of range is infinity, as in Python; the text is a number.
-		f, _ := strconv.ParseFloat(text, 64)
+		f, _ := strconv.ParseFloat(string(text), 64)
 		return floatValue(f), nil
 	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
 		return intValue(n), nil
 	}
 	if len(text) > maxDigits {
 		return Value{}, d.errorf("integer has too many digits")
 	}
-	n, _ := new(big.Int).SetString(text, 10)
+	n, _ := new(big.Int).SetString(string(text), 10)
 	return bigValue(n), nil
 }
 
-func (d *jsonDecoder) string() (string, error) {
-	d.pos++
-	start := d.pos
-	for d.pos < len(d.src) {
-		switch c := d.src[d.pos]; {
-		case c == '"':
-			s := d.src[start:d.pos]
-			d.pos++
-			if !utf8.ValidString(s) {
-				s = strings.ToValidUTF8(s, "\uFFFD")
-			}
-			return s, nil
-		case c == '\\':
-			return d.escaped(start)
-		case c < ' ':
-			return "", d.errorf("control character in string")
-		}
-		d.pos++
+// string decodes the string or name that was just read.
+func (d *jsonDecoder) string(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		end := int(d.dec.InputOffset())
+		return d.src[end-len(quoted)+1 : end-1]
 	}
-	return "", d.errorf("string is not closed")
-}
-
-// escaped reads a string from the first backslash on; start is where its text begins.
-func (d *jsonDecoder) escaped(start int) (string, error) {
-	out := []byte(d.src[start:d.pos])
-	for d.pos < len(d.src) {
-		c := d.src[d.pos]
-		d.pos++
-		switch {
-		case c == '"':
-			return strings.ToValidUTF8(string(out), "\uFFFD"), nil
-		case c < ' ':
-			return "", d.errorf("control character in string")
-		case c != '\\':
-			out = append(out, c)
-			continue
-		}
-		if d.pos == len(d.src) {
-			break
-		}
-		c = d.src[d.pos]
-		d.pos++
-		if i := strings.IndexByte(`"\/bfnrt`, c); i >= 0 {
-			out = append(out, "\"\\/\b\f\n\r\t"[i])
-			continue
-		}
-		if c != 'u' {
-			return "", d.errorf("invalid escape in string")
-		}
-		r, ok := d.hex4()
-		if !ok {
-			return "", d.errorf("invalid \\u escape in string")
-		}
-		if utf16.IsSurrogate(r) && strings.HasPrefix(d.src[d.pos:], `\u`) {
-			d.pos += 2
-			low, ok := d.hex4()
-			if !ok {
-				return "", d.errorf("invalid \\u escape in string")
-			}
-			if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
-				r = pair
-			} else {
-				out = utf8.AppendRune(out, utf8.RuneError)
-				d.pos -= 6
-				continue
-			}
-		}
-		out = utf8.AppendRune(out, r)
-	}
-	return "", d.errorf("string is not closed")
-}
-
-func (d *jsonDecoder) hex4() (rune, bool) {
-	if d.pos+4 > len(d.src) {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(d.src[d.pos:d.pos+4], 16, 32)
-	if err != nil {
-		return 0, false
-	}
-	d.pos += 4
-	return rune(n), true
+	// The only error is a lone surrogate, which is replaced.
+	s, _ := jsontext.AppendUnquote(make([]byte, 0, len(quoted)), quoted)
+	return string(s)
 }

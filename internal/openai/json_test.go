@@ -91,17 +91,6 @@ func TestParseObjectAccepts(t *testing.T) {
 	}
 }
 
-func TestKeySetBeyondTheFew(t *testing.T) {
-	var s keySet
-	for round := range 2 {
-		for i := range 100 {
-			if s.add(strings.Repeat("k", i+1)) != (round == 0) {
-				t.Fatalf("key %d in round %d", i, round)
-			}
-		}
-	}
-}
-
 // FuzzParseObject holds the scanner against encoding/json: what it accepts is valid and means the same.
 func FuzzParseObject(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1}`, `{"a":"\u00e9\ud83d\ude00","b":[1,{"c":null}]}`, `{"a":1e400}`, "{\"a\":\"\xff\"}",

@@ -1,13 +1,14 @@
 package openai
 
 import (
-	"bytes"
 	"encoding/hex"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/eagleray/eagleray/internal/jsonx"
 )
 
 // mask keeps the text of special tokens in what a client wrote from becoming control tokens. A chat template
@@ -94,21 +95,9 @@ func (m *mask) number(special string) int {
 
 // json replaces the special tokens in every string of checked JSON text but the keys.
 func (m *mask) json(specials *specialTexts, raw []byte) []byte {
-	c := &jsonScanner{data: raw, trusted: true}
 	var out []byte
 	from := 0
-	for c.pos < len(raw) {
-		skip := bytes.IndexByte(raw[c.pos:], '"')
-		if skip < 0 {
-			break
-		}
-		c.pos += skip
-		start := c.pos
-		quoted, _ := c.text() // the text was checked as a whole
-		end := c.pos
-		if c.space(); c.peek() == ':' {
-			continue
-		}
+	for start, quoted := range jsonx.Strings(raw) {
 		plain := unquote(quoted)
 		masked := m.text(specials, plain)
 		if masked == plain {
@@ -116,7 +105,7 @@ func (m *mask) json(specials *specialTexts, raw []byte) []byte {
 		}
 		out = append(out, raw[from:start]...)
 		out = appendString(out, masked)
-		from = end
+		from = start + len(quoted)
 	}
 	if from == 0 {
 		return raw

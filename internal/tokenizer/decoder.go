@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -180,8 +181,8 @@ func fallbackByte(token string) (byte, bool) {
 	if len(token) != len("<0x00>") || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
 		return 0, false
 	}
-	high, low := hexDigit(token[3]), hexDigit(token[4])
-	return byte(high<<4 | low), high >= 0 && low >= 0
+	b, err := strconv.ParseUint(token[3:5], 16, 8)
+	return byte(b), err == nil
 }
 
 // chain builds the stages for one text. They end in the buffer that it returns.

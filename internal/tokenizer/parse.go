@@ -1,13 +1,26 @@
 package tokenizer
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/eagleray/eagleray/internal/jsonx"
 )
+
+// Limits on tokenizer.json. Names are checked for duplicates here: the library's check would copy a
+// vocabulary that goes into a table of its own anyway.
+var (
+	fileLimits    = jsonx.Limits{Depth: maxJSONDepth, Members: maxVocabulary, Duplicates: true}
+	sectionLimits = jsonx.Limits{Depth: maxJSONDepth}
+)
+
+// maxJSONDepth is the deepest nesting of tokenizer.json.
+const maxJSONDepth = 64
 
 // file is tokenizer.json taken apart: small sections as they are, the model's lists read already.
 type file struct {
@@ -15,40 +28,33 @@ type file struct {
 	model    *modelFile
 }
 
-// modelFile is the model section. Vocabulary and merges are read by hand, the rest is left as text.
+// modelFile is the model section.
 type modelFile struct {
 	fields map[string]json.RawMessage
 	vocab  *vocabulary
 	// vocabOther says that vocab is not an object, as in models that are not BPE.
 	vocabOther bool
-	mergesAt   int // where the first merge is, 0 when there are none
-	mergeCount int
+	list       *mergeList // nil when there is none
 	merges     *mergeTable
 	wordEnd    bool // some merge joins a character with a word mark after it
 }
 
 func parseFile(data []byte) (*file, error) {
-	if !utf8.Valid(data) {
-		return nil, errors.New("file is not UTF-8")
-	}
 	f := &file{sections: map[string]json.RawMessage{}}
-	s := &jsonScanner{data: data}
-	err := s.object(func(key string) (err error) {
-		if key == "model" {
-			if f.model != nil {
-				return errors.New("model is listed twice")
+	err := jsonx.Read(data, fileLimits, func(r *jsonx.Reader) error {
+		return r.Object(func(key string) (err error) {
+			if key == "model" {
+				if f.model != nil {
+					return errors.New("model is listed twice")
+				}
+				f.model, err = parseModelFile(r)
+				return err
 			}
-			f.model, err = parseModelFile(s)
-			return err
-		}
-		f.sections[key], err = s.raw()
-		return err
+			return readSection(r, f.sections, key)
+		})
 	})
 	if err != nil {
 		return nil, err
-	}
-	if !s.atEnd() {
-		return nil, s.errorf("JSON goes on after its end")
 	}
 	if f.model == nil {
 		return nil, errors.New("there is no model section")
@@ -56,25 +62,43 @@ func parseFile(data []byte) (*file, error) {
 	return f, nil
 }
 
-func parseModelFile(s *jsonScanner) (*modelFile, error) {
-	m := &modelFile{fields: map[string]json.RawMessage{}}
-	err := s.object(func(key string) (err error) {
-		switch {
-		case key == "vocab" && s.peek() == '{' && m.vocab == nil:
-			m.vocab, err = parseVocabulary(s)
-		case key == "vocab":
-			m.vocabOther = true
-			err = s.skip(0)
-		case key == "merges" && m.mergesAt == 0:
-			if err = s.expect('['); err != nil {
-				return err
-			}
-			m.mergesAt = s.pos
-			m.mergeCount, err = skipElements(s)
-		default:
-			m.fields[key], err = s.raw()
-		}
+// readSection enters the text of a small value into sections.
+func readSection(r *jsonx.Reader, sections map[string]json.RawMessage, key string) error {
+	if _, ok := sections[key]; ok {
+		return fmt.Errorf("%s is listed twice", key)
+	}
+	text, err := r.Raw()
+	if err != nil {
 		return err
+	}
+	sections[key] = text
+	if err := jsonx.Read(text, sectionLimits, (*jsonx.Reader).Skip); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
+}
+
+func parseModelFile(r *jsonx.Reader) (*modelFile, error) {
+	m := &modelFile{fields: map[string]json.RawMessage{}}
+	err := r.Object(func(key string) (err error) {
+		switch key {
+		case "vocab":
+			if m.vocab != nil || m.vocabOther {
+				return errors.New("vocab is listed twice")
+			}
+			if m.vocabOther = r.Kind() != '{'; m.vocabOther {
+				return r.Skip()
+			}
+			m.vocab, err = parseVocabulary(r)
+			return err
+		case "merges":
+			if m.list != nil {
+				return errors.New("merges are listed twice")
+			}
+			m.list, err = readMerges(r)
+			return err
+		}
+		return readSection(r, m.fields, key)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
@@ -83,113 +107,104 @@ func parseModelFile(s *jsonScanner) (*modelFile, error) {
 }
 
 // parseVocabulary reads {"token": id, …}.
-func parseVocabulary(s *jsonScanner) (*vocabulary, error) {
-	if err := s.expect('{'); err != nil {
-		return nil, err
-	}
+func parseVocabulary(r *jsonx.Reader) (*vocabulary, error) {
 	var (
-		block []byte
+		block = make([]byte, 0, r.Left()/4)
 		ends  []uint32
 		ids   []int32
 	)
-	for first := true; ; first = false {
-		more, err := s.more('}', first)
-		if err != nil {
-			return nil, err
-		}
-		if !more {
-			break
-		}
+	err := r.Names(func() (err error) {
 		start := len(block)
-		if block, err = s.text(block); err != nil {
-			return nil, err
+		if block, err = r.AppendText(block); err != nil {
+			return err
 		}
-		if err := s.expect(':'); err != nil {
-			return nil, err
-		}
-		id, err := s.natural(maxVocabulary)
+		id, err := r.Natural(maxVocabulary - 1)
 		if err != nil {
-			return nil, fmt.Errorf("id of token %q: %w", block[start:], err)
+			return fmt.Errorf("id of token %q: %w", block[start:], err)
 		}
 		ends = append(ends, uint32(len(block)))
 		ids = append(ids, int32(id))
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return newVocabulary(string(block), ends, ids)
 }
 
-// parseMerges reads the merges, each "a b" or ["a", "b"]. skip is the length of the
-// continuing-subword prefix that the right part loses in the merged token.
-func (m *modelFile) parseMerges(data []byte, skip int) error {
-	s := &jsonScanner{data: data, pos: m.mergesAt}
-	m.merges = newMergeTable(m.mergeCount)
-	var buf []byte
-	rank := 0
-	for first := true; ; first = false {
-		more, err := s.more(']', first)
-		if err != nil || !more {
-			return err
-		}
-		var cut int
-		if buf, cut, err = readMerge(s, buf[:0]); err != nil {
-			return fmt.Errorf("merge %d: %w", rank, err)
-		}
-		if cut < 0 {
-			continue
-		}
-		if err := m.addMerge(buf, cut, skip, rank); err != nil {
-			return fmt.Errorf("merge %d: %w", rank, err)
-		}
-		rank++
-	}
+// mergeList holds the merges as the file has them. They are looked up when the vocabulary is known,
+// which may come after them.
+type mergeList struct {
+	block []byte   // left and right parts, one after the other
+	ends  []uint32 // of each part in block
 }
 
-// skipElements skips the rest of an array whose opening bracket has been read, and counts its elements.
-func skipElements(s *jsonScanner) (int, error) {
-	n := 0
-	for first := true; ; first = false {
-		more, err := s.more(']', first)
-		if err != nil || !more {
-			return n, err
+// readMerges reads the merges, each "a b" or ["a", "b"].
+func readMerges(r *jsonx.Reader) (*mergeList, error) {
+	l := &mergeList{block: make([]byte, 0, r.Left()/4)}
+	err := r.Array(func(int) error {
+		read := l.readLine
+		if r.Kind() == '[' {
+			read = l.readPair
 		}
-		if err := s.skip(0); err != nil {
-			return n, err
+		rank := len(l.ends) / 2
+		if err := read(r); err != nil {
+			return fmt.Errorf("merge %d: %w", rank, err)
 		}
-		n++
-	}
+		return nil
+	})
+	return l, err
 }
 
-// readMerge reads one merge into buf, both parts together, and returns where the right one begins;
-// -1 for the "#version" line of the older form.
-func readMerge(s *jsonScanner, buf []byte) ([]byte, int, error) {
-	var err error
-	if s.peek() == '"' {
-		if buf, err = s.text(buf); err != nil {
-			return buf, 0, err
+// readLine reads "a b", and skips the "#version" line of the older form.
+func (l *mergeList) readLine(r *jsonx.Reader) (err error) {
+	start := len(l.block)
+	if l.block, err = r.AppendText(l.block); err != nil {
+		return err
+	}
+	line := l.block[start:]
+	if bytes.HasPrefix(line, []byte("#version")) {
+		l.block = l.block[:start]
+		return nil
+	}
+	cut := bytes.IndexByte(line, ' ')
+	if cut < 0 || bytes.IndexByte(line[cut+1:], ' ') >= 0 {
+		return fmt.Errorf("%q is not two tokens with a space between them", line)
+	}
+	l.block = append(l.block[:start+cut], line[cut+1:]...)
+	l.ends = append(l.ends, uint32(start+cut), uint32(len(l.block)))
+	return nil
+}
+
+// readPair reads ["a", "b"].
+func (l *mergeList) readPair(r *jsonx.Reader) error {
+	parts := 0
+	err := r.Array(func(i int) (err error) {
+		parts = i + 1
+		l.block, err = r.AppendText(l.block)
+		l.ends = append(l.ends, uint32(len(l.block)))
+		return err
+	})
+	if err == nil && parts != 2 {
+		err = fmt.Errorf("%d tokens instead of two", parts)
+	}
+	return err
+}
+
+// addMerges enters the list into the table. skip is the length of the continuing-subword prefix that
+// the right part loses in the merged token.
+func (m *modelFile) addMerges(skip int) error {
+	count := len(m.list.ends) / 2
+	m.merges = newMergeTable(count)
+	start := uint32(0)
+	for rank := range count {
+		cut, end := m.list.ends[2*rank], m.list.ends[2*rank+1]
+		if err := m.addMerge(m.list.block[start:end], int(cut-start), skip, rank); err != nil {
+			return fmt.Errorf("merge %d: %w", rank, err)
 		}
-		line := string(buf)
-		if strings.HasPrefix(line, "#version") {
-			return buf, -1, nil
-		}
-		left, right, ok := strings.Cut(line, " ")
-		if !ok || strings.Contains(right, " ") {
-			return buf, 0, fmt.Errorf("%q is not two tokens with a space between them", line)
-		}
-		return append(append(buf[:0], left...), right...), len(left), nil
+		start = end
 	}
-	if err := s.expect('['); err != nil {
-		return buf, 0, err
-	}
-	if buf, err = s.text(buf); err != nil {
-		return buf, 0, err
-	}
-	cut := len(buf)
-	if err := s.expect(','); err != nil {
-		return buf, 0, err
-	}
-	if buf, err = s.text(buf); err != nil {
-		return buf, 0, err
-	}
-	return buf, cut, s.expect(']')
+	return nil
 }
 
 func (m *modelFile) addMerge(pair []byte, cut, skip, rank int) error {
@@ -230,8 +245,8 @@ type modelSpec struct {
 	IgnoreMerges bool     `json:"ignore_merges"`
 }
 
-// newBPE builds the model. data is the whole file.
-func newBPE(m *modelFile, data []byte) (*bpe, error) {
+// newBPE builds the model.
+func newBPE(m *modelFile) (*bpe, error) {
 	text, err := json.Marshal(m.fields)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
@@ -243,7 +258,7 @@ func newBPE(m *modelFile, data []byte) (*bpe, error) {
 	if spec.Type != nil && *spec.Type != "BPE" {
 		return nil, fmt.Errorf("model type %q is not supported", *spec.Type)
 	}
-	if spec.Type == nil && m.mergesAt == 0 {
+	if spec.Type == nil && m.list == nil {
 		return nil, errors.New("model has neither a type nor merges")
 	}
 	if m.vocab == nil || m.vocabOther {
@@ -266,8 +281,8 @@ func newBPE(m *modelFile, data []byte) (*bpe, error) {
 		}
 		b.unknown = id
 	}
-	if m.mergesAt > 0 {
-		if err := m.parseMerges(data, len(b.prefix)); err != nil {
+	if m.list != nil {
+		if err := m.addMerges(len(b.prefix)); err != nil {
 			return nil, fmt.Errorf("model: %w", err)
 		}
 	} else {

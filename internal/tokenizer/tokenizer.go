@@ -112,7 +112,7 @@ func (t *Tokenizer) parse(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if t.model, err = newBPE(f.model, data); err != nil {
+	if t.model, err = newBPE(f.model); err != nil {
 		return err
 	}
 	t.vocab = t.model.vocab

@@ -7,15 +7,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/jsonx"
 )
 
 const (
 	weightsFile  = "model.safetensors"
 	indexFile    = "model.safetensors.index.json"
 	weightSuffix = ".safetensors"
-	// maxIndexDepth bounds the nesting of the index's metadata, which is skipped.
-	maxIndexDepth = 32
 )
+
+// indexLimits: the nesting is that of the metadata, which is skipped.
+var indexLimits = jsonx.Limits{Depth: 32, Members: maxTensors, Duplicates: true}
 
 // findShards names the weight files of f in a fixed order and, where there is an index, which file each tensor is in.
 // A single file goes before an index, as in transformers.
@@ -57,37 +60,19 @@ func otherWeights(f Folder) string {
 // parseIndex reads the weight map of model.safetensors.index.json.
 func parseIndex(raw []byte) (map[string]string, error) {
 	var index map[string]string
-	s := &scanner{src: raw}
-	err := s.object(func(key string) error {
-		if key != "weight_map" {
-			return s.skip(0)
-		}
-		if index != nil {
-			return errors.New("weight_map occurs twice")
-		}
-		index = map[string]string{}
-		return s.object(func(name string) error {
-			shard, err := s.str()
-			if err != nil {
-				return fmt.Errorf("tensor %s: %w", short(name), err)
+	err := jsonx.Read(raw, indexLimits, func(r *jsonx.Reader) error {
+		return r.Object(func(key string) (err error) {
+			if key != "weight_map" {
+				return r.Skip()
 			}
-			if _, ok := index[name]; ok {
-				return fmt.Errorf("tensor %s occurs twice", short(name))
+			if index != nil {
+				return errors.New("weight_map occurs twice")
 			}
-			if !plainName(shard) {
-				return fmt.Errorf("tensor %s: shard name %s is not a plain file name", short(name), short(shard))
-			}
-			if !strings.HasSuffix(shard, weightSuffix) {
-				return fmt.Errorf("tensor %s: shard %s is not a %s file", short(name), short(shard), weightSuffix)
-			}
-			index[name] = shard
-			return nil
+			index, err = readWeightMap(r)
+			return err
 		})
 	})
 	if err != nil {
-		return nil, err
-	}
-	if err := s.end(); err != nil {
 		return nil, err
 	}
 	if len(index) == 0 {
@@ -96,27 +81,25 @@ func parseIndex(raw []byte) (map[string]string, error) {
 	return index, nil
 }
 
-// skip reads any value and forgets it.
-func (s *scanner) skip(depth int) error {
-	if depth > maxIndexDepth {
-		return fmt.Errorf("nested more than %d deep", maxIndexDepth)
-	}
-	switch c := s.next(); c {
-	case '{':
-		return s.object(func(string) error { return s.skip(depth + 1) })
-	case '[':
-		return s.list('[', ']', func() error { return s.skip(depth + 1) })
-	case '"':
-		_, err := s.str()
-		return err
-	default:
-		start := s.pos
-		for s.pos < len(s.src) && !strings.ContainsRune(" \t\r\n,]}", rune(s.src[s.pos])) {
-			s.pos++
+// readWeightMap reads which file each tensor is in.
+func readWeightMap(r *jsonx.Reader) (map[string]string, error) {
+	index := map[string]string{}
+	err := r.Object(func(name string) error {
+		shard, err := r.Text()
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", short(name), err)
 		}
-		if s.pos == start {
-			return s.unexpected(c, "a value")
+		if _, ok := index[name]; ok {
+			return fmt.Errorf("tensor %s occurs twice", short(name))
 		}
+		if !plainName(shard) {
+			return fmt.Errorf("tensor %s: shard name %s is not a plain file name", short(name), short(shard))
+		}
+		if !strings.HasSuffix(shard, weightSuffix) {
+			return fmt.Errorf("tensor %s: shard %s is not a %s file", short(name), short(shard), weightSuffix)
+		}
+		index[name] = shard
 		return nil
-	}
+	})
+	return index, err
 }

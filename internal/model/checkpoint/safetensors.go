@@ -5,9 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
+
+	"github.com/eagleray/eagleray/internal/jsonx"
 )
 
 // ErrMalformed is wrapped by every error about a file that breaks its own format: a safetensors header, a weight
@@ -19,7 +22,11 @@ const (
 	lengthSize = 8
 	maxHeader  = 100_000_000
 	maxRank    = 32
+	maxTensors = 1 << 22
 )
+
+// headerLimits: the names are checked for duplicates here, because they go into a table anyway.
+var headerLimits = jsonx.Limits{Bytes: maxHeader, Depth: 3, Members: maxTensors, Duplicates: true}
 
 // DType is the element type of a tensor.
 type DType uint8
@@ -219,51 +226,49 @@ func byteSize(shape []int, d DType) (int64, error) {
 func parseHeader(header []byte) ([]entry, error) {
 	var entries []entry
 	seen := map[string]bool{}
-	s := &scanner{src: header}
-	err := s.object(func(name string) error {
-		if seen[name] {
-			return fmt.Errorf("tensor %s occurs twice", short(name))
-		}
-		seen[name] = true
-		if name == "__metadata__" {
-			if err := parseMetadata(s); err != nil {
-				return fmt.Errorf("__metadata__: %w", err)
+	err := jsonx.Read(header, headerLimits, func(r *jsonx.Reader) error {
+		return r.Object(func(name string) error {
+			if seen[name] {
+				return fmt.Errorf("tensor %s occurs twice", short(name))
 			}
+			seen[name] = true
+			if name == "__metadata__" {
+				if err := readMetadata(r); err != nil {
+					return fmt.Errorf("__metadata__: %w", err)
+				}
+				return nil
+			}
+			e, err := readEntry(r)
+			if err != nil {
+				return fmt.Errorf("tensor %s: %w", short(name), err)
+			}
+			e.tensor.Name = name
+			entries = append(entries, e)
 			return nil
-		}
-		e, err := parseEntry(s)
-		if err != nil {
-			return fmt.Errorf("tensor %s: %w", short(name), err)
-		}
-		e.tensor.Name = name
-		entries = append(entries, e)
-		return nil
+		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return entries, s.end()
+	return entries, err
 }
 
-// parseMetadata reads the free string-to-string map, which nothing here needs.
-func parseMetadata(s *scanner) error {
+// readMetadata reads the free string-to-string map, which nothing here needs.
+func readMetadata(r *jsonx.Reader) error {
 	seen := map[string]bool{}
-	return s.object(func(key string) error {
+	return r.Object(func(key string) error {
 		if seen[key] {
 			return fmt.Errorf("key %s occurs twice", short(key))
 		}
 		seen[key] = true
-		if _, err := s.str(); err != nil {
+		if _, err := r.Text(); err != nil {
 			return fmt.Errorf("key %s: %w", short(key), err)
 		}
 		return nil
 	})
 }
 
-func parseEntry(s *scanner) (entry, error) {
+func readEntry(r *jsonx.Reader) (entry, error) {
 	var e entry
 	var hasType, hasShape, hasOffsets bool
-	err := s.object(func(key string) (err error) {
+	err := r.Object(func(key string) (err error) {
 		var seen *bool
 		switch key {
 		case "dtype":
@@ -281,11 +286,11 @@ func parseEntry(s *scanner) (entry, error) {
 		*seen = true
 		switch key {
 		case "dtype":
-			e.tensor.DType, err = readDType(s)
+			e.tensor.DType, err = readDType(r)
 		case "shape":
-			e.tensor.Shape, err = readShape(s)
+			e.tensor.Shape, err = readShape(r)
 		default:
-			e.begin, e.end, err = readOffsets(s)
+			e.begin, e.end, err = readOffsets(r)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
@@ -301,8 +306,8 @@ func parseEntry(s *scanner) (entry, error) {
 	return e, nil
 }
 
-func readDType(s *scanner) (DType, error) {
-	name, err := s.str()
+func readDType(r *jsonx.Reader) (DType, error) {
+	name, err := r.Text()
 	if err != nil {
 		return Invalid, err
 	}
@@ -313,34 +318,44 @@ func readDType(s *scanner) (DType, error) {
 	return d, nil
 }
 
-func readShape(s *scanner) ([]int, error) {
+func readShape(r *jsonx.Reader) ([]int, error) {
 	shape := []int{}
-	err := s.list('[', ']', func() error {
-		if len(shape) == maxRank {
+	err := r.Array(func(i int) error {
+		if i == maxRank {
 			return fmt.Errorf("more than %d dimensions", maxRank)
 		}
-		v, err := s.uint()
+		v, err := r.Natural(math.MaxInt64)
 		shape = append(shape, int(v))
 		return err
 	})
 	return shape, err
 }
 
-func readOffsets(s *scanner) (begin, end int64, err error) {
-	var at []int64
-	err = s.list('[', ']', func() error {
-		if len(at) == 2 {
+func readOffsets(r *jsonx.Reader) (begin, end int64, err error) {
+	var at [2]int64
+	n := 0
+	err = r.Array(func(i int) (err error) {
+		if i == len(at) {
 			return errors.New("more than two offsets")
 		}
-		v, err := s.uint()
-		at = append(at, v)
+		n = i + 1
+		at[i], err = r.Natural(math.MaxInt64)
 		return err
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	if len(at) != 2 {
-		return 0, 0, fmt.Errorf("%d offsets instead of two", len(at))
+	if n != len(at) {
+		return 0, 0, fmt.Errorf("%d offsets instead of two", n)
 	}
 	return at[0], at[1], nil
+}
+
+// short quotes a name from a file for a message, cut so that a hostile name cannot fill a log.
+func short(name string) string {
+	const most = 120
+	if len(name) <= most {
+		return fmt.Sprintf("%q", name)
+	}
+	return fmt.Sprintf("%q… (%d bytes)", name[:most], len(name))
 }
