@@ -20,8 +20,8 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// TestStoppedRankIsBlamed stops a rank in a step: it is the failure, whether the driver's time is over
-// first or that of the ranks that wait for it in a sum. The other rank of each is a transcript
+// TestStoppedRankIsBlamed stops a rank in a step: it is the failure, whether the driver's time is
+// over first or that of the ranks that wait for it in a sum. The other rank of each is a transcript
 // (verdict/testdata/overdue.txt).
 func TestStoppedRankIsBlamed(t *testing.T) {
 	for victim, first := range []string{"rank", "driver"} {
@@ -40,7 +40,8 @@ func TestStoppedRankIsBlamed(t *testing.T) {
 				_, err = f.Wait()
 			}
 			var blamed *Failure
-			if !errors.As(err, &blamed) || blamed.Rank != victim || !strings.Contains(blamed.Cause, "its process is stopped") {
+			if !errors.As(err, &blamed) || blamed.Rank != victim ||
+				!strings.Contains(blamed.Cause, "its process is stopped") {
 				t.Errorf("rank %d is stopped, and the failure %+v", victim, blamed)
 			}
 		})
@@ -66,13 +67,14 @@ func TestComputingRankIsBlamed(t *testing.T) {
 	})
 }
 
-// TestSlowMesh has rank 1 need a while to reach the other rank, and then give up. The driver waits for it before links,
-// which may not be silent, begin: its own end is the cause.
+// TestSlowMesh has rank 1 need a while to reach the other rank, and then give up. The driver waits
+// for it before links, which may not be silent, begin: its own end is the cause.
 func TestSlowMesh(t *testing.T) {
 	t.Setenv(endVariable, "1 slowmesh")
 	_, err := Start(t.Context(), processes(2, true))
 	var f *Failure
-	if !errors.As(err, &f) || f.Rank != 1 || f.Phase != "meet" || f.Cause != "exit status 3" || !strings.Contains(strings.Join(f.Stderr, "\n"), "i/o timeout") {
+	if !errors.As(err, &f) || f.Rank != 1 || f.Phase != "meet" || f.Cause != "exit status 3" ||
+		!strings.Contains(strings.Join(f.Stderr, "\n"), "i/o timeout") {
 		t.Errorf("failure %+v of %v", f, err)
 	}
 }
@@ -93,7 +95,7 @@ func TestRankThatDoesNotCome(t *testing.T) {
 	})
 }
 
-// failing is a hub whose Send fails when it is told to.
+// failing is a hub whose Send fails when err is set.
 type failing struct {
 	*memHub
 	mu  sync.Mutex
@@ -133,8 +135,10 @@ func TestSendErrorIsBlamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := &rehubbed{scripted: &scripted{rank: obedient(nil), exited: make(chan launch.Exit, 4)}}
-				e, err := Start(t.Context(), Options{Launcher: r, InProcess: true, Init: queue.Init{WorldSize: 2}})
+				r := &rehubbed{scripted: &scripted{rank: obedient(nil),
+					exited: make(chan launch.Exit, 4)}}
+				e, err := Start(t.Context(), Options{Launcher: r, InProcess: true,
+					Init: queue.Init{WorldSize: 2}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -209,7 +213,8 @@ func serve(rank int, r *ring.Rank, on func()) {
 // TestCorruptRing has rank 1 scribble over its part of the ring: that is the failure, at once.
 func TestCorruptRing(t *testing.T) {
 	scribbled := make(chan struct{})
-	l := &ringed{exited: make(chan launch.Exit, 4), rank: func(rank int, r *ring.Rank, memory *os.File) {
+	l := &ringed{exited: make(chan launch.Exit, 4)}
+	l.rank = func(rank int, r *ring.Rank, memory *os.File) {
 		serve(rank, r, func() {
 			if rank == 0 {
 				<-scribbled
@@ -221,15 +226,17 @@ func TestCorruptRing(t *testing.T) {
 			memory.WriteAt(position, int64((2+rank)*os.Getpagesize()+128))
 			close(scribbled)
 		})
-	}}
-	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true, Init: queue.Init{WorldSize: 2}, StepTimeout: patience})
+	}
+	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true,
+		Init: queue.Init{WorldSize: 2}, StepTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Shutdown(context.Background())
 	_, err = execute(t, e, 4)
 	var f *Failure
-	if !errors.As(err, &f) || f.Rank != 1 || f.Phase != "protocol" || !strings.Contains(f.Cause, "corrupt") {
+	if !errors.As(err, &f) || f.Rank != 1 || f.Phase != "protocol" ||
+		!strings.Contains(f.Cause, "corrupt") {
 		t.Errorf("failure %v", err)
 	}
 }
@@ -249,13 +256,15 @@ func TestFlood(t *testing.T) {
 			}
 		})
 	}}
-	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true, Init: queue.Init{WorldSize: 1}, StepTimeout: 300 * time.Millisecond})
+	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true,
+		Init: queue.Init{WorldSize: 1}, StepTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Shutdown(context.Background())
 	defer close(done)
-	if _, err := execute(t, e, 4); err == nil || !strings.Contains(err.Error(), "no result after 300ms") {
+	const want = "no result after 300ms"
+	if _, err := execute(t, e, 4); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("failure %v", err)
 	}
 }

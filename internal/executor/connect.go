@@ -27,9 +27,16 @@ func (e *Executor) connect(ctx context.Context) error {
 		e.hub = e.workers[0].Hub
 		return nil
 	}
-	d, err := join.Listen(join.Options{World: world, Address: e.opt.Address, PortRange: e.opt.PortRange,
-		LinksOnly: e.opt.LinksOnly, QueueMemory: e.opt.QueueMemory, Timeout: e.opt.MeetTimeout,
-		CollectiveTimeout: cmp.Or(e.opt.CollectiveTimeout, e.opt.StepTimeout+collectiveGrace), Log: e.opt.Log})
+	d, err := join.Listen(join.Options{
+		World:             world,
+		Address:           e.opt.Address,
+		PortRange:         e.opt.PortRange,
+		LinksOnly:         e.opt.LinksOnly,
+		QueueMemory:       e.opt.QueueMemory,
+		Timeout:           e.opt.MeetTimeout,
+		CollectiveTimeout: cmp.Or(e.opt.CollectiveTimeout, e.opt.StepTimeout+collectiveGrace),
+		Log:               e.opt.Log,
+	})
 	if err != nil {
 		return err
 	}
@@ -49,8 +56,8 @@ func (e *Executor) connect(ctx context.Context) error {
 	return nil
 }
 
-// collectiveGrace is how much longer ranks wait for each other than the driver waits for the step: it has seen all
-// of them by then, and knows best which one held the others up.
+// collectiveGrace is how much longer ranks wait for each other than the driver waits for the step:
+// it has seen all of them by then, and knows best which one held the others up.
 const collectiveGrace = 5 * time.Second
 
 // admit admits all ranks. It ends early when the process of one does.
@@ -71,7 +78,8 @@ func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 	}()
 	err := d.Admit(ctx)
 	if err != nil {
-		// The exit of a rank says more than the connection that broke with it, and comes a moment later.
+		// The exit of a rank says more than the connection that broke with it, and comes a moment
+		// later.
 		select {
 		case <-ctx.Done():
 		case <-time.After(verdict.ExitGrace):
@@ -100,7 +108,7 @@ func (e *Executor) open(d *join.Driver) {
 		e.pids[rank] = d.PID(rank)
 		e.background.Go(func() {
 			if end := d.WatchRank(rank); end.Final {
-				e.explained(rank, end.Err.Error())
+				e.closed(rank, end.Err.Error())
 			} else {
 				e.lost(rank, end.Err)
 			}

@@ -66,7 +66,7 @@ func (e *Executor) tick() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// watch tells the verdict of exits and of the time, until the group is dead.
+// watch gives the verdict the exits and the time, until the group is dead.
 func (e *Executor) watch() {
 	timer := alarm(time.Time{})
 	defer timer.Stop()
@@ -96,14 +96,14 @@ func (e *Executor) watch() {
 		}
 		timer.Reset(time.Until(next))
 		if !receiving {
-			// The report that explains a suspicion may be in the queue: somebody has to read it.
+			// The report that explains a suspicion may be in the queue, and needs a reader.
 			receiving = true
 			e.background.Go(func() { _ = e.await(context.Background(), nil, time.Time{}) })
 		}
 	}
 }
 
-// lost tells of the end of a rank's connection without a reason.
+// lost handles the end of a rank's connection without a reason.
 func (e *Executor) lost(rank int, err error) {
 	if e.over() {
 		return
@@ -112,8 +112,8 @@ func (e *Executor) lost(rank int, err error) {
 	e.happened(verdict.ConnectionLost{Rank: rank, Cause: "connection lost: " + err.Error()})
 }
 
-// explained tells of the end of a rank's connection with a reason.
-func (e *Executor) explained(rank int, reason string) {
+// closed handles the end of a rank's connection with a reason.
+func (e *Executor) closed(rank int, reason string) {
 	if e.over() {
 		return
 	}
@@ -121,8 +121,8 @@ func (e *Executor) explained(rank int, reason string) {
 	e.happened(verdict.ConnectionClosed{Rank: rank, Reason: reason})
 }
 
-// sendFailed turns an error of the hub's Send into the failure of the group, and waits for that: the
-// death of a rank may explain it.
+// sendFailed turns an error of the hub's Send into the failure of the group, and waits for that:
+// the death of a rank may explain it.
 func (e *Executor) sendFailed(err error) error {
 	if errors.Is(err, queue.ErrTimeout) {
 		e.overdue(verdict.Overdue{Rank: rankOf(err), Cause: "does not read: " + err.Error()})
@@ -149,7 +149,7 @@ func (e *Executor) seen() []verdict.Seen {
 	return list
 }
 
-// reported tells of a rank's report of an error.
+// reported handles a rank's report of an error.
 func (e *Executor) reported(rank int, q *queue.Failure) {
 	r := verdict.Reported{Rank: rank, Step: q.Step, Phase: q.Phase, Message: q.Message,
 		Stack: q.Stack, Follows: q.Follows, Missing: q.Missing}

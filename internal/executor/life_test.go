@@ -45,8 +45,8 @@ func driver(t *testing.T, role string) *exec.Cmd {
 	return cmd
 }
 
-// orphans is a launcher whose ranks are not killed by the kernel when the driver ends, as those of another host
-// are not: all they have is the connection.
+// orphans is a launcher whose ranks are not killed by the kernel when the driver ends, as those of
+// another host are not: all they have is the connection.
 type orphans struct {
 	exited chan launch.Exit
 	cmds   []*exec.Cmd
@@ -78,7 +78,8 @@ func (o *orphans) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worke
 		w.Close()
 		o.cmds = append(o.cmds, cmd)
 		o.wg.Go(func() { _ = cmd.Wait() })
-		workers = append(workers, launch.Worker{Rank: s.Rank, Node: "elsewhere", PID: cmd.Process.Pid})
+		workers = append(workers, launch.Worker{Rank: s.Rank, Node: "elsewhere",
+			PID: cmd.Process.Pid})
 	}
 	return workers, nil
 }
@@ -93,7 +94,8 @@ func (o *orphans) Stop(context.Context) error {
 	return nil
 }
 
-// beBereaved starts a group, tells the pids of its ranks, and works until it is killed.
+// beBereaved starts a group, prints the pids of its ranks when it is at work, and works until it
+// is killed.
 func beBereaved(links bool) error {
 	opt := processes(2, links)
 	opt.Launcher = &orphans{}
@@ -112,7 +114,8 @@ func beBereaved(links bool) error {
 	}
 }
 
-// TestDriverKilled kills a driver at work. Its ranks, which here only their connection tells of it, end.
+// TestDriverKilled kills a driver at work. Its ranks end: here only their connection shows them
+// that it has gone.
 func TestDriverKilled(t *testing.T) {
 	eachTransport(t, func(t *testing.T, links bool) {
 		role := "bereaved ring"
@@ -158,14 +161,17 @@ func TestDriverKilled(t *testing.T) {
 	})
 }
 
-// TestSharedMemoryFolder runs a group where there is no /dev/shm at all, and where it is as small as in a container.
+// TestSharedMemoryFolder runs a group where there is no /dev/shm at all, and where it is as small
+// as in a container.
 func TestSharedMemoryFolder(t *testing.T) {
 	for _, role := range []string{"without /dev/shm", "small /dev/shm"} {
 		t.Run(role, func(t *testing.T) {
 			cmd := driver(t, role)
 			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER
-			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0,
+				HostID: os.Getuid(), Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0,
+				HostID: os.Getgid(), Size: 1}}
 			out, err := cmd.CombinedOutput()
 			switch {
 			case errors.Is(err, syscall.EPERM) || bytes.Contains(out, []byte(noMount)):
@@ -204,7 +210,8 @@ func beConfined(small bool) error {
 			if _, err := f.Wait(); err != nil {
 				return err
 			}
-			if _, err := e.CollectiveRPC(context.Background(), "echo", make([]byte, 4<<20), RPCOptions{}); err != nil {
+			if _, err := e.CollectiveRPC(context.Background(), "echo", make([]byte, 4<<20),
+				RPCOptions{}); err != nil {
 				return err
 			}
 		}
@@ -214,7 +221,8 @@ func beConfined(small bool) error {
 				return err
 			}
 			if s.Bfree != s.Blocks {
-				return fmt.Errorf("%d of %d blocks of /dev/shm are used", s.Blocks-s.Bfree, s.Blocks)
+				return fmt.Errorf("%d of %d blocks of /dev/shm are used", s.Blocks-s.Bfree,
+					s.Blocks)
 			}
 		}
 		if err := e.Shutdown(context.Background()); err != nil {
@@ -296,7 +304,8 @@ func entries(t *testing.T, folder string) []os.DirEntry {
 	return list
 }
 
-// TestNothingIsLeft takes groups through whole lives, ordered and not, and counts what is left in this process.
+// TestNothingIsLeft takes groups through whole lives, ordered and not, and counts what is left in
+// this process.
 func TestNothingIsLeft(t *testing.T) {
 	lives := map[string]struct {
 		options func() Options
@@ -306,12 +315,15 @@ func TestNothingIsLeft(t *testing.T) {
 		"in process": {options: func() Options {
 			return Options{Launcher: inproc.New(), InProcess: true, Init: tinyInit(1)}
 		}},
-		"ring":              {options: func() Options { return processes(2, false) }},
-		"link":              {options: func() Options { return processes(2, true) }},
-		"killed, ring":      {options: func() Options { return processes(2, false) }, life: killOne},
-		"killed, link":      {options: func() Options { return processes(2, true) }, life: killOne},
-		"not started, ring": {options: func() Options { return processes(2, false) }, end: "0 handshake"},
-		"not started, link": {options: func() Options { return processes(2, true) }, end: "0 admitted"},
+		"ring": {options: func() Options { return processes(2, false) }},
+		"link": {options: func() Options { return processes(2, true) }},
+		"killed, ring": {options: func() Options { return processes(2, false) },
+			life: killOne},
+		"killed, link": {options: func() Options { return processes(2, true) }, life: killOne},
+		"not started, ring": {options: func() Options { return processes(2, false) },
+			end: "0 handshake"},
+		"not started, link": {options: func() Options { return processes(2, true) },
+			end: "0 admitted"},
 		"no model": {options: func() Options {
 			o := processes(2, false)
 			o.Init.ModelDir = "/no/such/model"
@@ -354,16 +366,21 @@ func TestNothingIsLeft(t *testing.T) {
 				cycle()
 			}
 			var after held
-			for begun := time.Now(); time.Since(begun) < patience/4; time.Sleep(10 * time.Millisecond) {
+			until := time.Now().Add(patience / 4)
+			for ; time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 				after = countHeld(t)
-				if after.goroutines <= before.goroutines && after.descriptors <= before.descriptors && after.children == 0 && after.memfds == 0 {
+				if after.goroutines <= before.goroutines &&
+					after.descriptors <= before.descriptors && after.children == 0 &&
+					after.memfds == 0 {
 					break
 				}
 			}
-			if after.goroutines > before.goroutines || after.descriptors > before.descriptors || after.children > 0 || after.memfds > 0 ||
+			if after.goroutines > before.goroutines || after.descriptors > before.descriptors ||
+				after.children > 0 || after.memfds > 0 ||
 				after.shared > before.shared || after.mappings > before.mappings {
 				stacks := make([]byte, 1<<20)
-				t.Errorf("before %+v, after %+v\n%s", before, after, stacks[:runtime.Stack(stacks, true)])
+				t.Errorf("before %+v, after %+v\n%s", before, after,
+					stacks[:runtime.Stack(stacks, true)])
 			}
 		})
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Variables by which the test binary, run again, is told what to be.
+// Variables that say what the test binary is when it runs again.
 const (
 	// roleVariable makes it a driver of its own.
 	roleVariable = "EAGLERAY_EXECUTOR_TEST"
@@ -34,8 +34,8 @@ const (
 	endVariable = "EAGLERAY_EXECUTOR_TEST_END"
 )
 
-// TestMain lets the test binary be its own worker process, as the program is, and a driver to be killed or to run
-// in a namespace.
+// TestMain lets the test binary be its own worker process, as the program is, and a driver to be
+// killed or to run in a namespace.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
@@ -116,7 +116,8 @@ func beWorker() error {
 
 // tinyInit is the built-in model with a small cache.
 func tinyInit(ranks int) queue.Init {
-	return queue.Init{WorldSize: ranks, LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}
+	return queue.Init{WorldSize: ranks, LoadFormat: "auto", DType: "float32", Threads: 1,
+		Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}
 }
 
 // transports are the ways to reach ranks that are processes: over the ring, and over TCP and TLS.
@@ -156,9 +157,12 @@ const patience = time.Minute
 
 // prompt is a plan that computes a prompt in a fresh slot and samples its first token.
 func prompt(id uint64, tokens ...int32) *step.Plan {
-	return &step.Plan{ID: id, Free: []uint32{0}, New: []step.NewRequest{{PromptLen: uint32(len(tokens)), Tokens: tokens,
-		Params: sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 10, EOS: -1}}},
-		Rows: []step.Row{{Count: uint32(len(tokens)), Blocks: 1, Sample: true}}, Blocks: []uint32{3}}
+	return &step.Plan{ID: id, Free: []uint32{0},
+		New: []step.NewRequest{{PromptLen: uint32(len(tokens)), Tokens: tokens,
+			Params: sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
+				PromptLogprobs: sample.NoLogprobs, MaxTokens: 10, EOS: -1}}},
+		Rows: []step.Row{{Count: uint32(len(tokens)), Blocks: 1,
+			Sample: true}}, Blocks: []uint32{3}}
 }
 
 // runs wants one step of the model and one call of every rank to go well.
@@ -188,7 +192,7 @@ func runs(t testing.TB, e *Executor, id uint64) (token int32) {
 	return token
 }
 
-// gone tells whether a process has ended; one that is dead and not yet reaped has.
+// gone says whether a process has ended; one that is dead and not yet reaped has.
 func gone(pid int) bool {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -307,5 +311,5 @@ func (p *proxy) cut() {
 	p.conns = nil
 }
 
-// isTimeout tells a call's own time-out.
+// isTimeout recognises a call's own timeout.
 func isTimeout(err error) bool { return errors.Is(err, queue.ErrTimeout) }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// processState is what the kernel says of a rank's process: running, sleeping, stopped, …; "" when the
-// rank is no process that is seen from here. A rank that was stopped cannot say so itself.
+// processState is what the kernel says of a rank's process: running, sleeping, stopped, …; "" when
+// the rank is no process that is seen from here. A rank that was stopped cannot say so itself.
 func (e *Executor) processState(rank int) string {
 	if rank >= len(e.pids) || e.pids[rank] == 0 {
 		return ""

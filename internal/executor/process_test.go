@@ -24,14 +24,15 @@ func eachTransport(t *testing.T, f func(t *testing.T, links bool)) {
 	}
 }
 
-// TestAliveThenDead looks at the processes of a group before and after its shutdown, which may be repeated, and
-// at what a dead group answers.
+// TestAliveThenDead looks at the processes of a group before and after its shutdown, which may be
+// repeated, and at what a dead group answers.
 func TestAliveThenDead(t *testing.T) {
 	eachTransport(t, func(t *testing.T, links bool) {
 		e := group(t, processes(2, links))
 		var pids []int
 		for rank, r := range e.Ranks() {
-			if r.Rank != rank || r.PID != e.workers[rank].PID || r.Threads != 1 || r.WeightBytes == 0 || gone(r.PID) {
+			if r.Rank != rank || r.PID != e.workers[rank].PID || r.Threads != 1 ||
+				r.WeightBytes == 0 || gone(r.PID) {
 				t.Errorf("rank %d: %+v, gone: %v", rank, r, gone(r.PID))
 			}
 			pids = append(pids, r.PID)
@@ -73,12 +74,15 @@ func TestRepliesByRank(t *testing.T) {
 			return r
 		}
 		for range 50 {
-			all, err := e.CollectiveRPC(t.Context(), "rank_info", nil, RPCOptions{Timeout: patience})
-			if err != nil || len(all) != 2 || info(all[0]) != e.Ranks()[0] || info(all[1]) != e.Ranks()[1] {
+			all, err := e.CollectiveRPC(t.Context(), "rank_info", nil,
+				RPCOptions{Timeout: patience})
+			if err != nil || len(all) != 2 || info(all[0]) != e.Ranks()[0] ||
+				info(all[1]) != e.Ranks()[1] {
 				t.Fatalf("all: %q, %v", all, err)
 			}
 			for rank := range 2 {
-				one, err := e.CollectiveRPC(t.Context(), "rank_info", nil, RPCOptions{UniqueReply: true, ReplyRank: rank, Timeout: patience})
+				one, err := e.CollectiveRPC(t.Context(), "rank_info", nil,
+					RPCOptions{UniqueReply: true, ReplyRank: rank, Timeout: patience})
 				if err != nil || len(one) != 1 || info(one[0]) != e.Ranks()[rank] {
 					t.Fatalf("rank %d: %q, %v", rank, one, err)
 				}
@@ -86,7 +90,9 @@ func TestRepliesByRank(t *testing.T) {
 		}
 		_, err := e.CollectiveRPC(t.Context(), "make_tea", nil, RPCOptions{Timeout: patience})
 		var failed *RPCError
-		if !errors.As(err, &failed) || failed.Method != "make_tea" || failed.PID != e.Ranks()[failed.Rank].PID || !strings.Contains(failed.Message, `unknown method "make_tea"`) {
+		if !errors.As(err, &failed) || failed.Method != "make_tea" ||
+			failed.PID != e.Ranks()[failed.Rank].PID ||
+			!strings.Contains(failed.Message, `unknown method "make_tea"`) {
 			t.Errorf("unknown method: %v", err)
 		}
 		runs(t, e, 1)
@@ -105,14 +111,16 @@ func TestLargeArguments(t *testing.T) {
 				args[i] = byte(i * 7 >> 3)
 			}
 			all, err := e.CollectiveRPC(t.Context(), "echo", args, RPCOptions{Timeout: patience})
-			if err != nil || len(all) != 2 || !slices.Equal(all[0], args) || !slices.Equal(all[1], args) {
+			if err != nil || len(all) != 2 || !slices.Equal(all[0], args) ||
+				!slices.Equal(all[1], args) {
 				t.Fatalf("%d bytes: %v", size, err)
 			}
 		}
 	})
 }
 
-// TestTimeoutThenNext stops a rank, lets calls run out of time, and goes on: late replies go to nobody.
+// TestTimeoutThenNext stops a rank, lets calls run out of time, and goes on: late replies
+// are dropped.
 func TestTimeoutThenNext(t *testing.T) {
 	eachTransport(t, func(t *testing.T, links bool) {
 		e := group(t, processes(2, links))
@@ -120,7 +128,8 @@ func TestTimeoutThenNext(t *testing.T) {
 		stop(t, pid)
 		const calls = 3
 		for i := range calls {
-			_, err := e.CollectiveRPC(t.Context(), "echo", []byte{byte(i)}, RPCOptions{Timeout: 30 * time.Millisecond})
+			_, err := e.CollectiveRPC(t.Context(), "echo", []byte{byte(i)},
+				RPCOptions{Timeout: 30 * time.Millisecond})
 			if !isTimeout(err) || !strings.Contains(err.Error(), "echo") {
 				t.Fatalf("call of a stopped rank: %v", err)
 			}
@@ -144,8 +153,8 @@ func victims() int {
 	return 2
 }
 
-// TestKilledWhileWaiting kills a rank on whose reply the driver waits without a limit: the wait ends with the
-// cause, as do the waits of others, and so does every later call.
+// TestKilledWhileWaiting kills a rank on whose reply the driver waits without a limit: the wait
+// ends with the cause, as do the waits of others, and so does every later call.
 func TestKilledWhileWaiting(t *testing.T) {
 	eachTransport(t, func(t *testing.T, links bool) {
 		for victim := range victims() {
@@ -160,7 +169,8 @@ func TestKilledWhileWaiting(t *testing.T) {
 					switch waits {
 					case "call":
 						go func() {
-							_, err := e.CollectiveRPC(context.Background(), "echo", nil, RPCOptions{UniqueReply: true, ReplyRank: victim})
+							_, err := e.CollectiveRPC(context.Background(), "echo", nil,
+								RPCOptions{UniqueReply: true, ReplyRank: victim})
 							done <- err
 						}()
 					case "step":
@@ -202,8 +212,8 @@ func TestKilledWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestCutAndResume cuts the connections of ranks again and again under steps and calls: nothing is lost, nothing
-// comes twice.
+// TestCutAndResume cuts the connections of ranks again and again under steps and calls: nothing is
+// lost, nothing comes twice.
 func TestCutAndResume(t *testing.T) {
 	o := processes(1, true)
 	d := &detour{Launcher: o.Launcher, t: t}
@@ -289,8 +299,8 @@ func TestSeveralStart(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEndsWhileStarting lets a rank end, or hang, at each point of the start: the start ends soon, long before any
-// deadline, and says which rank it was and what it said last. Nothing is left.
+// TestEndsWhileStarting lets a rank end, or hang, at each point of the start: the start ends soon,
+// long before any deadline, and says which rank it was and what it said last. Nothing is left.
 func TestEndsWhileStarting(t *testing.T) {
 	for _, tr := range transports {
 		for _, stage := range []string{"start", "handshake", "admitted"} {
@@ -302,7 +312,8 @@ func TestEndsWhileStarting(t *testing.T) {
 					took := time.Since(begun)
 					t.Logf("after %v: %v", took, err)
 					var f *Failure
-					if !errors.As(err, &f) || f.Rank != victim || f.PID == 0 || !strings.HasPrefix(f.Cause, "exit status") {
+					if !errors.As(err, &f) || f.Rank != victim || f.PID == 0 ||
+						!strings.HasPrefix(f.Cause, "exit status") {
 						t.Fatalf("failure %+v of %v", f, err)
 					}
 					if len(f.Stderr) == 0 || f.Stderr[0] != "about to end: out of cheese" {
@@ -321,7 +332,8 @@ func TestEndsWhileStarting(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			begun := time.Now()
-			if _, err := Start(ctx, processes(2, links)); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := Start(ctx, processes(2, links)); !errors.Is(err,
+				context.DeadlineExceeded) {
 				t.Errorf("a rank that hangs: %v", err)
 			}
 			// What is under way then would give up by itself after ten seconds.
@@ -332,16 +344,18 @@ func TestEndsWhileStarting(t *testing.T) {
 	})
 }
 
-// TestRootCause gives ranks a configuration with which they cannot start: the error is the rank's own, with the
-// phase in which it arose.
+// TestRootCause gives ranks a configuration with which they cannot start: the error is the rank's
+// own, with the phase in which it arose.
 func TestRootCause(t *testing.T) {
 	eachTransport(t, func(t *testing.T, links bool) {
 		o := processes(2, links)
 		o.Init.ModelDir = "/no/such/model"
 		_, err := Start(t.Context(), o)
 		var f *Failure
-		if !errors.As(err, &f) || f.PID == 0 || f.Phase != "load" || !strings.Contains(err.Error(), "/no/such/model") ||
-			!strings.Contains(err.Error(), fmt.Sprintf("rank %d on localhost (pid %d)", f.Rank, f.PID)) {
+		if !errors.As(err, &f) || f.PID == 0 || f.Phase != "load" ||
+			!strings.Contains(err.Error(), "/no/such/model") ||
+			!strings.Contains(err.Error(), fmt.Sprintf("rank %d on localhost (pid %d)", f.Rank,
+				f.PID)) {
 			t.Errorf("%+v: %v", f, err)
 		}
 	})
@@ -380,7 +394,8 @@ func (l *lockedBuilder) String() string {
 
 var _ io.Writer = (*lockedBuilder)(nil)
 
-// TestShutdownWhileSending shuts a group down while a call waits for room at a rank that does not read.
+// TestShutdownWhileSending shuts a group down while a call waits for room at a rank that does not
+// read.
 func TestShutdownWhileSending(t *testing.T) {
 	eachTransport(t, func(t *testing.T, links bool) {
 		o := processes(1, links)
@@ -389,7 +404,8 @@ func TestShutdownWhileSending(t *testing.T) {
 		stop(t, e.Ranks()[0].PID)
 		done := make(chan error, 1)
 		go func() {
-			_, err := e.CollectiveRPC(context.Background(), "echo", make([]byte, 40<<20), RPCOptions{})
+			_, err := e.CollectiveRPC(context.Background(), "echo", make([]byte, 40<<20),
+				RPCOptions{})
 			done <- err
 		}()
 		eventually(t, "the call", func() bool { return len(e.sending) == 1 })
@@ -408,8 +424,8 @@ func TestShutdownWhileSending(t *testing.T) {
 	})
 }
 
-// TestQueueingCounts lets a call run out of time, or be given up, while it waits for its turn behind one that is
-// still being sent.
+// TestQueueingCounts lets a call run out of time, or be given up, while it waits for its turn
+// behind one that is still being sent.
 func TestQueueingCounts(t *testing.T) {
 	o := processes(1, false)
 	o.QueueMemory = 1 << 20
@@ -418,11 +434,13 @@ func TestQueueingCounts(t *testing.T) {
 	done := make(chan error, 1)
 	large := make([]byte, 40<<20)
 	go func() {
-		_, err := e.CollectiveRPC(context.Background(), "echo", large, RPCOptions{Timeout: patience})
+		_, err := e.CollectiveRPC(context.Background(), "echo", large,
+			RPCOptions{Timeout: patience})
 		done <- err
 	}()
 	eventually(t, "the first call", func() bool { return len(e.sending) == 1 })
-	if _, err := e.CollectiveRPC(t.Context(), "echo", nil, RPCOptions{Timeout: 20 * time.Millisecond}); !isTimeout(err) {
+	if _, err := e.CollectiveRPC(t.Context(), "echo", nil,
+		RPCOptions{Timeout: 20 * time.Millisecond}); !isTimeout(err) {
 		t.Errorf("call with a timeout: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -437,8 +455,8 @@ func TestQueueingCounts(t *testing.T) {
 	runs(t, e, 1)
 }
 
-// TestReplyBeforeFailure sends a large call and then a record that ends the rank: the reply, which fills windows and
-// rings many times, arrives whole before the rank's report.
+// TestReplyBeforeFailure sends a large call and then a record that ends the rank: the reply, which
+// fills windows and rings many times, arrives whole before the rank's report.
 func TestReplyBeforeFailure(t *testing.T) {
 	eachTransport(t, func(t *testing.T, links bool) {
 		o := processes(2, links)
@@ -480,7 +498,8 @@ func TestReplyBeforeFailure(t *testing.T) {
 		switch {
 		case errors.As(e.Err(), &f) && f.Phase == "recv" && strings.Contains(f.Cause, why):
 		case links && f != nil && strings.Contains(strings.Join(f.Stderr, "\n"), why):
-			// A link that closes gives its last records a second; on a slow machine only the last output is left.
+			// A link that closes gives its last records a second; on a slow machine only the last
+			// output is left.
 		default:
 			t.Errorf("failure %+v", e.Err())
 		}

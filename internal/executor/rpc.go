@@ -14,7 +14,8 @@ type RPCOptions struct {
 	// UniqueReply waits for the reply of ReplyRank alone; errors of any rank still fail the call.
 	UniqueReply bool
 	ReplyRank   int
-	// Timeout bounds the call, queueing included; 0 is no bound. A rank does not begin it later (queue.Call).
+	// Timeout bounds the call, queueing included; 0 is no bound. A rank does not begin it later
+	// (queue.Call).
 	Timeout time.Duration
 }
 
@@ -54,13 +55,14 @@ type call struct {
 }
 
 // CollectiveRPC calls method on every rank and returns the results in rank order, or the one of
-// ReplyRank. It is for what is done to the ranks' own state: CheckHealth today; new weights, sleep and
-// wake-up, adapters and profiling are to go this way.
+// ReplyRank. It is for what is done to the ranks' own state: CheckHealth today; new weights, sleep
+// and wake-up, adapters and profiling are to go this way.
 //
-// Calls and plans reach every rank in the order in which they are sent, and a rank does them in that
-// order: the order of calls from several goroutines is theirs to keep. The first error of any rank,
-// reply rank or not, fails the call at once. The call ends with ctx and with its timeout (while it is
-// being sent, with ctx's deadline only); a reply that comes later is dropped and counted.
+// Calls and plans reach every rank in the order in which they are sent, and a rank does them in
+// that order: the order of calls from several goroutines is theirs to keep. The first error of any
+// rank, reply rank or not, fails the call at once. The call ends with ctx and with its timeout
+// (while it is being sent, with ctx's deadline only); a reply that comes later is dropped and
+// counted.
 func (e *Executor) CollectiveRPC(
 	ctx context.Context, method string, args []byte, opt RPCOptions,
 ) ([][]byte, error) {
@@ -71,8 +73,8 @@ func (e *Executor) CollectiveRPC(
 	return e.awaitCall(ctx, c)
 }
 
-// sendCall sends a call, for which it has time until ctx's deadline, else StepTimeout, and until the
-// call's own timeout. The call must then be waited for.
+// sendCall sends a call, for which it has time until ctx's deadline, else StepTimeout, and until
+// the call's own timeout. The call must then be waited for.
 func (e *Executor) sendCall(
 	ctx context.Context, method string, args []byte, opt RPCOptions,
 ) (*call, error) {
@@ -82,7 +84,8 @@ func (e *Executor) sendCall(
 		done: make(chan struct{}, 1)}
 	if opt.UniqueReply {
 		if opt.ReplyRank < 0 || opt.ReplyRank >= world {
-			return nil, fmt.Errorf("call %s: reply rank %d of %d ranks", method, opt.ReplyRank, world)
+			return nil, fmt.Errorf("call %s: reply rank %d of %d ranks", method, opt.ReplyRank,
+				world)
 		}
 		c.only, c.missing = opt.ReplyRank, 1
 	}
@@ -180,7 +183,8 @@ func (e *Executor) reply(rank int, body []byte) error {
 		}
 	}
 	if c.err != nil || c.missing == 0 {
-		// The other ranks' replies to a unique-reply call are expected: they are not late until the call ends.
+		// The other ranks' replies to a unique-reply call are expected: they are not late until the
+		// call ends.
 		select {
 		case c.done <- struct{}{}:
 		default:

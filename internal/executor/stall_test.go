@@ -16,7 +16,8 @@ func logTo(b *lockedBuilder) func(*Options) {
 	return func(o *Options) { o.Log = slog.New(slog.NewTextHandler(b, nil)) }
 }
 
-// TestStallWhileLoading wants a line about a rank whose load is stalled, before the group has started.
+// TestStallWhileLoading wants a line about a rank whose load is stalled, before the group has
+// started.
 func TestStallWhileLoading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuilder
@@ -35,8 +36,9 @@ func TestStallWhileLoading(t *testing.T) {
 	})
 }
 
-// TestStallExplainer stops one rank in the middle of a step and wants a line about it when it has not
-// moved for 5, 10, 20 and 40 seconds, none about the rank that waits for it, and none while idle.
+// TestStallExplainer stops one rank in the middle of a step and wants a line about it when it has
+// not moved for 5, 10, 20 and 40 seconds, none about the rank that waits for it, and none while
+// idle.
 func TestStallExplainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuilder
@@ -67,7 +69,8 @@ func TestStallExplainer(t *testing.T) {
 			lines int
 		}{
 			{4 * time.Second, 0}, {6 * time.Second, 1}, {9 * time.Second, 1}, {12 * time.Second, 2},
-			{18 * time.Second, 2}, {23 * time.Second, 3}, {38 * time.Second, 3}, {43 * time.Second, 4},
+			{18 * time.Second, 2}, {23 * time.Second, 3}, {38 * time.Second, 3}, {43 * time.Second,
+				4},
 		} {
 			time.Sleep(c.after - time.Since(begun))
 			if n := strings.Count(log.String(), "rank=1"); n != c.lines {
@@ -85,7 +88,8 @@ func TestStallExplainer(t *testing.T) {
 		}
 		lines := log.String()
 		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) ||
-			!strings.Contains(lines, `phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
+			!strings.Contains(lines,
+				`phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
 			t.Errorf("explanation: %s", lines)
 		}
 		if strings.Contains(lines, "rank=0") {

@@ -22,7 +22,8 @@ func TestSecondReply(t *testing.T) {
 			}
 			return kind != queue.KindCall
 		}))
-		if all, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{Timeout: 5 * time.Second}); err == nil {
+		if all, err := e.CollectiveRPC(t.Context(), "m", nil,
+			RPCOptions{Timeout: 5 * time.Second}); err == nil {
 			t.Errorf("answered without rank 1: %q", all)
 		}
 	})
@@ -31,16 +32,18 @@ func TestSecondReply(t *testing.T) {
 // TestSecondReady has rank 0 be ready twice and rank 1 never: the group does not start.
 func TestSecondReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-			if kind == queue.KindInit && c.rank == 0 {
-				queue.SendJSON(c, queue.KindReady, queue.Ready{})
-				queue.SendJSON(c, queue.KindReady, queue.Ready{})
-			}
-			return kind != queue.KindInit
-		})}
+		s := &scripted{exited: make(chan launch.Exit, 4),
+			rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+				if kind == queue.KindInit && c.rank == 0 {
+					queue.SendJSON(c, queue.KindReady, queue.Ready{})
+					queue.SendJSON(c, queue.KindReady, queue.Ready{})
+				}
+				return kind != queue.KindInit
+			})}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if e, err := Start(ctx, Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: 2}}); err == nil {
+		if e, err := Start(ctx, Options{Launcher: s, InProcess: true,
+			Init: queue.Init{WorldSize: 2}}); err == nil {
 			e.Shutdown(context.Background())
 			t.Error("started without rank 1")
 		}
@@ -58,7 +61,9 @@ func TestSecondResult(t *testing.T) {
 			var p step.Plan
 			step.DecodePlan(body, &p)
 			once.Do(func() {
-				c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, End: []uint32{1}, Token: []int32{7}}), time.Time{})
+				c.Send(step.AppendResult([]byte{byte(queue.KindResult)},
+					&step.Result{Plan: p.ID, Slot: []uint32{3}, End: []uint32{1},
+						Token: []int32{7}}), time.Time{})
 			})
 			return p.ID != 2
 		}), func(o *Options) { o.StepTimeout = 5 * time.Second })
@@ -80,7 +85,8 @@ func TestSecondShutdown(t *testing.T) {
 			obedient(nil)(rank, c)
 			<-hold
 		}}
-		e, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: 1}})
+		e, err := Start(t.Context(), Options{Launcher: s, InProcess: true,
+			Init: queue.Init{WorldSize: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +112,8 @@ func TestSecondShutdown(t *testing.T) {
 	})
 }
 
-// TestFailedCallsBesideSteps lets several ranks fail calls while another goroutine receives: for the race detector.
+// TestFailedCallsBesideSteps lets several ranks fail calls while another goroutine receives: for
+// the race detector.
 func TestFailedCallsBesideSteps(t *testing.T) {
 	e, _ := start(t, 4, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
 		if kind == queue.KindCall && method(body) == "fails" {

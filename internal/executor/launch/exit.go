@@ -27,12 +27,13 @@ const (
 	Exited
 	// Signalled is a process that Signal ended.
 	Signalled
-	// Returned is a rank inside the driver's process whose loop returned; Reason is its error, if any.
+	// Returned is a rank inside the driver's process whose loop returned; Reason is its error, if
+	// any.
 	Returned
 	// ActorLost is a rank whose Ray actor is gone; Class and Reason are Ray's exception.
 	ActorLost
-	// Lost is a rank that ended with what it needs: its placement group, or the bridge to Ray. Reason
-	// says which.
+	// Lost is a rank that ended with what it needs: its placement group, or the bridge to Ray.
+	// Reason says which.
 	Lost
 )
 
@@ -47,7 +48,7 @@ type End struct {
 	Reason string
 }
 
-// ByError tells that the rank ended itself because of an error. It has then sent a report of the
+// ByError says that the rank ended itself because of an error. It has then sent a report of the
 // error before.
 func (e End) ByError() bool {
 	return e.How == Exited && e.Code == errorStatus || e.How == Returned && e.Reason != ""

@@ -18,7 +18,8 @@ func TestEndInWords(t *testing.T) {
 		{End{How: Returned, Reason: "no weights"}, "returned: no weights", true},
 		{End{How: ActorLost, Class: "ActorDiedError", Reason: "The node is gone."},
 			"ActorDiedError: The node is gone.", false},
-		{End{How: Lost, Reason: "its placement group was removed"}, "its placement group was removed", false},
+		{End{How: Lost, Reason: "its placement group was removed"},
+			"its placement group was removed", false},
 	} {
 		if c.end.String() != c.text || c.end.ByError() != c.byError {
 			t.Errorf("%+v: %q, by error: %v", c.end, c.end, c.end.ByError())

@@ -1,5 +1,5 @@
-// Package launch holds the records that launchers and the executor share: what is started, what came
-// of it, and how it ended.
+// Package launch holds the records that launchers and the executor share: what is started, what
+// came of it, and how it ended.
 package launch
 
 import (
@@ -13,8 +13,8 @@ type Spec struct {
 	// Invitation is what the rank needs to join the driver; it holds a secret, and must not be
 	// passed where others can read it. It is nil for a rank inside the driver's process.
 	Invitation *join.Invitation
-	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it to
-	// other hosts.
+	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it
+	// to other hosts.
 	Binary [32]byte
 }
 

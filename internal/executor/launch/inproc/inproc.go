@@ -25,7 +25,8 @@ func New() *Launcher { return &Launcher{exited: make(chan launch.Exit, 1)} }
 // Launch starts the rank; more than one is refused.
 func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	if len(specs) != 1 {
-		return nil, fmt.Errorf("uni runs one rank, not %d: use --distributed-executor-backend mp", len(specs))
+		return nil, fmt.Errorf("uni runs one rank, not %d: use --distributed-executor-backend mp",
+			len(specs))
 	}
 	hub, port := queue.Pipe()
 	l.hub = hub
@@ -43,8 +44,8 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 // Exited delivers the end of the rank.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
-// Stop ends the rank and waits for it until ctx ends: a step under way cannot be interrupted. The rank then ends by
-// itself after the step.
+// Stop ends the rank and waits for it until ctx ends: a step under way cannot be interrupted. The
+// rank then ends by itself after the step.
 func (l *Launcher) Stop(ctx context.Context) error {
 	if l.hub != nil {
 		l.hub.Close()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestStopInStep does not wait beyond its context for a rank in a long step, and waits for its end otherwise.
+// TestStopInStep does not wait beyond its context for a rank in a long step, and waits for its end
+// otherwise.
 func TestStopInStep(t *testing.T) {
 	l := New()
 	release := make(chan struct{})

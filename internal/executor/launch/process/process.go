@@ -1,5 +1,6 @@
-// Package process starts ranks as child processes of the driver (--distributed-executor-backend mp): the same
-// binary with the hidden verb "worker", which reads its invitation from an inherited pipe and joins the driver.
+// Package process starts ranks as child processes of the driver (--distributed-executor-backend
+// mp): the same binary with the hidden verb "worker", which reads its invitation from an inherited
+// pipe and joins the driver.
 package process
 
 import (
@@ -24,8 +25,8 @@ import (
 // Verb is the first argument of a worker process.
 const Verb = "worker"
 
-// invitationFD is the descriptor from which a worker reads its invitation: a pipe, because it holds a secret
-// that neither arguments nor environment may show.
+// invitationFD is the descriptor from which a worker reads its invitation: a pipe, because it holds
+// a secret that neither arguments nor environment may show.
 const invitationFD = 3
 
 // Launcher runs ranks as children.
@@ -53,7 +54,8 @@ type child struct {
 
 // New makes a launcher whose children's output goes to output.
 func New(output io.Writer) *Launcher {
-	l := &Launcher{output: output, starts: make(chan func()), exited: make(chan launch.Exit, maxRanks)}
+	l := &Launcher{output: output, starts: make(chan func()),
+		exited: make(chan launch.Exit, maxRanks)}
 	l.thread.Go(l.startThread)
 	return l
 }
@@ -64,7 +66,8 @@ const maxRanks = 64
 // Launch starts one child per spec. On an error Stop ends those already started.
 func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	if len(specs) > maxRanks {
-		return nil, fmt.Errorf("mp starts at most %d ranks on one host, not %d", maxRanks, len(specs))
+		return nil, fmt.Errorf("mp starts at most %d ranks on one host, not %d", maxRanks,
+			len(specs))
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -76,8 +79,8 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 		if err != nil {
 			return nil, fmt.Errorf("start rank %d: %w", spec.Rank, err)
 		}
-		workers = append(workers, launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank, Node: launch.ThisHost,
-			PID: c.cmd.Process.Pid})
+		workers = append(workers, launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank,
+			Node: launch.ThisHost, PID: c.cmd.Process.Pid})
 	}
 	return workers, nil
 }
@@ -93,10 +96,11 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	}
 	defer theirs.Close()
 	defer ours.Close()
-	// The rank is for whoever looks at the list of processes; the invitation has it too.
+	// The rank is for readers of the list of processes; the invitation has it too.
 	cmd := exec.Command(self, Verb, "--rank", strconv.Itoa(spec.Rank))
 	cmd.ExtraFiles = []*os.File{theirs}
-	// A worker never outlives the driver, however the driver ends: its connection closes, and the kernel kills it.
+	// A worker never outlives the driver, however the driver ends: its connection closes, and the
+	// kernel kills it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -119,9 +123,9 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	return c, nil
 }
 
-// startThread runs what starts sends on one thread of its own until starts is closed. The kernel sends the
-// parent-death signal when the *thread* that started a child ends, and a thread of the Go runtime may end at any
-// time; this one ends when the children have.
+// startThread runs what starts sends on one thread of its own until starts is closed. The kernel
+// sends the parent-death signal when the *thread* that started a child ends, and a thread of the Go
+// runtime may end at any time; this one ends when the children have.
 func (l *Launcher) startThread() {
 	runtime.LockOSThread()
 	for f := range l.starts {
@@ -129,7 +133,7 @@ func (l *Launcher) startThread() {
 	}
 }
 
-// watch relays the child's output, then reaps it and reports an end nobody asked for.
+// watch relays the child's output, then reaps it and reports an end that Stop did not ask for.
 func (l *Launcher) watch(c *child, stderr io.Reader) {
 	defer close(c.done)
 	lines := bufio.NewReader(stderr)
@@ -174,8 +178,8 @@ func end(state *os.ProcessState, err error) launch.End {
 // Exited delivers ends of ranks that were not asked for.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
-// Stop waits for the children, which the executor has asked to end, kills those that have not ended when ctx
-// does (or after a second), and reaps all.
+// Stop waits for the children, which the executor has asked to end, kills those that have not ended
+// when ctx does (or after a second), and reaps all.
 func (l *Launcher) Stop(ctx context.Context) error {
 	l.mu.Lock()
 	again := l.stopping
@@ -200,7 +204,8 @@ func (l *Launcher) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Main is the child's side: it reads its invitation, joins the driver and serves it until it is gone.
+// Main is the child's side: it reads its invitation, joins the driver and serves it until it is
+// gone.
 func Main() error {
 	pipe := os.NewFile(invitationFD, "invitation")
 	inv, err := join.ReadInvitation(bufio.NewReader(pipe))

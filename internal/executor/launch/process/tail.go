@@ -5,7 +5,8 @@ import "strings"
 // tailLines is how many of a child's last lines are kept to explain its death.
 const tailLines = 20
 
-// tail keeps the last lines written to it. It is used by the goroutine that reads the child's output.
+// tail keeps the last lines written to it. It is used by the goroutine that reads the child's
+// output.
 type tail struct{ kept []string }
 
 func (t *tail) add(line string) {
