@@ -51,8 +51,18 @@ func (d DType) Size() int {
 	return 2
 }
 
-// CacheTile is the number of positions, and of dimensions of a head, that a KV cache keeps together:
-// block sizes are multiples of it, and a head takes its dimension rounded up to one.
+// Activation is an element-wise non-linearity.
+type Activation uint8
+
+const (
+	// ReLU is max(x, 0).
+	ReLU Activation = iota
+	// GELU is x·Φ(x), Φ being the normal distribution function.
+	GELU
+)
+
+// CacheTile is the number of positions, and of dimensions of a head, that a KV cache keeps
+// together: block sizes are multiples of it, and a head takes its dimension rounded up to one.
 const CacheTile = 16
 
 // CacheShape is the shape of one rank's KV cache.

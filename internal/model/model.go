@@ -30,9 +30,10 @@ type Options struct {
 }
 
 // Model is one rank's shard of one stage. Between its embedding, its layers and its head stands the
-// hidden state: a tensor [rows][hidden size], the residual stream of each row of the batch after the
-// layers so far, before any norm that belongs to what follows. It is the same on every rank of a
-// tensor parallel group, and all that a stage needs of those before it. A step calls, in this order,
+// hidden state: a tensor [rows][hidden size], the residual stream of each row of the batch after
+// the layers so far, before any norm that belongs to what follows. It is the same on every rank of
+// a tensor parallel group, and all that a stage needs of those before it. A step calls, in this
+// order,
 //
 //	first stage    Embed, Layers; then Hidden is sent to the next stage
 //	later stages   Receive, which is filled with what was sent; Layers; then Hidden is sent on
@@ -132,12 +133,12 @@ func (m *Model) Embed(b *compute.Batch) error {
 	return nil
 }
 
-// Hidden is the hidden state: after Layers, what the next stage needs. It is the model's own memory,
-// and changes with the next step.
+// Hidden is the hidden state: after Layers, what the next stage needs. It is the model's own
+// memory, and changes with the next step.
 func (m *Model) Hidden() *layers.Tensor { return &m.hidden }
 
-// Receive gives the hidden state rows rows, to be filled with those of the stage before, and returns
-// it.
+// Receive gives the hidden state rows rows, to be filled with those of the stage before, and
+// returns it.
 func (m *Model) Receive(rows int) *layers.Tensor {
 	m.hidden.Resize(rows, m.stage.cfg.HiddenSize)
 	return &m.hidden

@@ -39,11 +39,11 @@ type optBlock struct {
 
 func newOPT(s *stage) (architecture, error) {
 	c := s.cfg
-	activation := layers.ReLU
+	activation := compute.ReLU
 	switch c.Activation {
 	case "relu":
 	case "gelu":
-		activation = layers.GELU
+		activation = compute.GELU
 	default:
 		return nil, fmt.Errorf("activation_function %q is not supported (relu, gelu)", c.Activation)
 	}
@@ -77,7 +77,7 @@ func newOPT(s *stage) (architecture, error) {
 	return m, s.Err()
 }
 
-func (m *opt) block(layer int, prefix string, activation layers.Activation) optBlock {
+func (m *opt) block(layer int, prefix string, activation compute.Activation) optBlock {
 	c := m.cfg
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.Heads, Dim: c.HeadDim}
 	attn := prefix + "self_attn."

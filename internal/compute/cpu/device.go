@@ -1,9 +1,9 @@
-// Package cpu is the CPU backend: it puts the packed matrix products, the paged attention and the row
-// operations of its sub-packages behind the few calls a model's layers are written in.
+// Package cpu is the CPU backend: it puts the packed matrix products, the paged attention and the
+// row operations of its sub-packages behind the few calls a model's layers are written in.
 //
-// Activations are float32, row-major. Each output element's bits depend only on its own row, the weights and
-// the instruction set, never on the other rows of a batch, the number of threads or how work was cut: that is
-// what lets one request give the same tokens in any batch and layout.
+// Activations are float32, row-major. Each output element's bits depend only on its own row, the
+// weights and the instruction set, never on the other rows of a batch, the number of threads or how
+// work was cut: that is what lets one request give the same tokens in any batch and layout.
 package cpu
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 )
 
-// Device is one rank's share of the CPU: its threads, kernels and scratch memory. Its methods are called from
-// one goroutine at a time.
+// Device is one rank's share of the CPU: its threads, kernels and scratch memory. Its methods are
+// called from one goroutine at a time.
 type Device struct {
 	isa   isa.ISA
 	dtype compute.DType
@@ -67,14 +67,11 @@ func (d *Device) Pool() *pool.Pool { return d.pool }
 // Vec is the device's row operations.
 func (d *Device) Vec() *vec.Ops { return d.vec }
 
-// DType is what the device runs models in.
-func (d *Device) DType() compute.DType { return d.dtype }
-
 // ISA is the instruction set in use.
 func (d *Device) ISA() isa.ISA { return d.isa }
 
-// Pack makes a matrix of the stacked sources in the layout of the device's kernels. chunks is the number of
-// pieces K is summed in (see gemm.Options).
+// Pack makes a matrix of the stacked sources in the layout of the device's kernels. chunks is the
+// number of pieces K is summed in (see gemm.Options).
 func (d *Device) Pack(chunks int, sources ...gemm.Source) (*gemm.Matrix, error) {
 	opt := gemm.Options{Chunks: chunks, ISA: d.isa}
 	switch d.dtype {
@@ -84,8 +81,8 @@ func (d *Device) Pack(chunks int, sources ...gemm.Source) (*gemm.Matrix, error) 
 	case compute.Float16:
 		opt.Kind = gemm.F16
 	default:
-		// The widest kind among the sources holds them all exactly: bfloat16 weights need not grow to be
-		// multiplied as float32.
+		// The widest kind among the sources holds them all exactly: bfloat16 weights need not grow
+		// to be multiplied as float32.
 		opt.Kind = sources[0].Kind
 		for _, s := range sources[1:] {
 			if s.Kind != opt.Kind {
@@ -111,8 +108,9 @@ func (d *Device) LinearChunks(dst, x []float32, m *gemm.Matrix, rows int) {
 	m.MulChunks(d.pool, &d.gemm, dst, x, m.K(), rows)
 }
 
-// Attention runs causal attention of the batch's rows over layer's cached keys and values. q is [rows][ldq]
-// with the heads first in each row, dst [rows][ldd].
-func (d *Device) Attention(c *attention.Cache, layer int, b *compute.Batch, args attention.Args, dst []float32, ldd int, q []float32, ldq int) {
+// Attention runs causal attention of the batch's rows over layer's cached keys and values. q is
+// [rows][ldq] with the heads first in each row, dst [rows][ldd].
+func (d *Device) Attention(c *attention.Cache, layer int, b *compute.Batch,
+	args attention.Args, dst []float32, ldd int, q []float32, ldq int) {
 	d.attn.Run(d.pool, c, layer, b, args, dst, ldd, q, ldq)
 }

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
 )
@@ -17,22 +18,21 @@ const (
 	opSiluMul
 	opRelu
 	opGelu
-	opSilu
 	opHeads
 	opCache
 	opAddWeighted
 	opSumChunks
 )
 
-// serialElements is the size of a row operation below which waking the other threads costs more than it
-// saves.
+// serialElements is the size of a row operation below which waking the other threads costs more
+// than it saves.
 const serialElements = 16 << 10
 
 // cacheRows is how many consecutive rows of one sequence share cache lines in the KV cache.
 const cacheRows = 16
 
-// rowTask is the one row operation in flight; a struct rather than a closure, so that a step allocates
-// nothing.
+// rowTask is the one row operation in flight; a struct rather than a closure, so that a step
+// allocates nothing.
 type rowTask struct {
 	d           *Device
 	op          rowOp
@@ -93,8 +93,6 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.Relu(t.dst[r*w : r*w+w])
 		case opGelu:
 			v.GeluErf(t.dst[r*w : r*w+w])
-		case opSilu:
-			v.Silu(t.dst[r*w : r*w+w])
 		case opHeads:
 			half := t.rot / 2
 			cos, sin := t.a[r*2*half:r*2*half+half], t.a[r*2*half+half:r*2*half+2*half]
@@ -123,14 +121,16 @@ func (t *rowTask) Do(chunk, _ int) {
 // RMSNorm normalises rows rows of x ([rows][width]) by their root mean square into dst.
 func (d *Device) RMSNorm(dst, x, weight []float32, rows int, eps float32) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.x, t.a, t.eps = opRMSNorm, rows, len(weight), dst, x, weight, eps
+	t.op, t.rows, t.width, t.dst, t.x = opRMSNorm, rows, len(weight), dst, x
+	t.a, t.eps = weight, eps
 	t.run()
 }
 
 // LayerNorm normalises rows rows of x ([rows][width]) by mean and variance into dst.
 func (d *Device) LayerNorm(dst, x, weight, bias []float32, rows int, eps float32) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst, t.x, t.a, t.b, t.eps = opLayerNorm, rows, len(weight), dst, x, weight, bias, eps
+	t.op, t.rows, t.width, t.dst, t.x = opLayerNorm, rows, len(weight), dst, x
+	t.a, t.b, t.eps = weight, bias, eps
 	t.run()
 }
 
@@ -155,36 +155,29 @@ func (d *Device) SiluMul(dst, x []float32, rows, width int) {
 	t.run()
 }
 
-// Activation names an element-wise non-linearity.
-type Activation uint8
-
-// The activations of two-matrix feed-forward blocks.
-const (
-	ReLU Activation = iota
-	GELU
-	SiLU
-)
-
 // Activate applies a to x ([rows][width]) in place.
-func (d *Device) Activate(a Activation, x []float32, rows, width int) {
+func (d *Device) Activate(a compute.Activation, x []float32, rows, width int) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.dst = [...]rowOp{opRelu, opGelu, opSilu}[a], rows, width, x
+	t.op, t.rows, t.width, t.dst = [...]rowOp{opRelu, opGelu}[a], rows, width, x
 	t.run()
 }
 
-// Heads prepares the heads of queries or keys in place: an RMS norm over each head when weight is not nil
-// (Qwen3's q_norm and k_norm), then the rotary embedding of the first rot dimensions. x is [rows][ld] with
-// heads·headDim values at the front of each row; rope is [rows][rot]: rot/2 cosines, then rot/2 sines.
-func (d *Device) Heads(x []float32, ld, rows, heads, headDim int, weight []float32, eps float32, rope []float32, rot int) {
+// Heads prepares the heads of queries or keys in place: an RMS norm over each head when weight is
+// not nil (Qwen3's q_norm and k_norm), then the rotary embedding of the first rot dimensions. x is
+// [rows][ld] with heads·headDim values at the front of each row; rope is [rows][rot]: rot/2
+// cosines, then rot/2 sines.
+func (d *Device) Heads(x []float32, ld, rows, heads, headDim int, weight []float32,
+	eps float32, rope []float32, rot int) {
 	t := &d.rows
 	t.op, t.rows, t.width, t.ld, t.dst, t.a, t.b = opHeads, rows, heads*headDim, ld, x, rope, weight
 	t.eps, t.heads, t.headDim, t.rot = eps, heads, headDim, rot
 	t.run()
 }
 
-// WriteCache stores the keys and values of rows rows in the layer: row r is k[r·ld:] and v[r·ld:], and goes to
-// slots[r], which no other row may have.
-func (d *Device) WriteCache(c *attention.Cache, layer, rows int, k, v []float32, ld int, slots []int32) {
+// WriteCache stores the keys and values of rows rows in the layer: row r is k[r·ld:] and v[r·ld:],
+// and goes to slots[r], which no other row may have.
+func (d *Device) WriteCache(c *attention.Cache, layer, rows int, k, v []float32, ld int,
+	slots []int32) {
 	t := &d.rows
 	cfg := c.Config()
 	t.op, t.rows, t.width, t.ld, t.a, t.b = opCache, rows, 2*cfg.KVHeads*cfg.HeadDim, ld, k, v
@@ -192,18 +185,21 @@ func (d *Device) WriteCache(c *attention.Cache, layer, rows int, k, v []float32,
 	t.run()
 }
 
-// AddWeighted adds weight[i]·parts[c][i] to dst[at[i]][c] for each i and each chunk c: dst is [..][chunks][width],
-// parts, as LinearChunks computes them, [chunks][len(at)][width]. No two of at may be equal.
+// AddWeighted adds weight[i]·parts[c][i] to dst[at[i]][c] for each i and each chunk c: dst is
+// [..][chunks][width], parts, as LinearChunks computes them, [chunks][len(at)][width]. No two of at
+// may be equal.
 func (d *Device) AddWeighted(dst, parts, weight []float32, at []int32, chunks, width int) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.chunks, t.dst, t.x, t.a, t.at = opAddWeighted, len(at), chunks*width, chunks, dst, parts, weight, at
+	t.op, t.rows, t.width, t.chunks = opAddWeighted, len(at), chunks*width, chunks
+	t.dst, t.x, t.a, t.at = dst, parts, weight, at
 	t.run()
 }
 
-// SumChunks computes dst[r] as the tree sum (see [gemm.TreeSum]) of the chunks of row r: dst is [rows][width], parts
-// [rows][chunks][width].
+// SumChunks computes dst[r] as the tree sum (see [gemm.TreeSum]) of the chunks of row r: dst is
+// [rows][width], parts [rows][chunks][width].
 func (d *Device) SumChunks(dst, parts []float32, rows, chunks, width int) {
 	t := &d.rows
-	t.op, t.rows, t.width, t.chunks, t.dst, t.x = opSumChunks, rows, chunks*width, chunks, dst, parts
+	t.op, t.rows, t.width, t.chunks = opSumChunks, rows, chunks*width, chunks
+	t.dst, t.x = dst, parts
 	t.run()
 }

@@ -56,9 +56,8 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 		"Add":       func(d *cpu.Device, dst, x []float32) { d.Add(dst, x, manyRows, width) },
 		"AddBias":   func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.AddBias(dst, bias, manyRows) },
 		"SiluMul":   func(d *cpu.Device, dst, x []float32) { d.SiluMul(dst, x, manyRows, width) },
-		"ReLU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(cpu.ReLU, dst, manyRows, width) },
-		"GELU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(cpu.GELU, dst, manyRows, width) },
-		"SiLU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(cpu.SiLU, dst, manyRows, width) },
+		"ReLU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(compute.ReLU, dst, manyRows, width) },
+		"GELU":      func(d *cpu.Device, dst, x []float32) { copy(dst, x); d.Activate(compute.GELU, dst, manyRows, width) },
 		"Heads": func(d *cpu.Device, dst, x []float32) {
 			copy(dst, x)
 			d.Heads(dst, width, manyRows, heads, headDim, weight[:headDim], 1e-6, x[:manyRows*headDim], headDim)

@@ -1,6 +1,6 @@
 package layers
 
-import "github.com/eagleray/eagleray/internal/compute/cpu"
+import "github.com/eagleray/eagleray/internal/compute"
 
 // GatedMLP is down(silu(gate(x))·up(x)). Its inner features are divided among the ranks.
 type GatedMLP struct {
@@ -30,25 +30,17 @@ func (r *rank) gate(both *Tensor) *Tensor {
 	return &r.gated
 }
 
-// Activation is an element-wise non-linearity.
-type Activation = cpu.Activation
-
-// The activations of an MLP.
-const (
-	ReLU = cpu.ReLU
-	GELU = cpu.GELU
-)
-
 // MLP is second(activation(first(x))). Its inner features are divided among the ranks.
 type MLP struct {
 	*rank
 	first      *ColumnLinear
-	activation Activation
+	activation compute.Activation
 	second     *RowLinear
 }
 
 // MLP makes the block of the modules first and second, of hidden outer and inner inner features.
-func (l *Loader) MLP(first, second string, hidden, inner int, a Activation, bias bool) *MLP {
+func (l *Loader) MLP(first, second string, hidden, inner int, a compute.Activation,
+	bias bool) *MLP {
 	return &MLP{rank: l.rank, activation: a,
 		first:  l.column(&l.inner, bias, l.columnPart(first, inner, hidden)),
 		second: l.Row(second, hidden, inner, bias)}

@@ -13,12 +13,6 @@ func (t *Tensor) Resize(rows, width int) {
 	t.rows, t.width = rows, width
 }
 
-// Rows is the number of rows.
-func (t *Tensor) Rows() int { return t.rows }
-
-// Width is the number of values of a row.
-func (t *Tensor) Width() int { return t.width }
-
 // Floats are the values, row after row: what another process is sent, or to be filled with what it
 // sent. They are the tensor's own memory, valid until the next Resize.
 func (t *Tensor) Floats() []float32 { return t.data }

@@ -9,16 +9,8 @@ func (o *Ops) Relu(x []float32) {
 	reluPortable(x)
 }
 
-// Silu replaces each element of x by x·σ(x), σ being the logistic function. Its value at -Inf is NaN, as PyTorch's.
-func (o *Ops) Silu(x []float32) {
-	if o.simd {
-		siluAVX2(x)
-		return
-	}
-	siluPortable(x)
-}
-
-// SiluMul computes dst = silu(gate)·up, the gated unit of Llama's feed-forward block. dst may be gate or up.
+// SiluMul computes dst = silu(gate)·up, the gated unit of Llama's feed-forward block: silu(x) is x·σ(x), σ being the
+// logistic function, and NaN at -Inf, as PyTorch's. dst may be gate or up.
 func (o *Ops) SiluMul(dst, gate, up []float32) {
 	gate, up = gate[:len(dst)], up[:len(dst)]
 	if o.simd {

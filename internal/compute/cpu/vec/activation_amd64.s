@@ -33,22 +33,6 @@ TEXT ·reluAVX2(SB), NOSPLIT, $0-24
 	EXP(Y1, Y2, Y3, Y4, Y5); \
 	VADDPS one<>(SB), Y2, Y2; \
 	VDIVPS Y2, Y0, Y0
-#define SILUF \
-	VMOVUPS (DI), Y0; \
-	SILU; \
-	VMOVUPS Y0, (DI)
-#define SILUM \
-	VMASKMOVPS (DI), Y15, Y0; \
-	SILU; \
-	VMASKMOVPS Y0, Y15, (DI)
-
-// func siluAVX2(x []float32)
-TEXT ·siluAVX2(SB), NOSPLIT, $0-24
-	MOVQ x_base+0(FP), DI
-	MOVQ x_len+8(FP), CX
-	LOOP8(SILUF, SILUM, ADV1)
-	RET
-
 #define SILUMULF \
 	VMOVUPS (SI), Y0; \
 	SILU; \

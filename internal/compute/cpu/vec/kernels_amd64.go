@@ -42,9 +42,6 @@ func ropeAVX2(lo, hi, cos, sin []float32)
 func reluAVX2(x []float32)
 
 //go:noescape
-func siluAVX2(x []float32)
-
-//go:noescape
 func siluMulAVX2(dst, gate, up []float32)
 
 //go:noescape

@@ -20,7 +20,6 @@ func affineAVX2(dst, x, weight, bias []float32, mean, r float32) {
 }
 func ropeAVX2(lo, hi, cos, sin []float32)    { ropePortable(lo, hi, cos, sin) }
 func reluAVX2(x []float32)                   { reluPortable(x) }
-func siluAVX2(x []float32)                   { siluPortable(x) }
 func siluMulAVX2(dst, gate, up []float32)    { siluMulPortable(dst, gate, up) }
 func geluErfAVX2(x []float32)                { geluErfPortable(x) }
 func toBF16AVX2(dst []uint16, x []float32)   { toBF16Portable(dst, x) }

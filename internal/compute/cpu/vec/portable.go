@@ -135,12 +135,6 @@ func reluPortable(x []float32) {
 	}
 }
 
-func siluPortable(x []float32) {
-	for i, v := range x {
-		x[i] = silu32(v)
-	}
-}
-
 func siluMulPortable(dst, gate, up []float32) {
 	gate, up = gate[:len(dst)], up[:len(dst)]
 	for i := range dst {

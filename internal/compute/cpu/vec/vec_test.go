@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -57,7 +58,6 @@ var operations = []struct {
 	{"Scale", func(o *Ops, a, b, c, d []float32) []float32 { o.Scale(a, 1.7); return a }},
 	{"Div", func(o *Ops, a, b, c, d []float32) []float32 { o.Div(a, 1.7); return a }},
 	{"SiluMul", func(o *Ops, a, b, c, d []float32) []float32 { o.SiluMul(a, b, c); return a }},
-	{"Silu", func(o *Ops, a, b, c, d []float32) []float32 { o.Silu(a); return a }},
 	{"Relu", func(o *Ops, a, b, c, d []float32) []float32 { o.Relu(a); return a }},
 	{"GeluErf", func(o *Ops, a, b, c, d []float32) []float32 { o.GeluErf(a); return a }},
 	{"Softmax", func(o *Ops, a, b, c, d []float32) []float32 { o.Softmax(a); return a }},
@@ -214,7 +214,8 @@ func TestActivations(t *testing.T) {
 		run  func(x []float32)
 		want func(v float64) float64
 	}{
-		{"silu", o.Silu, func(v float64) float64 { return v / (1 + math.Exp(-v)) }},
+		{"silu", func(x []float32) { o.SiluMul(x, x, slices.Repeat([]float32{1}, len(x))) },
+			func(v float64) float64 { return v / (1 + math.Exp(-v)) }},
 		{"gelu erf", o.GeluErf, func(v float64) float64 { return 0.5 * v * math.Erfc(-v/math.Sqrt2) }},
 		{"relu", o.Relu, func(v float64) float64 { return max(v, 0) }},
 	} {
