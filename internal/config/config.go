@@ -1,6 +1,6 @@
 // Package config is the one typed configuration of the program: read from flags, a YAML file and the
 // environment, and validated once. It stays in the driver: a rank is told its share by a message of its own
-// (worker.Init).
+// (queue.Init).
 package config
 
 import "time"

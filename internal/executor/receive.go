@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/step"
 )
 
 // await receives until done has a value, the group is dead, ctx ends (its error), or until passes
@@ -134,7 +135,21 @@ func (e *Executor) dispatch(rank int, record []byte) {
 func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 	switch kind {
 	case queue.KindResult:
-		return e.takeResult(rank, body)
+		if err := step.DecodeResult(body, &e.future.result); err != nil {
+			return err
+		}
+		if e.sentAt.Load() == 0 {
+			return fmt.Errorf("result of step %d while none is in flight", e.future.result.Plan)
+		}
+		if e.future.result.Plan != e.future.plan {
+			return fmt.Errorf("result of step %d while step %d is in flight", e.future.result.Plan, e.future.plan)
+		}
+		select {
+		case e.future.done <- struct{}{}:
+		default:
+			return fmt.Errorf("second result of step %d", e.future.plan)
+		}
+		return nil
 	case queue.KindReply:
 		return e.reply(rank, body)
 	case queue.KindProgress:

@@ -1,0 +1,213 @@
+// Package internal has no code of its own: its test holds the rule that imports point downwards.
+package internal
+
+import (
+	"cmp"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/eagleray/eagleray"
+	root   = "(root)" // the public Go API
+)
+
+// levels are the rooms of the house (docs/architecture.md), lowest first. A package may import packages of lower
+// levels, and of its own room. The longest name counts: executor/launch is no part of executor.
+var levels = [][]string{
+	{"futex", "half", "jsonx", "kvcache", "machine", "sample", "status", "transcripts"},
+	{"chattemplate", "config", "constrain", "fixtures", "hub", "metrics", "ray", "spin", "step",
+		"tokenizer"},
+	{"compute", "model/checkpoint", "queue", "schedule"},
+	{"builtin", "collective", "model"},
+	{"join", "runner"},
+	{"executor/launch", "worker"},
+	{"executor/launch/inproc", "executor/launch/process", "executor/verdict"},
+	{"executor", "executor/launch/rayactor"},
+	{"engine"},
+	{"bench", "openai", root},
+	{"cmd", "docs", "internal", "test"},
+}
+
+// pure are state machines and records: they import nothing of ours but what is named, and nothing that waits, reads a
+// clock, or does I/O.
+var pure = map[string][]string{
+	"kvcache":   nil,
+	"sample":    nil,
+	"constrain": nil,
+	"step":      {"sample"},
+	"schedule":  {"kvcache", "sample", "step"},
+}
+
+// impure are packages of the standard library that wait, read a clock, or do I/O.
+var impure = []string{"context", "io", "log", "math/rand", "net", "os", "runtime", "sync", "syscall", "time"}
+
+// unreachable are packages that a package must not import, not even through others. (The sums of collective need
+// the row operations of compute/cpu/vec, not the device.)
+var unreachable = map[string][]string{
+	"executor": {"builtin", "compute/cpu", "model", "model/checkpoint", "model/layers", "runner", "worker"},
+	"model":    {"queue", "collective"},
+	"queue":    {"queue/fanin", "queue/handshake", "queue/link", "queue/ring"},
+	"runner":   {"queue", "collective", "executor"},
+}
+
+// importers are the only packages that may import a room.
+var importers = map[string][]string{
+	"compute/cpu": {"collective", "compute/cpu", "model/layers", "runner"},
+	"openai":      {"cmd", "openai"},
+	"worker":      {"executor/launch/inproc", "executor/launch/process", "executor/launch/rayactor"},
+}
+
+// within says whether a package is a room, or in it.
+func within(pkg, room string) bool { return pkg == room || strings.HasPrefix(pkg, room+"/") }
+
+func withinAny(pkg string, rooms []string) bool {
+	return slices.ContainsFunc(rooms, func(r string) bool { return within(pkg, r) })
+}
+
+// level is where a package stands, and its room.
+func level(pkg string) (at int, room string) {
+	at = -1
+	for i, rooms := range levels {
+		for _, r := range rooms {
+			if within(pkg, r) && len(r) > len(room) {
+				at, room = i, r
+			}
+		}
+	}
+	return at, room
+}
+
+// short is the name of a package within the module, "" for others.
+func short(path string) string {
+	if path == module {
+		return root
+	}
+	rest, ours := strings.CutPrefix(path, module+"/")
+	if !ours {
+		return ""
+	}
+	return strings.TrimPrefix(rest, "internal/")
+}
+
+// graph lists the imports of every package, without those of tests.
+func graph(t *testing.T) map[string][]string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, module+"/...")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	g := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		paths := strings.Fields(line)
+		pkg := short(paths[0])
+		g[pkg] = []string{}
+		for _, p := range paths[1:] {
+			g[pkg] = append(g[pkg], cmp.Or(short(p), p))
+		}
+	}
+	return g
+}
+
+// chain is a way of imports from one package to another, nil for none.
+func chain(g map[string][]string, from, to string) []string {
+	before := map[string]string{from: ""}
+	for next := []string{from}; len(next) > 0; next = next[1:] {
+		for _, p := range g[next[0]] {
+			if _, seen := before[p]; seen {
+				continue
+			}
+			before[p] = next[0]
+			if p != to {
+				next = append(next, p)
+				continue
+			}
+			var way []string
+			for ; p != ""; p = before[p] {
+				way = append(way, p)
+			}
+			slices.Reverse(way)
+			return way
+		}
+	}
+	return nil
+}
+
+// violations are the imports that break a rule, one line each.
+func violations(g map[string][]string) []string {
+	var bad []string
+	say := func(parts ...string) { bad = append(bad, strings.Join(parts, "")) }
+	for pkg, imports := range g {
+		at, room := level(pkg)
+		if at < 0 {
+			say(pkg, " has no level: give it one in internal/imports_test.go")
+		}
+		allowed, isPure := pure[pkg]
+		for _, p := range imports {
+			below, other := level(p)
+			ours := g[p] != nil || below >= 0
+			switch {
+			case at >= 0 && below >= at && other != room:
+				say(pkg, " → ", p, ": imports point downwards only")
+			case isPure && ours && !slices.Contains(allowed, p):
+				say(pkg, " → ", p, ": ", pkg, " is pure")
+			case isPure && !ours && withinAny(p, impure):
+				say(pkg, " → ", p, ": ", pkg, " knows no I/O, clock or goroutine")
+			}
+			for guarded, by := range importers {
+				if within(p, guarded) && !withinAny(pkg, by) {
+					say(pkg, " → ", p, ": only ", strings.Join(by, ", "), " import ", guarded)
+				}
+			}
+		}
+		for _, to := range unreachable[pkg] {
+			if way := chain(g, pkg, to); way != nil {
+				say(strings.Join(way, " → "), ": ", pkg, " must not depend on ", to)
+			}
+		}
+	}
+	slices.Sort(bad)
+	return bad
+}
+
+// TestImportsPointDownwards holds the rule on what is there.
+func TestImportsPointDownwards(t *testing.T) {
+	g := graph(t)
+	if len(g) < 40 {
+		t.Fatalf("go list knows %d packages", len(g))
+	}
+	for _, v := range violations(g) {
+		t.Error(v)
+	}
+}
+
+// TestViolationsAreFound breaks each kind of rule once.
+func TestViolationsAreFound(t *testing.T) {
+	type imports = map[string][]string
+	for want, g := range map[string]imports{
+		"queue → executor: imports point downwards only": {"queue": {"executor"}},
+		"collective/tcp → model: imports point downwards only": {
+			"collective/tcp": {"model"}},
+		"pantry has no level: give it one in internal/imports_test.go": {"pantry": nil},
+		"schedule → half: schedule is pure":                            {"schedule": {"fmt", "half"}},
+		"kvcache → math/rand/v2: kvcache knows no I/O, clock or goroutine": {
+			"kvcache": {"math/rand/v2"}},
+		"engine → compute/cpu/gemm: only collective, compute/cpu, model/layers, runner import compute/cpu": {
+			"engine": {"compute/cpu/gemm"}},
+		"executor → join → step → model: executor must not depend on model": {
+			"executor": {"join"}, "join": {"step"}, "step": {"model"}},
+	} {
+		if got := violations(g); !slices.Contains(got, want) {
+			t.Errorf("%v instead of %q", got, want)
+		}
+	}
+	link := imports{"queue/link": {"queue", "queue/handshake", "status", "net"}}
+	if got := violations(link); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+}
