@@ -160,8 +160,9 @@ func (l *LLM) submit(ctx context.Context, text string, p SamplingParams) (engine
 	if err != nil {
 		return nil, err
 	}
-	prompt := l.engine.Info().Tokenizer.Encode(text, true)
-	return l.engine.Submit(ctx, &engine.Request{Prompt: prompt, Params: params, Stop: p.Stop})
+	r := engine.NewRequest(l.engine.Info().Tokenizer.Encode(text, true), params)
+	r.Stop = p.Stop
+	return l.engine.Submit(ctx, r)
 }
 
 func (p *SamplingParams) overrides() *sample.Overrides {

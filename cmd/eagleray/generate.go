@@ -174,7 +174,9 @@ func (s *sampling) request(e *engine.Engine, given *pflag.FlagSet, ids []int32) 
 		o.Seed, _ = given.GetUint64("seed")
 	}
 	p, err := e.Info().Resolve(o, s.maxTokens)
-	return &engine.Request{Prompt: ids, Params: p, Stop: s.stop}, err
+	r := engine.NewRequest(ids, p)
+	r.Stop = s.stop
+	return r, err
 }
 
 // output is one line of generate --json.

@@ -106,7 +106,9 @@ func submit(ctx context.Context, e *engine.Engine, prompt []int32, output int, s
 	if err != nil {
 		return nil, err
 	}
-	return e.Submit(ctx, &engine.Request{Prompt: prompt, Params: p, Raw: raw})
+	r := engine.NewRequest(prompt, p)
+	r.Raw = raw
+	return e.Submit(ctx, r)
 }
 
 func closeAll(streams []engine.Stream) {

@@ -54,10 +54,9 @@ type Engine struct {
 	sampled  uint64
 }
 
-// request is the engine's side of a Request.
+// request is a Request that was admitted, with the scheduler's state of it and the engine's own.
 type request struct {
-	key     uint64
-	req     Request
+	Request
 	stream  *stream
 	decoder *tokenizer.Stream
 	stops   stopFinder
@@ -76,9 +75,9 @@ func (e *Engine) Submit(ctx context.Context, r *Request) (Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	q := &request{req: *r, stream: newStream(e), arrived: time.Now()}
-	e.info.Fit(&q.req.Params, len(r.Prompt))
-	if err := e.validate(&q.req); err != nil {
+	q := &request{Request: *r, stream: newStream(e), arrived: time.Now()}
+	e.info.Fit(&q.Params, len(r.Prompt))
+	if err := e.validate(&q.Request); err != nil {
 		return nil, err
 	}
 	q.stops = stopFinder{stops: r.Stop, include: r.IncludeStop}
@@ -97,8 +96,8 @@ func (e *Engine) Submit(ctx context.Context, r *Request) (Stream, error) {
 	}
 	e.nextKey++
 	e.queued++
-	q.key = e.nextKey
-	q.stream.key = q.key
+	q.Key = e.nextKey
+	q.stream.key = q.Key
 	q.stream.pending.StopToken = -1
 	e.added = append(e.added, q)
 	e.signal()
@@ -217,8 +216,8 @@ func (e *Engine) admit() bool {
 	e.queued = e.sched.Waiting() + len(added)
 	e.mu.Unlock()
 	for _, q := range added {
-		e.requests[q.key] = q
-		e.sched.Add(schedule.Request{Key: q.key, Prompt: q.req.Prompt, Params: &q.req.Params, Salt: q.req.CacheSalt, Priority: q.req.Priority})
+		e.requests[q.Key] = q
+		e.sched.Add(&q.Request.Request)
 	}
 	for _, key := range aborted {
 		e.cancel(key)
@@ -306,7 +305,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 	offset := q.text
 	text, stop := q.advance(o.Tokens[i], finish)
 	if stop != "" && o.Finish == sample.Unfinished {
-		e.sched.Abort(q.key)
+		e.sched.Abort(q.Key)
 	}
 	if stop != "" {
 		finish = sample.FinishStop
@@ -326,7 +325,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 		if finish != sample.Unfinished && stop == "" {
 			d.StopToken = o.StopToken
 		}
-		d.PromptTokens, d.CachedTokens, d.OutputTokens = len(q.req.Prompt), o.Cached, q.outputs
+		d.PromptTokens, d.CachedTokens, d.OutputTokens = len(q.Prompt), o.Cached, q.outputs
 	})
 	if finish != sample.Unfinished {
 		e.finish(q, finish)
@@ -350,7 +349,7 @@ func (q *request) addPromptLogprobs(d *Delta, o *schedule.Output) {
 	}
 	if !q.prompted {
 		q.prompted = true
-		d.PromptLogprobs = append(d.PromptLogprobs, step.Logprobs{Sampled: step.TokenLogprob{Token: q.req.Prompt[0]}})
+		d.PromptLogprobs = append(d.PromptLogprobs, step.Logprobs{Sampled: step.TokenLogprob{Token: q.Prompt[0]}})
 	}
 	for _, l := range o.PromptLogprobs.Entries {
 		d.PromptLogprobs = append(d.PromptLogprobs, cloneLogprobs(l))
@@ -371,14 +370,14 @@ func (q *request) advance(token int32, finish sample.Finish) (text, stop string)
 	}
 	// A token that stops the output is not part of its text unless asked for.
 	var piece string
-	if finish != sample.FinishStop || q.req.IncludeStop {
+	if finish != sample.FinishStop || q.IncludeStop {
 		piece = q.decoder.Push(token)
 	}
 	if finish != sample.Unfinished {
 		piece += q.decoder.Flush()
 	}
 	q.text += len(piece)
-	if q.outputs <= int(q.req.Params.MinTokens) && finish == sample.Unfinished {
+	if q.outputs <= int(q.Params.MinTokens) && finish == sample.Unfinished {
 		return q.stops.flush() + piece, ""
 	}
 	text, stop = q.stops.push(piece)
@@ -390,7 +389,7 @@ func (q *request) advance(token int32, finish sample.Finish) (text, stop string)
 
 // finish forgets a request and counts it.
 func (e *Engine) finish(q *request, how sample.Finish) {
-	delete(e.requests, q.key)
+	delete(e.requests, q.Key)
 	e.observeFinish(q, how)
 }
 
@@ -413,7 +412,7 @@ func (e *Engine) fail(cause error) {
 		e.ranks.failed(cause)
 	}
 	for _, q := range added {
-		e.requests[q.key] = q
+		e.requests[q.Key] = q
 	}
 	for _, q := range e.requests {
 		e.finish(q, how)

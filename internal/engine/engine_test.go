@@ -65,7 +65,7 @@ func openMeasured(t testing.TB, change func(c *config.Config)) (*engine.Engine, 
 // greedy is a request for the answer to a question of the built-in model.
 func greedy(e *engine.Engine, question string, maxTokens int32) *engine.Request {
 	text := "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n"
-	return &engine.Request{Prompt: e.Info().Tokenizer.Encode(text, false), Params: params(e, maxTokens)}
+	return engine.NewRequest(e.Info().Tokenizer.Encode(text, false), params(e, maxTokens))
 }
 
 func params(e *engine.Engine, maxTokens int32) sample.Params {

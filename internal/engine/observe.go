@@ -78,6 +78,6 @@ func (e *Engine) observeFinish(q *request, how sample.Finish) {
 		Finish: how,
 		E2E:    q.last.Sub(q.arrived), Queue: q.scheduled.Sub(q.arrived), Inference: q.last.Sub(q.scheduled),
 		Prefill: q.first.Sub(q.scheduled), Decode: q.last.Sub(q.first),
-		PromptTokens: len(q.req.Prompt), OutputTokens: q.outputs,
+		PromptTokens: len(q.Prompt), OutputTokens: q.outputs,
 	})
 }

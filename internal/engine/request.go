@@ -6,16 +6,16 @@ import (
 	"errors"
 
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/schedule"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
 // Request is one sequence to generate. n > 1 and lists of prompts are several Requests; equal prompts share
 // their blocks through the prefix cache.
 type Request struct {
-	// Prompt are token ids, at least one, each within the vocabulary, fewer than the model's maximum length.
-	Prompt []int32
-	// Params are resolved (see sample.Defaults.Resolve); MaxTokens beyond the room left by the prompt is cut.
-	Params sample.Params
+	// Request is what the scheduler must know. Prompt ids are within the vocabulary; of Params.MaxTokens is cut
+	// what exceeds the room that the prompt leaves. Key is not the caller's to set.
+	schedule.Request
 	// Stop are strings that end the output.
 	Stop []string
 	// IncludeStop keeps the stop string in the text.
@@ -24,10 +24,11 @@ type Request struct {
 	KeepSpecial bool
 	// Raw gives token ids only, no text (no tokenizer, or detokenize=false).
 	Raw bool
-	// CacheSalt separates prefix-cache users: only requests with the same salt share blocks.
-	CacheSalt string
-	// Priority orders waiting requests under the priority policy: smaller first.
-	Priority int
+}
+
+// NewRequest returns a request to go on after a prompt.
+func NewRequest(prompt []int32, p sample.Params) *Request {
+	return &Request{Request: schedule.Request{Prompt: prompt, Params: p}}
 }
 
 // Delta is what became known of a request since the last one. Several steps may be merged into one when the

@@ -67,7 +67,7 @@ func TestGroupInPlace(t *testing.T) {
 
 			params := sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
 				PromptLogprobs: sample.NoLogprobs, MaxTokens: 24, EOS: -1}
-			e.sched.Add(schedule.Request{Key: 1, Prompt: []int32{5, 6, 7, 8, 9}, Params: &params})
+			e.sched.Add(&schedule.Request{Key: 1, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
 			tokens := func(steps int) (out []int32) {
 				for range steps {
 					e.sched.Schedule(&e.plan)
@@ -91,7 +91,7 @@ func TestGroupInPlace(t *testing.T) {
 			}
 			start()
 			want := tokens(24)
-			e.sched.Add(schedule.Request{Key: 2, Prompt: []int32{5, 6, 7, 8, 9}, Params: &params})
+			e.sched.Add(&schedule.Request{Key: 2, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
 			got := tokens(10)
 			kill(t, e.ranks.report()[size-1].PID)
 			<-e.group.Dead()
@@ -171,8 +171,8 @@ func TestEngineEvents(t *testing.T) {
 	}
 	var streams []Stream
 	for range 3 {
-		s, err := e.Submit(t.Context(), &Request{Prompt: make([]int32, 40), Params: sample.Params{TopP: 1, RepetitionPenalty: 1,
-			Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 80, EOS: -1}})
+		s, err := e.Submit(t.Context(), NewRequest(make([]int32, 40), sample.Params{TopP: 1, RepetitionPenalty: 1,
+			Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 80, EOS: -1}))
 		if err != nil {
 			t.Fatal(err)
 		}

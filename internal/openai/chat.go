@@ -49,10 +49,10 @@ func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, stri
 	if bad != nil {
 		return nil, "", bad
 	}
-	if bad = s.fit(&base, &req.sampling, len(p.ids), "messages"); bad != nil {
+	if bad = s.fit(&p, &req.sampling, base, "messages"); bad != nil {
 		return nil, "", bad
 	}
-	g, err := s.start(r, "chatcmpl-", &req.sampling, []prompt{p}, []sample.Params{base})
+	g, err := s.start(r, "chatcmpl-", &req.sampling, []prompt{p})
 	return g, p.text, err
 }
 
@@ -124,7 +124,7 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 		answer.PromptLogprobs = s.appendPromptLogprobs(nil, g.choices[0].promptScores)
 	}
 	if req.returnTokenIDs {
-		answer.PromptTokenIDs = g.prompts[0].ids
+		answer.PromptTokenIDs = g.prompts[0].Prompt
 	}
 	if req.returnPromptText {
 		answer.PromptText = &text
@@ -195,7 +195,7 @@ func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *ch
 			b = appendString(b, req.role())
 			return append(b, `,"content":""`...)
 		}, func(b []byte) []byte {
-			b = appendTokenIDs(b, "prompt_token_ids", g.prompts[0].ids, req.returnTokenIDs)
+			b = appendTokenIDs(b, "prompt_token_ids", g.prompts[0].Prompt, req.returnTokenIDs)
 			if req.returnPromptText {
 				b = append(b, `,"prompt_text":`...)
 				b = appendString(b, text)

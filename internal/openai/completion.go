@@ -43,17 +43,15 @@ func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*gene
 		return nil, bad
 	}
 	prompts := make([]prompt, len(req.prompts))
-	params := make([]sample.Params, len(req.prompts))
 	for i, raw := range req.prompts {
 		if prompts[i], bad = s.tokenize(&req.sampling, raw); bad != nil {
 			return nil, bad
 		}
-		params[i] = base
-		if bad = s.fit(&params[i], &req.sampling, len(prompts[i].ids), "prompt"); bad != nil {
+		if bad = s.fit(&prompts[i], &req.sampling, base, "prompt"); bad != nil {
 			return nil, bad
 		}
 	}
-	return s.start(r, "cmpl-", &req.sampling, prompts, params)
+	return s.start(r, "cmpl-", &req.sampling, prompts)
 }
 
 // shownLogprobs is how many of the most likely tokens an answer shows.
@@ -125,7 +123,7 @@ func (s *Server) collect(r *http.Request, g *generation, req *sampling) error {
 	return g.each(r.Context(), func(i int, d *engine.Delta) error {
 		c := &g.choices[i]
 		if !c.started && req.promptLogprobs != sample.NoLogprobs {
-			c.promptScores = s.promptScores(g.prompts[i/g.n].ids, d.PromptLogprobs)
+			c.promptScores = s.promptScores(g.prompts[i/g.n].Prompt, d.PromptLogprobs)
 		}
 		c.take(d)
 		if req.logprobs != sample.NoLogprobs {
@@ -169,7 +167,7 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 			out.PromptLogprobs = s.appendPromptLogprobs(nil, c.promptScores)
 		}
 		if req.returnTokenIDs {
-			out.PromptTokenIDs = p.ids
+			out.PromptTokenIDs = p.Prompt
 			out.TokenIDs = append([]int32{}, c.tokens...)
 		}
 		answer.Choices[i] = out
@@ -210,7 +208,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 			c.echoed = len(p.text)
 			c.deliver(p.text)
 			if req.logprobs != sample.NoLogprobs {
-				scores = append(scores, s.promptScores(p.ids, d.PromptLogprobs)...)
+				scores = append(scores, s.promptScores(p.Prompt, d.PromptLogprobs)...)
 			}
 		}
 		if req.scoreOnly {
@@ -243,7 +241,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 		}
 		b = appendFinish(b, c)
 		b = appendStopReason(b, c)
-		b = appendTokenIDs(b, "prompt_token_ids", p.ids, first && req.returnTokenIDs)
+		b = appendTokenIDs(b, "prompt_token_ids", p.Prompt, first && req.returnTokenIDs)
 		b = appendTokenIDs(b, "token_ids", d.Tokens, req.returnTokenIDs)
 		b = append(b, "}]"...)
 		if req.continuousUsage {

@@ -147,5 +147,5 @@ func (s *Server) appendUsage(b []byte, u usage) []byte {
 // usageOf counts the tokens of one choice, for continuous_usage_stats.
 func (g *generation) usageOf(i int) usage {
 	c := &g.choices[i]
-	return usage{prompt: len(g.prompts[i/g.n].ids), output: c.outputTokens, cached: c.cached}
+	return usage{prompt: len(g.prompts[i/g.n].Prompt), output: c.outputTokens, cached: c.cached}
 }

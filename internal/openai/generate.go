@@ -53,23 +53,14 @@ type choice struct {
 
 // start submits every sequence of a request, whose id begins with kind. When one is refused, those before it are
 // given up.
-func (s *Server) start(r *http.Request, kind string, req *sampling, prompts []prompt, params []sample.Params) (*generation, error) {
+func (s *Server) start(r *http.Request, kind string, req *sampling, prompts []prompt) (*generation, error) {
 	g := &generation{id: kind + requestID(r, req.requestID), created: time.Now().Unix(), prompts: prompts, n: req.n}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
 	for i := range g.choices {
-		p := params[i/req.n]
-		p.Seed = s.seedFor(req, i%req.n)
-		stream, err := s.opt.Engine.Submit(r.Context(), &engine.Request{
-			Prompt:      prompts[i/req.n].ids,
-			Params:      p,
-			Stop:        req.stop,
-			IncludeStop: req.includeStop,
-			KeepSpecial: req.keepSpecial,
-			Raw:         s.model.Tokenizer == nil,
-			CacheSalt:   req.cacheSalt,
-			Priority:    req.priority,
-		})
+		q := prompts[i/req.n].Request
+		q.Params.Seed = s.seedFor(req, i%req.n)
+		stream, err := s.opt.Engine.Submit(r.Context(), &q)
 		if err != nil {
 			g.close()
 			if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil {
@@ -80,7 +71,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling, prompts []pr
 		g.streams = append(g.streams, stream)
 	}
 	if s.opt.Metrics != nil {
-		s.opt.Metrics.ObserveParams(req.n, int(params[0].MaxTokens))
+		s.opt.Metrics.ObserveParams(req.n, int(prompts[0].Params.MaxTokens))
 	}
 	return g, nil
 }
@@ -204,7 +195,7 @@ func (g *generation) usage() usage {
 	var u usage
 	for i := range g.choices {
 		if i%g.n == 0 {
-			u.prompt += len(g.prompts[i/g.n].ids)
+			u.prompt += len(g.prompts[i/g.n].Prompt)
 			u.cached += g.choices[i].cached
 		}
 		u.output += g.choices[i].outputTokens

@@ -96,9 +96,10 @@ func (s *Server) badWords(words []string) ([][]int32, *apiError) {
 	return list, nil
 }
 
-// fit bounds max_tokens by the room beside a prompt and sets min_tokens. field names the prompt for errors.
-func (s *Server) fit(p *sample.Params, r *sampling, promptLen int, field string) *apiError {
-	length := s.model.MaxModelLen
+// fit gives a prompt what the request says of all, its max_tokens bounded by the room beside it. field names the
+// prompt for errors.
+func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string) *apiError {
+	length, promptLen := s.model.MaxModelLen, len(p.Prompt)
 	room := length - promptLen
 	asked := r.MaxTokens
 	if asked == nil && room < 1 {
@@ -113,11 +114,14 @@ func (s *Server) fit(p *sample.Params, r *sampling, promptLen int, field string)
 			"tokens and your prompt contains %d input tokens, for a total of %d tokens. Please reduce the length of the "+
 			"input prompt or the number of requested output tokens.", length, *asked, promptLen, *asked+promptLen)
 	}
-	s.model.Fit(p, promptLen)
-	if r.MinTokens > int(p.MaxTokens) {
-		return badRequest("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", p.MaxTokens, r.MinTokens)
+	s.model.Fit(&params, promptLen)
+	if r.MinTokens > int(params.MaxTokens) {
+		return badRequest("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.",
+			params.MaxTokens, r.MinTokens)
 	}
-	p.MinTokens = int32(r.MinTokens)
+	params.MinTokens = int32(r.MinTokens)
+	p.Params, p.Salt, p.Priority = params, r.cacheSalt, r.priority
+	p.Stop, p.IncludeStop, p.KeepSpecial, p.Raw = r.stop, r.includeStop, r.keepSpecial, s.model.Tokenizer == nil
 	return nil
 }
 

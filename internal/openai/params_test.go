@@ -178,7 +178,7 @@ func TestRequestFields(t *testing.T) {
 	s.ok(t, completionsPath, `{"prompt":"x","stop":["a","b"],"include_stop_str_in_output":true,"skip_special_tokens":false,
 		"cache_salt":"salt","priority":-3,"request_id":"mine"}`)
 	r := s.engine.last(t)
-	if !slices.Equal(r.Stop, []string{"a", "b"}) || !r.IncludeStop || !r.KeepSpecial || r.Raw || r.CacheSalt != "salt" || r.Priority != -3 {
+	if !slices.Equal(r.Stop, []string{"a", "b"}) || !r.IncludeStop || !r.KeepSpecial || r.Raw || r.Salt != "salt" || r.Priority != -3 {
 		t.Errorf("request %+v", r)
 	}
 	s.ok(t, completionsPath, `{"prompt":"x","stop":"\n\u00e9"}`)

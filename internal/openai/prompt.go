@@ -1,10 +1,14 @@
 package openai
 
-import "fmt"
+import (
+	"fmt"
 
-// prompt is ready for the engine.
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// prompt is a request of the engine, but for the seed of each choice.
 type prompt struct {
-	ids []int32
+	engine.Request
 	// text is what echo shows.
 	text string
 }
@@ -12,24 +16,25 @@ type prompt struct {
 // tokenize turns a client's prompt into token ids and truncates them. The length is checked later, with
 // max_tokens, by fit.
 func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
-	p := prompt{ids: raw.ids, text: raw.text}
+	p := prompt{text: raw.text}
+	p.Prompt = raw.ids
 	if raw.isText {
 		if err := s.checkText(r, "prompt", raw.text); err != nil {
 			return p, err
 		}
-		p.ids = s.model.Tokenizer.Encode(raw.text, r.addSpecial)
+		p.Prompt = s.model.Tokenizer.Encode(raw.text, r.addSpecial)
 	}
-	kept, err := s.truncate(r, p.ids)
+	kept, err := s.truncate(r, p.Prompt)
 	if err != nil {
 		return p, err
 	}
-	whole := len(kept) == len(p.ids)
-	p.ids = kept
-	if len(p.ids) == 0 {
+	whole := len(kept) == len(p.Prompt)
+	p.Prompt = kept
+	if len(p.Prompt) == 0 {
 		return p, badRequest("prompt", "the prompt has no tokens")
 	}
 	if tok := s.model.Tokenizer; r.echo && tok != nil && !(raw.isText && whole) {
-		p.text = tok.Decode(p.ids, false)
+		p.text = tok.Decode(p.Prompt, false)
 	}
 	return p, nil
 }

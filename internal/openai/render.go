@@ -38,10 +38,10 @@ func (s *Server) render(c *conversation, r *sampling) (prompt, *apiError) {
 		return prompt{}, bad
 	}
 	p := prompt{text: whole}
-	if p.ids, bad = s.truncate(r, s.encodeMasked(m, text, r.addSpecial)); bad != nil {
+	if p.Prompt, bad = s.truncate(r, s.encodeMasked(m, text, r.addSpecial)); bad != nil {
 		return prompt{}, bad
 	}
-	if len(p.ids) == 0 {
+	if len(p.Prompt) == 0 {
 		return prompt{}, badRequest("messages", "the rendered conversation has no tokens")
 	}
 	return p, nil

@@ -182,7 +182,7 @@ func (s *Server) decodeTokenize(f *fields) (tokenized, *apiError) {
 		return out, nil
 	}
 	p, bad := s.render(&c, r)
-	out.ids = p.ids
+	out.ids = p.Prompt
 	return out, bad
 }
 

@@ -121,10 +121,10 @@ func (s *Scheduler) admit(p *step.Plan, f *flight, budget int) {
 }
 
 // start makes a waiting request a running one with hit tokens computed.
-func (s *Scheduler) start(r *request, hit int) {
+func (s *Scheduler) start(r *Request, hit int) {
 	if !r.ran {
 		r.ran, r.cached = true, hit
-		room := min(int(r.params.MaxTokens), s.config.MaxModelLen-r.prompt, reserveTokens)
+		room := min(int(r.Params.MaxTokens), s.config.MaxModelLen-r.prompt, reserveTokens)
 		r.tokens = append(make([]int32, 0, r.prompt+room), r.tokens...)
 		s.cache.Reserve(&r.seq, s.cache.BlocksFor(r.prompt+room))
 	}
@@ -136,7 +136,7 @@ func (s *Scheduler) start(r *request, hit int) {
 }
 
 // introduce tells the ranks of a request that starts, with the blocks of its prefix hit.
-func introduce(p *step.Plan, r *request) {
+func introduce(p *step.Plan, r *Request) {
 	n := len(p.New)
 	if n < cap(p.New) {
 		p.New = p.New[:n+1]
@@ -144,13 +144,13 @@ func introduce(p *step.Plan, r *request) {
 		p.New = append(p.New, step.NewRequest{})
 	}
 	q := &p.New[n]
-	q.Slot, q.PromptLen, q.Params = r.slot, uint32(r.prompt), *r.params
+	q.Slot, q.PromptLen, q.Params = r.slot, uint32(r.prompt), r.Params
 	q.Tokens = append(q.Tokens[:0], r.tokens...)
 	q.Blocks = append(q.Blocks[:0], r.seq.Blocks()...)
 }
 
 // plan adds the next n tokens of a request, whose first held blocks the ranks know.
-func (s *Scheduler) plan(p *step.Plan, f *flight, r *request, n, held int) {
+func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n, held int) {
 	blocks := r.seq.Blocks()[held:]
 	end := r.computed + n
 	row := step.Row{

@@ -6,20 +6,22 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Request is one sequence to generate.
+// Request is one sequence to generate. The scheduler keeps its state of it in the same record, which therefore is
+// added once and stays where it is until it ended; the fields declared here must not change meanwhile.
 type Request struct {
 	// Key names the request in Abort and Output; no two unfinished requests may share one.
 	Key uint64
-	// Prompt are its token ids, at least one and fewer than Config.MaxModelLen. The slice is read until
-	// the request first runs and must not change; several requests may share it.
+	// Prompt are its token ids, at least one and fewer than Config.MaxModelLen. Several requests may share it.
 	Prompt []int32
-	// Params must not change. When they ask for prompt logprobs, the whole prompt is computed, whatever
-	// the prefix cache holds.
-	Params *sample.Params
+	// Params are resolved. When they ask for prompt logprobs, the whole prompt is computed, whatever the prefix
+	// cache holds.
+	Params sample.Params
 	// Salt separates the prefix cache: only requests of equal salt share blocks.
 	Salt string
 	// Priority orders requests under Config.Priority, smaller first.
 	Priority int
+
+	scheduled
 }
 
 // Output is what one step brought for one request.
@@ -43,14 +45,12 @@ type Output struct {
 	PromptLogprobs *step.PromptLogprobs
 }
 
-// request is the scheduler's state of a Request.
+// scheduled is what the scheduler knows of a Request.
 //
 // Its place in the order of all requests (priority, then arrival) never changes; running is sorted by it and
 // waiting is a heap by it. Under FCFS a preempted request therefore waits before all that have never run.
-type request struct {
-	key      uint64
-	params   *sample.Params
-	priority int
+type scheduled struct {
+	priority int // Priority, or 0 for all unless Config.Priority
 	arrival  uint64
 
 	// tokens are the prompt and the output so far. Until the request first runs it is the caller's slice.
@@ -76,7 +76,7 @@ type request struct {
 	done    bool
 }
 
-func (r *request) before(o *request) bool {
+func (r *Request) before(o *Request) bool {
 	if r.priority != o.priority {
 		return r.priority < o.priority
 	}
@@ -84,16 +84,16 @@ func (r *request) before(o *request) bool {
 }
 
 // length is the number of tokens, those included that plans in flight sample.
-func (r *request) length() int { return len(r.tokens) + r.pending }
+func (r *Request) length() int { return len(r.tokens) + r.pending }
 
 // planned tells whether the tokens in flight are the last ones: the longest output or the longest sequence is
 // reached with them.
-func (r *request) planned(maxModelLen int) bool {
-	return r.pending > 0 && (r.length()-r.prompt >= int(r.params.MaxTokens) || r.length() >= maxModelLen)
+func (r *Request) planned(maxModelLen int) bool {
+	return r.pending > 0 && (r.length()-r.prompt >= int(r.Params.MaxTokens) || r.length() >= maxModelLen)
 }
 
 // take appends sampled tokens up to the one that ends the request, and returns how many those are.
-func (r *request) take(tokens []int32, maxModelLen int) (n int, finish sample.Finish, stop int32) {
+func (r *Request) take(tokens []int32, maxModelLen int) (n int, finish sample.Finish, stop int32) {
 	for i, t := range tokens {
 		r.tokens = append(r.tokens, t)
 		if finish, stop := r.stop(maxModelLen); finish != sample.Unfinished {
@@ -106,8 +106,8 @@ func (r *request) take(tokens []int32, maxModelLen int) (n int, finish sample.Fi
 // stop returns whether the newest token ends the request, and the stop token if one did. The order of the
 // checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths; and before MinTokens only
 // lengths count.
-func (r *request) stop(maxModelLen int) (sample.Finish, int32) {
-	p, output := r.params, len(r.tokens)-r.prompt
+func (r *Request) stop(maxModelLen int) (sample.Finish, int32) {
+	p, output := &r.Params, len(r.tokens)-r.prompt
 	if output >= int(p.MinTokens) {
 		last := r.tokens[len(r.tokens)-1]
 		if last == p.EOS && !p.IgnoreEOS {

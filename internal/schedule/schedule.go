@@ -27,11 +27,11 @@ const reserveTokens = 4096
 type Scheduler struct {
 	config   Config
 	cache    *kvcache.Manager
-	requests map[uint64]*request // for lookups by key only: never ranged over
+	requests map[uint64]*Request // for lookups by key only: never ranged over
 	waiting  waiting
 	// running is in request order. A plan follows it before it lets new ones in, and preemption takes from its
 	// end, so a victim is never one that the plan being made already holds.
-	running []*request
+	running []*Request
 	slots   []uint32 // free, the next one last
 	freed   []uint32 // of ended requests, to be listed in the next plan's Free
 	// flights are the plans that await their results: a ring in which the oldest is at first, owed of them.
@@ -52,7 +52,7 @@ type flight struct {
 // entry is one request of a plan. It keeps the slot because the request may have lost it before the result is
 // there.
 type entry struct {
-	request *request
+	request *Request
 	slot    uint32
 	samples bool
 }
@@ -67,7 +67,7 @@ func New(c Config) (*Scheduler, error) {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
 	s := &Scheduler{
-		config: c, cache: cache, requests: make(map[uint64]*request), flights: make([]flight, max(1, c.MaxInFlight)),
+		config: c, cache: cache, requests: make(map[uint64]*Request), flights: make([]flight, max(1, c.MaxInFlight)),
 	}
 	s.resetSlots()
 	return s, nil
@@ -81,17 +81,16 @@ func (s *Scheduler) resetSlots() {
 }
 
 // Add lets a request wait for its turn. The caller has validated it (see Request).
-func (s *Scheduler) Add(q Request) {
+func (s *Scheduler) Add(r *Request) {
 	s.arrivals++
-	r := &request{
-		key: q.Key, params: q.Params, arrival: s.arrivals,
-		tokens: q.Prompt, prompt: len(q.Prompt), reported: 1,
-		seq: kvcache.NewSequence(q.Salt, q.Params.PromptLogprobs != sample.NoLogprobs),
+	r.scheduled = scheduled{
+		arrival: s.arrivals, tokens: r.Prompt, prompt: len(r.Prompt), reported: 1,
+		seq: kvcache.NewSequence(r.Salt, r.Params.PromptLogprobs != sample.NoLogprobs),
 	}
 	if s.config.Priority {
-		r.priority = q.Priority
+		r.priority = r.Priority
 	}
-	s.requests[r.key] = r
+	s.requests[r.Key] = r
 	heap.Push(&s.waiting, r)
 }
 
@@ -111,7 +110,7 @@ func (s *Scheduler) Abort(key uint64) bool {
 }
 
 // end forgets a request. One that runs the caller removes from running.
-func (s *Scheduler) end(r *request) {
+func (s *Scheduler) end(r *Request) {
 	if r.running {
 		s.freed = append(s.freed, r.slot)
 	} else {
@@ -119,7 +118,7 @@ func (s *Scheduler) end(r *request) {
 	}
 	s.cache.Release(&r.seq)
 	r.running, r.done = false, true
-	delete(s.requests, r.key)
+	delete(s.requests, r.Key)
 }
 
 // PreemptAll puts every running request back to wait with its tokens so far, empties the prefix cache, and
@@ -153,7 +152,7 @@ func (s *Scheduler) land() {
 
 // requeue makes a running request a waiting one that has nothing computed. The caller removes it from running
 // and disposes of its slot.
-func (s *Scheduler) requeue(r *request) {
+func (s *Scheduler) requeue(r *Request) {
 	s.cache.Release(&r.seq)
 	r.computed, r.running = 0, false
 	heap.Push(&s.waiting, r)

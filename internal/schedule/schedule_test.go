@@ -50,7 +50,7 @@ func decoding(t testing.TB, n int, caching bool) *loop {
 	for i := range n {
 		prompt := make([]int32, 50+i%64)
 		prompt[0] = int32(i)
-		s.Add(Request{Key: uint64(i), Prompt: prompt, Params: &greedy})
+		s.Add(&Request{Key: uint64(i), Prompt: prompt, Params: greedy})
 	}
 	l := &loop{s: s}
 	for range 20 {
@@ -107,9 +107,9 @@ func TestCheck(t *testing.T) {
 		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), "no plan is under way") {
 			t.Errorf("before any plan: %v", err)
 		}
-		s.Add(Request{Key: 1, Prompt: []int32{1}, Params: &greedy})
-		s.Add(Request{Key: 2, Prompt: []int32{2}, Params: &greedy})
-		s.Add(Request{Key: 3, Prompt: []int32{3, 3, 3, 3, 3, 3, 3}, Params: &greedy}) // is cut, samples nothing
+		s.Add(&Request{Key: 1, Prompt: []int32{1}, Params: greedy})
+		s.Add(&Request{Key: 2, Prompt: []int32{2}, Params: greedy})
+		s.Add(&Request{Key: 3, Prompt: []int32{3, 3, 3, 3, 3, 3, 3}, Params: greedy}) // is cut, samples nothing
 		var p step.Plan
 		s.Schedule(&p)
 		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -141,7 +141,7 @@ func TestPlanMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	prompt := []int32{1, 2, 3}
-	s.Add(Request{Key: 1, Prompt: prompt, Params: &greedy})
+	s.Add(&Request{Key: 1, Prompt: prompt, Params: greedy})
 	var p step.Plan
 	s.Schedule(&p)
 	sent := p.New[0]

@@ -13,10 +13,10 @@ func (s *Scheduler) String() string {
 	var b strings.Builder
 	for _, r := range s.running {
 		fmt.Fprintf(&b, "running %d: slot %d, prompt %d, tokens %s, computed %d, blocks %v\n",
-			r.key, r.slot, r.prompt, r.count(), r.computed, r.seq.Blocks())
+			r.Key, r.slot, r.prompt, r.count(), r.computed, r.seq.Blocks())
 	}
 	order := slices.Clone(s.waiting)
-	slices.SortFunc(order, func(x, y *request) int {
+	slices.SortFunc(order, func(x, y *Request) int {
 		if x.before(y) {
 			return -1
 		}
@@ -27,7 +27,7 @@ func (s *Scheduler) String() string {
 		if r.ran {
 			mark = "*"
 		}
-		fmt.Fprintf(&b, "waiting %d%s: prompt %d, tokens %s\n", r.key, mark, r.prompt, r.count())
+		fmt.Fprintf(&b, "waiting %d%s: prompt %d, tokens %s\n", r.Key, mark, r.prompt, r.count())
 	}
 	if s.owed > 1 {
 		b.WriteString("in flight:")
@@ -43,7 +43,7 @@ func (s *Scheduler) String() string {
 }
 
 // count is the number of tokens, and of those in flight.
-func (r *request) count() string {
+func (r *Request) count() string {
 	if r.pending == 0 {
 		return fmt.Sprint(len(r.tokens))
 	}

@@ -208,8 +208,9 @@ func (tr *transcript) configure(args []string) string {
 }
 
 func (tr *transcript) add(args []string) {
-	p := &sample.Params{MaxTokens: 100, EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs}
-	q := Request{Key: uint64(tr.number(args[0])), Params: p}
+	q := &Request{Key: uint64(tr.number(args[0]))}
+	p := &q.Params
+	*p = sample.Params{MaxTokens: 100, EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs}
 	for _, a := range args[1:] {
 		name, value, _ := strings.Cut(a, "=")
 		switch name {
@@ -252,7 +253,7 @@ func (tr *transcript) step() string {
 		tr.Fatal(err)
 	}
 	for _, e := range tr.s.flights[(tr.s.first+tr.s.owed-1)%len(tr.s.flights)].entries {
-		p.keys[e.slot] = e.request.key
+		p.keys[e.slot] = e.request.Key
 	}
 	tr.due = append(tr.due, p)
 	return tr.print(p)

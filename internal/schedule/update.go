@@ -56,7 +56,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 	ended := false
 	for _, e := range s.flights[s.first].entries {
 		q := e.request
-		o := Output{Key: q.key, StopToken: -1, Cached: q.cached}
+		o := Output{Key: q.Key, StopToken: -1, Cached: q.cached}
 		if prompts < len(r.PromptLogprobs) && r.PromptLogprobs[prompts].Slot == e.slot {
 			o.PromptLogprobs = q.report(&r.PromptLogprobs[prompts])
 			prompts++
@@ -86,7 +86,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 }
 
 // take gives a request its tokens and returns whether they end one that runs.
-func (s *Scheduler) take(q *request, o *Output) (ended bool) {
+func (s *Scheduler) take(q *Request, o *Output) (ended bool) {
 	n, finish, stop := q.take(o.Tokens, s.config.MaxModelLen)
 	o.Tokens, o.Finish, o.StopToken = o.Tokens[:n], finish, stop
 	o.Logprobs = o.Logprobs[:min(n, len(o.Logprobs))]
@@ -127,8 +127,8 @@ func (s *Scheduler) removeDone() {
 
 // report cuts from p what has been reported before (a preempted request computes its prompt again) and returns
 // the rest, nil if nothing is left.
-func (r *request) report(p *step.PromptLogprobs) *step.PromptLogprobs {
-	if r.params.PromptLogprobs == sample.NoLogprobs {
+func (r *Request) report(p *step.PromptLogprobs) *step.PromptLogprobs {
+	if r.Params.PromptLogprobs == sample.NoLogprobs {
 		return nil
 	}
 	end := p.Start + uint32(len(p.Entries))

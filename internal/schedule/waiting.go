@@ -4,7 +4,7 @@ import "container/heap"
 
 // waiting is a heap of requests by their order; its first is the next to run. Each request keeps its index in
 // it (Swap, Push), so that an abort takes it out without a search.
-type waiting []*request
+type waiting []*Request
 
 var _ heap.Interface = (*waiting)(nil)
 
@@ -22,7 +22,7 @@ func (w waiting) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (w *waiting) Push(x any) {
-	r := x.(*request)
+	r := x.(*Request)
 	r.heap = len(*w)
 	*w = append(*w, r)
 }

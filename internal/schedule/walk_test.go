@@ -15,7 +15,7 @@ import (
 func (s *Scheduler) check() error {
 	var seqs []*kvcache.Sequence
 	var tokens [][]int32
-	pending := map[*request]int{}
+	pending := map[*Request]int{}
 	for i := range s.flights {
 		f := &s.flights[(s.first+i)%len(s.flights)]
 		if flying := i < s.owed; flying != (f.plan != 0) || !flying && len(f.entries) > 0 {
@@ -33,27 +33,27 @@ func (s *Scheduler) check() error {
 	slots := map[uint32]bool{}
 	for i, r := range s.running {
 		if i > 0 && !s.running[i-1].before(r) {
-			return fmt.Errorf("running request %d is out of order", r.key)
+			return fmt.Errorf("running request %d is out of order", r.Key)
 		}
-		if !r.running || r.done || slots[r.slot] || s.requests[r.key] != r {
-			return fmt.Errorf("running request %d: %+v", r.key, r)
+		if !r.running || r.done || slots[r.slot] || s.requests[r.Key] != r {
+			return fmt.Errorf("running request %d: %+v", r.Key, r)
 		}
 		if r.computed > r.length() || r.pending != pending[r] || r.pending > 0 && r.computed < len(r.tokens) {
-			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight", r.key, r.computed, r.count(), pending[r])
+			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight", r.Key, r.computed, r.count(), pending[r])
 		}
 		slots[r.slot] = true
 		seqs = append(seqs, &r.seq)
 		tokens = append(tokens, r.tokens)
 	}
 	for i, r := range s.waiting {
-		if r.heap != i || r.running || r.done || s.requests[r.key] != r || i > 0 && r.before(s.waiting[(i-1)/2]) {
-			return fmt.Errorf("waiting request %d at %d: %+v", r.key, i, r)
+		if r.heap != i || r.running || r.done || s.requests[r.Key] != r || i > 0 && r.before(s.waiting[(i-1)/2]) {
+			return fmt.Errorf("waiting request %d at %d: %+v", r.Key, i, r)
 		}
 		if r.pending != pending[r] || r.pending > 0 && !r.ran {
-			return fmt.Errorf("waiting request %d has %d tokens in flight, not %d", r.key, pending[r], r.pending)
+			return fmt.Errorf("waiting request %d has %d tokens in flight, not %d", r.Key, pending[r], r.pending)
 		}
 		if r.computed != 0 || len(r.seq.Blocks()) != 0 {
-			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.key, r.computed, r.seq.Blocks())
+			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.Key, r.computed, r.seq.Blocks())
 		}
 	}
 	for _, id := range slices.Concat(s.slots, s.freed) {
@@ -73,7 +73,7 @@ func (s *Scheduler) check() error {
 
 // client is what a client of the walk knows of its request.
 type client struct {
-	request Request
+	request *Request
 	output  []int32
 	finish  sample.Finish
 	stop    int32
@@ -83,7 +83,7 @@ type client struct {
 }
 
 // reference generates the whole output of a request at once, without a scheduler.
-func reference(c Config, q Request, vocab int) (output []int32, finish sample.Finish, stop int32) {
+func reference(c Config, q *Request, vocab int) (output []int32, finish sample.Finish, stop int32) {
 	h := uint64(0)
 	for _, t := range q.Prompt {
 		h = state(h, t)
@@ -223,7 +223,7 @@ func (w *walk) add() {
 	key := uint64(len(w.clients) + 1)
 	prompt := append(slices.Clone(w.prefixes[w.rng.IntN(3)]), w.tokens(w.rng.IntN(5))...)
 	prompt = append(prompt, 0)[:min(len(prompt)+1, w.config.MaxModelLen-1)]
-	p := &sample.Params{
+	p := sample.Params{
 		MaxTokens: int32(1 + w.rng.IntN(20)), EOS: int32(w.rng.IntN(w.vocab+1)) - 1, IgnoreEOS: w.rng.IntN(3) == 0,
 		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
 	}
@@ -237,7 +237,7 @@ func (w *walk) add() {
 	if w.rng.IntN(6) == 0 {
 		p.PromptLogprobs = 0
 	}
-	q := Request{Key: key, Prompt: prompt, Params: p, Salt: []string{"", "", "salt"}[w.rng.IntN(3)], Priority: w.rng.IntN(3)}
+	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: []string{"", "", "salt"}[w.rng.IntN(3)], Priority: w.rng.IntN(3)}
 	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
 	w.s.Add(q)

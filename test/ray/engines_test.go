@@ -74,8 +74,8 @@ func (a asked) answer(ctx context.Context, question string) (text string, err er
 	if err != nil {
 		return "", err
 	}
-	s, err := a.Submit(ctx, &engine.Request{Params: params,
-		Prompt: a.Info().Tokenizer.Encode("<|im_start|>user\n"+question+"<|im_end|>\n<|im_start|>assistant\n", false)})
+	prompt := "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n"
+	s, err := a.Submit(ctx, engine.NewRequest(a.Info().Tokenizer.Encode(prompt, false), params))
 	if err != nil {
 		return "", err
 	}
