@@ -36,7 +36,7 @@ func (b *opening) supervisor() (*supervisor, error) {
 	common := executor.Options{
 		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes, StallWarning: q.StallWarning, StepTimeout: q.StepTimeout,
-		Progress: func(rank int, p queue.Progress) { b.progress(rank, p.Phase, p.Done, p.Total) },
+		Events: b.events,
 	}
 	switch s.backend {
 	case "uni":
@@ -114,6 +114,6 @@ func (b *opening) connectRay(ctx context.Context) (*rayactor.Launcher, error) {
 	p := &b.cfg.Parallel
 	return rayactor.Connect(ctx, rayactor.Options{Ray: p.Ray, World: b.ranks, TensorParallel: p.TensorParallelSize,
 		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.opt.Log,
-		Progress: func(phase string) { b.progress(-1, phase, 0, 0) },
+		Events: b.events,
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -52,9 +53,9 @@ type Options struct {
 	MeetTimeout time.Duration
 	// StepTimeout fails the group when a step takes longer; 0 is 300 s.
 	StepTimeout time.Duration
-	// Progress, when not nil, is told how far each rank's start has come.
-	Progress func(rank int, p queue.Progress)
-	// Log receives what the stall explainer has to say; nil is silence.
+	// Events is notified of the ranks' progress and of stalls; nil is nobody.
+	Events status.Listener
+	// Log receives what the connections to ranks have to say; nil is silence.
 	Log *slog.Logger
 }
 

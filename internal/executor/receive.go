@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -157,9 +158,7 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		if err := json.Unmarshal(body, &p); err != nil {
 			return fmt.Errorf("decode progress: %w", err)
 		}
-		if e.opt.Progress != nil {
-			e.opt.Progress(rank, p)
-		}
+		e.opt.Events.Emit(status.Progress{Rank: rank, Phase: p.Phase, Done: p.Done, Total: p.Total})
 		return nil
 	case queue.KindReady:
 		if e.isReady[rank] {

@@ -82,9 +82,9 @@ func (x *explainer) look(e *Executor, now time.Time) {
 			continue
 		}
 		v.warned = now
-		e.opt.Log.Warn("rank stands still", "rank", r, "node", e.workers[r].Node, "pid", e.workers[r].PID,
-			"seconds", fmt.Sprintf("%.1f", still.Seconds()), "phase", s.String(), "process", e.processState(r),
-			"received", s.Received, "started", s.Started, "finished", s.Finished, "sent", e.sent.Load(), "call", e.callName(s.Call))
+		e.opt.Events.Emit(status.RankStalled{Rank: r, Node: e.workers[r].Node, PID: e.workers[r].PID,
+			For: still, Phase: s.String(), Process: e.processState(r), Received: s.Received,
+			Started: s.Started, Finished: s.Finished, Sent: e.sent.Load(), Call: e.callName(s.Call)})
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// logTo lets the executor log to b.
+// logTo lets the executor's events be logged to b.
 func logTo(b *lockedBuilder) func(*Options) {
-	return func(o *Options) { o.Log = slog.New(slog.NewTextHandler(b, nil)) }
+	return func(o *Options) { o.Events = status.LogTo(slog.New(slog.NewTextHandler(b, nil))) }
 }
 
 // TestStallWhileLoading wants a line about a rank whose load is stalled, before the group has

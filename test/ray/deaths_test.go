@@ -233,7 +233,7 @@ func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func
 	}
 	w := wish{ctx: ctx, ray: func(o *rayactor.Options) {
 		begun := false
-		o.Progress = func(name string) {
+		o.Events = onPhase(o.Events, func(name string) {
 			switch {
 			case begun:
 				// On a busy machine the phase may be over before the blow.
@@ -257,7 +257,7 @@ func (s *site) strike(ctx context.Context, t *testing.T, phase string, ripe func
 				})
 			}
 			begun = true
-		}
+		})
 	}}
 	if phase == meet {
 		w.exec = func(o *executor.Options) { o.Launcher = neverMet(t, o.Launcher, blow) }

@@ -15,6 +15,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -36,6 +37,15 @@ type wish struct {
 	silent bool
 }
 
+// onPhase is a listener that also calls f with the name of each phase that begins: "ray connect".
+func onPhase(logging status.Listener, f func(name string)) status.Listener {
+	return status.Tee(logging, func(e status.Event) {
+		if p, ok := e.(status.Progress); ok && p.Rank < 0 {
+			f(p.Phase)
+		}
+	})
+}
+
 // try starts ranks on the site's logical GPUs. They need not end with the test.
 func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
 	t.Helper()
@@ -44,7 +54,7 @@ func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
 		w.ctx = within(t)
 	}
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o := rayactor.Options{World: tp, TensorParallel: tp, Environ: s.Env, Log: log, Ray: config.Ray{
+	o := rayactor.Options{World: tp, TensorParallel: tp, Environ: s.Env, Log: log, Events: status.LogTo(log), Ray: config.Ray{
 		Python: s.Ray.Python, Address: s.Address, Namespace: namespace, NodeIP: s.head(), SkipBundle: -1, DeviceKey: "GPU",
 		PerWorker: 1}}
 	if w.ray != nil {
@@ -54,7 +64,7 @@ func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
 	if err != nil {
 		return g, err
 	}
-	e := executor.Options{Launcher: l, Address: l.Address(), Log: log,
+	e := executor.Options{Launcher: l, Address: l.Address(), Log: log, Events: status.LogTo(log),
 		Init: queue.Init{WorldSize: tp, LoadFormat: "auto", DType: "float32", Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}}
 	if w.exec != nil {
 		w.exec(&e)

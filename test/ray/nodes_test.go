@@ -63,11 +63,11 @@ func (s *site) comesAndGoes(t *testing.T, name string, end func(*testing.T, *ray
 		var node *raytest.Node
 		g, err := s.try(t, 4, wish{ray: func(o *rayactor.Options) {
 			o.PlacementTimeout = patience
-			o.Progress = func(phase string) {
+			o.Events = onPhase(o.Events, func(phase string) {
 				if phase == "ray place" {
 					joining.Go(func() { node = s.AddNode(t, raytest.NodeSpec{CPUs: 1, GPUs: 2}) })
 				}
-			}
+			})
 		}})
 		joining.Wait()
 		if err != nil {
@@ -112,11 +112,11 @@ func (s *site) killedWhileStarting(t *testing.T, phase string) {
 	g, err := s.try(t, 4, wish{
 		ray: func(o *rayactor.Options) {
 			o.PlacementTimeout = placing
-			o.Progress = func(name string) {
+			o.Events = onPhase(o.Events, func(name string) {
 				if name == "ray "+phase {
 					blow()
 				}
-			}
+			})
 		},
 		exec: func(o *executor.Options) {
 			if phase == meet {

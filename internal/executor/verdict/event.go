@@ -100,7 +100,7 @@ func (e Reported) apply(v *Verdict, now time.Time) {
 	f := v.ranks.Failure(e.Rank, e.Message)
 	f.Step, f.Phase, f.Detail = e.Step, e.Phase, e.Stack
 	switch {
-	case e.Follows || len(e.Missing) > 0 && v.endKnown():
+	case e.Follows || len(e.Missing) > 0 && v.endKnownBeside(e.Rank):
 		v.followed[e.Rank] = true
 		v.suspect(now, follow, ExitGrace, f)
 	case len(e.Missing) > 0:

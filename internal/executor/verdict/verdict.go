@@ -153,13 +153,14 @@ func (v *Verdict) excused(s suspicion) bool {
 		// Rank -1 is what watches the ranks: with it they all end.
 		return v.followed[s.failure.Rank] || v.has(exit, s.failure.Rank) || v.has(exit, -1)
 	}
-	return v.endKnown()
+	return v.endKnownBeside(s.failure.Rank)
 }
 
-// endKnown says that some rank has ended which did not follow another one.
-func (v *Verdict) endKnown() bool {
+// endKnownBeside says that some other rank than this one has ended which did not follow another one.
+// A rank that reports an error ends by it: its own end explains nothing that it says of others.
+func (v *Verdict) endKnownBeside(rank int) bool {
 	return slices.ContainsFunc(v.suspicions, func(s suspicion) bool {
-		return s.what != follow && !v.excused(s)
+		return s.what != follow && s.failure.Rank != rank && !v.excused(s)
 	})
 }
 

@@ -141,6 +141,8 @@ func run(world int, list []timed) (f *Failure, at time.Duration, err error) {
 					followed[x.Rank] = true
 				} else if x.Missing == nil {
 					clear(ends) // its own error
+				} else {
+					delete(ends, x.Rank) // it ended by what it reports of another
 				}
 			case ConnectionClosed, Corrupt:
 				clear(ends)

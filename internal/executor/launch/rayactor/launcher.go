@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Options say where Ray is and how it places the ranks.
@@ -36,8 +37,8 @@ type Options struct {
 	Log     *slog.Logger
 	// Start starts the bridge to Ray; nil is ray.Start. Tests give one that leads to a fake cluster.
 	Start func(context.Context, ray.Options) (*ray.Client, error)
-	// Progress, when not nil, is told the phase at hand.
-	Progress func(phase string)
+	// Events is notified of each phase of the start: its beginning as Progress, its end as PhaseEnded.
+	Events status.Listener
 }
 
 // Launcher runs ranks in actors.
@@ -190,11 +191,10 @@ func (l *Launcher) placementTimeout() time.Duration {
 	return cmp.Or(l.o.PlacementTimeout, placeTimeout)
 }
 
-// phase runs one phase of the start within its deadline and logs what it found.
-func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration, run func(context.Context) ([]any, error)) error {
-	if l.o.Progress != nil {
-		l.o.Progress("ray " + name)
-	}
+// phase runs one phase of the start within its deadline. What it found, as slog's arguments, goes with its end.
+func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration,
+	run func(context.Context) ([]any, error)) error {
+	l.o.Events.Emit(status.Progress{Rank: -1, Phase: "ray " + name})
 	begun := time.Now()
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done after %v", timeout))
 	defer cancel()
@@ -206,7 +206,7 @@ func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration
 		}
 		return fmt.Errorf("ray, phase %s: %w", name, err)
 	}
-	l.o.Log.Info("ray "+name, append([]any{"ms", took.Milliseconds()}, found...)...)
+	l.o.Events.Emit(status.PhaseEnded{Name: "ray " + name, Took: took, Found: slog.Group("", found...).Value.Group()})
 	return nil
 }
 
