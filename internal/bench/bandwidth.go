@@ -13,7 +13,7 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/eagleray/eagleray/internal/offheap"
 )
 
 // Sizes of the memory that is read: well beyond the last cache, and affordable.
@@ -26,14 +26,14 @@ const (
 // nothing else: the floor of a step that reads all weights once. It takes about half a second.
 func ReadBandwidth(threads int) (float64, error) {
 	size := min(max(4*lastCacheBytes(), leastRead), mostRead)
-	data, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	// Huge pages are what weights get too; without them the figure is lower and still true.
+	memory, err := offheap.Map(size, offheap.HugePages)
 	if err != nil {
-		return 0, fmt.Errorf("map %d bytes to measure the read bandwidth: %w", size, err)
+		return 0, fmt.Errorf("measure the read bandwidth: %w", err)
 	}
 	// Nothing depends on the mapping being gone: the process ends soon.
-	defer func() { _ = unix.Munmap(data) }()
-	// Huge pages are what weights get too; without them the figure is lower and still true.
-	_ = unix.Madvise(data, unix.MADV_HUGEPAGE)
+	defer func() { _ = memory.Free() }()
+	data := memory.Bytes()
 	part := size / threads &^ 255
 	each := func(f func(part []byte)) time.Duration {
 		start := time.Now()

@@ -9,9 +9,8 @@ import (
 	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/offheap"
 )
 
 // dummyScale bounds the values of dummy weights: small enough that no activation overflows, whatever the depth. It is
@@ -40,15 +39,15 @@ func Dummy(specs []Spec, seed uint64, dtype DType) (*Checkpoint, error) {
 	}
 	g := &generated{seed: seed}
 	if total > 0 {
-		g.memory, err = unix.Mmap(-1, 0, int(total), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
-		if err != nil {
-			return nil, fmt.Errorf("reserve %d bytes for dummy weights: %w", total, err)
+		if g.memory, err = offheap.Map(int(total), offheap.NoReserve); err != nil {
+			return nil, fmt.Errorf("dummy weights: %w", err)
 		}
 	}
 	c := &Checkpoint{location: "dummy weights", tensors: make(map[string]*record, len(specs)), backing: g}
+	memory := g.memory.Bytes()
 	for i, s := range specs {
 		size, _ := byteSize(s.Shape, dtype)
-		data := g.memory[offsets[i] : offsets[i]+size : offsets[i]+size]
+		data := memory[offsets[i] : offsets[i]+size : offsets[i]+size]
 		c.tensors[s.Name] = &record{Tensor: Tensor{Name: s.Name, DType: dtype, Shape: slices.Clone(s.Shape), Data: data}}
 	}
 	c.finish()
@@ -83,7 +82,7 @@ func layDummy(specs []Spec, dtype DType) (offsets []int64, total int64, err erro
 // generated is the backing of a checkpoint of dummy weights.
 type generated struct {
 	seed   uint64
-	memory []byte
+	memory offheap.Memory
 }
 
 func (g *generated) use(r *record) {
@@ -106,19 +105,12 @@ func (g *generated) release(r *record, _ []byte) {
 		return
 	}
 	page := os.Getpagesize()
-	begin, end := span(g.memory, r.Data)
-	// Advice only: if it is declined the memory stays in use until Close.
-	_ = unix.Madvise(g.memory[begin:(end+page-1)/page*page], unix.MADV_DONTNEED)
+	memory := g.memory.Bytes()
+	begin, end := span(memory, r.Data)
+	offheap.Drop(memory[begin : (end+page-1)/page*page])
 }
 
-func (g *generated) close() error {
-	if g.memory == nil {
-		return nil
-	}
-	memory := g.memory
-	g.memory = nil
-	return unix.Munmap(memory)
-}
+func (g *generated) close() error { return g.memory.Free() }
 
 // dummyKey starts the random sequence of one tensor.
 func dummyKey(seed uint64, name string) uint64 {

@@ -140,7 +140,7 @@ func TestDummyErrors(t *testing.T) {
 		{"negative", []Spec{{"w", []int{-1}}}, BF16, `tensor "w": dimension -1 is negative`},
 		{"overflow", []Spec{{"w", []int{1 << 40, 1 << 40}}}, BF16, "overflows"},
 		{"sum overflows", many, BF16, "total size overflows"},
-		{"too large", []Spec{{"w", []int{1 << 50}}}, F32, "reserve 4503599627370496 bytes"},
+		{"too large", []Spec{{"w", []int{1 << 50}}}, F32, "map 4503599627370496 bytes"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,8 +61,8 @@ var readSink uint64
 // in GB/s.
 func readBandwidth(m *Matrix, threads int) float64 {
 	var times []time.Duration
-	part := len(m.mem.data) / threads &^ 63
-	repeat := 1 + (64<<20)/len(m.mem.data)
+	part := len(m.mem.Bytes()) / threads &^ 63
+	repeat := 1 + (64<<20)/len(m.mem.Bytes())
 	for range 7 {
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -70,7 +70,7 @@ func readBandwidth(m *Matrix, threads int) float64 {
 			wg.Go(func() {
 				s := uint64(0)
 				for range repeat {
-					s += readSum(m.mem.data[i*part:][:part])
+					s += readSum(m.mem.Bytes()[i*part:][:part])
 				}
 				if i == 0 {
 					readSink += s

@@ -22,6 +22,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
+	"github.com/eagleray/eagleray/internal/offheap"
 )
 
 // Kind is the type of stored weights.
@@ -104,7 +105,7 @@ type Matrix struct {
 	kind    Kind
 	dot     bool
 	kernels *kernelSet
-	mem     memory
+	mem     offheap.Memory
 	base    unsafe.Pointer
 	pieces  int
 	start   [maxPieces + 1]int // where each piece of K begins
@@ -122,11 +123,12 @@ func (m *Matrix) K() int { return m.k }
 func (m *Matrix) Chunks() int { return m.pieces }
 
 // Bytes returns the memory the packed form takes.
-func (m *Matrix) Bytes() int { return len(m.mem.data) }
+func (m *Matrix) Bytes() int { return len(m.mem.Bytes()) }
 
 // Free releases the packed weights. The matrix must not be used afterwards.
 func (m *Matrix) Free() {
-	m.mem.free()
+	// Nothing else unmaps it.
+	_ = m.mem.Free()
 	*m = Matrix{}
 }
 

@@ -117,7 +117,7 @@ func (t *mulTask) plan(threads int) int {
 	t.blocks = ceilDiv(t.rows, t.blockRows)
 
 	panels := m.panels()
-	cost := max(len(m.mem.data)*t.blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
+	cost := max(len(m.mem.Bytes())*t.blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
 	if threads == 1 || cost < inlineBelow {
 		t.perChunk = panels
 		return t.blocks

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/offheap"
 )
 
 // maxBytes bounds a packed matrix and keeps all size arithmetic free of overflow.
@@ -35,10 +36,11 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 		return nil, fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
 	}
 	var err error
-	if m.mem, err = allocate(m.panels() * int(m.stride)); err != nil {
-		return nil, err
+	// Every byte of it is written here, and streamed at each step.
+	if m.mem, err = offheap.Map(m.panels()*int(m.stride), offheap.HugePages); err != nil {
+		return nil, fmt.Errorf("packed weights: %w", err)
 	}
-	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.data))
+	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
 	t := &packTask{m: m, sources: sources, buffers: make([]packBuffer, p.Threads())}
 	p.Run(t, m.panels())
 	return m, nil
