@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/status"
-	"github.com/eagleray/eagleray/internal/step"
 )
 
 // Launcher places and watches ranks; it knows nothing of what they do.
@@ -51,6 +49,8 @@ type Options struct {
 	StallWarning time.Duration
 	// MeetTimeout bounds the way of all ranks from their start to the first record; 0 is 90 s.
 	MeetTimeout time.Duration
+	// MaxInFlight is how many plans may be in flight at a time; 0 is 1.
+	MaxInFlight int
 	// StepTimeout fails the group when a step takes longer; 0 is 300 s.
 	StepTimeout time.Duration
 	// Events is notified of the ranks' progress and of stalls; nil is nobody.
@@ -72,8 +72,8 @@ type Executor struct {
 	// pids are the ranks' processes as this one sees them, 0 for one of another host or PID namespace.
 	pids []int
 
-	future Future
-	out    []byte
+	flights flights
+	out     []byte
 	// recvLock is held by the goroutine that receives: the one that waits for something does so itself,
 	// because a record costs more from goroutine to goroutine than between processes.
 	recvLock chan struct{}
@@ -96,8 +96,6 @@ type Executor struct {
 	// sending is held while a record is sent: plans and calls leave in one order.
 	sending chan struct{}
 
-	// sentAt is when the plan in flight was sent (nanoseconds since epoch of the process), 0 when none is.
-	sentAt atomic.Int64
 	// startedAt is when the ranks were given their configuration, 0 once all have loaded.
 	startedAt atomic.Int64
 	sent      atomic.Uint64
@@ -138,8 +136,7 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	e := &Executor{opt: opt, dead: make(chan struct{}), calls: map[uint64]*call{}, recvLock: make(chan struct{}, 1),
 		sending: make(chan struct{}, 1), down: make(chan struct{})}
 	e.life, e.endLife = context.WithCancel(context.Background())
-	e.future.e = e
-	e.future.done = make(chan struct{}, 1)
+	e.flights.init(e, max(1, opt.MaxInFlight))
 	if err := e.start(ctx); err != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), startGrace)
 		defer cancel()
@@ -179,50 +176,6 @@ func (e *Executor) awaitReady(ctx context.Context) error {
 
 // Ranks describes the ranks as they reported themselves.
 func (e *Executor) Ranks() []queue.Ready { return e.ready }
-
-// Future is the coming result of a plan.
-type Future struct {
-	e      *Executor
-	plan   uint64
-	until  time.Time
-	result step.Result
-	done   chan struct{}
-}
-
-// Execute sends the plan to all ranks. One plan may be in flight: the previous future must have been waited
-// for. The plan may be reused as soon as Execute returns.
-func (e *Executor) Execute(p *step.Plan) (*Future, error) {
-	now := time.Now()
-	e.out = step.AppendPlan(append(e.out[:0], byte(queue.KindPlan)), p)
-	e.future.plan, e.future.until = p.ID, now.Add(e.opt.StepTimeout)
-	e.sent.Store(p.ID)
-	e.sentAt.Store(now.UnixNano())
-	err := e.turn(context.Background(), e.future.until)
-	if err == nil {
-		err = e.hub.Send(e.out, e.future.until)
-		<-e.sending
-	}
-	if err != nil {
-		return nil, e.sendFailed(err)
-	}
-	return &e.future, nil
-}
-
-// Wait returns the result, valid until the next Execute, or the failure of the group.
-func (f *Future) Wait() (*step.Result, error) {
-	err := f.e.await(context.Background(), f.done, f.until)
-	f.e.sentAt.Store(0)
-	if errors.Is(err, queue.ErrTimeout) {
-		f.e.overdue(verdict.Overdue{Rank: -1, Step: f.plan,
-			Cause: fmt.Sprintf("no result after %v", f.e.opt.StepTimeout)})
-		<-f.e.dead
-		err = f.e.Err()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &f.result, nil
-}
 
 // CheckHealth asks every rank for a sign of life.
 func (e *Executor) CheckHealth(ctx context.Context) error {

@@ -12,7 +12,6 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
-	"github.com/eagleray/eagleray/internal/step"
 )
 
 // await receives until done has a value, the group is dead, ctx ends (its error), or until passes
@@ -136,21 +135,7 @@ func (e *Executor) dispatch(rank int, record []byte) {
 func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 	switch kind {
 	case queue.KindResult:
-		if err := step.DecodeResult(body, &e.future.result); err != nil {
-			return err
-		}
-		if e.sentAt.Load() == 0 {
-			return fmt.Errorf("result of step %d while none is in flight", e.future.result.Plan)
-		}
-		if e.future.result.Plan != e.future.plan {
-			return fmt.Errorf("result of step %d while step %d is in flight", e.future.result.Plan, e.future.plan)
-		}
-		select {
-		case e.future.done <- struct{}{}:
-		default:
-			return fmt.Errorf("second result of step %d", e.future.plan)
-		}
-		return nil
+		return e.takeResult(rank, body)
 	case queue.KindReply:
 		return e.reply(rank, body)
 	case queue.KindProgress:

@@ -93,8 +93,8 @@ func (e *Executor) queuedSince(now time.Time) time.Duration {
 	if at := e.startedAt.Load(); at > 0 {
 		return max(now.Sub(time.Unix(0, at)), 1)
 	}
-	if at := e.sentAt.Load(); at > 0 {
-		return max(now.Sub(time.Unix(0, at)), 1)
+	if since, due := e.flights.dueSince(); due {
+		return max(now.Sub(since), 1)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
