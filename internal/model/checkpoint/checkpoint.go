@@ -1,6 +1,7 @@
-// Package checkpoint reads a model folder as Hugging Face lays it out: weights in safetensors files, one or in shards,
-// mapped and never copied; config.json and generation_config.json, as transformers 4 and 5 write them. Everything in
-// the folder is untrusted: what breaks its format is an error that names the file, the tensor or the field.
+// Package checkpoint reads a model folder as Hugging Face lays it out: weights in safetensors
+// files, one or in shards, mapped and never copied; config.json and generation_config.json, as
+// transformers 4 and 5 write them. Everything in the folder is untrusted: what breaks its format is
+// an error that names the file, the tensor or the field.
 package checkpoint
 
 import (
@@ -26,7 +27,8 @@ type Checkpoint struct {
 	bytes    int64
 	backing  backing
 
-	mu     sync.RWMutex // held for writing only by Close, so that no view is handed out or released after it
+	// mu is held for writing by Close only, so that no view is handed out or released after it.
+	mu     sync.RWMutex
 	closed bool
 }
 
@@ -43,14 +45,14 @@ type record struct {
 type backing interface {
 	// use makes the record's data ready to be read.
 	use(r *record)
-	// release is told that view, a part of the record's data, is no longer needed.
+	// release drops view, a part of the record's data, which is no longer needed.
 	release(r *record, view []byte)
 	close() error
 }
 
-// Open opens the weights in f: model.safetensors, else the shards that model.safetensors.index.json names. All headers
-// are read and checked, no tensor is. Errors about the content wrap [ErrMalformed]; a folder without weights is an
-// error that wraps [io/fs.ErrNotExist].
+// Open opens the weights in f: model.safetensors, else the shards that model.safetensors.index.json
+// names. All headers are read and checked, no tensor is. Errors about the content wrap
+// [ErrMalformed]; a folder without weights is an error that wraps [io/fs.ErrNotExist].
 //
 // Files are mapped shared: one that another process truncates while it is in use faults on access.
 func Open(f Folder) (*Checkpoint, error) {
@@ -84,17 +86,20 @@ func (c *Checkpoint) mapShards(f Folder, b *files, shards []string, index map[st
 		}
 		for _, name := range slices.Sorted(maps.Keys(tensors)) {
 			if prev, ok := c.tensors[name]; ok {
-				return fmt.Errorf("%w: tensor %s is in both %s and %s", ErrMalformed, short(name), shards[prev.file], shard)
+				return fmt.Errorf("%w: tensor %s is in both %s and %s", ErrMalformed, short(name),
+					shards[prev.file], shard)
 			}
 			if listed, ok := index[name]; ok && listed != shard {
-				return fmt.Errorf("%w: tensor %s is in %s, but %s says it is in %s", ErrMalformed, short(name), shard, indexFile, listed)
+				return fmt.Errorf("%w: tensor %s is in %s, but %s says it is in %s", ErrMalformed,
+					short(name), shard, indexFile, listed)
 			}
 			c.tensors[name] = &record{Tensor: tensors[name], file: len(b.maps) - 1}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(index)) {
 		if c.tensors[name] == nil {
-			return fmt.Errorf("%w: %s puts tensor %s in %s, which lacks it", ErrMalformed, indexFile, short(name), index[name])
+			return fmt.Errorf("%w: %s puts tensor %s in %s, which lacks it", ErrMalformed,
+				indexFile, short(name), index[name])
 		}
 	}
 	return nil
@@ -108,8 +113,8 @@ func (c *Checkpoint) finish() {
 	}
 }
 
-// Tensor returns the tensor of that name. The error wraps [ErrMissing] when there is none, and names the type when it
-// is none that weights may have.
+// Tensor returns the tensor of that name. The error wraps [ErrMissing] when there is none, and
+// names the type when it is none that weights may have.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -121,7 +126,8 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 		return Tensor{}, fmt.Errorf("tensor %q of %s: %w", name, c.location, ErrMissing)
 	}
 	if !r.DType.Weight() {
-		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v; weights may be BF16, F16 or F32", name, c.location, r.DType)
+		return Tensor{}, fmt.Errorf("tensor %q of %s has type %v; weights may be BF16, F16 or F32",
+			name, c.location, r.DType)
 	}
 	c.backing.use(r)
 	t := r.Tensor
@@ -138,10 +144,11 @@ func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
 // Bytes is the size of all tensors together.
 func (c *Checkpoint) Bytes() int64 { return c.bytes }
 
-// Release says that t, as returned by [Checkpoint.Tensor], is not needed any more, so that the memory behind it can be
-// used for something else. Call it at most once for each call of Tensor. The pages of a mapped file leave the process
-// (t.Data stays readable, and may be a part of the tensor's data only); the values of a dummy tensor are gone with its
-// last user; embedded weights stay as they are. A tensor of another checkpoint is ignored.
+// Release says that t, as returned by [Checkpoint.Tensor], is not needed any more, so that the
+// memory behind it can be used for something else. Call it at most once for each call of Tensor.
+// The pages of a mapped file leave the process (t.Data stays readable, and may be a part of the
+// tensor's data only); the values of a dummy tensor are gone with its last user; embedded weights
+// stay as they are. A tensor of another checkpoint is ignored.
 func (c *Checkpoint) Release(t Tensor) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -192,9 +199,12 @@ func (f *files) close() error {
 	return errors.Join(errs...)
 }
 
+// address is where b begins.
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
 // span is where view begins and ends in whole, which contains it.
 func span(whole, view []byte) (begin, end int) {
-	begin = int(uintptr(unsafe.Pointer(unsafe.SliceData(view))) - uintptr(unsafe.Pointer(unsafe.SliceData(whole))))
+	begin = int(address(view) - address(whole))
 	return begin, begin + len(view)
 }
 
@@ -203,6 +213,6 @@ func within(whole, view []byte) bool {
 	if len(view) == 0 {
 		return true
 	}
-	w, v := uintptr(unsafe.Pointer(unsafe.SliceData(whole))), uintptr(unsafe.Pointer(unsafe.SliceData(view)))
+	w, v := address(whole), address(view)
 	return v >= w && v+uintptr(len(view)) <= w+uintptr(len(whole))
 }

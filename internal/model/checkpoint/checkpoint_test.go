@@ -62,7 +62,8 @@ func TestOpenModels(t *testing.T) {
 	}
 }
 
-// TestViews reads the same bytes through the mapping as from the file, also after they were released.
+// TestViews reads the same bytes through the mapping as from the file, also after they were
+// released.
 func TestViews(t *testing.T) {
 	c := openDir(t, modelDir("llama-tiny"))
 	raw, err := os.ReadFile(filepath.Join(modelDir("llama-tiny"), "model.safetensors"))

@@ -6,12 +6,14 @@ import (
 	"strings"
 )
 
-// Config is config.json: the shape of a model, with every default of transformers' configuration class filled in.
+// Config is config.json: the shape of a model, with every default of transformers' configuration
+// class filled in.
 type Config struct {
 	// Architectures is the list as written, such as ["LlamaForCausalLM"].
 	Architectures []string
-	// Architecture is the first of Architectures that belongs to a family read here, or the family's causal language
-	// model where the file lists none; empty when the list holds only others.
+	// Architecture is the first of Architectures that belongs to a family read here, or the
+	// family's causal language model where the file lists none; empty when the list holds only
+	// others.
 	Architecture string
 	// ModelType is the family: llama, mistral, qwen2, qwen3, qwen3_moe or opt.
 	ModelType string
@@ -26,19 +28,23 @@ type Config struct {
 	MaxPositions     int
 
 	RMSNormEps float64
-	// LayerNormEps is for families with LayerNorm (opt, where it is not configurable), 0 for others.
+	// LayerNormEps is for families with LayerNorm (opt, where it is not configurable), 0 for
+	// others.
 	LayerNormEps float64
-	// Activation is silu, relu, gelu (the exact one) or gelu_tanh; other spellings of these are normalised.
+	// Activation is silu, relu, gelu (the exact one) or gelu_tanh; other spellings of these are
+	// normalised.
 	Activation    string
 	TieEmbeddings bool
 
-	// RopeTheta and Rope describe the rotary embedding; Rope.Type is empty for a family without one.
+	// RopeTheta and Rope describe the rotary embedding; Rope.Type is empty for a family without
+	// one.
 	RopeTheta float64
 	Rope      Rope
 
 	// SlidingWindow is the window of the layers that have one, 0 when no layer has.
 	SlidingWindow int
-	// Windows holds each layer's window: the query at position i sees the keys above i-window. 0 means all.
+	// Windows holds each layer's window: the query at position i sees the keys above i-window. 0
+	// means all.
 	Windows []int
 
 	AttentionBias bool // the field attention_bias
@@ -74,10 +80,11 @@ func (c *Config) SparseLayer(i int) bool {
 	return c.Experts > 0 && (i+1)%c.DecoderSparseStep == 0 && !slices.Contains(c.MLPOnlyLayers, i)
 }
 
-// ReadConfig reads config.json as transformers 4 writes it (rope_theta, rope_scaling, torch_dtype, num_experts) and as 5
-// does (rope_parameters, dtype, num_local_experts, layer_types). Absent fields have the defaults of transformers'
-// configuration classes. An error names the field and its value; it wraps [ErrUnsupported] for what this engine does
-// not do and [ErrMalformed] for what makes no sense.
+// ReadConfig reads config.json as transformers 4 writes it (rope_theta, rope_scaling, torch_dtype,
+// num_experts) and as 5 does (rope_parameters, dtype, num_local_experts, layer_types). Absent
+// fields have the defaults of transformers' configuration classes. An error names the field and its
+// value; it wraps [ErrUnsupported] for what this engine does not do and [ErrMalformed] for what
+// makes no sense.
 func ReadConfig(raw []byte) (*Config, error) {
 	f, err := readFields(raw)
 	if err != nil {
@@ -179,7 +186,8 @@ func readDTypeName(f *fields) string {
 	return ""
 }
 
-// readWindows resolves sliding_window, use_sliding_window, max_window_layers and layer_types to a window per layer.
+// readWindows resolves sliding_window, use_sliding_window, max_window_layers and layer_types to a
+// window per layer.
 func readWindows(f *fields, c *Config, fam *family) {
 	window := fam.window(f)
 	types := f.texts("layer_types")
@@ -207,7 +215,8 @@ func readWindows(f *fields, c *Config, fam *family) {
 			continue
 		}
 		if window == 0 && types != nil {
-			f.fail(ErrMalformed, "layer_types", "has sliding_attention, but no sliding window is in use")
+			f.fail(ErrMalformed, "layer_types",
+				"has sliding_attention, but no sliding window is in use")
 			return
 		}
 		c.Windows[i] = window
@@ -217,16 +226,19 @@ func readWindows(f *fields, c *Config, fam *family) {
 
 func checkDims(f *fields, c *Config) {
 	if c.Heads%c.KVHeads != 0 {
-		f.fail(ErrMalformed, "num_attention_heads", "is %d, not a multiple of %d key/value heads", c.Heads, c.KVHeads)
+		f.fail(ErrMalformed, "num_attention_heads", "is %d, not a multiple of %d key/value heads",
+			c.Heads, c.KVHeads)
 	}
 	if c.HeadDim%2 != 0 {
 		f.fail(ErrMalformed, "head_dim", "is %d, which is odd", c.HeadDim)
 	}
 	if c.Heads*c.HeadDim > maxDim {
-		f.fail(ErrMalformed, "head_dim", "is %d for %d heads, which is too large", c.HeadDim, c.Heads)
+		f.fail(ErrMalformed, "head_dim", "is %d for %d heads, which is too large", c.HeadDim,
+			c.Heads)
 	}
 	if c.ExpertsPerToken > c.Experts {
-		f.fail(ErrMalformed, "num_experts_per_tok", "is %d of %d experts", c.ExpertsPerToken, c.Experts)
+		f.fail(ErrMalformed, "num_experts_per_tok", "is %d of %d experts", c.ExpertsPerToken,
+			c.Experts)
 	}
 	for _, i := range c.MLPOnlyLayers {
 		if i >= c.Layers {

@@ -61,7 +61,8 @@ func TestModelConfigs(t *testing.T) {
 	}
 }
 
-// TestDefaults reads configurations that say nothing but the family, as transformers' classes without arguments.
+// TestDefaults reads configurations that say nothing but the family, as transformers' classes
+// without arguments.
 func TestDefaults(t *testing.T) {
 	windows := func(n, from, window int) []int {
 		w := make([]int, n)

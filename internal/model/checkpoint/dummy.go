@@ -13,8 +13,8 @@ import (
 	"github.com/eagleray/eagleray/internal/offheap"
 )
 
-// dummyScale bounds the values of dummy weights: small enough that no activation overflows, whatever the depth. It is
-// what vLLM's dummy loader uses.
+// dummyScale bounds the values of dummy weights: small enough that no activation overflows,
+// whatever the depth. It is what vLLM's dummy loader uses.
 const dummyScale = 1e-3
 
 // Spec names a tensor and its dimensions.
@@ -23,12 +23,14 @@ type Spec struct {
 	Shape []int
 }
 
-// Dummy returns a checkpoint of random weights, spread evenly between -1e-3 and 1e-3, for --load-format dummy: the speed of a
-// model can be measured without its weights. The values depend only on seed, the tensor's name and the element's index.
+// Dummy returns a checkpoint of random weights, spread evenly between -1e-3 and 1e-3, for
+// --load-format dummy: the speed of a model can be measured without its weights. The values depend
+// only on seed, the tensor's name and the element's index.
 //
-// They live in anonymous memory outside the Go heap, come into being when [Checkpoint.Tensor] is called and vanish when
-// each of its callers has called [Checkpoint.Release], so a loader that releases what it has copied needs no memory for
-// a second copy of the model. The data of a released tensor reads as anything.
+// They live in anonymous memory outside the Go heap, come into being when [Checkpoint.Tensor] is
+// called and vanish when each of its callers has called [Checkpoint.Release], so a loader that
+// releases what it has copied needs no memory for a second copy of the model. The data of a
+// released tensor reads as anything.
 func Dummy(specs []Spec, seed uint64, dtype DType) (*Checkpoint, error) {
 	if !dtype.Weight() {
 		return nil, fmt.Errorf("dummy weights cannot be %v: want BF16, F16 or F32", dtype)
@@ -43,12 +45,14 @@ func Dummy(specs []Spec, seed uint64, dtype DType) (*Checkpoint, error) {
 			return nil, fmt.Errorf("dummy weights: %w", err)
 		}
 	}
-	c := &Checkpoint{location: "dummy weights", tensors: make(map[string]*record, len(specs)), backing: g}
+	c := &Checkpoint{location: "dummy weights", tensors: make(map[string]*record, len(specs)),
+		backing: g}
 	memory := g.memory.Bytes()
 	for i, s := range specs {
 		size, _ := byteSize(s.Shape, dtype)
 		data := memory[offsets[i] : offsets[i]+size : offsets[i]+size]
-		c.tensors[s.Name] = &record{Tensor: Tensor{Name: s.Name, DType: dtype, Shape: slices.Clone(s.Shape), Data: data}}
+		c.tensors[s.Name] = &record{Tensor: Tensor{Name: s.Name, DType: dtype,
+			Shape: slices.Clone(s.Shape), Data: data}}
 	}
 	c.finish()
 	return c, nil
@@ -119,16 +123,18 @@ func dummyKey(seed uint64, name string) uint64 {
 	return mix64(seed ^ mix64(h.Sum64()))
 }
 
-// mix64 is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+// mix64 is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+// Generators, 2014).
 func mix64(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
-// fillUniform writes values evenly spread over 256 steps from -dummyScale to dummyScale. Element i is byte i mod 8, the
-// lowest first, of the SplitMix64 output number i/8, so that any element can be computed alone. Fewer steps than the
-// types can tell apart keep this near the speed of memory: a model has billions of weights.
+// fillUniform writes values evenly spread over 256 steps from -dummyScale to dummyScale. Element i
+// is byte i mod 8, the lowest first, of the SplitMix64 output number i/8, so that any element can
+// be computed alone. Fewer steps than the types can tell apart keep this near the speed of memory:
+// a model has billions of weights.
 func fillUniform(dst []byte, key uint64, dtype DType) {
 	const gamma = 0x9e3779b97f4a7c15
 	state := key
@@ -141,7 +147,8 @@ func fillUniform(dst []byte, key uint64, dtype DType) {
 			state += gamma
 			w := mix64(state)
 			low := steps[w&255] | steps[w>>8&255]<<16 | steps[w>>16&255]<<32 | steps[w>>24&255]<<48
-			high := steps[w>>32&255] | steps[w>>40&255]<<16 | steps[w>>48&255]<<32 | steps[w>>56]<<48
+			high := steps[w>>32&255] | steps[w>>40&255]<<16 |
+				steps[w>>48&255]<<32 | steps[w>>56]<<48
 			binary.LittleEndian.PutUint64(dst, low)
 			binary.LittleEndian.PutUint64(dst[8:], high)
 		}

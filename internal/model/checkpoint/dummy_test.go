@@ -54,7 +54,8 @@ func TestDummy(t *testing.T) {
 				squares += v * v
 			}
 			n := float64(len(values))
-			// A uniform distribution over ±s has mean 0 and variance s²/3; four standard errors are allowed.
+			// A uniform distribution over ±s has mean 0 and variance s²/3; four standard errors are
+			// allowed.
 			if mean := sum / n; math.Abs(mean) > 4*1e-3/math.Sqrt(3*n) {
 				t.Errorf("mean %v", mean)
 			}

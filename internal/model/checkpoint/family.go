@@ -11,7 +11,8 @@ import (
 type family struct {
 	architecture  string // the causal language model's class
 	activationKey string
-	// defaults are those of transformers' configuration class, for the fields that readCommon and readAttention read.
+	// defaults are those of transformers' configuration class, for the fields that readCommon and
+	// readAttention read.
 	defaults Config
 	rotary   bool
 	// read reads the fields that not every family has.
@@ -22,21 +23,23 @@ type family struct {
 	sliding func(f *fields, i int) bool
 }
 
-// families returns the table by model_type. Sources of the defaults: transformers' configuration_llama.py,
-// configuration_mistral.py, configuration_qwen2.py, configuration_qwen3.py, configuration_qwen3_moe.py and
-// configuration_opt.py, releases 4.57 and 5.23, which agree.
+// families returns the table by model_type. Sources of the defaults: transformers'
+// configuration_llama.py, configuration_mistral.py, configuration_qwen2.py, configuration_qwen3.py,
+// configuration_qwen3_moe.py and configuration_opt.py, releases 4.57 and 5.23, which agree.
 func families() map[string]*family {
 	return map[string]*family{
 		"llama": {
 			architecture: "LlamaForCausalLM", activationKey: "hidden_act", rotary: true,
-			defaults: Config{VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, Layers: 32, Heads: 32,
-				MaxPositions: 2048, RMSNormEps: 1e-6, Activation: "silu", BOS: 1, PAD: -1, EOS: []int{2}},
+			defaults: Config{VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008,
+				Layers: 32, Heads: 32, MaxPositions: 2048, RMSNormEps: 1e-6,
+				Activation: "silu", BOS: 1, PAD: -1, EOS: []int{2}},
 			read: readLlama, window: plainWindow(0), sliding: noLayer,
 		},
 		"mistral": {
 			architecture: "MistralForCausalLM", activationKey: "hidden_act", rotary: true,
-			defaults: Config{VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 14336, Layers: 32, Heads: 32, KVHeads: 8,
-				MaxPositions: 131072, RMSNormEps: 1e-6, Activation: "silu", BOS: 1, PAD: -1, EOS: []int{2}},
+			defaults: Config{VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 14336,
+				Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 131072, RMSNormEps: 1e-6,
+				Activation: "silu", BOS: 1, PAD: -1, EOS: []int{2}},
 			read: readMistral, window: plainWindow(4096), sliding: everyLayer,
 		},
 		"qwen2": {
@@ -49,14 +52,16 @@ func families() map[string]*family {
 		},
 		"qwen3_moe": {
 			architecture: "Qwen3MoeForCausalLM", activationKey: "hidden_act", rotary: true,
-			defaults: Config{VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 6144, Layers: 24, Heads: 32, KVHeads: 4,
-				MaxPositions: 32768, RMSNormEps: 1e-6, Activation: "silu", BOS: -1, PAD: -1},
+			defaults: Config{VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 6144,
+				Layers: 24, Heads: 32, KVHeads: 4, MaxPositions: 32768, RMSNormEps: 1e-6,
+				Activation: "silu", BOS: -1, PAD: -1},
 			read: readQwen3MoE, window: qwenWindow, sliding: everyLayer,
 		},
 		"opt": {
 			architecture: "OPTForCausalLM", activationKey: "activation_function",
-			defaults: Config{VocabSize: 50272, HiddenSize: 768, Layers: 12, Heads: 12, MaxPositions: 2048,
-				Activation: "relu", TieEmbeddings: true, BOS: 2, PAD: 1, EOS: []int{2}},
+			defaults: Config{VocabSize: 50272, HiddenSize: 768, Layers: 12, Heads: 12,
+				MaxPositions: 2048, Activation: "relu", TieEmbeddings: true,
+				BOS: 2, PAD: 1, EOS: []int{2}},
 			read: readOPT, window: func(*fields) int { return 0 }, sliding: noLayer,
 		},
 	}
@@ -64,7 +69,8 @@ func families() map[string]*family {
 
 // qwenDefaults are those of Qwen2Config, which Qwen3Config shares.
 func qwenDefaults() Config {
-	return Config{VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, Layers: 32, Heads: 32, KVHeads: 32,
+	return Config{VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, Layers: 32,
+		Heads: 32, KVHeads: 32,
 		MaxPositions: 32768, RMSNormEps: 1e-6, Activation: "silu", BOS: -1, PAD: -1}
 }
 
@@ -84,8 +90,9 @@ func familyOf(c *Config) (*family, error) {
 	}
 	fam := all[c.ModelType]
 	if fam == nil {
-		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s)", ErrUnsupported, short(c.ModelType),
-			short(strings.Join(c.Architectures, ", ")), strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s)", ErrUnsupported,
+			short(c.ModelType), short(strings.Join(c.Architectures, ", ")), known)
 	}
 	if len(c.Architectures) == 0 {
 		c.Architecture = fam.architecture
@@ -93,8 +100,8 @@ func familyOf(c *Config) (*family, error) {
 	return fam, nil
 }
 
-// readAttention reads what all families with rotary embedding have. A headDim of 0 stands for hidden_size divided by
-// the number of heads, d.KVHeads of 0 for as many as there are heads.
+// readAttention reads what all families with rotary embedding have. A headDim of 0 stands for
+// hidden_size divided by the number of heads, d.KVHeads of 0 for as many as there are heads.
 func readAttention(f *fields, c *Config, d Config, headDim int) {
 	c.IntermediateSize = f.integer("intermediate_size", d.IntermediateSize, 1, maxDim)
 	c.RMSNormEps = f.number("rms_norm_eps", d.RMSNormEps, 0)
@@ -116,7 +123,8 @@ func readHeadDim(f *fields, c *Config) {
 		return
 	}
 	if c.HiddenSize%c.Heads != 0 {
-		f.fail(ErrMalformed, "hidden_size", "is %d, not a multiple of %d attention heads", c.HiddenSize, c.Heads)
+		f.fail(ErrMalformed, "hidden_size", "is %d, not a multiple of %d attention heads",
+			c.HiddenSize, c.Heads)
 	}
 	c.HeadDim = c.HiddenSize / c.Heads
 }
@@ -151,7 +159,8 @@ func readQwen3MoE(f *fields, c *Config, d Config) {
 	if f.has("num_local_experts") {
 		local := f.integer("num_local_experts", 0, 0, 1<<16)
 		if f.has("num_experts") && c.Experts != local {
-			f.fail(ErrMalformed, "num_local_experts", "is %d, but num_experts is %d", local, c.Experts)
+			f.fail(ErrMalformed, "num_local_experts", "is %d, but num_experts is %d", local,
+				c.Experts)
 		}
 		c.Experts = local
 	}
@@ -162,12 +171,14 @@ func readQwen3MoE(f *fields, c *Config, d Config) {
 	c.NormTopK = f.flag("norm_topk_prob", false)
 }
 
-// readOPT reads OPTConfig. The epsilon of its LayerNorms is PyTorch's default: the class has no field for it.
+// readOPT reads OPTConfig. The epsilon of its LayerNorms is PyTorch's default: the class has no
+// field for it.
 func readOPT(f *fields, c *Config, _ Config) {
 	c.LayerNormEps = 1e-5
 	c.KVHeads = c.Heads
 	if c.HiddenSize%c.Heads != 0 {
-		f.fail(ErrMalformed, "hidden_size", "is %d, not a multiple of %d attention heads", c.HiddenSize, c.Heads)
+		f.fail(ErrMalformed, "hidden_size", "is %d, not a multiple of %d attention heads",
+			c.HiddenSize, c.Heads)
 	}
 	c.HeadDim = c.HiddenSize / c.Heads
 	c.FFNDim = f.integer("ffn_dim", 3072, 1, maxDim)

@@ -9,15 +9,15 @@ import (
 	"strconv"
 )
 
-// ErrUnsupported is wrapped by the error about a value of config.json that is well formed but asks for something that
-// this engine does not do, such as a quantized checkpoint.
+// ErrUnsupported is wrapped by the error about a value of config.json that is well formed but asks
+// for something that this engine does not do, such as a quantized checkpoint.
 var ErrUnsupported = errors.New("not supported")
 
 // maxDim bounds every count and width in config.json.
 const maxDim = 1 << 31
 
-// fields reads a JSON object field by field and keeps the first error. Keys are matched exactly, as Python does;
-// encoding/json would match them without regard to case.
+// fields reads a JSON object field by field and keeps the first error. Keys are matched exactly, as
+// Python does; encoding/json would match them without regard to case.
 type fields struct {
 	where string // prefix of the field names in messages, such as "rope_scaling."
 	raw   map[string]json.RawMessage
@@ -60,8 +60,8 @@ func (f *fields) decode(key string, into any, want string) {
 	}
 }
 
-// integer reads a whole number between low and high. An absent key gives def; null is an error, because no default
-// stands for it.
+// integer reads a whole number between low and high. An absent key gives def; null is an error,
+// because no default stands for it.
 func (f *fields) integer(key string, def, low, high int) int {
 	if !f.has(key) {
 		return def
@@ -142,7 +142,8 @@ func (f *fields) ids(key string, def []int) []int {
 	for _, raw := range list {
 		v, ok := wholeNumber(raw)
 		if !ok || v < 0 || v >= maxDim {
-			f.fail(ErrMalformed, key, "is %s where a token id or a list of them is expected", excerpt(f.raw[key]))
+			f.fail(ErrMalformed, key, "is %s where a token id or a list of them is expected",
+				excerpt(f.raw[key]))
 			return nil
 		}
 		ids = append(ids, int(v))
@@ -150,7 +151,8 @@ func (f *fields) ids(key string, def []int) []int {
 	return ids
 }
 
-// id reads one token id; null and a negative number, which old configurations have, mean none and give -1.
+// id reads one token id; null and a negative number, which old configurations have, mean none and
+// give -1.
 func (f *fields) id(key string, def int) int {
 	if !f.has(key) {
 		return def

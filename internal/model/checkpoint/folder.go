@@ -14,16 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxReadFile bounds what ReadFile brings into memory. The largest such file in use is a tokenizer.json of some 35 MB.
+// maxReadFile bounds what ReadFile brings into memory. The largest such file in use is a
+// tokenizer.json of some 35 MB.
 const maxReadFile = 512 << 20
 
 // Folder is where a model's files are: a directory, or files embedded in the program.
 type Folder interface {
-	// ReadFile returns the content of a small file, such as config.json. The caller does not write to it. The error
-	// wraps [fs.ErrNotExist] when there is no such file.
+	// ReadFile returns the content of a small file, such as config.json. The caller does not write
+	// to it. The error wraps [fs.ErrNotExist] when there is no such file.
 	ReadFile(name string) ([]byte, error)
-	// Map returns the content of a file of any size without copying it, and what ends the view. The view is read-only
-	// memory.
+	// Map returns the content of a file of any size without copying it, and what ends the view. The
+	// view is read-only memory.
 	Map(name string) ([]byte, func() error, error)
 	// Names lists the files in sorted order.
 	Names() []string
@@ -31,7 +32,8 @@ type Folder interface {
 	Location() string
 }
 
-// releaser is implemented by a Folder whose views can be dropped from memory and read again from their file.
+// releaser is implemented by a Folder whose views can be dropped from memory and read again from
+// their file.
 type releaser interface {
 	// release advises that the pages of view, which lies in mapping, are not needed soon.
 	release(mapping, view []byte)
@@ -43,7 +45,8 @@ type directory struct {
 	names []string
 }
 
-// Dir returns the folder at path. Files are found through symbolic links, as a Hub cache lays them out.
+// Dir returns the folder at path. Files are found through symbolic links, as a Hub cache lays them
+// out.
 func Dir(path string) (Folder, error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -62,7 +65,8 @@ func Dir(path string) (Folder, error) {
 func (d *directory) Names() []string  { return slices.Clone(d.names) }
 func (d *directory) Location() string { return d.path }
 
-// open opens a regular file; a name that could lead out of the folder, a pipe or a device is refused.
+// open opens a regular file; a name that could lead out of the folder, a pipe or a device is
+// refused.
 func (d *directory) open(name string) (*os.File, int64, error) {
 	if !plainName(name) {
 		return nil, 0, fmt.Errorf("file name %s is not a plain name", short(name))
@@ -89,14 +93,16 @@ func (d *directory) ReadFile(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if size > maxReadFile {
-		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d", f.Name(), size, maxReadFile)
+		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d", f.Name(), size,
+			maxReadFile)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxReadFile+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(data) > maxReadFile {
-		return nil, fmt.Errorf("%s grew above the limit of %d bytes while it was read", f.Name(), maxReadFile)
+		return nil, fmt.Errorf("%s grew above the limit of %d bytes while it was read", f.Name(),
+			maxReadFile)
 	}
 	return data, nil
 }
@@ -120,8 +126,9 @@ func (d *directory) Map(name string) ([]byte, func() error, error) {
 	return data, func() error { return unix.Munmap(data) }, nil
 }
 
-// release drops the whole pages that view touches. Losing a neighbour's bytes on a shared page costs it one page
-// fault: the mapping is of a file and read-only, so the content comes back from the page cache.
+// release drops the whole pages that view touches. Losing a neighbour's bytes on a shared page
+// costs it one page fault: the mapping is of a file and read-only, so the content comes back from
+// the page cache.
 func (d *directory) release(mapping, view []byte) {
 	if len(view) == 0 {
 		return
@@ -140,8 +147,8 @@ type embedded struct {
 	files    map[string][]byte
 }
 
-// Embedded returns a folder of the given files. The contents are neither copied nor written to, so they may lie in the
-// program's read-only data.
+// Embedded returns a folder of the given files. The contents are neither copied nor written to, so
+// they may lie in the program's read-only data.
 func Embedded(location string, files map[string][]byte) Folder {
 	return embedded{location, maps.Clone(files)}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// GenerationConfig is generation_config.json: what the model's authors suggest for sampling. A nil pointer is a value
-// the file does not give.
+// GenerationConfig is generation_config.json: what the model's authors suggest for sampling. A nil
+// pointer is a value the file does not give.
 type GenerationConfig struct {
 	BOS, EOS []int // none, one or several
 	PAD      int   // -1 for none
@@ -17,8 +17,8 @@ type GenerationConfig struct {
 	MinNewTokens *int
 }
 
-// ReadGenerationConfig reads generation_config.json. A value outside its range is an error that names the field and
-// wraps [ErrMalformed]; fields that this engine has no use for are ignored.
+// ReadGenerationConfig reads generation_config.json. A value outside its range is an error that
+// names the field and wraps [ErrMalformed]; fields that this engine has no use for are ignored.
 func ReadGenerationConfig(raw []byte) (*GenerationConfig, error) {
 	f, err := readFields(raw)
 	if err != nil {

@@ -20,14 +20,15 @@ const (
 // indexLimits: the nesting is that of the metadata, which is skipped.
 var indexLimits = jsonx.Limits{Depth: 32, Members: maxTensors, Duplicates: true}
 
-// findShards names the weight files of f in a fixed order and, where there is an index, which file each tensor is in.
-// A single file goes before an index, as in transformers.
+// findShards names the weight files of f in a fixed order and, where there is an index, which file
+// each tensor is in. A single file goes before an index, as in transformers.
 func findShards(f Folder) (shards []string, index map[string]string, err error) {
 	if exists(f, weightsFile) {
 		return []string{weightsFile}, nil, nil
 	}
 	if !exists(f, indexFile) {
-		return nil, nil, fmt.Errorf("%s has neither %s nor %s%s: %w", f.Location(), weightsFile, indexFile, otherWeights(f), fs.ErrNotExist)
+		return nil, nil, fmt.Errorf("%s has neither %s nor %s%s: %w", f.Location(), weightsFile,
+			indexFile, otherWeights(f), fs.ErrNotExist)
 	}
 	raw, err := f.ReadFile(indexFile)
 	if err != nil {
@@ -41,7 +42,8 @@ func findShards(f Folder) (shards []string, index map[string]string, err error) 
 	return shards, index, nil
 }
 
-// otherWeights mentions weights of a kind that is not read, which the user may have taken for the right ones.
+// otherWeights mentions weights of a kind that is not read, which the user may have taken for the
+// right ones.
 func otherWeights(f Folder) string {
 	var found []string
 	for _, name := range f.Names() {
@@ -93,10 +95,12 @@ func readWeightMap(r *jsonx.Reader) (map[string]string, error) {
 			return fmt.Errorf("tensor %s occurs twice", short(name))
 		}
 		if !plainName(shard) {
-			return fmt.Errorf("tensor %s: shard name %s is not a plain file name", short(name), short(shard))
+			return fmt.Errorf("tensor %s: shard name %s is not a plain file name", short(name),
+				short(shard))
 		}
 		if !strings.HasSuffix(shard, weightSuffix) {
-			return fmt.Errorf("tensor %s: shard %s is not a %s file", short(name), short(shard), weightSuffix)
+			return fmt.Errorf("tensor %s: shard %s is not a %s file", short(name), short(shard),
+				weightSuffix)
 		}
 		index[name] = shard
 		return nil

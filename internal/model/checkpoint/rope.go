@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Rope is how the frequencies of the rotary embedding are scaled: transformers' rope_scaling, or rope_parameters.
+// Rope is how the frequencies of the rotary embedding are scaled: transformers' rope_scaling, or
+// rope_parameters.
 type Rope struct {
 	// Type is default, linear, llama3 or yarn, or empty for a model without rotary embedding.
 	Type string
@@ -15,20 +16,21 @@ type Rope struct {
 	OriginalMaxPositions int
 
 	LowFreqFactor, HighFreqFactor float64 // llama3
-	BetaFast, BetaSlow            float64 // yarn: rotations at which extrapolation and interpolation begin
+	BetaFast, BetaSlow            float64 // yarn: rotations where inter- and extrapolation begin
 	MScale, MScaleAllDim          float64 // yarn: 0 when absent
 	AttentionFactor               float64 // yarn: 0 when to be inferred
-	Truncate                      bool    // yarn: whether the correction range is rounded to whole dimensions
+	Truncate                      bool    // yarn: the correction range is in whole dimensions
 }
 
-// readRope reads the rotary embedding from rope_parameters (transformers 5), or rope_theta and rope_scaling (4). Where
-// both are there rope_scaling goes first, as in transformers 5.
+// readRope reads the rotary embedding from rope_parameters (transformers 5), or rope_theta and
+// rope_scaling (4). Where both are there rope_scaling goes first, as in transformers 5.
 func readRope(f *fields, c *Config, fam *family) {
 	if !fam.rotary {
 		return
 	}
 	if f.set("partial_rotary_factor") && f.number("partial_rotary_factor", 1, 0) != 1 {
-		f.fail(ErrUnsupported, "partial_rotary_factor", "is %s", excerpt(f.raw["partial_rotary_factor"]))
+		f.fail(ErrUnsupported, "partial_rotary_factor", "is %s",
+			excerpt(f.raw["partial_rotary_factor"]))
 	}
 	c.RopeTheta = f.number("rope_theta", 10000, 1)
 	c.Rope.Type = "default"
@@ -48,17 +50,20 @@ func readRope(f *fields, c *Config, fam *family) {
 func readRopeParameters(f, r *fields, c *Config) {
 	for _, nested := range []string{"full_attention", "sliding_attention"} {
 		if r.has(nested) {
-			r.fail(ErrUnsupported, nested, "differs from the other layers: one rotary embedding for all is expected")
+			r.fail(ErrUnsupported, nested,
+				"differs from the other layers: one rotary embedding for all is expected")
 		}
 	}
 	c.RopeTheta = r.number("rope_theta", c.RopeTheta, 1)
 	if r.number("partial_rotary_factor", 1, 0) != 1 {
-		r.fail(ErrUnsupported, "partial_rotary_factor", "is %s", excerpt(r.raw["partial_rotary_factor"]))
+		r.fail(ErrUnsupported, "partial_rotary_factor", "is %s",
+			excerpt(r.raw["partial_rotary_factor"]))
 	}
 	legacy := r.text("type", "default")
 	c.Rope.Type = r.text("rope_type", legacy)
 	if r.set("type") && legacy != c.Rope.Type {
-		r.fail(ErrMalformed, "type", "is %s, but rope_type is %s", short(legacy), short(c.Rope.Type))
+		r.fail(ErrMalformed, "type", "is %s, but rope_type is %s", short(legacy),
+			short(c.Rope.Type))
 	}
 	switch c.Rope.Type {
 	case "default":
@@ -70,7 +75,8 @@ func readRopeParameters(f, r *fields, c *Config) {
 		c.Rope.LowFreqFactor = required(r, "low_freq_factor")
 		c.Rope.HighFreqFactor = required(r, "high_freq_factor")
 		if r.err == nil && c.Rope.HighFreqFactor <= c.Rope.LowFreqFactor {
-			r.fail(ErrMalformed, "high_freq_factor", "is %v, not above low_freq_factor %v", c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
+			r.fail(ErrMalformed, "high_freq_factor", "is %v, not above low_freq_factor %v",
+				c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
 		}
 	case "yarn":
 		readOriginalMax(f, r, c)
@@ -80,11 +86,12 @@ func readRopeParameters(f, r *fields, c *Config) {
 	}
 }
 
-// readOriginalMax reads the pre-training length: beside the other fields goes before inside rope_parameters, and the
-// model's maximum stands for an absent one, as in transformers 5.
+// readOriginalMax reads the pre-training length: beside the other fields goes before inside
+// rope_parameters, and the model's maximum stands for an absent one, as in transformers 5.
 func readOriginalMax(f, r *fields, c *Config) {
 	const key = "original_max_position_embeddings"
-	c.Rope.OriginalMaxPositions = f.nullable(key, r.nullable(key, c.MaxPositions, 1, maxDim), 1, maxDim)
+	c.Rope.OriginalMaxPositions = f.nullable(key, r.nullable(key, c.MaxPositions, 1, maxDim), 1,
+		maxDim)
 }
 
 func readYaRN(r *fields, c *Config) {
@@ -120,16 +127,19 @@ func required(r *fields, key string) float64 {
 	return r.number(key, 0, 0)
 }
 
-// RopeFrequencies computes the rotary embedding's inverse frequencies, one for each pair of the HeadDim dimensions, and
-// the factor that cosines and sines are multiplied with. Arithmetic is in float32 in the order of transformers'
-// modeling_rope_utils.py, where PyTorch turns a scalar divided by a tensor into the scalar times the reciprocal; the
-// only difference is that powers are rounded correctly, where PyTorch's may be wrong in the last bit.
-// Linear scaling: https://arxiv.org/abs/2306.15595; YaRN: https://arxiv.org/abs/2309.00071; llama3: Llama 3.1.
+// RopeFrequencies computes the rotary embedding's inverse frequencies, one for each pair of the
+// HeadDim dimensions, and the factor that cosines and sines are multiplied with. Arithmetic is in
+// float32 in the order of transformers' modeling_rope_utils.py, where PyTorch turns a scalar
+// divided by a tensor into the scalar times the reciprocal; the only difference is that powers are
+// rounded correctly, where PyTorch's may be wrong in the last bit. Linear scaling:
+// https://arxiv.org/abs/2306.15595; YaRN: https://arxiv.org/abs/2309.00071; llama3: Llama 3.1.
 //
-// It fails for a model without rotary embedding, and when the parameters put a frequency out of float32's range.
+// It fails for a model without rotary embedding, and when the parameters put a frequency out of
+// float32's range.
 func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, err error) {
 	if c.HeadDim < 2 || c.HeadDim%2 != 0 {
-		return nil, 0, fmt.Errorf("rotary embedding needs an even head dimension, got %d", c.HeadDim)
+		return nil, 0, fmt.Errorf("rotary embedding needs an even head dimension, got %d",
+			c.HeadDim)
 	}
 	wave := make([]float32, c.HeadDim/2) // base ** (2i / dim)
 	for i := range wave {
@@ -154,7 +164,8 @@ func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, 
 	}
 	for i, v := range invFreq {
 		if !(v > 0) || math.IsInf(float64(v), 0) {
-			return nil, 0, fmt.Errorf("%w: rope_theta %v and %+v give frequency %d as %v", ErrMalformed, c.RopeTheta, c.Rope, i, v)
+			return nil, 0, fmt.Errorf("%w: rope_theta %v and %+v give frequency %d as %v",
+				ErrMalformed, c.RopeTheta, c.Rope, i, v)
 		}
 	}
 	return invFreq, attentionFactor, nil
@@ -168,8 +179,8 @@ func inverse(wave []float32) []float32 {
 	return inv
 }
 
-// llama3 keeps high frequencies, divides low ones by the factor, and blends in between. The float32 conversions of
-// products keep the compiler from fusing them into the following addition.
+// llama3 keeps high frequencies, divides low ones by the factor, and blends in between. The float32
+// conversions of products keep the compiler from fusing them into the following addition.
 func (r *Rope) llama3(inv []float32) []float32 {
 	original := float64(r.OriginalMaxPositions)
 	lowWavelen, highWavelen := float32(original/r.LowFreqFactor), float32(original/r.HighFreqFactor)
@@ -180,19 +191,21 @@ func (r *Rope) llama3(inv []float32) []float32 {
 		case wavelen > lowWavelen:
 			inv[i] = f / factor
 		case wavelen >= highWavelen:
-			smooth := (float32((1/wavelen)*float32(original)) - float32(r.LowFreqFactor)) / float32(r.HighFreqFactor-r.LowFreqFactor)
+			smooth := (float32((1/wavelen)*float32(original)) - float32(r.LowFreqFactor)) /
+				float32(r.HighFreqFactor-r.LowFreqFactor)
 			inv[i] = float32(float32((1-smooth)*f)/factor) + float32(smooth*f)
 		}
 	}
 	return inv
 }
 
-// yarn interpolates the dimensions that turn less than BetaSlow times in the pre-training length, keeps those that turn
-// more than BetaFast times, and ramps between.
+// yarn interpolates the dimensions that turn less than BetaSlow times in the pre-training length,
+// keeps those that turn more than BetaFast times, and ramps between.
 func (r *Rope) yarn(wave []float32, base float64) []float32 {
 	dim := float64(2 * len(wave))
 	correction := func(rotations float64) float64 {
-		return dim * math.Log(float64(r.OriginalMaxPositions)/(rotations*2*math.Pi)) / (2 * math.Log(base))
+		return dim * math.Log(float64(r.OriginalMaxPositions)/(rotations*2*math.Pi)) /
+			(2 * math.Log(base))
 	}
 	low, high := correction(r.BetaFast), correction(r.BetaSlow)
 	if r.Truncate {

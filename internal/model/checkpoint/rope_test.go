@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestRopeFrequencies compares with the functions of transformers 5.23's modeling_rope_utils.py, run on NumPy in float32
-// with each power rounded from float64, and division by a tensor as PyTorch does it. The values are bit patterns.
+// TestRopeFrequencies compares with the functions of transformers 5.23's modeling_rope_utils.py,
+// run on NumPy in float32 with each power rounded from float64, and division by a tensor as PyTorch
+// does it. The values are bit patterns.
 func TestRopeFrequencies(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -79,8 +80,8 @@ func TestRopeByHand(t *testing.T) {
 	if inv, _, err := c.RopeFrequencies(); err != nil || inv[0] != 1 || inv[1] != 0.00125 {
 		t.Errorf("llama3: %v, %v; want the first kept and the second divided", inv, err)
 	}
-	// A pre-training length in which every pair turns less than once is interpolated throughout, but for the first pair,
-	// which the reference never lets ramp below 0.
+	// A pre-training length in which every pair turns less than once is interpolated throughout,
+	// but for the first pair, which the reference never lets ramp below 0.
 	c.Rope = Rope{Type: "yarn", Factor: 2, OriginalMaxPositions: 1, BetaFast: 32, BetaSlow: 1, Truncate: true}
 	inv, scale, err := c.RopeFrequencies()
 	if err != nil || inv[1] != 0.005 || math.Abs(scale-(1+0.1*math.Ln2)) > 1e-15 {

@@ -13,11 +13,13 @@ import (
 	"github.com/eagleray/eagleray/internal/jsonx"
 )
 
-// ErrMalformed is wrapped by every error about a file that breaks its own format: a safetensors header, a weight
-// index, a missing or truncated shard, an implausible or contradictory value in config.json.
+// ErrMalformed is wrapped by every error about a file that breaks its own format: a safetensors
+// header, a weight index, a missing or truncated shard, an implausible or contradictory value in
+// config.json.
 var ErrMalformed = errors.New("malformed checkpoint")
 
-// Limits on a safetensors header. maxHeader is the reference implementation's; no model has tensors of rank above 8.
+// Limits on a safetensors header. maxHeader is the reference implementation's; no model has tensors
+// of rank above 8.
 const (
 	lengthSize = 8
 	maxHeader  = 100_000_000
@@ -31,8 +33,9 @@ var headerLimits = jsonx.Limits{Bytes: maxHeader, Depth: 3, Members: maxTensors,
 // DType is the element type of a tensor.
 type DType uint8
 
-// The element types of the safetensors format. Weights are BF16, F16 or F32; the others are understood, so that a file
-// holding one is not refused as a whole, but [Checkpoint.Tensor] hands none of them out.
+// The element types of the safetensors format. Weights are BF16, F16 or F32; the others are
+// understood, so that a file holding one is not refused as a whole, but [Checkpoint.Tensor] hands
+// none of them out.
 const (
 	Invalid DType = iota
 	BF16
@@ -111,8 +114,9 @@ type Tensor struct {
 	DType DType
 	// Shape holds the dimensions, outermost first; none for a scalar, and a dimension may be 0.
 	Shape []int
-	// Data holds the elements in row-major order, little endian. It is a read-only view of the mapped file: writing
-	// to it faults, it is valid until the checkpoint is closed, and its start need not be aligned to the element size.
+	// Data holds the elements in row-major order, little endian. It is a read-only view of the
+	// mapped file: writing to it faults, it is valid until the checkpoint is closed, and its start
+	// need not be aligned to the element size.
 	Data []byte
 }
 
@@ -125,12 +129,14 @@ func (t Tensor) Elements() int {
 	return n
 }
 
-// ParseFile reads the header of one safetensors file and returns its tensors by name, as views of data.
+// ParseFile reads the header of one safetensors file and returns its tensors by name, as views of
+// data.
 //
-// The file is an 8-byte little-endian header length, a JSON header, and the tensors' bytes. Every rule of the format
-// (https://github.com/huggingface/safetensors#format) is checked: the data is covered by the tensors without hole or
-// overlap to its last byte, each tensor has the size its shape and type ask for, and no name occurs twice. An error
-// wraps [ErrMalformed] and names the tensor.
+// The file is an 8-byte little-endian header length, a JSON header, and the tensors' bytes. Every
+// rule of the format (https://github.com/huggingface/safetensors#format) is checked: the data is
+// covered by the tensors without hole or overlap to its last byte, each tensor has the size its
+// shape and type ask for, and no name occurs twice. An error wraps [ErrMalformed] and names the
+// tensor.
 func ParseFile(data []byte) (map[string]Tensor, error) {
 	tensors, err := parseFile(data)
 	if err != nil {
@@ -171,7 +177,8 @@ func parseFile(data []byte) (map[string]Tensor, error) {
 // lay gives every entry its bytes and checks that together they cover body exactly.
 func lay(entries []entry, body []byte) (map[string]Tensor, error) {
 	slices.SortFunc(entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.tensor.Name, b.tensor.Name))
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end),
+			cmp.Compare(a.tensor.Name, b.tensor.Name))
 	})
 	tensors := make(map[string]Tensor, len(entries))
 	at := int64(0)
@@ -179,13 +186,16 @@ func lay(entries []entry, body []byte) (map[string]Tensor, error) {
 		e := &entries[i]
 		t := &e.tensor
 		if e.end < e.begin || e.end > int64(len(body)) {
-			return nil, fmt.Errorf("tensor %s: bytes %d to %d are outside the %d bytes of data", short(t.Name), e.begin, e.end, len(body))
+			return nil, fmt.Errorf("tensor %s: bytes %d to %d are outside the %d bytes of data",
+				short(t.Name), e.begin, e.end, len(body))
 		}
 		if e.begin < at {
-			return nil, fmt.Errorf("tensor %s: byte %d is already another tensor's", short(t.Name), e.begin)
+			return nil, fmt.Errorf("tensor %s: byte %d is already another tensor's", short(t.Name),
+				e.begin)
 		}
 		if e.begin > at {
-			return nil, fmt.Errorf("tensor %s: bytes %d to %d before it belong to no tensor", short(t.Name), at, e.begin)
+			return nil, fmt.Errorf("tensor %s: bytes %d to %d before it belong to no tensor",
+				short(t.Name), at, e.begin)
 		}
 		at = e.end
 		want, err := byteSize(t.Shape, t.DType)
@@ -193,18 +203,21 @@ func lay(entries []entry, body []byte) (map[string]Tensor, error) {
 			return nil, fmt.Errorf("tensor %s: %w", short(t.Name), err)
 		}
 		if want != e.end-e.begin {
-			return nil, fmt.Errorf("tensor %s: %d bytes for %v of %v, which needs %d", short(t.Name), e.end-e.begin, t.Shape, t.DType, want)
+			return nil, fmt.Errorf("tensor %s: %d bytes for %v of %v, which needs %d",
+				short(t.Name), e.end-e.begin, t.Shape, t.DType, want)
 		}
 		t.Data = body[e.begin:e.end:e.end]
 		tensors[t.Name] = *t
 	}
 	if at != int64(len(body)) {
-		return nil, fmt.Errorf("the last %d of %d bytes of data belong to no tensor", int64(len(body))-at, len(body))
+		return nil, fmt.Errorf("the last %d of %d bytes of data belong to no tensor",
+			int64(len(body))-at, len(body))
 	}
 	return tensors, nil
 }
 
-// byteSize is the number of bytes of a tensor, refusing products that overflow and a last byte that is not whole.
+// byteSize is the number of bytes of a tensor, refusing products that overflow and a last byte that
+// is not whole.
 func byteSize(shape []int, d DType) (int64, error) {
 	total := uint64(1)
 	for _, dim := range append(slices.Clone(shape), d.bits()) {
