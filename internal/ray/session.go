@@ -206,8 +206,12 @@ func (s *session) failure() error {
 	}
 }
 
-// call performs one operation. The bridge gets a little less time than ctx has, so that it can say what was missing.
+// call performs one operation, none when ctx is over. The bridge gets a little less time than ctx has, so that it can
+// say what was missing.
 func (s *session) call(ctx context.Context, op string, args, result any) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ray %s: %w", op, context.Cause(ctx))
+	}
 	request := frame.Request{Op: op}
 	if args != nil {
 		raw, err := json.Marshal(args)

@@ -93,6 +93,13 @@ var factsOfEnds = []fact{
 			isRemoved(t, c, id)
 			w.noneLeft(t, workerMark)
 			killActors(t, c, 10)
+			// Ray takes an actor for a group that is gone, and never starts it.
+			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 11, Group: id, Bundle: 1, GPUs: 1}}); err != nil {
+				t.Errorf("an actor in the removed group: %v", err)
+			}
+			_, err := c.Facts(within(t), []int{11}, ray.FactsRequest{})
+			refused(t, "the actor's facts", err.(ray.RankErrors)[11], "Pending", "the placement group is REMOVED")
+			killActors(t, c, 11)
 		}},
 	{"bridge killed", "the crash of a bridge ends its job: groups, actors and workers go, and calls say why",
 		func(t *testing.T, w *world) {

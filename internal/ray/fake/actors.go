@@ -76,14 +76,19 @@ func (j *job) create(spec ray.ActorSpec) *frame.Fault {
 // packageScheme begins the URI of a package in the cluster's own store; this one has none.
 const packageScheme = "gcs://"
 
-// graceTime is how long the other ranks have after one has failed.
-const graceTime = 2 * time.Second
+// graceTime is how long the other ranks have after one has failed, and rescheduleTime how long an actor is waited
+// for whose group has lost its place.
+const (
+	graceTime      = 2 * time.Second
+	rescheduleTime = 5 * time.Second
+)
 
 func (j *job) actorsFacts(ctx context.Context, a args) (any, *frame.Fault) {
+	c := j.cluster
 	out := newRanks()
-	var grace <-chan time.Time
+	var grace, lost <-chan time.Time
 	for {
-		pending := 0
+		pending, placed := 0, true
 		for _, rank := range a.Ranks {
 			if out.Results[rank] != nil || out.Errors[rank] != nil {
 				continue
@@ -98,6 +103,7 @@ func (j *job) actorsFacts(ctx context.Context, a args) (any, *frame.Fault) {
 				out.Results[rank] = j.facts(actor, a.Request)
 			default:
 				pending++
+				placed = placed && c.groupState(actor.spec.Group) == ray.GroupCreated
 			}
 		}
 		if pending == 0 {
@@ -106,7 +112,13 @@ func (j *job) actorsFacts(ctx context.Context, a args) (any, *frame.Fault) {
 		if len(out.Errors) > 0 && grace == nil {
 			grace = time.After(graceTime)
 		}
-		if !j.cluster.await(ctx, grace) {
+		switch {
+		case placed:
+			lost = nil
+		case lost == nil:
+			lost = time.After(rescheduleTime)
+		}
+		if !c.await(ctx, grace, lost) {
 			break
 		}
 	}
@@ -129,7 +141,19 @@ func (a *actor) pending() *frame.Fault {
 	if a.spec.Group != "" {
 		text += fmt.Sprintf(" in bundle %d of placement group %s", a.spec.Bundle, a.spec.Group)
 	}
-	return &frame.Fault{Class: "Pending", Message: "no answer from the actor that wants " + text + ": what it wants is taken"}
+	why := "what it wants is taken"
+	if state := a.job.cluster.groupState(a.spec.Group); state != ray.GroupCreated {
+		why = "the placement group is " + state
+	}
+	return &frame.Fault{Class: "Pending", Message: "no answer from the actor that wants " + text + ": " + why}
+}
+
+// groupState is the state of an actor's group; CREATED for an actor without one.
+func (c *Cluster) groupState(id string) string {
+	if id == "" {
+		return ray.GroupCreated
+	}
+	return c.groups[id].State
 }
 
 func (j *job) facts(a *actor, r ray.FactsRequest) ray.Facts {

@@ -446,19 +446,21 @@ func (c *Cluster) notify() {
 	c.changed = make(chan struct{})
 }
 
-// await waits, without the lock, for a change or the end of ctx; false is the end.
-func (c *Cluster) await(ctx context.Context, until <-chan time.Time) bool {
+// await waits, without the lock, for a change; false is that ctx has ended or one of the times has come. A time
+// that is nil does not come.
+func (c *Cluster) await(ctx context.Context, until ...<-chan time.Time) bool {
+	until = append(until, nil, nil)
 	changed := c.changed
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	select {
 	case <-changed:
 		return true
-	case <-until:
-		return false
+	case <-until[0]:
+	case <-until[1]:
 	case <-ctx.Done():
-		return false
 	}
+	return false
 }
 
 func (g *group) clone() ray.Group {

@@ -25,6 +25,7 @@ type job struct {
 
 	// The rest is under the cluster's lock.
 	connected bool
+	ended     bool
 	namespace string
 	silent    bool
 	actors    map[int]*actor
@@ -88,6 +89,9 @@ func (j *job) answer(ctx context.Context, r frame.Request) {
 	defer c.mu.Unlock()
 	reply := frame.Reply{ID: r.ID}
 	c.hook(c.before, r.Op)
+	if j.ended {
+		return
+	}
 	result, fault := j.perform(ctx, r)
 	c.hook(c.after, r.Op)
 	delete(j.calls, r.ID)
@@ -171,6 +175,7 @@ func (j *job) end() {
 	c := j.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	j.ended = true
 	for _, cancel := range j.calls {
 		cancel()
 	}
