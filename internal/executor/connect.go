@@ -11,6 +11,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/verdict"
 	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // connect starts the ranks and joins them to a hub.
@@ -24,8 +25,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		if err := e.launch(ctx, specs); err != nil {
 			return err
 		}
-		e.hub = e.workers[0].Hub
-		return nil
+		return e.join(e.workers[0].Hub)
 	}
 	d, err := join.Listen(join.Options{
 		World:             world,
@@ -52,58 +52,49 @@ func (e *Executor) connect(ctx context.Context) error {
 	if err := e.admit(ctx, d); err != nil {
 		return fmt.Errorf("waiting for ranks: %w", err)
 	}
-	e.open(d)
-	return nil
+	return e.open(d)
 }
 
 // collectiveGrace is how much longer ranks wait for each other than the driver waits for the step:
 // it has seen all of them by then, and knows best which one held the others up.
 const collectiveGrace = 5 * time.Second
 
-// admit admits all ranks. It ends early when the process of one does.
+// admit admits all ranks. It ends early when the group fails: by the exit of a rank.
 func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	exited := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case exit := <-e.opt.Launcher.Exited():
-			f := e.judge.ranks.Ended(exit)
-			f.Phase = "meet"
-			cancel(f)
-		case <-exited:
-		}
-	}()
-	err := d.Admit(ctx)
-	if err != nil {
-		// The exit of a rank says more than the connection that broke with it, and comes a moment
-		// later.
-		select {
-		case <-ctx.Done():
-		case <-time.After(verdict.ExitGrace):
-		}
+	living, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.life, cancel)()
+	err := d.Admit(living)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
 	}
-	close(exited)
-	<-ended
-	// An exit counts even if it came when all had been admitted.
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
+	lost := verdict.ConnectionLost{Rank: -1, Cause: err.Error()}
 	var broke *join.Error
 	if errors.As(err, &broke) {
-		f := e.judge.ranks.Failure(broke.Rank, broke.Error())
-		f.Phase = "meet"
-		return f
+		lost.Rank, lost.Cause = broke.Rank, broke.Error()
 	}
-	return err
+	e.happened(lost)
+	<-e.dead
+	return e.Err()
+}
+
+// join makes the hub known. A group that has failed meanwhile is not joined.
+func (e *Executor) join(hub queue.Hub) error {
+	e.hub = hub
+	close(e.joined)
+	e.happened(verdict.Joined{})
+	return e.Err()
 }
 
 // open makes the hub and watches every connection for the end of its rank.
-func (e *Executor) open(d *join.Driver) {
+func (e *Executor) open(d *join.Driver) error {
 	e.pids = make([]int, len(e.workers))
-	e.hub = d.Open()
+	if err := e.join(d.Open()); err != nil {
+		return fmt.Errorf("waiting for ranks: %w", err)
+	}
 	for rank := range e.workers {
 		e.pids[rank] = d.PID(rank)
 		e.background.Go(func() {
@@ -115,4 +106,5 @@ func (e *Executor) open(d *join.Driver) {
 		})
 	}
 	e.background.Go(func() { d.Resume(e.life) })
+	return nil
 }

@@ -63,7 +63,9 @@ type Options struct {
 type Executor struct {
 	opt     Options
 	workers []launch.Worker
+	// hub is set when joined is closed.
 	hub     queue.Hub
+	joined  chan struct{}
 	closers []func() error
 	ready   []queue.Ready
 	// isReady are the ranks that have said so, guarded by recvLock; loaded has a value when all have.
@@ -133,7 +135,7 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Executor{opt: opt, dead: make(chan struct{}), calls: map[uint64]*call{}, recvLock: make(chan struct{}, 1),
+	e := &Executor{opt: opt, dead: make(chan struct{}), joined: make(chan struct{}), calls: map[uint64]*call{}, recvLock: make(chan struct{}, 1),
 		sending: make(chan struct{}, 1), down: make(chan struct{})}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.flights.init(e, max(1, opt.MaxInFlight))
@@ -151,7 +153,6 @@ func (e *Executor) start(ctx context.Context) error {
 	if err := e.connect(ctx); err != nil {
 		return err
 	}
-	e.background.Go(e.watch)
 	e.stall.start(e)
 	record, err := queue.AppendJSON(nil, queue.KindInit, e.opt.Init)
 	if err != nil {

@@ -52,7 +52,8 @@ func (e *Executor) die(cause error) {
 	e.mu.Unlock()
 	close(e.dead)
 	e.endLife()
-	if e.hub != nil {
+	select {
+	case <-e.joined:
 		e.hub.Interrupt()
 		if f != nil {
 			// A Send under way may wait for ranks that read no more. Nothing follows it.
@@ -60,6 +61,7 @@ func (e *Executor) die(cause error) {
 				e.hub.Drop(rank)
 			}
 		}
+	default:
 	}
 	if notify != nil {
 		notify(f)

@@ -15,25 +15,25 @@ import (
 
 // judge is the verdict on the group, and the only way to it.
 type judge struct {
-	ranks   verdict.Ranks
 	mu      sync.Mutex
 	verdict *verdict.Verdict
 	// suspected has a value when the verdict may want another tick than before.
 	suspected chan struct{}
 }
 
-// launch starts the ranks; what happens to them is judged from then on.
+// launch starts the ranks. What happens to them is judged from then on.
 func (e *Executor) launch(ctx context.Context, specs []launch.Spec) error {
 	workers, err := e.opt.Launcher.Launch(ctx, specs)
 	if err != nil {
 		return err
 	}
-	j := &e.judge
+	var ranks []verdict.Rank
 	for _, w := range workers {
-		j.ranks = append(j.ranks, verdict.Rank{Node: w.Node, PID: w.PID})
+		ranks = append(ranks, verdict.Rank{Node: w.Node, PID: w.PID})
 	}
-	j.verdict, j.suspected = verdict.New(j.ranks), make(chan struct{}, 1)
+	e.judge.verdict, e.judge.suspected = verdict.New(ranks), make(chan struct{}, 1)
 	e.workers = workers
+	e.background.Go(e.watch)
 	return nil
 }
 
@@ -98,8 +98,17 @@ func (e *Executor) watch() {
 		if !receiving {
 			// The report that explains a suspicion may be in the queue, and needs a reader.
 			receiving = true
-			e.background.Go(func() { _ = e.await(context.Background(), nil, time.Time{}) })
+			e.background.Go(e.receiveAll)
 		}
+	}
+}
+
+// receiveAll receives until the group is dead.
+func (e *Executor) receiveAll() {
+	select {
+	case <-e.joined:
+		_ = e.await(context.Background(), nil, time.Time{})
+	case <-e.dead:
 	}
 }
 

@@ -11,6 +11,10 @@ type Event interface {
 	apply(v *Verdict, now time.Time)
 }
 
+// Joined is the moment from which all ranks are connected. Before it a rank has nothing to report
+// with: its exit is the failure at once, in the phase "meet".
+type Joined struct{}
+
 // ConnectionLost is the end of a rank's connection without a reason, or that nothing can be sent
 // over it. The launcher knows better how the rank ended and says it a moment later: only when it
 // does not, Cause is the failure.
@@ -53,8 +57,8 @@ type Reported struct {
 	// and is known a moment later or sooner.
 	Follows bool
 	// Missing are ranks that this one has waited for in vain: one of those is at fault, not the one
-	// that says so, unless a rank is known to have ended: then that is why they did not come. Seen
-	// is what each rank was doing.
+	// that says so, unless another rank is known to have ended: then that is why they did not come.
+	// Seen is what each rank was doing.
 	Missing []int
 	Seen    []Seen
 }
@@ -71,16 +75,18 @@ type Overdue struct {
 	Seen []Seen
 }
 
+func (Joined) apply(v *Verdict, _ time.Time) { v.joined = true }
+
 func (e ConnectionLost) apply(v *Verdict, now time.Time) {
-	v.suspect(now, lost, ExitGrace, v.ranks.Failure(e.Rank, e.Cause))
+	v.suspect(now, lost, exitGrace, v.failureOf(e.Rank, e.Cause))
 }
 
 func (e ConnectionClosed) apply(v *Verdict, _ time.Time) {
-	v.failure = v.ranks.Failure(e.Rank, e.Reason)
+	v.failure = v.failureOf(e.Rank, e.Reason)
 }
 
 func (e Corrupt) apply(v *Verdict, _ time.Time) {
-	f := v.ranks.Failure(e.Rank, e.Cause)
+	f := v.failureOf(e.Rank, e.Cause)
 	f.Phase = "protocol"
 	v.failure = f
 }
@@ -89,20 +95,28 @@ func (e Exited) apply(v *Verdict, now time.Time) {
 	if v.has(exit, e.Rank) {
 		return
 	}
-	grace := killedGrace
-	if e.End.ByError() {
-		grace = reportGrace
+	f := v.failureOf(e.Rank, e.End.String())
+	f.Detail, f.Stderr = e.Detail, e.Stderr
+	if f.Node == "" {
+		f.Node, f.PID = e.Node, e.PID
 	}
-	v.suspect(now, exit, grace, v.ranks.Ended(launch.Exit(e)))
+	switch {
+	case !v.joined:
+		v.failure = f
+	case e.End.ByError():
+		v.suspect(now, exit, reportGrace, f)
+	default:
+		v.suspect(now, exit, killedGrace, f)
+	}
 }
 
 func (e Reported) apply(v *Verdict, now time.Time) {
-	f := v.ranks.Failure(e.Rank, e.Message)
+	f := v.failureOf(e.Rank, e.Message)
 	f.Step, f.Phase, f.Detail = e.Step, e.Phase, e.Stack
 	switch {
 	case e.Follows || len(e.Missing) > 0 && v.endKnownBeside(e.Rank):
 		v.followed[e.Rank] = true
-		v.suspect(now, follow, ExitGrace, f)
+		v.suspect(now, follow, exitGrace, f)
 	case len(e.Missing) > 0:
 		v.failure = v.missed(f, e)
 	default:

@@ -16,16 +16,14 @@ package verdict
 import (
 	"slices"
 	"time"
-
-	"github.com/eagleray/eagleray/internal/executor/launch"
 )
 
 // The graces: how long each suspicion waits for a better cause.
 const (
-	// ExitGrace is for what follows from the end of a rank, until the end itself is known. A
+	// exitGrace is for what follows from the end of a rank, until the end itself is known. A
 	// launcher on this host knows it in a few milliseconds, Ray in 5 to 40 of them; a busy machine
 	// takes ten times that.
-	ExitGrace = 750 * time.Millisecond
+	exitGrace = 750 * time.Millisecond
 	// reportGrace is for the exit of a rank that reported an error before it ended. The report may
 	// be behind records of many megabytes, and a link that closes gives its last records a second.
 	reportGrace = 2 * time.Second
@@ -34,12 +32,14 @@ const (
 	killedGrace = 5 * time.Millisecond
 	// limit is from the first suspicion to the failure, whatever happens in between: the longest
 	// chain of graces of one rank. Without it each new suspicion could put the failure off.
-	limit = ExitGrace + reportGrace + killedGrace
+	limit = exitGrace + reportGrace + killedGrace
 )
 
 // Verdict is what is known of a group's failure.
 type Verdict struct {
-	ranks Ranks
+	ranks []Rank
+	// joined is false while the ranks are on their way to the driver.
+	joined bool
 	// suspicions are in the order in which they came; at most one exit per rank.
 	suspicions []suspicion
 	// followed are the ranks that reported the failure of another one.
@@ -53,28 +53,6 @@ type Verdict struct {
 type Rank struct {
 	Node string
 	PID  int
-}
-
-// Ranks are the ranks of a group.
-type Ranks []Rank
-
-// Failure is a failure of a rank, or of none (-1).
-func (r Ranks) Failure(rank int, cause string) *Failure {
-	f := &Failure{Rank: rank, Cause: cause}
-	if rank >= 0 && rank < len(r) {
-		f.Node, f.PID = r[rank].Node, r[rank].PID
-	}
-	return f
-}
-
-// Ended is the failure that the end of a rank is.
-func (r Ranks) Ended(x launch.Exit) *Failure {
-	f := r.Failure(x.Rank, x.End.String())
-	f.Detail, f.Stderr = x.Detail, x.Stderr
-	if f.Node == "" {
-		f.Node, f.PID = x.Node, x.PID
-	}
-	return f
 }
 
 // suspicion is a cause that a better one may replace until due.
@@ -93,8 +71,8 @@ const (
 	follow             // a rank says that another one has failed
 )
 
-// New is the verdict on a group that has not failed.
-func New(ranks Ranks) *Verdict {
+// New is the verdict on a group whose ranks have been started.
+func New(ranks []Rank) *Verdict {
 	return &Verdict{ranks: ranks, followed: map[int]bool{}}
 }
 
@@ -156,8 +134,9 @@ func (v *Verdict) excused(s suspicion) bool {
 	return v.endKnownBeside(s.failure.Rank)
 }
 
-// endKnownBeside says that some other rank than this one has ended which did not follow another one.
-// A rank that reports an error ends by it: its own end explains nothing that it says of others.
+// endKnownBeside says that some other rank than this one has ended which did not follow another
+// one. A rank that reports an error ends by it: its own end explains nothing that it says of
+// others.
 func (v *Verdict) endKnownBeside(rank int) bool {
 	return slices.ContainsFunc(v.suspicions, func(s suspicion) bool {
 		return s.what != follow && s.failure.Rank != rank && !v.excused(s)
@@ -177,9 +156,21 @@ func (v *Verdict) suspect(now time.Time, w what, grace time.Duration, f *Failure
 	v.suspicions = append(v.suspicions, suspicion{w, f, now.Add(grace)})
 }
 
+// failureOf is a failure of a rank, or of none (-1).
+func (v *Verdict) failureOf(rank int, cause string) *Failure {
+	f := &Failure{Rank: rank, Cause: cause}
+	if rank >= 0 && rank < len(v.ranks) {
+		f.Node, f.PID = v.ranks[rank].Node, v.ranks[rank].PID
+	}
+	if !v.joined {
+		f.Phase = "meet"
+	}
+	return f
+}
+
 // seen is a failure of a rank in the phase in which it was seen.
 func (v *Verdict) seen(rank int, cause string, seen []Seen) *Failure {
-	f := v.ranks.Failure(rank, cause)
+	f := v.failureOf(rank, cause)
 	if rank >= 0 && rank < len(seen) {
 		f.Phase = seen[rank].Status.String()
 	}

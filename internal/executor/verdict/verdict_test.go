@@ -13,11 +13,14 @@ import (
 	"github.com/eagleray/eagleray/internal/transcripts"
 )
 
-// TestTranscripts replays testdata/*.txt (see package transcripts). Each command prints the failure,
-// or until when which suspicion waits. Commands:
+// TestTranscripts replays testdata/*.txt (see package transcripts). Each command prints the
+// failure, or until when which suspicion waits. Commands:
 //
 //	group RANKS                      ranks 0, 1, … on node-a with pids 100, 101, …
 //	                                 Example: group 2
+//	meet RANKS                       the same, but the ranks are on their way
+//	                                 Example: meet 2
+//	joined                           they have come
 //	lost RANK CAUSE                  ConnectionLost
 //	                                 Example: lost 1 connection lost: its process is gone
 //	closed RANK REASON               ConnectionClosed
@@ -56,8 +59,8 @@ type transcript struct {
 // epoch is when groups of tests begin.
 var epoch = time.Unix(0, 0)
 
-func ranks(n int) Ranks {
-	list := make(Ranks, n)
+func ranks(n int) []Rank {
+	list := make([]Rank, n)
 	for i := range list {
 		list[i] = Rank{Node: "node-a", PID: 100 + i}
 	}
@@ -66,9 +69,16 @@ func ranks(n int) Ranks {
 
 func (tr *transcript) command(name string, args []string) string {
 	tr.Helper()
-	if name == "group" {
+	if name == "joined" {
+		tr.v.Step(epoch.Add(tr.now), Joined{})
+		return tr.say()
+	}
+	if name == "group" || name == "meet" {
 		n := tr.number(args[0])
-		tr.v, tr.now, tr.seen, tr.said = New(ranks(n)), 0, make([]Seen, n), ""
+		*tr = transcript{T: tr.T, v: New(ranks(n)), seen: make([]Seen, n)}
+		if name == "group" {
+			tr.v.Step(epoch, Joined{})
+		}
 		return ""
 	}
 	if name == "after" || name == "late" {
@@ -111,7 +121,8 @@ func options(args []string) (fields map[string]string, text []string) {
 		switch {
 		case ok:
 			fields[name] = value
-		case slices.Contains([]string{"follows", "done", "stopped", "returned", "unknown", "lost"}, a):
+		case slices.Contains([]string{"follows", "done", "stopped", "returned", "unknown", "lost"},
+			a):
 			fields[a] = ""
 		default:
 			return fields, args[i:]

@@ -19,8 +19,9 @@ type timed struct {
 
 // walk is a random list of events of a group, as they may come: a few at once, some after graces.
 func walk(rng *rand.Rand, world int) []timed {
-	gaps := []time.Duration{0, 0, time.Microsecond, 4 * time.Millisecond, killedGrace, ExitGrace - 1,
-		ExitGrace, reportGrace, 200 * time.Millisecond}
+	gaps := []time.Duration{0, 0, time.Microsecond, 4 * time.Millisecond, killedGrace,
+		exitGrace - 1,
+		exitGrace, reportGrace, 200 * time.Millisecond}
 	ends := []launch.End{{How: launch.Exited, Code: 1}, {How: launch.Exited, Code: 3},
 		{How: launch.Signalled, Signal: "killed"}, {How: launch.Returned, Reason: "no weights"},
 		{How: launch.ActorLost, Class: "ActorDiedError", Reason: "gone"}, {Reason: "unknown"}}
@@ -53,7 +54,8 @@ func walk(rng *rand.Rand, world int) []timed {
 				seen[r].Stopped = rng.IntN(8) == 0
 			}
 			if n == 28 {
-				e = Reported{Rank: rank, Message: cause, Missing: []int{rng.IntN(world)}, Seen: seen}
+				e = Reported{Rank: rank, Message: cause, Missing: []int{rng.IntN(world)},
+					Seen: seen}
 			} else {
 				e = Overdue{Rank: -1, Cause: cause, Seen: seen}
 			}
@@ -70,6 +72,7 @@ func walk(rng *rand.Rand, world int) []timed {
 // run gives a verdict the events, with the ticks it wants, and checks it after each.
 func run(world int, list []timed) (f *Failure, at time.Duration, err error) {
 	v := New(ranks(world))
+	v.Step(epoch, Joined{})
 	var first time.Duration
 	suspected := false
 	ends, followed := map[int]bool{}, map[int]bool{}
@@ -191,6 +194,8 @@ func TestWalk(t *testing.T) {
 // as one in time.
 func lateTick(world int, list []timed) error {
 	exact, late := New(ranks(world)), New(ranks(world))
+	exact.Step(epoch, Joined{})
+	late.Step(epoch, Joined{})
 	for _, e := range list {
 		exact.Step(epoch.Add(e.at), e.event)
 		late.Step(epoch.Add(e.at), e.event)
