@@ -1,6 +1,7 @@
-// Package collective holds what the transports of collective operations (shared memory within a node, TCP
-// between nodes) have in common: the order in which contributions are summed, the size to prepare for, and the
-// errors. The transports are the packages below this one; the interfaces live with their users.
+// Package collective holds what the transports of collective operations (shared memory within a
+// node, TCP between nodes) have in common: the order in which contributions are summed, the size to
+// prepare for, and the errors. The transports are the packages below this one; the interfaces live
+// with their users.
 package collective
 
 import (
@@ -9,8 +10,8 @@ import (
 	"strings"
 )
 
-// MessageBytes is the size of the largest operation that the ranks of a group prepare memory for. It is no limit:
-// a longer one goes in pieces (shm) or allocates (tcp).
+// MessageBytes is the size of the largest operation that the ranks of a group prepare memory for.
+// It is no limit: a longer one goes in pieces (shm) or allocates (tcp).
 const MessageBytes = 1 << 20
 
 // What can end a collective operation other than its result. An *Error wraps one of them.
@@ -19,16 +20,18 @@ var (
 	ErrTimeout = errors.New("timed out")
 	// ErrAborted means that some rank called Abort, or failed in an operation.
 	ErrAborted = errors.New("aborted")
-	// ErrLeft means that a rank closed its group while others still waited for it; Error.Missing names it.
+	// ErrLeft means that a rank closed its group while others still waited for it; Error.Missing
+	// names it.
 	ErrLeft = errors.New("rank has left the group")
-	// ErrMismatch means that the ranks are not in the same operation, or disagree on its size or root.
+	// ErrMismatch means that the ranks are not in the same operation, or disagree on its size or
+	// root.
 	ErrMismatch = errors.New("ranks disagree on the operation")
 	// ErrClosed means that this rank's group is closed.
 	ErrClosed = errors.New("group is closed")
 )
 
-// Error is a failed collective operation. After one the group is of no more use: every later operation on
-// every rank fails too.
+// Error is a failed collective operation. After one the group is of no more use: every later
+// operation on every rank fails too.
 type Error struct {
 	// Op is the operation, for example "all-reduce"; Rank is where it failed.
 	Op   string
@@ -38,7 +41,7 @@ type Error struct {
 	Err     error
 }
 
-// Error names the operation, the rank, who is missing, and the cause.
+// Error names the operation, the rank, the ranks that are missing, and the cause.
 func (e *Error) Error() string {
 	if len(e.Missing) == 0 {
 		return fmt.Sprintf("%s on rank %d: %v", e.Op, e.Rank, e.Err)

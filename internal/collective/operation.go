@@ -9,7 +9,9 @@ import (
 // Op is a collective operation.
 type Op uint8
 
-// The operations.
+// The operations. The model sums with AllReduce and collects logits with Gather; parallel layouts
+// also need the others: AllGather for keys and values of a split prompt, Broadcast for sampled
+// tokens, Barrier to align ranks.
 const (
 	Barrier Op = iota + 1
 	AllReduce
@@ -45,12 +47,13 @@ const sizeMask = 1<<48 - 1
 // TagSize returns the size in bytes that a tag holds.
 func TagSize(tag uint64) int { return int(tag & sizeMask) }
 
-// DescribeTag says in errors what a tag holds.
+// DescribeTag returns what a tag holds, for errors.
 func DescribeTag(tag uint64) string {
 	return fmt.Sprintf("%v of %d bytes, root %d", Op(tag>>56), TagSize(tag), tag>>48&0xff)
 }
 
-// BadLength is the error of an operation whose destination does not hold what the ranks bring, in elements.
+// BadLength is the error of an operation whose destination does not hold what the ranks bring, in
+// elements.
 func BadLength(op Op, dst, ranks, x int) error {
 	return fmt.Errorf("%v of %d elements from each of %d ranks into %d", op, x, ranks, dst)
 }
@@ -58,7 +61,7 @@ func BadLength(op Op, dst, ranks, x int) error {
 // BadRoot is the error of a root that is no rank of the group.
 func BadRoot(root, ranks int) error { return fmt.Errorf("root %d of %d ranks", root, ranks) }
 
-// WaitError carries who is missing up to where the operation is known.
+// WaitError is a cause with the ranks that were waited for. Failed adds the operation.
 type WaitError struct {
 	Missing []int
 	Err     error

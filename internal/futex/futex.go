@@ -1,5 +1,5 @@
-// Package futex sleeps on words of memory, futex(2): words that several processes share, and words of
-// this process alone, for which the kernel finds the sleepers faster.
+// Package futex sleeps on words of memory, futex(2): words that several processes share, and words
+// of this process alone, for which the kernel finds the sleepers faster.
 package futex
 
 import (
@@ -17,9 +17,9 @@ const (
 	private = 128 // FUTEX_PRIVATE_FLAG
 )
 
-// Wait sleeps while the word, which may be shared between processes, has the value: for at most d, or
-// without a limit if d is 0. Early returns are normal: the caller looks again. timeout is scratch that
-// is not on the stack. An error is one of the word's address.
+// Wait sleeps while the word, which may be shared between processes, has the value: for at most d,
+// or without a limit if d is 0. Early returns are normal: the caller looks again. timeout is
+// scratch that is not on the stack. An error is one of the word's address.
 //
 // The kernel compares word and value under the lock that Wake takes too, so a Wake that follows a
 // change of the word is never missed. The Go scheduler sees a system call: the goroutine's thread
@@ -52,7 +52,8 @@ func WaitPrivate(word *atomic.Uint32, value uint32) {
 // WakePrivate wakes up to n threads that sleep on the word by WaitPrivate.
 func WakePrivate(word *atomic.Uint32, n int) { wake(word, opWake|private, min(n, math.MaxInt32)) }
 
-// RawSyscall: waking never blocks, so the Go scheduler need not know. It fails only for a bad address.
+// RawSyscall: waking never blocks, so the Go scheduler need not know. It fails only for a bad
+// address.
 func wake(word *atomic.Uint32, op uintptr, n int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), op, uintptr(n))
 }

@@ -20,7 +20,7 @@ func TestWait(t *testing.T) {
 	}
 	began = time.Now()
 	if err := Wait(word, 0, 20*time.Millisecond, &scratch); err != nil || time.Since(began) < 15*time.Millisecond {
-		t.Errorf("nobody wakes: %v after %v", err, time.Since(began))
+		t.Errorf("no wake: %v after %v", err, time.Since(began))
 	}
 	go func() {
 		for word.Load() != 2 {

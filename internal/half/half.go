@@ -6,8 +6,8 @@ package half
 
 import "math"
 
-// ToBF16 rounds f to bfloat16. Values beyond the greatest finite number become infinite. A NaN stays
-// one: its sign and the upper bits of its payload are kept, and it is made quiet.
+// ToBF16 rounds f to bfloat16. Values beyond the greatest finite number become infinite. A NaN
+// stays one: its sign and the upper bits of its payload are kept, and it is made quiet.
 func ToBF16(f float32) uint16 {
 	u := math.Float32bits(f)
 	if u&0x7fffffff > 0x7f800000 {
@@ -19,8 +19,8 @@ func ToBF16(f float32) uint16 {
 // FromBF16 returns the value of the bfloat16 b.
 func FromBF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
-// ToF16 rounds f to binary16, as VCVTPS2PH does: overflow gives infinity, subnormal results are kept,
-// and a NaN keeps its sign and the upper bits of its payload and is made quiet.
+// ToF16 rounds f to binary16, as VCVTPS2PH does: overflow gives infinity, subnormal results are
+// kept, and a NaN keeps its sign and the upper bits of its payload and is made quiet.
 func ToF16(f float32) uint16 {
 	u := math.Float32bits(f)
 	sign := uint16(u >> 16 & 0x8000)
@@ -37,7 +37,8 @@ func ToF16(f float32) uint16 {
 	return sign | uint16((u-0x38000000+0xfff+u>>13&1)>>13)
 }
 
-// FromF16 returns the value of the binary16 number h. A signalling NaN becomes quiet, as by VCVTPH2PS.
+// FromF16 returns the value of the binary16 number h. A signalling NaN becomes quiet, as by
+// VCVTPH2PS.
 func FromF16(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	exp, frac := uint32(h>>10&0x1f), uint32(h&0x3ff)

@@ -1,5 +1,5 @@
-// Package offheap maps memory outside the Go heap: zeroed, invisible to the garbage collector, backed
-// page by page when it is first written, and given back to the system when it is freed.
+// Package offheap maps memory outside the Go heap: zeroed, invisible to the garbage collector,
+// backed page by page when it is first written, and given back to the system when it is freed.
 package offheap
 
 import (
@@ -18,14 +18,14 @@ const (
 type Option uint8
 
 const (
-	// HugePages asks for huge pages if the memory has 4 MiB or more, and aligns it to one. With pages
-	// of 4 KiB a streaming read loses a quarter of the bandwidth to address translation. The first
-	// write to a huge page takes all 2 MiB of it, so this is for memory that is filled wholly. What is
-	// left behind the last whole huge page stays in small pages. The kernel may be built without huge
-	// pages; the memory works all the same.
+	// HugePages asks for huge pages if the memory has 4 MiB or more, and aligns it to one. With
+	// pages of 4 KiB a streaming read loses a quarter of the bandwidth to address translation. The
+	// first write to a huge page takes all 2 MiB of it, so this is for memory that is filled
+	// wholly. What is left behind the last whole huge page stays in small pages. The kernel may be
+	// built without huge pages; the memory works all the same.
 	HugePages Option = 1 << iota
-	// NoReserve maps more than the machine has: memory is accounted for only once it is written. It is
-	// for a mapping of which only a part is in use at a time.
+	// NoReserve maps more than the machine has: memory is accounted for only once it is written. It
+	// is for a mapping of which only a part is in use at a time.
 	NoReserve
 )
 
@@ -62,13 +62,13 @@ func Map(size int, o Option) (Memory, error) {
 // Bytes returns the memory, nil after Free.
 func (m *Memory) Bytes() []byte { return m.data }
 
-// Drop gives the pages of part back to the system; they read as zeros from then on. part begins at a
-// page of the memory and ends at one or at the memory's end. It is advice: if the system declines, the
-// pages keep what they hold.
+// Drop gives the pages of part back to the system; they read as zeros from then on. part begins at
+// a page of the memory and ends at one or at the memory's end. It is advice: if the system
+// declines, the pages keep what they hold.
 func Drop(part []byte) { _ = unix.Madvise(part, unix.MADV_DONTNEED) }
 
-// Free unmaps the memory: no slice of it may be used afterwards. A second call does nothing. An error
-// means that the mapping was unmapped by other means before.
+// Free unmaps the memory: no slice of it may be used afterwards. A second call does nothing. An
+// error means that the mapping was unmapped by other means before.
 func (m *Memory) Free() error {
 	mapping := m.mapping
 	*m = Memory{}

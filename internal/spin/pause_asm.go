@@ -2,8 +2,9 @@
 
 package spin
 
-// Pause tells the processor n times that this is a busy wait, which leaves the core to its other thread and
-// saves power. n is at least 1.
+// Pause hints to the processor n times that this is a busy wait: the core gives its resources to
+// its other thread, saves power, and leaves the loop without a memory-order mispredict. n is at
+// least 1.
 //
 //go:noescape
 func Pause(n uint32)

@@ -12,16 +12,16 @@ const shortest = 2 * time.Microsecond
 
 // Limits are what the users of the policy differ in.
 type Limits struct {
-	// Least is what every wait spins, also between two attempts. It is worth less than a sleep and a
-	// wake-up, so a waiter with a processor of its own has one. Between processes it is 0: there two
-	// may be held to one processor, where spinning only delays.
+	// Least is what every wait spins, also between two attempts. It is worth less than a sleep and
+	// a wake-up, so a waiter with a processor of its own has one. Between processes it is 0: there
+	// two may be held to one processor, where spinning only delays.
 	Least time.Duration
 	// Most bounds what one wait spins: about what a sleep and a wake-up cost both sides together.
 	Most time.Duration
 	// Skip is the greatest number of waits between two attempts while they fail: how soon it is
-	// noticed that waits have become short, against what the attempts cost while they are long. It is
-	// even, and so is every number on the way to it: of alternating short and long waits the short
-	// ones are found.
+	// noticed that waits have become short, against what the attempts cost while they are long. It
+	// is even, and so is every number on the way to it: of alternating short and long waits the
+	// short ones are found.
 	Skip int
 }
 
@@ -30,14 +30,14 @@ type Limits struct {
 var Shared = Limits{Most: 40 * time.Microsecond, Skip: 254}
 
 // Policy decides how long each wait of one waiter spins before it sleeps, from whether spinning has
-// paid lately. While waits end within it, it goes on, for four times their usual length; when they do
-// not, it is attempted more and more rarely.
+// paid lately. While waits end within it, it goes on, for four times their usual length; when they
+// do not, it is attempted more and more rarely.
 //
-// It learns nothing from the length of a wait that slept. That includes the time to wake up; and two
-// processes on one processor are quick for each other only as long as neither spins.
+// It learns nothing from the length of a wait that slept. That includes the time to wake up; and
+// two processes on one processor are quick for each other only as long as neither spins.
 //
-// A Policy belongs to one goroutine. It reads no clock: the waiter does, and says by one call of Paid
-// or Failed for every positive Budget what came of it.
+// A Policy belongs to one goroutine. It reads no clock: the waiter does, and says by one call of
+// Paid or Failed for every positive Budget what came of it.
 type Policy struct {
 	limits  Limits
 	never   bool
@@ -47,8 +47,8 @@ type Policy struct {
 	left    int           // waits until the next attempt
 }
 
-// NewPolicy returns the policy of one waiter among parties that may all run at once. It never spins if
-// they are more than the processors: a waiter that spins would keep the party it waits for from
+// NewPolicy returns the policy of one waiter among parties that may all run at once. It never spins
+// if they are more than the processors: a waiter that spins would keep the party it waits for from
 // running.
 func NewPolicy(parties int, l Limits) Policy {
 	return Policy{limits: l, never: runtime.NumCPU() < parties, short: l.Most / 4}

@@ -78,8 +78,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestSkip checks that a policy that has failed for long attempts it once in Skip+1 waits, and always
-// after a wait that paid.
+// TestSkip checks that a policy that has failed for long attempts it once in Skip+1 waits, and
+// always after a wait that paid.
 func TestSkip(t *testing.T) {
 	for _, l := range []Limits{Shared, {Least: 4 * us, Most: 100 * us, Skip: 30}} {
 		p := NewPolicy(1, l)

@@ -1,5 +1,5 @@
-// Package collectivetest holds what the tests of every transport of collective operations share: operations that all
-// ranks derive from a seed, and what must come of them.
+// Package collectivetest holds what the tests of every transport of collective operations share:
+// operations that all ranks derive from a seed, and what must come of them.
 package collectivetest
 
 import (
@@ -23,8 +23,8 @@ type Group interface {
 	Broadcast(b []byte, root int) error
 }
 
-// Contribution is what a rank brings to an operation: everyone can compute everyone's. Magnitudes are far apart, so
-// that another order of addition gives other bits.
+// Contribution is what a rank brings to an operation: every rank can compute that of every other.
+// Magnitudes are far apart, so that another order of addition gives other bits.
 func Contribution(rank, n int, seed uint64) []float32 {
 	x := make([]float32, n)
 	state := seed*0x9e3779b97f4a7c15 + uint64(rank) + 1
@@ -49,7 +49,7 @@ func ExpectedSum(ranks, n int, seed uint64) []float32 {
 	return want
 }
 
-// SameBits tells where two results differ.
+// SameBits returns where two results differ.
 func SameBits(a, b []float32) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d elements, want %d", len(a), len(b))
@@ -77,7 +77,8 @@ func Script(g Group, seed uint64, operations, maxElements int) error {
 	return nil
 }
 
-// ScriptStep runs one operation of a script: a kind below 4 is one of the others, the rest all-reduces.
+// ScriptStep runs one operation of a script: a kind below 4 is one of the others, the rest
+// all-reduces.
 func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 	x := Contribution(g.Rank(), n, seed)
 	all := func() []float32 {

@@ -24,10 +24,10 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Group is one rank's membership in a group. Operations are collective: every rank calls the same ones in
-// the same order with the same sizes. Calls on one Group are serialised; Abort and Close may be called at any
-// time from any goroutine. No operation allocates unless it fails. A failed operation ends the group for all
-// ranks; its error is a *collective.Error.
+// Group is one rank's membership in a group. Operations are collective: every rank calls the same
+// ones in the same order with the same sizes. Calls on one Group are serialised; Abort and Close
+// may be called at any time from any goroutine. No operation allocates unless it fails. A failed
+// operation ends the group for all ranks; its error is a *collective.Error.
 type Group struct {
 	rank, ranks int
 	timeout     time.Duration
@@ -49,9 +49,9 @@ type Group struct {
 	cause  atomic.Pointer[error] // given to Abort here
 }
 
-// Join maps the segment and makes this process, or goroutine, the given rank of it, with default Options.
-// ranks and maxBytes are those given to Create. It keeps nothing of the file, which the caller may close. A
-// rank can be joined only once in the life of a segment.
+// Join maps the segment and makes this process, or goroutine, the given rank of it, with default
+// Options. ranks and maxBytes are those given to Create. It keeps nothing of the file, which the
+// caller may close. A rank can be joined only once in the life of a segment.
 func Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 	return Options{}.Join(f, rank, ranks, maxBytes)
 }
@@ -88,9 +88,9 @@ func (g *Group) Rank() int { return g.rank }
 // Ranks returns the size of the group.
 func (g *Group) Ranks() int { return g.ranks }
 
-// Abort ends the group: the waits of every rank, in this process and the others, return an error that wraps
-// collective.ErrAborted (here also the cause; elsewhere its text), and so do all later operations. Only the
-// first call in the group says why. It does nothing after Close.
+// Abort ends the group: the waits of every rank, in this process and the others, return an error
+// that wraps collective.ErrAborted (here also the cause; elsewhere its text), and so do all later
+// operations. Only the first call in the group says why. It does nothing after Close.
 func (g *Group) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause given")
@@ -108,8 +108,9 @@ func (g *Group) Abort(cause error) {
 	}
 }
 
-// Close leaves the group and unmaps the segment. An operation under way here is aborted. Ranks that wait for
-// this one, now or later, get collective.ErrLeft at once; those that have all they need from it go on.
+// Close leaves the group and unmaps the segment. An operation under way here is aborted. Ranks that
+// wait for this one, now or later, get collective.ErrLeft at once; those that have all they need
+// from it go on.
 func (g *Group) Close() error {
 	if !g.mu.TryLock() {
 		g.Abort(collective.ErrClosed)

@@ -102,7 +102,8 @@ func TestManySmall(t *testing.T) {
 	}
 }
 
-// TestUneven lets one rank come late every time, so that the others sleep, and one-sided operations run ahead.
+// TestUneven lets one rank come late every time, so that the others sleep, and one-sided operations
+// run ahead.
 func TestUneven(t *testing.T) {
 	gs := group(t, 4, 4096, Options{})
 	collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
@@ -177,7 +178,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestAbortRace aborts at random moments of busy groups: nobody may hang.
+// TestAbortRace aborts at random moments of busy groups: no rank may hang.
 func TestAbortRace(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 5))
 	for range 50 {

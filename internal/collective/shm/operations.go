@@ -7,8 +7,9 @@ import (
 	"github.com/eagleray/eagleray/internal/futex"
 )
 
-// enter starts the next step and returns its parity, once the buffer of that parity is free. By then all
-// ranks are past the step before, so that those that did not have to meet there are compared too.
+// enter starts the next step and returns its parity, once the buffer of that parity is free. By
+// then all ranks are past the step before, so that those that did not have to meet there are
+// compared too.
 func (g *Group) enter() (parity int, err error) {
 	g.seq += seqUnit
 	parity = int(g.seq/seqUnit) & 1
@@ -88,8 +89,8 @@ func (g *Group) barrier() error {
 	return g.meetAll(parity, t)
 }
 
-// AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are the same on
-// every rank and for every way of splitting the ranks' work.
+// AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
+// the same on every rank and for every way of splitting the ranks' work.
 func (g *Group) AllReduce(x []float32) error {
 	if err := g.begin(collective.AllReduce); err != nil {
 		return err
@@ -118,9 +119,9 @@ func (g *Group) allReduce(x []float32) error {
 	return nil
 }
 
-// splitFrom is the number of elements from which four or more ranks share the additions. With one step,
-// every rank reads ranks·n elements; with two, less than 2n, for one more meeting. Two ranks gain nothing:
-// they would move as many bytes either way.
+// splitFrom is the number of elements from which four or more ranks share the additions. With one
+// step, every rank reads ranks·n elements; with two, less than 2n, for one more meeting. Two ranks
+// gain nothing: they would move as many bytes either way.
 const splitFrom = 16 << 10 / 4
 
 // reduceWhole has every rank add all contributions.
@@ -140,7 +141,8 @@ func (g *Group) reduceWhole(x []float32, t uint64) error {
 	return nil
 }
 
-// sum sets x to the sum of the contributions at an offset in the buffers; this rank's own is x itself.
+// sum sets x to the sum of the contributions at an offset in the buffers; this rank's own is x
+// itself.
 func (g *Group) sum(x []float32, parity, from int) {
 	parts := g.parts[:g.ranks]
 	for p := range parts {
@@ -150,15 +152,16 @@ func (g *Group) sum(x []float32, parity, from int) {
 	collective.SumTree(x, parts)
 }
 
-// share returns the part of n elements that a rank adds up when they share the work: equal parts of whole
-// cache lines, the last ones shorter or empty.
+// share returns the part of n elements that a rank adds up when they share the work: equal parts of
+// whole cache lines, the last ones shorter or empty.
 func (g *Group) share(rank, n int) (from, to int) {
 	const line = 16
 	each := (n + g.ranks*line - 1) / (g.ranks * line) * line
 	return min(rank*each, n), min((rank+1)*each, n)
 }
 
-// reduceSplit is a reduce-scatter and an all-gather: each rank adds up its share and the others copy it.
+// reduceSplit is a reduce-scatter and an all-gather: each rank adds up its share and the others
+// copy it.
 func (g *Group) reduceSplit(x []float32, t uint64) error {
 	parity, err := g.enter()
 	if err != nil {
@@ -194,8 +197,8 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 	return nil
 }
 
-// AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of ranks times
-// that.
+// AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
+// ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {
 	if err := g.begin(collective.AllGather); err != nil {
 		return err
@@ -206,8 +209,9 @@ func (g *Group) AllGather(dst, x []float32) error {
 	return g.end(collective.AllGather, g.gather(collective.AllGather, collective.Bytes(dst), collective.Bytes(x), g.rank))
 }
 
-// Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used. All x are
-// of the same length. Other ranks than the root do not wait for each other, nor for the root to finish.
+// Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used.
+// All x are of the same length. Other ranks than the root do not wait for each other, nor for the
+// root to finish.
 func (g *Group) Gather(dst, x []float32, root int) error {
 	if err := g.begin(collective.Gather); err != nil {
 		return err
@@ -257,8 +261,8 @@ func (g *Group) gather(op collective.Op, dst, x []byte, root int) error {
 	return nil
 }
 
-// Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait for the
-// others to have read it.
+// Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait
+// for the others to have read it.
 func (g *Group) Broadcast(b []byte, root int) error {
 	if err := g.begin(collective.Broadcast); err != nil {
 		return err

@@ -110,7 +110,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestKilledPeer kills a rank in the middle of its work; whoever notices aborts, and all others end quickly.
+// TestKilledPeer kills a rank in the middle of its work; the rank that notices aborts, and all
+// others end quickly.
 func TestKilledPeer(t *testing.T) {
 	const ranks, maxBytes = 4, 4096
 	f, err := Create(ranks, maxBytes)

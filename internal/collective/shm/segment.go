@@ -1,30 +1,32 @@
-// Package shm runs collective operations between the ranks of one node through a shared memory segment.
+// Package shm runs collective operations between the ranks of one node through a shared memory
+// segment.
 //
-// The segment is a memfd: it has no name and is gone with its last holder. Each rank has two buffers and a
-// sequence counter on a cache line of its own. An operation (or a piece of one that is larger than a buffer)
-// is a step: every rank writes its contribution into its buffer of the step's parity, advances its counter,
-// waits for the counters of those it needs, and reads their buffers.
+// The segment is a memfd: it has no name and is gone with its last holder. Each rank has two
+// buffers and a sequence counter on a cache line of its own. An operation (or a piece of one that
+// is larger than a buffer) is a step: every rank writes its contribution into its buffer of the
+// step's parity, advances its counter, waits for the counters of those it needs, and reads their
+// buffers.
 //
 // # Why two buffers are enough
 //
-// A rank advances its counter to s only after it has read everything it needs of step s-1. Before it writes
-// into the buffer of step s, which was last used in step s-2, it waits until every counter is at least s-1:
-// then every rank has finished reading step s-2. In an all-reduce that wait never blocks, because the step
-// before ended only when all counters had reached s-1.
+// A rank advances its counter to s only after it has read everything it needs of step s-1. Before
+// it writes into the buffer of step s, which was last used in step s-2, it waits until every
+// counter is at least s-1: then every rank has finished reading step s-2. In an all-reduce that
+// wait never blocks, because the step before ended only when all counters had reached s-1.
 //
 // # Memory order
 //
-// The contribution is written with plain stores, then the counter is advanced with an atomic add; a reader
-// loads the counter atomically, then reads with plain loads. Go's atomics are sequentially consistent, so a
-// reader that sees the counter sees the contribution (release and acquire), and a writer that sees a
-// reader's next counter writes after that reader's loads.
+// The contribution is written with plain stores, then the counter is advanced with an atomic add; a
+// reader loads the counter atomically, then reads with plain loads. Go's atomics are sequentially
+// consistent, so a reader that sees the counter sees the contribution (release and acquire), and a
+// writer that sees a reader's next counter writes after that reader's loads.
 //
-// No wake-up is lost. A waiter first raises the sleepers count of the counter, then calls futex wait with the
-// value it saw; the kernel compares value and word under the lock that wake takes too. The owner first
-// advances the counter, then loads the sleepers count. In the one total order of these atomics either the
-// owner sees the sleeper and wakes it, or the count was raised after the advance, and then the kernel's
-// comparison fails and the waiter does not sleep. Abort and leaving are bits in the same word, set before
-// the wake, so the same argument holds for them.
+// No wake-up is lost. A waiter first raises the sleepers count of the counter, then calls futex
+// wait with the value it saw; the kernel compares value and word under the lock that wake takes
+// too. The owner first advances the counter, then loads the sleepers count. In the one total order
+// of these atomics either the owner sees the sleeper and wakes it, or the count was raised after
+// the advance, and then the kernel's comparison fails and the waiter does not sleep. Abort and
+// leaving are bits in the same word, set before the wake, so the same argument holds for them.
 package shm
 
 import (
@@ -55,14 +57,14 @@ const (
 	offAbortText  = 128
 	maxAbortText  = 1024
 
-	// Control blocks of the ranks fill the second page. Lines are 128 bytes apart because processors fetch
-	// them in pairs.
+	// Control blocks of the ranks fill the second page. Lines are 128 bytes apart because
+	// processors fetch them in pairs.
 	offControl  = page
 	controlSize = 256
 )
 
-// control is one rank's block. The first line is written by its rank only, but for the flags; the second by
-// those who wait for it.
+// control is one rank's block. The first line is written by its rank only, but for the flags; the
+// second by the ranks that wait for it.
 type control struct {
 	// word is the futex word: the rank's step number in units of seqUnit, and the flags.
 	word atomic.Uint32
@@ -97,14 +99,15 @@ func checkLayout(ranks, maxBytes int) error {
 	return nil
 }
 
-// Size returns the bytes of the segment for this many ranks and operations of up to maxBytes. Larger
-// operations go in pieces, and so do those beyond 256 KiB, for which no larger buffer pays.
+// Size returns the bytes of the segment for this many ranks and operations of up to maxBytes.
+// Larger operations go in pieces, and so do those beyond 256 KiB, for which no larger buffer pays.
 func Size(ranks, maxBytes int) int64 {
 	return 2*page + int64(ranks)*2*int64(slotBytes(maxBytes))
 }
 
-// Create makes the segment: an anonymous memory file (memfd) that nobody can resize. Pass it to the other
-// processes as a descriptor; each joins it once. The caller closes the file when all have it.
+// Create makes the segment: an anonymous memory file (memfd) that is sealed against resizing. Pass
+// it to the other processes as a descriptor; each joins it once. The caller closes the file when
+// all have it.
 func Create(ranks, maxBytes int) (*os.File, error) {
 	if err := checkLayout(ranks, maxBytes); err != nil {
 		return nil, err
@@ -144,7 +147,8 @@ type segment struct {
 	slot int
 }
 
-// open checks that the file is a segment of this layout that cannot shrink under the mapping, and maps it.
+// open checks that the file is a segment of this layout that cannot shrink under the mapping, and
+// maps it.
 func open(f *os.File, ranks, maxBytes int) (*segment, error) {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -189,7 +193,8 @@ func (s *segment) buffer(rank, parity int) []byte {
 	return s.mem[off : off+s.slot : off+s.slot]
 }
 
-// abort claims the right to say why the group ended; only the first rank gets it. The text is for people.
+// abort claims the right to say why the group ended; only the first rank gets it. The text goes
+// into errors.
 func (s *segment) abort(rank int, text string) {
 	if !s.word(offAbortState).CompareAndSwap(0, 1) {
 		return
@@ -200,7 +205,7 @@ func (s *segment) abort(rank int, text string) {
 	s.word(offAbortState).Store(2)
 }
 
-// aborted returns who ended the group and why, if that is written yet.
+// aborted returns which rank ended the group and why, if that is written yet.
 func (s *segment) aborted() (rank int, text string, ok bool) {
 	if s.word(offAbortState).Load() != 2 {
 		return 0, "", false

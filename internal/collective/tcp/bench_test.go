@@ -14,9 +14,9 @@ import (
 	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 )
 
-// The benchmarks run two ranks in two processes. Bare connections between the same processes, of the same kind,
-// give the floor: slices of each take turns, so that a busy machine disturbs them alike, and medians are
-// reported.
+// The benchmarks run two ranks in two processes. Bare connections between the same processes, of
+// the same kind, give the baseline: slices of each take turns, so that a busy machine disturbs them
+// alike, and medians are reported.
 
 // contest is the two connections of a process, one of them under a group.
 type contest struct {
@@ -80,8 +80,8 @@ func (c *contest) contestants() []func() error {
 	return []func() error{c.reduce, c.exchange, c.pingPong}
 }
 
-// rounds runs slices of every contestant in turn, for as long as both processes agree: rank 0 says by a byte
-// whether there is another round. It returns the microseconds of each turn.
+// rounds runs slices of every contestant in turn, for as long as both processes agree: rank 0 says
+// by a byte whether there is another round. It returns the microseconds of each turn.
 func (c *contest) rounds(slice int, more func() bool) ([3][]float64, error) {
 	var times [3][]float64
 	word := []byte{0}
@@ -198,7 +198,8 @@ func benchmark(b *testing.B, kind string, size int) {
 	b.ReportMetric(reduce/(exchange+sum), "x-exchange+sum")
 }
 
-// BenchmarkBorder compares the two ways of an all-reduce, for the choice of splitFrom. The ranks are goroutines.
+// BenchmarkBorder compares the two ways of an all-reduce, for the choice of splitFrom. The ranks
+// are goroutines.
 func BenchmarkBorder(b *testing.B) {
 	for _, ranks := range []int{2, 4, 8} {
 		for _, size := range []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20} {

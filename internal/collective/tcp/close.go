@@ -13,10 +13,10 @@ const (
 	lingerStep = 200 * time.Microsecond
 )
 
-// Close leaves the group and closes the connections. An operation under way here is aborted. Ranks that wait for
-// this one, now or later, get collective.ErrLeft at once; those that have all they need from it go on. It waits
-// up to a second for messages on their way. The error is always nil: a stream that does not close well has
-// ended before.
+// Close leaves the group and closes the connections. An operation under way here is aborted. Ranks
+// that wait for this one, now or later, get collective.ErrLeft at once; those that have all they
+// need from it go on. It waits up to a second for messages on their way. The error is always nil: a
+// stream that does not close well has ended before.
 func (g *Group) Close() error {
 	if !g.mu.TryLock() {
 		g.Abort(collective.ErrClosed)
@@ -50,7 +50,7 @@ func (g *Group) Close() error {
 			time.Sleep(lingerStep)
 		}
 		if !clean && p.tcp != nil {
-			// TLS says farewell first, which must not wait for a rank that does not read.
+			// TLS would send its close alert first, and wait for a rank that does not read.
 			_ = p.tcp.Close()
 		}
 		_ = p.conn.Close()

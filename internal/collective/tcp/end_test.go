@@ -72,7 +72,7 @@ func TestAbortBesideWait(t *testing.T) {
 	}
 }
 
-// TestAbortRace aborts at random moments of busy groups: nobody may hang.
+// TestAbortRace aborts at random moments of busy groups: no rank may hang.
 func TestAbortRace(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 5))
 	for i := range 60 {
@@ -181,7 +181,7 @@ func TestLeaveWakes(t *testing.T) {
 				}
 			}
 			if left == 0 {
-				t.Error("nobody noticed by itself")
+				t.Error("no rank noticed by itself")
 			}
 		})
 	}
@@ -199,8 +199,8 @@ func TestCloseDuringOperation(t *testing.T) {
 		if err := <-done; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, collective.ErrClosed) {
 			t.Errorf("operation under way: %v", err)
 		}
-		// The other rank may have all it needs of this operation, but not of the next. If Close has given up on
-		// telling it why, it still learns that the rank has left.
+		// The other rank may have all it needs of this operation, but not of the next. If Close has
+		// given up on telling it why, it still learns that the rank has left.
 		err := gs[1].AllReduce(make([]float32, n))
 		if err == nil {
 			err = gs[1].Barrier()
@@ -212,7 +212,8 @@ func TestCloseDuringOperation(t *testing.T) {
 	}
 }
 
-// TestStuckSend has the other side never read: what does not fit in between is given up on, and Close too.
+// TestStuckSend has the other side never read: what does not fit in between is given up on, and
+// Close too.
 func TestStuckSend(t *testing.T) {
 	a, b := tcpPair(t)
 	defer b.Close()

@@ -8,13 +8,13 @@ import (
 	"github.com/eagleray/eagleray/internal/collective"
 )
 
-// everyone stands for all other ranks, nobody for none of them.
+// What stands for all other ranks, and for none of them, in place of one rank.
 const (
-	everyone = -1
-	nobody   = -2
+	allRanks = -1
+	noRank   = -2
 )
 
-func includes(who, rank int) bool { return who == everyone || who == rank }
+func includes(set, rank int) bool { return set == allRanks || set == rank }
 
 // next starts the next step.
 func (g *Group) next(tag uint64) step {
@@ -22,8 +22,9 @@ func (g *Group) next(tag uint64) step {
 	return step{seq: g.seq, tag: tag}
 }
 
-// exchange is a step: x goes to some ranks, an empty message to the others; from some ranks a message comes
-// into g.ins, for which it waits, and from the others an empty one, which the next step will read.
+// exchange is a step: x goes to some ranks, an empty message to the others; from some ranks a
+// message comes into g.ins, for which it waits, and from the others an empty one, which the next
+// step will read.
 func (g *Group) exchange(x []byte, s step, to, from int) error {
 	if g.ranks == 1 {
 		return nil
@@ -63,7 +64,8 @@ func (g *Group) exchangeLarge(x []byte, s step, to int) error {
 	return g.awaitAll()
 }
 
-// postReceives has the reader receive what the step still needs from the peer, and watch it in any case.
+// postReceives has the reader receive what the step still needs from the peer, and watch it in any
+// case.
 func (g *Group) postReceives(p *peer, s step) {
 	if !p.owes && !p.wants {
 		p.post(receiveJob{kind: jobWatch})
@@ -120,7 +122,7 @@ func (g *Group) exchangeSmall(x []byte, s step, to int) error {
 func (g *Group) sendSmall(x []byte, s step, to int, now time.Time) {
 	header{kind: kindData, step: s}.encode(g.empty[:])
 	frame := g.empty[:]
-	if to != nobody && len(x) > 0 {
+	if to != noRank && len(x) > 0 {
 		frame = g.small[:headerSize+copy(g.small[headerSize:], x)]
 		header{kind: kindData, length: uint32(len(x)), step: s}.encode(frame)
 	}
@@ -167,10 +169,12 @@ func (g *Group) recall() error {
 	return nil
 }
 
-// awaitAll waits until readers and writers have done all their jobs, as far as this rank needs them.
+// awaitAll waits until readers and writers have done all their jobs, as far as this rank needs
+// them.
 func (g *Group) awaitAll() error { return g.await(0) }
 
-// await waits until no reader has more than so many jobs left, and no writer more than so many to copy from.
+// await waits until no reader has more than so many jobs left, and no writer more than so many to
+// copy from.
 func (g *Group) await(left uint32) error {
 	for {
 		done := true
@@ -195,7 +199,7 @@ func (g *Group) await(left uint32) error {
 	}
 }
 
-// failure completes a timeout by all who are missing.
+// failure adds to a timeout all ranks that are missing.
 func (g *Group) failure(w *collective.WaitError) error {
 	if !errors.Is(w.Err, collective.ErrTimeout) {
 		return w
@@ -203,7 +207,8 @@ func (g *Group) failure(w *collective.WaitError) error {
 	all := &collective.WaitError{Missing: slices.Clone(w.Missing), Err: w.Err}
 	for _, p := range g.peers {
 		late := p.received.Load() != p.posted
-		// Where another rank's notice ended the wait a moment before the time was up, the peer had not come either.
+		// Where another rank's notice ended the wait a moment before the time was up, the peer had
+		// not come either.
 		if f := p.failure.Load(); f != nil && (errors.Is(f.Err, collective.ErrTimeout) || errors.Is(f.Err, collective.ErrAborted)) {
 			late = true
 		}

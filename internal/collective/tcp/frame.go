@@ -18,19 +18,19 @@ func (s step) String() string {
 }
 
 const (
-	// headerSize is the length of a frame's header: kind and payload length, 4 bytes each, then the step's
-	// number and tag, 8 bytes each, all little-endian. The payload is a piece of the sender's memory: on the
-	// architectures there are kernels for, little-endian too.
+	// headerSize is the length of a frame's header: kind and payload length, 4 bytes each, then the
+	// step's number and tag, 8 bytes each, all little-endian. The payload is a piece of the
+	// sender's memory: on the architectures there are kernels for, little-endian too.
 	headerSize = 24
-	// maxFrame is the largest payload of a frame; larger messages are several. A notice of an abort gets
-	// between two frames.
+	// maxFrame is the largest payload of a frame; larger messages are several. A notice of an abort
+	// gets between two frames.
 	maxFrame = 256 << 10
 	// maxAbortText bounds the text of an abort notice.
 	maxAbortText = 1024
 )
 
-// The kinds of frames. An abort notice has the rank that ended the group in place of the step's number, and its
-// payload is text for people.
+// The kinds of frames. An abort notice has the rank that ended the group in place of the step's
+// number, and its payload is text for people.
 const (
 	kindData  = 0x31_43_54_45 // "ETC1"
 	kindAbort = 0x31_41_54_45 // "ETA1"

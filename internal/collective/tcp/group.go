@@ -1,33 +1,36 @@
-// Package tcp runs collective operations between the ranks of several nodes over one stream per pair of ranks,
-// usually TLS over TCP.
+// Package tcp runs collective operations between the ranks of several nodes over one stream per
+// pair of ranks, usually TLS over TCP.
 //
-// Every operation is a step: each rank sends one message to every other rank, empty where the other needs no
-// data, and every message names its step. So each rank learns of each that it is in the same operation, one
-// that runs ahead is at most a step ahead, and a stream's end is noticed wherever it matters. A message is one
-// or more frames of a fixed header and a payload. The receiver knows both before it reads: it compares the
-// header and never takes a length from it.
+// Every operation is a step: each rank sends one message to every other rank, empty where the other
+// needs no data, and every message names its step. So each rank learns of each that it is in the
+// same operation, one that runs ahead is at most a step ahead, and a stream's end is noticed
+// wherever it matters. A message is one or more frames of a fixed header and a payload. The
+// receiver knows both before it reads: it compares the header and never takes a length from it.
 //
 // # Small messages
 //
-// At decode a message has a few kilobytes and latency is all. The calling goroutine writes to each peer with
-// one write, then reads from each with one read; no other goroutine takes part, and deadlines are renewed only
-// when half used. Writing before reading cannot block: a rank is at most one step ahead, so two small messages
-// at most are under way, which a socket's send buffer holds. Connections for which that is not known (not
-// TCP, or a small buffer) are written to by their writer goroutine.
+// At decode a message has a few kilobytes and latency is all. The calling goroutine writes to each
+// peer with one write, then reads from each with one read; no other goroutine takes part, and
+// deadlines are renewed only when half used. Writing before reading cannot block: a rank is at most
+// one step ahead, so two small messages at most are under way, which a socket's send buffer holds.
+// Connections for which that is not certain (not TCP, or a small buffer) are written to by their
+// writer goroutine.
 //
-// A caller blocked in one stream would not see a notice of an abort in another. So after a few milliseconds,
-// when a hand-over costs nothing any more, it gives all streams to their reader goroutines and waits for
-// whatever comes first; they keep watch until the caller recalls them.
+// A caller blocked in one stream would not see a notice of an abort in another. So after a few
+// milliseconds, when a hand-over costs nothing any more, it gives all streams to their reader
+// goroutines and waits for whatever comes first; they keep watch until the caller recalls them.
 //
 // # Large messages
 //
-// Each stream has a reader and a writer goroutine, so that reading never waits for writing. Large all-reduces
-// are a reduce-scatter and an all-gather, in pieces, the one of a piece under way during the other of the next.
+// Each stream has a reader and a writer goroutine, so that reading never waits for writing. Large
+// all-reduces are a reduce-scatter and an all-gather, in pieces, the one of a piece under way
+// during the other of the next.
 //
 // # Ending
 //
-// Whoever fails or aborts tells every other rank with an abort notice in the stream, between two frames; ranks
-// pass a notice on, because some streams may be blocked. The end of a stream means that its rank has left.
+// A rank that fails or aborts sends every other rank an abort notice in the stream, between two
+// frames. Ranks pass a notice on, because some streams may be blocked. The end of a stream means
+// that its rank has left.
 package tcp
 
 import (
@@ -44,23 +47,25 @@ import (
 // DefaultTimeout is how long a rank waits for another when Options says nothing.
 const DefaultTimeout = 60 * time.Second
 
-// patience is how long the caller of a small operation reads one stream before it has all of them watched.
+// patience is how long the caller of a small operation reads one stream before it has all of them
+// watched.
 const patience = 5 * time.Millisecond
 
 // Options are choices of one rank; the zero value is the default.
 type Options struct {
-	// MaxBytes is the largest all-reduce, in bytes, for which memory is set aside at once; the first larger one
-	// allocates. It is not a limit and need not be the same on all ranks.
+	// MaxBytes is the largest all-reduce, in bytes, for which memory is set aside at once; the
+	// first larger one allocates. It is not a limit and need not be the same on all ranks.
 	MaxBytes int
-	// Timeout bounds every wait for another rank; DefaultTimeout if zero. A small operation may wait a quarter
-	// longer.
+	// Timeout bounds every wait for another rank; DefaultTimeout if zero. A small operation may
+	// wait a quarter longer.
 	Timeout time.Duration
 }
 
-// Group is one rank's membership in a group. Operations are collective: every rank calls the same ones in
-// the same order with the same sizes. Calls on one Group are serialised; Abort and Close may be called at any
-// time from any goroutine. No operation over plain TCP allocates unless it fails, waits long, or is larger than
-// announced. A failed operation ends the group for all ranks; its error is a *collective.Error.
+// Group is one rank's membership in a group. Operations are collective: every rank calls the same
+// ones in the same order with the same sizes. Calls on one Group are serialised; Abort and Close
+// may be called at any time from any goroutine. No operation over plain TCP allocates unless it
+// fails, waits long, or is larger than announced. A failed operation ends the group for all ranks;
+// its error is a *collective.Error.
 type Group struct {
 	rank, ranks int
 	timeout     time.Duration
@@ -92,11 +97,12 @@ type abort struct {
 	cause error
 }
 
-// Join makes a group of len(conns) ranks, 1, 2, 4 or 8, of which the caller is the given one. conns has an
-// authenticated connection to each other rank, with nothing read or written that belongs to the group, and nil
-// for the rank itself. The group owns the connections from then on and closes them; they stay the caller's if
-// Join fails. TCP connections are set to send without delay. For TLS, tls.Config.DynamicRecordSizingDisabled
-// spares the first 128 KiB of a connection from going in records of 1.4 KB.
+// Join makes a group of len(conns) ranks, 1, 2, 4 or 8, of which the caller is the given one. conns
+// has an authenticated connection to each other rank, with nothing read or written that belongs to
+// the group, and nil for the rank itself. The group owns the connections from then on and closes
+// them; they stay the caller's if Join fails. TCP connections are set to send without delay. For
+// TLS, tls.Config.DynamicRecordSizingDisabled spares the first 128 KiB of a connection from going
+// in records of 1.4 KB.
 func Join(conns []net.Conn, rank int, o Options) (*Group, error) {
 	ranks := len(conns)
 	if !collective.ValidRanks(ranks) {
@@ -141,9 +147,9 @@ func (g *Group) Rank() int { return g.rank }
 func (g *Group) Ranks() int { return g.ranks }
 
 // Abort ends the group: the waits of every rank, here and elsewhere, return an error that wraps
-// collective.ErrAborted (here also the cause; elsewhere its text), and so do all later operations. Each rank
-// goes by the first cause it hears. Abort does not wait for the other ranks to be told, and does nothing after
-// Close.
+// collective.ErrAborted (here also the cause; elsewhere its text), and so do all later operations.
+// Each rank keeps the first cause it receives. Abort does not wait until the other ranks are
+// notified, and does nothing after Close.
 func (g *Group) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause given")
@@ -218,8 +224,8 @@ func (g *Group) end(op collective.Op, err error) error {
 	return failure
 }
 
-// withdraw returns when no goroutine uses the caller's memory any more. The group has ended, so the readers
-// are stopping; a writer may be stuck, but only with a copy.
+// withdraw returns when no goroutine uses the caller's memory any more. The group has ended, so the
+// readers are stopping; a writer may be stuck, but only with a copy.
 func (g *Group) withdraw() {
 	for _, p := range g.peers {
 		p.awaitCopy()

@@ -112,8 +112,8 @@ func TestManySmall(t *testing.T) {
 	}
 }
 
-// TestUneven lets one rank come late every time, so that the streams go to the readers and back, and one-sided
-// operations run ahead.
+// TestUneven lets one rank come late every time, so that the streams go to the readers and back,
+// and one-sided operations run ahead.
 func TestUneven(t *testing.T) {
 	for name, l := range links() {
 		t.Run(name, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestNoAllocations(t *testing.T) {
 		limit float64
 	}{
 		{"small", tcpPair, 1000, 0},
-		// A round of large operations ends with a small one, for which the streams are recalled from the readers:
-		// net makes an error for each interrupted read.
+		// A round of large operations ends with a small one, for which the streams are recalled
+		// from the readers: net makes an error for each interrupted read.
 		{"large", tcpPair, 100_000, 8},
 		// crypto/tls allocates a few bytes to read a record.
 		{"small, tls", tlsPair, 1000, 40},

@@ -15,7 +15,8 @@ import (
 	"github.com/eagleray/eagleray/internal/collective"
 )
 
-// deafConn is a peer that sends bytes whatever this rank says, in short pieces. Then the stream ends.
+// deafConn is a peer that sends bytes whatever this rank says, in short pieces. Then the stream
+// ends.
 type deafConn struct {
 	net.Conn
 	mu    sync.Mutex
@@ -55,7 +56,8 @@ func frame(h header, payload []byte) []byte {
 // splitElements is the size of the all-reduce that goes the way of large ones although it is small.
 const splitElements = 100
 
-// hear runs two all-reduces, one of them by the readers, and a broadcast from the peer against the bytes.
+// hear runs two all-reduces, one of them by the readers, and a broadcast from the peer against the
+// bytes.
 func hear(t testing.TB, raw []byte, piece int) (x []float32, err error) {
 	g, err := Join([]net.Conn{nil, &deafConn{bytes: bytes.NewReader(raw), step: piece}}, 0, Options{Timeout: time.Minute})
 	if err != nil {
@@ -128,8 +130,8 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// FuzzPeer feeds a rank any bytes: it may fail in any way but a panic or a hang, and succeeds only with a peer that
-// keeps to the protocol.
+// FuzzPeer feeds a rank any bytes: it may fail in any way but a panic or a hang, and succeeds only
+// with a peer that keeps to the protocol.
 func FuzzPeer(f *testing.F) {
 	f.Add(honest(), 1000)
 	f.Add(honest()[:50], 1)

@@ -74,7 +74,7 @@ func secure(t testing.TB, a, b net.Conn) (net.Conn, net.Conn) {
 	return client, server
 }
 
-// tlsEnd trusts everyone: who is admitted is not this package's matter.
+// tlsEnd trusts every peer: admission is not this package's matter.
 func tlsEnd(c net.Conn, cert tls.Certificate, server bool) *tls.Conn {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, DynamicRecordSizingDisabled: true,
 		Certificates: []tls.Certificate{cert}}
@@ -84,7 +84,8 @@ func tlsEnd(c net.Conn, cert tls.Certificate, server bool) *tls.Conn {
 	return tls.Client(c, config)
 }
 
-// slowConn reads and writes in short pieces, and sometimes late. It is no TCP connection to the group.
+// slowConn reads and writes in short pieces, and sometimes late. It is no TCP connection to the
+// group.
 type slowConn struct {
 	net.Conn
 	mu sync.Mutex

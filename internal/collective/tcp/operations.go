@@ -9,9 +9,10 @@ const (
 	line = 16
 )
 
-// splitFrom is the number of elements from which the ranks share the additions. Each rank then sends and receives
-// less than 2n elements instead of (ranks-1)·n, but the messages go twice. Two ranks gain only the additions. The
-// borders are where BenchmarkBorder shows the two ways to be equal.
+// splitFrom is the number of elements from which the ranks share the additions. Each rank then
+// sends and receives less than 2n elements instead of (ranks-1)·n, but the messages go twice. Two
+// ranks gain only the additions. The borders are where BenchmarkBorder shows the two ways to be
+// equal.
 func splitFrom(ranks int) int {
 	if ranks == 2 {
 		return 256 << 10 / 4
@@ -19,7 +20,7 @@ func splitFrom(ranks int) int {
 	return 64 << 10 / 4
 }
 
-// reserve makes room for the other ranks' parts of an all-reduce of so many bytes.
+// reserve allocates memory for the other ranks' parts of an all-reduce of so many bytes.
 func (g *Group) reserve(size int) {
 	n := (size + 3) / 4
 	need := min(n, splitFrom(g.ranks))
@@ -43,11 +44,12 @@ func (g *Group) Barrier() error {
 		return err
 	}
 	clear(g.ins)
-	return g.end(collective.Barrier, g.exchange(nil, g.next(collective.Tag(collective.Barrier, 0, 0)), nobody, everyone))
+	return g.end(collective.Barrier, g.exchange(nil, g.next(collective.Tag(collective.Barrier, 0, 0)), noRank, allRanks))
 }
 
-// AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are the same on
-// every rank and for every way of splitting the ranks' work. After an error x is undefined.
+// AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
+// the same on every rank and for every way of splitting the ranks' work. After an error x is
+// undefined.
 func (g *Group) AllReduce(x []float32) error {
 	if err := g.begin(collective.AllReduce); err != nil {
 		return err
@@ -72,7 +74,7 @@ func (g *Group) reduceWhole(x []float32, s step) error {
 	for _, p := range g.peers {
 		g.ins[p.rank] = g.scratch[p.rank][:4*len(x)]
 	}
-	if err := g.exchange(collective.Bytes(x), s, everyone, everyone); err != nil {
+	if err := g.exchange(collective.Bytes(x), s, allRanks, allRanks); err != nil {
 		return err
 	}
 	g.sum(x, 0)
@@ -91,16 +93,16 @@ func (g *Group) sum(x []float32, at int) {
 	g.parts[g.rank] = nil
 }
 
-// share returns the part of n elements that a rank adds up when they share the work: equal parts of whole
-// cache lines, the last ones shorter or empty.
+// share returns the part of n elements that a rank adds up when they share the work: equal parts of
+// whole cache lines, the last ones shorter or empty.
 func share(rank, ranks, n int) (from, to int) {
 	each := (n + ranks*line - 1) / (ranks * line) * line
 	return min(rank*each, n), min((rank+1)*each, n)
 }
 
-// reduceSplit is a reduce-scatter and an all-gather: each rank adds up its share and sends it to the others.
-// The reduce-scatter of a piece is under way during the all-gather of the one before. Every stream has the
-// messages in the order R0 R1 A0 R2 A1 R3 A2 ...
+// reduceSplit is a reduce-scatter and an all-gather: each rank adds up its share and sends it to
+// the others. The reduce-scatter of a piece is under way during the all-gather of the one before.
+// Every stream has the messages in the order R0 R1 A0 R2 A1 R3 A2 ...
 func (g *Group) reduceSplit(x []float32, s step) error {
 	for _, p := range g.peers {
 		if p.owes {
@@ -137,8 +139,8 @@ func (g *Group) half(x []float32, i int) int {
 	return i % 2 * most
 }
 
-// scatter has this rank's contribution to each share of a piece sent to the rank that adds it up, and the
-// contributions to this rank's share received.
+// scatter has this rank's contribution to each share of a piece sent to the rank that adds it up,
+// and the contributions to this rank's share received.
 func (g *Group) scatter(x []float32, i int, s step) {
 	x, at := piece(x, i), g.half(x, i)
 	from, to := share(g.rank, g.ranks, len(x))
@@ -165,8 +167,8 @@ func (g *Group) gatherShares(x []float32, i int, s step) {
 	}
 }
 
-// AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of ranks times
-// that.
+// AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
+// ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {
 	if err := g.begin(collective.AllGather); err != nil {
 		return err
@@ -177,7 +179,7 @@ func (g *Group) AllGather(dst, x []float32) error {
 	copy(dst[g.rank*len(x):], x)
 	g.into(dst, len(x))
 	s := g.next(collective.Tag(collective.AllGather, 0, 4*len(x)))
-	return g.end(collective.AllGather, g.exchange(collective.Bytes(x), s, everyone, everyone))
+	return g.end(collective.AllGather, g.exchange(collective.Bytes(x), s, allRanks, allRanks))
 }
 
 // into has the step's messages, of n elements from each rank, received one after the other.
@@ -187,9 +189,9 @@ func (g *Group) into(dst []float32, n int) {
 	}
 }
 
-// Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used. All x are
-// of the same length. Other ranks than the root do not wait for each other, nor for the root to finish, but
-// for a message of many frames to be on its way.
+// Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used.
+// All x are of the same length. Other ranks than the root do not wait for each other, nor for the
+// root to finish, but for a message of many frames to be on its way.
 func (g *Group) Gather(dst, x []float32, root int) error {
 	if err := g.begin(collective.Gather); err != nil {
 		return err
@@ -202,15 +204,15 @@ func (g *Group) Gather(dst, x []float32, root int) error {
 	}
 	s := g.next(collective.Tag(collective.Gather, root, 4*len(x)))
 	if g.rank != root {
-		return g.end(collective.Gather, g.exchange(collective.Bytes(x), s, root, nobody))
+		return g.end(collective.Gather, g.exchange(collective.Bytes(x), s, root, noRank))
 	}
 	copy(dst[g.rank*len(x):], x)
 	g.into(dst, len(x))
-	return g.end(collective.Gather, g.exchange(nil, s, nobody, everyone))
+	return g.end(collective.Gather, g.exchange(nil, s, noRank, allRanks))
 }
 
-// Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait for the
-// others to have read it, but for a message of many frames to be on its way.
+// Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait
+// for the others to have read it, but for a message of many frames to be on its way.
 func (g *Group) Broadcast(b []byte, root int) error {
 	if err := g.begin(collective.Broadcast); err != nil {
 		return err
@@ -220,8 +222,8 @@ func (g *Group) Broadcast(b []byte, root int) error {
 	}
 	s := g.next(collective.Tag(collective.Broadcast, root, len(b)))
 	if g.rank == root {
-		return g.end(collective.Broadcast, g.exchange(b, s, everyone, nobody))
+		return g.end(collective.Broadcast, g.exchange(b, s, allRanks, noRank))
 	}
 	g.ins[root] = b
-	return g.end(collective.Broadcast, g.exchange(nil, s, nobody, root))
+	return g.end(collective.Broadcast, g.exchange(nil, s, noRank, root))
 }

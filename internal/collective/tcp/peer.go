@@ -15,8 +15,8 @@ import (
 const (
 	// smallBytes is the largest message that the calling goroutine sends and receives by itself.
 	smallBytes = 64 << 10
-	// sendShare is the part of a socket's send buffer that the calling goroutine fills with one message: two
-	// messages and what the kernel needs beside the bytes surely fit.
+	// sendShare is the part of a socket's send buffer that the calling goroutine fills with one
+	// message: two messages and what the kernel needs beside the bytes surely fit.
 	sendShare = 4
 	// maxJobs is more than the jobs that a stream can have waiting.
 	maxJobs = 8
@@ -32,7 +32,8 @@ type peer struct {
 	// direct is the length of frames up to which the caller writes to the connection itself.
 	direct int
 
-	// The step whose message, an empty one, is still to be read; and whether this step's is. The caller's.
+	// owes is set while the peer's empty message of step owed is still to be read, wants while this
+	// step's message is. They belong to the caller.
 	owes  bool
 	owed  step
 	wants bool
@@ -44,7 +45,7 @@ type peer struct {
 	readErr error     // end of the stream
 
 	jobs     chan receiveJob
-	posted   uint32        // jobs given to the reader; the caller's
+	posted   uint32        // jobs given to the reader; belongs to the caller
 	received atomic.Uint32 // jobs done
 	held     atomic.Bool   // the reader has the stream beyond its jobs
 	watching atomic.Bool   // the reader may be in a read without a deadline
@@ -52,15 +53,15 @@ type peer struct {
 
 	sends     chan sendJob
 	notices   chan struct{} // the group has ended
-	sent      uint32        // jobs given to the writer; the caller's
+	sent      uint32        // jobs given to the writer; belongs to the caller
 	copied    atomic.Uint32 // jobs whose bytes the writer has copied
 	written   atomic.Uint32 // jobs done
 	stuck     atomic.Pointer[collective.WaitError]
 	source    sync.Mutex // held by the writer while it reads the caller's memory
-	frame     []byte     // the writer's
+	frame     []byte     // belongs to the writer
 	writing   sync.Mutex // held for each frame; guards the fields below
 	writeErr  error
-	told      bool      // the abort notice is sent
+	notified  bool      // the abort notice is sent
 	sendUntil time.Time // deadline of writes
 }
 
@@ -110,7 +111,7 @@ func (p *peer) ask(f func(fd int) (int, error)) (n int, err error) {
 // tcpClosed is the state of a connection that has been reset (TCP_CLOSE in the kernel).
 const tcpClosed = 7
 
-// unsent tells whether there are bytes that the peer's kernel has not acknowledged and still may.
+// unsent reports whether there are bytes that the peer's kernel has not acknowledged and still may.
 func (p *peer) unsent() bool {
 	if p.tcp == nil {
 		return false

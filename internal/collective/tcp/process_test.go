@@ -138,7 +138,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestKilledPeer kills a rank in the middle of its work. All others end quickly and know who it was.
+// TestKilledPeer kills a rank in the middle of its work. All others end quickly and name it.
 func TestKilledPeer(t *testing.T) {
 	g, others := processes(t, 4, "reduce", Options{Timeout: time.Minute})
 	x := make([]float32, 4)
@@ -161,7 +161,7 @@ func TestKilledPeer(t *testing.T) {
 	}
 	const left = "waiting for rank 1: rank has left the group"
 	if !strings.Contains(err.Error(), left) {
-		t.Errorf("rank 0 does not say who left: %v", err)
+		t.Errorf("rank 0 does not name the rank that left: %v", err)
 	}
 	for r, p := range others {
 		if r < 2 {

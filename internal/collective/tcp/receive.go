@@ -26,7 +26,8 @@ const (
 	jobYield                  // leave the stream to the caller
 )
 
-// errSlow means that a message has not come in the time the caller reads by itself; what has come is kept.
+// errSlow means that a message has not come in the time the caller reads by itself; what has come
+// is kept.
 var errSlow = errors.New("message has not come yet")
 
 // past is a deadline that stops reads at once.
@@ -42,14 +43,15 @@ func (p *peer) interrupt() {
 func (p *peer) post(j receiveJob) {
 	p.posted++
 	p.jobs <- j
-	// A watch looks for jobs after it has lifted the deadline, so it sees either this one or the interrupt. If
-	// the interrupt comes late and hits the job, the job knows that its time is not up.
+	// A watch looks for jobs after it has lifted the deadline, so it sees either this one or the
+	// interrupt. If the interrupt comes late and hits the job, the job knows that its time is not
+	// up.
 	if p.watching.Load() {
 		p.interrupt()
 	}
 }
 
-// idle tells whether the caller may read the stream.
+// idle reports whether the caller may read the stream.
 func (p *peer) idle() bool { return p.received.Load() == p.posted && !p.held.Load() }
 
 // readLoop is the reader goroutine.
@@ -84,7 +86,8 @@ func (p *peer) run(j receiveJob) {
 	p.failure.Store(w)
 }
 
-// watch reads ahead until there is a header, which it leaves in the buffer unless it is an abort notice.
+// watch reads ahead until there is a header, which it leaves in the buffer unless it is an abort
+// notice.
 func (p *peer) watch() {
 	p.watching.Store(true)
 	defer p.watching.Store(false)
@@ -96,7 +99,7 @@ func (p *peer) watch() {
 		return
 	}
 	if p.fill(headerSize, len(p.buf)) != nil {
-		return // whoever needs more of this stream gets the error
+		return // the next read of this stream gets the error
 	}
 	if h := decodeHeader(p.buf[p.r:]); h.kind == kindAbort {
 		// The group ends by it.
@@ -139,8 +142,8 @@ func (p *peer) receiveFrame(dst []byte, s step) error {
 	return nil
 }
 
-// receiveSmall reads a message of at most smallBytes into dst by way of the buffer. After errSlow it can be called
-// again, and so can receive.
+// receiveSmall reads a message of at most smallBytes into dst by way of the buffer. After errSlow
+// it can be called again, and so can receive.
 func (p *peer) receiveSmall(dst []byte, s step) error {
 	if err := p.expect(len(dst), s, len(p.buf)); err != nil {
 		return err
@@ -203,8 +206,8 @@ func (p *peer) fill(n, most int) error {
 	return nil
 }
 
-// renew sets the deadline of reads to the time from now, unless it is at least that far away and at most a
-// quarter further.
+// renew sets the deadline of reads to the time from now, unless it is at least that far away and at
+// most a quarter further.
 func (p *peer) renew(now time.Time, d time.Duration) error {
 	if left := p.until.Sub(now); left >= d && left <= d+d/4 {
 		return nil

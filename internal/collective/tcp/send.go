@@ -18,8 +18,8 @@ func (p *peer) send(x []byte, s step) {
 	p.sends <- sendJob{x: x, step: s}
 }
 
-// sendSmall sends a frame that is ready to be written; x is its payload, which must stay until the writer, if it
-// is needed, has copied it.
+// sendSmall sends a frame that is ready to be written; x is its payload, which must stay until the
+// writer, if it is needed, has copied it.
 func (p *peer) sendSmall(frame, x []byte, s step, now time.Time) {
 	if len(frame) > p.direct || p.written.Load() != p.sent {
 		p.send(x, s)
@@ -34,12 +34,12 @@ func (p *peer) writeLoop() {
 		select {
 		case j, ok := <-p.sends:
 			if !ok {
-				p.tell()
+				p.sendNotice()
 				return
 			}
 			p.writeMessage(j)
 		case <-p.notices:
-			p.tell()
+			p.sendNotice()
 		}
 	}
 }
@@ -75,18 +75,18 @@ func (p *peer) writeMessage(j sendJob) {
 	p.g.notify()
 }
 
-// awaitCopy returns when the writer does not read the caller's memory any more, once the group has ended: it
-// looks at that under the lock.
+// awaitCopy returns when the writer does not read the caller's memory any more, once the group has
+// ended: it looks at that under the lock.
 func (p *peer) awaitCopy() {
 	p.source.Lock()
 	defer p.source.Unlock()
 }
 
-// write writes a frame, unless the stream has failed before. A failure other than a timeout is not told: what
-// the peer has sent before, maybe why it ended, is still to be read.
+// write writes a frame, unless the stream has failed before. A failure other than a timeout is not
+// reported here: what the peer has sent before, maybe why it ended, is still to be read.
 func (p *peer) write(frame []byte, now time.Time) {
 	p.writing.Lock()
-	if p.writeErr == nil && !p.told {
+	if p.writeErr == nil && !p.notified {
 		p.writeErr = p.writeLocked(frame, now)
 		if errors.Is(p.writeErr, os.ErrDeadlineExceeded) {
 			p.stuck.Store(p.late())
@@ -94,9 +94,9 @@ func (p *peer) write(frame []byte, now time.Time) {
 		}
 	}
 	p.writing.Unlock()
-	// Who could not get the lock to tell of the end has left it to the holder.
+	// A goroutine that could not get the lock to send the abort notice has left that to the holder.
 	if p.g.ended.Load() {
-		p.tell()
+		p.sendNotice()
 	}
 }
 
@@ -111,8 +111,8 @@ func (p *peer) writeLocked(frame []byte, now time.Time) error {
 	return err
 }
 
-// tell sends the abort notice, once, if the group has ended.
-func (p *peer) tell() {
+// sendNotice sends the abort notice, once, if the group has ended.
+func (p *peer) sendNotice() {
 	a := p.g.why.Load()
 	if a == nil {
 		return
@@ -123,9 +123,9 @@ func (p *peer) tell() {
 	copy(frame[headerSize:], text)
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	if p.told || p.writeErr != nil {
+	if p.notified || p.writeErr != nil {
 		return
 	}
-	p.told = true
+	p.notified = true
 	p.writeErr = p.writeLocked(frame, time.Now())
 }

@@ -45,7 +45,7 @@ type rowTask struct {
 	heads       int
 	headDim     int
 	rot         int
-	chunks      int // of K, whose sums are apart
+	chunks      int // of K, each with a sum of its own
 	at          []int32
 	cache       *attention.Cache
 	layer       int

@@ -46,7 +46,8 @@ func order(n int) []int32 {
 	return p
 }
 
-// rowOperations are all row operations, each filling dst ([manyRows][chunks][width]) from x of the same size.
+// rowOperations are all row operations, each filling dst ([manyRows][chunks][width]) from x of the
+// same size.
 func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32) {
 	weight, bias := random(width), random(width + 1)[:width]
 	const heads, headDim = 2, 32
@@ -86,8 +87,8 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 	}
 }
 
-// TestRowsOnAnyThreads wants the same bits from one thread and from several, on every instruction set, and nothing
-// allocated.
+// TestRowsOnAnyThreads wants the same bits from one thread and from several, on every instruction
+// set, and nothing allocated.
 func TestRowsOnAnyThreads(t *testing.T) {
 	x := random((manyRows + 1) * chunks * width)
 	for name, op := range rowOperations(t) {

@@ -8,9 +8,10 @@ import (
 	"unsafe"
 )
 
-// This is a small explicit-state model checker: actors run programs of atomic steps on shared variables, and
-// every interleaving is explored, also with the death of an actor between any two steps. It knows of futexes
-// what the kernel promises: comparing a word and falling asleep is one step, waking all sleepers is one.
+// This is a small explicit-state model checker: actors run programs of atomic steps on shared
+// variables, and every interleaving is explored, also with the death of an actor between any two
+// steps. It knows of futexes what the kernel promises: comparing a word and falling asleep is one
+// step, waking all sleepers is one.
 
 const (
 	maxVars   = 32
@@ -24,7 +25,7 @@ const (
 	pcDead = 127
 )
 
-// state is all there is to know. It has no padding: it is hashed as bytes.
+// state is the whole state of the model. It has no padding: it is hashed as bytes.
 type state struct {
 	vars   [maxVars]int8
 	pc     [maxActors]int8
@@ -32,9 +33,9 @@ type state struct {
 	locals [maxActors][maxLocals]int8
 }
 
-// step is one atomic action. It returns the label to go on at, "" for the next step. A local step neither reads
-// nor writes what others may change: it commutes with all theirs, so it is explored together with the one
-// before it.
+// step is one atomic action. It returns the label to go on at, "" for the next step. A local step
+// neither reads nor writes what others may change: it commutes with all theirs, so it is explored
+// together with the one before it.
 type step struct {
 	name  string
 	local bool
@@ -48,7 +49,7 @@ type actor struct {
 	// mortal actors may die between any two steps. enabled, if there, guards the first step.
 	mortal  bool
 	enabled func(s *state) bool
-	// stuck tells, of an actor asleep, whether it should not be.
+	// stuck reports whether an actor that is asleep should be awake.
 	stuck func(s *state) bool
 }
 
@@ -62,7 +63,7 @@ func (a *actor) local(name string, do func(s *state) string) {
 	a.steps = append(a.steps, step{name: name, local: true, do: do})
 }
 
-// load is a step that reads a variable that changes only if somebody in the model changes it.
+// load is a step that reads a variable that changes only if some actor of the model changes it.
 func (a *actor) load(changes bool, name string, do func(s *state) string) {
 	a.steps = append(a.steps, step{name: name, local: !changes, do: do})
 }
@@ -80,9 +81,9 @@ func (m *model) variable(name string) int {
 	return len(m.variables) - 1
 }
 
-// event declares the sleepers count of an event. Of its word only one thing counts, whether it still is as a
-// waiter has observed it. So there is no variable for it: observing clears a mark of the waiter's own, and a
-// bump sets all of them.
+// event declares the sleepers count of an event. Of its word only one thing counts, whether it
+// still is as a waiter has observed it. So there is no variable for it: observing clears a mark of
+// the waiter's own, and a bump sets all of them.
 func (m *model) event(name string) int { return m.variable(name + " sleepers") }
 
 func (m *model) actor(name string) (*actor, int) {
@@ -128,8 +129,8 @@ const (
 	stageAnnounced
 )
 
-// pause appends the steps of waiter.pause, which go back to the label again, and those of waiter.done at the
-// label done, which go on behind. Two locals are used, from at on.
+// pause appends the steps of waiter.pause, which go back to the label again, and those of
+// waiter.done at the label done, which go on behind. Two locals are used, from at on.
 func (m *model) pause(a *actor, id, e int, name string, at int, again, done string) {
 	stage, changed := at, at+1
 	if m.waits == nil {
@@ -169,8 +170,8 @@ func (m *model) pause(a *actor, id, e int, name string, at int, again, done stri
 	a.label(done + " already")
 }
 
-// without makes all steps of an actor with a name do nothing, for a test of the checker. It reports whether there
-// are any.
+// without makes all steps of an actor with a name do nothing, for a test of the checker. It reports
+// whether there are any.
 func (m *model) without(actor, name string) bool {
 	found := false
 	for _, a := range m.actors {
@@ -234,8 +235,9 @@ func (m *model) take(a *actor, id int, s *state) {
 // maxStates is where check gives up.
 const maxStates = 20_000_000
 
-// check explores everything that can happen, until a property is violated. A state where nothing more can
-// happen must be one in which everybody has ended, or sleeps and rightly so.
+// check explores everything that can happen, until a property is violated. A state where nothing
+// more can happen must be one in which every actor has ended, or sleeps and has nothing to wake up
+// for.
 func (m *model) check() result {
 	if len(m.variables) > maxVars || len(m.actors) > maxActors {
 		return result{violation: "model too large"}

@@ -12,8 +12,9 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// Driver is the end that broadcasts to the ranks and receives their replies. Send is for one goroutine at a
-// time and Recv and Release for one other; the remaining methods may be called at any time from any.
+// Driver is the end that broadcasts to the ranks and receives their replies. Send is for one
+// goroutine at a time and Recv and Release for one other; the remaining methods may be called at
+// any time from any.
 type Driver struct {
 	file   *os.File
 	m      *mapping
@@ -23,7 +24,7 @@ type Driver struct {
 	out writer
 
 	in      []reader
-	bad     []bool // whose reply ring is corrupt; it is read no more
+	bad     []bool // by rank: its reply ring is corrupt and is read no more
 	next    int    // the rank to look at first
 	held    int    // the rank whose record was given out, -1 for none
 	waiting waiter
@@ -53,10 +54,11 @@ func (d *Driver) ended() error {
 	return nil
 }
 
-// Send copies a record to the ring of all ranks, and waits for room as long as until, or without a limit if it
-// is zero. A rank that has left or was dropped is not waited for. After an error no rank gets any part of the
-// record. The error wraps queue.ErrTimeout, with a *SlowError that names the ranks that hold it up; queue.ErrClosed; or
-// ErrCorrupt, with a *CorruptError that names the rank, until that rank is dropped.
+// Send copies a record to the ring of all ranks, and waits for room as long as until, or without a
+// limit if it is zero. A rank that has left or was dropped is not waited for. After an error no
+// rank gets any part of the record. The error wraps queue.ErrTimeout, with a *SlowError that names
+// the ranks that hold it up; queue.ErrClosed; or ErrCorrupt, with a *CorruptError that names the
+// rank, until that rank is dropped.
 func (d *Driver) Send(record []byte, until time.Time) error {
 	if !d.m.enter() {
 		return queue.ErrClosed
@@ -65,10 +67,11 @@ func (d *Driver) Send(record []byte, until time.Time) error {
 	return d.out.send(record, until)
 }
 
-// Recv returns the next record of any rank, looking at the ranks in turn. It is valid until the next Recv or
-// Release. Recv waits as long as until, or without a limit if it is zero. What a rank sent before it left, died
-// or was dropped is still received. The error is queue.ErrTimeout; wraps queue.ErrClosed, after Close or when every rank
-// has left or was dropped; or wraps ErrCorrupt, once for a rank, whose replies are read no more.
+// Recv returns the next record of any rank, looking at the ranks in turn. It is valid until the
+// next Recv or Release. Recv waits as long as until, or without a limit if it is zero. What a rank
+// sent before it left, died or was dropped is still received. The error is queue.ErrTimeout; wraps
+// queue.ErrClosed, after Close or when every rank has left or was dropped; or wraps ErrCorrupt,
+// once for each rank, whose replies are read no more.
 func (d *Driver) Recv(until time.Time) (rank int, record []byte, err error) {
 	d.Release()
 	if !d.m.enter() {
@@ -114,8 +117,8 @@ func (d *Driver) recv(until time.Time) (rank int, record []byte, err error) {
 	}
 }
 
-// Interrupt ends the Recv under way, or else the next one, with queue.ErrInterrupted: something else needs its
-// caller. It may be called at any time from any goroutine, also after Close.
+// Interrupt ends the Recv under way, or else the next one, with queue.ErrInterrupted: something
+// else needs its caller. It may be called at any time from any goroutine, also after Close.
 func (d *Driver) Interrupt() {
 	if !d.m.enter() {
 		return
@@ -146,7 +149,7 @@ func (d *Driver) scan() (rank int, record []byte, what found, err error) {
 	return rank, nil, what, nil
 }
 
-// alone tells whether nobody can send any more.
+// alone reports whether no rank can send any more.
 func (d *Driver) alone() bool {
 	for rank, p := range d.out.peers {
 		if !d.bad[rank] && !p.gone() {
@@ -156,7 +159,7 @@ func (d *Driver) alone() bool {
 	return true
 }
 
-// Release gives the record of the last Recv back, so that its rank can use the room.
+// Release gives the record of the last Recv back, so that its rank can use its space.
 func (d *Driver) Release() {
 	if d.held < 0 {
 		return
@@ -166,8 +169,9 @@ func (d *Driver) Release() {
 	d.m.leave()
 }
 
-// Drop declares a rank dead: it no longer holds up Send. Its replies so far stay readable. If it lives after
-// all, its calls end with queue.ErrClosed; a record it is just reading may change under it.
+// Drop declares a rank dead: it no longer holds up Send. Its replies so far stay readable. If it
+// lives after all, its calls end with queue.ErrClosed; a record it is just reading may change under
+// it.
 func (d *Driver) Drop(rank int) {
 	if rank < 0 || rank >= len(d.out.peers) || !d.m.enter() {
 		return
@@ -182,7 +186,7 @@ func (d *Driver) Drop(rank int) {
 	c.space.notify()
 }
 
-// Status returns what the rank says of itself, also after its death; zero after Close.
+// Status returns the status the rank has published, also after its death; zero after Close.
 func (d *Driver) Status(rank int) status.Snapshot {
 	if rank < 0 || rank >= len(d.out.peers) || !d.m.enter() {
 		return status.Snapshot{}
@@ -191,8 +195,9 @@ func (d *Driver) Status(rank int) status.Snapshot {
 	return d.m.rankControl(rank).status.Snapshot()
 }
 
-// Lag returns how many records, and bytes of payload, were sent and not yet received by the rank; zero after
-// Close. A record in several pieces counts as sent with its last one, its bytes with each.
+// Lag returns how many records, and bytes of payload, were sent and not yet received by the rank:
+// the depth of the queue, for the display of the ranks and for tests; zero after Close. A record in
+// several pieces counts as sent with its last one, its bytes with each.
 func (d *Driver) Lag(rank int) (records uint64, bytes int64) {
 	if rank < 0 || rank >= len(d.out.peers) || !d.m.enter() {
 		return 0, 0
@@ -204,8 +209,9 @@ func (d *Driver) Lag(rank int) (records uint64, bytes int64) {
 	return sent - min(c.records.Load(), sent), int64(sum - min(c.bytes.Load(), sum))
 }
 
-// Close ends all calls here with queue.ErrClosed; those of the ranks end likewise once they have received what was
-// sent. The segment is unmapped when no call is inside and no record is held. Closing twice is harmless.
+// Close ends all calls here with queue.ErrClosed; those of the ranks end likewise once they have
+// received what was sent. The segment is unmapped when no call is inside and no record is held.
+// Closing twice is harmless.
 func (d *Driver) Close() error {
 	if d.closed.Swap(true) {
 		return nil

@@ -16,9 +16,10 @@ var (
 	errAlone   = fmt.Errorf("%w: no rank is left in the ring", queue.ErrClosed)
 )
 
-// SlowError names who has not read what must be read before there is room. It wraps queue.ErrTimeout.
+// SlowError names the readers that have not read what must be read before there is room. It wraps
+// queue.ErrTimeout.
 type SlowError struct {
-	// Ranks are those the driver waits for, -1 alone the driver that a rank waits for.
+	// Ranks are those that the driver waits for; -1 alone is the driver, for which a rank waits.
 	Ranks []int
 }
 
@@ -43,7 +44,7 @@ func (e *SlowError) Unwrap() error { return queue.ErrTimeout }
 
 // CorruptError says what in the segment cannot be true. It wraps ErrCorrupt.
 type CorruptError struct {
-	// Rank is who wrote it, -1 for the driver.
+	// Rank is the rank that wrote it, -1 the driver.
 	Rank int
 	// Detail names the wrong value.
 	Detail string

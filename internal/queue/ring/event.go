@@ -14,24 +14,26 @@ import (
 // pauses between two looks: a fraction of a microsecond.
 const pauses = 8
 
-// event is an event count in shared memory: who changes what others may wait for notifies it, and who waits
-// announces himself, looks once more, and sleeps while the word stands still.
+// event is an event count in shared memory. A party that changes what others may wait for notifies
+// it. A waiter announces itself, looks once more, and sleeps while the word does not change.
 //
 // # Memory order
 //
-// A record is written with plain stores, then the writer's position is stored atomically; a reader loads the
-// position atomically, then reads the record with plain loads. Back again, a reader loads the record, then
-// stores its own position; the writer loads that position before it overwrites the place. Both directions
-// need release on the store and acquire on the load, no more. Waiting needs more, a store followed by a load
-// of another word in one total order: the position and the sleepers count (below).
+// A record is written with plain stores, then the writer's position is stored atomically; a reader
+// loads the position atomically, then reads the record with plain loads. Back again, a reader loads
+// the record, then stores its own position; the writer loads that position before it overwrites the
+// place. Both directions need release on the store and acquire on the load, no more. Waiting needs
+// more, a store followed by a load of another word in one total order: the position and the
+// sleepers count (below).
 //
-// Go's atomics are sequentially consistent, which covers both. The Go memory model speaks of goroutines, not
-// of processes, but what it is made of holds between processes as well: the compiler neither drops nor moves
-// loads and stores across its atomics; on amd64 they are LOCK-prefixed or XCHG stores, which drain the store
-// buffer, and plain loads, which are acquire; on arm64 they are STLR, LDAR and the acquire-release LSE
-// forms (or exclusive pairs), which are sequentially consistent among each other. Both kinds act on
-// physical, cache-coherent memory, whatever address a process has it mapped at. Non-temporal stores would
-// escape this, but memmove uses them only above 1 MiB, more than one piece of a ring, and fences them.
+// Go's atomics are sequentially consistent, which covers both. The Go memory model speaks of
+// goroutines, not of processes, but what it is made of holds between processes as well: the
+// compiler neither drops nor moves loads and stores across its atomics; on amd64 they are
+// LOCK-prefixed or XCHG stores, which drain the store buffer, and plain loads, which are acquire;
+// on arm64 they are STLR, LDAR and the acquire-release LSE forms (or exclusive pairs), which are
+// sequentially consistent among each other. Both kinds act on physical, cache-coherent memory,
+// whatever address a process has it mapped at. Non-temporal stores would escape this, but memmove
+// uses them only above 1 MiB, more than one piece of a ring, and fences them.
 //
 // # No wake-up is lost
 //
@@ -40,21 +42,21 @@ const pauses = 8
 //	notify: change (before the call), bump the word, look at sleepers, wake if there are any
 //	wait:   check, announce in sleepers, observe the word, recheck, sleep if the word is as observed, withdraw
 //
-// In the one total order, the look comes either after the announcement, and then the wake follows; or before
-// it, and then so does the change, which the recheck sees. A wake that comes between observe and sleep is not
-// missed either: the bump precedes it, so that the word is not as observed and the kernel, which compares and
-// queues under one lock, does not put the waiter to sleep.
+// In the one total order, the look comes either after the announcement, and then the wake follows;
+// or before it, and then so does the change, which the recheck sees. A wake that comes between
+// observe and sleep is not missed either: the bump precedes it, so that the word is not as observed
+// and the kernel, which compares and queues under one lock, does not put the waiter to sleep.
 //
-// sleepers is a count that each sleeper raises and lowers itself, not a flag that the waker clears: a waker
-// killed or stopped between clearing and waking would take everybody's wake-up with it. The price is that a
-// rank killed in its sleep leaves the count raised, and each later notify of that event makes a system call
-// for nobody.
+// sleepers is a count that each sleeper raises and lowers itself, not a flag that the waker clears:
+// a waker killed or stopped between clearing and waking would lose the wake-up of all. The price is
+// that a rank killed in its sleep leaves the count raised, and each later notify of that event
+// makes a system call that wakes no one.
 type event struct {
 	word     atomic.Uint32
 	sleepers atomic.Uint32
 }
 
-// notify tells the waiting that something has changed, which has been stored before.
+// notify wakes the waiters because something has changed. The change has been stored before.
 func (e *event) notify() {
 	e.word.Add(1)               // bump
 	if e.sleepers.Load() == 0 { // look
@@ -63,8 +65,8 @@ func (e *event) notify() {
 	futex.Wake(&e.word) // wake
 }
 
-// waiter is one goroutine's way of waiting. The loop around it looks for what it waits for before every call
-// of pause, and calls done in the end.
+// waiter is one goroutine's way of waiting. The loop around it looks for what it waits for before
+// every call of pause, and calls done in the end.
 type waiter struct {
 	policy  spin.Policy
 	stage   stage
@@ -83,7 +85,8 @@ const (
 	announced
 )
 
-// pause returns when it is time to look again, or with queue.ErrTimeout when the deadline, unless zero, has passed.
+// pause returns when it is time to look again, or with queue.ErrTimeout when the deadline, unless
+// zero, has passed.
 func (w *waiter) pause(e *event, until time.Time) error {
 	switch w.stage {
 	case fresh:

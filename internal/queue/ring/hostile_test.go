@@ -131,7 +131,8 @@ func FuzzMap(f *testing.F) {
 	})
 }
 
-// corruption is a segment of which bytes change between calls: script is pairs of an action and a number.
+// corruption is a segment of which bytes change between calls: script is pairs of an action and a
+// number.
 func corruption(t testing.TB, script []byte) {
 	s, err := Create(Options{Ranks: 2, Memory: 64 << 10})
 	must(t, err)
@@ -165,7 +166,7 @@ func corruption(t testing.TB, script []byte) {
 			known(err)
 			for range got {
 			}
-		case 8: // anything in the control pages but the states of futexes that nobody sets
+		case 8: // anything in the control pages but the words of futexes, which the test does not set
 			d.m.mem[d.m.page+a%(control-d.m.page)] = v
 		case 9: // anything in the rings
 			d.m.mem[control+a%(len(d.m.mem)-control)] = v

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestIdleParks leaves every rank and the driver waiting: after their spin all of them sleep in the kernel, use no
-// processor, and are woken by one record.
+// TestIdleParks leaves every rank and the driver waiting: after their spin all of them sleep in the
+// kernel, use no processor, and are woken by one record.
 func TestIdleParks(t *testing.T) {
 	const ranks = 3
 	d, rs := segment(t, ranks, 0)

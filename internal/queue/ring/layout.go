@@ -20,16 +20,16 @@ const (
 	maxRing = 1 << 30
 )
 
-// layout is where things lie in a segment: a page with the header, a page for the broadcast ring's control
-// words, a page for each rank, then the rings: the broadcast, and the replies by rank.
+// layout is where things lie in a segment: a page with the header, a page for the broadcast ring's
+// control words, a page for each rank, then the rings: the broadcast, and the replies by rank.
 type layout struct {
 	page, ranks int
 	// broadcast and reply are the capacities of the rings in bytes, powers of two.
 	broadcast, reply int
 }
 
-// plan divides memory: half for the broadcast ring, the rest for the reply rings, each rounded down to a
-// power of two.
+// plan divides memory: half for the broadcast ring, the rest for the reply rings, each rounded down
+// to a power of two.
 func plan(ranks int, memory int64) (layout, error) {
 	if ranks < 1 || ranks > MaxRanks {
 		return layout{}, fmt.Errorf("ring: segment for %d ranks, not 1 to %d", ranks, MaxRanks)
@@ -68,7 +68,7 @@ func (l layout) size() int64 {
 	return l.control() + int64(l.broadcast) + int64(l.ranks)*int64(l.reply)
 }
 
-// check tells whether a layout read from a segment is one that plan makes on this machine.
+// check reports whether a layout read from a segment is one that plan makes on this machine.
 func (l layout) check() error {
 	valid := func(ring int) bool { return ring >= minRing && ring <= maxRing && ring&(ring-1) == 0 }
 	switch {
@@ -98,7 +98,8 @@ const (
 	version = 1
 )
 
-// Words that different processes write lie 128 bytes apart, because processors fetch cache lines in pairs.
+// Words that different processes write lie 128 bytes apart, because processors fetch cache lines in
+// pairs.
 const linePair = 128
 
 // broadcastControl is the second page.
@@ -108,13 +109,13 @@ type broadcastControl struct {
 	// closed is not 0 once the driver has closed.
 	closed atomic.Uint32
 	_      [linePair - 12]byte
-	// data is for the ranks, who wait for a record.
+	// data is for the ranks, which wait for a record.
 	data event
 	_    [linePair - 8]byte
-	// space is for the driver, who waits for room.
+	// space is for the driver, which waits for room.
 	space event
 	_     [linePair - 8]byte
-	// replies is for the driver, who waits for a record of any rank.
+	// replies is for the driver, which waits for a record of any rank.
 	replies event
 	_       [linePair - 8]byte
 }
@@ -128,8 +129,8 @@ const (
 
 // rankControl is a rank's page.
 type rankControl struct {
-	// read is the rank's position in the broadcast ring: what lies before it may be overwritten. records and
-	// bytes count what it was given. All are written by the rank.
+	// read is the rank's position in the broadcast ring: what lies before it may be overwritten.
+	// records and bytes count what it received. All are written by the rank.
 	read           atomic.Uint64
 	records, bytes atomic.Uint64
 	state          atomic.Uint32
@@ -137,11 +138,12 @@ type rankControl struct {
 	// sent is the position behind the last record of the reply ring; written by the rank.
 	sent atomic.Uint64
 	_    [linePair - 8]byte
-	// taken is the driver's position in the reply ring, dropped not 0 after Drop. The driver writes both.
+	// taken is the driver's position in the reply ring, dropped not 0 after Drop. The driver writes
+	// both.
 	taken   atomic.Uint64
 	dropped atomic.Uint32
 	_       [linePair - 12]byte
-	// space is for the rank, who waits for room in its reply ring.
+	// space is for the rank, which waits for room in its reply ring.
 	space  event
 	_      [linePair - 8]byte
 	status status.Rank

@@ -153,7 +153,8 @@ func TestHeldRecord(t *testing.T) {
 	d.Release()
 }
 
-// TestCloseAnytime closes either side at a random moment of traffic both ways, and looks for what is left.
+// TestCloseAnytime closes either side at a random moment of traffic both ways, and looks for what
+// is left.
 func TestCloseAnytime(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	rounds := 300

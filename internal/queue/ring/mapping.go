@@ -13,11 +13,11 @@ import (
 type mapping struct {
 	layout
 	mem []byte
-	// users counts calls inside, and views they gave out; shut is added by close.
+	// users counts the calls inside and the records given out; close adds shut.
 	users atomic.Int64
-	// lent is set when somebody may hold a pointer into the page at lentAt.
-	lent   atomic.Bool
-	lentAt int
+	// exposed is set when a caller may hold a pointer into the page at exposedAt.
+	exposed   atomic.Bool
+	exposedAt int
 }
 
 const shut = 1 << 62
@@ -51,24 +51,26 @@ func (m *mapping) leave() {
 	}
 }
 
-// close lets nobody in any more; the last one out unmaps. It is called once, from inside.
+// close ends enter: it returns false from now on, and the last leave unmaps. close is called once,
+// from inside.
 func (m *mapping) close() { m.users.Add(shut) }
 
-// unmap removes the mapping. It fails only for addresses that are not mapped, which leaves nothing to do.
+// unmap removes the mapping. It fails only for addresses that are not mapped, which leaves nothing
+// to do.
 func (m *mapping) unmap() {
 	base := unsafe.Pointer(unsafe.SliceData(m.mem))
-	size, page, at := uintptr(len(m.mem)), uintptr(m.page), uintptr(m.lentAt)
-	if !m.lent.Load() {
+	size, page, at := uintptr(len(m.mem)), uintptr(m.page), uintptr(m.exposedAt)
+	if !m.exposed.Load() {
 		_ = unix.MunmapPtr(base, size)
 		return
 	}
-	// Whoever holds the pointer may use it for as long as he likes: private memory takes the page's place.
-	lent := unsafe.Add(base, at)
-	if _, err := unix.MmapPtr(-1, 0, lent, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED); err != nil {
+	// A pointer into the exposed page stays valid: private memory takes the page's place.
+	kept := unsafe.Add(base, at)
+	if _, err := unix.MmapPtr(-1, 0, kept, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED); err != nil {
 		return // no memory: the segment stays mapped
 	}
 	_ = unix.MunmapPtr(base, at)
-	_ = unix.MunmapPtr(unsafe.Add(lent, page), size-at-page)
+	_ = unix.MunmapPtr(unsafe.Add(kept, page), size-at-page)
 }
 
 func (m *mapping) broadcastControl() *broadcastControl {

@@ -6,11 +6,13 @@ import (
 	"testing"
 )
 
-// repliesModel is two ranks that send, each in its own ring, and a driver that receives from both with one wait.
+// repliesModel is two ranks that send, each in its own ring, and a driver that receives from both
+// with one wait.
 type repliesModel struct {
 	cells   int // of a ring; every record is one
 	records int // of a rank
-	// leave makes the ranks close when they have sent everything; then the driver must come to an end, too.
+	// leave makes the ranks close when they have sent everything; then the driver must come to an
+	// end, too.
 	leave bool
 	// What may happen, at any moment.
 	mortalRank, driverClose bool

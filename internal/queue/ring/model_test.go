@@ -6,22 +6,22 @@ import (
 	"testing"
 )
 
-// The models below are driver.go, rank.go, writer.go and reader.go, step by step: one step for each load or
-// store of a word that somebody else writes or reads, and for each cell of the ring. A cell holds a record's
-// number plus 1; a record is one cell or two, of which the second repeats the number; padCell fills what is
-// left at the end.
+// The models below are driver.go, rank.go, writer.go and reader.go, step by step: one step for each
+// load or store of a word that another actor writes or reads, and for each cell of the ring. A cell
+// holds a record's number plus 1; a record is one cell or two, of which the second repeats the
+// number; padCell fills what is left at the end.
 const padCell = 100
 
 // broadcastModel is one driver that sends and two ranks that receive.
 type broadcastModel struct {
 	cells int   // of the ring
 	sizes []int // of the records, 1 or 2 cells
-	// pieces makes ranks copy what they read and give it back only in parts of a whole ring or when there is
-	// nothing more, as they do with records in pieces.
+	// pieces makes ranks copy what they read and give it back only in parts of a whole ring or when
+	// there is nothing more, as they do with records in pieces.
 	pieces bool
 	// What may happen, at any moment.
 	mortalRank, liveDrop, driverClose, mortalDriver, rankClose bool
-	// still makes rank 1 stand still for ever, at any moment, and nobody drop it.
+	// still makes rank 1 stop for ever, at any moment, without being dropped.
 	still bool
 }
 
@@ -30,10 +30,10 @@ func (c broadcastModel) build() *model {
 	sent := m.variable("sent")
 	head := [2]int{m.variable("head 0"), m.variable("head 1")}
 	dropped := [2]int{m.variable("dropped 0"), m.variable("dropped 1")}               // the driver's
-	tellDropped := [2]int{m.variable("told dropped 0"), m.variable("told dropped 1")} // the rank's copy
+	droppedCopy := [2]int{m.variable("dropped copy 0"), m.variable("dropped copy 1")} // the rank's copy
 	left := [2]int{m.variable("left 0"), m.variable("left 1")}
 	rankClosed := [2]int{m.variable("closed 0"), m.variable("closed 1")}
-	closed, tellClosed := m.variable("closed"), m.variable("told closed")
+	closed, closedCopy := m.variable("closed"), m.variable("closed copy")
 	data, space := m.event("data"), m.event("space")
 	ring := len(m.variables)
 	for i := range c.cells {
@@ -41,7 +41,7 @@ func (c broadcastModel) build() *model {
 	}
 	c.writer(m, sent, head, dropped, left, closed, data, space, ring)
 	for r := range 2 {
-		c.reader(m, r, sent, head[r], tellDropped[r], left[r], rankClosed[r], tellClosed, data, space, ring)
+		c.reader(m, r, sent, head[r], droppedCopy[r], left[r], rankClosed[r], closedCopy, data, space, ring)
 	}
 	set := func(a *actor, name string, v int) {
 		a.step(name, func(s *state) string { s.vars[v] = 1; return "" })
@@ -49,7 +49,7 @@ func (c broadcastModel) build() *model {
 	driver, victim := 0, 2
 	if c.mortalRank || c.liveDrop { // Driver.Drop of rank 1
 		a, _ := m.actor("drop")
-		set(a, "tell dropped", tellDropped[1])
+		set(a, "copy dropped", droppedCopy[1])
 		set(a, "drop", dropped[1])
 		m.notify(a, space, "space")
 		m.notify(a, data, "data")
@@ -64,7 +64,7 @@ func (c broadcastModel) build() *model {
 	if c.driverClose { // Driver.Close
 		a, _ := m.actor("close")
 		set(a, "close", closed)
-		set(a, "tell closed", tellClosed)
+		set(a, "copy closed", closedCopy)
 		m.notify(a, data, "data")
 		m.notify(a, space, "space")
 	}
@@ -202,10 +202,11 @@ func (c broadcastModel) writer(m *model, sent int, head, dropped, left [2]int, c
 // reader is Rank.Recv and Release, until it is closed.
 func (c broadcastModel) reader(m *model, r, sent, head, dropped, left, rankClosed, closed, data, space, ring int) {
 	a, id := m.actor(fmt.Sprint("rank ", r))
-	// Locals. at is reader.head, freed and known as there; what holds what was found; waits takes two.
+	// Locals. at is reader.head, freed and seen as there; what holds what was found; waits takes
+	// two.
 	const at, freed, known, expected, what, sawClosed, waits = 0, 1, 2, 3, 4, 5, 6
 	cell := func(s *state, i int) int8 { return s.vars[ring+(int(s.locals[id][at])+i)%c.cells] }
-	// lives tells whether the rank is one whose records nobody may overwrite.
+	// lives reports whether the records of the rank must not be overwritten.
 	lives := func(s *state) bool { return s.vars[dropped] == 0 && s.vars[rankClosed] == 0 && s.vars[left] == 0 }
 	release := func(then string) {
 		a.step("free", func(s *state) string {
@@ -322,8 +323,9 @@ func (c broadcastModel) reader(m *model, r, sent, head, dropped, left, rankClose
 	}
 }
 
-// There is room for the longest record at any place: a ring has cells for it and one less to pad. Those with room
-// for one record only are the hardest for wake-ups: no later record makes up for a lost one.
+// There is room for the longest record at any place: a ring has cells for it and one less to pad.
+// Those with room for one record only are the hardest for wake-ups: no later record makes up for a
+// lost one.
 var broadcastModels = map[string]broadcastModel{
 	"two ranks":                          {cells: 3, sizes: []int{1, 1, 2, 2}},
 	"a ring of two cells":                {cells: 2, sizes: []int{1, 1, 1, 1}},
@@ -358,8 +360,8 @@ func TestModelBroadcast(t *testing.T) {
 	}
 }
 
-// TestModelNeedsEveryStep is a test of the checker: the protocol with any of these steps left out, or two
-// exchanged, is wrong, and that is found.
+// TestModelNeedsEveryStep is a test of the checker: the protocol with any of these steps left out,
+// or two exchanged, is wrong, and that is found.
 func TestModelNeedsEveryStep(t *testing.T) {
 	for _, c := range []struct {
 		model, actor  string
@@ -387,7 +389,7 @@ func TestModelNeedsEveryStep(t *testing.T) {
 		{model: "a rank dies", actor: "drop", without: []string{"bump space"}, want: "sleeps"},
 		{model: "a rank dies", actor: "drop", without: []string{"wake space"}, want: "sleeps"},
 		{model: "a living rank is dropped", actor: "drop", without: []string{"bump data"}, want: "sleeps"},
-		{model: "a living rank is dropped", actor: "drop", swap: []string{"tell dropped", "drop"}, want: "rank 1"},
+		{model: "a living rank is dropped", actor: "drop", swap: []string{"copy dropped", "drop"}, want: "rank 1"},
 		{model: "the driver closes", actor: "close", without: []string{"bump data"}, want: "sleeps"},
 		{model: "the driver closes", actor: "close", without: []string{"wake data"}, want: "sleeps"},
 		{model: "the driver closes, a rank is still", actor: "close", without: []string{"wake space"}, want: "sleeps"},

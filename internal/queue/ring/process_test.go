@@ -22,7 +22,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/queuetest"
 )
 
-// The test binary runs itself as ranks, and as a driver to be killed: the variable holds a role and its numbers.
+// The test binary runs itself as ranks, and as a driver to be killed: the variable holds a role and
+// its numbers.
 const childVariable = "EAGLERAY_RING_TEST"
 
 func TestMain(m *testing.M) {
@@ -103,7 +104,8 @@ func start(t testing.TB, f *os.File, role string, rank, seed int) *process {
 // repliesPer is how many records a rank receives for each it sends.
 const repliesPer = 8
 
-// checkRank receives a stream until the driver closes, and sends one of its own, then the sum of what it got.
+// checkRank receives a stream until the driver closes, and sends one of its own, then the sum of
+// what it got.
 func checkRank(r *Rank, rank, seed int) error {
 	in, out := queuetest.NewStream(seed, 0), queuetest.NewStream(seed, 1+rank)
 	delay := rand.New(rand.NewPCG(uint64(seed), uint64(100+rank)))
@@ -303,7 +305,8 @@ func TestKilledReader(t *testing.T) {
 	exchange(t, d, 1, 1)
 }
 
-// floodFrom is a driver that broadcasts until it is killed. It tells the descriptor of its segment.
+// floodFrom is a driver that broadcasts until it is killed. It prints the descriptor of its
+// segment.
 func floodFrom(ranks int) error {
 	s, err := Create(Options{Ranks: ranks, Memory: 256 << 10})
 	if err != nil {
@@ -320,8 +323,8 @@ func floodFrom(ranks int) error {
 	}
 }
 
-// TestKilledDriver kills a driver in the middle of its records. Its ranks, here, end by Close, which whoever
-// watches the driver calls; until then they get whole records only.
+// TestKilledDriver kills a driver in the middle of its records. Its ranks, in this process, end by
+// Close, as the watcher of the driver calls it; until then they get whole records only.
 func TestKilledDriver(t *testing.T) {
 	for round := range 5 {
 		p := start(t, nil, "driver", 2, 0)

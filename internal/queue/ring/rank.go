@@ -12,8 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// Rank is a rank's end. Recv and Release are for one goroutine and Send for one, which may be the same; Status
-// and Close may be called at any time from any.
+// Rank is a rank's end. Recv and Release are for one goroutine and Send for one, which may be the
+// same; Status and Close may be called at any time from any.
 type Rank struct {
 	m      *mapping
 	shared *broadcastControl
@@ -26,13 +26,14 @@ type Rank struct {
 	waiting waiter
 
 	out writer
-	// driver stands for the state of the reader of the replies, who never leaves without closing.
+	// driver stands for the state of the reader of the replies, which never leaves without closing.
 	driver atomic.Uint32
 }
 
-// Map joins the segment as one of its ranks. Nothing in the file is trusted: it must be a memory file that
-// nobody can resize, with a header of this version and of its size. It keeps nothing of the file, which the
-// caller may close. A rank can be mapped only once in the life of a segment.
+// Map joins the segment as one of its ranks. Nothing in the file is trusted: it must be a memory
+// file that is sealed against resizing, with a header of this version and of its size. It keeps
+// nothing of the file, which the caller may close. A rank can be mapped only once in the life of a
+// segment.
 func Map(f *os.File, rank int) (*Rank, error) {
 	l, err := readLayout(f)
 	if err != nil {
@@ -50,7 +51,7 @@ func Map(f *os.File, rank int) (*Rank, error) {
 		m.unmap()
 		return nil, fmt.Errorf("ring: rank %d was mapped before", rank)
 	}
-	m.lentAt = m.rankPage(rank)
+	m.exposedAt = m.rankPage(rank)
 	r := &Rank{m: m, shared: m.broadcastControl(), own: own}
 	r.waiting.policy = spin.NewPolicy(l.ranks+1, spin.Shared)
 	r.in = reader{ring: m.broadcastRing(), writer: -1, sent: &r.shared.sent, taken: &own.read, space: &r.shared.space,
@@ -84,9 +85,10 @@ func (r *Rank) ended() error {
 	return nil
 }
 
-// Recv returns the next record of the driver, valid until the next Recv or Release. It waits as long as until,
-// or without a limit if it is zero. The error is queue.ErrTimeout; or wraps queue.ErrClosed, after Close, after Drop, or
-// when the driver has closed and all it sent was received; or wraps ErrCorrupt, and so does every later one.
+// Recv returns the next record of the driver, valid until the next Recv or Release. It waits as
+// long as until, or without a limit if it is zero. The error is queue.ErrTimeout; or wraps
+// queue.ErrClosed, after Close, after Drop, or when the driver has closed and all it sent was
+// received; or wraps ErrCorrupt, and so does every later one.
 func (r *Rank) Recv(until time.Time) ([]byte, error) {
 	r.Release()
 	if !r.m.enter() {
@@ -109,7 +111,7 @@ func (r *Rank) recv(until time.Time) ([]byte, error) {
 	for {
 		closed := r.shared.closed.Load() != 0 // before looking for what was sent last
 		record, what, err := r.in.take()
-		// Who was dropped is not waited for, and what it read may not be what was sent.
+		// The driver does not wait for a dropped rank, so what that read may not be what was sent.
 		if gone := r.gone(); gone != nil {
 			return nil, gone
 		}
@@ -133,7 +135,7 @@ func (r *Rank) recv(until time.Time) ([]byte, error) {
 	}
 }
 
-// Release gives the record of the last Recv back, so that the driver can use the room.
+// Release gives the record of the last Recv back, so that the driver can use its space.
 func (r *Rank) Release() {
 	if !r.held {
 		return
@@ -143,9 +145,9 @@ func (r *Rank) Release() {
 	r.m.leave()
 }
 
-// Send copies a record to the driver, and waits for room as long as until, or without a limit if it is zero.
-// After an error the driver gets no part of the record. The error wraps queue.ErrTimeout, with a *SlowError; queue.ErrClosed,
-// after Close, Drop or the driver's Close; or ErrCorrupt.
+// Send copies a record to the driver, and waits for room as long as until, or without a limit if it
+// is zero. After an error the driver gets no part of the record. The error wraps queue.ErrTimeout,
+// with a *SlowError; queue.ErrClosed, after Close, Drop or the driver's Close; or ErrCorrupt.
 func (r *Rank) Send(record []byte, until time.Time) error {
 	if !r.m.enter() {
 		return queue.ErrClosed
@@ -154,22 +156,23 @@ func (r *Rank) Send(record []byte, until time.Time) error {
 	return r.out.send(record, until)
 }
 
-// Status returns where the rank publishes what it is doing. It may be used for ever: after Close it is memory
-// that no other process sees.
+// Status returns where the rank publishes what it is doing. It may be used for ever: after Close it
+// is memory that no other process sees.
 func (r *Rank) Status() *status.Rank {
 	if !r.m.enter() {
 		return new(status.Rank)
 	}
 	defer r.m.leave()
-	r.m.lent.Store(true)
+	r.m.exposed.Store(true)
 	return &r.own.status
 }
 
-// Close leaves: calls here end with queue.ErrClosed, the driver no longer waits for this rank, and receives what it
-// has sent. A record that another goroutine is just reading may change under it. The segment is unmapped when no
-// call is inside and no record is held. Closing twice is harmless.
+// Close leaves: calls here end with queue.ErrClosed, the driver no longer waits for this rank, and
+// receives what it has sent. A record that another goroutine is just reading may change under it.
+// The segment is unmapped when no call is inside and no record is held. Closing twice is harmless.
 //
-// It is for every end of the rank, also for the driver's death, of which the segment itself says nothing.
+// It is for every end of the rank, also for the driver's death, of which the segment itself says
+// nothing.
 func (r *Rank) Close() error {
 	if r.closed.Swap(true) {
 		return nil

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// keepBuffer is the largest buffer for records in pieces that is kept for the next one, and keepFor how
-	// many records in one piece may come before that.
+	// keepBuffer is the largest buffer for records in pieces that is kept for the next one, and
+	// keepFor how many records in one piece may come before that.
 	keepBuffer = 32 << 20
 	keepFor    = 64
 )
@@ -24,15 +24,15 @@ const (
 	complete
 )
 
-// reader is the reading end of a ring. It is for one goroutine. Nothing it reads from the segment is believed:
-// positions and lengths are copied once and checked, so that no value, and no change of one in between, leads
-// out of the ring.
+// reader is the reading end of a ring. It is for one goroutine. Nothing it reads from the segment
+// is believed: positions and lengths are copied once and checked, so that no value, and no change
+// of one in between, leads out of the ring.
 type reader struct {
 	ring   []byte
 	writer int    // rank, -1 for the driver
 	head   uint64 // of the next record
-	freed  uint64 // up to where the writer has it back; taken is the public copy, never read here
-	known  uint64 // how far the writer was seen to be
+	freed  uint64 // up to here the writer may overwrite; taken is the public copy, never read here
+	seen   uint64 // the writer's position when it was last read
 	sent   *atomic.Uint64
 	taken  *atomic.Uint64
 	space  *event // notified when taken has moved
@@ -46,11 +46,11 @@ type reader struct {
 	counted, sum   uint64
 }
 
-// take reads on up to the end of a piece. The record before has been released. The one it returns, with
-// complete, is valid until release.
+// take reads on up to the end of a piece. The record before has been released. The one it returns,
+// with complete, is valid until release.
 func (r *reader) take() (record []byte, what found, err error) {
 	for {
-		if r.head == r.known {
+		if r.head == r.seen {
 			sent := r.sent.Load() // check
 			if sent == r.head {
 				r.release() // the writer may wait for it
@@ -59,15 +59,15 @@ func (r *reader) take() (record []byte, what found, err error) {
 			if ahead := sent - r.head; ahead > uint64(len(r.ring)) || sent%8 != 0 {
 				return nil, nothing, r.corrupt("position %d in a ring of %d bytes read up to %d", sent, len(r.ring), r.head)
 			}
-			r.known = sent
+			r.seen = sent
 		}
 		size := uint64(len(r.ring))
 		at := r.head & (size - 1)
 		header := (*atomic.Uint64)(unsafe.Pointer(&r.ring[at])).Load()
 		length, flags := header&(1<<32-1), header>>32
 		need := recordHeader + (length+7)&^7
-		if need > r.known-r.head || need > size-at || flags > flagPad || flags&flagPad != 0 && flags != flagPad {
-			return nil, nothing, r.corrupt("record of %d bytes with flags %#x at %d of %d in a ring of %d", length, flags, r.head, r.known, size)
+		if need > r.seen-r.head || need > size-at || flags > flagPad || flags&flagPad != 0 && flags != flagPad {
+			return nil, nothing, r.corrupt("record of %d bytes with flags %#x at %d of %d in a ring of %d", length, flags, r.head, r.seen, size)
 		}
 		r.head += need
 		if flags == flagPad {
@@ -112,8 +112,8 @@ func (r *reader) collect(payload []byte, flags uint64) error {
 	return nil
 }
 
-// abandon is called for a record in one piece: one in several that was under way was given up by its writer,
-// and a buffer that is no longer used is freed.
+// abandon is called for a record in one piece: one in several that was under way was given up by
+// its writer, and a buffer that is no longer used is freed.
 func (r *reader) abandon() {
 	r.open = false
 	if r.buffer == nil {

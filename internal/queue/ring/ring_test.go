@@ -43,7 +43,7 @@ func segment(t testing.TB, ranks int, memory int64) (*Driver, []*Rank) {
 func soon() time.Time { return time.Now().Add(time.Minute) }
 func past() time.Time { return time.Now().Add(-time.Second) }
 
-// pattern is a payload that tells its number and its length.
+// pattern is a payload that holds its number and its length.
 func pattern(number, size int) []byte {
 	b := make([]byte, size)
 	for i := range b {
@@ -143,7 +143,7 @@ func TestPieces(t *testing.T) {
 			for i, size := range sizes {
 				got, err := r.Recv(soon())
 				if err != nil || !bytes.Equal(got, pattern(i, size)) {
-					t.Errorf("rank %d, record %d: %d bytes, want %d: %v", r.m.lentAt, i, len(got), size, err)
+					t.Errorf("rank %d, record %d: %d bytes, want %d: %v", r.m.exposedAt, i, len(got), size, err)
 					return
 				}
 				must(t, r.Send(got, soon()))

@@ -1,19 +1,21 @@
 // Package ring is the message queue between the driver and the ranks of one host, in shared memory.
 //
-// A segment holds a broadcast ring, which the driver writes and every rank reads; a reply ring of each rank,
-// which the driver reads; and each rank's status. It is a memfd: it has no name, needs no /dev/shm, and is
-// gone with its last holder. Records are copied in by the sender and read in place. Waiting is adaptive: it
-// spins while experience says that it pays and the processors suffice, then it parks in the kernel, where it
-// costs nothing (see event).
+// A segment holds a broadcast ring, which the driver writes and every rank reads; a reply ring of
+// each rank, which the driver reads; and each rank's status. It is a memfd: it has no name, needs
+// no /dev/shm, and is gone with its last holder. Records are copied in by the sender and read in
+// place. Waiting is adaptive: it spins while experience says that it pays and the processors
+// suffice, then it parks in the kernel, where it costs nothing (see event).
 //
-// Everybody who maps a segment can write all of it, so it is for processes that trust each other with their
-// data. Nobody trusts the others with more: whatever is written there ends in an error at worst, never out of
-// bounds, though a record read in place can change while it is read.
+// Every process that maps a segment can write all of it, so it is for processes that trust each
+// other with their data. They need not trust each other with more: whatever is written there leads
+// to an error at worst, never to an access out of bounds. A record that is read in place can change
+// while it is read.
 //
-// A goroutine that waits in Recv often should be locked to its thread (runtime.LockOSThread): the loop of a
-// rank, and the driver's receiver. Each wait hands the thread's processor back to the Go scheduler, and after
-// it an unlocked goroutine may have to wait for another thread to run it. A goroutine that mostly computes,
-// or that talks to other goroutines more than to ranks, should not be.
+// A goroutine that waits in Recv often should be locked to its thread (runtime.LockOSThread): the
+// loop of a rank, and the driver's receiver. Each wait hands the thread's processor back to the Go
+// scheduler, and after it an unlocked goroutine may have to wait for another thread to run it. A
+// goroutine that mostly computes, or that talks to other goroutines more than to ranks, should not
+// be.
 package ring
 
 import (
@@ -29,8 +31,9 @@ import (
 type Options struct {
 	// Ranks is how many read the broadcast, 1 to MaxRanks.
 	Ranks int
-	// Memory bounds the whole segment in bytes, DefaultMemory if 0. Half of it is for the broadcast ring, and
-	// the reply rings share the rest. It is address space: pages are used as records reach them.
+	// Memory bounds the whole segment in bytes, DefaultMemory if 0. Half of it is for the broadcast
+	// ring, and the reply rings share the rest. It is address space: pages are used as records
+	// reach them.
 	Memory int64
 }
 
@@ -59,8 +62,8 @@ func Create(o Options) (*Segment, error) {
 	return &Segment{file: f, driver: newDriver(f, m)}, nil
 }
 
-// File returns the segment's memory file, to be inherited by the ranks or passed over a socket. The caller may
-// close it when every rank has it; Driver.Close does.
+// File returns the segment's memory file, to be inherited by the ranks or passed over a socket. The
+// caller may close it when every rank has it; Driver.Close does.
 func (s *Segment) File() *os.File { return s.file }
 
 // Driver returns the driver's end, always the same.
@@ -103,7 +106,8 @@ func prepare(f *os.File, l layout) error {
 	return nil
 }
 
-// readLayout checks that the file is a segment that nobody can resize, before any of it is mapped.
+// readLayout checks that the file is a segment that is sealed against resizing, before any of it is
+// mapped.
 func readLayout(f *os.File) (layout, error) {
 	got, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil {

@@ -9,27 +9,29 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 )
 
-// A record in a ring is a header of 8 bytes, which lies at a multiple of 8, and the payload behind it, padded
-// to 8 bytes. The header is one 64-bit number: the payload's length in the low half, flags in the high one.
-// Records do not wrap around: a pad fills what is left at the end. Positions count bytes since the beginning
-// and never go back; 2^63 bytes take 29 years at 10 GB/s.
+// A record in a ring is a header of 8 bytes, which lies at a multiple of 8, and the payload behind
+// it, padded to 8 bytes. The header is one 64-bit number: the payload's length in the low half,
+// flags in the high one. Records do not wrap around: a pad fills what is left at the end. Positions
+// count bytes since the beginning and never go back; 2^63 bytes take 29 years at 10 GB/s.
 const (
 	recordHeader = 8
 
-	// A record that is too long goes in pieces: the first has flagFirst, the last flagLast, a whole record
-	// both. A first piece ends an unfinished record before it, which its writer gave up.
+	// A record that is too long goes in pieces: the first has flagFirst, the last flagLast, a whole
+	// record both. A first piece ends an unfinished record before it, which its writer gave up.
 	flagFirst = 1
 	flagLast  = 2
 	flagPad   = 4
 )
 
 const (
-	// maxWhole and maxPiece bound records in one piece and pieces. A whole record is read in place; pieces
-	// are small enough for the reader to find them in a cache while the writer is at the next.
+	// maxWhole and maxPiece bound records in one piece and pieces. A whole record is read in place;
+	// pieces are small enough for the reader to find them in a cache while the writer is at the
+	// next.
 	maxWhole = 512 << 10
 	maxPiece = 128 << 10
-	// warm is how far a writer goes in the ring before it looks whether all readers are close behind, so that it
-	// can start over: the ring is as large as needed in use, and no larger in the caches and in memory.
+	// warm is how far a writer goes in the ring before it looks whether all readers are close
+	// behind, so that it can start over: the ring is as large as needed in use, and no larger in
+	// the caches and in memory.
 	warm = 128 << 10
 )
 
@@ -45,7 +47,7 @@ type peer struct {
 	dropped atomic.Bool
 }
 
-// gone tells whether the writer need not wait for the reader.
+// gone reports whether the writer need not wait for the reader.
 func (p *peer) gone() bool { return p.dropped.Load() || p.state.Load() == stateLeft }
 
 // writer is the writing end of a ring. It is for one goroutine.
@@ -58,7 +60,7 @@ type writer struct {
 	peers       []*peer
 	// limit is how far tail may go with the readers where they were seen last.
 	limit  uint64
-	rewind uint64 // the offset from which to look whether to start over
+	rewind uint64 // from this offset on the writer looks whether it can start over
 	whole  int    // the longest payload in one piece
 	piece  int    // the longest payload of a fragment
 	wait   waiter
@@ -138,8 +140,8 @@ func (w *writer) put(payload []byte, flags uint64, until time.Time) error {
 	return nil
 }
 
-// free tells whether the ring has room for need bytes. It looks at the readers only when where they were last
-// is not enough to know.
+// free reports whether the ring has room for need bytes. It looks at the readers only when where
+// they were last is not enough to know.
 func (w *writer) free(need uint64) (bool, error) {
 	if w.tail+need <= w.limit {
 		return true, nil

@@ -11,28 +11,30 @@ import (
 
 // Args are the properties of an attention layer.
 type Args struct {
-	// Heads and KVHeads are the numbers of query and of key/value heads; query head h reads key/value head
-	// h/(Heads/KVHeads).
+	// Heads and KVHeads are the numbers of query and of key/value heads; query head h reads
+	// key/value head h/(Heads/KVHeads).
 	Heads, KVHeads int
 	// HeadDim is the dimension of a head.
 	HeadDim int
 	// Scale multiplies the scores, commonly 1/sqrt(HeadDim).
 	Scale float32
-	// Window, if positive, limits a row at position p to the positions p-Window+1 to p (sliding-window attention).
+	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
+	// (sliding-window attention).
 	Window int
 }
 
 const (
 	// maxQueries is how many queries share one pass over a head's keys and values at most.
 	maxQueries = 24
-	// serialCost is how many positions times dimensions times query heads are worth handing to another thread.
+	// serialCost is how many positions times dimensions times query heads are worth handing to
+	// another thread.
 	serialCost = 1 << 16
 	// chunksPerThread leaves room to balance chunks of unequal cost.
 	chunksPerThread = 8
 )
 
-// Attention computes attention and owns the scratch memory for it, which grows to the longest context seen and is then
-// reused. One Run at a time.
+// Attention computes attention and owns the scratch memory for it, which grows to the longest
+// context seen and is then reused. One Run at a time.
 type Attention struct {
 	ops     *vec.Ops
 	simd    [compute.Float32 + 1]*kernels // nil for the portable kernels
@@ -40,8 +42,8 @@ type Attention struct {
 	job     job
 }
 
-// New returns an Attention for the instruction set i, or a portable one if this machine cannot run it. Sets above AVX2
-// use the AVX2 kernels, so their results are equal.
+// New returns an Attention for the instruction set i, or a portable one if this machine cannot run
+// it. Sets above AVX2 use the AVX2 kernels, so their results are equal.
 func New(i isa.ISA) *Attention {
 	a := &Attention{ops: vec.New(i)}
 	if i >= isa.AVX2 && isa.Available(isa.AVX2) {
@@ -60,7 +62,8 @@ type segment struct {
 	pos       int // of the first row
 }
 
-// chunk is a number of consecutive groups, from one on: segment by segment, head by head, group of rows by group.
+// chunk is a number of consecutive groups, from one on: segment by segment, head by head, group of
+// rows by group.
 type chunk struct {
 	seg, head, group int
 	groups           int
@@ -83,12 +86,12 @@ type job struct {
 	chunks   []chunk
 }
 
-// Run computes causal attention of the batch's rows over the layer's keys and values, which must have
-// been written before. Row r of q is q[r*ldq:], Heads
-// head vectors of HeadDim values each; the result goes to dst[r*ldd:] in the same layout. dst may be q.
+// Run computes causal attention of the batch's rows over the layer's keys and values, which must
+// have been written before. Row r of q is q[r*ldq:], Heads head vectors of HeadDim values each; the
+// result goes to dst[r*ldd:] in the same layout. dst may be q.
 //
-// Run panics, as an index out of range would, if a shape does not fit the cache, a slice is too short, or a position
-// lies in a block its sequence's table lacks.
+// Run panics, as an index out of range would, if a shape does not fit the cache, a slice is too
+// short, or a position lies in a block its sequence's table lacks.
 func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, args Args, dst []float32, ldd int, q []float32, ldq int) {
 	if b.Rows() == 0 {
 		return
@@ -190,7 +193,8 @@ func (j *job) plan(threads int) {
 	}
 }
 
-// rowsPerGroup is how many rows of a segment are computed together: as many as fill the kernels for six queries.
+// rowsPerGroup is how many rows of a segment are computed together: as many as fill the kernels for
+// six queries.
 func rowsPerGroup(queries int) int {
 	for rows := 1; rows*queries <= maxQueries && rows <= 6; rows++ {
 		if rows*queries%6 == 0 {

@@ -17,8 +17,8 @@ var (
 	kinds  = []compute.DType{compute.BFloat16, compute.Float16, compute.Float32}
 )
 
-// Against float64, on every kind, head dimension and group of query heads, with and without a window. Most of the error
-// is that of the scores: a float32 sum over up to 256 dimensions.
+// Against float64, on every kind, head dimension and group of query heads, with and without a
+// window. Most of the error is that of the scores: a float32 sum over up to 256 dimensions.
 func TestReference(t *testing.T) {
 	for _, i := range isa.All() {
 		t.Run(i.String(), func(t *testing.T) {
@@ -59,7 +59,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// A head dimension outside the usual ones, more query heads than share a pass, and every context length around tiles.
+// A head dimension outside the usual ones, more query heads than share a pass, and every context
+// length around tiles.
 func TestReferenceOddShapes(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for _, s := range []shape{
@@ -83,9 +84,9 @@ func TestReferenceOddShapes(t *testing.T) {
 	}
 }
 
-// The bits of a row depend on nothing but its own sequence: decoding one by one, one prefill, chunks of random sizes
-// among random neighbours, other blocks, other block sizes and other numbers of threads all agree, in a cache that is
-// NaN wherever nothing was written.
+// The bits of a row depend on nothing but its own sequence: decoding one by one, one prefill,
+// chunks of random sizes among random neighbours, other blocks, other block sizes and other numbers
+// of threads all agree, in a cache that is NaN wherever nothing was written.
 func TestBitIdentity(t *testing.T) {
 	for _, i := range isa.All() {
 		t.Run(i.String(), func(t *testing.T) {
@@ -124,8 +125,8 @@ func TestBitIdentity(t *testing.T) {
 	}
 }
 
-// The context goes beyond what one kernel call covers, so pieces are joined; and the sums of exponentials beyond one
-// block of vec.
+// The context goes beyond what one kernel call covers, so pieces are joined; and the sums of
+// exponentials beyond one block of vec.
 func TestBitIdentityLongContext(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	s := shape{kvHeads: 1, group: 2, dim: 16, kind: compute.BFloat16}

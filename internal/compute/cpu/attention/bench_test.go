@@ -12,7 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 )
 
-// reader sums all of a buffer: the floor that reading the cache once sets.
+// reader sums all of a buffer: the baseline of reading the cache once.
 type reader struct {
 	ops    *vec.Ops
 	x      []float32
@@ -27,7 +27,8 @@ func (r *reader) Do(i, _ int) {
 	}
 }
 
-// best runs f b.N times and returns the shortest time: on a machine shared with others the mean measures the others.
+// best runs f b.N times and returns the shortest time: on a machine shared with others the mean
+// measures the others.
 func best(b *testing.B, f func()) time.Duration {
 	shortest := time.Duration(1<<63 - 1)
 	for range b.N {
@@ -61,8 +62,8 @@ func filled(b *testing.B, s shape, blockSize, n int) (*Cache, []int32) {
 	return c, table
 }
 
-// Decoding one row of a long context reads all of its keys and values once: GB/s of them, with the rate of a plain
-// vectorised read of as many bytes, in turns, as floor.
+// Decoding one row of a long context reads all of its keys and values once: GB/s of them, with the
+// rate of a plain vectorised read of as many bytes, in turns, as baseline.
 func BenchmarkDecode(b *testing.B) {
 	for _, kind := range kinds {
 		for _, group := range []int{1, 4, 7} {
@@ -78,18 +79,18 @@ func BenchmarkDecode(b *testing.B) {
 					dst := make([]float32, len(q))
 					batch := &compute.Batch{Position: []int32{n - 1}, Seq: []int32{0}, Tables: [][]int32{table}}
 					rd := &reader{ops: vec.New(isa.Best()), x: cast[float32](c.data), chunks: 16, sums: make([]float32, 16)}
-					floor := time.Duration(1<<63 - 1)
-					run := floor
+					baseline := time.Duration(1<<63 - 1)
+					run := baseline
 					for range b.N {
 						t := time.Now()
 						a.Run(p, c, 0, batch, s.args(), dst, len(q), q, len(q))
 						run = min(run, time.Since(t))
 						t = time.Now()
 						p.Run(rd, rd.chunks)
-						floor = min(floor, time.Since(t))
+						baseline = min(baseline, time.Since(t))
 					}
 					b.ReportMetric(float64(len(c.data))/run.Seconds()/1e9, "GB/s")
-					b.ReportMetric(float64(len(c.data))/floor.Seconds()/1e9, "floorGB/s")
+					b.ReportMetric(float64(len(c.data))/baseline.Seconds()/1e9, "baselineGB/s")
 				})
 			}
 		}

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// A row of 16 bfloat16 numbers holds element j < 8 in the low half of word j and element j+8 in the high half, so that
-// one shift and one mask widen it.
+// A row of 16 bfloat16 numbers holds element j < 8 in the low half of word j and element j+8 in the
+// high half, so that one shift and one mask widen it.
 #define ROWBYTES 32
 #define ROWSHIFT 5
 #define SETUP \

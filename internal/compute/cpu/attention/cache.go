@@ -1,12 +1,14 @@
-// Package attention holds the paged key/value cache of the CPU backend and causal attention over it.
+// Package attention holds the paged key/value cache of the CPU backend and causal attention over
+// it.
 //
-// The result of a row and head depends only on its query, on the keys and values of its own sequence at the positions
-// it attends to, on the element kind of the cache and on the instruction set. It has the same bits whether the row is
-// computed while decoding or in a prefill chunk of any size, beside any other rows, on any number of threads, with any
-// block size and any placement of the blocks. This holds because every score, every sum of exponentials and every
-// output element is summed in an order that is counted from absolute positions: scores along the head's dimension,
-// exponentials in the lanes of vec.Ops.ExpSum from the 16-position tile on in which the window begins, values position
-// by position.
+// The result of a row and head depends only on its query, on the keys and values of its own
+// sequence at the positions it attends to, on the element kind of the cache and on the instruction
+// set. It has the same bits whether the row is computed while decoding or in a prefill chunk of any
+// size, beside any other rows, on any number of threads, with any block size and any placement of
+// the blocks. This holds because every score, every sum of exponentials and every output element is
+// summed in an order that is counted from absolute positions: scores along the head's dimension,
+// exponentials in the lanes of vec.Ops.ExpSum from the 16-position tile on in which the window
+// begins, values position by position.
 package attention
 
 import (
@@ -25,17 +27,18 @@ import (
 // tile is the number of positions, and of head dimensions, that lie together.
 const tile = compute.CacheTile
 
-// Cache holds keys and values in blocks of positions, outside the Go heap. Its memory is backed page by
-// page when it is first written. It has small pages: with huge ones a few short requests take 2 MiB in
-// each layer (the built-in model 6 MB more after nine requests), although long contexts are read some
-// 15 % faster.
+// Cache holds keys and values in blocks of positions, outside the Go heap. Its memory is backed
+// page by page when it is first written. It has small pages: with huge ones a few short requests
+// take 2 MiB in each layer (the built-in model 6 MB more after nine requests), although long
+// contexts are read some 15 % faster.
 //
-// Each block of each layer holds, for K and then for V, one tile of 16 positions after the other of the first head,
-// then of the next. A tile of K is transposed, [dimension][16 positions]; a tile of V is cut into slices of 16
-// dimensions, [slice][16 positions][16 dimensions]. So both kernels read rows of 16 elements in the order of memory.
-// The elements of a row are permuted by lane.
+// Each block of each layer holds, for K and then for V, one tile of 16 positions after the other of
+// the first head, then of the next. A tile of K is transposed, [dimension][16 positions]; a tile of
+// V is cut into slices of 16 dimensions, [slice][16 positions][16 dimensions]. So both kernels read
+// rows of 16 elements in the order of memory. The elements of a row are permuted by lane.
 //
-// Concurrent calls of Write must write different slots, and none may run beside an Attention.Run that reads them.
+// Concurrent calls of Write must write different slots, and none may run beside an Attention.Run
+// that reads them.
 type Cache struct {
 	cfg    compute.CacheShape
 	ops    *vec.Ops
@@ -50,8 +53,8 @@ type Cache struct {
 	layerBytes int
 }
 
-// NewCache maps the memory of a cache. An error names what is wrong with the configuration, or that the system refused
-// the mapping.
+// NewCache maps the memory of a cache. An error names what is wrong with the configuration, or that
+// the system refused the mapping.
 func NewCache(cfg compute.CacheShape) (*Cache, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -88,8 +91,8 @@ func (c *Cache) Free() error {
 	return nil
 }
 
-// lane is where element j of a row of 16 lies. Rows of bfloat16 hold elements j and j+8 side by side, in the halves of
-// a 32-bit word: a shift and a mask widen eight of them each.
+// lane is where element j of a row of 16 lies. Rows of bfloat16 hold elements j and j+8 side by
+// side, in the halves of a 32-bit word: a shift and a mask widen eight of them each.
 func lane(k compute.DType, j int) int {
 	if k == compute.BFloat16 {
 		return j&7<<1 | j>>3
@@ -99,14 +102,16 @@ func lane(k compute.DType, j int) int {
 
 var errFreed = errors.New("attention: the kv cache has been freed")
 
-// tileOffset is the offset of the K tile that position offset off of a block belongs to, for head 0.
+// tileOffset is the offset of the K tile that position offset off of a block belongs to, for head
+// 0.
 func (c *Cache) tileOffset(layer, block, off int) int {
 	return layer*c.layerBytes + block*c.blockBytes + off/tile*c.tileBytes
 }
 
-// Write stores the keys and values of rows rows in the layer: row r is k[r*ld:] and v[r*ld:], KVHeads·HeadDim values
-// each, and goes to slots[r], which is block·BlockSize + offset. A negative slot leaves the row out. It panics if a
-// slot or the layer lies outside the cache or a slice is too short.
+// Write stores the keys and values of rows rows in the layer: row r is k[r*ld:] and v[r*ld:],
+// KVHeads·HeadDim values each, and goes to slots[r], which is block·BlockSize + offset. A negative
+// slot leaves the row out. It panics if a slot or the layer lies outside the cache or a slice is
+// too short.
 func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 	if c.data == nil {
 		panic(errFreed)

@@ -11,8 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 )
 
-// Every element written is found where the layout says, rounded to nearest even; nothing else changes; a negative slot
-// writes nothing.
+// Every element written is found where the layout says, rounded to nearest even; nothing else
+// changes; a negative slot writes nothing.
 func TestWriteLayout(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for _, kind := range kinds {
@@ -137,7 +137,8 @@ func mustPanic(t *testing.T, what string, f func()) {
 	f()
 }
 
-// TestBytesPerBlock wants the memory of a cache to be what its shape says, which the driver relies on.
+// TestBytesPerBlock wants the memory of a cache to be what its shape says, which the driver relies
+// on.
 func TestBytesPerBlock(t *testing.T) {
 	for _, cfg := range []compute.CacheShape{
 		{Layers: 3, Blocks: 7, BlockSize: 16, KVHeads: 8, HeadDim: 128, DType: compute.BFloat16},

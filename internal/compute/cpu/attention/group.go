@@ -6,8 +6,9 @@ import (
 	"unsafe"
 )
 
-// piece is how many tiles one call of a kernel covers: it keeps the keys and values that several kernels read in turn
-// in the cache of the core, and the time for which a call cannot be interrupted short. A multiple of four.
+// piece is how many tiles one call of a kernel covers: it keeps the keys and values that several
+// kernels read in turn in the cache of the core, and the time for which a call cannot be
+// interrupted short. A multiple of four.
 const piece = 32
 
 var negInf = float32(math.Inf(-1))
@@ -50,8 +51,8 @@ func (s *scratch) mapTiles(j *job, seg *segment) {
 	}
 }
 
-// group computes rows rows of a segment, from its row first on, for the query heads of one key/value head. Query i is
-// that of row i/queries and head i%queries.
+// group computes rows rows of a segment, from its row first on, for the query heads of one
+// key/value head. Query i is that of row i/queries and head i%queries.
 func (s *scratch) group(j *job, seg *segment, head, first, rows int) {
 	n := rows * j.queries
 	for lo := 0; lo < n; lo += maxQueries {
@@ -88,7 +89,8 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 		s.sum[i] = j.a.ops.ExpSum(row, j.a.ops.Max(row))
 	}
 
-	// The positions all rows attend to are added for all queries at once; those before and after, row by row.
+	// The positions all rows attend to are added for all queries at once; those before and after,
+	// row by row.
 	s.acc = grow(s.acc, n*padded)
 	clear(s.acc)
 	common, commonEnd := j.from(lastPos), firstPos+1
@@ -119,8 +121,8 @@ func (s *scratch) attend(j *job, seg *segment, head, q0, n int) {
 	}
 }
 
-// score writes the scaled scores of all n queries with tiles tiles, from the t-th of the segment on, to out, a row of
-// stride elements for each query.
+// score writes the scaled scores of all n queries with tiles tiles, from the t-th of the segment
+// on, to out, a row of stride elements for each query.
 func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int) {
 	dim := j.args.HeadDim
 	offs := s.tiles[t : t+tiles]
@@ -145,8 +147,8 @@ func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int
 	}
 }
 
-// values adds the values at positions begin to end-1, times their weights, to the accumulators of n queries from i0
-// on. The rows of weights begin at tile t0.
+// values adds the values at positions begin to end-1, times their weights, to the accumulators of n
+// queries from i0 on. The rows of weights begin at tile t0.
 func (s *scratch) values(j *job, head, i0, n, t0, stride, begin, end int) {
 	for begin < end {
 		stop := min(end, (begin/tile+piece)*tile)

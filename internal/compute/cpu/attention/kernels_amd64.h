@@ -6,9 +6,10 @@
 //	LOAD(off, mem)    widens the 16 elements at off bytes from mem, a register in parentheses with an optional index,
 //	                  into Y13 (0..7) and Y14 (8..15); may clobber Y12
 //
-// Every accumulator takes its terms one by one, in order of the head's dimension (scores) or of the position (values).
-// Kernels for one query or two work on several tiles or slices side by side only to have enough independent
-// accumulators; how queries, tiles and slices are put together never shows in a result.
+// Every accumulator takes its terms one by one, in order of the head's dimension (scores) or of the
+// position (values). Kernels for one query or two work on several tiles or slices side by side only
+// to have enough independent accumulators; how queries, tiles and slices are put together never
+// shows in a result.
 
 // Takes the product of the element at p, in all lanes, with Y13 and Y14 into lo and hi.
 #define FMA(p, lo, hi) \
@@ -46,8 +47,8 @@
 	LEAQ (R11)(R11*2), R12; \
 	LEAQ (R11)(R11*4), R13
 
-// R15 = from the tile at (BX) to the one n tiles after it, or 0 if that is not among the DX remaining ones. Tiles lie in
-// different pages, which the prefetchers of the hardware do not cross.
+// R15 = from the tile at (BX) to the one n tiles after it, or 0 if that is not among the DX
+// remaining ones. Tiles lie in different pages, which the prefetchers of the hardware do not cross.
 #define NEXTTILE(n) \
 	XORQ R15, R15; \
 	CMPQ DX, $n; \
@@ -251,7 +252,8 @@ dim: \
 	QKSTORE(Y6, Y7, 192(DI), 224(DI)); \
 	QKNEXT(4)
 
-// Values: pv(base, offs, first, count, slices, p, pStride, acc, accStride), with a frame of 16 bytes.
+// Values: pv(base, offs, first, count, slices, p, pStride, acc, accStride), with a frame of 16
+// bytes.
 
 #define PVPROLOGUE \
 	MOVQ offs+8(FP), BX; \
@@ -274,10 +276,10 @@ dim: \
 	VMOVUPS lo, to; \
 	VMOVUPS hi, to32
 
-// Walks tile by tile, within it in steps of n slices, within these position by position, so as to read memory in
-// order. R14 is the first position within the tile, AX its row; CX counts the positions; DX is how many remain after
-// the tile, and the frame holds how many it has and how many slices remain. ROWS loads and stores the accumulators of
-// the slices at DI.
+// Walks tile by tile, within it in steps of n slices, within these position by position, so as to
+// read memory in order. R14 is the first position within the tile, AX its row; CX counts the
+// positions; DX is how many remain after the tile, and the frame holds how many it has and how many
+// slices remain. ROWS loads and stores the accumulators of the slices at DI.
 #define PVWALK(n, STEP, ROWS) \
 tile: \
 	MOVQ $16, CX; \

@@ -5,8 +5,8 @@ import (
 	"github.com/eagleray/eagleray/internal/half"
 )
 
-// The portable kernels walk the same tiles in the same order as the vector ones, but round each product before it is
-// added, where those fuse the two.
+// The portable kernels walk the same tiles in the same order as the vector ones, but round each
+// product before it is added, where those fuse the two.
 
 // widen converts to float32 the 16 elements at the start of b.
 func widen(k compute.DType, b []byte, dst *[tile]float32) {

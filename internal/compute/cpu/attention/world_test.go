@@ -135,7 +135,8 @@ func newRig(t testing.TB, s shape, i isa.ISA, threads, blockSize int, r *rand.Ra
 // row is one position of one sequence.
 type row struct{ seq, pos int }
 
-// step runs the rows of one batch, in the order given; every earlier position is in the cache or in the batch.
+// step runs the rows of one batch, in the order given; every earlier position is in the cache or in
+// the batch.
 func (g *rig) step(rows []row) {
 	s, bs := g.s, g.c.cfg.BlockSize
 	qw, kw := s.heads()*s.dim, s.kvHeads*s.dim
@@ -174,8 +175,8 @@ func (g *rig) decode(i int) []float32 {
 	return g.out[i]
 }
 
-// mixed runs all sequences in batches of random make-up: some decode, some prefill a chunk, some wait; sometimes the
-// rows of a batch are shuffled.
+// mixed runs all sequences in batches of random make-up: some decode, some prefill a chunk, some
+// wait; sometimes the rows of a batch are shuffled.
 func (g *rig) mixed(r *rand.Rand) {
 	for {
 		var rows []row

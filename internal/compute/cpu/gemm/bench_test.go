@@ -107,7 +107,8 @@ func BenchmarkGEMV(b *testing.B) {
 	}
 }
 
-// l1Rate is the speed of the highest tile on data that stays in the L1 cache: what the cores can do.
+// l1Rate is the speed of the highest tile on data that stays in the L1 cache: what the cores can
+// do.
 func l1Rate(m *Matrix, threads int) float64 {
 	const k, repeat = 64, 20000
 	rows := m.kernels.rows

@@ -8,8 +8,8 @@ import (
 )
 
 // epilogue turns the partial sums of a tile into output: for every row and column the tree sum of
-// the chunks, plus one more addend where there is one (a bias, or the output itself). Strides are in
-// bytes; parts and dst hold fp32. Additions of single elements have the same bits on every
+// the chunks, plus one more addend where there is one (a bias, or the output itself). Strides are
+// in bytes; parts and dst hold fp32. Additions of single elements have the same bits on every
 // instruction set.
 type epilogue struct {
 	dst         unsafe.Pointer
@@ -58,9 +58,9 @@ func (e *epilogue) tree(first unsafe.Pointer) float32 {
 	return ((part(0) + part(1)) + (part(2) + part(3))) + ((part(4) + part(5)) + (part(6) + part(7)))
 }
 
-// TreeSum writes to dst the sum of the partial results of the given number of chunks (1, 2, 4 or 8),
-// parts[chunk·len(dst) + i], as a balanced binary tree: ((0+1)+(2+3))+((4+5)+(6+7)). It is the sum
-// Mul makes of its own chunks; a tree over the tensor-parallel ranks continues it. dst must not
+// TreeSum writes to dst the sum of the partial results of the given number of chunks (1, 2, 4 or
+// 8), parts[chunk·len(dst) + i], as a balanced binary tree: ((0+1)+(2+3))+((4+5)+(6+7)). It is the
+// sum Mul makes of its own chunks; a tree over the tensor-parallel ranks continues it. dst must not
 // overlap parts, except that it may be its first part. Other numbers of chunks panic.
 func TreeSum(dst, parts []float32, chunks int) {
 	if chunks < 1 || chunks > maxPieces || chunks&(chunks-1) != 0 {

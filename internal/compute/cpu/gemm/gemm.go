@@ -4,12 +4,12 @@
 // # Numerics
 //
 // Every output element is one chain of operations: an accumulator starts at zero and takes the
-// products of its row of x and its row of W in the order of K. So its bits depend on these two rows,
-// the instruction set and the options of the matrix, and on nothing else: not on the number of rows,
-// the tile an element falls into, the number of threads, or which other rows of W are packed beside
-// it. With Chunks > 1 the chain is cut into that many independent ones, which are summed as a
-// balanced binary tree (see TreeSum); tensor-parallel ranks that hold 1/t of the chunks each and
-// continue the tree over ranks get the bits of a single rank.
+// products of its row of x and its row of W in the order of K. So its bits depend on these two
+// rows, the instruction set and the options of the matrix, and on nothing else: not on the number
+// of rows, the tile an element falls into, the number of threads, or which other rows of W are
+// packed beside it. With Chunks > 1 the chain is cut into that many independent ones, which are
+// summed as a balanced binary tree (see TreeSum); tensor-parallel ranks that hold 1/t of the chunks
+// each and continue the tree over ranks get the bits of a single rank.
 //
 // On AVX2 and AVX-512 each step of the chain is a fused multiply-add in fp32 and both give the same
 // bits. The portable kernels round the product first and differ from them in the last bits. With
@@ -71,9 +71,9 @@ type Options struct {
 	// can hold them, else rounded to nearest even.
 	Kind Kind
 	// Chunks is the number of pieces (1, 2, 4 or 8) K is cut into, each an independent sum. Piece i
-	// is [i·K/Chunks, (i+1)·K/Chunks), rounded down. When the source is a column range that falls on
-	// the same grid of a finer cut of the whole matrix (a tensor-parallel rank's part: pieces
-	// j … j+Chunks-1 of g = 2, 4 or 8 pieces), the grid of the whole matrix is used, so that all
+	// is [i·K/Chunks, (i+1)·K/Chunks), rounded down. When the source is a column range that falls
+	// on the same grid of a finer cut of the whole matrix (a tensor-parallel rank's part: pieces j
+	// … j+Chunks-1 of g = 2, 4 or 8 pieces), the grid of the whole matrix is used, so that all
 	// ranks together have the pieces a single rank would have, even if K is odd.
 	Chunks int
 	// ISA selects the kernels; it must be available on this machine.
@@ -98,8 +98,9 @@ const (
 // time. Its memory lies outside the Go heap until Free.
 //
 // Packed form: panels of nr rows of W. Within a panel K runs outermost, every piece padded to an
-// even length with a zero. Two steps of K lie together: for BF16 as [nr][2], so that one 32-bit lane
-// holds both factors of a row, for F16 and F32 as [2][nr]. Rows missing in the last panel are zero.
+// even length with a zero. Two steps of K lie together: for BF16 as [nr][2], so that one 32-bit
+// lane holds both factors of a row, for F16 and F32 as [2][nr]. Rows missing in the last panel are
+// zero.
 type Matrix struct {
 	n, k    int
 	kind    Kind

@@ -52,7 +52,7 @@ func (s *kernelSet) width(rows, limit int) int {
 	return 1
 }
 
-// tileFloats is the room the tiles of all kernels need.
+// tileFloats is the number of elements that the largest tile of any kernel has.
 func (s *kernelSet) tileFloats() int {
 	most := 0
 	for rows := 1; rows <= s.rows; rows++ {

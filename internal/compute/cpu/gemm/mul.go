@@ -7,8 +7,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
-// Scratch is the working memory of one caller: not for two calls at a time. Its zero value is ready;
-// it grows to what the largest call needs and allocates nothing after that.
+// Scratch is the working memory of one caller: not for two calls at a time. Its zero value is
+// ready; it grows to what the largest call needs and allocates nothing after that.
 type Scratch struct {
 	mul    mulTask
 	copy   prepareTask
@@ -17,9 +17,9 @@ type Scratch struct {
 	halves []uint16
 }
 
-// Mul computes dst[r·ldd+n] = Σ_k x[r·ldx+k]·W[n][k] (+ bias[n], added last) for the given number of
-// rows of x. bias is nil or has N elements. dst must not overlap x. The pool may be nil. It panics if
-// a slice is too short.
+// Mul computes dst[r·ldd+n] = Σ_k x[r·ldx+k]·W[n][k] (+ bias[n], added last) for the given number
+// of rows of x. bias is nil or has N elements. dst must not overlap x. The pool may be nil. It
+// panics if a slice is too short.
 func (m *Matrix) Mul(p *pool.Pool, s *Scratch, dst []float32, ldd int, x []float32, ldx, rows int, bias []float32) {
 	t := &s.mul
 	*t = mulTask{dstStride: uintptr(ldd) * 4}
@@ -197,7 +197,8 @@ func (t *mulTask) tile(row, height, panel, width int, tile unsafe.Pointer) {
 	}
 }
 
-// sum writes the sums over each piece of K to out: rows stride bytes apart, pieces chunk bytes apart.
+// sum writes the sums over each piece of K to out: rows stride bytes apart, pieces chunk bytes
+// apart.
 func (t *mulTask) sum(row, height, panel, width int, out unsafe.Pointer, stride, chunk uintptr) {
 	m := t.m
 	run := m.kernels.kernels[height][width]

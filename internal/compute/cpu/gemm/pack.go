@@ -119,8 +119,8 @@ func (m *Matrix) layOut() {
 // spread lengthens a panel, by 1 KiB at most, so that the panels a kernel reads side by side do not
 // fall into the same sets of the L1 cache, which repeat every 4 KiB: their addresses then differ by
 // at least 512 bytes there. With K a power of two they would all meet in one set, which halves the
-// speed of a matrix in the L2 cache (measured on Zen 3). Panels that fit into the cache together are
-// left alone.
+// speed of a matrix in the L2 cache (measured on Zen 3). Panels that fit into the cache together
+// are left alone.
 func spread(stride uintptr) uintptr {
 	const apart = 512
 	if stride < 2*cachePeriod {

@@ -29,8 +29,8 @@ func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	m, rows := t.m, t.rows
 	t.x, t.xStride, t.xSize = unsafe.Pointer(&x[0]), uintptr(ldx)*4, 4
 	high := min(rows, m.kernels.rows)
-	// Rows that meet in the same sets of the L1 cache, as they do when K is a power of two, halve the
-	// speed of a tile; the copy costs as much as a few columns of output.
+	// Rows that meet in the same sets of the L1 cache, as they do when K is a power of two, halve
+	// the speed of a tile; the copy costs as much as a few columns of output.
 	if !m.dot && !(high > 1 && m.n >= 128 && clash(t.xStride, high, cacheLine)) {
 		return
 	}

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// ROUND leaves in the low halves of V's lanes the bf16 of its fp32: (u + 0x7fff + bit 16) >> 16, and
-// for a NaN u >> 16 with the quiet bit set. Y12 = 1, Y13 = 0x7fff, Y14 = the quiet bit.
+// ROUND leaves in the low halves of V's lanes the bf16 of its fp32: (u + 0x7fff + bit 16) >> 16,
+// and for a NaN u >> 16 with the quiet bit set. Y12 = 1, Y13 = 0x7fff, Y14 = the quiet bit.
 #define ROUND(V, A, B) \
 	VPSRLD     $16, V, A; \
 	VPAND      Y12, A, A; \

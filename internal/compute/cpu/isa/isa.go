@@ -1,5 +1,5 @@
-// Package isa names the vector instruction sets the CPU kernels are written for and tells which of
-// them this machine can run.
+// Package isa names the vector instruction sets the CPU kernels are written for and reports which
+// of them this machine can run.
 package isa
 
 import "fmt"
@@ -14,7 +14,8 @@ const (
 	AVX2
 	// AVX512 adds AVX-512 F, BW, DQ and VL (Skylake-SP and Zen 4, and newer).
 	AVX512
-	// AVX512BF16 adds the bf16 dot product VDPBF16PS (Cooper Lake, Sapphire Rapids and Zen 4, and newer).
+	// AVX512BF16 adds the bf16 dot product VDPBF16PS (Cooper Lake, Sapphire Rapids and Zen 4, and
+	// newer).
 	AVX512BF16
 	count
 )

@@ -6,8 +6,8 @@ import (
 	"github.com/eagleray/eagleray/internal/futex"
 )
 
-// event is an event count on a futex: wait returns once signal has been called after observe. Signals
-// are remembered for threads that observed before them, and wake sleeping threads.
+// event is an event count on a futex: wait returns once signal has been called after observe.
+// Signals are remembered for threads that observed before them, and wake sleeping threads.
 type event struct {
 	count atomic.Uint32
 }

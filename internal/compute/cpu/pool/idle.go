@@ -13,11 +13,12 @@ const (
 	awaitSpin = 50 * time.Microsecond // the caller's, for the last chunks
 )
 
-// idleLimits are those of a helper's wait for the next task. A helper has a processor of its own, so it
-// always spins a little. It may spin longer than a wait between processes: parking costs the caller of
-// Run a system call, and the gaps between the tasks of a decoding step, filled by the caller alone,
-// reach some tens of microseconds. And it attempts it sooner again, for a step has only a few hundred
-// tasks. Work that comes once a millisecond then costs 0.7 % of a core, and no work none.
+// idleLimits are those of a helper's wait for the next task. A helper has a processor of its own,
+// so it always spins a little. It may spin longer than a wait between processes: parking costs the
+// caller of Run a system call, and the gaps between the tasks of a decoding step, filled by the
+// caller alone, reach some tens of microseconds. And it attempts it sooner again, for a step has
+// only a few hundred tasks. Work that comes once a millisecond then costs 0.7 % of a core, and no
+// work none.
 var idleLimits = spin.Limits{
 	Least: 4 * time.Microsecond,
 	Most:  100 * time.Microsecond,

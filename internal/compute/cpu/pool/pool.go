@@ -64,14 +64,14 @@ const (
 //     thread claims with a fetch-and-add, so the number it gets and the limit it compares it with
 //     belong to the same Run, however late the thread is. Run returns only after every claimed
 //     chunk is counted off in remaining, hence task and failure, plain fields, are stable for
-//     whoever holds a claim: they were written before the store to claim that the fetch-and-add
+//     the holder of a claim: they were written before the store to claim that the fetch-and-add
 //     saw, and are written again only after remaining reached zero. A late thread that finds
 //     next >= limit touches nothing.
 //   - remaining is stored before claim is published and decremented only under a claim, so the
 //     decrement to zero is the last access of a Run by any helper, and the caller's load of zero
 //     makes the helpers' results visible to it.
 //   - Helpers park with an event count (see park). No result depends on a helper waking: the caller
-//     itself takes every chunk nobody claimed.
+//     itself takes every chunk that is not claimed.
 type Pool struct {
 	mu      sync.Mutex
 	threads int
@@ -264,9 +264,10 @@ func (p *Pool) help(thread int) {
 
 // park blocks until the next wake-up. No wake-up is lost: a helper first announces itself in
 // sleepers and only then looks for work again. If the look comes after the publication of a Run in
-// the total order it sees the work (or that others took it all); if it comes before, the announcement
-// does too, so the publisher's load of sleepers counts this helper as asleep. A publisher that then
-// signals advances the event count after seen was observed, so wait returns at once.
+// the total order it sees the work (or that others took it all); if it comes before, the
+// announcement does too, so the publisher's load of sleepers counts this helper as asleep. A
+// publisher that then signals advances the event count after seen was observed, so wait returns at
+// once.
 func (p *Pool) park() {
 	p.sleepers.Add(1)
 	seen := p.wakeups.observe()

@@ -9,8 +9,8 @@ func (o *Ops) Relu(x []float32) {
 	reluPortable(x)
 }
 
-// SiluMul computes dst = silu(gate)·up, the gated unit of Llama's feed-forward block: silu(x) is x·σ(x), σ being the
-// logistic function, and NaN at -Inf, as PyTorch's. dst may be gate or up.
+// SiluMul computes dst = silu(gate)·up, the gated unit of Llama's feed-forward block: silu(x) is
+// x·σ(x), σ being the logistic function, and NaN at -Inf, as PyTorch's. dst may be gate or up.
 func (o *Ops) SiluMul(dst, gate, up []float32) {
 	gate, up = gate[:len(dst)], up[:len(dst)]
 	if o.simd {
@@ -20,8 +20,8 @@ func (o *Ops) SiluMul(dst, gate, up []float32) {
 	siluMulPortable(dst, gate, up)
 }
 
-// GeluErf replaces each element of x by x·Φ(x), Φ being the normal distribution function: the exact Gaussian error
-// linear unit.
+// GeluErf replaces each element of x by x·Φ(x), Φ being the normal distribution function: the exact
+// Gaussian error linear unit.
 func (o *Ops) GeluErf(x []float32) {
 	if o.simd {
 		geluErfAVX2(x)

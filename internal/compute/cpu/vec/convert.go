@@ -1,6 +1,7 @@
 package vec
 
-// The vector kernels convert multiples of eight elements; the scalar ones finish the row with the same rounding.
+// The vector kernels convert multiples of eight elements; the scalar ones finish the row with the
+// same rounding.
 
 // ToBF16 rounds x to bfloat16 as BF16 does.
 func (o *Ops) ToBF16(dst []uint16, x []float32) {

@@ -2,8 +2,9 @@ package vec
 
 import "math"
 
-// Constants of exp32: the reduction of Cody and Waite with ln 2 split so that n*ln2Hi is exact, and the
-// minimax polynomial of expf in the Cephes library (S. Moshier). The AVX2 kernels hold the same bits.
+// Constants of exp32: the reduction of Cody and Waite with ln 2 split so that n*ln2Hi is exact, and
+// the minimax polynomial of expf in the Cephes library (S. Moshier). The AVX2 kernels hold the same
+// bits.
 const (
 	expLog2e float32 = 1.44269504088896341
 	expMagic float32 = 12582912 // 1.5 * 2^23: adding it rounds to an integer held in the low bits
@@ -23,8 +24,9 @@ var (
 	inf    = float32(math.Inf(1))
 )
 
-// exp32 is e to the power x. Results below the least normal number are flushed to zero. Every product is converted
-// explicitly, which forbids the compiler to fuse it with the addition that follows.
+// exp32 is e to the power x. Results below the least normal number are flushed to zero. Every
+// product is converted explicitly, which forbids the compiler to fuse it with the addition that
+// follows.
 func exp32(x float32) float32 {
 	if x < expMin {
 		return 0
@@ -49,8 +51,9 @@ func exp32(x float32) float32 {
 // silu32 is x times the logistic function of x.
 func silu32(x float32) float32 { return x / (1 + exp32(-x)) }
 
-// erfcQ are the coefficients of Q in erfc(t) = exp(t*Q(t)) for t >= 0, fitted on [0, 6] for the least greatest error of
-// erfc (1.3e-10). Beyond 6 the polynomial goes on falling, so erfc goes to zero.
+// erfcQ are the coefficients of Q in erfc(t) = exp(t*Q(t)) for t >= 0, fitted on [0, 6] for the
+// least greatest error of erfc (1.3e-10). Beyond 6 the polynomial goes on falling, so erfc goes to
+// zero.
 var erfcQ = [10]float32{
 	-1.1283792, -0.6366199, -0.1027703, 0.019112833, 0.0002649299,
 	-0.0018154047, 0.0007532453, -0.00017311415, 2.2693252e-05, -1.323452e-06,

@@ -2,8 +2,8 @@
 
 package vec
 
-// Without AVX2 the vector kernels are never chosen (isa.Available says no); these stand in for them so that the
-// methods of Ops are written once.
+// Without AVX2 the vector kernels are never chosen (isa.Available says no); these stand in for them
+// so that the methods of Ops are written once.
 
 func sumAVX2(x []float32) float32                         { return sumPortable(x) }
 func dotAVX2(a, b []float32) float32                      { return dotPortable(a, b) }

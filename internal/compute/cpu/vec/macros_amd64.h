@@ -1,6 +1,7 @@
-// Constants and macros shared by the AVX2 kernels of this package. Every kernel walks n elements (CX) eight at a time
-// and ends with one masked step, so no kernel reads or writes beyond its slices. No kernel fuses a multiplication with
-// an addition: the portable kernels round in the same places and give the same bits.
+// Constants and macros shared by the AVX2 kernels of this package. Every kernel walks n elements
+// (CX) eight at a time and ends with one masked step, so no kernel reads or writes beyond its
+// slices. No kernel fuses a multiplication with an addition: the portable kernels round in the same
+// places and give the same bits.
 
 #define CONST8(name, bits) \
 	DATA name<>+0(SB)/8, $bits; \
@@ -27,7 +28,8 @@ GLOBL tailMask<>(SB), RODATA|NOPTR, $64
 	NEGQ R9; \
 	VMOVDQU 32(R8)(R9*4), Y15
 
-// Runs FULL for each eight elements, then MASKED (with Y15 set) for the remaining ones. ADVANCE moves the pointers.
+// Runs FULL for each eight elements, then MASKED (with Y15 set) for the remaining ones. ADVANCE
+// moves the pointers.
 #define LOOP8(FULL, MASKED, ADVANCE) \
 loop: \
 	CMPQ CX, $8; \

@@ -2,8 +2,9 @@ package vec
 
 import "github.com/eagleray/eagleray/internal/half"
 
-// The portable kernels: the definition of every result. Sums run in 32 lanes, element i in lane i mod 32, joined by a
-// fixed tree. Products are converted explicitly so that no compiler fuses them with an addition.
+// The portable kernels: the definition of every result. Sums run in 32 lanes, element i in lane i
+// mod 32, joined by a fixed tree. Products are converted explicitly so that no compiler fuses them
+// with an addition.
 
 type lanes [32]float32
 

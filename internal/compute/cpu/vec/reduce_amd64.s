@@ -1,11 +1,11 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// Sums run in 32 lanes, element i in lane i mod 32: Y0 to Y3. A masked-out element adds +0, which changes no
-// accumulator, since none is ever -0.
+// Sums run in 32 lanes, element i in lane i mod 32: Y0 to Y3. A masked-out element adds +0, which
+// changes no accumulator, since none is ever -0.
 //
-// STEP(off, acc) takes the eight elements at byte offset off into acc; MSTEP(acc) takes those under the mask in Y15;
-// ADVANCE(bytes) moves the pointers.
+// STEP(off, acc) takes the eight elements at byte offset off into acc; MSTEP(acc) takes those under
+// the mask in Y15; ADVANCE(bytes) moves the pointers.
 #define REDUCE(STEP, MSTEP, ADVANCE) \
 loop: \
 	CMPQ CX, $32; \
@@ -166,7 +166,8 @@ TEXT ·expSumAVX2(SB), NOSPLIT, $0-36
 
 CONST8(negInf, 0xff800000ff800000)
 
-// VMAXPS gives its first operand here unless the second is greater: a NaN in the data is passed over.
+// VMAXPS gives its first operand here unless the second is greater: a NaN in the data is passed
+// over.
 #define MAX(off, acc) \
 	VMOVUPS off(SI), Y4; \
 	VMAXPS acc, Y4, acc

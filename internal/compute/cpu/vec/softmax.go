@@ -1,6 +1,7 @@
 package vec
 
-// Max is the greatest element of x. NaN elements are passed over; without any other element it is -Inf.
+// Max is the greatest element of x. NaN elements are passed over; without any other element it is
+// -Inf.
 func (o *Ops) Max(x []float32) float32 {
 	if o.simd {
 		return maxAVX2(x)
@@ -25,8 +26,8 @@ func (o *Ops) ExpSum(x []float32, max float32) float32 {
 	return float32(s)
 }
 
-// Softmax replaces x by e^x/sum(e^x). If x is empty nothing happens; if its greatest element is infinite, or an
-// element is NaN, every element becomes NaN.
+// Softmax replaces x by e^x/sum(e^x). If x is empty nothing happens; if its greatest element is
+// infinite, or an element is NaN, every element becomes NaN.
 func (o *Ops) Softmax(x []float32) {
 	o.Div(x, o.ExpSum(x, o.Max(x)))
 }

@@ -1,9 +1,10 @@
-// Package vec holds the float32 row operations of the CPU backend: norms, activations, rotary embedding, softmax and
-// the conversions to and from 16-bit floats.
+// Package vec holds the float32 row operations of the CPU backend: norms, activations, rotary
+// embedding, softmax and the conversions to and from 16-bit floats.
 //
-// Every result depends only on the operands of its own call, summed in a fixed order, and has the same bits on every
-// instruction set: no kernel fuses a multiplication with an addition. Operands of one call must not overlap, unless
-// they are the same slice. A slice with no room (capacity) for the length the call asks makes it panic, as slicing would.
+// Every result depends only on the operands of its own call, summed in a fixed order, and has the
+// same bits on every instruction set: no kernel fuses a multiplication with an addition. Operands
+// of one call must not overlap, unless they are the same slice. A slice whose capacity is below the
+// length that the call asks makes it panic, as slicing would.
 package vec
 
 import (
@@ -17,14 +18,14 @@ type Ops struct {
 	simd bool
 }
 
-// New returns the operations for the instruction set i, or the portable ones if this machine cannot run it. Sets
-// above AVX2 use the AVX2 kernels.
+// New returns the operations for the instruction set i, or the portable ones if this machine cannot
+// run it. Sets above AVX2 use the AVX2 kernels.
 func New(i isa.ISA) *Ops {
 	return &Ops{simd: i >= isa.AVX2 && isa.Available(isa.AVX2)}
 }
 
-// sumBlock is how many elements are summed in float32; blocks are joined in float64. It bounds both the rounding
-// error of sums over a vocabulary and the time spent in one uninterruptible kernel.
+// sumBlock is how many elements are summed in float32; blocks are joined in float64. It bounds both
+// the rounding error of sums over a vocabulary and the time spent in one uninterruptible kernel.
 const sumBlock = 8192
 
 // Sum is the sum of x.
@@ -58,8 +59,8 @@ func (o *Ops) Dot(a, b []float32) float32 {
 	return float32(s)
 }
 
-// RMSNorm computes dst = x/sqrt(mean(x²)+eps)·weight for one row of len(dst) elements (Zhang and Sennrich, 2019).
-// dst may be x.
+// RMSNorm computes dst = x/sqrt(mean(x²)+eps)·weight for one row of len(dst) elements (Zhang and
+// Sennrich, 2019). dst may be x.
 func (o *Ops) RMSNorm(dst, x, weight []float32, eps float32) {
 	if len(dst) == 0 {
 		return
@@ -74,8 +75,8 @@ func (o *Ops) RMSNorm(dst, x, weight []float32, eps float32) {
 	scaleWeightPortable(dst, x, weight, r)
 }
 
-// LayerNorm computes dst = (x-mean(x))/sqrt(var(x)+eps)·weight + bias for one row of len(dst) elements, with the
-// biased variance (Ba et al., 2016). dst may be x.
+// LayerNorm computes dst = (x-mean(x))/sqrt(var(x)+eps)·weight + bias for one row of len(dst)
+// elements, with the biased variance (Ba et al., 2016). dst may be x.
 func (o *Ops) LayerNorm(dst, x, weight, bias []float32, eps float32) {
 	n := len(dst)
 	if n == 0 {
@@ -139,9 +140,10 @@ func (o *Ops) Div(x []float32, a float32) {
 	divPortable(x, a)
 }
 
-// Rope applies the rotary position embedding (Su et al., 2021) in the half-split order of GPT-NeoX to the head
-// vectors of headDim elements that x consists of: element i < rot/2 is paired with element i+rot/2 and turned by the
-// angle whose cosine and sine are cos[i] and sin[i]. Elements from rot on stay.
+// Rope applies the rotary position embedding (Su et al., 2021) in the half-split order of GPT-NeoX
+// to the head vectors of headDim elements that x consists of: element i < rot/2 is paired with
+// element i+rot/2 and turned by the angle whose cosine and sine are cos[i] and sin[i]. Elements
+// from rot on stay.
 func (o *Ops) Rope(x []float32, headDim, rot int, cos, sin []float32) {
 	half := rot / 2
 	cos, sin = cos[:half], sin[:half]

@@ -39,7 +39,8 @@ func salted(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// sameBits compares bits, but takes any NaN for any other: which operand's payload survives is the compiler's choice.
+// sameBits compares bits, but takes any NaN for any other: which operand's payload survives is the
+// compiler's choice.
 func sameBits(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
@@ -71,8 +72,9 @@ var operations = []struct {
 	}},
 }
 
-// Every instruction set gives the bits of the portable kernels, on ordinary rows and on rows salted with infinities,
-// NaN, zeros of both signs and subnormals, and touches nothing beyond its operands.
+// Every instruction set gives the bits of the portable kernels, on ordinary rows and on rows salted
+// with infinities, NaN, zeros of both signs and subnormals, and touches nothing beyond its
+// operands.
 func TestSameBitsOnEveryISA(t *testing.T) {
 	portable := New(isa.Portable)
 	for _, i := range isa.All() {
@@ -318,7 +320,8 @@ func TestMaxPassesOverNaN(t *testing.T) {
 	}
 }
 
-// The rotation of each pair against float64, for several heads at once and with a part that does not rotate.
+// The rotation of each pair against float64, for several heads at once and with a part that does
+// not rotate.
 func TestRope(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, c := range []struct{ headDim, rot, heads int }{{32, 32, 1}, {64, 64, 3}, {80, 32, 2}, {20, 20, 1}, {128, 128, 2}, {6, 2, 2}, {16, 0, 1}} {
@@ -347,8 +350,8 @@ func TestRope(t *testing.T) {
 	}
 }
 
-// Every 16-bit pattern widens and narrows back to itself (NaN becomes quiet), and the conversions of a row are those
-// of its elements on every instruction set.
+// Every 16-bit pattern widens and narrows back to itself (NaN becomes quiet), and the conversions
+// of a row are those of its elements on every instruction set.
 func TestHalfRoundTrip(t *testing.T) {
 	all := make([]uint16, 1<<16)
 	for i := range all {

@@ -315,9 +315,9 @@ func (w *writer) multiplyAdd(weights, x, sum string) {
 	w.op("VFMADD231PS %s, %s, %s", weights, x, sum)
 }
 
-// dot writes VDPBF16PS, which Go's assembler does not know: EVEX.512.F3.0F38.W0 52 /r with the sum in
-// ModRM.reg, x in vvvv and the weights in ModRM.rm (Intel SDM vol. 2, section 2.7.1 for the prefix;
-// R, X, B, R', vvvv and V' are stored inverted).
+// dot writes VDPBF16PS, which Go's assembler does not know: EVEX.512.F3.0F38.W0 52 /r with the sum
+// in ModRM.reg, x in vvvv and the weights in ModRM.rm (Intel SDM vol. 2, section 2.7.1 for the
+// prefix; R, X, B, R', vvvv and V' are stored inverted).
 func (w *writer) dot(weights, x, sum string) {
 	a, b, c := number(weights), number(x), number(sum)
 	inverted := func(v, bit int) int { return 1 - v>>bit&1 }

@@ -29,9 +29,9 @@ func (t *target) function(s shape) string {
 	return fmt.Sprintf("%s%s_%dx%d", t.set, strings.ToUpper(t.kind[:1])+t.kind[1:], s.rows, s.panels)
 }
 
-// targets lists the kernels. A tile of few rows takes several panels: that many independent sums are
-// needed to hide the latency of the multiply-add, and that many streams to reach the bandwidth of the
-// memory.
+// targets lists the kernels. A tile of few rows takes several panels: that many independent sums
+// are needed to hide the latency of the multiply-add, and that many streams to reach the bandwidth
+// of the memory.
 func targets() []*target {
 	var all []*target
 	for _, kind := range []string{"bf16", "f16", "f32"} {
