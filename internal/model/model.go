@@ -25,7 +25,7 @@ type Options struct {
 	Group layers.Group
 	// Stage is the layers it has a share of.
 	Stage Stage
-	// Progress, when not nil, is told the number of checkpoint bytes read so far.
+	// Progress, when not nil, is called with the number of checkpoint bytes read so far.
 	Progress func(bytes int64)
 }
 

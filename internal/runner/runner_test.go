@@ -103,13 +103,6 @@ func newRunner(t testing.TB, output bool) (*Runner, *oracle) {
 		Output: output, Status: new(status.Rank)}), o
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func greedy() sample.Params {
 	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 50, EOS: -1}
 }

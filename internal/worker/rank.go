@@ -155,7 +155,7 @@ func (r *rank) loadModel(init queue.Init, cfg *checkpoint.Config, folder checkpo
 	return sendErr
 }
 
-// wanted is a source that gives nothing more once the driver, who is told of the progress, has gone.
+// wanted is a source that gives nothing more once progress could not be reported to the driver.
 type wanted struct {
 	layers.Source
 	gone *error

@@ -24,7 +24,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
-// Device is one rank's processor. Whoever is above the layers opens it, hands it on and closes it.
+// Device is one rank's processor. The worker opens it, hands it to the layers and closes it.
 type Device struct{ cpu *cpu.Device }
 
 // Options configure a Device.

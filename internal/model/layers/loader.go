@@ -33,7 +33,7 @@ type Loader struct {
 }
 
 // NewLoader returns a loader of layers that run on d as a rank of g. progress, when not nil, is
-// told the number of checkpoint bytes read so far.
+// called with the number of checkpoint bytes read so far.
 func NewLoader(d *Device, g Group, src Source, progress func(bytes int64)) *Loader {
 	return &Loader{rank: &rank{dev: d.cpu, group: g}, src: src, progress: progress}
 }
@@ -41,7 +41,7 @@ func NewLoader(d *Device, g Group, src Source, progress func(bytes int64)) *Load
 // Enter says that the layers that run next are those of the model's layer.
 func (l *Loader) Enter(layer int) {
 	l.layer = layer
-	l.tell(false)
+	l.report(false)
 }
 
 // Err is the first error.

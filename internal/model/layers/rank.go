@@ -45,13 +45,13 @@ func (r *rank) allReduce(x *Tensor) error {
 	if r.group.Size == 1 {
 		return nil
 	}
-	r.tell(true)
+	r.report(true)
 	err := r.group.Comm.AllReduce(x.data)
-	r.tell(false)
+	r.report(false)
 	return err
 }
 
-func (r *rank) tell(waiting bool) {
+func (r *rank) report(waiting bool) {
 	if r.group.OnLayer != nil {
 		r.group.OnLayer(r.layer, waiting)
 	}
