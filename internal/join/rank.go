@@ -240,6 +240,8 @@ type Group interface {
 	AllReduce(x []float32) error
 	// Gather concatenates x of all ranks, in rank order, into dst on root.
 	Gather(dst, x []float32, root int) error
+	// Broadcast sets b on every rank to the root's.
+	Broadcast(b []byte, root int) error
 	// Abort ends every operation under way and to come, on all ranks.
 	Abort(cause error)
 	Close() error

@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -26,6 +27,15 @@ type Model interface {
 	Logits(dst []float32, rows []int32) error
 }
 
+// Broadcaster is what a runner needs of a group of ranks.
+type Broadcaster interface {
+	// Broadcast sets b on every rank to the root's. All ranks call it with equally many bytes.
+	Broadcast(b []byte, root int) error
+}
+
+// outputRank is the rank whose Options.Output is set.
+const outputRank = 0
+
 // Options configure a Runner.
 type Options struct {
 	Model Model
@@ -40,7 +50,9 @@ type Options struct {
 	MaxSeqs, MaxModelLen int
 	// Output says that this rank samples and reports results.
 	Output bool
-	// Status is told when tokens are chosen.
+	// Group is how this rank reaches the others; nil is for one that is alone.
+	Group Broadcaster
+	// Status learns when ranks exchange tokens and when they choose them.
 	Status *status.Rank
 }
 
@@ -54,6 +66,7 @@ type Runner struct {
 	wants  []want
 	rows   []int32
 	logits []float32
+	shared []byte
 	// pieceRows is how many rows of logits are computed at a time.
 	pieceRows int
 	sampling  sampleTask
@@ -63,8 +76,8 @@ type Runner struct {
 type slot struct {
 	used      bool
 	promptLen int
-	// tokens are those that rows have computed or the request came with; sampled is the next one, -1 when
-	// this rank has sampled none.
+	// tokens are those that rows have computed or the request came with; sampled is the next one, noToken
+	// when this rank has not sampled it.
 	tokens  []int32
 	sampled int32
 	table   []int32
@@ -72,7 +85,7 @@ type slot struct {
 	state   *sample.State
 }
 
-// noToken is the token of a slot that has sampled none.
+// noToken is the token after a slot's tokens when it is not known.
 const noToken = -1
 
 // want is one row whose logits are needed.
@@ -99,6 +112,9 @@ func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 	}
 	if len(p.Rows) == 0 {
 		return nil
+	}
+	if err := r.share(p); err != nil {
+		return err
 	}
 	if err := r.build(p); err != nil {
 		return err
@@ -148,6 +164,41 @@ func (r *Runner) update(p *step.Plan) error {
 		s.params = n.Params
 		if r.opt.Output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
+		}
+	}
+	return nil
+}
+
+// share tells all ranks the tokens that the plan's rows take from the sampler: those the output rank sampled. The plan
+// says how many those are, so that the ranks agree on the message, and that there is none while every token comes
+// with its plan.
+func (r *Runner) share(p *step.Plan) error {
+	if r.opt.Group == nil {
+		return nil
+	}
+	b := r.shared[:0]
+	for i := range p.Rows {
+		row := &p.Rows[i]
+		if row.Source != step.FromSampler {
+			continue
+		}
+		if int(row.Slot) >= len(r.slots) {
+			return fmt.Errorf("plan %d schedules slot %d, which holds no request", p.ID, row.Slot)
+		}
+		b = binary.LittleEndian.AppendUint32(b, uint32(r.slots[row.Slot].sampled))
+	}
+	r.shared = b
+	if len(b) == 0 {
+		return nil
+	}
+	r.opt.Status.Set(status.Collective, 0)
+	if err := r.opt.Group.Broadcast(b, outputRank); err != nil {
+		return err
+	}
+	for i := range p.Rows {
+		if row := &p.Rows[i]; row.Source == step.FromSampler {
+			r.slots[row.Slot].sampled = int32(binary.LittleEndian.Uint32(b))
+			b = b[4:]
 		}
 	}
 	return nil

@@ -92,9 +92,13 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	if r.cache, err = r.device.NewCache(shape); err != nil {
 		return err
 	}
-	r.runner = runner.New(runner.Options{Model: r.model, Pool: r.device.Pool(), Cache: r.cache,
+	opts := runner.Options{Model: r.model, Pool: r.device.Pool(), Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs,
-		MaxModelLen: init.MaxModelLen, Output: r.output, Status: st})
+		MaxModelLen: init.MaxModelLen, Output: r.output, Status: st}
+	if r.group != nil {
+		opts.Group = r.group
+	}
+	r.runner = runner.New(opts)
 	return nil
 }
 

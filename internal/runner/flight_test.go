@@ -1,0 +1,269 @@
+package runner_test
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/collective/shm"
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
+	"github.com/eagleray/eagleray/internal/runner"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// TestPlansInFlight runs a model on one, two and four ranks with one, two and three plans in flight. All give the same
+// tokens and the same bits of log-probabilities, and ranks exchange tokens only for plans that ask for them.
+func TestPlansInFlight(t *testing.T) {
+	for _, name := range []string{"llama-tiny", "opt-tiny"} {
+		t.Run(name, func(t *testing.T) {
+			var want map[uint64][]string
+			for _, ranks := range []int{1, 2, 4} {
+				for depth := 1; depth <= 3; depth++ {
+					g := newGroup(t, name, ranks)
+					got, ahead := g.generate(t, depth)
+					if want == nil {
+						want = got
+					}
+					for key := range want {
+						if !slices.Equal(got[key], want[key]) {
+							t.Errorf("%d ranks, %d plans in flight: request %d gives\n%v, not\n%v", ranks, depth, key, got[key], want[key])
+						}
+					}
+					if (ahead > 0) != (depth > 1) {
+						t.Errorf("%d plans in flight: %d ask for tokens of the sampler", depth, ahead)
+					}
+					for r, b := range g.broadcasts {
+						if ranks > 1 && b.n != ahead {
+							t.Errorf("rank %d of %d broadcasts %d times for %d plans", r, ranks, b.n, ahead)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// counter counts the broadcasts of a rank.
+type counter struct {
+	*shm.Group
+	n int
+}
+
+func (c *counter) Broadcast(b []byte, root int) error {
+	c.n++
+	return c.Group.Broadcast(b, root)
+}
+
+// group is the ranks of one model, each on a goroutine while generate lasts.
+type group struct {
+	config     schedule.Config
+	vocab      int
+	runners    []*runner.Runner
+	broadcasts []*counter
+}
+
+func newGroup(t *testing.T, name string, ranks int) *group {
+	t.Helper()
+	folder, err := checkpoint.Dir(filepath.Join("../../testdata/models", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := folder.ReadFile("config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := checkpoint.ReadConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights, err := checkpoint.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { weights.Close() })
+	g := &group{vocab: cfg.VocabSize, config: schedule.Config{
+		MaxSeqs: 4, MaxTokens: 24, MaxModelLen: 64, BlockSize: 16, Blocks: 9, PrefixCaching: true, ChunkedPrefill: true,
+	}}
+	memory, err := shm.Create(ranks, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	for r := range ranks {
+		place := layers.Group{Rank: r, Size: ranks}
+		opt := runner.Options{
+			BlockSize: g.config.BlockSize, Blocks: g.config.Blocks, Vocab: cfg.VocabSize, MaxSeqs: g.config.MaxSeqs,
+			MaxModelLen: g.config.MaxModelLen, Output: r == 0, Status: new(status.Rank),
+		}
+		if ranks > 1 {
+			comm, err := shm.Join(memory, r, ranks, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { comm.Close() })
+			c := &counter{Group: comm}
+			g.broadcasts = append(g.broadcasts, c)
+			place.Comm, opt.Group = comm, c
+		}
+		d, err := layers.Open(layers.Options{Threads: 1, DType: compute.Float32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.Close)
+		m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: place})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.Close)
+		c, err := d.NewCache(model.CacheShape(cfg, ranks, g.config.Blocks, g.config.BlockSize, compute.Float32))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Free() })
+		opt.Model, opt.Cache, opt.Pool = m, c, d.Pool()
+		g.runners = append(g.runners, runner.New(opt))
+	}
+	return g
+}
+
+// requests are greedy and sampled ones, with penalties, bad words, log-probabilities and stop tokens, of lengths that
+// do not all fit the cache.
+func (g *group) requests() []*schedule.Request {
+	var all []*schedule.Request
+	for key := range uint64(10) {
+		p := sample.Params{
+			TopP: 1, RepetitionPenalty: 1, MaxTokens: int32(3 + 5*key%37), EOS: -1, Seed: key,
+			Logprobs: 2, PromptLogprobs: sample.NoLogprobs,
+		}
+		switch key % 3 {
+		case 1:
+			p.Temperature, p.TopP, p.FrequencyPenalty = 0.9, 0.95, 0.4
+		case 2:
+			p.Temperature, p.RepetitionPenalty, p.MinTokens = 1.2, 1.3, 4
+			p.BadWords = [][]int32{{1, 2}, {3}}
+			p.PromptLogprobs = 1
+			for stop := range int32(g.vocab / 16) {
+				p.StopTokens = append(p.StopTokens, 16*stop)
+			}
+		}
+		prompt := make([]int32, 5+7*key%29)
+		for i := range prompt {
+			prompt[i] = int32((i*i + 31*int(key%4)) % g.vocab)
+		}
+		all = append(all, &schedule.Request{Key: key, Prompt: prompt, Params: p})
+	}
+	return all
+}
+
+// generate completes the requests with up to depth plans in flight. It returns what became of each, and the number of
+// plans that went on from tokens not known when they were made.
+func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
+	t.Helper()
+	config := g.config
+	config.MaxInFlight = depth
+	s, err := schedule.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range g.requests() {
+		s.Add(q)
+	}
+	results := make(chan []byte, depth)
+	failed := make(chan error, len(g.runners))
+	plans := make([]chan []byte, len(g.runners))
+	var ranks sync.WaitGroup
+	for r := range g.runners {
+		plans[r] = make(chan []byte, depth)
+		ranks.Go(func() {
+			var p step.Plan
+			var res step.Result
+			for raw := range plans[r] {
+				err := step.DecodePlan(raw, &p)
+				if err == nil {
+					err = g.runners[r].Execute(&p, &res)
+				}
+				if err != nil {
+					failed <- fmt.Errorf("rank %d: %w", r, err)
+					return
+				}
+				if r == 0 {
+					results <- step.AppendResult(nil, &res)
+				}
+			}
+		})
+	}
+	defer func() {
+		for _, c := range plans {
+			close(c)
+		}
+		ranks.Wait()
+	}()
+
+	all := map[uint64][]string{}
+	ahead := 0
+	var p step.Plan
+	var res step.Result
+	for {
+		if s.Schedule(&p) {
+			raw := step.AppendPlan(nil, &p)
+			for _, c := range plans {
+				c <- raw
+			}
+			if slices.ContainsFunc(p.Rows, func(r step.Row) bool { return r.Source == step.FromSampler }) {
+				ahead++
+			}
+			if s.InFlight() < depth {
+				continue
+			}
+		}
+		if s.InFlight() == 0 {
+			break
+		}
+		select {
+		case err := <-failed:
+			t.Fatal(err)
+		case raw := <-results:
+			if err := step.DecodeResult(raw, &res); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Check(&res); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range s.Update(&res, nil) {
+			for i, token := range o.Tokens {
+				all[o.Key] = append(all[o.Key], fmt.Sprintf("%d %s", token, bits(o.Logprobs[i])))
+			}
+			if o.PromptLogprobs != nil {
+				for _, l := range o.PromptLogprobs.Entries {
+					all[o.Key+100] = append(all[o.Key+100], bits(l))
+				}
+			}
+			if o.Finish != sample.Unfinished {
+				all[o.Key] = append(all[o.Key], fmt.Sprint(o.Finish, o.StopToken))
+			}
+		}
+	}
+	if st := s.Stats(); st.Running+st.Waiting+st.Cache.Used > 0 || st.Preemptions == 0 {
+		t.Errorf("%d plans in flight end with %+v", depth, st)
+	}
+	return all, ahead
+}
+
+// bits spells log-probabilities exactly.
+func bits(l step.Logprobs) string {
+	s := fmt.Sprintf("%d:%d:%08x", l.Sampled.Token, l.Sampled.Rank, math.Float32bits(l.Sampled.Logprob))
+	for _, x := range l.Top {
+		s += fmt.Sprintf(" %d:%08x", x.Token, math.Float32bits(x.Logprob))
+	}
+	return s
+}
