@@ -63,7 +63,7 @@ const collectiveGrace = 5 * time.Second
 func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 	living, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.life, cancel)()
+	defer context.AfterFunc(e.life.ctx, cancel)()
 	err := d.Admit(living)
 	switch {
 	case err == nil:
@@ -77,7 +77,7 @@ func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 		lost.Rank, lost.Cause = broke.Rank, broke.Error()
 	}
 	e.happened(lost)
-	<-e.dead
+	<-e.life.dead
 	return e.Err()
 }
 
@@ -105,6 +105,6 @@ func (e *Executor) open(d *join.Driver) error {
 			}
 		})
 	}
-	e.background.Go(func() { d.Resume(e.life) })
+	e.background.Go(func() { d.Resume(e.life.ctx) })
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package executor runs step plans on the ranks of a group, wherever they are: a Launcher starts and watches
-// them, the queue carries plans out and results back.
+// Package executor runs step plans on the ranks of a group, wherever they are: a Launcher starts
+// and watches them, the queue carries plans out and results back.
 package executor
 
 import (
@@ -45,7 +45,8 @@ type Options struct {
 	PortRange [2]int
 	// LinksOnly gives ranks of this host a link over Address too, instead of shared memory.
 	LinksOnly bool
-	// StallWarning is how long a rank may stand still with work queued before it is reported; 0 is 5 s.
+	// StallWarning is how long a rank may be stalled with work queued before it is reported; 0 is 5
+	// s.
 	StallWarning time.Duration
 	// MeetTimeout bounds the way of all ranks from their start to the first record; 0 is 90 s.
 	MeetTimeout time.Duration
@@ -53,7 +54,7 @@ type Options struct {
 	MaxInFlight int
 	// StepTimeout fails the group when a step takes longer; 0 is 300 s.
 	StepTimeout time.Duration
-	// Events is notified of the ranks' progress and of stalls; nil is nobody.
+	// Events is notified of the ranks' progress and of stalls; nil is no listener.
 	Events status.Listener
 	// Log receives what the connections to ranks have to say; nil is silence.
 	Log *slog.Logger
@@ -63,46 +64,31 @@ type Options struct {
 type Executor struct {
 	opt     Options
 	workers []launch.Worker
-	// hub is set when joined is closed.
-	hub     queue.Hub
-	joined  chan struct{}
-	closers []func() error
-	ready   []queue.Ready
-	// isReady are the ranks that have said so, guarded by recvLock; loaded has a value when all have.
-	isReady []bool
-	loaded  chan struct{}
-	// pids are the ranks' processes as this one sees them, 0 for one of another host or PID namespace.
+	// pids are the ranks' processes as this one sees them, 0 for one of another host or PID
+	// namespace.
 	pids []int
-
-	flights flights
-	out     []byte
-	// recvLock is held by the goroutine that receives: the one that waits for something does so itself,
-	// because a record costs more from goroutine to goroutine than between processes.
-	recvLock chan struct{}
-
+	// hub is set when joined is closed.
+	hub    queue.Hub
+	joined chan struct{}
+	// closers end what join left, background are the goroutines that end with the group.
+	closers    []func() error
 	background sync.WaitGroup
-	// dead is closed at the first failure or at shutdown; cause is set before.
-	dead chan struct{}
-	// life ends with dead.
-	life      context.Context
-	endLife   context.CancelFunc
-	mu        sync.Mutex
-	cause     error
-	onFailure func(*Failure) // called once, with the first failure
-	notified  bool
-	judge     judge
-	calls     map[uint64]*call
-	nextCall  uint64
-	stopped   bool
-	down      chan struct{} // closed at the end of the first Shutdown
+
+	life    *life
+	judge   judge
+	loading *loading
+	flights flights
+	calls   calls
+	stall   explainer
+
+	// recvLock is held by the goroutine that receives: the one that waits for something does so
+	// itself, because a record costs more from goroutine to goroutine than between processes.
+	recvLock chan struct{}
 	// sending is held while a record is sent: plans and calls leave in one order.
 	sending chan struct{}
-
-	// startedAt is when the ranks were given their configuration, 0 once all have loaded.
-	startedAt atomic.Int64
-	sent      atomic.Uint64
-	late      atomic.Uint64
-	stall     explainer
+	// sent is the last plan that was sent, out its record.
+	sent atomic.Uint64
+	out  []byte
 }
 
 // ErrShutdown is the error of calls on an executor that was shut down.
@@ -118,7 +104,8 @@ const (
 	startGrace = 10 * time.Second
 )
 
-// Start launches the ranks and returns when all have loaded their shards. On an error nothing is left running.
+// Start launches the ranks and returns when all have loaded their shards. On an error nothing is
+// left running.
 func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.StallWarning == 0 {
 		opt.StallWarning = defaultStallWarning
@@ -135,9 +122,10 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Executor{opt: opt, dead: make(chan struct{}), joined: make(chan struct{}), calls: map[uint64]*call{}, recvLock: make(chan struct{}, 1),
-		sending: make(chan struct{}, 1), down: make(chan struct{})}
-	e.life, e.endLife = context.WithCancel(context.Background())
+	e := &Executor{opt: opt, life: newLife(), joined: make(chan struct{}),
+		loading:  newLoading(opt.Init.WorldSize),
+		recvLock: make(chan struct{}, 1), sending: make(chan struct{}, 1)}
+	e.calls.pending = map[uint64]*call{}
 	e.flights.init(e, max(1, opt.MaxInFlight))
 	if err := e.start(ctx); err != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), startGrace)
@@ -148,8 +136,6 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 }
 
 func (e *Executor) start(ctx context.Context) error {
-	world := e.opt.Init.WorldSize
-	e.ready, e.isReady, e.loaded = make([]queue.Ready, world), make([]bool, world), make(chan struct{}, 1)
 	if err := e.connect(ctx); err != nil {
 		return err
 	}
@@ -161,22 +147,8 @@ func (e *Executor) start(ctx context.Context) error {
 	if err := e.hub.Send(record, time.Now().Add(e.opt.StepTimeout)); err != nil {
 		return fmt.Errorf("send configuration: %w", err)
 	}
-	e.startedAt.Store(time.Now().UnixNano())
-	defer e.startedAt.Store(0)
 	return e.awaitReady(ctx)
 }
-
-// awaitReady receives until every rank has loaded.
-func (e *Executor) awaitReady(ctx context.Context) error {
-	err := e.await(ctx, e.loaded, time.Time{})
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("start of %d ranks: %w", len(e.workers), err)
-	}
-	return err
-}
-
-// Ranks describes the ranks as they reported themselves.
-func (e *Executor) Ranks() []queue.Ready { return e.ready }
 
 // CheckHealth asks every rank for a sign of life.
 func (e *Executor) CheckHealth(ctx context.Context) error {
@@ -200,28 +172,21 @@ func (e *Executor) Links() []metrics.Link {
 	return links
 }
 
-// LateReplies counts replies that came after their call was over, and were dropped.
-func (e *Executor) LateReplies() uint64 { return e.late.Load() }
-
 // Shutdown ends the ranks and waits for them; calling it again waits for the first call.
 func (e *Executor) Shutdown(ctx context.Context) error {
-	e.mu.Lock()
-	if e.stopped {
-		e.mu.Unlock()
+	if !e.life.stop() {
 		select {
-		case <-e.down:
+		case <-e.life.down:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	e.stopped = true
-	e.mu.Unlock()
-	defer close(e.down)
+	defer close(e.life.down)
 	e.die(ErrShutdown)
 	var errs []error
 	if e.hub != nil {
-		e.tellShutdown()
+		e.notifyShutdown()
 	}
 	e.stall.stop()
 	if e.hub != nil {
@@ -231,7 +196,8 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 		errs = append(errs, e.hub.Close())
 		<-e.recvLock
 	}
-	// Ranks that wait for others in a collective hear nothing of the queue: the end of their connection frees them.
+	// Ranks that wait for others in a collective hear nothing of the queue: the end of their
+	// connection frees them.
 	for _, f := range e.closers {
 		errs = append(errs, f())
 	}
@@ -253,7 +219,7 @@ func (e *Executor) turn(ctx context.Context, until time.Time) error {
 	select {
 	case e.sending <- struct{}{}:
 		return nil
-	case <-e.dead:
+	case <-e.life.dead:
 		return e.Err()
 	case <-ctx.Done():
 		return ctx.Err()
@@ -262,9 +228,9 @@ func (e *Executor) turn(ctx context.Context, until time.Time) error {
 	}
 }
 
-// tellShutdown asks the ranks to end. One that is gone or does not read cannot be told, and while somebody waits
-// for it to read none can: Stop deals with them.
-func (e *Executor) tellShutdown() {
+// notifyShutdown asks the ranks to end. One that is gone or does not read cannot be asked, and
+// while a record waits for it none can: Stop deals with them.
+func (e *Executor) notifyShutdown() {
 	t := time.NewTimer(shutdownNotice)
 	defer t.Stop()
 	select {
@@ -275,5 +241,5 @@ func (e *Executor) tellShutdown() {
 	}
 }
 
-// shutdownNotice is how long telling the ranks to end may take.
+// shutdownNotice is how long asking the ranks to end may take.
 const shutdownNotice = 100 * time.Millisecond

@@ -50,7 +50,8 @@ func (s *scripted) Stop(context.Context) error {
 	return nil
 }
 
-// obedient is a rank that gets ready, answers plans on rank 0 and calls everywhere, as long as on lets it.
+// obedient is a rank that gets ready, answers plans on rank 0 and calls everywhere, as long as on
+// lets it.
 func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, *memPort) {
 	return func(rank int, c *memPort) {
 		for {
@@ -76,7 +77,9 @@ func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, 
 				var p step.Plan
 				step.DecodePlan(body, &p)
 				if rank == 0 {
-					c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: p.ID, Slot: []uint32{3}, End: []uint32{1}, Token: []int32{int32(p.ID)}}), time.Time{})
+					c.Send(step.AppendResult([]byte{byte(queue.KindResult)},
+						&step.Result{Plan: p.ID, Slot: []uint32{3}, End: []uint32{1},
+							Token: []int32{int32(p.ID)}}), time.Time{})
 				}
 				c.status.Finished(p.ID)
 			case queue.KindCall:
@@ -92,10 +95,13 @@ func obedient(on func(kind queue.Kind, body []byte, c *memPort) bool) func(int, 
 func answer(c *memPort, body []byte, kind, failure string) {
 	call, _ := queue.ParseCall(body)
 	value := append([]byte(call.Method+":"), append(slices.Clone(call.Args), byte('0'+c.rank))...)
-	c.Send(queue.AppendReply(nil, &queue.Reply{ID: call.ID, Rank: uint32(c.rank), Type: kind, Failure: failure, Value: value}), time.Time{})
+	c.Send(queue.AppendReply(nil, &queue.Reply{ID: call.ID, Rank: uint32(c.rank), Type: kind,
+		Failure: failure, Value: value}), time.Time{})
 }
 
-func start(t *testing.T, ranks int, rank func(int, *memPort), change ...func(*Options)) (*Executor, *scripted) {
+func start(
+	t *testing.T, ranks int, rank func(int, *memPort), change ...func(*Options),
+) (*Executor, *scripted) {
 	t.Helper()
 	s := &scripted{rank: rank, exited: make(chan launch.Exit, 4)}
 	o := Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: ranks}}
@@ -173,26 +179,32 @@ func TestCollectiveRPC(t *testing.T) {
 		if err != nil || len(all) != 3 || string(all[2]) != "m:x2" {
 			t.Errorf("all ranks: %q, %v", all, err)
 		}
-		one, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 1})
+		one, err := e.CollectiveRPC(t.Context(), "m", nil,
+			RPCOptions{UniqueReply: true, ReplyRank: 1})
 		if err != nil || len(one) != 1 || string(one[0]) != "m:1" {
 			t.Errorf("one rank: %q, %v", one, err)
 		}
-		if _, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 3}); err == nil {
+		if _, err := e.CollectiveRPC(t.Context(), "m", nil,
+			RPCOptions{UniqueReply: true, ReplyRank: 3}); err == nil {
 			t.Error("reply rank out of range accepted")
 		}
 		_, err = e.CollectiveRPC(t.Context(), "fails", nil, RPCOptions{})
 		var failed *RPCError
-		if !errors.As(err, &failed) || *failed != (RPCError{"fails", 2, "node-a", 102, 5, "*worker.cheese", "out of cheese"}) {
+		if !errors.As(err, &failed) || *failed != (RPCError{"fails", 2, "node-a", 102, 5,
+			"*worker.cheese", "out of cheese"}) {
 			t.Errorf("error of rank 2: %v", err)
 		}
-		// The silent rank's reply is missed at the timeout; the others' are no longer expected then.
-		_, err = e.CollectiveRPC(t.Context(), "silent", nil, RPCOptions{Timeout: 20 * time.Millisecond})
+		// The silent rank's reply is missed at the timeout; the others' are no longer expected
+		// then.
+		_, err = e.CollectiveRPC(t.Context(), "silent", nil,
+			RPCOptions{Timeout: 20 * time.Millisecond})
 		if !errors.Is(err, queue.ErrTimeout) || !strings.Contains(err.Error(), "silent") {
 			t.Errorf("silent rank: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if _, err := e.CollectiveRPC(ctx, "silent", nil, RPCOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := e.CollectiveRPC(ctx, "silent", nil, RPCOptions{}); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("silent rank: %v", err)
 		}
 		again, err := e.CollectiveRPC(t.Context(), "after", nil, RPCOptions{})
@@ -202,7 +214,8 @@ func TestCollectiveRPC(t *testing.T) {
 	})
 }
 
-// TestErrorOfSilentRank fails a call whose only wanted reply never comes, because another rank has an error.
+// TestErrorOfSilentRank fails a call whose only wanted reply never comes, because another rank has
+// an error.
 func TestErrorOfSilentRank(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _ := start(t, 3, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
@@ -211,14 +224,17 @@ func TestErrorOfSilentRank(t *testing.T) {
 			}
 			return kind != queue.KindCall
 		}))
-		_, err := e.CollectiveRPC(t.Context(), "m", nil, RPCOptions{UniqueReply: true, ReplyRank: 1, Timeout: time.Minute})
-		if err == nil || !strings.Contains(err.Error(), "rank 2 (node-a, pid 102, after step 0): *worker.cheese: out of cheese") {
+		_, err := e.CollectiveRPC(t.Context(), "m", nil,
+			RPCOptions{UniqueReply: true, ReplyRank: 1, Timeout: time.Minute})
+		if err == nil || !strings.Contains(err.Error(),
+			"rank 2 (node-a, pid 102, after step 0): *worker.cheese: out of cheese") {
 			t.Errorf("error %v", err)
 		}
 	})
 }
 
-// TestLateReplies lets replies come after their call is over: they are dropped, counted, and answer nobody else.
+// TestLateReplies lets replies come after their call is over: they are dropped, counted, and answer
+// no other call.
 func TestLateReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held [][]byte
@@ -234,7 +250,8 @@ func TestLateReplies(t *testing.T) {
 			return true
 		}))
 		for range 3 {
-			if _, err := e.CollectiveRPC(t.Context(), "slow", nil, RPCOptions{Timeout: 10 * time.Millisecond}); !errors.Is(err, queue.ErrTimeout) {
+			if _, err := e.CollectiveRPC(t.Context(), "slow", nil,
+				RPCOptions{Timeout: 10 * time.Millisecond}); !errors.Is(err, queue.ErrTimeout) {
 				t.Fatalf("slow call: %v", err)
 			}
 		}
@@ -248,8 +265,8 @@ func TestLateReplies(t *testing.T) {
 	})
 }
 
-// TestCallsInOrder makes calls from several goroutines beside steps: every rank sees calls and plans in
-// one order, and each caller has the answer to its own call.
+// TestCallsInOrder makes calls from several goroutines beside steps: every rank sees calls and
+// plans in one order, and each caller has the answer to its own call.
 func TestCallsInOrder(t *testing.T) {
 	var orders [2][]string // what each rank received
 	e, s := start(t, 2, obedient(func(kind queue.Kind, body []byte, c *memPort) bool {
@@ -307,22 +324,26 @@ func TestFirstErrorWins(t *testing.T) {
 		want string
 	}{
 		"own report": {func(_ *scripted, c *memPort) {
-			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, PID: 101, Phase: "step", Step: 7, Message: "no such block"})
+			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, PID: 101, Phase: "step",
+				Step: 7, Message: "no such block"})
 		}, "rank 1 on node-a (pid 101), step 7, step: no such block"},
 		"process exit": {func(s *scripted, _ *memPort) {
 			s.exited <- launch.Exit{Rank: 1, PID: 101, End: killed}
 		}, "rank 1 on node-a (pid 101): signal: killed"},
 		"report before exit": {func(s *scripted, c *memPort) {
-			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "no weights"})
+			queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load",
+				Message: "no weights"})
 			s.exited <- launch.Exit{Rank: 1, PID: 101, End: exited(1)}
 		}, "load: no weights"},
 		"report of a follower": {func(s *scripted, c *memPort) {
 			other := s.hub.ranks[0]
-			queue.SendJSON(other, queue.KindFailure, queue.Failure{Rank: 0, PID: 100, Phase: "forward", Message: "rank 1 has left", Follows: true})
+			queue.SendJSON(other, queue.KindFailure, queue.Failure{Rank: 0, PID: 100,
+				Phase: "forward", Message: "rank 1 has left", Follows: true})
 			s.exited <- launch.Exit{Rank: 0, PID: 100, End: exited(1)}
 			s.exited <- launch.Exit{Rank: 1, PID: 101, End: killed}
 		}, "rank 1 on node-a (pid 101): signal: killed"},
-		"nonsense": {func(_ *scripted, c *memPort) { c.Send([]byte{250}, time.Time{}) }, "protocol: record of unknown kind 250"},
+		"nonsense": {func(_ *scripted, c *memPort) { c.Send([]byte{250}, time.Time{}) },
+			"protocol: record of unknown kind 250"},
 		"bad result": {func(_ *scripted, c *memPort) {
 			c.Send([]byte{byte(queue.KindResult), 1, 2}, time.Time{})
 		}, "rank 1 on node-a (pid 101), protocol"},
@@ -377,29 +398,36 @@ func TestFailureBeforeRegistration(t *testing.T) {
 // TestStartFails leaves nothing running and says what happened.
 func TestStartFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
-			if c.rank == 1 && kind == queue.KindInit {
-				queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load", Message: "tensor missing"})
-				return false
-			}
-			return true
-		})}
-		_, err := Start(t.Context(), Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: 2}})
-		if err == nil || !strings.Contains(err.Error(), "rank 1 on node-a (pid 101), load: tensor missing") {
+		s := &scripted{exited: make(chan launch.Exit, 4),
+			rank: obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+				if c.rank == 1 && kind == queue.KindInit {
+					queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 1, Phase: "load",
+						Message: "tensor missing"})
+					return false
+				}
+				return true
+			})}
+		_, err := Start(t.Context(), Options{Launcher: s, InProcess: true,
+			Init: queue.Init{WorldSize: 2}})
+		if err == nil || !strings.Contains(err.Error(),
+			"rank 1 on node-a (pid 101), load: tensor missing") {
 			t.Errorf("error %v", err)
 		}
 		if s.stops != 1 {
 			t.Errorf("launcher stopped %d times", s.stops)
 		}
 
-		silent := &scripted{exited: make(chan launch.Exit, 4), rank: obedient(func(queue.Kind, []byte, *memPort) bool { return false })}
+		silent := &scripted{exited: make(chan launch.Exit, 4),
+			rank: obedient(func(queue.Kind, []byte, *memPort) bool { return false })}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if _, err := Start(ctx, Options{Launcher: silent, InProcess: true, Init: queue.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := Start(ctx, Options{Launcher: silent, InProcess: true,
+			Init: queue.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("silent ranks: %v", err)
 		}
 		refuses := &scripted{fail: errors.New("no room")}
-		if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true, Init: queue.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
+		if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true,
+			Init: queue.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
 			t.Errorf("launcher that refuses: %v", err)
 		}
 	})
@@ -416,7 +444,8 @@ func TestStepTimeout(t *testing.T) {
 			return kind != queue.KindPlan || c.rank == 2
 		}), func(o *Options) { o.StepTimeout = 50 * time.Millisecond })
 		_, err := execute(t, e, 4)
-		if err == nil || err.Error() != "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms" {
+		const want = "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms"
+		if err == nil || err.Error() != want {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -427,11 +456,13 @@ func TestLonelyFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 			if kind == queue.KindPlan && c.rank == 0 {
-				queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 0, PID: 100, Phase: "forward", Message: "rank 1 has left", Follows: true})
+				queue.SendJSON(c, queue.KindFailure, queue.Failure{Rank: 0, PID: 100,
+					Phase: "forward", Message: "rank 1 has left", Follows: true})
 			}
 			return kind != queue.KindPlan
 		}))
-		if _, err := execute(t, e, 7); err == nil || !strings.Contains(err.Error(), "rank 0 on node-a (pid 100), forward: rank 1 has left") {
+		if _, err := execute(t, e, 7); err == nil || !strings.Contains(err.Error(),
+			"rank 0 on node-a (pid 100), forward: rank 1 has left") {
 			t.Errorf("error %v", err)
 		}
 	})

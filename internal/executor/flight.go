@@ -15,15 +15,17 @@ import (
 // outputRank is the only rank that answers plans.
 const outputRank = 0
 
-// flights are the futures of the plans in flight, in a ring. Plans are answered in the order in which they were
-// sent, so that the oldest one is always the one whose result comes next.
+// flights are the futures of the plans in flight, in a ring. Plans are answered in the order in
+// which they were sent, so that the oldest one is always the one whose result comes next.
 type flights struct {
 	mu sync.Mutex
-	// ring holds Options.MaxInFlight futures. The next plan gets the one at next; those before it belong to the
-	// last plans, held of which have not been waited for, and the results of the last due have not come.
+	// ring holds Options.MaxInFlight futures. The next plan gets the one at next; those before it
+	// belong to the last plans, held of which have not been waited for, and the results of the last
+	// due have not come.
 	ring            []Future
 	next, held, due int
-	// since is when the oldest plan that is due began to be that: it was sent, or the one before was answered.
+	// since is when the oldest plan that is due began to be that: it was sent, or the one before
+	// was answered.
 	since time.Time
 }
 
@@ -91,16 +93,17 @@ func (f *flights) waited() {
 	f.mu.Unlock()
 }
 
-// dueSince returns since when the ranks have owed the result of the oldest plan in flight; false means that they owe
-// none.
+// dueSince returns since when the ranks have owed the result of the oldest plan in flight; false
+// means that they owe none.
 func (f *flights) dueSince() (time.Time, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.since, f.due > 0
 }
 
-// Execute sends the plan to all ranks. Up to Options.MaxInFlight plans may be in flight: the futures of older ones must
-// have been waited for. The plan may be reused as soon as Execute returns. Execute is for one goroutine.
+// Execute sends the plan to all ranks. Up to Options.MaxInFlight plans may be in flight: the
+// futures of older ones must have been waited for. The plan may be reused as soon as Execute
+// returns. Execute is for one goroutine.
 func (e *Executor) Execute(p *step.Plan) (*Future, error) {
 	now := time.Now()
 	future, err := e.flights.open(p.ID, now)
@@ -120,8 +123,8 @@ func (e *Executor) Execute(p *step.Plan) (*Future, error) {
 	return future, nil
 }
 
-// Wait returns the result, or the failure of the group. Futures are waited for once each, in the order of their plans.
-// The result is valid until the next Execute.
+// Wait returns the result, or the failure of the group. Futures are waited for once each, in the
+// order of their plans. The result is valid until the next Execute.
 func (f *Future) Wait() (*step.Result, error) {
 	e := f.e
 	since, _ := e.flights.dueSince()
@@ -135,7 +138,7 @@ func (f *Future) Wait() (*step.Result, error) {
 			}
 			e.overdue(verdict.Overdue{Rank: -1, Step: f.plan,
 				Cause: fmt.Sprintf("no result after %v", e.opt.StepTimeout)})
-			<-e.dead
+			<-e.life.dead
 			err = e.Err()
 		}
 		if err != nil {
@@ -146,7 +149,8 @@ func (f *Future) Wait() (*step.Result, error) {
 	}
 }
 
-// takeResult gives a result to the future of its plan. One that is not due is refused before anything of it is kept.
+// takeResult gives a result to the future of its plan. One that is not due is refused before
+// anything of it is kept.
 func (e *Executor) takeResult(rank int, body []byte) error {
 	plan, err := step.ResultPlan(body)
 	if err != nil {

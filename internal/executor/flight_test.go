@@ -13,7 +13,10 @@ import (
 // inFlight starts ranks that do not answer plans: the test does, on rank 0.
 func inFlight(t *testing.T, most int) (*Executor, func(rank int, plan uint64, token int32)) {
 	t.Helper()
-	e, s := start(t, 2, obedient(func(kind queue.Kind, _ []byte, _ *memPort) bool { return kind != queue.KindPlan }),
+	e, s := start(t, 2, obedient(func(kind queue.Kind, _ []byte,
+		_ *memPort) bool {
+		return kind != queue.KindPlan
+	}),
 		func(o *Options) { o.MaxInFlight = most })
 	return e, func(rank int, plan uint64, token int32) {
 		r := step.Result{Plan: plan}
@@ -31,8 +34,8 @@ func send(t *testing.T, e *Executor, id uint64) *Future {
 	return f
 }
 
-// TestPlansInFlight keeps one to three plans in flight: each future has the result of its plan, and keeps it until the
-// next plan is sent.
+// TestPlansInFlight keeps one to three plans in flight: each future has the result of its plan, and
+// keeps it until the next plan is sent.
 func TestPlansInFlight(t *testing.T) {
 	for most := 1; most <= 3; most++ {
 		e, answer := inFlight(t, most)
@@ -43,7 +46,8 @@ func TestPlansInFlight(t *testing.T) {
 				sent++
 				open = append(open, send(t, e, sent))
 			}
-			if _, err := e.Execute(&step.Plan{ID: sent + 1}); err == nil || !strings.Contains(err.Error(), "steps are in flight already") {
+			if _, err := e.Execute(&step.Plan{ID: sent + 1}); err == nil ||
+				!strings.Contains(err.Error(), "steps are in flight already") {
 				t.Fatalf("plan %d of %d in flight: %v", most+1, most, err)
 			}
 			// All results come before any is waited for.
@@ -52,7 +56,8 @@ func TestPlansInFlight(t *testing.T) {
 			}
 			for _, f := range open {
 				waited++
-				if r, err := f.Wait(); err != nil || r.Plan != waited || r.Token[0] != int32(waited)*10 {
+				if r, err := f.Wait(); err != nil || r.Plan != waited ||
+					r.Token[0] != int32(waited)*10 {
 					t.Fatalf("result of plan %d: %+v, %v", waited, r, err)
 				}
 			}
@@ -61,7 +66,7 @@ func TestPlansInFlight(t *testing.T) {
 	}
 }
 
-// TestResultNotDue refuses results that nobody is owed, and leaves alone what was received before.
+// TestResultNotDue refuses results that are not due, and leaves alone what was received before.
 func TestResultNotDue(t *testing.T) {
 	for name, c := range map[string]struct {
 		rank int
@@ -84,7 +89,8 @@ func TestResultNotDue(t *testing.T) {
 				t.Fatal(err)
 			}
 			answer(c.rank, c.plan, 8)
-			if _, err := second.Wait(); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "protocol") {
+			if _, err := second.Wait(); err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "protocol") {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 			if r.Plan != 1 || len(r.Token) != 1 || r.Token[0] != 7 {
@@ -133,7 +139,10 @@ func TestDueSince(t *testing.T) {
 
 // TestStepTimeoutOfSecond fails the group when the second of two plans is not answered.
 func TestStepTimeoutOfSecond(t *testing.T) {
-	e, s := start(t, 1, obedient(func(kind queue.Kind, _ []byte, _ *memPort) bool { return kind != queue.KindPlan }),
+	e, s := start(t, 1, obedient(func(kind queue.Kind, _ []byte,
+		_ *memPort) bool {
+		return kind != queue.KindPlan
+	}),
 		func(o *Options) { o.MaxInFlight, o.StepTimeout = 2, 200*time.Millisecond })
 	first, second := send(t, e, 1), send(t, e, 2)
 	r := step.Result{Plan: 1}

@@ -87,7 +87,7 @@ func (e *Executor) watch() {
 					more = false
 				}
 			}
-		case <-e.dead:
+		case <-e.life.dead:
 			return
 		}
 		next, ok := e.tick()
@@ -108,13 +108,13 @@ func (e *Executor) receiveAll() {
 	select {
 	case <-e.joined:
 		_ = e.await(context.Background(), nil, time.Time{})
-	case <-e.dead:
+	case <-e.life.dead:
 	}
 }
 
 // lost handles the end of a rank's connection without a reason.
 func (e *Executor) lost(rank int, err error) {
-	if e.over() {
+	if e.life.over() {
 		return
 	}
 	e.hub.Drop(rank)
@@ -123,7 +123,7 @@ func (e *Executor) lost(rank int, err error) {
 
 // closed handles the end of a rank's connection with a reason.
 func (e *Executor) closed(rank int, reason string) {
-	if e.over() {
+	if e.life.over() {
 		return
 	}
 	e.hub.Drop(rank)
@@ -138,7 +138,7 @@ func (e *Executor) sendFailed(err error) error {
 	} else {
 		e.happened(verdict.ConnectionLost{Rank: rankOf(err), Cause: "cannot send: " + err.Error()})
 	}
-	<-e.dead
+	<-e.life.dead
 	return e.Err()
 }
 

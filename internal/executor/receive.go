@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/verdict"
@@ -15,8 +14,8 @@ import (
 )
 
 // await receives until done has a value, the group is dead, ctx ends (its error), or until passes
-// (queue.ErrTimeout; zero is no deadline). While another goroutine receives, it waits for that one to
-// pass on what it waits for, or the lock.
+// (queue.ErrTimeout; zero is no deadline). While another goroutine receives, it waits for that one
+// to pass on what it waits for, or the lock.
 func (e *Executor) await(ctx context.Context, done <-chan struct{}, until time.Time) error {
 	select {
 	case <-done:
@@ -64,7 +63,7 @@ func (e *Executor) waitTurn(
 		return false, nil
 	case <-done:
 		return true, nil
-	case <-e.dead:
+	case <-e.life.dead:
 		return true, e.Err()
 	case <-ctx.Done():
 		return true, ctx.Err()
@@ -73,8 +72,8 @@ func (e *Executor) waitTurn(
 	}
 }
 
-// receive, with recvLock held, takes one record and gives the lock back. It reports whether done had a
-// value.
+// receive, with recvLock held, takes one record and gives the lock back. It reports whether done
+// had a value.
 func (e *Executor) receive(
 	ctx context.Context, done <-chan struct{}, until time.Time,
 ) (finished bool, err error) {
@@ -93,12 +92,12 @@ func (e *Executor) receive(
 	case !errors.Is(err, queue.ErrClosed):
 		e.happened(verdict.Corrupt{Rank: rankOf(err), Cause: err.Error()})
 	default:
-		// The hub is closed, or no rank is left in it: by the failure that is about to be known, or by
-		// shutdown.
+		// The hub is closed, or no rank is left in it: by the failure that is about to be known, or
+		// by shutdown.
 		t := alarm(until)
 		defer t.Stop()
 		select {
-		case <-e.dead:
+		case <-e.life.dead:
 		case <-ctx.Done():
 		case <-t.C:
 			return false, queue.ErrTimeout
@@ -112,7 +111,7 @@ func (e *Executor) look(ctx context.Context, done <-chan struct{}) (finished boo
 	select {
 	case <-done:
 		return true, nil
-	case <-e.dead:
+	case <-e.life.dead:
 		return false, e.Err()
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -146,17 +145,7 @@ func (e *Executor) handle(rank int, kind queue.Kind, body []byte) error {
 		e.opt.Events.Emit(status.Progress{Rank: rank, Phase: p.Phase, Done: p.Done, Total: p.Total})
 		return nil
 	case queue.KindReady:
-		if e.isReady[rank] {
-			return fmt.Errorf("rank is ready twice")
-		}
-		e.isReady[rank] = true
-		if err := json.Unmarshal(body, &e.ready[rank]); err != nil {
-			return fmt.Errorf("decode ready: %w", err)
-		}
-		if !slices.Contains(e.isReady, false) {
-			e.loaded <- struct{}{}
-		}
-		return nil
+		return e.loading.takeReady(rank, body)
 	case queue.KindFailure:
 		var q queue.Failure
 		if err := json.Unmarshal(body, &q); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
@@ -36,7 +38,41 @@ func (e *RPCError) Error() string {
 		e.Method, e.Rank, e.Node, e.PID, e.Step, e.Type, e.Message)
 }
 
-// call is a collective call in flight. Its results are guarded by Executor.mu.
+// calls are the collective calls in flight.
+type calls struct {
+	mu      sync.Mutex
+	pending map[uint64]*call
+	last    uint64 // id
+	late    atomic.Uint64
+}
+
+// oldest is for how long the oldest call has been in flight, 0 for none.
+func (c *calls) oldest(now time.Time) (oldest time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pending {
+		oldest = max(oldest, now.Sub(p.begun), 1)
+	}
+	return oldest
+}
+
+// name is the method of a call, "" for 0.
+func (c *calls) name(id uint64) string {
+	if id == 0 {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.pending[id]; p != nil {
+		return p.method
+	}
+	return fmt.Sprintf("call %d", id)
+}
+
+// LateReplies counts replies that came after their call was over, and were dropped.
+func (e *Executor) LateReplies() uint64 { return e.calls.late.Load() }
+
+// call is a collective call in flight. Its results are guarded by calls.mu.
 type call struct {
 	id     uint64
 	method string
@@ -103,16 +139,16 @@ func (e *Executor) sendCall(
 		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
 	defer func() { <-e.sending }()
-	e.mu.Lock()
-	e.nextCall++
-	c.id = e.nextCall
-	e.calls[c.id] = c
-	e.mu.Unlock()
+	e.calls.mu.Lock()
+	e.calls.last++
+	c.id = e.calls.last
+	e.calls.pending[c.id] = c
+	e.calls.mu.Unlock()
 	record := queue.AppendCall(nil, &queue.Call{ID: c.id, Step: c.step, Timeout: opt.Timeout,
 		Sent: c.begun.UnixNano(), Method: method, Args: args})
 	if err := e.hub.Send(record, sendUntil); err != nil {
 		e.forget(c)
-		if e.over() {
+		if e.life.over() {
 			return nil, e.Err()
 		}
 		return nil, fmt.Errorf("call %s: %w", method, err)
@@ -131,8 +167,8 @@ func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
 	case err != nil:
 		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.calls.mu.Lock()
+	defer e.calls.mu.Unlock()
 	switch {
 	case c.err != nil:
 		return nil, c.err
@@ -144,9 +180,9 @@ func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
 
 // forget ends a call: what still comes for it is late.
 func (e *Executor) forget(c *call) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.calls, c.id)
+	e.calls.mu.Lock()
+	defer e.calls.mu.Unlock()
+	delete(e.calls.pending, c.id)
 }
 
 // reply takes one rank's answer to a call.
@@ -158,11 +194,11 @@ func (e *Executor) reply(rank int, body []byte) error {
 	if int(p.Rank) != rank {
 		return fmt.Errorf("reply of rank %d came from rank %d", p.Rank, rank)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.calls[p.ID]
+	e.calls.mu.Lock()
+	defer e.calls.mu.Unlock()
+	c := e.calls.pending[p.ID]
 	if c == nil {
-		e.late.Add(1)
+		e.calls.late.Add(1)
 		return nil
 	}
 	if c.answered[rank] {

@@ -10,17 +10,17 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// explainer watches the ranks' status. While work is queued and a rank has not moved for the warning time it
-// says so, one line per lagging rank; it says nothing while nothing is queued.
+// explainer watches the ranks' status. While work is queued and a rank has not moved for the
+// warning time it emits an event for each lagging rank; it emits none while nothing is queued.
 type explainer struct {
 	end  chan struct{}
 	wg   sync.WaitGroup
 	mu   sync.Mutex
-	seen []sighting
+	seen []rankSample
 }
 
-// sighting is when a rank was last seen to move.
-type sighting struct {
+// rankSample is when a rank was last seen to move.
+type rankSample struct {
 	changes uint64
 	moved   time.Time
 	warned  time.Time
@@ -31,7 +31,7 @@ const stallTick = 500 * time.Millisecond
 
 func (x *explainer) start(e *Executor) {
 	x.end = make(chan struct{})
-	x.seen = make([]sighting, len(e.workers))
+	x.seen = make([]rankSample, len(e.workers))
 	x.wg.Go(func() {
 		t := time.NewTicker(min(stallTick, e.opt.StallWarning/4))
 		defer t.Stop()
@@ -39,7 +39,7 @@ func (x *explainer) start(e *Executor) {
 			select {
 			case <-x.end:
 				return
-			case <-e.dead:
+			case <-e.life.dead:
 				return
 			case now := <-t.C:
 				x.look(e, now)
@@ -57,8 +57,8 @@ func (x *explainer) stop() {
 	x.end = nil
 }
 
-// look reads every rank's status and warns of those that stand still with work queued. Each further warning of
-// the same stall waits twice as long.
+// look reads every rank's status and warns of those that are stalled with work queued. Each further
+// warning of the same stall waits twice as long.
 func (x *explainer) look(e *Executor, now time.Time) {
 	queued := e.queuedSince(now)
 	last := e.lastPlace()
@@ -68,7 +68,7 @@ func (x *explainer) look(e *Executor, now time.Time) {
 		s, _ := e.hub.Status(r)
 		v := &x.seen[r]
 		if s.Changes != v.changes || v.moved.IsZero() || queued == 0 {
-			*v = sighting{changes: s.Changes, moved: now}
+			*v = rankSample{changes: s.Changes, moved: now}
 			continue
 		}
 		still := min(now.Sub(v.moved), queued)
@@ -82,27 +82,22 @@ func (x *explainer) look(e *Executor, now time.Time) {
 			continue
 		}
 		v.warned = now
-		e.opt.Events.Emit(status.RankStalled{Rank: r, Node: e.workers[r].Node, PID: e.workers[r].PID,
-			For: still, Phase: s.String(), Process: e.processState(r), Received: s.Received,
-			Started: s.Started, Finished: s.Finished, Sent: e.sent.Load(), Call: e.callName(s.Call)})
+		e.opt.Events.Emit(status.RankStalled{Rank: r, Node: e.workers[r].Node,
+			PID: e.workers[r].PID, For: still, Phase: s.String(), Process: e.processState(r),
+			Received: s.Received, Started: s.Started, Finished: s.Finished, Sent: e.sent.Load(),
+			Call: e.calls.name(s.Call)})
 	}
 }
 
 // queuedSince is for how long work has been queued, 0 for none.
 func (e *Executor) queuedSince(now time.Time) time.Duration {
-	if at := e.startedAt.Load(); at > 0 {
+	if at := e.loading.since.Load(); at > 0 {
 		return max(now.Sub(time.Unix(0, at)), 1)
 	}
 	if since, due := e.flights.dueSince(); due {
 		return max(now.Sub(since), 1)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var oldest time.Duration
-	for _, c := range e.calls {
-		oldest = max(oldest, now.Sub(c.begun), 1)
-	}
-	return oldest
+	return e.calls.oldest(now)
 }
 
 // lastPlace is where the rank is that is furthest behind.
@@ -116,21 +111,9 @@ func (e *Executor) lastPlace() (last verdict.Place) {
 	return last
 }
 
-// behind tells a rank that owes something from one that waits for others to do theirs.
+// behind says that a rank owes something itself, and does not only wait for others.
 func (e *Executor) behind(s status.Snapshot) bool {
 	return s.Finished < e.sent.Load() || s.Call != 0 || s.Phase != status.Idle
-}
-
-func (e *Executor) callName(id uint64) string {
-	if id == 0 {
-		return ""
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c := e.calls[id]; c != nil {
-		return c.method
-	}
-	return fmt.Sprintf("call %d", id)
 }
 
 // RankStatus is one rank as seen now.
@@ -138,10 +121,11 @@ type RankStatus struct {
 	Rank int    `json:"rank"`
 	Node string `json:"node"`
 	PID  int    `json:"pid"`
-	// Phase is what it is doing, Received, Started and Finished the last steps it knows of, Sent the last one
-	// sent to all.
+	// Phase is what it is doing, Received, Started and Finished the last steps it knows of, Sent
+	// the last one sent to all.
 	Phase string `json:"phase"`
-	// Process is what the kernel says of it: running, sleeping, stopped; "" for a rank of another host.
+	// Process is what the kernel says of it: running, sleeping, stopped; "" for a rank of another
+	// host.
 	Process  string `json:"process,omitempty"`
 	Received uint64 `json:"received"`
 	Started  uint64 `json:"started"`
@@ -150,9 +134,9 @@ type RankStatus struct {
 	Call     string `json:"call,omitempty"`
 	// StillSeconds is for how long it has not moved, as far as has been seen.
 	StillSeconds float64 `json:"still_seconds"`
-	// AgeSeconds is how old a remote rank's word is.
+	// AgeSeconds is how old the status of a rank of another host is.
 	AgeSeconds float64 `json:"age_seconds,omitempty"`
-	// Stalled says that it stands still with work queued.
+	// Stalled says that it has not moved for the warning time with work queued.
 	Stalled bool `json:"stalled"`
 }
 
@@ -163,8 +147,10 @@ func (e *Executor) Report() []RankStatus {
 	out := make([]RankStatus, len(e.workers))
 	for r, w := range e.workers {
 		s, age := e.hub.Status(r)
-		x := RankStatus{Rank: r, Node: w.Node, PID: w.PID, Phase: s.String(), Process: e.processState(r), Received: s.Received, Started: s.Started,
-			Finished: s.Finished, Sent: e.sent.Load(), Call: e.callName(s.Call), AgeSeconds: age.Seconds()}
+		x := RankStatus{Rank: r, Node: w.Node, PID: w.PID, Phase: s.String(),
+			Process: e.processState(r), Received: s.Received, Started: s.Started,
+			Finished: s.Finished, Sent: e.sent.Load(), Call: e.calls.name(s.Call),
+			AgeSeconds: age.Seconds()}
 		e.stall.mu.Lock()
 		if v := e.stall.seen[r]; v.changes == s.Changes && !v.moved.IsZero() {
 			x.StillSeconds = now.Sub(v.moved).Seconds()
