@@ -5,8 +5,9 @@
 //	defer llm.Close()
 //	out, err := llm.Generate(ctx, []string{"Once upon a time"}, eagleray.SamplingParams{MaxTokens: 32})
 //
-// The program eagleray (cmd/eagleray) serves the same engine over HTTP. With more than one rank Open starts
-// worker processes from the running binary, which must then call [RunWorker] first thing in main.
+// The program eagleray (cmd/eagleray) serves the same engine over HTTP. With more than one rank
+// Open starts worker processes from the running binary, which must then call [RunWorker] first
+// thing in main.
 package eagleray
 
 import (
@@ -41,7 +42,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// SamplingParams say how an output is generated. A nil pointer means the model's own default, else OpenAI's.
+// SamplingParams say how an output is generated. A nil pointer means the model's own default, else
+// OpenAI's.
 type SamplingParams struct {
 	// MaxTokens bounds the output; 0 is the model's own default, else 16.
 	MaxTokens int
@@ -93,7 +95,8 @@ func Open(ctx context.Context, opt Options) (*LLM, error) {
 	return &LLM{engine: e}, nil
 }
 
-// Generate completes prompts together and returns the outputs in their order. The first error ends all.
+// Generate completes prompts together and returns the outputs in their order. The first error ends
+// all.
 func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) ([]Output, error) {
 	streams := make([]engine.Stream, 0, len(prompts))
 	defer func() {
@@ -126,9 +129,10 @@ func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) 
 	return out, nil
 }
 
-// Stream completes one prompt and yields its text as it becomes certain. An error is yielded last; leaving
-// the loop aborts the request.
-func (l *LLM) Stream(ctx context.Context, prompt string, p SamplingParams) iter.Seq2[string, error] {
+// Stream completes one prompt and yields its text as it becomes certain. An error is yielded last;
+// leaving the loop aborts the request.
+func (l *LLM) Stream(ctx context.Context, prompt string,
+	p SamplingParams) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		s, err := l.submit(ctx, prompt, p)
 		if err != nil {
@@ -196,8 +200,9 @@ func (l *LLM) Close() error {
 	return l.engine.Stop(ctx)
 }
 
-// RunWorker serves as a rank, and does not return, when the process was started as one by Open; otherwise it
-// returns at once. Programs that open models with more than one rank call it first thing in main.
+// RunWorker serves as a rank, and does not return, when the process was started as one by Open;
+// otherwise it returns at once. Programs that open models with more than one rank call it first
+// thing in main.
 func RunWorker() {
 	if len(os.Args) < 2 || os.Args[1] != engine.WorkerVerb {
 		return

@@ -15,8 +15,8 @@ func narrow(v *float64) *float32 {
 	return new(float32(*v))
 }
 
-// TestSameParametersAsHTTP holds that the Go API and the HTTP API make the same of one generation config and one
-// request.
+// TestSameParametersAsHTTP holds that the Go API and the HTTP API make the same of one generation
+// config and one request.
 func TestSameParametersAsHTTP(t *testing.T) {
 	for _, c := range openaitest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {

@@ -27,30 +27,43 @@ func newBench() *cobra.Command {
   eagleray bench queue --readers 2
   eagleray bench rpc --readers 2 --running 256`,
 	}
-	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(), newBenchRPC(), newQueueReader())
+	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(),
+		newBenchRPC(), newQueueReader())
 	group(c)
 	return c
 }
 
 // datasetFlags defines the flags that shape a dataset.
 func datasetFlags(f *pflag.FlagSet, o *bench.DatasetOptions) {
-	f.StringVar(&o.Name, "dataset-name", bench.Datasets[0], "prompts: "+strings.Join(bench.Datasets, ", "))
-	f.StringVar(&o.Path, "dataset-path", "", "file of a sharegpt (JSON) or custom (JSON lines with \"prompt\") dataset")
+	f.StringVar(&o.Name, "dataset-name", bench.Datasets[0],
+		"prompts: "+strings.Join(bench.Datasets, ", "))
+	f.StringVar(&o.Path, "dataset-path", "",
+		"file of a sharegpt (JSON) or custom (JSON lines with \"prompt\") dataset")
 	f.IntVar(&o.Prompts, "num-prompts", 1000, "number of prompts")
-	f.Float64Var(&o.Random.RangeRatio, "random-range-ratio", 0, "random: lengths vary by this share of themselves, up and down")
-	f.IntVar(&o.PrefixRepetition.PrefixLen, "prefix-repetition-prefix-len", 256, "prefix_repetition: tokens of each common beginning")
-	f.IntVar(&o.PrefixRepetition.SuffixLen, "prefix-repetition-suffix-len", 256, "prefix_repetition: tokens of each prompt after it")
-	f.IntVar(&o.PrefixRepetition.Prefixes, "prefix-repetition-num-prefixes", 10, "prefix_repetition: number of common beginnings")
-	f.IntVar(&o.PrefixRepetition.OutputLen, "prefix-repetition-output-len", 128, "prefix_repetition: tokens of each output")
-	f.IntVar(&o.ShareGPTOutputLen, "sharegpt-output-len", 0, "sharegpt: tokens of each output (default: those of the recorded answer)")
-	f.IntVar(&o.CustomOutputLen, "custom-output-len", 256, "custom: tokens of each output; -1 takes each line's \"output_tokens\"")
+	f.Float64Var(&o.Random.RangeRatio, "random-range-ratio", 0,
+		"random: lengths vary by this share of themselves, up and down")
+	f.IntVar(&o.PrefixRepetition.PrefixLen, "prefix-repetition-prefix-len", 256,
+		"prefix_repetition: tokens of each common beginning")
+	f.IntVar(&o.PrefixRepetition.SuffixLen, "prefix-repetition-suffix-len", 256,
+		"prefix_repetition: tokens of each prompt after it")
+	f.IntVar(&o.PrefixRepetition.Prefixes, "prefix-repetition-num-prefixes", 10,
+		"prefix_repetition: number of common beginnings")
+	f.IntVar(&o.PrefixRepetition.OutputLen, "prefix-repetition-output-len", 128,
+		"prefix_repetition: tokens of each output")
+	f.IntVar(&o.ShareGPTOutputLen, "sharegpt-output-len", 0,
+		"sharegpt: tokens of each output (default: those of the recorded answer)")
+	f.IntVar(&o.CustomOutputLen, "custom-output-len", 256,
+		"custom: tokens of each output; -1 takes each line's \"output_tokens\"")
 	f.BoolVar(&o.DisableShuffle, "disable-shuffle", false, "keep the order of the dataset")
-	f.BoolVar(&o.NoOversample, "no-oversample", false, "send a file's prompts once, even if there are fewer than --num-prompts")
-	f.IntVar(&o.Vocab, "random-vocab", 1000, "without a tokenizer, random prompts are token ids below this")
+	f.BoolVar(&o.NoOversample, "no-oversample", false,
+		"send a file's prompts once, even if there are fewer than --num-prompts")
+	f.IntVar(&o.Vocab, "random-vocab", 1000,
+		"without a tokenizer, random prompts are token ids below this")
 }
 
 // vllmDatasets are those of vLLM that are not supported here.
-var vllmDatasets = []string{"burstgpt", "sonnet", "random-mm", "random-rerank", "hf", "custom_audio", "custom_image", "custom_mm",
+var vllmDatasets = []string{"burstgpt", "sonnet", "random-mm", "random-rerank", "hf",
+	"custom_audio", "custom_image", "custom_mm",
 	"spec_bench", "speed_bench", "timed_trace"}
 
 // checkDataset refuses datasets that cannot be built.
@@ -59,9 +72,11 @@ func checkDataset(o *bench.DatasetOptions) error {
 	file := o.Name == "sharegpt" || o.Name == "custom"
 	switch {
 	case slices.Contains(vllmDatasets, o.Name):
-		return usageError("--dataset-name %q is known to vLLM and not supported yet; there are %s", o.Name, strings.Join(bench.Datasets, ", "))
+		return usageError("--dataset-name %q is known to vLLM and not supported yet; there are %s",
+			o.Name, strings.Join(bench.Datasets, ", "))
 	case !known:
-		return usageError("--dataset-name %q is not one of %s", o.Name, strings.Join(bench.Datasets, ", "))
+		return usageError("--dataset-name %q is not one of %s", o.Name,
+			strings.Join(bench.Datasets, ", "))
 	case file && o.Path == "":
 		return usageError("--dataset-name %s needs --dataset-path", o.Name)
 	case !file && o.Path != "":
@@ -92,7 +107,8 @@ var vllmBench = []config.Known{
 	{Name: "hf-split", Why: "datasets are not downloaded"},
 	{Name: "hf-name", Why: "datasets are not downloaded"},
 	{Name: "hf-output-len", Why: "datasets are not downloaded"},
-	{Name: "skip-chat-template", Allowed: []string{"true"}, Switch: true, Why: "prompts are sent as they are"},
+	{Name: "skip-chat-template", Allowed: []string{"true"}, Switch: true,
+		Why: "prompts are sent as they are"},
 	{Name: "async-engine", Allowed: []string{"true"}, Switch: true, Why: "there is one engine"},
 }
 
@@ -100,12 +116,16 @@ var vllmBench = []config.Known{
 var vllmBenchServe = []config.Known{
 	{Name: "plot-timeline", Switch: true, Why: "nothing is plotted"},
 	{Name: "plot-dataset-stats", Switch: true, Why: "nothing is plotted"},
-	{Name: "timeline-itl-thresholds", Allowed: []string{config.AnyValue}, Why: "nothing is plotted"},
+	{Name: "timeline-itl-thresholds", Allowed: []string{config.AnyValue},
+		Why: "nothing is plotted"},
 	{Name: "self-timed", Switch: true, Why: "no dataset has times"},
 	{Name: "probe-request-rate", Allowed: []string{"0"}, Why: "no probes are sent"},
-	{Name: "trust-remote-code", Allowed: []string{"true"}, Switch: true, Why: "code in model folders is never run"},
-	{Name: "tokenizer-mode", Allowed: []string{"auto", "hf", "slow"}, Why: "tokenizer.json is read"},
-	{Name: "chat-template-kwargs", Allowed: []string{"{}", ""}, Why: "prompts are rendered by the server; use --extra-body"},
+	{Name: "trust-remote-code", Allowed: []string{"true"}, Switch: true,
+		Why: "code in model folders is never run"},
+	{Name: "tokenizer-mode", Allowed: []string{"auto", "hf", "slow"},
+		Why: "tokenizer.json is read"},
+	{Name: "chat-template-kwargs", Allowed: []string{"{}", ""},
+		Why: "prompts are rendered by the server; use --extra-body"},
 }
 
 // printWarnings tells which flags had no effect.

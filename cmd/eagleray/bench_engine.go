@@ -34,7 +34,8 @@ tokens a second. The prefix cache is off unless asked for.
 		RunE: func(c *cobra.Command, args []string) error {
 			useModel(&cfg, args)
 			if c.Flags().Changed("output-len") {
-				o.ShareGPTOutputLen, o.CustomOutputLen, o.PrefixRepetition.OutputLen = o.Random.OutputLen, o.Random.OutputLen, o.Random.OutputLen
+				n := o.Random.OutputLen
+				o.ShareGPTOutputLen, o.CustomOutputLen, o.PrefixRepetition.OutputLen = n, n, n
 			}
 			if run.N < 1 {
 				return usageError("--n %d is less than 1", run.N)
@@ -43,7 +44,8 @@ tokens a second. The prefix cache is off unless asked for.
 				return err
 			}
 			return benchEngine(c.Context(), cfg, output, func(e *engine.Engine) (report, error) {
-				o.Seed, o.Tokenizer, o.Vocab = cfg.Model.Seed, e.Info().Tokenizer, min(o.Vocab, e.Info().VocabSize)
+				o.Seed, o.Tokenizer = cfg.Model.Seed, e.Info().Tokenizer
+				o.Vocab = min(o.Vocab, e.Info().VocabSize)
 				if o.Name == "random" || o.Name == "prefix_repetition" {
 					o.Tokenizer = nil // the engine takes token ids
 				}
@@ -94,8 +96,11 @@ what the machine reads from memory: the best a step that reads all weights can d
 			for _, x := range []struct {
 				flag         string
 				value, least int
-			}{{"input-len", o.InputLen, 1}, {"output-len", o.OutputLen, 1}, {"batch-size", o.BatchSize, 1},
-				{"num-iters-warmup", o.Warmups, 0}, {"num-iters", o.Iterations, 1}} {
+			}{
+				{"input-len", o.InputLen, 1}, {"output-len", o.OutputLen, 1},
+				{"batch-size", o.BatchSize, 1}, {"num-iters-warmup", o.Warmups, 0},
+				{"num-iters", o.Iterations, 1},
+			} {
 				if x.value < x.least {
 					return usageError("--%s %d is less than %d", x.flag, x.value, x.least)
 				}
@@ -105,7 +110,8 @@ what the machine reads from memory: the best a step that reads all weights can d
 			}
 			return benchEngine(c.Context(), cfg, output, func(e *engine.Engine) (report, error) {
 				if longest := e.Info().MaxModelLen; o.InputLen+o.OutputLen > longest {
-					return nil, usageError("--input-len %d and --output-len %d are together more than the %d tokens of the model", o.InputLen, o.OutputLen, longest)
+					return nil, usageError("--input-len %d and --output-len %d are together more "+
+						"than the %d tokens of the model", o.InputLen, o.OutputLen, longest)
 				}
 				o.Seed = cfg.Model.Seed
 				shown := newMeter(os.Stderr, "iterations")
@@ -137,7 +143,8 @@ type report interface {
 }
 
 // benchEngine opens an engine, measures, and shows what was found.
-func benchEngine(ctx context.Context, cfg config.Config, output string, measure func(e *engine.Engine) (report, error)) (err error) {
+func benchEngine(ctx context.Context, cfg config.Config, output string,
+	measure func(e *engine.Engine) (report, error)) (err error) {
 	printWarnings(cfg.Warnings)
 	e, err := openEngine(ctx, cfg)
 	if err != nil {

@@ -91,7 +91,9 @@ func newQueueReader() *cobra.Command {
 		Use:                "queue-reader",
 		Hidden:             true,
 		DisableFlagParsing: true,
-		RunE:               func(_ *cobra.Command, args []string) error { return queuebench.Child(args) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			return queuebench.Child(args)
+		},
 	}
 }
 
@@ -100,7 +102,8 @@ func printQuantiles(w io.Writer, name string, q queuebench.Quantiles) {
 }
 
 func printQueue(w io.Writer, r *queuebench.Report) {
-	fmt.Fprintf(w, "%s, %d readers, %d bytes there, %d back, %d round trips\n\n", r.Transport, r.Readers, r.Size, r.ReplySize, r.RoundTrips)
+	fmt.Fprintf(w, "%s, %d readers, %d bytes there, %d back, %d round trips\n\n", r.Transport,
+		r.Readers, r.Size, r.ReplySize, r.RoundTrips)
 	fmt.Fprintf(w, "%-44s %8s %8s %8s\n", "microseconds", "p50", "p99", "p99.9")
 	printQuantiles(w, "round trip", r.RoundTrip)
 	printQuantiles(w, "bare floor of the same shape", r.Floor)
@@ -130,5 +133,6 @@ func printRPC(w io.Writer, r *queuebench.RPCReport) {
 	printQuantiles(w, "step round trip", r.StepRoundTrip)
 	printQuantiles(w, "bare floor of the same shape", r.Floor)
 	fmt.Fprintf(w, "\n%-44s %8.2f\n", "step / floor (p50)", r.RatioP50)
-	fmt.Fprintf(w, "%-44s %8.2f (%g allocations)\n", "encoding and decoding, of it (us)", r.CodecUS, r.CodecAllocs)
+	fmt.Fprintf(w, "%-44s %8.2f (%g allocations)\n", "encoding and decoding, of it (us)", r.CodecUS,
+		r.CodecAllocs)
 }

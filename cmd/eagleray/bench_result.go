@@ -23,11 +23,13 @@ type resultFile struct {
 func (r *resultFile) flags(f *pflag.FlagSet) {
 	f.BoolVar(&r.save, "save-result", false, "save the figures in a file named after the run")
 	f.BoolVar(&r.detailed, "save-detailed", false, "save what became of each request too")
-	f.BoolVar(&r.append, "append-result", false, "append the figures to the file, on a line of their own")
+	f.BoolVar(&r.append, "append-result", false,
+		"append the figures to the file, on a line of their own")
 	f.StringVar(&r.dir, "result-dir", "", "folder of that file (default: the current one)")
 	f.StringVar(&r.name, "result-filename", "", "name of that file")
 	f.StringVar(&r.label, "label", "", "beginning of the file's name (default: the backend)")
-	f.StringArrayVar(&r.metadata, "metadata", nil, "KEY=VALUE saved with the figures; may be given several times")
+	f.StringArrayVar(&r.metadata, "metadata", nil,
+		"KEY=VALUE saved with the figures; may be given several times")
 }
 
 func (r *resultFile) check() error {
@@ -42,7 +44,8 @@ func (r *resultFile) check() error {
 // save writes the figures to the files that were asked for.
 func (b *benchServe) save(r *bench.Result, model string) error {
 	now := time.Now()
-	figures := map[string]any{"date": now.Format(resultTime), "backend": b.backend, "endpoint_type": b.backend, "label": nil,
+	figures := map[string]any{"date": now.Format(resultTime), "backend": b.backend,
+		"endpoint_type": b.backend, "label": nil,
 		"model_id": model, "tokenizer_id": model, "num_prompts": b.data.Prompts}
 	if b.result.label != "" {
 		figures["label"] = b.result.label
@@ -118,5 +121,6 @@ func (b *benchServe) fileName(model string, now time.Time) string {
 	if b.concurrency > 0 {
 		load += fmt.Sprintf("-concurrency%d", b.concurrency)
 	}
-	return fmt.Sprintf("%s-%s-%s-%s.json", label, load, filepath.Base(model), now.Format(resultTime))
+	return fmt.Sprintf("%s-%s-%s-%s.json", label, load, filepath.Base(model),
+		now.Format(resultTime))
 }

@@ -88,25 +88,37 @@ token (TTFT), time per output token (TPOT) and inter-token latency (ITL), as vLL
 }
 
 func (b *benchServe) targetFlags(f *pflag.FlagSet) {
-	f.StringVar(&b.backend, "backend", "openai", "what is spoken: openai or vllm (completions), or openai-chat")
-	f.StringVar(&b.baseURL, "base-url", "", "address of the server, such as http://127.0.0.1:8000 (instead of --host and --port)")
+	f.StringVar(&b.backend, "backend", "openai",
+		"what is spoken: openai or vllm (completions), or openai-chat")
+	f.StringVar(&b.baseURL, "base-url", "",
+		"address of the server, such as http://127.0.0.1:8000 (instead of --host and --port)")
 	f.StringVar(&b.host, "host", "127.0.0.1", "host of the server")
 	f.IntVar(&b.port, "port", 8000, "port of the server")
-	f.StringVar(&b.endpoint, "endpoint", "", "path of the endpoint (default: /v1/completions, or /v1/chat/completions for openai-chat)")
+	f.StringVar(&b.endpoint, "endpoint", "",
+		"path of the endpoint (default: /v1/completions, or /v1/chat/completions for openai-chat)")
 	f.StringVar(&b.model, "model", "", "name of the model (default: the first the server lists)")
 	f.StringVar(&b.servedName, "served-model-name", "", "name requests use, if not that of --model")
-	f.StringVar(&b.tokenizer, "tokenizer", "", "folder with the model's tokenizer.json; with it random prompts are text (default: none, or that of the built-in model)")
-	f.BoolVar(&b.skipTokenizer, "skip-tokenizer-init", false, "send random prompts as token ids even for the built-in model")
-	f.StringArrayVar(&b.headers, "header", nil, "KEY=VALUE sent with each request; may be given several times")
+	f.StringVar(&b.tokenizer, "tokenizer", "",
+		"folder with the model's tokenizer.json; with it random prompts are text (default: none, "+
+			"or that of the built-in model)")
+	f.BoolVar(&b.skipTokenizer, "skip-tokenizer-init", false,
+		"send random prompts as token ids even for the built-in model")
+	f.StringArrayVar(&b.headers, "header", nil,
+		"KEY=VALUE sent with each request; may be given several times")
 	f.StringVar(&b.apiKey, "api-key", "", "key of the server (or OPENAI_API_KEY)")
 	config.Alias(f, "api-key", "OPENAI_API_KEY")
-	f.StringVar(&b.extraBody, "extra-body", "", `JSON object merged into each request, such as {"min_tokens":8}`)
-	f.StringVar(&b.idPrefix, "request-id-prefix", "", "send X-Request-Id: this and the number of the request")
-	f.IntVar(&b.readySeconds, "ready-check-timeout-sec", 600, "how long the server may take to answer a first request, which is not measured; 0 sends none")
+	f.StringVar(&b.extraBody, "extra-body", "",
+		`JSON object merged into each request, such as {"min_tokens":8}`)
+	f.StringVar(&b.idPrefix, "request-id-prefix", "",
+		"send X-Request-Id: this and the number of the request")
+	f.IntVar(&b.readySeconds, "ready-check-timeout-sec", 600,
+		"how long the server may take to answer a first request, which is "+
+			"not measured; 0 sends none")
 	datasetFlags(f, &b.data)
 	f.IntVar(&b.data.Random.InputLen, "random-input-len", 1024, "random: tokens of each prompt")
 	f.IntVar(&b.data.Random.OutputLen, "random-output-len", 128, "random: tokens of each output")
-	f.IntVar(&b.data.Random.PrefixLen, "random-prefix-len", 0, "random: tokens all prompts begin with, on top")
+	f.IntVar(&b.data.Random.PrefixLen, "random-prefix-len", 0,
+		"random: tokens all prompts begin with, on top")
 	f.IntVar(&b.inputLen, "input-len", 0, "the same as --random-input-len")
 	f.IntVar(&b.outputLen, "output-len", 0, "tokens of each output, whatever the dataset")
 	f.Uint64Var(&b.data.Seed, "seed", 0, "seed of prompts and arrival times")
@@ -114,10 +126,13 @@ func (b *benchServe) targetFlags(f *pflag.FlagSet) {
 
 func (b *benchServe) loadFlags(f *pflag.FlagSet) {
 	f.Float64Var(&b.rate, "request-rate", math.Inf(1), "requests a second; inf sends all at once")
-	f.Float64Var(&b.burstiness, "burstiness", 1, "shape of the gamma distribution of the gaps: 1 is Poisson, below burstier, above more even")
+	f.Float64Var(&b.burstiness, "burstiness", 1,
+		"shape of the gamma distribution of the gaps: 1 is Poisson, below "+
+			"burstier, above more even")
 	f.IntVar(&b.concurrency, "max-concurrency", 0, "most requests under way (default: no limit)")
 	f.IntVar(&b.warmups, "num-warmups", 0, "requests before those that are measured")
-	f.StringVar(&b.rampUp, "ramp-up-strategy", "", "raise the request rate over the run: linear or exponential")
+	f.StringVar(&b.rampUp, "ramp-up-strategy", "",
+		"raise the request rate over the run: linear or exponential")
 	f.IntVar(&b.rampStart, "ramp-up-start-rps", 0, "first request rate of a ramp")
 	f.IntVar(&b.rampEnd, "ramp-up-end-rps", 0, "last request rate of a ramp")
 }
@@ -126,11 +141,13 @@ func (b *benchServe) loadFlags(f *pflag.FlagSet) {
 const noLogprobs = -1
 
 // sampled are the sampling flags, sent under the same names.
-var sampled = []string{"temperature", "top-p", "top-k", "min-p", "frequency-penalty", "presence-penalty", "repetition-penalty"}
+var sampled = []string{"temperature", "top-p", "top-k", "min-p", "frequency-penalty",
+	"presence-penalty", "repetition-penalty"}
 
 func (b *benchServe) samplingFlags(f *pflag.FlagSet) {
 	for _, name := range sampled {
-		value, help := "", strings.ReplaceAll(name, "-", "_")+" of each request (default: the server's)"
+		value := ""
+		help := strings.ReplaceAll(name, "-", "_") + " of each request (default: the server's)"
 		switch name {
 		case "temperature":
 			value, help = "0", "temperature of each request; 0 is greedy"
@@ -141,15 +158,21 @@ func (b *benchServe) samplingFlags(f *pflag.FlagSet) {
 		number, _ := strconv.ParseFloat(value, 64)
 		f.Float64(name, number, help)
 	}
-	f.BoolVar(&b.ignoreEOS, "ignore-eos", false, "go on after the model's end-of-sequence token (always so for random prompts)")
-	f.IntVar(&b.logprobs, "logprobs", noLogprobs, "log-probabilities asked for each token (default: none)")
+	f.BoolVar(&b.ignoreEOS, "ignore-eos", false,
+		"go on after the model's end-of-sequence token (always so for random prompts)")
+	f.IntVar(&b.logprobs, "logprobs", noLogprobs,
+		"log-probabilities asked for each token (default: none)")
 	f.Lookup("logprobs").DefValue = "0" // the help says what the default is
 }
 
 func (b *benchServe) resultFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&b.percentileMetrics, "percentile-metrics", []string{"ttft", "tpot", "itl"}, "metrics that are printed: ttft, tpot, itl, e2el")
-	f.StringSliceVar(&b.percentiles, "metric-percentiles", []string{"99"}, "percentiles of each metric")
-	f.StringArrayVar(&b.goodput, "goodput", nil, "METRIC:MILLISECONDS a good request keeps to (ttft, tpot, e2el); may be given several times")
+	f.StringSliceVar(&b.percentileMetrics, "percentile-metrics", []string{"ttft", "tpot", "itl"},
+		"metrics that are printed: ttft, tpot, itl, e2el")
+	f.StringSliceVar(&b.percentiles, "metric-percentiles", []string{"99"},
+		"percentiles of each metric")
+	f.StringArrayVar(&b.goodput, "goodput", nil,
+		"METRIC:MILLISECONDS a good request keeps to (ttft, tpot, e2el); "+
+			"may be given several times")
 	b.result.flags(f)
 	f.StringVar(&b.output, "output-json", "", "file for the figures")
 	f.BoolVar(&b.disableTqdm, "disable-tqdm", false, "show no progress")
@@ -237,7 +260,8 @@ func (b *benchServe) options() (bench.ServeOptions, error) {
 	if err := b.result.check(); err != nil {
 		return o, err
 	}
-	o.Target = bench.Target{Client: bench.NewClient(), URL: b.base() + b.path(), Chat: b.backend == "openai-chat", Header: header, Extra: extra}
+	o.Target = bench.Target{Client: bench.NewClient(), URL: b.base() + b.path(),
+		Chat: b.backend == "openai-chat", Header: header, Extra: extra}
 	o.Arrival = bench.Arrival{Rate: b.rate, Burstiness: b.burstiness, RampUp: b.rampUp,
 		RampStart: float64(b.rampStart), RampEnd: float64(b.rampEnd), Seed: b.data.Seed}
 	o.MaxConcurrency, o.Warmups, o.RequestIDPrefix = b.concurrency, b.warmups, b.idPrefix
@@ -251,7 +275,8 @@ func (b *benchServe) check() error {
 	switch {
 	case b.backend != "openai" && b.backend != "vllm" && b.backend != "openai-chat":
 		return usageError("--backend %q is not one of openai, vllm, openai-chat", b.backend)
-	case b.baseURL != "" && !strings.HasPrefix(b.baseURL, "http://") && !strings.HasPrefix(b.baseURL, "https://"):
+	case b.baseURL != "" && !strings.HasPrefix(b.baseURL, "http://") &&
+		!strings.HasPrefix(b.baseURL, "https://"):
 		return usageError("--base-url %q does not begin with http:// or https://", b.baseURL)
 	case b.port < 1 || b.port > 65535:
 		return usageError("--port %d is not a port", b.port)
@@ -290,7 +315,8 @@ func (b *benchServe) checkRamp() error {
 	case !math.IsInf(b.rate, 1):
 		return usageError("--request-rate is not used with --ramp-up-strategy")
 	case b.rampStart < 1 || b.rampEnd < b.rampStart:
-		return usageError("--ramp-up-start-rps %d and --ramp-up-end-rps %d are not rising from at least 1", b.rampStart, b.rampEnd)
+		return usageError("--ramp-up-start-rps %d and --ramp-up-end-rps %d are not rising "+
+			"from at least 1", b.rampStart, b.rampEnd)
 	}
 	return nil
 }

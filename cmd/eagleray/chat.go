@@ -41,10 +41,12 @@ a folder, a Hub repo, the built-in one, or whatever the server at --url has.
 				return err
 			}
 			if url != "" && cfg.Model.Path != "" {
-				return usageError("--url: the server has its own model; %q is not used", cfg.Model.Path)
+				return usageError("--url: the server has its own model; %q is not used",
+					cfg.Model.Path)
 			}
 			printWarnings(cfg.Warnings)
-			t := talk{key: key, url: strings.TrimRight(url, "/"), flags: c.Flags(), sampling: &s, client: http.DefaultClient}
+			t := talk{key: key, url: strings.TrimRight(url, "/"), flags: c.Flags(), sampling: &s,
+				client: http.DefaultClient}
 			if system != "" {
 				t.say("system", system)
 			}
@@ -85,7 +87,8 @@ type message struct {
 
 func (t *talk) say(role, content string) { t.messages = append(t.messages, message{role, content}) }
 
-// startServer serves a model of one's own to this conversation alone, over connections inside the process.
+// startServer serves a model of one's own to this conversation alone, over connections inside the
+// process.
 func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(), err error) {
 	e, err := openEngine(ctx, cfg)
 	if err != nil {
@@ -108,7 +111,8 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 	return func() {
 		server.Close()
 		<-done
-		// The conversation is over; an error of a worker that was ended would tell the user nothing.
+		// The conversation is over; an error of a worker that was ended would tell the user
+		// nothing.
 		_ = e.Stop(context.WithoutCancel(ctx))
 	}, nil
 }
@@ -162,7 +166,8 @@ func (t *talk) ask(ctx context.Context, out io.Writer) (string, error) {
 	if t.sampling.maxTokens > 0 {
 		body["max_tokens"] = t.sampling.maxTokens
 	}
-	for flag, v := range map[string]any{"temperature": t.sampling.temperature, "top-p": t.sampling.topP, "top-k": t.sampling.topK} {
+	for flag, v := range map[string]any{"temperature": t.sampling.temperature,
+		"top-p": t.sampling.topP, "top-k": t.sampling.topK} {
 		if t.flags.Changed(flag) {
 			body[strings.ReplaceAll(flag, "-", "_")] = v
 		}
@@ -177,7 +182,8 @@ func (t *talk) ask(ctx context.Context, out io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+"/v1/chat/completions", bytes.NewReader(raw))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+"/v1/chat/completions",
+		bytes.NewReader(raw))
 	if err != nil {
 		return "", usageError("--url: %w", err)
 	}

@@ -32,11 +32,14 @@ type sampling struct {
 }
 
 func (s *sampling) flags(f *pflag.FlagSet, maxTokens int) {
-	f.IntVar(&s.maxTokens, "max-tokens", maxTokens, "most tokens of output; 0 is what is left of the context "+
-		"(the model's own default goes before this one)")
+	f.IntVar(&s.maxTokens, "max-tokens", maxTokens,
+		"most tokens of output; 0 is what is left of the context "+
+			"(the model's own default goes before this one)")
 	f.Float64Var(&s.temperature, "temperature", 0, "0 is greedy (default: the model's)")
-	f.Float64Var(&s.topP, "top-p", 1, "keep the most likely tokens up to this probability (default: the model's)")
-	f.IntVar(&s.topK, "top-k", 0, "keep this many of the most likely tokens; 0 is all (default: the model's)")
+	f.Float64Var(&s.topP, "top-p", 1, "keep the most likely tokens up to this "+
+		"probability (default: the model's)")
+	f.IntVar(&s.topK, "top-k", 0, "keep this many of the most likely tokens; 0 is "+
+		"all (default: the model's)")
 	f.StringArrayVar(&s.stop, "stop", nil, "text that ends the output; may be given several times")
 	f.BoolVar(&s.ignoreEOS, "ignore-eos", false, "go on after the model's end-of-sequence token")
 }
@@ -90,7 +93,8 @@ order. Without arguments each line of standard input is a prompt. All run in one
 		},
 	}
 	modelFlag(c.Flags(), &cfg)
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a prompt: prompt, text, tokens, finish_reason")
+	c.Flags().BoolVar(&asJSON, "json", false,
+		"print one JSON object a prompt: prompt, text, tokens, finish_reason")
 	cfg.EngineFlags(c.Flags())
 	s.flags(c.Flags(), 128)
 	configFlag(c)
@@ -116,7 +120,8 @@ func openEngine(ctx context.Context, cfg config.Config) (*engine.Engine, error) 
 	return e, err
 }
 
-func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.FlagSet, prompts []string, asJSON bool) (err error) {
+func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.FlagSet,
+	prompts []string, asJSON bool) (err error) {
 	if cfg.Model.SkipTokenizerInit {
 		return usageError("--skip-tokenizer-init: generate needs the tokenizer")
 	}
@@ -153,7 +158,8 @@ func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.
 }
 
 // request builds a request from the flags that were given and the model's defaults.
-func (s *sampling) request(e *engine.Engine, given *pflag.FlagSet, ids []int32) (*engine.Request, error) {
+func (s *sampling) request(e *engine.Engine, given *pflag.FlagSet,
+	ids []int32) (*engine.Request, error) {
 	o := &sample.Overrides{IgnoreEOS: s.ignoreEOS, Seed: rand.Uint64()}
 	if given.Changed("temperature") {
 		o.Temperature = &s.temperature
@@ -187,7 +193,8 @@ type output struct {
 	FinishReason string  `json:"finish_reason"`
 }
 
-func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s engine.Stream, asJSON bool) error {
+func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s engine.Stream,
+	asJSON bool) error {
 	o := output{Prompt: prompt}
 	for {
 		d, err := s.Next(ctx)

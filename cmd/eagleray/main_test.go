@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// asProgram makes the test binary be the program: tests start it as users do, and it starts its own workers.
+// asProgram makes the test binary be the program: tests start it as users do, and it starts its own
+// workers.
 const asProgram = "EAGLERAY_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -36,8 +37,8 @@ type program struct {
 	out  captured
 	err  captured
 	done chan struct{}
-	// told prints what it printed when the test fails.
-	told bool
+	// shown prints what the program printed when the test fails.
+	shown bool
 }
 
 // captured collects what a process prints.
@@ -86,7 +87,7 @@ func (p *program) start() *program {
 			p.signal(syscall.SIGKILL)
 			<-p.done
 		}
-		if p.told && p.t.Failed() {
+		if p.shown && p.t.Failed() {
 			p.t.Logf("%q printed:\n%s\non standard error:\n%s", p.cmd.Args[1:], p.out.String(), p.err.String())
 		}
 	})
@@ -140,7 +141,7 @@ func startServer(t *testing.T, args ...string) (p *program, url string) {
 
 func ready(t *testing.T, p *program) (*program, string) {
 	t.Helper()
-	p.told = true
+	p.shown = true
 	p.start()
 	url := ""
 	eventually(t, "the ready line", func() bool {
@@ -201,7 +202,8 @@ func gone(pid int) bool {
 	return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
 }
 
-// twoWorkers are the workers of a server with two ranks; they must be gone within a second of its end.
+// twoWorkers are the workers of a server with two ranks; they must be gone within a second of its
+// end.
 func twoWorkers(t *testing.T, p *program) map[int]int {
 	t.Helper()
 	w := workers(t, p.cmd.Process.Pid)

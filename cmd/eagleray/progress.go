@@ -16,7 +16,8 @@ import (
 // quiet is how long a start may take before it is shown to be going on.
 const quiet = 2 * time.Second
 
-// progress shows how a start goes on: a line rewritten in place on a terminal, else a line every few seconds.
+// progress shows how a start goes on: a line rewritten in place on a terminal, else a line every
+// few seconds.
 type progress struct {
 	line
 	phaseAt map[int]phaseStart

@@ -13,8 +13,8 @@ import (
 	"github.com/eagleray/eagleray/internal/openai/openaitest"
 )
 
-// TestGenerateSameParametersAsHTTP holds that generate and the HTTP API make the same of one generation config and
-// one request.
+// TestGenerateSameParametersAsHTTP holds that generate and the HTTP API make the same of one
+// generation config and one request.
 func TestGenerateSameParametersAsHTTP(t *testing.T) {
 	for _, c := range openaitest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {

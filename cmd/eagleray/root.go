@@ -13,12 +13,12 @@ import (
 	"github.com/eagleray/eagleray/internal/machine"
 )
 
-// spareProcs is how many goroutines may run beside the threads that compute: those spin for a moment between
-// steps, and must not keep HTTP waiting.
+// spareProcs is how many goroutines may run beside the threads that compute: those spin for a
+// moment between steps, and must not keep HTTP waiting.
 const spareProcs = 3
 
-// newRoot builds the command tree. started is set when a command line was understood: errors before that are
-// mistakes in it.
+// newRoot builds the command tree. started is set when a command line was understood: errors before
+// that are mistakes in it.
 func newRoot(started *bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "eagleray",
@@ -81,7 +81,8 @@ func usageError(format string, args ...any) error {
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usageError("%s takes %s, not %d: %q", c.CommandPath(), allowed(least, most), len(args), args)
+			return usageError("%s takes %s, not %d: %q", c.CommandPath(), allowed(least, most),
+				len(args), args)
 		}
 		return nil
 	}
@@ -97,7 +98,8 @@ func allowed(least, most int) string {
 	return fmt.Sprintf("%d to %d arguments", least, most)
 }
 
-// modelFlag defines --model, for files and the environment: on a command line the argument is shorter.
+// modelFlag defines --model, for files and the environment: on a command line the argument is
+// shorter.
 func modelFlag(f *pflag.FlagSet, cfg *config.Config) {
 	f.StringVar(&cfg.Model.Path, "model", "", "folder or Hub repo (default: the built-in model)")
 }
@@ -148,7 +150,8 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Printf("eagleray %s (%s %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Printf("eagleray %s (%s %s/%s)\n", version, runtime.Version(),
+				runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -51,8 +51,8 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 	return c
 }
 
-// serve runs until ctx ends and running requests are done, or the engine fails. The listener is bound first: a
-// taken port is known before a model is loaded.
+// serve runs until ctx ends and running requests are done, or the engine fails. The listener is
+// bound first: a taken port is known before a model is loaded.
 func serve(ctx context.Context, cfg config.Config) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	for _, w := range cfg.Warnings {
@@ -64,8 +64,10 @@ func serve(ctx context.Context, cfg config.Config) error {
 		return fmt.Errorf("--host %s --port %d: %w", cfg.Server.Host, cfg.Server.Port, err)
 	}
 	defer listener.Close()
-	if ip, ok := listener.Addr().(*net.TCPAddr); ok && !ip.IP.IsLoopback() && len(cfg.Server.APIKeys) == 0 {
-		log.Warn("anybody who reaches this address may use the server: set --api-key", "address", ip.String())
+	if ip, ok := listener.Addr().(*net.TCPAddr); ok && !ip.IP.IsLoopback() &&
+		len(cfg.Server.APIKeys) == 0 {
+		log.Warn("anybody who reaches this address may use the server: set --api-key", "address",
+			ip.String())
 	}
 
 	begun := time.Now()
@@ -105,7 +107,8 @@ func serve(ctx context.Context, cfg config.Config) error {
 	case err := <-served:
 		return errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
 	case <-e.Failed():
-		// Answer for a moment longer: clients and probes learn why from the error of their requests.
+		// Answer for a moment longer: clients and probes learn why from the error of their
+		// requests.
 		time.Sleep(failureGrace)
 		server.Close()
 		<-served
@@ -117,7 +120,8 @@ func serve(ctx context.Context, cfg config.Config) error {
 	return err
 }
 
-// explainOnSignal logs what every rank is doing at each SIGUSR1, until the function it returns is called.
+// explainOnSignal logs what every rank is doing at each SIGUSR1, until the function it returns is
+// called.
 func explainOnSignal(log *slog.Logger, e *engine.Engine) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1)
@@ -155,15 +159,18 @@ func drain(log *slog.Logger, server *http.Server, e *engine.Engine, within time.
 }
 
 // newHandler is the HTTP surface of an engine. m and log may be nil.
-func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics, log *slog.Logger) (*openai.Server, error) {
-	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m, Version: version,
-		Ranks: func() any { return e.Report() }})
+func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics,
+	log *slog.Logger) (*openai.Server, error) {
+	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
+		Version: version,
+		Ranks:   func() any { return e.Report() }})
 }
 
 func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Duration) {
 	rank := info.Ranks[0]
 	log.Info("ready", "url", "http://"+addr.String(), "model", info.Names[0], "dtype", info.DType,
-		"weights_mb", info.WeightBytes>>20, "ranks", len(info.Ranks), "threads", rank.Threads, "isa", rank.ISA,
+		"weights_mb", info.WeightBytes>>20, "ranks", len(info.Ranks), "threads", rank.Threads,
+		"isa", rank.ISA,
 		"kv_cache_tokens", info.Blocks*info.BlockSize, "kv_cache_mb", info.CacheBytes>>20,
 		"max_model_len", info.MaxModelLen, "seconds", fmt.Sprintf("%.3f", took.Seconds()))
 }
@@ -187,9 +194,11 @@ func logFigures(ctx context.Context, log *slog.Logger, e *engine.Engine) {
 			continue
 		}
 		seconds := figuresEvery.Seconds()
-		log.Info("figures", "prompt_tokens_per_s", int(float64(now.PromptTokens-was.PromptTokens)/seconds),
+		log.Info("figures", "prompt_tokens_per_s",
+			int(float64(now.PromptTokens-was.PromptTokens)/seconds),
 			"output_tokens_per_s", int(float64(now.OutputTokens-was.OutputTokens)/seconds),
-			"running", now.Running, "waiting", now.Waiting, "kv_usage_percent", int(100*now.CacheUsage))
+			"running", now.Running, "waiting", now.Waiting, "kv_usage_percent",
+			int(100*now.CacheUsage))
 		was = now
 	}
 }

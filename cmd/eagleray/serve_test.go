@@ -154,7 +154,8 @@ func longStream(t *testing.T, url string, n int) *bufio.Reader {
 	return events
 }
 
-// drains checks that SIGTERM lets a running stream finish, refuses new requests, and ends with exit code 0.
+// drains checks that SIGTERM lets a running stream finish, refuses new requests, and ends with exit
+// code 0.
 func drains(t *testing.T, p *program, url string) {
 	t.Helper()
 	const tokens = 1000
@@ -171,7 +172,8 @@ func drains(t *testing.T, p *program, url string) {
 	if err != nil {
 		t.Errorf("the stream broke off: %v", err)
 	}
-	// How many events there are is no one's promise: tokens that a busy client has not fetched yet are merged.
+	// How many events there are is no one's promise: tokens that a busy client has not fetched yet
+	// are merged.
 	if !bytes.Contains(rest, []byte(`"finish_reason":"length"`)) || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`, tokens)) || !bytes.HasSuffix(rest, []byte("data: [DONE]\n\n")) {
 		t.Errorf("the stream ends with %q", rest[max(0, len(rest)-500):])
 	}

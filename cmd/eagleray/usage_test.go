@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Mistakes in a command line exit with 2, other errors with 1; both in one line that names what is wrong.
+// Mistakes in a command line exit with 2, other errors with 1; both in one line that names what is
+// wrong.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,13 +6,15 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
-// newWorker is the verb of worker processes. Signals are the driver's business: a terminal's Ctrl-C goes to the
-// driver, which ends its workers when requests are done.
+// newWorker is the verb of worker processes. Signals are the driver's business: a terminal's Ctrl-C
+// goes to the driver, which ends its workers when requests are done.
 func newWorker() *cobra.Command {
 	return &cobra.Command{
 		Use:                engine.WorkerVerb,
 		Hidden:             true,
 		DisableFlagParsing: true,
-		RunE:               func(_ *cobra.Command, args []string) error { return engine.RunWorker(args) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			return engine.RunWorker(args)
+		},
 	}
 }

@@ -11,16 +11,18 @@ import (
 type Arrival struct {
 	// Rate is requests per second; +Inf sends all at once.
 	Rate float64
-	// Burstiness is the shape of the gamma distribution of the gaps: 1 is Poisson, less is burstier, +Inf is even.
+	// Burstiness is the shape of the gamma distribution of the gaps: 1 is Poisson, less is
+	// burstier, +Inf is even.
 	Burstiness float64
-	// RampUp is "", linear or exponential: the rate then goes from RampStart to RampEnd over the requests.
+	// RampUp is "", linear or exponential: the rate then goes from RampStart to RampEnd over the
+	// requests.
 	RampUp             string
 	RampStart, RampEnd float64
 	Seed               uint64
 }
 
-// Times returns when each of n requests is sent, counted from the start, as vLLM's get_request does: gaps are
-// drawn, and without a ramp stretched so that the last request is sent at n/rate.
+// Times returns when each of n requests is sent, counted from the start, as vLLM's get_request
+// does: gaps are drawn, and without a ramp stretched so that the last request is sent at n/rate.
 func (a Arrival) Times(n int) ([]time.Duration, error) {
 	if !(a.Burstiness > 0) {
 		return nil, fmt.Errorf("burstiness %g is not positive", a.Burstiness)
@@ -45,7 +47,8 @@ func (a Arrival) Times(n int) ([]time.Duration, error) {
 		seconds[i] = at
 	}
 	if at > longestRun.Seconds() {
-		return nil, fmt.Errorf("at these request rates %d requests take more than %s", n, longestRun)
+		return nil, fmt.Errorf("at these request rates %d requests take more than %s", n,
+			longestRun)
 	}
 	stretch := 1.0
 	if a.RampUp == "" && at > 0 {
@@ -78,7 +81,8 @@ func (a Arrival) rate(i, n int) (float64, error) {
 	return rate, nil
 }
 
-// gamma draws from the gamma distribution of the given shape and scale 1 (Marsaglia and Tsang, 2000).
+// gamma draws from the gamma distribution of the given shape and scale 1 (Marsaglia and Tsang,
+// 2000).
 func gamma(rng *rand.Rand, shape float64) float64 {
 	if shape < 1 {
 		return gamma(rng, shape+1) * math.Pow(rng.Float64(), 1/shape)

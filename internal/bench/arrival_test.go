@@ -67,8 +67,8 @@ func TestArrivalAllAtOnce(t *testing.T) {
 	}
 }
 
-// A ramp begins at its first rate and ends at its last one; in between a linear one has more requests than an
-// exponential one had by then.
+// A ramp begins at its first rate and ends at its last one; in between a linear one has more
+// requests than an exponential one had by then.
 func TestArrivalRamp(t *testing.T) {
 	const n = 20000
 	ends := map[string]float64{}

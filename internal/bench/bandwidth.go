@@ -22,8 +22,9 @@ const (
 	mostRead  = 1 << 30
 )
 
-// ReadBandwidth measures how many bytes a second the machine reads from memory with a number of threads that do
-// nothing else: the floor of a step that reads all weights once. It takes about half a second.
+// ReadBandwidth measures how many bytes a second the machine reads from memory with a number of
+// threads that do nothing else: the floor of a step that reads all weights once. It takes about
+// half a second.
 func ReadBandwidth(threads int) (float64, error) {
 	size := min(max(4*lastCacheBytes(), leastRead), mostRead)
 	// Huge pages are what weights get too; without them the figure is lower and still true.
@@ -44,8 +45,8 @@ func ReadBandwidth(threads int) (float64, error) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	// Each thread touches its own part first, so that it lies near it. Pages of zeros could be shared by the
-	// kernel: they are written.
+	// Each thread touches its own part first, so that it lies near it. Pages of zeros could be
+	// shared by the kernel: they are written.
 	each(func(p []byte) {
 		for i := 0; i < len(p); i += 64 {
 			p[i] = byte(rand.Uint32())
@@ -76,7 +77,8 @@ func readSum(data []byte) uint64 {
 	return a + b + c + d
 }
 
-// lastCacheBytes is the size of the largest cache the first core sees, 0 when the kernel does not say.
+// lastCacheBytes is the size of the largest cache the first core sees, 0 when the kernel does not
+// say.
 func lastCacheBytes() int {
 	most := 0
 	for i := range 8 {

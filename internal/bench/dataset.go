@@ -1,5 +1,5 @@
-// Package bench measures a running server or an engine as vLLM's benchmarks do: the same options, the same
-// definitions of the figures, the same printed table.
+// Package bench measures a running server or an engine as vLLM's benchmarks do: the same options,
+// the same definitions of the figures, the same printed table.
 package bench
 
 import (
@@ -21,7 +21,8 @@ type Sample struct {
 	// Text is the prompt; when it is empty Tokens are sent as token ids.
 	Text   string
 	Tokens []int32
-	// PromptLen is the prompt's length in tokens as far as the client knows it, OutputLen the length asked for.
+	// PromptLen is the prompt's length in tokens as far as the client knows it, OutputLen the
+	// length asked for.
 	PromptLen, OutputLen int
 }
 
@@ -40,7 +41,8 @@ type DatasetOptions struct {
 	PrefixRepetition PrefixRepetitionOptions
 	// ShareGPTOutputLen replaces the lengths of the recorded answers when it is above zero.
 	ShareGPTOutputLen int
-	// CustomOutputLen is the length of outputs of a custom dataset; -1 takes each line's output_tokens.
+	// CustomOutputLen is the length of outputs of a custom dataset; -1 takes each line's
+	// output_tokens.
 	CustomOutputLen int
 	// DisableShuffle keeps the order of sharegpt, custom and prefix_repetition.
 	DisableShuffle bool
@@ -49,12 +51,12 @@ type DatasetOptions struct {
 	// Tokenizer makes synthetic prompts text. When it is nil they are token ids below Vocab.
 	Tokenizer *tokenizer.Tokenizer
 	Vocab     int
-	// Progress, when not nil, is told how many synthetic prompts are made.
+	// Progress, when not nil, is called with how many synthetic prompts are made.
 	Progress func(done, total int)
 }
 
-// RandomOptions are lengths in tokens. InputLen and OutputLen are varied by up to RangeRatio of themselves; a
-// common beginning of PrefixLen tokens comes on top.
+// RandomOptions are lengths in tokens. InputLen and OutputLen are varied by up to RangeRatio of
+// themselves; a common beginning of PrefixLen tokens comes on top.
 type RandomOptions struct {
 	InputLen, OutputLen, PrefixLen int
 	RangeRatio                     float64
@@ -116,8 +118,8 @@ func newSynthetic(o DatasetOptions, rng *rand.Rand) (*synthetic, error) {
 	return s, nil
 }
 
-// tokens draws n tokens. With a tokenizer they are, as near as a few tries come, the encoding of their own text:
-// random tokens often join into others.
+// tokens draws n tokens. With a tokenizer they are, as near as a few tries come, the encoding of
+// their own text: random tokens often join into others.
 func (s *synthetic) tokens(n int) []int32 {
 	t := s.draw(nil, n)
 	if s.tok == nil {
@@ -159,8 +161,10 @@ func randomSamples(o DatasetOptions, rng *rand.Rand) ([]Sample, error) {
 	if !(x.RangeRatio >= 0 && x.RangeRatio < 1) {
 		return nil, fmt.Errorf("range ratio %g is not within [0, 1)", x.RangeRatio)
 	}
-	if x.InputLen < 0 || x.PrefixLen < 0 || x.OutputLen < 1 || x.PrefixLen+int(float64(x.InputLen)*(1-x.RangeRatio)) < 1 {
-		return nil, fmt.Errorf("random lengths %d in, %d before it, %d out are not all possible", x.InputLen, x.PrefixLen, x.OutputLen)
+	if x.InputLen < 0 || x.PrefixLen < 0 || x.OutputLen < 1 ||
+		x.PrefixLen+int(float64(x.InputLen)*(1-x.RangeRatio)) < 1 {
+		return nil, fmt.Errorf("random lengths %d in, %d before it, %d out are not all possible",
+			x.InputLen, x.PrefixLen, x.OutputLen)
 	}
 	s, err := newSynthetic(o, rng)
 	if err != nil {
@@ -173,17 +177,20 @@ func randomSamples(o DatasetOptions, rng *rand.Rand) ([]Sample, error) {
 	prefix := s.tokens(x.PrefixLen)
 	samples := make([]Sample, o.Prompts)
 	for i := range samples {
-		samples[i] = s.sample(slices.Concat(prefix, s.tokens(vary(x.InputLen))), max(1, vary(x.OutputLen)))
+		samples[i] = s.sample(slices.Concat(prefix, s.tokens(vary(x.InputLen))),
+			max(1, vary(x.OutputLen)))
 	}
 	return samples, nil
 }
 
-// prefixRepetition gives each of some common beginnings the same number of prompts; as in vLLM those left over by
-// the division are not sent.
+// prefixRepetition gives each of some common beginnings the same number of prompts; as in vLLM
+// those left over by the division are not sent.
 func prefixRepetition(o DatasetOptions, rng *rand.Rand) ([]Sample, error) {
 	x := o.PrefixRepetition
-	if x.PrefixLen < 0 || x.SuffixLen < 0 || x.PrefixLen+x.SuffixLen < 1 || x.OutputLen < 1 || x.Prefixes < 1 {
-		return nil, fmt.Errorf("%d prefixes of %d tokens, suffixes of %d and outputs of %d are not all possible",
+	if x.PrefixLen < 0 || x.SuffixLen < 0 || x.PrefixLen+x.SuffixLen < 1 || x.OutputLen < 1 ||
+		x.Prefixes < 1 {
+		return nil, fmt.Errorf("%d prefixes of %d tokens, suffixes of %d and outputs of "+
+			"%d are not all possible",
 			x.Prefixes, x.PrefixLen, x.SuffixLen, x.OutputLen)
 	}
 	if o.Prompts < x.Prefixes {
@@ -197,7 +204,8 @@ func prefixRepetition(o DatasetOptions, rng *rand.Rand) ([]Sample, error) {
 	for range x.Prefixes {
 		prefix := s.tokens(x.PrefixLen)
 		for range o.Prompts / x.Prefixes {
-			samples = append(samples, s.sample(slices.Concat(prefix, s.tokens(x.SuffixLen)), x.OutputLen))
+			samples = append(samples, s.sample(slices.Concat(prefix, s.tokens(x.SuffixLen)),
+				x.OutputLen))
 		}
 	}
 	o.shuffle(rng, samples)
@@ -206,7 +214,9 @@ func prefixRepetition(o DatasetOptions, rng *rand.Rand) ([]Sample, error) {
 
 func (o *DatasetOptions) shuffle(rng *rand.Rand, samples []Sample) {
 	if !o.DisableShuffle {
-		rng.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
+		rng.Shuffle(len(samples), func(i, j int) {
+			samples[i], samples[j] = samples[j], samples[i]
+		})
 	}
 }
 
@@ -260,7 +270,8 @@ func shareGPT(o DatasetOptions, rng *rand.Rand) ([]Sample, error) {
 		if in < shareGPTLeast || in > shareGPTPrompt || in+out > shareGPTTotal {
 			continue
 		}
-		samples = append(samples, Sample{Text: c.Conversations[0].Value, PromptLen: in, OutputLen: out})
+		samples = append(samples, Sample{Text: c.Conversations[0].Value, PromptLen: in,
+			OutputLen: out})
 	}
 	if len(samples) == 0 {
 		return nil, fmt.Errorf("%s has no conversation of a usable length", o.Path)
@@ -271,7 +282,8 @@ func shareGPT(o DatasetOptions, rng *rand.Rand) ([]Sample, error) {
 // custom reads JSON lines with a "prompt", and perhaps "output_tokens", each.
 func custom(o DatasetOptions, rng *rand.Rand) ([]Sample, error) {
 	if o.CustomOutputLen < 1 && o.CustomOutputLen != -1 {
-		return nil, fmt.Errorf("custom output length %d is neither positive nor -1", o.CustomOutputLen)
+		return nil, fmt.Errorf("custom output length %d is neither positive nor -1",
+			o.CustomOutputLen)
 	}
 	raw, err := os.ReadFile(o.Path)
 	if err != nil {

@@ -22,7 +22,7 @@ type ThroughputOptions struct {
 	Seed uint64
 	// DisableDetokenize leaves outputs as token ids.
 	DisableDetokenize bool
-	// Progress, when not nil, is told now and then how many tokens of output there are.
+	// Progress, when not nil, is called now and then with how many tokens of output there are.
 	Progress func(done, total int)
 }
 
@@ -33,9 +33,10 @@ type Throughput struct {
 	PromptTokens, OutputTokens int
 }
 
-// MeasureThroughput submits all samples at once and waits for their outputs, sampled at temperature 1 without an
-// end before their length, as `vllm bench throughput` does.
-func MeasureThroughput(ctx context.Context, e *engine.Engine, o ThroughputOptions) (Throughput, error) {
+// MeasureThroughput submits all samples at once and waits for their outputs, sampled at temperature
+// 1 without an end before their length, as `vllm bench throughput` does.
+func MeasureThroughput(ctx context.Context, e *engine.Engine,
+	o ThroughputOptions) (Throughput, error) {
 	t := Throughput{Requests: len(o.Samples)}
 	prompts := make([][]int32, len(o.Samples))
 	for i, s := range o.Samples {
@@ -54,9 +55,11 @@ func MeasureThroughput(ctx context.Context, e *engine.Engine, o ThroughputOption
 	defer func() { closeAll(streams) }()
 	for i, s := range o.Samples {
 		for range o.N {
-			stream, err := submit(ctx, e, prompts[i], s.OutputLen, rng.Uint64(), o.DisableDetokenize)
+			stream, err := submit(ctx, e, prompts[i], s.OutputLen, rng.Uint64(),
+				o.DisableDetokenize)
 			if err != nil {
-				return t, fmt.Errorf("prompt %d of %d tokens in, %d out: %w", i, len(prompts[i]), s.OutputLen, err)
+				return t, fmt.Errorf("prompt %d of %d tokens in, %d out: %w", i, len(prompts[i]),
+					s.OutputLen, err)
 			}
 			streams = append(streams, stream)
 		}
@@ -86,7 +89,8 @@ func (t Throughput) Print(w io.Writer) {
 	s := t.Elapsed.Seconds()
 	fmt.Fprintf(w, "Throughput: %.2f requests/s, %.2f total tokens/s, %.2f output tokens/s\n",
 		float64(t.Requests)/s, float64(t.PromptTokens+t.OutputTokens)/s, float64(t.OutputTokens)/s)
-	fmt.Fprintf(w, "Total num prompt tokens:  %d\nTotal num output tokens:  %d\n", t.PromptTokens, t.OutputTokens)
+	fmt.Fprintf(w, "Total num prompt tokens:  %d\nTotal num output tokens:  %d\n", t.PromptTokens,
+		t.OutputTokens)
 }
 
 // JSON is the result under vLLM's names.
@@ -94,14 +98,17 @@ func (t Throughput) JSON() map[string]any {
 	s, total := t.Elapsed.Seconds(), t.PromptTokens+t.OutputTokens
 	return map[string]any{"elapsed_time": s, "num_requests": t.Requests, "total_num_tokens": total,
 		"requests_per_second": float64(t.Requests) / s, "tokens_per_second": float64(total) / s,
-		"total_num_output_tokens": t.OutputTokens, "output_tokens_per_second": float64(t.OutputTokens) / s}
+		"total_num_output_tokens":  t.OutputTokens,
+		"output_tokens_per_second": float64(t.OutputTokens) / s}
 }
 
-// submit queues a request that ends after output tokens and not before, and samples from the whole vocabulary as the model
-// gives it, whatever its generation config says.
-func submit(ctx context.Context, e *engine.Engine, prompt []int32, output int, seed uint64, raw bool) (engine.Stream, error) {
+// submit queues a request that ends after output tokens and not before, and samples from the whole
+// vocabulary as the model gives it, whatever its generation config says.
+func submit(ctx context.Context, e *engine.Engine, prompt []int32, output int, seed uint64,
+	raw bool) (engine.Stream, error) {
 	o := sample.Overrides{Seed: seed, IgnoreEOS: true, Settings: sample.Settings{MaxTokens: &output,
-		Temperature: new(1.0), TopP: new(1.0), TopK: new(0), MinP: new(0.0), RepetitionPenalty: new(1.0)}}
+		Temperature: new(1.0), TopP: new(1.0), TopK: new(0), MinP: new(0.0),
+		RepetitionPenalty: new(1.0)}}
 	p, err := e.Info().Resolve(&o, 0)
 	if err != nil {
 		return nil, err
@@ -117,9 +124,10 @@ func closeAll(streams []engine.Stream) {
 	}
 }
 
-// drain reads a stream to its end and returns when the first token was seen and how many there were. news is
-// called with each delta.
-func drain(ctx context.Context, s engine.Stream, news func()) (first time.Time, tokens int, err error) {
+// drain reads a stream to its end and returns when the first token was seen and how many there
+// were. news is called with each delta.
+func drain(ctx context.Context, s engine.Stream,
+	news func()) (first time.Time, tokens int, err error) {
 	for {
 		d, err := s.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -144,7 +152,7 @@ type LatencyOptions struct {
 	Warmups, Iterations int
 	Seed                uint64
 	DisableDetokenize   bool
-	// Progress, when not nil, is told after each run, warm-ups included, how many are done.
+	// Progress, when not nil, is called after each run, warm-ups included, with how many are done.
 	Progress func(done, total int)
 }
 
@@ -152,18 +160,19 @@ type LatencyOptions struct {
 type Latency struct {
 	// Latencies are the times of the measured runs, in order.
 	Latencies []time.Duration
-	// Step is the median time of one decode step: what a run took after its last request's first token, divided
-	// by the tokens that followed. It is 0 when outputs are of one token.
+	// Step is the median time of one decode step: what a run took after its last request's first
+	// token, divided by the tokens that followed. It is 0 when outputs are of one token.
 	Step time.Duration
-	// WeightBytes is what one step reads of weights, all ranks together; Threads is the number that read them.
+	// WeightBytes is what one step reads of weights, all ranks together; Threads is the number that
+	// read them.
 	WeightBytes int64
 	Threads     int
 	// ReadBandwidth is what as many threads read from memory in the same minute, in bytes a second.
 	ReadBandwidth float64
 }
 
-// MeasureLatency runs one batch of random prompts again and again, as `vllm bench latency` does, then measures
-// the memory bandwidth beside it.
+// MeasureLatency runs one batch of random prompts again and again, as `vllm bench latency` does,
+// then measures the memory bandwidth beside it.
 func MeasureLatency(ctx context.Context, e *engine.Engine, o LatencyOptions) (*Latency, error) {
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6c6174))
 	prompts := make([][]int32, o.BatchSize)
@@ -199,9 +208,10 @@ func MeasureLatency(ctx context.Context, e *engine.Engine, o LatencyOptions) (*L
 	return l, err
 }
 
-// runBatch runs the prompts together. decode is the time after the first token of the last one: it is prefilled
-// last, and from then on every step decodes all.
-func runBatch(ctx context.Context, e *engine.Engine, o LatencyOptions, prompts [][]int32, rng *rand.Rand) (took, decode time.Duration, err error) {
+// runBatch runs the prompts together. decode is the time after the first token of the last one: it
+// is prefilled last, and from then on every step decodes all.
+func runBatch(ctx context.Context, e *engine.Engine, o LatencyOptions, prompts [][]int32,
+	rng *rand.Rand) (took, decode time.Duration, err error) {
 	begun := time.Now()
 	streams := make([]engine.Stream, 0, len(prompts))
 	defer func() { closeAll(streams) }()
@@ -254,7 +264,8 @@ func (l *Latency) Print(w io.Writer) {
 	fmt.Fprintf(w, "Memory read bandwidth, %d threads: %.2f GB/s; share of it: %.0f%%\n",
 		l.Threads, l.ReadBandwidth/gb, 100*l.WeightRate()/l.ReadBandwidth)
 	if cache := lastCacheBytes(); cache > 0 && l.WeightBytes < int64(cache) {
-		fmt.Fprintf(w, "These weights fit the last cache (%d MB): the share says nothing about larger models\n", cache>>20)
+		fmt.Fprintf(w, "These weights fit the last cache (%d MB): the share says nothing about "+
+			"larger models\n", cache>>20)
 	}
 }
 
@@ -264,8 +275,11 @@ func (l *Latency) JSON() map[string]any {
 	for _, p := range latencyPercentiles {
 		percentiles[number(p)] = percentile(s, p)
 	}
-	m := map[string]any{"avg_latency": mean(s), "std_latency": deviation(s), "latencies": seconds(l.Latencies), "percentiles": percentiles}
-	maps.Copy(m, map[string]any{"decode_step_ms": l.Step.Seconds() * 1e3, "weight_bytes": l.WeightBytes,
-		"weight_bytes_per_second": l.WeightRate(), "read_bytes_per_second": l.ReadBandwidth, "threads": l.Threads})
+	m := map[string]any{"avg_latency": mean(s), "std_latency": deviation(s),
+		"latencies": seconds(l.Latencies), "percentiles": percentiles}
+	maps.Copy(m, map[string]any{"decode_step_ms": l.Step.Seconds() * 1e3,
+		"weight_bytes":            l.WeightBytes,
+		"weight_bytes_per_second": l.WeightRate(), "read_bytes_per_second": l.ReadBandwidth,
+		"threads": l.Threads})
 	return m
 }

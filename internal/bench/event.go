@@ -10,7 +10,8 @@ import (
 
 // event is what a benchmark needs of one event of a streamed answer, of either endpoint.
 type event struct {
-	// piece tells that the event carries output: it has a choice that is more than the role which opens a chat.
+	// piece tells that the event carries output: it has a choice that is more than the role which
+	// opens a chat.
 	piece bool
 	text  string
 	// prompt and output are the usage, when the event has one.
@@ -20,8 +21,9 @@ type event struct {
 	failure string
 }
 
-// parseEvent reads one event. Client and server usually share the machine that is measured, so this looks only
-// at the members that matter and decodes nothing else: an eighth of the time encoding/json takes.
+// parseEvent reads one event. Client and server usually share the machine that is measured, so this
+// looks only at the members that matter and decodes nothing else: an eighth of the time
+// encoding/json takes.
 func parseEvent(raw []byte) (event, error) {
 	var e event
 	s := scanner{b: raw}

@@ -60,7 +60,8 @@ func FuzzParseEvent(f *testing.F) {
 			}
 			Error *struct{ Message *string }
 		}
-		// encoding/json also takes keys in another case, and the last of several; those are not events.
+		// encoding/json also takes keys in another case, and the last of several; those are not
+		// events.
 		if json.Unmarshal(raw, &want) != nil || !strings.HasPrefix(strings.TrimSpace(string(raw)), "{") ||
 			strings.Contains(string(raw), `\`) || strings.ToLower(string(raw)) != string(raw) || repeated(string(raw)) {
 			return

@@ -19,8 +19,9 @@ type Percentile struct {
 	P, Value float64
 }
 
-// summarize computes the figures of xs in milliseconds. The standard deviation is that of the population and
-// percentiles are interpolated linearly, as numpy's defaults are; of nothing all are 0, as in vLLM.
+// summarize computes the figures of xs in milliseconds. The standard deviation is that of the
+// population and percentiles are interpolated linearly, as numpy's defaults are; of nothing all are
+// 0, as in vLLM.
 func summarize(xs []time.Duration, percentiles []float64) Summary {
 	ms := make([]float64, len(xs))
 	for i, x := range xs {
@@ -72,7 +73,9 @@ type Goodput struct {
 func (g Goodput) Set() bool { return g.TTFT != nil || g.TPOT != nil || g.E2EL != nil }
 
 func (g Goodput) good(o Outcome, tpot time.Duration) bool {
-	within := func(v time.Duration, limit *time.Duration) bool { return limit == nil || v <= *limit }
+	within := func(v time.Duration, limit *time.Duration) bool {
+		return limit == nil || v <= *limit
+	}
 	return within(o.TTFT, g.TTFT) && within(tpot, g.TPOT) && within(o.Latency, g.E2EL)
 }
 
@@ -82,19 +85,21 @@ type Result struct {
 	Arrival        Arrival
 	Duration       time.Duration
 
-	// Completed and Failed count requests, Good the completed ones within all limits of the goodput.
+	// Completed and Failed count requests, Good the completed ones within all limits of the
+	// goodput.
 	Completed, Failed, Good int
 	HasGoodput              bool
 	// InputTokens and OutputTokens are those of completed requests.
 	InputTokens, OutputTokens int
-	// PeakOutput is the most pieces that came within one second, PeakConcurrent the most requests under way.
+	// PeakOutput is the most pieces that came within one second, PeakConcurrent the most requests
+	// under way.
 	PeakOutput, PeakConcurrent int
 	TTFT, TPOT, ITL, E2EL      Summary
 	Outcomes                   []Outcome
 }
 
-// Compute derives the figures. TPOT is (latency − TTFT) ÷ (output tokens − 1) of each request with more than one
-// token, ITL every gap of every request, E2EL the latency to the last piece.
+// Compute derives the figures. TPOT is (latency − TTFT) ÷ (output tokens − 1) of each request with
+// more than one token, ITL every gap of every request, E2EL the latency to the last piece.
 func (r *Result) Compute(outcomes []Outcome, limits Goodput, percentiles []float64) {
 	r.Outcomes, r.HasGoodput = outcomes, limits.Set()
 	var ttft, tpot, itl, e2el []time.Duration
@@ -164,7 +169,8 @@ func peakOutput(outcomes []Outcome) int {
 	return most
 }
 
-// peakConcurrent sweeps over the starts and ends of requests; one that ends when another starts makes room for it.
+// peakConcurrent sweeps over the starts and ends of requests; one that ends when another starts
+// makes room for it.
 func peakConcurrent(outcomes []Outcome) int {
 	type change struct {
 		at time.Duration
@@ -176,7 +182,9 @@ func peakConcurrent(outcomes []Outcome) int {
 			changes = append(changes, change{o.Start, 1}, change{o.Start + o.Latency, -1})
 		}
 	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+	slices.SortFunc(changes, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by))
+	})
 	now, most := 0, 0
 	for _, c := range changes {
 		now += c.by

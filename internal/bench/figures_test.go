@@ -36,7 +36,8 @@ func TestPercentile(t *testing.T) {
 
 func ms(x int) time.Duration { return time.Duration(x) * time.Millisecond }
 
-// example is a run whose figures are easy to check: TPOT 10 and 25 ms, one request of a single token, one failed.
+// example is a run whose figures are easy to check: TPOT 10 and 25 ms, one request of a single
+// token, one failed.
 func example() []Outcome {
 	return []Outcome{
 		{Start: 0, TTFT: ms(100), Latency: ms(120), ITL: []time.Duration{ms(10), ms(10)}, PromptLen: 5, OutputLen: 3, Text: "a b c"},

@@ -11,14 +11,16 @@ import (
 
 // Served is the first model of a server's /v1/models.
 type Served struct {
-	// ID is the name requests use, Root where the model came from; MaxModelLen is 0 when the server does not say.
+	// ID is the name requests use, Root where the model came from; MaxModelLen is 0 when the server
+	// does not say.
 	ID          string `json:"id"`
 	Root        string `json:"root"`
 	MaxModelLen int    `json:"max_model_len"`
 }
 
 // FirstModel asks a server which model it serves. base is its address without a path.
-func FirstModel(ctx context.Context, client *http.Client, base string, header http.Header) (Served, error) {
+func FirstModel(ctx context.Context, client *http.Client, base string,
+	header http.Header) (Served, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/models", nil)
 	if err != nil {
 		return Served{}, err
@@ -44,10 +46,11 @@ func FirstModel(ctx context.Context, client *http.Client, base string, header ht
 	return list.Data[0], nil
 }
 
-// Wait calls ask until it succeeds, fails for good, or the time is over. A server that is not there yet, or
-// answers 502, 503 or 504, may still become ready; any other answer is for good. waiting is told why there is
-// still nothing, and may be nil.
-func Wait(ctx context.Context, within time.Duration, ask func(context.Context) error, waiting func(took time.Duration, why error)) error {
+// Wait calls ask until it succeeds, fails for good, or the time is over. A server that is not there
+// yet, or answers 502, 503 or 504, may still become ready; any other answer is for good. waiting is
+// told why there is still nothing, and may be nil.
+func Wait(ctx context.Context, within time.Duration, ask func(context.Context) error,
+	waiting func(took time.Duration, why error)) error {
 	begun := time.Now()
 	pause := 50 * time.Millisecond
 	for {

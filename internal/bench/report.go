@@ -94,15 +94,19 @@ func (r *Result) Print(w io.Writer, show []string) {
 // number spells 99 as 99 and 99.9 as 99.9.
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// JSON is the result under the names vLLM saves it; detailed adds what became of each request, times in seconds.
+// JSON is the result under the names vLLM saves it; detailed adds what became of each request,
+// times in seconds.
 func (r *Result) JSON(detailed bool) map[string]any {
 	m := map[string]any{
 		"duration": r.Duration.Seconds(), "completed": r.Completed, "failed": r.Failed,
 		"total_input_tokens": r.InputTokens, "total_output_tokens": r.OutputTokens,
-		"request_throughput": r.perSecond(r.Completed), "output_throughput": r.perSecond(r.OutputTokens),
+		"request_throughput":      r.perSecond(r.Completed),
+		"output_throughput":       r.perSecond(r.OutputTokens),
 		"total_token_throughput":  r.perSecond(r.InputTokens + r.OutputTokens),
-		"max_output_tokens_per_s": float64(r.PeakOutput), "max_concurrent_requests": r.PeakConcurrent,
-		"request_goodput": nil, "request_rate": "inf", "burstiness": r.Arrival.Burstiness, "max_concurrency": nil,
+		"max_output_tokens_per_s": float64(r.PeakOutput),
+		"max_concurrent_requests": r.PeakConcurrent,
+		"request_goodput":         nil, "request_rate": "inf", "burstiness": r.Arrival.Burstiness,
+		"max_concurrency": nil,
 	}
 	if !math.IsInf(r.Arrival.Rate, 1) {
 		m["request_rate"] = r.Arrival.Rate

@@ -20,7 +20,8 @@ type Outcome struct {
 	Err string
 	// Start is when it was sent, counted from the start of the measurement.
 	Start time.Duration
-	// TTFT is the time to the first piece of output, Latency to the last, ITL the gaps between pieces.
+	// TTFT is the time to the first piece of output, Latency to the last, ITL the gaps between
+	// pieces.
 	TTFT, Latency time.Duration
 	ITL           []time.Duration
 	// PromptLen and OutputLen are in tokens, as the server counts them if it does.
@@ -31,7 +32,8 @@ type Outcome struct {
 // Target is a server and how it is asked.
 type Target struct {
 	Client *http.Client
-	// URL is the full address of the endpoint, Model the name sent, Chat whether the endpoint takes messages.
+	// URL is the full address of the endpoint, Model the name sent, Chat whether the endpoint takes
+	// messages.
 	URL, Model string
 	Chat       bool
 	// Header are further headers of each request.
@@ -42,9 +44,11 @@ type Target struct {
 	Count func(text string) int
 }
 
-// NewClient returns an HTTP client for measuring: no compression, and as many connections kept as are needed.
+// NewClient returns an HTTP client for measuring: no compression, and as many connections kept as
+// are needed.
 func NewClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true,
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment,
+		DisableCompression:  true,
 		MaxIdleConnsPerHost: 1 << 16, IdleConnTimeout: time.Minute}}
 }
 
@@ -58,7 +62,8 @@ func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Cod
 
 // body builds the request of a sample.
 func (t *Target) body(s Sample) ([]byte, error) {
-	b := map[string]any{"model": t.Model, "stream": true, "stream_options": map[string]any{"include_usage": true}}
+	b := map[string]any{"model": t.Model, "stream": true,
+		"stream_options": map[string]any{"include_usage": true}}
 	if t.Chat {
 		b["messages"] = []any{map[string]any{"role": "user", "content": s.Text}}
 		b["max_completion_tokens"] = s.OutputLen
@@ -73,8 +78,8 @@ func (t *Target) body(s Sample) ([]byte, error) {
 	return json.Marshal(b)
 }
 
-// Do sends one request and times its answer. id, when not empty, is sent as X-Request-Id; begun is the start of
-// the measurement.
+// Do sends one request and times its answer. id, when not empty, is sent as X-Request-Id; begun is
+// the start of the measurement.
 func (t *Target) Do(ctx context.Context, s Sample, id string, begun time.Time) Outcome {
 	o, err := t.do(ctx, s, id, begun)
 	if err != nil {
@@ -94,8 +99,8 @@ func (t *Target) do(ctx context.Context, s Sample, id string, begun time.Time) (
 		return o, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	// A server may close an idle connection just when it is used again: an empty key, which is not sent, lets the
-	// transport repeat a request that was never answered.
+	// A server may close an idle connection just when it is used again: an empty key, which is not
+	// sent, lets the transport repeat a request that was never answered.
 	r.Header["X-Idempotency-Key"] = []string{}
 	maps.Copy(r.Header, t.Header)
 	if id != "" {
@@ -131,8 +136,9 @@ var errNoOutput = errors.New("the answer had no output")
 // largestEvent bounds one event of a stream.
 const largestEvent = 16 << 20
 
-// read follows the events of a streamed answer. As in vLLM's client each event with a choice is a piece, whatever
-// its text; the event with nothing but the role of a chat is not, since no token was made for it.
+// read follows the events of a streamed answer. As in vLLM's client each event with a choice is a
+// piece, whatever its text; the event with nothing but the role of a chat is not, since no token
+// was made for it.
 func (o *Outcome) read(r io.Reader, start time.Time, count func(string) int) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), largestEvent)

@@ -14,9 +14,10 @@ type ServeOptions struct {
 	Arrival Arrival
 	// MaxConcurrency bounds the requests under way; 0 is no bound.
 	MaxConcurrency int
-	// ReadyWithin is how long the server may take to answer a first request, which is not measured; 0 sends none.
+	// ReadyWithin is how long the server may take to answer a first request, which is not measured;
+	// 0 sends none.
 	ReadyWithin time.Duration
-	// Waiting, when not nil, is told why the server is not ready yet.
+	// Waiting, when not nil, is called with why the server is not ready yet.
 	Waiting func(took time.Duration, why error)
 	// Warmups are requests sent and waited for before the measurement.
 	Warmups int
@@ -25,11 +26,12 @@ type ServeOptions struct {
 	Goodput         Goodput
 	// Percentiles are those computed of each metric.
 	Percentiles []float64
-	// Progress, when not nil, is told after each request how many are done.
+	// Progress, when not nil, is called after each request with how many are done.
 	Progress func(done, total int)
 }
 
-// Serve runs the benchmark. Single requests that fail are counted; an error means that nothing was measured.
+// Serve runs the benchmark. Single requests that fail are counted; an error means that nothing was
+// measured.
 func Serve(ctx context.Context, o ServeOptions) (*Result, error) {
 	if len(o.Samples) == 0 {
 		return nil, fmt.Errorf("there are no prompts")
@@ -78,11 +80,14 @@ func (o *ServeOptions) warmUp(ctx context.Context) error {
 }
 
 // send starts each request at its time and waits for all.
-func (o *ServeOptions) send(ctx context.Context, times []time.Duration, begun time.Time) ([]Outcome, error) {
+func (o *ServeOptions) send(ctx context.Context, times []time.Duration,
+	begun time.Time) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(o.Samples))
 	var mu sync.Mutex
 	done := 0
-	o.inParallel(len(o.Samples), func(i int) bool { return sleepUntil(ctx, begun.Add(times[i])) == nil }, func(i int) {
+	o.inParallel(len(o.Samples), func(i int) bool {
+		return sleepUntil(ctx, begun.Add(times[i])) == nil
+	}, func(i int) {
 		id := ""
 		if o.RequestIDPrefix != "" {
 			id = fmt.Sprintf("%s%d", o.RequestIDPrefix, i)
@@ -98,8 +103,8 @@ func (o *ServeOptions) send(ctx context.Context, times []time.Duration, begun ti
 	return outcomes, ctx.Err()
 }
 
-// inParallel calls do for 0 to n-1, each once wait has returned true, at most MaxConcurrency at a time. Requests
-// that cannot start queue up without delaying the times of later ones.
+// inParallel calls do for 0 to n-1, each once wait has returned true, at most MaxConcurrency at a
+// time. Requests that cannot start queue up without delaying the times of later ones.
 func (o *ServeOptions) inParallel(n int, wait func(i int) bool, do func(i int)) {
 	var slots chan struct{}
 	if o.MaxConcurrency > 0 {

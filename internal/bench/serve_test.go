@@ -287,7 +287,8 @@ func TestFirstModel(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionClosed asks a server that closes each connection after its answer without saying so.
+// TestIdleConnectionClosed asks a server that closes each connection after its answer without
+// saying so.
 func TestIdleConnectionClosed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "data: {\"choices\":[{\"text\":\"x\",\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")

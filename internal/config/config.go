@@ -1,12 +1,12 @@
-// Package config is the one typed configuration of the program: read from flags, a YAML file and the
-// environment, and validated once. It stays in the driver: a rank is told its share by a message of its own
-// (queue.Init).
+// Package config is the one typed configuration of the program: read from flags, a YAML file and
+// the environment, and validated once. It stays in the driver: a rank is told its share by a
+// message of its own (queue.Init).
 package config
 
 import "time"
 
-// Config says what is served and how. The names of its parts follow vLLM's flags; the zero value of a field
-// is its default unless Default sets another.
+// Config says what is served and how. The names of its parts follow vLLM's flags; the zero value of
+// a field is its default unless Default sets another.
 type Config struct {
 	Model    Model
 	Cache    Cache
@@ -38,7 +38,8 @@ type Model struct {
 	DType string
 	// MaxModelLen bounds prompt plus output in tokens; 0 is what the model allows.
 	MaxModelLen int
-	// Seed drives requests without a seed of their own, which are random when it is 0, and dummy weights.
+	// Seed drives requests without a seed of their own, which are random when it is 0, and dummy
+	// weights.
 	Seed uint64
 	// GenerationConfig is auto (the model's), vllm (none) or a folder.
 	GenerationConfig string
@@ -80,7 +81,8 @@ type Parallel struct {
 
 // Ray says where Ray is and how it places the ranks.
 type Ray struct {
-	// Address is the cluster's (host:port of its GCS); "" looks for a running one and else starts one.
+	// Address is the cluster's (host:port of its GCS); "" looks for a running one and else starts
+	// one.
 	Address string
 	// Namespace is the Ray namespace of actors and of groups adopted by name.
 	Namespace string
@@ -100,8 +102,8 @@ type Ray struct {
 	DeviceKey string
 	// PerWorker is how much of it each rank takes.
 	PerWorker float64
-	// PlacementTimeout is how long to wait for resources; 0 waits half an hour for those that are in use, and not
-	// at all for those that no node has.
+	// PlacementTimeout is how long to wait for resources; 0 waits half an hour for those that are
+	// in use, and not at all for those that no node has.
 	PlacementTimeout time.Duration
 	// StrictEnv refuses nodes on which variables differ from the driver's.
 	StrictEnv bool
@@ -129,11 +131,13 @@ type Schedule struct {
 
 // Queue carries steps to the ranks and results back.
 type Queue struct {
-	// Transport is auto (shared memory with ranks of this host, TCP with others) or link (TCP with all).
+	// Transport is auto (shared memory with ranks of this host, TCP with others) or link (TCP with
+	// all).
 	Transport string
 	// MemoryBytes is the budget of all its shared memory.
 	MemoryBytes int64
-	// PortRange is the first and last port the driver listens on for ranks of other hosts; 0, 0 is any.
+	// PortRange is the first and last port the driver listens on for ranks of other hosts; 0, 0 is
+	// any.
 	PortRange [2]int
 	// StallWarning is how long a rank may stand still with work queued before it is reported.
 	StallWarning time.Duration
@@ -150,7 +154,8 @@ type Server struct {
 	// AllowedOrigins, AllowedMethods, AllowedHeaders and AllowCredentials are CORS.
 	AllowedOrigins, AllowedMethods, AllowedHeaders []string
 	AllowCredentials                               bool
-	// AllowedHosts are names accepted in the Host header beside loopback ones and the bound address.
+	// AllowedHosts are names accepted in the Host header beside loopback ones and the bound
+	// address.
 	AllowedHosts []string
 	// RootPath is a prefix a proxy strips.
 	RootPath string
@@ -167,11 +172,16 @@ type Server struct {
 // Default is the configuration without any flag.
 func Default() Config {
 	return Config{
-		Model:    Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto", MaxLogprobs: 20},
-		Cache:    Cache{BlockSize: 16, PrefixCaching: true},
-		Parallel: Parallel{TensorParallelSize: 1, Ray: Ray{DeviceKey: "CPU", PerWorker: 1, SkipBundle: -1}},
-		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true, Policy: "fcfs"},
-		Queue:    Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second, StepTimeout: 300 * time.Second},
-		Server:   Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20, ShutdownTimeoutSeconds: 30},
+		Model: Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto",
+			MaxLogprobs: 20},
+		Cache: Cache{BlockSize: 16, PrefixCaching: true},
+		Parallel: Parallel{TensorParallelSize: 1, Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
+			SkipBundle: -1}},
+		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
+			Policy: "fcfs"},
+		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,
+			StepTimeout: 300 * time.Second},
+		Server: Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20,
+			ShutdownTimeoutSeconds: 30},
 	}
 }

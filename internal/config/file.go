@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ParseFile reads a YAML file of flags: a mapping from flag names to values. A list gives a flag several times;
-// a mapping is passed on as JSON. Scalars keep their spelling: 0123 stays 0123.
+// ParseFile reads a YAML file of flags: a mapping from flag names to values. A list gives a flag
+// several times; a mapping is passed on as JSON. Scalars keep their spelling: 0123 stays 0123.
 func ParseFile(raw []byte) (map[string][]string, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(raw, &doc); err != nil {

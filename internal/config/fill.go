@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Env is the prefix of environment variables that stand for flags: EAGLERAY_MAX_MODEL_LEN is --max-model-len.
+// Env is the prefix of environment variables that stand for flags: EAGLERAY_MAX_MODEL_LEN is
+// --max-model-len.
 const Env = "EAGLERAY_"
 
 // aliases is the annotation of flags that further environment variables stand for.
@@ -24,8 +25,9 @@ func Alias(f *pflag.FlagSet, flag, variable string) {
 	x.Annotations[aliases] = append(x.Annotations[aliases], variable)
 }
 
-// Fill sets the flags that were not given on the command line: from the values of a configuration file (by flag
-// name), and those the file does not have from the environment. where names the file in errors.
+// Fill sets the flags that were not given on the command line: from the values of a configuration
+// file (by flag name), and those the file does not have from the environment. where names the file
+// in errors.
 func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		flag := f.Lookup(name)
@@ -60,8 +62,10 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 // lookup finds the environment variable that stands for a flag; name is "" when none is set.
 func lookup(flag *pflag.Flag) (name, value string) {
 	name = Env + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-	// For a service called eagleray Kubernetes sets EAGLERAY_PORT=tcp://…, which is not meant for us.
-	if v, ok := os.LookupEnv(name); ok && !strings.HasPrefix(v, "tcp://") && !strings.HasPrefix(v, "udp://") {
+	// For a service called eagleray Kubernetes sets EAGLERAY_PORT=tcp://…, which is not meant for
+	// us.
+	if v, ok := os.LookupEnv(name); ok && !strings.HasPrefix(v, "tcp://") &&
+		!strings.HasPrefix(v, "udp://") {
 		return name, v
 	}
 	for _, alias := range flag.Annotations[aliases] {

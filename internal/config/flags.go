@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// UsageError is a mistake in flags, the configuration file or the environment; the message names which.
+// UsageError is a mistake in flags, the configuration file or the environment; the message names
+// which.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
@@ -20,7 +21,8 @@ func (e *UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// FlagError says shorter what the flag library says of a value it refused; other errors are returned as they are.
+// FlagError says shorter what the flag library says of a value it refused; other errors are
+// returned as they are.
 func FlagError(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -36,22 +38,25 @@ func FlagError(err error) error {
 	return fmt.Errorf("--%s: %w", bad.GetFlag().Name, cause)
 }
 
-// Normalize lets flags be written with underscores, as vLLM does: --max_model_len is --max-model-len.
+// Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
+// --max-model-len.
 func Normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }
 
-// short are vLLM's short flags that the flag library cannot know: of more than one letter, or of flags that are
-// only known.
-var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
-	"-pcp": "--prefill-context-parallel-size", "-dcp": "--decode-context-parallel-size", "-ep": "--enable-expert-parallel",
-	"-q": "--quantization"}
+// short are vLLM's short flags that the flag library cannot know: of more than one letter, or of
+// flags that are only known.
+var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size",
+	"-dp":  "--data-parallel-size",
+	"-pcp": "--prefill-context-parallel-size", "-dcp": "--decode-context-parallel-size",
+	"-ep": "--enable-expert-parallel",
+	"-q":  "--quantization"}
 
 // several are flags of the benchmarks that take all words up to the next flag, as vLLM's do.
 var several = []string{"--goodput", "--metadata", "--header"}
 
-// Expand rewrites vLLM's spellings as the flag library knows them: short flags of more than one letter, and flags
-// with several words. What follows "--" is left alone.
+// Expand rewrites vLLM's spellings as the flag library knows them: short flags of more than one
+// letter, and flags with several words. What follows "--" is left alone.
 func Expand(args []string) []string {
 	out := make([]string, 0, len(args))
 	list := ""
@@ -62,7 +67,8 @@ func Expand(args []string) []string {
 		name, value, has := strings.Cut(a, "=")
 		if strings.HasPrefix(a, "-") {
 			list = ""
-			if words := i+1 < len(args) && !strings.HasPrefix(args[i+1], "-"); words && slices.Contains(several, name) && !has {
+			if words := i+1 < len(args) && !strings.HasPrefix(args[i+1], "-"); words &&
+				slices.Contains(several, name) && !has {
 				list = name
 				continue
 			}
@@ -84,73 +90,121 @@ func Expand(args []string) []string {
 // EngineFlags defines the flags of the model, its cache, ranks and scheduler.
 func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	m := &c.Model
-	f.StringSliceVar(&m.ServedNames, "served-model-name", nil, "names clients use for the model; the first is the one reported (default: the model argument)")
+	f.StringSliceVar(&m.ServedNames, "served-model-name", nil,
+		"names clients use for the model; the first is the one reported "+
+			"(default: the model argument)")
 	f.StringVar(&m.Tokenizer, "tokenizer", "", "folder or Hub repo of another tokenizer")
-	f.BoolVar(&m.SkipTokenizerInit, "skip-tokenizer-init", false, "serve token ids only, without a tokenizer")
+	f.BoolVar(&m.SkipTokenizerInit, "skip-tokenizer-init", false,
+		"serve token ids only, without a tokenizer")
 	f.StringVar(&m.Revision, "revision", "", "branch, tag or commit of a Hub repo (default main)")
-	f.StringVar(&m.DownloadDir, "download-dir", "", "where Hub repos are kept (default: the Hugging Face cache)")
-	f.StringVar(&m.LoadFormat, "load-format", m.LoadFormat, "auto, safetensors, or dummy for random weights")
+	f.StringVar(&m.DownloadDir, "download-dir", "",
+		"where Hub repos are kept (default: the Hugging Face cache)")
+	f.StringVar(&m.LoadFormat, "load-format", m.LoadFormat,
+		"auto, safetensors, or dummy for random weights")
 	f.StringVar(&m.DType, "dtype", m.DType, "auto, bfloat16, float16 or float32")
-	f.Var(&count{value: &m.MaxModelLen, auto: true}, "max-model-len", "most tokens of a prompt and its output together, such as 4096, 4k or auto (default: what the model allows)")
-	f.Uint64Var(&m.Seed, "seed", 0, "seed of requests that bring none, and of dummy weights; 0 draws random ones for requests")
-	f.StringVar(&m.GenerationConfig, "generation-config", m.GenerationConfig, "where sampling defaults come from: auto (the model), vllm (none), or a folder")
-	f.StringVar(&m.OverrideGenerationConfig, "override-generation-config", "", `JSON object of sampling defaults, such as {"temperature":0.5}`)
-	f.StringVar(&m.ChatTemplate, "chat-template", "", "file with the chat template, or the template itself")
-	f.BoolVar(&m.TrustRequestChatTemplate, "trust-request-chat-template", false, "let requests bring a chat template of their own")
-	f.IntVar(&m.MaxLogprobs, "max-logprobs", m.MaxLogprobs, "most log-probabilities a request may ask for; -1 is no limit")
+	f.Var(&count{value: &m.MaxModelLen, auto: true}, "max-model-len",
+		"most tokens of a prompt and its output together, such as 4096, 4k or auto "+
+			"(default: what the model allows)")
+	f.Uint64Var(&m.Seed, "seed", 0, "seed of requests that bring none, and of dummy weights; 0 "+
+		"draws random ones for requests")
+	f.StringVar(&m.GenerationConfig, "generation-config", m.GenerationConfig,
+		"where sampling defaults come from: auto (the model), vllm (none), or a folder")
+	f.StringVar(&m.OverrideGenerationConfig, "override-generation-config", "",
+		`JSON object of sampling defaults, such as {"temperature":0.5}`)
+	f.StringVar(&m.ChatTemplate, "chat-template", "",
+		"file with the chat template, or the template itself")
+	f.BoolVar(&m.TrustRequestChatTemplate, "trust-request-chat-template", false,
+		"let requests bring a chat template of their own")
+	f.IntVar(&m.MaxLogprobs, "max-logprobs", m.MaxLogprobs,
+		"most log-probabilities a request may ask for; -1 is no limit")
 
 	k := &c.Cache
-	f.Var(&size{value: &k.MemoryBytes}, "kv-cache-memory-bytes", "size of each rank's KV cache, such as 2G (default: up to 4G among the ranks)")
-	f.IntVar(&k.BlockSize, "block-size", k.BlockSize, "tokens in a KV cache block, a multiple of 16")
-	f.IntVar(&k.Blocks, "num-gpu-blocks-override", 0, "number of KV cache blocks, whatever their size")
+	f.Var(&size{value: &k.MemoryBytes}, "kv-cache-memory-bytes",
+		"size of each rank's KV cache, such as 2G (default: up to 4G among the ranks)")
+	f.IntVar(&k.BlockSize, "block-size", k.BlockSize,
+		"tokens in a KV cache block, a multiple of 16")
+	f.IntVar(&k.Blocks, "num-gpu-blocks-override", 0,
+		"number of KV cache blocks, whatever their size")
 	toggle(f, &k.PrefixCaching, "enable-prefix-caching", "share the KV cache of equal beginnings")
 
 	p := &c.Parallel
-	f.IntVar(&p.TensorParallelSize, "tensor-parallel-size", p.TensorParallelSize, "ranks each layer is divided among (-tp)")
-	f.StringVar(&p.Backend, "distributed-executor-backend", "", "uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) (default: uni for one rank, else mp)")
-	f.IntVar(&p.CPUThreads, "cpu-threads", 0, "cores each rank computes on (default: the machine's, divided)")
-	f.StringVar(&p.CPUISA, "cpu-isa", "", "instruction set: portable, avx2, avx512 or avx512bf16 (default: the best there is)")
+	f.IntVar(&p.TensorParallelSize, "tensor-parallel-size", p.TensorParallelSize,
+		"ranks each layer is divided among (-tp)")
+	f.StringVar(&p.Backend, "distributed-executor-backend", "",
+		"uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) "+
+			"(default: uni for one rank, else mp)")
+	f.IntVar(&p.CPUThreads, "cpu-threads", 0,
+		"cores each rank computes on (default: the machine's, divided)")
+	f.StringVar(&p.CPUISA, "cpu-isa", "",
+		"instruction set: portable, avx2, avx512 or avx512bf16 (default: the best there is)")
 
 	c.rayFlags(f)
 
 	s := &c.Schedule
 	f.Var(&count{value: &s.MaxNumSeqs}, "max-num-seqs", "most requests that run at once")
-	f.Var(&count{value: &s.MaxNumBatchedTokens}, "max-num-batched-tokens", "most tokens computed in one step")
+	f.Var(&count{value: &s.MaxNumBatchedTokens}, "max-num-batched-tokens",
+		"most tokens computed in one step")
 	toggle(f, &s.ChunkedPrefill, "enable-chunked-prefill", "cut prompts to fit a step")
-	f.IntVar(&s.LongPrefillTokenThreshold, "long-prefill-token-threshold", 0, "most tokens of one prompt in a step; 0 is no limit")
-	f.StringVar(&s.Policy, "scheduling-policy", s.Policy, "order of waiting requests: fcfs or priority")
-	f.IntVar(&s.MaxNumQueuedReqs, "max-num-queued-reqs", 0, "waiting requests beyond which new ones are refused; 0 is no limit")
+	f.IntVar(&s.LongPrefillTokenThreshold, "long-prefill-token-threshold", 0,
+		"most tokens of one prompt in a step; 0 is no limit")
+	f.StringVar(&s.Policy, "scheduling-policy", s.Policy,
+		"order of waiting requests: fcfs or priority")
+	f.IntVar(&s.MaxNumQueuedReqs, "max-num-queued-reqs", 0,
+		"waiting requests beyond which new ones are refused; 0 is no limit")
 	DefineKnown(f, engineKnown, &c.Warnings)
 
 	q := &c.Queue
-	f.StringVar(&q.Transport, "queue-transport", q.Transport, "auto (shared memory with workers of this host, TCP with others), or link (TCP with all)")
-	f.Var(&size{value: &q.MemoryBytes}, "queue-memory", "shared memory of the message queue, such as 16M")
-	f.Var(&ports{&q.PortRange}, "queue-port-range", "ports at which workers of other hosts may connect, such as 20000-20100 (default: any free one)")
-	f.Var(&seconds{&q.StallWarning}, "stall-warning", "how long a worker may stand still with work queued before it is reported")
-	f.Var(&seconds{&q.StepTimeout}, "execute-model-timeout-seconds", "how long a step may take before the engine fails")
+	f.StringVar(&q.Transport, "queue-transport", q.Transport,
+		"auto (shared memory with workers of this host, TCP with others), or link (TCP with all)")
+	f.Var(&size{value: &q.MemoryBytes}, "queue-memory",
+		"shared memory of the message queue, such as 16M")
+	f.Var(&ports{&q.PortRange}, "queue-port-range",
+		"ports at which workers of other hosts may connect, such as 20000-20100 "+
+			"(default: any free one)")
+	f.Var(&seconds{&q.StallWarning}, "stall-warning",
+		"how long a worker may stand still with work queued before it is reported")
+	f.Var(&seconds{&q.StepTimeout}, "execute-model-timeout-seconds",
+		"how long a step may take before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
 }
 
 // rayFlags defines the flags of --distributed-executor-backend ray.
 func (c *Config) rayFlags(f *pflag.FlagSet) {
 	r := &c.Parallel.Ray
-	f.StringVar(&r.Address, "ray-address", "", "address of the Ray cluster, such as 10.0.0.1:6379 (default: RAY_ADDRESS, else a cluster that runs here, else a new local one)")
+	f.StringVar(&r.Address, "ray-address", "",
+		"address of the Ray cluster, such as 10.0.0.1:6379 (default: RAY_ADDRESS, else a cluster "+
+			"that runs here, else a new local one)")
 	Alias(f, "ray-address", "RAY_ADDRESS")
-	f.StringVar(&r.Namespace, "ray-namespace", "", "Ray namespace of the actors, and of a placement group adopted by name")
-	f.StringVar(&r.Python, "ray-python", "", "Python that has Ray (default: that of $VIRTUAL_ENV, else python3)")
-	f.StringVar(&r.RuntimeEnv, "ray-runtime-env", "", "runtime environment of the job: JSON, YAML, or @FILE with either; it slows the start of actors")
+	f.StringVar(&r.Namespace, "ray-namespace", "",
+		"Ray namespace of the actors, and of a placement group adopted by name")
+	f.StringVar(&r.Python, "ray-python", "",
+		"Python that has Ray (default: that of $VIRTUAL_ENV, else python3)")
+	f.StringVar(&r.RuntimeEnv, "ray-runtime-env", "",
+		"runtime environment of the job: JSON, YAML, or @FILE with either; it "+
+			"slows the start of actors")
 	f.BoolVar(&r.Nsight, "ray-workers-use-nsight", false, "run the actors under Nsight Systems")
-	f.StringVar(&r.PlacementGroup, "ray-placement-group", "", "id or name of a placement group to adopt; it is not removed at the end")
-	f.StringVar(&r.BundleIndices, "bundle-indices", "", "bundles of the placement group in the order of ranks, such as 2,3")
+	f.StringVar(&r.PlacementGroup, "ray-placement-group", "",
+		"id or name of a placement group to adopt; it is not removed at the end")
+	f.StringVar(&r.BundleIndices, "bundle-indices", "",
+		"bundles of the placement group in the order of ranks, such as 2,3")
 	Alias(f, "bundle-indices", "VLLM_RAY_BUNDLE_INDICES")
-	f.IntVar(&r.SkipBundle, "ray-skip-bundle", r.SkipBundle, "bundle of an adopted placement group that is not to be used: that of the actor this program runs in")
-	f.StringVar(&r.DeviceKey, "ray-device-key", r.DeviceKey, "resource each rank takes: CPU, GPU, or a custom one")
-	f.Float64Var(&r.PerWorker, "ray-devices-per-worker", r.PerWorker, "how much of it a rank takes; a fraction lets several share a device")
+	f.IntVar(&r.SkipBundle, "ray-skip-bundle", r.SkipBundle,
+		"bundle of an adopted placement group that is not to be used: that of the "+
+			"actor this program runs in")
+	f.StringVar(&r.DeviceKey, "ray-device-key", r.DeviceKey,
+		"resource each rank takes: CPU, GPU, or a custom one")
+	f.Float64Var(&r.PerWorker, "ray-devices-per-worker", r.PerWorker,
+		"how much of it a rank takes; a fraction lets several share a device")
 	Alias(f, "ray-devices-per-worker", "VLLM_RAY_PER_WORKER_GPUS")
-	f.Var(&seconds{&r.PlacementTimeout}, "ray-placement-timeout", "how long to wait for the cluster to have room, also for nodes that have yet to join (default: 30m for resources in use, not at all for what no node has)")
-	f.BoolVar(&r.StrictEnv, "strict-env", false, "refuse nodes on which environment variables differ from the driver's")
-	f.StringSliceVar(&r.EnvAllow, "ray-env-allow", nil, "names of environment variables sent to nodes although they look like secrets")
-	f.StringVar(&r.NodeIP, "node-ip", "", "this machine's address on the network of the workers (default: the one Ray knows)")
+	f.Var(&seconds{&r.PlacementTimeout}, "ray-placement-timeout",
+		"how long to wait for the cluster to have room, also for nodes that have yet to join "+
+			"(default: 30m for resources in use, not at all for what no node has)")
+	f.BoolVar(&r.StrictEnv, "strict-env", false,
+		"refuse nodes on which environment variables differ from the driver's")
+	f.StringSliceVar(&r.EnvAllow, "ray-env-allow", nil,
+		"names of environment variables sent to nodes although they look like secrets")
+	f.StringVar(&r.NodeIP, "node-ip", "",
+		"this machine's address on the network of the workers (default: the one Ray knows)")
 	Alias(f, "node-ip", "VLLM_HOST_IP")
 }
 
@@ -159,19 +213,27 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	s := &c.Server
 	f.StringVar(&s.Host, "host", s.Host, "address to listen on")
 	f.IntVar(&s.Port, "port", s.Port, "port to listen on; 0 is any free one")
-	f.StringArrayVar(&s.APIKeys, "api-key", nil, "key clients must send as a bearer token; may be given several times (or VLLM_API_KEY)")
+	f.StringArrayVar(&s.APIKeys, "api-key", nil,
+		"key clients must send as a bearer token; may be given several times (or VLLM_API_KEY)")
 	Alias(f, "api-key", "VLLM_API_KEY")
-	f.StringSliceVar(&s.AllowedOrigins, "allowed-origins", nil, "origins browsers may call from (CORS)")
+	f.StringSliceVar(&s.AllowedOrigins, "allowed-origins", nil,
+		"origins browsers may call from (CORS)")
 	f.StringSliceVar(&s.AllowedMethods, "allowed-methods", nil, "methods allowed to those origins")
 	f.StringSliceVar(&s.AllowedHeaders, "allowed-headers", nil, "headers allowed to those origins")
 	f.BoolVar(&s.AllowCredentials, "allow-credentials", false, "let those origins send credentials")
-	f.StringSliceVar(&s.AllowedHosts, "allowed-hosts", nil, "names accepted in the Host header when bound to loopback")
+	f.StringSliceVar(&s.AllowedHosts, "allowed-hosts", nil,
+		"names accepted in the Host header when bound to loopback")
 	f.StringVar(&s.RootPath, "root-path", "", "path prefix under which a proxy serves this server")
-	f.BoolVar(&s.EnableRequestIDHeaders, "enable-request-id-headers", false, "answer with an X-Request-Id header")
-	f.BoolVar(&s.EnablePromptTokensDetails, "enable-prompt-tokens-details", false, "report cached tokens in usage")
+	f.BoolVar(&s.EnableRequestIDHeaders, "enable-request-id-headers", false,
+		"answer with an X-Request-Id header")
+	f.BoolVar(&s.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
+		"report cached tokens in usage")
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
-	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false, "do not log figures every ten seconds")
-	f.Var(&size{value: &s.MaxRequestBodyBytes}, "max-request-body-bytes", "largest request body, such as 32M")
-	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds, "seconds SIGTERM gives requests to finish")
+	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
+		"do not log figures every ten seconds")
+	f.Var(&size{value: &s.MaxRequestBodyBytes}, "max-request-body-bytes",
+		"largest request body, such as 32M")
+	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds,
+		"seconds SIGTERM gives requests to finish")
 	DefineKnown(f, serverKnown, &c.Warnings)
 }

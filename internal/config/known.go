@@ -9,11 +9,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Known is a flag of vLLM that does nothing here. Command lines written for vLLM go on working where that is
-// honest: a value that asks for what happens anyway is accepted, with a warning; any other is refused.
+// Known is a flag of vLLM that does nothing here. Command lines written for vLLM go on working
+// where that is honest: a value that asks for what happens anyway is accepted, with a warning; any
+// other is refused.
 type Known struct {
 	Name string
-	// Allowed are the values accepted; AnyValue in it accepts all. A switch is always accepted when it is off.
+	// Allowed are the values accepted; AnyValue in it accepts all. A switch is always accepted when
+	// it is off.
 	Allowed []string
 	// Switch marks flags without a value; they can also be written --no-NAME.
 	Switch bool
@@ -33,28 +35,37 @@ var (
 // engineKnown are vLLM's engine flags that are accepted or refused by value.
 var engineKnown = []Known{
 	// Layouts of one.
-	{Name: "pipeline-parallel-size", Allowed: []string{"1"}, Why: "layers are not divided among ranks"},
+	{Name: "pipeline-parallel-size", Allowed: []string{"1"},
+		Why: "layers are not divided among ranks"},
 	{Name: "data-parallel-size", Allowed: []string{"1"}, Why: "there is one replica"},
 	{Name: "data-parallel-size-local", Allowed: []string{"1"}, Why: "there is one replica"},
-	{Name: "prefill-context-parallel-size", Allowed: []string{"1"}, Why: "sequences are not divided among ranks"},
-	{Name: "decode-context-parallel-size", Allowed: []string{"1"}, Why: "sequences are not divided among ranks"},
-	{Name: "nnodes", Allowed: []string{"1"}, Why: "ranks of several machines are placed by --distributed-executor-backend ray"},
-	{Name: "node-rank", Allowed: []string{"0"}, Why: "ranks of several machines are placed by --distributed-executor-backend ray"},
+	{Name: "prefill-context-parallel-size", Allowed: []string{"1"},
+		Why: "sequences are not divided among ranks"},
+	{Name: "decode-context-parallel-size", Allowed: []string{"1"},
+		Why: "sequences are not divided among ranks"},
+	{Name: "nnodes", Allowed: []string{"1"},
+		Why: "ranks of several machines are placed by --distributed-executor-backend ray"},
+	{Name: "node-rank", Allowed: []string{"0"},
+		Why: "ranks of several machines are placed by --distributed-executor-backend ray"},
 	{Name: "enable-expert-parallel", Switch: true, Why: "experts are divided as other weights are"},
 	{Name: "distributed-timeout-seconds", Allowed: anything, Why: "a lost rank is noticed at once"},
 	{Name: "disable-custom-all-reduce", Allowed: on, Switch: true, Why: "there is one all-reduce"},
-	{Name: "max-parallel-loading-workers", Allowed: anything, Why: "each rank reads only its own part of the weights"},
+	{Name: "max-parallel-loading-workers", Allowed: anything,
+		Why: "each rank reads only its own part of the weights"},
 	{Name: "worker-extension-cls", Allowed: none, Why: "there is no Python"},
 	// Memory and devices.
 	{Name: "device", Allowed: []string{"auto", "cpu"}, Why: "the model runs on the CPU"},
-	{Name: "gpu-memory-utilization", Allowed: anything, Why: "the cache is sized by --kv-cache-memory-bytes"},
+	{Name: "gpu-memory-utilization", Allowed: anything,
+		Why: "the cache is sized by --kv-cache-memory-bytes"},
 	{Name: "swap-space", Allowed: anything, Why: "preempted requests are computed again"},
 	{Name: "cpu-offload-gb", Allowed: []string{"0"}, Why: "weights are in memory already"},
-	{Name: "kv-cache-dtype", Allowed: []string{"auto", "bfloat16", "float16"}, Why: "the cache has 16-bit values, or the model's"},
+	{Name: "kv-cache-dtype", Allowed: []string{"auto", "bfloat16", "float16"},
+		Why: "the cache has 16-bit values, or the model's"},
 	{Name: "calculate-kv-scales", Switch: true, Why: "the cache is not scaled"},
 	{Name: "disable-sliding-window", Switch: true, Why: "the model's windows are kept"},
 	{Name: "disable-cascade-attn", Allowed: on, Switch: true, Why: "there is one attention kernel"},
-	{Name: "disable-hybrid-kv-cache-manager", Allowed: on, Switch: true, Why: "there is one cache manager"},
+	{Name: "disable-hybrid-kv-cache-manager", Allowed: on, Switch: true,
+		Why: "there is one cache manager"},
 	{Name: "prefix-caching-hash-algo", Allowed: anything, Why: "the hash is chosen here"},
 	{Name: "kv-transfer-config", Allowed: none, Why: "caches are not moved between servers"},
 	{Name: "kv-events-config", Allowed: none, Why: "cache events are not published"},
@@ -64,32 +75,40 @@ var engineKnown = []Known{
 	{Name: "compilation-config", Allowed: anything, Why: "nothing is compiled at start"},
 	{Name: "max-seq-len-to-capture", Allowed: anything, Why: "there is no graph capture"},
 	{Name: "attention-backend", Allowed: anything, Why: "there is one attention kernel"},
-	{Name: "async-scheduling", Allowed: on, Switch: true, Why: "it changes no output; steps are planned one after another"},
+	{Name: "async-scheduling", Allowed: on, Switch: true,
+		Why: "it changes no output; steps are planned one after another"},
 	{Name: "stream-interval", Allowed: []string{"1"}, Why: "each step is streamed"},
-	{Name: "max-num-partial-prefills", Allowed: []string{"1"}, Why: "prompts are cut one after another"},
+	{Name: "max-num-partial-prefills", Allowed: []string{"1"},
+		Why: "prompts are cut one after another"},
 	{Name: "scheduler-cls", Allowed: none, Why: "there is no Python"},
 	{Name: "logits-processors", Allowed: none, Why: "there is no Python"},
-	{Name: "logprobs-mode", Allowed: []string{"raw_logprobs"}, Why: "log-probabilities are those of the model"},
+	{Name: "logprobs-mode", Allowed: []string{"raw_logprobs"},
+		Why: "log-probabilities are those of the model"},
 	// The model.
-	{Name: "trust-remote-code", Allowed: on, Switch: true, Why: "code in model folders is never run"},
+	{Name: "trust-remote-code", Allowed: on, Switch: true,
+		Why: "code in model folders is never run"},
 	{Name: "quantization", Allowed: none, Why: "weights are used as they are stored"},
 	{Name: "model-impl", Allowed: []string{"auto", "vllm"}, Why: "there is one implementation"},
 	{Name: "config-format", Allowed: []string{"auto", "hf"}, Why: "config.json is read"},
-	{Name: "tokenizer-mode", Allowed: []string{"auto", "hf", "slow"}, Why: "tokenizer.json is read"},
-	{Name: "tokenizer-revision", Allowed: none, Why: "--revision is that of the model and its tokenizer"},
+	{Name: "tokenizer-mode", Allowed: []string{"auto", "hf", "slow"},
+		Why: "tokenizer.json is read"},
+	{Name: "tokenizer-revision", Allowed: none,
+		Why: "--revision is that of the model and its tokenizer"},
 	{Name: "code-revision", Allowed: anything, Why: "code in model folders is never run"},
 	{Name: "runner", Allowed: []string{"auto", "generate"}, Why: "models generate text"},
 	{Name: "task", Allowed: []string{"auto", "generate"}, Why: "models generate text"},
 	{Name: "convert", Allowed: []string{"auto", "none"}, Why: "models generate text"},
 	{Name: "hf-overrides", Allowed: []string{"{}", ""}, Why: "config.json is used as it is"},
 	{Name: "model-loader-extra-config", Allowed: []string{"{}", ""}, Why: "there is one loader"},
-	{Name: "use-tqdm-on-load", Allowed: on, Switch: true, Why: "progress is shown after two seconds"},
+	{Name: "use-tqdm-on-load", Allowed: on, Switch: true,
+		Why: "progress is shown after two seconds"},
 	{Name: "limit-mm-per-prompt", Allowed: anything, Why: "input is text"},
 	{Name: "enable-prompt-embeds", Switch: true, Why: "prompts are text or token ids"},
 	{Name: "enable-lora", Switch: true, Why: "adapters are not loaded"},
 	{Name: "speculative-config", Allowed: none, Why: "tokens are not drafted"},
 	{Name: "structured-outputs-config", Allowed: none, Why: "outputs are not constrained"},
-	{Name: "guided-decoding-backend", Allowed: []string{"auto"}, Why: "outputs are not constrained"},
+	{Name: "guided-decoding-backend", Allowed: []string{"auto"},
+		Why: "outputs are not constrained"},
 	{Name: "reasoning-parser", Allowed: none, Why: "reasoning is left in the text"},
 	{Name: "otlp-traces-endpoint", Allowed: none, Why: "traces are not exported"},
 }
@@ -99,7 +118,8 @@ var serverKnown = []Known{
 	{Name: "enable-auto-tool-choice", Switch: true, Why: "tool calls are left in the text"},
 	{Name: "tool-call-parser", Allowed: none, Why: "tool calls are left in the text"},
 	{Name: "lora-modules", Allowed: none, Why: "adapters are not loaded"},
-	{Name: "chat-template-content-format", Allowed: []string{"auto", "string"}, Why: "templates get text"},
+	{Name: "chat-template-content-format", Allowed: []string{"auto", "string"},
+		Why: "templates get text"},
 	{Name: "response-role", Allowed: []string{"assistant"}, Why: "answers are the assistant's"},
 	{Name: "return-tokens-as-token-ids", Switch: true, Why: "tokens are shown as text"},
 	{Name: "enable-force-include-usage", Switch: true, Why: "streams report usage when asked to"},
@@ -108,12 +128,14 @@ var serverKnown = []Known{
 	{Name: "max-log-len", Allowed: anything, Why: "prompts are never logged"},
 	{Name: "uvicorn-log-level", Allowed: anything, Why: "see --disable-uvicorn-access-log"},
 	{Name: "disable-fastapi-docs", Allowed: on, Switch: true, Why: "there are no such pages"},
-	{Name: "disable-frontend-multiprocessing", Allowed: on, Switch: true, Why: "HTTP is served by the driver process"},
+	{Name: "disable-frontend-multiprocessing", Allowed: on, Switch: true,
+		Why: "HTTP is served by the driver process"},
 	{Name: "api-server-count", Allowed: []string{"1"}, Why: "HTTP is served by the driver process"},
 	{Name: "headless", Switch: true, Why: "HTTP is always served"},
 	{Name: "enable-server-load-tracking", Allowed: on, Switch: true, Why: "/load always counts"},
 	{Name: "enable-tokenizer-info-endpoint", Switch: true, Why: "there is no such route"},
-	{Name: "h11-max-incomplete-event-size", Allowed: anything, Why: "headers have limits of their own"},
+	{Name: "h11-max-incomplete-event-size", Allowed: anything,
+		Why: "headers have limits of their own"},
 	{Name: "h11-max-header-count", Allowed: anything, Why: "headers have limits of their own"},
 	{Name: "middleware", Allowed: none, Why: "there is no Python"},
 	{Name: "uds", Allowed: none, Why: "the server listens on --host and --port"},
@@ -123,7 +145,8 @@ var serverKnown = []Known{
 	{Name: "ssl-cert-reqs", Allowed: []string{"0"}, Why: "a proxy can add TLS"},
 }
 
-// DefineKnown adds the flags of a table, hidden from help. Each accepted one adds a line to warnings.
+// DefineKnown adds the flags of a table, hidden from help. Each accepted one adds a line to
+// warnings.
 func DefineKnown(f *pflag.FlagSet, table []Known, warnings *[]string) {
 	for _, k := range table {
 		f.Var(&knownValue{k, k.Name, warnings, false}, k.Name, k.Why)
@@ -166,12 +189,14 @@ func (k *knownValue) Set(s string) error {
 		}
 		asked = strconv.FormatBool(v != k.negated)
 	}
-	if asked == "false" && k.Switch || slices.Contains(k.Allowed, AnyValue) || slices.Contains(k.Allowed, asked) {
+	if asked == "false" && k.Switch || slices.Contains(k.Allowed, AnyValue) ||
+		slices.Contains(k.Allowed, asked) {
 		*k.warnings = append(*k.warnings, fmt.Sprintf("--%s has no effect: %s", k.written, k.Why))
 		return nil
 	}
 	if k.Switch || len(k.Allowed) == 0 || slices.Contains(k.Allowed, "none") {
 		return fmt.Errorf("vLLM's flag is known and not supported yet: %s", k.Why)
 	}
-	return fmt.Errorf("vLLM's flag is known, and values but %s are not supported yet: %s", strings.Join(k.Allowed, ", "), k.Why)
+	return fmt.Errorf("vLLM's flag is known, and values but %s are not supported yet: %s",
+		strings.Join(k.Allowed, ", "), k.Why)
 }

@@ -12,7 +12,8 @@ func (c *Config) Validate() error {
 		if slices.Contains(allowed, value) {
 			return nil
 		}
-		return usage("--%s %q is not one of %s", flag, value, strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
+		return usage("--%s %q is not one of %s", flag, value,
+			strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
 	}
 	atLeast := func(flag string, value, least int) error {
 		if value < least {
@@ -56,16 +57,20 @@ func (c *Config) Validate() error {
 		return usage("--override-generation-config %q is not a JSON object", o)
 	}
 	if s.MaxNumBatchedTokens < s.MaxNumSeqs {
-		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d", s.MaxNumBatchedTokens, s.MaxNumSeqs)
+		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d",
+			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
 	if p.Backend == "uni" && p.TensorParallelSize > 1 {
-		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d needs mp or ray", p.TensorParallelSize)
+		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size "+
+			"%d needs mp or ray", p.TensorParallelSize)
 	}
 	if r := &p.Ray; r.DeviceKey == "CPU" && r.PerWorker != 1 {
-		return usage("--ray-devices-per-worker %v with --ray-device-key CPU: --cpu-threads sets the CPUs of a rank", r.PerWorker)
+		return usage("--ray-devices-per-worker %v with --ray-device-key CPU: --cpu-threads sets "+
+			"the CPUs of a rank", r.PerWorker)
 	}
 	if r := &p.Ray; r.DeviceKey == "" || !(r.PerWorker > 0) || r.PerWorker > 1 {
-		return usage("--ray-devices-per-worker %v of --ray-device-key %q: a rank takes one device or a part of one", r.PerWorker, r.DeviceKey)
+		return usage("--ray-devices-per-worker %v of --ray-device-key %q: a rank takes one "+
+			"device or a part of one", r.PerWorker, r.DeviceKey)
 	}
 	return nil
 }

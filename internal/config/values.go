@@ -94,7 +94,8 @@ var (
 	binaryUnits  = map[byte]int64{'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30, 'T': 1 << 40}
 )
 
-// humanInt reads a number with an optional unit, as vLLM does: fractions are allowed before a decimal unit only.
+// humanInt reads a number with an optional unit, as vLLM does: fractions are allowed before a
+// decimal unit only.
 func humanInt(s string) (int64, error) {
 	if s == "" {
 		return 0, strconv.ErrSyntax

@@ -10,7 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 )
 
-// BenchmarkSingleStream is the time of one token of one request on the built-in model, without HTTP.
+// BenchmarkSingleStream is the time of one token of one request on the built-in model, without
+// HTTP.
 func BenchmarkSingleStream(b *testing.B) {
 	for _, c := range []struct {
 		backend       string

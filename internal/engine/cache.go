@@ -19,10 +19,12 @@ func (b *opening) sizeCache() error {
 	case c.MemoryBytes > 0:
 		blocks = c.MemoryBytes / perBlock
 	default:
-		blocks = defaultBlocks(perBlock, int64(perSequence), int64(b.cfg.Schedule.MaxNumSeqs), int64(b.ranks))
+		blocks = defaultBlocks(perBlock, int64(perSequence), int64(b.cfg.Schedule.MaxNumSeqs),
+			int64(b.ranks))
 	}
 	if blocks < int64(perSequence) {
-		return fmt.Errorf("the KV cache of %d blocks of %d tokens (--kv-cache-memory-bytes) cannot hold one sequence of --max-model-len %d: %d bytes are needed",
+		return fmt.Errorf("the KV cache of %d blocks of %d tokens (--kv-cache-memory-bytes) "+
+			"cannot hold one sequence of --max-model-len %d: %d bytes are needed",
 			blocks, c.BlockSize, b.info.MaxModelLen, int64(perSequence)*perBlock)
 	}
 	if blocks > 1<<27 {
@@ -33,8 +35,8 @@ func (b *opening) sizeCache() error {
 	return nil
 }
 
-// Default size of a host's KV caches: vLLM's for CPUs, if half of what is free allows it. Memory is touched
-// only when blocks come into use.
+// Default size of a host's KV caches: vLLM's for CPUs, if half of what is free allows it. Memory is
+// touched only when blocks come into use.
 const defaultCacheBytes = 4 << 30
 
 func defaultBlocks(perBlock, perSequence, seqs, ranks int64) int64 {

@@ -40,7 +40,7 @@ type Engine struct {
 	drained  bool // no request is left and none will come
 	failure  error
 	totals   Totals
-	failed   chan struct{} // closed when failure is set and nobody asked for the end
+	failed   chan struct{} // closed when failure is set and Stop was not called
 	wake     chan struct{}
 	done     chan struct{}
 
@@ -68,9 +68,9 @@ type request struct {
 	arrived, scheduled, first, last time.Time
 }
 
-// Submit queues a request. It fails with an error wrapping *sample.ParamError or naming the prompt for a bad
-// request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be closed. ctx bounds
-// only the call.
+// Submit queues a request. It fails with an error wrapping *sample.ParamError or naming the prompt
+// for a bad request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be
+// closed. ctx bounds only the call.
 func (e *Engine) Submit(ctx context.Context, r *Request) (Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -109,17 +109,19 @@ func (e *Engine) validate(r *Request) error {
 		return fmt.Errorf("prompt is empty")
 	}
 	if len(r.Prompt) >= e.info.MaxModelLen {
-		return fmt.Errorf("prompt of %d tokens leaves no room for output: the model's maximum is %d", len(r.Prompt), e.info.MaxModelLen)
+		return fmt.Errorf("prompt of %d tokens leaves no room for output: the "+
+			"model's maximum is %d", len(r.Prompt), e.info.MaxModelLen)
 	}
 	for _, t := range r.Prompt {
 		if t < 0 || int(t) >= e.info.VocabSize {
-			return fmt.Errorf("prompt has token id %d, outside the vocabulary of %d", t, e.info.VocabSize)
+			return fmt.Errorf("prompt has token id %d, outside the vocabulary of %d", t,
+				e.info.VocabSize)
 		}
 	}
 	return r.Params.Validate(e.info.VocabSize)
 }
 
-// abort ends a request nobody reads any more.
+// abort ends a request whose stream was closed.
 func (e *Engine) abort(key uint64) {
 	e.mu.Lock()
 	e.aborted = append(e.aborted, key)
@@ -156,8 +158,8 @@ func (e *Engine) Report() []executor.RankStatus { return e.ranks.report() }
 // Failed is closed when the engine has failed; Healthy then says why.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
-// Stop refuses new requests, lets those that run finish until ctx ends, then aborts the rest and ends the
-// ranks. Stopping twice is harmless.
+// Stop refuses new requests, lets those that run finish until ctx ends, then aborts the rest and
+// ends the ranks. Stopping twice is harmless.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	first := !e.stopping
@@ -295,7 +297,8 @@ func (e *Engine) deliver(o *schedule.Output, start, now time.Time) {
 	}
 }
 
-// deliverToken hands over the i-th token of a run. What ends the request is the last of them, or a stop string.
+// deliverToken hands over the i-th token of a run. What ends the request is the last of them, or a
+// stop string.
 func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Time) {
 	q.outputs++
 	finish := sample.Unfinished
@@ -342,14 +345,16 @@ func (e *Engine) deliverPrompt(q *request, o *schedule.Output) {
 	q.stream.mu.Unlock()
 }
 
-// addPromptLogprobs appends the positions that became known. The first token has none: nothing precedes it.
+// addPromptLogprobs appends the positions that became known. The first token has none: nothing
+// precedes it.
 func (q *request) addPromptLogprobs(d *Delta, o *schedule.Output) {
 	if o.PromptLogprobs == nil {
 		return
 	}
 	if !q.prompted {
 		q.prompted = true
-		d.PromptLogprobs = append(d.PromptLogprobs, step.Logprobs{Sampled: step.TokenLogprob{Token: q.Prompt[0]}})
+		d.PromptLogprobs = append(d.PromptLogprobs,
+			step.Logprobs{Sampled: step.TokenLogprob{Token: q.Prompt[0]}})
 	}
 	for _, l := range o.PromptLogprobs.Entries {
 		d.PromptLogprobs = append(d.PromptLogprobs, cloneLogprobs(l))
@@ -362,8 +367,8 @@ func cloneLogprobs(l step.Logprobs) step.Logprobs {
 	return l
 }
 
-// advance decodes one token. It returns the text that became certain and the stop string that ended the
-// output, if one did.
+// advance decodes one token. It returns the text that became certain and the stop string that ended
+// the output, if one did.
 func (q *request) advance(token int32, finish sample.Finish) (text, stop string) {
 	if q.decoder == nil {
 		return "", ""

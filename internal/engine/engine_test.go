@@ -114,7 +114,8 @@ func mustAsk(t testing.TB, e *engine.Engine, r *engine.Request) answer {
 const question = "What does strings.Index do?"
 const indexAnswer = "Index returns the index of the first instance of substr in s, or -1 if substr is not present in s."
 
-// TestAnyTensorParallelSize asks one question of one, two and four ranks, in this process and in others.
+// TestAnyTensorParallelSize asks one question of one, two and four ranks, in this process and in
+// others.
 func TestAnyTensorParallelSize(t *testing.T) {
 	for _, c := range []struct {
 		backend string
@@ -181,8 +182,8 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// TestNeighboursDoNotMatter runs sampled requests alone, and then all at once with a cache so small that
-// requests are preempted, and wants the same tokens.
+// TestNeighboursDoNotMatter runs sampled requests alone, and then all at once with a cache so small
+// that requests are preempted, and wants the same tokens.
 func TestNeighboursDoNotMatter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	questions := []string{question, "What does time.Time.UTC do?", "What is the signature of strings.Index?", "What does os.Open do?"}
@@ -220,8 +221,8 @@ func TestNeighboursDoNotMatter(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLogprobs compares two readers of the same output, one that reads each token and one that reads all at the
-// end, with log-probabilities of the prompt computed at once and in pieces.
+// TestLogprobs compares two readers of the same output, one that reads each token and one that
+// reads all at the end, with log-probabilities of the prompt computed at once and in pieces.
 func TestLogprobs(t *testing.T) {
 	whole := open(t, nil)
 	pieces := open(t, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 7, 4 })
@@ -393,7 +394,7 @@ func TestWorkerDeath(t *testing.T) {
 	}
 }
 
-// TestBadRequests are refused at the door.
+// TestBadRequests are refused on admission.
 func TestBadRequests(t *testing.T) {
 	e := open(t, nil)
 	for name, change := range map[string]func(r *engine.Request){

@@ -34,8 +34,8 @@ func finishes(t *testing.T, m *metrics.Metrics) map[string]int {
 	return counts
 }
 
-// TestFailedRequestsAreCounted kills a rank while two requests run and three wait: five end by error, and none that
-// come later is counted.
+// TestFailedRequestsAreCounted kills a rank while two requests run and three wait: five end by
+// error, and none that come later is counted.
 func TestFailedRequestsAreCounted(t *testing.T) {
 	e, m := openMeasured(t, func(c *config.Config) {
 		c.Parallel.TensorParallelSize, c.Schedule.MaxNumSeqs = 2, 2

@@ -39,7 +39,9 @@ func (b *opening) resolve() error {
 func (b *opening) download(name string) (string, error) {
 	return hub.Resolve(b.ctx, name, hub.Options{
 		Revision: b.cfg.Model.Revision, DownloadDir: b.cfg.Model.DownloadDir,
-		Progress: func(p hub.Progress) { b.progress(-1, "download "+p.File, p.AllDone, p.AllTotal) },
-		Warn:     func(text string) { b.opt.Log.Warn(text) },
+		Progress: func(p hub.Progress) {
+			b.progress(-1, "download "+p.File, p.AllDone, p.AllTotal)
+		},
+		Warn: func(text string) { b.opt.Log.Warn(text) },
 	})
 }

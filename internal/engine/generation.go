@@ -7,8 +7,8 @@ import (
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 )
 
-// readGenerationConfig finds what the model's authors suggest for sampling, puts the flag's values over it, and finds
-// the tokens that end an output.
+// readGenerationConfig finds what the model's authors suggest for sampling, puts the flag's values
+// over it, and finds the tokens that end an output.
 func (b *opening) readGenerationConfig() error {
 	g := &checkpoint.GenerationConfig{}
 	if where := b.cfg.Model.GenerationConfig; where != "vllm" {
@@ -44,8 +44,8 @@ func (b *opening) readGenerationConfig() error {
 	return nil
 }
 
-// findEnds finds the tokens that end an output: the tokenizer's end of a sequence, else the model's, and those of the
-// generation config beside it.
+// findEnds finds the tokens that end an output: the tokenizer's end of a sequence, else the
+// model's, and those of the generation config beside it.
 func (b *opening) findEnds(more []int) {
 	b.info.EOS = -1
 	if len(b.model.EOS) > 0 {

@@ -13,7 +13,8 @@ type Info struct {
 	Names []string
 	// Root is where it came from.
 	Root string
-	// Defaults are what requests start from: generation config, ends of an output, vocabulary, longest sequence.
+	// Defaults are what requests start from: generation config, ends of an output, vocabulary,
+	// longest sequence.
 	sample.Defaults
 	// Tokenizer is nil when it was skipped: then prompts are token ids and outputs too.
 	Tokenizer *tokenizer.Tokenizer

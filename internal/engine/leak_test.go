@@ -92,7 +92,8 @@ func TestNothingLeaks(t *testing.T) {
 				}
 				time.Sleep(20 * time.Millisecond)
 			}
-			// The Go runtime maps memory of its own as it likes: only growth with every cycle is a leak.
+			// The Go runtime maps memory of its own as it likes: only growth with every cycle is a
+			// leak.
 			if after.goroutines > before.goroutines || after.descriptors > before.descriptors || after.children > 0 ||
 				after.shared > before.shared || after.mappings >= before.mappings+8 {
 				t.Errorf("before %+v, after %+v", before, after)

@@ -33,8 +33,8 @@ func (b *opening) readModel() error {
 	return err
 }
 
-// chooseDType is the type that is asked for; for auto it is the checkpoint's, but that float32 checkpoints run in
-// the platform's 16-bit type, as in vLLM.
+// chooseDType is the type that is asked for; for auto it is the checkpoint's, but that float32
+// checkpoints run in the platform's 16-bit type, as in vLLM.
 func chooseDType(asked, own string) (compute.DType, error) {
 	if asked != "auto" {
 		return compute.ParseDType(asked)
@@ -51,13 +51,14 @@ func chooseMaxModelLen(asked, longest int) (int, error) {
 		return longest, nil
 	}
 	if asked > longest {
-		return 0, fmt.Errorf("--max-model-len %d is more than the %d positions the model has", asked, longest)
+		return 0, fmt.Errorf("--max-model-len %d is more than the %d positions the model has",
+			asked, longest)
 	}
 	return asked, nil
 }
 
-// maxContext is the longest sequence the model's positions allow: scaled rotary embeddings reach further than the
-// positions it was first trained on (as vLLM's _get_and_verify_max_len).
+// maxContext is the longest sequence the model's positions allow: scaled rotary embeddings reach
+// further than the positions it was first trained on (as vLLM's _get_and_verify_max_len).
 func maxContext(c *checkpoint.Config) int {
 	switch c.Rope.Type {
 	case "linear":

@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// observeStep counts a finished step: what it computed of prompts, what it sampled, how long it took, and the queues
-// after it.
+// observeStep counts a finished step: what it computed of prompts, what it sampled, how long it
+// took, and the queues after it.
 func (e *Engine) observeStep(p *step.Plan, sampled int, took time.Duration) {
 	all, prompt := p.Tokens()
 	if took > e.slowStep {
@@ -53,7 +53,8 @@ func (e *Engine) observeQueues() {
 	}
 	e.seen = s
 	e.mu.Lock()
-	e.totals = Totals{PromptTokens: e.prompted, OutputTokens: e.sampled, Running: s.Running, Waiting: s.Waiting, CacheUsage: usage}
+	e.totals = Totals{PromptTokens: e.prompted, OutputTokens: e.sampled, Running: s.Running,
+		Waiting: s.Waiting, CacheUsage: usage}
 	e.mu.Unlock()
 }
 
@@ -75,9 +76,13 @@ func (e *Engine) observeFinish(q *request, how sample.Finish) {
 		return
 	}
 	e.metrics.ObserveRequest(metrics.Request{
-		Finish: how,
-		E2E:    q.last.Sub(q.arrived), Queue: q.scheduled.Sub(q.arrived), Inference: q.last.Sub(q.scheduled),
-		Prefill: q.first.Sub(q.scheduled), Decode: q.last.Sub(q.first),
-		PromptTokens: len(q.Prompt), OutputTokens: q.outputs,
+		Finish:       how,
+		E2E:          q.last.Sub(q.arrived),
+		Queue:        q.scheduled.Sub(q.arrived),
+		Inference:    q.last.Sub(q.scheduled),
+		Prefill:      q.first.Sub(q.scheduled),
+		Decode:       q.last.Sub(q.first),
+		PromptTokens: len(q.Prompt),
+		OutputTokens: q.outputs,
 	})
 }

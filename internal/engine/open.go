@@ -17,13 +17,14 @@ import (
 type Options struct {
 	Config config.Config
 	Log    *slog.Logger
-	// Events is notified of everything that happens to the engine, beside the log; nil is nobody.
+	// Events is notified of everything that happens to the engine, beside the log; nil is none.
 	Events status.Listener
 	// WorkerOutput receives what worker processes print; nil is standard error.
 	WorkerOutput io.Writer
 }
 
-// Open resolves the model, starts the ranks and the step loop. Errors name the flag or file at fault.
+// Open resolves the model, starts the ranks and the step loop. Errors name the flag or file at
+// fault.
 func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
 	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config}
 	if opt.Log == nil {
@@ -54,7 +55,8 @@ type opening struct {
 }
 
 func (b *opening) open() (*Engine, error) {
-	for _, f := range []func() error{b.resolve, b.readModel, b.readTokenizer, b.readGenerationConfig, b.sizeCache} {
+	for _, f := range []func() error{b.resolve, b.readModel, b.readTokenizer,
+		b.readGenerationConfig, b.sizeCache} {
 		if err := f(); err != nil {
 			return nil, err
 		}
@@ -65,10 +67,15 @@ func (b *opening) open() (*Engine, error) {
 		c.Schedule.MaxNumBatchedTokens = max(c.Schedule.MaxNumBatchedTokens, b.info.MaxModelLen)
 	}
 	sched, err := schedule.New(schedule.Config{
-		MaxSeqs: c.Schedule.MaxNumSeqs, MaxTokens: c.Schedule.MaxNumBatchedTokens, MaxModelLen: b.info.MaxModelLen,
-		BlockSize: b.info.BlockSize, Blocks: b.info.Blocks, PrefixCaching: c.Cache.PrefixCaching,
-		ChunkedPrefill: c.Schedule.ChunkedPrefill, LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
-		Priority: c.Schedule.Policy == "priority",
+		MaxSeqs:           c.Schedule.MaxNumSeqs,
+		MaxTokens:         c.Schedule.MaxNumBatchedTokens,
+		MaxModelLen:       b.info.MaxModelLen,
+		BlockSize:         b.info.BlockSize,
+		Blocks:            b.info.Blocks,
+		PrefixCaching:     c.Cache.PrefixCaching,
+		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
+		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
+		Priority:          c.Schedule.Policy == "priority",
 	})
 	if err != nil {
 		return nil, err

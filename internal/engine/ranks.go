@@ -35,13 +35,14 @@ func (b *opening) supervisor() (*supervisor, error) {
 	s := &supervisor{backend: b.backend(), events: b.events}
 	common := executor.Options{
 		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
-		PortRange: q.PortRange, QueueMemory: q.MemoryBytes, StallWarning: q.StallWarning, StepTimeout: q.StepTimeout,
-		Events: b.events,
+		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
+		StallWarning: q.StallWarning, StepTimeout: q.StepTimeout, Events: b.events,
 	}
 	switch s.backend {
 	case "uni":
 		if b.ranks > 1 {
-			return nil, fmt.Errorf("--distributed-executor-backend uni runs one rank: --tensor-parallel-size %d "+
+			return nil, fmt.Errorf("--distributed-executor-backend uni runs one rank: "+
+				"--tensor-parallel-size %d "+
 				"needs mp or ray", b.ranks)
 		}
 		s.options = func(context.Context) (executor.Options, error) {
@@ -73,7 +74,8 @@ func (b *opening) supervisor() (*supervisor, error) {
 			return o, nil
 		}
 	default:
-		return nil, fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp, ray", s.backend)
+		return nil, fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp, ray",
+			s.backend)
 	}
 	return s, nil
 }
@@ -89,12 +91,15 @@ func (b *opening) backend() string {
 	return "uni"
 }
 
-// rankInit is what every rank is told of the model and its share.
+// rankInit is what every rank receives on the model and its share.
 func (b *opening) rankInit() (queue.Init, error) {
 	p := &b.cfg.Parallel
-	init := queue.Init{WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat, DType: b.info.DType,
-		ISA: p.CPUISA, Threads: p.CPUThreads, Seed: b.cfg.Model.Seed, Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
-		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen}
+	init := queue.Init{
+		WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat,
+		DType: b.info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: b.cfg.Model.Seed,
+		Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
+		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen,
+	}
 	if !b.fromHub {
 		return init, nil
 	}
@@ -112,8 +117,8 @@ func (b *opening) rankInit() (queue.Init, error) {
 // connectRay joins the cluster that the ranks will be placed on.
 func (b *opening) connectRay(ctx context.Context) (*rayactor.Launcher, error) {
 	p := &b.cfg.Parallel
-	return rayactor.Connect(ctx, rayactor.Options{Ray: p.Ray, World: b.ranks, TensorParallel: p.TensorParallelSize,
-		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.opt.Log,
-		Events: b.events,
+	return rayactor.Connect(ctx, rayactor.Options{
+		Ray: p.Ray, World: b.ranks, TensorParallel: p.TensorParallelSize,
+		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.opt.Log, Events: b.events,
 	})
 }

@@ -1,5 +1,5 @@
-// Package engine owns the life of a request: admission, the step loop (the only goroutine that calls the
-// scheduler), incremental detokenisation, stop strings, and delivery to streams.
+// Package engine owns the life of a request: admission, the step loop (the only goroutine that
+// calls the scheduler), incremental detokenisation, stop strings, and delivery to streams.
 package engine
 
 import (
@@ -10,11 +10,12 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Request is one sequence to generate. n > 1 and lists of prompts are several Requests; equal prompts share
-// their blocks through the prefix cache.
+// Request is one sequence to generate. n > 1 and lists of prompts are several Requests; equal
+// prompts share their blocks through the prefix cache.
 type Request struct {
-	// Request is what the scheduler must know. Prompt ids are within the vocabulary; of Params.MaxTokens is cut
-	// what exceeds the room that the prompt leaves. Key is not the caller's to set.
+	// Request is what the scheduler must know. Prompt ids are within the vocabulary; of
+	// Params.MaxTokens is cut what exceeds the room that the prompt leaves. Key is not the caller's
+	// to set.
 	schedule.Request
 	// Stop are strings that end the output.
 	Stop []string
@@ -31,23 +32,24 @@ func NewRequest(prompt []int32, p sample.Params) *Request {
 	return &Request{Request: schedule.Request{Prompt: prompt, Params: p}}
 }
 
-// Delta is what became known of a request since the last one. Several steps may be merged into one when the
-// reader is slower than the engine.
+// Delta is what became known of a request since the last one. Several steps may be merged into one
+// when the reader is slower than the engine.
 type Delta struct {
 	// Text is certain text: whole characters, and never a beginning of a stop string.
 	Text string
 	// Tokens are the sampled ids, Logprobs (parallel, when asked for) how they were chosen.
 	Tokens   []int32
 	Logprobs []step.Logprobs
-	// TextOffsets, parallel to Tokens, is the length in bytes of the output text known before each token.
+	// TextOffsets, parallel to Tokens, is the length in bytes of the output text known before each
+	// token.
 	TextOffsets []int
-	// PromptLogprobs (when asked for) comes with the first delta: one entry per prompt token, the first
-	// entry empty because nothing precedes it.
+	// PromptLogprobs (when asked for) comes with the first delta: one entry per prompt token, the
+	// first entry empty because nothing precedes it.
 	PromptLogprobs []step.Logprobs
 	// Finish is Unfinished until the last delta.
 	Finish sample.Finish
-	// StopString or StopToken is what ended the output when it was a stop string or one of StopTokens;
-	// "" and -1 otherwise.
+	// StopString or StopToken is what ended the output when it was a stop string or one of
+	// StopTokens; "" and -1 otherwise.
 	StopString string
 	StopToken  int32
 	// PromptTokens and CachedTokens count the prompt; OutputTokens is the output so far.

@@ -10,15 +10,16 @@ import (
 
 // Stream delivers one request's output.
 type Stream interface {
-	// Next waits for news and returns everything since the last call; its slices are valid until the next call.
-	// After the delta whose Finish is set it returns io.EOF; when the engine died, an error wrapping ErrFailed.
+	// Next waits for news and returns everything since the last call; its slices are valid until
+	// the next call. After the delta whose Finish is set it returns io.EOF; when the engine died,
+	// an error wrapping ErrFailed.
 	Next(ctx context.Context) (Delta, error)
 	// Close gives the stream up; an unfinished request is aborted. Closing twice is harmless.
 	Close()
 }
 
-// stream is the Stream of a running request. The engine never waits for its reader: what a slow reader has not
-// taken is merged, and is bounded by the request's own length.
+// stream is the Stream of a running request. The engine never waits for its reader: what a slow
+// reader has not taken is merged, and is bounded by the request's own length.
 type stream struct {
 	engine *Engine
 	key    uint64
@@ -41,7 +42,8 @@ func (s *stream) Next(ctx context.Context) (Delta, error) {
 		s.mu.Lock()
 		if s.fresh {
 			d := s.pending
-			s.pending = Delta{Tokens: s.given.Tokens[:0], TextOffsets: s.given.TextOffsets[:0], StopToken: -1}
+			s.pending = Delta{Tokens: s.given.Tokens[:0], TextOffsets: s.given.TextOffsets[:0],
+				StopToken: -1}
 			s.given, s.fresh = d, false
 			s.over = d.Finish != sample.Unfinished
 			s.mu.Unlock()

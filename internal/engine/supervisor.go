@@ -13,9 +13,10 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// supervisor owns the group of ranks that an engine computes on: the launcher that started them, the executor that
-// drives them, and the epoch that tells one group from the next. What belongs to one attempt (launcher, listener,
-// token, shared memory) is made by start and ends with it, so that a new group can take the place of one that failed.
+// supervisor owns the group of ranks that an engine computes on: the launcher that started them,
+// the executor that drives them, and the epoch that tells one group from the next. What belongs to
+// one attempt (launcher, listener, token, shared memory) is made by start and ends with it, so that
+// a new group can take the place of one that failed.
 type supervisor struct {
 	// backend is what starts the ranks: uni, mp or ray.
 	backend string
@@ -29,8 +30,8 @@ type supervisor struct {
 	stopped bool
 }
 
-// start starts the next group and returns when all of its ranks have loaded. The group before it is ended first: two
-// never hold the devices at once. After stop it returns ErrStopped.
+// start starts the next group and returns when all of its ranks have loaded. The group before it is
+// ended first: two never hold the devices at once. After stop it returns ErrStopped.
 func (s *supervisor) start(ctx context.Context) (*executor.Executor, error) {
 	if before := s.current(); before != nil {
 		if err := s.end(ctx, before); err != nil {
@@ -56,7 +57,8 @@ func (s *supervisor) start(ctx context.Context) (*executor.Executor, error) {
 	if stopped {
 		return nil, errors.Join(ErrStopped, s.end(ctx, group))
 	}
-	ready := status.GroupReady{Epoch: epoch, Backend: s.backend, Ranks: o.Init.WorldSize, Took: time.Since(begun)}
+	ready := status.GroupReady{Epoch: epoch, Backend: s.backend, Ranks: o.Init.WorldSize,
+		Took: time.Since(begun)}
 	for _, r := range group.Ranks() {
 		ready.WeightBytes += r.WeightBytes
 	}
@@ -114,15 +116,16 @@ func (s *supervisor) report() []executor.RankStatus { return s.current().Report(
 // links are the connections of the newest group to ranks of other hosts.
 func (s *supervisor) links() []metrics.Link { return s.current().Links() }
 
-// emitOutput tells what is known of a failure beside its cause, and the last lines that a rank of another host wrote:
-// what ranks started here write is seen as it comes.
+// emitOutput tells what is known of a failure beside its cause, and the last lines that a rank of
+// another host wrote: what ranks started here write is seen as it comes.
 func emitOutput(to status.Listener, cause error) {
 	var f *executor.Failure
 	if !errors.As(cause, &f) {
 		return
 	}
 	emit := func(source, line string) {
-		to.Emit(status.RankOutput{Rank: f.Rank, Node: f.Node, PID: f.PID, Source: source, Line: line})
+		to.Emit(status.RankOutput{Rank: f.Rank, Node: f.Node, PID: f.PID, Source: source,
+			Line: line})
 	}
 	for line := range strings.Lines(f.Detail) {
 		emit("detail", strings.TrimRight(line, "\n"))

@@ -48,8 +48,8 @@ func (r *recorder) kinds() []string {
 	return kinds
 }
 
-// TestGroupInPlace starts a second group in the place of one whose rank was killed in the middle of an output: the
-// scheduler's requests go on in it, with the tokens they would have had.
+// TestGroupInPlace starts a second group in the place of one whose rank was killed in the middle of
+// an output: the scheduler's requests go on in it, with the tokens they would have had.
 func TestGroupInPlace(t *testing.T) {
 	for _, size := range []int{1, 2} {
 		t.Run(fmt.Sprintf("tp=%d", size), func(t *testing.T) {

@@ -10,8 +10,8 @@ type stopFinder struct {
 	held string
 }
 
-// push adds text. It returns what is certain and, when a stop string was found, which: then out ends before it
-// (or after it, when it is included) and nothing is held.
+// push adds text. It returns what is certain and, when a stop string was found, which: then out
+// ends before it (or after it, when it is included) and nothing is held.
 func (f *stopFinder) push(text string) (out, stop string) {
 	if len(f.stops) == 0 {
 		return text, ""

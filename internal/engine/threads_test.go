@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/machine"
 )
 
-// TestThreadsDivideTheCores holds that ranks compute on the machine's cores, each on its share, however many
-// goroutines may run beside them.
+// TestThreadsDivideTheCores holds that ranks compute on the machine's cores, each on its share,
+// however many goroutines may run beside them.
 func TestThreadsDivideTheCores(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(machine.Cores() + 3))
 	for _, ranks := range []int{1, 2} {

@@ -33,7 +33,8 @@ func (b *opening) readTokenizer() error {
 func (b *opening) loadTokenizer(folder checkpoint.Folder) error {
 	raw, err := folder.ReadFile("tokenizer.json")
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("model %q has no tokenizer.json: give --tokenizer, or serve token ids with --skip-tokenizer-init", b.info.Root)
+		return fmt.Errorf("model %q has no tokenizer.json: give --tokenizer, or serve token ids "+
+			"with --skip-tokenizer-init", b.info.Root)
 	}
 	if err != nil {
 		return err
@@ -73,8 +74,12 @@ func (b *opening) templateSource(folder checkpoint.Folder) (source, from string,
 		raw, err := folder.ReadFile("chat_template.jinja")
 		return string(raw), "chat_template.jinja", err
 	}
-	return b.info.Tokenizer.Config().ChatTemplates["default"], "chat template of tokenizer_config.json", nil
+	return b.info.Tokenizer.Config().ChatTemplates["default"],
+		"chat template of tokenizer_config.json", nil
 }
 
 // looksLikeTemplate tells a template given as text from a path that does not exist.
-func looksLikeTemplate(s string) bool { return strings.Contains(s, "{{") || strings.Contains(s, "{%") }
+func looksLikeTemplate(s string) bool {
+	return strings.Contains(s, "{{") ||
+		strings.Contains(s, "{%")
+}

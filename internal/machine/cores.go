@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cores is how many threads this process can compute on at a time: the processors of its affinity mask, or fewer when
-// its control group or one above it has a smaller quota of CPU time. A fraction of a processor is left out, because
-// threads that compute in step would all wait for the one that is throttled. It is at least 1.
+// Cores is how many threads this process can compute on at a time: the processors of its affinity
+// mask, or fewer when its control group or one above it has a smaller quota of CPU time. A fraction
+// of a processor is left out, because threads that compute in step would all wait for the one that
+// is throttled. It is at least 1.
 //
 // GOMAXPROCS does not limit it: that bounds goroutines, of which a few more than these may run.
 func Cores() int { return cores(os.DirFS("/"), affinity()) }
@@ -35,7 +36,8 @@ func cores(root fs.FS, allowed int) int {
 	return max(allowed, 1)
 }
 
-// cpuQuota is the smallest quota of this process' control groups, in processors; false when none has one.
+// cpuQuota is the smallest quota of this process' control groups, in processors; false when none
+// has one.
 func cpuQuota(root fs.FS) (quota float64, ok bool) {
 	for _, g := range controlGroups(root, "cpu") {
 		if q, has := groupQuota(root, g); has && (!ok || q < quota) {
@@ -45,8 +47,8 @@ func cpuQuota(root fs.FS) (quota float64, ok bool) {
 	return quota, ok
 }
 
-// groupQuota reads cpu.max of version 2 ("200000 100000" or "max 100000"), or the two files of version 1, where -1 is
-// no quota.
+// groupQuota reads cpu.max of version 2 ("200000 100000" or "max 100000"), or the two files of
+// version 1, where -1 is no quota.
 func groupQuota(root fs.FS, group string) (float64, bool) {
 	time, period, ok := "", "", false
 	if raw, err := fs.ReadFile(root, path.Join(group, "cpu.max")); err == nil {
@@ -68,10 +70,10 @@ func groupQuota(root fs.FS, group string) (float64, bool) {
 	return t / p, true
 }
 
-// controlGroups are the folders, relative to root, of this process' control group and of those above it, for one
-// controller. Version 2 has one tree for all, version 1 one per controller (see cgroups(7)). In a container the tree
-// often begins at the container's own group: the path of /proc/self/cgroup is then not there, and the mount itself is
-// the group.
+// controlGroups are the folders, relative to root, of this process' control group and of those
+// above it, for one controller. Version 2 has one tree for all, version 1 one per controller (see
+// cgroups(7)). In a container the tree often begins at the container's own group: the path of
+// /proc/self/cgroup is then not there, and the mount itself is the group.
 func controlGroups(root fs.FS, controller string) []string {
 	raw, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// AvailableMemory is how many bytes this process can still use without swapping: MemAvailable of the host, or less
-// when its control group or one above it has a limit with less left. It is false when nothing of that is known.
+// AvailableMemory is how many bytes this process can still use without swapping: MemAvailable of
+// the host, or less when its control group or one above it has a limit with less left. It is false
+// when nothing of that is known.
 func AvailableMemory() (bytes int64, ok bool) { return availableMemory(os.DirFS("/")) }
 
 func availableMemory(root fs.FS) (bytes int64, ok bool) {
@@ -24,12 +25,13 @@ func availableMemory(root fs.FS) (bytes int64, ok bool) {
 	return bytes, ok
 }
 
-// groupMemory is what is left of a control group's limit; false when it has none. Files that nothing has read lately
-// are counted as use by the kernel, but give way to any other need.
+// groupMemory is what is left of a control group's limit; false when it has none. Files that
+// nothing has read lately are counted as use by the kernel, but give way to any other need.
 func groupMemory(root fs.FS, group string) (left int64, ok bool) {
 	for _, names := range [][4]string{
 		{"memory.max", "memory.current", "memory.stat", "inactive_file"},
-		{"memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file"}, // version 1
+		// version 1
+		{"memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file"},
 	} {
 		limit, hasLimit := number(root, path.Join(group, names[0]))
 		used, hasUsed := number(root, path.Join(group, names[1]))

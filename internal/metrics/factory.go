@@ -9,31 +9,36 @@ type factory struct {
 }
 
 func (f factory) gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help, ConstLabels: f.labels})
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help,
+		ConstLabels: f.labels})
 	f.registry.MustRegister(g)
 	return g
 }
 
 func (f factory) gaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help, ConstLabels: f.labels}, labels)
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help,
+		ConstLabels: f.labels}, labels)
 	f.registry.MustRegister(g)
 	return g
 }
 
 func (f factory) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help, ConstLabels: f.labels})
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help,
+		ConstLabels: f.labels})
 	f.registry.MustRegister(c)
 	return c
 }
 
 func (f factory) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help, ConstLabels: f.labels}, labels)
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help,
+		ConstLabels: f.labels}, labels)
 	f.registry.MustRegister(c)
 	return c
 }
 
 func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + name, Help: help, ConstLabels: f.labels, Buckets: buckets})
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + name, Help: help,
+		ConstLabels: f.labels, Buckets: buckets})
 	f.registry.MustRegister(h)
 	return h
 }

@@ -29,10 +29,13 @@ func (m *Metrics) WatchLinks(f func() []Link) {
 	}
 	m.registry.MustRegister(&linkCollector{
 		links: f,
-		rtt:   desc("link_round_trip_seconds", "Smoothed round-trip time to a rank of another host."),
-		sent:  desc("link_sent_bytes_total", "Bytes of records sent to a rank of another host."),
-		recv:  desc("link_received_bytes_total", "Bytes of records received from a rank of another host."),
-		back:  desc("link_resumes_total", "Connections to a rank of another host that were cut and resumed without loss."),
+		rtt: desc("link_round_trip_seconds",
+			"Smoothed round-trip time to a rank of another host."),
+		sent: desc("link_sent_bytes_total", "Bytes of records sent to a rank of another host."),
+		recv: desc("link_received_bytes_total",
+			"Bytes of records received from a rank of another host."),
+		back: desc("link_resumes_total",
+			"Connections to a rank of another host that were cut and resumed without loss."),
 	})
 }
 

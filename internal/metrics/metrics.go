@@ -1,11 +1,12 @@
-// Package metrics counts and times what the engine and the HTTP server do, and shows it to Prometheus.
+// Package metrics counts and times what the engine and the HTTP server do, and shows it to
+// Prometheus.
 //
-// The names, labels and buckets are vLLM's (vllm/v1/metrics/loggers.py and buckets.py) with the prefix
-// "eagleray:" in place of "vllm:", so that a dashboard made for vLLM works after one substitution. They are an
-// API: testdata/names.txt lists them and a test compares.
+// The names, labels and buckets are vLLM's (vllm/v1/metrics/loggers.py and buckets.py) with the
+// prefix "eagleray:" in place of "vllm:", so that a dashboard made for vLLM works after one
+// substitution. They are an API: testdata/names.txt lists them and a test compares.
 //
-// Everything a running engine calls is safe for concurrent use, allocates nothing and costs nanoseconds: every
-// series is resolved when a Metrics is made.
+// Everything a running engine calls is safe for concurrent use, allocates nothing and costs
+// nanoseconds: every series is resolved when a Metrics is made.
 package metrics
 
 import (
@@ -31,7 +32,8 @@ type Options struct {
 	MaxModelLen int
 }
 
-// Metrics are the series of one engine and of the HTTP server before it, on a registry of their own.
+// Metrics are the series of one engine and of the HTTP server before it, on a registry of their
+// own.
 type Metrics struct {
 	labels   prometheus.Labels
 	registry *prometheus.Registry
@@ -41,9 +43,10 @@ type Metrics struct {
 	promptTokens, generationTokens prometheus.Counter
 	preemptions                    prometheus.Counter
 	prefixQueries, prefixHits      prometheus.Counter
-	finished                       [sample.Finishes]prometheus.Counter // by Finish; none for Unfinished
-	rejections                     *prometheus.CounterVec
-	cacheConfig                    *prometheus.GaugeVec
+	// by Finish; none for Unfinished
+	finished    [sample.Finishes]prometheus.Counter
+	rejections  *prometheus.CounterVec
+	cacheConfig *prometheus.GaugeVec
 
 	ttft, itl                                        prometheus.Histogram
 	e2e, queue, inference, prefill, decode, perToken prometheus.Histogram
@@ -65,40 +68,63 @@ func New(o Options) *Metrics {
 	m.kvUsage = f.gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.")
 
 	m.promptTokens = f.counter("prompt_tokens_total", "Number of prefill tokens processed.")
-	m.generationTokens = f.counter("generation_tokens_total", "Number of generation tokens processed.")
-	m.preemptions = f.counter("num_preemptions_total", "Cumulative number of preemptions from the engine.")
-	m.prefixQueries = f.counter("prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.")
-	m.prefixHits = f.counter("prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.")
-	finished := f.counterVec("request_success_total", "Count of finished requests.", "finished_reason")
+	m.generationTokens = f.counter("generation_tokens_total",
+		"Number of generation tokens processed.")
+	m.preemptions = f.counter("num_preemptions_total",
+		"Cumulative number of preemptions from the engine.")
+	m.prefixQueries = f.counter("prefix_cache_queries_total",
+		"Prefix cache queries, in terms of number of queried tokens.")
+	m.prefixHits = f.counter("prefix_cache_hits_total",
+		"Prefix cache hits, in terms of number of cached tokens.")
+	finished := f.counterVec("request_success_total", "Count of finished requests.",
+		"finished_reason")
 	for f := sample.FinishStop; f < sample.Finishes; f++ {
 		m.finished[f] = finished.WithLabelValues(f.String())
 	}
-	m.rejections = f.counterVec("admission_rejections_total", "Count of requests refused before they reached the engine.", "reason")
-	m.cacheConfig = f.gaugeVec("cache_config_info", "Information of the KV cache's configuration; always 1.",
+	m.rejections = f.counterVec("admission_rejections_total",
+		"Count of requests refused before they reached the engine.", "reason")
+	m.cacheConfig = f.gaugeVec("cache_config_info",
+		"Information of the KV cache's configuration; always 1.",
 		"block_size", "num_gpu_blocks", "enable_prefix_caching", "cache_dtype")
 
-	m.ttft = f.histogram("time_to_first_token_seconds", "Histogram of time to first token in seconds.", timeToFirstTokenBuckets)
-	m.itl = f.histogram("inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", interTokenLatencyBuckets)
-	m.perToken = f.histogram("request_time_per_output_token_seconds", "Histogram of time per output token in seconds per request.", interTokenLatencyBuckets)
-	m.e2e = f.histogram("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", requestLatencyBuckets)
-	m.queue = f.histogram("request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", requestLatencyBuckets)
-	m.inference = f.histogram("request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", requestLatencyBuckets)
-	m.prefill = f.histogram("request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", requestLatencyBuckets)
-	m.decode = f.histogram("request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", requestLatencyBuckets)
+	m.ttft = f.histogram("time_to_first_token_seconds",
+		"Histogram of time to first token in seconds.", timeToFirstTokenBuckets)
+	m.itl = f.histogram("inter_token_latency_seconds",
+		"Histogram of inter-token latency in seconds.", interTokenLatencyBuckets)
+	m.perToken = f.histogram("request_time_per_output_token_seconds",
+		"Histogram of time per output token in seconds per request.", interTokenLatencyBuckets)
+	m.e2e = f.histogram("e2e_request_latency_seconds",
+		"Histogram of e2e request latency in seconds.", requestLatencyBuckets)
+	m.queue = f.histogram("request_queue_time_seconds",
+		"Histogram of time spent in WAITING phase for request.", requestLatencyBuckets)
+	m.inference = f.histogram("request_inference_time_seconds",
+		"Histogram of time spent in RUNNING phase for request.", requestLatencyBuckets)
+	m.prefill = f.histogram("request_prefill_time_seconds",
+		"Histogram of time spent in PREFILL phase for request.", requestLatencyBuckets)
+	m.decode = f.histogram("request_decode_time_seconds",
+		"Histogram of time spent in DECODE phase for request.", requestLatencyBuckets)
 
 	tokens := oneTwoFive(o.MaxModelLen)
-	m.iteration = f.histogram("iteration_tokens_total", "Histogram of number of tokens per engine_step.", iterationTokensBuckets)
-	m.requestPrompt = f.histogram("request_prompt_tokens", "Number of prefill tokens processed.", tokens)
-	m.requestGeneration = f.histogram("request_generation_tokens", "Number of generation tokens processed.", tokens)
-	m.requestMaxGeneration = f.histogram("request_max_num_generation_tokens", "Histogram of maximum number of requested generation tokens.", tokens)
-	m.requestN = f.histogram("request_params_n", "Histogram of the n request parameter.", requestNBuckets)
-	m.requestMaxTokens = f.histogram("request_params_max_tokens", "Histogram of the max_tokens request parameter.", tokens)
+	m.iteration = f.histogram("iteration_tokens_total",
+		"Histogram of number of tokens per engine_step.", iterationTokensBuckets)
+	m.requestPrompt = f.histogram("request_prompt_tokens", "Number of prefill tokens processed.",
+		tokens)
+	m.requestGeneration = f.histogram("request_generation_tokens",
+		"Number of generation tokens processed.", tokens)
+	m.requestMaxGeneration = f.histogram("request_max_num_generation_tokens",
+		"Histogram of maximum number of requested generation tokens.", tokens)
+	m.requestN = f.histogram("request_params_n", "Histogram of the n request parameter.",
+		requestNBuckets)
+	m.requestMaxTokens = f.histogram("request_params_max_tokens",
+		"Histogram of the max_tokens request parameter.", tokens)
 
 	m.httpRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "http_requests_total", Help: "Total number of requests by method, status and handler.",
+		Name: "http_requests_total", Help: "Total number of requests by " +
+			"method, status and handler.",
 	}, []string{"method", "status", "handler"})
 	m.httpDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "http_request_duration_seconds", Help: "Duration of HTTP requests by method and handler, to the last byte written.",
+		Name: "http_request_duration_seconds", Help: "Duration of HTTP requests by method and " +
+			"handler, to the last byte written.",
 		Buckets: requestLatencyBuckets,
 	}, []string{"method", "handler"})
 	m.registry.MustRegister(m.httpRequests, m.httpDuration,
@@ -106,13 +132,14 @@ func New(o Options) *Metrics {
 	return m
 }
 
-// Handler shows the series in Prometheus' text format (or OpenMetrics where the scraper asks for it).
+// Handler shows the series in Prometheus' text format (or OpenMetrics where the scraper asks for
+// it).
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8})
 }
 
-// SetQueues shows the scheduler's state after a step: requests running and waiting, and the share of KV-cache
-// blocks in use, from 0 to 1.
+// SetQueues shows the scheduler's state after a step: requests running and waiting, and the share
+// of KV-cache blocks in use, from 0 to 1.
 func (m *Metrics) SetQueues(running, waiting int, kvUsage float64) {
 	m.running.Set(float64(running))
 	m.waiting.Set(float64(waiting))
@@ -145,11 +172,12 @@ func (m *Metrics) Listen(e status.Event) {
 	}
 }
 
-// Request describes a finished request: how long each phase took and how many tokens went in and out.
+// Request describes a finished request: how long each phase took and how many tokens went in and
+// out.
 type Request struct {
 	Finish sample.Finish
-	// E2E is arrival to last token; Queue is arrival to first scheduled; Inference is first scheduled to last
-	// token, and is Prefill (to the first token) plus Decode.
+	// E2E is arrival to last token; Queue is arrival to first scheduled; Inference is first
+	// scheduled to last token, and is Prefill (to the first token) plus Decode.
 	E2E, Queue, Inference, Prefill, Decode time.Duration
 	// PromptTokens and OutputTokens are counts.
 	PromptTokens, OutputTokens int
@@ -193,11 +221,12 @@ type CacheConfig struct {
 // SetCacheConfig shows the KV cache's configuration, in place of any shown before.
 func (m *Metrics) SetCacheConfig(c CacheConfig) {
 	m.cacheConfig.Reset()
-	m.cacheConfig.WithLabelValues(strconv.Itoa(c.BlockSize), strconv.Itoa(c.Blocks), strconv.FormatBool(c.PrefixCaching), c.Dtype).Set(1)
+	m.cacheConfig.WithLabelValues(strconv.Itoa(c.BlockSize), strconv.Itoa(c.Blocks),
+		strconv.FormatBool(c.PrefixCaching), c.Dtype).Set(1)
 }
 
-// HTTP counts one HTTP request. The handler is the route's pattern, never the raw path, and the method one the
-// route knows, so that clients cannot make series.
+// HTTP counts one HTTP request. The handler is the route's pattern, never the raw path, and the
+// method one the route knows, so that clients cannot make series.
 func (m *Metrics) HTTP(handler, method string, status int, d time.Duration) {
 	m.httpRequests.WithLabelValues(method, statusClass(status), handler).Inc()
 	m.httpDuration.WithLabelValues(method, handler).Observe(d.Seconds())

@@ -16,8 +16,9 @@ var plain = func() (t [utf8.RuneSelf]bool) {
 	return t
 }()
 
-// appendString appends s as a JSON string, byte for byte as encoding/json does with SetEscapeHTML(false):
-// invalid UTF-8 becomes U+FFFD, and the line separators U+2028 and U+2029 are escaped.
+// appendString appends s as a JSON string, byte for byte as encoding/json does with
+// SetEscapeHTML(false): invalid UTF-8 becomes U+FFFD, and the line separators U+2028 and U+2029 are
+// escaped.
 func appendString[T string | []byte](b []byte, s T) []byte {
 	b = append(b, '"')
 	from := 0

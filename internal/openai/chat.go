@@ -91,7 +91,8 @@ type chatMessage struct {
 	Reasoning    *string   `json:"reasoning"`
 }
 
-// chatEcho is what echo puts before the answer: the last message, when the answer goes on in its role.
+// chatEcho is what echo puts before the answer: the last message, when the answer goes on in its
+// role.
 func (r *chatRequest) chatEcho() string {
 	if !r.echo || r.role() != r.lastRole {
 		return ""
@@ -99,7 +100,8 @@ func (r *chatRequest) chatEcho() string {
 	return r.lastContent
 }
 
-func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest, text string) error {
+func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest,
+	text string) error {
 	for i := range g.choices {
 		g.choices[i].echo(req.chatEcho())
 	}
@@ -135,8 +137,10 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 // shown is how many of the most likely tokens the answer shows.
 func (r *chatRequest) shown(s *Server) int { return shownLogprobs(r.logprobs, s.model.VocabSize) }
 
-// streamChat answers with events: the role of each choice with the first delta, then the text as it comes.
-func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest, text string) error {
+// streamChat answers with events: the role of each choice with the first delta, then the text as it
+// comes.
+func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest,
+	text string) error {
 	out := newEventWriter(w, s.lim.WriteTimeout)
 	head := chunkHead(g, "chat.completion.chunk")
 	var scores []score
@@ -187,7 +191,8 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 }
 
 // sendRoles sends the first chunk of every choice, with what describes the prompt, and the echo.
-func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *chatRequest, text string) error {
+func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *chatRequest,
+	text string) error {
 	echo := req.chatEcho()
 	for i := range g.choices {
 		if err := s.sendDelta(out, head, g, req, i, func(b []byte) []byte {
@@ -219,8 +224,10 @@ func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *ch
 	return nil
 }
 
-// sendDelta sends a chunk that carries no tokens: delta writes the members of the delta, tail those of the chunk.
-func (s *Server) sendDelta(out *eventWriter, head []byte, g *generation, req *chatRequest, i int, delta, tail func([]byte) []byte) error {
+// sendDelta sends a chunk that carries no tokens: delta writes the members of the delta, tail those
+// of the chunk.
+func (s *Server) sendDelta(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+	delta, tail func([]byte) []byte) error {
 	b := append(out.buf[:0], head...)
 	b = append(b, `{"index":`...)
 	b = strconv.AppendInt(b, int64(i), 10)

@@ -14,8 +14,8 @@ type chatRequest struct {
 	returnPromptText bool
 }
 
-// conversation is what a chat template renders. Messages, tools and documents stay as the client wrote them so
-// that templates see the keys in that order.
+// conversation is what a chat template renders. Messages, tools and documents stay as the client
+// wrote them so that templates see the keys in that order.
 type conversation struct {
 	messages  []json.RawMessage
 	tools     []byte
@@ -55,7 +55,8 @@ func (r *chatRequest) decodeLogprobs(f *fields, m *model) {
 	r.logprobs = sample.NoLogprobs
 	if !f.optBool("logprobs", false) {
 		if shown != sample.NoLogprobs && shown != 0 {
-			f.fail(badRequest("top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true."))
+			f.fail(badRequest("top_logprobs",
+				"when using `top_logprobs`, `logprobs` must be set to true."))
 		}
 		return
 	}
@@ -83,14 +84,19 @@ func (r *chatRequest) decodeToolChoice(f *fields) {
 	case r.tools == nil:
 		f.fail(badRequest("tool_choice", "When using `tool_choice`, `tools` must be set."))
 	case choice == "auto":
-		f.fail(badRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. `+
-			`This server has no tool parser: set tool_choice to "none" to give the tools to the chat template only.`))
+		f.fail(badRequest("tool_choice",
+			`"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. `+
+				`This server has no tool parser: set tool_choice to "none" to give the tools to the chat template only.`))
 	case choice == "required":
-		f.fail(badRequest("tool_choice", "`tool_choice` \"required\" is not supported by this server"))
+		f.fail(badRequest("tool_choice",
+			"`tool_choice` \"required\" is not supported by this server"))
 	case raw[0] == '{':
 		f.fail(r.checkNamedTool(raw))
 	default:
-		f.fail(badRequest("tool_choice", "Invalid value for `tool_choice`: %s! Only named tools, \"none\", \"auto\" or \"required\" are supported.", clip(string(raw))))
+		f.fail(badRequest("tool_choice",
+			"Invalid value for `tool_choice`: %s! "+
+				"Only named tools, \"none\", \"auto\" or \"required\" are supported.",
+			clip(string(raw))))
 	}
 }
 
@@ -98,7 +104,8 @@ func (r *chatRequest) decodeToolChoice(f *fields) {
 func (r *chatRequest) checkNamedTool(raw []byte) *apiError {
 	name := functionName(raw)
 	if name == "" {
-		return badRequest("tool_choice", "Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
+		return badRequest("tool_choice",
+			"Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
 	}
 	found := false
 	_ = eachElement(r.tools, func(_ int, raw []byte) *apiError {
@@ -106,7 +113,8 @@ func (r *chatRequest) checkNamedTool(raw []byte) *apiError {
 		return nil
 	})
 	if !found {
-		return badRequest("tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools`")
+		return badRequest("tool_choice",
+			"The tool specified in `tool_choice` does not match any of the specified `tools`")
 	}
 	return badRequest("tool_choice", "a named `tool_choice` is not supported by this server")
 }
@@ -131,12 +139,14 @@ func functionName(raw []byte) string {
 	return name
 }
 
-// reservedKwargs are template variables that have a field of their own, or that would change how the template is
-// chosen or run (vLLM's CVE-2025-61620).
+// reservedKwargs are template variables that have a field of their own, or that would change how
+// the template is chosen or run (vLLM's CVE-2025-61620).
 var reservedKwargs = map[string]string{
-	"messages": "messages", "tools": "tools", "documents": "documents", "chat_template": "chat_template",
-	"add_generation_prompt": "add_generation_prompt", "continue_final_message": "continue_final_message",
-	"tokenize": "", "return_dict": "", "conversation": "messages",
+	"messages": "messages", "tools": "tools", "documents": "documents",
+	"chat_template":          "chat_template",
+	"add_generation_prompt":  "add_generation_prompt",
+	"continue_final_message": "continue_final_message",
+	"tokenize":               "", "return_dict": "", "conversation": "messages",
 }
 
 func (c *conversation) decode(f *fields, m *model) {
@@ -148,9 +158,11 @@ func (c *conversation) decode(f *fields, m *model) {
 		f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
 			if field, ok := reservedKwargs[key]; ok {
 				if field == "" {
-					return badRequest("chat_template_kwargs", "`chat_template_kwargs` cannot set %q", key)
+					return badRequest("chat_template_kwargs",
+						"`chat_template_kwargs` cannot set %q", key)
 				}
-				return badRequest("chat_template_kwargs", "`chat_template_kwargs` cannot set %q, use the field `%s`", key, field)
+				return badRequest("chat_template_kwargs",
+					"`chat_template_kwargs` cannot set %q, use the field `%s`", key, field)
 			}
 			c.kwargs = append(c.kwargs, member{key, raw})
 			return nil
@@ -159,8 +171,10 @@ func (c *conversation) decode(f *fields, m *model) {
 	if t := f.optString("chat_template"); t != nil {
 		c.template = *t
 		if !m.flags.TrustRequestChatTemplate {
-			f.fail(badRequest("chat_template", "Chat template is passed with request, but --trust-request-chat-template is not set. "+
-				"Refused request with untrusted chat template."))
+			f.fail(badRequest("chat_template",
+				"Chat template is passed with request, but "+
+					"--trust-request-chat-template is not set. "+
+					"Refused request with untrusted chat template."))
 		}
 	}
 	if e := f.optString("reasoning_effort"); e != nil {
@@ -168,7 +182,9 @@ func (c *conversation) decode(f *fields, m *model) {
 		switch *e {
 		case "none", "minimal", "low", "medium", "high", "xhigh", "max":
 		default:
-			f.fail(badRequest("reasoning_effort", "`reasoning_effort` must be none, minimal, low, medium, high, xhigh or max, got %q", clip(*e)))
+			f.fail(badRequest("reasoning_effort",
+				"`reasoning_effort` must be none, minimal, low, medium, high, "+
+					"xhigh or max, got %q", clip(*e)))
 		}
 	}
 	c.continueFinal = f.boolean("continue_final_message", false)
@@ -176,13 +192,15 @@ func (c *conversation) decode(f *fields, m *model) {
 	c.addGenerationPrompt = f.boolean("add_generation_prompt", true)
 	if c.continueFinal && c.addGenerationPrompt {
 		if given {
-			f.fail(badRequest("continue_final_message", "Cannot set both `continue_final_message` and `add_generation_prompt` to True."))
+			f.fail(badRequest("continue_final_message",
+				"Cannot set both `continue_final_message` and `add_generation_prompt` to True."))
 		}
 		c.addGenerationPrompt = false
 	}
 }
 
-// decodeMessages checks what every template relies on: objects with a role, and content that is text.
+// decodeMessages checks what every template relies on: objects with a role, and content that is
+// text.
 func (c *conversation) decodeMessages(f *fields) {
 	raw := f.array("messages")
 	if raw == nil {
@@ -191,7 +209,8 @@ func (c *conversation) decodeMessages(f *fields) {
 	}
 	f.fail(eachElement(raw, func(i int, raw []byte) *apiError {
 		if raw[0] != '{' {
-			return badRequest("messages", "`messages[%d]` must be an object, got %s", i, describe(raw))
+			return badRequest("messages", "`messages[%d]` must be an object, got %s", i,
+				describe(raw))
 		}
 		c.messages = append(c.messages, raw)
 		c.lastRole, c.lastContent = "", ""
@@ -199,7 +218,8 @@ func (c *conversation) decodeMessages(f *fields) {
 			switch key {
 			case "role":
 				if raw[0] != '"' {
-					return badRequest("messages", "`messages[%d].role` must be a string, got %s", i, describe(raw))
+					return badRequest("messages", "`messages[%d].role` must be a string, got %s", i,
+						describe(raw))
 				}
 				c.lastRole = unquote(raw)
 			case "content":
@@ -229,14 +249,16 @@ func checkContent(i int, raw []byte) *apiError {
 		return nil
 	case '[':
 	default:
-		return badRequest("messages", "`messages[%d].content` must be a string or a list of parts, got %s", i, describe(raw))
+		return badRequest("messages", "`messages[%d].content` must be a string or a list "+
+			"of parts, got %s", i, describe(raw))
 	}
 	return eachElement(raw, func(j int, raw []byte) *apiError {
 		if raw[0] == '"' { // vLLM takes a bare string for a part of type text
 			return nil
 		}
 		if raw[0] != '{' {
-			return badRequest("messages", "`messages[%d].content[%d]` must be an object, got %s", i, j, describe(raw))
+			return badRequest("messages", "`messages[%d].content[%d]` must be an object, got %s", i,
+				j, describe(raw))
 		}
 		kind, text := "", false
 		_ = eachMember(raw, func(key string, raw []byte) *apiError {
@@ -247,7 +269,8 @@ func checkContent(i int, raw []byte) *apiError {
 			return nil
 		})
 		if kind != "text" {
-			return badRequest("messages", "`messages[%d].content[%d]` has type %q: only text is supported", i, j, clip(kind))
+			return badRequest("messages",
+				"`messages[%d].content[%d]` has type %q: only text is supported", i, j, clip(kind))
 		}
 		if !text {
 			return badRequest("messages", "`messages[%d].content[%d].text` must be a string", i, j)
@@ -272,7 +295,8 @@ func (c *conversation) checkTools() *apiError {
 		return err
 	}
 	if count == 0 {
-		return badRequest("tools", "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.")
+		return badRequest("tools", "`tools` must not be an empty array. Either provide at least "+
+			"one tool or omit the field entirely.")
 	}
 	return nil
 }

@@ -164,7 +164,8 @@ func TestClientErrors(t *testing.T) {
 	}
 }
 
-// TestClientStreamError: an error after the stream began reaches the client as an error, not as an end.
+// TestClientStreamError: an error after the stream began reaches the client as an error, not as an
+// end.
 func TestClientStreamError(t *testing.T) {
 	s := newServer(t)
 	s.engine.play = func(i int, r *engine.Request) script {

@@ -62,8 +62,8 @@ func shownLogprobs(count int32, vocab int) int {
 	return int(count)
 }
 
-// completionResponse is the answer without streaming; fields that are always null are there because clients of
-// vLLM see them.
+// completionResponse is the answer without streaming; fields that are always null are there because
+// clients of vLLM see them.
 type completionResponse struct {
 	ID                string             `json:"id"`
 	Object            string             `json:"object"`
@@ -100,7 +100,8 @@ type promptTokensDetails struct {
 }
 
 func (s *Server) usageInfo(u usage) usageInfo {
-	info := usageInfo{PromptTokens: u.prompt, TotalTokens: u.prompt + u.output, CompletionTokens: u.output}
+	info := usageInfo{PromptTokens: u.prompt, TotalTokens: u.prompt + u.output,
+		CompletionTokens: u.output}
 	if s.opt.Config.Server.EnablePromptTokensDetails {
 		info.PromptTokensDetails = &promptTokensDetails{CachedTokens: u.cached}
 	}
@@ -138,7 +139,8 @@ func (s *Server) collect(r *http.Request, g *generation, req *sampling) error {
 	})
 }
 
-func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *generation, req *completionRequest) error {
+func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *generation,
+	req *completionRequest) error {
 	if req.echo {
 		for i := range g.choices {
 			g.choices[i].echo(g.prompts[i/g.n].text)
@@ -148,14 +150,16 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 		return err
 	}
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
-	answer := completionResponse{ID: g.id, Object: "text_completion", Created: g.created, Model: g.model,
+	answer := completionResponse{ID: g.id, Object: "text_completion", Created: g.created,
+		Model:   g.model,
 		Choices: make([]completionChoice, len(g.choices))}
 	for i := range g.choices {
 		c, p := &g.choices[i], &g.prompts[i/g.n]
 		if req.scoreOnly {
 			c.dropOutput(p.text)
 		}
-		out := completionChoice{Index: i, FinishReason: c.finish.String(), StopReason: c.stopReason(), Text: string(c.text)}
+		out := completionChoice{Index: i, FinishReason: c.finish.String(),
+			StopReason: c.stopReason(), Text: string(c.text)}
 		if req.logprobs != sample.NoLogprobs {
 			scores := c.scores
 			if req.echo {
@@ -191,7 +195,8 @@ func (c *choice) dropOutput(text string) {
 }
 
 // streamCompletion answers with events, the choices interleaved as their tokens come.
-func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *generation, req *completionRequest) error {
+func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *generation,
+	req *completionRequest) error {
 	out := newEventWriter(w, s.lim.WriteTimeout)
 	head := chunkHead(g, "text_completion")
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
@@ -218,7 +223,8 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 			}
 			d = &engine.Delta{Finish: sample.FinishLength}
 			c.finished, c.finish, c.stopString, c.stopToken = true, sample.FinishLength, "", -1
-		} else if first && !req.echo && d.Text == "" && len(d.Tokens) == 0 && d.Finish == sample.Unfinished {
+		} else if first && !req.echo && d.Text == "" && len(d.Tokens) == 0 &&
+			d.Finish == sample.Unfinished {
 			c.started = false // prompt processing only: nothing to show yet
 			return nil
 		}

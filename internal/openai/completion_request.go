@@ -41,7 +41,8 @@ func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 		r.promptLogprobs = r.logprobs
 	}
 	if n := len(r.prompts) * r.n; n > f.lim.Sequences {
-		f.fail(badRequest("n", "`n` times the number of prompts is %d, more than %d", n, f.lim.Sequences))
+		f.fail(badRequest("n", "`n` times the number of prompts is %d, more than %d", n,
+			f.lim.Sequences))
 	}
 	return r, f.err
 }
@@ -55,7 +56,8 @@ func (s *sampling) decodeMaxTokens(f *fields, names ...string) {
 		}
 	}
 	if v := s.MaxTokens; v != nil && *v > math.MaxInt32 {
-		f.fail(badRequest(s.maxTokensField, "`%s` of %d is beyond any model's context length", s.maxTokensField, *v))
+		f.fail(badRequest(s.maxTokensField, "`%s` of %d is beyond any model's context length",
+			s.maxTokensField, *v))
 	}
 }
 
@@ -70,7 +72,8 @@ func (s *sampling) checkMaxTokens() *apiError {
 func decodePrompt(f *fields, m *model) []rawPrompt {
 	raw := f.value("prompt")
 	if raw == nil {
-		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty."))
+		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be "+
+			"provided and non-empty."))
 		return nil
 	}
 	switch raw[0] {
@@ -78,7 +81,8 @@ func decodePrompt(f *fields, m *model) []rawPrompt {
 		return f.nonEmpty([]rawPrompt{{text: unquote(raw), isText: true}})
 	case '[':
 	default:
-		f.fail(badRequest("prompt", "`prompt` must be a string, a list of strings, a list of token ids or a list of such lists, got %s", describe(raw)))
+		f.fail(badRequest("prompt", "`prompt` must be a string, a list of strings, a list of "+
+			"token ids or a list of such lists, got %s", describe(raw)))
 		return nil
 	}
 
@@ -112,7 +116,8 @@ func decodePrompt(f *fields, m *model) []rawPrompt {
 			prompts = append(prompts, rawPrompt{ids: one})
 			return err
 		default:
-			return badRequest("prompt", "`prompt[%d]` must be a string, a token id or a list of token ids, got %s", i, describe(raw))
+			return badRequest("prompt", "`prompt[%d]` must be a string, a token id or a list of "+
+				"token ids, got %s", i, describe(raw))
 		}
 		return nil
 	}))
@@ -125,7 +130,8 @@ func decodePrompt(f *fields, m *model) []rawPrompt {
 // nonEmpty refuses empty prompts.
 func (f *fields) nonEmpty(prompts []rawPrompt) []rawPrompt {
 	if len(prompts) == 0 {
-		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty."))
+		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be "+
+			"provided and non-empty."))
 	}
 	for i, p := range prompts {
 		if p.text == "" && len(p.ids) == 0 {

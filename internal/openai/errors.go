@@ -27,10 +27,12 @@ func (e *apiError) Error() string { return e.message }
 
 // badRequest is a 400 that names the field at fault.
 func badRequest(param, format string, args ...any) *apiError {
-	return &apiError{status: http.StatusBadRequest, param: param, message: fmt.Sprintf(format, args...)}
+	return &apiError{status: http.StatusBadRequest, param: param,
+		message: fmt.Sprintf(format, args...)}
 }
 
-// statusClientClosed is what the log shows when the client went away before an answer (nginx's convention).
+// statusClientClosed is what the log shows when the client went away before an answer (nginx's
+// convention).
 const statusClientClosed = 499
 
 // kind is vLLM's word for the error's class.

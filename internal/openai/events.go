@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// errClientGone marks a write that failed: nobody reads any more, and nothing more is written.
+// errClientGone marks a write that failed: the client no longer reads, and nothing more is written.
 var errClientGone = errors.New("client stopped reading")
 
-// eventWriter sends server-sent events. Its buffer is reused: in the steady state an event allocates nothing.
+// eventWriter sends server-sent events. Its buffer is reused: in the steady state an event
+// allocates nothing.
 type eventWriter struct {
 	w       http.ResponseWriter
 	rc      *http.ResponseController
@@ -23,7 +24,8 @@ type eventWriter struct {
 }
 
 func newEventWriter(w http.ResponseWriter, timeout time.Duration) *eventWriter {
-	return &eventWriter{w: w, rc: http.NewResponseController(w), timeout: timeout, buf: make([]byte, 0, 1024)}
+	return &eventWriter{w: w, rc: http.NewResponseController(w), timeout: timeout,
+		buf: make([]byte, 0, 1024)}
 }
 
 // send writes the event in buf and flushes it, with the headers before the first one.
@@ -36,9 +38,11 @@ func (e *eventWriter) send() error {
 		h.Set("X-Accel-Buffering", "no") // nginx would hold the events back
 		e.w.WriteHeader(http.StatusOK)
 	}
-	// The deadline belongs to the single write, but moving it costs a timer: once per quarter is enough.
+	// The deadline belongs to the single write, but moving it costs a timer: once per quarter is
+	// enough.
 	if now := time.Now(); now.Sub(e.renewed) > e.timeout/4 {
-		if err := e.rc.SetWriteDeadline(now.Add(e.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if err := e.rc.SetWriteDeadline(now.Add(e.timeout)); err != nil &&
+			!errors.Is(err, http.ErrNotSupported) {
 			return fmt.Errorf("%w: %w", errClientGone, err)
 		}
 		e.renewed = now
@@ -69,8 +73,8 @@ func (e *eventWriter) fail(err *apiError) error {
 	return e.done()
 }
 
-// end closes a stream after the last delta or an error. An error before the first event is returned, to be
-// answered with its own status.
+// end closes a stream after the last delta or an error. An error before the first event is
+// returned, to be answered with its own status.
 func (s *Server) end(e *eventWriter, err error) error {
 	switch {
 	case err == nil:

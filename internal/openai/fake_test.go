@@ -23,14 +23,16 @@ import (
 	"github.com/eagleray/eagleray/internal/tokenizer"
 )
 
-// script is what a fake stream does: give its deltas, then fail with err, or hang until it is closed.
+// script is what a fake stream does: give its deltas, then fail with err, or hang until it is
+// closed.
 type script struct {
 	deltas []engine.Delta
 	err    error
 	hang   bool
 }
 
-// fakeEngine plays scripts instead of a model. It keeps the requests it got and counts the streams still open.
+// fakeEngine plays scripts instead of a model. It keeps the requests it got and counts the streams
+// still open.
 type fakeEngine struct {
 	play   func(n int, r *engine.Request) script
 	submit func(n int) error
@@ -124,7 +126,8 @@ func sayHello(_ int, r *engine.Request) script {
 	return script{deltas: say(r, []int32{300, 301}, []string{" hello", " world"}, sample.FinishStop)}
 }
 
-// say makes one delta per token, with logprobs where the request asks for them, and a last one with the finish.
+// say makes one delta per token, with logprobs where the request asks for them, and a last one with
+// the finish.
 func say(r *engine.Request, ids []int32, texts []string, finish sample.Finish) []engine.Delta {
 	var list []engine.Delta
 	offset := 0

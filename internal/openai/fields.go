@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// fields hands out the members of a request body by name, checks their types, and keeps the first error. What
-// nobody asked for is left over as unknown.
+// fields hands out the members of a request body by name, checks their types, and keeps the first
+// error. What is never read is left over as unknown.
 type fields struct {
 	members map[string][]byte
 	lim     Limits
@@ -233,7 +233,8 @@ func parseInt(name string, raw []byte) (int64, *apiError) {
 	case err == nil && math.Abs(v) < 1<<53 && v == math.Trunc(v):
 		return int64(v), nil
 	case err != nil || math.Abs(v) >= 1<<63:
-		return 0, badRequest(name, "`%s` is out of the range of 64-bit integers: %s", name, clip(string(raw)))
+		return 0, badRequest(name, "`%s` is out of the range of 64-bit integers: %s", name,
+			clip(string(raw)))
 	}
 	return 0, badRequest(name, "`%s` must be an integer, got %s", name, clip(string(raw)))
 }
@@ -256,7 +257,8 @@ func parseToken(name string, raw []byte, vocab int) (int32, *apiError) {
 		return 0, err
 	}
 	if id < 0 || id >= int64(vocab) {
-		return 0, badRequest(name, "token id %d in `%s` is out of vocabulary: ids are 0 to %d", id, name, vocab-1)
+		return 0, badRequest(name, "token id %d in `%s` is out of vocabulary: ids are 0 to %d", id,
+			name, vocab-1)
 	}
 	return int32(id), nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// fuzzRequests posts any body: it is answered, every error has the right shape, and what reaches the engine is
-// within the engine's contract.
+// fuzzRequests posts any body: it is answered, every error has the right shape, and what reaches
+// the engine is within the engine's contract.
 func fuzzRequests(f *testing.F, path string, seeds ...string) {
 	s := newServer(f)
 	for _, c := range sharedRefusals {

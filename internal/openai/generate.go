@@ -51,10 +51,12 @@ type choice struct {
 	outputTokens      int
 }
 
-// start submits every sequence of a request, whose id begins with kind. When one is refused, those before it are
-// given up.
-func (s *Server) start(r *http.Request, kind string, req *sampling, prompts []prompt) (*generation, error) {
-	g := &generation{id: kind + requestID(r, req.requestID), created: time.Now().Unix(), prompts: prompts, n: req.n}
+// start submits every sequence of a request, whose id begins with kind. When one is refused, those
+// before it are given up.
+func (s *Server) start(r *http.Request, kind string, req *sampling,
+	prompts []prompt) (*generation, error) {
+	g := &generation{id: kind + requestID(r, req.requestID), created: time.Now().Unix(),
+		prompts: prompts, n: req.n}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
 	for i := range g.choices {
@@ -83,9 +85,9 @@ func (g *generation) close() {
 	}
 }
 
-// each calls f with every delta of every choice as they come, until all have finished. It returns the first
-// error of a stream, of f or of ctx; then all streams are closed. One choice is read in this goroutine, several
-// by one goroutine each, all ended when each returns.
+// each calls f with every delta of every choice as they come, until all have finished. It returns
+// the first error of a stream, of f or of ctx; then all streams are closed. One choice is read in
+// this goroutine, several by one goroutine each, all ended when each returns.
 func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) error) error {
 	defer g.close()
 	if len(g.streams) == 1 {

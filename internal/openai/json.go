@@ -13,9 +13,10 @@ type member struct {
 	raw []byte
 }
 
-// parseObject checks that body is exactly one JSON object by RFC 8259, nothing repaired: valid UTF-8 without a
-// byte order mark, no duplicate keys at any level, no lone surrogates, no NaN, nesting and object size bounded.
-// It returns the object's members in order. A fault inside a member names that member.
+// parseObject checks that body is exactly one JSON object by RFC 8259, nothing repaired: valid
+// UTF-8 without a byte order mark, no duplicate keys at any level, no lone surrogates, no NaN,
+// nesting and object size bounded. It returns the object's members in order. A fault inside a
+// member names that member.
 func parseObject(body []byte, lim Limits) ([]member, *apiError) {
 	if bytes.HasPrefix(body, []byte("\xef\xbb\xbf")) {
 		return nil, badRequest("", "request body begins with a byte order mark")

@@ -91,7 +91,8 @@ func TestParseObjectAccepts(t *testing.T) {
 	}
 }
 
-// FuzzParseObject holds the scanner against encoding/json: what it accepts is valid and means the same.
+// FuzzParseObject holds the scanner against encoding/json: what it accepts is valid and means the
+// same.
 func FuzzParseObject(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1}`, `{"a":"\u00e9\ud83d\ude00","b":[1,{"c":null}]}`, `{"a":1e400}`, "{\"a\":\"\xff\"}",
 		`{"a":1,"a":2}`, `{"a":[[[[[[[[[[]]]]]]]]]]}`, `{"x":-0.0E-1}`} {

@@ -24,11 +24,11 @@ type Limits struct {
 	LogitBias int
 	// BadWords is the largest number of bad_words, and of token sequences made of them: 512.
 	BadWords int
-	// HeaderTimeout, BodyTimeout and IdleTimeout bound reading a header, reading a body, and waiting for the next
-	// request on a connection: 10 s, 60 s, 120 s.
+	// HeaderTimeout, BodyTimeout and IdleTimeout bound reading a header, reading a body, and
+	// waiting for the next request on a connection: 10 s, 60 s, 120 s.
 	HeaderTimeout, BodyTimeout, IdleTimeout time.Duration
-	// WriteTimeout is how long one write may wait for a client that does not read before the client is cut off
-	// and its request aborted: 30 s. It does not bound the length of a response.
+	// WriteTimeout is how long one write may wait for a client that does not read before the client
+	// is cut off and its request aborted: 30 s. It does not bound the length of a response.
 	WriteTimeout time.Duration
 	// HealthTimeout bounds the engine's answer to a health check: 5 s.
 	HealthTimeout time.Duration

@@ -20,8 +20,8 @@ type score struct {
 	offset int
 }
 
-// appendScores adds the tokens of a delta. The top lists are shared with the delta unless keep is set. It must
-// be called before the delta's text is delivered to c.
+// appendScores adds the tokens of a delta. The top lists are shared with the delta unless keep is
+// set. It must be called before the delta's text is delivered to c.
 func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score {
 	for i, id := range d.Tokens {
 		s := score{token: id, known: i < len(d.Logprobs)}
@@ -40,8 +40,9 @@ func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score
 	return scores
 }
 
-// runesAt turns an offset in bytes of the output into characters of the text as delivered; text is about to be
-// delivered. Text that is held back, or was cut off with a stop string, counts one character per byte.
+// runesAt turns an offset in bytes of the output into characters of the text as delivered; text is
+// about to be delivered. Text that is held back, or was cut off with a stop string, counts one
+// character per byte.
 func (c *choice) runesAt(text string, offset int) int {
 	ahead := max(0, offset+c.echoed-c.bytes)
 	if ahead <= len(text) {
@@ -74,8 +75,8 @@ func (s *Server) tokenText(id int32, asID bool) string {
 	return "token_id:" + strconv.Itoa(int(id))
 }
 
-// appendCompletionLogprobs appends the legacy form: four parallel lists. Each top_logprobs entry holds the chosen
-// token and the shown most likely ones.
+// appendCompletionLogprobs appends the legacy form: four parallel lists. Each top_logprobs entry
+// holds the chosen token and the shown most likely ones.
 func (s *Server) appendCompletionLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	b = append(b, `{"text_offset":[`...)
 	for i := range scores {
@@ -108,8 +109,8 @@ func (s *Server) appendCompletionLogprobs(b []byte, scores []score, shown int, a
 	return append(b, "]}"...)
 }
 
-// appendTopMap appends {token: logprob}. Different tokens may have the same text (parts of one character): the
-// likelier stays.
+// appendTopMap appends {token: logprob}. Different tokens may have the same text (parts of one
+// character): the likelier stays.
 func (s *Server) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
 	seen := map[string]struct{}{s.tokenText(c.token, asID): {}}
 	b = append(b, '{')
@@ -130,7 +131,8 @@ func (s *Server) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
 	return append(b, '}')
 }
 
-// appendChatLogprobs appends the chat form: one object per token, with exactly the shown most likely ones.
+// appendChatLogprobs appends the chat form: one object per token, with exactly the shown most
+// likely ones.
 func (s *Server) appendChatLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	b = append(b, `{"content":[`...)
 	for i := range scores {
@@ -158,8 +160,8 @@ func (s *Server) appendChatToken(b []byte, id int32, logprob float32, asID bool)
 	return appendInts(b, []byte(s.tokenText(id, false)))
 }
 
-// appendPromptLogprobs appends vLLM's list: null for the first token, then {token id: {logprob, rank,
-// decoded_token}} of the token that is there and the most likely ones.
+// appendPromptLogprobs appends vLLM's list: null for the first token, then {token id: {logprob,
+// rank, decoded_token}} of the token that is there and the most likely ones.
 func (s *Server) appendPromptLogprobs(b []byte, scores []score) []byte {
 	b = append(b, '[')
 	for i := range scores {
@@ -170,7 +172,8 @@ func (s *Server) appendPromptLogprobs(b []byte, scores []score) []byte {
 			continue
 		}
 		b = append(b, '{')
-		b = s.appendPromptToken(b, step.TokenLogprob{Token: c.token, Rank: c.rank, Logprob: c.logprob})
+		b = s.appendPromptToken(b, step.TokenLogprob{Token: c.token, Rank: c.rank,
+			Logprob: c.logprob})
 		for _, t := range c.top {
 			if t.Token == c.token {
 				continue

@@ -11,10 +11,11 @@ import (
 	"github.com/eagleray/eagleray/internal/jsonx"
 )
 
-// mask keeps the text of special tokens in what a client wrote from becoming control tokens. A chat template
-// mixes the client's text with the model's own markers, and the tokenizer cannot tell them apart afterwards; so
-// each such text is taken out of the conversation before rendering, a placeholder stands in for it, and when the
-// rendered prompt is tokenised the text comes back as ordinary characters.
+// mask keeps the text of special tokens in what a client wrote from becoming control tokens. A chat
+// template mixes the client's text with the model's own markers, and the tokenizer cannot tell them
+// apart afterwards; so each such text is taken out of the conversation before rendering, a
+// placeholder stands in for it, and when the rendered prompt is tokenised the text comes back as
+// ordinary characters.
 type mask struct {
 	// open begins every placeholder. It holds 64 random bits, so no client can write one.
 	open string
@@ -22,8 +23,8 @@ type mask struct {
 	texts []string
 }
 
-// placeholderEnd ends a placeholder; like its beginning it is a private-use character, which no template filter
-// in use changes.
+// placeholderEnd ends a placeholder; like its beginning it is a private-use character, which no
+// template filter in use changes.
 const placeholderEnd = "\ue001"
 
 func newMask() *mask {
@@ -113,7 +114,8 @@ func (m *mask) json(specials *specialTexts, raw []byte) []byte {
 	return append(out, raw[from:]...)
 }
 
-// split calls f with the pieces of a rendered prompt in order: special is set for a text that must stay text.
+// split calls f with the pieces of a rendered prompt in order: special is set for a text that must
+// stay text.
 func (m *mask) split(s string, f func(piece string, special bool)) {
 	for len(m.texts) > 0 {
 		before, after, found := strings.Cut(s, m.open)
@@ -167,8 +169,8 @@ func (s *Server) encodeMasked(m *mask, text string, addSpecial bool) []int32 {
 	return append(ids, after...)
 }
 
-// encodePlain tokenises the text of a special token as ordinary characters: cut in two, neither half is the
-// token any more.
+// encodePlain tokenises the text of a special token as ordinary characters: cut in two, neither
+// half is the token any more.
 func (s *Server) encodePlain(text string) []int32 {
 	tok := s.model.Tokenizer
 	for cut := 1; cut < len(text); cut++ {
@@ -183,7 +185,8 @@ func (s *Server) encodePlain(text string) []int32 {
 	return nil // a special token of one character has no other spelling: it is dropped
 }
 
-// addedAround returns what the tokenizer puts before and after a text when special tokens are added.
+// addedAround returns what the tokenizer puts before and after a text when special tokens are
+// added.
 func (s *Server) addedAround() (before, after []int32) {
 	tok := s.model.Tokenizer
 	plain, full := tok.Encode("x", false), tok.Encode("x", true)

@@ -10,8 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate"
 )
 
-// TestSpecialTokensInContentStayText: a user cannot write control tokens, whatever the spelling in JSON, and the
-// text still reads the same.
+// TestSpecialTokensInContentStayText: a user cannot write control tokens, whatever the spelling in
+// JSON, and the text still reads the same.
 func TestSpecialTokensInContentStayText(t *testing.T) {
 	s := newServer(t)
 	for name, content := range map[string]string{
@@ -56,7 +56,8 @@ func TestSpecialTokensInContentWhenAsked(t *testing.T) {
 	}
 }
 
-// TestMaskElsewhere: tools, documents and the client's own variables are text as well; /tokenize agrees.
+// TestMaskElsewhere: tools, documents and the client's own variables are text as well; /tokenize
+// agrees.
 func TestMaskElsewhere(t *testing.T) {
 	source := "{{ tools | tojson }}{{ documents | tojson }}{{ mine }}{{ messages[-1].content }}"
 	s := newServer(t, withTemplate(t, source))
@@ -88,7 +89,8 @@ func TestMaskContinueFinalMessage(t *testing.T) {
 	}
 }
 
-// FuzzMask: masking and restoring is the identity, keys and structure stay, and no special text is left.
+// FuzzMask: masking and restoring is the identity, keys and structure stay, and no special text is
+// left.
 func FuzzMask(f *testing.F) {
 	specials := newSpecialTexts([]string{"<|a|>", "<|a|>b", "<s>", "</s>", "é"})
 	for _, s := range []string{"", "x", "<|a|>", "<|a|>b<s>", "<<s>>", "\u00e9<|a|", "\ue000\ue001"} {

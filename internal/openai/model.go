@@ -10,7 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// model is what requests are checked against: the served model, and the flags that bound what they may ask for.
+// model is what requests are checked against: the served model, and the flags that bound what they
+// may ask for.
 type model struct {
 	*engine.Info
 	flags *config.Model
@@ -22,20 +23,23 @@ func (m *model) check() error {
 		return fmt.Errorf("model has no served name")
 	}
 	if m.MaxModelLen < 2 {
-		return fmt.Errorf("max model length %d leaves no room for a prompt and an output", m.MaxModelLen)
+		return fmt.Errorf("max model length %d leaves no room for a prompt and an output",
+			m.MaxModelLen)
 	}
 	if m.VocabSize < 1 || m.VocabSize > math.MaxInt32 {
 		return fmt.Errorf("vocabulary size %d is not possible", m.VocabSize)
 	}
 	if int(m.EOS) >= m.VocabSize {
-		return fmt.Errorf("end-of-sequence token %d is outside the vocabulary of %d", m.EOS, m.VocabSize)
+		return fmt.Errorf("end-of-sequence token %d is outside the vocabulary of %d", m.EOS,
+			m.VocabSize)
 	}
 	if m.flags.MaxLogprobs < -1 {
 		return fmt.Errorf("max logprobs %d is neither -1 nor a count", m.flags.MaxLogprobs)
 	}
 	for _, id := range m.StopTokens {
 		if id < 0 || int(id) >= m.VocabSize {
-			return fmt.Errorf("generation config: stop token %d is outside the vocabulary of %d", id, m.VocabSize)
+			return fmt.Errorf("generation config: stop token %d is outside the vocabulary of %d",
+				id, m.VocabSize)
 		}
 	}
 	if n := m.Generation.MaxTokens; n != nil && *n < 1 {

@@ -151,7 +151,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestBadWords compares with vLLM's rule: both spellings where the space makes another single token.
+// TestBadWords compares with vLLM's rule: both spellings where the space makes another single
+// token.
 func TestBadWords(t *testing.T) {
 	s := newServer(t)
 	tok := s.model.Tokenizer
@@ -232,7 +233,8 @@ func TestModelCheck(t *testing.T) {
 	}
 }
 
-// TestServerSeed repeats the seeds of requests that bring none, when the server has a seed of its own.
+// TestServerSeed repeats the seeds of requests that bring none, when the server has a seed of its
+// own.
 func TestServerSeed(t *testing.T) {
 	serve := func(seed uint64) *Server {
 		return &Server{model: model{flags: &config.Model{Seed: seed}}}

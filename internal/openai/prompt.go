@@ -13,8 +13,8 @@ type prompt struct {
 	text string
 }
 
-// tokenize turns a client's prompt into token ids and truncates them. The length is checked later, with
-// max_tokens, by fit.
+// tokenize turns a client's prompt into token ids and truncates them. The length is checked later,
+// with max_tokens, by fit.
 func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
 	p := prompt{text: raw.text}
 	p.Prompt = raw.ids
@@ -39,24 +39,27 @@ func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
 	return p, nil
 }
 
-// checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer than
-// maxTokenBytes, and normalisation shrinks a text less than fourfold.
+// checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer
+// than maxTokenBytes, and normalisation shrinks a text less than fourfold.
 func (s *Server) checkText(r *sampling, field, text string) *apiError {
 	if s.model.Tokenizer == nil {
-		return badRequest(field, "the server runs without a tokenizer: give `prompt` as token ids to /v1/completions")
+		return badRequest(field, "the server runs without a tokenizer: give `prompt` as "+
+			"token ids to /v1/completions")
 	}
 	if r.truncate != nil {
 		return nil
 	}
 	most := 4 * s.maxTokenBytes * s.model.MaxModelLen
 	if len(text) > most {
-		return badRequest(field, "This model's maximum context length is %d tokens. The prompt of %d bytes cannot fit in it "+
+		return badRequest(field, "This model's maximum context length is %d tokens. The prompt "+
+			"of %d bytes cannot fit in it "+
 			"(at most %d bytes).", s.model.MaxModelLen, len(text), most)
 	}
 	return nil
 }
 
-// truncate keeps the last (or first) truncate_prompt_tokens tokens; -1 keeps what fits beside max_tokens.
+// truncate keeps the last (or first) truncate_prompt_tokens tokens; -1 keeps what fits beside
+// max_tokens.
 func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
 	if r.truncate == nil {
 		return ids, nil
@@ -70,8 +73,9 @@ func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
 		keep = max(room, 0)
 	}
 	if keep > room {
-		return nil, badRequest("truncate_prompt_tokens", "truncate_prompt_tokens=%d cannot be greater than max_model_len - "+
-			"max_tokens = %d. Please request a smaller truncation size.", keep, room)
+		return nil, badRequest("truncate_prompt_tokens",
+			"truncate_prompt_tokens=%d cannot be greater than max_model_len - "+
+				"max_tokens = %d. Please request a smaller truncation size.", keep, room)
 	}
 	if int64(len(ids)) <= keep {
 		return ids, nil
@@ -88,7 +92,8 @@ func (s *Server) checkModel(name string) (string, *apiError) {
 		return s.model.Names[0], nil
 	}
 	if !s.model.serves(name) {
-		return "", &apiError{status: 404, param: "model", message: fmt.Sprintf("The model `%s` does not exist.", clip(name))}
+		return "", &apiError{status: 404, param: "model",
+			message: fmt.Sprintf("The model `%s` does not exist.", clip(name))}
 	}
 	return name, nil
 }

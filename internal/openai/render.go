@@ -9,11 +9,13 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate"
 )
 
-// render turns a conversation into a prompt by the chat template. The prompt's text is what the template made.
+// render turns a conversation into a prompt by the chat template. The prompt's text is what the
+// template made.
 func (s *Server) render(c *conversation, r *sampling) (prompt, *apiError) {
 	if s.model.Tokenizer == nil {
-		return prompt{}, badRequest("messages", "chat needs a tokenizer and the server runs without one: "+
-			"give `prompt` as token ids to /v1/completions")
+		return prompt{}, badRequest("messages",
+			"chat needs a tokenizer and the server runs without one: "+
+				"give `prompt` as token ids to /v1/completions")
 	}
 	template, bad := s.templateFor(c)
 	if bad != nil {
@@ -55,7 +57,8 @@ func (s *Server) maskable() *specialTexts {
 	return s.specials
 }
 
-// templateFor is the client's template where that is allowed (conversation.decode saw to it), else the model's.
+// templateFor is the client's template where that is allowed (conversation.decode saw to it), else
+// the model's.
 func (s *Server) templateFor(c *conversation) (*chattemplate.Template, *apiError) {
 	if c.template != "" {
 		t, err := chattemplate.Parse(c.template)
@@ -65,25 +68,28 @@ func (s *Server) templateFor(c *conversation) (*chattemplate.Template, *apiError
 		return t, nil
 	}
 	if s.model.Template == nil {
-		return nil, badRequest("messages", "the model has no chat template: start the server with --chat-template, "+
-			"or use /v1/completions with a prompt of your own")
+		return nil, badRequest("messages",
+			"the model has no chat template: start the server with --chat-template, "+
+				"or use /v1/completions with a prompt of your own")
 	}
 	return s.model.Template, nil
 }
 
-// templateError is a failed rendering: the conversation's fault when the template says so, and a client error in
-// any case, as in vLLM.
+// templateError is a failed rendering: the conversation's fault when the template says so, and a
+// client error in any case, as in vLLM.
 func templateError(err error) *apiError {
 	var t *chattemplate.Error
 	if errors.As(err, &t) && t.Raised {
-		return badRequest("messages", "the chat template refuses the conversation (line %d): %s", t.Line, t.Msg)
+		return badRequest("messages", "the chat template refuses the conversation (line %d): %s",
+			t.Line, t.Msg)
 	}
 	return badRequest("messages", "%v", err)
 }
 
-// templateVars are what Hugging Face gives a template: the conversation, the special tokens, and the client's
-// own variables, which come first so that they cannot replace the others.
-func (s *Server) templateVars(c *conversation, m *mask, t *chattemplate.Template) (*chattemplate.Map, *apiError) {
+// templateVars are what Hugging Face gives a template: the conversation, the special tokens, and
+// the client's own variables, which come first so that they cannot replace the others.
+func (s *Server) templateVars(c *conversation, m *mask,
+	t *chattemplate.Template) (*chattemplate.Map, *apiError) {
 	specials := s.maskable()
 	vars := chattemplate.NewMap()
 	for name, text := range s.model.Tokenizer.Config().SpecialTokens {
@@ -92,7 +98,8 @@ func (s *Server) templateVars(c *conversation, m *mask, t *chattemplate.Template
 	for _, kw := range c.kwargs {
 		v, err := chattemplate.FromJSON(m.json(specials, kw.raw))
 		if err != nil {
-			return nil, badRequest("chat_template_kwargs", "`chat_template_kwargs.%s`: %v", clip(kw.key), err)
+			return nil, badRequest("chat_template_kwargs", "`chat_template_kwargs.%s`: %v",
+				clip(kw.key), err)
 		}
 		vars.Set(kw.key, v)
 	}
@@ -124,17 +131,20 @@ func (s *Server) templateVars(c *conversation, m *mask, t *chattemplate.Template
 	return vars, nil
 }
 
-// cutAfter ends a rendered conversation right after the last message, so that the model goes on with it: what
-// the template put behind it goes. As transformers does (apply_chat_template), a message that the template
-// trimmed is found trimmed.
+// cutAfter ends a rendered conversation right after the last message, so that the model goes on
+// with it: what the template put behind it goes. As transformers does (apply_chat_template), a
+// message that the template trimmed is found trimmed.
 func cutAfter(text, last string) (string, *apiError) {
 	trimmed := strings.TrimSpace(last)
 	if trimmed == "" {
-		return "", badRequest("continue_final_message", "`continue_final_message` needs a last message with text")
+		return "", badRequest("continue_final_message",
+			"`continue_final_message` needs a last message with text")
 	}
 	at := strings.LastIndex(text, trimmed)
 	if at < 0 {
-		return "", badRequest("continue_final_message", "the last message does not appear in the rendered conversation, so it cannot be continued")
+		return "", badRequest("continue_final_message",
+			"the last message does not appear in the rendered conversation, "+
+				"so it cannot be continued")
 	}
 	spaced := bytes.TrimLeft([]byte(last), " \t\r\n\v\f")
 	if strings.HasPrefix(text[at:], string(spaced)) {

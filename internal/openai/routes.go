@@ -22,7 +22,8 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// requestID is what follows "cmpl-": the client's X-Request-Id, else its request_id, else a random one.
+// requestID is what follows "cmpl-": the client's X-Request-Id, else its request_id, else a random
+// one.
 func requestID(r *http.Request, field string) string {
 	if id := r.Header.Get("X-Request-Id"); validID(id) {
 		return id
@@ -62,8 +63,10 @@ type modelPermission struct {
 
 func (s *Server) card(name string) modelCard {
 	m := &s.model
-	return modelCard{ID: name, Object: "model", Created: s.created, OwnedBy: "eagleray", Root: m.Root, MaxModelLen: m.MaxModelLen,
-		Permission: []modelPermission{{ID: "modelperm-" + newID(), Object: "model_permission", Created: s.created,
+	return modelCard{ID: name, Object: "model", Created: s.created, OwnedBy: "eagleray",
+		Root: m.Root, MaxModelLen: m.MaxModelLen,
+		Permission: []modelPermission{{ID: "modelperm-" + newID(), Object: "model_permission",
+			Created:       s.created,
 			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*"}}}
 }
 
@@ -89,7 +92,8 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, s.card(name))
 }
 
-// health answers 200 with an empty body if and only if a one-token request would succeed now, else 503.
+// health answers 200 with an empty body if and only if a one-token request would succeed now, else
+// 503.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.lim.HealthTimeout)
 	defer cancel()
@@ -99,8 +103,9 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: "engine did not answer the health check within " +
-			s.lim.HealthTimeout.Round(time.Millisecond).String()}
+		return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1,
+			message: "engine did not answer the health check within " +
+				s.lim.HealthTimeout.Round(time.Millisecond).String()}
 	case r.Context().Err() != nil:
 		return r.Context().Err()
 	}

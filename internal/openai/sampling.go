@@ -8,8 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// sampling holds the fields that completions and chat share, checked one by one. Of those in Overrides it leaves
-// BadWords, the log-probabilities and Seed to params.go.
+// sampling holds the fields that completions and chat share, checked one by one. Of those in
+// Overrides it leaves BadWords, the log-probabilities and Seed to params.go.
 type sampling struct {
 	sample.Overrides
 	model string
@@ -54,7 +54,8 @@ func (s *sampling) decode(f *fields, m *model) {
 	s.decodeStream(f)
 	s.promptLogprobs = f.logprobCount("prompt_logprobs", m)
 	if s.stream && s.promptLogprobs != sample.NoLogprobs && s.promptLogprobs != 0 {
-		f.fail(badRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`."))
+		f.fail(badRequest("prompt_logprobs",
+			"`prompt_logprobs` are not available when `stream=True`."))
 	}
 	s.decodeTruncation(f)
 	s.asTokenIDs = f.optBool("return_tokens_as_token_ids", false)
@@ -74,7 +75,8 @@ func (s *sampling) decodeStop(f *fields, m *model) {
 	case raw[0] == '[':
 		s.stop = f.strings("stop", raw, f.lim.Stops, f.lim.StopBytes)
 	default:
-		f.fail(badRequest("stop", "`stop` must be a string or a list of strings, got %s", describe(raw)))
+		f.fail(badRequest("stop", "`stop` must be a string or a list of strings, got %s",
+			describe(raw)))
 	}
 	if len(s.stop) > 0 && m.Tokenizer == nil {
 		f.fail(badRequest("stop", "`stop` needs a tokenizer and the server runs without one"))
@@ -94,14 +96,18 @@ func (s *sampling) decodeBias(f *fields, m *model) {
 	seen := make(map[int32]struct{})
 	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
 		if len(s.LogitBias) == f.lim.LogitBias {
-			return badRequest("logit_bias", "`logit_bias` has more than %d entries", f.lim.LogitBias)
+			return badRequest("logit_bias", "`logit_bias` has more than %d entries",
+				f.lim.LogitBias)
 		}
 		id, err := strconv.ParseInt(strings.TrimSpace(key), 10, 64)
 		if err != nil {
-			return badRequest("logit_bias", "`logit_bias` has a key that is not a token id: %q", clip(key))
+			return badRequest("logit_bias", "`logit_bias` has a key that is not a token id: %q",
+				clip(key))
 		}
 		if id < 0 || id >= int64(m.VocabSize) {
-			return badRequest("logit_bias", "token id %d in `logit_bias` is out of vocabulary: ids are 0 to %d", id, m.VocabSize-1)
+			return badRequest("logit_bias",
+				"token id %d in `logit_bias` is out of vocabulary: "+
+					"ids are 0 to %d", id, m.VocabSize-1)
 		}
 		if _, ok := seen[int32(id)]; ok { // "1" and "01"
 			return badRequest("logit_bias", "`logit_bias` names token id %d twice", id)
@@ -123,7 +129,8 @@ func (s *sampling) decodeStream(f *fields) {
 		return
 	}
 	if !s.stream {
-		f.fail(badRequest("stream_options", "Stream options can only be defined when `stream=True`."))
+		f.fail(badRequest("stream_options",
+			"Stream options can only be defined when `stream=True`."))
 	}
 	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
 		var dst *bool
@@ -140,7 +147,8 @@ func (s *sampling) decodeStream(f *fields) {
 			*dst = true
 		case "false", "null":
 		default:
-			return badRequest("stream_options", "`stream_options.%s` must be a boolean, got %s", key, describe(raw))
+			return badRequest("stream_options", "`stream_options.%s` must be a boolean, got %s",
+				key, describe(raw))
 		}
 		return nil
 	}))
@@ -151,12 +159,14 @@ func (s *sampling) decodeStream(f *fields) {
 func (s *sampling) decodeTruncation(f *fields) {
 	s.truncate = f.optInt("truncate_prompt_tokens")
 	if s.truncate != nil && *s.truncate < -1 {
-		f.fail(badRequest("truncate_prompt_tokens", "`truncate_prompt_tokens` must be -1 or at least 0, got %d", *s.truncate))
+		f.fail(badRequest("truncate_prompt_tokens",
+			"`truncate_prompt_tokens` must be -1 or at least 0, got %d", *s.truncate))
 	}
 	if side := f.optString("truncation_side"); side != nil {
 		s.truncateRight = *side == "right"
 		if *side != "left" && *side != "right" {
-			f.fail(badRequest("truncation_side", "`truncation_side` must be left or right, got %q", clip(*side)))
+			f.fail(badRequest("truncation_side", "`truncation_side` must be left or right, got %q",
+				clip(*side)))
 		}
 	}
 }
@@ -168,14 +178,16 @@ func (s *sampling) decodeNames(f *fields) {
 	if salt := f.optString("cache_salt"); salt != nil {
 		s.cacheSalt = *salt
 		if *salt == "" || len([]rune(*salt)) > 128 || strings.ContainsAny(*salt, "@/\\\x00") {
-			f.fail(badRequest("cache_salt", "`cache_salt` must be 1 to 128 characters without @, /, \\ and NUL"))
+			f.fail(badRequest("cache_salt",
+				"`cache_salt` must be 1 to 128 characters without @, /, \\ and NUL"))
 		}
 	}
 	if raw := f.required("request_id"); raw != nil {
 		if raw[0] != '"' {
 			f.fail(badRequest("request_id", "`request_id` must be a string, got %s", describe(raw)))
 		} else if s.requestID = unquote(raw); !validID(s.requestID) {
-			f.fail(badRequest("request_id", "`request_id` must be 1 to 128 visible ASCII characters"))
+			f.fail(badRequest("request_id",
+				"`request_id` must be 1 to 128 visible ASCII characters"))
 		}
 	}
 }
@@ -193,7 +205,8 @@ func validID(id string) bool {
 	return true
 }
 
-// decodeUnsupported refuses by name what vLLM knows and this server does not do yet, and what vLLM has dropped.
+// decodeUnsupported refuses by name what vLLM knows and this server does not do yet, and what vLLM
+// has dropped.
 func (s *sampling) decodeUnsupported(f *fields) {
 	f.unsupported("use_beam_search", "false")
 	f.unsupported("length_penalty", "1")
@@ -240,9 +253,11 @@ func (s *sampling) decodeResponseFormat(f *fields) {
 	switch kind {
 	case "text":
 	case "json_object", "json_schema", "structural_tag":
-		f.fail(badRequest("response_format", "`response_format` of type %q is not supported by this server", kind))
+		f.fail(badRequest("response_format",
+			"`response_format` of type %q is not supported by this server", kind))
 	default:
-		f.fail(badRequest("response_format", "`response_format.type` must be text, json_object, json_schema or structural_tag"))
+		f.fail(badRequest("response_format",
+			"`response_format.type` must be text, json_object, json_schema or structural_tag"))
 	}
 }
 
@@ -254,12 +269,20 @@ func (s *sampling) checkRanges() *apiError {
 		ok    func(v float64) bool
 		rule  string
 	}{
-		{"temperature", s.Temperature, func(v float64) bool { return v >= 0 && v <= 2 }, "in [0, 2]"},
+		{"temperature", s.Temperature, func(v float64) bool {
+			return v >= 0 && v <= 2
+		}, "in [0, 2]"},
 		{"top_p", s.TopP, func(v float64) bool { return float32(v) > 0 && v <= 1 }, "in (0, 1]"},
 		{"min_p", s.MinP, func(v float64) bool { return v >= 0 && v <= 1 }, "in [0, 1]"},
-		{"repetition_penalty", s.RepetitionPenalty, func(v float64) bool { return float32(v) > 0 }, "greater than zero"},
-		{"presence_penalty", s.PresencePenalty, func(v float64) bool { return v >= -2 && v <= 2 }, "in [-2, 2]"},
-		{"frequency_penalty", s.FrequencyPenalty, func(v float64) bool { return v >= -2 && v <= 2 }, "in [-2, 2]"},
+		{"repetition_penalty", s.RepetitionPenalty, func(v float64) bool {
+			return float32(v) > 0
+		}, "greater than zero"},
+		{"presence_penalty", s.PresencePenalty, func(v float64) bool {
+			return v >= -2 && v <= 2
+		}, "in [-2, 2]"},
+		{"frequency_penalty", s.FrequencyPenalty, func(v float64) bool {
+			return v >= -2 && v <= 2
+		}, "in [-2, 2]"},
 	} {
 		if c.value != nil && !c.ok(*c.value) {
 			return badRequest(c.name, "%s must be %s, got %v.", c.name, c.rule, *c.value)
@@ -269,7 +292,8 @@ func (s *sampling) checkRanges() *apiError {
 		return badRequest("top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.TopK)
 	}
 	if s.MinTokens < 0 {
-		return badRequest("min_tokens", "min_tokens must be greater than or equal to 0, got %d.", s.MinTokens)
+		return badRequest("min_tokens", "min_tokens must be greater than or equal to 0, got %d.",
+			s.MinTokens)
 	}
 	return nil
 }
@@ -311,7 +335,8 @@ func (f *fields) logprobCount(name string, m *model) int32 {
 		count = int64(m.VocabSize)
 	}
 	if most := m.maxLogprobs(); count > int64(most) {
-		f.fail(badRequest(name, "Requested `%s` of %d, which is greater than max allowed: %d", name, count, most))
+		f.fail(badRequest(name, "Requested `%s` of %d, which is greater than max allowed: %d", name,
+			count, most))
 		return sample.NoLogprobs
 	}
 	if *v == -1 || count >= int64(m.VocabSize) {

@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// keyring holds the digests of the API keys: comparing digests takes the same time whatever was presented.
+// keyring holds the digests of the API keys: comparing digests takes the same time whatever was
+// presented.
 type keyring [][sha256.Size]byte
 
 func newKeyring(keys []string) keyring {
@@ -25,8 +26,8 @@ func newKeyring(keys []string) keyring {
 	return k
 }
 
-// admits reports whether the request carries one of the keys in exactly one Authorization header. No keys admit
-// everybody.
+// admits reports whether the request carries one of the keys in exactly one Authorization header.
+// Without keys every request is admitted.
 func (k keyring) admits(h http.Header) bool {
 	if len(k) == 0 {
 		return true
@@ -47,34 +48,39 @@ func (k keyring) admits(h http.Header) bool {
 	return match == 1
 }
 
-// hostGuard stops web pages from reaching a server that is meant for its own machine or for named hosts: by DNS
-// rebinding (a foreign name that resolves to this address) and by requests across sites.
+// hostGuard stops web pages from reaching a server that is meant for its own machine or for named
+// hosts: by DNS rebinding (a foreign name that resolves to this address) and by requests across
+// sites.
 type hostGuard struct {
 	// allowed are host names; "*" is any.
 	allowed []string
-	// loopback is set when the listener is bound to a loopback address: then only names of the machine itself
-	// reach it, beside those allowed.
+	// loopback is set when the listener is bound to a loopback address: then only names of the
+	// machine itself reach it, beside those allowed.
 	loopback bool
 	cors     *cors
 }
 
-// check refuses a request whose Host is not ours or whose Origin is another site that CORS does not allow.
+// check refuses a request whose Host is not ours or whose Origin is another site that CORS does not
+// allow.
 func (g *hostGuard) check(r *http.Request) *apiError {
 	host := hostname(r.Host)
 	if !g.knows(host) {
-		return &apiError{status: http.StatusMisdirectedRequest, message: "host " + clip(strconv.Quote(host)) +
+		return &apiError{status: http.StatusMisdirectedRequest, message: "host " +
+			clip(strconv.Quote(host)) +
 			" is not served here: name it in --allowed-hosts if it should be"}
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || sameHost(origin, r.Host) || g.cors.allows(origin) {
 		return nil
 	}
-	return &apiError{status: http.StatusForbidden, message: "origin " + clip(strconv.Quote(origin)) +
+	return &apiError{status: http.StatusForbidden, message: "origin " +
+		clip(strconv.Quote(origin)) +
 		" is not allowed: name it in --allowed-origins if it should be"}
 }
 
 func (g *hostGuard) knows(host string) bool {
-	if slices.Contains(g.allowed, "*") || slices.ContainsFunc(g.allowed, func(a string) bool { return strings.EqualFold(a, host) }) {
+	same := func(a string) bool { return a == "*" || strings.EqualFold(a, host) }
+	if slices.ContainsFunc(g.allowed, same) {
 		return true
 	}
 	if host == "" || isLoopbackName(host) { // a browser always names the host
@@ -112,7 +118,7 @@ func sameHost(origin, host string) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// cors answers browsers that ask whether pages of other sites may call; without origins nobody may.
+// cors answers browsers that ask whether pages of other sites may call; without origins none may.
 type cors struct {
 	origins, methods, headers []string
 	credentials               bool

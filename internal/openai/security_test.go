@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestRouterWalk: without a key every route but the short public list is 401, whatever the method; with one none is.
+// TestRouterWalk: without a key every route but the short public list is 401, whatever the method;
+// with one none is.
 func TestRouterWalk(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "", "sk-two"} })
 	public := []string{"/health", "/ping", "/version"}

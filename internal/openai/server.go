@@ -25,8 +25,8 @@ type Options struct {
 	// Info describes the model that Engine runs.
 	Info   *engine.Info
 	Engine Engine
-	// Config is the program's, config.Default at least: of it count Server, what Model says of requests, and
-	// Schedule.Policy.
+	// Config is the program's, config.Default at least: of it count Server, what Model says of
+	// requests, and Schedule.Policy.
 	Config config.Config
 	Limits Limits
 	// Log receives failures and one line per request, without bodies; nil logs nothing.
@@ -37,7 +37,8 @@ type Options struct {
 	Version string
 	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
 	Ranks func() any
-	// SpecialTokensInContent lets the text of special tokens in chat messages become control tokens, as vLLM does.
+	// SpecialTokensInContent lets the text of special tokens in chat messages become control
+	// tokens, as vLLM does.
 	SpecialTokensInContent bool
 }
 
@@ -70,7 +71,8 @@ func New(o Options) (*Server, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("openai server: %w", err)
 	}
-	s := &Server{opt: o, model: m, created: time.Now().Unix(), lim: o.Limits.withDefaults(), log: o.Log,
+	s := &Server{opt: o, model: m, created: time.Now().Unix(), lim: o.Limits.withDefaults(),
+		log:  o.Log,
 		keys: newKeyring(c.APIKeys),
 		cors: cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
 	if s.log == nil {
@@ -165,7 +167,8 @@ func (s *Server) Routes() []Route {
 	return list
 }
 
-// find returns the route of a path, nil for none. Paths are matched whole: no redirects, no cleaning.
+// find returns the route of a path, nil for none. Paths are matched whole: no redirects, no
+// cleaning.
 func (s *Server) find(path string) *route {
 	if root := s.opt.Config.Server.RootPath; root != "" {
 		if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
@@ -181,11 +184,12 @@ func (s *Server) find(path string) *route {
 	return s.routes[path]
 }
 
-// Handler serves the API on a listener bound to a loopback address: only host names of this machine and those in
-// AllowedHosts are answered. HTTPServer knows the address it is for.
+// Handler serves the API on a listener bound to a loopback address: only host names of this machine
+// and those in AllowedHosts are answered. HTTPServer knows the address it is for.
 func (s *Server) Handler() http.Handler { return s.handler(true) }
 
-// HTTPServer returns a server for addr with the time and size limits of Limits. The caller listens and serves.
+// HTTPServer returns a server for addr with the time and size limits of Limits. The caller listens
+// and serves.
 func (s *Server) HTTPServer(addr string) *http.Server {
 	return &http.Server{
 		Addr:              addr,
@@ -198,17 +202,19 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 }
 
 func (s *Server) handler(loopback bool) http.Handler {
-	guard := &hostGuard{allowed: s.opt.Config.Server.AllowedHosts, loopback: loopback, cors: &s.cors}
+	guard := &hostGuard{allowed: s.opt.Config.Server.AllowedHosts, loopback: loopback,
+		cors: &s.cors}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, guard) })
 }
 
-// serve answers one request and accounts for it.
+// serve answers one request, then logs and counts it.
 func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGuard) {
 	began := time.Now()
 	w := &recorder{ResponseWriter: inner}
 	rc := http.NewResponseController(inner)
-	// Whatever deadline an earlier request left on the connection is not ours. A body must arrive in time;
-	// readBody lifts the limit once it has. Not every writer has deadlines: then there are none.
+	// Whatever deadline an earlier request left on the connection is not ours. A body must arrive
+	// in time; readBody lifts the limit once it has. Not every writer has deadlines: then there are
+	// none.
 	_ = rc.SetWriteDeadline(began.Add(s.lim.WriteTimeout))
 	if r.ContentLength != 0 {
 		_ = rc.SetReadDeadline(began.Add(s.lim.BodyTimeout))
@@ -231,21 +237,24 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		}
 		status = api.status
 	}
-	s.account(r, found, status, w.bytes, time.Since(began))
+	s.record(r, found, status, w.bytes, time.Since(began))
 }
 
 // dispatch runs the checks in order, cheapest and most general first, then the handler.
-func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard, found *route) (err error) {
+func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
+	found *route) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler {
 				panic(v)
 			}
-			s.log.Error("handler panicked", "path", clip(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
+			s.log.Error("handler panicked", "path", clip(r.URL.Path), "panic", v, "stack",
+				string(debug.Stack()))
 			if w.status != 0 { // cut the response off, it must not look complete
 				panic(http.ErrAbortHandler)
 			}
-			err = &apiError{status: http.StatusInternalServerError, message: "internal server error"}
+			err = &apiError{status: http.StatusInternalServerError,
+				message: "internal server error"}
 		}
 	}()
 	if bad := guard.check(r); bad != nil {
@@ -276,8 +285,9 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard, found 
 	return h(w, r)
 }
 
-// account writes the access log and the metrics of a request.
-func (s *Server) account(r *http.Request, found *route, status int, bytes int64, took time.Duration) {
+// record writes the access log and the metrics of a request.
+func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
+	took time.Duration) {
 	pattern, method := "other", "other"
 	if found != nil {
 		pattern = found.pattern
@@ -295,8 +305,10 @@ func (s *Server) account(r *http.Request, found *route, status int, bytes int64,
 	if found != nil && found.public {
 		level = slog.LevelDebug // probes come every few seconds
 	}
-	s.log.Log(r.Context(), level, "request", "method", clip(r.Method), "path", clip(r.URL.Path), "status", status,
-		"ms", float64(took.Microseconds())/1000, "bytes", bytes, "client", r.RemoteAddr, "id", clip(r.Header.Get("X-Request-Id")))
+	s.log.Log(r.Context(), level, "request", "method", clip(r.Method), "path", clip(r.URL.Path),
+		"status", status,
+		"ms", float64(took.Microseconds())/1000, "bytes", bytes, "client", r.RemoteAddr,
+		"id", clip(r.Header.Get("X-Request-Id")))
 }
 
 // logError logs what the client's operator cannot see from the answer.
@@ -319,10 +331,12 @@ func (s *Server) counted(h handler) handler {
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
-		return nil, &apiError{status: http.StatusUnsupportedMediaType, message: "Unsupported Media Type: Only 'application/json' is allowed"}
+		return nil, &apiError{status: http.StatusUnsupportedMediaType,
+			message: "Unsupported Media Type: Only 'application/json' is allowed"}
 	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, &apiError{status: http.StatusUnsupportedMediaType, message: "Content-Encoding " + clip(enc) + " is not supported"}
+		return nil, &apiError{status: http.StatusUnsupportedMediaType,
+			message: "Content-Encoding " + clip(enc) + " is not supported"}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opt.Config.Server.MaxRequestBodyBytes))
 	if err != nil {
@@ -330,10 +344,12 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, erro
 		if errors.As(err, &tooLarge) {
 			return nil, err
 		}
-		return nil, &apiError{status: http.StatusRequestTimeout, message: "request body was not received: " + err.Error()}
+		return nil, &apiError{status: http.StatusRequestTimeout,
+			message: "request body was not received: " + err.Error()}
 	}
 	// From here on reading only watches for the client going away.
-	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil &&
+		!errors.Is(err, http.ErrNotSupported) {
 		return nil, fmt.Errorf("clear read deadline: %w", err)
 	}
 	members, bad := parseObject(body, s.lim)
@@ -346,7 +362,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, erro
 // maxUnknown bounds the memory of unknown names; past it they are ignored in silence.
 const maxUnknown = 1000
 
-// logUnknown notes fields nobody asked for, once per name, as vLLM accepts them.
+// logUnknown logs fields that are not known, once per name, as vLLM accepts them.
 func (s *Server) logUnknown(f *fields) {
 	for name := range f.members {
 		if s.unknowns.Load() >= maxUnknown {
@@ -362,7 +378,8 @@ func (s *Server) logUnknown(f *fields) {
 
 func (s *Server) checkPriority(r *sampling) *apiError {
 	if r.priority != 0 && s.opt.Config.Schedule.Policy != "priority" {
-		return badRequest("priority", "`priority` of %d needs a server with priority scheduling (--scheduling-policy priority)", r.priority)
+		return badRequest("priority", "`priority` of %d needs a server with priority scheduling "+
+			"(--scheduling-policy priority)", r.priority)
 	}
 	return nil
 }
@@ -386,7 +403,8 @@ func writeInTime(w http.ResponseWriter, s string, timeout time.Duration) error {
 	const piece = 64 << 10
 	rc := http.NewResponseController(w)
 	for len(s) > 0 {
-		if err := rc.SetWriteDeadline(time.Now().Add(timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if err := rc.SetWriteDeadline(time.Now().Add(timeout)); err != nil &&
+			!errors.Is(err, http.ErrNotSupported) {
 			return fmt.Errorf("%w: %w", errClientGone, err)
 		}
 		n := min(piece, len(s))
@@ -398,7 +416,7 @@ func writeInTime(w http.ResponseWriter, s string, timeout time.Duration) error {
 	return nil
 }
 
-// writeError answers with an error. Nobody is left to hear of a failed write.
+// writeError answers with an error. A failed write has no one to be reported to.
 func writeError(w http.ResponseWriter, e *apiError) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

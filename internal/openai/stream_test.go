@@ -188,7 +188,8 @@ func (s *gateStream) Next(ctx context.Context) (engine.Delta, error) {
 	return s.Stream.Next(ctx)
 }
 
-// TestDisconnect: a client that goes away aborts its sequences, whatever the stage, and leaves nothing behind.
+// TestDisconnect: a client that goes away aborts its sequences, whatever the stage, and leaves
+// nothing behind.
 func TestDisconnect(t *testing.T) {
 	noLeak(t)
 	s := newServer(t)
@@ -235,7 +236,8 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// TestCancelledByTheServer: when the server cancels a request whose client is still there, the client hears of it.
+// TestCancelledByTheServer: when the server cancels a request whose client is still there, the
+// client hears of it.
 func TestCancelledByTheServer(t *testing.T) {
 	for _, c := range []struct {
 		fields string
@@ -282,8 +284,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestSlowStreamSurvives: the write limit is for one write, not for the whole stream, and a stale one does not
-// hurt the next request on the connection.
+// TestSlowStreamSurvives: the write limit is for one write, not for the whole stream, and a stale
+// one does not hurt the next request on the connection.
 func TestSlowStreamSurvives(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = 80 * time.Millisecond })
 	gate := make(chan struct{})
@@ -459,7 +461,8 @@ func (c *counting) Next(context.Context) (engine.Delta, error) {
 	return c.delta, nil
 }
 
-// TestChunksDoNotAllocate compares a stream of many events with one of few: the difference is the steady state.
+// TestChunksDoNotAllocate compares a stream of many events with one of few: the difference is the
+// steady state.
 func TestChunksDoNotAllocate(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Log = nil })
 	delta := engine.Delta{Text: " naïve \"text\"\n", Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1, OutputTokens: 1}

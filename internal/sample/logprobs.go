@@ -5,23 +5,26 @@ import (
 	"slices"
 )
 
-// Choice is one token with its log-probability (natural logarithm) and its rank, 1 being the most likely.
+// Choice is one token with its log-probability (natural logarithm) and its rank, 1 being the most
+// likely.
 type Choice struct {
 	Token   int32
 	Logprob float32
 	Rank    int32
 }
 
-// Logprobs describes the choice of token from a row of logits: the token itself and the k most likely ones
-// (AllLogprobs: the whole vocabulary; NoLogprobs and 0: none), most likely first, equal ones by lowest id,
-// appended to top.
+// Logprobs describes the choice of token from a row of logits: the token itself and the k most
+// likely ones (AllLogprobs: the whole vocabulary; NoLogprobs and 0: none), most likely first, equal
+// ones by lowest id, appended to top.
 //
-// The values are those of vLLM's default logprobs_mode raw_logprobs: the log-softmax of the model's logits
-// before any processor or temperature, so it has to be called before Sample. The rank of the token is the
-// number of tokens at least as likely as it, itself included (vLLM counts logprobs >= its own); those of
-// top are 1, 2, 3 …. NaN counts as minus infinity; logits of plus infinity share all of the probability.
-// The row is not changed. A token outside the row has the log-probability minus infinity.
-func (s *Sampler) Logprobs(logits []float32, token int32, k int32, top []Choice) (sampled Choice, topOut []Choice) {
+// The values are those of vLLM's default logprobs_mode raw_logprobs: the log-softmax of the model's
+// logits before any processor or temperature, so it has to be called before Sample. The rank of the
+// token is the number of tokens at least as likely as it, itself included (vLLM counts logprobs >=
+// its own); those of top are 1, 2, 3 …. NaN counts as minus infinity; logits of plus infinity share
+// all of the probability. The row is not changed. A token outside the row has the log-probability
+// minus infinity.
+func (s *Sampler) Logprobs(logits []float32, token int32, k int32,
+	top []Choice) (sampled Choice, topOut []Choice) {
 	norm := newNormaliser(logits)
 	value := negInf
 	if in(logits, token) {

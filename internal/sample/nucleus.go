@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Weights are added up in buckets of 1/8 octave, from the most likely token down to the negligible ones.
+// Weights are added up in buckets of 1/8 octave, from the most likely token down to the negligible
+// ones.
 const (
 	stepsPerBucket = 8
 	buckets        = -negligible/stepsPerBucket + 1
@@ -14,9 +15,10 @@ const (
 
 func bucketOf(y float64) int { return int(-y) / stepsPerBucket }
 
-// nucleus reduces the candidates (the list if there is one, else all of the row) to the smallest set whose
-// probability reaches p, and leaves it in the list (Holtzman et al. 2019). One pass adds up the weights by
-// bucket, which tells the bucket in which p is reached; only its members are sorted.
+// nucleus reduces the candidates (the list if there is one, else all of the row) to the smallest
+// set whose probability reaches p, and leaves it in the list (Holtzman et al. 2019). One pass adds
+// up the weights by bucket, which tells the bucket in which p is reached; only its members are
+// sorted.
 func (s *Sampler) nucleus(row []float32, listed bool, c scale, p float64) {
 	from := row
 	if listed {
@@ -57,8 +59,8 @@ func (s *Sampler) nucleus(row []float32, listed bool, c scale, p float64) {
 	s.ids, s.logits = s.ids[:n], s.logits[:n]
 }
 
-// reach returns the bucket in which the weight of the tokens from the most likely down reaches p of the
-// total, the weight of the buckets above it, and p of the total.
+// reach returns the bucket in which the weight of the tokens from the most likely down reaches p of
+// the total, the weight of the buckets above it, and p of the total.
 func (s *Sampler) reach(x []float32, c scale, p float64) (edge int, above, target float64) {
 	clear(s.hist[:])
 	for _, v := range x {

@@ -3,7 +3,8 @@
 // neighbours, scheduling, preemption or layout.
 package sample
 
-// Params says how the tokens of one request are chosen. Every field is resolved (see Defaults.Resolve).
+// Params says how the tokens of one request are chosen. Every field is resolved (see
+// Defaults.Resolve).
 type Params struct {
 	// Temperature scales the logits; below 1e-5 the choice is greedy.
 	Temperature float32
@@ -13,8 +14,8 @@ type Params struct {
 	TopK int32
 	// MinP drops tokens less likely than MinP times the most likely one; 0 is off.
 	MinP float32
-	// RepetitionPenalty divides positive and multiplies negative logits of tokens seen in the prompt or
-	// the output; 1 is off.
+	// RepetitionPenalty divides positive and multiplies negative logits of tokens seen in the
+	// prompt or the output; 1 is off.
 	RepetitionPenalty float32
 	// PresencePenalty is subtracted once from each token seen in the output; 0 is off.
 	PresencePenalty float32

@@ -2,8 +2,8 @@ package sample
 
 import "math/bits"
 
-// Constants of Philox4x32 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3",
-// SC 2011, and its reference implementation Random123).
+// Constants of Philox4x32 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2,
+// 3", SC 2011, and its reference implementation Random123).
 const (
 	philoxM0 = 0xD2511F53
 	philoxM1 = 0xCD9E8D57

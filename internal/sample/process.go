@@ -2,9 +2,9 @@ package sample
 
 import "slices"
 
-// process changes the logits as the request asks, in the order of vLLM V1's sampler: allowed tokens, bad
-// words, min_tokens, logit bias, penalties. All of these also apply to a greedy choice. Ids outside the row
-// are skipped.
+// process changes the logits as the request asks, in the order of vLLM V1's sampler: allowed
+// tokens, bad words, min_tokens, logit bias, penalties. All of these also apply to a greedy choice.
+// Ids outside the row are skipped.
 func (s *Sampler) process(logits []float32, p *Params, st *State) {
 	if len(p.AllowedTokens) > 0 {
 		s.allowOnly(logits, p.AllowedTokens)
@@ -55,7 +55,8 @@ func (s *Sampler) allowOnly(logits []float32, allowed []int32) {
 	}
 }
 
-// maskBadWords masks the last token of every bad word whose other tokens are the last ones of the output.
+// maskBadWords masks the last token of every bad word whose other tokens are the last ones of the
+// output.
 func maskBadWords(logits []float32, words [][]int32, st *State) {
 	var tail []int32
 	if st != nil {
@@ -72,8 +73,8 @@ func maskBadWords(logits []float32, words [][]int32, st *State) {
 	}
 }
 
-// penalise applies the repetition penalty to tokens of prompt and output (Keskar et al. 2019, CTRL), then
-// OpenAI's frequency and presence penalties to those of the output.
+// penalise applies the repetition penalty to tokens of prompt and output (Keskar et al. 2019,
+// CTRL), then OpenAI's frequency and presence penalties to those of the output.
 func penalise(logits []float32, p *Params, st *State) {
 	rep, freq, pres := p.RepetitionPenalty, p.FrequencyPenalty, p.PresencePenalty
 	for i, id := range st.seen.ids {

@@ -2,8 +2,8 @@ package sample
 
 import "slices"
 
-// Settings are the sampling parameters that both a model's generation config and a request may set; nil is not
-// set.
+// Settings are the sampling parameters that both a model's generation config and a request may set;
+// nil is not set.
 type Settings struct {
 	Temperature       *float64
 	TopP              *float64
@@ -38,10 +38,12 @@ func either[T any](a, b *T) *T {
 type Defaults struct {
 	// Generation is what the generation config sets.
 	Generation Settings
-	// EOS is the end-of-sequence token, -1 for none; StopTokens are further ones of the generation config.
+	// EOS is the end-of-sequence token, -1 for none; StopTokens are further ones of the generation
+	// config.
 	EOS        int32
 	StopTokens []int32
-	// VocabSize is the number of token ids, MaxModelLen the most tokens of prompt and output together.
+	// VocabSize is the number of token ids, MaxModelLen the most tokens of prompt and output
+	// together.
 	VocabSize, MaxModelLen int
 }
 
@@ -64,20 +66,22 @@ type Overrides struct {
 }
 
 const (
-	// minTemperature is what vLLM raises smaller positive temperatures to (_MAX_TEMP): below it logits overflow.
+	// minTemperature is what vLLM raises smaller positive temperatures to (_MAX_TEMP): below it
+	// logits overflow.
 	minTemperature = 0.01
 	// maxBias is the range of logit_bias in the OpenAI API; vLLM clips to it.
 	maxBias = 100
 )
 
-// Resolve returns the parameters of a request: what it sets, else what the generation config sets, else OpenAI's
-// default, which for MaxTokens is the API's maxTokens, or all the room there is when that is 0. Values out of
-// range are refused with a *ParamError; ids are not checked against the vocabulary (see Params.Validate).
+// Resolve returns the parameters of a request: what it sets, else what the generation config sets,
+// else OpenAI's default, which for MaxTokens is the API's maxTokens, or all the room there is when
+// that is 0. Values out of range are refused with a *ParamError; ids are not checked against the
+// vocabulary (see Params.Validate).
 //
-// What is allowed but not meant literally is settled as vLLM does: a temperature between 0 and 0.01 becomes
-// 0.01, a greedy choice has no top_p, top_k and min_p, a top_k that keeps the whole vocabulary is off, a bias is
-// clipped to [-100, 100], and stop tokens are sorted and named once. Nothing of o and d is changed; the result
-// shares AllowedTokens and BadWords with o.
+// What is allowed but not meant literally is settled as vLLM does: a temperature between 0 and 0.01
+// becomes 0.01, a greedy choice has no top_p, top_k and min_p, a top_k that keeps the whole
+// vocabulary is off, a bias is clipped to [-100, 100], and stop tokens are sorted and named once.
+// Nothing of o and d is changed; the result shares AllowedTokens and BadWords with o.
 func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 	s := o.Settings.Over(d.Generation)
 	if maxTokens == 0 {

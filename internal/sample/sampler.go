@@ -2,8 +2,9 @@ package sample
 
 import "math"
 
-// Sampler is the scratch memory of one worker goroutine. The zero value is ready; it grows to the size of
-// the vocabulary and is then reused. It holds nothing of a request: that is in Params and State.
+// Sampler is the scratch memory of one worker goroutine. The zero value is ready; it grows to the
+// size of the vocabulary and is then reused. It holds nothing of a request: that is in Params and
+// State.
 type Sampler struct {
 	heap  [heapK]float32
 	count [2048]uint32
@@ -17,22 +18,23 @@ type Sampler struct {
 	logits []float32
 }
 
-// Sample chooses the token at an absolute position from its logits (one per token of the vocabulary), which
-// it overwrites. st may be nil for a request that has no output yet and no penalties.
+// Sample chooses the token at an absolute position from its logits (one per token of the
+// vocabulary), which it overwrites. st may be nil for a request that has no output yet and no
+// penalties.
 //
-// The steps are those of vLLM V1: allowed tokens, bad words, min_tokens, logit bias, penalties; then, if the
-// temperature is below GreedyTemperature, the most likely token (the lowest id of equal ones); else
-// temperature, min-p, top-k, top-p, and a draw. Top-k keeps every token that equals the k-th. Top-p keeps a
-// token while the probability of those before it, in order of falling logit and rising id, is less than p;
-// so the most likely token always stays.
+// The steps are those of vLLM V1: allowed tokens, bad words, min_tokens, logit bias, penalties;
+// then, if the temperature is below GreedyTemperature, the most likely token (the lowest id of
+// equal ones); else temperature, min-p, top-k, top-p, and a draw. Top-k keeps every token that
+// equals the k-th. Top-p keeps a token while the probability of those before it, in order of
+// falling logit and rising id, is less than p; so the most likely token always stays.
 //
-// The draw inverts the cumulative distribution of the kept tokens in order of their ids, in float64, at the
-// number that Philox4x32-10 gives for (Seed, position): it depends on these and the logits, and on nothing
-// else.
+// The draw inverts the cumulative distribution of the kept tokens in order of their ids, in
+// float64, at the number that Philox4x32-10 gives for (Seed, position): it depends on these and the
+// logits, and on nothing else.
 //
-// NaN counts as minus infinity, and plus infinity as certain (the lowest such id). When no token is left,
-// the result is the first of AllowedTokens that is in the vocabulary, else token 0; it is -1 only for an
-// empty row.
+// NaN counts as minus infinity, and plus infinity as certain (the lowest such id). When no token is
+// left, the result is the first of AllowedTokens that is in the vocabulary, else token 0; it is -1
+// only for an empty row.
 func (s *Sampler) Sample(logits []float32, p *Params, st *State, position uint32) int32 {
 	s.process(logits, p, st)
 	best := argmax(logits)
@@ -73,9 +75,9 @@ func lastResort(logits []float32, p *Params) int32 {
 	return 0
 }
 
-// threshold returns the value that logits must exceed to pass min-p and top-k, minus infinity when both are
-// off. As both keep what is above some logit, the higher of the two bounds is the result of one after the
-// other.
+// threshold returns the value that logits must exceed to pass min-p and top-k, minus infinity when
+// both are off. As both keep what is above some logit, the higher of the two bounds is the result
+// of one after the other.
 func (s *Sampler) threshold(logits []float32, p *Params, greatest float32) float32 {
 	low := negInf
 	if p.MinP > 0 {
@@ -110,8 +112,9 @@ func (s *Sampler) grow(vocab int) {
 // drawBlock is how many weights are summed at once.
 const drawBlock = 512
 
-// draw returns the index in x at which the cumulative weight first exceeds u times the total. Weights are
-// computed twice, once for the sums of blocks and once inside the block that is hit, rather than stored.
+// draw returns the index in x at which the cumulative weight first exceeds u times the total.
+// Weights are computed twice, once for the sums of blocks and once inside the block that is hit,
+// rather than stored.
 func (s *Sampler) draw(x []float32, c scale, u float64) int {
 	n := (len(x) + drawBlock - 1) / drawBlock
 	if cap(s.block) < n {
@@ -123,8 +126,8 @@ func (s *Sampler) draw(x []float32, c scale, u float64) int {
 		sums[b] = sumWeights(x[b*drawBlock:min((b+1)*drawBlock, len(x))], c)
 		total += sums[b]
 	}
-	// before is the weight ahead of the block hit; when rounding leaves u*total past the end, the last block
-	// that weighs anything is the one.
+	// before is the weight ahead of the block hit; when rounding leaves u*total past the end, the
+	// last block that weighs anything is the one.
 	target, sum, before, hit := u*total, 0.0, 0.0, 0
 	for b, w := range sums {
 		if w == 0 {
@@ -150,6 +153,7 @@ func (s *Sampler) draw(x []float32, c scale, u float64) int {
 		}
 		rest -= w
 	}
-	// The same rounding can leave a remainder past the last weight of the block: that token is the one.
+	// The same rounding can leave a remainder past the last weight of the block: that token is the
+	// one.
 	return max(last, 0)
 }

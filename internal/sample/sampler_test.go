@@ -169,7 +169,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestReference compares with the naive sampler on random logits under all combinations of parameters.
+// TestReference compares with the naive sampler on random logits under all combinations of
+// parameters.
 func TestReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var s Sampler
@@ -250,7 +251,8 @@ func randomise(r *rand.Rand, p *Params, vocab int) (prompt, output []int32) {
 	return prompt, output
 }
 
-// TestDistribution compares drawn frequencies with the probabilities by a chi-square test at fixed seeds.
+// TestDistribution compares drawn frequencies with the probabilities by a chi-square test at fixed
+// seeds.
 func TestDistribution(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	row := randomRow(r, 40, 1.5)
@@ -278,7 +280,8 @@ func TestDistribution(t *testing.T) {
 			if len(counts) > 0 {
 				t.Errorf("drew tokens that were not kept: %v", counts)
 			}
-			// Mean + 4 standard deviations of the chi-square distribution (its variance is twice the mean).
+			// Mean + 4 standard deviations of the chi-square distribution (its variance is twice
+			// the mean).
 			df := float64(len(kept) - 1)
 			if limit := df + 4*math.Sqrt(2*df); chi > limit {
 				t.Errorf("chi-square %.1f with %g degrees of freedom, limit %.1f", chi, df, limit)

@@ -7,12 +7,14 @@ import (
 
 var negInf = float32(math.Inf(-1))
 
-// nextAbove returns the first index >= from whose value is greater than low, or -1. NaN is never greater.
+// nextAbove returns the first index >= from whose value is greater than low, or -1. NaN is never
+// greater.
 //
-// It is the one loop over the vocabulary that finding the maximum, selecting the top k and collecting
-// candidates share: hits are rare in all three, so eight comparisons that all fail are the common case.
-// While low is not negative the values are compared as integers (the bits of IEEE 754 numbers with a clear
-// sign order as they do, and those with a set sign are negative integers), which takes half the time.
+// It is the one loop over the vocabulary that finding the maximum, selecting the top k and
+// collecting candidates share: hits are rare in all three, so eight comparisons that all fail are
+// the common case. While low is not negative the values are compared as integers (the bits of IEEE
+// 754 numbers with a clear sign order as they do, and those with a set sign are negative integers),
+// which takes half the time.
 func nextAbove(x []float32, from int, low float32) int {
 	if from < 0 || from >= len(x) {
 		return -1
@@ -67,8 +69,8 @@ func nextAboveBits(x []float32, from int, low float32) int {
 	}
 }
 
-// argmax returns the index of the greatest value, the lowest of equal ones, or -1 when no value is greater
-// than minus infinity.
+// argmax returns the index of the greatest value, the lowest of equal ones, or -1 when no value is
+// greater than minus infinity.
 func argmax(x []float32) int {
 	best, low := -1, negInf
 	for i := nextAbove(x, 0, low); i >= 0; i = nextAbove(x, i+1, low) {
@@ -86,7 +88,8 @@ func below(t float64) float32 {
 	return f
 }
 
-// heapK is the largest k for which kth keeps a heap; beyond, sifting costs more than counting digits.
+// heapK is the largest k for which kth keeps a heap; beyond, sifting costs more than counting
+// digits.
 const heapK = 128
 
 // kth returns the k-th greatest value (1 <= k <= len(x)), NaN counting as minus infinity.
@@ -124,9 +127,9 @@ func siftDown(h []float32, v float32) {
 	h[i] = v
 }
 
-// kthRadix finds the k-th greatest value by counting the digits of the order-preserving integer image of
-// the values, most significant first; only the values that share the digit go on. It takes at most three
-// passes, whatever the values.
+// kthRadix finds the k-th greatest value by counting the digits of the order-preserving integer
+// image of the values, most significant first; only the values that share the digit go on. It takes
+// at most three passes, whatever the values.
 func (s *Sampler) kthRadix(x []float32, k int) float32 {
 	if cap(s.keys) < len(x) {
 		s.keys = make([]uint32, len(x))

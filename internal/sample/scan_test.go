@@ -115,8 +115,8 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// TestStateRebuilt checks that a state built from prompt and output equals one that was appended to, and
-// that counting survives growth.
+// TestStateRebuilt checks that a state built from prompt and output equals one that was appended
+// to, and that counting survives growth.
 func TestStateRebuilt(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	p := with(func(p *Params) {

@@ -6,12 +6,14 @@ type State struct {
 	outputs int32
 	// seen counts tokens when a penalty is on, those of the prompt only for the repetition penalty.
 	seen *tokenCounts
-	// tail holds the last output tokens, as many as the longest bad word needs before its last token.
+	// tail holds the last output tokens, as many as the longest bad word needs before its last
+	// token.
 	tail []int32
 }
 
-// NewState returns the state of a request with these prompt and output tokens (output is what was generated
-// before a preemption, usually nothing). Neither slice is kept. p must be the Params later given to Sample.
+// NewState returns the state of a request with these prompt and output tokens (output is what was
+// generated before a preemption, usually nothing). Neither slice is kept. p must be the Params
+// later given to Sample.
 func NewState(p *Params, prompt, output []int32) *State {
 	s := &State{}
 	withPrompt := p.RepetitionPenalty != 1
@@ -61,8 +63,8 @@ func (s *State) Append(token int32) {
 // Outputs returns the number of output tokens so far.
 func (s *State) Outputs() int { return int(s.outputs) }
 
-// tokenCounts counts tokens: a list of distinct ids in order of first sight, so that penalties touch only
-// those, and an open-addressing index into it.
+// tokenCounts counts tokens: a list of distinct ids in order of first sight, so that penalties
+// touch only those, and an open-addressing index into it.
 type tokenCounts struct {
 	ids    []int32
 	counts []int32
@@ -74,7 +76,8 @@ func newTokenCounts(room int) *tokenCounts {
 	for n < 2*room {
 		n *= 2
 	}
-	return &tokenCounts{ids: make([]int32, 0, n/2), counts: make([]int32, 0, n/2), index: make([]int32, n)}
+	return &tokenCounts{ids: make([]int32, 0, n/2), counts: make([]int32, 0, n/2),
+		index: make([]int32, n)}
 }
 
 // add raises a token's count by n; with n = 0 it is only known.

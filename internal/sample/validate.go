@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// ParamError says which sampling parameter is wrong, in the words of the OpenAI API and vLLM's extensions
-// of it.
+// ParamError says which sampling parameter is wrong, in the words of the OpenAI API and vLLM's
+// extensions of it.
 type ParamError struct {
 	// Field is the name of the parameter in a request, for example "top_p".
 	Field string
@@ -31,7 +31,8 @@ func (p *Params) Validate(vocab int) error {
 
 // checkRanges checks every field but the lists of ids.
 func (p *Params) checkRanges(vocab int) error {
-	for _, check := range [...]func(int) *ParamError{p.checkFilters, p.checkPenalties, p.checkLengths} {
+	for _, check := range [...]func(int) *ParamError{p.checkFilters, p.checkPenalties,
+		p.checkLengths} {
 		if err := check(vocab); err != nil {
 			return err
 		}
@@ -89,7 +90,8 @@ func checkLogprobs(field string, n int32, vocab int) *ParamError {
 	if n == NoLogprobs || n == AllLogprobs || n >= 0 && int(n) <= vocab {
 		return nil
 	}
-	return wrong(field, fmt.Sprintf("must be between 0 and the vocabulary size %d, or the whole vocabulary", vocab), n)
+	return wrong(field, fmt.Sprintf("must be between 0 and the vocabulary size %d, or the "+
+		"whole vocabulary", vocab), n)
 }
 
 func (p *Params) checkIDs(vocab int) *ParamError {
@@ -104,7 +106,8 @@ func (p *Params) checkIDs(vocab int) *ParamError {
 	}
 	for _, w := range p.BadWords {
 		if len(w) == 0 {
-			return &ParamError{Field: "bad_words", Message: "bad_words must not contain an empty word"}
+			return &ParamError{Field: "bad_words",
+				Message: "bad_words must not contain an empty word"}
 		}
 		if err := checkTokens("bad_words", w, vocab); err != nil {
 			return err

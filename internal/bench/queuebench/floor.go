@@ -13,7 +13,8 @@ import (
 	"github.com/eagleray/eagleray/internal/futex"
 )
 
-// floor is the least that a round trip of the same shape can cost: to all readers, and from the first one back.
+// floor is the least that a round trip of the same shape can cost: to all readers, and from the
+// first one back.
 type floor interface {
 	// given is passed to every reader, which opens its side with it.
 	given() *os.File
@@ -21,7 +22,8 @@ type floor interface {
 	made() uint64
 	// trip is the driver's side of one.
 	trip() (time.Duration, error)
-	// answer is a reader's side of those up to the end-th since the beginning; only the first reader replies.
+	// answer is a reader's side of those up to the end-th since the beginning; only the first
+	// reader replies.
 	answer(end uint64, reply bool) error
 	// fail ends waits in this process.
 	fail()
@@ -36,9 +38,10 @@ type stream interface {
 	absorb(n uint64, reply bool) error
 }
 
-// futexFloor is a round trip with nothing but futexes, in memory of the same kind as the ring's: the driver advances
-// one word and wakes all readers; the first reader advances another and wakes the driver. Nobody spins, nobody
-// copies. It is the least that a queue of processes that sleep can cost.
+// futexFloor is a round trip with nothing but futexes, in memory of the same kind as the ring's:
+// the driver advances one word and wakes all readers; the first reader advances another and wakes
+// the driver. Nobody spins, nobody copies. It is the least that a queue of processes that sleep can
+// cost.
 type futexFloor struct {
 	file   *os.File
 	memory []byte
@@ -69,7 +72,8 @@ func newFutexFloor() (*futexFloor, error) {
 }
 
 func openFutexFloor(file *os.File) (*futexFloor, error) {
-	m, err := unix.Mmap(int(file.Fd()), 0, floorBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	m, err := unix.Mmap(int(file.Fd()), 0, floorBytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("map memory file: %w", err), file.Close())
 	}
@@ -90,7 +94,8 @@ func (f *futexFloor) made() uint64 { return uint64(f.seen) }
 
 func (f *futexFloor) given() *os.File { return f.file }
 
-// close unmaps nothing while fail might still be called: the memory is a page and goes with the process.
+// close unmaps nothing while fail might still be called: the memory is a page and goes with the
+// process.
 func (f *futexFloor) close() error { return f.file.Close() }
 
 // trip is the driver's side of a round trip.
@@ -113,8 +118,8 @@ func (f *futexFloor) trip() (time.Duration, error) {
 	}
 }
 
-// answer is the readers' side of the round trips up to the end-th since the beginning; only the first reader
-// replies, and the others may miss some.
+// answer is the readers' side of the round trips up to the end-th since the beginning; only the
+// first reader replies, and the others may miss some.
 func (f *futexFloor) answer(end uint64, reply bool) error {
 	for int32(f.seen-uint32(end)) < 0 {
 		v := f.request.Load()

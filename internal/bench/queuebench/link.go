@@ -30,7 +30,8 @@ type invitation struct {
 
 func (linkTransport) listen(readers int) (driverEnd, []*os.File, error) {
 	token := handshake.NewToken()
-	l, err := handshake.Listen(handshake.Options{Instance: handshake.NewInstance(), Token: token, World: readers, TCP: "127.0.0.1"})
+	l, err := handshake.Listen(handshake.Options{Instance: handshake.NewInstance(), Token: token,
+		World: readers, TCP: "127.0.0.1"})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -57,9 +58,10 @@ func (linkTransport) join(descriptor, rank int) (queue.Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	return linkReader{link.Connect(conn, conn.Session, func(context.Context, handshake.Resume) (net.Conn, error) {
-		return nil, errors.New("a benchmark does not go on after a cut")
-	}, link.Options{})}, nil
+	return linkReader{link.Connect(conn, conn.Session,
+		func(context.Context, handshake.Resume) (net.Conn, error) {
+			return nil, errors.New("a benchmark does not go on after a cut")
+		}, link.Options{})}, nil
 }
 
 const joinTimeout = 20 * time.Second
@@ -81,7 +83,8 @@ func memoryFile(name string, v any) (*os.File, error) {
 	return f, nil
 }
 
-// readMemoryFile reads what memoryFile wrote. The offset of the file is shared by all who were given it.
+// readMemoryFile reads what memoryFile wrote. The offset of the file is shared by all who were
+// given it.
 func readMemoryFile(f *os.File, v any) error {
 	defer f.Close()
 	info, err := f.Stat()

@@ -25,7 +25,8 @@ const (
 	opSink              // nothing
 	opStream            // as many large payloads as bytes 8 to 16 say follow over the floor
 	opMark              // every reader replies
-	opStep              // every reader decodes the plan from byte 16 on, the first replies with a result
+	// every reader decodes the plan from byte 16 on, the first replies with a result
+	opStep
 	opStop
 )
 
@@ -70,7 +71,8 @@ func start(o Options) (*bench, error) {
 }
 
 func (b *bench) startReader(rank int, files []*os.File) error {
-	args := append(b.Command[1:len(b.Command):len(b.Command)], b.Transport, strconv.Itoa(rank), strconv.Itoa(b.ReplySize), strconv.Itoa(b.Size))
+	args := append(b.Command[1:len(b.Command):len(b.Command)], b.Transport, strconv.Itoa(rank),
+		strconv.Itoa(b.ReplySize), strconv.Itoa(b.Size))
 	c := exec.Command(b.Command[0], args...)
 	c.ExtraFiles = files
 	c.Stderr = os.Stderr
@@ -133,7 +135,8 @@ func (b *bench) roundTrip() (time.Duration, error) {
 	}
 	took := time.Since(began)
 	if rank != 0 || len(reply) != b.ReplySize || binary.LittleEndian.Uint64(reply[8:]) != b.trips {
-		return 0, fmt.Errorf("reply of %d bytes from reader %d to record %d", len(reply), rank, b.trips)
+		return 0, fmt.Errorf("reply of %d bytes from reader %d to record %d", len(reply), rank,
+			b.trips)
 	}
 	return took, nil
 }
@@ -174,8 +177,8 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Child is a reader's process: args are those that Run appends to its command, and the descriptors from 3 on
-// those it passes. It returns when standard input ends, which Run holds.
+// Child is a reader's process: args are those that Run appends to its command, and the descriptors
+// from 3 on those it passes. It returns when standard input ends, which Run holds.
 func Child(args []string) error {
 	if len(args) != 4 {
 		return fmt.Errorf("queuebench: reader with %d arguments", len(args))

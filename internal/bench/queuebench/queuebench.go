@@ -1,6 +1,6 @@
-// Package queuebench measures the message queue between a driver and its ranks, between real processes: round
-// trips and, interleaved with them in the same processes, those of a bare futex of the same shape; what waiting
-// costs; and how fast large payloads go.
+// Package queuebench measures the message queue between a driver and its ranks, between real
+// processes: round trips and, interleaved with them in the same processes, those of a bare futex of
+// the same shape; what waiting costs; and how fast large payloads go.
 package queuebench
 
 import (
@@ -21,19 +21,19 @@ type Options struct {
 	Transport string
 	// Readers is how many processes receive what is sent, 2 by default.
 	Readers int
-	// Size and ReplySize are bytes sent to every reader and sent back by the first, at least 16; by default
-	// 4096 and 1200, a step's plan and result.
+	// Size and ReplySize are bytes sent to every reader and sent back by the first, at least 16; by
+	// default 4096 and 1200, a step's plan and result.
 	Size, ReplySize int
 	// Rate is how many round trips a second the round-trip part makes, 0 for one after the other.
 	Rate float64
-	// Duration is for all parts together, 8 s by default: half for round trips, and as much for those of the bare
-	// futex; an eighth for waiting, a quarter for waiting at 50 records a second, an eighth for large payloads, and
-	// as much for those of the bare connections.
+	// Duration is for all parts together, 8 s by default: half for round trips, and as much for
+	// those of the bare futex; an eighth for waiting, a quarter for waiting at 50 records a second,
+	// an eighth for large payloads, and as much for those of the bare connections.
 	Duration time.Duration
 	// Seed determines the payloads.
 	Seed uint64
-	// Command is the program and the arguments that make it call Child with the arguments that follow; by
-	// default this executable and "bench", "queue-reader".
+	// Command is the program and the arguments that make it call Child with the arguments that
+	// follow; by default this executable and "bench", "queue-reader".
 	Command []string
 }
 
@@ -42,8 +42,8 @@ const (
 	// largeTurn is how many large payloads of one kind are sent before the other's turn.
 	largeTurn = 4
 	pacedRate = 50
-	// batch is how many round trips of one kind are made before the other's turn; the first few, which begin
-	// with processes in the wrong place, do not count.
+	// batch is how many round trips of one kind are made before the other's turn; the first few,
+	// which begin with processes in the wrong place, do not count.
 	batch  = 60
 	warmup = 10
 )
@@ -75,8 +75,10 @@ func (o *Options) setDefaults() error {
 	switch {
 	case o.Readers < 1 || o.Readers > ring.MaxRanks:
 		return fmt.Errorf("queue benchmark with %d readers, not 1 to %d", o.Readers, ring.MaxRanks)
-	case o.Size < minSize || o.Size > largePayload || o.ReplySize < minSize || o.ReplySize > largePayload:
-		return fmt.Errorf("queue benchmark with records of %d and %d bytes, not %d to %d", o.Size, o.ReplySize, minSize, largePayload)
+	case o.Size < minSize || o.Size > largePayload || o.ReplySize < minSize ||
+		o.ReplySize > largePayload:
+		return fmt.Errorf("queue benchmark with records of %d and %d bytes, not %d to %d", o.Size,
+			o.ReplySize, minSize, largePayload)
 	case !(o.Rate >= 0) || o.Duration < 0:
 		return fmt.Errorf("queue benchmark at %g records a second for %v", o.Rate, o.Duration)
 	}
@@ -95,12 +97,14 @@ func quantiles(d []time.Duration) Quantiles {
 		return Quantiles{}
 	}
 	slices.Sort(d)
-	at := func(q float64) float64 { return float64(d[min(int(q*float64(len(d))), len(d)-1)].Nanoseconds()) / 1e3 }
+	at := func(q float64) float64 {
+		return float64(d[min(int(q*float64(len(d))), len(d)-1)].Nanoseconds()) / 1e3
+	}
 	return Quantiles{at(0.5), at(0.99), at(0.999)}
 }
 
-// CPUShare is the processor time each process used, as a share of one core: the writer's first, then the
-// readers'.
+// CPUShare is the processor time each process used, as a share of one core: the writer's first,
+// then the readers'.
 type CPUShare struct {
 	// Idle is while nothing is sent, Paced50Hz at 50 round trips a second.
 	Idle      []float64 `json:"idle"`
@@ -115,9 +119,10 @@ type Report struct {
 	ReplySize int    `json:"reply_size"`
 	// RoundTrips is how many of each kind were measured.
 	RoundTrips int `json:"round_trips"`
-	// RoundTrip is from before a record is sent to all readers until the first one's reply is here; Floor the
-	// same without the queue. For the ring it is bare futexes: one word that wakes all readers, one that the first
-	// replies with; for the link bare TLS connections, and bytes of the same lengths.
+	// RoundTrip is from before a record is sent to all readers until the first one's reply is here;
+	// Floor the same without the queue. For the ring it is bare futexes: one word that wakes all
+	// readers, one that the first replies with; for the link bare TLS connections, and bytes of the
+	// same lengths.
 	RoundTrip Quantiles `json:"round_trip_us"`
 	Floor     Quantiles `json:"floor_us"`
 	RatioP50  float64   `json:"ratio_p50"`
@@ -125,9 +130,10 @@ type Report struct {
 	PacedRoundTrip Quantiles `json:"paced_round_trip_us"`
 	PacedFloor     Quantiles `json:"paced_floor_us"`
 	CPUShare       CPUShare  `json:"cpu_share"`
-	// LargeGBPerS is 10^9 bytes of 16 MiB payloads a second until all readers have received the last one, the
-	// median of turns. LargeFloorGBPerS is the same over the bare TLS connections, the turns in between, written
-	// to all readers at the same time; 0 for the ring, which has no such floor.
+	// LargeGBPerS is 10^9 bytes of 16 MiB payloads a second until all readers have received the
+	// last one, the median of turns. LargeFloorGBPerS is the same over the bare TLS connections,
+	// the turns in between, written to all readers at the same time; 0 for the ring, which has no
+	// such floor.
 	LargeGBPerS      float64 `json:"large_gb_per_s"`
 	LargeFloorGBPerS float64 `json:"large_floor_gb_per_s,omitempty"`
 }
@@ -292,7 +298,9 @@ func (b *bench) floorTrips(n int, pause time.Duration) ([]time.Duration, error) 
 }
 
 // repeat makes n round trips, as long as pause between the beginnings of two.
-func repeat(n int, pause time.Duration, trip func() (time.Duration, error)) ([]time.Duration, error) {
+func repeat(
+	n int, pause time.Duration, trip func() (time.Duration, error),
+) ([]time.Duration, error) {
 	times := make([]time.Duration, 0, n)
 	for next := time.Now().Add(pause); len(times) < n; next = next.Add(pause) {
 		if pause > 0 {
@@ -307,7 +315,8 @@ func repeat(n int, pause time.Duration, trip func() (time.Duration, error)) ([]t
 	return times, nil
 }
 
-// usage adds the processor time that each process uses during f to used, and returns how long that was.
+// usage adds the processor time that each process uses during f to used, and returns how long that
+// was.
 func (b *bench) usage(used []time.Duration, f func() error) (time.Duration, error) {
 	began := time.Now()
 	before, err := b.processorTimes()

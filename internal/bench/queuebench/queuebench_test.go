@@ -133,8 +133,8 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// BenchmarkQueue reports round trips beside the floor of their shape, and the rate of large payloads. One
-// iteration takes four seconds: use -benchtime 1x.
+// BenchmarkQueue reports round trips beside the floor of their shape, and the rate of large
+// payloads. One iteration takes four seconds: use -benchtime 1x.
 func BenchmarkQueue(b *testing.B) {
 	for _, readers := range []int{1, 2, 8} {
 		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {

@@ -16,11 +16,13 @@ type RPCReport struct {
 	// Running is the number of decoding requests in each step.
 	Running int `json:"running"`
 	Steps   int `json:"steps"`
-	// StepRoundTrip is from before a plan is encoded until the result of the first reader is decoded.
+	// StepRoundTrip is from before a plan is encoded until the result of the first reader is
+	// decoded.
 	StepRoundTrip Quantiles `json:"step_round_trip_us"`
 	Floor         Quantiles `json:"floor_us"`
 	RatioP50      float64   `json:"ratio_p50"`
-	// CodecUS is the time of encoding and decoding a plan and its result once, CodecAllocs the allocations.
+	// CodecUS is the time of encoding and decoding a plan and its result once, CodecAllocs the
+	// allocations.
 	CodecUS     float64 `json:"codec_us"`
 	CodecAllocs float64 `json:"codec_allocs"`
 	// Bytes are the lengths of a plan and a result.
@@ -30,11 +32,12 @@ type RPCReport struct {
 	} `json:"bytes"`
 }
 
-// RunRPC measures steps of running decoding requests: a real plan to all readers, its result from the first.
-// Size, ReplySize and Rate of the options have no meaning here.
+// RunRPC measures steps of running decoding requests: a real plan to all readers, its result from
+// the first. Size, ReplySize and Rate of the options have no meaning here.
 func RunRPC(o Options, running int) (RPCReport, error) {
 	if running < 1 || running > 1<<16 {
-		return RPCReport{}, fmt.Errorf("queuebench: %d running requests, not 1 to %d", running, 1<<16)
+		return RPCReport{}, fmt.Errorf("queuebench: %d running requests, not 1 to %d", running,
+			1<<16)
 	}
 	s := newSteps(running)
 	o.Size = max(minSize, len(s.encode(1)))
@@ -62,11 +65,13 @@ type steps struct {
 	out    []byte
 }
 
-// newSteps makes a steady step: every request has one token to compute, and each sixteenth a new block.
+// newSteps makes a steady step: every request has one token to compute, and each sixteenth a new
+// block.
 func newSteps(running int) *steps {
 	s := new(steps)
 	for i := range uint32(running) {
-		row := step.Row{Slot: i, Start: 1000 + i, Count: 1, Last: int32(i), Source: step.FromPlan, Sample: true}
+		row := step.Row{Slot: i, Start: 1000 + i, Count: 1, Last: int32(i), Source: step.FromPlan,
+			Sample: true}
 		if i%16 == 0 {
 			row.Blocks = 1
 			s.plan.Blocks = append(s.plan.Blocks, 5000+i)
@@ -101,7 +106,8 @@ func (b *bench) step(s *steps) (time.Duration, error) {
 	}
 	took := time.Since(began)
 	if rank != 0 || s.result.Plan != b.trips || len(s.result.Token) != len(s.plan.Rows) {
-		return 0, fmt.Errorf("result of plan %d with %d tokens from reader %d to plan %d", s.result.Plan, len(s.result.Token), rank, b.trips)
+		return 0, fmt.Errorf("result of plan %d with %d tokens from reader %d to plan %d",
+			s.result.Plan, len(s.result.Token), rank, b.trips)
 	}
 	return took, nil
 }
@@ -148,7 +154,8 @@ func (r *RPCReport) measureCodec(s *steps) {
 	r.CodecAllocs = float64((after.Mallocs - before.Mallocs) / rounds)
 }
 
-// stepReader is a rank that computes nothing: it decodes the plan and answers with a token for each request.
+// stepReader is a rank that computes nothing: it decodes the plan and answers with a token for each
+// request.
 type stepReader struct {
 	plan   step.Plan
 	result step.Result

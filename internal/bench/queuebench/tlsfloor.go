@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// tlsFloor is a round trip over bare TLS 1.3 connections on loopback: as many bytes to every reader as a record
-// has, and as many back from the first as its reply has. Nothing is framed, numbered or kept. Large payloads go to
-// all readers at the same time.
+// tlsFloor is a round trip over bare TLS 1.3 connections on loopback: as many bytes to every reader
+// as a record has, and as many back from the first as its reply has. Nothing is framed, numbered or
+// kept. Large payloads go to all readers at the same time.
 type tlsFloor struct {
 	listener net.Listener
 	file     *os.File
@@ -44,7 +44,8 @@ func (linkTransport) newFloor(o Options) (floor, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13})
+	l, err := tls.Listen("tcp", "127.0.0.1:0",
+		&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13})
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,8 @@ func (linkTransport) newFloor(o Options) (floor, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &tlsFloor{listener: l, file: f, readers: o.Readers, there: make([]byte, o.Size), back: make([]byte, o.ReplySize)}, nil
+	return &tlsFloor{listener: l, file: f, readers: o.Readers, there: make([]byte, o.Size),
+		back: make([]byte, o.ReplySize)}, nil
 }
 
 func (linkTransport) openFloor(given *os.File, replySize, size int) (floor, error) {
@@ -63,8 +65,8 @@ func (linkTransport) openFloor(given *os.File, replySize, size int) (floor, erro
 	return &tlsFloor{there: make([]byte, size), back: make([]byte, replySize), at: a}, nil
 }
 
-// connection is a reader's. It is dialled when it is first needed: the driver accepts no sooner. The first byte
-// says whether it is the one of the reader that replies.
+// connection is a reader's. It is dialled when it is first needed: the driver accepts no sooner.
+// The first byte says whether it is the one of the reader that replies.
 func (f *tlsFloor) connection(reply bool) (net.Conn, error) {
 	if len(f.conns) > 0 { // only this goroutine adds
 		return f.conns[0], nil
@@ -87,7 +89,8 @@ func (f *tlsFloor) dial() error {
 	}
 	known := x509.NewCertPool()
 	known.AddCert(certificate)
-	c, err := tls.Dial("tcp", f.at.Address, &tls.Config{RootCAs: known, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13})
+	c, err := tls.Dial("tcp", f.at.Address, &tls.Config{RootCAs: known, ServerName: "127.0.0.1",
+		MinVersion: tls.VersionTLS13})
 	if err != nil {
 		return err
 	}
@@ -107,7 +110,8 @@ func selfSigned() (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	}
 	now := time.Now()
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour),
+		NotAfter:    now.Add(24 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
 	if err != nil {
@@ -120,7 +124,8 @@ func (f *tlsFloor) given() *os.File { return f.file }
 
 func (f *tlsFloor) made() uint64 { return f.trips }
 
-// connected are the readers' connections. The first reader is the one that says so with its first byte.
+// connected are the readers' connections. The first reader is the one that says so with its first
+// byte.
 func (f *tlsFloor) connected() ([]net.Conn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,15 +14,17 @@ import (
 type transport interface {
 	// listen makes the driver's end. The files are passed to every reader.
 	listen(readers int) (driverEnd, []*os.File, error)
-	// join makes a reader's end in its process, where the first of the files has the given descriptor.
+	// join makes a reader's end in its process, where the first of the files has the given
+	// descriptor.
 	join(descriptor, rank int) (queue.Port, error)
-	// newFloor makes the driver's side of the floor, openFloor a reader's with what the driver's gave.
+	// newFloor makes the driver's side of the floor, openFloor a reader's with what the driver's
+	// gave.
 	newFloor(o Options) (floor, error)
 	openFloor(given *os.File, replySize, size int) (floor, error)
 }
 
-// driverEnd sends to all readers and receives from any. Records received are valid until the next Recv. Close
-// ends waits and may be called at any time.
+// driverEnd sends to all readers and receives from any. Records received are valid until the next
+// Recv. Close ends waits and may be called at any time.
 type driverEnd interface {
 	Send(record []byte, until time.Time) error
 	Recv(until time.Time) (rank int, record []byte, err error)
@@ -60,4 +62,6 @@ func (ringTransport) join(descriptor, rank int) (queue.Port, error) {
 
 func (ringTransport) newFloor(Options) (floor, error) { return newFutexFloor() }
 
-func (ringTransport) openFloor(given *os.File, _, _ int) (floor, error) { return openFutexFloor(given) }
+func (ringTransport) openFloor(given *os.File, _, _ int) (floor, error) {
+	return openFutexFloor(given)
+}

@@ -1,5 +1,5 @@
-// Package openaitest has requests that every surface of the program can make, and answers them over HTTP, for tests
-// that compare another surface with it.
+// Package openaitest has requests that every surface of the program can make, and answers them over
+// HTTP, for tests that compare another surface with it.
 package openaitest
 
 import (
@@ -41,9 +41,11 @@ func Cases() []Case {
 	return []Case{
 		{Name: "generation config", Generation: suggested},
 		{Name: "request over generation config", Generation: suggested,
-			Set: sample.Settings{Temperature: new(1.0), TopP: new(1.0), TopK: new(0), MaxTokens: new(12)}},
+			Set: sample.Settings{Temperature: new(1.0), TopP: new(1.0), TopK: new(0),
+				MaxTokens: new(12)}},
 		{Name: "request alone", Generation: `{}`,
-			Set: sample.Settings{Temperature: new(0.9), TopP: new(0.5), TopK: new(7), MaxTokens: new(12)}},
+			Set: sample.Settings{Temperature: new(0.9), TopP: new(0.5), TopK: new(7),
+				MaxTokens: new(12)}},
 		{Name: "greedy", Generation: suggested, Set: sample.Settings{Temperature: new(0.0)}},
 		{Name: "greedy with filters", Generation: suggested,
 			Set: sample.Settings{Temperature: new(0.0), TopP: new(0.3), TopK: new(3)}},
@@ -52,7 +54,8 @@ func Cases() []Case {
 			Set: sample.Settings{Temperature: new(0.002)}},
 		{Name: "top_k beyond the vocabulary", Generation: `{"top_k":100000,"max_new_tokens":12}`},
 		{Name: "ignore_eos", Generation: suggested, IgnoreEOS: true},
-		{Name: "more than the context holds", Generation: `{"max_new_tokens":1000000,"temperature":0}`},
+		{Name: "more than the context holds",
+			Generation: `{"max_new_tokens":1000000,"temperature":0}`},
 	}
 }
 
@@ -95,7 +98,8 @@ func (o *observer) Submit(ctx context.Context, r *engine.Request) (engine.Stream
 	return o.Engine.Submit(ctx, r)
 }
 
-// Complete answers the case over HTTP. It returns the parameters that reached the engine, and the output.
+// Complete answers the case over HTTP. It returns the parameters that reached the engine, and the
+// output.
 func (c Case) Complete(t *testing.T, e *engine.Engine) (sample.Params, []int32) {
 	t.Helper()
 	o := &observer{Engine: e}
@@ -103,13 +107,17 @@ func (c Case) Complete(t *testing.T, e *engine.Engine) (sample.Params, []int32) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := map[string]any{"prompt": Prompt, "seed": Seed, "ignore_eos": c.IgnoreEOS, "return_token_ids": true,
-		"temperature": c.Set.Temperature, "top_p": c.Set.TopP, "top_k": c.Set.TopK, "max_tokens": c.Set.MaxTokens}
+	body := map[string]any{
+		"prompt": Prompt, "seed": Seed, "ignore_eos": c.IgnoreEOS, "return_token_ids": true,
+		"temperature": c.Set.Temperature, "top_p": c.Set.TopP, "top_k": c.Set.TopK,
+		"max_tokens": c.Set.MaxTokens,
+	}
 	raw, err := json.Marshal(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := httptest.NewRequest("POST", "http://localhost/v1/completions", strings.NewReader(string(raw)))
+	r := httptest.NewRequest("POST", "http://localhost/v1/completions",
+		strings.NewReader(string(raw)))
 	r.Header.Set("Content-Type", "application/json")
 	rec := httptest.NewRecorder()
 	s.Handler().ServeHTTP(rec, r)
