@@ -50,7 +50,8 @@ func (e *Error) Error() string {
 	for i, r := range e.Missing {
 		names[i] = fmt.Sprint(r)
 	}
-	return fmt.Sprintf("%s on rank %d: waiting for rank %s: %v", e.Op, e.Rank, strings.Join(names, ", "), e.Err)
+	return fmt.Sprintf("%s on rank %d: waiting for rank %s: %v",
+		e.Op, e.Rank, strings.Join(names, ", "), e.Err)
 }
 
 // Unwrap returns the cause.

@@ -33,7 +33,8 @@ func Contribution(rank, n int, seed uint64) []float32 {
 		state ^= state >> 7
 		state ^= state << 17
 		const exponents, lowest = 24, 115
-		x[i] = math.Float32frombits(uint32(state>>40)<<31 | uint32(state>>32%exponents+lowest)<<23 | uint32(state)>>9)
+		sign, exponent := uint32(state>>40)<<31, uint32(state>>32%exponents+lowest)<<23
+		x[i] = math.Float32frombits(sign | exponent | uint32(state)>>9)
 	}
 	return x
 }
@@ -71,7 +72,8 @@ func Script(g Group, seed uint64, operations, maxElements int) error {
 		n = min(n, maxElements)
 		opSeed := seed<<32 + uint64(i)
 		if err := ScriptStep(g, kind, root, n, opSeed); err != nil {
-			return fmt.Errorf("operation %d (kind %d, root %d, %d elements): %w", i, kind, root, n, err)
+			return fmt.Errorf("operation %d (kind %d, root %d, %d elements): %w",
+				i, kind, root, n, err)
 		}
 	}
 	return nil

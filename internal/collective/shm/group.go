@@ -72,7 +72,8 @@ func (o Options) Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 		err := fmt.Errorf("rank %d of the collective group has already joined", rank)
 		return nil, errors.Join(err, unix.Munmap(seg.mem))
 	}
-	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, seg: seg, policy: spin.NewPolicy(ranks, spin.Shared)}
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, seg: seg,
+		policy: spin.NewPolicy(ranks, spin.Shared)}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}

@@ -54,7 +54,8 @@ func (g *Group) meet(p, parity int, tag uint64) error {
 }
 
 func mismatch(ours, theirs uint64, rank int) error {
-	return fmt.Errorf("%w: %s here, %s on rank %d", collective.ErrMismatch, collective.DescribeTag(ours), collective.DescribeTag(theirs), rank)
+	return fmt.Errorf("%w: %s here, %s on rank %d", collective.ErrMismatch,
+		collective.DescribeTag(ours), collective.DescribeTag(theirs), rank)
 }
 
 func (g *Group) meetAll(parity int, tag uint64) error {
@@ -204,9 +205,11 @@ func (g *Group) AllGather(dst, x []float32) error {
 		return err
 	}
 	if len(dst) != g.ranks*len(x) {
-		return g.end(collective.AllGather, collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x)))
+		err := collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x))
+		return g.end(collective.AllGather, err)
 	}
-	return g.end(collective.AllGather, g.gather(collective.AllGather, collective.Bytes(dst), collective.Bytes(x), g.rank))
+	err := g.gather(collective.AllGather, collective.Bytes(dst), collective.Bytes(x), g.rank)
+	return g.end(collective.AllGather, err)
 }
 
 // Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used.
@@ -220,9 +223,11 @@ func (g *Group) Gather(dst, x []float32, root int) error {
 		return g.end(collective.Gather, collective.BadRoot(root, g.ranks))
 	}
 	if g.rank == root && len(dst) != g.ranks*len(x) {
-		return g.end(collective.Gather, collective.BadLength(collective.Gather, len(dst), g.ranks, len(x)))
+		err := collective.BadLength(collective.Gather, len(dst), g.ranks, len(x))
+		return g.end(collective.Gather, err)
 	}
-	return g.end(collective.Gather, g.gather(collective.Gather, collective.Bytes(dst), collective.Bytes(x), root))
+	err := g.gather(collective.Gather, collective.Bytes(dst), collective.Bytes(x), root)
+	return g.end(collective.Gather, err)
 }
 
 // gather moves x to the root (for collective.AllGather to every rank, which then is its own root).

@@ -43,9 +43,10 @@ import (
 )
 
 const (
-	magic   = 0x31_53_43_59_41_52_47_45 // "EGRAYCS1"
-	page    = 4096
-	maxSlot = 256 << 10 // pieces beyond this leave the second-level cache and get slower, not faster
+	magic = 0x31_53_43_59_41_52_47_45 // "EGRAYCS1"
+	page  = 4096
+	// maxSlot bounds a buffer: larger pieces leave the second-level cache and get slower, not faster.
+	maxSlot = 256 << 10
 
 	// Offsets in the first page.
 	offMagic      = 0
@@ -94,7 +95,8 @@ func checkLayout(ranks, maxBytes int) error {
 		return fmt.Errorf("collective group of %d ranks: must be 1, 2, 4 or 8", ranks)
 	}
 	if maxBytes < 1 {
-		return fmt.Errorf("collective segment for operations of %d bytes: must be at least 1", maxBytes)
+		return fmt.Errorf("collective segment for operations of %d bytes: must be at least 1",
+			maxBytes)
 	}
 	return nil
 }
@@ -134,7 +136,8 @@ func Create(ranks, maxBytes int) (*os.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("write header of collective segment: %w", err)
 	}
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
+	const seals = unix.F_SEAL_GROW | unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("seal collective segment: %w", err)
 	}
@@ -163,16 +166,20 @@ func open(f *os.File, ranks, maxBytes int) (*segment, error) {
 	}
 	size := Size(ranks, maxBytes)
 	if info.Size() != size {
-		return nil, fmt.Errorf("collective segment has %d bytes, want %d for %d ranks and %d bytes", info.Size(), size, ranks, maxBytes)
+		return nil, fmt.Errorf("collective segment has %d bytes, want %d for %d ranks and %d bytes",
+			info.Size(), size, ranks, maxBytes)
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, fmt.Errorf("map collective segment: %w", err)
 	}
 	s := &segment{mem: mem, slot: slotBytes(maxBytes)}
 	head := func(off int) uint64 { return binary.NativeEndian.Uint64(mem[off:]) }
-	if head(offMagic) != magic || head(offRanks) != uint64(ranks) || head(offSlot) != uint64(s.slot) {
-		err := fmt.Errorf("collective segment is for %d ranks and buffers of %d bytes (magic %#x), want %d and %d",
+	if head(offMagic) != magic || head(offRanks) != uint64(ranks) ||
+		head(offSlot) != uint64(s.slot) {
+		err := fmt.Errorf("collective segment is for %d ranks and buffers of %d bytes (magic %#x), "+
+			"want %d and %d",
 			head(offRanks), head(offSlot), head(offMagic), ranks, s.slot)
 		return nil, errors.Join(err, unix.Munmap(mem))
 	}

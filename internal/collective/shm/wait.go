@@ -53,7 +53,8 @@ func (g *Group) awaitSlow(peer int, target uint32) error {
 		}
 		left := g.timeout - time.Since(start)
 		if left <= 0 {
-			return &collective.WaitError{Missing: g.behind(target), Err: fmt.Errorf("%w after %v", collective.ErrTimeout, g.timeout)}
+			err := fmt.Errorf("%w after %v", collective.ErrTimeout, g.timeout)
+			return &collective.WaitError{Missing: g.behind(target), Err: err}
 		}
 		if err := futex.Wait(&c.word, w, left, &g.timespec); err != nil {
 			return fmt.Errorf("futex wait: %w", err)

@@ -209,7 +209,8 @@ func (g *Group) failure(w *collective.WaitError) error {
 		late := p.received.Load() != p.posted
 		// Where another rank's notice ended the wait a moment before the time was up, the peer had
 		// not come either.
-		if f := p.failure.Load(); f != nil && (errors.Is(f.Err, collective.ErrTimeout) || errors.Is(f.Err, collective.ErrAborted)) {
+		if f := p.failure.Load(); f != nil &&
+			(errors.Is(f.Err, collective.ErrTimeout) || errors.Is(f.Err, collective.ErrAborted)) {
 			late = true
 		}
 		if late && !slices.Contains(all.Missing, p.rank) {

@@ -113,7 +113,8 @@ func Join(conns []net.Conn, rank int, o Options) (*Group, error) {
 	}
 	for p, c := range conns {
 		if (c == nil) != (p == rank) {
-			return nil, fmt.Errorf("collective group of %d ranks: connection to rank %d on rank %d: want one to each other rank", ranks, p, rank)
+			return nil, fmt.Errorf("collective group of %d ranks: connection to rank %d on rank %d: "+
+				"want one to each other rank", ranks, p, rank)
 		}
 	}
 	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, events: make(chan struct{}, 1),

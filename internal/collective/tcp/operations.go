@@ -44,7 +44,8 @@ func (g *Group) Barrier() error {
 		return err
 	}
 	clear(g.ins)
-	return g.end(collective.Barrier, g.exchange(nil, g.next(collective.Tag(collective.Barrier, 0, 0)), noRank, allRanks))
+	s := g.next(collective.Tag(collective.Barrier, 0, 0))
+	return g.end(collective.Barrier, g.exchange(nil, s, noRank, allRanks))
 }
 
 // AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
@@ -174,7 +175,8 @@ func (g *Group) AllGather(dst, x []float32) error {
 		return err
 	}
 	if len(dst) != g.ranks*len(x) {
-		return g.end(collective.AllGather, collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x)))
+		err := collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x))
+		return g.end(collective.AllGather, err)
 	}
 	copy(dst[g.rank*len(x):], x)
 	g.into(dst, len(x))
@@ -200,7 +202,8 @@ func (g *Group) Gather(dst, x []float32, root int) error {
 		return g.end(collective.Gather, collective.BadRoot(root, g.ranks))
 	}
 	if g.rank == root && len(dst) != g.ranks*len(x) {
-		return g.end(collective.Gather, collective.BadLength(collective.Gather, len(dst), g.ranks, len(x)))
+		err := collective.BadLength(collective.Gather, len(dst), g.ranks, len(x))
+		return g.end(collective.Gather, err)
 	}
 	s := g.next(collective.Tag(collective.Gather, root, 4*len(x)))
 	if g.rank != root {

@@ -67,14 +67,17 @@ type peer struct {
 
 func newPeer(g *Group, rank int, conn net.Conn) (*peer, error) {
 	p := &peer{g: g, rank: rank, conn: conn, buf: make([]byte, 2*(headerSize+smallBytes)),
-		jobs: make(chan receiveJob, maxJobs), sends: make(chan sendJob, maxJobs), notices: make(chan struct{}, 1)}
+		jobs: make(chan receiveJob, maxJobs), sends: make(chan sendJob, maxJobs),
+		notices: make(chan struct{}, 1)}
 	if p.tcp = bottom(conn); p.tcp == nil {
 		return p, nil
 	}
 	if err := p.tcp.SetNoDelay(true); err != nil {
 		return nil, err
 	}
-	size, err := p.ask(func(fd int) (int, error) { return unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF) })
+	size, err := p.ask(func(fd int) (int, error) {
+		return unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("size of send buffer: %w", err)
 	}

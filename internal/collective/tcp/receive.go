@@ -169,9 +169,11 @@ func (p *peer) expect(length int, s step, most int) error {
 	case h.kind == kindAbort:
 		return p.aborted(h)
 	case h.kind != kindData:
-		return fmt.Errorf("%w: %v here, a frame of unknown kind %#x on rank %d", collective.ErrMismatch, s, h.kind, p.rank)
+		return fmt.Errorf("%w: %v here, a frame of unknown kind %#x on rank %d",
+			collective.ErrMismatch, s, h.kind, p.rank)
 	case h.step == s:
-		return fmt.Errorf("%w: frame of %d bytes of %v here, of %d bytes on rank %d", collective.ErrMismatch, length, s, h.length, p.rank)
+		return fmt.Errorf("%w: frame of %d bytes of %v here, of %d bytes on rank %d",
+			collective.ErrMismatch, length, s, h.length, p.rank)
 	}
 	return fmt.Errorf("%w: %v here, %v on rank %d", collective.ErrMismatch, s, h.step, p.rank)
 }
@@ -269,5 +271,6 @@ func (p *peer) left(err error) error {
 
 // late is the error of a rank that did not come in time.
 func (p *peer) late() *collective.WaitError {
-	return &collective.WaitError{Missing: []int{p.rank}, Err: fmt.Errorf("%w after %v", collective.ErrTimeout, p.g.timeout)}
+	err := fmt.Errorf("%w after %v", collective.ErrTimeout, p.g.timeout)
+	return &collective.WaitError{Missing: []int{p.rank}, Err: err}
 }

@@ -119,7 +119,8 @@ func (p *peer) sendNotice() {
 	}
 	text := a.text[:min(len(a.text), maxAbortText)]
 	frame := make([]byte, headerSize+len(text))
-	header{kind: kindAbort, length: uint32(len(text)), step: step{seq: uint64(a.rank)}}.encode(frame)
+	h := header{kind: kindAbort, length: uint32(len(text)), step: step{seq: uint64(a.rank)}}
+	h.encode(frame)
 	copy(frame[headerSize:], text)
 	p.writing.Lock()
 	defer p.writing.Unlock()

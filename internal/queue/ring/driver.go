@@ -36,12 +36,14 @@ func newDriver(f *os.File, m *mapping) *Driver {
 	d := &Driver{file: f, m: m, shared: m.broadcastControl(), held: -1,
 		in: make([]reader, m.ranks), bad: make([]bool, m.ranks)}
 	d.waiting.policy = spin.NewPolicy(m.ranks+1, spin.Shared)
-	d.out = writer{ring: m.broadcastRing(), sent: &d.shared.sent, data: &d.shared.data, space: &d.shared.space, ended: d.ended}
+	d.out = writer{ring: m.broadcastRing(), sent: &d.shared.sent,
+		data: &d.shared.data, space: &d.shared.space, ended: d.ended}
 	d.out.wait.policy = d.waiting.policy
 	for rank := range m.ranks {
 		c := m.rankControl(rank)
 		d.out.peers = append(d.out.peers, &peer{rank: rank, head: &c.read, state: &c.state})
-		d.in[rank] = reader{ring: m.replyRing(rank), writer: rank, sent: &c.sent, taken: &c.taken, space: &c.space}
+		d.in[rank] = reader{ring: m.replyRing(rank), writer: rank,
+			sent: &c.sent, taken: &c.taken, space: &c.space}
 	}
 	d.out.init()
 	return d

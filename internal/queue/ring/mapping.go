@@ -25,7 +25,8 @@ const shut = 1 << 62
 func mapFile(f *os.File, l layout) (*mapping, error) {
 	size := int(l.size())
 	// Not populated: pages that are never used are never there.
-	at, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	at, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(size),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("ring: map segment of %d bytes: %w", size, err)
 	}
@@ -66,7 +67,8 @@ func (m *mapping) unmap() {
 	}
 	// A pointer into the exposed page stays valid: private memory takes the page's place.
 	kept := unsafe.Add(base, at)
-	if _, err := unix.MmapPtr(-1, 0, kept, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED); err != nil {
+	if _, err := unix.MmapPtr(-1, 0, kept, page, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED); err != nil {
 		return // no memory: the segment stays mapped
 	}
 	_ = unix.MunmapPtr(base, at)

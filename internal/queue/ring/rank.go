@@ -54,9 +54,11 @@ func Map(f *os.File, rank int) (*Rank, error) {
 	m.exposedAt = m.rankPage(rank)
 	r := &Rank{m: m, shared: m.broadcastControl(), own: own}
 	r.waiting.policy = spin.NewPolicy(l.ranks+1, spin.Shared)
-	r.in = reader{ring: m.broadcastRing(), writer: -1, sent: &r.shared.sent, taken: &own.read, space: &r.shared.space,
+	r.in = reader{ring: m.broadcastRing(), writer: -1, sent: &r.shared.sent,
+		taken: &own.read, space: &r.shared.space,
 		records: &own.records, bytes: &own.bytes}
-	r.out = writer{ring: m.replyRing(rank), sent: &own.sent, data: &r.shared.replies, space: &own.space, ended: r.ended,
+	r.out = writer{ring: m.replyRing(rank), sent: &own.sent,
+		data: &r.shared.replies, space: &own.space, ended: r.ended,
 		peers: []*peer{{rank: -1, head: &own.taken, state: &r.driver}}}
 	r.out.wait.policy = r.waiting.policy
 	r.out.init()

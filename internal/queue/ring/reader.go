@@ -57,7 +57,8 @@ func (r *reader) take() (record []byte, what found, err error) {
 				return nil, nothing, nil
 			}
 			if ahead := sent - r.head; ahead > uint64(len(r.ring)) || sent%8 != 0 {
-				return nil, nothing, r.corrupt("position %d in a ring of %d bytes read up to %d", sent, len(r.ring), r.head)
+				return nil, nothing, r.corrupt("position %d in a ring of %d bytes read up to %d",
+					sent, len(r.ring), r.head)
 			}
 			r.seen = sent
 		}
@@ -66,8 +67,10 @@ func (r *reader) take() (record []byte, what found, err error) {
 		header := (*atomic.Uint64)(unsafe.Pointer(&r.ring[at])).Load()
 		length, flags := header&(1<<32-1), header>>32
 		need := recordHeader + (length+7)&^7
-		if need > r.seen-r.head || need > size-at || flags > flagPad || flags&flagPad != 0 && flags != flagPad {
-			return nil, nothing, r.corrupt("record of %d bytes with flags %#x at %d of %d in a ring of %d", length, flags, r.head, r.seen, size)
+		if need > r.seen-r.head || need > size-at || flags > flagPad ||
+			flags&flagPad != 0 && flags != flagPad {
+			return nil, nothing, r.corrupt("record of %d bytes with flags %#x at %d of %d in a ring of %d",
+				length, flags, r.head, r.seen, size)
 		}
 		r.head += need
 		if flags == flagPad {

@@ -122,7 +122,8 @@ func readLayout(f *os.File) (layout, error) {
 	}
 	var header [headerBytes]byte
 	if _, err := f.ReadAt(header[:], 0); err != nil {
-		return layout{}, fmt.Errorf("ring: read header of a segment of %d bytes: %w", info.Size(), err)
+		return layout{}, fmt.Errorf("ring: read header of a segment of %d bytes: %w",
+			info.Size(), err)
 	}
 	// Whatever does not fit an int of a sane layout becomes -1, which no check accepts.
 	get := func(off int) int {
@@ -137,7 +138,8 @@ func readLayout(f *os.File) (layout, error) {
 	if v := get(offVersion); v != version {
 		return layout{}, fmt.Errorf("ring: segment has version %d, not %d", v, version)
 	}
-	l := layout{page: get(offPage), ranks: get(offRanks), broadcast: get(offBroadcast), reply: get(offReply)}
+	l := layout{page: get(offPage), ranks: get(offRanks),
+		broadcast: get(offBroadcast), reply: get(offReply)}
 	if err := l.check(); err != nil {
 		return layout{}, fmt.Errorf("ring: segment has %w", err)
 	}

@@ -92,7 +92,8 @@ type job struct {
 //
 // Run panics, as an index out of range would, if a shape does not fit the cache, a slice is too
 // short, or a position lies in a block its sequence's table lacks.
-func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, args Args, dst []float32, ldd int, q []float32, ldq int) {
+func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, args Args,
+	dst []float32, ldd int, q []float32, ldq int) {
 	if b.Rows() == 0 {
 		return
 	}
@@ -120,18 +121,24 @@ func (j *job) check() error {
 	case j.layer < 0 || j.layer >= cfg.Layers:
 		return fmt.Errorf("attention: layer %d of a kv cache of %d", j.layer, cfg.Layers)
 	case a.KVHeads != cfg.KVHeads || a.HeadDim != cfg.HeadDim:
-		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %d of dimension %d", a.KVHeads, a.HeadDim, cfg.KVHeads, cfg.HeadDim)
+		return fmt.Errorf("attention: %d heads of dimension %d over a kv cache of %d of dimension %d",
+			a.KVHeads, a.HeadDim, cfg.KVHeads, cfg.HeadDim)
 	case a.Heads < 1 || a.Heads%a.KVHeads != 0:
-		return fmt.Errorf("attention: %d query heads do not share %d key/value heads evenly", a.Heads, a.KVHeads)
+		return fmt.Errorf("attention: %d query heads do not share %d key/value heads evenly",
+			a.Heads, a.KVHeads)
 	case len(b.Seq) < b.Rows():
-		return fmt.Errorf("attention: %d rows with %d positions and %d sequences", b.Rows(), len(b.Position), len(b.Seq))
-	case j.ldq < width || j.ldd < width || len(j.q) < (b.Rows()-1)*j.ldq+width || len(j.dst) < (b.Rows()-1)*j.ldd+width:
-		return fmt.Errorf("attention: %d rows of %d values do not fit q (%d by %d) and dst (%d by %d)", b.Rows(), width, len(j.q), j.ldq, len(j.dst), j.ldd)
+		return fmt.Errorf("attention: %d rows with %d positions and %d sequences",
+			b.Rows(), len(b.Position), len(b.Seq))
+	case j.ldq < width || j.ldd < width ||
+		len(j.q) < (b.Rows()-1)*j.ldq+width || len(j.dst) < (b.Rows()-1)*j.ldd+width:
+		return fmt.Errorf("attention: %d rows of %d values do not fit q (%d by %d) and dst (%d by %d)",
+			b.Rows(), width, len(j.q), j.ldq, len(j.dst), j.ldd)
 	}
 	for r, p := range b.Position {
 		s := int(b.Seq[r])
 		if s < 0 || s >= len(b.Tables) || p < 0 || int(p)/cfg.BlockSize >= len(b.Tables[s]) {
-			return fmt.Errorf("attention: row %d at position %d of sequence %d: no block table reaches it", r, p, s)
+			return fmt.Errorf("attention: row %d at position %d of sequence %d: no block table reaches it",
+				r, p, s)
 		}
 	}
 	return nil

@@ -60,7 +60,8 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 		return nil, err
 	}
 	size := uint64(1)
-	for _, n := range []int{cfg.Layers, cfg.Blocks, 2, cfg.KVHeads, cfg.BlockSize, cfg.PaddedDim(), cfg.DType.Size()} {
+	for _, n := range []int{cfg.Layers, cfg.Blocks, 2, cfg.KVHeads, cfg.BlockSize,
+		cfg.PaddedDim(), cfg.DType.Size()} {
 		var over uint64
 		if over, size = bits.Mul64(size, uint64(n)); over != 0 || size > math.MaxInt {
 			return nil, fmt.Errorf("kv cache of %+v does not fit the address space", cfg)
@@ -149,7 +150,8 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32) {
 
 // cast views bytes as elements; tiles are aligned to more than an element.
 func cast[E uint16 | float32](b []byte) []E {
-	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(*new(E))))
+	size := int(unsafe.Sizeof(*new(E)))
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/size)
 }
 
 // write16 rounds one position of one head piece by piece and stores it.

@@ -45,7 +45,8 @@ func (s *scratch) mapTiles(j *job, seg *segment) {
 		pos := (s.firstTile + t) * tile
 		block := int(table[pos/cfg.BlockSize])
 		if block < 0 || block >= cfg.Blocks {
-			panic(fmt.Sprintf("attention: position %d of sequence %d lies in block %d of %d", pos, seg.seq, block, cfg.Blocks))
+			panic(fmt.Sprintf("attention: position %d of sequence %d lies in block %d of %d",
+				pos, seg.seq, block, cfg.Blocks))
 		}
 		s.tiles[t] = j.c.tileOffset(j.layer, block, pos%cfg.BlockSize)
 	}
@@ -152,7 +153,8 @@ func (s *scratch) score(j *job, head, n, t, tiles int, out []float32, stride int
 func (s *scratch) values(j *job, head, i0, n, t0, stride, begin, end int) {
 	for begin < end {
 		stop := min(end, (begin/tile+piece)*tile)
-		s.valuePiece(j, head, i0, n, begin/tile-s.firstTile, begin%tile, stop-begin, s.scores[begin-t0*tile:], stride)
+		s.valuePiece(j, head, i0, n, begin/tile-s.firstTile, begin%tile, stop-begin,
+			s.scores[begin-t0*tile:], stride)
 		begin = stop
 	}
 }
@@ -162,7 +164,8 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float
 	padded := c.cfg.PaddedDim()
 	k := j.a.simd[c.cfg.DType]
 	if k == nil {
-		valuePortable(c, head, s.tiles[t:], first, count, p[i0*stride:], stride, s.acc[i0*padded:(i0+n)*padded])
+		valuePortable(c, head, s.tiles[t:], first, count, p[i0*stride:], stride,
+			s.acc[i0*padded:(i0+n)*padded])
 		return
 	}
 	offs := &s.tiles[t]
@@ -181,7 +184,8 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float
 		}
 		whole := slices / multiple * multiple
 		if whole > 0 {
-			f(unsafe.Pointer(&c.data[at]), offs, first, count, whole, &p[i*stride], stride*4, &s.acc[i*padded], padded*4)
+			f(unsafe.Pointer(&c.data[at]), offs, first, count, whole,
+				&p[i*stride], stride*4, &s.acc[i*padded], padded*4)
 		}
 		if rest := slices - whole; rest > 0 {
 			f = k.pv1x1
@@ -189,7 +193,8 @@ func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p []float
 				f = k.pv1x2
 			}
 			for q := i; q < i+took; q++ {
-				f(unsafe.Pointer(&c.data[at+whole*sliceBytes]), offs, first, count, rest, &p[q*stride], stride*4, &s.acc[q*padded+whole*tile], padded*4)
+				f(unsafe.Pointer(&c.data[at+whole*sliceBytes]), offs, first, count, rest,
+					&p[q*stride], stride*4, &s.acc[q*padded+whole*tile], padded*4)
 			}
 		}
 		i += took

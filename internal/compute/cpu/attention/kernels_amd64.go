@@ -27,91 +27,121 @@ func avx2Kernels(k compute.DType) *kernels {
 }
 
 //go:noescape
-func qk1BF16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk1BF16(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk2BF16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk2BF16(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk4BF16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk4BF16(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk6BF16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk6BF16(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func pv1x1BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x1BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv1x2BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x2BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv1x4BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x4BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv2x2BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv2x2BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv4BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv4BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv6BF16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv6BF16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func qk1F16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk1F16(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk2F16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk2F16(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk4F16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk4F16(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk6F16(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk6F16(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func pv1x1F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x1F16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv1x2F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x2F16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv1x4F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x4F16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv2x2F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv2x2F16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv4F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv4F16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv6F16(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv6F16(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func qk1F32(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk1F32(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk2F32(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk2F32(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk4F32(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk4F32(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func qk6F32(base unsafe.Pointer, offs *int, tiles int, q *float32, qStride, dim int, scale float32, out *float32, outStride int)
+func qk6F32(base unsafe.Pointer, offs *int, tiles int,
+	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 //go:noescape
-func pv1x1F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x1F32(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv1x2F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x2F32(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv1x4F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv1x4F32(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv2x2F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv2x2F32(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv4F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv4F32(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)
 
 //go:noescape
-func pv6F32(base unsafe.Pointer, offs *int, first, count, slices int, p *float32, pStride int, acc *float32, accStride int)
+func pv6F32(base unsafe.Pointer, offs *int, first, count, slices int,
+	p *float32, pStride int, acc *float32, accStride int)

@@ -25,7 +25,8 @@ func widen(k compute.DType, b []byte, dst *[tile]float32) {
 }
 
 // scorePortable is scratch.score.
-func scorePortable(c *Cache, head int, offs []int, q []float32, n, dim int, scale float32, out []float32, stride int) {
+func scorePortable(c *Cache, head int, offs []int, q []float32, n, dim int,
+	scale float32, out []float32, stride int) {
 	var acc [maxQueries][tile]float32
 	var row [tile]float32
 	bytes := tile * c.cfg.DType.Size()
@@ -51,7 +52,8 @@ func scorePortable(c *Cache, head int, offs []int, q []float32, n, dim int, scal
 }
 
 // valuePortable adds count positions, from position first of the first tile on, to the rows of acc.
-func valuePortable(c *Cache, head int, offs []int, first, count int, p []float32, stride int, acc []float32) {
+func valuePortable(c *Cache, head int, offs []int, first, count int,
+	p []float32, stride int, acc []float32) {
 	padded := c.cfg.PaddedDim()
 	var row [tile]float32
 	bytes := tile * c.cfg.DType.Size()

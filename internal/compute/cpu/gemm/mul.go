@@ -20,7 +20,8 @@ type Scratch struct {
 // Mul computes dst[r·ldd+n] = Σ_k x[r·ldx+k]·W[n][k] (+ bias[n], added last) for the given number
 // of rows of x. bias is nil or has N elements. dst must not overlap x. The pool may be nil. It
 // panics if a slice is too short.
-func (m *Matrix) Mul(p *pool.Pool, s *Scratch, dst []float32, ldd int, x []float32, ldx, rows int, bias []float32) {
+func (m *Matrix) Mul(p *pool.Pool, s *Scratch, dst []float32, ldd int,
+	x []float32, ldx, rows int, bias []float32) {
 	t := &s.mul
 	*t = mulTask{dstStride: uintptr(ldd) * 4}
 	if bias != nil {
@@ -31,7 +32,8 @@ func (m *Matrix) Mul(p *pool.Pool, s *Scratch, dst []float32, ldd int, x []float
 
 // MulAdd computes dst[r·ldd+n] += Σ_k x[r·ldx+k]·W[n][k]; the sum over k is complete before it is
 // added. Otherwise it is like Mul.
-func (m *Matrix) MulAdd(p *pool.Pool, s *Scratch, dst []float32, ldd int, x []float32, ldx, rows int) {
+func (m *Matrix) MulAdd(p *pool.Pool, s *Scratch, dst []float32, ldd int,
+	x []float32, ldx, rows int) {
 	t := &s.mul
 	*t = mulTask{dstStride: uintptr(ldd) * 4}
 	t.add, t.addStride = unsafe.Pointer(unsafe.SliceData(dst)), t.dstStride
@@ -50,7 +52,8 @@ func (m *Matrix) MulChunks(p *pool.Pool, s *Scratch, dst []float32, x []float32,
 }
 
 // run completes the task in s, whose output fields are set, and runs it.
-func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int, x []float32, ldx, rows int) {
+func (m *Matrix) run(p *pool.Pool, s *Scratch, dst []float32, ldd int,
+	x []float32, ldx, rows int) {
 	if rows <= 0 {
 		return
 	}

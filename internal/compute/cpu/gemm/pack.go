@@ -31,7 +31,8 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 		}
 	}
 	m.layOut()
-	size := float64(m.panels()) * float64(m.kernels.nr) * float64(m.packed[m.pieces]) * float64(m.kind.Size())
+	size := float64(m.panels()) * float64(m.kernels.nr) * float64(m.packed[m.pieces]) *
+		float64(m.kind.Size())
 	if size > maxBytes {
 		return nil, fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
 	}
@@ -72,7 +73,8 @@ func (m *Matrix) join(s *Source) error {
 		return fmt.Errorf("shape %d x %d", s.Rows, s.Cols)
 	}
 	if want := s.Rows * s.Cols * s.Kind.Size(); len(s.Data) != want {
-		return fmt.Errorf("%d bytes for %d x %d of %v (want %d)", len(s.Data), s.Rows, s.Cols, s.Kind, want)
+		return fmt.Errorf("%d bytes for %d x %d of %v (want %d)",
+			len(s.Data), s.Rows, s.Cols, s.Kind, want)
 	}
 	if s.RowLo < 0 || s.RowLo >= s.RowHi || s.RowHi > s.Rows {
 		return fmt.Errorf("rows %d to %d of %d", s.RowLo, s.RowHi, s.Rows)
@@ -184,7 +186,8 @@ func (t *packTask) row(n, k, count int) ([]byte, Kind) {
 }
 
 // place writes count elements of one row into its lane, at step "at" of K, which is even.
-func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, src []byte, b *packBuffer) {
+func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, src []byte,
+	b *packBuffer) {
 	m := t.m
 	nr := m.kernels.nr
 	if m.kind == F32 {

@@ -43,7 +43,8 @@ func (s *Scratch) prepare(p *pool.Pool, t *mulTask, x []float32, ldx int) {
 	// An odd number of lines apart, no two rows of a tile meet.
 	stride := (ceilDiv(length*size, line) | 1) * line
 	q := &s.copy
-	*q = prepareTask{m: m, x: x, ldx: ldx, rows: rows, ldd: stride / size, perChunk: max(1, prepareAtLeast/m.k)}
+	*q = prepareTask{m: m, x: x, ldx: ldx, rows: rows, ldd: stride / size,
+		perChunk: max(1, prepareAtLeast/m.k)}
 	if m.dot {
 		q.halves = alignedSlice(&s.halves, rows*q.ldd)
 		t.x = unsafe.Pointer(&q.halves[0])

@@ -42,7 +42,8 @@ func Parse(name string) (ISA, error) {
 			return ISA(i), nil
 		}
 	}
-	return Portable, fmt.Errorf("unknown instruction set %q (want auto, portable, avx2, avx512 or avx512bf16)", name)
+	return Portable, fmt.Errorf("unknown instruction set %q "+
+		"(want auto, portable, avx2, avx512 or avx512bf16)", name)
 }
 
 // Best returns the highest instruction set this machine can run.
