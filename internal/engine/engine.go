@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +26,8 @@ type Engine struct {
 	maxQueue int
 	// slowStep is how long a step may take before it is called slow.
 	slowStep time.Duration
+	// maxInFlight is how many plans may be in flight.
+	maxInFlight int
 	// ownThread says that the loop waits for other processes, and does so on a thread of its own.
 	ownThread bool
 
@@ -48,6 +49,8 @@ type Engine struct {
 	group    *executor.Executor
 	requests map[uint64]*request
 	plan     step.Plan
+	flights  []flight  // sent and not applied, oldest first
+	applied  time.Time // when the last result was applied
 	outputs  []schedule.Output
 	seen     schedule.Stats
 	prompted uint64
@@ -183,32 +186,6 @@ func (e *Engine) Stop(ctx context.Context) error {
 	return err
 }
 
-// loop is the only goroutine that calls the scheduler.
-func (e *Engine) loop() {
-	defer close(e.done)
-	if e.ownThread {
-		// Waiting for ranks of other processes parks the thread in the kernel.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-	}
-	for {
-		if !e.admit() {
-			return
-		}
-		if !e.sched.Schedule(&e.plan) {
-			if err := e.idle(); err != nil {
-				e.fail(err)
-				return
-			}
-			continue
-		}
-		if err := e.step(); err != nil {
-			e.fail(err)
-			return
-		}
-	}
-}
-
 // admit moves the inbox into the scheduler. It returns false when the engine is to end.
 func (e *Engine) admit() bool {
 	e.mu.Lock()
@@ -241,40 +218,6 @@ func (e *Engine) cancel(key uint64) {
 	e.sched.Abort(key)
 	e.finish(q, sample.FinishAbort)
 	q.stream.publish(func(d *Delta) { d.Finish = sample.FinishAbort })
-}
-
-// idle waits for news: requests, aborts, the end, or the failure of a rank that had nothing to do.
-func (e *Engine) idle() error {
-	e.observeQueues()
-	select {
-	case <-e.wake:
-		return nil
-	case <-e.group.Dead():
-		return e.group.Err()
-	}
-}
-
-// step runs one plan and delivers its results.
-func (e *Engine) step() error {
-	start := time.Now()
-	future, err := e.group.Execute(&e.plan)
-	if err != nil {
-		return err
-	}
-	result, err := future.Wait()
-	if err != nil {
-		return err
-	}
-	if err := e.sched.Check(result); err != nil {
-		return err
-	}
-	e.outputs = e.sched.Update(result, e.outputs[:0])
-	now := time.Now()
-	for i := range e.outputs {
-		e.deliver(&e.outputs[i], start, now)
-	}
-	e.observeStep(&e.plan, len(result.Token), now.Sub(start))
-	return nil
 }
 
 // deliver hands one request's news to its stream.

@@ -6,18 +6,16 @@ import (
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
-	"github.com/eagleray/eagleray/internal/step"
 )
 
 // observeStep counts a finished step: what it computed of prompts, what it sampled, how long it
 // took, and the queues after it.
-func (e *Engine) observeStep(p *step.Plan, sampled int, took time.Duration) {
-	all, prompt := p.Tokens()
+func (e *Engine) observeStep(f *flight, sampled int, took time.Duration) {
 	if took > e.slowStep {
-		e.events.Emit(status.StepSlow{Step: p.ID, Requests: len(p.Rows), Tokens: all, Took: took})
+		e.events.Emit(status.StepSlow{Step: f.plan, Requests: f.requests, Tokens: f.tokens, Took: took})
 	}
-	e.metrics.Iteration(prompt, sampled)
-	e.prompted += uint64(prompt)
+	e.metrics.Iteration(f.prefill, sampled)
+	e.prompted += uint64(f.prefill)
 	e.sampled += uint64(sampled)
 	e.observeQueues()
 }

@@ -1,0 +1,158 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
+)
+
+// openAhead is an engine on ranks of one thread that keeps up to n plans in flight, with a small cache. The counter is
+// of preemptions.
+func openAhead(t *testing.T, backend string, ranks, n int) (*engine.Engine, *atomic.Int64) {
+	t.Helper()
+	c := config.Default()
+	c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Parallel.CPUThreads = backend, ranks, 1
+	c.Model.MaxModelLen = 128
+	c.Cache.MemoryBytes, c.Cache.Blocks = 0, 10
+	c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 24, 12
+	preempted := new(atomic.Int64)
+	e, _, err := engine.Open(t.Context(), engine.Options{Config: c, MaxInFlight: n, Events: func(e status.Event) {
+		if p, ok := e.(status.Preempted); ok {
+			preempted.Add(int64(p.Requests))
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, preempted
+}
+
+// mixed are requests that end in every way: at end of sequence, stop tokens, stop strings, and lengths; some sampled,
+// some with log-probabilities of output and prompt.
+func mixed(e *engine.Engine) []*engine.Request {
+	questions := []string{question, "What does time.Time.UTC do?", "What is the signature of strings.Index?", "What does os.Open do?"}
+	var all []*engine.Request
+	for i := range 16 {
+		r := greedy(e, questions[i%len(questions)], 1+int32(7*i%60))
+		r.Params.IgnoreEOS = i%4 < 2
+		switch i % 4 {
+		case 0:
+			r.Params.StopTokens = nil
+		case 1:
+			r.Params.Temperature, r.Params.Seed, r.Params.StopTokens = 0.9, uint64(i), []int32{13, 198}
+			r.Params.FrequencyPenalty = 0.5
+		case 2:
+			r.Stop = []string{"index", "the"}
+			r.Params.MinTokens = min(4, r.Params.MaxTokens-1)
+		case 3:
+			r.Params.Logprobs, r.Params.PromptLogprobs = 2, 1
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// record spells all that a client gets of a request.
+func record(ctx context.Context, s engine.Stream) (string, error) {
+	var out, logprobs, text string
+	for {
+		d, err := s.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return out + logprobs + text, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		// What is merged into a delta depends on the reader.
+		for i, token := range d.Tokens {
+			out += fmt.Sprintf("%d@%d ", token, d.TextOffsets[i])
+		}
+		for _, l := range append(slices.Clone(d.PromptLogprobs), d.Logprobs...) {
+			logprobs += fmt.Sprintf("%d:%x ", l.Sampled.Token, math.Float32bits(l.Sampled.Logprob))
+			for _, x := range l.Top {
+				logprobs += fmt.Sprintf("/%d:%x ", x.Token, math.Float32bits(x.Logprob))
+			}
+		}
+		text += d.Text
+		if d.Finish != sample.Unfinished {
+			text += fmt.Sprintf("\n%v by %q %d, %d tokens", d.Finish, d.StopString, d.StopToken, d.OutputTokens)
+		}
+	}
+}
+
+// TestOverlappedLoop wants the same of an engine that sends plans before it knows the results of those before as of one
+// that does not: with requests side by side in a cache so small that they are preempted, cut prompts, and aborts.
+func TestOverlappedLoop(t *testing.T) {
+	var want []string
+	for _, c := range []struct {
+		backend         string
+		ranks, inFlight int
+	}{{"uni", 1, 1}, {"uni", 1, 2}, {"uni", 1, 3}, {"mp", 2, 2}} {
+		t.Run(fmt.Sprintf("%s/%d/%d", c.backend, c.ranks, c.inFlight), func(t *testing.T) {
+			e, preempted := openAhead(t, c.backend, c.ranks, c.inFlight)
+			got := runAll(t, e)
+			if preempted.Load() == 0 {
+				t.Error("no request was preempted")
+			}
+			if want == nil {
+				want = got
+			}
+			for i := range want {
+				if got[i] != want[i] {
+					t.Errorf("request %d gives\n%s\nwith one plan in flight it gives\n%s", i, got[i], want[i])
+				}
+			}
+		})
+	}
+}
+
+// runAll submits all requests at once, and beside them some that are given up after their first token.
+func runAll(t *testing.T, e *engine.Engine) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	submit := func(r *engine.Request) engine.Stream {
+		s, err := e.Submit(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	var streams []engine.Stream
+	for i, r := range mixed(e) {
+		streams = append(streams, submit(r))
+		if i%3 == 0 {
+			given := submit(greedy(e, question, 50))
+			go func() {
+				given.Next(ctx)
+				given.Close()
+			}()
+		}
+	}
+	var all []string
+	for _, s := range streams {
+		got, err := record(ctx, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got)
+		s.Close()
+	}
+	return all
+}
