@@ -8,24 +8,6 @@ import (
 	"unicode/utf8"
 )
 
-// methodFunc is a method of a built-in type.
-type methodFunc func(st *state, self Value, a *callArgs) (Value, error)
-
-// methodOf returns the method of v's type with that name, or nil.
-func methodOf(v Value, name string) methodFunc {
-	switch v.kind {
-	case kindString:
-		return stringMethods[name]
-	case kindMap:
-		return mapMethods[name]
-	case kindList, kindTuple:
-		return listMethods[name]
-	case kindCycler:
-		return cyclerMethods[name]
-	}
-	return nil
-}
-
 // refused tells whether name is an attribute that the Python type has and the sandbox does not let a template use:
 // jinja2's ImmutableSandboxedEnvironment refuses those that change a list or dict; str.encode is refused
 // here because there is no bytes type.
@@ -68,13 +50,13 @@ func missingElement(v Value, key string) Value {
 	return Value{kind: kindUndefined, num: undefElement, str: key, ref: v.typeName() + " object"}
 }
 
-// pythonAttribute is Python's getattr(v, name) in the sandbox: errNoAttribute if v has none.
-func (st *state) pythonAttribute(v Value, name string) (Value, error) {
+// PythonAttribute is Python's getattr(v, name) in the sandbox: errNoAttribute if v has none.
+func PythonAttribute(run *budget, v Value, name string) (Value, error) {
 	if refused(v, name) {
 		return unsafeAttribute(v, name), nil
 	}
 	if m := methodOf(v, name); m != nil {
-		return funcValue(name, func(st *state, a *callArgs) (Value, error) { return m(st, v, a) }), nil
+		return funcValue(name, func(run *budget, a *callArgs) (Value, error) { return m(run, v, a) }), nil
 	}
 	switch v.kind {
 	case kindNamespace:
@@ -82,7 +64,7 @@ func (st *state) pythonAttribute(v Value, name string) (Value, error) {
 			return value, nil
 		}
 	case kindLoop:
-		return v.ref.(*loopState).attribute(st, name)
+		return v.ref.(object).attribute(name)
 	case kindCycler:
 		if name == "current" {
 			c := v.ref.(*cycler)
@@ -90,7 +72,7 @@ func (st *state) pythonAttribute(v Value, name string) (Value, error) {
 		}
 	case kindMacro:
 		if name == "name" {
-			return strValue(v.ref.(*macro).def.name), nil
+			return strValue(v.str), nil
 		}
 	case kindTuple:
 		// The pairs that groupby makes are named tuples.
@@ -101,9 +83,9 @@ func (st *state) pythonAttribute(v Value, name string) (Value, error) {
 	return Value{}, errNoAttribute
 }
 
-// attribute is v.name: the attribute if there is one, else the item.
-func (st *state) attribute(v Value, name string) (Value, error) {
-	if v.isUndefined() {
+// Attribute is v.name: the attribute if there is one, else the item.
+func Attribute(run *budget, v Value, name string) (Value, error) {
+	if v.IsUndefined() {
 		return Value{}, v.undefinedError()
 	}
 	if v.kind == kindMap {
@@ -115,16 +97,16 @@ func (st *state) attribute(v Value, name string) (Value, error) {
 			return missing(v, name), nil
 		}
 	}
-	value, err := st.pythonAttribute(v, name)
+	value, err := PythonAttribute(run, v, name)
 	if errors.Is(err, errNoAttribute) {
 		return missing(v, name), nil
 	}
 	return value, err
 }
 
-// item is v[key]: the item if there is one, else, for a str key, the attribute.
-func (st *state) item(v, key Value) (Value, error) {
-	if err := st.work(len(key.str)); err != nil {
+// Item is v[key]: the item if there is one, else, for a str key, the attribute.
+func Item(run *budget, v, key Value) (Value, error) {
+	if err := run.work(len(key.str)); err != nil {
 		return Value{}, err
 	}
 	switch v.kind {
@@ -136,23 +118,23 @@ func (st *state) item(v, key Value) (Value, error) {
 		}
 	case kindList, kindTuple, kindString, kindRange:
 		if key.kind == kindInt || key.kind == kindBool {
-			return st.index(v, key.num)
+			return Index(run, v, key.num)
 		}
 	}
 	if key.kind == kindString {
-		value, err := st.pythonAttribute(v, key.str)
+		value, err := PythonAttribute(run, v, key.str)
 		if errors.Is(err, errNoAttribute) {
 			return missing(v, key.str), nil
 		}
 		return value, err
 	}
-	text, err := st.reprOf(key)
+	text, err := run.reprOf(key)
 	return missingElement(v, text), err
 }
 
-func (st *state) index(v Value, i int64) (Value, error) {
+func Index(run *budget, v Value, i int64) (Value, error) {
 	if v.kind == kindString {
-		return st.character(v, i)
+		return Character(run, v, i)
 	}
 	n, _ := v.length()
 	at := i
@@ -168,8 +150,8 @@ func (st *state) index(v Value, i int64) (Value, error) {
 	return v.items()[at], nil
 }
 
-// character is v[i] of a str. It looks only at the characters between the near end and i.
-func (st *state) character(v Value, i int64) (Value, error) {
+// Character is v[i] of a str. It looks only at the characters between the near end and i.
+func Character(run *budget, v Value, i int64) (Value, error) {
 	s := v.str
 	if i >= int64(len(s)) || i < -int64(len(s)) {
 		return missingElement(v, strconv.FormatInt(i, 10)), nil
@@ -178,7 +160,7 @@ func (st *state) character(v Value, i int64) (Value, error) {
 	if i < 0 {
 		steps = int(-i)
 	}
-	if err := st.work(steps); err != nil {
+	if err := run.work(steps); err != nil {
 		return Value{}, err
 	}
 	if i >= 0 {
@@ -216,8 +198,8 @@ func sliceIndex(v Value, otherwise int64) (int64, error) {
 	return 0, errorf("slice indices must be integers or None")
 }
 
-// slice is v[low:high:step].
-func (st *state) slice(v Value, bounds [3]Value) (Value, error) {
+// Slice is v[low:high:step].
+func Slice(run *budget, v Value, bounds [3]Value) (Value, error) {
 	switch v.kind {
 	case kindList, kindTuple, kindString, kindRange:
 	case kindUndefined, kindMissing:
@@ -232,7 +214,7 @@ func (st *state) slice(v Value, bounds [3]Value) (Value, error) {
 	if step == 0 {
 		return Value{}, errorf("slice step cannot be zero")
 	}
-	if err := st.work(v.weight()); err != nil {
+	if err := run.work(v.weight()); err != nil {
 		return Value{}, err
 	}
 	size, _ := v.length()
@@ -263,12 +245,12 @@ func (st *state) slice(v Value, bounds [3]Value) (Value, error) {
 	} else if step < 0 && low > high {
 		count = (low - high - step - 1) / -step
 	}
-	return st.sliced(v, low, step, int(count))
+	return Sliced(run, v, low, step, int(count))
 }
 
-func (st *state) sliced(v Value, low, step int64, count int) (Value, error) {
+func Sliced(run *budget, v Value, low, step int64, count int) (Value, error) {
 	if v.kind == kindString {
-		return st.slicedText(v.str, int(low), int(step), count)
+		return SlicedText(run, v.str, int(low), int(step), count)
 	}
 	if v.kind == kindRange {
 		r := v.ref.(*rangeObject)
@@ -276,9 +258,9 @@ func (st *state) sliced(v Value, low, step int64, count int) (Value, error) {
 	}
 	if step == 1 {
 		items := v.items()[low : int(low)+count : int(low)+count]
-		return Value{kind: v.kind, ref: &list{items}}, st.tick()
+		return Value{kind: v.kind, ref: &list{items}}, run.tick()
 	}
-	if err := st.chargeValues(count); err != nil {
+	if err := run.chargeValues(count); err != nil {
 		return Value{}, err
 	}
 	items := make([]Value, count)
@@ -288,7 +270,7 @@ func (st *state) sliced(v Value, low, step int64, count int) (Value, error) {
 	return Value{kind: v.kind, ref: &list{items}}, nil
 }
 
-func (st *state) slicedText(s string, low, step, count int) (Value, error) {
+func SlicedText(run *budget, s string, low, step, count int) (Value, error) {
 	if count == 0 {
 		return strValue(""), nil
 	}
@@ -299,7 +281,7 @@ func (st *state) slicedText(s string, low, step, count int) (Value, error) {
 		from := s[byteOffset(s, low):]
 		return strValue(from[:byteOffset(from, count)]), nil
 	}
-	if err := st.charge(4 * len(s)); err != nil {
+	if err := run.charge(4 * len(s)); err != nil {
 		return Value{}, err
 	}
 	runes := []rune(s)
@@ -307,66 +289,17 @@ func (st *state) slicedText(s string, low, step, count int) (Value, error) {
 	for i := range out {
 		out[i] = runes[low+i*step]
 	}
-	return st.newString(string(out))
+	return run.newString(string(out))
 }
 
-// iterate lists what iterating over v yields. The list must not be changed.
-func (st *state) iterate(v Value) ([]Value, error) {
-	switch v.kind {
-	case kindUndefined, kindMissing:
-		return nil, nil
-	case kindList, kindTuple:
-		return v.items(), nil
-	case kindIter:
-		it := v.ref.(*iterator)
-		items := it.items
-		it.items = nil
-		return items, nil
+func groupField(v Value, name string) (Value, bool) {
+	if v.str != groupNames[0] {
+		return Value{}, false
 	}
-	n, ok := v.length()
-	if !ok {
-		return nil, errorf("'%s' object is not iterable", v.typeName())
-	}
-	if err := st.chargeValues(n); err != nil {
-		return nil, err
-	}
-	items := make([]Value, 0, n)
-	switch v.kind {
-	case kindString:
-		for i, r := range v.str {
-			items = append(items, strValue(v.str[i:i+utf8.RuneLen(r)]))
-		}
-	case kindRange:
-		for i := range n {
-			items = append(items, v.ref.(*rangeObject).at(i))
-		}
-	case kindMap, kindKeys:
-		for _, e := range v.mapping().entries {
-			items = append(items, e.key)
-		}
-	case kindValues:
-		for _, e := range v.mapping().entries {
-			items = append(items, e.value)
-		}
-	case kindItems:
-		if err := st.chargeValues(2 * n); err != nil {
-			return nil, err
-		}
-		pairs := make([]Value, 2*n)
-		for i, e := range v.mapping().entries {
-			pairs[2*i], pairs[2*i+1] = e.key, e.value
-			items = append(items, tupleValue(pairs[2*i:2*i+2:2*i+2]))
+	for i, n := range groupNames {
+		if n == name {
+			return v.items()[i], true
 		}
 	}
-	return items, nil
-}
-
-// iterable tells whether Python's iter(v) works.
-func iterable(v Value) bool {
-	switch v.kind {
-	case kindIter, kindLoop, kindString:
-		return true
-	}
-	_, ok := v.length()
-	return ok
+	return Value{}, false
 }

@@ -5,44 +5,13 @@ import (
 	"math/big"
 )
 
-// maxDigits bounds the decimal digits of an int, as Python bounds those it converts to and from text.
-const maxDigits = 4300
-
 // maxBits is about maxDigits in bits.
 const maxBits = 14_284
 
 // bigSteps is the price, in steps, of arithmetic with ints beyond 64 bits.
 const bigSteps = 500
 
-func isNumber(v Value) bool {
-	return v.kind == kindInt || v.kind == kindFloat || v.kind == kindBool || v.kind == kindBig
-}
-
-func isInteger(v Value) bool { return v.kind == kindInt || v.kind == kindBool || v.kind == kindBig }
-
-func bigOf(v Value) *big.Int {
-	if v.kind == kindBig {
-		return v.ref.(*big.Int)
-	}
-	return big.NewInt(v.num)
-}
-
-// floatOf converts a number as Python's float does.
-func floatOf(v Value) (float64, error) {
-	switch v.kind {
-	case kindFloat:
-		return v.float(), nil
-	case kindBig:
-		f, _ := new(big.Float).SetInt(bigOf(v)).Float64()
-		if math.IsInf(f, 0) {
-			return 0, errorf("int too large to convert to float")
-		}
-		return f, nil
-	}
-	return float64(v.num), nil
-}
-
-func (st *state) unary(negative bool, v Value) (Value, error) {
+func Unary(run *budget, negative bool, v Value) (Value, error) {
 	sign := "+"
 	if negative {
 		sign = "-"
@@ -52,7 +21,7 @@ func (st *state) unary(negative bool, v Value) (Value, error) {
 		return Value{}, v.undefinedError()
 	case kindFloat:
 		if negative {
-			return floatValue(-v.float()), nil
+			return Float(-v.float()), nil
 		}
 		return v, nil
 	case kindInt, kindBool:
@@ -60,9 +29,9 @@ func (st *state) unary(negative bool, v Value) (Value, error) {
 			if v.num == math.MinInt64 {
 				return bigValue(new(big.Int).Neg(bigOf(v))), nil
 			}
-			return intValue(-v.num), nil
+			return Int(-v.num), nil
 		}
-		return intValue(v.num), nil
+		return Int(v.num), nil
 	case kindBig:
 		if negative {
 			return bigValue(new(big.Int).Neg(bigOf(v))), nil
@@ -72,15 +41,15 @@ func (st *state) unary(negative bool, v Value) (Value, error) {
 	return Value{}, errorf("bad operand type for unary %s: '%s'", sign, v.typeName())
 }
 
-// arith evaluates a binary operator with Python's semantics.
-func (st *state) arith(op string, a, b Value) (Value, error) {
-	if a.isUndefined() && !(op == "%" && b.isString()) {
+// Arith evaluates a binary operator with Python's semantics.
+func Arith(run *budget, op string, a, b Value) (Value, error) {
+	if a.IsUndefined() && !(op == "%" && b.isString()) {
 		return Value{}, a.undefinedError()
 	}
 	if op == "%" && a.kind == kindString {
-		return st.percentFormat(a, b)
+		return PercentFormat(run, a, b)
 	}
-	if b.isUndefined() {
+	if b.IsUndefined() {
 		return Value{}, b.undefinedError()
 	}
 	if isNumber(a) && isNumber(b) {
@@ -88,7 +57,7 @@ func (st *state) arith(op string, a, b Value) (Value, error) {
 			return floatArith(op, a, b)
 		}
 		if a.kind == kindBig || b.kind == kindBig || op == "**" {
-			if err := st.work(bigSteps * bytesPerStep); err != nil {
+			if err := run.work(bigSteps * bytesPerStep); err != nil {
 				return Value{}, err
 			}
 		}
@@ -96,13 +65,13 @@ func (st *state) arith(op string, a, b Value) (Value, error) {
 	}
 	switch op {
 	case "+":
-		return st.concatenate(a, b)
+		return Concatenate(run, a, b)
 	case "*":
 		if isInteger(a) {
 			a, b = b, a
 		}
 		if isInteger(b) && (a.kind == kindString || a.kind == kindList || a.kind == kindTuple) {
-			return st.repeat(a, b)
+			return Repeat(run, a, b)
 		}
 		return Value{}, errorf("unsupported operand type(s) for *: '%s' and '%s'", a.typeName(), b.typeName())
 	}
@@ -112,22 +81,22 @@ func (st *state) arith(op string, a, b Value) (Value, error) {
 	return Value{}, errorf("unsupported operand type(s) for %s: '%s' and '%s'", op, a.typeName(), b.typeName())
 }
 
-func (st *state) concatenate(a, b Value) (Value, error) {
+func Concatenate(run *budget, a, b Value) (Value, error) {
 	switch {
 	case a.kind == kindString && b.kind == kindString:
 		if a.markup != b.markup {
 			// Markup escapes what it is added to.
 			var err error
 			if a.markup {
-				b, err = st.escape(b)
+				b, err = Escape(run, b)
 			} else {
-				a, err = st.escape(a)
+				a, err = Escape(run, a)
 			}
 			if err != nil {
 				return Value{}, err
 			}
 		}
-		if err := st.charge(len(a.str) + len(b.str)); err != nil {
+		if err := run.charge(len(a.str) + len(b.str)); err != nil {
 			return Value{}, err
 		}
 		v := strValue(a.str + b.str)
@@ -137,7 +106,7 @@ func (st *state) concatenate(a, b Value) (Value, error) {
 		return Value{}, errorf("can only concatenate str (not \"%s\") to str", b.typeName())
 	case a.kind == b.kind && (a.kind == kindList || a.kind == kindTuple):
 		n := len(a.items()) + len(b.items())
-		if err := st.chargeValues(n); err != nil {
+		if err := run.chargeValues(n); err != nil {
 			return Value{}, err
 		}
 		joined := append(append(make([]Value, 0, n), a.items()...), b.items()...)
@@ -148,7 +117,7 @@ func (st *state) concatenate(a, b Value) (Value, error) {
 	return Value{}, errorf("unsupported operand type(s) for +: '%s' and '%s'", a.typeName(), b.typeName())
 }
 
-func (st *state) repeat(v, times Value) (Value, error) {
+func Repeat(run *budget, v, times Value) (Value, error) {
 	if times.kind == kindBig {
 		return Value{}, errorf("cannot repeat that often")
 	}
@@ -157,10 +126,10 @@ func (st *state) repeat(v, times Value) (Value, error) {
 		if v.str == "" || n == 0 {
 			return strValue(""), nil
 		}
-		if n > int64(st.memory) || int64(len(v.str)) > int64(st.memory)/n {
+		if n > int64(run.memory) || int64(len(v.str)) > int64(run.memory)/n {
 			return Value{}, errorf("template uses too much memory")
 		}
-		if err := st.charge(len(v.str) * int(n)); err != nil {
+		if err := run.charge(len(v.str) * int(n)); err != nil {
 			return Value{}, err
 		}
 		buf := make([]byte, 0, len(v.str)*int(n))
@@ -170,13 +139,13 @@ func (st *state) repeat(v, times Value) (Value, error) {
 		return Value{kind: kindString, str: string(buf), markup: v.markup}, nil
 	}
 	size := int64(len(v.items()))
-	if size > 0 && n > int64(st.memory)/size {
+	if size > 0 && n > int64(run.memory)/size {
 		return Value{}, errorf("template uses too much memory")
 	}
 	if size == 0 {
 		n = 0
 	}
-	if err := st.chargeValues(int(size * n)); err != nil {
+	if err := run.chargeValues(int(size * n)); err != nil {
 		return Value{}, err
 	}
 	items := make([]Value, 0, size*n)
@@ -209,7 +178,7 @@ func intArith(op string, a, b Value) (Value, error) {
 		if math.IsInf(f, 0) {
 			return Value{}, errorf("integer division result too large for a float")
 		}
-		return floatValue(f), nil
+		return Float(f), nil
 	case "//", "%":
 		if zero {
 			return Value{}, errorf("integer division or modulo by zero")
@@ -252,16 +221,16 @@ func smallArith(op string, a, b int64) (v Value, ok bool) {
 	switch op {
 	case "+":
 		c := a + b
-		return intValue(c), (c > a) == (b > 0)
+		return Int(c), (c > a) == (b > 0)
 	case "-":
 		c := a - b
-		return intValue(c), (c < a) == (b > 0)
+		return Int(c), (c < a) == (b > 0)
 	case "*":
 		const half = 1 << 31
-		return intValue(a * b), a > -half && a < half && b > -half && b < half
+		return Int(a * b), a > -half && a < half && b > -half && b < half
 	case "/":
 		const exact = 1 << 53
-		return floatValue(float64(a) / float64(b)), b != 0 && a >= -exact && a <= exact && b >= -exact && b <= exact
+		return Float(float64(a) / float64(b)), b != 0 && a >= -exact && a <= exact && b >= -exact && b <= exact
 	case "//", "%":
 		if b == 0 || a == math.MinInt64 {
 			return Value{}, false
@@ -272,9 +241,9 @@ func smallArith(op string, a, b int64) (v Value, ok bool) {
 			r += b
 		}
 		if op == "%" {
-			return intValue(r), true
+			return Int(r), true
 		}
-		return intValue(q), true
+		return Int(q), true
 	}
 	return Value{}, false
 }
@@ -290,25 +259,25 @@ func floatArith(op string, a, b Value) (Value, error) {
 	}
 	switch op {
 	case "+":
-		return floatValue(x + y), nil
+		return Float(x + y), nil
 	case "-":
-		return floatValue(x - y), nil
+		return Float(x - y), nil
 	case "*":
-		return floatValue(x * y), nil
+		return Float(x * y), nil
 	case "/":
 		if y == 0 {
 			return Value{}, errorf("float division by zero")
 		}
-		return floatValue(x / y), nil
+		return Float(x / y), nil
 	case "//", "%":
 		if y == 0 {
 			return Value{}, errorf("float floor division or modulo by zero")
 		}
 		q, r := floatDivMod(x, y)
 		if op == "%" {
-			return floatValue(r), nil
+			return Float(r), nil
 		}
-		return floatValue(q), nil
+		return Float(q), nil
 	}
 	return floatPower(x, y)
 }
@@ -346,5 +315,5 @@ func floatPower(x, y float64) (Value, error) {
 	if math.IsInf(f, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		return Value{}, errorf("numerical result out of range")
 	}
-	return floatValue(f), nil
+	return Float(f), nil
 }

@@ -1,14 +1,10 @@
 package chattemplate
 
 // expr is an expression of the syntax tree.
-type expr interface {
-	eval(st *state) (Value, error)
-}
+type expr interface{ isExpr() }
 
 // stmt is a statement of the syntax tree.
-type stmt interface {
-	exec(st *state) (control, error)
-}
+type stmt interface{ isStmt() }
 
 // control is how a statement ends: normally, or by break or continue.
 type control uint8
@@ -106,6 +102,27 @@ type (
 
 	dictExpr struct{ pairs []pair }
 )
+
+func (*constExpr) isExpr()   {}
+func (*nameExpr) isExpr()    {}
+func (*attrExpr) isExpr()    {}
+func (*itemExpr) isExpr()    {}
+func (*sliceExpr) isExpr()   {}
+func (*callExpr) isExpr()    {}
+func (*filterExpr) isExpr()  {}
+func (*testExpr) isExpr()    {}
+func (*notExpr) isExpr()     {}
+func (*unaryExpr) isExpr()   {}
+func (*andExpr) isExpr()     {}
+func (*orExpr) isExpr()      {}
+func (*condExpr) isExpr()    {}
+func (*compareExpr) isExpr() {}
+func (*addExpr) isExpr()     {}
+func (*arithExpr) isExpr()   {}
+func (*concatExpr) isExpr()  {}
+func (*listExpr) isExpr()    {}
+func (*tupleExpr) isExpr()   {}
+func (*dictExpr) isExpr()    {}
 
 type comparison struct {
 	op string // a comparison operator, "in" or "not in"
@@ -207,6 +224,19 @@ type (
 		slots int
 	}
 )
+
+func (*dataStmt) isStmt()        {}
+func (*outputStmt) isStmt()      {}
+func (*ifStmt) isStmt()          {}
+func (*forStmt) isStmt()         {}
+func (*loopControlStmt) isStmt() {}
+func (*setStmt) isStmt()         {}
+func (*setBlockStmt) isStmt()    {}
+func (*withStmt) isStmt()        {}
+func (*macroStmt) isStmt()       {}
+func (*callStmt) isStmt()        {}
+func (*filterStmt) isStmt()      {}
+func (*scopeStmt) isStmt()       {}
 
 type ifBranch struct {
 	cond expr

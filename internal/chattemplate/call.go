@@ -1,87 +1,23 @@
 package chattemplate
 
-import "errors"
-
-// errNoAttribute is returned by attribute look-ups that find nothing; callers turn it into an undefined value.
-var errNoAttribute = errors.New("no such attribute")
-
-// callArgs are evaluated arguments. pos is only valid during the call: keep a copy.
-type callArgs struct {
-	pos []Value
-	kw  []namedValue
-}
-
-type namedValue struct {
-	name  string
-	value Value
-}
-
-type function struct {
-	name string
-	call func(st *state, a *callArgs) (Value, error)
-}
+// maxMacroDepth bounds macro calls under way; Python's own limit is near 300.
+const maxMacroDepth = 200
 
 type macro struct {
 	def   *macroDef
 	frame *frame
 }
 
-func funcValue(name string, call func(*state, *callArgs) (Value, error)) Value {
-	return Value{kind: kindFunc, ref: &function{name, call}}
-}
-
-func (a *callArgs) noKeywords() error {
-	if len(a.kw) > 0 {
-		return errorf("unexpected keyword argument '%s'", a.kw[0].name)
-	}
-	return nil
-}
-
-// bind spreads the arguments over the named parameters, as a Python call does. Parameters not given are
-// kindMissing; the first required of them must be given.
-func (a *callArgs) bind(out []Value, required int, names ...string) error {
-	if len(a.pos) > len(names) {
-		return errorf("takes at most %d arguments, %d given", len(names), len(a.pos))
-	}
-	copy(out, a.pos)
-	for _, kw := range a.kw {
-		i := 0
-		for i < len(names) && names[i] != kw.name {
-			i++
-		}
-		if i == len(names) {
-			return errorf("unexpected keyword argument '%s'", kw.name)
-		}
-		if out[i].kind != kindMissing {
-			return errorf("multiple values for argument '%s'", kw.name)
-		}
-		out[i] = kw.value
-	}
-	for i := range required {
-		if out[i].kind == kindMissing {
-			return errorf("missing argument '%s'", names[i])
-		}
-	}
-	return nil
-}
-
-// take removes and returns the keyword argument name.
-func (a *callArgs) take(name string) (Value, bool) {
-	for i, kw := range a.kw {
-		if kw.name == name {
-			rest := append([]namedValue(nil), a.kw[:i]...)
-			a.kw = append(rest, a.kw[i+1:]...)
-			return kw.value, true
-		}
-	}
-	return Value{}, false
+// macroValue is a macro as a value; its name is kept where printing finds it.
+func macroValue(def *macroDef, f *frame) Value {
+	return Value{kind: kindMacro, str: def.name, ref: &macro{def, f}}
 }
 
 // evalArgs evaluates arguments onto the stack, from which the caller removes them after the call.
 func (st *state) evalArgs(a *arguments) (callArgs, error) {
 	depth := len(st.stack)
 	for _, x := range a.positional {
-		v, err := x.eval(st)
+		v, err := st.eval(x)
 		if err != nil {
 			return callArgs{}, err
 		}
@@ -89,14 +25,14 @@ func (st *state) evalArgs(a *arguments) (callArgs, error) {
 	}
 	var kw []namedValue
 	for _, k := range a.keywords {
-		v, err := k.x.eval(st)
+		v, err := st.eval(k.x)
 		if err != nil {
 			return callArgs{}, err
 		}
 		kw = append(kw, namedValue{k.name, v})
 	}
 	if a.star != nil {
-		v, err := a.star.eval(st)
+		v, err := st.eval(a.star)
 		if err != nil {
 			return callArgs{}, err
 		}
@@ -110,7 +46,7 @@ func (st *state) evalArgs(a *arguments) (callArgs, error) {
 		st.stack = append(st.stack, items...)
 	}
 	if a.doubleStar != nil {
-		v, err := a.doubleStar.eval(st)
+		v, err := st.eval(a.doubleStar)
 		if err != nil {
 			return callArgs{}, err
 		}
@@ -137,12 +73,10 @@ func (st *state) evalArgs(a *arguments) (callArgs, error) {
 	return callArgs{pos: st.stack[depth:len(st.stack):len(st.stack)], kw: kw}, nil
 }
 
-func (x *callExpr) eval(st *state) (Value, error) { return x.evalWith(st, nil) }
-
-// evalWith calls with the body of a call block, if any, as the keyword argument caller.
-func (x *callExpr) evalWith(st *state, caller *Value) (Value, error) {
+// callWith evaluates a call with the body of a call block, if any, as the keyword argument caller.
+func (st *state) callWith(x *callExpr, caller *Value) (Value, error) {
 	depth := len(st.stack)
-	v, err := x.invoke(st, caller)
+	v, err := st.invoke(x, caller)
 	st.stack = st.stack[:depth]
 	if err != nil {
 		return Value{}, atLine(err, x.line)
@@ -150,10 +84,10 @@ func (x *callExpr) evalWith(st *state, caller *Value) (Value, error) {
 	return v, st.tick()
 }
 
-func (x *callExpr) invoke(st *state, caller *Value) (Value, error) {
+func (st *state) invoke(x *callExpr, caller *Value) (Value, error) {
 	// A method is called straight away, without a value for it.
 	if attr, ok := x.fn.(*attrExpr); ok {
-		v, err := attr.x.eval(st)
+		v, err := st.eval(attr.x)
 		if err != nil {
 			return Value{}, err
 		}
@@ -165,22 +99,22 @@ func (x *callExpr) invoke(st *state, caller *Value) (Value, error) {
 			if err := st.work(v.weight()); err != nil {
 				return Value{}, err
 			}
-			return m(st, v, &args)
+			return m(&st.budget, v, &args)
 		}
-		fn, err := st.attribute(v, attr.name)
+		fn, err := Attribute(&st.budget, v, attr.name)
 		if err != nil {
 			return Value{}, err
 		}
-		return x.invokeValue(st, fn, caller)
+		return st.invokeValue(x, fn, caller)
 	}
-	fn, err := x.fn.eval(st)
+	fn, err := st.eval(x.fn)
 	if err != nil {
 		return Value{}, err
 	}
-	return x.invokeValue(st, fn, caller)
+	return st.invokeValue(x, fn, caller)
 }
 
-func (x *callExpr) invokeValue(st *state, fn Value, caller *Value) (Value, error) {
+func (st *state) invokeValue(x *callExpr, fn Value, caller *Value) (Value, error) {
 	args, err := st.callArgs(x, caller)
 	if err != nil {
 		return Value{}, err
@@ -200,7 +134,7 @@ func (st *state) callArgs(x *callExpr, caller *Value) (callArgs, error) {
 func (st *state) call(fn Value, a *callArgs) (Value, error) {
 	switch fn.kind {
 	case kindFunc:
-		return fn.ref.(*function).call(st, a)
+		return fn.ref.(*function).call(&st.budget, a)
 	case kindMacro:
 		return st.callMacro(fn.ref.(*macro), a)
 	case kindJoiner:
@@ -237,13 +171,13 @@ func (st *state) callMacro(m *macro, a *callArgs) (Value, error) {
 			v := Value{kind: kindUndefined, num: undefMessage, str: "parameter '" + q.name + "' was not provided"}
 			if q.fallback != nil {
 				var err error
-				if v, err = q.fallback.eval(st); err != nil {
+				if v, err = st.eval(q.fallback); err != nil {
 					return err
 				}
 			}
 			inner.vars[q.slot] = v
 		}
-		_, err := st.run(def.body)
+		_, err := st.runBody(def.body)
 		return err
 	})
 	st.macros--

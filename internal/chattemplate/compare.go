@@ -7,27 +7,27 @@ import (
 )
 
 // compare evaluates a comparison operator.
-func (st *state) compare(op string, a, b Value) (bool, error) {
+func (run *budget) compare(op string, a, b Value) (bool, error) {
 	switch op {
 	case "==":
-		return st.equal(a, b)
+		return run.equal(a, b)
 	case "!=":
-		eq, err := st.equal(a, b)
+		eq, err := run.equal(a, b)
 		return !eq, err
 	case "in":
-		return st.contains(b, a)
+		return run.contains(b, a)
 	case "not in":
-		in, err := st.contains(b, a)
+		in, err := run.contains(b, a)
 		return !in, err
 	}
-	return st.ordered(op, a, b, 0)
+	return run.ordered(op, a, b, 0)
 }
 
 // equal is Python's ==.
-func (st *state) equal(a, b Value) (bool, error) { return st.equalDeep(a, b, 0) }
+func (run *budget) equal(a, b Value) (bool, error) { return run.equalDeep(a, b, 0) }
 
-func (st *state) equalDeep(a, b Value, depth int) (bool, error) {
-	if err := st.tick(); err != nil {
+func (run *budget) equalDeep(a, b Value, depth int) (bool, error) {
+	if err := run.tick(); err != nil {
 		return false, err
 	}
 	if depth > maxValueDepth {
@@ -37,8 +37,8 @@ func (st *state) equalDeep(a, b Value, depth int) (bool, error) {
 		c, ok := compareNumbers(a, b)
 		return ok && c == 0, nil
 	}
-	if a.isUndefined() || b.isUndefined() {
-		return a.isUndefined() && b.isUndefined(), nil
+	if a.IsUndefined() || b.IsUndefined() {
+		return a.IsUndefined() && b.IsUndefined(), nil
 	}
 	if a.kind != b.kind {
 		return false, nil
@@ -50,25 +50,25 @@ func (st *state) equalDeep(a, b Value, depth int) (bool, error) {
 		if len(a.str) != len(b.str) {
 			return false, nil
 		}
-		return a.str == b.str, st.work(len(a.str))
+		return a.str == b.str, run.work(len(a.str))
 	case kindList, kindTuple:
 		x, y := a.items(), b.items()
 		if len(x) != len(y) {
 			return false, nil
 		}
 		for i := range x {
-			if eq, err := st.equalDeep(x[i], y[i], depth+1); err != nil || !eq {
+			if eq, err := run.equalDeep(x[i], y[i], depth+1); err != nil || !eq {
 				return false, err
 			}
 		}
 		return true, nil
 	case kindMap:
-		return st.equalMaps(a.mapping(), b.mapping(), depth)
+		return run.equalMaps(a.mapping(), b.mapping(), depth)
 	case kindKeys, kindItems:
 		if a.mapping().Len() != b.mapping().Len() {
 			return false, nil
 		}
-		return st.equalMaps(a.mapping(), b.mapping(), depth)
+		return run.equalMaps(a.mapping(), b.mapping(), depth)
 	case kindRange:
 		x, y := a.ref.(*rangeObject), b.ref.(*rangeObject)
 		return x.n == y.n && (x.n == 0 || x.start == y.start && (x.n == 1 || x.step == y.step)), nil
@@ -76,7 +76,7 @@ func (st *state) equalDeep(a, b Value, depth int) (bool, error) {
 	return a.ref == b.ref, nil
 }
 
-func (st *state) equalMaps(a, b *Map, depth int) (bool, error) {
+func (run *budget) equalMaps(a, b *Map, depth int) (bool, error) {
 	if a.Len() != b.Len() {
 		return false, nil
 	}
@@ -86,9 +86,9 @@ func (st *state) equalMaps(a, b *Map, depth int) (bool, error) {
 			return false, err
 		}
 		if i < 0 {
-			return false, st.tick()
+			return false, run.tick()
 		}
-		if eq, err := st.equalDeep(e.value, b.entries[i].value, depth+1); err != nil || !eq {
+		if eq, err := run.equalDeep(e.value, b.entries[i].value, depth+1); err != nil || !eq {
 			return false, err
 		}
 	}
@@ -149,8 +149,8 @@ func holds(op string, c int) bool {
 }
 
 // ordered evaluates <, <=, > or >=.
-func (st *state) ordered(op string, a, b Value, depth int) (bool, error) {
-	if err := st.tick(); err != nil {
+func (run *budget) ordered(op string, a, b Value, depth int) (bool, error) {
+	if err := run.tick(); err != nil {
 		return false, err
 	}
 	if depth > maxValueDepth {
@@ -160,24 +160,24 @@ func (st *state) ordered(op string, a, b Value, depth int) (bool, error) {
 		c, ok := compareNumbers(a, b)
 		return ok && holds(op, c), nil
 	}
-	if a.isUndefined() {
+	if a.IsUndefined() {
 		return false, a.undefinedError()
 	}
-	if b.isUndefined() {
+	if b.IsUndefined() {
 		return false, b.undefinedError()
 	}
 	if a.kind == kindString && b.kind == kindString {
-		return holds(op, strings.Compare(a.str, b.str)), st.work(min(len(a.str), len(b.str)))
+		return holds(op, strings.Compare(a.str, b.str)), run.work(min(len(a.str), len(b.str)))
 	}
 	if a.kind == b.kind && (a.kind == kindList || a.kind == kindTuple) {
 		x, y := a.items(), b.items()
 		for i := range min(len(x), len(y)) {
-			eq, err := st.equalDeep(x[i], y[i], depth+1)
+			eq, err := run.equalDeep(x[i], y[i], depth+1)
 			if err != nil {
 				return false, err
 			}
 			if !eq {
-				return st.ordered(op, x[i], y[i], depth+1)
+				return run.ordered(op, x[i], y[i], depth+1)
 			}
 		}
 		return holds(op, order(int64(len(x)), int64(len(y)))), nil
@@ -186,7 +186,7 @@ func (st *state) ordered(op string, a, b Value, depth int) (bool, error) {
 }
 
 // contains is Python's item in container.
-func (st *state) contains(container, item Value) (bool, error) {
+func (run *budget) contains(container, item Value) (bool, error) {
 	switch container.kind {
 	case kindUndefined, kindMissing:
 		return false, nil
@@ -194,9 +194,9 @@ func (st *state) contains(container, item Value) (bool, error) {
 		if item.kind != kindString {
 			return false, errorf("'in <string>' requires string as left operand, not %s", item.typeName())
 		}
-		return strings.Contains(container.str, item.str), st.work(len(container.str) + len(item.str))
+		return strings.Contains(container.str, item.str), run.work(len(container.str) + len(item.str))
 	case kindMap, kindKeys:
-		if err := st.work(len(item.str)); err != nil {
+		if err := run.work(len(item.str)); err != nil {
 			return false, err
 		}
 		i, err := container.mapping().find(item)
@@ -205,12 +205,12 @@ func (st *state) contains(container, item Value) (bool, error) {
 	if !iterable(container) {
 		return false, errorf("argument of type '%s' is not iterable", container.typeName())
 	}
-	items, err := st.iterate(container)
+	items, err := run.iterate(container)
 	if err != nil {
 		return false, err
 	}
 	for _, v := range items {
-		if eq, err := st.equal(v, item); err != nil || eq {
+		if eq, err := run.equal(v, item); err != nil || eq {
 			return eq, err
 		}
 	}

@@ -1,8 +1,56 @@
 package chattemplate
 
-func (x *constExpr) eval(st *state) (Value, error) { return x.value, st.tick() }
+// eval evaluates an expression.
+func (st *state) eval(x expr) (Value, error) {
+	switch x := x.(type) {
+	case *constExpr:
+		return x.value, st.tick()
+	case *nameExpr:
+		return st.evalName(x)
+	case *attrExpr:
+		return st.evalAttr(x)
+	case *itemExpr:
+		return st.evalItem(x)
+	case *sliceExpr:
+		return st.evalSlice(x)
+	case *callExpr:
+		return st.callWith(x, nil)
+	case *filterExpr:
+		return st.evalFilter(x)
+	case *testExpr:
+		return st.evalTest(x)
+	case *notExpr:
+		v, err := st.eval(x.x)
+		return Bool(!v.truth()), err
+	case *unaryExpr:
+		return st.evalUnary(x)
+	case *andExpr:
+		return st.evalAnd(x)
+	case *orExpr:
+		return st.evalOr(x)
+	case *condExpr:
+		return st.evalCond(x)
+	case *compareExpr:
+		return st.evalCompare(x)
+	case *addExpr:
+		return st.evalAdd(x)
+	case *arithExpr:
+		return st.evalArith(x)
+	case *concatExpr:
+		return st.evalConcat(x)
+	case *listExpr:
+		items, err := st.evalList(x.list)
+		return listValue(items), err
+	case *tupleExpr:
+		items, err := st.evalList(x.list)
+		return tupleValue(items), err
+	case *dictExpr:
+		return st.evalDict(x)
+	}
+	return Value{}, errorf("unknown expression")
+}
 
-func (x *nameExpr) eval(st *state) (Value, error) {
+func (st *state) evalName(x *nameExpr) (Value, error) {
 	f, up := st.frame, 0
 	for _, ref := range x.refs {
 		for ; up < ref.up; up++ {
@@ -21,36 +69,36 @@ func (x *nameExpr) eval(st *state) (Value, error) {
 	return undefinedVar(x.name), st.tick()
 }
 
-func (x *attrExpr) eval(st *state) (Value, error) {
-	v, err := x.x.eval(st)
+func (st *state) evalAttr(x *attrExpr) (Value, error) {
+	v, err := st.eval(x.x)
 	if err != nil {
 		return Value{}, err
 	}
-	v, err = st.attribute(v, x.name)
+	v, err = Attribute(&st.budget, v, x.name)
 	if err != nil {
 		return Value{}, atLine(err, x.line)
 	}
 	return v, st.tick()
 }
 
-func (x *itemExpr) eval(st *state) (Value, error) {
-	v, err := x.x.eval(st)
+func (st *state) evalItem(x *itemExpr) (Value, error) {
+	v, err := st.eval(x.x)
 	if err != nil {
 		return Value{}, err
 	}
-	key, err := x.key.eval(st)
+	key, err := st.eval(x.key)
 	if err != nil {
 		return Value{}, err
 	}
-	v, err = st.item(v, key)
+	v, err = Item(&st.budget, v, key)
 	if err != nil {
 		return Value{}, atLine(err, x.line)
 	}
 	return v, st.tick()
 }
 
-func (x *sliceExpr) eval(st *state) (Value, error) {
-	v, err := x.x.eval(st)
+func (st *state) evalSlice(x *sliceExpr) (Value, error) {
+	v, err := st.eval(x.x)
 	if err != nil {
 		return Value{}, err
 	}
@@ -60,24 +108,24 @@ func (x *sliceExpr) eval(st *state) (Value, error) {
 		if part == nil {
 			continue
 		}
-		if bounds[i], err = part.eval(st); err != nil {
+		if bounds[i], err = st.eval(part); err != nil {
 			return Value{}, err
 		}
 	}
-	v, err = st.slice(v, bounds)
+	v, err = Slice(&st.budget, v, bounds)
 	return v, atLine(err, x.line)
 }
 
-func (x *filterExpr) eval(st *state) (Value, error) {
-	v, err := x.x.eval(st)
+func (st *state) evalFilter(x *filterExpr) (Value, error) {
+	v, err := st.eval(x.x)
 	if err != nil {
 		return Value{}, err
 	}
-	return x.apply(st, v)
+	return st.applyFilter(x, v)
 }
 
-// apply runs the filter on a value already evaluated.
-func (x *filterExpr) apply(st *state, v Value) (Value, error) {
+// applyFilter runs a filter on a value already evaluated.
+func (st *state) applyFilter(x *filterExpr, v Value) (Value, error) {
 	if x.fn == nil {
 		return Value{}, errorAt(x.line, "no filter named '%s'", x.name)
 	}
@@ -85,7 +133,7 @@ func (x *filterExpr) apply(st *state, v Value) (Value, error) {
 	args, err := st.evalArgs(&x.args)
 	if err == nil {
 		if err = st.work(v.weight()); err == nil {
-			v, err = x.fn(st, v, &args)
+			v, err = x.fn(&st.budget, v, &args)
 		}
 	}
 	st.stack = st.stack[:depth]
@@ -95,17 +143,8 @@ func (x *filterExpr) apply(st *state, v Value) (Value, error) {
 	return v, nil
 }
 
-// weight is a measure, in bytes, of what walking over v once costs.
-func (v Value) weight() int {
-	if v.kind == kindString {
-		return len(v.str)
-	}
-	n, _ := v.length()
-	return n * bytesPerStep
-}
-
-func (x *testExpr) eval(st *state) (Value, error) {
-	v, err := x.x.eval(st)
+func (st *state) evalTest(x *testExpr) (Value, error) {
+	v, err := st.eval(x.x)
 	if err != nil {
 		return Value{}, err
 	}
@@ -116,7 +155,7 @@ func (x *testExpr) eval(st *state) (Value, error) {
 	args, err := st.evalArgs(&x.args)
 	var ok bool
 	if err == nil {
-		ok, err = x.fn(st, v, &args)
+		ok, err = x.fn(&st.budget, v, &args)
 	}
 	st.stack = st.stack[:depth]
 	if err != nil {
@@ -125,63 +164,58 @@ func (x *testExpr) eval(st *state) (Value, error) {
 	return Bool(ok), st.tick()
 }
 
-func (x *notExpr) eval(st *state) (Value, error) {
-	v, err := x.x.eval(st)
-	return Bool(!v.truth()), err
-}
-
-func (x *unaryExpr) eval(st *state) (Value, error) {
-	v, err := x.x.eval(st)
+func (st *state) evalUnary(x *unaryExpr) (Value, error) {
+	v, err := st.eval(x.x)
 	if err != nil {
 		return Value{}, err
 	}
-	return st.unary(x.negative, v)
+	return Unary(&st.budget, x.negative, v)
 }
 
-func (x *andExpr) eval(st *state) (Value, error) {
+func (st *state) evalAnd(x *andExpr) (Value, error) {
 	var v Value
 	for _, part := range x.list {
 		var err error
-		if v, err = part.eval(st); err != nil || !v.truth() {
+		if v, err = st.eval(part); err != nil || !v.truth() {
 			return v, err
 		}
 	}
 	return v, nil
 }
 
-func (x *orExpr) eval(st *state) (Value, error) {
+func (st *state) evalOr(x *orExpr) (Value, error) {
 	var v Value
 	for _, part := range x.list {
 		var err error
-		if v, err = part.eval(st); err != nil || v.truth() {
+		if v, err = st.eval(part); err != nil || v.truth() {
 			return v, err
 		}
 	}
 	return v, nil
 }
 
-func (x *condExpr) eval(st *state) (Value, error) {
-	c, err := x.cond.eval(st)
+func (st *state) evalCond(x *condExpr) (Value, error) {
+	c, err := st.eval(x.cond)
 	if err != nil {
 		return Value{}, err
 	}
 	if c.truth() {
-		return x.then.eval(st)
+		return st.eval(x.then)
 	}
 	if x.otherwise == nil {
 		return Value{kind: kindUndefined, num: undefMessage,
 			str: "the inline if-expression evaluated to false and no else section was defined."}, nil
 	}
-	return x.otherwise.eval(st)
+	return st.eval(x.otherwise)
 }
 
-func (x *compareExpr) eval(st *state) (Value, error) {
-	left, err := x.first.eval(st)
+func (st *state) evalCompare(x *compareExpr) (Value, error) {
+	left, err := st.eval(x.first)
 	if err != nil {
 		return Value{}, err
 	}
 	for _, c := range x.rest {
-		right, err := c.x.eval(st)
+		right, err := st.eval(c.x)
 		if err != nil {
 			return Value{}, err
 		}
@@ -194,22 +228,22 @@ func (x *compareExpr) eval(st *state) (Value, error) {
 	return Bool(true), nil
 }
 
-func (x *arithExpr) eval(st *state) (Value, error) {
-	left, err := x.left.eval(st)
+func (st *state) evalArith(x *arithExpr) (Value, error) {
+	left, err := st.eval(x.left)
 	if err != nil {
 		return Value{}, err
 	}
-	right, err := x.right.eval(st)
+	right, err := st.eval(x.right)
 	if err != nil {
 		return Value{}, err
 	}
-	return st.arith(x.op, left, right)
+	return Arith(&st.budget, x.op, left, right)
 }
 
-// eval adds from left to right. Leading texts are collected and joined once.
-func (x *addExpr) eval(st *state) (Value, error) {
+// evalAdd adds from left to right. Leading texts are collected and joined once.
+func (st *state) evalAdd(x *addExpr) (Value, error) {
 	depth := len(st.stack)
-	sum, rest, err := x.collect(st)
+	sum, rest, err := st.collect(x)
 	if err == nil {
 		texts := st.stack[depth:]
 		if len(texts) > 0 {
@@ -219,8 +253,8 @@ func (x *addExpr) eval(st *state) (Value, error) {
 	st.stack = st.stack[:depth]
 	for ; err == nil && rest < len(x.list); rest++ {
 		var v Value
-		if v, err = x.list[rest].eval(st); err == nil {
-			sum, err = st.arith("+", sum, v)
+		if v, err = st.eval(x.list[rest]); err == nil {
+			sum, err = Arith(&st.budget, "+", sum, v)
 		}
 	}
 	if err != nil {
@@ -232,9 +266,9 @@ func (x *addExpr) eval(st *state) (Value, error) {
 // collect evaluates the chain as long as its parts are plain texts and leaves them on the stack. If the first
 // is something else, it is returned as the sum so far. rest is the first part not evaluated, unless a part that
 // does not fit the texts before it was: then that is an error.
-func (x *addExpr) collect(st *state) (sum Value, rest int, err error) {
+func (st *state) collect(x *addExpr) (sum Value, rest int, err error) {
 	for i, part := range x.list {
-		v, err := part.eval(st)
+		v, err := st.eval(part)
 		if err != nil {
 			return Value{}, 0, err
 		}
@@ -250,7 +284,7 @@ func (x *addExpr) collect(st *state) (sum Value, rest int, err error) {
 			return Value{}, 0, err
 		}
 		st.stack = st.stack[:len(st.stack)-i]
-		sum, err = st.arith("+", left, v)
+		sum, err = Arith(&st.budget, "+", left, v)
 		return sum, i + 1, err
 	}
 	return Value{}, len(x.list), nil
@@ -275,11 +309,11 @@ func (st *state) joinTexts(texts []Value) (Value, error) {
 	return strValue(string(buf)), nil
 }
 
-// print writes the sum. Texts go straight to the output: a part that does not fit is an error, and an
+// printSum writes the sum. Texts go straight to the output: a part that does not fit is an error, and an
 // error discards the output.
-func (x *addExpr) print(st *state) error {
+func (st *state) printSum(x *addExpr) error {
 	depth := len(st.stack)
-	sum, rest, err := x.collect(st)
+	sum, rest, err := st.collect(x)
 	if err != nil {
 		st.stack = st.stack[:depth]
 		return err
@@ -294,21 +328,21 @@ func (x *addExpr) print(st *state) error {
 		return nil
 	}
 	for ; rest < len(x.list); rest++ {
-		v, err := x.list[rest].eval(st)
+		v, err := st.eval(x.list[rest])
 		if err != nil {
 			return err
 		}
-		if sum, err = st.arith("+", sum, v); err != nil {
+		if sum, err = Arith(&st.budget, "+", sum, v); err != nil {
 			return err
 		}
 	}
 	return st.print(sum)
 }
 
-func (x *concatExpr) eval(st *state) (Value, error) {
+func (st *state) evalConcat(x *concatExpr) (Value, error) {
 	depth := len(st.stack)
 	for _, part := range x.list {
-		v, err := part.eval(st)
+		v, err := st.eval(part)
 		if err == nil && v.kind != kindString {
 			v, err = st.toString(v)
 		}
@@ -330,7 +364,7 @@ func (st *state) evalList(list []expr) ([]Value, error) {
 	}
 	items := make([]Value, len(list))
 	for i, x := range list {
-		v, err := x.eval(st)
+		v, err := st.eval(x)
 		if err != nil {
 			return nil, err
 		}
@@ -339,27 +373,17 @@ func (st *state) evalList(list []expr) ([]Value, error) {
 	return items, nil
 }
 
-func (x *listExpr) eval(st *state) (Value, error) {
-	items, err := st.evalList(x.list)
-	return listValue(items), err
-}
-
-func (x *tupleExpr) eval(st *state) (Value, error) {
-	items, err := st.evalList(x.list)
-	return tupleValue(items), err
-}
-
-func (x *dictExpr) eval(st *state) (Value, error) {
+func (st *state) evalDict(x *dictExpr) (Value, error) {
 	if err := st.chargeValues(2 * len(x.pairs)); err != nil {
 		return Value{}, err
 	}
 	m := NewMap()
 	for _, p := range x.pairs {
-		key, err := p.key.eval(st)
+		key, err := st.eval(p.key)
 		if err != nil {
 			return Value{}, err
 		}
-		value, err := p.value.eval(st)
+		value, err := st.eval(p.value)
 		if err != nil {
 			return Value{}, err
 		}

@@ -1,7 +1,5 @@
 package chattemplate
 
-import "time"
-
 // frame holds the variables of one scope while it runs.
 type frame struct {
 	vars   []Value
@@ -10,62 +8,27 @@ type frame struct {
 
 // state is one rendering.
 type state struct {
-	vars      *Map
-	now       func() time.Time
-	frame     *frame
-	out       []byte
-	stack     []Value // arguments of the calls under way
-	maxOutput int
-	steps     int
-	memory    int
-	macros    int // macro calls under way
+	budget
+	vars   *Map
+	frame  *frame
+	out    []byte
+	stack  []Value // arguments of the calls under way
+	macros int     // macro calls under way
 }
 
-// tick counts one step.
-func (st *state) tick() error {
-	st.steps--
-	if st.steps < 0 {
-		return errorf("template takes too many steps")
+// renderTemplate runs the body of a template, whose outermost scope has so many slots, and returns what it wrote.
+// The error, if any, is an *Error.
+func renderTemplate(body []stmt, slots int, vars *Map, run budget) (string, error) {
+	st := &state{
+		budget: run,
+		vars:   vars,
+		frame:  &frame{vars: make([]Value, slots)},
+		out:    make([]byte, 0, 1024),
 	}
-	return nil
-}
-
-// work counts the steps of handling n bytes of text.
-func (st *state) work(n int) error {
-	st.steps -= n / bytesPerStep
-	return st.tick()
-}
-
-// charge counts n bytes of memory the template asks for, before they are allocated.
-func (st *state) charge(n int) error {
-	st.memory -= n
-	if n < 0 || st.memory < 0 {
-		return errorf("template uses too much memory")
+	if _, err := st.runBody(body); err != nil {
+		return "", err
 	}
-	return st.work(n)
-}
-
-// chargeValues counts a new list of n elements.
-func (st *state) chargeValues(n int) error {
-	if n > st.memory {
-		return errorf("template uses too much memory")
-	}
-	return st.charge(n * valueSize)
-}
-
-// newString charges for a text that is no larger than a small multiple of what it was made from.
-func (st *state) newString(s string) (Value, error) {
-	if err := st.charge(len(s)); err != nil {
-		return Value{}, err
-	}
-	return strValue(s), nil
-}
-
-func (st *state) newList(items []Value) (Value, error) {
-	if err := st.chargeValues(len(items)); err != nil {
-		return Value{}, err
-	}
-	return listValue(items), nil
+	return string(st.out), nil
 }
 
 // write appends to the output.
@@ -82,9 +45,9 @@ func (st *state) newFrame(slots int, parent *frame) (*frame, error) {
 	return &frame{vars: make([]Value, slots), parent: parent}, st.chargeValues(slots + 1)
 }
 
-func (st *state) run(body []stmt) (control, error) {
+func (st *state) runBody(body []stmt) (control, error) {
 	for _, s := range body {
-		c, err := s.exec(st)
+		c, err := st.exec(s)
 		if err != nil || c != controlNext {
 			return c, err
 		}
@@ -100,7 +63,7 @@ func (st *state) scoped(slots int, body []stmt) (control, error) {
 		return controlNext, err
 	}
 	st.frame = inner
-	c, err := st.run(body)
+	c, err := st.runBody(body)
 	st.frame = outer
 	return c, err
 }
@@ -118,16 +81,47 @@ func (st *state) capture(f func() error) (Value, error) {
 	return st.newString(text)
 }
 
-func (s *dataStmt) exec(st *state) (control, error) { return controlNext, st.write(s.text) }
+// exec runs a statement.
+func (st *state) exec(s stmt) (control, error) {
+	switch s := s.(type) {
+	case *dataStmt:
+		return st.execData(s)
+	case *outputStmt:
+		return st.execOutput(s)
+	case *ifStmt:
+		return st.execIf(s)
+	case *forStmt:
+		return st.execFor(s)
+	case *loopControlStmt:
+		return s.control, nil
+	case *setStmt:
+		return st.execSet(s)
+	case *setBlockStmt:
+		return st.execSetBlock(s)
+	case *withStmt:
+		return st.execWith(s)
+	case *macroStmt:
+		return st.execMacro(s)
+	case *callStmt:
+		return st.execCall(s)
+	case *filterStmt:
+		return st.execFilter(s)
+	case *scopeStmt:
+		return st.execScope(s)
+	}
+	return controlNext, errorf("unknown statement")
+}
 
-func (s *outputStmt) exec(st *state) (control, error) {
+func (st *state) execData(s *dataStmt) (control, error) { return controlNext, st.write(s.text) }
+
+func (st *state) execOutput(s *outputStmt) (control, error) {
 	if sum, ok := s.x.(*addExpr); ok {
-		if err := sum.print(st); err != nil {
+		if err := st.printSum(sum); err != nil {
 			return controlNext, atLine(err, s.line)
 		}
 		return controlNext, nil
 	}
-	v, err := s.x.eval(st)
+	v, err := st.eval(s.x)
 	if err == nil {
 		err = st.print(v)
 	}
@@ -142,30 +136,28 @@ func (st *state) print(v Value) error {
 	if v.kind == kindString {
 		return st.write(v.str)
 	}
-	w := writer{st: st, buf: st.out, limit: st.maxOutput}
+	w := writer{run: &st.budget, buf: st.out, limit: st.maxOutput}
 	w.str(v)
 	st.out = w.buf
 	return w.err
 }
 
-func (s *ifStmt) exec(st *state) (control, error) {
+func (st *state) execIf(s *ifStmt) (control, error) {
 	for i := range s.branches {
 		b := &s.branches[i]
-		v, err := b.cond.eval(st)
+		v, err := st.eval(b.cond)
 		if err != nil {
 			return controlNext, atLine(err, b.line)
 		}
 		if v.truth() {
-			return st.run(b.body)
+			return st.runBody(b.body)
 		}
 	}
-	return st.run(s.otherwise)
+	return st.runBody(s.otherwise)
 }
 
-func (s *loopControlStmt) exec(*state) (control, error) { return s.control, nil }
-
-func (s *setStmt) exec(st *state) (control, error) {
-	v, err := s.x.eval(st)
+func (st *state) execSet(s *setStmt) (control, error) {
+	v, err := st.eval(s.x)
 	if err == nil {
 		err = st.assign(&s.target, v, st.frame)
 	}
@@ -199,7 +191,7 @@ func (st *state) assign(t *target, v Value, f *frame) error {
 		f.vars[t.slot] = v
 		return st.tick()
 	}
-	space, err := t.space.eval(st)
+	space, err := st.eval(t.space)
 	if err != nil {
 		return err
 	}
@@ -212,7 +204,7 @@ func (st *state) assign(t *target, v Value, f *frame) error {
 	return space.mapping().set(strValue(t.attr), v)
 }
 
-func (s *setBlockStmt) exec(st *state) (control, error) {
+func (st *state) execSetBlock(s *setBlockStmt) (control, error) {
 	v, err := st.capture(func() error {
 		_, err := st.scoped(s.slots, s.body)
 		return err
@@ -238,16 +230,16 @@ func (st *state) filterBlock(inner *filterExpr, outer expr, v Value) (Value, err
 func (st *state) filterChain(inner *filterExpr, x expr) (Value, error) {
 	f := x.(*filterExpr)
 	if f == inner {
-		return f.apply(st, st.stack[len(st.stack)-1])
+		return st.applyFilter(f, st.stack[len(st.stack)-1])
 	}
 	v, err := st.filterChain(inner, f.x)
 	if err != nil {
 		return Value{}, err
 	}
-	return f.apply(st, v)
+	return st.applyFilter(f, v)
 }
 
-func (s *filterStmt) exec(st *state) (control, error) {
+func (st *state) execFilter(s *filterStmt) (control, error) {
 	v, err := st.capture(func() error {
 		_, err := st.scoped(s.slots, s.body)
 		return err
@@ -261,13 +253,13 @@ func (s *filterStmt) exec(st *state) (control, error) {
 	return controlNext, atLine(err, s.line)
 }
 
-func (s *withStmt) exec(st *state) (control, error) {
+func (st *state) execWith(s *withStmt) (control, error) {
 	inner, err := st.newFrame(s.slots, st.frame)
 	if err != nil {
 		return controlNext, atLine(err, s.line)
 	}
 	for i := range s.targets {
-		v, err := s.values[i].eval(st)
+		v, err := st.eval(s.values[i])
 		if err == nil {
 			err = st.assign(&s.targets[i], v, inner)
 		}
@@ -277,24 +269,24 @@ func (s *withStmt) exec(st *state) (control, error) {
 	}
 	outer := st.frame
 	st.frame = inner
-	c, err := st.run(s.body)
+	c, err := st.runBody(s.body)
 	st.frame = outer
 	return c, err
 }
 
-func (s *scopeStmt) exec(st *state) (control, error) { return st.scoped(s.slots, s.body) }
+func (st *state) execScope(s *scopeStmt) (control, error) { return st.scoped(s.slots, s.body) }
 
-func (s *macroStmt) exec(st *state) (control, error) {
+func (st *state) execMacro(s *macroStmt) (control, error) {
 	if err := st.chargeValues(2); err != nil {
 		return controlNext, atLine(err, s.def.line)
 	}
-	st.frame.vars[s.slot] = Value{kind: kindMacro, ref: &macro{s.def, st.frame}}
+	st.frame.vars[s.slot] = macroValue(s.def, st.frame)
 	return controlNext, nil
 }
 
-func (s *callStmt) exec(st *state) (control, error) {
-	caller := Value{kind: kindMacro, ref: &macro{s.def, st.frame}}
-	v, err := s.call.evalWith(st, &caller)
+func (st *state) execCall(s *callStmt) (control, error) {
+	caller := macroValue(s.def, st.frame)
+	v, err := st.callWith(s.call, &caller)
 	if err == nil {
 		err = st.print(v)
 	}

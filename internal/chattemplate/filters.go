@@ -6,7 +6,7 @@ import (
 )
 
 // filterFunc is a filter: v is what stands before the bar.
-type filterFunc func(st *state, v Value, a *callArgs) (Value, error)
+type filterFunc func(run *budget, v Value, a *callArgs) (Value, error)
 
 // filters are set in init, because some of them look up others.
 var filters map[string]filterFunc
@@ -30,23 +30,23 @@ func init() {
 }
 
 func textFilter(f func(string) string) filterFunc {
-	return func(st *state, v Value, a *callArgs) (Value, error) {
+	return func(run *budget, v Value, a *callArgs) (Value, error) {
 		if err := a.bind(nil, 0); err != nil {
 			return Value{}, err
 		}
-		v, err := st.toString(v)
+		v, err := run.toString(v)
 		if err != nil {
 			return Value{}, err
 		}
-		return st.newString(f(v.str))
+		return run.newString(f(v.str))
 	}
 }
 
-func filterAttr(*state, Value, *callArgs) (Value, error) {
+func filterAttr(*budget, Value, *callArgs) (Value, error) {
 	return Value{}, errorf("the filter 'attr' is refused in the sandbox")
 }
 
-func filterLength(_ *state, v Value, a *callArgs) (Value, error) {
+func filterLength(_ *budget, v Value, a *callArgs) (Value, error) {
 	if v.kind == kindLoop {
 		return Value{}, errorf("use loop.length for the length of a loop")
 	}
@@ -54,15 +54,15 @@ func filterLength(_ *state, v Value, a *callArgs) (Value, error) {
 	if !ok {
 		return Value{}, errorf("object of type '%s' has no len()", v.typeName())
 	}
-	return intValue(int64(n)), a.bind(nil, 0)
+	return Int(int64(n)), a.bind(nil, 0)
 }
 
-func filterDefault(_ *state, v Value, a *callArgs) (Value, error) {
+func filterDefault(_ *budget, v Value, a *callArgs) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 0, "default_value", "boolean"); err != nil {
 		return Value{}, err
 	}
-	if !v.isUndefined() && !(p[1].truth() && !v.truth()) {
+	if !v.IsUndefined() && !(p[1].truth() && !v.truth()) {
 		return v, nil
 	}
 	if p[0].kind == kindMissing {
@@ -71,59 +71,44 @@ func filterDefault(_ *state, v Value, a *callArgs) (Value, error) {
 	return p[0], nil
 }
 
-func filterString(st *state, v Value, a *callArgs) (Value, error) {
+func filterString(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	return st.toString(v)
+	return run.toString(v)
 }
 
-func filterSafe(st *state, v Value, a *callArgs) (Value, error) {
-	v, err := filterString(st, v, a)
+func filterSafe(run *budget, v Value, a *callArgs) (Value, error) {
+	v, err := filterString(run, v, a)
 	v.markup = true
 	return v, err
 }
 
-var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
-
-// escape is markupsafe's escape: it leaves Markup alone.
-func (st *state) escape(v Value) (Value, error) {
-	if v.kind == kindString && v.markup {
-		return v, nil
-	}
-	v, err := st.toString(v)
-	if err == nil {
-		v, err = st.newString(htmlEscapes.Replace(v.str))
-	}
-	v.markup = true
-	return v, err
-}
-
-func filterEscape(st *state, v Value, a *callArgs) (Value, error) {
+func filterEscape(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	return st.escape(v)
+	return Escape(run, v)
 }
 
-func filterForceEscape(st *state, v Value, a *callArgs) (Value, error) {
+func filterForceEscape(run *budget, v Value, a *callArgs) (Value, error) {
 	v.markup = false
-	return filterEscape(st, v, a)
+	return filterEscape(run, v, a)
 }
 
-func filterTrim(st *state, v Value, a *callArgs) (Value, error) {
+func filterTrim(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 0, "chars"); err != nil {
 		return Value{}, err
 	}
-	v, err := st.toString(v)
+	v, err := run.toString(v)
 	if err != nil {
 		return Value{}, err
 	}
-	return st.stripped(v, p[0], strings.TrimFunc)
+	return Stripped(run, v, p[0], strings.TrimFunc)
 }
 
-func filterReplace(st *state, v Value, a *callArgs) (Value, error) {
+func filterReplace(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [3]Value
 	if err := a.bind(p[:], 2, "old", "new", "count"); err != nil {
 		return Value{}, err
@@ -138,11 +123,11 @@ func filterReplace(st *state, v Value, a *callArgs) (Value, error) {
 	var texts [3]Value
 	for i, x := range [3]Value{v, p[0], p[1]} {
 		var err error
-		if texts[i], err = st.toString(x); err != nil {
+		if texts[i], err = run.toString(x); err != nil {
 			return Value{}, err
 		}
 	}
-	return st.replace(texts[0].str, texts[1].str, texts[2].str, count)
+	return Replace(run, texts[0].str, texts[1].str, texts[2].str, count)
 }
 
 // filterTitle is do_title: words begin after white space, dashes and opening brackets.
@@ -170,7 +155,7 @@ func capitalizeUpper(s string) string {
 	return upper(s[:n]) + lower(s[n:])
 }
 
-func filterCenter(st *state, v Value, a *callArgs) (Value, error) {
+func filterCenter(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 0, "width"); err != nil {
 		return Value{}, err
@@ -179,17 +164,17 @@ func filterCenter(st *state, v Value, a *callArgs) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	if v, err = st.toString(v); err != nil {
+	if v, err = run.toString(v); err != nil {
 		return Value{}, err
 	}
-	return st.padded(v.str, width, " ", func(room int) int { return centerLeft(room, width) })
+	return Padded(run, v.str, width, " ", func(room int) int { return centerLeft(room, width) })
 }
 
-func filterFormat(st *state, v Value, a *callArgs) (Value, error) {
+func filterFormat(run *budget, v Value, a *callArgs) (Value, error) {
 	if len(a.pos) > 0 && len(a.kw) > 0 {
 		return Value{}, errorf("can't handle positional and keyword arguments at the same time")
 	}
-	v, err := st.toString(v)
+	v, err := run.toString(v)
 	if err != nil {
 		return Value{}, err
 	}
@@ -198,12 +183,12 @@ func filterFormat(st *state, v Value, a *callArgs) (Value, error) {
 		for _, kw := range a.kw {
 			m.Set(kw.name, kw.value)
 		}
-		return st.percentFormat(v, m.Value())
+		return PercentFormat(run, v, m.Value())
 	}
-	return st.percentFormat(v, tupleValue(append([]Value(nil), a.pos...)))
+	return PercentFormat(run, v, tupleValue(append([]Value(nil), a.pos...)))
 }
 
-func filterIndent(st *state, v Value, a *callArgs) (Value, error) {
+func filterIndent(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [3]Value
 	if err := a.bind(p[:], 0, "width", "first", "blank"); err != nil {
 		return Value{}, err
@@ -218,16 +203,16 @@ func filterIndent(st *state, v Value, a *callArgs) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		if indent, err = st.repeat(strValue(" "), intValue(int64(width))); err != nil {
+		if indent, err = Repeat(run, strValue(" "), Int(int64(width))); err != nil {
 			return Value{}, err
 		}
 	}
 	// As in jinja2, the newline makes splitlines keep a last empty line.
-	lines, err := st.splitLines(text+"\n", false)
+	lines, err := SplitText(run, text+"\n", false)
 	if err != nil {
 		return Value{}, err
 	}
-	w := writer{st: st, limit: st.maxOutput}
+	w := writer{run: run, limit: run.maxOutput}
 	for i, line := range lines {
 		if i > 0 {
 			w.write("\n")
@@ -239,10 +224,10 @@ func filterIndent(st *state, v Value, a *callArgs) (Value, error) {
 			return Value{}, w.err
 		}
 	}
-	return st.newString(string(w.buf))
+	return run.newString(string(w.buf))
 }
 
-func filterTruncate(st *state, v Value, a *callArgs) (Value, error) {
+func filterTruncate(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [4]Value
 	if err := a.bind(p[:], 0, "length", "killwords", "end", "leeway"); err != nil {
 		return Value{}, err
@@ -287,11 +272,11 @@ func filterTruncate(st *state, v Value, a *callArgs) (Value, error) {
 			cut = cut[:i]
 		}
 	}
-	return st.newString(cut + end)
+	return run.newString(cut + end)
 }
 
-func filterWordCount(st *state, v Value, a *callArgs) (Value, error) {
-	v, err := filterString(st, v, a)
+func filterWordCount(run *budget, v Value, a *callArgs) (Value, error) {
+	v, err := filterString(run, v, a)
 	n, inWord := int64(0), false
 	for _, r := range v.str {
 		word := r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r)
@@ -300,7 +285,7 @@ func filterWordCount(st *state, v Value, a *callArgs) (Value, error) {
 		}
 		inWord = word
 	}
-	return intValue(n), err
+	return Int(n), err
 }
 
 func urlQuote(s string, query bool) string {
@@ -319,30 +304,30 @@ func urlQuote(s string, query bool) string {
 	return string(out)
 }
 
-func filterURLEncode(st *state, v Value, a *callArgs) (Value, error) {
+func filterURLEncode(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
 	if v.kind == kindString || !iterable(v) {
-		v, err := st.toString(v)
+		v, err := run.toString(v)
 		if err != nil {
 			return Value{}, err
 		}
-		return st.newString(urlQuote(v.str, false))
+		return run.newString(urlQuote(v.str, false))
 	}
 	if v.kind == kindMap {
 		v.kind = kindItems
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	w := writer{st: st, limit: st.maxOutput}
+	w := writer{run: run, limit: run.maxOutput}
 	for i, item := range items {
 		if i > 0 {
 			w.write("&")
 		}
-		pair, err := st.iterate(item)
+		pair, err := run.iterate(item)
 		if err != nil {
 			return Value{}, err
 		}
@@ -353,7 +338,7 @@ func filterURLEncode(st *state, v Value, a *callArgs) (Value, error) {
 			if j > 0 {
 				w.write("=")
 			}
-			text, err := st.toString(part)
+			text, err := run.toString(part)
 			if err != nil {
 				return Value{}, err
 			}
@@ -363,10 +348,5 @@ func filterURLEncode(st *state, v Value, a *callArgs) (Value, error) {
 			return Value{}, w.err
 		}
 	}
-	return st.newString(string(w.buf))
+	return run.newString(string(w.buf))
 }
-
-// pythonInt is int(v) or int(text, base); ok is false where Python raises ValueError or TypeError.
-// pythonFloat is float(v).
-// roundInt is round(int, precision): to a multiple of a power of ten, halves to even.
-// roundFloat is round(float, precision): correctly rounded, halves of the exact value to even.

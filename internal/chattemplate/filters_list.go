@@ -1,6 +1,8 @@
 package chattemplate
 
-import "strings"
+import (
+	"strings"
+)
 
 // getter reads an attribute path such as "function.name" from items, as jinja2's make_attrgetter does.
 type getter struct {
@@ -34,65 +36,65 @@ func newGetter(attribute Value) (getter, error) {
 	return getter{}, errorf("attribute must be a str or an int, not %s", attribute.typeName())
 }
 
-func (g *getter) get(st *state, v Value) (Value, error) {
+func (g *getter) get(run *budget, v Value) (Value, error) {
 	for _, part := range g.parts {
 		var err error
-		if v, err = st.item(v, part); err != nil {
+		if v, err = Item(run, v, part); err != nil {
 			return Value{}, err
 		}
-		if v.isUndefined() && g.fallback.kind != kindMissing {
+		if v.IsUndefined() && g.fallback.kind != kindMissing {
 			v = g.fallback
 		}
 	}
 	if g.fold && v.kind == kindString {
-		return st.newString(lower(v.str))
+		return run.newString(lower(v.str))
 	}
-	return v, st.tick()
+	return v, run.tick()
 }
 
 // keys applies the getter to every item.
-func (g *getter) keys(st *state, items []Value) ([]Value, error) {
-	if err := st.chargeValues(len(items)); err != nil {
+func (g *getter) keys(run *budget, items []Value) ([]Value, error) {
+	if err := run.chargeValues(len(items)); err != nil {
 		return nil, err
 	}
 	keys := make([]Value, len(items))
 	for i, v := range items {
 		var err error
-		if keys[i], err = g.get(st, v); err != nil {
+		if keys[i], err = g.get(run, v); err != nil {
 			return nil, err
 		}
 	}
 	return keys, nil
 }
 
-func filterList(st *state, v Value, a *callArgs) (Value, error) {
+func filterList(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	return listValue(items), err
 }
 
-func filterItems(st *state, v Value, a *callArgs) (Value, error) {
+func filterItems(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	if v.isUndefined() {
+	if v.IsUndefined() {
 		return iterValue("generator", nil), nil
 	}
 	if v.kind != kindMap {
 		return Value{}, errorf("can only get item pairs from a mapping")
 	}
 	v.kind = kindItems
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	return iterValue("generator", items), err
 }
 
-func filterFirst(st *state, v Value, a *callArgs) (Value, error) {
+func filterFirst(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
@@ -102,14 +104,14 @@ func filterFirst(st *state, v Value, a *callArgs) (Value, error) {
 	return items[0], nil
 }
 
-func filterLast(st *state, v Value, a *callArgs) (Value, error) {
+func filterLast(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
 	if v.kind == kindIter {
 		return Value{}, errorf("'%s' object is not reversible", v.typeName())
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
@@ -119,18 +121,18 @@ func filterLast(st *state, v Value, a *callArgs) (Value, error) {
 	return items[len(items)-1], nil
 }
 
-func filterReverse(st *state, v Value, a *callArgs) (Value, error) {
+func filterReverse(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
 	if v.kind == kindString {
-		return st.slice(v, [3]Value{None(), None(), intValue(-1)})
+		return Slice(run, v, [3]Value{None(), None(), Int(-1)})
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := st.chargeValues(len(items)); err != nil {
+	if err := run.chargeValues(len(items)); err != nil {
 		return Value{}, err
 	}
 	reversed := make([]Value, len(items))
@@ -143,7 +145,7 @@ func filterReverse(st *state, v Value, a *callArgs) (Value, error) {
 	return iterValue("list_reverseiterator", reversed), nil
 }
 
-func filterJoin(st *state, v Value, a *callArgs) (Value, error) {
+func filterJoin(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 0, "d", "attribute"); err != nil {
 		return Value{}, err
@@ -152,44 +154,44 @@ func filterJoin(st *state, v Value, a *callArgs) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	sep, err := st.toString(p[0])
+	sep, err := run.toString(p[0])
 	if err != nil {
 		return Value{}, err
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := st.chargeValues(len(items)); err != nil {
+	if err := run.chargeValues(len(items)); err != nil {
 		return Value{}, err
 	}
 	texts := make([]Value, len(items))
 	for i, item := range items {
-		if item, err = g.get(st, item); err != nil {
+		if item, err = g.get(run, item); err != nil {
 			return Value{}, err
 		}
-		if texts[i], err = st.toString(item); err != nil {
+		if texts[i], err = run.toString(item); err != nil {
 			return Value{}, err
 		}
 	}
-	return st.join(texts, sep.str)
+	return JoinTexts(run, texts, sep.str)
 }
 
-func filterMap(st *state, v Value, a *callArgs) (Value, error) {
+func filterMap(run *budget, v Value, a *callArgs) (Value, error) {
 	apply, err := mapper(a)
 	if err != nil || !v.truth() {
 		return iterValue("generator", nil), err
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := st.chargeValues(len(items)); err != nil {
+	if err := run.chargeValues(len(items)); err != nil {
 		return Value{}, err
 	}
 	out := make([]Value, len(items))
 	for i, item := range items {
-		if out[i], err = apply(st, item); err != nil {
+		if out[i], err = apply(run, item); err != nil {
 			return Value{}, err
 		}
 	}
@@ -197,7 +199,7 @@ func filterMap(st *state, v Value, a *callArgs) (Value, error) {
 }
 
 // mapper makes the function of a map filter: an attribute, or another filter.
-func mapper(a *callArgs) (func(*state, Value) (Value, error), error) {
+func mapper(a *callArgs) (func(*budget, Value) (Value, error), error) {
 	if len(a.pos) == 0 {
 		attribute, ok := a.take("attribute")
 		if !ok {
@@ -207,10 +209,10 @@ func mapper(a *callArgs) (func(*state, Value) (Value, error), error) {
 		if err != nil {
 			return nil, err
 		}
-		if fallback, ok := a.take("default"); ok && !fallback.isNone() {
+		if fallback, ok := a.take("default"); ok && !fallback.IsNone() {
 			g.fallback = fallback
 		}
-		return func(st *state, v Value) (Value, error) { return g.get(st, v) }, a.noKeywords()
+		return func(run *budget, v Value) (Value, error) { return g.get(run, v) }, a.noKeywords()
 	}
 	name := a.pos[0]
 	fn := filters[name.str]
@@ -218,18 +220,18 @@ func mapper(a *callArgs) (func(*state, Value) (Value, error), error) {
 		return nil, errorf("no filter named '%s'", name.String())
 	}
 	rest := callArgs{pos: a.pos[1:], kw: a.kw}
-	return func(st *state, v Value) (Value, error) {
-		if err := st.work(v.weight()); err != nil {
+	return func(run *budget, v Value) (Value, error) {
+		if err := run.work(v.weight()); err != nil {
 			return Value{}, err
 		}
 		args := rest
-		return fn(st, v, &args)
+		return fn(run, v, &args)
 	}, nil
 }
 
 // selectFilter makes select, reject, selectattr and rejectattr.
 func selectFilter(keep, byAttribute bool) filterFunc {
-	return func(st *state, v Value, a *callArgs) (Value, error) {
+	return func(run *budget, v Value, a *callArgs) (Value, error) {
 		if !v.truth() {
 			return iterValue("generator", nil), nil
 		}
@@ -245,7 +247,7 @@ func selectFilter(keep, byAttribute bool) filterFunc {
 			}
 			args.pos = args.pos[1:]
 		}
-		test := func(_ *state, v Value, _ *callArgs) (bool, error) { return v.truth(), nil }
+		test := func(_ *budget, v Value, _ *callArgs) (bool, error) { return v.truth(), nil }
 		if len(args.pos) > 0 {
 			name := args.pos[0]
 			if name.kind != kindString || tests[name.str] == nil {
@@ -254,17 +256,17 @@ func selectFilter(keep, byAttribute bool) filterFunc {
 			test = tests[name.str]
 			args.pos = args.pos[1:]
 		}
-		items, err := st.iterate(v)
+		items, err := run.iterate(v)
 		if err != nil {
 			return Value{}, err
 		}
 		var out []Value
 		for _, item := range items {
-			key, err := g.get(st, item)
+			key, err := g.get(run, item)
 			if err != nil {
 				return Value{}, err
 			}
-			ok, err := test(st, key, &args)
+			ok, err := test(run, key, &args)
 			if err != nil {
 				return Value{}, err
 			}
@@ -272,7 +274,7 @@ func selectFilter(keep, byAttribute bool) filterFunc {
 				out = append(out, item)
 			}
 		}
-		return iterValue("generator", out), st.chargeValues(len(out))
+		return iterValue("generator", out), run.chargeValues(len(out))
 	}
 }
 
@@ -280,7 +282,7 @@ func selectFilter(keep, byAttribute bool) filterFunc {
 // sortKeys reads the attribute, or the several attributes named with commas, that items are sorted by.
 // groupNames are the fields of the named tuples that groupby makes.
 // groupField reads a field of a pair made by groupby, which is marked by the text it carries.
-func filterSum(st *state, v Value, a *callArgs) (Value, error) {
+func filterSum(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 0, "attribute", "start"); err != nil {
 		return Value{}, err
@@ -291,27 +293,27 @@ func filterSum(st *state, v Value, a *callArgs) (Value, error) {
 	}
 	sum := p[1]
 	if sum.kind == kindMissing {
-		sum = intValue(0)
+		sum = Int(0)
 	}
 	if sum.kind == kindString {
 		return Value{}, errorf("sum() can't sum strings")
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
 	for _, item := range items {
-		if item, err = g.get(st, item); err != nil {
+		if item, err = g.get(run, item); err != nil {
 			return Value{}, err
 		}
-		if sum, err = st.arith("+", sum, item); err != nil {
+		if sum, err = Arith(run, "+", sum, item); err != nil {
 			return Value{}, err
 		}
 	}
 	return sum, nil
 }
 
-func filterBatch(st *state, v Value, a *callArgs) (Value, error) {
+func filterBatch(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 1, "linecount", "fill_with"); err != nil {
 		return Value{}, err
@@ -323,11 +325,11 @@ func filterBatch(st *state, v Value, a *callArgs) (Value, error) {
 	if size <= 0 {
 		return Value{}, errorf("linecount must be positive")
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := st.chargeValues(2 * len(items)); err != nil {
+	if err := run.chargeValues(2 * len(items)); err != nil {
 		return Value{}, err
 	}
 	var batches []Value
@@ -335,8 +337,8 @@ func filterBatch(st *state, v Value, a *callArgs) (Value, error) {
 		n := min(size, len(items))
 		batch := items[:n:n]
 		items = items[n:]
-		if fill := p[1]; n < size && fill.kind != kindMissing && !fill.isNone() {
-			if err := st.chargeValues(size); err != nil {
+		if fill := p[1]; n < size && fill.kind != kindMissing && !fill.IsNone() {
+			if err := run.chargeValues(size); err != nil {
 				return Value{}, err
 			}
 			for len(batch) < size {
@@ -348,7 +350,7 @@ func filterBatch(st *state, v Value, a *callArgs) (Value, error) {
 	return iterValue("generator", batches), nil
 }
 
-func filterSlice(st *state, v Value, a *callArgs) (Value, error) {
+func filterSlice(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 1, "slices", "fill_with"); err != nil {
 		return Value{}, err
@@ -360,14 +362,14 @@ func filterSlice(st *state, v Value, a *callArgs) (Value, error) {
 	if slices <= 0 {
 		return Value{}, errorf("slices must be positive")
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := st.chargeValues(slices); err != nil {
+	if err := run.chargeValues(slices); err != nil {
 		return Value{}, err
 	}
-	if err := st.chargeValues(2*len(items) + 2*slices); err != nil {
+	if err := run.chargeValues(2*len(items) + 2*slices); err != nil {
 		return Value{}, err
 	}
 	each, extra := len(items)/slices, len(items)%slices
@@ -379,7 +381,7 @@ func filterSlice(st *state, v Value, a *callArgs) (Value, error) {
 		}
 		part := items[:n:n]
 		items = items[n:]
-		if fill := p[1]; i >= extra && fill.kind != kindMissing && !fill.isNone() {
+		if fill := p[1]; i >= extra && fill.kind != kindMissing && !fill.IsNone() {
 			part = append(part, fill)
 		}
 		out[i] = listValue(part)

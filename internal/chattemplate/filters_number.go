@@ -7,26 +7,27 @@ import (
 	"strings"
 )
 
-func filterAbs(st *state, v Value, a *callArgs) (Value, error) {
+func filterAbs(run *budget, v Value, a *callArgs) (Value, error) {
 	if err := a.bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	if v.isUndefined() {
+	if v.IsUndefined() {
 		return Value{}, v.undefinedError()
 	}
 	switch {
 	case v.kind == kindFloat:
-		return floatValue(math.Abs(v.float())), nil
+		return Float(math.Abs(v.float())), nil
 	case isInteger(v):
-		return st.unary(bigOf(v).Sign() < 0, v)
+		return Unary(run, bigOf(v).Sign() < 0, v)
 	}
 	return Value{}, errorf("bad operand type for abs(): '%s'", v.typeName())
 }
 
+// pythonInt is int(v) or int(text, base); ok is false where Python raises ValueError or TypeError.
 func pythonInt(v Value, base int) (Value, bool) {
 	switch v.kind {
 	case kindInt, kindBool:
-		return intValue(v.num), true
+		return Int(v.num), true
 	case kindBig:
 		return v, true
 	case kindFloat:
@@ -68,12 +69,12 @@ func pythonInt(v Value, base int) (Value, bool) {
 	return Value{}, false
 }
 
-func filterInt(_ *state, v Value, a *callArgs) (Value, error) {
+func filterInt(_ *budget, v Value, a *callArgs) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 0, "default", "base"); err != nil {
 		return Value{}, err
 	}
-	if v.isUndefined() {
+	if v.IsUndefined() {
 		return Value{}, v.undefinedError()
 	}
 	base, err := wantInt(p[1], "base", 10)
@@ -87,16 +88,17 @@ func filterInt(_ *state, v Value, a *callArgs) (Value, error) {
 		return n, nil
 	}
 	if f, ok := pythonFloat(v); ok {
-		if n, ok := pythonInt(floatValue(f), 10); ok {
+		if n, ok := pythonInt(Float(f), 10); ok {
 			return n, nil
 		}
 	}
 	if p[0].kind == kindMissing {
-		return intValue(0), nil
+		return Int(0), nil
 	}
 	return p[0], nil
 }
 
+// pythonFloat is float(v).
 func pythonFloat(v Value) (float64, bool) {
 	if isNumber(v) {
 		f, err := floatOf(v)
@@ -113,24 +115,24 @@ func pythonFloat(v Value) (float64, bool) {
 	return f, err == nil || math.IsInf(f, 0)
 }
 
-func filterFloat(_ *state, v Value, a *callArgs) (Value, error) {
+func filterFloat(_ *budget, v Value, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 0, "default"); err != nil {
 		return Value{}, err
 	}
-	if v.isUndefined() {
+	if v.IsUndefined() {
 		return Value{}, v.undefinedError()
 	}
 	if f, ok := pythonFloat(v); ok {
-		return floatValue(f), nil
+		return Float(f), nil
 	}
 	if p[0].kind == kindMissing {
-		return floatValue(0), nil
+		return Float(0), nil
 	}
 	return p[0], nil
 }
 
-func filterRound(_ *state, v Value, a *callArgs) (Value, error) {
+func filterRound(_ *budget, v Value, a *callArgs) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 0, "precision", "method"); err != nil {
 		return Value{}, err
@@ -143,7 +145,7 @@ func filterRound(_ *state, v Value, a *callArgs) (Value, error) {
 	if p[1].kind != kindMissing {
 		method = p[1].str
 	}
-	if v.isUndefined() {
+	if v.IsUndefined() {
 		return Value{}, v.undefinedError()
 	}
 	if !isNumber(v) {
@@ -161,7 +163,7 @@ func filterRound(_ *state, v Value, a *callArgs) (Value, error) {
 		if isInteger(v) {
 			return roundInt(v, precision), nil
 		}
-		return floatValue(roundFloat(f, precision)), nil
+		return Float(roundFloat(f, precision)), nil
 	case "ceil", "floor":
 		// Python's ceil and floor give an int; the division makes it a float unless nothing is divided.
 		scale := math.Pow(10, float64(precision))
@@ -170,13 +172,14 @@ func filterRound(_ *state, v Value, a *callArgs) (Value, error) {
 			return Value{}, errorf("cannot convert float %s to integer", formatFloat(f))
 		}
 		if method == "ceil" {
-			return floatValue(math.Ceil(f) / scale), nil
+			return Float(math.Ceil(f) / scale), nil
 		}
-		return floatValue(math.Floor(f) / scale), nil
+		return Float(math.Floor(f) / scale), nil
 	}
 	return Value{}, errorf("method must be common, ceil or floor")
 }
 
+// roundInt is round(int, precision): to a multiple of a power of ten, halves to even.
 func roundInt(v Value, precision int) Value {
 	if precision >= 0 {
 		return bigValue(new(big.Int).Set(bigOf(v)))
@@ -190,6 +193,7 @@ func roundInt(v Value, precision int) Value {
 	return bigValue(q.Mul(q, unit))
 }
 
+// roundFloat is round(float, precision): correctly rounded, halves of the exact value to even.
 func roundFloat(f float64, precision int) float64 {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return f

@@ -6,7 +6,7 @@ import (
 )
 
 func extremeFilter(op string) filterFunc {
-	return func(st *state, v Value, a *callArgs) (Value, error) {
+	return func(run *budget, v Value, a *callArgs) (Value, error) {
 		var p [2]Value
 		if err := a.bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
 			return Value{}, err
@@ -16,7 +16,7 @@ func extremeFilter(op string) filterFunc {
 			return Value{}, err
 		}
 		g.fold = !p[0].truth()
-		items, err := st.iterate(v)
+		items, err := run.iterate(v)
 		if err != nil {
 			return Value{}, err
 		}
@@ -24,16 +24,16 @@ func extremeFilter(op string) filterFunc {
 			return Value{kind: kindUndefined, num: undefMessage, str: "No aggregated item, sequence was empty."}, nil
 		}
 		best := items[0]
-		bestKey, err := g.get(st, best)
+		bestKey, err := g.get(run, best)
 		if err != nil {
 			return Value{}, err
 		}
 		for _, item := range items[1:] {
-			key, err := g.get(st, item)
+			key, err := g.get(run, item)
 			if err != nil {
 				return Value{}, err
 			}
-			better, err := st.ordered(op, key, bestKey, 0)
+			better, err := run.ordered(op, key, bestKey, 0)
 			if err != nil {
 				return Value{}, err
 			}
@@ -45,24 +45,24 @@ func extremeFilter(op string) filterFunc {
 	}
 }
 
-func filterSort(st *state, v Value, a *callArgs) (Value, error) {
+func filterSort(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [3]Value
 	if err := a.bind(p[:], 0, "reverse", "case_sensitive", "attribute"); err != nil {
 		return Value{}, err
 	}
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	keys, err := st.sortKeys(items, p[2], !p[1].truth())
+	keys, err := sortKeys(run, items, p[2], !p[1].truth())
 	if err != nil {
 		return Value{}, err
 	}
-	sorted, err := st.sortValues(items, keys, p[0].truth())
+	sorted, err := sortValues(run, items, keys, p[0].truth())
 	return listValue(sorted), err
 }
 
-func (st *state) sortKeys(items []Value, attribute Value, fold bool) ([]Value, error) {
+func sortKeys(run *budget, items []Value, attribute Value, fold bool) ([]Value, error) {
 	attributes := []Value{attribute}
 	if attribute.kind == kindString {
 		attributes = nil
@@ -77,14 +77,14 @@ func (st *state) sortKeys(items []Value, attribute Value, fold bool) ([]Value, e
 			return nil, err
 		}
 		g.fold = fold
-		if columns[i], err = g.keys(st, items); err != nil {
+		if columns[i], err = g.keys(run, items); err != nil {
 			return nil, err
 		}
 	}
 	if len(columns) == 1 {
 		return columns[0], nil
 	}
-	if err := st.chargeValues(len(items) * len(columns)); err != nil {
+	if err := run.chargeValues(len(items) * len(columns)); err != nil {
 		return nil, err
 	}
 	keys := make([]Value, len(items))
@@ -98,7 +98,7 @@ func (st *state) sortKeys(items []Value, attribute Value, fold bool) ([]Value, e
 	return keys, nil
 }
 
-func filterDictSort(st *state, v Value, a *callArgs) (Value, error) {
+func filterDictSort(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [3]Value
 	if err := a.bind(p[:], 0, "case_sensitive", "by", "reverse"); err != nil {
 		return Value{}, err
@@ -110,27 +110,27 @@ func filterDictSort(st *state, v Value, a *callArgs) (Value, error) {
 		}
 		column = 1
 	}
-	if v.isUndefined() {
+	if v.IsUndefined() {
 		return Value{}, v.undefinedError()
 	}
 	if v.kind != kindMap {
 		return Value{}, errorf("'%s' object has no attribute 'items'", v.typeName())
 	}
 	v.kind = kindItems
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	g := getter{parts: []Value{intValue(column)}, fold: !p[0].truth()}
-	keys, err := g.keys(st, items)
+	g := getter{parts: []Value{Int(column)}, fold: !p[0].truth()}
+	keys, err := g.keys(run, items)
 	if err != nil {
 		return Value{}, err
 	}
-	sorted, err := st.sortValues(items, keys, p[2].truth())
+	sorted, err := sortValues(run, items, keys, p[2].truth())
 	return listValue(sorted), err
 }
 
-func filterUnique(st *state, v Value, a *callArgs) (Value, error) {
+func filterUnique(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
 		return Value{}, err
@@ -140,18 +140,18 @@ func filterUnique(st *state, v Value, a *callArgs) (Value, error) {
 		return Value{}, err
 	}
 	g.fold = !p[0].truth()
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
 	seen := map[hashKey]bool{}
 	var out []Value
 	for _, item := range items {
-		key, err := g.get(st, item)
+		key, err := g.get(run, item)
 		if err != nil {
 			return Value{}, err
 		}
-		if err := st.work(len(key.str)); err != nil {
+		if err := run.work(len(key.str)); err != nil {
 			return Value{}, err
 		}
 		h, err := hashOf(key, 0)
@@ -163,24 +163,12 @@ func filterUnique(st *state, v Value, a *callArgs) (Value, error) {
 			out = append(out, item)
 		}
 	}
-	return iterValue("generator", out), st.chargeValues(2 * len(out))
+	return iterValue("generator", out), run.chargeValues(2 * len(out))
 }
 
 var groupNames = [2]string{"grouper", "list"}
 
-func groupField(v Value, name string) (Value, bool) {
-	if v.str != groupNames[0] {
-		return Value{}, false
-	}
-	for i, n := range groupNames {
-		if n == name {
-			return v.items()[i], true
-		}
-	}
-	return Value{}, false
-}
-
-func filterGroupBy(st *state, v Value, a *callArgs) (Value, error) {
+func filterGroupBy(run *budget, v Value, a *callArgs) (Value, error) {
 	var p [3]Value
 	if err := a.bind(p[:], 1, "attribute", "default", "case_sensitive"); err != nil {
 		return Value{}, err
@@ -189,22 +177,22 @@ func filterGroupBy(st *state, v Value, a *callArgs) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	if !p[1].isNone() {
+	if !p[1].IsNone() {
 		g.fallback = p[1]
 	}
 	g.fold = !p[2].truth()
-	items, err := st.iterate(v)
+	items, err := run.iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	keys, err := g.keys(st, items)
+	keys, err := g.keys(run, items)
 	if err != nil {
 		return Value{}, err
 	}
-	if items, err = st.sortValues(items, keys, false); err != nil {
+	if items, err = sortValues(run, items, keys, false); err != nil {
 		return Value{}, err
 	}
-	if keys, err = g.keys(st, items); err != nil {
+	if keys, err = g.keys(run, items); err != nil {
 		return Value{}, err
 	}
 	g.fold = false
@@ -212,7 +200,7 @@ func filterGroupBy(st *state, v Value, a *callArgs) (Value, error) {
 	for i := 0; i < len(items); {
 		end := i + 1
 		for ; end < len(items); end++ {
-			same, err := st.equal(keys[i], keys[end])
+			same, err := run.equal(keys[i], keys[end])
 			if err != nil {
 				return Value{}, err
 			}
@@ -221,7 +209,7 @@ func filterGroupBy(st *state, v Value, a *callArgs) (Value, error) {
 			}
 		}
 		// The group carries the first item's own key, not the folded one.
-		key, err := g.get(st, items[i])
+		key, err := g.get(run, items[i])
 		if err != nil {
 			return Value{}, err
 		}
@@ -230,12 +218,12 @@ func filterGroupBy(st *state, v Value, a *callArgs) (Value, error) {
 		groups = append(groups, group)
 		i = end
 	}
-	return st.newList(groups)
+	return run.newList(groups)
 }
 
 // sortValues sorts a copy of items, stably, by their keys.
-func (st *state) sortValues(items, keys []Value, reverse bool) ([]Value, error) {
-	if err := st.chargeValues(2 * len(items)); err != nil {
+func sortValues(run *budget, items, keys []Value, reverse bool) ([]Value, error) {
+	if err := run.chargeValues(2 * len(items)); err != nil {
 		return nil, err
 	}
 	order := make([]int, len(items))
@@ -251,7 +239,7 @@ func (st *state) sortValues(items, keys []Value, reverse bool) ([]Value, error) 
 		if reverse {
 			a, b = b, a
 		}
-		less, err := st.ordered("<", a, b, 0)
+		less, err := run.ordered("<", a, b, 0)
 		if err != nil {
 			failed = err
 		}

@@ -1,6 +1,8 @@
 package chattemplate
 
-import "math"
+import (
+	"math"
+)
 
 // globals are the functions every template has.
 var globals = map[string]Value{
@@ -13,7 +15,10 @@ var globals = map[string]Value{
 	"strftime_now":    funcValue("strftime_now", strftimeGlobal),
 }
 
-func rangeGlobal(_ *state, a *callArgs) (Value, error) {
+// maxRange is jinja2.sandbox.MAX_RANGE.
+const maxRange = 100_000
+
+func rangeGlobal(_ *budget, a *callArgs) (Value, error) {
 	if err := a.noKeywords(); err != nil {
 		return Value{}, err
 	}
@@ -22,7 +27,7 @@ func rangeGlobal(_ *state, a *callArgs) (Value, error) {
 	}
 	var n [3]int64
 	for i, v := range a.pos {
-		if v.isUndefined() {
+		if v.IsUndefined() {
 			return Value{}, v.undefinedError()
 		}
 		if v.kind != kindInt && v.kind != kindBool {
@@ -57,7 +62,7 @@ func rangeGlobal(_ *state, a *callArgs) (Value, error) {
 }
 
 // buildMap is dict(...): from a mapping or pairs, then keyword arguments.
-func buildMap(st *state, a *callArgs) (*Map, error) {
+func buildMap(run *budget, a *callArgs) (*Map, error) {
 	if len(a.pos) > 1 {
 		return nil, errorf("dict expected at most 1 argument, got %d", len(a.pos))
 	}
@@ -67,22 +72,22 @@ func buildMap(st *state, a *callArgs) (*Map, error) {
 		if from.kind == kindMap {
 			from.kind = kindItems
 		}
-		items, err := st.iterate(from)
+		items, err := run.iterate(from)
 		if err != nil {
 			return nil, err
 		}
-		if err := st.chargeValues(2 * len(items)); err != nil {
+		if err := run.chargeValues(2 * len(items)); err != nil {
 			return nil, err
 		}
 		for _, item := range items {
-			pair, err := st.iterate(item)
+			pair, err := run.iterate(item)
 			if err != nil {
 				return nil, err
 			}
 			if len(pair) != 2 {
 				return nil, errorf("dictionary update sequence element has length %d; 2 is required", len(pair))
 			}
-			if err := st.setItem(m, pair[0], pair[1]); err != nil {
+			if err := run.setItem(m, pair[0], pair[1]); err != nil {
 				return nil, err
 			}
 		}
@@ -90,38 +95,38 @@ func buildMap(st *state, a *callArgs) (*Map, error) {
 	for _, kw := range a.kw {
 		m.Set(kw.name, kw.value)
 	}
-	return m, st.chargeValues(2 * len(a.kw))
+	return m, run.chargeValues(2 * len(a.kw))
 }
 
-func dictGlobal(st *state, a *callArgs) (Value, error) {
-	m, err := buildMap(st, a)
+func dictGlobal(run *budget, a *callArgs) (Value, error) {
+	m, err := buildMap(run, a)
 	if err != nil {
 		return Value{}, err
 	}
 	return m.Value(), nil
 }
 
-func namespaceGlobal(st *state, a *callArgs) (Value, error) {
-	m, err := buildMap(st, a)
+func namespaceGlobal(run *budget, a *callArgs) (Value, error) {
+	m, err := buildMap(run, a)
 	if err != nil {
 		return Value{}, err
 	}
 	return Value{kind: kindNamespace, ref: m}, nil
 }
 
-func raiseGlobal(st *state, a *callArgs) (Value, error) {
+func raiseGlobal(run *budget, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 1, "message"); err != nil {
 		return Value{}, err
 	}
-	message, err := st.toString(p[0])
+	message, err := run.toString(p[0])
 	if err != nil {
 		return Value{}, err
 	}
 	return Value{}, &Error{Msg: message.str, Raised: true}
 }
 
-func strftimeGlobal(st *state, a *callArgs) (Value, error) {
+func strftimeGlobal(run *budget, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 1, "format"); err != nil {
 		return Value{}, err
@@ -130,16 +135,10 @@ func strftimeGlobal(st *state, a *callArgs) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return st.strftime(layout)
+	return strftime(run, layout)
 }
 
-// joiner is jinja2's joiner: empty when first called, the separator after that.
-type joiner struct {
-	sep  Value
-	used bool
-}
-
-func joinerGlobal(st *state, a *callArgs) (Value, error) {
+func joinerGlobal(run *budget, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 0, "sep"); err != nil {
 		return Value{}, err
@@ -147,147 +146,18 @@ func joinerGlobal(st *state, a *callArgs) (Value, error) {
 	if p[0].kind == kindMissing {
 		p[0] = strValue(", ")
 	}
-	return Value{kind: kindJoiner, ref: &joiner{sep: p[0]}}, st.chargeValues(1)
+	return Value{kind: kindJoiner, ref: &joiner{sep: p[0]}}, run.chargeValues(1)
 }
 
-func (j *joiner) call(a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
-		return Value{}, err
-	}
-	if !j.used {
-		j.used = true
-		return strValue(""), nil
-	}
-	return j.sep, nil
-}
-
-// cycler is jinja2's cycler.
-type cycler struct {
-	items []Value
-	pos   int
-}
-
-func cyclerGlobal(st *state, a *callArgs) (Value, error) {
+func cyclerGlobal(run *budget, a *callArgs) (Value, error) {
 	if err := a.noKeywords(); err != nil {
 		return Value{}, err
 	}
 	if len(a.pos) == 0 {
 		return Value{}, errorf("at least one item has to be provided")
 	}
-	if err := st.chargeValues(len(a.pos)); err != nil {
+	if err := run.chargeValues(len(a.pos)); err != nil {
 		return Value{}, err
 	}
 	return Value{kind: kindCycler, ref: &cycler{items: append([]Value(nil), a.pos...)}}, nil
-}
-
-var cyclerMethods = map[string]methodFunc{
-	"next": func(_ *state, self Value, a *callArgs) (Value, error) {
-		c := self.ref.(*cycler)
-		v := c.items[c.pos]
-		c.pos = (c.pos + 1) % len(c.items)
-		return v, a.bind(nil, 0)
-	},
-	"reset": func(_ *state, self Value, a *callArgs) (Value, error) {
-		self.ref.(*cycler).pos = 0
-		return None(), a.bind(nil, 0)
-	},
-}
-
-// mapMethods are the methods of dict that change nothing.
-var mapMethods = map[string]methodFunc{
-	"get": func(st *state, self Value, a *callArgs) (Value, error) {
-		var p [2]Value
-		if err := a.bind(p[:], 1, "key", "default"); err != nil {
-			return Value{}, err
-		}
-		if err := st.work(len(p[0].str)); err != nil {
-			return Value{}, err
-		}
-		i, err := self.mapping().find(p[0])
-		if err != nil {
-			return Value{}, err
-		}
-		if i >= 0 {
-			return self.mapping().entries[i].value, nil
-		}
-		if p[1].kind == kindMissing {
-			return None(), nil
-		}
-		return p[1], nil
-	},
-	"items":  viewMethod(kindItems),
-	"keys":   viewMethod(kindKeys),
-	"values": viewMethod(kindValues),
-	"copy": func(_ *state, self Value, a *callArgs) (Value, error) {
-		return self, a.bind(nil, 0)
-	},
-}
-
-func viewMethod(k kind) methodFunc {
-	return func(_ *state, self Value, a *callArgs) (Value, error) {
-		self.kind = k
-		return self, a.bind(nil, 0)
-	}
-}
-
-// listMethods are the methods of list and tuple that change nothing.
-var listMethods = map[string]methodFunc{
-	"index": func(st *state, self Value, a *callArgs) (Value, error) {
-		var p [3]Value
-		if err := a.bind(p[:], 1, "value", "start", "stop"); err != nil {
-			return Value{}, err
-		}
-		n := len(self.items())
-		start, err := wantInt(p[1], "start", 0)
-		if err != nil {
-			return Value{}, err
-		}
-		stop, err := wantInt(p[2], "stop", n)
-		if err != nil {
-			return Value{}, err
-		}
-		if start < 0 {
-			start = max(0, start+n)
-		}
-		if stop < 0 {
-			stop += n
-		}
-		for i := start; i < min(stop, n); i++ {
-			eq, err := st.equal(self.items()[i], p[0])
-			if err != nil {
-				return Value{}, err
-			}
-			if eq {
-				return intValue(int64(i)), nil
-			}
-		}
-		text, err := st.reprOf(p[0])
-		if err != nil {
-			return Value{}, err
-		}
-		return Value{}, errorf("%s is not in list", text)
-	},
-	"count": func(st *state, self Value, a *callArgs) (Value, error) {
-		var p [1]Value
-		if err := a.bind(p[:], 1, "value"); err != nil {
-			return Value{}, err
-		}
-		n := int64(0)
-		for _, v := range self.items() {
-			eq, err := st.equal(v, p[0])
-			if err != nil {
-				return Value{}, err
-			}
-			if eq {
-				n++
-			}
-		}
-		return intValue(n), nil
-	},
-	"copy": func(_ *state, self Value, a *callArgs) (Value, error) {
-		if self.kind == kindTuple {
-			return Value{}, errorf("'tuple' object has no attribute 'copy'")
-		}
-		return self, a.bind(nil, 0)
-	},
 }

@@ -12,6 +12,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+const (
+	maxJSONDepth  = 256     // of JSON given to FromJSON
+	maxJSONValues = 1 << 20 // of JSON given to FromJSON: each takes some 50 times its shortest text
+)
+
 // FromJSON reads a JSON text as Python's json.loads does: keys keep their order (a repeated key its first
 // place and last value), ints stay ints of any size up to 4300 digits, floats stay floats. A lone surrogate
 // or invalid UTF-8 becomes U+FFFD. Nesting deeper than 256 is an error, and so are more than a million
@@ -146,10 +151,10 @@ func (d *jsonDecoder) number(text []byte) (Value, error) {
 	if bytes.ContainsAny(text, ".eE") {
 		// Out of range is infinity, as in Python; the text is a number.
 		f, _ := strconv.ParseFloat(string(text), 64)
-		return floatValue(f), nil
+		return Float(f), nil
 	}
 	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
-		return intValue(n), nil
+		return Int(n), nil
 	}
 	if len(text) > maxDigits {
 		return Value{}, d.errorf("integer has too many digits")

@@ -405,8 +405,6 @@ func (l *lexer) digits(i int, ok func(byte) bool) int {
 	return i
 }
 
-func isDecimal(c byte) bool { return c >= '0' && c <= '9' }
-
 // number reads an integer or a float; it begins at a digit.
 func (l *lexer) number() {
 	end := l.digits(l.pos, isDecimal)

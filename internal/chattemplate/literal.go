@@ -72,7 +72,7 @@ func unescape(s string, line int) (string, error) {
 // parseInteger reads an integer literal with its underscores removed; it may have a 0x, 0o or 0b prefix.
 func parseInteger(text string) (Value, bool) {
 	if n, err := strconv.ParseInt(text, 0, 64); err == nil {
-		return intValue(n), true
+		return Int(n), true
 	}
 	base := 0
 	if strings.Trim(text, "0123456789") == "" {

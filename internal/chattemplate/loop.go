@@ -2,6 +2,7 @@ package chattemplate
 
 // loopState drives a for loop and is its loop variable.
 type loopState struct {
+	st       *state
 	stmt     *forStmt
 	test     *frame // where the loop's test is evaluated; nil if it has none
 	items    []Value
@@ -30,7 +31,7 @@ func (l *loopState) fetch(st *state) (Value, bool, error) {
 		err := st.assign(&l.stmt.testTarget, v, l.test)
 		var pass Value
 		if err == nil {
-			pass, err = l.stmt.test.eval(st)
+			pass, err = st.eval(l.stmt.test)
 		}
 		st.frame = outer
 		if err != nil {
@@ -91,8 +92,8 @@ func (l *loopState) len(st *state) (int, error) {
 	return l.length, st.chargeValues(len(rest))
 }
 
-func (s *forStmt) exec(st *state) (control, error) {
-	over, err := s.iter.eval(st)
+func (st *state) execFor(s *forStmt) (control, error) {
+	over, err := st.eval(s.iter)
 	if err != nil {
 		return controlNext, atLine(err, s.line)
 	}
@@ -101,7 +102,7 @@ func (s *forStmt) exec(st *state) (control, error) {
 		return controlNext, atLine(err, s.line)
 	}
 	outer := st.frame
-	l := &loopState{stmt: s, items: items, index0: -1, length: len(items)}
+	l := &loopState{st: st, stmt: s, items: items, index0: -1, length: len(items)}
 	if s.test != nil {
 		l.length = -1
 		if l.test, err = st.newFrame(s.testSlots, outer); err != nil {
@@ -132,7 +133,7 @@ func (s *forStmt) exec(st *state) (control, error) {
 			inner.vars[s.loopSlot] = Value{kind: kindLoop, ref: l}
 		}
 		st.frame = inner
-		c, err := st.run(s.body)
+		c, err := st.runBody(s.body)
 		if err != nil {
 			return controlNext, err
 		}
@@ -149,42 +150,42 @@ func (s *forStmt) exec(st *state) (control, error) {
 }
 
 // attribute is loop.name.
-func (l *loopState) attribute(st *state, name string) (Value, error) {
+func (l *loopState) attribute(name string) (Value, error) {
 	switch name {
 	case "index":
-		return intValue(int64(l.index0 + 1)), nil
+		return Int(int64(l.index0 + 1)), nil
 	case "index0":
-		return intValue(int64(l.index0)), nil
+		return Int(int64(l.index0)), nil
 	case "first":
 		return Bool(l.index0 == 0), nil
 	case "last":
-		_, more, err := l.peek(st)
+		_, more, err := l.peek(l.st)
 		return Bool(!more), err
 	case "length", "revindex", "revindex0":
-		n, err := l.len(st)
+		n, err := l.len(l.st)
 		if name == "revindex" {
 			n -= l.index0
 		} else if name == "revindex0" {
 			n -= l.index0 + 1
 		}
-		return intValue(int64(n)), err
+		return Int(int64(n)), err
 	case "previtem":
 		if l.index0 == 0 {
 			return Value{kind: kindUndefined, num: undefMessage, str: "there is no previous item"}, nil
 		}
 		return l.before, nil
 	case "nextitem":
-		v, more, err := l.peek(st)
+		v, more, err := l.peek(l.st)
 		if !more {
 			return Value{kind: kindUndefined, num: undefMessage, str: "there is no next item"}, err
 		}
 		return v, err
 	case "depth":
-		return intValue(1), nil
+		return Int(1), nil
 	case "depth0":
-		return intValue(0), nil
+		return Int(0), nil
 	case "cycle":
-		return funcValue(name, func(st *state, a *callArgs) (Value, error) {
+		return funcValue(name, func(_ *budget, a *callArgs) (Value, error) {
 			if err := a.noKeywords(); err != nil {
 				return Value{}, err
 			}
@@ -199,14 +200,14 @@ func (l *loopState) attribute(st *state, name string) (Value, error) {
 	return Value{}, errNoAttribute
 }
 
-func (l *loopState) changedCall(st *state, a *callArgs) (Value, error) {
+func (l *loopState) changedCall(run *budget, a *callArgs) (Value, error) {
 	if err := a.noKeywords(); err != nil {
 		return Value{}, err
 	}
 	if l.changed && len(a.pos) == len(l.changing) {
 		same := true
 		for i := range a.pos {
-			eq, err := st.equal(a.pos[i], l.changing[i])
+			eq, err := run.equal(a.pos[i], l.changing[i])
 			if err != nil {
 				return Value{}, err
 			}
@@ -218,5 +219,5 @@ func (l *loopState) changedCall(st *state, a *callArgs) (Value, error) {
 	}
 	l.changed = true
 	l.changing = append([]Value(nil), a.pos...)
-	return Bool(true), st.chargeValues(len(a.pos))
+	return Bool(true), run.chargeValues(len(a.pos))
 }

@@ -8,6 +8,9 @@ import (
 // indexFrom is the size from which a Map keeps an index; below it a scan is faster.
 const indexFrom = 9
 
+// maxTupleKey bounds the bytes of a tuple used as a dict key.
+const maxTupleKey = 1 << 16
+
 type entry struct {
 	key   Value
 	value Value
@@ -139,8 +142,8 @@ func (m *Map) set(key, value Value) error {
 }
 
 // setItem puts a value into a map under construction and counts the hashing of a long key.
-func (st *state) setItem(m *Map, key, value Value) error {
-	if err := st.work(len(key.str)); err != nil {
+func (run *budget) setItem(m *Map, key, value Value) error {
+	if err := run.work(len(key.str)); err != nil {
 		return err
 	}
 	return m.set(key, value)

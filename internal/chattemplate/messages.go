@@ -53,7 +53,7 @@ func prepareMessage(v Value, f Format) (Value, error) {
 		return m.Value(), nil
 	}
 	items, isList := calls.AsList()
-	if !isList && !calls.isNone() {
+	if !isList && !calls.IsNone() {
 		return Value{}, errorf("tool_calls must be an array, not %s", calls.typeName())
 	}
 	if len(items) == 0 {
@@ -122,7 +122,7 @@ func parseArguments(call Value) error {
 		return errorf("function must be an object, not %s", function.typeName())
 	}
 	arguments, _ := fn.Get("arguments")
-	if !arguments.isString() && !arguments.isNone() && !arguments.isUndefined() {
+	if !arguments.isString() && !arguments.IsNone() && !arguments.IsUndefined() {
 		return nil
 	}
 	if strings.TrimSpace(arguments.str) == "" {

@@ -1,6 +1,8 @@
 package chattemplate
 
-import "strconv"
+import (
+	"strconv"
+)
 
 // constants are the names that are literals.
 var constants = map[string]Value{
@@ -230,7 +232,7 @@ func (p *parser) primary() (expr, error) {
 		p.next()
 		// Out of range is infinity, as in Python; the lexer lets nothing else through.
 		f, _ := strconv.ParseFloat(t.text, 64)
-		return &constExpr{floatValue(f)}, nil
+		return &constExpr{Float(f)}, nil
 	case t.is("("):
 		p.next()
 		x, err := p.tupleOrExpr(true, nil, true)

@@ -1,10 +1,32 @@
 package chattemplate
 
+// maxNesting bounds a template's syntax tree.
+const maxNesting = 250
+
 // parser is a recursive-descent parser of jinja2's grammar.
 type parser struct {
 	tokens []token
 	pos    int
 	depth  int
+}
+
+// parse parses a template and binds its names; slots is the number of variables of its outermost scope.
+// The error, if any, is an *Error.
+func parse(source string) (body []stmt, slots int, err error) {
+	tokens, err := lex(source)
+	if err != nil {
+		return nil, 0, err
+	}
+	p := &parser{tokens: tokens}
+	if body, err = p.parseTemplate(); err != nil {
+		return nil, 0, err
+	}
+	root := &scope{}
+	r := &resolver{scope: root}
+	if err := r.body(body); err != nil {
+		return nil, 0, err
+	}
+	return body, root.size(), nil
 }
 
 func (p *parser) cur() token { return p.tokens[p.pos] }

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// percentFormat is Python's format % values.
-func (st *state) percentFormat(format, values Value) (Value, error) {
-	p := &percentFormatter{st: st, w: writer{st: st, limit: st.maxOutput}, values: values, args: []Value{values}}
-	if values.kind == kindTuple {
-		p.args = values.items()
+// PercentFormat is Python's format % given.
+func PercentFormat(run *budget, format, given Value) (Value, error) {
+	p := &percentFormatter{run: run, w: writer{run: run, limit: run.maxOutput}, values: given, args: []Value{given}}
+	if given.kind == kindTuple {
+		p.args = given.items()
 	}
 	s := format.str
 	for s != "" && p.w.err == nil {
@@ -29,19 +29,19 @@ func (st *state) percentFormat(format, values Value) (Value, error) {
 	if p.w.err != nil {
 		return Value{}, p.w.err
 	}
-	if p.next < len(p.args) && !p.byName && !subscriptable(values) {
+	if p.next < len(p.args) && !p.byName && !subscriptable(given) {
 		return Value{}, errorf("not all arguments converted during string formatting")
 	}
-	return st.newString(string(p.w.buf))
+	return run.newString(string(p.w.buf))
 }
 
 // subscriptable tells whether Python takes the right side of % for a mapping, which need not be used up.
 func subscriptable(v Value) bool {
-	return v.kind == kindMap || v.kind == kindList || v.kind == kindRange || v.isUndefined()
+	return v.kind == kindMap || v.kind == kindList || v.kind == kindRange || v.IsUndefined()
 }
 
 type percentFormatter struct {
-	st     *state
+	run    *budget
 	w      writer
 	values Value
 	args   []Value
@@ -154,32 +154,32 @@ func (p *percentFormatter) convert(v Value, verb rune, f fieldSpec) (string, err
 			f.fill, f.align = " ", '>'
 		}
 		if verb == 's' {
-			text, err := p.st.toString(v)
+			text, err := p.run.toString(v)
 			if err != nil {
 				return "", err
 			}
-			return p.st.padText(text.str, f, '>')
+			return PadText(p.run, text.str, f, '>')
 		}
-		text, err := p.st.reprOf(v)
+		text, err := p.run.reprOf(v)
 		if err != nil {
 			return "", err
 		}
-		return p.st.padText(text, f, '>')
+		return PadText(p.run, text, f, '>')
 	case 'c':
 		if v.kind == kindString && utf8.RuneCountInString(v.str) == 1 {
-			return p.st.padText(v.str, f, '>')
+			return PadText(p.run, v.str, f, '>')
 		}
 		if !isInteger(v) {
 			return "", errorf("%%c requires int or char")
 		}
 		f.verb, f.precision = 'c', -1
-		return p.st.formatNumber(v, f)
+		return FormatNumber(p.run, v, f)
 	case 'e', 'E', 'f', 'F', 'g', 'G':
 		if !isNumber(v) {
 			return "", errorf("must be real number, not %s", v.typeName())
 		}
 		f.verb = byte(verb)
-		return p.st.formatNumber(v, f)
+		return FormatNumber(p.run, v, f)
 	case 'd', 'i', 'u', 'x', 'X', 'o':
 		return p.integer(v, verb, f)
 	}
@@ -219,5 +219,5 @@ func (p *percentFormatter) integer(v Value, verb rune, f fieldSpec) (string, err
 		}
 		text = strings.Repeat("0", missing) + text
 	}
-	return p.st.padNumber(n.Sign() < 0, prefix, text, f)
+	return PadNumber(p.run, n.Sign() < 0, prefix, text, f)
 }

@@ -10,7 +10,7 @@ import (
 
 // writer prints values as Python does. The first error sticks, and nothing more is written.
 type writer struct {
-	st    *state // nil outside a rendering: then only depth and limit bound the work
+	run   *budget // nil outside a rendering: then only depth and limit bound the work
 	buf   []byte
 	limit int
 	err   error
@@ -30,8 +30,8 @@ func (w *writer) write(s string) {
 		w.fail(errorf("template output is larger than %d bytes", w.limit))
 		return
 	}
-	if w.st != nil {
-		if err := w.st.charge(len(s)); err != nil {
+	if w.run != nil {
+		if err := w.run.charge(len(s)); err != nil {
 			w.fail(err)
 			return
 		}
@@ -47,21 +47,21 @@ func (v Value) String() string {
 }
 
 // toString is str(v) as a value.
-func (st *state) toString(v Value) (Value, error) {
+func (run *budget) toString(v Value) (Value, error) {
 	if v.kind == kindString {
 		return v, nil
 	}
-	w := writer{st: st, limit: st.maxOutput}
+	w := writer{run: run, limit: run.maxOutput}
 	w.str(v)
 	if w.err != nil {
 		return Value{}, w.err
 	}
-	return st.newString(string(w.buf))
+	return run.newString(string(w.buf))
 }
 
 // reprOf is repr(v).
-func (st *state) reprOf(v Value) (string, error) {
-	w := writer{st: st, limit: st.maxOutput}
+func (run *budget) reprOf(v Value) (string, error) {
+	w := writer{run: run, limit: run.maxOutput}
 	w.repr(v, 0)
 	return string(w.buf), w.err
 }
@@ -133,7 +133,7 @@ func (w *writer) repr(v Value, depth int) {
 		}
 		w.write(text + ")")
 	case kindMacro:
-		w.write("<Macro " + quote(v.ref.(*macro).def.name) + ">")
+		w.write("<Macro " + quote(v.str) + ">")
 	default:
 		// Python prints an address here, which no template can depend on.
 		w.write("<" + v.typeName() + " object>")

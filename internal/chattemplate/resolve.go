@@ -299,11 +299,11 @@ func children(x expr) []expr {
 	case *sliceExpr:
 		return []expr{x.x, x.low, x.high, x.step}
 	case *callExpr:
-		return append([]expr{x.fn}, x.args.exprs()...)
+		return append([]expr{x.fn}, exprs(&x.args)...)
 	case *filterExpr:
-		return append([]expr{x.x}, x.args.exprs()...)
+		return append([]expr{x.x}, exprs(&x.args)...)
 	case *testExpr:
-		return append([]expr{x.x}, x.args.exprs()...)
+		return append([]expr{x.x}, exprs(&x.args)...)
 	case *notExpr:
 		return []expr{x.x}
 	case *unaryExpr:
@@ -340,7 +340,7 @@ func children(x expr) []expr {
 	return nil
 }
 
-func (a *arguments) exprs() []expr {
+func exprs(a *arguments) []expr {
 	list := append([]expr(nil), a.positional...)
 	for _, k := range a.keywords {
 		list = append(list, k.x)

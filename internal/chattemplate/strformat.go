@@ -81,39 +81,39 @@ func leadingInt(s string, otherwise int) (int, string, error) {
 	return v, s[n:], nil
 }
 
-// formatField is Python's format(v, spec).
-func (st *state) formatField(v Value, f fieldSpec) (string, error) {
+// FormatField is Python's format(v, spec).
+func FormatField(run *budget, v Value, f fieldSpec) (string, error) {
 	switch {
-	case v.isUndefined() || v.kind == kindNone || !isNumber(v) && v.kind != kindString:
+	case v.IsUndefined() || v.kind == kindNone || !isNumber(v) && v.kind != kindString:
 		if f != (fieldSpec{fill: " ", sign: '-', precision: -1}) {
 			return "", errorf("unsupported format string passed to %s.__format__", v.typeName())
 		}
-		s, err := st.toString(v)
+		s, err := run.toString(v)
 		return s.str, err
 	case v.kind == kindString:
 		if f.verb != 0 && f.verb != 's' || f.align == '=' && f.fill != "0" {
 			return "", errorf("unknown format code '%c' for object of type 'str'", f.verb)
 		}
-		return st.padText(v.str, f, '<')
+		return PadText(run, v.str, f, '<')
 	case v.kind == kindBool && f.verb == 0:
 		s := Value{kind: kindBool, num: v.num}.String()
 		if f.width == 0 && f.precision < 0 {
 			return s, nil
 		}
-		v = intValue(v.num)
+		v = Int(v.num)
 	}
-	return st.formatNumber(v, f)
+	return FormatNumber(run, v, f)
 }
 
-// padText formats a text: the precision cuts it, the width pads it.
-func (st *state) padText(s string, f fieldSpec, align byte) (string, error) {
+// PadText formats a text: the precision cuts it, the width pads it.
+func PadText(run *budget, s string, f fieldSpec, align byte) (string, error) {
 	if f.precision >= 0 {
 		s = s[:byteOffset(s, f.precision)]
 	}
 	if f.align != 0 && f.align != '=' {
 		align = f.align
 	}
-	v, err := st.padded(s, f.width, f.fill, func(room int) int {
+	v, err := Padded(run, s, f.width, f.fill, func(room int) int {
 		switch align {
 		case '<':
 			return 0
@@ -125,7 +125,7 @@ func (st *state) padText(s string, f fieldSpec, align byte) (string, error) {
 	return v.str, err
 }
 
-func (st *state) formatNumber(v Value, f fieldSpec) (string, error) {
+func FormatNumber(run *budget, v Value, f fieldSpec) (string, error) {
 	negative, prefix, digits := false, "", ""
 	verb := f.verb
 	if v.kind == kindFloat || strings.IndexByte("eEfFgG%", verb) >= 0 && verb != 0 {
@@ -159,7 +159,7 @@ func (st *state) formatNumber(v Value, f fieldSpec) (string, error) {
 			if !n.IsInt64() || n.Int64() > utf8.MaxRune || negative {
 				return "", errorf("%%c arg not in range(0x110000)")
 			}
-			return st.padText(string(rune(n.Int64())), f, '<')
+			return PadText(run, string(rune(n.Int64())), f, '<')
 		default:
 			return "", errorf("unknown format code '%c' for object of type 'int'", verb)
 		}
@@ -170,11 +170,11 @@ func (st *state) formatNumber(v Value, f fieldSpec) (string, error) {
 	if f.group != 0 {
 		digits = grouped(digits, f.group)
 	}
-	return st.padNumber(negative, prefix, digits, f)
+	return PadNumber(run, negative, prefix, digits, f)
 }
 
-// padNumber puts the sign, prefix and padding around a number's digits.
-func (st *state) padNumber(negative bool, prefix, digits string, f fieldSpec) (string, error) {
+// PadNumber puts the sign, prefix and padding around a number's digits.
+func PadNumber(run *budget, negative bool, prefix, digits string, f fieldSpec) (string, error) {
 	sign := ""
 	switch {
 	case negative:
@@ -184,9 +184,9 @@ func (st *state) padNumber(negative bool, prefix, digits string, f fieldSpec) (s
 	}
 	if f.align != '=' {
 		f.precision = -1
-		return st.padText(sign+prefix+digits, f, '>')
+		return PadText(run, sign+prefix+digits, f, '>')
 	}
-	v, err := st.padded(digits, f.width-len(sign)-len(prefix), f.fill, func(room int) int { return room })
+	v, err := Padded(run, digits, f.width-len(sign)-len(prefix), f.fill, func(room int) int { return room })
 	return sign + prefix + v.str, err
 }
 
@@ -269,16 +269,16 @@ func grouped(digits string, separator byte) string {
 }
 
 // formatMethod is str.format.
-func formatMethod(st *state, self Value, a *callArgs) (Value, error) {
-	w := writer{st: st, limit: st.maxOutput}
+func formatMethod(run *budget, self Value, a *callArgs) (Value, error) {
+	w := writer{run: run, limit: run.maxOutput}
 	auto := 0
-	if err := st.formatInto(&w, self.str, a, &auto, 0); err != nil {
+	if err := FormatInto(run, &w, self.str, a, &auto, 0); err != nil {
 		return Value{}, err
 	}
-	return st.newString(string(w.buf))
+	return run.newString(string(w.buf))
 }
 
-func (st *state) formatInto(w *writer, s string, a *callArgs, auto *int, depth int) error {
+func FormatInto(run *budget, w *writer, s string, a *callArgs, auto *int, depth int) error {
 	for s != "" && w.err == nil {
 		i := strings.IndexAny(s, "{}")
 		if i < 0 {
@@ -309,7 +309,7 @@ func (st *state) formatInto(w *writer, s string, a *callArgs, auto *int, depth i
 		if open > 0 {
 			return errorf("expected '}' before end of string")
 		}
-		text, err := st.formatReplacement(s[:end], a, auto, depth)
+		text, err := FormatReplacement(run, s[:end], a, auto, depth)
 		if err != nil {
 			return err
 		}
@@ -319,8 +319,8 @@ func (st *state) formatInto(w *writer, s string, a *callArgs, auto *int, depth i
 	return w.err
 }
 
-// formatReplacement formats one field: name, !conversion, :spec.
-func (st *state) formatReplacement(field string, a *callArgs, auto *int, depth int) (string, error) {
+// FormatReplacement formats one field: name, !conversion, :spec.
+func FormatReplacement(run *budget, field string, a *callArgs, auto *int, depth int) (string, error) {
 	if depth > 1 {
 		return "", errorf("max string recursion exceeded")
 	}
@@ -343,17 +343,17 @@ func (st *state) formatReplacement(field string, a *callArgs, auto *int, depth i
 			}
 		}
 	}
-	v, err := st.formatValue(field, a, auto)
+	v, err := FormatValue(run, field, a, auto)
 	if err != nil {
 		return "", err
 	}
 	switch conversion {
 	case "":
 	case "s":
-		v, err = st.toString(v)
+		v, err = run.toString(v)
 	case "r", "a":
 		var text string
-		text, err = st.reprOf(v)
+		text, err = run.reprOf(v)
 		v = strValue(text)
 	default:
 		err = errorf("unknown conversion specifier %s", conversion)
@@ -362,8 +362,8 @@ func (st *state) formatReplacement(field string, a *callArgs, auto *int, depth i
 		return "", err
 	}
 	if strings.IndexByte(spec, '{') >= 0 {
-		w := writer{st: st, limit: st.maxOutput}
-		if err := st.formatInto(&w, spec, a, auto, depth+1); err != nil {
+		w := writer{run: run, limit: run.maxOutput}
+		if err := FormatInto(run, &w, spec, a, auto, depth+1); err != nil {
 			return "", err
 		}
 		spec = string(w.buf)
@@ -372,11 +372,11 @@ func (st *state) formatReplacement(field string, a *callArgs, auto *int, depth i
 	if err != nil {
 		return "", err
 	}
-	return st.formatField(v, f)
+	return FormatField(run, v, f)
 }
 
-// formatValue finds the value a field names: an argument, then attributes and items of it.
-func (st *state) formatValue(field string, a *callArgs, auto *int) (Value, error) {
+// FormatValue finds the value a field names: an argument, then attributes and items of it.
+func FormatValue(run *budget, field string, a *callArgs, auto *int) (Value, error) {
 	end := strings.IndexAny(field, ".[")
 	if end < 0 {
 		end = len(field)
@@ -410,7 +410,7 @@ func (st *state) formatValue(field string, a *callArgs, auto *int) (Value, error
 			if end < 0 {
 				end = len(rest) - 1
 			}
-			v, err = st.attribute(v, rest[1:1+end])
+			v, err = Attribute(run, v, rest[1:1+end])
 			rest = rest[1+end:]
 		} else {
 			end := strings.IndexByte(rest, ']')
@@ -419,9 +419,9 @@ func (st *state) formatValue(field string, a *callArgs, auto *int) (Value, error
 			}
 			key := strValue(rest[1:end])
 			if i, err := strconv.Atoi(key.str); err == nil && i >= 0 {
-				key = intValue(int64(i))
+				key = Int(int64(i))
 			}
-			v, err = st.item(v, key)
+			v, err = Item(run, v, key)
 			rest = rest[end+1:]
 		}
 		if err != nil {

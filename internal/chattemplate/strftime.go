@@ -8,9 +8,9 @@ import (
 
 // strftime is datetime.now().strftime(layout) with glibc's directives in the C locale. datetime.now() has
 // no time zone, so %z and %Z are empty, and an unknown directive stays as it is.
-func (st *state) strftime(layout string) (Value, error) {
-	now := st.now()
-	w := writer{st: st, limit: st.maxOutput}
+func strftime(run *budget, layout string) (Value, error) {
+	now := run.now()
+	w := writer{run: run, limit: run.maxOutput}
 	for layout != "" && w.err == nil {
 		i := strings.IndexByte(layout, '%')
 		if i < 0 {
@@ -37,7 +37,7 @@ func (st *state) strftime(layout string) (Value, error) {
 	if w.err != nil {
 		return Value{}, w.err
 	}
-	return st.newString(string(w.buf))
+	return run.newString(string(w.buf))
 }
 
 // padInt writes a number in a field that the flag pads: - not at all, _ with spaces, 0 with zeros.

@@ -69,16 +69,16 @@ func splitCount(max int) int {
 }
 
 func textMethod(f func(string) string) methodFunc {
-	return func(st *state, self Value, a *callArgs) (Value, error) {
+	return func(run *budget, self Value, a *callArgs) (Value, error) {
 		if err := a.bind(nil, 0); err != nil {
 			return Value{}, err
 		}
-		return st.newString(f(self.str))
+		return run.newString(f(self.str))
 	}
 }
 
 func testMethod(f func(string) bool) methodFunc {
-	return func(_ *state, self Value, a *callArgs) (Value, error) {
+	return func(_ *budget, self Value, a *callArgs) (Value, error) {
 		return Bool(f(self.str)), a.bind(nil, 0)
 	}
 }
@@ -99,40 +99,18 @@ func swapCase(s string) string {
 	return out.String()
 }
 
-// wantString reads a str argument.
-func wantString(v Value, name string) (string, error) {
-	if v.kind != kindString {
-		return "", errorf("%s must be str, not %s", name, v.typeName())
-	}
-	return v.str, nil
-}
-
-// wantInt reads an int argument, or the default if it is not given.
-func wantInt(v Value, name string, otherwise int) (int, error) {
-	const far = 1 << 40
-	switch v.kind {
-	case kindMissing:
-		return otherwise, nil
-	case kindInt, kindBool:
-		return int(max(-far, min(far, v.num))), nil
-	case kindUndefined:
-		return 0, v.undefinedError()
-	}
-	return 0, errorf("%s must be an int, not %s", name, v.typeName())
-}
-
 func stripMethod(trim func(string, func(rune) bool) string) methodFunc {
-	return func(st *state, self Value, a *callArgs) (Value, error) {
+	return func(run *budget, self Value, a *callArgs) (Value, error) {
 		var p [1]Value
 		if err := a.bind(p[:], 0, "chars"); err != nil {
 			return Value{}, err
 		}
-		return st.stripped(self, p[0], trim)
+		return Stripped(run, self, p[0], trim)
 	}
 }
 
-// stripped trims the characters of chars, or white space if it is not given or None.
-func (st *state) stripped(self, chars Value, trim func(string, func(rune) bool) string) (Value, error) {
+// Stripped trims the characters of chars, or white space if it is not given or None.
+func Stripped(run *budget, self, chars Value, trim func(string, func(rune) bool) string) (Value, error) {
 	if chars.kind == kindMissing || chars.kind == kindNone {
 		return strValue(trim(self.str, isSpace)), nil
 	}
@@ -143,7 +121,7 @@ func (st *state) stripped(self, chars Value, trim func(string, func(rune) bool) 
 	if len(set) > 256 {
 		return Value{}, errorf("strip argument is too long")
 	}
-	if err := st.work(len(self.str) * (1 + len(set)/8)); err != nil {
+	if err := run.work(len(self.str) * (1 + len(set)/8)); err != nil {
 		return Value{}, err
 	}
 	return strValue(trim(self.str, func(r rune) bool { return strings.ContainsRune(set, r) })), nil
@@ -185,7 +163,7 @@ func window(s string, start, end Value) (cut string, from int, ok bool, err erro
 }
 
 func affixMethod(has func(s, affix string) bool) methodFunc {
-	return func(st *state, self Value, a *callArgs) (Value, error) {
+	return func(run *budget, self Value, a *callArgs) (Value, error) {
 		var p [3]Value
 		if err := a.bind(p[:], 1, "prefix", "start", "end"); err != nil {
 			return Value{}, err
@@ -203,7 +181,7 @@ func affixMethod(has func(s, affix string) bool) methodFunc {
 			if err != nil {
 				return Value{}, err
 			}
-			if err := st.work(len(affix)); err != nil {
+			if err := run.work(len(affix)); err != nil {
 				return Value{}, err
 			}
 			if ok && has(text, affix) {
@@ -215,7 +193,7 @@ func affixMethod(has func(s, affix string) bool) methodFunc {
 }
 
 func cutMethod(cut func(s, affix string) string) methodFunc {
-	return func(_ *state, self Value, a *callArgs) (Value, error) {
+	return func(_ *budget, self Value, a *callArgs) (Value, error) {
 		var p [1]Value
 		if err := a.bind(p[:], 1, "affix"); err != nil {
 			return Value{}, err
@@ -226,7 +204,7 @@ func cutMethod(cut func(s, affix string) string) methodFunc {
 }
 
 func findMethod(index func(s, sub string) int, must bool) methodFunc {
-	return func(_ *state, self Value, a *callArgs) (Value, error) {
+	return func(_ *budget, self Value, a *callArgs) (Value, error) {
 		var p [3]Value
 		if err := a.bind(p[:], 1, "sub", "start", "end"); err != nil {
 			return Value{}, err
@@ -240,16 +218,16 @@ func findMethod(index func(s, sub string) int, must bool) methodFunc {
 			return Value{}, err
 		}
 		if i := index(text, sub); ok && i >= 0 {
-			return intValue(int64(from + utf8.RuneCountInString(text[:i]))), nil
+			return Int(int64(from + utf8.RuneCountInString(text[:i]))), nil
 		}
 		if must {
 			return Value{}, errorf("substring not found")
 		}
-		return intValue(-1), nil
+		return Int(-1), nil
 	}
 }
 
-func countMethod(_ *state, self Value, a *callArgs) (Value, error) {
+func countMethod(_ *budget, self Value, a *callArgs) (Value, error) {
 	var p [3]Value
 	if err := a.bind(p[:], 1, "sub", "start", "end"); err != nil {
 		return Value{}, err
@@ -260,14 +238,14 @@ func countMethod(_ *state, self Value, a *callArgs) (Value, error) {
 	}
 	text, _, ok, err := window(self.str, p[1], p[2])
 	if err != nil || !ok {
-		return intValue(0), err
+		return Int(0), err
 	}
-	return intValue(int64(strings.Count(text, sub))), nil
+	return Int(int64(strings.Count(text, sub))), nil
 }
 
-// newTexts makes a list of texts that share the memory of another.
-func (st *state) newTexts(parts []string) (Value, error) {
-	if err := st.chargeValues(len(parts)); err != nil {
+// NewTexts makes a list of texts that share the memory of another.
+func NewTexts(run *budget, parts []string) (Value, error) {
+	if err := run.chargeValues(len(parts)); err != nil {
 		return Value{}, err
 	}
 	items := make([]Value, len(parts))
@@ -278,7 +256,7 @@ func (st *state) newTexts(parts []string) (Value, error) {
 }
 
 func splitMethod(bySpace func(string, int) []string, bySep func(string, string, int) []string) methodFunc {
-	return func(st *state, self Value, a *callArgs) (Value, error) {
+	return func(run *budget, self Value, a *callArgs) (Value, error) {
 		var p [2]Value
 		if err := a.bind(p[:], 0, "sep", "maxsplit"); err != nil {
 			return Value{}, err
@@ -288,10 +266,10 @@ func splitMethod(bySpace func(string, int) []string, bySep func(string, string, 
 			return Value{}, err
 		}
 		if p[0].kind == kindMissing || p[0].kind == kindNone {
-			if err := st.charge(8 * len(self.str)); err != nil {
+			if err := run.charge(8 * len(self.str)); err != nil {
 				return Value{}, err
 			}
-			return st.newTexts(bySpace(self.str, max))
+			return NewTexts(run, bySpace(self.str, max))
 		}
 		sep, err := wantString(p[0], "separator")
 		if err != nil {
@@ -300,41 +278,41 @@ func splitMethod(bySpace func(string, int) []string, bySep func(string, string, 
 		if sep == "" {
 			return Value{}, errorf("empty separator")
 		}
-		if err := st.charge(16 * strings.Count(self.str, sep)); err != nil {
+		if err := run.charge(16 * strings.Count(self.str, sep)); err != nil {
 			return Value{}, err
 		}
-		return st.newTexts(bySep(self.str, sep, max))
+		return NewTexts(run, bySep(self.str, sep, max))
 	}
 }
 
-func splitLinesMethod(st *state, self Value, a *callArgs) (Value, error) {
+func splitLinesMethod(run *budget, self Value, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 0, "keepends"); err != nil {
 		return Value{}, err
 	}
-	lines, err := st.splitLines(self.str, p[0].truth())
+	lines, err := SplitText(run, self.str, p[0].truth())
 	if err != nil {
 		return Value{}, err
 	}
-	return st.newTexts(lines)
+	return NewTexts(run, lines)
 }
 
-// splitLines charges for the lines before it makes them.
-func (st *state) splitLines(s string, keepEnds bool) ([]string, error) {
+// SplitText charges for the lines before it makes them.
+func SplitText(run *budget, s string, keepEnds bool) ([]string, error) {
 	ends := 1
 	for _, r := range s {
 		if isLineEnd(r) {
 			ends++
 		}
 	}
-	if err := st.charge(16 * ends); err != nil {
+	if err := run.charge(16 * ends); err != nil {
 		return nil, err
 	}
 	return splitLines(s, keepEnds), nil
 }
 
 func partitionMethod(index func(s, sep string) int, last bool) methodFunc {
-	return func(st *state, self Value, a *callArgs) (Value, error) {
+	return func(run *budget, self Value, a *callArgs) (Value, error) {
 		var p [1]Value
 		if err := a.bind(p[:], 1, "sep"); err != nil {
 			return Value{}, err
@@ -352,13 +330,13 @@ func partitionMethod(index func(s, sep string) int, last bool) methodFunc {
 		} else if last {
 			parts = [3]string{"", "", self.str}
 		}
-		v, err := st.newTexts(parts[:])
+		v, err := NewTexts(run, parts[:])
 		v.kind = kindTuple
 		return v, err
 	}
 }
 
-func replaceMethod(st *state, self Value, a *callArgs) (Value, error) {
+func replaceMethod(run *budget, self Value, a *callArgs) (Value, error) {
 	var p [3]Value
 	if err := a.bind(p[:], 2, "old", "new", "count"); err != nil {
 		return Value{}, err
@@ -375,11 +353,11 @@ func replaceMethod(st *state, self Value, a *callArgs) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return st.replace(self.str, before, after, count)
+	return Replace(run, self.str, before, after, count)
 }
 
-// replace is str.replace; it knows the size of the result before making it.
-func (st *state) replace(s, before, after string, count int) (Value, error) {
+// Replace is str.replace; it knows the size of the result before making it.
+func Replace(run *budget, s, before, after string, count int) (Value, error) {
 	n := strings.Count(s, before)
 	if count >= 0 {
 		n = min(n, count)
@@ -387,21 +365,21 @@ func (st *state) replace(s, before, after string, count int) (Value, error) {
 	if n == 0 {
 		return strValue(s), nil
 	}
-	if grow := len(after) - len(before); grow > 0 && n > st.memory/grow {
+	if grow := len(after) - len(before); grow > 0 && n > run.memory/grow {
 		return Value{}, errorf("template uses too much memory")
 	}
-	if err := st.charge(max(len(s), len(s)+n*(len(after)-len(before)))); err != nil {
+	if err := run.charge(max(len(s), len(s)+n*(len(after)-len(before)))); err != nil {
 		return Value{}, err
 	}
 	return strValue(strings.Replace(s, before, after, n)), nil
 }
 
-func joinMethod(st *state, self Value, a *callArgs) (Value, error) {
+func joinMethod(run *budget, self Value, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 1, "iterable"); err != nil {
 		return Value{}, err
 	}
-	items, err := st.iterate(p[0])
+	items, err := run.iterate(p[0])
 	if err != nil {
 		return Value{}, err
 	}
@@ -410,12 +388,12 @@ func joinMethod(st *state, self Value, a *callArgs) (Value, error) {
 			return Value{}, errorf("sequence item %d: expected str instance, %s found", i, v.typeName())
 		}
 	}
-	return st.join(items, self.str)
+	return JoinTexts(run, items, self.str)
 }
 
-// join concatenates texts with a separator.
-func (st *state) join(items []Value, sep string) (Value, error) {
-	w := writer{st: st, limit: st.maxOutput}
+// JoinTexts concatenates texts with a separator.
+func JoinTexts(run *budget, items []Value, sep string) (Value, error) {
+	w := writer{run: run, limit: run.maxOutput}
 	for i, v := range items {
 		if i > 0 {
 			w.write(sep)
@@ -424,7 +402,7 @@ func (st *state) join(items []Value, sep string) (Value, error) {
 			return Value{}, w.err
 		}
 	}
-	return st.newString(string(w.buf))
+	return run.newString(string(w.buf))
 }
 
 // padded puts self in a field: left of the padding is the given share of it.

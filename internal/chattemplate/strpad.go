@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-func zfillMethod(st *state, self Value, a *callArgs) (Value, error) {
+func zfillMethod(run *budget, self Value, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 1, "width"); err != nil {
 		return Value{}, err
@@ -18,27 +18,27 @@ func zfillMethod(st *state, self Value, a *callArgs) (Value, error) {
 	if digits != "" && (digits[0] == '-' || digits[0] == '+') {
 		sign, digits = digits[:1], digits[1:]
 	}
-	zeros, err := st.repeat(strValue("0"), intValue(int64(width-utf8.RuneCountInString(self.str))))
+	zeros, err := Repeat(run, strValue("0"), Int(int64(width-utf8.RuneCountInString(self.str))))
 	if err != nil {
 		return Value{}, err
 	}
-	return st.newString(sign + zeros.str + digits)
+	return run.newString(sign + zeros.str + digits)
 }
 
-func (st *state) padded(self string, width int, fill string, left func(room int) int) (Value, error) {
+func Padded(run *budget, self string, width int, fill string, left func(room int) int) (Value, error) {
 	room := width - utf8.RuneCountInString(self)
 	if room <= 0 {
 		return strValue(self), nil
 	}
-	padding, err := st.repeat(strValue(fill), intValue(int64(room)))
+	padding, err := Repeat(run, strValue(fill), Int(int64(room)))
 	if err != nil {
 		return Value{}, err
 	}
 	cut := left(room) * len(fill)
-	return st.newString(padding.str[:cut] + self + padding.str[cut:])
+	return run.newString(padding.str[:cut] + self + padding.str[cut:])
 }
 
-func (st *state) justify(self Value, a *callArgs, left func(room, width int) int) (Value, error) {
+func Justify(run *budget, self Value, a *callArgs, left func(room, width int) int) (Value, error) {
 	var p [2]Value
 	if err := a.bind(p[:], 1, "width", "fillchar"); err != nil {
 		return Value{}, err
@@ -56,22 +56,22 @@ func (st *state) justify(self Value, a *callArgs, left func(room, width int) int
 			return Value{}, errorf("the fill character must be exactly one character long")
 		}
 	}
-	return st.padded(self.str, width, fill, func(room int) int { return left(room, width) })
+	return Padded(run, self.str, width, fill, func(room int) int { return left(room, width) })
 }
 
 func justifyMethod(left func(room int) int) methodFunc {
-	return func(st *state, self Value, a *callArgs) (Value, error) {
-		return st.justify(self, a, func(room, _ int) int { return left(room) })
+	return func(run *budget, self Value, a *callArgs) (Value, error) {
+		return Justify(run, self, a, func(room, _ int) int { return left(room) })
 	}
 }
 
 func centerLeft(room, width int) int { return room/2 + room&width&1 }
 
-func centerMethod(st *state, self Value, a *callArgs) (Value, error) {
-	return st.justify(self, a, centerLeft)
+func centerMethod(run *budget, self Value, a *callArgs) (Value, error) {
+	return Justify(run, self, a, centerLeft)
 }
 
-func expandTabsMethod(st *state, self Value, a *callArgs) (Value, error) {
+func expandTabsMethod(run *budget, self Value, a *callArgs) (Value, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 0, "tabsize"); err != nil {
 		return Value{}, err
@@ -83,7 +83,7 @@ func expandTabsMethod(st *state, self Value, a *callArgs) (Value, error) {
 	if size > 1000 {
 		return Value{}, errorf("tab size %d is too large", size)
 	}
-	w := writer{st: st, limit: st.maxOutput}
+	w := writer{run: run, limit: run.maxOutput}
 	column := 0
 	for _, r := range self.str {
 		switch {
@@ -103,5 +103,5 @@ func expandTabsMethod(st *state, self Value, a *callArgs) (Value, error) {
 			return Value{}, w.err
 		}
 	}
-	return st.newString(string(w.buf))
+	return run.newString(string(w.buf))
 }

@@ -5,7 +5,7 @@ import (
 )
 
 // testFunc is a test: the right side of is.
-type testFunc func(st *state, v Value, a *callArgs) (bool, error)
+type testFunc func(run *budget, v Value, a *callArgs) (bool, error)
 
 // tests are set in init, because some of them look up others.
 var tests map[string]testFunc
@@ -14,8 +14,8 @@ func init() {
 	tests = map[string]testFunc{
 		"boolean":     plainTest(func(v Value) bool { return v.kind == kindBool }),
 		"callable":    plainTest(callable),
-		"defined":     plainTest(func(v Value) bool { return !v.isUndefined() }),
-		"undefined":   plainTest(Value.isUndefined),
+		"defined":     plainTest(func(v Value) bool { return !v.IsUndefined() }),
+		"undefined":   plainTest(Value.IsUndefined),
 		"divisibleby": testDivisibleBy,
 		"escaped":     plainTest(func(v Value) bool { return v.markup }),
 		"even":        parityTest(0),
@@ -31,7 +31,7 @@ func init() {
 		"lower":       caseTest(unicode.IsLower),
 		"upper":       caseTest(unicode.IsUpper),
 		"mapping":     plainTest(func(v Value) bool { return v.kind == kindMap }),
-		"none":        plainTest(Value.isNone),
+		"none":        plainTest(Value.IsNone),
 		"sameas":      testSameAs,
 		"sequence":    plainTest(sequence),
 		"string":      plainTest(Value.isString),
@@ -46,7 +46,7 @@ func init() {
 }
 
 func plainTest(f func(Value) bool) testFunc {
-	return func(_ *state, v Value, a *callArgs) (bool, error) { return f(v), a.bind(nil, 0) }
+	return func(_ *budget, v Value, a *callArgs) (bool, error) { return f(v), a.bind(nil, 0) }
 }
 
 func callable(v Value) bool {
@@ -67,56 +67,56 @@ func sequence(v Value) bool {
 }
 
 func compareTest(op string) testFunc {
-	return func(st *state, v Value, a *callArgs) (bool, error) {
+	return func(run *budget, v Value, a *callArgs) (bool, error) {
 		var p [1]Value
 		if err := a.bind(p[:], 1, "other"); err != nil {
 			return false, err
 		}
-		return st.compare(op, v, p[0])
+		return run.compare(op, v, p[0])
 	}
 }
 
 func caseTest(want func(rune) bool) testFunc {
-	return func(st *state, v Value, a *callArgs) (bool, error) {
-		v, err := filterString(st, v, a)
+	return func(run *budget, v Value, a *callArgs) (bool, error) {
+		v, err := filterString(run, v, a)
 		if err == nil {
-			err = st.work(len(v.str))
+			err = run.work(len(v.str))
 		}
 		return allCased(v.str, want), err
 	}
 }
 
-func divisible(st *state, v, by Value) (bool, error) {
-	r, err := st.arith("%", v, by)
+func divisible(run *budget, v, by Value) (bool, error) {
+	r, err := Arith(run, "%", v, by)
 	if err != nil {
 		return false, err
 	}
-	return st.equal(r, intValue(0))
+	return run.equal(r, Int(0))
 }
 
-func testDivisibleBy(st *state, v Value, a *callArgs) (bool, error) {
+func testDivisibleBy(run *budget, v Value, a *callArgs) (bool, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 1, "num"); err != nil {
 		return false, err
 	}
-	return divisible(st, v, p[0])
+	return divisible(run, v, p[0])
 }
 
 func parityTest(rest int64) testFunc {
-	return func(st *state, v Value, a *callArgs) (bool, error) {
+	return func(run *budget, v Value, a *callArgs) (bool, error) {
 		if err := a.bind(nil, 0); err != nil {
 			return false, err
 		}
-		r, err := st.arith("%", v, intValue(2))
+		r, err := Arith(run, "%", v, Int(2))
 		if err != nil {
 			return false, err
 		}
-		return st.equal(r, intValue(rest))
+		return run.equal(r, Int(rest))
 	}
 }
 
 // testSameAs is Python's is, as far as templates can depend on it: singletons, and the same object.
-func testSameAs(st *state, v Value, a *callArgs) (bool, error) {
+func testSameAs(run *budget, v Value, a *callArgs) (bool, error) {
 	var p [1]Value
 	if err := a.bind(p[:], 1, "other"); err != nil {
 		return false, err
@@ -129,7 +129,7 @@ func testSameAs(st *state, v Value, a *callArgs) (bool, error) {
 	case kindNone:
 		return true, nil
 	case kindBool, kindInt, kindBig, kindFloat, kindString:
-		return st.equal(v, other)
+		return run.equal(v, other)
 	}
 	return v.ref != nil && v.ref == other.ref, nil
 }

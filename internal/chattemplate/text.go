@@ -259,3 +259,5 @@ func allCased(s string, want func(rune) bool) bool {
 	}
 	return seen
 }
+
+func isDecimal(c byte) bool { return c >= '0' && c <= '9' }

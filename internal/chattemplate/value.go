@@ -28,9 +28,9 @@ const (
 	kindItems     //
 	kindRange     // ref is a *rangeObject
 	kindNamespace // ref is a *Map, the only thing a template may change
-	kindLoop      // ref is a *loopState
+	kindLoop      // ref is an object
 	kindFunc      // ref is a *function
-	kindMacro     // ref is a *macro
+	kindMacro     // ref is the macro, str its name
 	kindCycler    // ref is a *cycler
 	kindJoiner    // ref is a *joiner
 )
@@ -47,6 +47,12 @@ type Value struct {
 	markup bool // a str made by escape or safe (markupsafe's Markup)
 }
 
+// object is what kindLoop refers to.
+type object interface {
+	// attribute is errNoAttribute for a name that it does not have.
+	attribute(name string) (Value, error)
+}
+
 type list struct{ items []Value }
 
 type iterator struct {
@@ -59,7 +65,7 @@ type rangeObject struct {
 	n                 int
 }
 
-func (r *rangeObject) at(i int) Value { return intValue(r.start + int64(i)*r.step) }
+func (r *rangeObject) at(i int) Value { return Int(r.start + int64(i)*r.step) }
 
 // Why a value is undefined, kept in Value.num; Value.str is the name that was looked for.
 const (
@@ -86,10 +92,12 @@ func Bool(b bool) Value {
 }
 
 // Int returns an int.
-func Int(n int64) Value { return intValue(n) }
+func Int(n int64) Value { return Value{kind: kindInt, num: n} }
 
 // Float returns a float.
-func Float(f float64) Value { return floatValue(f) }
+func Float(f float64) Value {
+	return Value{kind: kindFloat, num: int64(math.Float64bits(f))}
+}
 
 // String returns a str. Bytes of s that are not UTF-8 become U+FFFD.
 func String(s string) Value {
@@ -116,8 +124,6 @@ func (v Value) settled() Value {
 	return v
 }
 
-func intValue(n int64) Value      { return Value{kind: kindInt, num: n} }
-func floatValue(f float64) Value  { return Value{kind: kindFloat, num: int64(math.Float64bits(f))} }
 func strValue(s string) Value     { return Value{kind: kindString, str: s} }
 func listValue(l []Value) Value   { return Value{kind: kindList, ref: &list{l}} }
 func tupleValue(l []Value) Value  { return Value{kind: kindTuple, ref: &list{l}} }
@@ -129,17 +135,15 @@ func iterValue(name string, l []Value) Value {
 
 func bigValue(n *big.Int) Value {
 	if n.IsInt64() {
-		return intValue(n.Int64())
+		return Int(n.Int64())
 	}
 	return Value{kind: kindBig, ref: n}
 }
 
-func (v Value) float() float64    { return math.Float64frombits(uint64(v.num)) }
-func (v Value) items() []Value    { return v.ref.(*list).items }
-func (v Value) mapping() *Map     { return v.ref.(*Map) }
-func (v Value) isString() bool    { return v.kind == kindString }
-func (v Value) isUndefined() bool { return v.kind == kindUndefined || v.kind == kindMissing }
-func (v Value) isNone() bool      { return v.kind == kindNone }
+func (v Value) float() float64 { return math.Float64frombits(uint64(v.num)) }
+func (v Value) items() []Value { return v.ref.(*list).items }
+func (v Value) mapping() *Map  { return v.ref.(*Map) }
+func (v Value) isString() bool { return v.kind == kindString }
 
 // AsString returns the text of a str, and whether v is one.
 func (v Value) AsString() (string, bool) { return v.str, v.kind == kindString }
@@ -161,10 +165,10 @@ func (v Value) AsList() ([]Value, bool) {
 }
 
 // IsNone tells whether v is None.
-func (v Value) IsNone() bool { return v.isNone() }
+func (v Value) IsNone() bool { return v.kind == kindNone }
 
 // IsUndefined tells whether v is undefined.
-func (v Value) IsUndefined() bool { return v.isUndefined() }
+func (v Value) IsUndefined() bool { return v.kind == kindUndefined || v.kind == kindMissing }
 
 // typeName is the name of v's type as Python's messages have it.
 func (v Value) typeName() string {
@@ -274,4 +278,13 @@ func (v Value) length() (n int, ok bool) {
 	default:
 		return 0, false
 	}
+}
+
+// weight is a measure, in bytes, of what walking over v once costs.
+func (v Value) weight() int {
+	if v.kind == kindString {
+		return len(v.str)
+	}
+	n, _ := v.length()
+	return n * bytesPerStep
 }
