@@ -15,128 +15,128 @@ func refused(v Value, name string) bool {
 	if strings.HasPrefix(name, "__") {
 		return true
 	}
-	switch v.kind {
-	case kindMap:
+	switch v.Kind {
+	case KindMap:
 		switch name {
 		case "clear", "pop", "popitem", "setdefault", "update":
 			return true
 		}
-	case kindList:
+	case KindList:
 		switch name {
 		case "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove":
 			return true
 		}
-	case kindString:
+	case KindString:
 		return name == "encode" || name == "maketrans" || name == "translate"
 	}
 	return false
 }
 
 func unsafeAttribute(v Value, name string) Value {
-	return Value{kind: kindUndefined, num: undefMessage,
-		str: "access to attribute '" + name + "' of '" + v.typeName() + "' object is unsafe."}
+	return Value{Kind: KindUndefined, Num: UndefMessage,
+		Text: "access to attribute '" + name + "' of '" + v.TypeName() + "' object is unsafe."}
 }
 
 // missing is the undefined value of a look-up that found nothing.
 func missing(v Value, name string) Value {
 	owner := "None"
-	if v.kind != kindNone {
-		owner = v.typeName() + " object"
+	if v.Kind != KindNone {
+		owner = v.TypeName() + " object"
 	}
-	return Value{kind: kindUndefined, num: undefAttribute, str: name, ref: owner}
+	return Value{Kind: KindUndefined, Num: UndefAttribute, Text: name, Ref: owner}
 }
 
 func missingElement(v Value, key string) Value {
-	return Value{kind: kindUndefined, num: undefElement, str: key, ref: v.typeName() + " object"}
+	return Value{Kind: KindUndefined, Num: UndefElement, Text: key, Ref: v.TypeName() + " object"}
 }
 
 // PythonAttribute is Python's getattr(v, name) in the sandbox: errNoAttribute if v has none.
-func PythonAttribute(run *budget, v Value, name string) (Value, error) {
+func PythonAttribute(run *Budget, v Value, name string) (Value, error) {
 	if refused(v, name) {
 		return unsafeAttribute(v, name), nil
 	}
 	if m := methodOf(v, name); m != nil {
-		return funcValue(name, func(run *budget, a *callArgs) (Value, error) { return m(run, v, a) }), nil
+		return NewFunction(name, func(run *Budget, a *Args) (Value, error) { return m(run, v, a) }), nil
 	}
-	switch v.kind {
-	case kindNamespace:
-		if value, ok := v.mapping().Get(name); ok {
+	switch v.Kind {
+	case KindNamespace:
+		if value, ok := v.Mapping().Get(name); ok {
 			return value, nil
 		}
-	case kindLoop:
-		return v.ref.(object).attribute(name)
-	case kindCycler:
+	case KindLoop:
+		return v.Ref.(Object).Attribute(name)
+	case KindCycler:
 		if name == "current" {
-			c := v.ref.(*cycler)
-			return c.items[c.pos], nil
+			c := v.Ref.(*cycler)
+			return c.Items[c.pos], nil
 		}
-	case kindMacro:
+	case KindMacro:
 		if name == "name" {
-			return strValue(v.str), nil
+			return Str(v.Text), nil
 		}
-	case kindTuple:
+	case KindTuple:
 		// The pairs that groupby makes are named tuples.
 		if g, ok := groupField(v, name); ok {
 			return g, nil
 		}
 	}
-	return Value{}, errNoAttribute
+	return Value{}, ErrNoAttribute
 }
 
 // Attribute is v.name: the attribute if there is one, else the item.
-func Attribute(run *budget, v Value, name string) (Value, error) {
+func Attribute(run *Budget, v Value, name string) (Value, error) {
 	if v.IsUndefined() {
-		return Value{}, v.undefinedError()
+		return Value{}, v.UndefinedError()
 	}
-	if v.kind == kindMap {
+	if v.Kind == KindMap {
 		// Most attributes are keys; only the names of dict's own attributes come before them.
 		if _, isMethod := mapMethods[name]; !isMethod && !refused(v, name) {
-			if value, ok := v.mapping().Get(name); ok {
+			if value, ok := v.Mapping().Get(name); ok {
 				return value, nil
 			}
 			return missing(v, name), nil
 		}
 	}
 	value, err := PythonAttribute(run, v, name)
-	if errors.Is(err, errNoAttribute) {
+	if errors.Is(err, ErrNoAttribute) {
 		return missing(v, name), nil
 	}
 	return value, err
 }
 
 // Item is v[key]: the item if there is one, else, for a str key, the attribute.
-func Item(run *budget, v, key Value) (Value, error) {
-	if err := run.work(len(key.str)); err != nil {
+func Item(run *Budget, v, key Value) (Value, error) {
+	if err := run.Work(len(key.Text)); err != nil {
 		return Value{}, err
 	}
-	switch v.kind {
-	case kindUndefined, kindMissing:
-		return Value{}, v.undefinedError()
-	case kindMap:
-		if i, err := v.mapping().find(key); err == nil && i >= 0 {
-			return v.mapping().entries[i].value, nil
+	switch v.Kind {
+	case KindUndefined, KindMissing:
+		return Value{}, v.UndefinedError()
+	case KindMap:
+		if i, err := v.Mapping().Find(key); err == nil && i >= 0 {
+			return v.Mapping().Entries[i].Value, nil
 		}
-	case kindList, kindTuple, kindString, kindRange:
-		if key.kind == kindInt || key.kind == kindBool {
-			return Index(run, v, key.num)
+	case KindList, KindTuple, KindString, KindRange:
+		if key.Kind == KindInt || key.Kind == KindBool {
+			return Index(run, v, key.Num)
 		}
 	}
-	if key.kind == kindString {
-		value, err := PythonAttribute(run, v, key.str)
-		if errors.Is(err, errNoAttribute) {
-			return missing(v, key.str), nil
+	if key.Kind == KindString {
+		value, err := PythonAttribute(run, v, key.Text)
+		if errors.Is(err, ErrNoAttribute) {
+			return missing(v, key.Text), nil
 		}
 		return value, err
 	}
-	text, err := run.reprOf(key)
+	text, err := run.ReprOf(key)
 	return missingElement(v, text), err
 }
 
-func Index(run *budget, v Value, i int64) (Value, error) {
-	if v.kind == kindString {
+func Index(run *Budget, v Value, i int64) (Value, error) {
+	if v.Kind == KindString {
 		return Character(run, v, i)
 	}
-	n, _ := v.length()
+	n, _ := v.Length()
 	at := i
 	if at < 0 {
 		at += int64(n)
@@ -144,15 +144,15 @@ func Index(run *budget, v Value, i int64) (Value, error) {
 	if at < 0 || at >= int64(n) {
 		return missingElement(v, strconv.FormatInt(i, 10)), nil
 	}
-	if v.kind == kindRange {
-		return v.ref.(*rangeObject).at(int(at)), nil
+	if v.Kind == KindRange {
+		return v.Ref.(*Range).At(int(at)), nil
 	}
-	return v.items()[at], nil
+	return v.Items()[at], nil
 }
 
 // Character is v[i] of a str. It looks only at the characters between the near end and i.
-func Character(run *budget, v Value, i int64) (Value, error) {
-	s := v.str
+func Character(run *Budget, v Value, i int64) (Value, error) {
+	s := v.Text
 	if i >= int64(len(s)) || i < -int64(len(s)) {
 		return missingElement(v, strconv.FormatInt(i, 10)), nil
 	}
@@ -160,11 +160,11 @@ func Character(run *budget, v Value, i int64) (Value, error) {
 	if i < 0 {
 		steps = int(-i)
 	}
-	if err := run.work(steps); err != nil {
+	if err := run.Work(steps); err != nil {
 		return Value{}, err
 	}
 	if i >= 0 {
-		s = s[byteOffset(s, steps):]
+		s = s[ByteOffset(s, steps):]
 		_, n := utf8.DecodeRuneInString(s)
 		s = s[:n]
 	} else {
@@ -176,48 +176,48 @@ func Character(run *budget, v Value, i int64) (Value, error) {
 		if steps > 0 {
 			n = 0
 		}
-		s = v.str[len(s) : len(s)+n]
+		s = v.Text[len(s) : len(s)+n]
 	}
 	if s == "" {
 		return missingElement(v, strconv.FormatInt(i, 10)), nil
 	}
-	return strValue(s), nil
+	return Str(s), nil
 }
 
 // sliceIndex reads one bound of a slice; huge ints are clipped, as Python does.
 func sliceIndex(v Value, otherwise int64) (int64, error) {
 	const far = 1 << 40
-	switch v.kind {
-	case kindNone:
+	switch v.Kind {
+	case KindNone:
 		return otherwise, nil
-	case kindBool, kindInt:
-		return max(-far, min(far, v.num)), nil
-	case kindBig:
-		return int64(v.ref.(*big.Int).Sign()) * far, nil
+	case KindBool, KindInt:
+		return max(-far, min(far, v.Num)), nil
+	case KindBig:
+		return int64(v.Ref.(*big.Int).Sign()) * far, nil
 	}
-	return 0, errorf("slice indices must be integers or None")
+	return 0, Errorf("slice indices must be integers or None")
 }
 
 // Slice is v[low:high:step].
-func Slice(run *budget, v Value, bounds [3]Value) (Value, error) {
-	switch v.kind {
-	case kindList, kindTuple, kindString, kindRange:
-	case kindUndefined, kindMissing:
-		return Value{}, v.undefinedError()
+func Slice(run *Budget, v Value, bounds [3]Value) (Value, error) {
+	switch v.Kind {
+	case KindList, KindTuple, KindString, KindRange:
+	case KindUndefined, KindMissing:
+		return Value{}, v.UndefinedError()
 	default:
-		return Value{}, errorf("'%s' object cannot be sliced", v.typeName())
+		return Value{}, Errorf("'%s' object cannot be sliced", v.TypeName())
 	}
 	step, err := sliceIndex(bounds[2], 1)
 	if err != nil {
 		return Value{}, err
 	}
 	if step == 0 {
-		return Value{}, errorf("slice step cannot be zero")
+		return Value{}, Errorf("slice step cannot be zero")
 	}
-	if err := run.work(v.weight()); err != nil {
+	if err := run.Work(v.Weight()); err != nil {
 		return Value{}, err
 	}
-	size, _ := v.length()
+	size, _ := v.Length()
 	n := int64(size)
 	low, high := int64(0), n
 	if step < 0 {
@@ -248,40 +248,40 @@ func Slice(run *budget, v Value, bounds [3]Value) (Value, error) {
 	return Sliced(run, v, low, step, int(count))
 }
 
-func Sliced(run *budget, v Value, low, step int64, count int) (Value, error) {
-	if v.kind == kindString {
-		return SlicedText(run, v.str, int(low), int(step), count)
+func Sliced(run *Budget, v Value, low, step int64, count int) (Value, error) {
+	if v.Kind == KindString {
+		return SlicedText(run, v.Text, int(low), int(step), count)
 	}
-	if v.kind == kindRange {
-		r := v.ref.(*rangeObject)
-		return Value{kind: kindRange, ref: &rangeObject{r.start + low*r.step, r.start + (low+step*int64(count))*r.step, r.step * step, count}}, nil
+	if v.Kind == KindRange {
+		r := v.Ref.(*Range)
+		return Value{Kind: KindRange, Ref: &Range{Start: r.Start + low*r.Step, Stop: r.Start + (low+step*int64(count))*r.Step, Step: r.Step * step, N: count}}, nil
 	}
 	if step == 1 {
-		items := v.items()[low : int(low)+count : int(low)+count]
-		return Value{kind: v.kind, ref: &list{items}}, run.tick()
+		items := v.Items()[low : int(low)+count : int(low)+count]
+		return Value{Kind: v.Kind, Ref: &Sequence{Items: items}}, run.Tick()
 	}
-	if err := run.chargeValues(count); err != nil {
+	if err := run.ChargeValues(count); err != nil {
 		return Value{}, err
 	}
 	items := make([]Value, count)
 	for i := range items {
-		items[i] = v.items()[low+int64(i)*step]
+		items[i] = v.Items()[low+int64(i)*step]
 	}
-	return Value{kind: v.kind, ref: &list{items}}, nil
+	return Value{Kind: v.Kind, Ref: &Sequence{Items: items}}, nil
 }
 
-func SlicedText(run *budget, s string, low, step, count int) (Value, error) {
+func SlicedText(run *Budget, s string, low, step, count int) (Value, error) {
 	if count == 0 {
-		return strValue(""), nil
+		return Str(""), nil
 	}
 	if step == 1 {
-		if isASCII(s) {
-			return strValue(s[low : low+count]), nil
+		if IsASCII(s) {
+			return Str(s[low : low+count]), nil
 		}
-		from := s[byteOffset(s, low):]
-		return strValue(from[:byteOffset(from, count)]), nil
+		from := s[ByteOffset(s, low):]
+		return Str(from[:ByteOffset(from, count)]), nil
 	}
-	if err := run.charge(4 * len(s)); err != nil {
+	if err := run.Charge(4 * len(s)); err != nil {
 		return Value{}, err
 	}
 	runes := []rune(s)
@@ -289,16 +289,16 @@ func SlicedText(run *budget, s string, low, step, count int) (Value, error) {
 	for i := range out {
 		out[i] = runes[low+i*step]
 	}
-	return run.newString(string(out))
+	return run.NewString(string(out))
 }
 
 func groupField(v Value, name string) (Value, bool) {
-	if v.str != groupNames[0] {
+	if v.Text != groupNames[0] {
 		return Value{}, false
 	}
 	for i, n := range groupNames {
 		if n == name {
-			return v.items()[i], true
+			return v.Items()[i], true
 		}
 	}
 	return Value{}, false

@@ -4,94 +4,94 @@ import (
 	"errors"
 )
 
-// errNoAttribute is returned by attribute look-ups that find nothing; callers turn it into an undefined value.
-var errNoAttribute = errors.New("no such attribute")
+// ErrNoAttribute is returned by attribute look-ups that find nothing; callers turn it into an undefined value.
+var ErrNoAttribute = errors.New("no such attribute")
 
-// callArgs are evaluated arguments. pos is only valid during the call: keep a copy.
-type callArgs struct {
-	pos []Value
-	kw  []namedValue
+// Args are evaluated arguments. pos is only valid during the call: keep a copy.
+type Args struct {
+	Pos      []Value
+	Keywords []Named
 }
 
-type namedValue struct {
-	name  string
-	value Value
+type Named struct {
+	Name  string
+	Value Value
 }
 
-type function struct {
+type Function struct {
 	name string
-	call func(run *budget, a *callArgs) (Value, error)
+	Call func(run *Budget, a *Args) (Value, error)
 }
 
-func funcValue(name string, call func(*budget, *callArgs) (Value, error)) Value {
-	return Value{kind: kindFunc, ref: &function{name, call}}
+func NewFunction(name string, call func(*Budget, *Args) (Value, error)) Value {
+	return Value{Kind: KindFunc, Ref: &Function{name, call}}
 }
 
-func (a *callArgs) noKeywords() error {
-	if len(a.kw) > 0 {
-		return errorf("unexpected keyword argument '%s'", a.kw[0].name)
+func (a *Args) NoKeywords() error {
+	if len(a.Keywords) > 0 {
+		return Errorf("unexpected keyword argument '%s'", a.Keywords[0].Name)
 	}
 	return nil
 }
 
-// bind spreads the arguments over the named parameters, as a Python call does. Parameters not given are
+// Bind spreads the arguments over the named parameters, as a Python call does. Parameters not given are
 // kindMissing; the first required of them must be given.
-func (a *callArgs) bind(out []Value, required int, names ...string) error {
-	if len(a.pos) > len(names) {
-		return errorf("takes at most %d arguments, %d given", len(names), len(a.pos))
+func (a *Args) Bind(out []Value, required int, names ...string) error {
+	if len(a.Pos) > len(names) {
+		return Errorf("takes at most %d arguments, %d given", len(names), len(a.Pos))
 	}
-	copy(out, a.pos)
-	for _, kw := range a.kw {
+	copy(out, a.Pos)
+	for _, kw := range a.Keywords {
 		i := 0
-		for i < len(names) && names[i] != kw.name {
+		for i < len(names) && names[i] != kw.Name {
 			i++
 		}
 		if i == len(names) {
-			return errorf("unexpected keyword argument '%s'", kw.name)
+			return Errorf("unexpected keyword argument '%s'", kw.Name)
 		}
-		if out[i].kind != kindMissing {
-			return errorf("multiple values for argument '%s'", kw.name)
+		if out[i].Kind != KindMissing {
+			return Errorf("multiple values for argument '%s'", kw.Name)
 		}
-		out[i] = kw.value
+		out[i] = kw.Value
 	}
 	for i := range required {
-		if out[i].kind == kindMissing {
-			return errorf("missing argument '%s'", names[i])
+		if out[i].Kind == KindMissing {
+			return Errorf("missing argument '%s'", names[i])
 		}
 	}
 	return nil
 }
 
-// take removes and returns the keyword argument name.
-func (a *callArgs) take(name string) (Value, bool) {
-	for i, kw := range a.kw {
-		if kw.name == name {
-			rest := append([]namedValue(nil), a.kw[:i]...)
-			a.kw = append(rest, a.kw[i+1:]...)
-			return kw.value, true
+// Take removes and returns the keyword argument name.
+func (a *Args) Take(name string) (Value, bool) {
+	for i, kw := range a.Keywords {
+		if kw.Name == name {
+			rest := append([]Named(nil), a.Keywords[:i]...)
+			a.Keywords = append(rest, a.Keywords[i+1:]...)
+			return kw.Value, true
 		}
 	}
 	return Value{}, false
 }
 
-// wantString reads a str argument.
-func wantString(v Value, name string) (string, error) {
-	if v.kind != kindString {
-		return "", errorf("%s must be str, not %s", name, v.typeName())
+// WantString reads a str argument.
+func WantString(v Value, name string) (string, error) {
+	if v.Kind != KindString {
+		return "", Errorf("%s must be str, not %s", name, v.TypeName())
 	}
-	return v.str, nil
+	return v.Text, nil
 }
 
-// wantInt reads an int argument, or the default if it is not given.
-func wantInt(v Value, name string, otherwise int) (int, error) {
+// WantInt reads an int argument, or the default if it is not given.
+func WantInt(v Value, name string, otherwise int) (int, error) {
 	const far = 1 << 40
-	switch v.kind {
-	case kindMissing:
+	switch v.Kind {
+	case KindMissing:
 		return otherwise, nil
-	case kindInt, kindBool:
-		return int(max(-far, min(far, v.num))), nil
-	case kindUndefined:
-		return 0, v.undefinedError()
+	case KindInt, KindBool:
+		return int(max(-far, min(far, v.Num))), nil
+	case KindUndefined:
+		return 0, v.UndefinedError()
 	}
-	return 0, errorf("%s must be an int, not %s", name, v.typeName())
+	return 0, Errorf("%s must be an int, not %s", name, v.TypeName())
 }

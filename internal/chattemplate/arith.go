@@ -11,53 +11,53 @@ const maxBits = 14_284
 // bigSteps is the price, in steps, of arithmetic with ints beyond 64 bits.
 const bigSteps = 500
 
-func Unary(run *budget, negative bool, v Value) (Value, error) {
+func Unary(run *Budget, negative bool, v Value) (Value, error) {
 	sign := "+"
 	if negative {
 		sign = "-"
 	}
-	switch v.kind {
-	case kindUndefined, kindMissing:
-		return Value{}, v.undefinedError()
-	case kindFloat:
+	switch v.Kind {
+	case KindUndefined, KindMissing:
+		return Value{}, v.UndefinedError()
+	case KindFloat:
 		if negative {
-			return Float(-v.float()), nil
+			return Float(-v.AsFloat()), nil
 		}
 		return v, nil
-	case kindInt, kindBool:
+	case KindInt, KindBool:
 		if negative {
-			if v.num == math.MinInt64 {
-				return bigValue(new(big.Int).Neg(bigOf(v))), nil
+			if v.Num == math.MinInt64 {
+				return Big(new(big.Int).Neg(BigOf(v))), nil
 			}
-			return Int(-v.num), nil
+			return Int(-v.Num), nil
 		}
-		return Int(v.num), nil
-	case kindBig:
+		return Int(v.Num), nil
+	case KindBig:
 		if negative {
-			return bigValue(new(big.Int).Neg(bigOf(v))), nil
+			return Big(new(big.Int).Neg(BigOf(v))), nil
 		}
 		return v, nil
 	}
-	return Value{}, errorf("bad operand type for unary %s: '%s'", sign, v.typeName())
+	return Value{}, Errorf("bad operand type for unary %s: '%s'", sign, v.TypeName())
 }
 
 // Arith evaluates a binary operator with Python's semantics.
-func Arith(run *budget, op string, a, b Value) (Value, error) {
-	if a.IsUndefined() && !(op == "%" && b.isString()) {
-		return Value{}, a.undefinedError()
+func Arith(run *Budget, op string, a, b Value) (Value, error) {
+	if a.IsUndefined() && !(op == "%" && b.IsString()) {
+		return Value{}, a.UndefinedError()
 	}
-	if op == "%" && a.kind == kindString {
+	if op == "%" && a.Kind == KindString {
 		return PercentFormat(run, a, b)
 	}
 	if b.IsUndefined() {
-		return Value{}, b.undefinedError()
+		return Value{}, b.UndefinedError()
 	}
-	if isNumber(a) && isNumber(b) {
-		if a.kind == kindFloat || b.kind == kindFloat {
+	if IsNumber(a) && IsNumber(b) {
+		if a.Kind == KindFloat || b.Kind == KindFloat {
 			return floatArith(op, a, b)
 		}
-		if a.kind == kindBig || b.kind == kindBig || op == "**" {
-			if err := run.work(bigSteps * bytesPerStep); err != nil {
+		if a.Kind == KindBig || b.Kind == KindBig || op == "**" {
+			if err := run.Work(bigSteps * BytesPerStep); err != nil {
 				return Value{}, err
 			}
 		}
@@ -67,27 +67,27 @@ func Arith(run *budget, op string, a, b Value) (Value, error) {
 	case "+":
 		return Concatenate(run, a, b)
 	case "*":
-		if isInteger(a) {
+		if IsInteger(a) {
 			a, b = b, a
 		}
-		if isInteger(b) && (a.kind == kindString || a.kind == kindList || a.kind == kindTuple) {
+		if IsInteger(b) && (a.Kind == KindString || a.Kind == KindList || a.Kind == KindTuple) {
 			return Repeat(run, a, b)
 		}
-		return Value{}, errorf("unsupported operand type(s) for *: '%s' and '%s'", a.typeName(), b.typeName())
+		return Value{}, Errorf("unsupported operand type(s) for *: '%s' and '%s'", a.TypeName(), b.TypeName())
 	}
 	if op == "**" {
 		op = "** or pow()"
 	}
-	return Value{}, errorf("unsupported operand type(s) for %s: '%s' and '%s'", op, a.typeName(), b.typeName())
+	return Value{}, Errorf("unsupported operand type(s) for %s: '%s' and '%s'", op, a.TypeName(), b.TypeName())
 }
 
-func Concatenate(run *budget, a, b Value) (Value, error) {
+func Concatenate(run *Budget, a, b Value) (Value, error) {
 	switch {
-	case a.kind == kindString && b.kind == kindString:
-		if a.markup != b.markup {
+	case a.Kind == KindString && b.Kind == KindString:
+		if a.Markup != b.Markup {
 			// Markup escapes what it is added to.
 			var err error
-			if a.markup {
+			if a.Markup {
 				b, err = Escape(run, b)
 			} else {
 				a, err = Escape(run, a)
@@ -96,72 +96,72 @@ func Concatenate(run *budget, a, b Value) (Value, error) {
 				return Value{}, err
 			}
 		}
-		if err := run.charge(len(a.str) + len(b.str)); err != nil {
+		if err := run.Charge(len(a.Text) + len(b.Text)); err != nil {
 			return Value{}, err
 		}
-		v := strValue(a.str + b.str)
-		v.markup = a.markup
+		v := Str(a.Text + b.Text)
+		v.Markup = a.Markup
 		return v, nil
-	case a.kind == kindString:
-		return Value{}, errorf("can only concatenate str (not \"%s\") to str", b.typeName())
-	case a.kind == b.kind && (a.kind == kindList || a.kind == kindTuple):
-		n := len(a.items()) + len(b.items())
-		if err := run.chargeValues(n); err != nil {
+	case a.Kind == KindString:
+		return Value{}, Errorf("can only concatenate str (not \"%s\") to str", b.TypeName())
+	case a.Kind == b.Kind && (a.Kind == KindList || a.Kind == KindTuple):
+		n := len(a.Items()) + len(b.Items())
+		if err := run.ChargeValues(n); err != nil {
 			return Value{}, err
 		}
-		joined := append(append(make([]Value, 0, n), a.items()...), b.items()...)
-		return Value{kind: a.kind, ref: &list{joined}}, nil
-	case a.kind == kindList || a.kind == kindTuple:
-		return Value{}, errorf("can only concatenate %s (not \"%s\") to %s", a.typeName(), b.typeName(), a.typeName())
+		joined := append(append(make([]Value, 0, n), a.Items()...), b.Items()...)
+		return Value{Kind: a.Kind, Ref: &Sequence{Items: joined}}, nil
+	case a.Kind == KindList || a.Kind == KindTuple:
+		return Value{}, Errorf("can only concatenate %s (not \"%s\") to %s", a.TypeName(), b.TypeName(), a.TypeName())
 	}
-	return Value{}, errorf("unsupported operand type(s) for +: '%s' and '%s'", a.typeName(), b.typeName())
+	return Value{}, Errorf("unsupported operand type(s) for +: '%s' and '%s'", a.TypeName(), b.TypeName())
 }
 
-func Repeat(run *budget, v, times Value) (Value, error) {
-	if times.kind == kindBig {
-		return Value{}, errorf("cannot repeat that often")
+func Repeat(run *Budget, v, times Value) (Value, error) {
+	if times.Kind == KindBig {
+		return Value{}, Errorf("cannot repeat that often")
 	}
-	n := max(0, times.num)
-	if v.kind == kindString {
-		if v.str == "" || n == 0 {
-			return strValue(""), nil
+	n := max(0, times.Num)
+	if v.Kind == KindString {
+		if v.Text == "" || n == 0 {
+			return Str(""), nil
 		}
-		if n > int64(run.memory) || int64(len(v.str)) > int64(run.memory)/n {
-			return Value{}, errorf("template uses too much memory")
+		if n > int64(run.Memory) || int64(len(v.Text)) > int64(run.Memory)/n {
+			return Value{}, Errorf("template uses too much memory")
 		}
-		if err := run.charge(len(v.str) * int(n)); err != nil {
+		if err := run.Charge(len(v.Text) * int(n)); err != nil {
 			return Value{}, err
 		}
-		buf := make([]byte, 0, len(v.str)*int(n))
+		buf := make([]byte, 0, len(v.Text)*int(n))
 		for range n {
-			buf = append(buf, v.str...)
+			buf = append(buf, v.Text...)
 		}
-		return Value{kind: kindString, str: string(buf), markup: v.markup}, nil
+		return Value{Kind: KindString, Text: string(buf), Markup: v.Markup}, nil
 	}
-	size := int64(len(v.items()))
-	if size > 0 && n > int64(run.memory)/size {
-		return Value{}, errorf("template uses too much memory")
+	size := int64(len(v.Items()))
+	if size > 0 && n > int64(run.Memory)/size {
+		return Value{}, Errorf("template uses too much memory")
 	}
 	if size == 0 {
 		n = 0
 	}
-	if err := run.chargeValues(int(size * n)); err != nil {
+	if err := run.ChargeValues(int(size * n)); err != nil {
 		return Value{}, err
 	}
 	items := make([]Value, 0, size*n)
 	for range n {
-		items = append(items, v.items()...)
+		items = append(items, v.Items()...)
 	}
-	return Value{kind: v.kind, ref: &list{items}}, nil
+	return Value{Kind: v.Kind, Ref: &Sequence{Items: items}}, nil
 }
 
 func intArith(op string, a, b Value) (Value, error) {
-	if a.kind != kindBig && b.kind != kindBig {
-		if v, ok := smallArith(op, a.num, b.num); ok {
+	if a.Kind != KindBig && b.Kind != KindBig {
+		if v, ok := smallArith(op, a.Num, b.Num); ok {
 			return v, nil
 		}
 	}
-	x, y := bigOf(a), bigOf(b)
+	x, y := BigOf(a), BigOf(b)
 	zero := y.Sign() == 0
 	switch op {
 	case "+":
@@ -172,16 +172,16 @@ func intArith(op string, a, b Value) (Value, error) {
 		return boundedInt(new(big.Int).Mul(x, y))
 	case "/":
 		if zero {
-			return Value{}, errorf("division by zero")
+			return Value{}, Errorf("division by zero")
 		}
 		f, _ := new(big.Rat).SetFrac(x, y).Float64()
 		if math.IsInf(f, 0) {
-			return Value{}, errorf("integer division result too large for a float")
+			return Value{}, Errorf("integer division result too large for a float")
 		}
 		return Float(f), nil
 	case "//", "%":
 		if zero {
-			return Value{}, errorf("integer division or modulo by zero")
+			return Value{}, Errorf("integer division or modulo by zero")
 		}
 		// Python rounds the quotient down; the remainder has the divisor's sign.
 		q, r := new(big.Int).QuoRem(x, y, new(big.Int))
@@ -190,15 +190,15 @@ func intArith(op string, a, b Value) (Value, error) {
 			r.Add(r, y)
 		}
 		if op == "%" {
-			return bigValue(r), nil
+			return Big(r), nil
 		}
-		return bigValue(q), nil
+		return Big(q), nil
 	}
 	if y.Sign() < 0 {
 		return floatArith("**", a, b)
 	}
 	if x.BitLen() > 1 && (!y.IsInt64() || int64(x.BitLen()-1)*min(y.Int64(), maxBits+1) > maxBits) {
-		return Value{}, errorf("integer is too large")
+		return Value{}, Errorf("integer is too large")
 	}
 	if x.BitLen() <= 1 {
 		// 0, 1 and -1: only the parity of the exponent counts.
@@ -211,9 +211,9 @@ func intArith(op string, a, b Value) (Value, error) {
 
 func boundedInt(n *big.Int) (Value, error) {
 	if n.BitLen() > maxBits {
-		return Value{}, errorf("integer is too large")
+		return Value{}, Errorf("integer is too large")
 	}
-	return bigValue(n), nil
+	return Big(n), nil
 }
 
 // smallArith handles what fits in 64 bits; ok is false if the general case must be taken.
@@ -249,11 +249,11 @@ func smallArith(op string, a, b int64) (v Value, ok bool) {
 }
 
 func floatArith(op string, a, b Value) (Value, error) {
-	x, err := floatOf(a)
+	x, err := FloatOf(a)
 	if err != nil {
 		return Value{}, err
 	}
-	y, err := floatOf(b)
+	y, err := FloatOf(b)
 	if err != nil {
 		return Value{}, err
 	}
@@ -266,12 +266,12 @@ func floatArith(op string, a, b Value) (Value, error) {
 		return Float(x * y), nil
 	case "/":
 		if y == 0 {
-			return Value{}, errorf("float division by zero")
+			return Value{}, Errorf("float division by zero")
 		}
 		return Float(x / y), nil
 	case "//", "%":
 		if y == 0 {
-			return Value{}, errorf("float floor division or modulo by zero")
+			return Value{}, Errorf("float floor division or modulo by zero")
 		}
 		q, r := floatDivMod(x, y)
 		if op == "%" {
@@ -306,14 +306,14 @@ func floatDivMod(x, y float64) (q, r float64) {
 
 func floatPower(x, y float64) (Value, error) {
 	if x == 0 && y < 0 {
-		return Value{}, errorf("0.0 cannot be raised to a negative power")
+		return Value{}, Errorf("0.0 cannot be raised to a negative power")
 	}
 	if x < 0 && y != math.Trunc(y) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
-		return Value{}, errorf("complex numbers are not supported")
+		return Value{}, Errorf("complex numbers are not supported")
 	}
 	f := math.Pow(x, y)
 	if math.IsInf(f, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
-		return Value{}, errorf("numerical result out of range")
+		return Value{}, Errorf("numerical result out of range")
 	}
 	return Float(f), nil
 }

@@ -16,91 +16,91 @@ const (
 )
 
 // slotRef is a place a name may be bound at: a number of scopes up, and a variable there.
-type slotRef struct{ up, slot int }
+type slotRef struct{ Up, Slot int }
 
 type (
-	constExpr struct{ value Value }
+	constExpr struct{ Value Value }
 
 	// nameExpr is a variable: the first bound of its slots, else one of the rendering's variables, else a global.
 	nameExpr struct {
-		name string
-		refs []slotRef
+		Name string
+		Refs []slotRef
 	}
 
 	attrExpr struct {
-		x    expr
-		name string
-		line int
+		X    expr
+		Name string
+		Line int
 	}
 
 	itemExpr struct {
-		x, key expr
-		line   int
+		X, Key expr
+		Line   int
 	}
 
 	// sliceExpr is what stands in the brackets of x[low:high:step]; absent parts are nil.
 	sliceExpr struct {
-		x               expr
-		low, high, step expr
-		line            int
+		X               expr
+		Low, High, Step expr
+		Line            int
 	}
 
 	callExpr struct {
-		fn   expr
-		args arguments
-		line int
+		Fn   expr
+		Args arguments
+		Line int
 	}
 
 	filterExpr struct {
-		x    expr // nil where a block supplies the value
-		name string
-		fn   filterFunc // nil if there is no such filter
-		args arguments
-		line int
+		X    expr // nil where a block supplies the value
+		Name string
+		Fn   filterFunc // nil if there is no such filter
+		Args arguments
+		Line int
 	}
 
 	testExpr struct {
-		x    expr
-		name string
-		fn   testFunc // nil if there is no such test
-		args arguments
-		line int
+		X    expr
+		Name string
+		Fn   testFunc // nil if there is no such test
+		Args arguments
+		Line int
 	}
 
-	notExpr struct{ x expr }
+	notExpr struct{ X expr }
 
 	unaryExpr struct {
-		negative bool
-		x        expr
+		Negative bool
+		X        expr
 	}
 
-	andExpr struct{ list []expr }
+	andExpr struct{ List []expr }
 
-	orExpr struct{ list []expr }
+	orExpr struct{ List []expr }
 
-	condExpr struct{ cond, then, otherwise expr }
+	condExpr struct{ Cond, Then, Otherwise expr }
 
 	compareExpr struct {
-		first expr
-		rest  []comparison
+		First expr
+		Rest  []comparison
 	}
 
 	// addExpr is a chain a + b + c, kept flat so that joining texts copies them once.
-	addExpr struct{ list []expr }
+	addExpr struct{ List []expr }
 
 	arithExpr struct {
-		op          string
-		left, right expr
+		Op          string
+		Left, Right expr
 	}
 
 	// concatExpr is a ~ b ~ c.
-	concatExpr struct{ list []expr }
+	concatExpr struct{ List []expr }
 
-	listExpr struct{ list []expr }
+	listExpr struct{ List []expr }
 
-	tupleExpr struct{ list []expr }
+	tupleExpr struct{ List []expr }
 
-	dictExpr struct{ pairs []pair }
+	dictExpr struct{ Pairs []pair }
 )
 
 func (*constExpr) isExpr()   {}
@@ -125,103 +125,103 @@ func (*tupleExpr) isExpr()   {}
 func (*dictExpr) isExpr()    {}
 
 type comparison struct {
-	op string // a comparison operator, "in" or "not in"
-	x  expr
+	Op string // a comparison operator, "in" or "not in"
+	X  expr
 }
 
-type pair struct{ key, value expr }
+type pair struct{ Key, Value expr }
 
 // arguments are those of a call, filter or test as written.
 type arguments struct {
-	positional []expr
-	keywords   []keyword
-	star       expr // *args
-	doubleStar expr // **kwargs
+	Positional []expr
+	Keywords   []keyword
+	Star       expr // *args
+	DoubleStar expr // **kwargs
 }
 
 type keyword struct {
-	name string
-	x    expr
+	Name string
+	X    expr
 }
 
 type (
-	dataStmt struct{ text string }
+	dataStmt struct{ Text string }
 
 	outputStmt struct {
-		x    expr
-		line int
+		X    expr
+		Line int
 	}
 
 	ifStmt struct {
-		branches  []ifBranch
-		otherwise []stmt
+		Branches  []ifBranch
+		Otherwise []stmt
 	}
 
 	forStmt struct {
-		target     target
-		testTarget target // the target bound in the scope of the test
-		iter       expr
-		test       expr
-		body       []stmt
-		otherwise  []stmt
-		slots      int // of the body's scope
-		testSlots  int
-		elseSlots  int
-		loopSlot   int // of the loop variable, -1 if the body does not use it
-		line       int
+		Target     target
+		TestTarget target // the target bound in the scope of the test
+		Iter       expr
+		Test       expr
+		Body       []stmt
+		Otherwise  []stmt
+		Slots      int // of the body's scope
+		TestSlots  int
+		ElseSlots  int
+		LoopSlot   int // of the loop variable, -1 if the body does not use it
+		Line       int
 	}
 
 	loopControlStmt struct {
-		control control
-		line    int
+		Control control
+		Line    int
 	}
 
 	setStmt struct {
-		target target
-		x      expr
-		line   int
+		Target target
+		X      expr
+		Line   int
 	}
 
 	setBlockStmt struct {
-		target target
-		filter *filterExpr // innermost of the filters, or nil
-		outer  expr        // the whole chain of filters
-		body   []stmt
-		slots  int
-		line   int
+		Target target
+		Filter *filterExpr // innermost of the filters, or nil
+		Outer  expr        // the whole chain of filters
+		Body   []stmt
+		Slots  int
+		Line   int
 	}
 
 	withStmt struct {
-		targets []target
-		values  []expr
-		body    []stmt
-		slots   int
-		line    int
+		Targets []target
+		Values  []expr
+		Body    []stmt
+		Slots   int
+		Line    int
 	}
 
 	macroStmt struct {
-		def  *macroDef
-		slot int
+		Def  *macroDef
+		Slot int
 	}
 
 	callStmt struct {
-		def  *macroDef // the body, passed as caller
-		call *callExpr
-		line int
+		Def  *macroDef // the body, passed as caller
+		Call *callExpr
+		Line int
 	}
 
 	filterStmt struct {
-		filter *filterExpr
-		outer  expr
-		body   []stmt
-		slots  int
-		line   int
+		Filter *filterExpr
+		Outer  expr
+		Body   []stmt
+		Slots  int
+		Line   int
 	}
 
 	// scopeStmt is the generation tag: it marks text the assistant wrote and renders as its body.
 	scopeStmt struct {
-		body  []stmt
-		slots int
+		Body  []stmt
+		Slots int
 	}
 )
 
@@ -239,50 +239,50 @@ func (*filterStmt) isStmt()      {}
 func (*scopeStmt) isStmt()       {}
 
 type ifBranch struct {
-	cond expr
-	body []stmt
-	line int
+	Cond expr
+	Body []stmt
+	Line int
 }
 
 // target is what an assignment binds: a name, a namespace's attribute, or a tuple of targets.
 type target struct {
-	name  string
-	slot  int
-	space *nameExpr // the namespace of an attribute target
-	attr  string
-	tuple []target // non-nil for a tuple
-	line  int
+	Name  string
+	Slot  int
+	Space *nameExpr // the namespace of an attribute target
+	Attr  string
+	Tuple []target // non-nil for a tuple
+	Line  int
 }
 
-func (t target) copied() target {
-	if t.tuple != nil {
-		tuple := make([]target, len(t.tuple))
-		for i := range t.tuple {
-			tuple[i] = t.tuple[i].copied()
+func (t target) Copied() target {
+	if t.Tuple != nil {
+		tuple := make([]target, len(t.Tuple))
+		for i := range t.Tuple {
+			tuple[i] = t.Tuple[i].Copied()
 		}
-		t.tuple = tuple
+		t.Tuple = tuple
 	}
-	if t.space != nil {
-		t.space = &nameExpr{name: t.space.name}
+	if t.Space != nil {
+		t.Space = &nameExpr{Name: t.Space.Name}
 	}
 	return t
 }
 
 // macroDef is the shared part of a macro's values: its signature and body.
 type macroDef struct {
-	name     string
-	params   []param
-	body     []stmt
-	slots    int
-	caller   int // slot of the special variable, -1 if the body does not use it
-	varargs  int
-	kwargs   int
-	line     int
-	explicit bool // caller is one of the parameters
+	Name     string
+	Params   []param
+	Body     []stmt
+	Slots    int
+	Caller   int // slot of the special variable, -1 if the body does not use it
+	Varargs  int
+	Kwargs   int
+	Line     int
+	Explicit bool // caller is one of the parameters
 }
 
 type param struct {
-	name     string
-	slot     int
-	fallback expr // nil if there is no default
+	Name     string
+	Slot     int
+	Fallback expr // nil if there is no default
 }

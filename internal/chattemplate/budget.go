@@ -5,61 +5,61 @@ import (
 )
 
 const (
-	bytesPerStep = 64 // text scanned or copied for the price of one step
+	BytesPerStep = 64 // text scanned or copied for the price of one step
 	valueSize    = 64 // bytes charged for one element of a list or map
 )
 
-// budget is what one rendering may still use, and its clock.
-type budget struct {
-	now       func() time.Time
-	maxOutput int
-	steps     int
-	memory    int
+// Budget is what one rendering may still use, and its clock.
+type Budget struct {
+	Now       func() time.Time
+	MaxOutput int
+	Steps     int
+	Memory    int
 }
 
-// tick counts one step.
-func (run *budget) tick() error {
-	run.steps--
-	if run.steps < 0 {
-		return errorf("template takes too many steps")
+// Tick counts one step.
+func (run *Budget) Tick() error {
+	run.Steps--
+	if run.Steps < 0 {
+		return Errorf("template takes too many steps")
 	}
 	return nil
 }
 
-// work counts the steps of handling n bytes of text.
-func (run *budget) work(n int) error {
-	run.steps -= n / bytesPerStep
-	return run.tick()
+// Work counts the steps of handling n bytes of text.
+func (run *Budget) Work(n int) error {
+	run.Steps -= n / BytesPerStep
+	return run.Tick()
 }
 
-// charge counts n bytes of memory the template asks for, before they are allocated.
-func (run *budget) charge(n int) error {
-	run.memory -= n
-	if n < 0 || run.memory < 0 {
-		return errorf("template uses too much memory")
+// Charge counts n bytes of memory the template asks for, before they are allocated.
+func (run *Budget) Charge(n int) error {
+	run.Memory -= n
+	if n < 0 || run.Memory < 0 {
+		return Errorf("template uses too much memory")
 	}
-	return run.work(n)
+	return run.Work(n)
 }
 
-// chargeValues counts a new list of n elements.
-func (run *budget) chargeValues(n int) error {
-	if n > run.memory {
-		return errorf("template uses too much memory")
+// ChargeValues counts a new list of n elements.
+func (run *Budget) ChargeValues(n int) error {
+	if n > run.Memory {
+		return Errorf("template uses too much memory")
 	}
-	return run.charge(n * valueSize)
+	return run.Charge(n * valueSize)
 }
 
-// newString charges for a text that is no larger than a small multiple of what it was made from.
-func (run *budget) newString(s string) (Value, error) {
-	if err := run.charge(len(s)); err != nil {
+// NewString charges for a text that is no larger than a small multiple of what it was made from.
+func (run *Budget) NewString(s string) (Value, error) {
+	if err := run.Charge(len(s)); err != nil {
 		return Value{}, err
 	}
-	return strValue(s), nil
+	return Str(s), nil
 }
 
-func (run *budget) newList(items []Value) (Value, error) {
-	if err := run.chargeValues(len(items)); err != nil {
+func (run *Budget) NewList(items []Value) (Value, error) {
+	if err := run.ChargeValues(len(items)); err != nil {
 		return Value{}, err
 	}
-	return listValue(items), nil
+	return NewList(items), nil
 }

@@ -10,67 +10,67 @@ type macro struct {
 
 // macroValue is a macro as a value; its name is kept where printing finds it.
 func macroValue(def *macroDef, f *frame) Value {
-	return Value{kind: kindMacro, str: def.name, ref: &macro{def, f}}
+	return Value{Kind: KindMacro, Text: def.Name, Ref: &macro{def, f}}
 }
 
 // evalArgs evaluates arguments onto the stack, from which the caller removes them after the call.
-func (st *state) evalArgs(a *arguments) (callArgs, error) {
+func (st *state) evalArgs(a *arguments) (Args, error) {
 	depth := len(st.stack)
-	for _, x := range a.positional {
+	for _, x := range a.Positional {
 		v, err := st.eval(x)
 		if err != nil {
-			return callArgs{}, err
+			return Args{}, err
 		}
 		st.stack = append(st.stack, v)
 	}
-	var kw []namedValue
-	for _, k := range a.keywords {
-		v, err := st.eval(k.x)
+	var kw []Named
+	for _, k := range a.Keywords {
+		v, err := st.eval(k.X)
 		if err != nil {
-			return callArgs{}, err
+			return Args{}, err
 		}
-		kw = append(kw, namedValue{k.name, v})
+		kw = append(kw, Named{Name: k.Name, Value: v})
 	}
-	if a.star != nil {
-		v, err := st.eval(a.star)
+	if a.Star != nil {
+		v, err := st.eval(a.Star)
 		if err != nil {
-			return callArgs{}, err
+			return Args{}, err
 		}
-		items, err := st.iterate(v)
+		items, err := st.Iterate(v)
 		if err == nil {
-			err = st.chargeValues(len(items))
+			err = st.ChargeValues(len(items))
 		}
 		if err != nil {
-			return callArgs{}, err
+			return Args{}, err
 		}
 		st.stack = append(st.stack, items...)
 	}
-	if a.doubleStar != nil {
-		v, err := st.eval(a.doubleStar)
+	if a.DoubleStar != nil {
+		v, err := st.eval(a.DoubleStar)
 		if err != nil {
-			return callArgs{}, err
+			return Args{}, err
 		}
-		if v.kind != kindMap {
-			return callArgs{}, errorf("argument after ** must be a mapping, not %s", v.typeName())
+		if v.Kind != KindMap {
+			return Args{}, Errorf("argument after ** must be a mapping, not %s", v.TypeName())
 		}
-		if err := st.chargeValues(v.mapping().Len()); err != nil {
-			return callArgs{}, err
+		if err := st.ChargeValues(v.Mapping().Len()); err != nil {
+			return Args{}, err
 		}
 		given := map[string]bool{}
 		for _, k := range kw {
-			given[k.name] = true
+			given[k.Name] = true
 		}
-		for _, e := range v.mapping().entries {
-			if e.key.kind != kindString {
-				return callArgs{}, errorf("keywords must be strings")
+		for _, e := range v.Mapping().Entries {
+			if e.Key.Kind != KindString {
+				return Args{}, Errorf("keywords must be strings")
 			}
-			if given[e.key.str] {
-				return callArgs{}, errorf("multiple values for keyword argument '%s'", e.key.str)
+			if given[e.Key.Text] {
+				return Args{}, Errorf("multiple values for keyword argument '%s'", e.Key.Text)
 			}
-			kw = append(kw, namedValue{e.key.str, e.value})
+			kw = append(kw, Named{Name: e.Key.Text, Value: e.Value})
 		}
 	}
-	return callArgs{pos: st.stack[depth:len(st.stack):len(st.stack)], kw: kw}, nil
+	return Args{Pos: st.stack[depth:len(st.stack):len(st.stack)], Keywords: kw}, nil
 }
 
 // callWith evaluates a call with the body of a call block, if any, as the keyword argument caller.
@@ -79,35 +79,35 @@ func (st *state) callWith(x *callExpr, caller *Value) (Value, error) {
 	v, err := st.invoke(x, caller)
 	st.stack = st.stack[:depth]
 	if err != nil {
-		return Value{}, atLine(err, x.line)
+		return Value{}, AtLine(err, x.Line)
 	}
-	return v, st.tick()
+	return v, st.Tick()
 }
 
 func (st *state) invoke(x *callExpr, caller *Value) (Value, error) {
 	// A method is called straight away, without a value for it.
-	if attr, ok := x.fn.(*attrExpr); ok {
-		v, err := st.eval(attr.x)
+	if attr, ok := x.Fn.(*attrExpr); ok {
+		v, err := st.eval(attr.X)
 		if err != nil {
 			return Value{}, err
 		}
-		if m := methodOf(v, attr.name); m != nil {
+		if m := methodOf(v, attr.Name); m != nil {
 			args, err := st.callArgs(x, caller)
 			if err != nil {
 				return Value{}, err
 			}
-			if err := st.work(v.weight()); err != nil {
+			if err := st.Work(v.Weight()); err != nil {
 				return Value{}, err
 			}
-			return m(&st.budget, v, &args)
+			return m(&st.Budget, v, &args)
 		}
-		fn, err := Attribute(&st.budget, v, attr.name)
+		fn, err := Attribute(&st.Budget, v, attr.Name)
 		if err != nil {
 			return Value{}, err
 		}
 		return st.invokeValue(x, fn, caller)
 	}
-	fn, err := st.eval(x.fn)
+	fn, err := st.eval(x.Fn)
 	if err != nil {
 		return Value{}, err
 	}
@@ -122,37 +122,37 @@ func (st *state) invokeValue(x *callExpr, fn Value, caller *Value) (Value, error
 	return st.call(fn, &args)
 }
 
-func (st *state) callArgs(x *callExpr, caller *Value) (callArgs, error) {
-	args, err := st.evalArgs(&x.args)
+func (st *state) callArgs(x *callExpr, caller *Value) (Args, error) {
+	args, err := st.evalArgs(&x.Args)
 	if err == nil && caller != nil {
-		args.kw = append(args.kw, namedValue{"caller", *caller})
+		args.Keywords = append(args.Keywords, Named{Name: "caller", Value: *caller})
 	}
 	return args, err
 }
 
 // call calls a value.
-func (st *state) call(fn Value, a *callArgs) (Value, error) {
-	switch fn.kind {
-	case kindFunc:
-		return fn.ref.(*function).call(&st.budget, a)
-	case kindMacro:
-		return st.callMacro(fn.ref.(*macro), a)
-	case kindJoiner:
-		return fn.ref.(*joiner).call(a)
-	case kindUndefined, kindMissing:
-		return Value{}, fn.undefinedError()
-	case kindLoop:
-		return Value{}, errorf("the loop must have the 'recursive' marker to be called recursively")
+func (st *state) call(fn Value, a *Args) (Value, error) {
+	switch fn.Kind {
+	case KindFunc:
+		return fn.Ref.(*Function).Call(&st.Budget, a)
+	case KindMacro:
+		return st.callMacro(fn.Ref.(*macro), a)
+	case KindJoiner:
+		return fn.Ref.(*joiner).Call(a)
+	case KindUndefined, KindMissing:
+		return Value{}, fn.UndefinedError()
+	case KindLoop:
+		return Value{}, Errorf("the loop must have the 'recursive' marker to be called recursively")
 	}
-	return Value{}, errorf("'%s' object is not callable", fn.typeName())
+	return Value{}, Errorf("'%s' object is not callable", fn.TypeName())
 }
 
-func (st *state) callMacro(m *macro, a *callArgs) (Value, error) {
+func (st *state) callMacro(m *macro, a *Args) (Value, error) {
 	def := m.def
 	if st.macros >= maxMacroDepth {
-		return Value{}, errorf("macro '%s' is called too deeply", def.name)
+		return Value{}, Errorf("macro '%s' is called too deeply", def.Name)
 	}
-	inner, err := st.newFrame(def.slots, m.frame)
+	inner, err := st.newFrame(def.Slots, m.frame)
 	if err != nil {
 		return Value{}, err
 	}
@@ -163,21 +163,21 @@ func (st *state) callMacro(m *macro, a *callArgs) (Value, error) {
 	st.frame = inner
 	st.macros++
 	v, err := st.capture(func() error {
-		for i := range def.params {
-			q := &def.params[i]
-			if inner.vars[q.slot].kind != kindMissing {
+		for i := range def.Params {
+			q := &def.Params[i]
+			if inner.vars[q.Slot].Kind != KindMissing {
 				continue
 			}
-			v := Value{kind: kindUndefined, num: undefMessage, str: "parameter '" + q.name + "' was not provided"}
-			if q.fallback != nil {
+			v := Value{Kind: KindUndefined, Num: UndefMessage, Text: "parameter '" + q.Name + "' was not provided"}
+			if q.Fallback != nil {
 				var err error
-				if v, err = st.eval(q.fallback); err != nil {
+				if v, err = st.eval(q.Fallback); err != nil {
 					return err
 				}
 			}
-			inner.vars[q.slot] = v
+			inner.vars[q.Slot] = v
 		}
-		_, err := st.runBody(def.body)
+		_, err := st.runBody(def.Body)
 		return err
 	})
 	st.macros--
@@ -186,39 +186,39 @@ func (st *state) callMacro(m *macro, a *callArgs) (Value, error) {
 }
 
 // bindMacro fills the parameters given and the special variables of a macro call.
-func (st *state) bindMacro(def *macroDef, inner *frame, a *callArgs) error {
-	if err := st.chargeValues(len(a.pos) + 2*len(a.kw)); err != nil {
+func (st *state) bindMacro(def *macroDef, inner *frame, a *Args) error {
+	if err := st.ChargeValues(len(a.Pos) + 2*len(a.Keywords)); err != nil {
 		return err
 	}
-	n := min(len(a.pos), len(def.params))
-	for i, v := range a.pos[:n] {
-		inner.vars[def.params[i].slot] = v
+	n := min(len(a.Pos), len(def.Params))
+	for i, v := range a.Pos[:n] {
+		inner.vars[def.Params[i].Slot] = v
 	}
-	for _, q := range def.params[n:] {
-		if v, ok := a.take(q.name); ok {
-			inner.vars[q.slot] = v
+	for _, q := range def.Params[n:] {
+		if v, ok := a.Take(q.Name); ok {
+			inner.vars[q.Slot] = v
 		}
 	}
-	if def.caller >= 0 {
-		v, ok := a.take("caller")
+	if def.Caller >= 0 {
+		v, ok := a.Take("caller")
 		if !ok {
-			v = Value{kind: kindUndefined, num: undefMessage, str: "No caller defined"}
+			v = Value{Kind: KindUndefined, Num: UndefMessage, Text: "No caller defined"}
 		}
-		inner.vars[def.caller] = v
+		inner.vars[def.Caller] = v
 	}
-	if def.kwargs >= 0 {
+	if def.Kwargs >= 0 {
 		m := NewMap()
-		for _, kw := range a.kw {
-			m.Set(kw.name, kw.value)
+		for _, kw := range a.Keywords {
+			m.Set(kw.Name, kw.Value)
 		}
-		inner.vars[def.kwargs] = m.Value()
-	} else if len(a.kw) > 0 {
-		return errorf("macro '%s' takes no keyword argument '%s'", def.name, a.kw[0].name)
+		inner.vars[def.Kwargs] = m.Value()
+	} else if len(a.Keywords) > 0 {
+		return Errorf("macro '%s' takes no keyword argument '%s'", def.Name, a.Keywords[0].Name)
 	}
-	if def.varargs >= 0 {
-		inner.vars[def.varargs] = tupleValue(append([]Value(nil), a.pos[n:]...))
-	} else if len(a.pos) > n {
-		return errorf("macro '%s' takes not more than %d argument(s)", def.name, len(def.params))
+	if def.Varargs >= 0 {
+		inner.vars[def.Varargs] = NewTuple(append([]Value(nil), a.Pos[n:]...))
+	} else if len(a.Pos) > n {
+		return Errorf("macro '%s' takes not more than %d argument(s)", def.Name, len(def.Params))
 	}
 	return nil
 }

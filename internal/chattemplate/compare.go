@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// compare evaluates a comparison operator.
-func (run *budget) compare(op string, a, b Value) (bool, error) {
+// Compare evaluates a comparison operator.
+func (run *Budget) Compare(op string, a, b Value) (bool, error) {
 	switch op {
 	case "==":
-		return run.equal(a, b)
+		return run.Equal(a, b)
 	case "!=":
-		eq, err := run.equal(a, b)
+		eq, err := run.Equal(a, b)
 		return !eq, err
 	case "in":
 		return run.contains(b, a)
@@ -20,39 +20,39 @@ func (run *budget) compare(op string, a, b Value) (bool, error) {
 		in, err := run.contains(b, a)
 		return !in, err
 	}
-	return run.ordered(op, a, b, 0)
+	return run.Ordered(op, a, b, 0)
 }
 
-// equal is Python's ==.
-func (run *budget) equal(a, b Value) (bool, error) { return run.equalDeep(a, b, 0) }
+// Equal is Python's ==.
+func (run *Budget) Equal(a, b Value) (bool, error) { return run.equalDeep(a, b, 0) }
 
-func (run *budget) equalDeep(a, b Value, depth int) (bool, error) {
-	if err := run.tick(); err != nil {
+func (run *Budget) equalDeep(a, b Value, depth int) (bool, error) {
+	if err := run.Tick(); err != nil {
 		return false, err
 	}
 	if depth > maxValueDepth {
 		return false, errNesting()
 	}
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		c, ok := compareNumbers(a, b)
 		return ok && c == 0, nil
 	}
 	if a.IsUndefined() || b.IsUndefined() {
 		return a.IsUndefined() && b.IsUndefined(), nil
 	}
-	if a.kind != b.kind {
+	if a.Kind != b.Kind {
 		return false, nil
 	}
-	switch a.kind {
-	case kindNone:
+	switch a.Kind {
+	case KindNone:
 		return true, nil
-	case kindString:
-		if len(a.str) != len(b.str) {
+	case KindString:
+		if len(a.Text) != len(b.Text) {
 			return false, nil
 		}
-		return a.str == b.str, run.work(len(a.str))
-	case kindList, kindTuple:
-		x, y := a.items(), b.items()
+		return a.Text == b.Text, run.Work(len(a.Text))
+	case KindList, KindTuple:
+		x, y := a.Items(), b.Items()
 		if len(x) != len(y) {
 			return false, nil
 		}
@@ -62,33 +62,33 @@ func (run *budget) equalDeep(a, b Value, depth int) (bool, error) {
 			}
 		}
 		return true, nil
-	case kindMap:
-		return run.equalMaps(a.mapping(), b.mapping(), depth)
-	case kindKeys, kindItems:
-		if a.mapping().Len() != b.mapping().Len() {
+	case KindMap:
+		return run.equalMaps(a.Mapping(), b.Mapping(), depth)
+	case KindKeys, KindItems:
+		if a.Mapping().Len() != b.Mapping().Len() {
 			return false, nil
 		}
-		return run.equalMaps(a.mapping(), b.mapping(), depth)
-	case kindRange:
-		x, y := a.ref.(*rangeObject), b.ref.(*rangeObject)
-		return x.n == y.n && (x.n == 0 || x.start == y.start && (x.n == 1 || x.step == y.step)), nil
+		return run.equalMaps(a.Mapping(), b.Mapping(), depth)
+	case KindRange:
+		x, y := a.Ref.(*Range), b.Ref.(*Range)
+		return x.N == y.N && (x.N == 0 || x.Start == y.Start && (x.N == 1 || x.Step == y.Step)), nil
 	}
-	return a.ref == b.ref, nil
+	return a.Ref == b.Ref, nil
 }
 
-func (run *budget) equalMaps(a, b *Map, depth int) (bool, error) {
+func (run *Budget) equalMaps(a, b *Map, depth int) (bool, error) {
 	if a.Len() != b.Len() {
 		return false, nil
 	}
-	for _, e := range a.entries {
-		i, err := b.find(e.key)
+	for _, e := range a.Entries {
+		i, err := b.Find(e.Key)
 		if err != nil {
 			return false, err
 		}
 		if i < 0 {
-			return false, run.tick()
+			return false, run.Tick()
 		}
-		if eq, err := run.equalDeep(e.value, b.entries[i].value, depth+1); err != nil || !eq {
+		if eq, err := run.equalDeep(e.Value, b.Entries[i].Value, depth+1); err != nil || !eq {
 			return false, err
 		}
 	}
@@ -99,26 +99,26 @@ func (run *budget) equalMaps(a, b *Map, depth int) (bool, error) {
 func compareNumbers(a, b Value) (c int, ok bool) {
 	const exact = 1 << 53
 	small := func(v Value) bool {
-		return (v.kind == kindInt || v.kind == kindBool) && v.num >= -exact && v.num <= exact
+		return (v.Kind == KindInt || v.Kind == KindBool) && v.Num >= -exact && v.Num <= exact
 	}
-	if isInteger(a) && isInteger(b) {
-		if a.kind != kindBig && b.kind != kindBig {
-			return order(a.num, b.num), true
+	if IsInteger(a) && IsInteger(b) {
+		if a.Kind != KindBig && b.Kind != KindBig {
+			return order(a.Num, b.Num), true
 		}
-		return bigOf(a).Cmp(bigOf(b)), true
+		return BigOf(a).Cmp(BigOf(b)), true
 	}
-	if (a.kind == kindFloat || small(a)) && (b.kind == kindFloat || small(b)) {
-		x, _ := floatOf(a)
-		y, _ := floatOf(b)
+	if (a.Kind == KindFloat || small(a)) && (b.Kind == KindFloat || small(b)) {
+		x, _ := FloatOf(a)
+		y, _ := FloatOf(b)
 		return order(x, y), x == x && y == y
 	}
 	// One float and one int too large for a float to hold exactly.
-	if b.kind == kindFloat {
-		f := b.float()
+	if b.Kind == KindFloat {
+		f := b.AsFloat()
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return -order(f, 0), !math.IsNaN(f)
 		}
-		return new(big.Float).SetInt(bigOf(a)).Cmp(big.NewFloat(f)), true
+		return new(big.Float).SetInt(BigOf(a)).Cmp(big.NewFloat(f)), true
 	}
 	c, ok = compareNumbers(b, a)
 	return -c, ok
@@ -148,69 +148,69 @@ func holds(op string, c int) bool {
 	}
 }
 
-// ordered evaluates <, <=, > or >=.
-func (run *budget) ordered(op string, a, b Value, depth int) (bool, error) {
-	if err := run.tick(); err != nil {
+// Ordered evaluates <, <=, > or >=.
+func (run *Budget) Ordered(op string, a, b Value, depth int) (bool, error) {
+	if err := run.Tick(); err != nil {
 		return false, err
 	}
 	if depth > maxValueDepth {
 		return false, errNesting()
 	}
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		c, ok := compareNumbers(a, b)
 		return ok && holds(op, c), nil
 	}
 	if a.IsUndefined() {
-		return false, a.undefinedError()
+		return false, a.UndefinedError()
 	}
 	if b.IsUndefined() {
-		return false, b.undefinedError()
+		return false, b.UndefinedError()
 	}
-	if a.kind == kindString && b.kind == kindString {
-		return holds(op, strings.Compare(a.str, b.str)), run.work(min(len(a.str), len(b.str)))
+	if a.Kind == KindString && b.Kind == KindString {
+		return holds(op, strings.Compare(a.Text, b.Text)), run.Work(min(len(a.Text), len(b.Text)))
 	}
-	if a.kind == b.kind && (a.kind == kindList || a.kind == kindTuple) {
-		x, y := a.items(), b.items()
+	if a.Kind == b.Kind && (a.Kind == KindList || a.Kind == KindTuple) {
+		x, y := a.Items(), b.Items()
 		for i := range min(len(x), len(y)) {
 			eq, err := run.equalDeep(x[i], y[i], depth+1)
 			if err != nil {
 				return false, err
 			}
 			if !eq {
-				return run.ordered(op, x[i], y[i], depth+1)
+				return run.Ordered(op, x[i], y[i], depth+1)
 			}
 		}
 		return holds(op, order(int64(len(x)), int64(len(y)))), nil
 	}
-	return false, errorf("'%s' not supported between instances of '%s' and '%s'", op, a.typeName(), b.typeName())
+	return false, Errorf("'%s' not supported between instances of '%s' and '%s'", op, a.TypeName(), b.TypeName())
 }
 
 // contains is Python's item in container.
-func (run *budget) contains(container, item Value) (bool, error) {
-	switch container.kind {
-	case kindUndefined, kindMissing:
+func (run *Budget) contains(container, item Value) (bool, error) {
+	switch container.Kind {
+	case KindUndefined, KindMissing:
 		return false, nil
-	case kindString:
-		if item.kind != kindString {
-			return false, errorf("'in <string>' requires string as left operand, not %s", item.typeName())
+	case KindString:
+		if item.Kind != KindString {
+			return false, Errorf("'in <string>' requires string as left operand, not %s", item.TypeName())
 		}
-		return strings.Contains(container.str, item.str), run.work(len(container.str) + len(item.str))
-	case kindMap, kindKeys:
-		if err := run.work(len(item.str)); err != nil {
+		return strings.Contains(container.Text, item.Text), run.Work(len(container.Text) + len(item.Text))
+	case KindMap, KindKeys:
+		if err := run.Work(len(item.Text)); err != nil {
 			return false, err
 		}
-		i, err := container.mapping().find(item)
+		i, err := container.Mapping().Find(item)
 		return i >= 0, err
 	}
-	if !iterable(container) {
-		return false, errorf("argument of type '%s' is not iterable", container.typeName())
+	if !Iterable(container) {
+		return false, Errorf("argument of type '%s' is not iterable", container.TypeName())
 	}
-	items, err := run.iterate(container)
+	items, err := run.Iterate(container)
 	if err != nil {
 		return false, err
 	}
 	for _, v := range items {
-		if eq, err := run.equal(v, item); err != nil || eq {
+		if eq, err := run.Equal(v, item); err != nil || eq {
 			return eq, err
 		}
 	}

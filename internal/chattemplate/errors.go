@@ -20,16 +20,16 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("chat template line %d: %s", e.Line, e.Msg)
 }
 
-func errorf(format string, args ...any) *Error { return &Error{Msg: fmt.Sprintf(format, args...)} }
+func Errorf(format string, args ...any) *Error { return &Error{Msg: fmt.Sprintf(format, args...)} }
 
-func errorAt(line int, format string, args ...any) *Error {
+func ErrorAt(line int, format string, args ...any) *Error {
 	return &Error{Line: line, Msg: fmt.Sprintf(format, args...)}
 }
 
-func errNesting() *Error { return errorf("value is nested too deeply") }
+func errNesting() *Error { return Errorf("value is nested too deeply") }
 
-// atLine gives an error that has no line the line of the statement or call it came from.
-func atLine(err error, line int) error {
+// AtLine gives an error that has no line the line of the statement or call it came from.
+func AtLine(err error, line int) error {
 	var e *Error
 	if errors.As(err, &e) && e.Line == 0 {
 		e.Line = line

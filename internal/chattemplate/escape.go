@@ -7,14 +7,14 @@ import (
 var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
 
 // Escape is markupsafe's escape: it leaves Markup alone.
-func Escape(run *budget, v Value) (Value, error) {
-	if v.kind == kindString && v.markup {
+func Escape(run *Budget, v Value) (Value, error) {
+	if v.Kind == KindString && v.Markup {
 		return v, nil
 	}
-	v, err := run.toString(v)
+	v, err := run.ToString(v)
 	if err == nil {
-		v, err = run.newString(htmlEscapes.Replace(v.str))
+		v, err = run.NewString(htmlEscapes.Replace(v.Text))
 	}
-	v.markup = true
+	v.Markup = true
 	return v, err
 }

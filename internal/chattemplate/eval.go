@@ -4,7 +4,7 @@ package chattemplate
 func (st *state) eval(x expr) (Value, error) {
 	switch x := x.(type) {
 	case *constExpr:
-		return x.value, st.tick()
+		return x.Value, st.Tick()
 	case *nameExpr:
 		return st.evalName(x)
 	case *attrExpr:
@@ -20,8 +20,8 @@ func (st *state) eval(x expr) (Value, error) {
 	case *testExpr:
 		return st.evalTest(x)
 	case *notExpr:
-		v, err := st.eval(x.x)
-		return Bool(!v.truth()), err
+		v, err := st.eval(x.X)
+		return Bool(!v.Truth()), err
 	case *unaryExpr:
 		return st.evalUnary(x)
 	case *andExpr:
@@ -39,71 +39,71 @@ func (st *state) eval(x expr) (Value, error) {
 	case *concatExpr:
 		return st.evalConcat(x)
 	case *listExpr:
-		items, err := st.evalList(x.list)
-		return listValue(items), err
+		items, err := st.evalList(x.List)
+		return NewList(items), err
 	case *tupleExpr:
-		items, err := st.evalList(x.list)
-		return tupleValue(items), err
+		items, err := st.evalList(x.List)
+		return NewTuple(items), err
 	case *dictExpr:
 		return st.evalDict(x)
 	}
-	return Value{}, errorf("unknown expression")
+	return Value{}, Errorf("unknown expression")
 }
 
 func (st *state) evalName(x *nameExpr) (Value, error) {
 	f, up := st.frame, 0
-	for _, ref := range x.refs {
-		for ; up < ref.up; up++ {
+	for _, ref := range x.Refs {
+		for ; up < ref.Up; up++ {
 			f = f.parent
 		}
-		if v := f.vars[ref.slot]; v.kind != kindMissing {
-			return v, st.tick()
+		if v := f.vars[ref.Slot]; v.Kind != KindMissing {
+			return v, st.Tick()
 		}
 	}
-	if v, ok := st.vars.Get(x.name); ok {
-		return v, st.tick()
+	if v, ok := st.vars.Get(x.Name); ok {
+		return v, st.Tick()
 	}
-	if v, ok := globals[x.name]; ok {
-		return v, st.tick()
+	if v, ok := globals[x.Name]; ok {
+		return v, st.Tick()
 	}
-	return undefinedVar(x.name), st.tick()
+	return UndefinedVariable(x.Name), st.Tick()
 }
 
 func (st *state) evalAttr(x *attrExpr) (Value, error) {
-	v, err := st.eval(x.x)
+	v, err := st.eval(x.X)
 	if err != nil {
 		return Value{}, err
 	}
-	v, err = Attribute(&st.budget, v, x.name)
+	v, err = Attribute(&st.Budget, v, x.Name)
 	if err != nil {
-		return Value{}, atLine(err, x.line)
+		return Value{}, AtLine(err, x.Line)
 	}
-	return v, st.tick()
+	return v, st.Tick()
 }
 
 func (st *state) evalItem(x *itemExpr) (Value, error) {
-	v, err := st.eval(x.x)
+	v, err := st.eval(x.X)
 	if err != nil {
 		return Value{}, err
 	}
-	key, err := st.eval(x.key)
+	key, err := st.eval(x.Key)
 	if err != nil {
 		return Value{}, err
 	}
-	v, err = Item(&st.budget, v, key)
+	v, err = Item(&st.Budget, v, key)
 	if err != nil {
-		return Value{}, atLine(err, x.line)
+		return Value{}, AtLine(err, x.Line)
 	}
-	return v, st.tick()
+	return v, st.Tick()
 }
 
 func (st *state) evalSlice(x *sliceExpr) (Value, error) {
-	v, err := st.eval(x.x)
+	v, err := st.eval(x.X)
 	if err != nil {
 		return Value{}, err
 	}
 	var bounds [3]Value
-	for i, part := range [3]expr{x.low, x.high, x.step} {
+	for i, part := range [3]expr{x.Low, x.High, x.Step} {
 		bounds[i] = None()
 		if part == nil {
 			continue
@@ -112,12 +112,12 @@ func (st *state) evalSlice(x *sliceExpr) (Value, error) {
 			return Value{}, err
 		}
 	}
-	v, err = Slice(&st.budget, v, bounds)
-	return v, atLine(err, x.line)
+	v, err = Slice(&st.Budget, v, bounds)
+	return v, AtLine(err, x.Line)
 }
 
 func (st *state) evalFilter(x *filterExpr) (Value, error) {
-	v, err := st.eval(x.x)
+	v, err := st.eval(x.X)
 	if err != nil {
 		return Value{}, err
 	}
@@ -126,57 +126,57 @@ func (st *state) evalFilter(x *filterExpr) (Value, error) {
 
 // applyFilter runs a filter on a value already evaluated.
 func (st *state) applyFilter(x *filterExpr, v Value) (Value, error) {
-	if x.fn == nil {
-		return Value{}, errorAt(x.line, "no filter named '%s'", x.name)
+	if x.Fn == nil {
+		return Value{}, ErrorAt(x.Line, "no filter named '%s'", x.Name)
 	}
 	depth := len(st.stack)
-	args, err := st.evalArgs(&x.args)
+	args, err := st.evalArgs(&x.Args)
 	if err == nil {
-		if err = st.work(v.weight()); err == nil {
-			v, err = x.fn(&st.budget, v, &args)
+		if err = st.Work(v.Weight()); err == nil {
+			v, err = x.Fn(&st.Budget, v, &args)
 		}
 	}
 	st.stack = st.stack[:depth]
 	if err != nil {
-		return Value{}, atLine(err, x.line)
+		return Value{}, AtLine(err, x.Line)
 	}
 	return v, nil
 }
 
 func (st *state) evalTest(x *testExpr) (Value, error) {
-	v, err := st.eval(x.x)
+	v, err := st.eval(x.X)
 	if err != nil {
 		return Value{}, err
 	}
-	if x.fn == nil {
-		return Value{}, errorAt(x.line, "no test named '%s'", x.name)
+	if x.Fn == nil {
+		return Value{}, ErrorAt(x.Line, "no test named '%s'", x.Name)
 	}
 	depth := len(st.stack)
-	args, err := st.evalArgs(&x.args)
+	args, err := st.evalArgs(&x.Args)
 	var ok bool
 	if err == nil {
-		ok, err = x.fn(&st.budget, v, &args)
+		ok, err = x.Fn(&st.Budget, v, &args)
 	}
 	st.stack = st.stack[:depth]
 	if err != nil {
-		return Value{}, atLine(err, x.line)
+		return Value{}, AtLine(err, x.Line)
 	}
-	return Bool(ok), st.tick()
+	return Bool(ok), st.Tick()
 }
 
 func (st *state) evalUnary(x *unaryExpr) (Value, error) {
-	v, err := st.eval(x.x)
+	v, err := st.eval(x.X)
 	if err != nil {
 		return Value{}, err
 	}
-	return Unary(&st.budget, x.negative, v)
+	return Unary(&st.Budget, x.Negative, v)
 }
 
 func (st *state) evalAnd(x *andExpr) (Value, error) {
 	var v Value
-	for _, part := range x.list {
+	for _, part := range x.List {
 		var err error
-		if v, err = st.eval(part); err != nil || !v.truth() {
+		if v, err = st.eval(part); err != nil || !v.Truth() {
 			return v, err
 		}
 	}
@@ -185,9 +185,9 @@ func (st *state) evalAnd(x *andExpr) (Value, error) {
 
 func (st *state) evalOr(x *orExpr) (Value, error) {
 	var v Value
-	for _, part := range x.list {
+	for _, part := range x.List {
 		var err error
-		if v, err = st.eval(part); err != nil || v.truth() {
+		if v, err = st.eval(part); err != nil || v.Truth() {
 			return v, err
 		}
 	}
@@ -195,31 +195,31 @@ func (st *state) evalOr(x *orExpr) (Value, error) {
 }
 
 func (st *state) evalCond(x *condExpr) (Value, error) {
-	c, err := st.eval(x.cond)
+	c, err := st.eval(x.Cond)
 	if err != nil {
 		return Value{}, err
 	}
-	if c.truth() {
-		return st.eval(x.then)
+	if c.Truth() {
+		return st.eval(x.Then)
 	}
-	if x.otherwise == nil {
-		return Value{kind: kindUndefined, num: undefMessage,
-			str: "the inline if-expression evaluated to false and no else section was defined."}, nil
+	if x.Otherwise == nil {
+		return Value{Kind: KindUndefined, Num: UndefMessage,
+			Text: "the inline if-expression evaluated to false and no else section was defined."}, nil
 	}
-	return st.eval(x.otherwise)
+	return st.eval(x.Otherwise)
 }
 
 func (st *state) evalCompare(x *compareExpr) (Value, error) {
-	left, err := st.eval(x.first)
+	left, err := st.eval(x.First)
 	if err != nil {
 		return Value{}, err
 	}
-	for _, c := range x.rest {
-		right, err := st.eval(c.x)
+	for _, c := range x.Rest {
+		right, err := st.eval(c.X)
 		if err != nil {
 			return Value{}, err
 		}
-		ok, err := st.compare(c.op, left, right)
+		ok, err := st.Compare(c.Op, left, right)
 		if err != nil || !ok {
 			return Bool(false), err
 		}
@@ -229,15 +229,15 @@ func (st *state) evalCompare(x *compareExpr) (Value, error) {
 }
 
 func (st *state) evalArith(x *arithExpr) (Value, error) {
-	left, err := st.eval(x.left)
+	left, err := st.eval(x.Left)
 	if err != nil {
 		return Value{}, err
 	}
-	right, err := st.eval(x.right)
+	right, err := st.eval(x.Right)
 	if err != nil {
 		return Value{}, err
 	}
-	return Arith(&st.budget, x.op, left, right)
+	return Arith(&st.Budget, x.Op, left, right)
 }
 
 // evalAdd adds from left to right. Leading texts are collected and joined once.
@@ -251,28 +251,28 @@ func (st *state) evalAdd(x *addExpr) (Value, error) {
 		}
 	}
 	st.stack = st.stack[:depth]
-	for ; err == nil && rest < len(x.list); rest++ {
+	for ; err == nil && rest < len(x.List); rest++ {
 		var v Value
-		if v, err = st.eval(x.list[rest]); err == nil {
-			sum, err = Arith(&st.budget, "+", sum, v)
+		if v, err = st.eval(x.List[rest]); err == nil {
+			sum, err = Arith(&st.Budget, "+", sum, v)
 		}
 	}
 	if err != nil {
 		return Value{}, err
 	}
-	return sum, st.tick()
+	return sum, st.Tick()
 }
 
 // collect evaluates the chain as long as its parts are plain texts and leaves them on the stack. If the first
 // is something else, it is returned as the sum so far. rest is the first part not evaluated, unless a part that
 // does not fit the texts before it was: then that is an error.
 func (st *state) collect(x *addExpr) (sum Value, rest int, err error) {
-	for i, part := range x.list {
+	for i, part := range x.List {
 		v, err := st.eval(part)
 		if err != nil {
 			return Value{}, 0, err
 		}
-		if v.kind == kindString && !v.markup {
+		if v.Kind == KindString && !v.Markup {
 			st.stack = append(st.stack, v)
 			continue
 		}
@@ -284,10 +284,10 @@ func (st *state) collect(x *addExpr) (sum Value, rest int, err error) {
 			return Value{}, 0, err
 		}
 		st.stack = st.stack[:len(st.stack)-i]
-		sum, err = Arith(&st.budget, "+", left, v)
+		sum, err = Arith(&st.Budget, "+", left, v)
 		return sum, i + 1, err
 	}
-	return Value{}, len(x.list), nil
+	return Value{}, len(x.List), nil
 }
 
 // joinTexts concatenates texts.
@@ -297,16 +297,16 @@ func (st *state) joinTexts(texts []Value) (Value, error) {
 	}
 	n := 0
 	for _, v := range texts {
-		n += len(v.str)
+		n += len(v.Text)
 	}
-	if err := st.charge(n); err != nil {
+	if err := st.Charge(n); err != nil {
 		return Value{}, err
 	}
 	buf := make([]byte, 0, n)
 	for _, v := range texts {
-		buf = append(buf, v.str...)
+		buf = append(buf, v.Text...)
 	}
-	return strValue(string(buf)), nil
+	return Str(string(buf)), nil
 }
 
 // printSum writes the sum. Texts go straight to the output: a part that does not fit is an error, and an
@@ -320,19 +320,19 @@ func (st *state) printSum(x *addExpr) error {
 	}
 	if texts := st.stack[depth:]; len(texts) > 0 {
 		for _, v := range texts {
-			if err := st.write(v.str); err != nil {
+			if err := st.write(v.Text); err != nil {
 				return err
 			}
 		}
 		st.stack = st.stack[:depth]
 		return nil
 	}
-	for ; rest < len(x.list); rest++ {
-		v, err := st.eval(x.list[rest])
+	for ; rest < len(x.List); rest++ {
+		v, err := st.eval(x.List[rest])
 		if err != nil {
 			return err
 		}
-		if sum, err = Arith(&st.budget, "+", sum, v); err != nil {
+		if sum, err = Arith(&st.Budget, "+", sum, v); err != nil {
 			return err
 		}
 	}
@@ -341,10 +341,10 @@ func (st *state) printSum(x *addExpr) error {
 
 func (st *state) evalConcat(x *concatExpr) (Value, error) {
 	depth := len(st.stack)
-	for _, part := range x.list {
+	for _, part := range x.List {
 		v, err := st.eval(part)
-		if err == nil && v.kind != kindString {
-			v, err = st.toString(v)
+		if err == nil && v.Kind != KindString {
+			v, err = st.ToString(v)
 		}
 		if err != nil {
 			st.stack = st.stack[:depth]
@@ -353,13 +353,13 @@ func (st *state) evalConcat(x *concatExpr) (Value, error) {
 		st.stack = append(st.stack, v)
 	}
 	v, err := st.joinTexts(st.stack[depth:])
-	v.markup = false
+	v.Markup = false
 	st.stack = st.stack[:depth]
 	return v, err
 }
 
 func (st *state) evalList(list []expr) ([]Value, error) {
-	if err := st.chargeValues(len(list)); err != nil {
+	if err := st.ChargeValues(len(list)); err != nil {
 		return nil, err
 	}
 	items := make([]Value, len(list))
@@ -374,20 +374,20 @@ func (st *state) evalList(list []expr) ([]Value, error) {
 }
 
 func (st *state) evalDict(x *dictExpr) (Value, error) {
-	if err := st.chargeValues(2 * len(x.pairs)); err != nil {
+	if err := st.ChargeValues(2 * len(x.Pairs)); err != nil {
 		return Value{}, err
 	}
 	m := NewMap()
-	for _, p := range x.pairs {
-		key, err := st.eval(p.key)
+	for _, p := range x.Pairs {
+		key, err := st.eval(p.Key)
 		if err != nil {
 			return Value{}, err
 		}
-		value, err := st.eval(p.value)
+		value, err := st.eval(p.Value)
 		if err != nil {
 			return Value{}, err
 		}
-		if err := st.setItem(m, key, value); err != nil {
+		if err := st.SetItem(m, key, value); err != nil {
 			return Value{}, err
 		}
 	}

@@ -8,7 +8,7 @@ type frame struct {
 
 // state is one rendering.
 type state struct {
-	budget
+	Budget
 	vars   *Map
 	frame  *frame
 	out    []byte
@@ -18,9 +18,9 @@ type state struct {
 
 // renderTemplate runs the body of a template, whose outermost scope has so many slots, and returns what it wrote.
 // The error, if any, is an *Error.
-func renderTemplate(body []stmt, slots int, vars *Map, run budget) (string, error) {
+func renderTemplate(body []stmt, slots int, vars *Map, run Budget) (string, error) {
 	st := &state{
-		budget: run,
+		Budget: run,
 		vars:   vars,
 		frame:  &frame{vars: make([]Value, slots)},
 		out:    make([]byte, 0, 1024),
@@ -33,16 +33,16 @@ func renderTemplate(body []stmt, slots int, vars *Map, run budget) (string, erro
 
 // write appends to the output.
 func (st *state) write(s string) error {
-	if len(st.out)+len(s) > st.maxOutput {
-		return errorf("template output is larger than %d bytes", st.maxOutput)
+	if len(st.out)+len(s) > st.MaxOutput {
+		return Errorf("template output is larger than %d bytes", st.MaxOutput)
 	}
 	st.out = append(st.out, s...)
-	return st.charge(len(s))
+	return st.Charge(len(s))
 }
 
 // newFrame makes the variables of a scope that runs inside parent.
 func (st *state) newFrame(slots int, parent *frame) (*frame, error) {
-	return &frame{vars: make([]Value, slots), parent: parent}, st.chargeValues(slots + 1)
+	return &frame{vars: make([]Value, slots), parent: parent}, st.ChargeValues(slots + 1)
 }
 
 func (st *state) runBody(body []stmt) (control, error) {
@@ -78,7 +78,7 @@ func (st *state) capture(f func() error) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return st.newString(text)
+	return st.NewString(text)
 }
 
 // exec runs a statement.
@@ -93,7 +93,7 @@ func (st *state) exec(s stmt) (control, error) {
 	case *forStmt:
 		return st.execFor(s)
 	case *loopControlStmt:
-		return s.control, nil
+		return s.Control, nil
 	case *setStmt:
 		return st.execSet(s)
 	case *setBlockStmt:
@@ -109,113 +109,113 @@ func (st *state) exec(s stmt) (control, error) {
 	case *scopeStmt:
 		return st.execScope(s)
 	}
-	return controlNext, errorf("unknown statement")
+	return controlNext, Errorf("unknown statement")
 }
 
-func (st *state) execData(s *dataStmt) (control, error) { return controlNext, st.write(s.text) }
+func (st *state) execData(s *dataStmt) (control, error) { return controlNext, st.write(s.Text) }
 
 func (st *state) execOutput(s *outputStmt) (control, error) {
-	if sum, ok := s.x.(*addExpr); ok {
+	if sum, ok := s.X.(*addExpr); ok {
 		if err := st.printSum(sum); err != nil {
-			return controlNext, atLine(err, s.line)
+			return controlNext, AtLine(err, s.Line)
 		}
 		return controlNext, nil
 	}
-	v, err := st.eval(s.x)
+	v, err := st.eval(s.X)
 	if err == nil {
 		err = st.print(v)
 	}
 	if err != nil {
-		return controlNext, atLine(err, s.line)
+		return controlNext, AtLine(err, s.Line)
 	}
 	return controlNext, nil
 }
 
 // print writes str(v).
 func (st *state) print(v Value) error {
-	if v.kind == kindString {
-		return st.write(v.str)
+	if v.Kind == KindString {
+		return st.write(v.Text)
 	}
-	w := writer{run: &st.budget, buf: st.out, limit: st.maxOutput}
-	w.str(v)
-	st.out = w.buf
-	return w.err
+	w := Writer{Run: &st.Budget, Buf: st.out, Limit: st.MaxOutput}
+	w.WriteValue(v)
+	st.out = w.Buf
+	return w.Err
 }
 
 func (st *state) execIf(s *ifStmt) (control, error) {
-	for i := range s.branches {
-		b := &s.branches[i]
-		v, err := st.eval(b.cond)
+	for i := range s.Branches {
+		b := &s.Branches[i]
+		v, err := st.eval(b.Cond)
 		if err != nil {
-			return controlNext, atLine(err, b.line)
+			return controlNext, AtLine(err, b.Line)
 		}
-		if v.truth() {
-			return st.runBody(b.body)
+		if v.Truth() {
+			return st.runBody(b.Body)
 		}
 	}
-	return st.runBody(s.otherwise)
+	return st.runBody(s.Otherwise)
 }
 
 func (st *state) execSet(s *setStmt) (control, error) {
-	v, err := st.eval(s.x)
+	v, err := st.eval(s.X)
 	if err == nil {
-		err = st.assign(&s.target, v, st.frame)
+		err = st.assign(&s.Target, v, st.frame)
 	}
 	if err != nil {
-		return controlNext, atLine(err, s.line)
+		return controlNext, AtLine(err, s.Line)
 	}
 	return controlNext, nil
 }
 
 // assign binds target in frame f.
 func (st *state) assign(t *target, v Value, f *frame) error {
-	if t.tuple != nil {
-		items, err := st.iterate(v)
+	if t.Tuple != nil {
+		items, err := st.Iterate(v)
 		if err != nil {
 			return err
 		}
-		if len(items) < len(t.tuple) {
-			return errorf("not enough values to unpack (expected %d, got %d)", len(t.tuple), len(items))
+		if len(items) < len(t.Tuple) {
+			return Errorf("not enough values to unpack (expected %d, got %d)", len(t.Tuple), len(items))
 		}
-		if len(items) > len(t.tuple) {
-			return errorf("too many values to unpack (expected %d)", len(t.tuple))
+		if len(items) > len(t.Tuple) {
+			return Errorf("too many values to unpack (expected %d)", len(t.Tuple))
 		}
-		for i := range t.tuple {
-			if err := st.assign(&t.tuple[i], items[i], f); err != nil {
+		for i := range t.Tuple {
+			if err := st.assign(&t.Tuple[i], items[i], f); err != nil {
 				return err
 			}
 		}
-		return st.tick()
+		return st.Tick()
 	}
-	if t.space == nil {
-		f.vars[t.slot] = v
-		return st.tick()
+	if t.Space == nil {
+		f.vars[t.Slot] = v
+		return st.Tick()
 	}
-	space, err := st.eval(t.space)
+	space, err := st.eval(t.Space)
 	if err != nil {
 		return err
 	}
-	if space.kind != kindNamespace {
-		return errorf("cannot assign attribute on non-namespace object")
+	if space.Kind != KindNamespace {
+		return Errorf("cannot assign attribute on non-namespace object")
 	}
-	if err := st.chargeValues(1); err != nil {
+	if err := st.ChargeValues(1); err != nil {
 		return err
 	}
-	return space.mapping().set(strValue(t.attr), v)
+	return space.Mapping().Put(Str(t.Attr), v)
 }
 
 func (st *state) execSetBlock(s *setBlockStmt) (control, error) {
 	v, err := st.capture(func() error {
-		_, err := st.scoped(s.slots, s.body)
+		_, err := st.scoped(s.Slots, s.Body)
 		return err
 	})
-	if err == nil && s.outer != nil {
-		v, err = st.filterBlock(s.filter, s.outer, v)
+	if err == nil && s.Outer != nil {
+		v, err = st.filterBlock(s.Filter, s.Outer, v)
 	}
 	if err == nil {
-		err = st.assign(&s.target, v, st.frame)
+		err = st.assign(&s.Target, v, st.frame)
 	}
-	return controlNext, atLine(err, s.line)
+	return controlNext, AtLine(err, s.Line)
 }
 
 // filterBlock evaluates the chain of filters outer with v as the input of its innermost filter.
@@ -232,7 +232,7 @@ func (st *state) filterChain(inner *filterExpr, x expr) (Value, error) {
 	if f == inner {
 		return st.applyFilter(f, st.stack[len(st.stack)-1])
 	}
-	v, err := st.filterChain(inner, f.x)
+	v, err := st.filterChain(inner, f.X)
 	if err != nil {
 		return Value{}, err
 	}
@@ -241,54 +241,54 @@ func (st *state) filterChain(inner *filterExpr, x expr) (Value, error) {
 
 func (st *state) execFilter(s *filterStmt) (control, error) {
 	v, err := st.capture(func() error {
-		_, err := st.scoped(s.slots, s.body)
+		_, err := st.scoped(s.Slots, s.Body)
 		return err
 	})
 	if err == nil {
-		v, err = st.filterBlock(s.filter, s.outer, v)
+		v, err = st.filterBlock(s.Filter, s.Outer, v)
 	}
 	if err == nil {
 		err = st.print(v)
 	}
-	return controlNext, atLine(err, s.line)
+	return controlNext, AtLine(err, s.Line)
 }
 
 func (st *state) execWith(s *withStmt) (control, error) {
-	inner, err := st.newFrame(s.slots, st.frame)
+	inner, err := st.newFrame(s.Slots, st.frame)
 	if err != nil {
-		return controlNext, atLine(err, s.line)
+		return controlNext, AtLine(err, s.Line)
 	}
-	for i := range s.targets {
-		v, err := st.eval(s.values[i])
+	for i := range s.Targets {
+		v, err := st.eval(s.Values[i])
 		if err == nil {
-			err = st.assign(&s.targets[i], v, inner)
+			err = st.assign(&s.Targets[i], v, inner)
 		}
 		if err != nil {
-			return controlNext, atLine(err, s.line)
+			return controlNext, AtLine(err, s.Line)
 		}
 	}
 	outer := st.frame
 	st.frame = inner
-	c, err := st.runBody(s.body)
+	c, err := st.runBody(s.Body)
 	st.frame = outer
 	return c, err
 }
 
-func (st *state) execScope(s *scopeStmt) (control, error) { return st.scoped(s.slots, s.body) }
+func (st *state) execScope(s *scopeStmt) (control, error) { return st.scoped(s.Slots, s.Body) }
 
 func (st *state) execMacro(s *macroStmt) (control, error) {
-	if err := st.chargeValues(2); err != nil {
-		return controlNext, atLine(err, s.def.line)
+	if err := st.ChargeValues(2); err != nil {
+		return controlNext, AtLine(err, s.Def.Line)
 	}
-	st.frame.vars[s.slot] = macroValue(s.def, st.frame)
+	st.frame.vars[s.Slot] = macroValue(s.Def, st.frame)
 	return controlNext, nil
 }
 
 func (st *state) execCall(s *callStmt) (control, error) {
-	caller := macroValue(s.def, st.frame)
-	v, err := st.callWith(s.call, &caller)
+	caller := macroValue(s.Def, st.frame)
+	v, err := st.callWith(s.Call, &caller)
 	if err == nil {
 		err = st.print(v)
 	}
-	return controlNext, atLine(err, s.line)
+	return controlNext, AtLine(err, s.Line)
 }

@@ -4,41 +4,41 @@ import (
 	"strings"
 )
 
-func filterToJSON(run *budget, v Value, a *callArgs) (Value, error) {
+func filterToJSON(run *Budget, v Value, a *Args) (Value, error) {
 	var p [4]Value
-	if err := a.bind(p[:], 0, "ensure_ascii", "indent", "separators", "sort_keys"); err != nil {
+	if err := a.Bind(p[:], 0, "ensure_ascii", "indent", "separators", "sort_keys"); err != nil {
 		return Value{}, err
 	}
-	style := &jsonStyle{ensureASCII: p[0].truth(), sortKeys: p[3].truth(), itemSep: ", ", keySep: ": "}
-	switch indent := p[1]; indent.kind {
-	case kindMissing, kindNone:
-	case kindString:
-		style.lines, style.indent = true, indent.str
-	case kindInt, kindBool:
-		if indent.num > 1000 {
-			return Value{}, errorf("indent %d is too large", indent.num)
+	style := &JsonStyle{EnsureASCII: p[0].Truth(), SortKeys: p[3].Truth(), ItemSep: ", ", KeySep: ": "}
+	switch indent := p[1]; indent.Kind {
+	case KindMissing, KindNone:
+	case KindString:
+		style.Lines, style.Indent = true, indent.Text
+	case KindInt, KindBool:
+		if indent.Num > 1000 {
+			return Value{}, Errorf("indent %d is too large", indent.Num)
 		}
-		style.lines, style.indent = true, strings.Repeat(" ", int(max(0, indent.num)))
+		style.Lines, style.Indent = true, strings.Repeat(" ", int(max(0, indent.Num)))
 	default:
-		return Value{}, errorf("indent must be an int or a str, not %s", indent.typeName())
+		return Value{}, Errorf("indent must be an int or a str, not %s", indent.TypeName())
 	}
-	if style.lines {
-		style.itemSep = ","
+	if style.Lines {
+		style.ItemSep = ","
 	}
-	if sep := p[2]; sep.kind != kindMissing && sep.kind != kindNone {
-		items, err := run.iterate(sep)
+	if sep := p[2]; sep.Kind != KindMissing && sep.Kind != KindNone {
+		items, err := run.Iterate(sep)
 		if err != nil {
 			return Value{}, err
 		}
-		if len(items) != 2 || items[0].kind != kindString || items[1].kind != kindString {
-			return Value{}, errorf("separators must be two strings")
+		if len(items) != 2 || items[0].Kind != KindString || items[1].Kind != KindString {
+			return Value{}, Errorf("separators must be two strings")
 		}
-		style.itemSep, style.keySep = items[0].str, items[1].str
+		style.ItemSep, style.KeySep = items[0].Text, items[1].Text
 	}
-	w := writer{run: run, limit: run.maxOutput}
-	w.json(v, style, 0)
-	if w.err != nil {
-		return Value{}, w.err
+	w := Writer{Run: run, Limit: run.MaxOutput}
+	w.WriteJSON(v, style, 0)
+	if w.Err != nil {
+		return Value{}, w.Err
 	}
-	return run.newString(string(w.buf))
+	return run.NewString(string(w.Buf))
 }

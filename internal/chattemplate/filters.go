@@ -6,128 +6,128 @@ import (
 )
 
 // filterFunc is a filter: v is what stands before the bar.
-type filterFunc func(run *budget, v Value, a *callArgs) (Value, error)
+type filterFunc func(run *Budget, v Value, a *Args) (Value, error)
 
 // filters are set in init, because some of them look up others.
 var filters map[string]filterFunc
 
 func init() {
 	filters = map[string]filterFunc{
-		"abs": filterAbs, "attr": filterAttr, "batch": filterBatch, "capitalize": textFilter(capitalize),
+		"abs": filterAbs, "attr": filterAttr, "batch": filterBatch, "capitalize": textFilter(Capitalize),
 		"center": filterCenter, "count": filterLength, "d": filterDefault, "default": filterDefault,
 		"dictsort": filterDictSort, "e": filterEscape, "escape": filterEscape, "first": filterFirst,
 		"float": filterFloat, "forceescape": filterForceEscape, "format": filterFormat, "groupby": filterGroupBy,
 		"indent": filterIndent, "int": filterInt, "items": filterItems, "join": filterJoin, "last": filterLast,
-		"length": filterLength, "list": filterList, "lower": textFilter(lower), "map": filterMap,
+		"length": filterLength, "list": filterList, "lower": textFilter(Lower), "map": filterMap,
 		"max": extremeFilter(">"), "min": extremeFilter("<"), "reject": selectFilter(false, false),
 		"rejectattr": selectFilter(false, true), "replace": filterReplace, "reverse": filterReverse,
 		"round": filterRound, "safe": filterSafe, "select": selectFilter(true, false),
 		"selectattr": selectFilter(true, true), "slice": filterSlice, "sort": filterSort, "string": filterString,
 		"sum": filterSum, "title": textFilter(filterTitle), "tojson": filterToJSON, "trim": filterTrim,
-		"truncate": filterTruncate, "unique": filterUnique, "upper": textFilter(upper),
+		"truncate": filterTruncate, "unique": filterUnique, "upper": textFilter(Upper),
 		"urlencode": filterURLEncode, "wordcount": filterWordCount,
 	}
 }
 
 func textFilter(f func(string) string) filterFunc {
-	return func(run *budget, v Value, a *callArgs) (Value, error) {
-		if err := a.bind(nil, 0); err != nil {
+	return func(run *Budget, v Value, a *Args) (Value, error) {
+		if err := a.Bind(nil, 0); err != nil {
 			return Value{}, err
 		}
-		v, err := run.toString(v)
+		v, err := run.ToString(v)
 		if err != nil {
 			return Value{}, err
 		}
-		return run.newString(f(v.str))
+		return run.NewString(f(v.Text))
 	}
 }
 
-func filterAttr(*budget, Value, *callArgs) (Value, error) {
-	return Value{}, errorf("the filter 'attr' is refused in the sandbox")
+func filterAttr(*Budget, Value, *Args) (Value, error) {
+	return Value{}, Errorf("the filter 'attr' is refused in the sandbox")
 }
 
-func filterLength(_ *budget, v Value, a *callArgs) (Value, error) {
-	if v.kind == kindLoop {
-		return Value{}, errorf("use loop.length for the length of a loop")
+func filterLength(_ *Budget, v Value, a *Args) (Value, error) {
+	if v.Kind == KindLoop {
+		return Value{}, Errorf("use loop.length for the length of a loop")
 	}
-	n, ok := v.length()
+	n, ok := v.Length()
 	if !ok {
-		return Value{}, errorf("object of type '%s' has no len()", v.typeName())
+		return Value{}, Errorf("object of type '%s' has no len()", v.TypeName())
 	}
-	return Int(int64(n)), a.bind(nil, 0)
+	return Int(int64(n)), a.Bind(nil, 0)
 }
 
-func filterDefault(_ *budget, v Value, a *callArgs) (Value, error) {
+func filterDefault(_ *Budget, v Value, a *Args) (Value, error) {
 	var p [2]Value
-	if err := a.bind(p[:], 0, "default_value", "boolean"); err != nil {
+	if err := a.Bind(p[:], 0, "default_value", "boolean"); err != nil {
 		return Value{}, err
 	}
-	if !v.IsUndefined() && !(p[1].truth() && !v.truth()) {
+	if !v.IsUndefined() && !(p[1].Truth() && !v.Truth()) {
 		return v, nil
 	}
-	if p[0].kind == kindMissing {
-		return strValue(""), nil
+	if p[0].Kind == KindMissing {
+		return Str(""), nil
 	}
 	return p[0], nil
 }
 
-func filterString(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterString(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	return run.toString(v)
+	return run.ToString(v)
 }
 
-func filterSafe(run *budget, v Value, a *callArgs) (Value, error) {
+func filterSafe(run *Budget, v Value, a *Args) (Value, error) {
 	v, err := filterString(run, v, a)
-	v.markup = true
+	v.Markup = true
 	return v, err
 }
 
-func filterEscape(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterEscape(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
 	return Escape(run, v)
 }
 
-func filterForceEscape(run *budget, v Value, a *callArgs) (Value, error) {
-	v.markup = false
+func filterForceEscape(run *Budget, v Value, a *Args) (Value, error) {
+	v.Markup = false
 	return filterEscape(run, v, a)
 }
 
-func filterTrim(run *budget, v Value, a *callArgs) (Value, error) {
+func filterTrim(run *Budget, v Value, a *Args) (Value, error) {
 	var p [1]Value
-	if err := a.bind(p[:], 0, "chars"); err != nil {
+	if err := a.Bind(p[:], 0, "chars"); err != nil {
 		return Value{}, err
 	}
-	v, err := run.toString(v)
+	v, err := run.ToString(v)
 	if err != nil {
 		return Value{}, err
 	}
 	return Stripped(run, v, p[0], strings.TrimFunc)
 }
 
-func filterReplace(run *budget, v Value, a *callArgs) (Value, error) {
+func filterReplace(run *Budget, v Value, a *Args) (Value, error) {
 	var p [3]Value
-	if err := a.bind(p[:], 2, "old", "new", "count"); err != nil {
+	if err := a.Bind(p[:], 2, "old", "new", "count"); err != nil {
 		return Value{}, err
 	}
 	count := -1
-	if p[2].kind != kindNone {
+	if p[2].Kind != KindNone {
 		var err error
-		if count, err = wantInt(p[2], "count", -1); err != nil {
+		if count, err = WantInt(p[2], "count", -1); err != nil {
 			return Value{}, err
 		}
 	}
 	var texts [3]Value
 	for i, x := range [3]Value{v, p[0], p[1]} {
 		var err error
-		if texts[i], err = run.toString(x); err != nil {
+		if texts[i], err = run.ToString(x); err != nil {
 			return Value{}, err
 		}
 	}
-	return Replace(run, texts[0].str, texts[1].str, texts[2].str, count)
+	return Replace(run, texts[0].Text, texts[1].Text, texts[2].Text, count)
 }
 
 // filterTitle is do_title: words begin after white space, dashes and opening brackets.
@@ -140,7 +140,7 @@ func filterTitle(s string) string {
 		}
 	}
 	for i, r := range s {
-		if isSpace(r) || strings.ContainsRune("-({[<", r) {
+		if IsSpace(r) || strings.ContainsRune("-({[<", r) {
 			word(i)
 			out.WriteRune(r)
 			start = i + len(string(r))
@@ -151,59 +151,59 @@ func filterTitle(s string) string {
 }
 
 func capitalizeUpper(s string) string {
-	n := byteOffset(s, 1)
-	return upper(s[:n]) + lower(s[n:])
+	n := ByteOffset(s, 1)
+	return Upper(s[:n]) + Lower(s[n:])
 }
 
-func filterCenter(run *budget, v Value, a *callArgs) (Value, error) {
+func filterCenter(run *Budget, v Value, a *Args) (Value, error) {
 	var p [1]Value
-	if err := a.bind(p[:], 0, "width"); err != nil {
+	if err := a.Bind(p[:], 0, "width"); err != nil {
 		return Value{}, err
 	}
-	width, err := wantInt(p[0], "width", 80)
+	width, err := WantInt(p[0], "width", 80)
 	if err != nil {
 		return Value{}, err
 	}
-	if v, err = run.toString(v); err != nil {
+	if v, err = run.ToString(v); err != nil {
 		return Value{}, err
 	}
-	return Padded(run, v.str, width, " ", func(room int) int { return centerLeft(room, width) })
+	return Padded(run, v.Text, width, " ", func(room int) int { return centerLeft(room, width) })
 }
 
-func filterFormat(run *budget, v Value, a *callArgs) (Value, error) {
-	if len(a.pos) > 0 && len(a.kw) > 0 {
-		return Value{}, errorf("can't handle positional and keyword arguments at the same time")
+func filterFormat(run *Budget, v Value, a *Args) (Value, error) {
+	if len(a.Pos) > 0 && len(a.Keywords) > 0 {
+		return Value{}, Errorf("can't handle positional and keyword arguments at the same time")
 	}
-	v, err := run.toString(v)
+	v, err := run.ToString(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if len(a.kw) > 0 {
+	if len(a.Keywords) > 0 {
 		m := NewMap()
-		for _, kw := range a.kw {
-			m.Set(kw.name, kw.value)
+		for _, kw := range a.Keywords {
+			m.Set(kw.Name, kw.Value)
 		}
 		return PercentFormat(run, v, m.Value())
 	}
-	return PercentFormat(run, v, tupleValue(append([]Value(nil), a.pos...)))
+	return PercentFormat(run, v, NewTuple(append([]Value(nil), a.Pos...)))
 }
 
-func filterIndent(run *budget, v Value, a *callArgs) (Value, error) {
+func filterIndent(run *Budget, v Value, a *Args) (Value, error) {
 	var p [3]Value
-	if err := a.bind(p[:], 0, "width", "first", "blank"); err != nil {
+	if err := a.Bind(p[:], 0, "width", "first", "blank"); err != nil {
 		return Value{}, err
 	}
-	text, err := wantString(v, "indent input")
+	text, err := WantString(v, "indent input")
 	if err != nil {
 		return Value{}, err
 	}
 	indent := p[0]
-	if indent.kind != kindString {
-		width, err := wantInt(indent, "width", 4)
+	if indent.Kind != KindString {
+		width, err := WantInt(indent, "width", 4)
 		if err != nil {
 			return Value{}, err
 		}
-		if indent, err = Repeat(run, strValue(" "), Int(int64(width))); err != nil {
+		if indent, err = Repeat(run, Str(" "), Int(int64(width))); err != nil {
 			return Value{}, err
 		}
 	}
@@ -212,73 +212,73 @@ func filterIndent(run *budget, v Value, a *callArgs) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	w := writer{run: run, limit: run.maxOutput}
+	w := Writer{Run: run, Limit: run.MaxOutput}
 	for i, line := range lines {
 		if i > 0 {
-			w.write("\n")
+			w.WriteText("\n")
 		}
-		if i == 0 && p[1].truth() || i > 0 && (line != "" || p[2].truth()) {
-			w.write(indent.str)
+		if i == 0 && p[1].Truth() || i > 0 && (line != "" || p[2].Truth()) {
+			w.WriteText(indent.Text)
 		}
-		if w.write(line); w.err != nil {
-			return Value{}, w.err
+		if w.WriteText(line); w.Err != nil {
+			return Value{}, w.Err
 		}
 	}
-	return run.newString(string(w.buf))
+	return run.NewString(string(w.Buf))
 }
 
-func filterTruncate(run *budget, v Value, a *callArgs) (Value, error) {
+func filterTruncate(run *Budget, v Value, a *Args) (Value, error) {
 	var p [4]Value
-	if err := a.bind(p[:], 0, "length", "killwords", "end", "leeway"); err != nil {
+	if err := a.Bind(p[:], 0, "length", "killwords", "end", "leeway"); err != nil {
 		return Value{}, err
 	}
-	n, ok := v.length()
+	n, ok := v.Length()
 	if !ok {
-		return Value{}, errorf("object of type '%s' has no len()", v.typeName())
+		return Value{}, Errorf("object of type '%s' has no len()", v.TypeName())
 	}
-	length, err := wantInt(p[0], "length", 255)
+	length, err := WantInt(p[0], "length", 255)
 	if err != nil {
 		return Value{}, err
 	}
 	end := "..."
-	if p[2].kind != kindMissing {
-		if end, err = wantString(p[2], "end"); err != nil {
+	if p[2].Kind != KindMissing {
+		if end, err = WantString(p[2], "end"); err != nil {
 			return Value{}, err
 		}
 	}
 	leeway := 5
-	if p[3].kind != kindNone {
-		if leeway, err = wantInt(p[3], "leeway", 5); err != nil {
+	if p[3].Kind != KindNone {
+		if leeway, err = WantInt(p[3], "leeway", 5); err != nil {
 			return Value{}, err
 		}
 	}
-	endLength, _ := strValue(end).length()
+	endLength, _ := Str(end).Length()
 	if length < endLength {
-		return Value{}, errorf("expected length >= %d, got %d", endLength, length)
+		return Value{}, Errorf("expected length >= %d, got %d", endLength, length)
 	}
 	if leeway < 0 {
-		return Value{}, errorf("expected leeway >= 0, got %d", leeway)
+		return Value{}, Errorf("expected leeway >= 0, got %d", leeway)
 	}
 	if n <= length+leeway {
 		return v, nil
 	}
-	text, err := wantString(v, "truncate input")
+	text, err := WantString(v, "truncate input")
 	if err != nil {
 		return Value{}, err
 	}
-	cut := text[:byteOffset(text, length-endLength)]
-	if !p[1].truth() {
+	cut := text[:ByteOffset(text, length-endLength)]
+	if !p[1].Truth() {
 		if i := strings.LastIndexByte(cut, ' '); i >= 0 {
 			cut = cut[:i]
 		}
 	}
-	return run.newString(cut + end)
+	return run.NewString(cut + end)
 }
 
-func filterWordCount(run *budget, v Value, a *callArgs) (Value, error) {
+func filterWordCount(run *Budget, v Value, a *Args) (Value, error) {
 	v, err := filterString(run, v, a)
 	n, inWord := int64(0), false
-	for _, r := range v.str {
+	for _, r := range v.Text {
 		word := r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r)
 		if word && !inWord {
 			n++
@@ -293,7 +293,7 @@ func urlQuote(s string, query bool) string {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {
-		case isDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("_.-~", c) >= 0 || c == '/' && !query:
+		case IsDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("_.-~", c) >= 0 || c == '/' && !query:
 			out = append(out, c)
 		case c == ' ' && query:
 			out = append(out, '+')
@@ -304,49 +304,49 @@ func urlQuote(s string, query bool) string {
 	return string(out)
 }
 
-func filterURLEncode(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterURLEncode(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	if v.kind == kindString || !iterable(v) {
-		v, err := run.toString(v)
+	if v.Kind == KindString || !Iterable(v) {
+		v, err := run.ToString(v)
 		if err != nil {
 			return Value{}, err
 		}
-		return run.newString(urlQuote(v.str, false))
+		return run.NewString(urlQuote(v.Text, false))
 	}
-	if v.kind == kindMap {
-		v.kind = kindItems
+	if v.Kind == KindMap {
+		v.Kind = KindItems
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	w := writer{run: run, limit: run.maxOutput}
+	w := Writer{Run: run, Limit: run.MaxOutput}
 	for i, item := range items {
 		if i > 0 {
-			w.write("&")
+			w.WriteText("&")
 		}
-		pair, err := run.iterate(item)
+		pair, err := run.Iterate(item)
 		if err != nil {
 			return Value{}, err
 		}
 		if len(pair) != 2 {
-			return Value{}, errorf("urlencode expects pairs")
+			return Value{}, Errorf("urlencode expects pairs")
 		}
 		for j, part := range pair {
 			if j > 0 {
-				w.write("=")
+				w.WriteText("=")
 			}
-			text, err := run.toString(part)
+			text, err := run.ToString(part)
 			if err != nil {
 				return Value{}, err
 			}
-			w.write(urlQuote(text.str, true))
+			w.WriteText(urlQuote(text.Text, true))
 		}
-		if w.err != nil {
-			return Value{}, w.err
+		if w.Err != nil {
+			return Value{}, w.Err
 		}
 	}
-	return run.newString(string(w.buf))
+	return run.NewString(string(w.Buf))
 }

@@ -12,49 +12,49 @@ type getter struct {
 }
 
 func newGetter(attribute Value) (getter, error) {
-	switch attribute.kind {
-	case kindMissing, kindNone:
+	switch attribute.Kind {
+	case KindMissing, KindNone:
 		return getter{}, nil
-	case kindInt:
+	case KindInt:
 		return getter{parts: []Value{attribute}}, nil
-	case kindString:
+	case KindString:
 		var g getter
-		if len(attribute.str) > 1000 {
-			return g, errorf("attribute path is too long")
+		if len(attribute.Text) > 1000 {
+			return g, Errorf("attribute path is too long")
 		}
-		for _, part := range strings.Split(attribute.str, ".") {
-			if allRunes(part, func(r rune) bool { return r >= '0' && r <= '9' }) {
-				if n, ok := pythonInt(strValue(part), 10); ok {
+		for _, part := range strings.Split(attribute.Text, ".") {
+			if AllRunes(part, func(r rune) bool { return r >= '0' && r <= '9' }) {
+				if n, ok := pythonInt(Str(part), 10); ok {
 					g.parts = append(g.parts, n)
 					continue
 				}
 			}
-			g.parts = append(g.parts, strValue(part))
+			g.parts = append(g.parts, Str(part))
 		}
 		return g, nil
 	}
-	return getter{}, errorf("attribute must be a str or an int, not %s", attribute.typeName())
+	return getter{}, Errorf("attribute must be a str or an int, not %s", attribute.TypeName())
 }
 
-func (g *getter) get(run *budget, v Value) (Value, error) {
+func (g *getter) get(run *Budget, v Value) (Value, error) {
 	for _, part := range g.parts {
 		var err error
 		if v, err = Item(run, v, part); err != nil {
 			return Value{}, err
 		}
-		if v.IsUndefined() && g.fallback.kind != kindMissing {
+		if v.IsUndefined() && g.fallback.Kind != KindMissing {
 			v = g.fallback
 		}
 	}
-	if g.fold && v.kind == kindString {
-		return run.newString(lower(v.str))
+	if g.fold && v.Kind == KindString {
+		return run.NewString(Lower(v.Text))
 	}
-	return v, run.tick()
+	return v, run.Tick()
 }
 
 // keys applies the getter to every item.
-func (g *getter) keys(run *budget, items []Value) ([]Value, error) {
-	if err := run.chargeValues(len(items)); err != nil {
+func (g *getter) keys(run *Budget, items []Value) ([]Value, error) {
+	if err := run.ChargeValues(len(items)); err != nil {
 		return nil, err
 	}
 	keys := make([]Value, len(items))
@@ -67,102 +67,102 @@ func (g *getter) keys(run *budget, items []Value) ([]Value, error) {
 	return keys, nil
 }
 
-func filterList(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterList(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	items, err := run.iterate(v)
-	return listValue(items), err
+	items, err := run.Iterate(v)
+	return NewList(items), err
 }
 
-func filterItems(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterItems(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
 	if v.IsUndefined() {
-		return iterValue("generator", nil), nil
+		return NewIterator("generator", nil), nil
 	}
-	if v.kind != kindMap {
-		return Value{}, errorf("can only get item pairs from a mapping")
+	if v.Kind != KindMap {
+		return Value{}, Errorf("can only get item pairs from a mapping")
 	}
-	v.kind = kindItems
-	items, err := run.iterate(v)
-	return iterValue("generator", items), err
+	v.Kind = KindItems
+	items, err := run.Iterate(v)
+	return NewIterator("generator", items), err
 }
 
-func filterFirst(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterFirst(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
 	if len(items) == 0 {
-		return Value{kind: kindUndefined, num: undefMessage, str: "No first item, sequence was empty."}, nil
+		return Value{Kind: KindUndefined, Num: UndefMessage, Text: "No first item, sequence was empty."}, nil
 	}
 	return items[0], nil
 }
 
-func filterLast(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterLast(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	if v.kind == kindIter {
-		return Value{}, errorf("'%s' object is not reversible", v.typeName())
+	if v.Kind == KindIter {
+		return Value{}, Errorf("'%s' object is not reversible", v.TypeName())
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
 	if len(items) == 0 {
-		return Value{kind: kindUndefined, num: undefMessage, str: "No last item, sequence was empty."}, nil
+		return Value{Kind: KindUndefined, Num: UndefMessage, Text: "No last item, sequence was empty."}, nil
 	}
 	return items[len(items)-1], nil
 }
 
-func filterReverse(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterReverse(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
-	if v.kind == kindString {
+	if v.Kind == KindString {
 		return Slice(run, v, [3]Value{None(), None(), Int(-1)})
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := run.chargeValues(len(items)); err != nil {
+	if err := run.ChargeValues(len(items)); err != nil {
 		return Value{}, err
 	}
 	reversed := make([]Value, len(items))
 	for i, item := range items {
 		reversed[len(items)-1-i] = item
 	}
-	if v.kind == kindIter {
-		return listValue(reversed), nil
+	if v.Kind == KindIter {
+		return NewList(reversed), nil
 	}
-	return iterValue("list_reverseiterator", reversed), nil
+	return NewIterator("list_reverseiterator", reversed), nil
 }
 
-func filterJoin(run *budget, v Value, a *callArgs) (Value, error) {
+func filterJoin(run *Budget, v Value, a *Args) (Value, error) {
 	var p [2]Value
-	if err := a.bind(p[:], 0, "d", "attribute"); err != nil {
+	if err := a.Bind(p[:], 0, "d", "attribute"); err != nil {
 		return Value{}, err
 	}
 	g, err := newGetter(p[1])
 	if err != nil {
 		return Value{}, err
 	}
-	sep, err := run.toString(p[0])
+	sep, err := run.ToString(p[0])
 	if err != nil {
 		return Value{}, err
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := run.chargeValues(len(items)); err != nil {
+	if err := run.ChargeValues(len(items)); err != nil {
 		return Value{}, err
 	}
 	texts := make([]Value, len(items))
@@ -170,23 +170,23 @@ func filterJoin(run *budget, v Value, a *callArgs) (Value, error) {
 		if item, err = g.get(run, item); err != nil {
 			return Value{}, err
 		}
-		if texts[i], err = run.toString(item); err != nil {
+		if texts[i], err = run.ToString(item); err != nil {
 			return Value{}, err
 		}
 	}
-	return JoinTexts(run, texts, sep.str)
+	return JoinTexts(run, texts, sep.Text)
 }
 
-func filterMap(run *budget, v Value, a *callArgs) (Value, error) {
+func filterMap(run *Budget, v Value, a *Args) (Value, error) {
 	apply, err := mapper(a)
-	if err != nil || !v.truth() {
-		return iterValue("generator", nil), err
+	if err != nil || !v.Truth() {
+		return NewIterator("generator", nil), err
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := run.chargeValues(len(items)); err != nil {
+	if err := run.ChargeValues(len(items)); err != nil {
 		return Value{}, err
 	}
 	out := make([]Value, len(items))
@@ -195,33 +195,33 @@ func filterMap(run *budget, v Value, a *callArgs) (Value, error) {
 			return Value{}, err
 		}
 	}
-	return iterValue("generator", out), nil
+	return NewIterator("generator", out), nil
 }
 
 // mapper makes the function of a map filter: an attribute, or another filter.
-func mapper(a *callArgs) (func(*budget, Value) (Value, error), error) {
-	if len(a.pos) == 0 {
-		attribute, ok := a.take("attribute")
+func mapper(a *Args) (func(*Budget, Value) (Value, error), error) {
+	if len(a.Pos) == 0 {
+		attribute, ok := a.Take("attribute")
 		if !ok {
-			return nil, errorf("map requires a filter argument")
+			return nil, Errorf("map requires a filter argument")
 		}
 		g, err := newGetter(attribute)
 		if err != nil {
 			return nil, err
 		}
-		if fallback, ok := a.take("default"); ok && !fallback.IsNone() {
+		if fallback, ok := a.Take("default"); ok && !fallback.IsNone() {
 			g.fallback = fallback
 		}
-		return func(run *budget, v Value) (Value, error) { return g.get(run, v) }, a.noKeywords()
+		return func(run *Budget, v Value) (Value, error) { return g.get(run, v) }, a.NoKeywords()
 	}
-	name := a.pos[0]
-	fn := filters[name.str]
-	if name.kind != kindString || fn == nil {
-		return nil, errorf("no filter named '%s'", name.String())
+	name := a.Pos[0]
+	fn := filters[name.Text]
+	if name.Kind != KindString || fn == nil {
+		return nil, Errorf("no filter named '%s'", name.String())
 	}
-	rest := callArgs{pos: a.pos[1:], kw: a.kw}
-	return func(run *budget, v Value) (Value, error) {
-		if err := run.work(v.weight()); err != nil {
+	rest := Args{Pos: a.Pos[1:], Keywords: a.Keywords}
+	return func(run *Budget, v Value) (Value, error) {
+		if err := run.Work(v.Weight()); err != nil {
 			return Value{}, err
 		}
 		args := rest
@@ -231,32 +231,32 @@ func mapper(a *callArgs) (func(*budget, Value) (Value, error), error) {
 
 // selectFilter makes select, reject, selectattr and rejectattr.
 func selectFilter(keep, byAttribute bool) filterFunc {
-	return func(run *budget, v Value, a *callArgs) (Value, error) {
-		if !v.truth() {
-			return iterValue("generator", nil), nil
+	return func(run *Budget, v Value, a *Args) (Value, error) {
+		if !v.Truth() {
+			return NewIterator("generator", nil), nil
 		}
-		args := callArgs{pos: a.pos, kw: a.kw}
+		args := Args{Pos: a.Pos, Keywords: a.Keywords}
 		var g getter
 		if byAttribute {
-			if len(args.pos) == 0 {
-				return Value{}, errorf("missing parameter for attribute name")
+			if len(args.Pos) == 0 {
+				return Value{}, Errorf("missing parameter for attribute name")
 			}
 			var err error
-			if g, err = newGetter(args.pos[0]); err != nil {
+			if g, err = newGetter(args.Pos[0]); err != nil {
 				return Value{}, err
 			}
-			args.pos = args.pos[1:]
+			args.Pos = args.Pos[1:]
 		}
-		test := func(_ *budget, v Value, _ *callArgs) (bool, error) { return v.truth(), nil }
-		if len(args.pos) > 0 {
-			name := args.pos[0]
-			if name.kind != kindString || tests[name.str] == nil {
-				return Value{}, errorf("no test named '%s'", name.String())
+		test := func(_ *Budget, v Value, _ *Args) (bool, error) { return v.Truth(), nil }
+		if len(args.Pos) > 0 {
+			name := args.Pos[0]
+			if name.Kind != KindString || tests[name.Text] == nil {
+				return Value{}, Errorf("no test named '%s'", name.String())
 			}
-			test = tests[name.str]
-			args.pos = args.pos[1:]
+			test = tests[name.Text]
+			args.Pos = args.Pos[1:]
 		}
-		items, err := run.iterate(v)
+		items, err := run.Iterate(v)
 		if err != nil {
 			return Value{}, err
 		}
@@ -274,7 +274,7 @@ func selectFilter(keep, byAttribute bool) filterFunc {
 				out = append(out, item)
 			}
 		}
-		return iterValue("generator", out), run.chargeValues(len(out))
+		return NewIterator("generator", out), run.ChargeValues(len(out))
 	}
 }
 
@@ -282,9 +282,9 @@ func selectFilter(keep, byAttribute bool) filterFunc {
 // sortKeys reads the attribute, or the several attributes named with commas, that items are sorted by.
 // groupNames are the fields of the named tuples that groupby makes.
 // groupField reads a field of a pair made by groupby, which is marked by the text it carries.
-func filterSum(run *budget, v Value, a *callArgs) (Value, error) {
+func filterSum(run *Budget, v Value, a *Args) (Value, error) {
 	var p [2]Value
-	if err := a.bind(p[:], 0, "attribute", "start"); err != nil {
+	if err := a.Bind(p[:], 0, "attribute", "start"); err != nil {
 		return Value{}, err
 	}
 	g, err := newGetter(p[0])
@@ -292,13 +292,13 @@ func filterSum(run *budget, v Value, a *callArgs) (Value, error) {
 		return Value{}, err
 	}
 	sum := p[1]
-	if sum.kind == kindMissing {
+	if sum.Kind == KindMissing {
 		sum = Int(0)
 	}
-	if sum.kind == kindString {
-		return Value{}, errorf("sum() can't sum strings")
+	if sum.Kind == KindString {
+		return Value{}, Errorf("sum() can't sum strings")
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
@@ -313,23 +313,23 @@ func filterSum(run *budget, v Value, a *callArgs) (Value, error) {
 	return sum, nil
 }
 
-func filterBatch(run *budget, v Value, a *callArgs) (Value, error) {
+func filterBatch(run *Budget, v Value, a *Args) (Value, error) {
 	var p [2]Value
-	if err := a.bind(p[:], 1, "linecount", "fill_with"); err != nil {
+	if err := a.Bind(p[:], 1, "linecount", "fill_with"); err != nil {
 		return Value{}, err
 	}
-	size, err := wantInt(p[0], "linecount", 0)
+	size, err := WantInt(p[0], "linecount", 0)
 	if err != nil {
 		return Value{}, err
 	}
 	if size <= 0 {
-		return Value{}, errorf("linecount must be positive")
+		return Value{}, Errorf("linecount must be positive")
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := run.chargeValues(2 * len(items)); err != nil {
+	if err := run.ChargeValues(2 * len(items)); err != nil {
 		return Value{}, err
 	}
 	var batches []Value
@@ -337,39 +337,39 @@ func filterBatch(run *budget, v Value, a *callArgs) (Value, error) {
 		n := min(size, len(items))
 		batch := items[:n:n]
 		items = items[n:]
-		if fill := p[1]; n < size && fill.kind != kindMissing && !fill.IsNone() {
-			if err := run.chargeValues(size); err != nil {
+		if fill := p[1]; n < size && fill.Kind != KindMissing && !fill.IsNone() {
+			if err := run.ChargeValues(size); err != nil {
 				return Value{}, err
 			}
 			for len(batch) < size {
 				batch = append(batch, fill)
 			}
 		}
-		batches = append(batches, listValue(batch))
+		batches = append(batches, NewList(batch))
 	}
-	return iterValue("generator", batches), nil
+	return NewIterator("generator", batches), nil
 }
 
-func filterSlice(run *budget, v Value, a *callArgs) (Value, error) {
+func filterSlice(run *Budget, v Value, a *Args) (Value, error) {
 	var p [2]Value
-	if err := a.bind(p[:], 1, "slices", "fill_with"); err != nil {
+	if err := a.Bind(p[:], 1, "slices", "fill_with"); err != nil {
 		return Value{}, err
 	}
-	slices, err := wantInt(p[0], "slices", 0)
+	slices, err := WantInt(p[0], "slices", 0)
 	if err != nil {
 		return Value{}, err
 	}
 	if slices <= 0 {
-		return Value{}, errorf("slices must be positive")
+		return Value{}, Errorf("slices must be positive")
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	if err := run.chargeValues(slices); err != nil {
+	if err := run.ChargeValues(slices); err != nil {
 		return Value{}, err
 	}
-	if err := run.chargeValues(2*len(items) + 2*slices); err != nil {
+	if err := run.ChargeValues(2*len(items) + 2*slices); err != nil {
 		return Value{}, err
 	}
 	each, extra := len(items)/slices, len(items)%slices
@@ -381,10 +381,10 @@ func filterSlice(run *budget, v Value, a *callArgs) (Value, error) {
 		}
 		part := items[:n:n]
 		items = items[n:]
-		if fill := p[1]; i >= extra && fill.kind != kindMissing && !fill.IsNone() {
+		if fill := p[1]; i >= extra && fill.Kind != KindMissing && !fill.IsNone() {
 			part = append(part, fill)
 		}
-		out[i] = listValue(part)
+		out[i] = NewList(part)
 	}
-	return iterValue("generator", out), nil
+	return NewIterator("generator", out), nil
 }

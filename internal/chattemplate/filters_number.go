@@ -7,38 +7,38 @@ import (
 	"strings"
 )
 
-func filterAbs(run *budget, v Value, a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func filterAbs(run *Budget, v Value, a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
 	if v.IsUndefined() {
-		return Value{}, v.undefinedError()
+		return Value{}, v.UndefinedError()
 	}
 	switch {
-	case v.kind == kindFloat:
-		return Float(math.Abs(v.float())), nil
-	case isInteger(v):
-		return Unary(run, bigOf(v).Sign() < 0, v)
+	case v.Kind == KindFloat:
+		return Float(math.Abs(v.AsFloat())), nil
+	case IsInteger(v):
+		return Unary(run, BigOf(v).Sign() < 0, v)
 	}
-	return Value{}, errorf("bad operand type for abs(): '%s'", v.typeName())
+	return Value{}, Errorf("bad operand type for abs(): '%s'", v.TypeName())
 }
 
 // pythonInt is int(v) or int(text, base); ok is false where Python raises ValueError or TypeError.
 func pythonInt(v Value, base int) (Value, bool) {
-	switch v.kind {
-	case kindInt, kindBool:
-		return Int(v.num), true
-	case kindBig:
+	switch v.Kind {
+	case KindInt, KindBool:
+		return Int(v.Num), true
+	case KindBig:
 		return v, true
-	case kindFloat:
-		f := v.float()
+	case KindFloat:
+		f := v.AsFloat()
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return Value{}, false
 		}
 		n, _ := big.NewFloat(math.Trunc(f)).Int(nil)
-		return bigValue(n), true
-	case kindString:
-		s := strings.TrimFunc(v.str, isSpace)
+		return Big(n), true
+	case KindString:
+		s := strings.TrimFunc(v.Text, IsSpace)
 		if base == 10 && strings.HasPrefix(strings.TrimLeft(s, "+-"), "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
 			return Value{}, false
 		}
@@ -57,32 +57,32 @@ func pythonInt(v Value, base int) (Value, bool) {
 				s = sign + s[len(sign)+2:]
 			}
 		}
-		if len(s) > maxDigits {
+		if len(s) > MaxDigits {
 			return Value{}, false
 		}
 		n, ok := new(big.Int).SetString(s, base)
 		if !ok {
 			return Value{}, false
 		}
-		return bigValue(n), true
+		return Big(n), true
 	}
 	return Value{}, false
 }
 
-func filterInt(_ *budget, v Value, a *callArgs) (Value, error) {
+func filterInt(_ *Budget, v Value, a *Args) (Value, error) {
 	var p [2]Value
-	if err := a.bind(p[:], 0, "default", "base"); err != nil {
+	if err := a.Bind(p[:], 0, "default", "base"); err != nil {
 		return Value{}, err
 	}
 	if v.IsUndefined() {
-		return Value{}, v.undefinedError()
+		return Value{}, v.UndefinedError()
 	}
-	base, err := wantInt(p[1], "base", 10)
+	base, err := WantInt(p[1], "base", 10)
 	if err != nil {
 		return Value{}, err
 	}
 	if base != 0 && (base < 2 || base > 36) {
-		return Value{}, errorf("int() base must be >= 2 and <= 36, or 0")
+		return Value{}, Errorf("int() base must be >= 2 and <= 36, or 0")
 	}
 	if n, ok := pythonInt(v, base); ok {
 		return n, nil
@@ -92,7 +92,7 @@ func filterInt(_ *budget, v Value, a *callArgs) (Value, error) {
 			return n, nil
 		}
 	}
-	if p[0].kind == kindMissing {
+	if p[0].Kind == KindMissing {
 		return Int(0), nil
 	}
 	return p[0], nil
@@ -100,14 +100,14 @@ func filterInt(_ *budget, v Value, a *callArgs) (Value, error) {
 
 // pythonFloat is float(v).
 func pythonFloat(v Value) (float64, bool) {
-	if isNumber(v) {
-		f, err := floatOf(v)
+	if IsNumber(v) {
+		f, err := FloatOf(v)
 		return f, err == nil
 	}
-	if v.kind != kindString {
+	if v.Kind != KindString {
 		return 0, false
 	}
-	s := strings.TrimFunc(v.str, isSpace)
+	s := strings.TrimFunc(v.Text, IsSpace)
 	if strings.ContainsAny(s, "xXpP") || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
 		return 0, false
 	}
@@ -115,52 +115,52 @@ func pythonFloat(v Value) (float64, bool) {
 	return f, err == nil || math.IsInf(f, 0)
 }
 
-func filterFloat(_ *budget, v Value, a *callArgs) (Value, error) {
+func filterFloat(_ *Budget, v Value, a *Args) (Value, error) {
 	var p [1]Value
-	if err := a.bind(p[:], 0, "default"); err != nil {
+	if err := a.Bind(p[:], 0, "default"); err != nil {
 		return Value{}, err
 	}
 	if v.IsUndefined() {
-		return Value{}, v.undefinedError()
+		return Value{}, v.UndefinedError()
 	}
 	if f, ok := pythonFloat(v); ok {
 		return Float(f), nil
 	}
-	if p[0].kind == kindMissing {
+	if p[0].Kind == KindMissing {
 		return Float(0), nil
 	}
 	return p[0], nil
 }
 
-func filterRound(_ *budget, v Value, a *callArgs) (Value, error) {
+func filterRound(_ *Budget, v Value, a *Args) (Value, error) {
 	var p [2]Value
-	if err := a.bind(p[:], 0, "precision", "method"); err != nil {
+	if err := a.Bind(p[:], 0, "precision", "method"); err != nil {
 		return Value{}, err
 	}
-	precision, err := wantInt(p[0], "precision", 0)
+	precision, err := WantInt(p[0], "precision", 0)
 	if err != nil {
 		return Value{}, err
 	}
 	method := "common"
-	if p[1].kind != kindMissing {
-		method = p[1].str
+	if p[1].Kind != KindMissing {
+		method = p[1].Text
 	}
 	if v.IsUndefined() {
-		return Value{}, v.undefinedError()
+		return Value{}, v.UndefinedError()
 	}
-	if !isNumber(v) {
-		return Value{}, errorf("type %s doesn't define __round__ method", v.typeName())
+	if !IsNumber(v) {
+		return Value{}, Errorf("type %s doesn't define __round__ method", v.TypeName())
 	}
 	if precision < -maxPrecision || precision > maxPrecision {
-		return Value{}, errorf("precision %d is too large", precision)
+		return Value{}, Errorf("precision %d is too large", precision)
 	}
-	f, err := floatOf(v)
+	f, err := FloatOf(v)
 	if err != nil {
 		return Value{}, err
 	}
 	switch method {
 	case "common":
-		if isInteger(v) {
+		if IsInteger(v) {
 			return roundInt(v, precision), nil
 		}
 		return Float(roundFloat(f, precision)), nil
@@ -169,28 +169,28 @@ func filterRound(_ *budget, v Value, a *callArgs) (Value, error) {
 		scale := math.Pow(10, float64(precision))
 		f *= scale
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return Value{}, errorf("cannot convert float %s to integer", formatFloat(f))
+			return Value{}, Errorf("cannot convert float %s to integer", FormatFloat(f))
 		}
 		if method == "ceil" {
 			return Float(math.Ceil(f) / scale), nil
 		}
 		return Float(math.Floor(f) / scale), nil
 	}
-	return Value{}, errorf("method must be common, ceil or floor")
+	return Value{}, Errorf("method must be common, ceil or floor")
 }
 
 // roundInt is round(int, precision): to a multiple of a power of ten, halves to even.
 func roundInt(v Value, precision int) Value {
 	if precision >= 0 {
-		return bigValue(new(big.Int).Set(bigOf(v)))
+		return Big(new(big.Int).Set(BigOf(v)))
 	}
 	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-precision)), nil)
-	q, r := new(big.Int).DivMod(bigOf(v), unit, new(big.Int))
+	q, r := new(big.Int).DivMod(BigOf(v), unit, new(big.Int))
 	switch c := r.Lsh(r, 1).Cmp(unit); {
 	case c > 0, c == 0 && q.Bit(0) == 1:
 		q.Add(q, big.NewInt(1))
 	}
-	return bigValue(q.Mul(q, unit))
+	return Big(q.Mul(q, unit))
 }
 
 // roundFloat is round(float, precision): correctly rounded, halves of the exact value to even.

@@ -6,22 +6,22 @@ import (
 )
 
 func extremeFilter(op string) filterFunc {
-	return func(run *budget, v Value, a *callArgs) (Value, error) {
+	return func(run *Budget, v Value, a *Args) (Value, error) {
 		var p [2]Value
-		if err := a.bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
+		if err := a.Bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
 			return Value{}, err
 		}
 		g, err := newGetter(p[1])
 		if err != nil {
 			return Value{}, err
 		}
-		g.fold = !p[0].truth()
-		items, err := run.iterate(v)
+		g.fold = !p[0].Truth()
+		items, err := run.Iterate(v)
 		if err != nil {
 			return Value{}, err
 		}
 		if len(items) == 0 {
-			return Value{kind: kindUndefined, num: undefMessage, str: "No aggregated item, sequence was empty."}, nil
+			return Value{Kind: KindUndefined, Num: UndefMessage, Text: "No aggregated item, sequence was empty."}, nil
 		}
 		best := items[0]
 		bestKey, err := g.get(run, best)
@@ -33,7 +33,7 @@ func extremeFilter(op string) filterFunc {
 			if err != nil {
 				return Value{}, err
 			}
-			better, err := run.ordered(op, key, bestKey, 0)
+			better, err := run.Ordered(op, key, bestKey, 0)
 			if err != nil {
 				return Value{}, err
 			}
@@ -45,29 +45,29 @@ func extremeFilter(op string) filterFunc {
 	}
 }
 
-func filterSort(run *budget, v Value, a *callArgs) (Value, error) {
+func filterSort(run *Budget, v Value, a *Args) (Value, error) {
 	var p [3]Value
-	if err := a.bind(p[:], 0, "reverse", "case_sensitive", "attribute"); err != nil {
+	if err := a.Bind(p[:], 0, "reverse", "case_sensitive", "attribute"); err != nil {
 		return Value{}, err
 	}
-	items, err := run.iterate(v)
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	keys, err := sortKeys(run, items, p[2], !p[1].truth())
+	keys, err := sortKeys(run, items, p[2], !p[1].Truth())
 	if err != nil {
 		return Value{}, err
 	}
-	sorted, err := sortValues(run, items, keys, p[0].truth())
-	return listValue(sorted), err
+	sorted, err := sortValues(run, items, keys, p[0].Truth())
+	return NewList(sorted), err
 }
 
-func sortKeys(run *budget, items []Value, attribute Value, fold bool) ([]Value, error) {
+func sortKeys(run *Budget, items []Value, attribute Value, fold bool) ([]Value, error) {
 	attributes := []Value{attribute}
-	if attribute.kind == kindString {
+	if attribute.Kind == KindString {
 		attributes = nil
-		for _, one := range strings.Split(attribute.str, ",") {
-			attributes = append(attributes, strValue(one))
+		for _, one := range strings.Split(attribute.Text, ",") {
+			attributes = append(attributes, Str(one))
 		}
 	}
 	columns := make([][]Value, len(attributes))
@@ -84,7 +84,7 @@ func sortKeys(run *budget, items []Value, attribute Value, fold bool) ([]Value, 
 	if len(columns) == 1 {
 		return columns[0], nil
 	}
-	if err := run.chargeValues(len(items) * len(columns)); err != nil {
+	if err := run.ChargeValues(len(items) * len(columns)); err != nil {
 		return nil, err
 	}
 	keys := make([]Value, len(items))
@@ -93,68 +93,68 @@ func sortKeys(run *budget, items []Value, attribute Value, fold bool) ([]Value, 
 		for j := range row {
 			row[j] = columns[j][i]
 		}
-		keys[i] = listValue(row)
+		keys[i] = NewList(row)
 	}
 	return keys, nil
 }
 
-func filterDictSort(run *budget, v Value, a *callArgs) (Value, error) {
+func filterDictSort(run *Budget, v Value, a *Args) (Value, error) {
 	var p [3]Value
-	if err := a.bind(p[:], 0, "case_sensitive", "by", "reverse"); err != nil {
+	if err := a.Bind(p[:], 0, "case_sensitive", "by", "reverse"); err != nil {
 		return Value{}, err
 	}
 	column := int64(0)
-	if by := p[1]; by.kind != kindMissing && by.str != "key" {
-		if by.str != "value" {
-			return Value{}, errorf(`you can only sort by either "key" or "value"`)
+	if by := p[1]; by.Kind != KindMissing && by.Text != "key" {
+		if by.Text != "value" {
+			return Value{}, Errorf(`you can only sort by either "key" or "value"`)
 		}
 		column = 1
 	}
 	if v.IsUndefined() {
-		return Value{}, v.undefinedError()
+		return Value{}, v.UndefinedError()
 	}
-	if v.kind != kindMap {
-		return Value{}, errorf("'%s' object has no attribute 'items'", v.typeName())
+	if v.Kind != KindMap {
+		return Value{}, Errorf("'%s' object has no attribute 'items'", v.TypeName())
 	}
-	v.kind = kindItems
-	items, err := run.iterate(v)
+	v.Kind = KindItems
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	g := getter{parts: []Value{Int(column)}, fold: !p[0].truth()}
+	g := getter{parts: []Value{Int(column)}, fold: !p[0].Truth()}
 	keys, err := g.keys(run, items)
 	if err != nil {
 		return Value{}, err
 	}
-	sorted, err := sortValues(run, items, keys, p[2].truth())
-	return listValue(sorted), err
+	sorted, err := sortValues(run, items, keys, p[2].Truth())
+	return NewList(sorted), err
 }
 
-func filterUnique(run *budget, v Value, a *callArgs) (Value, error) {
+func filterUnique(run *Budget, v Value, a *Args) (Value, error) {
 	var p [2]Value
-	if err := a.bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
+	if err := a.Bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
 		return Value{}, err
 	}
 	g, err := newGetter(p[1])
 	if err != nil {
 		return Value{}, err
 	}
-	g.fold = !p[0].truth()
-	items, err := run.iterate(v)
+	g.fold = !p[0].Truth()
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
-	seen := map[hashKey]bool{}
+	seen := map[HashKey]bool{}
 	var out []Value
 	for _, item := range items {
 		key, err := g.get(run, item)
 		if err != nil {
 			return Value{}, err
 		}
-		if err := run.work(len(key.str)); err != nil {
+		if err := run.Work(len(key.Text)); err != nil {
 			return Value{}, err
 		}
-		h, err := hashOf(key, 0)
+		h, err := HashOf(key, 0)
 		if err != nil {
 			return Value{}, err
 		}
@@ -163,14 +163,14 @@ func filterUnique(run *budget, v Value, a *callArgs) (Value, error) {
 			out = append(out, item)
 		}
 	}
-	return iterValue("generator", out), run.chargeValues(2 * len(out))
+	return NewIterator("generator", out), run.ChargeValues(2 * len(out))
 }
 
 var groupNames = [2]string{"grouper", "list"}
 
-func filterGroupBy(run *budget, v Value, a *callArgs) (Value, error) {
+func filterGroupBy(run *Budget, v Value, a *Args) (Value, error) {
 	var p [3]Value
-	if err := a.bind(p[:], 1, "attribute", "default", "case_sensitive"); err != nil {
+	if err := a.Bind(p[:], 1, "attribute", "default", "case_sensitive"); err != nil {
 		return Value{}, err
 	}
 	g, err := newGetter(p[0])
@@ -180,8 +180,8 @@ func filterGroupBy(run *budget, v Value, a *callArgs) (Value, error) {
 	if !p[1].IsNone() {
 		g.fallback = p[1]
 	}
-	g.fold = !p[2].truth()
-	items, err := run.iterate(v)
+	g.fold = !p[2].Truth()
+	items, err := run.Iterate(v)
 	if err != nil {
 		return Value{}, err
 	}
@@ -200,7 +200,7 @@ func filterGroupBy(run *budget, v Value, a *callArgs) (Value, error) {
 	for i := 0; i < len(items); {
 		end := i + 1
 		for ; end < len(items); end++ {
-			same, err := run.equal(keys[i], keys[end])
+			same, err := run.Equal(keys[i], keys[end])
 			if err != nil {
 				return Value{}, err
 			}
@@ -213,17 +213,17 @@ func filterGroupBy(run *budget, v Value, a *callArgs) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		group := tupleValue([]Value{key, listValue(items[i:end:end])})
-		group.str = groupNames[0]
+		group := NewTuple([]Value{key, NewList(items[i:end:end])})
+		group.Text = groupNames[0]
 		groups = append(groups, group)
 		i = end
 	}
-	return run.newList(groups)
+	return run.NewList(groups)
 }
 
 // sortValues sorts a copy of items, stably, by their keys.
-func sortValues(run *budget, items, keys []Value, reverse bool) ([]Value, error) {
-	if err := run.chargeValues(2 * len(items)); err != nil {
+func sortValues(run *Budget, items, keys []Value, reverse bool) ([]Value, error) {
+	if err := run.ChargeValues(2 * len(items)); err != nil {
 		return nil, err
 	}
 	order := make([]int, len(items))
@@ -239,7 +239,7 @@ func sortValues(run *budget, items, keys []Value, reverse bool) ([]Value, error)
 		if reverse {
 			a, b = b, a
 		}
-		less, err := run.ordered("<", a, b, 0)
+		less, err := run.Ordered("<", a, b, 0)
 		if err != nil {
 			failed = err
 		}

@@ -38,8 +38,8 @@ type formatWalker struct {
 }
 
 func (w *formatWalker) learn(names map[string]bool, t target) {
-	if t.name != "" && !names[t.name] {
-		names[t.name] = true
+	if t.Name != "" && !names[t.Name] {
+		names[t.Name] = true
 		w.learned = true
 	}
 }
@@ -48,7 +48,7 @@ func (w *formatWalker) learn(names map[string]bool, t target) {
 func variable(x expr, names map[string]bool) bool {
 	switch x := unwrapped(x).(type) {
 	case *nameExpr:
-		return names[x.name]
+		return names[x.Name]
 	}
 	return false
 }
@@ -57,11 +57,11 @@ func unwrapped(x expr) expr {
 	for {
 		switch y := x.(type) {
 		case *filterExpr:
-			x = y.x
+			x = y.X
 		case *testExpr:
-			x = y.x
+			x = y.X
 		case *sliceExpr:
-			x = y.x
+			x = y.X
 		default:
 			return x
 		}
@@ -75,10 +75,10 @@ func (w *formatWalker) isContent(x expr) bool {
 	}
 	switch x := unwrapped(x).(type) {
 	case *attrExpr:
-		return x.name == "content" && w.isMessage(x.x)
+		return x.Name == "content" && w.isMessage(x.X)
 	case *itemExpr:
-		key, ok := x.key.(*constExpr)
-		return ok && key.value.isString() && key.value.str == "content" && w.isMessage(x.x)
+		key, ok := x.Key.(*constExpr)
+		return ok && key.Value.IsString() && key.Value.Text == "content" && w.isMessage(x.X)
 	}
 	return false
 }
@@ -86,10 +86,10 @@ func (w *formatWalker) isContent(x expr) bool {
 // isMessage tells whether x is a loop's message or an element of messages.
 func (w *formatWalker) isMessage(x expr) bool {
 	if name, ok := x.(*nameExpr); ok {
-		return w.message[name.name]
+		return w.message[name.Name]
 	}
 	item, ok := x.(*itemExpr)
-	return ok && variable(item.x, w.messages)
+	return ok && variable(item.X, w.messages)
 }
 
 func (w *formatWalker) assign(t target, x expr) {
@@ -107,34 +107,34 @@ func (w *formatWalker) statements(body []stmt) {
 	for _, s := range body {
 		switch s := s.(type) {
 		case *ifStmt:
-			for _, b := range s.branches {
-				w.statements(b.body)
+			for _, b := range s.Branches {
+				w.statements(b.Body)
 			}
-			w.statements(s.otherwise)
+			w.statements(s.Otherwise)
 		case *forStmt:
-			if variable(s.iter, w.messages) {
-				w.learn(w.message, s.target)
+			if variable(s.Iter, w.messages) {
+				w.learn(w.message, s.Target)
 			}
-			w.found = w.found || w.isContent(s.iter)
-			w.statements(s.body)
-			w.statements(s.otherwise)
+			w.found = w.found || w.isContent(s.Iter)
+			w.statements(s.Body)
+			w.statements(s.Otherwise)
 		case *setStmt:
-			w.assign(s.target, s.x)
+			w.assign(s.Target, s.X)
 		case *setBlockStmt:
-			w.statements(s.body)
+			w.statements(s.Body)
 		case *withStmt:
-			for i := range s.targets {
-				w.assign(s.targets[i], s.values[i])
+			for i := range s.Targets {
+				w.assign(s.Targets[i], s.Values[i])
 			}
-			w.statements(s.body)
+			w.statements(s.Body)
 		case *macroStmt:
-			w.statements(s.def.body)
+			w.statements(s.Def.Body)
 		case *callStmt:
-			w.statements(s.def.body)
+			w.statements(s.Def.Body)
 		case *filterStmt:
-			w.statements(s.body)
+			w.statements(s.Body)
 		case *scopeStmt:
-			w.statements(s.body)
+			w.statements(s.Body)
 		}
 	}
 }

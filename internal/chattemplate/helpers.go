@@ -2,36 +2,36 @@ package chattemplate
 
 // joiner is jinja2's joiner: empty when first called, the separator after that.
 type joiner struct {
-	sep  Value
+	Sep  Value
 	used bool
 }
 
-func (j *joiner) call(a *callArgs) (Value, error) {
-	if err := a.bind(nil, 0); err != nil {
+func (j *joiner) Call(a *Args) (Value, error) {
+	if err := a.Bind(nil, 0); err != nil {
 		return Value{}, err
 	}
 	if !j.used {
 		j.used = true
-		return strValue(""), nil
+		return Str(""), nil
 	}
-	return j.sep, nil
+	return j.Sep, nil
 }
 
 // cycler is jinja2's cycler.
 type cycler struct {
-	items []Value
+	Items []Value
 	pos   int
 }
 
 var cyclerMethods = map[string]methodFunc{
-	"next": func(_ *budget, self Value, a *callArgs) (Value, error) {
-		c := self.ref.(*cycler)
-		v := c.items[c.pos]
-		c.pos = (c.pos + 1) % len(c.items)
-		return v, a.bind(nil, 0)
+	"next": func(_ *Budget, self Value, a *Args) (Value, error) {
+		c := self.Ref.(*cycler)
+		v := c.Items[c.pos]
+		c.pos = (c.pos + 1) % len(c.Items)
+		return v, a.Bind(nil, 0)
 	},
-	"reset": func(_ *budget, self Value, a *callArgs) (Value, error) {
-		self.ref.(*cycler).pos = 0
-		return None(), a.bind(nil, 0)
+	"reset": func(_ *Budget, self Value, a *Args) (Value, error) {
+		self.Ref.(*cycler).pos = 0
+		return None(), a.Bind(nil, 0)
 	},
 }

@@ -4,63 +4,63 @@ import (
 	"unicode/utf8"
 )
 
-// iterate lists what iterating over v yields. The list must not be changed.
-func (run *budget) iterate(v Value) ([]Value, error) {
-	switch v.kind {
-	case kindUndefined, kindMissing:
+// Iterate lists what iterating over v yields. The list must not be changed.
+func (run *Budget) Iterate(v Value) ([]Value, error) {
+	switch v.Kind {
+	case KindUndefined, KindMissing:
 		return nil, nil
-	case kindList, kindTuple:
-		return v.items(), nil
-	case kindIter:
-		it := v.ref.(*iterator)
+	case KindList, KindTuple:
+		return v.Items(), nil
+	case KindIter:
+		it := v.Ref.(*iterator)
 		items := it.items
 		it.items = nil
 		return items, nil
 	}
-	n, ok := v.length()
+	n, ok := v.Length()
 	if !ok {
-		return nil, errorf("'%s' object is not iterable", v.typeName())
+		return nil, Errorf("'%s' object is not iterable", v.TypeName())
 	}
-	if err := run.chargeValues(n); err != nil {
+	if err := run.ChargeValues(n); err != nil {
 		return nil, err
 	}
 	items := make([]Value, 0, n)
-	switch v.kind {
-	case kindString:
-		for i, r := range v.str {
-			items = append(items, strValue(v.str[i:i+utf8.RuneLen(r)]))
+	switch v.Kind {
+	case KindString:
+		for i, r := range v.Text {
+			items = append(items, Str(v.Text[i:i+utf8.RuneLen(r)]))
 		}
-	case kindRange:
+	case KindRange:
 		for i := range n {
-			items = append(items, v.ref.(*rangeObject).at(i))
+			items = append(items, v.Ref.(*Range).At(i))
 		}
-	case kindMap, kindKeys:
-		for _, e := range v.mapping().entries {
-			items = append(items, e.key)
+	case KindMap, KindKeys:
+		for _, e := range v.Mapping().Entries {
+			items = append(items, e.Key)
 		}
-	case kindValues:
-		for _, e := range v.mapping().entries {
-			items = append(items, e.value)
+	case KindValues:
+		for _, e := range v.Mapping().Entries {
+			items = append(items, e.Value)
 		}
-	case kindItems:
-		if err := run.chargeValues(2 * n); err != nil {
+	case KindItems:
+		if err := run.ChargeValues(2 * n); err != nil {
 			return nil, err
 		}
 		pairs := make([]Value, 2*n)
-		for i, e := range v.mapping().entries {
-			pairs[2*i], pairs[2*i+1] = e.key, e.value
-			items = append(items, tupleValue(pairs[2*i:2*i+2:2*i+2]))
+		for i, e := range v.Mapping().Entries {
+			pairs[2*i], pairs[2*i+1] = e.Key, e.Value
+			items = append(items, NewTuple(pairs[2*i:2*i+2:2*i+2]))
 		}
 	}
 	return items, nil
 }
 
-// iterable tells whether Python's iter(v) works.
-func iterable(v Value) bool {
-	switch v.kind {
-	case kindIter, kindLoop, kindString:
+// Iterable tells whether Python's iter(v) works.
+func Iterable(v Value) bool {
+	switch v.Kind {
+	case KindIter, KindLoop, KindString:
 		return true
 	}
-	_, ok := v.length()
+	_, ok := v.Length()
 	return ok
 }

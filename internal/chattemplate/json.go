@@ -63,14 +63,14 @@ func (d *jsonDecoder) free() {
 }
 
 func (d *jsonDecoder) errorf(what string) error {
-	return errorf("invalid JSON at byte %d: %s", d.dec.InputOffset(), what)
+	return Errorf("invalid JSON at byte %d: %s", d.dec.InputOffset(), what)
 }
 
 // fault is an error of the decoder.
 func (d *jsonDecoder) fault(err error) error {
 	var syntax *jsontext.SyntacticError
 	if errors.As(err, &syntax) && syntax.Err != nil {
-		return errorf("invalid JSON at byte %d: %s", syntax.ByteOffset, syntax.Err)
+		return Errorf("invalid JSON at byte %d: %s", syntax.ByteOffset, syntax.Err)
 	}
 	return d.errorf("unexpected end")
 }
@@ -94,7 +94,7 @@ func (d *jsonDecoder) value(depth int) (Value, error) {
 	}
 	switch text[0] {
 	case '"':
-		return strValue(d.string(text)), nil
+		return Str(d.string(text)), nil
 	case 't':
 		return Bool(true), nil
 	case 'f':
@@ -143,7 +143,7 @@ func (d *jsonDecoder) array(depth int) (Value, error) {
 	if _, err := d.dec.ReadToken(); err != nil {
 		return Value{}, d.fault(err)
 	}
-	return listValue(items), nil
+	return NewList(items), nil
 }
 
 // number reads the text of a number.
@@ -156,11 +156,11 @@ func (d *jsonDecoder) number(text []byte) (Value, error) {
 	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
 		return Int(n), nil
 	}
-	if len(text) > maxDigits {
+	if len(text) > MaxDigits {
 		return Value{}, d.errorf("integer has too many digits")
 	}
 	n, _ := new(big.Int).SetString(string(text), 10)
-	return bigValue(n), nil
+	return Big(n), nil
 }
 
 // string decodes the string or name that was just read.

@@ -23,16 +23,16 @@ const (
 )
 
 type token struct {
-	kind tokenKind
-	text string
-	line int
+	Kind tokenKind
+	Text string
+	Line int
 }
 
-func (t token) is(op string) bool   { return t.kind == tokOperator && t.text == op }
-func (t token) named(n string) bool { return t.kind == tokName && t.text == n }
+func (t token) Is(op string) bool   { return t.Kind == tokOperator && t.Text == op }
+func (t token) Named(n string) bool { return t.Kind == tokName && t.Text == n }
 
-func (t token) describe() string {
-	switch t.kind {
+func (t token) Describe() string {
+	switch t.Kind {
 	case tokEOF:
 		return "end of template"
 	case tokData:
@@ -48,7 +48,7 @@ func (t token) describe() string {
 	case tokString:
 		return "string"
 	default:
-		return "'" + t.text + "'"
+		return "'" + t.Text + "'"
 	}
 }
 
@@ -159,7 +159,7 @@ func (l *lexer) sign(i int) byte {
 // stripText removes the white space before a tag: all of it for '-', what indents the tag for lstrip_blocks.
 func (l *lexer) stripText(text string, sign byte, lstrip bool) string {
 	if sign == '-' {
-		return strings.TrimRightFunc(text, isSpace)
+		return strings.TrimRightFunc(text, IsSpace)
 	}
 	if sign == '+' || !lstrip {
 		return text
@@ -168,14 +168,14 @@ func (l *lexer) stripText(text string, sign byte, lstrip bool) string {
 	if indent == 0 && !l.lineStart {
 		return text
 	}
-	if strings.TrimLeftFunc(text[indent:], isSpace) == "" {
+	if strings.TrimLeftFunc(text[indent:], IsSpace) == "" {
 		return text[:indent]
 	}
 	return text
 }
 
 func (l *lexer) skipSpace(i int) int {
-	return len(l.src) - len(strings.TrimLeftFunc(l.src[i:], isSpace))
+	return len(l.src) - len(strings.TrimLeftFunc(l.src[i:], IsSpace))
 }
 
 // rawBegin returns the end of the raw tag that begins at i, or 0 if there is none.
@@ -203,7 +203,7 @@ func (l *lexer) raw() error {
 	for i := l.pos; ; i++ {
 		j := strings.Index(l.src[i:], "{%")
 		if j < 0 {
-			return errorAt(start, "missing end of raw directive")
+			return ErrorAt(start, "missing end of raw directive")
 		}
 		i += j
 		sign := l.sign(i + 2)
@@ -246,7 +246,7 @@ func (l *lexer) blockEnd(i int) int {
 func (l *lexer) comment() error {
 	j := strings.Index(l.src[l.pos:], "#}")
 	if j < 0 {
-		return errorAt(l.line, "missing end of comment tag")
+		return ErrorAt(l.line, "missing end of comment tag")
 	}
 	end := l.pos + j + 2
 	var sign byte
@@ -280,7 +280,7 @@ func (l *lexer) tag(block bool) error {
 		}
 		r, size := utf8.DecodeRuneInString(l.src[l.pos:])
 		switch {
-		case isSpace(r):
+		case IsSpace(r):
 			l.advance(l.pos + size)
 		case r >= '0' && r <= '9':
 			l.number()
@@ -328,7 +328,7 @@ func (l *lexer) name() error {
 	rest := l.src[l.pos:]
 	first, _ := utf8.DecodeRuneInString(rest)
 	if unicode.IsDigit(first) || unicode.IsMark(first) {
-		return errorAt(l.line, "invalid character in identifier")
+		return ErrorAt(l.line, "invalid character in identifier")
 	}
 	n := strings.IndexFunc(rest, func(r rune) bool { return !isNameRune(r) })
 	if n < 0 {
@@ -354,7 +354,7 @@ func (l *lexer) string(quote byte) error {
 			return nil
 		}
 	}
-	return errorAt(l.line, "string is not closed")
+	return ErrorAt(l.line, "string is not closed")
 }
 
 var operators = [...]string{"//", "**", "==", "!=", ">=", "<=",
@@ -376,17 +376,17 @@ func (l *lexer) operator(open *[]byte) (string, error) {
 		case ")", "]", "}":
 			n := len(*open)
 			if n == 0 {
-				return "", errorAt(l.line, "unexpected '%s'", op)
+				return "", ErrorAt(l.line, "unexpected '%s'", op)
 			}
 			if want := (*open)[n-1]; want != op[0] {
-				return "", errorAt(l.line, "unexpected '%s', expected '%c'", op, want)
+				return "", ErrorAt(l.line, "unexpected '%s', expected '%c'", op, want)
 			}
 			*open = (*open)[:n-1]
 		}
 		return op, nil
 	}
 	r, _ := utf8.DecodeRuneInString(rest)
-	return "", errorAt(l.line, "unexpected char %q", r)
+	return "", ErrorAt(l.line, "unexpected char %q", r)
 }
 
 // digits returns the end of a run of digits, single underscores between them allowed, that begins at i.
@@ -407,20 +407,20 @@ func (l *lexer) digits(i int, ok func(byte) bool) int {
 
 // number reads an integer or a float; it begins at a digit.
 func (l *lexer) number() {
-	end := l.digits(l.pos, isDecimal)
+	end := l.digits(l.pos, IsDecimal)
 	afterDot := l.pos > 0 && l.src[l.pos-1] == '.'
 	if !afterDot {
 		i, float := end, false
-		if i+1 < len(l.src) && l.src[i] == '.' && isDecimal(l.src[i+1]) {
-			i, float = l.digits(i+1, isDecimal), true
+		if i+1 < len(l.src) && l.src[i] == '.' && IsDecimal(l.src[i+1]) {
+			i, float = l.digits(i+1, IsDecimal), true
 		}
 		if i < len(l.src) && (l.src[i] == 'e' || l.src[i] == 'E') {
 			j := i + 1
 			if j < len(l.src) && (l.src[j] == '+' || l.src[j] == '-') {
 				j++
 			}
-			if j < len(l.src) && isDecimal(l.src[j]) {
-				i, float = l.digits(j, isDecimal), true
+			if j < len(l.src) && IsDecimal(l.src[j]) {
+				i, float = l.digits(j, IsDecimal), true
 			}
 		}
 		if float {
@@ -443,7 +443,7 @@ func (l *lexer) zeroNumber() int {
 		switch l.src[l.pos+1] | 0x20 {
 		case 'x':
 			ok = func(c byte) bool {
-				return isDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'f'
+				return IsDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'f'
 			}
 		case 'o':
 			ok = func(c byte) bool { return c >= '0' && c <= '7' }

@@ -21,7 +21,7 @@ func unescape(s string, line int) (string, error) {
 		}
 		i++
 		if i == len(s) {
-			return "", errorAt(line, "string ends in a backslash")
+			return "", ErrorAt(line, "string ends in a backslash")
 		}
 		switch c := s[i]; c {
 		case '\n':
@@ -44,16 +44,16 @@ func unescape(s string, line int) (string, error) {
 		case 'x', 'u', 'U':
 			n := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
 			if i+n >= len(s) {
-				return "", errorAt(line, "truncated \\%c escape in string", c)
+				return "", ErrorAt(line, "truncated \\%c escape in string", c)
 			}
 			code, err := strconv.ParseUint(s[i+1:i+1+n], 16, 32)
 			if err != nil || code > utf8.MaxRune {
-				return "", errorAt(line, "invalid \\%c escape in string", c)
+				return "", ErrorAt(line, "invalid \\%c escape in string", c)
 			}
 			out = utf8.AppendRune(out, rune(code))
 			i += n
 		case 'N':
-			return "", errorAt(line, "\\N escapes are not supported")
+			return "", ErrorAt(line, "\\N escapes are not supported")
 		case '0', '1', '2', '3', '4', '5', '6', '7':
 			code, n := 0, 0
 			for n < 3 && i+n < len(s) && s[i+n] >= '0' && s[i+n] <= '7' {
@@ -78,12 +78,12 @@ func parseInteger(text string) (Value, bool) {
 	if strings.Trim(text, "0123456789") == "" {
 		base = 10
 	}
-	if len(text) > maxDigits {
+	if len(text) > MaxDigits {
 		return Value{}, false
 	}
 	n, ok := new(big.Int).SetString(text, base)
 	if !ok {
 		return Value{}, false
 	}
-	return bigValue(n), true
+	return Big(n), true
 }

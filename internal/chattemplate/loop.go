@@ -28,16 +28,16 @@ func (l *loopState) fetch(st *state) (Value, bool, error) {
 		outer := st.frame
 		clear(l.test.vars)
 		st.frame = l.test
-		err := st.assign(&l.stmt.testTarget, v, l.test)
+		err := st.assign(&l.stmt.TestTarget, v, l.test)
 		var pass Value
 		if err == nil {
-			pass, err = st.eval(l.stmt.test)
+			pass, err = st.eval(l.stmt.Test)
 		}
 		st.frame = outer
 		if err != nil {
 			return Value{}, false, err
 		}
-		if pass.truth() {
+		if pass.Truth() {
 			return v, true, nil
 		}
 	}
@@ -89,29 +89,29 @@ func (l *loopState) len(st *state) (int, error) {
 	if l.peeked {
 		l.length++
 	}
-	return l.length, st.chargeValues(len(rest))
+	return l.length, st.ChargeValues(len(rest))
 }
 
 func (st *state) execFor(s *forStmt) (control, error) {
-	over, err := st.eval(s.iter)
+	over, err := st.eval(s.Iter)
 	if err != nil {
-		return controlNext, atLine(err, s.line)
+		return controlNext, AtLine(err, s.Line)
 	}
-	items, err := st.iterate(over)
+	items, err := st.Iterate(over)
 	if err != nil {
-		return controlNext, atLine(err, s.line)
+		return controlNext, AtLine(err, s.Line)
 	}
 	outer := st.frame
 	l := &loopState{st: st, stmt: s, items: items, index0: -1, length: len(items)}
-	if s.test != nil {
+	if s.Test != nil {
 		l.length = -1
-		if l.test, err = st.newFrame(s.testSlots, outer); err != nil {
-			return controlNext, atLine(err, s.line)
+		if l.test, err = st.newFrame(s.TestSlots, outer); err != nil {
+			return controlNext, AtLine(err, s.Line)
 		}
 	}
-	inner, err := st.newFrame(s.slots, outer)
+	inner, err := st.newFrame(s.Slots, outer)
 	if err != nil {
-		return controlNext, atLine(err, s.line)
+		return controlNext, AtLine(err, s.Line)
 	}
 	defer func() { st.frame = outer }()
 	// As in jinja2, the else body runs unless an iteration reached the end of the body.
@@ -120,20 +120,20 @@ func (st *state) execFor(s *forStmt) (control, error) {
 		st.frame = outer
 		ok, err := l.advance(st)
 		if err != nil {
-			return controlNext, atLine(err, s.line)
+			return controlNext, AtLine(err, s.Line)
 		}
 		if !ok {
 			break
 		}
 		clear(inner.vars)
-		if err := st.assign(&s.target, l.current, inner); err != nil {
-			return controlNext, atLine(err, s.line)
+		if err := st.assign(&s.Target, l.current, inner); err != nil {
+			return controlNext, AtLine(err, s.Line)
 		}
-		if s.loopSlot >= 0 {
-			inner.vars[s.loopSlot] = Value{kind: kindLoop, ref: l}
+		if s.LoopSlot >= 0 {
+			inner.vars[s.LoopSlot] = Value{Kind: KindLoop, Ref: l}
 		}
 		st.frame = inner
-		c, err := st.runBody(s.body)
+		c, err := st.runBody(s.Body)
 		if err != nil {
 			return controlNext, err
 		}
@@ -143,14 +143,14 @@ func (st *state) execFor(s *forStmt) (control, error) {
 		finished = finished || c == controlNext
 	}
 	st.frame = outer
-	if finished || s.otherwise == nil {
+	if finished || s.Otherwise == nil {
 		return controlNext, nil
 	}
-	return st.scoped(s.elseSlots, s.otherwise)
+	return st.scoped(s.ElseSlots, s.Otherwise)
 }
 
-// attribute is loop.name.
-func (l *loopState) attribute(name string) (Value, error) {
+// Attribute is loop.name.
+func (l *loopState) Attribute(name string) (Value, error) {
 	switch name {
 	case "index":
 		return Int(int64(l.index0 + 1)), nil
@@ -171,13 +171,13 @@ func (l *loopState) attribute(name string) (Value, error) {
 		return Int(int64(n)), err
 	case "previtem":
 		if l.index0 == 0 {
-			return Value{kind: kindUndefined, num: undefMessage, str: "there is no previous item"}, nil
+			return Value{Kind: KindUndefined, Num: UndefMessage, Text: "there is no previous item"}, nil
 		}
 		return l.before, nil
 	case "nextitem":
 		v, more, err := l.peek(l.st)
 		if !more {
-			return Value{kind: kindUndefined, num: undefMessage, str: "there is no next item"}, err
+			return Value{Kind: KindUndefined, Num: UndefMessage, Text: "there is no next item"}, err
 		}
 		return v, err
 	case "depth":
@@ -185,29 +185,29 @@ func (l *loopState) attribute(name string) (Value, error) {
 	case "depth0":
 		return Int(0), nil
 	case "cycle":
-		return funcValue(name, func(_ *budget, a *callArgs) (Value, error) {
-			if err := a.noKeywords(); err != nil {
+		return NewFunction(name, func(_ *Budget, a *Args) (Value, error) {
+			if err := a.NoKeywords(); err != nil {
 				return Value{}, err
 			}
-			if len(a.pos) == 0 {
-				return Value{}, errorf("no items for cycling given")
+			if len(a.Pos) == 0 {
+				return Value{}, Errorf("no items for cycling given")
 			}
-			return a.pos[l.index0%len(a.pos)], nil
+			return a.Pos[l.index0%len(a.Pos)], nil
 		}), nil
 	case "changed":
-		return funcValue(name, l.changedCall), nil
+		return NewFunction(name, l.changedCall), nil
 	}
-	return Value{}, errNoAttribute
+	return Value{}, ErrNoAttribute
 }
 
-func (l *loopState) changedCall(run *budget, a *callArgs) (Value, error) {
-	if err := a.noKeywords(); err != nil {
+func (l *loopState) changedCall(run *Budget, a *Args) (Value, error) {
+	if err := a.NoKeywords(); err != nil {
 		return Value{}, err
 	}
-	if l.changed && len(a.pos) == len(l.changing) {
+	if l.changed && len(a.Pos) == len(l.changing) {
 		same := true
-		for i := range a.pos {
-			eq, err := run.equal(a.pos[i], l.changing[i])
+		for i := range a.Pos {
+			eq, err := run.Equal(a.Pos[i], l.changing[i])
 			if err != nil {
 				return Value{}, err
 			}
@@ -218,6 +218,6 @@ func (l *loopState) changedCall(run *budget, a *callArgs) (Value, error) {
 		}
 	}
 	l.changed = true
-	l.changing = append([]Value(nil), a.pos...)
-	return Bool(true), run.chargeValues(len(a.pos))
+	l.changing = append([]Value(nil), a.Pos...)
+	return Bool(true), run.ChargeValues(len(a.Pos))
 }

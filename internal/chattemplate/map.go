@@ -12,29 +12,29 @@ const indexFrom = 9
 const maxTupleKey = 1 << 16
 
 type entry struct {
-	key   Value
-	value Value
+	Key   Value
+	Value Value
 }
 
 // Map is a dict: it keeps its keys in the order they were first set. It is not safe to Set while another
 // goroutine reads it.
 type Map struct {
-	entries []entry
-	index   map[hashKey]int
+	Entries []entry
+	index   map[HashKey]int
 }
 
-// hashKey is what Python's hash and equality make of a dict key: 1, 1.0 and True are one key.
-type hashKey struct {
+// HashKey is what Python's hash and equality make of a dict key: 1, 1.0 and True are one key.
+type HashKey struct {
 	text string
 	num  int64
-	kind kind
+	kind Kind
 }
 
 // NewMap returns an empty map.
 func NewMap() *Map { return &Map{} }
 
 // Set puts value under the str key, at its old place if the key is already there.
-func (m *Map) Set(key string, value Value) { m.set(strValue(key), value.settled()) }
+func (m *Map) Set(key string, value Value) { m.Put(Str(key), value.settled()) }
 
 // Get returns the value under the str key, and whether there is one.
 func (m *Map) Get(key string) (Value, bool) {
@@ -42,7 +42,7 @@ func (m *Map) Get(key string) (Value, bool) {
 		return Value{}, false
 	}
 	if i := m.findString(key); i >= 0 {
-		return m.entries[i].value, true
+		return m.Entries[i].Value, true
 	}
 	return Value{}, false
 }
@@ -51,7 +51,7 @@ func (m *Map) Get(key string) (Value, bool) {
 func (m *Map) Keys() []string {
 	keys := make([]string, m.Len())
 	for i := range keys {
-		keys[i] = m.entries[i].key.String()
+		keys[i] = m.Entries[i].Key.String()
 	}
 	return keys
 }
@@ -61,33 +61,33 @@ func (m *Map) Len() int {
 	if m == nil {
 		return 0
 	}
-	return len(m.entries)
+	return len(m.Entries)
 }
 
 // Value returns the map as a Value. The map must not be changed afterwards.
-func (m *Map) Value() Value { return Value{kind: kindMap, ref: m} }
+func (m *Map) Value() Value { return Value{Kind: KindMap, Ref: m} }
 
 func (m *Map) findString(key string) int {
 	if m.index != nil {
-		if i, ok := m.index[hashKey{kind: kindString, text: key}]; ok {
+		if i, ok := m.index[HashKey{kind: KindString, text: key}]; ok {
 			return i
 		}
 		return -1
 	}
-	for i := range m.entries {
-		if m.entries[i].key.kind == kindString && m.entries[i].key.str == key {
+	for i := range m.Entries {
+		if m.Entries[i].Key.Kind == KindString && m.Entries[i].Key.Text == key {
 			return i
 		}
 	}
 	return -1
 }
 
-// find returns the position of key, -1 if it is absent, and an error for a key that has no hash.
-func (m *Map) find(key Value) (int, error) {
-	if key.kind == kindString {
-		return m.findString(key.str), nil
+// Find returns the position of key, -1 if it is absent, and an error for a key that has no hash.
+func (m *Map) Find(key Value) (int, error) {
+	if key.Kind == KindString {
+		return m.findString(key.Text), nil
 	}
-	h, err := hashOf(key, 0)
+	h, err := HashOf(key, 0)
 	if err != nil {
 		return -1, err
 	}
@@ -97,42 +97,42 @@ func (m *Map) find(key Value) (int, error) {
 		}
 		return -1, nil
 	}
-	for i := range m.entries {
-		if m.entries[i].key.kind == kindString {
+	for i := range m.Entries {
+		if m.Entries[i].Key.Kind == KindString {
 			continue
 		}
-		if other, err := hashOf(m.entries[i].key, 0); err == nil && other == h {
+		if other, err := HashOf(m.Entries[i].Key, 0); err == nil && other == h {
 			return i, nil
 		}
 	}
 	return -1, nil
 }
 
-// set is Set for any hashable key; it reports the key that is not.
-func (m *Map) set(key, value Value) error {
-	i, err := m.find(key)
+// Put is Set for any hashable key; it reports the key that is not.
+func (m *Map) Put(key, value Value) error {
+	i, err := m.Find(key)
 	if err != nil {
 		return err
 	}
 	if i >= 0 {
-		m.entries[i].value = value
+		m.Entries[i].Value = value
 		return nil
 	}
-	m.entries = append(m.entries, entry{key, value})
+	m.Entries = append(m.Entries, entry{key, value})
 	if m.index != nil {
-		h, err := hashOf(key, 0)
+		h, err := HashOf(key, 0)
 		if err != nil {
 			return err
 		}
-		m.index[h] = len(m.entries) - 1
+		m.index[h] = len(m.Entries) - 1
 		return nil
 	}
-	if len(m.entries) < indexFrom {
+	if len(m.Entries) < indexFrom {
 		return nil
 	}
-	m.index = make(map[hashKey]int, 2*indexFrom)
-	for i := range m.entries {
-		h, err := hashOf(m.entries[i].key, 0)
+	m.index = make(map[HashKey]int, 2*indexFrom)
+	for i := range m.Entries {
+		h, err := HashOf(m.Entries[i].Key, 0)
 		if err != nil {
 			return err
 		}
@@ -141,65 +141,65 @@ func (m *Map) set(key, value Value) error {
 	return nil
 }
 
-// setItem puts a value into a map under construction and counts the hashing of a long key.
-func (run *budget) setItem(m *Map, key, value Value) error {
-	if err := run.work(len(key.str)); err != nil {
+// SetItem puts a value into a map under construction and counts the hashing of a long key.
+func (run *Budget) SetItem(m *Map, key, value Value) error {
+	if err := run.Work(len(key.Text)); err != nil {
 		return err
 	}
-	return m.set(key, value)
+	return m.Put(key, value)
 }
 
-func (m *Map) without(key string) *Map {
-	kept := &Map{entries: make([]entry, 0, m.Len())}
-	for _, e := range m.entries {
-		if e.key.kind == kindString && e.key.str == key {
+func (m *Map) Without(key string) *Map {
+	kept := &Map{Entries: make([]entry, 0, m.Len())}
+	for _, e := range m.Entries {
+		if e.Key.Kind == KindString && e.Key.Text == key {
 			continue
 		}
 		// The keys are hashable and distinct: they come from a map.
-		_ = kept.set(e.key, e.value)
+		_ = kept.Put(e.Key, e.Value)
 	}
 	return kept
 }
 
-func hashOf(v Value, depth int) (hashKey, error) {
-	switch v.kind {
-	case kindString:
-		return hashKey{kind: kindString, text: v.str}, nil
-	case kindBool, kindInt:
-		return hashKey{kind: kindInt, num: v.num}, nil
-	case kindFloat:
-		f := v.float()
+func HashOf(v Value, depth int) (HashKey, error) {
+	switch v.Kind {
+	case KindString:
+		return HashKey{kind: KindString, text: v.Text}, nil
+	case KindBool, KindInt:
+		return HashKey{kind: KindInt, num: v.Num}, nil
+	case KindFloat:
+		f := v.AsFloat()
 		if f == math.Trunc(f) && math.Abs(f) < 1<<63 {
-			return hashKey{kind: kindInt, num: int64(f)}, nil
+			return HashKey{kind: KindInt, num: int64(f)}, nil
 		}
-		return hashKey{kind: kindFloat, num: v.num}, nil
-	case kindNone:
-		return hashKey{kind: kindNone}, nil
-	case kindUndefined, kindMissing:
-		return hashKey{kind: kindUndefined}, nil
-	case kindBig:
-		n := bigOf(v)
-		return hashKey{kind: kindBig, num: int64(n.Sign()), text: string(n.Bytes())}, nil
-	case kindTuple:
+		return HashKey{kind: KindFloat, num: v.Num}, nil
+	case KindNone:
+		return HashKey{kind: KindNone}, nil
+	case KindUndefined, KindMissing:
+		return HashKey{kind: KindUndefined}, nil
+	case KindBig:
+		n := BigOf(v)
+		return HashKey{kind: KindBig, num: int64(n.Sign()), text: string(n.Bytes())}, nil
+	case KindTuple:
 		if depth > maxValueDepth {
-			return hashKey{}, errNesting()
+			return HashKey{}, errNesting()
 		}
 		var text []byte
-		for _, item := range v.items() {
-			h, err := hashOf(item, depth+1)
+		for _, item := range v.Items() {
+			h, err := HashOf(item, depth+1)
 			if err != nil {
-				return hashKey{}, err
+				return HashKey{}, err
 			}
 			if len(text)+len(h.text) > maxTupleKey {
-				return hashKey{}, errorf("tuple is too large to be a dict key")
+				return HashKey{}, Errorf("tuple is too large to be a dict key")
 			}
 			text = append(text, byte(h.kind))
 			text = strconv.AppendInt(text, h.num, 10)
 			text = strconv.AppendInt(append(text, ':'), int64(len(h.text)), 10)
 			text = append(append(text, ':'), h.text...)
 		}
-		return hashKey{kind: kindTuple, text: string(text)}, nil
+		return HashKey{kind: KindTuple, text: string(text)}, nil
 	default:
-		return hashKey{}, errorf("unhashable type: '%s'", v.typeName())
+		return HashKey{}, Errorf("unhashable type: '%s'", v.TypeName())
 	}
 }

@@ -16,13 +16,13 @@ func Messages(raw []json.RawMessage, f Format) (Value, error) {
 	for i, text := range raw {
 		v, err := FromJSON(text)
 		if err != nil {
-			return Value{}, errorf("messages[%d]: %s", i, message(err))
+			return Value{}, Errorf("messages[%d]: %s", i, message(err))
 		}
 		if list[i], err = prepareMessage(v, f); err != nil {
-			return Value{}, errorf("messages[%d]: %s", i, message(err))
+			return Value{}, Errorf("messages[%d]: %s", i, message(err))
 		}
 	}
-	return listValue(list), nil
+	return NewList(list), nil
 }
 
 // message is the text of an error of this package without its prefix.
@@ -36,11 +36,11 @@ func message(err error) string {
 func prepareMessage(v Value, f Format) (Value, error) {
 	m, ok := v.AsMap()
 	if !ok {
-		return Value{}, errorf("must be an object, not %s", v.typeName())
+		return Value{}, Errorf("must be an object, not %s", v.TypeName())
 	}
 	role, ok := m.Get("role")
-	if !ok || !role.isString() {
-		return Value{}, errorf("role must be a string")
+	if !ok || !role.IsString() {
+		return Value{}, Errorf("role must be a string")
 	}
 	content, _ := m.Get("content")
 	content, err := prepareContent(content, f)
@@ -54,56 +54,56 @@ func prepareMessage(v Value, f Format) (Value, error) {
 	}
 	items, isList := calls.AsList()
 	if !isList && !calls.IsNone() {
-		return Value{}, errorf("tool_calls must be an array, not %s", calls.typeName())
+		return Value{}, Errorf("tool_calls must be an array, not %s", calls.TypeName())
 	}
 	if len(items) == 0 {
-		return m.without("tool_calls").Value(), nil
+		return m.Without("tool_calls").Value(), nil
 	}
 	for i, call := range items {
 		if err := parseArguments(call); err != nil {
-			return Value{}, errorf("tool_calls[%d]: %s", i, message(err))
+			return Value{}, Errorf("tool_calls[%d]: %s", i, message(err))
 		}
 	}
 	return m.Value(), nil
 }
 
 func prepareContent(content Value, f Format) (Value, error) {
-	switch content.kind {
-	case kindString:
+	switch content.Kind {
+	case KindString:
 		return content, nil
-	case kindMissing, kindNone:
+	case KindMissing, KindNone:
 		if f == FormatOpenAI {
 			return List(), nil
 		}
-		return strValue(""), nil
+		return Str(""), nil
 	}
 	parts, ok := content.AsList()
 	if !ok {
-		return Value{}, errorf("content must be a string or an array, not %s", content.typeName())
+		return Value{}, Errorf("content must be a string or an array, not %s", content.TypeName())
 	}
 	texts := make([]string, len(parts))
 	for i, part := range parts {
 		m, ok := part.AsMap()
 		if !ok {
-			return Value{}, errorf("content[%d] must be an object, not %s", i, part.typeName())
+			return Value{}, Errorf("content[%d] must be an object, not %s", i, part.TypeName())
 		}
 		kind, _ := m.Get("type")
-		if !kind.isString() {
-			return Value{}, errorf("content[%d].type must be a string", i)
+		if !kind.IsString() {
+			return Value{}, Errorf("content[%d].type must be a string", i)
 		}
-		if kind.str != "text" {
-			return Value{}, errorf("content[%d]: content parts of type %s are not supported, only text", i, quote(kind.str))
+		if kind.Text != "text" {
+			return Value{}, Errorf("content[%d]: content parts of type %s are not supported, only text", i, Quote(kind.Text))
 		}
 		text, _ := m.Get("text")
-		if !text.isString() {
-			return Value{}, errorf("content[%d].text must be a string", i)
+		if !text.IsString() {
+			return Value{}, Errorf("content[%d].text must be a string", i)
 		}
-		texts[i] = text.str
+		texts[i] = text.Text
 	}
 	if f == FormatOpenAI {
 		return content, nil
 	}
-	return strValue(strings.Join(texts, "\n")), nil
+	return Str(strings.Join(texts, "\n")), nil
 }
 
 // parseArguments replaces the JSON text of a tool call's arguments by its value. The call was made by FromJSON
@@ -111,7 +111,7 @@ func prepareContent(content Value, f Format) (Value, error) {
 func parseArguments(call Value) error {
 	m, ok := call.AsMap()
 	if !ok {
-		return errorf("must be an object, not %s", call.typeName())
+		return Errorf("must be an object, not %s", call.TypeName())
 	}
 	function, ok := m.Get("function")
 	if !ok {
@@ -119,17 +119,17 @@ func parseArguments(call Value) error {
 	}
 	fn, ok := function.AsMap()
 	if !ok {
-		return errorf("function must be an object, not %s", function.typeName())
+		return Errorf("function must be an object, not %s", function.TypeName())
 	}
 	arguments, _ := fn.Get("arguments")
-	if !arguments.isString() && !arguments.IsNone() && !arguments.IsUndefined() {
+	if !arguments.IsString() && !arguments.IsNone() && !arguments.IsUndefined() {
 		return nil
 	}
-	if strings.TrimSpace(arguments.str) == "" {
+	if strings.TrimSpace(arguments.Text) == "" {
 		fn.Set("arguments", NewMap().Value())
 		return nil
 	}
-	if v, err := FromJSON([]byte(arguments.str)); err == nil {
+	if v, err := FromJSON([]byte(arguments.Text)); err == nil {
 		fn.Set("arguments", v)
 	}
 	return nil

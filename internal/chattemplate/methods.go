@@ -1,18 +1,18 @@
 package chattemplate
 
 // methodFunc is a method of a built-in type.
-type methodFunc func(run *budget, self Value, a *callArgs) (Value, error)
+type methodFunc func(run *Budget, self Value, a *Args) (Value, error)
 
 // methodOf returns the method of v's type with that name, or nil.
 func methodOf(v Value, name string) methodFunc {
-	switch v.kind {
-	case kindString:
+	switch v.Kind {
+	case KindString:
 		return stringMethods[name]
-	case kindMap:
+	case KindMap:
 		return mapMethods[name]
-	case kindList, kindTuple:
+	case KindList, KindTuple:
 		return listMethods[name]
-	case kindCycler:
+	case KindCycler:
 		return cyclerMethods[name]
 	}
 	return nil
@@ -20,54 +20,54 @@ func methodOf(v Value, name string) methodFunc {
 
 // mapMethods are the methods of dict that change nothing.
 var mapMethods = map[string]methodFunc{
-	"get": func(run *budget, self Value, a *callArgs) (Value, error) {
+	"get": func(run *Budget, self Value, a *Args) (Value, error) {
 		var p [2]Value
-		if err := a.bind(p[:], 1, "key", "default"); err != nil {
+		if err := a.Bind(p[:], 1, "key", "default"); err != nil {
 			return Value{}, err
 		}
-		if err := run.work(len(p[0].str)); err != nil {
+		if err := run.Work(len(p[0].Text)); err != nil {
 			return Value{}, err
 		}
-		i, err := self.mapping().find(p[0])
+		i, err := self.Mapping().Find(p[0])
 		if err != nil {
 			return Value{}, err
 		}
 		if i >= 0 {
-			return self.mapping().entries[i].value, nil
+			return self.Mapping().Entries[i].Value, nil
 		}
-		if p[1].kind == kindMissing {
+		if p[1].Kind == KindMissing {
 			return None(), nil
 		}
 		return p[1], nil
 	},
-	"items":  viewMethod(kindItems),
-	"keys":   viewMethod(kindKeys),
-	"values": viewMethod(kindValues),
-	"copy": func(_ *budget, self Value, a *callArgs) (Value, error) {
-		return self, a.bind(nil, 0)
+	"items":  viewMethod(KindItems),
+	"keys":   viewMethod(KindKeys),
+	"values": viewMethod(KindValues),
+	"copy": func(_ *Budget, self Value, a *Args) (Value, error) {
+		return self, a.Bind(nil, 0)
 	},
 }
 
-func viewMethod(k kind) methodFunc {
-	return func(_ *budget, self Value, a *callArgs) (Value, error) {
-		self.kind = k
-		return self, a.bind(nil, 0)
+func viewMethod(k Kind) methodFunc {
+	return func(_ *Budget, self Value, a *Args) (Value, error) {
+		self.Kind = k
+		return self, a.Bind(nil, 0)
 	}
 }
 
 // listMethods are the methods of list and tuple that change nothing.
 var listMethods = map[string]methodFunc{
-	"index": func(run *budget, self Value, a *callArgs) (Value, error) {
+	"index": func(run *Budget, self Value, a *Args) (Value, error) {
 		var p [3]Value
-		if err := a.bind(p[:], 1, "value", "start", "stop"); err != nil {
+		if err := a.Bind(p[:], 1, "value", "start", "stop"); err != nil {
 			return Value{}, err
 		}
-		n := len(self.items())
-		start, err := wantInt(p[1], "start", 0)
+		n := len(self.Items())
+		start, err := WantInt(p[1], "start", 0)
 		if err != nil {
 			return Value{}, err
 		}
-		stop, err := wantInt(p[2], "stop", n)
+		stop, err := WantInt(p[2], "stop", n)
 		if err != nil {
 			return Value{}, err
 		}
@@ -78,7 +78,7 @@ var listMethods = map[string]methodFunc{
 			stop += n
 		}
 		for i := start; i < min(stop, n); i++ {
-			eq, err := run.equal(self.items()[i], p[0])
+			eq, err := run.Equal(self.Items()[i], p[0])
 			if err != nil {
 				return Value{}, err
 			}
@@ -86,20 +86,20 @@ var listMethods = map[string]methodFunc{
 				return Int(int64(i)), nil
 			}
 		}
-		text, err := run.reprOf(p[0])
+		text, err := run.ReprOf(p[0])
 		if err != nil {
 			return Value{}, err
 		}
-		return Value{}, errorf("%s is not in list", text)
+		return Value{}, Errorf("%s is not in list", text)
 	},
-	"count": func(run *budget, self Value, a *callArgs) (Value, error) {
+	"count": func(run *Budget, self Value, a *Args) (Value, error) {
 		var p [1]Value
-		if err := a.bind(p[:], 1, "value"); err != nil {
+		if err := a.Bind(p[:], 1, "value"); err != nil {
 			return Value{}, err
 		}
 		n := int64(0)
-		for _, v := range self.items() {
-			eq, err := run.equal(v, p[0])
+		for _, v := range self.Items() {
+			eq, err := run.Equal(v, p[0])
 			if err != nil {
 				return Value{}, err
 			}
@@ -109,10 +109,10 @@ var listMethods = map[string]methodFunc{
 		}
 		return Int(n), nil
 	},
-	"copy": func(_ *budget, self Value, a *callArgs) (Value, error) {
-		if self.kind == kindTuple {
-			return Value{}, errorf("'tuple' object has no attribute 'copy'")
+	"copy": func(_ *Budget, self Value, a *Args) (Value, error) {
+		if self.Kind == KindTuple {
+			return Value{}, Errorf("'tuple' object has no attribute 'copy'")
 		}
-		return self, a.bind(nil, 0)
+		return self, a.Bind(nil, 0)
 	},
 }

@@ -5,33 +5,33 @@ import (
 	"math/big"
 )
 
-// maxDigits bounds the decimal digits of an int, as Python bounds those it converts to and from text.
-const maxDigits = 4300
+// MaxDigits bounds the decimal digits of an int, as Python bounds those it converts to and from text.
+const MaxDigits = 4300
 
-func isNumber(v Value) bool {
-	return v.kind == kindInt || v.kind == kindFloat || v.kind == kindBool || v.kind == kindBig
+func IsNumber(v Value) bool {
+	return v.Kind == KindInt || v.Kind == KindFloat || v.Kind == KindBool || v.Kind == KindBig
 }
 
-func isInteger(v Value) bool { return v.kind == kindInt || v.kind == kindBool || v.kind == kindBig }
+func IsInteger(v Value) bool { return v.Kind == KindInt || v.Kind == KindBool || v.Kind == KindBig }
 
-func bigOf(v Value) *big.Int {
-	if v.kind == kindBig {
-		return v.ref.(*big.Int)
+func BigOf(v Value) *big.Int {
+	if v.Kind == KindBig {
+		return v.Ref.(*big.Int)
 	}
-	return big.NewInt(v.num)
+	return big.NewInt(v.Num)
 }
 
-// floatOf converts a number as Python's float does.
-func floatOf(v Value) (float64, error) {
-	switch v.kind {
-	case kindFloat:
-		return v.float(), nil
-	case kindBig:
-		f, _ := new(big.Float).SetInt(bigOf(v)).Float64()
+// FloatOf converts a number as Python's float does.
+func FloatOf(v Value) (float64, error) {
+	switch v.Kind {
+	case KindFloat:
+		return v.AsFloat(), nil
+	case KindBig:
+		f, _ := new(big.Float).SetInt(BigOf(v)).Float64()
 		if math.IsInf(f, 0) {
-			return 0, errorf("int too large to convert to float")
+			return 0, Errorf("int too large to convert to float")
 		}
 		return f, nil
 	}
-	return float64(v.num), nil
+	return float64(v.Num), nil
 }

@@ -1,58 +1,58 @@
 package chattemplate
 
 func (p *parser) call(fn expr) (expr, error) {
-	line := p.cur().line
+	line := p.cur().Line
 	args, err := p.arguments()
-	return &callExpr{fn, args, line}, err
+	return &callExpr{Fn: fn, Args: args, Line: line}, err
 }
 
 func (p *parser) arguments() (arguments, error) {
 	var a arguments
-	line := p.next().line
-	bad := errorAt(line, "invalid syntax for function call expression")
-	for n := 0; !p.cur().is(")"); n++ {
+	line := p.next().Line
+	bad := ErrorAt(line, "invalid syntax for function call expression")
+	for n := 0; !p.cur().Is(")"); n++ {
 		if n > 0 {
 			if err := p.expectOp(","); err != nil {
 				return a, err
 			}
-			if p.cur().is(")") {
+			if p.cur().Is(")") {
 				break
 			}
 		}
 		var err error
 		switch {
-		case p.cur().is("*"):
-			if a.star != nil || a.doubleStar != nil {
+		case p.cur().Is("*"):
+			if a.Star != nil || a.DoubleStar != nil {
 				return a, bad
 			}
 			p.next()
-			a.star, err = p.expression(true)
-		case p.cur().is("**"):
-			if a.doubleStar != nil {
+			a.Star, err = p.expression(true)
+		case p.cur().Is("**"):
+			if a.DoubleStar != nil {
 				return a, bad
 			}
 			p.next()
-			a.doubleStar, err = p.expression(true)
-		case p.cur().kind == tokName && p.peek().is("="):
-			if a.doubleStar != nil {
+			a.DoubleStar, err = p.expression(true)
+		case p.cur().Kind == tokName && p.peek().Is("="):
+			if a.DoubleStar != nil {
 				return a, bad
 			}
-			k := keyword{name: p.next().text}
+			k := keyword{Name: p.next().Text}
 			p.next()
-			for _, other := range a.keywords {
-				if other.name == k.name {
-					return a, errorAt(line, "keyword argument repeated: %s", k.name)
+			for _, other := range a.Keywords {
+				if other.Name == k.Name {
+					return a, ErrorAt(line, "keyword argument repeated: %s", k.Name)
 				}
 			}
-			k.x, err = p.expression(true)
-			a.keywords = append(a.keywords, k)
+			k.X, err = p.expression(true)
+			a.Keywords = append(a.Keywords, k)
 		default:
-			if a.star != nil || a.doubleStar != nil || a.keywords != nil {
+			if a.Star != nil || a.DoubleStar != nil || a.Keywords != nil {
 				return a, bad
 			}
 			var x expr
 			x, err = p.expression(true)
-			a.positional = append(a.positional, x)
+			a.Positional = append(a.Positional, x)
 		}
 		if err != nil {
 			return a, err
@@ -66,12 +66,12 @@ func (p *parser) filters(x expr) (expr, error) {
 		t := p.cur()
 		var err error
 		switch {
-		case t.is("|"):
+		case t.Is("|"):
 			p.next()
 			x, err = p.filter(x)
-		case t.named("is"):
+		case t.Named("is"):
 			x, err = p.test(x)
-		case t.is("("):
+		case t.Is("("):
 			x, err = p.call(x)
 		default:
 			return x, nil
@@ -84,50 +84,50 @@ func (p *parser) filters(x expr) (expr, error) {
 
 func (p *parser) dottedName() (string, error) {
 	t, err := p.expectName()
-	name := t.text
+	name := t.Text
 	for err == nil && p.skipOp(".") {
 		t, err = p.expectName()
-		name += "." + t.text
+		name += "." + t.Text
 	}
 	return name, err
 }
 
 func (p *parser) filter(x expr) (*filterExpr, error) {
-	f := &filterExpr{x: x, line: p.cur().line}
+	f := &filterExpr{X: x, Line: p.cur().Line}
 	var err error
-	if f.name, err = p.dottedName(); err != nil {
+	if f.Name, err = p.dottedName(); err != nil {
 		return nil, err
 	}
-	f.fn = filters[f.name]
-	if p.cur().is("(") {
-		f.args, err = p.arguments()
+	f.Fn = filters[f.Name]
+	if p.cur().Is("(") {
+		f.Args, err = p.arguments()
 	}
 	return f, err
 }
 
 func (p *parser) test(x expr) (expr, error) {
-	t := &testExpr{x: x, line: p.next().line}
+	t := &testExpr{X: x, Line: p.next().Line}
 	negated := p.skipName("not")
 	var err error
-	if t.name, err = p.dottedName(); err != nil {
+	if t.Name, err = p.dottedName(); err != nil {
 		return nil, err
 	}
-	t.fn = tests[t.name]
+	t.Fn = tests[t.Name]
 	switch c := p.cur(); {
-	case c.is("("):
-		t.args, err = p.arguments()
-	case c.kind == tokName && (c.text == "else" || c.text == "or" || c.text == "and"):
-	case c.named("is"):
-		return nil, errorAt(c.line, "you cannot chain multiple tests with is")
-	case c.kind == tokName || c.kind == tokString || c.kind == tokInteger || c.kind == tokFloat || c.is("[") || c.is("{"):
+	case c.Is("("):
+		t.Args, err = p.arguments()
+	case c.Kind == tokName && (c.Text == "else" || c.Text == "or" || c.Text == "and"):
+	case c.Named("is"):
+		return nil, ErrorAt(c.Line, "you cannot chain multiple tests with is")
+	case c.Kind == tokName || c.Kind == tokString || c.Kind == tokInteger || c.Kind == tokFloat || c.Is("[") || c.Is("{"):
 		var arg expr
 		if arg, err = p.primary(); err == nil {
 			arg, err = p.postfix(arg)
 		}
-		t.args.positional = []expr{arg}
+		t.Args.Positional = []expr{arg}
 	}
 	if negated {
-		return &notExpr{t}, err
+		return &notExpr{X: t}, err
 	}
 	return t, err
 }

@@ -32,14 +32,14 @@ func (p *parser) expression(cond bool) (expr, error) {
 				return nil, err
 			}
 		}
-		x = &condExpr{c, x, otherwise}
+		x = &condExpr{Cond: c, Then: x, Otherwise: otherwise}
 	}
 	return x, nil
 }
 
 func (p *parser) or() (expr, error) {
 	x, err := p.and()
-	if err != nil || !p.cur().named("or") {
+	if err != nil || !p.cur().Named("or") {
 		return x, err
 	}
 	list := []expr{x}
@@ -50,12 +50,12 @@ func (p *parser) or() (expr, error) {
 		}
 		list = append(list, y)
 	}
-	return &orExpr{list}, nil
+	return &orExpr{List: list}, nil
 }
 
 func (p *parser) and() (expr, error) {
 	x, err := p.not()
-	if err != nil || !p.cur().named("and") {
+	if err != nil || !p.cur().Named("and") {
 		return x, err
 	}
 	list := []expr{x}
@@ -66,7 +66,7 @@ func (p *parser) and() (expr, error) {
 		}
 		list = append(list, y)
 	}
-	return &andExpr{list}, nil
+	return &andExpr{List: list}, nil
 }
 
 func (p *parser) not() (expr, error) {
@@ -78,23 +78,23 @@ func (p *parser) not() (expr, error) {
 	}
 	defer p.leave()
 	x, err := p.not()
-	return &notExpr{x}, err
+	return &notExpr{X: x}, err
 }
 
 func (p *parser) compareOp() string {
 	t := p.cur()
-	if t.kind == tokOperator {
-		switch t.text {
+	if t.Kind == tokOperator {
+		switch t.Text {
 		case "==", "!=", "<", "<=", ">", ">=":
 			p.next()
-			return t.text
+			return t.Text
 		}
 		return ""
 	}
 	if p.skipName("in") {
 		return "in"
 	}
-	if t.named("not") && p.peek().named("in") {
+	if t.Named("not") && p.peek().Named("in") {
 		p.next()
 		p.next()
 		return "not in"
@@ -113,12 +113,12 @@ func (p *parser) compare() (expr, error) {
 		if err != nil {
 			return nil, err
 		}
-		rest = append(rest, comparison{op, y})
+		rest = append(rest, comparison{Op: op, X: y})
 	}
 	if rest == nil {
 		return x, nil
 	}
-	return &compareExpr{x, rest}, nil
+	return &compareExpr{First: x, Rest: rest}, nil
 }
 
 // binary parses a left-associative level of the grammar.
@@ -130,7 +130,7 @@ func (p *parser) binary(operand func() (expr, error), ops ...string) (expr, erro
 	for {
 		op := ""
 		for _, o := range ops {
-			if p.cur().is(o) {
+			if p.cur().Is(o) {
 				op = o
 			}
 		}
@@ -143,14 +143,14 @@ func (p *parser) binary(operand func() (expr, error), ops ...string) (expr, erro
 			return nil, err
 		}
 		if op != "+" {
-			x = &arithExpr{op, x, y}
+			x = &arithExpr{Op: op, Left: x, Right: y}
 			continue
 		}
 		if sum, ok := x.(*addExpr); ok {
-			sum.list = append(sum.list, y)
+			sum.List = append(sum.List, y)
 			continue
 		}
-		x = &addExpr{[]expr{x, y}}
+		x = &addExpr{List: []expr{x, y}}
 	}
 }
 
@@ -158,7 +158,7 @@ func (p *parser) sum() (expr, error) { return p.binary(p.concat, "+", "-") }
 
 func (p *parser) concat() (expr, error) {
 	x, err := p.product()
-	if err != nil || !p.cur().is("~") {
+	if err != nil || !p.cur().Is("~") {
 		return x, err
 	}
 	list := []expr{x}
@@ -169,7 +169,7 @@ func (p *parser) concat() (expr, error) {
 		}
 		list = append(list, y)
 	}
-	return &concatExpr{list}, nil
+	return &concatExpr{List: list}, nil
 }
 
 func (p *parser) product() (expr, error) { return p.binary(p.power, "*", "/", "//", "%") }
@@ -183,14 +183,14 @@ func (p *parser) unary(withFilter bool) (expr, error) {
 	t := p.cur()
 	var x expr
 	var err error
-	if t.is("-") || t.is("+") {
+	if t.Is("-") || t.Is("+") {
 		if err := p.enter(); err != nil {
 			return nil, err
 		}
 		defer p.leave()
 		p.next()
 		x, err = p.unary(false)
-		x = &unaryExpr{t.text == "-", x}
+		x = &unaryExpr{Negative: t.Text == "-", X: x}
 	} else {
 		x, err = p.primary()
 	}
@@ -206,55 +206,55 @@ func (p *parser) unary(withFilter bool) (expr, error) {
 func (p *parser) primary() (expr, error) {
 	t := p.cur()
 	switch {
-	case t.kind == tokName:
+	case t.Kind == tokName:
 		p.next()
-		if v, ok := constants[t.text]; ok {
-			return &constExpr{v}, nil
+		if v, ok := constants[t.Text]; ok {
+			return &constExpr{Value: v}, nil
 		}
-		return &nameExpr{name: t.text}, nil
-	case t.kind == tokString:
-		if p.next(); p.cur().kind != tokString {
-			return &constExpr{strValue(t.text)}, nil
+		return &nameExpr{Name: t.Text}, nil
+	case t.Kind == tokString:
+		if p.next(); p.cur().Kind != tokString {
+			return &constExpr{Value: Str(t.Text)}, nil
 		}
-		joined := []byte(t.text)
-		for p.cur().kind == tokString {
-			joined = append(joined, p.next().text...)
+		joined := []byte(t.Text)
+		for p.cur().Kind == tokString {
+			joined = append(joined, p.next().Text...)
 		}
-		return &constExpr{strValue(string(joined))}, nil
-	case t.kind == tokInteger:
+		return &constExpr{Value: Str(string(joined))}, nil
+	case t.Kind == tokInteger:
 		p.next()
-		v, ok := parseInteger(t.text)
+		v, ok := parseInteger(t.Text)
 		if !ok {
-			return nil, errorAt(t.line, "invalid integer")
+			return nil, ErrorAt(t.Line, "invalid integer")
 		}
-		return &constExpr{v}, nil
-	case t.kind == tokFloat:
+		return &constExpr{Value: v}, nil
+	case t.Kind == tokFloat:
 		p.next()
 		// Out of range is infinity, as in Python; the lexer lets nothing else through.
-		f, _ := strconv.ParseFloat(t.text, 64)
-		return &constExpr{Float(f)}, nil
-	case t.is("("):
+		f, _ := strconv.ParseFloat(t.Text, 64)
+		return &constExpr{Value: Float(f)}, nil
+	case t.Is("("):
 		p.next()
 		x, err := p.tupleOrExpr(true, nil, true)
 		if err != nil {
 			return nil, err
 		}
 		return x, p.expectOp(")")
-	case t.is("["):
+	case t.Is("["):
 		p.next()
 		list, err := p.exprList("]")
-		return &listExpr{list}, err
-	case t.is("{"):
+		return &listExpr{List: list}, err
+	case t.Is("{"):
 		p.next()
 		return p.dict()
 	}
-	return nil, errorAt(t.line, "unexpected %s", t.describe())
+	return nil, ErrorAt(t.Line, "unexpected %s", t.Describe())
 }
 
 // exprList parses expressions up to the closing bracket, which it consumes.
 func (p *parser) exprList(closing string) ([]expr, error) {
 	var list []expr
-	for !p.cur().is(closing) {
+	for !p.cur().Is(closing) {
 		x, err := p.expression(true)
 		if err != nil {
 			return nil, err
@@ -269,7 +269,7 @@ func (p *parser) exprList(closing string) ([]expr, error) {
 
 func (p *parser) dict() (expr, error) {
 	var pairs []pair
-	for !p.cur().is("}") {
+	for !p.cur().Is("}") {
 		key, err := p.expression(true)
 		if err != nil {
 			return nil, err
@@ -281,12 +281,12 @@ func (p *parser) dict() (expr, error) {
 		if err != nil {
 			return nil, err
 		}
-		pairs = append(pairs, pair{key, value})
+		pairs = append(pairs, pair{Key: key, Value: value})
 		if !p.skipOp(",") {
 			break
 		}
 	}
-	return &dictExpr{pairs}, p.expectOp("}")
+	return &dictExpr{Pairs: pairs}, p.expectOp("}")
 }
 
 // tupleOrExpr parses an expression, or a tuple if commas follow; only in parentheses may it be empty.
@@ -295,7 +295,7 @@ func (p *parser) tupleOrExpr(cond bool, ends []string, parentheses bool) (expr, 
 	isTuple := false
 	for {
 		t := p.cur()
-		if t.kind == tokVariableEnd || t.kind == tokBlockEnd || t.is(")") || contains(ends, t) {
+		if t.Kind == tokVariableEnd || t.Kind == tokBlockEnd || t.Is(")") || contains(ends, t) {
 			break
 		}
 		x, err := p.expression(cond)
@@ -312,9 +312,9 @@ func (p *parser) tupleOrExpr(cond bool, ends []string, parentheses bool) (expr, 
 		return list[0], nil
 	}
 	if !isTuple && !parentheses {
-		return nil, errorAt(p.cur().line, "expected an expression, got %s", p.cur().describe())
+		return nil, ErrorAt(p.cur().Line, "expected an expression, got %s", p.cur().Describe())
 	}
-	return &tupleExpr{list}, nil
+	return &tupleExpr{List: list}, nil
 }
 
 func (p *parser) postfix(x expr) (expr, error) {
@@ -322,13 +322,13 @@ func (p *parser) postfix(x expr) (expr, error) {
 		t := p.cur()
 		var err error
 		switch {
-		case t.is("."):
+		case t.Is("."):
 			p.next()
-			x, err = p.attribute(x, t.line)
-		case t.is("["):
+			x, err = p.Attribute(x, t.Line)
+		case t.Is("["):
 			p.next()
-			x, err = p.subscript(x, t.line)
-		case t.is("("):
+			x, err = p.subscript(x, t.Line)
+		case t.Is("("):
 			x, err = p.call(x)
 		default:
 			return x, nil
@@ -339,41 +339,41 @@ func (p *parser) postfix(x expr) (expr, error) {
 	}
 }
 
-func (p *parser) attribute(x expr, line int) (expr, error) {
+func (p *parser) Attribute(x expr, line int) (expr, error) {
 	t := p.next()
-	switch t.kind {
+	switch t.Kind {
 	case tokName:
-		return &attrExpr{x, t.text, line}, nil
+		return &attrExpr{X: x, Name: t.Text, Line: line}, nil
 	case tokInteger:
-		v, ok := parseInteger(t.text)
+		v, ok := parseInteger(t.Text)
 		if !ok {
-			return nil, errorAt(t.line, "invalid integer")
+			return nil, ErrorAt(t.Line, "invalid integer")
 		}
-		return &itemExpr{x, &constExpr{v}, line}, nil
+		return &itemExpr{X: x, Key: &constExpr{Value: v}, Line: line}, nil
 	}
-	return nil, errorAt(t.line, "expected name or number after '.', got %s", t.describe())
+	return nil, ErrorAt(t.Line, "expected name or number after '.', got %s", t.Describe())
 }
 
 func (p *parser) subscript(x expr, line int) (expr, error) {
 	var key expr
 	var err error
-	if !p.cur().is(":") {
+	if !p.cur().Is(":") {
 		if key, err = p.expression(true); err != nil {
 			return nil, err
 		}
-		if p.cur().is(",") {
+		if p.cur().Is(",") {
 			p.next()
 			rest, err := p.exprList("]")
-			return &itemExpr{x, &tupleExpr{append([]expr{key}, rest...)}, line}, err
+			return &itemExpr{X: x, Key: &tupleExpr{List: append([]expr{key}, rest...)}, Line: line}, err
 		}
-		if !p.cur().is(":") {
-			return &itemExpr{x, key, line}, p.expectOp("]")
+		if !p.cur().Is(":") {
+			return &itemExpr{X: x, Key: key, Line: line}, p.expectOp("]")
 		}
 	}
-	s := &sliceExpr{x: x, low: key, line: line}
+	s := &sliceExpr{X: x, Low: key, Line: line}
 	p.next()
-	for _, part := range []*expr{&s.high, &s.step} {
-		if !p.cur().is(":") && !p.cur().is("]") {
+	for _, part := range []*expr{&s.High, &s.Step} {
+		if !p.cur().Is(":") && !p.cur().Is("]") {
 			if *part, err = p.expression(true); err != nil {
 				return nil, err
 			}

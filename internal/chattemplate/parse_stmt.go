@@ -47,7 +47,7 @@ func (p *parser) next() token {
 }
 
 func (p *parser) skipName(name string) bool {
-	if p.cur().named(name) {
+	if p.cur().Named(name) {
 		p.next()
 		return true
 	}
@@ -55,7 +55,7 @@ func (p *parser) skipName(name string) bool {
 }
 
 func (p *parser) skipOp(op string) bool {
-	if p.cur().is(op) {
+	if p.cur().Is(op) {
 		p.next()
 		return true
 	}
@@ -64,23 +64,23 @@ func (p *parser) skipOp(op string) bool {
 
 func (p *parser) expectOp(op string) error {
 	if !p.skipOp(op) {
-		return errorAt(p.cur().line, "expected '%s', got %s", op, p.cur().describe())
+		return ErrorAt(p.cur().Line, "expected '%s', got %s", op, p.cur().Describe())
 	}
 	return nil
 }
 
 func (p *parser) expectName() (token, error) {
 	t := p.cur()
-	if t.kind != tokName {
-		return t, errorAt(t.line, "expected a name, got %s", t.describe())
+	if t.Kind != tokName {
+		return t, ErrorAt(t.Line, "expected a name, got %s", t.Describe())
 	}
 	p.next()
 	return t, nil
 }
 
 func (p *parser) expect(k tokenKind) error {
-	if t := p.cur(); t.kind != k {
-		return errorAt(t.line, "expected %s, got %s", token{kind: k}.describe(), t.describe())
+	if t := p.cur(); t.Kind != k {
+		return ErrorAt(t.Line, "expected %s, got %s", token{Kind: k}.Describe(), t.Describe())
 	}
 	p.next()
 	return nil
@@ -90,7 +90,7 @@ func (p *parser) expect(k tokenKind) error {
 func (p *parser) enter() error {
 	p.depth++
 	if p.depth > maxNesting {
-		return errorAt(p.cur().line, "template is nested too deeply")
+		return ErrorAt(p.cur().Line, "template is nested too deeply")
 	}
 	return nil
 }
@@ -103,11 +103,11 @@ func (p *parser) parseTemplate() ([]stmt, error) {
 }
 
 func contains(names []string, t token) bool {
-	if t.kind != tokName {
+	if t.Kind != tokName {
 		return false
 	}
 	for _, n := range names {
-		if n == t.text {
+		if n == t.Text {
 			return true
 		}
 	}
@@ -123,15 +123,15 @@ func (p *parser) statements(ends []string) ([]stmt, string, error) {
 	var body []stmt
 	for {
 		t := p.cur()
-		switch t.kind {
+		switch t.Kind {
 		case tokEOF:
 			if ends != nil {
-				return nil, "", errorAt(t.line, "unexpected end of template, looking for '%s'", ends[len(ends)-1])
+				return nil, "", ErrorAt(t.Line, "unexpected end of template, looking for '%s'", ends[len(ends)-1])
 			}
 			return body, "", nil
 		case tokData:
 			p.next()
-			body = append(body, &dataStmt{t.text})
+			body = append(body, &dataStmt{Text: t.Text})
 		case tokVariableBegin:
 			p.next()
 			x, err := p.tupleOrExpr(true, nil, false)
@@ -141,11 +141,11 @@ func (p *parser) statements(ends []string) ([]stmt, string, error) {
 			if err := p.expect(tokVariableEnd); err != nil {
 				return nil, "", err
 			}
-			body = append(body, &outputStmt{x, t.line})
+			body = append(body, &outputStmt{X: x, Line: t.Line})
 		default: // tokBlockBegin: nothing else can stand outside a tag
 			p.next()
 			if contains(ends, p.cur()) {
-				return body, p.next().text, nil
+				return body, p.next().Text, nil
 			}
 			s, err := p.statement()
 			if err != nil {
@@ -171,44 +171,44 @@ func (p *parser) block(ends ...string) ([]stmt, string, error) {
 func (p *parser) statement() ([]stmt, error) {
 	t, err := p.expectName()
 	if err != nil {
-		return nil, errorAt(t.line, "tag name expected, got %s", t.describe())
+		return nil, ErrorAt(t.Line, "tag name expected, got %s", t.Describe())
 	}
 	var s stmt
-	switch t.text {
+	switch t.Text {
 	case "if":
 		s, err = p.ifTag()
 	case "for":
-		s, err = p.forTag(t.line)
+		s, err = p.forTag(t.Line)
 	case "set":
-		s, err = p.setTag(t.line)
+		s, err = p.setTag(t.Line)
 	case "macro":
-		s, err = p.macroTag(t.line)
+		s, err = p.macroTag(t.Line)
 	case "call":
-		s, err = p.callTag(t.line)
+		s, err = p.callTag(t.Line)
 	case "filter":
-		s, err = p.filterTag(t.line)
+		s, err = p.filterTag(t.Line)
 	case "with":
-		s, err = p.withTag(t.line)
+		s, err = p.withTag(t.Line)
 	case "print":
-		return p.printTag(t.line)
+		return p.printTag(t.Line)
 	case "break":
-		return []stmt{&loopControlStmt{controlBreak, t.line}}, nil
+		return []stmt{&loopControlStmt{Control: controlBreak, Line: t.Line}}, nil
 	case "continue":
-		return []stmt{&loopControlStmt{controlContinue, t.line}}, nil
+		return []stmt{&loopControlStmt{Control: controlContinue, Line: t.Line}}, nil
 	case "generation":
 		body, _, err := p.block("endgeneration")
-		return []stmt{&scopeStmt{body: body}}, err
+		return []stmt{&scopeStmt{Body: body}}, err
 	case "block", "extends", "include", "import", "from", "autoescape":
-		return nil, errorAt(t.line, "tag '%s' is not supported in chat templates", t.text)
+		return nil, ErrorAt(t.Line, "tag '%s' is not supported in chat templates", t.Text)
 	default:
-		return nil, errorAt(t.line, "encountered unknown tag '%s'", t.text)
+		return nil, ErrorAt(t.Line, "encountered unknown tag '%s'", t.Text)
 	}
 	return []stmt{s}, err
 }
 
 func (p *parser) printTag(line int) ([]stmt, error) {
 	var out []stmt
-	for p.cur().kind != tokBlockEnd {
+	for p.cur().Kind != tokBlockEnd {
 		if out != nil {
 			if err := p.expectOp(","); err != nil {
 				return nil, err
@@ -218,7 +218,7 @@ func (p *parser) printTag(line int) ([]stmt, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, &outputStmt{x, line})
+		out = append(out, &outputStmt{X: x, Line: line})
 	}
 	return out, nil
 }
@@ -226,7 +226,7 @@ func (p *parser) printTag(line int) ([]stmt, error) {
 func (p *parser) ifTag() (stmt, error) {
 	s := &ifStmt{}
 	for {
-		line := p.cur().line
+		line := p.cur().Line
 		cond, err := p.tupleOrExpr(false, nil, false)
 		if err != nil {
 			return nil, err
@@ -235,44 +235,44 @@ func (p *parser) ifTag() (stmt, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.branches = append(s.branches, ifBranch{cond, body, line})
+		s.Branches = append(s.Branches, ifBranch{Cond: cond, Body: body, Line: line})
 		switch end {
 		case "elif":
 			continue
 		case "else":
-			s.otherwise, _, err = p.block("endif")
+			s.Otherwise, _, err = p.block("endif")
 		}
 		return s, err
 	}
 }
 
 func (p *parser) forTag(line int) (stmt, error) {
-	s := &forStmt{line: line, loopSlot: -1}
+	s := &forStmt{Line: line, LoopSlot: -1}
 	var err error
-	if s.target, err = p.assignTarget(false, "in"); err != nil {
+	if s.Target, err = p.assignTarget(false, "in"); err != nil {
 		return nil, err
 	}
 	if !p.skipName("in") {
-		return nil, errorAt(p.cur().line, "expected 'in', got %s", p.cur().describe())
+		return nil, ErrorAt(p.cur().Line, "expected 'in', got %s", p.cur().Describe())
 	}
-	if s.iter, err = p.tupleOrExpr(false, []string{"recursive"}, false); err != nil {
+	if s.Iter, err = p.tupleOrExpr(false, []string{"recursive"}, false); err != nil {
 		return nil, err
 	}
 	if p.skipName("if") {
-		if s.test, err = p.expression(true); err != nil {
+		if s.Test, err = p.expression(true); err != nil {
 			return nil, err
 		}
-		s.testTarget = s.target.copied()
+		s.TestTarget = s.Target.Copied()
 	}
-	if p.cur().named("recursive") {
-		return nil, errorAt(line, "recursive loops are not supported")
+	if p.cur().Named("recursive") {
+		return nil, ErrorAt(line, "recursive loops are not supported")
 	}
 	var end string
-	if s.body, end, err = p.block("endfor", "else"); err != nil {
+	if s.Body, end, err = p.block("endfor", "else"); err != nil {
 		return nil, err
 	}
 	if end == "else" {
-		s.otherwise, _, err = p.block("endfor")
+		s.Otherwise, _, err = p.block("endfor")
 	}
 	return s, err
 }
@@ -284,16 +284,16 @@ func (p *parser) setTag(line int) (stmt, error) {
 	}
 	if p.skipOp("=") {
 		x, err := p.tupleOrExpr(true, nil, false)
-		return &setStmt{target, x, line}, err
+		return &setStmt{Target: target, X: x, Line: line}, err
 	}
-	s := &setBlockStmt{target: target, line: line}
-	if p.cur().is("|") {
-		s.outer, s.filter, err = p.filterChain(false)
+	s := &setBlockStmt{Target: target, Line: line}
+	if p.cur().Is("|") {
+		s.Outer, s.Filter, err = p.filterChain(false)
 		if err != nil {
 			return nil, err
 		}
 	}
-	s.body, _, err = p.block("endset")
+	s.Body, _, err = p.block("endset")
 	return s, err
 }
 
@@ -301,9 +301,9 @@ func (p *parser) setTag(line int) (stmt, error) {
 func (p *parser) filterChain(startInline bool) (expr, *filterExpr, error) {
 	var outer expr
 	var inner *filterExpr
-	for n := 0; startInline || p.cur().is("|"); n++ {
+	for n := 0; startInline || p.cur().Is("|"); n++ {
 		if n > maxNesting {
-			return nil, nil, errorAt(p.cur().line, "template is nested too deeply")
+			return nil, nil, ErrorAt(p.cur().Line, "template is nested too deeply")
 		}
 		if !startInline {
 			p.next()
@@ -327,13 +327,13 @@ func (p *parser) filterTag(line int) (stmt, error) {
 		return nil, err
 	}
 	body, _, err := p.block("endfilter")
-	return &filterStmt{filter: inner, outer: outer, body: body, line: line}, err
+	return &filterStmt{Filter: inner, Outer: outer, Body: body, Line: line}, err
 }
 
 func (p *parser) withTag(line int) (stmt, error) {
-	s := &withStmt{line: line}
-	for p.cur().kind != tokBlockEnd {
-		if len(s.targets) > 0 {
+	s := &withStmt{Line: line}
+	for p.cur().Kind != tokBlockEnd {
+		if len(s.Targets) > 0 {
 			if err := p.expectOp(","); err != nil {
 				return nil, err
 			}
@@ -349,10 +349,10 @@ func (p *parser) withTag(line int) (stmt, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.targets, s.values = append(s.targets, target), append(s.values, x)
+		s.Targets, s.Values = append(s.Targets, target), append(s.Values, x)
 	}
 	var err error
-	s.body, _, err = p.block("endwith")
+	s.Body, _, err = p.block("endwith")
 	return s, err
 }
 
@@ -361,24 +361,24 @@ func (p *parser) macroTag(line int) (stmt, error) {
 	if err != nil {
 		return nil, err
 	}
-	def := newMacroDef(name.text, line)
+	def := newMacroDef(name.Text, line)
 	if err := p.signature(def); err != nil {
 		return nil, err
 	}
-	def.body, _, err = p.block("endmacro")
-	return &macroStmt{def: def}, err
+	def.Body, _, err = p.block("endmacro")
+	return &macroStmt{Def: def}, err
 }
 
 func newMacroDef(name string, line int) *macroDef {
-	return &macroDef{name: name, line: line, caller: -1, varargs: -1, kwargs: -1}
+	return &macroDef{Name: name, Line: line, Caller: -1, Varargs: -1, Kwargs: -1}
 }
 
 func (p *parser) signature(def *macroDef) error {
 	if err := p.expectOp("("); err != nil {
 		return err
 	}
-	for !p.cur().is(")") {
-		if len(def.params) > 0 {
+	for !p.cur().Is(")") {
+		if len(def.Params) > 0 {
 			if err := p.expectOp(","); err != nil {
 				return err
 			}
@@ -387,33 +387,33 @@ func (p *parser) signature(def *macroDef) error {
 		if err != nil {
 			return err
 		}
-		q := param{name: name.text}
+		q := param{Name: name.Text}
 		if p.skipOp("=") {
-			if q.fallback, err = p.expression(true); err != nil {
+			if q.Fallback, err = p.expression(true); err != nil {
 				return err
 			}
-		} else if n := len(def.params); n > 0 && def.params[n-1].fallback != nil {
-			return errorAt(name.line, "non-default argument follows default argument")
+		} else if n := len(def.Params); n > 0 && def.Params[n-1].Fallback != nil {
+			return ErrorAt(name.Line, "non-default argument follows default argument")
 		}
-		for _, other := range def.params {
-			if other.name == q.name {
-				return errorAt(name.line, "duplicate argument '%s' in macro definition", q.name)
+		for _, other := range def.Params {
+			if other.Name == q.Name {
+				return ErrorAt(name.Line, "duplicate argument '%s' in macro definition", q.Name)
 			}
 		}
-		if q.name == "caller" {
-			if q.fallback == nil {
-				return errorAt(name.line, "the special argument 'caller' must have a default")
+		if q.Name == "caller" {
+			if q.Fallback == nil {
+				return ErrorAt(name.Line, "the special argument 'caller' must have a default")
 			}
-			def.explicit = true
+			def.Explicit = true
 		}
-		def.params = append(def.params, q)
+		def.Params = append(def.Params, q)
 	}
 	return p.expectOp(")")
 }
 
 func (p *parser) callTag(line int) (stmt, error) {
 	def := newMacroDef("caller", line)
-	if p.cur().is("(") {
+	if p.cur().Is("(") {
 		if err := p.signature(def); err != nil {
 			return nil, err
 		}
@@ -424,20 +424,20 @@ func (p *parser) callTag(line int) (stmt, error) {
 	}
 	call, ok := x.(*callExpr)
 	if !ok {
-		return nil, errorAt(line, "expected a call")
+		return nil, ErrorAt(line, "expected a call")
 	}
-	def.body, _, err = p.block("endcall")
-	return &callStmt{def: def, call: call, line: line}, err
+	def.Body, _, err = p.block("endcall")
+	return &callStmt{Def: def, Call: call, Line: line}, err
 }
 
 // assignTarget parses what an assignment binds, up to the name end if one is given.
 func (p *parser) assignTarget(withNamespace bool, end string) (target, error) {
-	line := p.cur().line
+	line := p.cur().Line
 	var list []target
 	isTuple := false
 	for {
 		t := p.cur()
-		if t.kind == tokVariableEnd || t.kind == tokBlockEnd || t.is(")") || end != "" && t.named(end) {
+		if t.Kind == tokVariableEnd || t.Kind == tokBlockEnd || t.Is(")") || end != "" && t.Named(end) {
 			break
 		}
 		one, err := p.oneTarget(withNamespace)
@@ -454,14 +454,14 @@ func (p *parser) assignTarget(withNamespace bool, end string) (target, error) {
 		return list[0], nil
 	}
 	if !isTuple {
-		return target{}, errorAt(line, "expected a name to assign to, got %s", p.cur().describe())
+		return target{}, ErrorAt(line, "expected a name to assign to, got %s", p.cur().Describe())
 	}
-	return target{tuple: list, line: line}, nil
+	return target{Tuple: list, Line: line}, nil
 }
 
 func (p *parser) oneTarget(withNamespace bool) (target, error) {
 	t := p.cur()
-	if t.is("(") {
+	if t.Is("(") {
 		if err := p.enter(); err != nil {
 			return target{}, err
 		}
@@ -473,16 +473,16 @@ func (p *parser) oneTarget(withNamespace bool) (target, error) {
 		}
 		return inner, p.expectOp(")")
 	}
-	if t.kind != tokName {
-		return target{}, errorAt(t.line, "can't assign to %s", t.describe())
+	if t.Kind != tokName {
+		return target{}, ErrorAt(t.Line, "can't assign to %s", t.Describe())
 	}
-	if _, isConst := constants[t.text]; isConst {
-		return target{}, errorAt(t.line, "can't assign to '%s'", t.text)
+	if _, isConst := constants[t.Text]; isConst {
+		return target{}, ErrorAt(t.Line, "can't assign to '%s'", t.Text)
 	}
 	p.next()
 	if withNamespace && p.skipOp(".") {
 		attr, err := p.expectName()
-		return target{space: &nameExpr{name: t.text}, attr: attr.text, line: t.line}, err
+		return target{Space: &nameExpr{Name: t.Text}, Attr: attr.Text, Line: t.Line}, err
 	}
-	return target{name: t.text, line: t.line}, nil
+	return target{Name: t.Text, Line: t.Line}, nil
 }

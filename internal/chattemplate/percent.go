@@ -8,41 +8,41 @@ import (
 )
 
 // PercentFormat is Python's format % given.
-func PercentFormat(run *budget, format, given Value) (Value, error) {
-	p := &percentFormatter{run: run, w: writer{run: run, limit: run.maxOutput}, values: given, args: []Value{given}}
-	if given.kind == kindTuple {
-		p.args = given.items()
+func PercentFormat(run *Budget, format, given Value) (Value, error) {
+	p := &percentFormatter{run: run, w: Writer{Run: run, Limit: run.MaxOutput}, values: given, args: []Value{given}}
+	if given.Kind == KindTuple {
+		p.args = given.Items()
 	}
-	s := format.str
-	for s != "" && p.w.err == nil {
+	s := format.Text
+	for s != "" && p.w.Err == nil {
 		i := strings.IndexByte(s, '%')
 		if i < 0 {
-			p.w.write(s)
+			p.w.WriteText(s)
 			break
 		}
-		p.w.write(s[:i])
+		p.w.WriteText(s[:i])
 		var err error
 		if s, err = p.conversion(s[i+1:]); err != nil {
 			return Value{}, err
 		}
 	}
-	if p.w.err != nil {
-		return Value{}, p.w.err
+	if p.w.Err != nil {
+		return Value{}, p.w.Err
 	}
 	if p.next < len(p.args) && !p.byName && !subscriptable(given) {
-		return Value{}, errorf("not all arguments converted during string formatting")
+		return Value{}, Errorf("not all arguments converted during string formatting")
 	}
-	return run.newString(string(p.w.buf))
+	return run.NewString(string(p.w.Buf))
 }
 
 // subscriptable tells whether Python takes the right side of % for a mapping, which need not be used up.
 func subscriptable(v Value) bool {
-	return v.kind == kindMap || v.kind == kindList || v.kind == kindRange || v.IsUndefined()
+	return v.Kind == KindMap || v.Kind == KindList || v.Kind == KindRange || v.IsUndefined()
 }
 
 type percentFormatter struct {
-	run    *budget
-	w      writer
+	run    *Budget
+	w      Writer
 	values Value
 	args   []Value
 	next   int
@@ -51,7 +51,7 @@ type percentFormatter struct {
 
 func (p *percentFormatter) arg() (Value, error) {
 	if p.next >= len(p.args) {
-		return Value{}, errorf("not enough arguments for format string")
+		return Value{}, Errorf("not enough arguments for format string")
 	}
 	p.next++
 	return p.args[p.next-1], nil
@@ -64,14 +64,14 @@ func (p *percentFormatter) conversion(s string) (string, error) {
 	if strings.HasPrefix(s, "(") {
 		end := strings.IndexByte(s, ')')
 		if end < 0 {
-			return "", errorf("incomplete format key")
+			return "", Errorf("incomplete format key")
 		}
-		if p.values.kind != kindMap {
-			return "", errorf("format requires a mapping")
+		if p.values.Kind != KindMap {
+			return "", Errorf("format requires a mapping")
 		}
-		v, ok := p.values.mapping().Get(s[1:end])
+		v, ok := p.values.Mapping().Get(s[1:end])
 		if !ok {
-			return "", errorf("format: no key '%s'", s[1:end])
+			return "", Errorf("format: no key '%s'", s[1:end])
 		}
 		named, p.byName, s = v, true, s[end+1:]
 	}
@@ -110,15 +110,15 @@ flags:
 	}
 	s = strings.TrimLeft(s, "hlL")
 	if s == "" {
-		return "", errorf("incomplete format")
+		return "", Errorf("incomplete format")
 	}
 	verb, size := utf8.DecodeRuneInString(s)
 	s = s[size:]
 	if verb == '%' {
-		p.w.write("%")
+		p.w.WriteText("%")
 		return s, nil
 	}
-	if named.kind == kindMissing {
+	if named.Kind == KindMissing {
 		if named, err = p.arg(); err != nil {
 			return "", err
 		}
@@ -130,7 +130,7 @@ flags:
 		f.fill, f.align = "0", '='
 	}
 	text, err := p.convert(named, verb, f)
-	p.w.write(text)
+	p.w.WriteText(text)
 	return s, err
 }
 
@@ -143,7 +143,7 @@ func (p *percentFormatter) number(s string, otherwise int) (int, string, error) 
 	if err != nil {
 		return 0, s, err
 	}
-	n, err := wantInt(v, "* width or precision", 0)
+	n, err := WantInt(v, "* width or precision", 0)
 	return n, s[1:], err
 }
 
@@ -154,52 +154,52 @@ func (p *percentFormatter) convert(v Value, verb rune, f fieldSpec) (string, err
 			f.fill, f.align = " ", '>'
 		}
 		if verb == 's' {
-			text, err := p.run.toString(v)
+			text, err := p.run.ToString(v)
 			if err != nil {
 				return "", err
 			}
-			return PadText(p.run, text.str, f, '>')
+			return PadText(p.run, text.Text, f, '>')
 		}
-		text, err := p.run.reprOf(v)
+		text, err := p.run.ReprOf(v)
 		if err != nil {
 			return "", err
 		}
 		return PadText(p.run, text, f, '>')
 	case 'c':
-		if v.kind == kindString && utf8.RuneCountInString(v.str) == 1 {
-			return PadText(p.run, v.str, f, '>')
+		if v.Kind == KindString && utf8.RuneCountInString(v.Text) == 1 {
+			return PadText(p.run, v.Text, f, '>')
 		}
-		if !isInteger(v) {
-			return "", errorf("%%c requires int or char")
+		if !IsInteger(v) {
+			return "", Errorf("%%c requires int or char")
 		}
 		f.verb, f.precision = 'c', -1
 		return FormatNumber(p.run, v, f)
 	case 'e', 'E', 'f', 'F', 'g', 'G':
-		if !isNumber(v) {
-			return "", errorf("must be real number, not %s", v.typeName())
+		if !IsNumber(v) {
+			return "", Errorf("must be real number, not %s", v.TypeName())
 		}
 		f.verb = byte(verb)
 		return FormatNumber(p.run, v, f)
 	case 'd', 'i', 'u', 'x', 'X', 'o':
 		return p.integer(v, verb, f)
 	}
-	return "", errorf("unsupported format character '%c'", verb)
+	return "", Errorf("unsupported format character '%c'", verb)
 }
 
 func (p *percentFormatter) integer(v Value, verb rune, f fieldSpec) (string, error) {
 	decimal := verb == 'd' || verb == 'i' || verb == 'u'
-	if v.kind == kindFloat && decimal {
-		x := v.float()
+	if v.Kind == KindFloat && decimal {
+		x := v.AsFloat()
 		if math.IsNaN(x) || math.IsInf(x, 0) {
-			return "", errorf("cannot convert float %s to integer", formatFloat(x))
+			return "", Errorf("cannot convert float %s to integer", FormatFloat(x))
 		}
 		n, _ := big.NewFloat(math.Trunc(x)).Int(nil)
-		v = bigValue(n)
+		v = Big(n)
 	}
-	if !isInteger(v) {
-		return "", errorf("%%%c format: an integer is required, not %s", verb, v.typeName())
+	if !IsInteger(v) {
+		return "", Errorf("%%%c format: an integer is required, not %s", verb, v.TypeName())
 	}
-	n := bigOf(v)
+	n := BigOf(v)
 	digits := new(big.Int).Abs(n)
 	prefix, text := "", digits.String()
 	switch verb {
@@ -215,7 +215,7 @@ func (p *percentFormatter) integer(v Value, verb rune, f fieldSpec) (string, err
 	}
 	if missing := f.precision - len(text); missing > 0 {
 		if f.precision > maxPrecision {
-			return "", errorf("precision %d is too large", f.precision)
+			return "", Errorf("precision %d is too large", f.precision)
 		}
 		text = strings.Repeat("0", missing) + text
 	}

@@ -8,189 +8,189 @@ import (
 	"unicode/utf8"
 )
 
-// writer prints values as Python does. The first error sticks, and nothing more is written.
-type writer struct {
-	run   *budget // nil outside a rendering: then only depth and limit bound the work
-	buf   []byte
-	limit int
-	err   error
+// Writer prints values as Python does. The first error sticks, and nothing more is written.
+type Writer struct {
+	Run   *Budget // nil outside a rendering: then only depth and limit bound the work
+	Buf   []byte
+	Limit int
+	Err   error
 }
 
-func (w *writer) fail(err error) {
-	if w.err == nil {
-		w.err = err
+func (w *Writer) fail(err error) {
+	if w.Err == nil {
+		w.Err = err
 	}
 }
 
-func (w *writer) write(s string) {
-	if w.err != nil {
+func (w *Writer) WriteText(s string) {
+	if w.Err != nil {
 		return
 	}
-	if len(w.buf)+len(s) > w.limit {
-		w.fail(errorf("template output is larger than %d bytes", w.limit))
+	if len(w.Buf)+len(s) > w.Limit {
+		w.fail(Errorf("template output is larger than %d bytes", w.Limit))
 		return
 	}
-	if w.run != nil {
-		if err := w.run.charge(len(s)); err != nil {
+	if w.Run != nil {
+		if err := w.Run.Charge(len(s)); err != nil {
 			w.fail(err)
 			return
 		}
 	}
-	w.buf = append(w.buf, s...)
+	w.Buf = append(w.Buf, s...)
 }
 
 // String is Python's str(v), without a bound on its length.
 func (v Value) String() string {
-	w := writer{limit: math.MaxInt}
-	w.str(v)
-	return string(w.buf)
+	w := Writer{Limit: math.MaxInt}
+	w.WriteValue(v)
+	return string(w.Buf)
 }
 
-// toString is str(v) as a value.
-func (run *budget) toString(v Value) (Value, error) {
-	if v.kind == kindString {
+// ToString is str(v) as a value.
+func (run *Budget) ToString(v Value) (Value, error) {
+	if v.Kind == KindString {
 		return v, nil
 	}
-	w := writer{run: run, limit: run.maxOutput}
-	w.str(v)
-	if w.err != nil {
-		return Value{}, w.err
+	w := Writer{Run: run, Limit: run.MaxOutput}
+	w.WriteValue(v)
+	if w.Err != nil {
+		return Value{}, w.Err
 	}
-	return run.newString(string(w.buf))
+	return run.NewString(string(w.Buf))
 }
 
-// reprOf is repr(v).
-func (run *budget) reprOf(v Value) (string, error) {
-	w := writer{run: run, limit: run.maxOutput}
+// ReprOf is repr(v).
+func (run *Budget) ReprOf(v Value) (string, error) {
+	w := Writer{Run: run, Limit: run.MaxOutput}
 	w.repr(v, 0)
-	return string(w.buf), w.err
+	return string(w.Buf), w.Err
 }
 
-func (w *writer) str(v Value) {
-	switch v.kind {
-	case kindString:
-		w.write(v.str)
-	case kindUndefined, kindMissing:
+func (w *Writer) WriteValue(v Value) {
+	switch v.Kind {
+	case KindString:
+		w.WriteText(v.Text)
+	case KindUndefined, KindMissing:
 	default:
 		w.repr(v, 0)
 	}
 }
 
-func (w *writer) repr(v Value, depth int) {
-	if w.err != nil {
+func (w *Writer) repr(v Value, depth int) {
+	if w.Err != nil {
 		return
 	}
 	if depth > maxValueDepth {
 		w.fail(errNesting())
 		return
 	}
-	switch v.kind {
-	case kindUndefined, kindMissing:
-		w.write("Undefined")
-	case kindNone:
-		w.write("None")
-	case kindBool:
-		if v.num != 0 {
-			w.write("True")
+	switch v.Kind {
+	case KindUndefined, KindMissing:
+		w.WriteText("Undefined")
+	case KindNone:
+		w.WriteText("None")
+	case KindBool:
+		if v.Num != 0 {
+			w.WriteText("True")
 		} else {
-			w.write("False")
+			w.WriteText("False")
 		}
-	case kindInt:
-		w.write(strconv.FormatInt(v.num, 10))
-	case kindBig:
-		w.write(bigOf(v).String())
-	case kindFloat:
-		w.write(formatFloat(v.float()))
-	case kindString:
-		if v.markup {
-			w.write("Markup(")
-			w.write(quote(v.str))
-			w.write(")")
+	case KindInt:
+		w.WriteText(strconv.FormatInt(v.Num, 10))
+	case KindBig:
+		w.WriteText(BigOf(v).String())
+	case KindFloat:
+		w.WriteText(FormatFloat(v.AsFloat()))
+	case KindString:
+		if v.Markup {
+			w.WriteText("Markup(")
+			w.WriteText(Quote(v.Text))
+			w.WriteText(")")
 			return
 		}
-		w.write(quote(v.str))
-	case kindList:
-		w.reprItems("[", v.items(), "]", depth)
-	case kindTuple:
+		w.WriteText(Quote(v.Text))
+	case KindList:
+		w.reprItems("[", v.Items(), "]", depth)
+	case KindTuple:
 		closing := ")"
-		if len(v.items()) == 1 {
+		if len(v.Items()) == 1 {
 			closing = ",)"
 		}
-		w.reprItems("(", v.items(), closing, depth)
-	case kindMap:
-		w.reprMap(v.mapping(), depth)
-	case kindNamespace:
-		w.write("<Namespace ")
-		w.reprMap(v.mapping(), depth)
-		w.write(">")
-	case kindKeys, kindValues, kindItems:
+		w.reprItems("(", v.Items(), closing, depth)
+	case KindMap:
+		w.reprMap(v.Mapping(), depth)
+	case KindNamespace:
+		w.WriteText("<Namespace ")
+		w.reprMap(v.Mapping(), depth)
+		w.WriteText(">")
+	case KindKeys, KindValues, KindItems:
 		w.reprView(v, depth)
-	case kindRange:
-		r := v.ref.(*rangeObject)
-		text := "range(" + strconv.FormatInt(r.start, 10) + ", " + strconv.FormatInt(r.stop, 10)
-		if r.step != 1 {
-			text += ", " + strconv.FormatInt(r.step, 10)
+	case KindRange:
+		r := v.Ref.(*Range)
+		text := "range(" + strconv.FormatInt(r.Start, 10) + ", " + strconv.FormatInt(r.Stop, 10)
+		if r.Step != 1 {
+			text += ", " + strconv.FormatInt(r.Step, 10)
 		}
-		w.write(text + ")")
-	case kindMacro:
-		w.write("<Macro " + quote(v.str) + ">")
+		w.WriteText(text + ")")
+	case KindMacro:
+		w.WriteText("<Macro " + Quote(v.Text) + ">")
 	default:
 		// Python prints an address here, which no template can depend on.
-		w.write("<" + v.typeName() + " object>")
+		w.WriteText("<" + v.TypeName() + " object>")
 	}
 }
 
-func (w *writer) reprItems(open string, items []Value, closing string, depth int) {
-	w.write(open)
+func (w *Writer) reprItems(open string, items []Value, closing string, depth int) {
+	w.WriteText(open)
 	for i, item := range items {
 		if i > 0 {
-			w.write(", ")
+			w.WriteText(", ")
 		}
-		if w.repr(item, depth+1); w.err != nil {
+		if w.repr(item, depth+1); w.Err != nil {
 			return
 		}
 	}
-	w.write(closing)
+	w.WriteText(closing)
 }
 
-func (w *writer) reprMap(m *Map, depth int) {
-	w.write("{")
-	for i, e := range m.entries {
+func (w *Writer) reprMap(m *Map, depth int) {
+	w.WriteText("{")
+	for i, e := range m.Entries {
 		if i > 0 {
-			w.write(", ")
+			w.WriteText(", ")
 		}
-		w.repr(e.key, depth+1)
-		w.write(": ")
-		if w.repr(e.value, depth+1); w.err != nil {
+		w.repr(e.Key, depth+1)
+		w.WriteText(": ")
+		if w.repr(e.Value, depth+1); w.Err != nil {
 			return
 		}
 	}
-	w.write("}")
+	w.WriteText("}")
 }
 
-func (w *writer) reprView(v Value, depth int) {
-	w.write(v.typeName() + "([")
-	for i, e := range v.mapping().entries {
+func (w *Writer) reprView(v Value, depth int) {
+	w.WriteText(v.TypeName() + "([")
+	for i, e := range v.Mapping().Entries {
 		if i > 0 {
-			w.write(", ")
+			w.WriteText(", ")
 		}
-		switch v.kind {
-		case kindKeys:
-			w.repr(e.key, depth+1)
-		case kindValues:
-			w.repr(e.value, depth+1)
+		switch v.Kind {
+		case KindKeys:
+			w.repr(e.Key, depth+1)
+		case KindValues:
+			w.repr(e.Value, depth+1)
 		default:
-			w.reprItems("(", []Value{e.key, e.value}, ")", depth+1)
+			w.reprItems("(", []Value{e.Key, e.Value}, ")", depth+1)
 		}
-		if w.err != nil {
+		if w.Err != nil {
 			return
 		}
 	}
-	w.write("])")
+	w.WriteText("])")
 }
 
-// formatFloat is Python's repr of a float: the shortest digits that read back the same.
-func formatFloat(f float64) string {
+// FormatFloat is Python's repr of a float: the shortest digits that read back the same.
+func FormatFloat(f float64) string {
 	switch {
 	case math.IsNaN(f):
 		return "nan"
@@ -210,8 +210,8 @@ func formatFloat(f float64) string {
 	return s
 }
 
-// quote is Python's repr of a str.
-func quote(s string) string {
+// Quote is Python's repr of a str.
+func Quote(s string) string {
 	delimiter := byte('\'')
 	if strings.IndexByte(s, '\'') >= 0 && strings.IndexByte(s, '"') < 0 {
 		delimiter = '"'

@@ -27,15 +27,15 @@ func (s *scope) declare(name string) int {
 func (s *scope) special(name string) bool {
 	switch {
 	case s.loop != nil && name == "loop":
-		s.loop.loopSlot = s.declare(name)
+		s.loop.LoopSlot = s.declare(name)
 	case s.macro == nil:
 		return false
-	case name == "caller" && !s.macro.explicit:
-		s.macro.caller = s.declare(name)
+	case name == "caller" && !s.macro.Explicit:
+		s.macro.Caller = s.declare(name)
 	case name == "varargs":
-		s.macro.varargs = s.declare(name)
+		s.macro.Varargs = s.declare(name)
 	case name == "kwargs":
-		s.macro.kwargs = s.declare(name)
+		s.macro.Kwargs = s.declare(name)
 	default:
 		return false
 	}
@@ -53,7 +53,7 @@ type resolver struct {
 func (r *resolver) enter(line int) error {
 	r.depth++
 	if r.depth > maxNesting {
-		return errorAt(line, "template is nested too deeply")
+		return ErrorAt(line, "template is nested too deeply")
 	}
 	return nil
 }
@@ -64,9 +64,9 @@ func (r *resolver) name(name string) []slotRef {
 	up := 0
 	for s := r.scope; s != nil; s = s.parent {
 		if slot, ok := s.names[name]; ok {
-			refs = append(refs, slotRef{up, slot})
+			refs = append(refs, slotRef{Up: up, Slot: slot})
 		} else if s.special(name) {
-			refs = append(refs, slotRef{up, s.names[name]})
+			refs = append(refs, slotRef{Up: up, Slot: s.names[name]})
 		}
 		up++
 	}
@@ -78,36 +78,36 @@ func (r *resolver) declareAll(body []stmt) {
 	for _, s := range body {
 		switch s := s.(type) {
 		case *setStmt:
-			r.declareTarget(&s.target)
+			r.declareTarget(&s.Target)
 		case *setBlockStmt:
-			r.declareTarget(&s.target)
+			r.declareTarget(&s.Target)
 		case *macroStmt:
-			s.slot = r.scope.declare(s.def.name)
+			s.Slot = r.scope.declare(s.Def.Name)
 		case *ifStmt:
-			for _, b := range s.branches {
-				r.declareAll(b.body)
+			for _, b := range s.Branches {
+				r.declareAll(b.Body)
 			}
-			r.declareAll(s.otherwise)
+			r.declareAll(s.Otherwise)
 		}
 	}
 }
 
 func (r *resolver) declareTarget(t *target) {
-	for i := range t.tuple {
-		r.declareTarget(&t.tuple[i])
+	for i := range t.Tuple {
+		r.declareTarget(&t.Tuple[i])
 	}
-	if t.name != "" {
-		t.slot = r.scope.declare(t.name)
+	if t.Name != "" {
+		t.Slot = r.scope.declare(t.Name)
 	}
 }
 
 // target resolves the namespaces an assignment mentions.
 func (r *resolver) target(t *target) {
-	for i := range t.tuple {
-		r.target(&t.tuple[i])
+	for i := range t.Tuple {
+		r.target(&t.Tuple[i])
 	}
-	if t.space != nil {
-		t.space.refs = r.name(t.space.name)
+	if t.Space != nil {
+		t.Space.Refs = r.name(t.Space.Name)
 	}
 }
 
@@ -149,60 +149,60 @@ func (r *resolver) statements(body []stmt) error {
 func (r *resolver) statement(s stmt) (err error) {
 	switch s := s.(type) {
 	case *outputStmt:
-		return atLine(r.expr(s.x), s.line)
+		return AtLine(r.expr(s.X), s.Line)
 	case *ifStmt:
-		for _, b := range s.branches {
-			if err := r.expr(b.cond); err != nil {
-				return atLine(err, b.line)
+		for _, b := range s.Branches {
+			if err := r.expr(b.Cond); err != nil {
+				return AtLine(err, b.Line)
 			}
-			if err := r.statements(b.body); err != nil {
+			if err := r.statements(b.Body); err != nil {
 				return err
 			}
 		}
-		return r.statements(s.otherwise)
+		return r.statements(s.Otherwise)
 	case *forStmt:
-		return atLine(r.loop(s), s.line)
+		return AtLine(r.loop(s), s.Line)
 	case *loopControlStmt:
 		if r.loops == 0 {
-			return errorAt(s.line, "break or continue outside a loop")
+			return ErrorAt(s.Line, "break or continue outside a loop")
 		}
 	case *setStmt:
-		r.target(&s.target)
-		return atLine(r.expr(s.x), s.line)
+		r.target(&s.Target)
+		return AtLine(r.expr(s.X), s.Line)
 	case *setBlockStmt:
-		r.target(&s.target)
-		if err := r.exprs(s.outer); err != nil {
-			return atLine(err, s.line)
+		r.target(&s.Target)
+		if err := r.exprs(s.Outer); err != nil {
+			return AtLine(err, s.Line)
 		}
-		s.slots, err = r.closed(&scope{}, s.body, nil)
-		return atLine(err, s.line)
+		s.Slots, err = r.closed(&scope{}, s.Body, nil)
+		return AtLine(err, s.Line)
 	case *withStmt:
-		if err := r.exprs(s.values...); err != nil {
-			return atLine(err, s.line)
+		if err := r.exprs(s.Values...); err != nil {
+			return AtLine(err, s.Line)
 		}
-		s.slots, err = r.inner(&scope{}, s.body, func() error {
-			for i := range s.targets {
-				r.declareTarget(&s.targets[i])
+		s.Slots, err = r.inner(&scope{}, s.Body, func() error {
+			for i := range s.Targets {
+				r.declareTarget(&s.Targets[i])
 			}
 			return nil
 		})
-		return atLine(err, s.line)
+		return AtLine(err, s.Line)
 	case *macroStmt:
-		return r.macro(s.def)
+		return r.macro(s.Def)
 	case *callStmt:
-		if err := r.expr(s.call); err != nil {
-			return atLine(err, s.line)
+		if err := r.expr(s.Call); err != nil {
+			return AtLine(err, s.Line)
 		}
-		return r.macro(s.def)
+		return r.macro(s.Def)
 	case *filterStmt:
-		if err := r.exprs(s.outer); err != nil {
-			return atLine(err, s.line)
+		if err := r.exprs(s.Outer); err != nil {
+			return AtLine(err, s.Line)
 		}
-		s.slots, err = r.closed(&scope{}, s.body, nil)
-		return atLine(err, s.line)
+		s.Slots, err = r.closed(&scope{}, s.Body, nil)
+		return AtLine(err, s.Line)
 	case *scopeStmt:
 		// jinja2 compiles the body as the macro of a call block.
-		s.slots, err = r.closed(&scope{}, s.body, nil)
+		s.Slots, err = r.closed(&scope{}, s.Body, nil)
 		return err
 	}
 	return nil
@@ -217,45 +217,45 @@ func (r *resolver) closed(s *scope, body []stmt, prepare func() error) (int, err
 }
 
 func (r *resolver) loop(s *forStmt) error {
-	if err := r.expr(s.iter); err != nil {
+	if err := r.expr(s.Iter); err != nil {
 		return err
 	}
 	var err error
-	if s.test != nil {
-		s.testSlots, err = r.inner(&scope{}, nil, func() error {
-			r.declareTarget(&s.testTarget)
-			return r.expr(s.test)
+	if s.Test != nil {
+		s.TestSlots, err = r.inner(&scope{}, nil, func() error {
+			r.declareTarget(&s.TestTarget)
+			return r.expr(s.Test)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	if s.elseSlots, err = r.inner(&scope{}, s.otherwise, nil); err != nil {
+	if s.ElseSlots, err = r.inner(&scope{}, s.Otherwise, nil); err != nil {
 		return err
 	}
 	r.loops++
 	defer func() { r.loops-- }()
-	s.slots, err = r.inner(&scope{loop: s}, s.body, func() error {
-		r.declareTarget(&s.target)
+	s.Slots, err = r.inner(&scope{loop: s}, s.Body, func() error {
+		r.declareTarget(&s.Target)
 		return nil
 	})
 	return err
 }
 
 func (r *resolver) macro(def *macroDef) error {
-	slots, err := r.closed(&scope{macro: def}, def.body, func() error {
-		for i := range def.params {
-			def.params[i].slot = r.scope.declare(def.params[i].name)
+	slots, err := r.closed(&scope{macro: def}, def.Body, func() error {
+		for i := range def.Params {
+			def.Params[i].Slot = r.scope.declare(def.Params[i].Name)
 		}
-		for _, q := range def.params {
-			if err := r.exprs(q.fallback); err != nil {
+		for _, q := range def.Params {
+			if err := r.exprs(q.Fallback); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	def.slots = slots
-	return atLine(err, def.line)
+	def.Slots = slots
+	return AtLine(err, def.Line)
 }
 
 // exprs resolves expressions, any of which may be nil.
@@ -278,11 +278,11 @@ func (r *resolver) expr(x expr) error {
 	defer func() { r.depth-- }()
 	switch x := x.(type) {
 	case *nameExpr:
-		x.refs = r.name(x.name)
+		x.Refs = r.name(x.Name)
 	case *callExpr:
-		return atLine(r.exprs(children(x)...), x.line)
+		return AtLine(r.exprs(children(x)...), x.Line)
 	case *filterExpr:
-		return atLine(r.exprs(children(x)...), x.line)
+		return AtLine(r.exprs(children(x)...), x.Line)
 	default:
 		return r.exprs(children(x)...)
 	}
@@ -293,47 +293,47 @@ func (r *resolver) expr(x expr) error {
 func children(x expr) []expr {
 	switch x := x.(type) {
 	case *attrExpr:
-		return []expr{x.x}
+		return []expr{x.X}
 	case *itemExpr:
-		return []expr{x.x, x.key}
+		return []expr{x.X, x.Key}
 	case *sliceExpr:
-		return []expr{x.x, x.low, x.high, x.step}
+		return []expr{x.X, x.Low, x.High, x.Step}
 	case *callExpr:
-		return append([]expr{x.fn}, exprs(&x.args)...)
+		return append([]expr{x.Fn}, exprs(&x.Args)...)
 	case *filterExpr:
-		return append([]expr{x.x}, exprs(&x.args)...)
+		return append([]expr{x.X}, exprs(&x.Args)...)
 	case *testExpr:
-		return append([]expr{x.x}, exprs(&x.args)...)
+		return append([]expr{x.X}, exprs(&x.Args)...)
 	case *notExpr:
-		return []expr{x.x}
+		return []expr{x.X}
 	case *unaryExpr:
-		return []expr{x.x}
+		return []expr{x.X}
 	case *andExpr:
-		return x.list
+		return x.List
 	case *orExpr:
-		return x.list
+		return x.List
 	case *condExpr:
-		return []expr{x.cond, x.then, x.otherwise}
+		return []expr{x.Cond, x.Then, x.Otherwise}
 	case *compareExpr:
-		list := []expr{x.first}
-		for _, c := range x.rest {
-			list = append(list, c.x)
+		list := []expr{x.First}
+		for _, c := range x.Rest {
+			list = append(list, c.X)
 		}
 		return list
 	case *addExpr:
-		return x.list
+		return x.List
 	case *arithExpr:
-		return []expr{x.left, x.right}
+		return []expr{x.Left, x.Right}
 	case *concatExpr:
-		return x.list
+		return x.List
 	case *listExpr:
-		return x.list
+		return x.List
 	case *tupleExpr:
-		return x.list
+		return x.List
 	case *dictExpr:
 		var list []expr
-		for _, p := range x.pairs {
-			list = append(list, p.key, p.value)
+		for _, p := range x.Pairs {
+			list = append(list, p.Key, p.Value)
 		}
 		return list
 	}
@@ -341,9 +341,9 @@ func children(x expr) []expr {
 }
 
 func exprs(a *arguments) []expr {
-	list := append([]expr(nil), a.positional...)
-	for _, k := range a.keywords {
-		list = append(list, k.x)
+	list := append([]expr(nil), a.Positional...)
+	for _, k := range a.Keywords {
+		list = append(list, k.X)
 	}
-	return append(list, a.star, a.doubleStar)
+	return append(list, a.Star, a.DoubleStar)
 }

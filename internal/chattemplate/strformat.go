@@ -54,11 +54,11 @@ func parseFieldSpec(s string) (fieldSpec, error) {
 			return f, err
 		}
 		if f.precision < 0 {
-			return f, errorf("format specifier missing precision")
+			return f, Errorf("format specifier missing precision")
 		}
 	}
 	if len(s) > 1 {
-		return f, errorf("invalid format specifier")
+		return f, Errorf("invalid format specifier")
 	}
 	if s != "" {
 		f.verb = s[0]
@@ -68,7 +68,7 @@ func parseFieldSpec(s string) (fieldSpec, error) {
 
 func leadingInt(s string, otherwise int) (int, string, error) {
 	n := 0
-	for n < len(s) && isDecimal(s[n]) {
+	for n < len(s) && IsDecimal(s[n]) {
 		n++
 	}
 	if n == 0 {
@@ -76,39 +76,39 @@ func leadingInt(s string, otherwise int) (int, string, error) {
 	}
 	v, err := strconv.Atoi(s[:n])
 	if err != nil || v > math.MaxInt32 {
-		return 0, s, errorf("too many decimal digits in format string")
+		return 0, s, Errorf("too many decimal digits in format string")
 	}
 	return v, s[n:], nil
 }
 
 // FormatField is Python's format(v, spec).
-func FormatField(run *budget, v Value, f fieldSpec) (string, error) {
+func FormatField(run *Budget, v Value, f fieldSpec) (string, error) {
 	switch {
-	case v.IsUndefined() || v.kind == kindNone || !isNumber(v) && v.kind != kindString:
+	case v.IsUndefined() || v.Kind == KindNone || !IsNumber(v) && v.Kind != KindString:
 		if f != (fieldSpec{fill: " ", sign: '-', precision: -1}) {
-			return "", errorf("unsupported format string passed to %s.__format__", v.typeName())
+			return "", Errorf("unsupported format string passed to %s.__format__", v.TypeName())
 		}
-		s, err := run.toString(v)
-		return s.str, err
-	case v.kind == kindString:
+		s, err := run.ToString(v)
+		return s.Text, err
+	case v.Kind == KindString:
 		if f.verb != 0 && f.verb != 's' || f.align == '=' && f.fill != "0" {
-			return "", errorf("unknown format code '%c' for object of type 'str'", f.verb)
+			return "", Errorf("unknown format code '%c' for object of type 'str'", f.verb)
 		}
-		return PadText(run, v.str, f, '<')
-	case v.kind == kindBool && f.verb == 0:
-		s := Value{kind: kindBool, num: v.num}.String()
+		return PadText(run, v.Text, f, '<')
+	case v.Kind == KindBool && f.verb == 0:
+		s := Value{Kind: KindBool, Num: v.Num}.String()
 		if f.width == 0 && f.precision < 0 {
 			return s, nil
 		}
-		v = Int(v.num)
+		v = Int(v.Num)
 	}
 	return FormatNumber(run, v, f)
 }
 
 // PadText formats a text: the precision cuts it, the width pads it.
-func PadText(run *budget, s string, f fieldSpec, align byte) (string, error) {
+func PadText(run *Budget, s string, f fieldSpec, align byte) (string, error) {
 	if f.precision >= 0 {
-		s = s[:byteOffset(s, f.precision)]
+		s = s[:ByteOffset(s, f.precision)]
 	}
 	if f.align != 0 && f.align != '=' {
 		align = f.align
@@ -122,14 +122,14 @@ func PadText(run *budget, s string, f fieldSpec, align byte) (string, error) {
 		}
 		return room
 	})
-	return v.str, err
+	return v.Text, err
 }
 
-func FormatNumber(run *budget, v Value, f fieldSpec) (string, error) {
+func FormatNumber(run *Budget, v Value, f fieldSpec) (string, error) {
 	negative, prefix, digits := false, "", ""
 	verb := f.verb
-	if v.kind == kindFloat || strings.IndexByte("eEfFgG%", verb) >= 0 && verb != 0 {
-		x, err := floatOf(v)
+	if v.Kind == KindFloat || strings.IndexByte("eEfFgG%", verb) >= 0 && verb != 0 {
+		x, err := FloatOf(v)
 		if err != nil {
 			return "", err
 		}
@@ -138,11 +138,11 @@ func FormatNumber(run *budget, v Value, f fieldSpec) (string, error) {
 			return "", err
 		}
 	} else {
-		n := bigOf(v)
+		n := BigOf(v)
 		negative = n.Sign() < 0
 		n = new(big.Int).Abs(n)
 		if f.precision >= 0 {
-			return "", errorf("precision not allowed in integer format specifier")
+			return "", Errorf("precision not allowed in integer format specifier")
 		}
 		switch verb {
 		case 0, 'd', 'n':
@@ -157,11 +157,11 @@ func FormatNumber(run *budget, v Value, f fieldSpec) (string, error) {
 			prefix, digits = "0b", n.Text(2)
 		case 'c':
 			if !n.IsInt64() || n.Int64() > utf8.MaxRune || negative {
-				return "", errorf("%%c arg not in range(0x110000)")
+				return "", Errorf("%%c arg not in range(0x110000)")
 			}
 			return PadText(run, string(rune(n.Int64())), f, '<')
 		default:
-			return "", errorf("unknown format code '%c' for object of type 'int'", verb)
+			return "", Errorf("unknown format code '%c' for object of type 'int'", verb)
 		}
 		if !f.alternate {
 			prefix = ""
@@ -174,7 +174,7 @@ func FormatNumber(run *budget, v Value, f fieldSpec) (string, error) {
 }
 
 // PadNumber puts the sign, prefix and padding around a number's digits.
-func PadNumber(run *budget, negative bool, prefix, digits string, f fieldSpec) (string, error) {
+func PadNumber(run *Budget, negative bool, prefix, digits string, f fieldSpec) (string, error) {
 	sign := ""
 	switch {
 	case negative:
@@ -187,16 +187,16 @@ func PadNumber(run *budget, negative bool, prefix, digits string, f fieldSpec) (
 		return PadText(run, sign+prefix+digits, f, '>')
 	}
 	v, err := Padded(run, digits, f.width-len(sign)-len(prefix), f.fill, func(room int) int { return room })
-	return sign + prefix + v.str, err
+	return sign + prefix + v.Text, err
 }
 
 // floatDigits writes a float that is not negative.
 func floatDigits(x float64, f fieldSpec) (string, error) {
 	if f.precision > maxPrecision {
-		return "", errorf("precision %d is too large", f.precision)
+		return "", Errorf("precision %d is too large", f.precision)
 	}
 	if math.IsInf(x, 0) || math.IsNaN(x) {
-		s := formatFloat(x)
+		s := FormatFloat(x)
 		if f.verb == 'E' || f.verb == 'F' || f.verb == 'G' {
 			s = strings.ToUpper(s)
 		}
@@ -209,7 +209,7 @@ func floatDigits(x float64, f fieldSpec) (string, error) {
 	switch f.verb {
 	case 0:
 		if precision < 0 {
-			return formatFloat(x), nil
+			return FormatFloat(x), nil
 		}
 		// As g, but with at least one digit after the point.
 		s := general(x, max(1, precision), 'e', f.alternate)
@@ -230,7 +230,7 @@ func floatDigits(x float64, f fieldSpec) (string, error) {
 	case '%':
 		return strconv.FormatFloat(x*100, 'f', precision, 64) + "%", nil
 	}
-	return "", errorf("unknown format code '%c' for object of type 'float'", f.verb)
+	return "", Errorf("unknown format code '%c' for object of type 'float'", f.verb)
 }
 
 // general is the g format of C: precision significant digits, without trailing zeros unless keep is set.
@@ -255,7 +255,7 @@ func general(x float64, precision int, exponent byte, keep bool) string {
 // grouped puts separators between the thousands of the integer part.
 func grouped(digits string, separator byte) string {
 	end := 0
-	for end < len(digits) && isDecimal(digits[end]) {
+	for end < len(digits) && IsDecimal(digits[end]) {
 		end++
 	}
 	var out []byte
@@ -269,32 +269,32 @@ func grouped(digits string, separator byte) string {
 }
 
 // formatMethod is str.format.
-func formatMethod(run *budget, self Value, a *callArgs) (Value, error) {
-	w := writer{run: run, limit: run.maxOutput}
+func formatMethod(run *Budget, self Value, a *Args) (Value, error) {
+	w := Writer{Run: run, Limit: run.MaxOutput}
 	auto := 0
-	if err := FormatInto(run, &w, self.str, a, &auto, 0); err != nil {
+	if err := FormatInto(run, &w, self.Text, a, &auto, 0); err != nil {
 		return Value{}, err
 	}
-	return run.newString(string(w.buf))
+	return run.NewString(string(w.Buf))
 }
 
-func FormatInto(run *budget, w *writer, s string, a *callArgs, auto *int, depth int) error {
-	for s != "" && w.err == nil {
+func FormatInto(run *Budget, w *Writer, s string, a *Args, auto *int, depth int) error {
+	for s != "" && w.Err == nil {
 		i := strings.IndexAny(s, "{}")
 		if i < 0 {
-			w.write(s)
+			w.WriteText(s)
 			break
 		}
-		w.write(s[:i])
+		w.WriteText(s[:i])
 		c := s[i]
 		s = s[i+1:]
 		if s != "" && s[0] == c {
-			w.write(string(c))
+			w.WriteText(string(c))
 			s = s[1:]
 			continue
 		}
 		if c == '}' {
-			return errorf("single '}' encountered in format string")
+			return Errorf("single '}' encountered in format string")
 		}
 		end, open := 0, 1
 		for ; end < len(s); end++ {
@@ -307,22 +307,22 @@ func FormatInto(run *budget, w *writer, s string, a *callArgs, auto *int, depth 
 			}
 		}
 		if open > 0 {
-			return errorf("expected '}' before end of string")
+			return Errorf("expected '}' before end of string")
 		}
 		text, err := FormatReplacement(run, s[:end], a, auto, depth)
 		if err != nil {
 			return err
 		}
-		w.write(text)
+		w.WriteText(text)
 		s = s[end+1:]
 	}
-	return w.err
+	return w.Err
 }
 
 // FormatReplacement formats one field: name, !conversion, :spec.
-func FormatReplacement(run *budget, field string, a *callArgs, auto *int, depth int) (string, error) {
+func FormatReplacement(run *Budget, field string, a *Args, auto *int, depth int) (string, error) {
 	if depth > 1 {
-		return "", errorf("max string recursion exceeded")
+		return "", Errorf("max string recursion exceeded")
 	}
 	spec, conversion := "", ""
 	bracket := 0
@@ -339,7 +339,7 @@ func FormatReplacement(run *budget, field string, a *callArgs, auto *int, depth 
 			field = field[:i]
 			conversion, spec, _ = strings.Cut(rest, ":")
 			if len(conversion) != 1 {
-				return "", errorf("expected one conversion character after '!'")
+				return "", Errorf("expected one conversion character after '!'")
 			}
 		}
 	}
@@ -350,23 +350,23 @@ func FormatReplacement(run *budget, field string, a *callArgs, auto *int, depth 
 	switch conversion {
 	case "":
 	case "s":
-		v, err = run.toString(v)
+		v, err = run.ToString(v)
 	case "r", "a":
 		var text string
-		text, err = run.reprOf(v)
-		v = strValue(text)
+		text, err = run.ReprOf(v)
+		v = Str(text)
 	default:
-		err = errorf("unknown conversion specifier %s", conversion)
+		err = Errorf("unknown conversion specifier %s", conversion)
 	}
 	if err != nil {
 		return "", err
 	}
 	if strings.IndexByte(spec, '{') >= 0 {
-		w := writer{run: run, limit: run.maxOutput}
+		w := Writer{Run: run, Limit: run.MaxOutput}
 		if err := FormatInto(run, &w, spec, a, auto, depth+1); err != nil {
 			return "", err
 		}
-		spec = string(w.buf)
+		spec = string(w.Buf)
 	}
 	f, err := parseFieldSpec(spec)
 	if err != nil {
@@ -376,7 +376,7 @@ func FormatReplacement(run *budget, field string, a *callArgs, auto *int, depth 
 }
 
 // FormatValue finds the value a field names: an argument, then attributes and items of it.
-func FormatValue(run *budget, field string, a *callArgs, auto *int) (Value, error) {
+func FormatValue(run *Budget, field string, a *Args, auto *int) (Value, error) {
 	end := strings.IndexAny(field, ".[")
 	if end < 0 {
 		end = len(field)
@@ -388,19 +388,19 @@ func FormatValue(run *budget, field string, a *callArgs, auto *int) (Value, erro
 		*auto++
 	}
 	if i, err := strconv.Atoi(name); err == nil && i >= 0 {
-		if i >= len(a.pos) {
-			return Value{}, errorf("replacement index %d out of range for positional args tuple", i)
+		if i >= len(a.Pos) {
+			return Value{}, Errorf("replacement index %d out of range for positional args tuple", i)
 		}
-		v = a.pos[i]
+		v = a.Pos[i]
 	} else {
 		found := false
-		for _, kw := range a.kw {
-			if kw.name == name {
-				v, found = kw.value, true
+		for _, kw := range a.Keywords {
+			if kw.Name == name {
+				v, found = kw.Value, true
 			}
 		}
 		if !found {
-			return Value{}, errorf("format: no argument '%s'", name)
+			return Value{}, Errorf("format: no argument '%s'", name)
 		}
 	}
 	for rest != "" {
@@ -415,10 +415,10 @@ func FormatValue(run *budget, field string, a *callArgs, auto *int) (Value, erro
 		} else {
 			end := strings.IndexByte(rest, ']')
 			if rest[0] != '[' || end < 0 {
-				return Value{}, errorf("missing ']' in format string")
+				return Value{}, Errorf("missing ']' in format string")
 			}
-			key := strValue(rest[1:end])
-			if i, err := strconv.Atoi(key.str); err == nil && i >= 0 {
+			key := Str(rest[1:end])
+			if i, err := strconv.Atoi(key.Text); err == nil && i >= 0 {
 				key = Int(int64(i))
 			}
 			v, err = Item(run, v, key)

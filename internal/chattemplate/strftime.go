@@ -8,36 +8,36 @@ import (
 
 // strftime is datetime.now().strftime(layout) with glibc's directives in the C locale. datetime.now() has
 // no time zone, so %z and %Z are empty, and an unknown directive stays as it is.
-func strftime(run *budget, layout string) (Value, error) {
-	now := run.now()
-	w := writer{run: run, limit: run.maxOutput}
-	for layout != "" && w.err == nil {
+func strftime(run *Budget, layout string) (Value, error) {
+	now := run.Now()
+	w := Writer{Run: run, Limit: run.MaxOutput}
+	for layout != "" && w.Err == nil {
 		i := strings.IndexByte(layout, '%')
 		if i < 0 {
-			w.write(layout)
+			w.WriteText(layout)
 			break
 		}
-		w.write(layout[:i])
+		w.WriteText(layout[:i])
 		rest := layout[i+1:]
 		flag := byte(0)
 		if len(rest) > 1 && strings.IndexByte("-_0^#", rest[0]) >= 0 {
 			flag, rest = rest[0], rest[1:]
 		}
 		if rest == "" {
-			w.write(layout[i:])
+			w.WriteText(layout[i:])
 			break
 		}
 		text, ok := directive(now, rest[0], flag)
 		if !ok {
 			text = layout[i : len(layout)-len(rest)+1]
 		}
-		w.write(text)
+		w.WriteText(text)
 		layout = rest[1:]
 	}
-	if w.err != nil {
-		return Value{}, w.err
+	if w.Err != nil {
+		return Value{}, w.Err
 	}
-	return run.newString(string(w.buf))
+	return run.NewString(string(w.Buf))
 }
 
 // padInt writes a number in a field that the flag pads: - not at all, _ with spaces, 0 with zeros.

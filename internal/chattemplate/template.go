@@ -40,7 +40,7 @@ type Template struct {
 // Parse parses a template. The error, if any, is an *Error.
 func Parse(source string) (*Template, error) {
 	if len(source) > maxSource {
-		return nil, errorf("template has %d bytes, more than %d", len(source), maxSource)
+		return nil, Errorf("template has %d bytes, more than %d", len(source), maxSource)
 	}
 	body, slots, err := parse(source)
 	if err != nil {
@@ -52,14 +52,14 @@ func Parse(source string) (*Template, error) {
 // Render evaluates the template with the given variables (messages, tools, add_generation_prompt,
 // bos_token and so on) and returns the text. The error, if any, is an *Error.
 func (t *Template) Render(vars *Map, opt Options) (string, error) {
-	run := budget{
-		now:       opt.Now,
-		maxOutput: positive(opt.MaxOutput, defaultMaxOutput),
-		steps:     positive(opt.MaxSteps, defaultMaxSteps),
-		memory:    positive(opt.MaxMemory, defaultMaxMemory),
+	run := Budget{
+		Now:       opt.Now,
+		MaxOutput: positive(opt.MaxOutput, defaultMaxOutput),
+		Steps:     positive(opt.MaxSteps, defaultMaxSteps),
+		Memory:    positive(opt.MaxMemory, defaultMaxMemory),
 	}
-	if run.now == nil {
-		run.now = time.Now
+	if run.Now == nil {
+		run.Now = time.Now
 	}
 	return renderTemplate(t.body, t.slots, vars, run)
 }

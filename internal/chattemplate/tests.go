@@ -5,36 +5,36 @@ import (
 )
 
 // testFunc is a test: the right side of is.
-type testFunc func(run *budget, v Value, a *callArgs) (bool, error)
+type testFunc func(run *Budget, v Value, a *Args) (bool, error)
 
 // tests are set in init, because some of them look up others.
 var tests map[string]testFunc
 
 func init() {
 	tests = map[string]testFunc{
-		"boolean":     plainTest(func(v Value) bool { return v.kind == kindBool }),
+		"boolean":     plainTest(func(v Value) bool { return v.Kind == KindBool }),
 		"callable":    plainTest(callable),
 		"defined":     plainTest(func(v Value) bool { return !v.IsUndefined() }),
 		"undefined":   plainTest(Value.IsUndefined),
 		"divisibleby": testDivisibleBy,
-		"escaped":     plainTest(func(v Value) bool { return v.markup }),
+		"escaped":     plainTest(func(v Value) bool { return v.Markup }),
 		"even":        parityTest(0),
 		"odd":         parityTest(1),
-		"false":       plainTest(func(v Value) bool { return v.kind == kindBool && v.num == 0 }),
-		"true":        plainTest(func(v Value) bool { return v.kind == kindBool && v.num != 0 }),
-		"filter":      plainTest(func(v Value) bool { return v.kind == kindString && filters[v.str] != nil }),
-		"test":        plainTest(func(v Value) bool { return v.kind == kindString && tests[v.str] != nil }),
-		"float":       plainTest(func(v Value) bool { return v.kind == kindFloat }),
-		"integer":     plainTest(func(v Value) bool { return v.kind == kindInt || v.kind == kindBig }),
-		"number":      plainTest(isNumber),
-		"iterable":    plainTest(iterable),
+		"false":       plainTest(func(v Value) bool { return v.Kind == KindBool && v.Num == 0 }),
+		"true":        plainTest(func(v Value) bool { return v.Kind == KindBool && v.Num != 0 }),
+		"filter":      plainTest(func(v Value) bool { return v.Kind == KindString && filters[v.Text] != nil }),
+		"test":        plainTest(func(v Value) bool { return v.Kind == KindString && tests[v.Text] != nil }),
+		"float":       plainTest(func(v Value) bool { return v.Kind == KindFloat }),
+		"integer":     plainTest(func(v Value) bool { return v.Kind == KindInt || v.Kind == KindBig }),
+		"number":      plainTest(IsNumber),
+		"iterable":    plainTest(Iterable),
 		"lower":       caseTest(unicode.IsLower),
 		"upper":       caseTest(unicode.IsUpper),
-		"mapping":     plainTest(func(v Value) bool { return v.kind == kindMap }),
+		"mapping":     plainTest(func(v Value) bool { return v.Kind == KindMap }),
 		"none":        plainTest(Value.IsNone),
 		"sameas":      testSameAs,
 		"sequence":    plainTest(sequence),
-		"string":      plainTest(Value.isString),
+		"string":      plainTest(Value.IsString),
 	}
 	for name, op := range map[string]string{
 		"eq": "==", "equalto": "==", "==": "==", "ne": "!=", "!=": "!=",
@@ -46,12 +46,12 @@ func init() {
 }
 
 func plainTest(f func(Value) bool) testFunc {
-	return func(_ *budget, v Value, a *callArgs) (bool, error) { return f(v), a.bind(nil, 0) }
+	return func(_ *Budget, v Value, a *Args) (bool, error) { return f(v), a.Bind(nil, 0) }
 }
 
 func callable(v Value) bool {
-	switch v.kind {
-	case kindFunc, kindMacro, kindJoiner, kindLoop, kindUndefined, kindMissing:
+	switch v.Kind {
+	case KindFunc, KindMacro, KindJoiner, KindLoop, KindUndefined, KindMissing:
 		// Undefined has a __call__, which raises.
 		return true
 	}
@@ -59,77 +59,77 @@ func callable(v Value) bool {
 }
 
 func sequence(v Value) bool {
-	switch v.kind {
-	case kindString, kindList, kindTuple, kindMap, kindRange, kindUndefined, kindMissing:
+	switch v.Kind {
+	case KindString, KindList, KindTuple, KindMap, KindRange, KindUndefined, KindMissing:
 		return true
 	}
 	return false
 }
 
 func compareTest(op string) testFunc {
-	return func(run *budget, v Value, a *callArgs) (bool, error) {
+	return func(run *Budget, v Value, a *Args) (bool, error) {
 		var p [1]Value
-		if err := a.bind(p[:], 1, "other"); err != nil {
+		if err := a.Bind(p[:], 1, "other"); err != nil {
 			return false, err
 		}
-		return run.compare(op, v, p[0])
+		return run.Compare(op, v, p[0])
 	}
 }
 
 func caseTest(want func(rune) bool) testFunc {
-	return func(run *budget, v Value, a *callArgs) (bool, error) {
+	return func(run *Budget, v Value, a *Args) (bool, error) {
 		v, err := filterString(run, v, a)
 		if err == nil {
-			err = run.work(len(v.str))
+			err = run.Work(len(v.Text))
 		}
-		return allCased(v.str, want), err
+		return AllCased(v.Text, want), err
 	}
 }
 
-func divisible(run *budget, v, by Value) (bool, error) {
+func divisible(run *Budget, v, by Value) (bool, error) {
 	r, err := Arith(run, "%", v, by)
 	if err != nil {
 		return false, err
 	}
-	return run.equal(r, Int(0))
+	return run.Equal(r, Int(0))
 }
 
-func testDivisibleBy(run *budget, v Value, a *callArgs) (bool, error) {
+func testDivisibleBy(run *Budget, v Value, a *Args) (bool, error) {
 	var p [1]Value
-	if err := a.bind(p[:], 1, "num"); err != nil {
+	if err := a.Bind(p[:], 1, "num"); err != nil {
 		return false, err
 	}
 	return divisible(run, v, p[0])
 }
 
 func parityTest(rest int64) testFunc {
-	return func(run *budget, v Value, a *callArgs) (bool, error) {
-		if err := a.bind(nil, 0); err != nil {
+	return func(run *Budget, v Value, a *Args) (bool, error) {
+		if err := a.Bind(nil, 0); err != nil {
 			return false, err
 		}
 		r, err := Arith(run, "%", v, Int(2))
 		if err != nil {
 			return false, err
 		}
-		return run.equal(r, Int(rest))
+		return run.Equal(r, Int(rest))
 	}
 }
 
 // testSameAs is Python's is, as far as templates can depend on it: singletons, and the same object.
-func testSameAs(run *budget, v Value, a *callArgs) (bool, error) {
+func testSameAs(run *Budget, v Value, a *Args) (bool, error) {
 	var p [1]Value
-	if err := a.bind(p[:], 1, "other"); err != nil {
+	if err := a.Bind(p[:], 1, "other"); err != nil {
 		return false, err
 	}
 	other := p[0]
-	if v.kind != other.kind {
+	if v.Kind != other.Kind {
 		return false, nil
 	}
-	switch v.kind {
-	case kindNone:
+	switch v.Kind {
+	case KindNone:
 		return true, nil
-	case kindBool, kindInt, kindBig, kindFloat, kindString:
-		return run.equal(v, other)
+	case KindBool, KindInt, KindBig, KindFloat, KindString:
+		return run.Equal(v, other)
 	}
-	return v.ref != nil && v.ref == other.ref, nil
+	return v.Ref != nil && v.Ref == other.Ref, nil
 }

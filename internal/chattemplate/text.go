@@ -9,8 +9,8 @@ import (
 	"golang.org/x/text/language"
 )
 
-// isSpace is Python's str.isspace for one character.
-func isSpace(r rune) bool {
+// IsSpace is Python's str.isspace for one character.
+func IsSpace(r rune) bool {
 	switch {
 	case r <= ' ':
 		return r == ' ' || r >= '\t' && r <= '\r' || r >= 0x1c && r <= 0x1f
@@ -21,12 +21,12 @@ func isSpace(r rune) bool {
 	}
 }
 
-// isLineEnd tells whether str.splitlines ends a line at r.
-func isLineEnd(r rune) bool {
+// IsLineEnd tells whether str.splitlines ends a line at r.
+func IsLineEnd(r rune) bool {
 	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
 }
 
-func isASCII(s string) bool {
+func IsASCII(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] >= utf8.RuneSelf {
 			return false
@@ -35,21 +35,21 @@ func isASCII(s string) bool {
 	return true
 }
 
-func lower(s string) string {
-	if isASCII(s) {
+func Lower(s string) string {
+	if IsASCII(s) {
 		return strings.ToLower(s)
 	}
 	return cases.Lower(language.Und).String(s)
 }
 
-func upper(s string) string {
-	if isASCII(s) {
+func Upper(s string) string {
+	if IsASCII(s) {
 		return strings.ToUpper(s)
 	}
 	return cases.Upper(language.Und).String(s)
 }
 
-func fold(s string) string { return cases.Fold().String(s) }
+func Fold(s string) string { return cases.Fold().String(s) }
 
 // titleRune maps the first letter of a word: to title case, which for some letters is not upper case.
 func titleRune(r rune) string {
@@ -62,8 +62,8 @@ func titleRune(r rune) string {
 	return cases.Title(language.Und).String(string(r))
 }
 
-// capitalize is str.capitalize.
-func capitalize(s string) string {
+// Capitalize is str.capitalize.
+func Capitalize(s string) string {
 	if s == "" {
 		return s
 	}
@@ -73,12 +73,12 @@ func capitalize(s string) string {
 
 // lowerAfter lowers s[n:], n being at most one character, which counts as the letter before: a final sigma
 // depends on it.
-func lowerAfter(s string, n int) string { return lower(s)[len(lower(s[:n])):] }
+func lowerAfter(s string, n int) string { return Lower(s)[len(Lower(s[:n])):] }
 
 func isCased(r rune) bool { return unicode.IsLower(r) || unicode.IsUpper(r) || unicode.IsTitle(r) }
 
-// titleWords is str.title: every run of cased letters gets a capital.
-func titleWords(s string) string {
+// TitleWords is str.title: every run of cased letters gets a capital.
+func TitleWords(s string) string {
 	var out strings.Builder
 	// start is where the current stretch begins: the capital of a word, or the text before the first.
 	start, capital, inWord := 0, 0, false
@@ -101,13 +101,13 @@ func titleWords(s string) string {
 	return out.String()
 }
 
-// splitLines is str.splitlines.
-func splitLines(s string, keepEnds bool) []string {
+// SplitLines is str.splitlines.
+func SplitLines(s string, keepEnds bool) []string {
 	var lines []string
 	start := 0
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if !isLineEnd(r) {
+		if !IsLineEnd(r) {
 			i += n
 			continue
 		}
@@ -128,41 +128,41 @@ func splitLines(s string, keepEnds bool) []string {
 	return lines
 }
 
-// splitSpace is str.split without a separator, at most max splits if max is not negative.
-func splitSpace(s string, max int) []string {
+// SplitSpace is str.split without a separator, at most max splits if max is not negative.
+func SplitSpace(s string, max int) []string {
 	var parts []string
-	s = strings.TrimLeftFunc(s, isSpace)
+	s = strings.TrimLeftFunc(s, IsSpace)
 	for s != "" {
 		if max >= 0 && len(parts) == max {
 			return append(parts, s)
 		}
-		i := strings.IndexFunc(s, isSpace)
+		i := strings.IndexFunc(s, IsSpace)
 		if i < 0 {
 			return append(parts, s)
 		}
 		parts = append(parts, s[:i])
-		s = strings.TrimLeftFunc(s[i:], isSpace)
+		s = strings.TrimLeftFunc(s[i:], IsSpace)
 	}
 	return parts
 }
 
-// rsplitSpace is str.rsplit without a separator.
-func rsplitSpace(s string, max int) []string {
+// RsplitSpace is str.rsplit without a separator.
+func RsplitSpace(s string, max int) []string {
 	var parts []string
-	s = strings.TrimRightFunc(s, isSpace)
+	s = strings.TrimRightFunc(s, IsSpace)
 	for s != "" {
 		if max >= 0 && len(parts) == max {
 			parts = append(parts, s)
 			break
 		}
-		i := strings.LastIndexFunc(s, isSpace)
+		i := strings.LastIndexFunc(s, IsSpace)
 		if i < 0 {
 			parts = append(parts, s)
 			break
 		}
 		_, n := utf8.DecodeRuneInString(s[i:])
 		parts = append(parts, s[i+n:])
-		s = strings.TrimRightFunc(s[:i], isSpace)
+		s = strings.TrimRightFunc(s[:i], IsSpace)
 	}
 	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
 		parts[i], parts[j] = parts[j], parts[i]
@@ -170,8 +170,8 @@ func rsplitSpace(s string, max int) []string {
 	return parts
 }
 
-// rsplit is str.rsplit with a separator.
-func rsplit(s, sep string, max int) []string {
+// Rsplit is str.rsplit with a separator.
+func Rsplit(s, sep string, max int) []string {
 	var parts []string
 	for max < 0 || len(parts) < max {
 		i := strings.LastIndex(s, sep)
@@ -188,9 +188,9 @@ func rsplit(s, sep string, max int) []string {
 	return parts
 }
 
-// isDigit is str.isdigit for one character: the decimal digits of all scripts, and the digits that stand for
+// IsDigit is str.isdigit for one character: the decimal digits of all scripts, and the digits that stand for
 // themselves only, such as superscripts.
-func isDigit(r rune) bool { return unicode.IsDigit(r) || unicode.Is(otherDigits, r) }
+func IsDigit(r rune) bool { return unicode.IsDigit(r) || unicode.Is(otherDigits, r) }
 
 // otherDigits are the characters of Unicode's Numeric_Type=Digit.
 var otherDigits = &unicode.RangeTable{
@@ -221,8 +221,8 @@ var otherDigits = &unicode.RangeTable{
 	LatinOffset: 2,
 }
 
-// byteOffset returns the byte position of character n, or len(s) if there are fewer.
-func byteOffset(s string, n int) int {
+// ByteOffset returns the byte position of character n, or len(s) if there are fewer.
+func ByteOffset(s string, n int) int {
 	if n <= 0 {
 		return 0
 	}
@@ -235,8 +235,8 @@ func byteOffset(s string, n int) int {
 	return len(s)
 }
 
-// allRunes is the shape of Python's str.is… predicates: not empty, and every character passes.
-func allRunes(s string, pass func(rune) bool) bool {
+// AllRunes is the shape of Python's str.is… predicates: not empty, and every character passes.
+func AllRunes(s string, pass func(rune) bool) bool {
 	for _, r := range s {
 		if !pass(r) {
 			return false
@@ -245,8 +245,8 @@ func allRunes(s string, pass func(rune) bool) bool {
 	return s != ""
 }
 
-// allCased is the shape of str.islower and str.isupper: at least one cased character, and all of the kind.
-func allCased(s string, want func(rune) bool) bool {
+// AllCased is the shape of str.islower and str.isupper: at least one cased character, and all of the kind.
+func AllCased(s string, want func(rune) bool) bool {
 	seen := false
 	for _, r := range s {
 		if !isCased(r) {
@@ -260,4 +260,4 @@ func allCased(s string, want func(rune) bool) bool {
 	return seen
 }
 
-func isDecimal(c byte) bool { return c >= '0' && c <= '9' }
+func IsDecimal(c byte) bool { return c >= '0' && c <= '9' }

@@ -7,53 +7,53 @@ import (
 	"unicode/utf8"
 )
 
-// jsonStyle is the layout of json.dumps.
-type jsonStyle struct {
-	ensureASCII bool
-	sortKeys    bool
-	lines       bool   // one item per line
-	indent      string // of one level, if lines
-	itemSep     string
-	keySep      string
+// JsonStyle is the layout of json.dumps.
+type JsonStyle struct {
+	EnsureASCII bool
+	SortKeys    bool
+	Lines       bool   // one item per line
+	Indent      string // of one level, if lines
+	ItemSep     string
+	KeySep      string
 }
 
 // JSON returns the value as json.dumps(v, ensure_ascii=False) writes it.
 func (v Value) JSON() (string, error) {
-	w := writer{limit: math.MaxInt}
-	w.json(v, &jsonStyle{itemSep: ", ", keySep: ": "}, 0)
-	return string(w.buf), w.err
+	w := Writer{Limit: math.MaxInt}
+	w.WriteJSON(v, &JsonStyle{ItemSep: ", ", KeySep: ": "}, 0)
+	return string(w.Buf), w.Err
 }
 
-func (w *writer) json(v Value, style *jsonStyle, depth int) {
-	if w.err != nil {
+func (w *Writer) WriteJSON(v Value, style *JsonStyle, depth int) {
+	if w.Err != nil {
 		return
 	}
 	if depth > maxValueDepth {
 		w.fail(errNesting())
 		return
 	}
-	switch v.kind {
-	case kindNone:
-		w.write("null")
-	case kindBool:
-		w.write(jsonBool(v))
-	case kindInt, kindBig:
+	switch v.Kind {
+	case KindNone:
+		w.WriteText("null")
+	case KindBool:
+		w.WriteText(jsonBool(v))
+	case KindInt, KindBig:
 		w.repr(v, 0)
-	case kindFloat:
-		w.write(jsonFloat(v.float()))
-	case kindString:
-		w.jsonString(v.str, style.ensureASCII)
-	case kindList, kindTuple:
-		w.jsonItems(v.items(), style, depth)
-	case kindMap:
-		w.jsonMap(v.mapping(), style, depth)
+	case KindFloat:
+		w.WriteText(jsonFloat(v.AsFloat()))
+	case KindString:
+		w.jsonString(v.Text, style.EnsureASCII)
+	case KindList, KindTuple:
+		w.jsonItems(v.Items(), style, depth)
+	case KindMap:
+		w.jsonMap(v.Mapping(), style, depth)
 	default:
-		w.fail(errorf("object of type %s is not JSON serializable", v.typeName()))
+		w.fail(Errorf("object of type %s is not JSON serializable", v.TypeName()))
 	}
 }
 
 func jsonBool(v Value) string {
-	if v.num != 0 {
+	if v.Num != 0 {
 		return "true"
 	}
 	return "false"
@@ -68,113 +68,113 @@ func jsonFloat(f float64) string {
 	case math.IsInf(f, -1):
 		return "-Infinity"
 	}
-	return formatFloat(f)
+	return FormatFloat(f)
 }
 
-func (w *writer) newline(style *jsonStyle, depth int) {
-	if !style.lines {
+func (w *Writer) newline(style *JsonStyle, depth int) {
+	if !style.Lines {
 		return
 	}
-	w.write("\n")
-	for i := 0; i < depth && w.err == nil; i++ {
-		w.write(style.indent)
+	w.WriteText("\n")
+	for i := 0; i < depth && w.Err == nil; i++ {
+		w.WriteText(style.Indent)
 	}
 }
 
-func (w *writer) jsonItems(items []Value, style *jsonStyle, depth int) {
+func (w *Writer) jsonItems(items []Value, style *JsonStyle, depth int) {
 	if len(items) == 0 {
-		w.write("[]")
+		w.WriteText("[]")
 		return
 	}
-	w.write("[")
+	w.WriteText("[")
 	for i, item := range items {
 		if i > 0 {
-			w.write(style.itemSep)
+			w.WriteText(style.ItemSep)
 		}
 		w.newline(style, depth+1)
-		if w.json(item, style, depth+1); w.err != nil {
+		if w.WriteJSON(item, style, depth+1); w.Err != nil {
 			return
 		}
 	}
 	w.newline(style, depth)
-	w.write("]")
+	w.WriteText("]")
 }
 
-func (w *writer) jsonMap(m *Map, style *jsonStyle, depth int) {
+func (w *Writer) jsonMap(m *Map, style *JsonStyle, depth int) {
 	if m.Len() == 0 {
-		w.write("{}")
+		w.WriteText("{}")
 		return
 	}
-	entries := m.entries
-	if style.sortKeys {
+	entries := m.Entries
+	if style.SortKeys {
 		var err error
 		if entries, err = sortedEntries(m); err != nil {
 			w.fail(err)
 			return
 		}
 	}
-	w.write("{")
+	w.WriteText("{")
 	for i, e := range entries {
 		if i > 0 {
-			w.write(style.itemSep)
+			w.WriteText(style.ItemSep)
 		}
 		w.newline(style, depth+1)
-		w.jsonKey(e.key, style)
-		w.write(style.keySep)
-		if w.json(e.value, style, depth+1); w.err != nil {
+		w.jsonKey(e.Key, style)
+		w.WriteText(style.KeySep)
+		if w.WriteJSON(e.Value, style, depth+1); w.Err != nil {
 			return
 		}
 	}
 	w.newline(style, depth)
-	w.write("}")
+	w.WriteText("}")
 }
 
 func sortedEntries(m *Map) ([]entry, error) {
-	entries := append([]entry(nil), m.entries...)
+	entries := append([]entry(nil), m.Entries...)
 	for _, e := range entries {
-		if e.key.kind != entries[0].key.kind || e.key.kind != kindString && e.key.kind != kindInt {
-			return nil, errorf("cannot sort keys of different types")
+		if e.Key.Kind != entries[0].Key.Kind || e.Key.Kind != KindString && e.Key.Kind != KindInt {
+			return nil, Errorf("cannot sort keys of different types")
 		}
 	}
 	sort.SliceStable(entries, func(i, j int) bool {
-		a, b := entries[i].key, entries[j].key
-		if a.kind == kindInt {
-			return a.num < b.num
+		a, b := entries[i].Key, entries[j].Key
+		if a.Kind == KindInt {
+			return a.Num < b.Num
 		}
-		return a.str < b.str
+		return a.Text < b.Text
 	})
 	return entries, nil
 }
 
-func (w *writer) jsonKey(key Value, style *jsonStyle) {
-	switch key.kind {
-	case kindString:
-		w.jsonString(key.str, style.ensureASCII)
-	case kindNone:
-		w.write(`"null"`)
-	case kindBool:
-		w.write(`"` + jsonBool(key) + `"`)
-	case kindInt, kindBig:
-		w.write(`"`)
+func (w *Writer) jsonKey(key Value, style *JsonStyle) {
+	switch key.Kind {
+	case KindString:
+		w.jsonString(key.Text, style.EnsureASCII)
+	case KindNone:
+		w.WriteText(`"null"`)
+	case KindBool:
+		w.WriteText(`"` + jsonBool(key) + `"`)
+	case KindInt, KindBig:
+		w.WriteText(`"`)
 		w.repr(key, 0)
-		w.write(`"`)
-	case kindFloat:
-		w.write(`"` + jsonFloat(key.float()) + `"`)
+		w.WriteText(`"`)
+	case KindFloat:
+		w.WriteText(`"` + jsonFloat(key.AsFloat()) + `"`)
 	default:
-		w.fail(errorf("keys must be str, int, float, bool or None, not %s", key.typeName()))
+		w.fail(Errorf("keys must be str, int, float, bool or None, not %s", key.TypeName()))
 	}
 }
 
-func (w *writer) jsonString(s string, ensureASCII bool) {
-	w.write(`"`)
+func (w *Writer) jsonString(s string, ensureASCII bool) {
+	w.WriteText(`"`)
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
 			if ensureASCII {
-				w.write(s[start:i])
-				w.write(asciiEscape(r))
+				w.WriteText(s[start:i])
+				w.WriteText(asciiEscape(r))
 				start = i + n
 			}
 			i += n
@@ -184,13 +184,13 @@ func (w *writer) jsonString(s string, ensureASCII bool) {
 			i++
 			continue
 		}
-		w.write(s[start:i])
-		w.write(jsonEscape(c))
+		w.WriteText(s[start:i])
+		w.WriteText(jsonEscape(c))
 		i++
 		start = i
 	}
-	w.write(s[start:])
-	w.write(`"`)
+	w.WriteText(s[start:])
+	w.WriteText(`"`)
 }
 
 func jsonEscape(c byte) string {

@@ -7,32 +7,32 @@ import (
 	"unicode/utf8"
 )
 
-type kind uint8
+type Kind uint8
 
 const (
 	// kindMissing marks a variable slot that holds nothing yet; templates never see it.
-	kindMissing kind = iota
-	kindUndefined
-	kindNone
-	kindBool
-	kindInt
-	kindBig // an int outside int64: ref is a *big.Int
-	kindFloat
-	kindString
-	kindList      // ref is a *list
-	kindTuple     // ref is a *list
-	kindMap       // ref is a *Map
-	kindIter      // a Python iterator, spent by its first use: ref is a *iterator
-	kindKeys      // dict views: ref is the *Map
-	kindValues    //
-	kindItems     //
-	kindRange     // ref is a *rangeObject
-	kindNamespace // ref is a *Map, the only thing a template may change
-	kindLoop      // ref is an object
-	kindFunc      // ref is a *function
-	kindMacro     // ref is the macro, str its name
-	kindCycler    // ref is a *cycler
-	kindJoiner    // ref is a *joiner
+	KindMissing Kind = iota
+	KindUndefined
+	KindNone
+	KindBool
+	KindInt
+	KindBig // an int outside int64: ref is a *big.Int
+	KindFloat
+	KindString
+	KindList      // ref is a *list
+	KindTuple     // ref is a *list
+	KindMap       // ref is a *Map
+	KindIter      // a Python iterator, spent by its first use: ref is a *iterator
+	KindKeys      // dict views: ref is the *Map
+	KindValues    //
+	KindItems     //
+	KindRange     // ref is a *rangeObject
+	KindNamespace // ref is a *Map, the only thing a template may change
+	KindLoop      // ref is an object
+	KindFunc      // ref is a *function
+	KindMacro     // ref is the macro, str its name
+	KindCycler    // ref is a *cycler
+	KindJoiner    // ref is a *joiner
 )
 
 // Value is a dynamic value as a template sees it, with the semantics of the Python type it stands for:
@@ -40,63 +40,63 @@ const (
 // Value; values given to Render may be shared between renderings that run at the same time. The zero
 // Value is undefined.
 type Value struct {
-	ref    any
-	str    string
-	num    int64 // bool, int, float bits; of an undefined value: why it is undefined
-	kind   kind
-	markup bool // a str made by escape or safe (markupsafe's Markup)
+	Ref    any
+	Text   string
+	Num    int64 // bool, int, float bits; of an undefined value: why it is undefined
+	Kind   Kind
+	Markup bool // a str made by escape or safe (markupsafe's Markup)
 }
 
-// object is what kindLoop refers to.
-type object interface {
-	// attribute is errNoAttribute for a name that it does not have.
-	attribute(name string) (Value, error)
+// Object is what kindLoop refers to.
+type Object interface {
+	// Attribute is errNoAttribute for a name that it does not have.
+	Attribute(name string) (Value, error)
 }
 
-type list struct{ items []Value }
+type Sequence struct{ Items []Value }
 
 type iterator struct {
 	items []Value
 	name  string // how Python prints its type
 }
 
-type rangeObject struct {
-	start, stop, step int64
-	n                 int
+type Range struct {
+	Start, Stop, Step int64
+	N                 int
 }
 
-func (r *rangeObject) at(i int) Value { return Int(r.start + int64(i)*r.step) }
+func (r *Range) At(i int) Value { return Int(r.Start + int64(i)*r.Step) }
 
 // Why a value is undefined, kept in Value.num; Value.str is the name that was looked for.
 const (
 	undefVariable = iota
-	undefAttribute
-	undefElement
-	undefMessage // str is the whole message
+	UndefAttribute
+	UndefElement
+	UndefMessage // str is the whole message
 )
 
 // Undefined returns the undefined value: it prints as nothing, and using it otherwise is an error.
 func Undefined() Value {
-	return Value{kind: kindUndefined, num: undefMessage, str: "value is undefined"}
+	return Value{Kind: KindUndefined, Num: UndefMessage, Text: "value is undefined"}
 }
 
 // None returns Python's None, JSON's null.
-func None() Value { return Value{kind: kindNone} }
+func None() Value { return Value{Kind: KindNone} }
 
 // Bool returns a bool.
 func Bool(b bool) Value {
 	if b {
-		return Value{kind: kindBool, num: 1}
+		return Value{Kind: KindBool, Num: 1}
 	}
-	return Value{kind: kindBool}
+	return Value{Kind: KindBool}
 }
 
 // Int returns an int.
-func Int(n int64) Value { return Value{kind: kindInt, num: n} }
+func Int(n int64) Value { return Value{Kind: KindInt, Num: n} }
 
 // Float returns a float.
 func Float(f float64) Value {
-	return Value{kind: kindFloat, num: int64(math.Float64bits(f))}
+	return Value{Kind: KindFloat, Num: int64(math.Float64bits(f))}
 }
 
 // String returns a str. Bytes of s that are not UTF-8 become U+FFFD.
@@ -104,7 +104,7 @@ func String(s string) Value {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
 	}
-	return strValue(s)
+	return Str(s)
 }
 
 // List returns a list of the given values, which it copies.
@@ -113,178 +113,180 @@ func List(items ...Value) Value {
 	for i, v := range items {
 		copied[i] = v.settled()
 	}
-	return listValue(copied)
+	return NewList(copied)
 }
 
 // settled turns the zero Value, which callers may hold, into a proper undefined.
 func (v Value) settled() Value {
-	if v.kind == kindMissing {
+	if v.Kind == KindMissing {
 		return Undefined()
 	}
 	return v
 }
 
-func strValue(s string) Value     { return Value{kind: kindString, str: s} }
-func listValue(l []Value) Value   { return Value{kind: kindList, ref: &list{l}} }
-func tupleValue(l []Value) Value  { return Value{kind: kindTuple, ref: &list{l}} }
-func undefinedVar(n string) Value { return Value{kind: kindUndefined, num: undefVariable, str: n} }
-
-func iterValue(name string, l []Value) Value {
-	return Value{kind: kindIter, ref: &iterator{items: l, name: name}}
+func Str(s string) Value       { return Value{Kind: KindString, Text: s} }
+func NewList(l []Value) Value  { return Value{Kind: KindList, Ref: &Sequence{l}} }
+func NewTuple(l []Value) Value { return Value{Kind: KindTuple, Ref: &Sequence{l}} }
+func UndefinedVariable(n string) Value {
+	return Value{Kind: KindUndefined, Num: undefVariable, Text: n}
 }
 
-func bigValue(n *big.Int) Value {
+func NewIterator(name string, l []Value) Value {
+	return Value{Kind: KindIter, Ref: &iterator{items: l, name: name}}
+}
+
+func Big(n *big.Int) Value {
 	if n.IsInt64() {
 		return Int(n.Int64())
 	}
-	return Value{kind: kindBig, ref: n}
+	return Value{Kind: KindBig, Ref: n}
 }
 
-func (v Value) float() float64 { return math.Float64frombits(uint64(v.num)) }
-func (v Value) items() []Value { return v.ref.(*list).items }
-func (v Value) mapping() *Map  { return v.ref.(*Map) }
-func (v Value) isString() bool { return v.kind == kindString }
+func (v Value) AsFloat() float64 { return math.Float64frombits(uint64(v.Num)) }
+func (v Value) Items() []Value   { return v.Ref.(*Sequence).Items }
+func (v Value) Mapping() *Map    { return v.Ref.(*Map) }
+func (v Value) IsString() bool   { return v.Kind == KindString }
 
 // AsString returns the text of a str, and whether v is one.
-func (v Value) AsString() (string, bool) { return v.str, v.kind == kindString }
+func (v Value) AsString() (string, bool) { return v.Text, v.Kind == KindString }
 
 // AsMap returns the map of a dict, and whether v is one. It must not be changed.
 func (v Value) AsMap() (*Map, bool) {
-	if v.kind != kindMap {
+	if v.Kind != KindMap {
 		return nil, false
 	}
-	return v.mapping(), true
+	return v.Mapping(), true
 }
 
 // AsList returns the items of a list, and whether v is one. They must not be changed.
 func (v Value) AsList() ([]Value, bool) {
-	if v.kind != kindList {
+	if v.Kind != KindList {
 		return nil, false
 	}
-	return v.items(), true
+	return v.Items(), true
 }
 
 // IsNone tells whether v is None.
-func (v Value) IsNone() bool { return v.kind == kindNone }
+func (v Value) IsNone() bool { return v.Kind == KindNone }
 
 // IsUndefined tells whether v is undefined.
-func (v Value) IsUndefined() bool { return v.kind == kindUndefined || v.kind == kindMissing }
+func (v Value) IsUndefined() bool { return v.Kind == KindUndefined || v.Kind == KindMissing }
 
-// typeName is the name of v's type as Python's messages have it.
-func (v Value) typeName() string {
-	switch v.kind {
-	case kindUndefined, kindMissing:
+// TypeName is the name of v's type as Python's messages have it.
+func (v Value) TypeName() string {
+	switch v.Kind {
+	case KindUndefined, KindMissing:
 		return "Undefined"
-	case kindNone:
+	case KindNone:
 		return "NoneType"
-	case kindBool:
+	case KindBool:
 		return "bool"
-	case kindInt, kindBig:
+	case KindInt, KindBig:
 		return "int"
-	case kindFloat:
+	case KindFloat:
 		return "float"
-	case kindString:
-		if v.markup {
+	case KindString:
+		if v.Markup {
 			return "Markup"
 		}
 		return "str"
-	case kindList:
+	case KindList:
 		return "list"
-	case kindTuple:
+	case KindTuple:
 		return "tuple"
-	case kindMap:
+	case KindMap:
 		return "dict"
-	case kindIter:
-		return v.ref.(*iterator).name
-	case kindKeys:
+	case KindIter:
+		return v.Ref.(*iterator).name
+	case KindKeys:
 		return "dict_keys"
-	case kindValues:
+	case KindValues:
 		return "dict_values"
-	case kindItems:
+	case KindItems:
 		return "dict_items"
-	case kindRange:
+	case KindRange:
 		return "range"
-	case kindNamespace:
+	case KindNamespace:
 		return "Namespace"
-	case kindLoop:
+	case KindLoop:
 		return "LoopContext"
-	case kindMacro:
+	case KindMacro:
 		return "Macro"
-	case kindCycler:
+	case KindCycler:
 		return "Cycler"
-	case kindJoiner:
+	case KindJoiner:
 		return "Joiner"
 	default:
 		return "function"
 	}
 }
 
-// truth is Python's bool(v).
-func (v Value) truth() bool {
-	switch v.kind {
-	case kindUndefined, kindMissing, kindNone:
+// Truth is Python's bool(v).
+func (v Value) Truth() bool {
+	switch v.Kind {
+	case KindUndefined, KindMissing, KindNone:
 		return false
-	case kindBool, kindInt:
-		return v.num != 0
-	case kindFloat:
-		return v.float() != 0
-	case kindString:
-		return v.str != ""
-	case kindList, kindTuple:
-		return len(v.items()) > 0
-	case kindMap, kindKeys, kindValues, kindItems:
-		return v.mapping().Len() > 0
-	case kindRange:
-		return v.ref.(*rangeObject).n > 0
+	case KindBool, KindInt:
+		return v.Num != 0
+	case KindFloat:
+		return v.AsFloat() != 0
+	case KindString:
+		return v.Text != ""
+	case KindList, KindTuple:
+		return len(v.Items()) > 0
+	case KindMap, KindKeys, KindValues, KindItems:
+		return v.Mapping().Len() > 0
+	case KindRange:
+		return v.Ref.(*Range).N > 0
 	default:
 		return true
 	}
 }
 
-// undefinedError explains the use of an undefined value the way jinja2 does.
-func (v Value) undefinedError() *Error {
-	switch v.num {
+// UndefinedError explains the use of an undefined value the way jinja2 does.
+func (v Value) UndefinedError() *Error {
+	switch v.Num {
 	case undefVariable:
-		if v.kind != kindMissing {
-			return errorf("'%s' is undefined", v.str)
+		if v.Kind != KindMissing {
+			return Errorf("'%s' is undefined", v.Text)
 		}
-		return errorf("value is undefined")
-	case undefAttribute:
-		owner, _ := v.ref.(string)
-		return errorf("'%s' has no attribute '%s'", owner, v.str)
-	case undefElement:
-		owner, _ := v.ref.(string)
-		return errorf("%s has no element %s", owner, v.str)
+		return Errorf("value is undefined")
+	case UndefAttribute:
+		owner, _ := v.Ref.(string)
+		return Errorf("'%s' has no attribute '%s'", owner, v.Text)
+	case UndefElement:
+		owner, _ := v.Ref.(string)
+		return Errorf("%s has no element %s", owner, v.Text)
 	default:
-		return errorf("%s", v.str)
+		return Errorf("%s", v.Text)
 	}
 }
 
-// length is Python's len(v); ok is false where Python has none.
-func (v Value) length() (n int, ok bool) {
-	switch v.kind {
-	case kindUndefined, kindMissing:
+// Length is Python's len(v); ok is false where Python has none.
+func (v Value) Length() (n int, ok bool) {
+	switch v.Kind {
+	case KindUndefined, KindMissing:
 		return 0, true
-	case kindString:
-		return utf8.RuneCountInString(v.str), true
-	case kindList, kindTuple:
-		return len(v.items()), true
-	case kindMap, kindKeys, kindValues, kindItems:
-		return v.mapping().Len(), true
-	case kindRange:
-		return v.ref.(*rangeObject).n, true
-	case kindLoop:
+	case KindString:
+		return utf8.RuneCountInString(v.Text), true
+	case KindList, KindTuple:
+		return len(v.Items()), true
+	case KindMap, KindKeys, KindValues, KindItems:
+		return v.Mapping().Len(), true
+	case KindRange:
+		return v.Ref.(*Range).N, true
+	case KindLoop:
 		return 0, false
 	default:
 		return 0, false
 	}
 }
 
-// weight is a measure, in bytes, of what walking over v once costs.
-func (v Value) weight() int {
-	if v.kind == kindString {
-		return len(v.str)
+// Weight is a measure, in bytes, of what walking over v once costs.
+func (v Value) Weight() int {
+	if v.Kind == KindString {
+		return len(v.Text)
 	}
-	n, _ := v.length()
-	return n * bytesPerStep
+	n, _ := v.Length()
+	return n * BytesPerStep
 }

@@ -58,7 +58,7 @@ func TestMapKeepsOrder(t *testing.T) {
 	if _, ok := m.Get("absent"); ok || m.Len() != 100 {
 		t.Fatalf("absent key found, or %d keys", m.Len())
 	}
-	if less := m.without("k7"); less.Len() != 99 || m.Len() != 100 {
+	if less := m.Without("k7"); less.Len() != 99 || m.Len() != 100 {
 		t.Fatalf("%d and %d keys", less.Len(), m.Len())
 	}
 }
