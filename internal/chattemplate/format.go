@@ -1,5 +1,9 @@
 package chattemplate
 
+import (
+	"github.com/eagleray/eagleray/internal/chattemplate/ast"
+)
+
 // Format says in which form a template wants a message's content.
 type Format string
 
@@ -37,7 +41,7 @@ type formatWalker struct {
 	learned, found             bool
 }
 
-func (w *formatWalker) learn(names map[string]bool, t target) {
+func (w *formatWalker) learn(names map[string]bool, t ast.Target) {
 	if t.Name != "" && !names[t.Name] {
 		names[t.Name] = true
 		w.learned = true
@@ -45,22 +49,22 @@ func (w *formatWalker) learn(names map[string]bool, t target) {
 }
 
 // variable strips filters, tests and slices off an expression and tells whether a variable of names is left.
-func variable(x expr, names map[string]bool) bool {
+func variable(x ast.Expr, names map[string]bool) bool {
 	switch x := unwrapped(x).(type) {
-	case *nameExpr:
+	case *ast.Name:
 		return names[x.Name]
 	}
 	return false
 }
 
-func unwrapped(x expr) expr {
+func unwrapped(x ast.Expr) ast.Expr {
 	for {
 		switch y := x.(type) {
-		case *filterExpr:
+		case *ast.Filter:
 			x = y.X
-		case *testExpr:
+		case *ast.Test:
 			x = y.X
-		case *sliceExpr:
+		case *ast.Slice:
 			x = y.X
 		default:
 			return x
@@ -69,30 +73,30 @@ func unwrapped(x expr) expr {
 }
 
 // isContent tells whether x is message.content, message['content'], or a variable that holds it.
-func (w *formatWalker) isContent(x expr) bool {
+func (w *formatWalker) isContent(x ast.Expr) bool {
 	if variable(x, w.content) {
 		return true
 	}
 	switch x := unwrapped(x).(type) {
-	case *attrExpr:
+	case *ast.Attr:
 		return x.Name == "content" && w.isMessage(x.X)
-	case *itemExpr:
-		key, ok := x.Key.(*constExpr)
+	case *ast.Item:
+		key, ok := x.Key.(*ast.Const)
 		return ok && key.Value.IsString() && key.Value.Text == "content" && w.isMessage(x.X)
 	}
 	return false
 }
 
 // isMessage tells whether x is a loop's message or an element of messages.
-func (w *formatWalker) isMessage(x expr) bool {
-	if name, ok := x.(*nameExpr); ok {
+func (w *formatWalker) isMessage(x ast.Expr) bool {
+	if name, ok := x.(*ast.Name); ok {
 		return w.message[name.Name]
 	}
-	item, ok := x.(*itemExpr)
+	item, ok := x.(*ast.Item)
 	return ok && variable(item.X, w.messages)
 }
 
-func (w *formatWalker) assign(t target, x expr) {
+func (w *formatWalker) assign(t ast.Target, x ast.Expr) {
 	switch {
 	case variable(x, w.messages):
 		w.learn(w.messages, t)
@@ -103,37 +107,37 @@ func (w *formatWalker) assign(t target, x expr) {
 	}
 }
 
-func (w *formatWalker) statements(body []stmt) {
+func (w *formatWalker) statements(body []ast.Stmt) {
 	for _, s := range body {
 		switch s := s.(type) {
-		case *ifStmt:
+		case *ast.If:
 			for _, b := range s.Branches {
 				w.statements(b.Body)
 			}
 			w.statements(s.Otherwise)
-		case *forStmt:
+		case *ast.For:
 			if variable(s.Iter, w.messages) {
 				w.learn(w.message, s.Target)
 			}
 			w.found = w.found || w.isContent(s.Iter)
 			w.statements(s.Body)
 			w.statements(s.Otherwise)
-		case *setStmt:
+		case *ast.Set:
 			w.assign(s.Target, s.X)
-		case *setBlockStmt:
+		case *ast.SetBlock:
 			w.statements(s.Body)
-		case *withStmt:
+		case *ast.With:
 			for i := range s.Targets {
 				w.assign(s.Targets[i], s.Values[i])
 			}
 			w.statements(s.Body)
-		case *macroStmt:
+		case *ast.Macro:
 			w.statements(s.Def.Body)
-		case *callStmt:
+		case *ast.CallBlock:
 			w.statements(s.Def.Body)
-		case *filterStmt:
+		case *ast.FilterBlock:
 			w.statements(s.Body)
-		case *scopeStmt:
+		case *ast.Generation:
 			w.statements(s.Body)
 		}
 	}

@@ -3,6 +3,8 @@ package chattemplate
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
 // Messages prepares the messages of a chat request for a template, as vLLM does: each stays as the client sent
@@ -11,41 +13,41 @@ import (
 // that templates that ask whether they are defined see none; content that is a list is checked to hold text
 // parts only, and for FormatString joined with newlines; content that is absent or null becomes "" or, for
 // FormatOpenAI, an empty list.
-func Messages(raw []json.RawMessage, f Format) (Value, error) {
-	list := make([]Value, len(raw))
+func Messages(raw []json.RawMessage, f Format) (values.Value, error) {
+	list := make([]values.Value, len(raw))
 	for i, text := range raw {
-		v, err := FromJSON(text)
+		v, err := values.FromJSON(text)
 		if err != nil {
-			return Value{}, Errorf("messages[%d]: %s", i, message(err))
+			return values.Value{}, values.Errorf("messages[%d]: %s", i, message(err))
 		}
 		if list[i], err = prepareMessage(v, f); err != nil {
-			return Value{}, Errorf("messages[%d]: %s", i, message(err))
+			return values.Value{}, values.Errorf("messages[%d]: %s", i, message(err))
 		}
 	}
-	return NewList(list), nil
+	return values.NewList(list), nil
 }
 
 // message is the text of an error of this package without its prefix.
 func message(err error) string {
-	if e, ok := err.(*Error); ok {
+	if e, ok := err.(*values.Error); ok {
 		return e.Msg
 	}
 	return err.Error()
 }
 
-func prepareMessage(v Value, f Format) (Value, error) {
+func prepareMessage(v values.Value, f Format) (values.Value, error) {
 	m, ok := v.AsMap()
 	if !ok {
-		return Value{}, Errorf("must be an object, not %s", v.TypeName())
+		return values.Value{}, values.Errorf("must be an object, not %s", v.TypeName())
 	}
 	role, ok := m.Get("role")
 	if !ok || !role.IsString() {
-		return Value{}, Errorf("role must be a string")
+		return values.Value{}, values.Errorf("role must be a string")
 	}
 	content, _ := m.Get("content")
 	content, err := prepareContent(content, f)
 	if err != nil {
-		return Value{}, err
+		return values.Value{}, err
 	}
 	m.Set("content", content)
 	calls, ok := m.Get("tool_calls")
@@ -54,64 +56,64 @@ func prepareMessage(v Value, f Format) (Value, error) {
 	}
 	items, isList := calls.AsList()
 	if !isList && !calls.IsNone() {
-		return Value{}, Errorf("tool_calls must be an array, not %s", calls.TypeName())
+		return values.Value{}, values.Errorf("tool_calls must be an array, not %s", calls.TypeName())
 	}
 	if len(items) == 0 {
 		return m.Without("tool_calls").Value(), nil
 	}
 	for i, call := range items {
 		if err := parseArguments(call); err != nil {
-			return Value{}, Errorf("tool_calls[%d]: %s", i, message(err))
+			return values.Value{}, values.Errorf("tool_calls[%d]: %s", i, message(err))
 		}
 	}
 	return m.Value(), nil
 }
 
-func prepareContent(content Value, f Format) (Value, error) {
+func prepareContent(content values.Value, f Format) (values.Value, error) {
 	switch content.Kind {
-	case KindString:
+	case values.KindString:
 		return content, nil
-	case KindMissing, KindNone:
+	case values.KindMissing, values.KindNone:
 		if f == FormatOpenAI {
-			return List(), nil
+			return values.List(), nil
 		}
-		return Str(""), nil
+		return values.Str(""), nil
 	}
 	parts, ok := content.AsList()
 	if !ok {
-		return Value{}, Errorf("content must be a string or an array, not %s", content.TypeName())
+		return values.Value{}, values.Errorf("content must be a string or an array, not %s", content.TypeName())
 	}
 	texts := make([]string, len(parts))
 	for i, part := range parts {
 		m, ok := part.AsMap()
 		if !ok {
-			return Value{}, Errorf("content[%d] must be an object, not %s", i, part.TypeName())
+			return values.Value{}, values.Errorf("content[%d] must be an object, not %s", i, part.TypeName())
 		}
 		kind, _ := m.Get("type")
 		if !kind.IsString() {
-			return Value{}, Errorf("content[%d].type must be a string", i)
+			return values.Value{}, values.Errorf("content[%d].type must be a string", i)
 		}
 		if kind.Text != "text" {
-			return Value{}, Errorf("content[%d]: content parts of type %s are not supported, only text", i, Quote(kind.Text))
+			return values.Value{}, values.Errorf("content[%d]: content parts of type %s are not supported, only text", i, values.Quote(kind.Text))
 		}
 		text, _ := m.Get("text")
 		if !text.IsString() {
-			return Value{}, Errorf("content[%d].text must be a string", i)
+			return values.Value{}, values.Errorf("content[%d].text must be a string", i)
 		}
 		texts[i] = text.Text
 	}
 	if f == FormatOpenAI {
 		return content, nil
 	}
-	return Str(strings.Join(texts, "\n")), nil
+	return values.Str(strings.Join(texts, "\n")), nil
 }
 
 // parseArguments replaces the JSON text of a tool call's arguments by its value. The call was made by FromJSON
 // for this request, so it may be changed in place.
-func parseArguments(call Value) error {
+func parseArguments(call values.Value) error {
 	m, ok := call.AsMap()
 	if !ok {
-		return Errorf("must be an object, not %s", call.TypeName())
+		return values.Errorf("must be an object, not %s", call.TypeName())
 	}
 	function, ok := m.Get("function")
 	if !ok {
@@ -119,17 +121,17 @@ func parseArguments(call Value) error {
 	}
 	fn, ok := function.AsMap()
 	if !ok {
-		return Errorf("function must be an object, not %s", function.TypeName())
+		return values.Errorf("function must be an object, not %s", function.TypeName())
 	}
 	arguments, _ := fn.Get("arguments")
 	if !arguments.IsString() && !arguments.IsNone() && !arguments.IsUndefined() {
 		return nil
 	}
 	if strings.TrimSpace(arguments.Text) == "" {
-		fn.Set("arguments", NewMap().Value())
+		fn.Set("arguments", values.NewMap().Value())
 		return nil
 	}
-	if v, err := FromJSON([]byte(arguments.Text)); err == nil {
+	if v, err := values.FromJSON([]byte(arguments.Text)); err == nil {
 		fn.Set("arguments", v)
 	}
 	return nil

@@ -5,10 +5,18 @@
 //
 // A template comes with the model and is untrusted: it reaches no Go object, changes nothing but its own
 // namespaces, and every rendering is bounded in steps, output, memory and recursion.
+//
+// The work is done further down, each package using those after it only: eval runs the tree that parser makes of
+// lexer's tokens; builtins are jinja2's filters, tests and functions, ops what Python does with values.
 package chattemplate
 
 import (
 	"time"
+
+	"github.com/eagleray/eagleray/internal/chattemplate/ast"
+	"github.com/eagleray/eagleray/internal/chattemplate/eval"
+	"github.com/eagleray/eagleray/internal/chattemplate/parser"
+	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
 const (
@@ -33,16 +41,16 @@ type Options struct {
 
 // Template is a parsed chat template. It is immutable, and safe for use by several goroutines.
 type Template struct {
-	body  []stmt
+	body  []ast.Stmt
 	slots int // variables of the outermost scope
 }
 
 // Parse parses a template. The error, if any, is an *Error.
 func Parse(source string) (*Template, error) {
 	if len(source) > maxSource {
-		return nil, Errorf("template has %d bytes, more than %d", len(source), maxSource)
+		return nil, values.Errorf("template has %d bytes, more than %d", len(source), maxSource)
 	}
-	body, slots, err := parse(source)
+	body, slots, err := parser.Parse(source)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +59,8 @@ func Parse(source string) (*Template, error) {
 
 // Render evaluates the template with the given variables (messages, tools, add_generation_prompt,
 // bos_token and so on) and returns the text. The error, if any, is an *Error.
-func (t *Template) Render(vars *Map, opt Options) (string, error) {
-	run := Budget{
+func (t *Template) Render(vars *values.Map, opt Options) (string, error) {
+	run := values.Budget{
 		Now:       opt.Now,
 		MaxOutput: positive(opt.MaxOutput, defaultMaxOutput),
 		Steps:     positive(opt.MaxSteps, defaultMaxSteps),
@@ -61,7 +69,7 @@ func (t *Template) Render(vars *Map, opt Options) (string, error) {
 	if run.Now == nil {
 		run.Now = time.Now
 	}
-	return renderTemplate(t.body, t.slots, vars, run)
+	return eval.Render(t.body, t.slots, vars, run)
 }
 
 func positive(n, otherwise int) int {
