@@ -39,8 +39,8 @@ type Options struct {
 
 // Driver is the driver's side of a group: the listener that ranks dial, and the connection of each.
 //
-// The calls are, in this order: Listen, Invitation for each rank, Admit, Open, then WatchRank and Resume from
-// goroutines of their own, and Close.
+// The calls are, in this order: Listen, Invitation for each rank, Admit, Open, then WatchRank and
+// Resume from goroutines of their own, and Close.
 type Driver struct {
 	o        Options
 	binary   [32]byte
@@ -58,18 +58,20 @@ type Driver struct {
 // Listen opens the listener and makes the shared memory of the queue.
 func Listen(o Options) (*Driver, error) {
 	d := &Driver{o: o, token: handshake.NewToken(),
-		conns: make([]*handshake.Conn, o.World), local: make([]bool, o.World), links: make([]*link.Link, o.World)}
+		conns: make([]*handshake.Conn, o.World), local: make([]bool, o.World),
+		links: make([]*link.Link, o.World)}
 	var err error
 	if d.binary, err = BinaryHash(); err != nil {
 		return nil, err
 	}
 	if !o.LinksOnly {
-		if d.segment, err = ring.Create(ring.Options{Ranks: o.World, Memory: o.QueueMemory}); err != nil {
+		d.segment, err = ring.Create(ring.Options{Ranks: o.World, Memory: o.QueueMemory})
+		if err != nil {
 			return nil, fmt.Errorf("--queue-memory %d: %w", o.QueueMemory, err)
 		}
 	}
-	d.listener, err = handshake.Listen(handshake.Options{Instance: handshake.NewInstance(), Token: d.token,
-		World: o.World, Binary: d.binary, TCP: o.Address, PortRange: o.PortRange, Unix: !o.LinksOnly, Log: o.Log})
+	d.listener, err = handshake.Listen(handshake.Options{Instance: handshake.NewInstance(),
+		Token: d.token, World: o.World, Binary: d.binary, TCP: o.Address, PortRange: o.PortRange, Unix: !o.LinksOnly, Log: o.Log})
 	if err != nil {
 		return nil, errors.Join(err, d.releaseSegment())
 	}
@@ -78,7 +80,8 @@ func Listen(o Options) (*Driver, error) {
 
 // Invitation is what a rank must be given. Its Threads are for the caller to set.
 func (d *Driver) Invitation(rank int) *Invitation {
-	return &Invitation{Endpoint: d.listener.Endpoint(), Token: d.token.Reveal(), Rank: rank, World: d.o.World}
+	return &Invitation{Endpoint: d.listener.Endpoint(), Token: d.token.Reveal(), Rank: rank,
+		World: d.o.World}
 }
 
 // Binary is the SHA-256 of the only program that is admitted.
@@ -97,9 +100,10 @@ func (e *Error) Error() string { return e.Doing + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Admit accepts one connection of each rank, gives each what it needs, and brings the ranks together for their
-// tensors. It ends with ctx and after Options.Timeout. An *Error names the rank at fault; when the time is over that
-// is the first rank that has not come, else the one that was waited for.
+// Admit accepts one connection of each rank, gives each what it needs, and brings the ranks
+// together for their tensors. It ends with ctx and after Options.Timeout. An *Error names the rank
+// at fault; when the time is over that is the first rank that has not come, else the one that was
+// waited for.
 func (d *Driver) Admit(ctx context.Context) error {
 	late := fmt.Errorf("not all have come within %v", d.o.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, d.o.Timeout, late)
@@ -120,7 +124,8 @@ func (d *Driver) Admit(ctx context.Context) error {
 	return late
 }
 
-// accept waits for the connections of all ranks: only when all are there it is known who shares a host with whom.
+// accept waits for the connections of all ranks: only when all are there it is known who shares a
+// host with whom.
 func (d *Driver) accept(ctx context.Context) error {
 	for range d.conns {
 		conn, err := d.listener.Accept(ctx)
@@ -166,8 +171,8 @@ func (d *Driver) admit(ctx context.Context) error {
 	return d.shareMemory()
 }
 
-// admitRank gives a rank of this host the memory of the ring. When memory cannot be passed the rank is treated as
-// one of another host.
+// admitRank gives a rank of this host the memory of the ring. When memory cannot be passed the rank
+// is treated as one of another host.
 func (d *Driver) admitRank(rank int, conn *handshake.Conn) error {
 	if err := Send(conn, Admitted{Ring: conn.Local}); err != nil {
 		return err
@@ -177,7 +182,8 @@ func (d *Driver) admitRank(rank int, conn *handshake.Conn) error {
 	}
 	err := conn.SendFile(d.segment.File())
 	if errors.Is(err, handshake.ErrNoPassing) {
-		d.o.Log.Warn("cannot pass memory to a rank of this host: its records go over the socket", "rank", rank)
+		d.o.Log.Warn("cannot pass memory to a rank of this host: its records go over the socket",
+			"rank", rank)
 		return nil
 	}
 	d.local[rank] = err == nil
@@ -192,7 +198,8 @@ func (d *Driver) shareMemory() error {
 	}
 	defer memory.Close()
 	return d.each("share memory", func(_ int, conn *handshake.Conn) error {
-		if err := Send(conn, Rendezvous{Transport: SharedMemory, Timeout: d.o.CollectiveTimeout}); err != nil {
+		r := Rendezvous{Transport: SharedMemory, Timeout: d.o.CollectiveTimeout}
+		if err := Send(conn, r); err != nil {
 			return err
 		}
 		return conn.SendFile(memory)
@@ -216,9 +223,11 @@ func (d *Driver) connectRanks() error {
 		{"connect to the other ranks", func(_ int, conn *handshake.Conn) error {
 			return Receive(conn, new(Connected))
 		}},
-		// A link counts silence from its beginning: no rank opens one before all are connected, which may take
-		// longer than a link waits.
-		{"connect to the other ranks", func(_ int, conn *handshake.Conn) error { return Send(conn, Connected{}) }},
+		// A link counts silence from its beginning: no rank opens one before all are connected,
+		// which may take longer than a link waits.
+		{"connect to the other ranks", func(_ int, conn *handshake.Conn) error {
+			return Send(conn, Connected{})
+		}},
 	} {
 		if err := d.each(part.doing, part.f); err != nil {
 			return err
@@ -247,14 +256,15 @@ func (d *Driver) Open() *fanin.Hub {
 	return d.hub
 }
 
-// PID is the process of an admitted rank as this one sees it, 0 for one of another host or PID namespace.
+// PID is the process of an admitted rank as this one sees it, 0 for one of another host or PID
+// namespace.
 func (d *Driver) PID(rank int) int { return d.conns[rank].PeerPID() }
 
 // End is how the connection of a rank ended.
 type End struct {
 	Err error
-	// Final says that no more will be known of it: the rank has said why it ends, or its host is out of reach.
-	// Otherwise the launcher will know more.
+	// Final says that no more will be known of it: the rank has said why it ends, or its host is
+	// out of reach. Otherwise the launcher will know more.
 	Final bool
 }
 
@@ -283,7 +293,8 @@ func (d *Driver) WatchRank(rank int) End {
 	}
 }
 
-// Resume accepts ranks that come back after the connection of their link was cut, until ctx or Close ends it.
+// Resume accepts ranks that come back after the connection of their link was cut, until ctx or
+// Close ends it.
 func (d *Driver) Resume(ctx context.Context) {
 	for slices.Contains(d.local, false) {
 		conn, err := d.listener.Accept(ctx)

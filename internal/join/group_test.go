@@ -17,7 +17,8 @@ func soon() time.Time { return time.Now().Add(time.Minute) }
 // listen is a driver's side for so many ranks.
 func listen(t *testing.T, world int, links bool) *Driver {
 	t.Helper()
-	o := Options{World: world, QueueMemory: 1 << 20, LinksOnly: links, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
+	o := Options{World: world, QueueMemory: 1 << 20, LinksOnly: links, Timeout: time.Minute,
+		Log: slog.New(slog.DiscardHandler)}
 	if links {
 		o.Address = "127.0.0.1"
 	}
@@ -28,8 +29,9 @@ func listen(t *testing.T, world int, links bool) *Driver {
 	return d
 }
 
-// TestBothSides has each rank join over a ring and over links, sum a number with the others, and send a record. One is
-// cancelled: the driver learns why, and the others' connections end with the driver.
+// TestBothSides has each rank join over a ring and over links, sum a number with the others, and
+// send a record. One is cancelled: the driver learns why, and the others' connections end with the
+// driver.
 func TestBothSides(t *testing.T) {
 	for _, world := range []int{1, 2, 4} {
 		for _, links := range []bool{false, true} {
@@ -108,7 +110,8 @@ func TestAdmitNamesMissingRank(t *testing.T) {
 	d.o.Timeout = 50 * time.Millisecond
 	err := d.Admit(t.Context())
 	var broke *Error
-	if !errors.As(err, &broke) || broke.Rank != 0 || !strings.Contains(err.Error(), "start: not all have come within 50ms") {
+	if !errors.As(err, &broke) || broke.Rank != 0 ||
+		!strings.Contains(err.Error(), "start: not all have come within 50ms") {
 		t.Errorf("%v", err)
 	}
 	if err := d.Close(); err != nil {

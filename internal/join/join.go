@@ -1,8 +1,9 @@
-// Package join brings a rank into its group: its invitation, and what driver and rank exchange between the
-// handshake and the first record. The driver's side is driver.go, the rank's side is rank.go.
+// Package join brings a rank into its group: its invitation, and what driver and rank exchange
+// between the handshake and the first record. The driver's side is driver.go, the rank's side is
+// rank.go.
 //
-// A rank reads its Invitation from whoever started it, dials the driver, and both prove that they know the secret
-// (package handshake). Then these messages follow on the connection, in this order:
+// A rank reads its Invitation from its launcher, dials the driver, and both prove that they
+// know the secret (package handshake). Then these messages follow on the connection, in this order:
 //
 //	driver → rank  Admitted; then the memory of the ring, if it says so
 //
@@ -17,9 +18,10 @@
 //	rank → driver  Connected, when it is connected to all other ranks
 //	driver → rank  Connected, when all ranks are
 //
-// From here on there are records (package queue), the first of which is queue.Init: in the ring, or over the
-// connection itself, which is then a link. The connection of a rank that has the ring stays open, because its end
-// is how each side learns that the other has gone; one message may come on it:
+// From here on there are records (package queue), the first of which is queue.Init: in the ring, or
+// over the connection itself, which is then a link. The connection of a rank that has the ring
+// stays open, because its end is how each side learns that the other has gone; one message may come
+// on it:
 //
 //	rank → driver  Closing, when something ends the rank from outside
 //
@@ -41,7 +43,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 )
 
-// Invitation is what a rank needs to join its driver. It holds the secret by which the two know each other.
+// Invitation is what a rank needs to join its driver. It holds the secret by which the two know
+// each other.
 type Invitation struct {
 	Endpoint handshake.Endpoint `json:"endpoint"`
 	// Token is the revealed handshake.Token.
@@ -49,15 +52,16 @@ type Invitation struct {
 	Rank  int    `json:"rank"`
 	// World is the number of ranks.
 	World int `json:"world"`
-	// Threads is the rank's share of its node's cores, for a configuration that does not say; 0 is all of them.
+	// Threads is the rank's share of its node's cores, for a configuration that does not say; 0 is
+	// all of them.
 	Threads int `json:"threads"`
 }
 
 // maxInvitation bounds what a rank reads before it knows its driver.
 const maxInvitation = 1 << 20
 
-// ReadInvitation reads one line of JSON, which the end of input may end too. It reads nothing beyond the line
-// from r, which may be larger than it needs.
+// ReadInvitation reads one line of JSON, which the end of input may end too. It reads nothing
+// beyond the line from r, which may be larger than it needs.
 func ReadInvitation(r *bufio.Reader) (Invitation, error) {
 	var inv Invitation
 	var line []byte
@@ -71,7 +75,8 @@ func ReadInvitation(r *bufio.Reader) (Invitation, error) {
 			break
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return inv, fmt.Errorf("no invitation: this verb is started by eagleray itself: %w", err)
+			return inv, fmt.Errorf("no invitation: this verb is started by eagleray itself: %w",
+				err)
 		}
 	}
 	if err := json.Unmarshal(line, &inv); err != nil {
@@ -82,8 +87,8 @@ func ReadInvitation(r *bufio.Reader) (Invitation, error) {
 
 // Admitted is the driver's first message.
 type Admitted struct {
-	// Ring says that the memory of the ring comes next on the connection. Otherwise, or when that cannot be
-	// passed, records come over the connection itself.
+	// Ring says that the memory of the ring comes next on the connection. Otherwise, or when that
+	// cannot be passed, records come over the connection itself.
 	Ring bool `json:"ring"`
 }
 
@@ -148,7 +153,8 @@ func Receive(c net.Conn, message any) error {
 	return json.Unmarshal(body, message)
 }
 
-// BinaryHash is the SHA-256 of the running program, by which driver and ranks know that they are the same.
+// BinaryHash is the SHA-256 of the running program, by which driver and ranks know that they are
+// the same.
 func BinaryHash() ([32]byte, error) {
 	f, err := os.Open("/proc/self/exe")
 	if err != nil {

@@ -42,17 +42,21 @@ func (h *kept) Write(b []byte) (int, error) { return h.Buffer.Write(b) }
 
 // messages makes a fresh one of each message.
 func messages() []any {
-	return []any{new(Admitted), new(Rendezvous), new(Peers), new(Connected), new(Closing), new(handshake.Endpoint)}
+	return []any{new(Admitted), new(Rendezvous), new(Peers), new(Connected), new(Closing),
+		new(handshake.Endpoint)}
 }
 
 func endpoint() handshake.Endpoint {
-	return handshake.Endpoint{Instance: handshake.NewInstance(), TCP: "127.0.0.1:1234", Unix: "name", Fingerprint: [32]byte{1, 2, 3}}
+	return handshake.Endpoint{Instance: handshake.NewInstance(), TCP: "127.0.0.1:1234",
+		Unix: "name", Fingerprint: [32]byte{1, 2, 3}}
 }
 
-// TestSendAndReceive passes every message, several on one connection, and reads no byte beyond each.
+// TestSendAndReceive passes every message, several on one connection, and reads no byte beyond
+// each.
 func TestSendAndReceive(t *testing.T) {
 	e := endpoint()
-	all := []any{&Admitted{Ring: true}, &Rendezvous{Transport: Connections, Timeout: time.Second}, &Peers{Endpoints: []handshake.Endpoint{e, e, e}},
+	all := []any{&Admitted{Ring: true}, &Rendezvous{Transport: Connections, Timeout: time.Second},
+		&Peers{Endpoints: []handshake.Endpoint{e, e, e}},
 		&Closing{Reason: "out of cheese"}, &e, &Connected{}, &Admitted{}}
 	var c kept
 	for _, message := range all {
@@ -72,7 +76,8 @@ func TestSendAndReceive(t *testing.T) {
 	}
 }
 
-// TestReceiveRefuses what is too long, too short, or no such message, without taking memory for what is announced.
+// TestReceiveRefuses what is too long, too short, or no such message, without taking memory for
+// what is announced.
 func TestReceiveRefuses(t *testing.T) {
 	long := func(n uint32, body string) string {
 		return string(binary.LittleEndian.AppendUint32(nil, n)) + body
@@ -96,7 +101,8 @@ func TestReceiveRefuses(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			err := Receive(written{Reader: bytes.NewReader([]byte(c.bytes))}, message)
 			runtime.ReadMemStats(&after)
-			if err == nil || !strings.Contains(err.Error(), c.want) && !strings.HasPrefix(err.Error(), "handshake: ") {
+			if err == nil || !strings.Contains(err.Error(), c.want) &&
+				!strings.HasPrefix(err.Error(), "handshake: ") {
 				t.Errorf("%T from %q: %v, not %q", message, c.bytes, err, c.want)
 			}
 			if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
@@ -112,7 +118,8 @@ const nowhere = "{Instance: Unix: TCP: "
 // FuzzReceive feeds bytes to the parser of every message: what is accepted is the same once more.
 func FuzzReceive(f *testing.F) {
 	e := endpoint()
-	for _, message := range []any{Admitted{Ring: true}, Rendezvous{SharedMemory, time.Second}, Peers{[]handshake.Endpoint{e}},
+	for _, message := range []any{Admitted{Ring: true}, Rendezvous{SharedMemory, time.Second},
+		Peers{[]handshake.Endpoint{e}},
 		Connected{}, Closing{"x"}, e} {
 		var c kept
 		if err := Send(&c, message); err != nil {
@@ -122,7 +129,8 @@ func FuzzReceive(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, message := range messages() {
-			if Receive(written{Reader: bytes.NewReader(b)}, message) != nil || strings.Contains(fmt.Sprintf("%+v", message), nowhere) {
+			if Receive(written{Reader: bytes.NewReader(b)}, message) != nil ||
+				strings.Contains(fmt.Sprintf("%+v", message), nowhere) {
 				continue // null is no endpoint, and is refused when it is dialled
 			}
 			var c kept
@@ -137,10 +145,11 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// FuzzInvitation feeds bytes to the parser of what a rank is started with. An invitation that is accepted is the
-// same once more, and its token never shows in an error.
+// FuzzInvitation feeds bytes to the parser of what a rank is started with. An invitation that is
+// accepted is the same once more, and its token never shows in an error.
 func FuzzInvitation(f *testing.F) {
-	raw, err := json.Marshal(Invitation{Endpoint: endpoint(), Token: handshake.NewToken().Reveal(), Rank: 3, World: 4})
+	raw, err := json.Marshal(Invitation{Endpoint: endpoint(), Token: handshake.NewToken().Reveal(),
+		Rank: 3, World: 4})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -159,7 +168,8 @@ func FuzzInvitation(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(again, inv) {
 			t.Fatalf("%+v, not %+v; %v", again, inv, err)
 		}
-		if _, err := handshake.ParseToken(inv.Token); err != nil && len(inv.Token) > 8 && strings.Contains(err.Error(), inv.Token) {
+		if _, err := handshake.ParseToken(inv.Token); err != nil && len(inv.Token) > 8 &&
+			strings.Contains(err.Error(), inv.Token) {
 			t.Fatalf("the token shows: %v", err)
 		}
 	})
@@ -167,7 +177,8 @@ func FuzzInvitation(f *testing.F) {
 
 // TestReadInvitation reads one line of bounded length, and nothing beyond it.
 func TestReadInvitation(t *testing.T) {
-	raw, err := json.Marshal(Invitation{Endpoint: endpoint(), Token: "secret", Rank: 3, World: 4, Threads: 2})
+	raw, err := json.Marshal(Invitation{Endpoint: endpoint(), Token: "secret", Rank: 3, World: 4,
+		Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +222,8 @@ func newHost(t *testing.T, world int) *host {
 		t.Fatal(err)
 	}
 	token := handshake.NewToken()
-	l, err := handshake.Listen(handshake.Options{Instance: handshake.NewInstance(), Token: token, World: world, Binary: binary, Unix: true, TCP: "127.0.0.1"})
+	l, err := handshake.Listen(handshake.Options{Instance: handshake.NewInstance(), Token: token,
+		World: world, Binary: binary, Unix: true, TCP: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,8 +273,8 @@ func memory(t *testing.T, size int64) *os.File {
 	return f
 }
 
-// TestJoinFails lets a driver go, or say something wrong, at each point before the first record: the rank ends
-// with an error that says where, and keeps no descriptor and no goroutine.
+// TestJoinFails lets a driver go, or say something wrong, at each point before the first record:
+// the rank ends with an error that says where, and keeps no descriptor and no goroutine.
 func TestJoinFails(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
@@ -286,10 +298,18 @@ func TestJoinFails(t *testing.T) {
 		want  string
 	}{
 		{"gone at once", 1, func(*handshake.Conn) {}, "admission: "},
-		{"half an admission", 1, func(c *handshake.Conn) { c.Write([]byte{9, 0, 0, 0, '{'}) }, "admission: "},
-		{"a long admission", 1, func(c *handshake.Conn) { c.Write([]byte{1, 2, 3, 4}); io.ReadFull(c, make([]byte, 1)) }, "admission: "},
-		{"no ring", 1, func(c *handshake.Conn) { must(Send(c, Admitted{Ring: true})) }, "memory of the ring"},
-		{"a ring that is none", 1, func(c *handshake.Conn) { must(Send(c, Admitted{Ring: true})); send(c, memory(t, 1<<20)) }, "ring: "},
+		{"half an admission", 1, func(c *handshake.Conn) { c.Write([]byte{9, 0, 0, 0, '{'}) },
+			"admission: "},
+		{"a long admission", 1, func(c *handshake.Conn) {
+			c.Write([]byte{1, 2, 3, 4})
+			io.ReadFull(c, make([]byte, 1))
+		}, "admission: "},
+		{"no ring", 1, func(c *handshake.Conn) { must(Send(c, Admitted{Ring: true})) },
+			"memory of the ring"},
+		{"a ring that is none", 1, func(c *handshake.Conn) {
+			must(Send(c, Admitted{Ring: true}))
+			send(c, memory(t, 1<<20))
+		}, "ring: "},
 		{"a ring for others", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{Ring: true}))
 			s := segment(1)
@@ -297,7 +317,10 @@ func TestJoinFails(t *testing.T) {
 			must(s.Driver().Close())
 		}, "ring: "},
 		{"no rendezvous", 3, func(c *handshake.Conn) { must(Send(c, Admitted{})) }, "rendezvous: "},
-		{"a rendezvous of pigeons", 3, func(c *handshake.Conn) { must(Send(c, Admitted{})); must(Send(c, Rendezvous{Transport: "pigeon"})) }, `"pigeon"`},
+		{"a rendezvous of pigeons", 3, func(c *handshake.Conn) {
+			must(Send(c, Admitted{}))
+			must(Send(c, Rendezvous{Transport: "pigeon"}))
+		}, `"pigeon"`},
 		{"no memory", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{Ring: true}))
 			s := segment(3)
@@ -329,7 +352,8 @@ func TestJoinFails(t *testing.T) {
 					h.i.Rank = 2
 				}
 				err := h.dial(c.send)
-				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "rank ") {
+				if err == nil || !strings.Contains(err.Error(), c.want) ||
+					!strings.HasPrefix(err.Error(), "rank ") {
 					t.Errorf("error %v, not %q", err, c.want)
 				}
 			})
@@ -367,7 +391,8 @@ func TestBadInvitation(t *testing.T) {
 	h := newHost(t, 1)
 	dial := func() error { _, err := Dial(h.i, nil); return err }
 	h.i.Token = "0123456789abcdef-secret"
-	if err := dial(); err == nil || !strings.Contains(err.Error(), "invitation") || strings.Contains(err.Error(), "secret") {
+	if err := dial(); err == nil || !strings.Contains(err.Error(), "invitation") ||
+		strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 	h.i.Token = handshake.NewToken().Reveal()

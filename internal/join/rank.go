@@ -21,8 +21,8 @@ import (
 // dialTimeout bounds the handshake with the driver, and the one with the other ranks.
 const dialTimeout = 30 * time.Second
 
-// Rank is a rank's side of a group: its port to the driver, what connects it to the other ranks, and the goroutine
-// that watches the driver.
+// Rank is a rank's side of a group: its port to the driver, what connects it to the other ranks,
+// and the goroutine that watches the driver.
 type Rank struct {
 	inv   Invitation
 	token handshake.Token
@@ -34,7 +34,8 @@ type Rank struct {
 	watching sync.WaitGroup
 	left     chan struct{}
 
-	// timeout is how long this rank waits for another. The group is made of memory, or of connections by rank.
+	// timeout is how long this rank waits for another. The group is made of memory, or of
+	// connections by rank.
 	timeout time.Duration
 	memory  *os.File
 	mesh    []net.Conn
@@ -44,8 +45,8 @@ type Rank struct {
 	gone  bool // the driver
 }
 
-// Dial joins the driver that wrote the invitation. What comes over cancel, which may be nil, is why this rank must
-// end: the driver is told before it does.
+// Dial joins the driver that wrote the invitation. What comes over cancel, which may be nil, is why
+// this rank must end: the driver is notified before it does.
 func Dial(inv Invitation, cancel <-chan error) (*Rank, error) {
 	r, err := dial(inv)
 	if err != nil {
@@ -110,11 +111,12 @@ func (r *Rank) enter() error {
 		r.watching.Go(r.watchConn)
 		return nil
 	}
-	l := link.Connect(r.conn, r.conn.Session, func(ctx context.Context, resume handshake.Resume) (net.Conn, error) {
-		again := r.id
-		again.Resume = &resume
-		return handshake.Dial(ctx, r.inv.Endpoint, r.token, again)
-	}, link.Options{})
+	l := link.Connect(r.conn, r.conn.Session,
+		func(ctx context.Context, resume handshake.Resume) (net.Conn, error) {
+			again := r.id
+			again.Resume = &resume
+			return handshake.Dial(ctx, r.inv.Endpoint, r.token, again)
+		}, link.Options{})
 	r.port = linkPort{l}
 	r.watching.Go(func() {
 		<-l.Down()
@@ -123,7 +125,8 @@ func (r *Rank) enter() error {
 	return nil
 }
 
-// receiveRing receives and maps the memory of the ring; it returns nil when the connection cannot pass memory.
+// receiveRing receives and maps the memory of the ring; it returns nil when the connection cannot
+// pass memory.
 func (r *Rank) receiveRing() (*ring.Rank, error) {
 	f, err := r.conn.RecvFile()
 	if errors.Is(err, handshake.ErrNoPassing) {
@@ -159,11 +162,13 @@ func (r *Rank) rendezvous() error {
 	return fmt.Errorf("rendezvous over %q, which is unknown", rendezvous.Transport)
 }
 
-// connectRanks makes one connection to every other rank: it dials the ranks below and accepts those above.
+// connectRanks makes one connection to every other rank: it dials the ranks below and accepts those
+// above.
 func (r *Rank) connectRanks() error {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	listener, err := handshake.Listen(handshake.Options{Instance: r.id.Instance, Token: r.token, World: r.inv.World,
+	listener, err := handshake.Listen(handshake.Options{Instance: r.id.Instance, Token: r.token,
+		World:  r.inv.World,
 		Binary: r.id.Binary, TCP: r.host()})
 	if err != nil {
 		return err
@@ -201,16 +206,16 @@ func (r *Rank) connectRanks() error {
 	if err := Send(r.conn, Connected{}); err != nil {
 		return err
 	}
-	// The driver's end of a link opens when all ranks are connected: before that this one's heartbeats have no
-	// answer.
+	// The driver's end of a link opens when all ranks are connected: before that this one's
+	// heartbeats have no answer.
 	if err := Receive(r.conn, new(Connected)); err != nil {
 		return fmt.Errorf("wait until all ranks are connected: %w", err)
 	}
 	return nil
 }
 
-// host is the address at which other ranks can reach this one: the one by which it reaches the driver, or the
-// driver's own when the two share a host.
+// host is the address at which other ranks can reach this one: the one by which it reaches the
+// driver, or the driver's own when the two share a host.
 func (r *Rank) host() string {
 	if a, ok := r.conn.LocalAddr().(*net.TCPAddr); ok {
 		return a.IP.String()
@@ -227,7 +232,8 @@ func (r *Rank) Port() queue.Port { return r.port }
 // Local says that the rank is on the driver's host.
 func (r *Rank) Local() bool { return r.local }
 
-// DriverGone says that the driver has gone, or that this rank was cancelled: no error of the rank matters any more.
+// DriverGone says that the driver has gone, or that this rank was cancelled: no error of the rank
+// matters any more.
 func (r *Rank) DriverGone() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,10 +258,12 @@ func (r *Rank) Group() (Group, error) {
 	var g Group
 	var err error
 	if r.memory != nil {
-		g, err = shm.Options{Timeout: r.timeout}.Join(r.memory, r.id.Rank, r.inv.World, collective.MessageBytes)
+		g, err = shm.Options{Timeout: r.timeout}.Join(r.memory, r.id.Rank, r.inv.World,
+			collective.MessageBytes)
 	} else {
 		var t *tcp.Group
-		t, err = tcp.Join(r.mesh, r.id.Rank, tcp.Options{MaxBytes: collective.MessageBytes, Timeout: r.timeout})
+		t, err = tcp.Join(r.mesh, r.id.Rank,
+			tcp.Options{MaxBytes: collective.MessageBytes, Timeout: r.timeout})
 		if err == nil {
 			g, r.mesh = t, nil // the group closes them
 		}
@@ -334,8 +342,8 @@ func (r *Rank) Close() {
 	r.watching.Wait()
 }
 
-// rankEnding is why a rank closes its link when nothing but its own end is the reason, which the driver learns
-// from its records or its launcher.
+// rankEnding is why a rank closes its link when nothing but its own end is the reason, which the
+// driver learns from its records or its launcher.
 const rankEnding = "rank is ending"
 
 // linkPort is a rank's port over a connection: a link that says why it closes.

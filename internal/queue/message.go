@@ -42,8 +42,9 @@ type Init struct {
 	WorldSize int `json:"world_size"`
 	// ModelDir is the checkpoint's folder on the driver's node, "" for the built-in model.
 	ModelDir string `json:"model_dir"`
-	// Repo, Revision and DownloadDir are where a node that lacks the folder gets it: the Hub repository, the commit,
-	// and the cache. Repo is "" for a folder that did not come from the Hub.
+	// Repo, Revision and DownloadDir are where a node that lacks the folder gets it: the Hub
+	// repository, the commit, and the cache. Repo is "" for a folder that did not come from the
+	// Hub.
 	Repo        string `json:"repo,omitempty"`
 	Revision    string `json:"revision,omitempty"`
 	DownloadDir string `json:"download_dir,omitempty"`
@@ -96,9 +97,11 @@ type Failure struct {
 	Message string `json:"message"`
 	// Stack is the goroutine's stack after a panic.
 	Stack string `json:"stack,omitempty"`
-	// Follows says that the error only follows from the end of another rank, of which others know more.
+	// Follows says that the error only follows from the end of another rank, of which others know
+	// more.
 	Follows bool `json:"follows,omitempty"`
-	// Missing are the ranks that did not come in time, when the error is that this rank has waited for them in vain.
+	// Missing are the ranks that did not come in time, when the error is that this rank has waited
+	// for them in vain.
 	Missing []int `json:"missing,omitempty"`
 }
 
@@ -134,8 +137,9 @@ type Call struct {
 	ID uint64
 	// Step is the last plan sent before the call.
 	Step uint64
-	// Timeout is how long after Sent a rank may still begin it; 0 is no limit. Sent is in nanoseconds of the driver's
-	// clock: a rank of another host, whose clock may differ, counts from when it takes the call up.
+	// Timeout is how long after Sent a rank may still begin it; 0 is no limit. Sent is in
+	// nanoseconds of the driver's clock: a rank of another host, whose clock may differ, counts
+	// from when it takes the call up.
 	Timeout time.Duration
 	Sent    int64
 	Method  string

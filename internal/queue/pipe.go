@@ -32,10 +32,11 @@ func newDirection() direction {
 	return direction{full: make(chan []byte, pipeDepth), free: make(chan []byte, pipeDepth+1)}
 }
 
-// Pipe returns the two ends of a channel to a single rank inside the process. Records are copied, so that
-// neither end sees the other's memory, exactly as between processes.
+// Pipe returns the two ends of a channel to a single rank inside the process. Records are copied,
+// so that neither end sees the other's memory, exactly as between processes.
 func Pipe() (Hub, Port) {
-	p := &pipe{down: newDirection(), up: newDirection(), done: make(chan struct{}), poke: make(chan struct{}, 1)}
+	p := &pipe{down: newDirection(), up: newDirection(), done: make(chan struct{}),
+		poke: make(chan struct{}, 1)}
 	return (*pipeHub)(p), (*pipePort)(p)
 }
 

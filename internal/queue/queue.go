@@ -1,10 +1,10 @@
-// Package queue carries records between the driver and its ranks: plans and calls one way, results and replies
-// the other. A Hub is the driver's end, a Port a rank's. Records arrive whole and in order; each is valid until
-// the next one is asked for.
+// Package queue carries records between the driver and its ranks: plans and calls one way, results
+// and replies the other. A Hub is the driver's end, a Port a rank's. Records arrive whole and in
+// order; each is valid until the next one is asked for.
 //
-// There are three transports: a pipe inside the process, a ring in shared memory between processes of one host
-// (package ring), and a link over TCP between hosts (package link). Which one serves a rank is decided when it
-// connects: locality is proven by passing memory, never assumed.
+// There are three transports: a pipe inside the process, a ring in shared memory between processes
+// of one host (package ring), and a link over TCP between hosts (package link). Which one serves a
+// rank is decided when it connects: locality is proven by passing memory, never assumed.
 package queue
 
 import (
@@ -27,11 +27,11 @@ var (
 	ErrInterrupted = errors.New("queue wait was interrupted")
 )
 
-// Hub is the driver's end of the channels to all ranks. Send is called by one goroutine at a time, Recv by one
-// at a time, which may be another; the rest by any.
+// Hub is the driver's end of the channels to all ranks. Send is called by one goroutine at a time,
+// Recv by one at a time, which may be another; the rest by any.
 type Hub interface {
-	// Send broadcasts a copy of record. A zero until is no deadline; an error wrapping ErrTimeout names the
-	// ranks that hold it up.
+	// Send broadcasts a copy of record. A zero until is no deadline; an error wrapping ErrTimeout
+	// names the ranks that hold it up.
 	Send(record []byte, until time.Time) error
 	// Recv returns the next record of any rank, valid until the next Recv.
 	Recv(until time.Time) (rank int, record []byte, err error)
@@ -47,8 +47,8 @@ type Hub interface {
 
 // Port is a rank's end of its channel. Recv and Send are each called by one goroutine at a time.
 type Port interface {
-	// Recv returns the next record, valid until the next Recv. A zero until is no deadline. It ends with an error
-	// that wraps ErrClosed when the driver is gone.
+	// Recv returns the next record, valid until the next Recv. A zero until is no deadline. It ends
+	// with an error that wraps ErrClosed when the driver is gone.
 	Recv(until time.Time) ([]byte, error)
 	// Send delivers a copy of record. A zero until is no deadline.
 	Send(record []byte, until time.Time) error

@@ -70,7 +70,8 @@ func fill(b []byte, rng *rand.Rand) {
 	}
 }
 
-// TestPipeEnds ends waits by deadline, interrupt and close; what was sent before a close is still received.
+// TestPipeEnds ends waits by deadline, interrupt and close; what was sent before a close is still
+// received.
 func TestPipeEnds(t *testing.T) {
 	hub, port := Pipe()
 	if _, _, err := hub.Recv(time.Now().Add(5 * time.Millisecond)); !errors.Is(err, ErrTimeout) {
@@ -138,7 +139,8 @@ func TestPipeAllocates(t *testing.T) {
 func TestCallsAndReplies(t *testing.T) {
 	for i, c := range []Call{
 		{ID: 1, Method: "check_health", Args: []byte{}},
-		{ID: 1 << 63, Step: 7, Timeout: 3 * time.Second, Sent: 1 << 60, Method: "", Args: bytes.Repeat([]byte{7}, 70000)},
+		{ID: 1 << 63, Step: 7, Timeout: 3 * time.Second, Sent: 1 << 60, Method: "",
+			Args: bytes.Repeat([]byte{7}, 70000)},
 	} {
 		kind, body, err := Split(AppendCall(nil, &c))
 		if err != nil || kind != KindCall {
@@ -162,7 +164,8 @@ func TestCallsAndReplies(t *testing.T) {
 	}
 }
 
-// FuzzMessages holds the parsers to their bounds: what they accept, they account for to the last byte.
+// FuzzMessages holds the parsers to their bounds: what they accept, they account for to the last
+// byte.
 func FuzzMessages(f *testing.F) {
 	f.Add(AppendCall(nil, &Call{ID: 1, Method: "check_health", Args: []byte("args")}))
 	f.Add(AppendReply(nil, &Reply{ID: 1, Type: "t", Failure: "failure", Value: []byte("value")}))

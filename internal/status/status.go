@@ -1,5 +1,6 @@
-// Package status is what a rank says it is doing: which plan it has received, started and finished, and the
-// phase it is in. The rank writes it; others read it, in shared memory or from heartbeats, to explain a stall.
+// Package status is what a rank says it is doing: which plan it has received, started and finished,
+// and the phase it is in. The rank writes it; others read it, in shared memory or from heartbeats,
+// to explain a stall.
 package status
 
 import (
@@ -36,7 +37,8 @@ const (
 	phases
 )
 
-var names = [phases]string{"unknown", "init", "load", "idle", "recv", "forward", "collective", "sample", "send", "call"}
+var names = [phases]string{"unknown", "init", "load", "idle", "recv", "forward", "collective",
+	"sample", "send", "call"}
 
 func (p Phase) String() string {
 	if p >= phases {
@@ -45,8 +47,8 @@ func (p Phase) String() string {
 	return names[p]
 }
 
-// Rank is the status of one rank, written by it alone and read by others at any time. Its size is a multiple of
-// 64 bytes, so that it can lie in shared memory on cache lines of its own.
+// Rank is the status of one rank, written by it alone and read by others at any time. Its size is a
+// multiple of 64 bytes, so that it can lie in shared memory on cache lines of its own.
 type Rank struct {
 	received, started, finished atomic.Uint64
 	// state is the phase in the high half and the detail in the low one: the two change together.
@@ -91,8 +93,9 @@ func (r *Rank) Call(id uint64) { r.call.Store(id); r.changes.Add(1) }
 // Snapshot reads the fields one by one: what is taken while the rank writes may mix two moments.
 func (r *Rank) Snapshot() Snapshot {
 	state := r.state.Load()
-	return Snapshot{Received: r.received.Load(), Started: r.started.Load(), Finished: r.finished.Load(),
-		Phase: Phase(state >> 32), Detail: uint32(state), Call: r.call.Load(), Changes: r.changes.Load()}
+	return Snapshot{Received: r.received.Load(), Started: r.started.Load(),
+		Finished: r.finished.Load(),
+		Phase:    Phase(state >> 32), Detail: uint32(state), Call: r.call.Load(), Changes: r.changes.Load()}
 }
 
 // String is what the rank is doing, in words.

@@ -6,8 +6,8 @@ import (
 	"github.com/eagleray/eagleray/internal/join"
 )
 
-// Join connects to the driver and serves it until it asks for shutdown or goes away. What comes over cancel, which
-// may be nil, is why this rank must end: the driver is told before it does.
+// Join connects to the driver and serves it until it asks for shutdown or goes away. What comes
+// over cancel, which may be nil, is why this rank must end: the driver is notified before it does.
 func Join(inv join.Invitation, cancel <-chan error) error {
 	r, err := join.Dial(inv, cancel)
 	if err != nil {
@@ -17,7 +17,8 @@ func Join(inv join.Invitation, cancel <-chan error) error {
 	// The futex waits of a ring are cheapest on a thread of one's own.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err = Run(r.Port(), Options{Rank: inv.Rank, Group: r.Group, Threads: inv.Threads, DriversClock: r.Local()})
+	err = Run(r.Port(), Options{Rank: inv.Rank, Group: r.Group, Threads: inv.Threads,
+		DriversClock: r.Local()})
 	if r.DriverGone() {
 		return nil // whatever failed then is not reported to anyone
 	}

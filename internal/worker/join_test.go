@@ -10,12 +10,14 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 )
 
-// TestJoinServes is a rank over a ring and over a link, from its invitation to the end of its driver.
+// TestJoinServes is a rank over a ring and over a link, from its invitation to the end of its
+// driver.
 func TestJoinServes(t *testing.T) {
 	for name, links := range map[string]bool{"ring": false, "link": true} {
 		t.Run(name, func(t *testing.T) {
-			o := join.Options{World: 1, QueueMemory: 16 << 20, LinksOnly: links, Timeout: time.Minute,
-				Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+			o := join.Options{World: 1, QueueMemory: 16 << 20, LinksOnly: links,
+				Timeout: time.Minute,
+				Log:     slog.New(slog.NewTextHandler(io.Discard, nil))}
 			if links {
 				o.Address = "127.0.0.1"
 			}
@@ -48,8 +50,8 @@ func TestJoinServes(t *testing.T) {
 	}
 }
 
-// serve starts the rank at the other end of hub, and calls it with arguments that fill the ring: they are given back
-// before the next record is waited for.
+// serve starts the rank at the other end of hub, and calls it with arguments that fill the ring:
+// they are given back before the next record is waited for.
 func serve(t *testing.T, hub queue.Hub) {
 	t.Helper()
 	record, err := queue.AppendJSON(nil, queue.KindInit, tiny())

@@ -12,8 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/link"
 )
 
-// TestCloseWhileReceiving ends a Recv without a deadline, a Send that waits for room, and everything after; it
-// leaves no goroutine and no descriptor.
+// TestCloseWhileReceiving ends a Recv without a deadline, a Send that waits for room, and
+// everything after; it leaves no goroutine and no descriptor.
 func TestCloseWhileReceiving(t *testing.T) {
 	for _, shape := range shapes {
 		t.Run(shape, func(t *testing.T) {

@@ -30,8 +30,8 @@ func TestOneLinkNeedsNobody(t *testing.T) {
 	}
 }
 
-// TestDirectFollows reads the link that brings one record after the other itself, whichever that is, and none
-// while they come from everywhere.
+// TestDirectFollows reads the link that brings one record after the other itself, whichever that
+// is, and none while they come from everywhere.
 func TestDirectFollows(t *testing.T) {
 	g := newGroup(t, "rrr", link.Options{})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -60,7 +60,8 @@ func TestDirectFollows(t *testing.T) {
 	}
 }
 
-// TestLinksEnd goes on with the links that are left, and still ends by deadline and Interrupt when none is.
+// TestLinksEnd goes on with the links that are left, and still ends by deadline and Interrupt when
+// none is.
 func TestLinksEnd(t *testing.T) {
 	for first := range 3 {
 		t.Run(fmt.Sprint(first), func(t *testing.T) {
@@ -127,7 +128,8 @@ func TestNoAllocations(t *testing.T) {
 					if err := g.hub.Send(record, soon()); err != nil {
 						t.Fatal(err)
 					}
-					if rank, got, err := g.hub.Recv(soon()); err != nil || rank != int(record[0]) || len(got) != 1200 {
+					if rank, got, err := g.hub.Recv(soon()); err != nil || rank != int(record[0]) ||
+						len(got) != 1200 {
 						t.Fatalf("%d bytes of rank %d, %v", len(got), rank, err)
 					}
 				}); n != 0 {
@@ -138,8 +140,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestOneSlowRank has a rank that reads nothing: a long record reaches the others all the same, and the error names
-// that rank alone.
+// TestOneSlowRank has a rank that reads nothing: a long record reaches the others all the same, and
+// the error names that rank alone.
 func TestOneSlowRank(t *testing.T) {
 	for _, shape := range []string{"rr", "rrr", "lr", "rl"} {
 		for slow := range shape {
@@ -167,7 +169,8 @@ func TestOneSlowRank(t *testing.T) {
 				g.leave(slow)
 				err := <-sent
 				for rank := range shape {
-					if errors.Is(err, queue.ErrClosed) && strings.Contains(err.Error(), fmt.Sprint("rank ", rank)) == (rank == slow) {
+					if errors.Is(err, queue.ErrClosed) &&
+						strings.Contains(err.Error(), fmt.Sprint("rank ", rank)) == (rank == slow) {
 						continue
 					}
 					t.Errorf("rank %d of %s: %v", rank, shape, err)
@@ -193,7 +196,8 @@ func TestSendNamesAll(t *testing.T) {
 	}
 }
 
-// TestCloseWhileSending ends a Send of a long record, which has let go of the record when it returns.
+// TestCloseWhileSending ends a Send of a long record, which has let go of the record when it
+// returns.
 func TestCloseWhileSending(t *testing.T) {
 	for _, shape := range []string{"r", "rr", "rl", "rrr"} {
 		for delay := range 6 {

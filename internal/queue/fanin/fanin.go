@@ -1,10 +1,11 @@
-// Package fanin is the driver's end of a queue whose ranks are on several hosts: those of the driver's host share
-// one ring, each of the others has a link.
+// Package fanin is the driver's end of a queue whose ranks are on several hosts: those of the
+// driver's host share one ring, each of the others has a link.
 //
-// The caller of Recv waits where records come from: in the ring, if there is one, else on the link that the last
-// two records came over, because a step's result comes from the same rank each time and a record handed from
-// goroutine to goroutine costs more than a read. The other links have a goroutine each that reads, hands over, and
-// waits until the record is done with. A long record goes to all links at the same time.
+// The caller of Recv waits where records come from: in the ring, if there is one, else on the link
+// that the last two records came over, because a step's result comes from the same rank each time
+// and a record handed from goroutine to goroutine costs more than a read. The other links have a
+// goroutine each that reads, hands over, and waits until the record is done with. A long record
+// goes to all links at the same time.
 package fanin
 
 import (
@@ -27,12 +28,13 @@ type Hub struct {
 
 	// receiving is held by the caller of Recv, for Close to wait for.
 	receiving sync.Mutex
-	// inbox is how the goroutines of links hand over: an arrival's record is valid until released is signalled.
+	// inbox is how the goroutines of links hand over: an arrival's record is valid until released
+	// is signalled.
 	inbox    chan arrival
 	released []chan struct{} // by rank
 	held     int             // the rank whose goroutine's record was handed out, or none
-	// direct is the rank whose link the caller of Recv reads itself, or none. last is the rank of the last record
-	// that came over a link, again says that the one before was of the same.
+	// direct is the rank whose link the caller of Recv reads itself, or none. last is the rank of
+	// the last record that came over a link, again says that the one before was of the same.
 	direct      atomic.Int32
 	last        int
 	again       bool
@@ -60,7 +62,8 @@ type arrival struct {
 	record []byte
 }
 
-// New joins a ring (nil for none) and the links of remote ranks (nil entries for local ones). Close closes them.
+// New joins a ring (nil for none) and the links of remote ranks (nil entries for local ones). Close
+// closes them.
 func New(r *ring.Driver, links []*link.Link) *Hub {
 	n := len(links)
 	h := &Hub{ring: r, links: links, gone: make([]atomic.Bool, n),
@@ -123,8 +126,8 @@ func (h *Hub) Stats(rank int) (s link.Stats, ok bool) {
 	return link.Stats{}, false
 }
 
-// Close implements queue.Hub. It may be called during a Recv; but the last record is void with it, so it must not
-// be in use.
+// Close implements queue.Hub. It may be called during a Recv; but the last record is void with it,
+// so it must not be in use.
 func (h *Hub) Close() error {
 	var err error
 	h.once.Do(func() {

@@ -41,12 +41,14 @@ var shapes = []string{"l", "ll", "r", "rrr", "lr", "rlrl"}
 // newGroup makes a group in which each letter of shape is a rank.
 func newGroup(t testing.TB, shape string, o link.Options) *group {
 	t.Helper()
-	g := &group{t: t, ranks: make([]end, len(shape)), links: make([]*link.Link, len(shape)), rings: make([]*ring.Rank, len(shape))}
+	g := &group{t: t, ranks: make([]end, len(shape)), links: make([]*link.Link, len(shape)),
+		rings: make([]*ring.Rank, len(shape))}
 	var driver *ring.Driver
 	var segment *ring.Segment
 	if strings.Contains(shape, "l") {
 		var err error
-		if segment, err = ring.Create(ring.Options{Ranks: len(shape), Memory: 1 << 20}); err != nil {
+		if segment, err = ring.Create(ring.Options{Ranks: len(shape),
+			Memory: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
 		driver = segment.Driver()
@@ -116,7 +118,8 @@ func soon() time.Time { return time.Now().Add(time.Minute) }
 
 func shortly() time.Time { return time.Now().Add(10 * time.Millisecond) }
 
-// records makes the same stream for a sender and its checker: a number, then bytes that follow from it.
+// records makes the same stream for a sender and its checker: a number, then bytes that follow from
+// it.
 type records struct {
 	rng    *rand.Rand
 	number uint64
@@ -141,8 +144,8 @@ func (r *records) next() []byte {
 	return b
 }
 
-// TestOrder sends both ways at once: every rank gets every record whole and in order, and so does the driver
-// from each rank, while each record stays what it is until the next is asked for.
+// TestOrder sends both ways at once: every rank gets every record whole and in order, and so does
+// the driver from each rank, while each record stays what it is until the next is asked for.
 func TestOrder(t *testing.T) {
 	const n = 1500
 	for _, shape := range shapes {
@@ -155,7 +158,8 @@ func TestOrder(t *testing.T) {
 					for range n {
 						got, err := end.Recv(soon())
 						if w := want.next(); err != nil || !bytes.Equal(got, w) {
-							t.Errorf("rank %d: %d bytes that are not record %d, %v", rank, len(got), want.number-1, err)
+							t.Errorf("rank %d: %d bytes that are not record %d, %v", rank, len(got),
+								want.number-1, err)
 							return
 						}
 					}
@@ -197,7 +201,8 @@ func TestOrder(t *testing.T) {
 					time.Sleep(time.Duration(pause.IntN(2000)) * time.Microsecond)
 				}
 				if want := in[rank].next(); !bytes.Equal(got, want) {
-					t.Fatalf("%d bytes of rank %d are not its record %d", len(got), rank, in[rank].number-1)
+					t.Fatalf("%d bytes of rank %d are not its record %d", len(got), rank,
+						in[rank].number-1)
 				}
 			}
 			wg.Wait()
@@ -258,7 +263,8 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// TestDeadlines ends waits for records, and for room at a rank that does not read, with an error that names it.
+// TestDeadlines ends waits for records, and for room at a rank that does not read, with an error
+// that names it.
 func TestDeadlines(t *testing.T) {
 	for _, shape := range shapes {
 		t.Run(shape, func(t *testing.T) {
@@ -335,7 +341,8 @@ func TestInterrupt(t *testing.T) {
 					continue
 				}
 				if err != nil || !bytes.Equal(record, in[rank].next()) {
-					t.Fatalf("record %d of rank %d: %d bytes, %v", in[rank].number-1, rank, len(record), err)
+					t.Fatalf("record %d of rank %d: %d bytes, %v", in[rank].number-1, rank,
+						len(record), err)
 				}
 				got++
 			}
@@ -353,13 +360,15 @@ func TestDrop(t *testing.T) {
 				if err := g.ranks[victim].Send([]byte("last words"), soon()); err != nil {
 					t.Fatal(err)
 				}
-				if rank, got, err := g.hub.Recv(soon()); err != nil || rank != victim || string(got) != "last words" {
+				if rank, got, err := g.hub.Recv(soon()); err != nil || rank != victim ||
+					string(got) != "last words" {
 					t.Fatalf("%q of rank %d, %v", got, rank, err)
 				}
 				g.leave(victim)
 				if l := g.hub.links[victim]; l != nil {
 					<-l.Down()
-					if err := g.hub.Send([]byte("x"), soon()); !errors.Is(err, queue.ErrClosed) || !strings.Contains(err.Error(), fmt.Sprintf("rank %d", victim)) {
+					if err := g.hub.Send([]byte("x"), soon()); !errors.Is(err, queue.ErrClosed) ||
+						!strings.Contains(err.Error(), fmt.Sprintf("rank %d", victim)) {
 						t.Errorf("Send to a rank that is gone: %v", err)
 					}
 				}
@@ -392,12 +401,14 @@ func TestDrop(t *testing.T) {
 					})
 				}
 				for i := range n {
-					if err := g.hub.Send(bytes.Repeat([]byte{byte(i)}, 20<<10), soon()); err != nil {
+					if err := g.hub.Send(bytes.Repeat([]byte{byte(i)}, 20<<10),
+						soon()); err != nil {
 						t.Fatalf("record %d: %v", i, err)
 					}
 				}
 				for range len(shape) - 1 {
-					if rank, got, err := g.hub.Recv(soon()); err != nil || rank == victim || got[0] != byte(rank) {
+					if rank, got, err := g.hub.Recv(soon()); err != nil || rank == victim ||
+						got[0] != byte(rank) {
 						t.Errorf("%v of rank %d, %v", got, rank, err)
 					}
 				}
@@ -407,7 +418,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestStatus tells what a rank says of itself, local or remote, and how old a remote rank's word is.
+// TestStatus tells what a rank says of itself, local or remote, and how old a remote rank's word
+// is.
 func TestStatus(t *testing.T) {
 	g := newGroup(t, "lr", link.Options{Heartbeat: 10 * time.Millisecond})
 	g.rings[0].Status().Set(status.Forward, 7)

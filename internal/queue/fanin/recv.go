@@ -56,9 +56,10 @@ func (h *Hub) Recv(until time.Time) (int, []byte, error) {
 	}
 }
 
-// release ends the caller's use of the last record, if it came over a link with a goroutine. Usually that goroutine
-// goes on, and so does the one of the link that the caller has read itself, which is not where records come from
-// now. Without a ring the caller takes over a link that brings one record after the other.
+// release ends the caller's use of the last record, if it came over a link with a goroutine.
+// Usually that goroutine goes on, and so does the one of the link that the caller has read itself,
+// which is not where records come from now. Without a ring the caller takes over a link that brings
+// one record after the other.
 func (h *Hub) release() {
 	if h.held == none {
 		return
@@ -81,8 +82,8 @@ func (h *Hub) arrivedFrom(rank int) {
 	h.last = rank
 }
 
-// read hands over what comes from one link, which the caller of Recv reads first when parked. A link's end is
-// known through link.Down.
+// read hands over what comes from one link, which the caller of Recv reads first when parked. A
+// link's end is known through link.Down.
 func (h *Hub) read(rank int, parked bool) {
 	for {
 		if parked {
@@ -124,8 +125,8 @@ func (h *Hub) await(until time.Time) error {
 	}
 }
 
-// nudge makes the caller of Recv, wherever it waits, look at the inbox and at interrupted. One that is on its way
-// from one link to another looks at both after it has stored where it goes.
+// nudge makes the caller of Recv, wherever it waits, look at the inbox and at interrupted. One that
+// is on its way from one link to another looks at both after it has stored where it goes.
 func (h *Hub) nudge() {
 	if h.ring != nil {
 		h.ring.Interrupt()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// longRecord is the shortest record that is sent over several links at the same time. Shorter ones fit the
-// window, and cost less than to wake a goroutine.
+// longRecord is the shortest record that is sent over several links at the same time. Shorter ones
+// fit the window, and cost less than to wake a goroutine.
 const longRecord = 64 << 10
 
 // item is a record for one rank.
@@ -16,7 +16,8 @@ type item struct {
 	until  time.Time
 }
 
-// Send implements queue.Hub. Every rank is tried: the error names all that the record could not be queued for.
+// Send implements queue.Hub. Every rank is tried: the error names all that the record could not be
+// queued for.
 func (h *Hub) Send(record []byte, until time.Time) error {
 	failed, queued := false, 0
 	for rank, l := range h.links {
@@ -69,8 +70,8 @@ func (e *RankError) Error() string { return fmt.Sprintf("send to rank %d: %v", e
 // Unwrap returns the cause.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// deliverQueued delivers the items of one rank's send queue. It finishes what it has begun, because the record is
-// the caller's memory.
+// deliverQueued delivers the items of one rank's send queue. It finishes what it has begun, because
+// the record is the caller's memory.
 func (h *Hub) deliverQueued(rank int) {
 	for {
 		select {

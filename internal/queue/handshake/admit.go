@@ -37,8 +37,8 @@ func (l *Listener) handle(raw net.Conn) {
 	}
 }
 
-// shake secures and authenticates a connection. fresh says that c's rank was taken for it, even when the
-// welcome could not be written.
+// shake secures and authenticates a connection. fresh says that c's rank was taken for it, even
+// when the welcome could not be written.
 func (l *Listener) shake(raw net.Conn) (c *Conn, id Identity, fresh bool, err error) {
 	conn, binding := raw, unixBinding
 	u, local := raw.(*net.UnixConn)
@@ -111,8 +111,8 @@ func (l *Listener) report(from net.Addr, id Identity, err error) {
 	l.o.Log.Warn("refused a peer of the message queue", args...)
 }
 
-// farewell lets a refusal that was written reach its reader: to close a socket with unread bytes resets it, and
-// the peer would not learn why it was refused.
+// farewell lets a refusal that was written reach its reader: to close a socket with unread bytes
+// resets it, and the peer would not learn why it was refused.
 func farewell(raw net.Conn, err error, deadline time.Time) {
 	const patience, unread = time.Second, 64 << 10
 	var r *Refused
@@ -133,7 +133,8 @@ func farewell(raw net.Conn, err error, deadline time.Time) {
 	io.Copy(io.Discard, io.LimitReader(raw, unread))
 }
 
-// abort closes a connection at once. To close TLS properly writes an alert, and waits for it seconds.
+// abort closes a connection at once. To close TLS properly writes an alert, and waits for it
+// seconds.
 func abort(c net.Conn) {
 	for {
 		below, ok := c.(interface{ NetConn() net.Conn })

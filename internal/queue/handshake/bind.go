@@ -66,7 +66,8 @@ func bindTCP(address string, ports [2]int) (net.Listener, error) {
 	if first < 1 || last > 65535 || first > last {
 		return nil, fmt.Errorf("listen at %q: port range %d-%d", address, first, last)
 	}
-	// Engines that start at once begin at different ports, so that they do not walk the range in step.
+	// Engines that start at once begin at different ports, so that they do not walk the range in
+	// step.
 	n := last - first + 1
 	start := mathrand.IntN(n)
 	for i := range n {

@@ -25,14 +25,15 @@ type Conn struct {
 // NetConn returns the connection below, as (*tls.Conn).NetConn does.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// ErrNoPassing says that no file can be passed over this connection, or that none arrived. The stream is intact
-// and both sides know: they go on without the file.
+// ErrNoPassing says that no file can be passed over this connection, or that none arrived. The
+// stream is intact and both sides know: they go on without the file.
 var ErrNoPassing = errors.New("handshake: connection cannot pass a file")
 
 // passing bounds the exchange of one file.
 const passing = 10 * time.Second
 
-// The bytes of that exchange: the file comes with offer (or nothing comes, with none), and the receiver answers.
+// The bytes of that exchange: the file comes with offer (or nothing comes, with none), and the
+// receiver answers.
 const (
 	offer  = 'F'
 	none   = 'N'
@@ -40,9 +41,10 @@ const (
 	failed = 'X'
 )
 
-// SendFile passes a descriptor of f to the peer, which must be in RecvFile, and waits for its answer; f stays open
-// here. It must not run beside other reads or writes, and leaves no deadline set. Over a connection that is not
-// Local, or when either kernel refuses, both sides get ErrNoPassing.
+// SendFile passes a descriptor of f to the peer, which must be in RecvFile, and waits for its
+// answer; f stays open here. It must not run beside other reads or writes, and leaves no deadline
+// set. Over a connection that is not Local, or when either kernel refuses, both sides get
+// ErrNoPassing.
 func (c *Conn) SendFile(f *os.File) error {
 	u, ok := c.Conn.(*net.UnixConn)
 	if !ok {
@@ -65,7 +67,8 @@ func (c *Conn) SendFile(f *os.File) error {
 	switch {
 	case sent == nil:
 	case errors.As(sent, &errno) && errno != unix.EPIPE && errno != unix.ECONNRESET:
-		// The kernel would not pass it (seccomp, a limit on descriptors in flight): the stream still works.
+		// The kernel would not pass it (seccomp, a limit on descriptors in flight): the stream
+		// still works.
 		if _, err := u.Write([]byte{none}); err != nil {
 			return fmt.Errorf("pass file %s: %w", f.Name(), err)
 		}
@@ -110,7 +113,8 @@ func (c *Conn) RecvFile() (*os.File, error) {
 	}
 	if n != 1 || (b[0] != offer && b[0] != none) || len(files) > 1 {
 		discard()
-		return nil, refuse(Malformed, "%q with %d descriptors instead of one file", b[:n], len(files))
+		return nil, refuse(Malformed, "%q with %d descriptors instead of one file", b[:n],
+			len(files))
 	}
 	answer := byte(taken)
 	if b[0] == none || len(files) == 0 {
@@ -127,8 +131,8 @@ func (c *Conn) RecvFile() (*os.File, error) {
 	return os.NewFile(uintptr(files[0]), "passed"), nil
 }
 
-// descriptors returns those in a control message; the kernel has installed them in this process, whatever else
-// the message holds. Go asks for close-on-exec.
+// descriptors returns those in a control message; the kernel has installed them in this process,
+// whatever else the message holds. Go asks for close-on-exec.
 func descriptors(control []byte) []int {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -143,7 +147,8 @@ func descriptors(control []byte) []int {
 	return all
 }
 
-// PeerPID is the peer's process in this process's PID namespace; 0 when it has none there or is not Local.
+// PeerPID is the peer's process in this process's PID namespace; 0 when it has none there or is not
+// Local.
 func (c *Conn) PeerPID() int {
 	u, ok := c.Conn.(*net.UnixConn)
 	if !ok {
@@ -163,13 +168,14 @@ func checkUser(u *net.UnixConn) error {
 		return fmt.Errorf("peer credentials: %w", err)
 	}
 	if !sameUser(cred.Uid, uint32(os.Getuid())) {
-		return refuse(Foreign, "process %d of user %d, this is user %d", cred.Pid, cred.Uid, os.Getuid())
+		return refuse(Foreign, "process %d of user %d, this is user %d", cred.Pid, cred.Uid,
+			os.Getuid())
 	}
 	return nil
 }
 
-// credentials are those of the process that made the peer's end of a unix socket, as this one sees them (SO_PEERCRED,
-// unix(7)).
+// credentials are those of the process that made the peer's end of a unix socket, as this one sees
+// them (SO_PEERCRED, unix(7)).
 func credentials(u *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := u.SyscallConn()
 	if err != nil {

@@ -9,15 +9,17 @@ import (
 	"time"
 )
 
-// unixBinding binds a proof to a unix socket: the kernel connects its ends, nobody can stand between them.
+// unixBinding binds a proof to a unix socket: the kernel connects its ends, no third party can stand
+// between them.
 var unixBinding = []byte("unix")
 
 // defaultDeadline bounds a handshake whose context or options name no time.
 const defaultDeadline = 10 * time.Second
 
-// Dial connects a worker to its driver: over the endpoint's unix socket when that leads to this very instance,
-// else over TCP. ctx bounds it all; without a deadline of its own ctx gets ten seconds. A refusal is a *Refused;
-// one that is Final comes from the driver itself and is not retried over TCP.
+// Dial connects a worker to its driver: over the endpoint's unix socket when that leads to this
+// very instance, else over TCP. ctx bounds it all; without a deadline of its own ctx gets ten
+// seconds. A refusal is a *Refused; one that is Final comes from the driver itself and is not
+// retried over TCP.
 func Dial(ctx context.Context, e Endpoint, t Token, id Identity) (*Conn, error) {
 	if id.Instance == "" {
 		id.Instance = e.Instance
@@ -32,7 +34,7 @@ func Dial(ctx context.Context, e Endpoint, t Token, id Identity) (*Conn, error) 
 	if e.Unix != "" {
 		half := ctx
 		if e.TCP != "" {
-			// Whoever holds the name on this host must not use up the time of the way over TCP.
+			// A process that holds the name on this host must not use up the time of the way over TCP.
 			end, _ := ctx.Deadline()
 			short, cancel := context.WithDeadline(ctx, time.Now().Add(time.Until(end)/2))
 			defer cancel()
@@ -55,8 +57,8 @@ func Dial(ctx context.Context, e Endpoint, t Token, id Identity) (*Conn, error) 
 	if err != nil {
 		err = fmt.Errorf("driver at %s: %w", e.TCP, err)
 		if local != nil {
-			// In words only: whoever asks for a cause asks for that of the last way. On another host nobody ever
-			// listens at the unix socket.
+			// As text only: errors.Is asks for the cause of the last way. On another host there
+			// is no listener at the unix socket.
 			err = fmt.Errorf("%w; %v", err, local)
 		}
 		return nil, err
@@ -97,9 +99,9 @@ func dialTCP(ctx context.Context, e Endpoint, t Token, id Identity) (*Conn, erro
 	return finish(ctx, c, raw, binding, t, id)
 }
 
-// Client runs the worker's half over a stream that is already connected, such as one end of a socket pair that a
-// child inherited. It closes c when it fails. A stream that is not a unix socket is neither encrypted nor bound
-// to the proof: use Dial.
+// Client runs the worker's half over a stream that is already connected, such as one end of a
+// socket pair that a child inherited. It closes c when it fails. A stream that is not a unix socket
+// is neither encrypted nor bound to the proof: use Dial.
 func Client(ctx context.Context, c net.Conn, t Token, id Identity) (*Conn, error) {
 	if err := id.check(); err != nil {
 		c.Close()
@@ -121,17 +123,20 @@ func Client(ctx context.Context, c net.Conn, t Token, id Identity) (*Conn, error
 }
 
 // finish asks over c, which lies on raw, and clears the deadline.
-func finish(ctx context.Context, c, raw net.Conn, binding []byte, t Token, id Identity) (*Conn, error) {
+func finish(ctx context.Context, c, raw net.Conn, binding []byte, t Token,
+	id Identity) (*Conn, error) {
 	session, err := ask(c, binding, t, id)
 	if err != nil {
 		raw.Close()
 		return nil, timeoutOf(ctx, err)
 	}
 	_, local := c.(*net.UnixConn)
-	return &Conn{Conn: c, Peer: Identity{Instance: id.Instance}, Session: session, Local: local}, nil
+	return &Conn{Conn: c, Peer: Identity{Instance: id.Instance}, Session: session,
+		Local: local}, nil
 }
 
-// guard makes reads and writes of c end with ctx; the returned function ends the guard and leaves no deadline.
+// guard makes reads and writes of c end with ctx; the returned function ends the guard and leaves
+// no deadline.
 func guard(ctx context.Context, c net.Conn) (stop func()) {
 	if end, ok := ctx.Deadline(); ok {
 		c.SetDeadline(end)
@@ -149,7 +154,8 @@ func guard(ctx context.Context, c net.Conn) (stop func()) {
 	}
 }
 
-// timeoutOf names a failure by its context's end, since the connection only knows that a deadline has passed.
+// timeoutOf names a failure by its context's end, since the connection only knows that a deadline
+// has passed.
 func timeoutOf(ctx context.Context, err error) error {
 	var r *Refused
 	if cause := ctx.Err(); cause == nil || errors.As(err, &r) && r.Reason != Timeout {
@@ -161,9 +167,9 @@ func timeoutOf(ctx context.Context, err error) error {
 	return refuse(Timeout, "%v", err)
 }
 
-// Server runs the driver's half over a stream that is already connected, the other end of Client's. Only
-// Instance, Token, World, Binary and Deadline of o are used, and the rank may be any of the world's: the caller
-// compares Peer. It closes c when it fails.
+// Server runs the driver's half over a stream that is already connected, the other end of Client's.
+// Only Instance, Token, World, Binary and Deadline of o are used, and the rank may be any of the
+// world's: the caller compares Peer. It closes c when it fails.
 func Server(ctx context.Context, c net.Conn, o Options) (*Conn, error) {
 	if err := o.check(); err != nil {
 		c.Close()

@@ -23,8 +23,8 @@ func transcript(helloFrame, challengeFrame, binding []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// prove computes the HMAC of one side over the transcript; label keeps the sides and frames apart, and extra is
-// what the frame says besides.
+// prove computes the HMAC of one side over the transcript; label keeps the sides and frames apart,
+// and extra is what the frame says besides.
 func prove(t Token, label string, transcript [sha256.Size]byte, extra []byte) [macSize]byte {
 	m := hmac.New(sha256.New, t[:])
 	m.Write([]byte(label))
@@ -51,8 +51,9 @@ type gate struct {
 	claim func(Identity) (Session, error)
 }
 
-// serve runs the driver's half over c, whose deadline the caller has set. A *Refused has been told to the peer
-// if it speaks this protocol at all. id is what the peer said of itself as far as it came, for the log.
+// serve runs the driver's half over c, whose deadline the caller has set. A *Refused has been told
+// to the peer if it speaks this protocol at all. id is what the peer said of itself as far as it
+// came, for the log.
 func serve(c net.Conn, binding []byte, g *gate) (id Identity, s Session, err error) {
 	k, helloFrame, err := readFrame(c)
 	if err != nil {
@@ -71,7 +72,8 @@ func serve(c net.Conn, binding []byte, g *gate) (id Identity, s Session, err err
 	}
 	id = h.id
 	if id.Instance != g.instance {
-		return id, s, tell(c, refuse(OtherInstance, "worker belongs to instance %q, this is %q", id.Instance, g.instance), [macSize]byte{})
+		return id, s, tell(c, refuse(OtherInstance, "worker belongs to instance %q, this is %q",
+			id.Instance, g.instance), [macSize]byte{})
 	}
 
 	ours := challenge{instance: g.instance}
@@ -94,7 +96,8 @@ func serve(c net.Conn, binding []byte, g *gate) (id Identity, s Session, err err
 	seen := transcript(helloFrame, challengeFrame, binding)
 	want := prove(g.token, labelWorker, seen, nil)
 	if !hmac.Equal(proof[:], want[:]) {
-		return id, s, tell(c, refuse(BadToken, "worker's proof does not match the token"), [macSize]byte{})
+		return id, s, tell(c, refuse(BadToken, "worker's proof does not match the token"),
+			[macSize]byte{})
 	}
 
 	// From here on the peer is one of ours: a refusal is signed and therefore final.
@@ -104,7 +107,8 @@ func serve(c net.Conn, binding []byte, g *gate) (id Identity, s Session, err err
 			return id, s, err
 		}
 		r.Detail = r.Detail[:min(len(r.Detail), maxDetail)]
-		return id, s, tell(c, r, prove(g.token, labelRefuse, seen, append([]byte{byte(r.Reason)}, r.Detail...)))
+		return id, s, tell(c, r, prove(g.token, labelRefuse, seen,
+			append([]byte{byte(r.Reason)}, r.Detail...)))
 	}
 	mac := prove(g.token, labelDriver, seen, s[:])
 	if _, err := c.Write(appendFrame(nil, kindWelcome, append(s[:], mac[:]...))); err != nil {
@@ -119,7 +123,8 @@ func (g *gate) admit(id Identity) (Session, error) {
 		return Session{}, refuse(RankOutOfRange, "rank %d, world size %d", id.Rank, g.world)
 	}
 	if g.binary != [32]byte{} && id.Binary != g.binary {
-		return Session{}, refuse(BinaryMismatch, "rank %d runs a binary with SHA-256 %x, the driver %x", id.Rank, id.Binary, g.binary)
+		return Session{}, refuse(BinaryMismatch,
+			"rank %d runs a binary with SHA-256 %x, the driver %x", id.Rank, id.Binary, g.binary)
 	}
 	return g.claim(id)
 }
@@ -157,7 +162,8 @@ func ask(c net.Conn, binding []byte, t Token, id Identity) (Session, error) {
 		return Session{}, err
 	}
 	if theirs.instance != id.Instance {
-		return Session{}, refuse(OtherInstance, "driver is instance %q, not %q", theirs.instance, id.Instance)
+		return Session{}, refuse(OtherInstance, "driver is instance %q, not %q", theirs.instance,
+			id.Instance)
 	}
 
 	seen := transcript(helloFrame, challengeFrame, binding)
@@ -187,8 +193,8 @@ func ask(c net.Conn, binding []byte, t Token, id Identity) (Session, error) {
 	return session, nil
 }
 
-// refused turns a refuse frame into the error it carries; sign computes the HMAC that makes it final, nil before
-// the driver can have made one.
+// refused turns a refuse frame into the error it carries; sign computes the HMAC that makes it
+// final, nil before the driver can have made one.
 func refused(frame []byte, sign func(Reason, string) [macSize]byte) error {
 	reason, mac, detail, err := parseRefusal(frame[prefixSize:])
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// A frame is magic (4 bytes), version (2), kind (1), zero (1), length of the payload (2), zero (2), payload; all
-// numbers little-endian. The first twelve bytes keep their meaning in every version.
+// A frame is magic (4 bytes), version (2), kind (1), zero (1), length of the payload (2), zero (2),
+// payload; all numbers little-endian. The first twelve bytes keep their meaning in every version.
 const (
 	prefixSize = 12
 	maxPayload = 512
@@ -60,7 +60,8 @@ func parsePrefix(p []byte) (kind, int, error) {
 		return 0, 0, refuse(Malformed, "first bytes %q are not of this protocol", p[:4])
 	}
 	if v := binary.LittleEndian.Uint16(p[4:]); v != Version {
-		return 0, 0, refuse(VersionMismatch, "peer speaks version %d, this side version %d", v, Version)
+		return 0, 0, refuse(VersionMismatch, "peer speaks version %d, this side version %d", v,
+			Version)
 	}
 	k, n := kind(p[6]), int(binary.LittleEndian.Uint16(p[8:]))
 	if k < kindHello || k > kindRefuse || p[7] != 0 || p[10] != 0 || p[11] != 0 {
@@ -72,8 +73,8 @@ func parsePrefix(p []byte) (kind, int, error) {
 	return k, n, nil
 }
 
-// readFrame reads one frame whole: prefix and payload. It reads not a byte beyond, since what follows the
-// handshake may carry a file descriptor.
+// readFrame reads one frame whole: prefix and payload. It reads not a byte beyond, since what
+// follows the handshake may carry a file descriptor.
 func readFrame(r io.Reader) (k kind, frame []byte, err error) {
 	var prefix [prefixSize]byte
 	if _, err := io.ReadFull(r, prefix[:]); err != nil {
@@ -117,7 +118,8 @@ func (h *hello) append(b []byte) []byte {
 
 func parseHello(p []byte) (hello, error) {
 	var h hello
-	if len(p) < helloFixed || len(p) != helloFixed+int(p[helloFixed-1]) || len(p) > helloFixed+maxInstance {
+	if len(p) < helloFixed || len(p) != helloFixed+int(p[helloFixed-1]) ||
+		len(p) > helloFixed+maxInstance {
 		return h, refuse(Malformed, "hello of %d bytes", len(p))
 	}
 	p = p[copy(h.nonce[:], p):]
@@ -135,7 +137,8 @@ func parseHello(p []byte) (hello, error) {
 	case flag == 1:
 		h.id.Resume = &resume
 	case flag != 0 || resume != Resume{}:
-		return h, refuse(Malformed, "hello with resume flag %d, session %s, received %d", flag, resume.Session, resume.Received)
+		return h, refuse(Malformed, "hello with resume flag %d, session %s, received %d", flag,
+			resume.Session, resume.Received)
 	}
 	return h, nil
 }
@@ -168,7 +171,8 @@ func (c *challenge) append(b []byte) []byte {
 
 func parseChallenge(p []byte) (challenge, error) {
 	var c challenge
-	if len(p) < nonceSize+1 || len(p) != nonceSize+1+int(p[nonceSize]) || len(p) > nonceSize+1+maxInstance {
+	if len(p) < nonceSize+1 || len(p) != nonceSize+1+int(p[nonceSize]) ||
+		len(p) > nonceSize+1+maxInstance {
 		return c, refuse(Malformed, "challenge of %d bytes", len(p))
 	}
 	copy(c.nonce[:], p)

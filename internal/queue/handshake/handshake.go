@@ -1,18 +1,20 @@
-// Package handshake brings a driver and its workers together: one authenticated connection per worker, over an
-// abstract unix socket on the driver's host and over TCP with TLS 1.3 from everywhere else.
+// Package handshake brings a driver and its workers together: one authenticated connection per
+// worker, over an abstract unix socket on the driver's host and over TCP with TLS 1.3 from
+// everywhere else.
 //
-// Both sides prove that they hold the engine's token without sending it. After an optional TLS handshake four
-// frames cross:
+// Both sides prove that they hold the engine's token without sending it. After an optional TLS
+// handshake four frames cross:
 //
 //	worker → driver  hello      version, instance, rank, pid, binary hash, the session to resume, a fresh nonce
 //	driver → worker  challenge  version, instance, a fresh nonce
 //	worker → driver  proof      HMAC-SHA256(token, "worker" ‖ transcript)
 //	driver → worker  welcome    the session, HMAC-SHA256(token, "driver" ‖ transcript ‖ session)
 //
-// The transcript is SHA-256 over hello, challenge and the channel: with TLS the exporter of RFC 9266's kind
-// (RFC 8446 §7.5), so that a proof is worth nothing on any other connection. The driver's TLS certificate is made
-// when it starts to listen and pinned by its SHA-256 in the Endpoint: there is no authority and no name to trust.
-// Whoever is refused is told why by a refuse frame, which carries an HMAC as soon as the worker has proved itself.
+// The transcript is SHA-256 over hello, challenge and the channel: with TLS the exporter of RFC
+// 9266's kind (RFC 8446 §7.5), so that a proof is worth nothing on any other connection. The
+// driver's TLS certificate is made when it starts to listen and pinned by its SHA-256 in the
+// Endpoint: there is no authority and no name to trust. A worker that is refused learns why from a refuse
+// frame, which carries an HMAC as soon as the worker has proved itself.
 package handshake
 
 import (
@@ -22,7 +24,8 @@ import (
 	"fmt"
 )
 
-// Version is the version of the protocol, of the handshake and of what follows it. The two ends must agree.
+// Version is the version of the protocol, of the handshake and of what follows it. The two ends
+// must agree.
 const Version = 1
 
 // Token is the secret of one engine, handed to its workers when they are started.
@@ -39,7 +42,8 @@ func NewToken() Token {
 func ParseToken(s string) (Token, error) {
 	var t Token
 	if hex.DecodedLen(len(s)) != len(t) {
-		return Token{}, fmt.Errorf("token has %d characters, not %d", len(s), hex.EncodedLen(len(t)))
+		return Token{}, fmt.Errorf("token has %d characters, not %d", len(s),
+			hex.EncodedLen(len(t)))
 	}
 	if _, err := hex.Decode(t[:], []byte(s)); err != nil {
 		return Token{}, fmt.Errorf("token is not hexadecimal")
@@ -74,8 +78,8 @@ func NewInstance() Instance {
 	return Instance(hex.EncodeToString(b[:]))
 }
 
-// Session names what a worker's connections have in common: the driver gives a new one to each worker that it
-// admits, and the same again to a worker that resumes.
+// Session names what a worker's connections have in common: the driver gives a new one to each
+// worker that it admits, and the same again to a worker that resumes.
 type Session [16]byte
 
 // String returns the session in hexadecimal.
@@ -98,7 +102,8 @@ type Identity struct {
 	Resume *Resume
 }
 
-// Endpoint is where a driver listens. With the token it is all that a worker needs; it holds no secret.
+// Endpoint is where a driver listens. With the token it is all that a worker needs; it holds no
+// secret.
 type Endpoint struct {
 	Instance Instance
 	// Unix is the name of the abstract unix socket without its leading zero byte, "" for none.
@@ -135,12 +140,14 @@ func (e *Endpoint) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("endpoint has neither a unix socket nor a TCP address")
 	}
 	if j.Instance == "" || len(j.Instance) > maxInstance {
-		return fmt.Errorf("endpoint's instance has %d bytes, not 1 to %d", len(j.Instance), maxInstance)
+		return fmt.Errorf("endpoint's instance has %d bytes, not 1 to %d", len(j.Instance),
+			maxInstance)
 	}
 	out := Endpoint{Instance: j.Instance, Unix: j.Unix, TCP: j.TCP}
 	if j.TCP != "" {
 		if hex.DecodedLen(len(j.Fingerprint)) != len(out.Fingerprint) {
-			return fmt.Errorf("endpoint's fingerprint has %d characters, not %d", len(j.Fingerprint), hex.EncodedLen(len(out.Fingerprint)))
+			return fmt.Errorf("endpoint's fingerprint has %d characters, not %d",
+				len(j.Fingerprint), hex.EncodedLen(len(out.Fingerprint)))
 		}
 		if _, err := hex.Decode(out.Fingerprint[:], []byte(j.Fingerprint)); err != nil {
 			return fmt.Errorf("endpoint's fingerprint %q: %w", j.Fingerprint, err)

@@ -197,18 +197,22 @@ func TestRankTaken(t *testing.T) {
 			{Rank: 1, PID: 10, Resume: &Resume{Session: Session{1}}},
 			{Rank: 2, PID: 10, Resume: &Resume{Session: d.Session}},
 		} {
-			if _, err := Dial(short(t), f.via(network), f.token, id); !errors.Is(err, UnknownSession) {
+			if _, err := Dial(short(t), f.via(network), f.token, id); !errors.Is(err,
+				UnknownSession) {
 				t.Errorf("%+v: %v", id, err)
 			}
 		}
 		talk(t, d, w)
 		w.Close()
-		again, _ := f.meet(t, f.via(network), Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session, Received: 77}})
-		if again.Session != d.Session || again.Peer.Resume == nil || again.Peer.Resume.Received != 77 {
+		again, _ := f.meet(t, f.via(network),
+			Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session, Received: 77}})
+		if again.Session != d.Session || again.Peer.Resume == nil ||
+			again.Peer.Resume.Received != 77 {
 			t.Errorf("%+v", again.Peer)
 		}
 		f.Forget(1)
-		if _, err := Dial(short(t), f.via(network), f.token, Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session}}); !errors.Is(err, UnknownSession) {
+		if _, err := Dial(short(t), f.via(network), f.token,
+			Identity{Rank: 1, PID: 10, Resume: &Resume{Session: d.Session}}); !errors.Is(err, UnknownSession) {
 			t.Errorf("resumed a forgotten session: %v", err)
 		}
 		fresh, _ := f.meet(t, f.via(network), Identity{Rank: 1, PID: 12})
@@ -244,14 +248,15 @@ func TestOneOfMany(t *testing.T) {
 	}
 }
 
-// TestSilentCrowd opens 200 silent connections to each transport; a good worker is not delayed, and no more than
-// MaxPending are kept.
+// TestSilentCrowd opens 200 silent connections to each transport; a good worker is not delayed, and
+// no more than MaxPending are kept.
 func TestSilentCrowd(t *testing.T) {
 	defer noLeaks(t)()
 	f := listen(t, func(o *Options) { o.MaxPending, o.Deadline = 64, 20*time.Second })
 	var crowd []net.Conn
 	for range 200 {
-		for network, address := range map[string]string{"tcp": f.Endpoint().TCP, "unix": "@" + f.Endpoint().Unix} {
+		for network, address := range map[string]string{"tcp": f.Endpoint().TCP,
+			"unix": "@" + f.Endpoint().Unix} {
 			c, err := net.Dial(network, address)
 			if err != nil {
 				t.Fatal(err)
@@ -282,7 +287,8 @@ func TestSilentCrowd(t *testing.T) {
 	}
 }
 
-// TestTwoEngines run side by side; neither takes the other's workers, not even at a swapped address.
+// TestTwoEngines run side by side; neither takes the other's workers, not even at a swapped
+// address.
 func TestTwoEngines(t *testing.T) {
 	both(t, func(t *testing.T, network string) {
 		a, b := listen(t, nil), listen(t, nil)
@@ -293,7 +299,8 @@ func TestTwoEngines(t *testing.T) {
 				wg.Go(func() {
 					lost := other.via(network)
 					lost.Instance = f.Endpoint().Instance
-					if _, err := Dial(short(t), lost, f.token, Identity{Rank: rank}); !errors.Is(err, OtherInstance) {
+					if _, err := Dial(short(t), lost, f.token,
+						Identity{Rank: rank}); !errors.Is(err, OtherInstance) {
 						t.Errorf("%v", err)
 					}
 					c, err := Dial(short(t), f.via(network), f.token, Identity{Rank: rank})
@@ -318,11 +325,13 @@ func TestTwoEngines(t *testing.T) {
 	})
 }
 
-// TestFalseDriver holds the endpoint's name and address without the token: the worker does not take it for its own.
+// TestFalseDriver holds the endpoint's name and address without the token: the worker does not take
+// it for its own.
 func TestFalseDriver(t *testing.T) {
 	f := listen(t, nil)
 	impostor := listen(t, func(o *Options) { o.Instance = f.Endpoint().Instance })
-	if _, err := Dial(short(t), impostor.via("unix"), f.token, Identity{}); !errors.Is(err, BadToken) || isFinal(err) {
+	if _, err := Dial(short(t), impostor.via("unix"), f.token, Identity{}); !errors.Is(err,
+		BadToken) || isFinal(err) {
 		t.Errorf("%v", err)
 	}
 	// One that welcomes everybody cannot sign.
@@ -334,18 +343,21 @@ func TestFalseDriver(t *testing.T) {
 		readFrame(b)
 		b.Write(appendFrame(nil, kindWelcome, make([]byte, 16+macSize)))
 	}()
-	if _, err := Client(short(t), a, f.token, Identity{Instance: f.Endpoint().Instance}); !errors.Is(err, BadToken) {
+	if _, err := Client(short(t), a, f.token,
+		Identity{Instance: f.Endpoint().Instance}); !errors.Is(err, BadToken) {
 		t.Errorf("%v", err)
 	}
 	// A driver of the future names both versions.
 	a, b = net.Pipe()
 	go func() {
 		readFrame(b)
-		frame := appendFrame(nil, kindRefuse, appendRefusal(nil, VersionMismatch, [macSize]byte{}, "x"))
+		frame := appendFrame(nil, kindRefuse,
+			appendRefusal(nil, VersionMismatch, [macSize]byte{}, "x"))
 		binary.LittleEndian.PutUint16(frame[4:], 3)
 		b.Write(frame)
 	}()
-	if _, err := Client(short(t), a, f.token, Identity{Instance: "i"}); !errors.Is(err, VersionMismatch) || !strings.Contains(err.Error(), "version 3, this side version 1") {
+	if _, err := Client(short(t), a, f.token, Identity{Instance: "i"}); !errors.Is(err,
+		VersionMismatch) || !strings.Contains(err.Error(), "version 3, this side version 1") {
 		t.Errorf("%v", err)
 	}
 }
@@ -415,7 +427,8 @@ func TestPair(t *testing.T) {
 		{Identity{Instance: "other"}, token, OtherInstance},
 		{Identity{Instance: instance, Resume: &Resume{}}, token, UnknownSession},
 	} {
-		if _, _, err, werr := run(c.id, c.token); !errors.Is(err, c.want) || !errors.Is(werr, c.want) {
+		if _, _, err, werr := run(c.id, c.token); !errors.Is(err, c.want) ||
+			!errors.Is(werr, c.want) {
 			t.Errorf("%+v: %v, %v", c.id, err, werr)
 		}
 	}
@@ -493,8 +506,10 @@ func TestPortRange(t *testing.T) {
 	}
 	defer holder.Close()
 	port := holder.Addr().(*net.TCPAddr).Port
-	o := Options{Instance: "i", Token: NewToken(), World: 1, TCP: "127.0.0.1", PortRange: [2]int{port, port}}
-	if l, err := Listen(o); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("no free port in %d-%d", port, port)) {
+	o := Options{Instance: "i", Token: NewToken(), World: 1, TCP: "127.0.0.1",
+		PortRange: [2]int{port, port}}
+	if l, err := Listen(o); err == nil ||
+		!strings.Contains(err.Error(), fmt.Sprintf("no free port in %d-%d", port, port)) {
 		l.Close()
 		t.Errorf("%v", err)
 	}
@@ -530,8 +545,10 @@ func TestEndpointJSON(t *testing.T) {
 			t.Error("the token is in the endpoint")
 		}
 	}
-	for _, s := range []string{`{}`, `{"instance":"i"}`, `{"instance":"i","tcp":"a:1"}`, `{"instance":"i","tcp":"a:1","fingerprint":"zz"}`,
-		`{"instance":"i","tcp":"a:1","fingerprint":"` + strings.Repeat("zz", 32) + `"}`, `{"unix":"x"}`, `[]`} {
+	for _, s := range []string{`{}`, `{"instance":"i"}`, `{"instance":"i","tcp":"a:1"}`,
+		`{"instance":"i","tcp":"a:1","fingerprint":"zz"}`,
+		`{"instance":"i","tcp":"a:1","fingerprint":"` + strings.Repeat("zz",
+			32) + `"}`, `{"unix":"x"}`, `[]`} {
 		var e Endpoint
 		if err := json.Unmarshal([]byte(s), &e); err == nil {
 			t.Errorf("%s was taken: %+v", s, e)
@@ -550,8 +567,10 @@ func TestToken(t *testing.T) {
 			t.Errorf("%q: %v", s, err)
 		}
 	}
-	for _, s := range []string{fmt.Sprint(token), fmt.Sprintf("%v %+v %#v %s", token, token, token, token)} {
-		if strings.Contains(s, token.Reveal()[:8]) || strings.Contains(s, fmt.Sprint(token[0], token[1], token[2])) {
+	for _, s := range []string{fmt.Sprint(token),
+		fmt.Sprintf("%v %+v %#v %s", token, token, token, token)} {
+		if strings.Contains(s, token.Reveal()[:8]) ||
+			strings.Contains(s, fmt.Sprint(token[0], token[1], token[2])) {
 			t.Errorf("token shows in %q", s)
 		}
 	}
@@ -600,7 +619,8 @@ func noLeaks(t testing.TB) func() {
 			}
 			if time.Now().After(end) {
 				buf := make([]byte, 1<<16)
-				t.Fatalf("%d goroutines and %d descriptors, before %d and %d\n%s", g, f, goroutines, fds, buf[:runtime.Stack(buf, true)])
+				t.Fatalf("%d goroutines and %d descriptors, before %d and %d\n%s", g, f, goroutines,
+					fds, buf[:runtime.Stack(buf, true)])
 			}
 		}
 	}

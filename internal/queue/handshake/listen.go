@@ -20,7 +20,8 @@ type Options struct {
 	World int
 	// Binary is the SHA-256 that a worker's executable must have; zero admits any.
 	Binary [32]byte
-	// TCP is the host, or host:port, to listen at; "" for no TCP. It must name one address of this machine.
+	// TCP is the host, or host:port, to listen at; "" for no TCP. It must name one address of this
+	// machine.
 	TCP string
 	// PortRange is the first and last port to try when TCP names none; zero lets the system choose.
 	PortRange [2]int
@@ -28,7 +29,8 @@ type Options struct {
 	Unix bool
 	// Deadline bounds one handshake; 10 s when zero.
 	Deadline time.Duration
-	// MaxPending bounds the handshakes under way; 128 + 2·World when zero. Beyond it the oldest are dropped.
+	// MaxPending bounds the handshakes under way; 128 + 2·World when zero. Beyond it the oldest are
+	// dropped.
 	MaxPending int
 	// Log receives one line per refused peer; nil discards.
 	Log *slog.Logger
@@ -37,7 +39,8 @@ type Options struct {
 // check fills in defaults.
 func (o *Options) check() error {
 	if o.Instance == "" || len(o.Instance) > maxInstance {
-		return fmt.Errorf("handshake: instance of %d bytes, not 1 to %d", len(o.Instance), maxInstance)
+		return fmt.Errorf("handshake: instance of %d bytes, not 1 to %d", len(o.Instance),
+			maxInstance)
 	}
 	if o.Token == (Token{}) {
 		return fmt.Errorf("handshake: no token")
@@ -58,7 +61,8 @@ func (o *Options) check() error {
 }
 
 func (o *Options) gate(claim func(Identity) (Session, error)) *gate {
-	return &gate{instance: o.Instance, token: o.Token, world: o.World, binary: o.Binary, claim: claim}
+	return &gate{instance: o.Instance, token: o.Token, world: o.World, binary: o.Binary,
+		claim: claim}
 }
 
 // Listener is where a driver's workers arrive.
@@ -110,8 +114,9 @@ func (l *Listener) Endpoint() Endpoint { return l.endpoint }
 // Refused returns how many peers were refused.
 func (l *Listener) Refused() uint64 { return l.refused.Load() }
 
-// Accept returns the next worker that has proved itself: one that starts, or, when its Peer.Resume is set, one
-// that goes on with a session. The rank of a worker is taken from the moment it is welcomed.
+// Accept returns the next worker that has proved itself: one that starts, or, when its Peer.Resume
+// is set, one that goes on with a session. The rank of a worker is taken from the moment it is
+// welcomed.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	select {
 	case <-l.closing:
@@ -128,8 +133,8 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// Forget says that a rank's worker has left for good: its session cannot be resumed any more and the rank may be
-// taken again. A rank that nobody holds is left as it is.
+// Forget says that a rank's worker has left for good: its session cannot be resumed any more and
+// the rank may be taken again. A rank that is not taken is left as it is.
 func (l *Listener) Forget(rank int) { l.ranks.forget(rank) }
 
 // Holder returns the worker that holds a rank.
@@ -140,8 +145,8 @@ func (l *Listener) Holder(rank int) (Identity, bool) {
 	return h.id, ok
 }
 
-// Close frees the addresses, drops the handshakes under way and the workers nobody has accepted, and waits for
-// the listener's goroutines. Accepted connections stay open.
+// Close frees the addresses, drops the handshakes under way and the workers not yet accepted,
+// and waits for the listener's goroutines. Accepted connections stay open.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		close(l.closing)
@@ -161,7 +166,8 @@ func (l *Listener) Close() error {
 	}
 }
 
-// accept takes connections from one listener. A failure that may pass, as to be out of descriptors, is waited out.
+// accept takes connections from one listener. A failure that may pass, as to be out of descriptors,
+// is waited out.
 func (l *Listener) accept(b net.Listener) {
 	const least, most = 5 * time.Millisecond, time.Second
 	wait := least

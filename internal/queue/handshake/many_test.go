@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestManyListeners starts 32 drivers at the same moment: each holds an address of its own from the beginning,
-// which nobody else can bind, and is reached by its own worker.
+// TestManyListeners starts 32 drivers at the same moment: each holds an address of its own from the
+// beginning, which nobody else can bind, and is reached by its own worker.
 func TestManyListeners(t *testing.T) {
 	both(t, func(t *testing.T, network string) {
 		const drivers = 32
@@ -22,7 +22,8 @@ func TestManyListeners(t *testing.T) {
 				<-begin
 				f := &fixture{token: NewToken()}
 				var err error
-				f.Listener, err = Listen(Options{Instance: NewInstance(), Token: f.token, World: 1, TCP: "127.0.0.1", Unix: true})
+				f.Listener, err = Listen(Options{Instance: NewInstance(), Token: f.token, World: 1,
+					TCP: "127.0.0.1", Unix: true})
 				if err != nil {
 					t.Error(err)
 					return
@@ -31,8 +32,10 @@ func TestManyListeners(t *testing.T) {
 				t.Cleanup(func() { f.Listener.Close() })
 				driver, worker := f.meet(t, f.via(network), Identity{PID: os.Getpid() + i})
 				talk(t, driver, worker)
-				if driver.Peer.PID != os.Getpid()+i || worker.Peer.Instance != f.Endpoint().Instance {
-					t.Errorf("driver %d has the worker %+v, which has the driver %v", i, driver.Peer, worker.Peer.Instance)
+				if driver.Peer.PID != os.Getpid()+i ||
+					worker.Peer.Instance != f.Endpoint().Instance {
+					t.Errorf("driver %d has the worker %+v, which has the driver %v", i,
+						driver.Peer, worker.Peer.Instance)
 				}
 			})
 		}

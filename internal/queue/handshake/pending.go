@@ -13,9 +13,9 @@ type stranger struct {
 	dropped bool
 }
 
-// pending holds the strangers, oldest first. When there are too many, the oldest one of the host that has the most
-// goes: a worker needs milliseconds, so a flood of silent dialers pushes out its own kind, and not a worker that
-// comes from elsewhere.
+// pending holds the strangers, oldest first. When there are too many, the oldest one of the host
+// that has the most goes: a worker needs milliseconds, so a flood of silent dialers pushes out its
+// own kind, and not a worker that comes from elsewhere.
 type pending struct {
 	mu     sync.Mutex
 	max    int
@@ -100,7 +100,8 @@ func host(a net.Addr) string {
 	return a.Network()
 }
 
-// faucet bounds the log lines about strangers: a burst, then a few each second, and a count of the rest.
+// faucet bounds the log lines about strangers: a burst, then a few each second, and a count of the
+// rest.
 type faucet struct {
 	mu         sync.Mutex
 	level      float64

@@ -23,20 +23,22 @@ type ranks struct {
 	held map[int]holder
 }
 
-// claim takes a rank for a worker that starts, or finds the session of one that resumes. fresh says that the
-// rank was taken now.
+// claim takes a rank for a worker that starts, or finds the session of one that resumes. fresh says
+// that the rank was taken now.
 func (r *ranks) claim(id Identity) (s Session, fresh bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h, taken := r.held[id.Rank]
 	if id.Resume != nil {
 		if !taken || h.session != id.Resume.Session || h.id.PID != id.PID {
-			return Session{}, false, refuse(UnknownSession, "rank %d, pid %d has no session %s here", id.Rank, id.PID, id.Resume.Session)
+			return Session{}, false, refuse(UnknownSession,
+				"rank %d, pid %d has no session %s here", id.Rank, id.PID, id.Resume.Session)
 		}
 		return h.session, false, nil
 	}
 	if taken {
-		return Session{}, false, refuse(RankTaken, "rank %d is held by pid %d, not given to pid %d", id.Rank, h.id.PID, id.PID)
+		return Session{}, false, refuse(RankTaken, "rank %d is held by pid %d, not given to pid %d",
+			id.Rank, h.id.PID, id.PID)
 	}
 	h = holder{id: id, session: newSession()}
 	r.held[id.Rank] = h

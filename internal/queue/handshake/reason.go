@@ -2,7 +2,8 @@ package handshake
 
 import "fmt"
 
-// Reason is why a worker was refused. It is an error, so that errors.Is(err, RankTaken) asks for one.
+// Reason is why a worker was refused. It is an error, so that errors.Is(err, RankTaken) asks for
+// one.
 type Reason uint8
 
 // The reasons for a refusal. They travel as numbers: do not reorder.
@@ -51,12 +52,14 @@ func (r Reason) String() string {
 // Error returns the reason's name.
 func (r Reason) Error() string { return r.String() }
 
-// Refused is the error of a handshake that failed for a known reason, on either side. It unwraps to its Reason.
+// Refused is the error of a handshake that failed for a known reason, on either side. It unwraps to
+// its Reason.
 type Refused struct {
 	Reason Reason
 	// Detail names the values that did not fit.
 	Detail string
-	// Final is set at a worker when the driver has proved itself while refusing: to try again is of no use.
+	// Final is set at a worker when the driver has proved itself while refusing: to try again is of
+	// no use.
 	Final bool
 }
 

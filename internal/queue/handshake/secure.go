@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// certificate makes a self-signed one that lives as long as the process. Nobody checks its name or dates: workers
-// know its SHA-256, which is returned beside it.
+// certificate makes a self-signed one that lives as long as the process. Neither side checks its name or
+// dates: workers know its SHA-256, which is returned beside it.
 func certificate(i Instance) (tls.Certificate, [32]byte, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -43,8 +43,8 @@ func certificate(i Instance) (tls.Certificate, [32]byte, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}, sha256.Sum256(der), nil
 }
 
-// driverTLS is TLS 1.3 alone. Records are not kept small at the start of a connection: a step is a few KB, and
-// each record is a system call.
+// driverTLS is TLS 1.3 alone. Records are not kept small at the start of a connection: a step is a
+// few KB, and each record is a system call.
 func driverTLS(c tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates:                []tls.Certificate{c},
@@ -59,22 +59,24 @@ func workerTLS(fingerprint [32]byte) *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
 		DynamicRecordSizingDisabled: true,
-		// The chain and the name say nothing here: the certificate itself is known, and checked below.
+		// The chain and the name say nothing here: the certificate itself is known, and checked
+		// below.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {
 				return refuse(Insecure, "driver showed no certificate")
 			}
 			if got := sha256.Sum256(s.PeerCertificates[0].Raw); got != fingerprint {
-				return refuse(Insecure, "driver's certificate has fingerprint %x, not %x", got, fingerprint)
+				return refuse(Insecure, "driver's certificate has fingerprint %x, not %x", got,
+					fingerprint)
 			}
 			return nil
 		},
 	}
 }
 
-// secure completes the TLS handshake, whichever side c is, and returns the keying material that binds proofs to
-// this connection. The deadline is c's.
+// secure completes the TLS handshake, whichever side c is, and returns the keying material that
+// binds proofs to this connection. The deadline is c's.
 func secure(c *tls.Conn) ([]byte, error) {
 	if err := c.HandshakeContext(context.Background()); err != nil {
 		var r *Refused

@@ -44,8 +44,8 @@ func helloOf(id Identity) []byte {
 	return appendFrame(nil, kindHello, h.append(nil))
 }
 
-// TestStrangers sends everything that is not a worker of ours. Each is refused for its own reason, on both ends
-// where the other end can know, logged with its address, and takes no rank.
+// TestStrangers sends everything that is not a worker of ours. Each is refused for its own reason,
+// on both ends where the other end can know, logged with its address, and takes no rank.
 func TestStrangers(t *testing.T) {
 	both(t, func(t *testing.T, network string) {
 		binary7 := [32]byte{7}
@@ -133,32 +133,39 @@ func TestStrangers(t *testing.T) {
 				return err
 			}, outcome{BadToken, "does not match", BadToken}},
 			"rank out of range": {func(t *testing.T, f *fixture) error {
-				_, err := Dial(short(t), f.via(network), f.token, Identity{Rank: 4, Binary: binary7})
+				_, err := Dial(short(t), f.via(network), f.token,
+					Identity{Rank: 4, Binary: binary7})
 				return final(err)
 			}, outcome{RankOutOfRange, "rank 4, world size 4", RankOutOfRange}},
 			"negative rank": {func(t *testing.T, f *fixture) error {
 				c, binding := f.plain(t, network)
-				_, err := ask(c, binding, f.token, Identity{Instance: f.Endpoint().Instance, Rank: -1, Binary: binary7})
+				_, err := ask(c, binding, f.token,
+					Identity{Instance: f.Endpoint().Instance, Rank: -1, Binary: binary7})
 				return final(err)
 			}, outcome{RankOutOfRange, "rank -1, world size 4", RankOutOfRange}},
 			"other binary": {func(t *testing.T, f *fixture) error {
-				_, err := Dial(short(t), f.via(network), f.token, Identity{Rank: 1, Binary: [32]byte{8}})
+				_, err := Dial(short(t), f.via(network), f.token,
+					Identity{Rank: 1, Binary: [32]byte{8}})
 				return final(err)
 			}, outcome{BinaryMismatch, "0700", BinaryMismatch}},
 			"unknown session": {func(t *testing.T, f *fixture) error {
-				_, err := Dial(short(t), f.via(network), f.token, Identity{Rank: 1, Binary: binary7, Resume: &Resume{Session: Session{1}}})
+				_, err := Dial(short(t), f.via(network), f.token,
+					Identity{Rank: 1, Binary: binary7, Resume: &Resume{Session: Session{1}}})
 				return final(err)
 			}, outcome{UnknownSession, "rank 1", UnknownSession}},
 			"channel not bound": {func(t *testing.T, f *fixture) error {
 				c, _ := f.plain(t, network)
-				_, err := ask(c, []byte("other channel"), f.token, Identity{Instance: f.Endpoint().Instance, Binary: binary7})
+				_, err := ask(c, []byte("other channel"), f.token,
+					Identity{Instance: f.Endpoint().Instance, Binary: binary7})
 				return err
 			}, outcome{BadToken, "does not match", BadToken}},
 			"replay": {func(t *testing.T, f *fixture) error {
 				// Everything that a good worker said, again.
 				c, binding := f.plain(t, network)
 				tape := &recorder{Conn: c}
-				if _, err := ask(tape, binding, f.token, Identity{Instance: f.Endpoint().Instance, Rank: 2, Binary: binary7}); err != nil {
+				if _, err := ask(tape, binding, f.token,
+					Identity{Instance: f.Endpoint().Instance, Rank: 2,
+						Binary: binary7}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := f.Accept(short(t)); err != nil {
@@ -172,7 +179,10 @@ func TestStrangers(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				f := listen(t, func(o *Options) { o.Binary, o.Deadline = binary7, 400*time.Millisecond })
+				f := listen(t, func(o *Options) {
+					o.Binary, o.Deadline = binary7,
+						400*time.Millisecond
+				})
 				err := c.send(t, f)
 				if c.want.told != 0 && !errors.Is(err, c.want.told) {
 					t.Errorf("the peer is told: %v", err)
@@ -192,7 +202,8 @@ func TestStrangers(t *testing.T) {
 						t.Errorf("log lacks %q: %s", want, line)
 					}
 				}
-				if c.want.logged != 0 && !strings.Contains(line, fmt.Sprintf("reason=%q", c.want.logged)) &&
+				if c.want.logged != 0 && !strings.Contains(line,
+					fmt.Sprintf("reason=%q", c.want.logged)) &&
 					!strings.Contains(line, "reason="+c.want.logged.String()) {
 					t.Errorf("log lacks reason %q: %s", c.want.logged, line)
 				}
@@ -281,7 +292,9 @@ func TestInsecureStrangers(t *testing.T) {
 		}
 	}
 
-	old, err := tls.Dial("tcp", f.Endpoint().TCP, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12})
+	old, err := tls.Dial("tcp", f.Endpoint().TCP,
+		&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12,
+			MaxVersion: tls.VersionTLS12})
 	if err == nil {
 		old.Close()
 		t.Error("TLS 1.2 was accepted")
@@ -299,10 +312,13 @@ func TestInsecureStrangers(t *testing.T) {
 	raw.Close()
 	logged(2, "insecure")
 
-	// The right address with another's fingerprint, and another's address with ours: neither is talked to.
+	// The right address with another's fingerprint, and another's address with ours: neither is
+	// talked to.
 	for _, e := range []Endpoint{
-		{Instance: f.Endpoint().Instance, TCP: f.Endpoint().TCP, Fingerprint: other.Endpoint().Fingerprint},
-		{Instance: f.Endpoint().Instance, TCP: other.Endpoint().TCP, Fingerprint: f.Endpoint().Fingerprint},
+		{Instance: f.Endpoint().Instance, TCP: f.Endpoint().TCP,
+			Fingerprint: other.Endpoint().Fingerprint},
+		{Instance: f.Endpoint().Instance, TCP: other.Endpoint().TCP,
+			Fingerprint: f.Endpoint().Fingerprint},
 	} {
 		_, err := Dial(short(t), e, f.token, Identity{})
 		if !errors.Is(err, Insecure) || !strings.Contains(err.Error(), "fingerprint") {

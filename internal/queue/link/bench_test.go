@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// BenchmarkRoundTrip is 4 KB there and 1.2 KB back, over the link and over the connection alone, with TLS and
-// without. Slices of both take turns, so that a busy machine disturbs them alike; medians are reported.
+// BenchmarkRoundTrip is 4 KB there and 1.2 KB back, over the link and over the connection alone,
+// with TLS and without. Slices of both take turns, so that a busy machine disturbs them alike;
+// medians are reported.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, secure := range []bool{false, true} {
 		b.Run(kind(secure), func(b *testing.B) {
@@ -113,7 +114,8 @@ func BenchmarkLarge(b *testing.B) {
 		})
 		b.Run(kind(secure)+"/link", func(b *testing.B) {
 			d, w := tcpPair(b, secure)
-			driver, worker := Accept(d, testSession, Options{}), Connect(w, testSession, nil, Options{})
+			driver, worker := Accept(d, testSession, Options{}), Connect(w, testSession, nil,
+				Options{})
 			defer driver.Close("")
 			large(b, closer(func() { worker.Close("") }), len(record), func() error {
 				return driver.Send(record, time.Time{})

@@ -30,7 +30,8 @@ const (
 	typeData
 	// typeAck is a header alone.
 	typeAck
-	// typeBeat is a heartbeat: own time, the peer's last time, how long that was held, and perhaps a status.
+	// typeBeat is a heartbeat: own time, the peer's last time, how long that was held, and perhaps
+	// a status.
 	typeBeat
 	// typeClose is the end in order, with its reason.
 	typeClose
@@ -60,8 +61,8 @@ const (
 	flagAbort
 )
 
-// header is type (1 byte), flags (1), zero (2), length of the payload (4), sequence number (8), last sequence
-// number consumed (8).
+// header is type (1 byte), flags (1), zero (2), length of the payload (4), sequence number (8),
+// last sequence number consumed (8).
 type header struct {
 	kind     frameType
 	flags    uint8
@@ -78,7 +79,8 @@ func (h header) append(b []byte) []byte {
 
 // parseHeader reads a header from at least headerSize bytes and refuses what no peer of ours sends.
 func parseHeader(b []byte) (header, error) {
-	h := header{kind: frameType(b[0]), flags: b[1], seq: binary.LittleEndian.Uint64(b[8:]), ack: binary.LittleEndian.Uint64(b[16:])}
+	h := header{kind: frameType(b[0]), flags: b[1], seq: binary.LittleEndian.Uint64(b[8:]),
+		ack: binary.LittleEndian.Uint64(b[16:])}
 	length := binary.LittleEndian.Uint32(b[4:])
 	if h.kind < typeHello || h.kind > typeClose || b[2] != 0 || b[3] != 0 {
 		return h, violation(ErrType, "header % x", b[:8])
@@ -107,7 +109,8 @@ func parseHeader(b []byte) (header, error) {
 		return h, violation(ErrLength, "%s of %d bytes", h.kind, h.length)
 	}
 	if h.kind != typeData && (h.flags != 0 || h.seq != 0) {
-		return h, violation(ErrType, "%s with flags %#x, sequence number %d", h.kind, h.flags, h.seq)
+		return h, violation(ErrType, "%s with flags %#x, sequence number %d", h.kind, h.flags,
+			h.seq)
 	}
 	return h, nil
 }
@@ -127,7 +130,8 @@ func (g greeting) append(b []byte) []byte {
 
 // parseGreeting reads a payload whose length parseHeader has checked.
 func parseGreeting(p []byte) greeting {
-	return greeting{session: handshake.Session(p), received: binary.LittleEndian.Uint64(p[16:]), window: binary.LittleEndian.Uint32(p[24:])}
+	return greeting{session: handshake.Session(p), received: binary.LittleEndian.Uint64(p[16:]),
+		window: binary.LittleEndian.Uint32(p[24:])}
 }
 
 // pulse is the payload of a heartbeat; its times are monotonic clocks of their senders.

@@ -17,11 +17,13 @@ import (
 )
 
 func helloFrame(s handshake.Session, received uint64, window uint32) []byte {
-	return greeting{s, received, window}.append(header{kind: typeHello, length: helloSize}.append(nil))
+	return greeting{s, received, window}.append(header{kind: typeHello,
+		length: helloSize}.append(nil))
 }
 
 func dataFrame(seq, ack uint64, flags uint8, payload string) []byte {
-	return append(header{kind: typeData, flags: flags, length: len(payload), seq: seq, ack: ack}.append(nil), payload...)
+	return append(header{kind: typeData, flags: flags, length: len(payload), seq: seq,
+		ack: ack}.append(nil), payload...)
 }
 
 func beatFrame(full bool) []byte {
@@ -51,11 +53,13 @@ func raw(kind, flags byte, reserved uint16, length uint32, seq, ack uint64) []by
 	return binary.LittleEndian.AppendUint64(b, ack)
 }
 
-// TestHostileFrames sends each breach of the protocol after an exchange of two records each way. The link is down
-// with the name of the breach, and tells it the peer; what came before is delivered.
+// TestHostileFrames sends each breach of the protocol after an exchange of two records each way.
+// The link is down with the name of the breach, and tells it the peer; what came before is
+// delivered.
 func TestHostileFrames(t *testing.T) {
 	hello := helloFrame(testSession, 0, 1<<20)
-	good := join(hello, dataFrame(1, 0, 0, "one"), beatFrame(false), beatFrame(true), dataFrame(2, 2, 0, "two"))
+	good := join(hello, dataFrame(1, 0, 0, "one"), beatFrame(false), beatFrame(true),
+		dataFrame(2, 2, 0, "two"))
 	for name, c := range map[string]struct {
 		bytes []byte
 		want  error
@@ -118,13 +122,15 @@ func TestHostileFrames(t *testing.T) {
 					}
 					if !c.bare {
 						for _, want := range []string{"one", "two"} {
-							if got, err := l.Recv(in(time.Second)); err != nil || string(got) != want {
+							if got, err := l.Recv(in(time.Second)); err != nil ||
+								string(got) != want {
 								t.Fatalf("%q, %v", got, err)
 							}
 						}
 					}
 					for range 2 {
-						if got, err := l.Recv(in(time.Second)); !errors.Is(err, c.want) || !errors.Is(err, ErrProtocol) || !errors.Is(err, queue.ErrClosed) {
+						if got, err := l.Recv(in(time.Second)); !errors.Is(err, c.want) ||
+							!errors.Is(err, ErrProtocol) || !errors.Is(err, queue.ErrClosed) {
 							t.Fatalf("%q, %v", got, err)
 						}
 					}
@@ -137,7 +143,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestWindowExceeded is a peer that does not wait for acknowledgements, with nobody in Recv: memory is bounded.
+// TestWindowExceeded is a peer that does not wait for acknowledgements, with nobody in Recv: memory
+// is bounded.
 func TestWindowExceeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, mine, theirs := newMemnet(memopt{}, 1)
@@ -162,19 +169,22 @@ func TestWindowExceeded(t *testing.T) {
 	})
 }
 
-// FuzzFrames feeds a link with arbitrary bytes, in pieces, with and without Recv. Its goroutines run in an order of
-// their own each time, so what looks new to the fuzzer need not be: run it with -fuzzminimizetime=10x.
+// FuzzFrames feeds a link with arbitrary bytes, in pieces, with and without Recv. Its goroutines
+// run in an order of their own each time, so what looks new to the fuzzer need not be: run it with
+// -fuzzminimizetime=10x.
 func FuzzFrames(f *testing.F) {
 	for _, b := range exchange(f) {
 		f.Add(b, uint64(1))
 		f.Add(b[:len(b)/2], uint64(3))
 	}
 	f.Add(join(helloFrame(testSession, 0, 1<<20), raw(2, 0, 0, 1<<31, 1, 0)), uint64(2))
-	f.Add(join(helloFrame(testSession, 0, 1<<20), dataFrame(1, 1, 1, "ab"), dataFrame(2, 1, 0, "cd"), dataFrame(3, 0, 2, "")), uint64(4))
+	f.Add(join(helloFrame(testSession, 0, 1<<20), dataFrame(1, 1, 1, "ab"),
+		dataFrame(2, 1, 0, "cd"), dataFrame(3, 0, 2, "")), uint64(4))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			_, mine, theirs := newMemnet(memopt{chunk: 16 << (seed % 8)}, seed)
-			l := Accept(mine, testSession, Options{Window: chunkSize, MaxRecord: 1 << 20, Grace: -1})
+			l := Accept(mine, testSession, Options{Window: chunkSize, MaxRecord: 1 << 20,
+				Grace: -1})
 			go io.Copy(io.Discard, theirs)
 			l.Send([]byte("record"), time.Time{})
 			theirs.Write(b)

@@ -29,8 +29,8 @@ func (r *inbuf) frame() (h header, payload []byte, ok bool, err error) {
 	return h, have[headerSize : headerSize+h.length : headerSize+h.length], true, nil
 }
 
-// room makes space for the rest of a frame behind what is there, and returns it. Bytes move: no view of the buffer
-// may be in use.
+// room makes space for the rest of a frame behind what is there, and returns it. Bytes move: no
+// view of the buffer may be in use.
 func (r *inbuf) room() []byte {
 	if r.from == r.to {
 		r.from, r.to = 0, 0
@@ -57,7 +57,7 @@ func (r *inbuf) room() []byte {
 	return r.b[r.to:]
 }
 
-// inbox holds the frames of data that came while nobody was in Recv.
+// inbox holds the frames of data that came outside Recv.
 type inbox struct {
 	b    []byte
 	from int
@@ -68,7 +68,8 @@ const inboxHeader = 13
 
 func (i *inbox) empty() bool { return i.from == len(i.b) }
 
-// put appends a frame. Nothing moves within the old array, of which the last record may still be in use.
+// put appends a frame. Nothing moves within the old array, of which the last record may still be in
+// use.
 func (i *inbox) put(h header, payload []byte) {
 	need := inboxHeader + len(payload)
 	if len(i.b)+need > cap(i.b) {

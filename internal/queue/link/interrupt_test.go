@@ -12,7 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 )
 
-// TestInterrupt ends one Recv, wherever it waits, or else the next one; a record that is there comes first.
+// TestInterrupt ends one Recv, wherever it waits, or else the next one; a record that is there
+// comes first.
 func TestInterrupt(t *testing.T) {
 	for name, prepare := range map[string]func(r *rig){
 		"idle":         func(*rig) {},
@@ -69,7 +70,8 @@ func TestInterruptLosesNothing(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(kind(secure), func(t *testing.T) {
 			a, b := tcpPair(t, secure)
-			driver, worker := Accept(a, testSession, Options{}), Connect(b, testSession, nil, Options{})
+			driver, worker := Accept(a, testSession, Options{}), Connect(b, testSession, nil,
+				Options{})
 			defer driver.Close("")
 			defer worker.Close("")
 			s := stream{n: 1200, max: 600 << 10, within: time.Minute}
@@ -122,13 +124,16 @@ func TestInterruptWithinAFragment(t *testing.T) {
 		defer l.Close("")
 		go io.Copy(io.Discard, theirs)
 		want := bytes.Repeat([]byte("large"), 10_000)
-		first, last := dataFrame(1, 0, flagMore, string(want[:30_000])), dataFrame(2, 0, 0, string(want[30_000:]))
+		first, last := dataFrame(1, 0, flagMore, string(want[:30_000])), dataFrame(2, 0, 0,
+			string(want[30_000:]))
 		theirs.Write(helloFrame(testSession, 0, 1<<20))
-		for _, part := range [][]byte{first[:10_000], first[10_000:25_000], join(first[25_000:], last[:12_000])} {
+		for _, part := range [][]byte{first[:10_000], first[10_000:25_000],
+			join(first[25_000:], last[:12_000])} {
 			theirs.Write(part)
 			begin := time.Now()
 			time.AfterFunc(time.Second, l.Interrupt)
-			if _, err := l.Recv(in(time.Minute)); !errors.Is(err, queue.ErrInterrupted) || time.Since(begin) != time.Second {
+			if _, err := l.Recv(in(time.Minute)); !errors.Is(err, queue.ErrInterrupted) ||
+				time.Since(begin) != time.Second {
 				t.Fatalf("%v after %v", err, time.Since(begin))
 			}
 			if _, err := l.Recv(in(time.Second)); !errors.Is(err, queue.ErrTimeout) {
@@ -148,16 +153,19 @@ func TestOldDeadlines(t *testing.T) {
 		r := newRig(t, Options{}, 1, perfect)
 		defer r.close()
 		synctest.Wait()
-		for i, d := range []time.Duration{time.Second, 3 * time.Second, time.Second, 10 * time.Second, 0, -time.Second, 2 * time.Second} {
+		for i, d := range []time.Duration{time.Second, 3 * time.Second, time.Second,
+			10 * time.Second, 0, -time.Second, 2 * time.Second} {
 			// A record that comes leaves the deadline behind.
 			if err := r.worker.Send([]byte{byte(i)}, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := r.driver.Recv(in(time.Duration(1+i%3) * time.Second)); err != nil || got[0] != byte(i) {
+			if got, err := r.driver.Recv(in(time.Duration(1+i%3) * time.Second)); err != nil ||
+				got[0] != byte(i) {
 				t.Fatal(got, err)
 			}
 			begin := time.Now()
-			if _, err := r.driver.Recv(begin.Add(d)); !errors.Is(err, queue.ErrTimeout) || time.Since(begin) != max(d, 0) {
+			if _, err := r.driver.Recv(begin.Add(d)); !errors.Is(err, queue.ErrTimeout) ||
+				time.Since(begin) != max(d, 0) {
 				t.Errorf("%v after %v, not after %v", err, time.Since(begin), d)
 			}
 		}
@@ -174,12 +182,16 @@ func TestOldDeadlines(t *testing.T) {
 	})
 }
 
-// TestFragmentsAreReadInPlace receives large records in pieces, and with deadlines in the middle of fragments:
-// their bytes do not pass through the buffer of small ones, which would be larger for it.
+// TestFragmentsAreReadInPlace receives large records in pieces, and with deadlines in the middle of
+// fragments: their bytes do not pass through the buffer of small ones, which would be larger for
+// it.
 func TestFragmentsAreReadInPlace(t *testing.T) {
 	for _, chunk := range []int{0, 700, 30_000} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, Options{}, 1, func() memopt { return memopt{chunk: chunk, delay: 50 * time.Microsecond, buffer: 20_000} })
+			r := newRig(t, Options{}, 1, func() memopt {
+				return memopt{chunk: chunk,
+					delay: 50 * time.Microsecond, buffer: 20_000}
+			})
 			defer r.close()
 			want := make([]byte, 3<<20)
 			for i := range want {
@@ -227,8 +239,8 @@ func TestFragmentsAreReadInPlace(t *testing.T) {
 	}
 }
 
-// TestReadBetweenRecvs has something come when nobody was in Recv for a moment, as the end of a peer does: it is read
-// well before the next heartbeat.
+// TestReadBetweenRecvs has something come when nobody was in Recv for a moment, as the end of a
+// peer does: it is read well before the next heartbeat.
 func TestReadBetweenRecvs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{}, 1, perfect)

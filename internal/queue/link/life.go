@@ -12,7 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 )
 
-// greet takes the peer's hello: what it has received is done with, the rest is sent again. l.mu is held.
+// greet takes the peer's hello: what it has received is done with, the rest is sent again. l.mu is
+// held.
 func (l *Link) greet(h header, g greeting) error {
 	if g.session != l.session {
 		return violation(ErrSession, "hello of session %s, this is %s", g.session, l.session)
@@ -29,9 +30,11 @@ func (l *Link) greet(h header, g greeting) error {
 		if again, err = l.out.rewind(g.received); err != nil {
 			return err
 		}
-		l.o.Log.Info("link resumed", "session", l.session.String(), "frames_again", again, "peer_received", g.received)
+		l.o.Log.Info("link resumed", "session", l.session.String(), "frames_again", again,
+			"peer_received", g.received)
 	} else if g.received > l.out.offered {
-		return violation(ErrAck, "peer has received up to frame %d; sent is %d", g.received, l.out.offered)
+		return violation(ErrAck, "peer has received up to frame %d; sent is %d", g.received,
+			l.out.offered)
 	}
 	l.stats.Retransmits += again
 	l.window = min(l.o.Window, int(min(g.window, 1<<30)))
@@ -61,7 +64,8 @@ func (l *Link) cut(gen uint64, err error) {
 	if l.graceEnd.IsZero() {
 		l.graceEnd = time.Now().Add(l.o.Grace)
 	}
-	l.o.Log.Warn("link cut", "session", l.session.String(), "cause", err.Error(), "grace", l.o.Grace)
+	l.o.Log.Warn("link cut", "session", l.session.String(), "cause", err.Error(), "grace",
+		l.o.Grace)
 	signal(l.changed)
 	if l.redial != nil {
 		end, attempt := l.graceEnd, l.attempts
@@ -74,10 +78,10 @@ func (l *Link) cut(gen uint64, err error) {
 // dial replaces a connection that was cut by cause. attempt counts earlier ones without success.
 func (l *Link) dial(end time.Time, attempt int, r handshake.Resume, cause error) {
 	const first, most = 10 * time.Millisecond, 250 * time.Millisecond
-	// A driver keeps its listener for as long as it lives: when its host says again and again that nobody listens
-	// there, it is gone.
+	// A driver keeps its listener for as long as it lives: when its host says again and again that
+	// nothing listens there, it is gone.
 	const goneAfter = 300 * time.Millisecond
-	var nobodySince time.Time
+	var refusedSince time.Time
 	ctx, cancel := context.WithDeadline(l.ctx, end)
 	defer cancel()
 	for ; ; attempt++ {
@@ -94,12 +98,13 @@ func (l *Link) dial(end time.Time, attempt int, r handshake.Resume, cause error)
 			return
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			nobodySince = time.Time{}
-		} else if nobodySince.IsZero() {
-			nobodySince = time.Now()
+			refusedSince = time.Time{}
+		} else if refusedSince.IsZero() {
+			refusedSince = time.Now()
 		}
 		var refused *handshake.Refused
-		if errors.As(err, &refused) && refused.Final || !nobodySince.IsZero() && time.Since(nobodySince) >= goneAfter {
+		if errors.As(err, &refused) && refused.Final || !refusedSince.IsZero() &&
+			time.Since(refusedSince) >= goneAfter {
 			l.mu.Lock()
 			l.fall(fmt.Errorf("%w: %w: %w", ErrCut, cause, err))
 			l.mu.Unlock()
@@ -114,8 +119,9 @@ func (l *Link) dial(end time.Time, attempt int, r handshake.Resume, cause error)
 	}
 }
 
-// Resume replaces the connection of the driver's end by c, over which the worker came back, whether or not this
-// end has noticed the cut. c belongs to the link, and is closed when an error is returned.
+// Resume replaces the connection of the driver's end by c, over which the worker came back, whether
+// or not this end has noticed the cut. c belongs to the link, and is closed when an error is
+// returned.
 func (l *Link) Resume(c net.Conn, r handshake.Resume) error {
 	if r.Session != l.session {
 		abort(c)
@@ -186,11 +192,13 @@ func (l *Link) fall(cause error) {
 	if closed := (*PeerClosed)(nil); errors.As(cause, &closed) {
 		level = slog.LevelDebug // in order; whether it was expected, others know
 	}
-	l.o.Log.Log(context.Background(), level, "link down", "session", l.session.String(), "cause", cause.Error())
+	l.o.Log.Log(context.Background(), level, "link down", "session", l.session.String(), "cause",
+		cause.Error())
 }
 
-// Close sends what is queued and the reason, ends the link and waits for its goroutines. It takes a second at
-// most, and a tenth of one when the peer is healthy. Closing a link that is down only waits.
+// Close sends what is queued and the reason, ends the link and waits for its goroutines. It takes a
+// second at most, and a tenth of one when the peer is healthy. Closing a link that is down only
+// waits.
 func (l *Link) Close(reason string) error {
 	const flushing, lingering = time.Second, 100 * time.Millisecond
 	l.mu.Lock()
@@ -210,8 +218,9 @@ func (l *Link) Close(reason string) error {
 	case <-l.down:
 	case <-timer.C:
 	case <-l.goodbye:
-		// The peer ends the connection when it has read the reason. Until then somebody must read here: unread
-		// bytes would make the kernel reset the connection, and what is under way to the peer would be lost.
+		// The peer ends the connection when it has read the reason. Until then this end must read
+		// here: unread bytes would make the kernel reset the connection, and what is under way to
+		// the peer would be lost.
 		signal(l.takeover)
 		timer.Reset(lingering)
 		select {
@@ -226,8 +235,8 @@ func (l *Link) Close(reason string) error {
 	return nil
 }
 
-// pump reads while nobody is in Recv and somebody must: after a while without Recv, while Send waits for
-// acknowledgements, after a failed write, and for the hello of a new connection.
+// pump reads outside Recv when it is necessary: after a while without Recv, while Send
+// waits for acknowledgements, after a failed write, and for the hello of a new connection.
 func (l *Link) pump() {
 	for {
 		select {
@@ -236,10 +245,10 @@ func (l *Link) pump() {
 		case <-l.takeover:
 		}
 		l.mu.Lock()
-		if l.reader == nobody && l.state == Up {
+		if l.reader == noReader && l.state == Up {
 			l.reader = inPump
 			l.pumping()
-			l.reader = nobody
+			l.reader = noReader
 			signal(l.left)
 		}
 		l.mu.Unlock()
@@ -248,7 +257,7 @@ func (l *Link) pump() {
 
 // pumping reads frames into the inbox until Recv comes or the connection ends. l.mu is held.
 func (l *Link) pumping() {
-	if l.lent {
+	if l.viewed {
 		// The caller of Recv still looks at the buffer: go on in the other one.
 		rest := l.buf.b[l.buf.from:l.buf.to]
 		if len(l.spare) < len(l.buf.b) {
@@ -256,7 +265,7 @@ func (l *Link) pumping() {
 		}
 		n := copy(l.spare, rest)
 		l.buf, l.spare = inbuf{b: l.spare, to: n}, l.buf.b
-		l.lent = false
+		l.viewed = false
 	}
 	for l.state == Up {
 		h, payload, ok, err := l.parse()
@@ -273,7 +282,8 @@ func (l *Link) pumping() {
 		if l.reader == leaving {
 			return
 		}
-		// A timeout is Recv's interruption, seen above, or a deadline that the last Recv left behind.
+		// A timeout is Recv's interruption, seen above, or a deadline that the last Recv left
+		// behind.
 		if err := l.read(time.Time{}); err != nil && l.reader == leaving {
 			return
 		}
@@ -320,7 +330,7 @@ func (l *Link) watch() {
 			l.out.trim()
 			signal(l.kick)
 		}
-		if l.reader == nobody && l.recvs == recvs {
+		if l.reader == noReader && l.recvs == recvs {
 			signal(l.takeover)
 		}
 		recvs = l.recvs
@@ -336,8 +346,8 @@ func (l *Link) whyCut() error {
 	return errors.New("no hello from the peer")
 }
 
-// silence measures how long nothing was heard, in time during which this process ran: one that was stopped must
-// not blame its peer.
+// silence measures how long nothing was heard, in time during which this process ran: one that was
+// stopped must not blame its peer.
 type silence struct {
 	limit, tick time.Duration
 	heard       uint64

@@ -1,17 +1,19 @@
-// Package link carries records between a driver and a remote rank over one authenticated connection at a time,
-// and survives the loss of that connection.
+// Package link carries records between a driver and a remote rank over one authenticated connection
+// at a time, and survives the loss of that connection.
 //
-// Records travel in frames: 24 bytes of header (type, flags, length, sequence number, acknowledged number; all
-// little-endian) and a payload of less than 64 KiB, so that a heartbeat never waits behind a large record. Frames
-// of data are numbered from 1 in each direction and kept until the peer acknowledges them, which it does when its
-// Recv has taken them: the window of unacknowledged bytes is at the same time the replay buffer and the flow
-// control. When a connection is cut the worker dials again, both sides say in their hello what they have
-// received, and the rest is sent again; neither loss nor duplication is possible. When that does not succeed
-// within the grace time, or the peer is silent, or it breaks the protocol, the link is down for good and says why.
+// Records travel in frames: 24 bytes of header (type, flags, length, sequence number, acknowledged
+// number; all little-endian) and a payload of less than 64 KiB, so that a heartbeat never waits
+// behind a large record. Frames of data are numbered from 1 in each direction and kept until the
+// peer acknowledges them, which it does when its Recv has taken them: the window of unacknowledged
+// bytes is at the same time the replay buffer and the flow control. When a connection is cut the
+// worker dials again, both sides say in their hello what they have received, and the rest is sent
+// again; neither loss nor duplication is possible. When that does not succeed within the grace
+// time, or the peer is silent, or it breaks the protocol, the link is down for good and says why.
 //
-// Nobody stands between a caller and the socket: Send writes and Recv reads it. Only what would block is written
-// by a goroutine of the link (more than 32 KiB unacknowledged), and only while nobody is in Recv another one
-// reads, so that acknowledgements, heartbeats and the end of the connection are seen by a rank that computes.
+// No goroutine stands between a caller and the socket: Send writes and Recv reads it. Only what would
+// block is written by a goroutine of the link (more than 32 KiB unacknowledged), and only while
+// nobody is in Recv another one reads, so that acknowledgements, heartbeats and the end of the
+// connection are seen by a rank that computes.
 package link
 
 import (
@@ -29,8 +31,8 @@ import (
 
 // Options are a link's limits and times. The zero value of each means its default.
 type Options struct {
-	// Window bounds the unacknowledged bytes of each direction, headers included: 8 MiB, at least 64 KiB. The
-	// smaller one of the two ends holds.
+	// Window bounds the unacknowledged bytes of each direction, headers included: 8 MiB, at least
+	// 64 KiB. The smaller one of the two ends holds.
 	Window int
 	// MaxRecord bounds a record in bytes, in both directions: 1 GiB.
 	MaxRecord int
@@ -38,7 +40,8 @@ type Options struct {
 	Heartbeat time.Duration
 	// Silence is how long nothing may be heard of the peer before the link is down: 4 s.
 	Silence time.Duration
-	// Grace is how long a cut connection may take to be resumed: 2 s. When negative nothing is resumed.
+	// Grace is how long a cut connection may take to be resumed: 2 s. When negative nothing is
+	// resumed.
 	Grace time.Duration
 	// Log receives cuts, resumptions and the link's end; nil discards.
 	Log *slog.Logger
@@ -91,21 +94,22 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// Redial makes a new connection for a worker whose old one was cut: handshake.Dial with r in its identity. It
-// must end with ctx.
+// Redial makes a new connection for a worker whose old one was cut: handshake.Dial with r in its
+// identity. It must end with ctx.
 type Redial func(ctx context.Context, r handshake.Resume) (net.Conn, error)
 
 // reader says who reads the connection.
 type reader uint8
 
 const (
-	nobody  reader = iota
-	inRecv         // a caller of Recv
-	inPump         // the link's goroutine, while nobody is in Recv
-	leaving        // that goroutine, asked to make way
+	noReader reader = iota
+	inRecv          // a caller of Recv
+	inPump          // the link's goroutine, outside Recv
+	leaving         // that goroutine, asked to make way
 )
 
-// Link is one end. Send may be called from several goroutines, Recv from one at a time, everything else from any.
+// Link is one end. Send may be called from several goroutines, Recv from one at a time, everything
+// else from any.
 type Link struct {
 	o       Options
 	session handshake.Session
@@ -145,7 +149,7 @@ type Link struct {
 	window     int  // what the two ends agreed on
 	waiting    bool // a Send waits for room
 	writing    bool
-	scratch    []byte // control frames; belongs to whoever set writing
+	scratch    []byte // control frames; belongs to the caller that set writing
 	due        due
 	closing    bool
 	dropped    bool // Send waits no more
@@ -153,14 +157,14 @@ type Link struct {
 	closedSent bool
 
 	reader       reader
-	poked        bool   // Interrupt was called, and no Recv has ended by it yet
+	interrupted  bool   // Interrupt was called, and no Recv has ended by it yet
 	recvs        uint64 // counts calls of Recv
 	idleRecvs    uint64 // the count when the writer's timer last looked
 	readDeadline time.Time
 	buf          inbuf
 	bufGen       uint64
-	spare        []byte // the other buffer, while a view of the first is lent
-	lent         bool
+	spare        []byte // the other buffer, while a view of the first is in use
+	viewed       bool
 	inbox        inbox
 	record       []byte // assembled from fragments
 	assembling   bool
@@ -195,8 +199,9 @@ type Stats struct {
 	State State
 	// Cause is why the link is cut or down, nil while it is up.
 	Cause error
-	// RTT is the last round trip and SmoothRTT its moving average with weight 1/8 (RFC 6298 §2), of heartbeats.
-	// They include the time until the peer reads, which is up to 50 ms when it has just begun to compute.
+	// RTT is the last round trip and SmoothRTT its moving average with weight 1/8 (RFC 6298 §2), of
+	// heartbeats. They include the time until the peer reads, which is up to 50 ms when it has just
+	// begun to compute.
 	RTT, SmoothRTT time.Duration
 	// BytesSent and BytesReceived count all that crossed the connections, without TLS's own.
 	BytesSent, BytesReceived uint64
@@ -213,7 +218,8 @@ type Stats struct {
 // Accept makes the driver's end of a session over c, which it owns from now on.
 func Accept(c net.Conn, s handshake.Session, o Options) *Link { return open(c, s, nil, o) }
 
-// Connect makes the worker's end of a session over c, which it owns from now on. redial replaces c when it is cut.
+// Connect makes the worker's end of a session over c, which it owns from now on. redial replaces c
+// when it is cut.
 func Connect(c net.Conn, s handshake.Session, redial Redial, o Options) *Link {
 	return open(c, s, redial, o)
 }
@@ -221,8 +227,9 @@ func Connect(c net.Conn, s handshake.Session, redial Redial, o Options) *Link {
 func open(c net.Conn, s handshake.Session, redial Redial, o Options) *Link {
 	o.fill()
 	l := &Link{o: o, session: s, redial: redial, start: time.Now(), conn: c, gen: 1, bufGen: 1,
-		sending: make(chan struct{}, 1), space: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		left: make(chan struct{}, 1), kick: make(chan struct{}, 1), takeover: make(chan struct{}, 1), goodbye: make(chan struct{}, 1),
+		sending: make(chan struct{}, 1), space: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), left: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		takeover: make(chan struct{}, 1), goodbye: make(chan struct{}, 1),
 		down: make(chan struct{}), window: chunkSize, soon: time.NewTimer(time.Hour)}
 	l.soon.Stop()
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -242,13 +249,15 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Status returns where this end publishes what it is doing. From the first call on heartbeats carry it.
+// Status returns where this end publishes what it is doing. From the first call on heartbeats carry
+// it.
 func (l *Link) Status() *status.Rank {
 	l.speaks.Store(true)
 	return &l.own
 }
 
-// PeerStatus returns the status of the peer's last heartbeat and when it came, a zero time for never.
+// PeerStatus returns the status of the peer's last heartbeat and when it came, a zero time for
+// never.
 func (l *Link) PeerStatus() (status.Snapshot, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 
 var testSession = handshake.Session{1, 2, 3}
 
-// rig is a driver's and a worker's link over a network that makes a new connection for every redial.
+// rig is a driver's and a worker's link over a network that makes a new connection for every
+// redial.
 type rig struct {
 	t              testing.TB
 	mu             sync.Mutex
@@ -163,8 +164,9 @@ func fill(b []byte, rng *rand.Rand) {
 	}
 }
 
-// TestRandomWalk sends both ways at once over connections that are cut at random bytes, deliver in pieces, late,
-// or slowly, with readers that take long pauses. Every record arrives once and in order.
+// TestRandomWalk sends both ways at once over connections that are cut at random bytes, deliver in
+// pieces, late, or slowly, with readers that take long pauses. Every record arrives once and in
+// order.
 func TestRandomWalk(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
@@ -195,7 +197,8 @@ func TestRandomWalk(t *testing.T) {
 					}
 					return o
 				}
-				r := newRig(t, Options{Window: chunkSize << rng.IntN(3), Grace: 20 * time.Second}, seed, opt)
+				r := newRig(t, Options{Window: chunkSize << rng.IntN(3), Grace: 20 * time.Second},
+					seed, opt)
 				s := stream{n: 120, max: 300 << 10, within: time.Hour}
 				var wg sync.WaitGroup
 				wg.Go(func() { s.send(t, r.driver, 2*seed, seed%2 == 0) })
@@ -204,7 +207,8 @@ func TestRandomWalk(t *testing.T) {
 				wg.Go(func() { s.recv(t, r.worker, 2*seed, seed%4 == 0) })
 				wg.Wait()
 				d, w := r.driver.Stats(), r.worker.Stats()
-				for _, got := range []uint64{d.RecordsSent, d.RecordsReceived, w.RecordsSent, w.RecordsReceived} {
+				for _, got := range []uint64{d.RecordsSent, d.RecordsReceived, w.RecordsSent,
+					w.RecordsReceived} {
 					if got != uint64(s.n) {
 						t.Errorf("%d records counted, not %d", got, s.n)
 					}
@@ -237,7 +241,8 @@ func TestCutAtEveryByte(t *testing.T) {
 				for i, l := range []*Link{r.driver, r.worker} {
 					wg.Go(func() {
 						for n := range 5 {
-							if err := l.Send(bytes.Repeat([]byte{byte(10*i + n)}, 7*n), in(time.Minute)); err != nil {
+							if err := l.Send(bytes.Repeat([]byte{byte(10*i + n)}, 7*n),
+								in(time.Minute)); err != nil {
 								t.Errorf("cut at %d: %v", cut, err)
 							}
 						}
@@ -245,7 +250,8 @@ func TestCutAtEveryByte(t *testing.T) {
 					wg.Go(func() {
 						for n := range 5 {
 							got, err := l.Recv(in(time.Minute))
-							if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(10*(1-i) + n)}, 7*n)) {
+							if err != nil || !bytes.Equal(got,
+								bytes.Repeat([]byte{byte(10*(1-i) + n)}, 7*n)) {
 								t.Errorf("cut at %d: record %d is %v, %v", cut, n, got, err)
 								return
 							}
@@ -285,7 +291,8 @@ func TestWindowFull(t *testing.T) {
 		if _, err := r.worker.Recv(in(time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.driver.Send(make([]byte, 5*chunkSize), in(300*time.Millisecond)); !errors.Is(err, queue.ErrTimeout) {
+		if err := r.driver.Send(make([]byte, 5*chunkSize),
+			in(300*time.Millisecond)); !errors.Is(err, queue.ErrTimeout) {
 			t.Fatalf("large record: %v", err)
 		}
 		done := make(chan error)
@@ -351,7 +358,8 @@ func TestGrace(t *testing.T) {
 			t.Errorf("%d dials in the grace time", r.dials)
 		}
 		_, a, _ := newMemnet(memopt{}, 1)
-		if err := r.driver.Resume(a, handshake.Resume{Session: testSession}); !errors.Is(err, queue.ErrClosed) {
+		if err := r.driver.Resume(a, handshake.Resume{Session: testSession}); !errors.Is(err,
+			queue.ErrClosed) {
 			t.Errorf("resumed after the end: %v", err)
 		}
 	})
@@ -366,7 +374,8 @@ func TestRefusedResumeEndsAtOnce(t *testing.T) {
 		begin := time.Now()
 		r.network().cut()
 		r.worker.Recv(time.Time{})
-		if err := r.worker.Err(); !errors.Is(err, handshake.UnknownSession) || time.Since(begin) > 100*time.Millisecond {
+		if err := r.worker.Err(); !errors.Is(err, handshake.UnknownSession) ||
+			time.Since(begin) > 100*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 	})
@@ -464,7 +473,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestIdleReader has nobody in Recv on either side: acknowledgements, statuses, RTT and the end are seen all the same.
+// TestIdleReader has nobody in Recv on either side: acknowledgements, statuses, RTT and the end are
+// seen all the same.
 func TestIdleReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{}, 1, func() memopt { return memopt{delay: 5 * time.Millisecond} })
@@ -473,7 +483,8 @@ func TestIdleReader(t *testing.T) {
 		r.driver.Status().Set(status.Idle, 0)
 		time.Sleep(5 * time.Second)
 		got, at := r.driver.PeerStatus()
-		if got.Started != 42 || got.Phase != status.Forward || got.Detail != 7 || time.Since(at) > 1200*time.Millisecond {
+		if got.Started != 42 || got.Phase != status.Forward || got.Detail != 7 ||
+			time.Since(at) > 1200*time.Millisecond {
 			t.Errorf("status %+v of %v ago", got, time.Since(at))
 		}
 		if got, _ := r.worker.PeerStatus(); got.Phase != status.Idle {
@@ -484,7 +495,8 @@ func TestIdleReader(t *testing.T) {
 				t.Errorf("round trip %v, smoothed %v, not 10ms", s.RTT, s.SmoothRTT)
 			}
 		}
-		// Records that came meanwhile are there, and what was sent before a death is not lost with it.
+		// Records that came meanwhile are there, and what was sent before a death is not lost with
+		// it.
 		for i := range 100 {
 			if err := r.worker.Send([]byte{byte(i)}, time.Time{}); err != nil {
 				t.Fatal(err)
@@ -558,7 +570,8 @@ func TestCloseInOrder(t *testing.T) {
 			t.Fatalf("%d bytes, %v", len(got), err)
 		}
 		var peer *PeerClosed
-		if _, err := r.worker.Recv(in(time.Second)); !errors.As(err, &peer) || peer.Reason != "drained" {
+		if _, err := r.worker.Recv(in(time.Second)); !errors.As(err, &peer) ||
+			peer.Reason != "drained" {
 			t.Fatal(err)
 		}
 		<-closed
@@ -618,7 +631,8 @@ func TestResumeRefused(t *testing.T) {
 		if s := r.driver.Stats(); s.State != Up || s.Resumes != 0 {
 			t.Errorf("%+v", s)
 		}
-		never := Accept(func() net.Conn { _, a, _ := newMemnet(memopt{}, 1); return a }(), testSession, Options{Grace: -1})
+		never := Accept(func() net.Conn { _, a, _ := newMemnet(memopt{}, 1); return a }(),
+			testSession, Options{Grace: -1})
 		_, a, _ := newMemnet(memopt{}, 1)
 		if err := never.Resume(a, handshake.Resume{Session: testSession}); err == nil {
 			t.Error("a link without grace was resumed")
@@ -644,7 +658,8 @@ func TestTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, b := newMemnet(memopt{}, 1)
 		_ = n
-		small, large := Accept(a, testSession, Options{MaxRecord: 100_000}), Accept(b, testSession, Options{})
+		small, large := Accept(a, testSession, Options{MaxRecord: 100_000}), Accept(b, testSession,
+			Options{})
 		if err := small.Send(make([]byte, 100_001), time.Time{}); !errors.Is(err, ErrTooLong) {
 			t.Error(err)
 		}
@@ -657,11 +672,13 @@ func TestTooLong(t *testing.T) {
 		if err := large.Send(make([]byte, 100_001), time.Time{}); err != nil {
 			t.Error(err)
 		}
-		if _, err := small.Recv(in(time.Second)); !errors.Is(err, ErrTooLong) || !errors.Is(err, ErrProtocol) {
+		if _, err := small.Recv(in(time.Second)); !errors.Is(err, ErrTooLong) ||
+			!errors.Is(err, ErrProtocol) {
 			t.Error(err)
 		}
 		var peer *PeerClosed
-		if _, err := large.Recv(in(time.Second)); !errors.As(err, &peer) || !strings.Contains(peer.Reason, "too long") {
+		if _, err := large.Recv(in(time.Second)); !errors.As(err, &peer) ||
+			!strings.Contains(peer.Reason, "too long") {
 			t.Error(err)
 		}
 		small.Close("")

@@ -13,8 +13,8 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 )
 
-// TestManySenders has several goroutines in Send at once, with records of one fragment and of many: none is torn,
-// and those of each sender stay in order.
+// TestManySenders has several goroutines in Send at once, with records of one fragment and of many:
+// none is torn, and those of each sender stay in order.
 func TestManySenders(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,8 @@ func TestManySenders(t *testing.T) {
 					t.Fatal(err)
 				}
 				s, n := got[0], binary.LittleEndian.Uint32(got[1:])
-				if int(s) >= senders || n != next[s] || bytes.Count(got[5:], got[:1]) != len(got)-5 {
+				if int(s) >= senders || n != next[s] ||
+					bytes.Count(got[5:], got[:1]) != len(got)-5 {
 					t.Fatalf("record %d of sender %d, not %d, or torn", n, s, next[s])
 				}
 				next[s]++
@@ -72,7 +73,8 @@ func TestSendersWaitInTurn(t *testing.T) {
 		go func() { first <- r.driver.Send(make([]byte, 10*chunkSize), in(time.Minute)) }()
 		synctest.Wait()
 		begin := time.Now()
-		if err := r.driver.Send(nil, in(time.Second)); !errors.Is(err, queue.ErrTimeout) || time.Since(begin) != time.Second {
+		if err := r.driver.Send(nil, in(time.Second)); !errors.Is(err, queue.ErrTimeout) ||
+			time.Since(begin) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 		second := make(chan error)
@@ -97,7 +99,8 @@ func TestLargeRecords(t *testing.T) {
 				if cuts--; cuts < 0 {
 					return memopt{}
 				}
-				return memopt{cutAt: 1 + rng.IntN(8<<20), drop: seed%2 == 0, delay: time.Duration(seed) * time.Millisecond}
+				return memopt{cutAt: 1 + rng.IntN(8<<20), drop: seed%2 == 0,
+					delay: time.Duration(seed) * time.Millisecond}
 			})
 			defer r.close()
 			want := make([]byte, 5<<20)
@@ -134,7 +137,8 @@ func TestOneRecv(t *testing.T) {
 		defer r.close()
 		go r.driver.Recv(in(time.Second))
 		synctest.Wait()
-		if _, err := r.driver.Recv(in(time.Second)); err == nil || errors.Is(err, queue.ErrTimeout) {
+		if _, err := r.driver.Recv(in(time.Second)); err == nil ||
+			errors.Is(err, queue.ErrTimeout) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)

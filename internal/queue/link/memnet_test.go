@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// memnet is an in-memory connection with the vices of a real one: delay, short reads, small buffers, a cut at any
-// byte, and a network that swallows everything. It works in real time and in a synctest bubble.
+// memnet is an in-memory connection with the vices of a real one: delay, short reads, small
+// buffers, a cut at any byte, and a network that swallows everything. It works in real time and in
+// a synctest bubble.
 type memnet struct {
 	mu     sync.Mutex
 	change chan struct{} // closed and replaced at every change
@@ -27,7 +28,8 @@ type memopt struct {
 	buffer int // bytes a direction holds before writes block
 	chunk  int // most bytes per read, 0 for no limit
 	slow   time.Duration
-	// cutAt ends the connection when so many bytes were written, both directions together; 0 for never.
+	// cutAt ends the connection when so many bytes were written, both directions together; 0 for
+	// never.
 	cutAt int
 	// drop makes a cut swallow what was written and not read, as a lost host does.
 	drop bool
@@ -188,7 +190,8 @@ func (e *memend) Write(p []byte) (int, error) {
 				continue
 			}
 		}
-		d.segments = append(d.segments, segment{time.Now().Add(n.opt.delay), append([]byte(nil), p[:m]...)})
+		d.segments = append(d.segments,
+			segment{time.Now().Add(n.opt.delay), append([]byte(nil), p[:m]...)})
 		d.size += m
 		done += m
 		p = p[m:]

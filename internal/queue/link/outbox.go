@@ -34,12 +34,13 @@ func (o *outbox) append(flags uint8, payload []byte, ack uint64) {
 	o.commit(c, len(payload))
 }
 
-// reserve makes room for a frame at the end of the queue and returns where its payload goes. Nobody else touches
-// that place, and nobody sees the frame, before commit.
+// reserve makes room for a frame at the end of the queue and returns where its payload goes. That
+// place is the caller's alone, and the frame is not seen, before commit.
 func (o *outbox) reserve(flags uint8, length int, ack uint64) (c *chunk, place []byte) {
 	c = o.tail(headerSize + length)
 	c.filling = true
-	b := header{kind: typeData, flags: flags, length: length, seq: o.seq + 1, ack: ack}.append(c.buf)
+	b := header{kind: typeData, flags: flags, length: length, seq: o.seq + 1,
+		ack: ack}.append(c.buf)
 	return c, b[len(b) : len(b)+length]
 }
 
@@ -68,7 +69,8 @@ func (o *outbox) tail(size int) *chunk {
 	return c
 }
 
-// next returns what to write now: the unsent rest of a chunk. done must follow when bytes were returned.
+// next returns what to write now: the unsent rest of a chunk. done must follow when bytes were
+// returned.
 func (o *outbox) next() (*chunk, []byte) {
 	for _, c := range o.chunks {
 		if c.sent < len(c.buf) {
@@ -116,7 +118,7 @@ func (o *outbox) ack(seq uint64) error {
 	return nil
 }
 
-// reclaim takes back the chunks at the front that nobody needs any more.
+// reclaim takes back the chunks at the front that are not needed any more.
 func (o *outbox) reclaim() {
 	for len(o.chunks) > 0 {
 		c := o.chunks[0]
@@ -132,11 +134,12 @@ func (o *outbox) reclaim() {
 	}
 }
 
-// rewind makes everything after the frame that the peer received last unsent, and returns how many frames will be
-// sent again.
+// rewind makes everything after the frame that the peer received last unsent, and returns how many
+// frames will be sent again.
 func (o *outbox) rewind(received uint64) (again uint64, err error) {
 	if received < o.acked || received > o.offered {
-		return 0, violation(ErrAck, "peer has received up to frame %d; acknowledged is %d, sent %d", received, o.acked, o.offered)
+		return 0, violation(ErrAck, "peer has received up to frame %d; acknowledged is %d, sent %d",
+			received, o.acked, o.offered)
 	}
 	seq := o.acked
 	for _, c := range o.chunks {

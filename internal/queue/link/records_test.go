@@ -15,9 +15,9 @@ import (
 // recordsVariable sets how many records TestRecords sends in all.
 const recordsVariable = "EAGLERAY_TEST_RECORDS"
 
-// TestRecords sends records of random sizes over TLS to different numbers of readers, which sometimes dawdle and
-// answer every eighth; each side compares every record, and the sum of all, with what was sent. The variable
-// EAGLERAY_TEST_RECORDS=1000000 makes it a million.
+// TestRecords sends records of random sizes over TLS to different numbers of readers, which
+// sometimes dawdle and answer every eighth; each side compares every record, and the sum of all,
+// with what was sent. The variable EAGLERAY_TEST_RECORDS=1000000 makes it a million.
 func TestRecords(t *testing.T) {
 	total := 100_000
 	if testing.Short() {
@@ -38,7 +38,8 @@ func TestRecords(t *testing.T) {
 			for range readers {
 				a, b := tcpPair(t, true)
 				o := Options{Window: 256 << 10}
-				drivers, workers = append(drivers, Accept(a, testSession, o)), append(workers, Connect(b, testSession, nil, o))
+				drivers, workers = append(drivers, Accept(a, testSession, o)), append(workers,
+					Connect(b, testSession, nil, o))
 			}
 			sums := make([]uint32, readers)
 			var wg sync.WaitGroup
@@ -98,7 +99,8 @@ func TestRecords(t *testing.T) {
 				if sum != out.Sum {
 					t.Errorf("reader %d got records of sum %#x, not %#x", rank, sum, out.Sum)
 				}
-				if s := workers[rank].Stats(); s.RecordsReceived != uint64(n) || s.RecordsSent != uint64(n/repliesPer) {
+				if s := workers[rank].Stats(); s.RecordsReceived != uint64(n) ||
+					s.RecordsSent != uint64(n/repliesPer) {
 					t.Errorf("reader %d counts %+v", rank, s)
 				}
 			}

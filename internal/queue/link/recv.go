@@ -19,10 +19,10 @@ const (
 // longPast is a deadline that ends a read at once.
 var longPast = time.Unix(1, 0)
 
-// Recv returns the next record, valid until the next call. It waits until then (for ever when until is zero) and
-// ends with queue.ErrTimeout, or with queue.ErrClosed and the cause once the link is down and all that had arrived
-// was taken. When until has already passed only what was read before is returned. queue.ErrInterrupted is the end of
-// a Recv by Interrupt.
+// Recv returns the next record, valid until the next call. It waits until then (for ever when until
+// is zero) and ends with queue.ErrTimeout, or with queue.ErrClosed and the cause once the link is
+// down and all that had arrived was taken. When until has already passed only what was read before
+// is returned. queue.ErrInterrupted is the end of a Recv by Interrupt.
 func (l *Link) Recv(until time.Time) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,8 +36,8 @@ func (l *Link) Recv(until time.Time) ([]byte, error) {
 		if ok || err != nil {
 			return record, err
 		}
-		if l.poked {
-			l.poked = false
+		if l.interrupted {
+			l.interrupted = false
 			return nil, queue.ErrInterrupted
 		}
 		switch l.state {
@@ -61,7 +61,7 @@ func (l *Link) Recv(until time.Time) ([]byte, error) {
 				return nil, queue.ErrTimeout
 			}
 		case Up:
-			if record, ok, err := l.more(until); ok || err != nil && !l.poked {
+			if record, ok, err := l.more(until); ok || err != nil && !l.interrupted {
 				return record, err
 			}
 		}
@@ -72,16 +72,16 @@ func (l *Link) Recv(until time.Time) ([]byte, error) {
 func (l *Link) Interrupt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.poked = true
+	l.interrupted = true
 	if l.reader == inRecv {
 		l.interrupt()
 		signal(l.changed)
 	}
 }
 
-// enter makes the caller the reader; what the last Recv lent is void. l.mu is held.
+// enter makes the caller the reader; what the last Recv returned is void. l.mu is held.
 func (l *Link) enter() error {
-	for l.reader != nobody {
+	for l.reader != noReader {
 		switch l.reader {
 		case inRecv:
 			return errors.New("link: Recv is called twice at a time")
@@ -99,14 +99,14 @@ func (l *Link) enter() error {
 	}
 	l.reader = inRecv
 	l.recvs++
-	l.lent = false
+	l.viewed = false
 	l.inbox.reset()
 	return nil
 }
 
 // leave ends the caller's time as reader. l.mu is held.
 func (l *Link) leave() {
-	l.reader = nobody
+	l.reader = noReader
 	if l.waiting || l.broken != nil {
 		signal(l.takeover)
 	}
@@ -137,11 +137,11 @@ func (l *Link) next() (record []byte, ok bool, err error) {
 		if h.kind != typeData {
 			continue
 		}
-		l.lent = true
+		l.viewed = true
 		if record, ok, err = l.take(h, payload); ok || err != nil {
 			return record, ok, l.fatal(err)
 		}
-		l.lent = false
+		l.viewed = false
 	}
 }
 
@@ -247,7 +247,8 @@ func (l *Link) take(h header, payload []byte) (record []byte, ok bool, err error
 	l.consume(h)
 	if h.flags == 0 && !l.assembling {
 		if len(payload) > l.o.MaxRecord {
-			return nil, false, fmt.Errorf("%w: %w: at most %d", ErrProtocol, ErrTooLong, l.o.MaxRecord)
+			return nil, false, fmt.Errorf("%w: %w: at most %d", ErrProtocol, ErrTooLong,
+				l.o.MaxRecord)
 		}
 		l.shrink()
 		l.stats.RecordsReceived++
@@ -274,7 +275,8 @@ func (l *Link) grown(n int) []byte {
 	if need <= cap(l.record) {
 		return l.record
 	}
-	return append(make([]byte, 0, min(max(2*need, 4*chunkSize), max(need, l.o.MaxRecord))), l.record...)
+	return append(make([]byte, 0, min(max(2*need, 4*chunkSize), max(need, l.o.MaxRecord))),
+		l.record...)
 }
 
 // complete returns the record when its last fragment is in place.
@@ -283,7 +285,7 @@ func (l *Link) complete(h header) ([]byte, bool) {
 		return nil, false
 	}
 	l.assembling, l.small = false, 0
-	l.lent = false
+	l.viewed = false
 	l.stats.RecordsReceived++
 	return l.record, true
 }
@@ -296,8 +298,8 @@ func (l *Link) shrink() {
 	}
 }
 
-// more reads: the rest of a fragment to its place in the record, all else into the buffer. l.mu is held, but not
-// during a read.
+// more reads: the rest of a fragment to its place in the record, all else into the buffer. l.mu is
+// held, but not during a read.
 func (l *Link) more(until time.Time) (record []byte, ok bool, err error) {
 	if h, ok := l.fragment(); ok {
 		return l.readFragment(h, until)
@@ -305,15 +307,16 @@ func (l *Link) more(until time.Time) (record []byte, ok bool, err error) {
 	return nil, false, l.read(until)
 }
 
-// fragment returns the header of a fragment of which much is missing, if that is what comes next. What is wrong
-// with one is left to the ordinary way. l.mu is held.
+// fragment returns the header of a fragment of which much is missing, if that is what comes next.
+// What is wrong with one is left to the ordinary way. l.mu is held.
 func (l *Link) fragment() (h header, ok bool) {
 	have := l.buf.b[l.buf.from:l.buf.to]
 	if len(have) < headerSize || l.bufGen != l.gen || !l.greeted {
 		return h, false
 	}
 	h, err := parseHeader(have)
-	if err != nil || h.kind != typeData || h.seq != l.received+1 || headerSize+h.length-len(have) < leastRest {
+	if err != nil || h.kind != typeData || h.seq != l.received+1 ||
+		headerSize+h.length-len(have) < leastRest {
 		return h, false
 	}
 	if !l.assembling {
@@ -323,8 +326,9 @@ func (l *Link) fragment() (h header, ok bool) {
 	return h, part && len(l.record)+h.length <= l.o.MaxRecord
 }
 
-// readFragment reads the rest of a fragment and consumes it, and returns the record that it completes. When that
-// ends early, what has come goes to the buffer. l.mu is held, but not during a read.
+// readFragment reads the rest of a fragment and consumes it, and returns the record that it
+// completes. When that ends early, what has come goes to the buffer. l.mu is held, but not during a
+// read.
 func (l *Link) readFragment(h header, until time.Time) (record []byte, ok bool, err error) {
 	l.record = l.grown(h.length)
 	base := len(l.record)
@@ -337,7 +341,7 @@ func (l *Link) readFragment(h header, until time.Time) (record []byte, ok bool, 
 			return nil, false, nil // the fragment comes again, or nothing does
 		}
 		n += got
-		if n < h.length && (err != nil || l.poked) {
+		if n < h.length && (err != nil || l.interrupted) {
 			l.buf.room()
 			l.buf.to += copy(l.buf.b[l.buf.to:], place[had:n])
 			return nil, false, err
@@ -366,8 +370,8 @@ func (l *Link) read(until time.Time) error {
 	return err
 }
 
-// readInto reads from the connection. One that ends becomes a cut and no error. l.mu is held, but not during the
-// read.
+// readInto reads from the connection. One that ends becomes a cut and no error. l.mu is held, but
+// not during the read.
 func (l *Link) readInto(b []byte, until time.Time) (int, error) {
 	l.setReadDeadline(until)
 	conn, gen := l.conn, l.gen
@@ -394,8 +398,8 @@ func (l *Link) readInto(b []byte, until time.Time) (int, error) {
 	return 0, queue.ErrTimeout
 }
 
-// setReadDeadline makes reads end by until. An earlier deadline of before may stay: to set one at each Recv costs
-// more than to meet an old one now and then. l.mu is held.
+// setReadDeadline makes reads end by until. An earlier deadline of before may stay: to set one at
+// each Recv costs more than to meet an old one now and then. l.mu is held.
 func (l *Link) setReadDeadline(until time.Time) {
 	if l.readDeadline.IsZero() {
 		if until.IsZero() {
@@ -415,7 +419,8 @@ func (l *Link) fatal(err error) error {
 	}
 	l.buf.from = l.buf.to // nothing after it counts
 	if l.state == Up && !l.writing {
-		// Best effort: the connection goes at once. A short frame blocks only if the peer does not read.
+		// Best effort: the connection goes at once. A short frame blocks only if the peer does not
+		// read.
 		l.writing = true
 		conn := l.conn
 		b := closeFrame(l.scratch[:0], err.Error(), l.consumed)

@@ -9,24 +9,26 @@ import (
 )
 
 const (
-	// inlineMax is how many unacknowledged bytes a connection takes without blocking, whatever the peer does: less
-	// than the first send buffer of a TCP connection. Up to there Send writes by itself.
+	// inlineMax is how many unacknowledged bytes a connection takes without blocking, whatever the
+	// peer does: less than the first send buffer of a TCP connection. Up to there Send writes by
+	// itself.
 	inlineMax = 32 << 10
 	// lockedCopy is the longest payload that is copied with the link locked.
 	lockedCopy = 8 << 10
 	// ackDelay is how long an acknowledgement waits for a frame to ride on.
 	ackDelay = 10 * time.Millisecond
-	// idleDelay is how long nobody may be in Recv after that before the pump reads.
+	// idleDelay is how long after that, without a Recv, the pump begins to read.
 	idleDelay = 40 * time.Millisecond
 )
 
-// Send queues a copy of record for the peer. It returns as soon as the record is in the window, from where it
-// survives a cut; that the peer has it, Send does not say. It waits while the window is full. After
-// queue.ErrTimeout, when until (not zero) has passed, nothing of the record will be delivered. queue.ErrClosed comes
-// with the reason why the link has ended.
+// Send queues a copy of record for the peer. It returns as soon as the record is in the window,
+// from where it survives a cut; that the peer has it, Send does not say. It waits while the window
+// is full. After queue.ErrTimeout, when until (not zero) has passed, nothing of the record will be
+// delivered. queue.ErrClosed comes with the reason why the link has ended.
 func (l *Link) Send(record []byte, until time.Time) error {
 	if len(record) > l.o.MaxRecord {
-		return fmt.Errorf("link: send %d bytes: %w: at most %d", len(record), ErrTooLong, l.o.MaxRecord)
+		return fmt.Errorf("link: send %d bytes: %w: at most %d", len(record), ErrTooLong,
+			l.o.MaxRecord)
 	}
 	if err := l.turn(until); err != nil {
 		return err
@@ -60,8 +62,8 @@ func (l *Link) Send(record []byte, until time.Time) error {
 	return nil
 }
 
-// queue puts a fragment into the window. A long one is copied with the link unlocked, so that the one before is
-// written, and acknowledgements are read, meanwhile. l.mu and the turn are held.
+// queue puts a fragment into the window. A long one is copied with the link unlocked, so that the
+// one before is written, and acknowledgements are read, meanwhile. l.mu and the turn are held.
 func (l *Link) queue(flags uint8, payload []byte) {
 	ack := l.consumed
 	c, place := l.out.reserve(flags, len(payload), ack)
@@ -78,7 +80,8 @@ func (l *Link) queue(flags uint8, payload []byte) {
 	}
 }
 
-// Drop ends all waits of Send: nobody waits for this peer any more. What is queued may still reach it.
+// Drop ends all waits of Send: this peer is not waited for any more. What is queued may still reach
+// it.
 func (l *Link) Drop() {
 	l.mu.Lock()
 	l.dropped = true
@@ -126,8 +129,8 @@ func (l *Link) room(size int, until time.Time) error {
 			defer stop()
 		}
 		l.waiting = true
-		if l.reader == nobody {
-			signal(l.takeover) // somebody must read the acknowledgements
+		if l.reader == noReader {
+			signal(l.takeover) // the acknowledgements must be read
 		}
 		l.mu.Unlock()
 		expired := false
@@ -154,8 +157,9 @@ func deadline(until time.Time) (<-chan time.Time, func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// flush writes what is due, control frames first, until about limit bytes are out or nothing is left. l.mu is
-// held, but not during a write. When somebody else writes, that one goes on with what is here.
+// flush writes what is due, control frames first, until about limit bytes are out or nothing is
+// left. l.mu is held, but not during a write. When another caller writes, that one goes on with what
+// is here.
 func (l *Link) flush(limit int) {
 	if l.writing {
 		return
@@ -189,23 +193,27 @@ func (l *Link) flush(limit int) {
 			signal(l.goodbye)
 		}
 		if err != nil && gen == l.gen && l.broken == nil {
-			// What the peer sent before it went may still be read: only then the connection is given up.
+			// What the peer sent before it went may still be read: only then the connection is
+			// given up.
 			l.broken = err
 			signal(l.takeover)
 		}
 	}
 	l.writing = false
-	if l.state == Up && l.broken == nil && (l.due != due{} || l.mayData() && l.out.pending() || l.leaves()) {
+	if l.state == Up && l.broken == nil &&
+		(l.due != due{} || l.mayData() && l.out.pending() || l.leaves()) {
 		signal(l.kick)
 	}
 }
 
-// mayData says whether data may be written: at once on the first connection, on others when the peer has said
-// what it received.
+// mayData says whether data may be written: at once on the first connection, on others when the
+// peer has said what it received.
 func (l *Link) mayData() bool { return l.greeted || l.gen == 1 }
 
 // leaves says whether it is time for the close frame: all data is written.
-func (l *Link) leaves() bool { return l.closing && !l.closedSent && l.mayData() && !l.out.pending() }
+func (l *Link) leaves() bool {
+	return l.closing && !l.closedSent && l.mayData() && !l.out.pending()
+}
 
 // control encodes the control frames that are due.
 func (l *Link) control() []byte {
@@ -251,7 +259,8 @@ func closeFrame(b []byte, reason string, ack uint64) []byte {
 	return append(b, reason...)
 }
 
-// writer writes what nobody else does: heartbeats, late acknowledgements, and data that would block its sender.
+// writer writes what no caller does: heartbeats, late acknowledgements, and data that would block
+// its sender.
 func (l *Link) writer() {
 	for {
 		select {
@@ -273,11 +282,11 @@ func (l *Link) writer() {
 	}
 }
 
-// idle has the pump read when nobody was in Recv since the last look, so that a peer's death is not first seen by
-// the next Recv. l.mu is held.
+// idle has the pump read when there was no Recv since the last look, so that a peer's death is not
+// first seen by the next Recv. l.mu is held.
 func (l *Link) idle() {
 	switch {
-	case l.reader != nobody:
+	case l.reader != noReader:
 	case l.recvs == l.idleRecvs:
 		signal(l.takeover)
 	default:
@@ -286,7 +295,8 @@ func (l *Link) idle() {
 	}
 }
 
-// abort closes a connection at once. To close TLS properly writes an alert, and may wait seconds for it.
+// abort closes a connection at once. To close TLS properly writes an alert, and may wait seconds
+// for it.
 func abort(c net.Conn) {
 	for {
 		below, ok := c.(interface{ NetConn() net.Conn })

@@ -85,7 +85,8 @@ type engine struct {
 
 func newEngine(t testing.TB, o Options) *engine {
 	token := handshake.NewToken()
-	listener, err := handshake.Listen(handshake.Options{Instance: handshake.NewInstance(), Token: token, World: 2, TCP: "127.0.0.1"})
+	listener, err := handshake.Listen(handshake.Options{Instance: handshake.NewInstance(),
+		Token: token, World: 2, TCP: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,8 @@ func newEngine(t testing.TB, o Options) *engine {
 	through := listener.Endpoint()
 	through.TCP = e.proxy.l.Addr().String()
 	dial := func(ctx context.Context, r *handshake.Resume) (*handshake.Conn, error) {
-		return handshake.Dial(ctx, through, token, handshake.Identity{Rank: 1, PID: os.Getpid(), Resume: r})
+		return handshake.Dial(ctx, through, token,
+			handshake.Identity{Rank: 1, PID: os.Getpid(), Resume: r})
 	}
 	first := make(chan *handshake.Conn)
 	e.accepting.Go(func() {
@@ -115,13 +117,14 @@ func newEngine(t testing.TB, o Options) *engine {
 		t.Fatal(err)
 	}
 	<-first
-	e.worker = Connect(c, c.Session, func(ctx context.Context, r handshake.Resume) (net.Conn, error) {
-		c, err := dial(ctx, &r)
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
-	}, o)
+	e.worker = Connect(c, c.Session,
+		func(ctx context.Context, r handshake.Resume) (net.Conn, error) {
+			c, err := dial(ctx, &r)
+			if err != nil {
+				return nil, err
+			}
+			return c, nil
+		}, o)
 	return e
 }
 
@@ -135,10 +138,12 @@ func (e *engine) close() {
 	e.proxy.cut(true)
 }
 
-// TestTLSCut runs both directions over TCP and TLS while a proxy resets the connection again and again.
+// TestTLSCut runs both directions over TCP and TLS while a proxy resets the connection again and
+// again.
 func TestTLSCut(t *testing.T) {
 	defer noLeaks(t)()
-	// On a busy machine, or with the race detector, many cuts may follow each other before a handshake is through.
+	// On a busy machine, or with the race detector, many cuts may follow each other before a
+	// handshake is through.
 	e := newEngine(t, Options{Window: 1 << 20, Grace: 20 * time.Second})
 	defer e.close()
 	s := stream{n: 1500, max: 400 << 10, within: 30 * time.Second}
@@ -151,7 +156,8 @@ func TestTLSCut(t *testing.T) {
 				return
 			case <-time.After(time.Duration(5+rand.IntN(60)) * time.Millisecond):
 			}
-			// On a busy machine a handshake takes longer than that: every connection gets something done.
+			// On a busy machine a handshake takes longer than that: every connection gets something
+			// done.
 			if got := e.driver.Stats().RecordsReceived; got > met {
 				met = got
 				e.proxy.cut(false)
@@ -182,7 +188,8 @@ func TestTLSGone(t *testing.T) {
 	if _, err := e.worker.Recv(time.Time{}); !errors.Is(err, handshake.UnknownSession) {
 		t.Error(err)
 	}
-	if _, err := e.driver.Recv(time.Time{}); !errors.Is(err, ErrCut) || !strings.Contains(err.Error(), "500ms") {
+	if _, err := e.driver.Recv(time.Time{}); !errors.Is(err, ErrCut) ||
+		!strings.Contains(err.Error(), "500ms") {
 		t.Error(err)
 	}
 }
@@ -208,7 +215,8 @@ func noLeaks(t testing.TB) func() {
 			}
 			if time.Now().After(end) {
 				buf := make([]byte, 1<<16)
-				t.Fatalf("%d goroutines and %d descriptors, before %d and %d\n%s", g, f, goroutines, fds, buf[:runtime.Stack(buf, true)])
+				t.Fatalf("%d goroutines and %d descriptors, before %d and %d\n%s", g, f, goroutines,
+					fds, buf[:runtime.Stack(buf, true)])
 			}
 		}
 	}
@@ -218,7 +226,8 @@ func noLeaks(t testing.TB) func() {
 func tcpPair(t testing.TB, secure bool) (driver, worker net.Conn) {
 	if secure {
 		token := handshake.NewToken()
-		l, err := handshake.Listen(handshake.Options{Instance: handshake.NewInstance(), Token: token, World: 1, TCP: "127.0.0.1"})
+		l, err := handshake.Listen(handshake.Options{Instance: handshake.NewInstance(),
+			Token: token, World: 1, TCP: "127.0.0.1"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Stream makes random records that say what they must be: a number, a checksum, then up to 300 KiB of an own
-// pattern. A second stream of the same seed and side checks them.
+// Stream makes random records that say what they must be: a number, a checksum, then up to 300 KiB
+// of an own pattern. A second stream of the same seed and side checks them.
 type Stream struct {
 	// Number is that of the next record.
 	Number uint64
@@ -30,7 +30,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // NewStream returns the stream of a side (0 for the driver's) in a test with the seed.
 func NewStream(seed, side int) *Stream {
-	s := &Stream{rng: rand.New(rand.NewPCG(uint64(seed), uint64(side))), source: make([]byte, 2*longest)}
+	s := &Stream{rng: rand.New(rand.NewPCG(uint64(seed), uint64(side))),
+		source: make([]byte, 2*longest)}
 	for i := range s.source {
 		s.source[i] = byte(s.rng.Uint32())
 	}
@@ -65,7 +66,8 @@ func (s *Stream) Check(record []byte) error {
 	}
 	sum := crc32.Checksum(record[header:], castagnoli)
 	if want := binary.LittleEndian.Uint32(record[8:]); sum != want {
-		return fmt.Errorf("record %d of %d bytes has sum %#x, not %#x", s.Number, len(record), sum, want)
+		return fmt.Errorf("record %d of %d bytes has sum %#x, not %#x", s.Number, len(record), sum,
+			want)
 	}
 	s.count(record)
 	return nil

@@ -38,7 +38,7 @@ type bench struct {
 	end     driverEnd
 	floor   floor
 	readers []*exec.Cmd
-	leash   []io.Closer // of the readers: they end when it is closed
+	stdins  []io.Closer // of the readers: each ends when its own is closed
 	exited  sync.WaitGroup
 
 	record []byte
@@ -76,7 +76,7 @@ func (b *bench) startReader(rank int, files []*os.File) error {
 	c := exec.Command(b.Command[0], args...)
 	c.ExtraFiles = files
 	c.Stderr = os.Stderr
-	leash, err := c.StdinPipe()
+	stdin, err := c.StdinPipe()
 	if err != nil {
 		return fmt.Errorf("pipe to reader %d: %w", rank, err)
 	}
@@ -84,14 +84,14 @@ func (b *bench) startReader(rank int, files []*os.File) error {
 		return fmt.Errorf("start reader %d: %w", rank, err)
 	}
 	b.readers = append(b.readers, c)
-	b.leash = append(b.leash, leash)
+	b.stdins = append(b.stdins, stdin)
 	b.exited.Go(func() {
 		err := c.Wait()
 		if b.stopping.Load() && err == nil {
 			return
 		}
 		if err == nil {
-			err = errors.New("without being told to")
+			err = errors.New("without being asked to")
 		}
 		err = fmt.Errorf("reader %d (pid %d) ended: %w", rank, c.Process.Pid, err)
 		b.cause.CompareAndSwap(nil, &err)
@@ -104,7 +104,7 @@ func (b *bench) startReader(rank int, files []*os.File) error {
 // stop ends the readers and returns why one ended early, if one did.
 func (b *bench) stop() error {
 	b.stopping.Store(true)
-	for _, l := range b.leash {
+	for _, l := range b.stdins {
 		_ = l.Close()
 	}
 	b.exited.Wait()

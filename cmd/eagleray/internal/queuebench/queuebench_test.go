@@ -29,7 +29,8 @@ func options(readers int, d time.Duration) Options {
 }
 
 func TestRun(t *testing.T) {
-	for _, o := range []Options{options(1, 400*time.Millisecond), options(3, 400*time.Millisecond), {Readers: 2, Size: 16, ReplySize: 100_000, Rate: 1000},
+	for _, o := range []Options{options(1, 400*time.Millisecond), options(3, 400*time.Millisecond),
+		{Readers: 2, Size: 16, ReplySize: 100_000, Rate: 1000},
 		{Transport: "link", Readers: 2}} {
 		t.Run(fmt.Sprint(o.Transport, o.Readers), func(t *testing.T) {
 			o.Duration, o.Command = 400*time.Millisecond, []string{os.Args[0], verb}
@@ -37,12 +38,14 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, q := range map[string]Quantiles{"round trip": r.RoundTrip, "floor": r.Floor, "paced": r.PacedRoundTrip, "paced floor": r.PacedFloor} {
+			for name, q := range map[string]Quantiles{"round trip": r.RoundTrip, "floor": r.Floor,
+				"paced": r.PacedRoundTrip, "paced floor": r.PacedFloor} {
 				if q.P50 <= 0 || q.P99 < q.P50 || q.P999 < q.P99 {
 					t.Errorf("%s %+v", name, q)
 				}
 			}
-			if r.RoundTrips < batch-warmup || r.LargeGBPerS <= 0 || r.RatioP50 != r.RoundTrip.P50/r.Floor.P50 {
+			if r.RoundTrips < batch-warmup || r.LargeGBPerS <= 0 ||
+				r.RatioP50 != r.RoundTrip.P50/r.Floor.P50 {
 				t.Errorf("%+v", r)
 			}
 			if (r.LargeFloorGBPerS > 0) != (o.Transport == "link") {
@@ -57,12 +60,14 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, key := range []string{"round_trip_us", "floor_us", "p50", "p99", "p999", "ratio_p50", "cpu_share", "idle", "paced_50hz", "large_gb_per_s"} {
+			for _, key := range []string{"round_trip_us", "floor_us", "p50", "p99", "p999",
+				"ratio_p50", "cpu_share", "idle", "paced_50hz", "large_gb_per_s"} {
 				if !strings.Contains(string(text), fmt.Sprintf("%q:", key)) {
 					t.Errorf("no %s in %s", key, text)
 				}
 			}
-			if strings.Contains(string(text), `"large_floor_gb_per_s":`) != (o.Transport == "link") {
+			if strings.Contains(string(text),
+				`"large_floor_gb_per_s":`) != (o.Transport == "link") {
 				t.Errorf("floor of large payloads in %s", text)
 			}
 		})
@@ -78,7 +83,8 @@ func TestRunRPC(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Steps < 1 || r.StepRoundTrip.P50 <= 0 || r.Floor.P50 <= 0 || r.CodecUS <= 0 || r.CodecAllocs != 0 || r.Bytes.Plan < 256*16 || r.Bytes.Result < 256*8 {
+		if r.Steps < 1 || r.StepRoundTrip.P50 <= 0 || r.Floor.P50 <= 0 || r.CodecUS <= 0 ||
+			r.CodecAllocs != 0 || r.Bytes.Plan < 256*16 || r.Bytes.Result < 256*8 {
 			t.Errorf("%s: %+v", transport, r)
 		}
 		text, err := json.Marshal(r)
@@ -113,7 +119,8 @@ func TestRunRefuses(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	for _, args := range [][]string{nil, {"ring", "0"}, {"pigeon", "0", "16"}, {"ring", "x", "16"}, {"ring", "0", "1"}, {"ring", "0", "1e9"}} {
+	for _, args := range [][]string{nil, {"ring", "0"}, {"pigeon", "0", "16"}, {"ring", "x", "16"},
+		{"ring", "0", "1"}, {"ring", "0", "1e9"}} {
 		if err := Child(args); err == nil {
 			t.Errorf("a reader with %q", args)
 		}

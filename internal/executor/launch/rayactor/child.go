@@ -23,9 +23,9 @@ const parentVariable = "EAGLERAY_PARENT_PID"
 // exitOrphaned is the exit code of a worker whose actor has gone.
 const exitOrphaned = 12
 
-// Main is the worker's side: a child of the actor, which writes the invitation to its standard input as one line
-// and keeps that open: when the input ends the worker ends, whatever it is doing. The parent-death signal does the
-// same faster, where the kernel sends it.
+// Main is the worker's side: a child of the actor, which writes the invitation to its standard
+// input as one line and keeps that open: when the input ends the worker ends, whatever it is doing.
+// The parent-death signal does the same faster, where the kernel sends it.
 func Main() error {
 	if err := watchParent(); err != nil {
 		return err
@@ -44,7 +44,8 @@ func Main() error {
 	return worker.Join(inv, raylet())
 }
 
-// watchParent asks the kernel to end this process with its parent, and ends it now when the parent ended before.
+// watchParent asks the kernel to end this process with its parent, and ends it now when the parent
+// ended before.
 func watchParent() error {
 	parent := os.Getenv(parentVariable)
 	if parent == "" {
@@ -59,19 +60,22 @@ func watchParent() error {
 	return nil
 }
 
-// raiseNiceness takes niceness 0 where this process may: Ray runs its workers at 15, where any busy process of the
-// machine starves them, Ray's own included. Niceness belongs to threads, so each is asked; those to come inherit it.
+// raiseNiceness takes niceness 0 where this process may: Ray runs its workers at 15, where any busy
+// process of the machine starves them, Ray's own included. Niceness belongs to threads, so each is
+// asked; those to come inherit it.
 //
-// Where it may not, and the kernel schedules by session (sched(7), autogroup), a session of its own does as well:
-// niceness then counts only among the threads of this process. The worker leaves the actor's process group by that,
-// which a SIGKILL of the group would reach; standard input and the parent-death signal still end it.
+// Where it may not, and the kernel schedules by session (sched(7), autogroup), a session of its own
+// does as well: niceness then counts only among the threads of this process. The worker leaves the
+// actor's process group by that, which a SIGKILL of the group would reach; standard input and the
+// parent-death signal still end it.
 func raiseNiceness() {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return
 	}
 	for _, t := range tasks {
-		if tid, err := strconv.Atoi(t.Name()); err == nil && unix.Setpriority(unix.PRIO_PROCESS, tid, 0) != nil {
+		if tid, err := strconv.Atoi(t.Name()); err == nil &&
+			unix.Setpriority(unix.PRIO_PROCESS, tid, 0) != nil {
 			ownSession()
 			return
 		}
@@ -79,7 +83,8 @@ func raiseNiceness() {
 }
 
 func ownSession() {
-	if on, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled"); err == nil && on[0] == '1' {
+	if on, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled"); err == nil &&
+		on[0] == '1' {
 		// It fails only for the leader of a group, which a child of an actor is not.
 		_, _ = unix.Setsid()
 	}
@@ -88,8 +93,9 @@ func ownSession() {
 // rayletVariable is where the actor tells the process that manages its node, when it can see it.
 const rayletVariable = "EAGLERAY_RAYLET_PID"
 
-// raylet tells when the node's raylet ends, or has ended since the actor came up. Its actors notice that only seconds
-// later, and then end with it; the driver need not wait so long. It is nil when the raylet cannot be watched.
+// raylet tells when the node's raylet ends, or has ended since the actor came up. Its actors notice
+// that only seconds later, and then end with it; the driver need not wait so long. It is nil when
+// the raylet cannot be watched.
 func raylet() <-chan error {
 	pid, err := strconv.Atoi(os.Getenv(rayletVariable))
 	if err != nil || pid <= 0 {
