@@ -104,16 +104,16 @@ func TestRunRPC(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	for want, o := range map[string]Options{
-		`transport "pigeon"`: {Transport: "pigeon"},
-		"-1 readers":         {Readers: -1},
-		"1000 readers":       {Readers: 1000},
-		"records of 8":       {Size: 8},
-		"and 3 bytes":        {ReplySize: 3},
-		"-2 records":         {Rate: -2},
-		"for -1s":            {Duration: -time.Second},
-		"start reader 0":     {Command: []string{"/no/such/program"}},
-		"reader 0 (pid":      {Readers: 1, Command: []string{"false"}},
-		"without being told": {Readers: 1, Command: []string{"true"}},
+		`transport "pigeon"`:  {Transport: "pigeon"},
+		"-1 readers":          {Readers: -1},
+		"1000 readers":        {Readers: 1000},
+		"records of 8":        {Size: 8},
+		"and 3 bytes":         {ReplySize: 3},
+		"-2 records":          {Rate: -2},
+		"for -1s":             {Duration: -time.Second},
+		"start reader 0":      {Command: []string{"/no/such/program"}},
+		"reader 0 (pid":       {Readers: 1, Command: []string{"false"}},
+		"without being asked": {Readers: 1, Command: []string{"true"}},
 	} {
 		if _, err := Run(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
