@@ -1,16 +1,21 @@
-# make run    build, serve the built-in model with two worker ranks, ask it one question
-# make test   all tests
-# make lint   gofmt, go vet, staticcheck
-# make bench  the figures of the README
+# make run        build, serve the built-in model with two worker ranks, ask it one question
+# make test       everything but real Ray, in three minutes
+# make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
+# make test-full  everything: all cases on real Ray, the long random walks; before a release
+# make lint       gofmt, go vet, staticcheck, ruff: each finding with how to mend it
+# make bench      the figures of the README
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED = 0
 
-# The versions of Ray that the tests use; make test RAY= skips them.
+# The versions of Ray that the tests use.
 RAY     ?= 2.35.0 2.60.0
+FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
+# Exits with 1 when it has read of a failure.
+TESTLOG  = $(GO) run ./scripts/testlog
 
-.PHONY: build run test ray race lint bench clean
+.PHONY: build run test test-ray test-full ray race lint bench clean
 
 build:
 	$(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/eagleray ./cmd/eagleray
@@ -18,11 +23,19 @@ build:
 run: build
 	./scripts/run.sh
 
-# The tests of whole engines on real Ray last longest, so they start first.
-test: build ray
-	@test -d "$${EAGLERAY_FIXTURES:-../shared/fixtures}" || echo "note: no fixtures at $${EAGLERAY_FIXTURES:-../shared/fixtures}:" \
+# -short is for random walks and loops that test-full runs at length.
+test: build
+	@test -d "$(FIXTURES)" || echo "note: no fixtures at $(FIXTURES):" \
 	  "skipping the comparisons with Hugging Face's tokenizers and jinja2, and the 300 questions to the built-in model"
-	$(GO) test -timeout 40m ./test/ray ./...
+	$(GO) test -json -short -timeout 10m ./... | $(TESTLOG)
+
+test-ray: build ray
+	./scripts/test-ray.sh "$(RAY)"
+
+# Ray first: without clusters beside them the others are quick.
+test-full: build ray
+	./scripts/test-ray.sh "$(RAY)" full
+	$(GO) test -json -count=1 -timeout 30m ./... | $(TESTLOG)
 
 # Ray's pinned versions in virtual environments. A machine without Python 3.11 is told what it skips.
 ray:
@@ -33,9 +46,7 @@ race:
 	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./internal/...
 
 lint:
-	@test -z "$$(gofmt -l cmd internal *.go)" || { gofmt -l cmd internal *.go; echo "gofmt: the files above need formatting"; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
+	./scripts/lint.sh
 
 bench: build
 	./scripts/bench.sh

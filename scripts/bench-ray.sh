@@ -3,7 +3,7 @@
 # whose node is this machine.
 #
 #   scripts/bench-ray.sh ADDRESS PYTHON [ROUNDS] [serve flags…]
-#   scripts/bench-ray.sh 127.0.0.1:6379 .venv/ray-2.60.0/bin/python 4
+#   scripts/bench-ray.sh 127.0.0.1:6379 ~/.cache/eagleray/venv/ray-2.60.0-*/bin/python 4
 #   scripts/bench-ray.sh 127.0.0.1:6379 python3 4 --model ./opt-125m --load-format dummy --skip-tokenizer-init --cpu-threads 1
 #
 # LOADS are the loads ("16" at once, "40/s" a rate), BENCH further flags of bench serve. A hypervisor that takes some

@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
-# Makes .venv/ray-VERSION, the installation of Ray that the tests on real Ray use, from requirements/ray-VERSION.txt.
-# Does nothing when it is there and up to date; two runs at once wait for each other. On a machine without Python
-# 3.11 or its venv module it says so in one line and succeeds: the tests skip themselves.
+# Makes the virtual environment of a pinned version of Ray, which the tests on real Ray use, from
+# requirements/ray-VERSION.txt: ${EAGLERAY_VENV:-~/.cache/eagleray/venv}/ray-VERSION-HASH, where HASH is that of
+# the pins, so that clones share it and changed pins make another. Does nothing when it is there; two runs at once
+# wait for each other. On a machine without Python 3.11 or its venv module it says so in one line and succeeds:
+# the tests skip themselves.
 set -euo pipefail
 version=${1:?usage: scripts/ray-venv.sh VERSION}
 cd "$(dirname "$0")/.."
 pins=requirements/ray-$version.txt
-venv=.venv/ray-$version
-stamp=$venv/pins.txt
 [ -f "$pins" ] || { echo "no $pins: Ray $version is not one of the pinned versions" >&2; exit 2; }
+# internal/ray/raytest names the folder in the same way.
+root=${EAGLERAY_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/eagleray/venv}
+hash=$(sha256sum "$pins" | cut -c 1-12)
+venv=$root/ray-$version-$hash
+# The last thing that an installation writes.
+stamp=$venv/pins.txt
 cmp -s "$pins" "$stamp" && exit 0
 
-skip() { echo "note: $1: tests on real Ray are skipped"; exit 0; }
+skip() { echo "note: $1: tests on Ray $version are skipped"; exit 0; }
 python=
 for name in python3.11 python3; do
   if "$name" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then python=$name; break; fi
@@ -19,9 +25,9 @@ done
 [ -n "$python" ] || skip "no python3 of version 3.11"
 "$python" -c 'import venv, ensurepip' 2>/dev/null || skip "$python has no venv module"
 
-mkdir -p .venv
+mkdir -p "$root"
 # The lock belongs to descriptor 9, which this shell keeps until it ends.
-exec 9>".venv/ray-$version.lock"
+exec 9>"$venv.lock"
 "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
 cmp -s "$pins" "$stamp" && exit 0
 

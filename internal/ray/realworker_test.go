@@ -20,9 +20,6 @@ func kill(t *testing.T, pid int) {
 
 // A bridge that is stopped says nothing and is declared gone; a test of ten seconds.
 func TestRealBridgeFrozen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes ten seconds")
-	}
 	onRay(t, func(t *testing.T, cl *raytest.Cluster, c *ray.Client) {
 		var bridge int
 		for _, pid := range childrenOf(t, os.Getpid()) {
@@ -45,9 +42,6 @@ func TestRealBridgeFrozen(t *testing.T) {
 
 // A silent host, noticed with fast settings.
 func TestRealRayletFrozen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a cluster of its own")
-	}
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		cl := raytest.StartCluster(t, r, raytest.Options{FastFailure: true, Nodes: []raytest.NodeSpec{{CPUs: 1}, {GPUs: 1}}})
 		c := start(t, r, cl.Env)

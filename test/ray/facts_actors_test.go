@@ -86,7 +86,7 @@ var factsOfActors = []fact{
 		func(t *testing.T, w *world) {
 			c := w.client(t)
 			group := w.group(t, c, ray.GroupSpec{Bundles: bundles(1)})
-			facts := spawned(t, c, []ray.ActorSpec{{Rank: 10, Group: group, GPUs: 1}})
+			spawned(t, c, []ray.ActorSpec{{Rank: 10, Group: group, GPUs: 1}})
 			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 11, Group: group, GPUs: 1}}); err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ var factsOfActors = []fact{
 			}
 			// A rank that was killed is free, and so is what it had.
 			killActors(t, c, 10)
-			facts, err = c.Facts(within(t), []int{11}, ray.FactsRequest{DeviceKey: "GPU"})
+			facts, err := c.Facts(within(t), []int{11}, ray.FactsRequest{DeviceKey: "GPU"})
 			if err != nil || len(facts[0].DeviceIDs) != 1 {
 				t.Errorf("after the other's end: %+v, %v", facts, err)
 			}

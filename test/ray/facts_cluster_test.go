@@ -143,11 +143,6 @@ func (c *realCluster) signalActor(t *testing.T, f ray.Facts, s unix.Signal) {
 	kill(t, f.PID, s)
 }
 
-func (c *realCluster) rayKill(t *testing.T, namespace, name string) {
-	t.Helper()
-	c.observer.must(t, "kill", map[string]any{"name": name, "namespace": namespace}, nil)
-}
-
 func (c *realCluster) addNode(t *testing.T) string {
 	t.Helper()
 	return c.AddNode(t, raytest.NodeSpec{CPUs: 1, Resources: map[string]float64{"extra": 1}}).IP

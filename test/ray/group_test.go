@@ -46,17 +46,17 @@ func onPhase(logging status.Listener, f func(name string)) status.Listener {
 	})
 }
 
-// try starts ranks on the site's logical GPUs. They need not end with the test.
-func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
+// try starts ranks on logical GPUs of a cluster. They need not end with the test.
+func try(t testing.TB, p ground, tp int, w wish) (*ranks, error) {
 	t.Helper()
 	g := &ranks{log: &tail{}, failures: make(chan *executor.Failure, 10)}
 	if w.ctx == nil {
 		w.ctx = within(t)
 	}
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o := rayactor.Options{World: tp, TensorParallel: tp, Environ: s.Env, Log: log, Events: status.LogTo(log), Ray: config.Ray{
-		Python: s.Ray.Python, Address: s.Address, Namespace: namespace, NodeIP: s.head(), SkipBundle: -1, DeviceKey: "GPU",
-		PerWorker: 1}}
+	o := rayactor.Options{World: tp, TensorParallel: tp, Log: log, Events: status.LogTo(log),
+		Ray: config.Ray{Namespace: namespace, SkipBundle: -1, DeviceKey: "GPU", PerWorker: 1}}
+	p.options(&o)
 	if w.ray != nil {
 		w.ray(&o)
 	}
@@ -65,7 +65,8 @@ func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
 		return g, err
 	}
 	e := executor.Options{Launcher: l, Address: l.Address(), Log: log, Events: status.LogTo(log),
-		Init: queue.Init{WorldSize: tp, LoadFormat: "auto", DType: "float32", Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}}
+		Init: queue.Init{WorldSize: tp, LoadFormat: "auto", DType: "float32", Blocks: 64, BlockSize: 16, MaxSeqs: 4,
+			MaxModelLen: 256}}
 	if w.exec != nil {
 		w.exec(&e)
 	}
@@ -78,15 +79,25 @@ func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
 	return g, nil
 }
 
-// start starts ranks that end with the test.
-func (s *site) start(t testing.TB, tp int, w wish) *ranks {
+func (s *site) try(t testing.TB, tp int, w wish) (*ranks, error) {
 	t.Helper()
-	g, err := s.try(t, tp, w)
+	return try(t, s, tp, w)
+}
+
+// start starts ranks that end with the test.
+func start(t testing.TB, p ground, tp int, w wish) *ranks {
+	t.Helper()
+	g, err := try(t, p, tp, w)
 	if err != nil {
 		t.Fatalf("%s\n%v", g.log, err)
 	}
 	t.Cleanup(func() { g.end(t) })
 	return g
+}
+
+func (s *site) start(t testing.TB, tp int, w wish) *ranks {
+	t.Helper()
+	return start(t, s, tp, w)
 }
 
 // end shuts the group down, three times.
@@ -103,19 +114,19 @@ func (g *ranks) end(t testing.TB) {
 func (s *site) refused(t testing.TB, tp int, w wish) string {
 	t.Helper()
 	begun := time.Now()
-	return s.refusedAfter(t, tp, &begun, w)
+	return refusedAfter(t, s, tp, &begun, w)
 }
 
 // refusedAfter is refused, and logs how long after a moment that is known only then.
-func (s *site) refusedAfter(t testing.TB, tp int, at *time.Time, w wish) string {
+func refusedAfter(t testing.TB, p ground, tp int, at *time.Time, w wish) string {
 	t.Helper()
-	g, err := s.try(t, tp, w)
+	g, err := try(t, p, tp, w)
 	if err == nil {
 		g.end(t)
 		t.Fatalf("%s\nit started", g.log)
 	}
 	t.Logf("known after %v: %v", time.Since(*at).Round(time.Millisecond), err)
-	s.clean(t)
+	p.clean(t)
 	return err.Error()
 }
 

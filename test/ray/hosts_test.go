@@ -150,9 +150,6 @@ func (h *hosts) rayStart(i int, r *raytest.Ray, env []string, args ...string) {
 // driver's host holds no bundle. Then a host falls silent: the engine ends with that as the cause, long before Ray
 // notices, and when the network is whole again nothing of ours is left on the lost host.
 func TestHosts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes two minutes")
-	}
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		if r.Version == "2.35.0" {
 			t.Skip("once per run is enough")

@@ -50,7 +50,9 @@ class Variant:
     dtype: torch.dtype = torch.bfloat16
 
 
-def shape(hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocab: int, **more: typing.Any) -> Settings:
+def shape(
+    hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocab: int, **more: typing.Any
+) -> Settings:
     """The fields that all rotary decoders share."""
     return {
         "hidden_size": hidden,
@@ -71,7 +73,15 @@ def rope(kind: str, theta: float = 10000.0, **more: typing.Any) -> Settings:
 
 
 def yarn(**more: typing.Any) -> Settings:
-    return rope("yarn", 300.0, factor=4.0, original_max_position_embeddings=32, beta_fast=3.0, beta_slow=1.0, **more)
+    return rope(
+        "yarn",
+        300.0,
+        factor=4.0,
+        original_max_position_embeddings=32,
+        beta_fast=3.0,
+        beta_slow=1.0,
+        **more,
+    )
 
 
 SMALL = shape(32, 72, 2, 4, 2, 131, head_dim=16)
@@ -91,7 +101,9 @@ VARIANTS = {
         ({"sliding_window": None}, {"sliding_window": 13}),
     ),
     "llama-linear": Variant("Llama", {**SMALL, **rope("linear", factor=4.0)}, (rope("default"),)),
-    "llama-yarn": Variant("Llama", {**SMALL, **yarn()}, (rope("default", 300.0), yarn(truncate=False))),
+    "llama-yarn": Variant(
+        "Llama", {**SMALL, **yarn()}, (rope("default", 300.0), yarn(truncate=False))
+    ),
     "llama-yarn-mscale": Variant(
         "Llama",
         {**SMALL, **yarn(mscale=1.4, mscale_all_dim=0.5, truncate=False)},
@@ -101,7 +113,9 @@ VARIANTS = {
     "llama-bias": Variant(
         "Llama",
         {
-            **shape(40, 88, 2, 4, 4, 150, attention_bias=True, mlp_bias=True, tie_word_embeddings=False),
+            **shape(
+                40, 88, 2, 4, 4, 150, attention_bias=True, mlp_bias=True, tie_word_embeddings=False
+            ),
             **rope(
                 "llama3",
                 500000.0,
@@ -111,11 +125,18 @@ VARIANTS = {
                 original_max_position_embeddings=32,
             ),
         },
-        (rope("default", 500000.0), {"attention_bias": False}, {"mlp_bias": False}, {"tie_word_embeddings": True}),
+        (
+            rope("default", 500000.0),
+            {"attention_bias": False},
+            {"mlp_bias": False},
+            {"tie_word_embeddings": True},
+        ),
     ),
     "qwen2-window": Variant(
         "Qwen2",
-        shape(48, 100, 3, 4, 2, 140, use_sliding_window=True, sliding_window=10, max_window_layers=1),
+        shape(
+            48, 100, 3, 4, 2, 140, use_sliding_window=True, sliding_window=10, max_window_layers=1
+        ),
         ({"use_sliding_window": False}, {"max_window_layers": 0}, {"max_window_layers": 2}),
     ),
     "qwen3-one-kv-head": Variant(
@@ -178,7 +199,9 @@ VARIANTS = {
 
 def build(variant: Variant, changes: Settings) -> transformers.PreTrainedModel:
     """A model whose every parameter is random and depends only on its name, so that a change keeps the others."""
-    config = getattr(transformers, variant.model + "Config")(**copy.deepcopy({**variant.config, **changes}))
+    config = getattr(transformers, variant.model + "Config")(
+        **copy.deepcopy({**variant.config, **changes})
+    )
     config._attn_implementation = "eager"
     model = getattr(transformers, variant.model + "ForCausalLM")(config)
     with torch.no_grad():
@@ -205,7 +228,9 @@ def load(folder: pathlib.Path) -> transformers.PreTrainedModel:
 
 
 @contextlib.contextmanager
-def rounded(model: transformers.PreTrainedModel, dtype: torch.dtype) -> typing.Iterator[transformers.PreTrainedModel]:
+def rounded(
+    model: transformers.PreTrainedModel, dtype: torch.dtype
+) -> typing.Iterator[transformers.PreTrainedModel]:
     """The model with weights, inputs of linear layers, keys and values rounded to dtype, and float32 sums."""
 
     def cut(x: torch.Tensor) -> torch.Tensor:
@@ -220,7 +245,12 @@ def rounded(model: transformers.PreTrainedModel, dtype: torch.dtype) -> typing.I
     plain = modeling.eager_attention_forward
 
     def attention(
-        module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *a: typing.Any, **kw: typing.Any
+        module: torch.nn.Module,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *a: typing.Any,
+        **kw: typing.Any,
     ) -> typing.Any:
         return plain(module, q, cut(k), cut(v), *a, **kw)
 
@@ -233,7 +263,11 @@ def rounded(model: transformers.PreTrainedModel, dtype: torch.dtype) -> typing.I
 
 def version4(config: Settings) -> Settings:
     """The same configuration with the keys of transformers 4."""
-    old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types", "num_local_experts")}
+    old = {
+        k: v
+        for k, v in config.items()
+        if k not in ("rope_parameters", "dtype", "layer_types", "num_local_experts")
+    }
     old["torch_dtype"] = config["dtype"]
     if "num_local_experts" in config:
         old["num_experts"] = config["num_local_experts"]
@@ -264,7 +298,11 @@ def make(name: str, variant: Variant) -> None:
     source = build(variant, {})
     source.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    write_json(folder / "config.v4.json", version4(json.loads((folder / "config.json").read_text())), indent=2)
+    write_json(
+        folder / "config.v4.json",
+        version4(json.loads((folder / "config.json").read_text())),
+        indent=2,
+    )
 
     model = load(folder)
     full = logits(model, ids)
@@ -284,7 +322,9 @@ def make(name: str, variant: Variant) -> None:
         margins.append((best.values[0] - best.values[1]).item())
         last = logits(model, ids + greedy)[-1]
 
-    goldens: Settings = {"prompts": [{"ids": ids, "greedy": greedy, "margins": margins, "std": std}]}
+    goldens: Settings = {
+        "prompts": [{"ids": ids, "greedy": greedy, "margins": margins, "std": std}]
+    }
     if variant.model != "Qwen3Moe":
         for key, dtype in (("bf16_max_error", torch.bfloat16), ("fp16_max_error", torch.float16)):
             with rounded(model, dtype) as coarse:

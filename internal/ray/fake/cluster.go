@@ -294,6 +294,22 @@ func (c *Cluster) SignalActor(actorID string, s unix.Signal) {
 	}
 }
 
+// SignalActorOf is SignalActor for the actor of a worker's process; false means that none has it.
+func (c *Cluster) SignalActorOf(worker int, s unix.Signal) bool {
+	c.mu.Lock()
+	id := ""
+	for _, j := range c.jobs {
+		for _, a := range j.actors {
+			if a.worker != nil && a.worker.PID == worker {
+				id = a.facts.ActorID
+			}
+		}
+	}
+	c.mu.Unlock()
+	c.SignalActor(id, s)
+	return id != ""
+}
+
 // KillNamed ends the actor with a name, as ray.kill of another job does.
 func (c *Cluster) KillNamed(namespace, name string) {
 	c.mu.Lock()

@@ -57,7 +57,9 @@ class Worker:
         self.raylet = visible_raylet()
         self.terminated = threading.Event()
         # The kernel ends the worker when the *thread* that started it ends (PR_SET_PDEATHSIG): one thread for life.
-        self.starts: queue.SimpleQueue[tuple[list[str], dict[str, str], Future[int]]] = queue.SimpleQueue()
+        self.starts: queue.SimpleQueue[tuple[list[str], dict[str, str], Future[int]]] = (
+            queue.SimpleQueue()
+        )
         threading.Thread(target=self._keep, name="keeper", daemon=True).start()
         # With several methods at once the main thread is inside Ray, where Python's handlers of signals do not run:
         # Ray 2.60 would not end on SIGTERM for as long as run lasts. The file descriptor works nevertheless.
@@ -66,7 +68,9 @@ class Worker:
         # An actor whose start is not on the main thread keeps Ray's behaviour.
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        threading.Thread(target=self._await_sigterm, args=(woken,), name="signals", daemon=True).start()
+        threading.Thread(
+            target=self._await_sigterm, args=(woken,), name="signals", daemon=True
+        ).start()
 
     def facts(self, request: dict[str, Any]) -> dict[str, Any]:
         ctx = ray.get_runtime_context()
@@ -82,7 +86,9 @@ class Worker:
             "actor_id": ctx.get_actor_id(),
             "device_ids": sorted(ids, key=lambda i: (0, int(i), "") if i.isdigit() else (1, 0, i)),
             "cpus": usable_cpus(),
-            "differs": sorted(name for name, value in here.items() if env_digest(value) != digests[name]),
+            "differs": sorted(
+                name for name, value in here.items() if env_digest(value) != digests[name]
+            ),
             "has_binary": find_binary(request.get("sha256", ""), request.get("cache_hint", "")),
             "niceness": os.getpriority(os.PRIO_PROCESS, 0),
             "arch": platform.machine(),
@@ -134,7 +140,9 @@ class Worker:
             time.sleep(LEFT_SECONDS)
         name = ""
         if code < 0:
-            name = signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"
+            name = (
+                signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"
+            )
         return {"code": None if code < 0 else code, "signal": name, "stderr": list(self.tail)}
 
     def stop(self, grace: float) -> dict[str, Any]:
@@ -168,21 +176,27 @@ class Worker:
         """Starts workers, one after another, and waits for each."""
         while True:
             try:
-                argv, env, started = self.starts.get(timeout=IDLE_SECONDS if self.child is None else LEFT_SECONDS)
+                argv, env, started = self.starts.get(
+                    timeout=IDLE_SECONDS if self.child is None else LEFT_SECONDS
+                )
             except queue.Empty:
                 # Nobody wants this actor any more, or nobody can reach it: after a partition Ray leaves the actors of
                 # the lost node as they are.
                 os._exit(0)
             try:
                 # The same process group and session as the actor, so that Ray's own clean-up reaches the worker too.
-                child = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+                child = subprocess.Popen(
+                    argv, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+                )
             except Exception as e:
                 started.set_exception(e)
                 continue
             self.child = child
             self.ended.clear()
             self.tail.clear()
-            self.drained = threading.Thread(target=self._drain, args=(child,), name="stderr", daemon=True)
+            self.drained = threading.Thread(
+                target=self._drain, args=(child,), name="stderr", daemon=True
+            )
             self.drained.start()
             started.set_result(child.pid)
             child.wait()

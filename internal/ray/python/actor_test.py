@@ -15,7 +15,7 @@ from unittest import mock
 
 sys.modules.setdefault("ray", types.ModuleType("ray"))
 
-import actor
+import actor  # noqa: E402
 
 
 class Binary(unittest.TestCase):
@@ -35,7 +35,9 @@ class Binary(unittest.TestCase):
 
     def test_hint_needs_no_folder(self) -> None:
         path = actor.write_binary(self.home, self.sha256, self.blob)
-        with mock.patch.object(actor, "cache_dirs", side_effect=AssertionError("looked for a folder")):
+        with mock.patch.object(
+            actor, "cache_dirs", side_effect=AssertionError("looked for a folder")
+        ):
             self.assertEqual(actor.find_binary(self.sha256, path), path)
 
     def test_cache_is_found(self) -> None:
@@ -58,7 +60,9 @@ class Binary(unittest.TestCase):
         self.assertTrue(actor.find_binary(self.sha256, ""))
         new = b"#!/bin/false\n"
         written = actor.write_binary(folder, hashlib.sha256(new).hexdigest(), new)
-        self.assertEqual(sorted(os.listdir(folder)), sorted([*names[2:], os.path.basename(written)]))
+        self.assertEqual(
+            sorted(os.listdir(folder)), sorted([*names[2:], os.path.basename(written)])
+        )
 
     def test_no_temporary_folder(self) -> None:
         with mock.patch("tempfile.gettempdir", side_effect=FileNotFoundError("none is usable")):
@@ -79,7 +83,9 @@ class Binary(unittest.TestCase):
             usable, refused = actor.cache_dirs()
         self.assertEqual(usable, [])
         self.assertTrue(
-            all("cannot be made: Read-only file system" in why for why in refused) and len(refused) == 3, refused
+            all("cannot be made: Read-only file system" in why for why in refused)
+            and len(refused) == 3,
+            refused,
         )
 
         class NoExec:
@@ -96,7 +102,10 @@ class Raylet(unittest.TestCase):
         for pid in ("", "x", "0", str(os.getpid()), "999999999"):
             with mock.patch.dict(os.environ, {"RAY_RAYLET_PID": pid}):
                 self.assertEqual(actor.visible_raylet(), "", pid)
-        with mock.patch.dict(os.environ, {"RAY_RAYLET_PID": "7"}), mock.patch.object(actor, "read_text") as read:
+        with (
+            mock.patch.dict(os.environ, {"RAY_RAYLET_PID": "7"}),
+            mock.patch.object(actor, "read_text") as read,
+        ):
             read.side_effect = {"/proc/7/comm": "raylet\n"}.get
             self.assertEqual(actor.visible_raylet(), "7")
 

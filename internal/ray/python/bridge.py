@@ -112,7 +112,9 @@ class Bridge:
             os._exit(code)
         if self.leaving.acquire(blocking=False):
             self.stopping.set()
-            threading.Thread(target=self.end_cluster, args=(code,), name="leave", daemon=True).start()
+            threading.Thread(
+                target=self.end_cluster, args=(code,), name="leave", daemon=True
+            ).start()
 
     def end_cluster(self, code: int) -> None:
         ending = threading.Thread(target=self.operations.end, name="end", daemon=True)
@@ -125,7 +127,13 @@ class Bridge:
         return hasattr(self, "operations") and self.operations.started
 
     def begin(self, message: dict[str, Any]) -> None:
-        call = Call(message["id"], message["op"], message.get("args") or {}, message.get("timeout"), self.stopping)
+        call = Call(
+            message["id"],
+            message["op"],
+            message.get("args") or {},
+            message.get("timeout"),
+            self.stopping,
+        )
         with self.lock:
             self.calls[call.id] = call
         if call.op == "shutdown":

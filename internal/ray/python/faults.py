@@ -39,7 +39,12 @@ class Call:
     """One request: its arguments, its deadline, and whether its answer is still wanted."""
 
     def __init__(
-        self, number: int, op: str, args: dict[str, Any], timeout: float | None, stopping: threading.Event
+        self,
+        number: int,
+        op: str,
+        args: dict[str, Any],
+        timeout: float | None,
+        stopping: threading.Event,
     ) -> None:
         self.id = number
         self.op = op
@@ -51,7 +56,9 @@ class Call:
     def slice(self, deadline: float | None = None) -> float:
         """Returns how long to wait next, 0 at the deadline (the call's own if it is sooner)."""
         if self.cancelled.is_set() or self.stopping.is_set():
-            raise Cancelled("the bridge is shutting down" if self.stopping.is_set() else "cancelled")
+            raise Cancelled(
+                "the bridge is shutting down" if self.stopping.is_set() else "cancelled"
+            )
         ends = [d for d in (deadline, self.deadline) if d is not None]
         if not ends:
             return SLICE_SECONDS
@@ -62,7 +69,9 @@ def fault(error: BaseException) -> dict[str, Any]:
     """Returns an exception and the chain of its causes. Ray's top line often hides what matters: a refused token is
     a bare ConnectionError that was raised from the real one."""
     # An exception that an actor of ours raised comes back wrapped, with the whole traceback for a text.
-    if type(error).__name__.startswith("RayTaskError") and isinstance(getattr(error, "cause", None), BaseException):
+    if type(error).__name__.startswith("RayTaskError") and isinstance(
+        getattr(error, "cause", None), BaseException
+    ):
         error = error.cause
     out = describe(error)
     causes, seen, e = [], {id(error)}, following(error)

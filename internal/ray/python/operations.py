@@ -68,7 +68,9 @@ class Operations:
     """exited is told the ends of workers; stopping is set when the bridge ends; drained waits for all other calls and
     says whether they are over."""
 
-    def __init__(self, exited: Callable[[JSON], None], stopping: threading.Event, drained: Callable[[], bool]) -> None:
+    def __init__(
+        self, exited: Callable[[JSON], None], stopping: threading.Event, drained: Callable[[], bool]
+    ) -> None:
         # Nodes need no module of ours: the class and the functions beside it travel by value.
         ray.cloudpickle.register_pickle_by_value(actor)
         self.remote_worker = ray.remote(actor.Worker)
@@ -166,9 +168,16 @@ class Operations:
         cluster = ray.available_resources()
         out = []
         for node in ray.nodes():
-            total = {k: v for k, v in node["Resources"].items() if "_group_" not in k} if node["Alive"] else {}
+            total = (
+                {k: v for k, v in node["Resources"].items() if "_group_" not in k}
+                if node["Alive"]
+                else {}
+            )
             taken = held.get(node["NodeID"], {})
-            free = {k: max(0.0, min(v - taken.get(k, 0.0), cluster.get(k, 0.0))) for k, v in total.items()}
+            free = {
+                k: max(0.0, min(v - taken.get(k, 0.0), cluster.get(k, 0.0)))
+                for k, v in total.items()
+            }
             out.append(
                 {
                     "id": node["NodeID"],
@@ -183,7 +192,9 @@ class Operations:
 
     # -- placement groups ----------------------------------------------------------------------------------------
 
-    def group_create(self, call: Call, bundles: list[dict[str, float]], name: str = "", strategy: str = "") -> JSON:
+    def group_create(
+        self, call: Call, bundles: list[dict[str, float]], name: str = "", strategy: str = ""
+    ) -> JSON:
         group = placement_group(bundles, strategy=strategy or "PACK", name=name)
         number = group.id.hex()
         with self.lock:
@@ -232,7 +243,9 @@ class Operations:
     def group_remove(self, call: Call, id: str) -> JSON:
         group = self._group(id)
         if id in self.adopted:
-            raise ValueError(f"placement group {id} was made by another job: it is not ours to remove")
+            raise ValueError(
+                f"placement group {id} was made by another job: it is not ours to remove"
+            )
         remove_placement_group(group)
         with self.lock:
             self.groups.pop(id, None)
@@ -242,7 +255,9 @@ class Operations:
         with self.lock:
             group = self.groups.get(number)
         if group is None:
-            raise ValueError(f"unknown placement group {number!r}: neither created nor adopted here")
+            raise ValueError(
+                f"unknown placement group {number!r}: neither created nor adopted here"
+            )
         return group
 
     def _describe(self, group: PlacementGroup) -> JSON:
@@ -264,7 +279,11 @@ class Operations:
             "state": row["state"],
             "scheduling_state": scheduling,
             "bundles": [
-                {"index": index, "node_id": nodes.get(index, ""), "resources": row["bundles"][index]}
+                {
+                    "index": index,
+                    "node_id": nodes.get(index, ""),
+                    "resources": row["bundles"][index],
+                }
                 for index in sorted(row["bundles"])
             ],
         }
@@ -294,7 +313,11 @@ class Operations:
             "max_task_retries": 0,
             "max_concurrency": actor.MAX_CONCURRENCY,
         }
-        for key, name in (("name", "name"), ("resources", "resources"), ("runtime_env", "runtime_env")):
+        for key, name in (
+            ("name", "name"),
+            ("resources", "resources"),
+            ("runtime_env", "runtime_env"),
+        ):
             if spec.get(key):
                 options[name] = spec[key]
         where, group = "anywhere", None
@@ -310,10 +333,14 @@ class Operations:
         text = ", ".join(f"{k}: {v:g}" for k, v in wants.items() if v) or "nothing"
         handle = self.remote_worker.options(**options).remote()
         with self.lock:
-            self.ranks[number] = Rank(handle, f"{text} {where}", group, self.runtime_env or "runtime_env" in options)
+            self.ranks[number] = Rank(
+                handle, f"{text} {where}", group, self.runtime_env or "runtime_env" in options
+            )
 
     def actors_facts(self, call: Call, ranks: list[int], request: JSON) -> JSON:
-        return self._ask(call, ranks, lambda rank, n: rank.handle.facts.remote(request), GRACE_SECONDS)
+        return self._ask(
+            call, ranks, lambda rank, n: rank.handle.facts.remote(request), GRACE_SECONDS
+        )
 
     def actors_install(self, call: Call, ranks: list[int], file: str, sha256: str) -> JSON:
         if actor.file_sha256(file) != sha256:
@@ -339,7 +366,9 @@ class Operations:
             # A thread for each batch: none has to wait for another's ray.wait to learn of new references.
             self.watchers = [w for w in self.watchers if w.is_alive()]
             if refs:
-                watcher = threading.Thread(target=self._watch, args=(refs,), name="watch", daemon=True)
+                watcher = threading.Thread(
+                    target=self._watch, args=(refs,), name="watch", daemon=True
+                )
                 self.watchers.append(watcher)
                 watcher.start()
         return out
@@ -355,7 +384,13 @@ class Operations:
             ray.kill(rank.handle, no_restart=True)
         return {}
 
-    def _ask(self, call: Call, ranks: list[int], ask: Callable[[Rank, int], Any], grace: float | None = None) -> JSON:
+    def _ask(
+        self,
+        call: Call,
+        ranks: list[int],
+        ask: Callable[[Rank, int], Any],
+        grace: float | None = None,
+    ) -> JSON:
         """Calls the actors of the ranks and waits for their answers. After a failure the others get the grace."""
         began = time.monotonic()
         results: JSON = {}
@@ -384,7 +419,10 @@ class Operations:
                     errors[number] = fault(e)
             if ready:
                 continue
-            if all(group_state(group) == "CREATED" for group in {rank.group for _, rank in pending.values()}):
+            if all(
+                group_state(group) == "CREATED"
+                for group in {rank.group for _, rank in pending.values()}
+            ):
                 lost = None
             elif lost is None:
                 # Its nodes were there a moment ago. Ray may find others, but it may also wait for ever.
@@ -397,11 +435,15 @@ class Operations:
             if rank.runtime_env:
                 why += ", or its runtime environment is still being set up"
             if (state := group_state(rank.group)) == "RESCHEDULING":
-                why = "a node of the placement group is lost, and Ray finds no other for its bundles"
+                why = (
+                    "a node of the placement group is lost, and Ray finds no other for its bundles"
+                )
             elif state != "CREATED":
                 why = f"the placement group is {state}"
             errors[number] = fault(
-                Pending(f"no answer within {waited:.1f} s from the actor that wants {rank.wants}: {why}")
+                Pending(
+                    f"no answer within {waited:.1f} s from the actor that wants {rank.wants}: {why}"
+                )
             )
         return {"results": results, "errors": errors}
 
@@ -459,7 +501,9 @@ class Operations:
             # It has been seen to hang.
             leaving = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
             leaving.start()
-            leaving.join(SHUTDOWN_SECONDS if self.started else max(1.0, deadline - time.monotonic()))
+            leaving.join(
+                SHUTDOWN_SECONDS if self.started else max(1.0, deadline - time.monotonic())
+            )
 
 
 def group_state(group: PlacementGroup | None) -> str:
@@ -469,7 +513,9 @@ def group_state(group: PlacementGroup | None) -> str:
     return str(placement_group_table(group).get("state", "REMOVED"))
 
 
-def infeasible(bundles: list[dict[str, float]], strategy: str, nodes: list[dict[str, float]]) -> bool:
+def infeasible(
+    bundles: list[dict[str, float]], strategy: str, nodes: list[dict[str, float]]
+) -> bool:
     """Whether bundles cannot fit on nodes with these resources even if they are idle. False may mean that it was not
     found out: the general question is one of packing bins."""
 
@@ -483,7 +529,9 @@ def infeasible(bundles: list[dict[str, float]], strategy: str, nodes: list[dict[
         return not any(fits(total(bundles), node) for node in nodes)
     if strategy == "STRICT_SPREAD" and len(bundles) > len(nodes):
         return True
-    return not fits(total(bundles), total(nodes)) or any(not any(fits(b, n) for n in nodes) for b in bundles)
+    return not fits(total(bundles), total(nodes)) or any(
+        not any(fits(b, n) for n in nodes) for b in bundles
+    )
 
 
 def check_reachable(call: Call, address: str) -> None:
@@ -499,7 +547,9 @@ def check_reachable(call: Call, address: str) -> None:
     deadline = time.monotonic() + REACH_SECONDS
     while True:
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS) as connection:
+            with socket.create_connection(
+                (host.strip("[]"), int(port)), timeout=REACH_SECONDS
+            ) as connection:
                 if speaks_http(connection):
                     raise ValueError(
                         f"{address} is a web server, such as the dashboard: give the GCS address, host:6379"

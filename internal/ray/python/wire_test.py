@@ -37,7 +37,11 @@ def receive(data: bytes) -> dict | None:
 
 class WireTest(unittest.TestCase):
     def test_round_trip(self) -> None:
-        for message in ({}, {"beat": True}, {"id": 1 << 60, "op": "x", "args": {"text": "ü\u0000\n" * 40000}}):
+        for message in (
+            {},
+            {"beat": True},
+            {"id": 1 << 60, "op": "x", "args": {"text": "ü\u0000\n" * 40000}},
+        ):
             self.assertEqual(receive(encode(message)), message)
 
     def test_end(self) -> None:

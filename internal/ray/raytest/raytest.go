@@ -23,13 +23,8 @@ type Ray struct {
 	Python string
 }
 
-// Variables that say what runs on real Ray. Without the first nothing does.
-const (
-	// versionsVariable names the versions, separated by spaces.
-	versionsVariable = "EAGLERAY_RAY"
-	// fullVariable, if not empty, is for everything, else a test runs the cases that make test-ray has time for.
-	fullVariable = "EAGLERAY_RAY_FULL"
-)
+// versionsVariable names the versions of Ray that tests run on, separated by spaces. Without it none do.
+const versionsVariable = "EAGLERAY_RAY"
 
 // Installed returns the pinned versions (requirements/ray-VERSION.txt) that scripts/ray-venv.sh has installed.
 func Installed() []*Ray {
@@ -72,20 +67,13 @@ func repository() string {
 	return ""
 }
 
-// Full skips a test, or a case of one, that is for make test-full only.
-func Full(t *testing.T) {
-	t.Helper()
-	if os.Getenv(fullVariable) == "" {
-		t.Skip("make test-full runs this")
-	}
-}
-
 // Each runs f as one subtest for each version of Ray that is asked for.
 func Each(t *testing.T, f func(t *testing.T, r *Ray)) {
 	t.Helper()
 	versions := strings.Fields(os.Getenv(versionsVariable))
 	if len(versions) == 0 {
-		t.Skip("real Ray: make test-ray, or versions in " + versionsVariable)
+		// Of a test that has other parts too.
+		t.Run("ray", func(t *testing.T) { t.Skip("real Ray: make test-ray, or versions in " + versionsVariable) })
 	}
 	all := Installed()
 	for _, version := range versions {

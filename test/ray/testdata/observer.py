@@ -15,7 +15,12 @@ import time
 
 import ray
 from ray._private.state import actors as all_actors
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 # Ray prints where it likes; answers go to the first standard output.
@@ -54,7 +59,12 @@ class EngineHost:
             out.append(line.rstrip())
             if until in line:
                 break
-        return {"lines": out, "pid": self.child.pid, "actor": os.getpid(), "node": ray.util.get_node_ip_address()}
+        return {
+            "lines": out,
+            "pid": self.child.pid,
+            "actor": os.getpid(),
+            "node": ray.util.get_node_ip_address(),
+        }
 
 
 def group_of(number):
@@ -102,7 +112,9 @@ def kill(name, namespace):
 def host(group, bundle, argv, env):
     where = PlacementGroupSchedulingStrategy(group_of(group), placement_group_bundle_index=bundle)
     name = f"host{len(hosts)}-{time.time()}"
-    hosts[name] = ray.remote(EngineHost).options(num_cpus=0, scheduling_strategy=where).remote(argv, env)
+    hosts[name] = (
+        ray.remote(EngineHost).options(num_cpus=0, scheduling_strategy=where).remote(argv, env)
+    )
     return name
 
 
@@ -114,13 +126,21 @@ def host_end(name):
     ray.kill(hosts.pop(name))
 
 
-operations = {f.__name__: f for f in (group, remove, groups, actors, nodes, kill, host, host_lines, host_end)}
+operations = {
+    f.__name__: f for f in (group, remove, groups, actors, nodes, kill, host, host_lines, host_end)
+}
 
 
 def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     address, node_ip, namespace = sys.argv[1:]
-    ray.init(address, namespace=namespace, _node_ip_address=node_ip, log_to_driver=False, logging_level="warning")
+    ray.init(
+        address,
+        namespace=namespace,
+        _node_ip_address=node_ip,
+        log_to_driver=False,
+        logging_level="warning",
+    )
     for line in sys.stdin:
         request = json.loads(line)
         try:

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Looks for what tools find, and says how to mend each finding. All tools run, so that one look is enough.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+go=${GO:-go}
+failed=()
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+
+# check NAME HOW-TO-MEND COMMAND...: a command that fails or, for gofmt, prints something.
+check() {
+  local name=$1 mend=$2
+  shift 2
+  if "$@" >"$out" 2>&1 && { [ "$name" != gofmt ] || [ ! -s "$out" ]; }; then return; fi
+  failed+=("$name")
+  echo "=== $name"
+  cat "$out"
+  echo "  mend: $mend"
+}
+
+check gofmt "gofmt -w cmd internal scripts test ./*.go" gofmt -l cmd internal scripts test ./*.go
+check "go vet" "each line says where; go doc cmd/vet says what an analyzer looks for" "$go" vet ./...
+check staticcheck "https://staticcheck.dev/docs/checks says what a code (SA4006, U1000, …) means and shows the cure" \
+  "$go" tool staticcheck ./...
+if ruff=$(./scripts/ruff.sh); then
+  check "ruff check" "$ruff check --fix; https://docs.astral.sh/ruff/rules says what a code means" "$ruff" check --quiet .
+  check "ruff format" "$ruff format ." "$ruff" format --check .
+else
+  echo "$ruff"
+fi
+[ ${#failed[@]} -eq 0 ] || { echo; echo "failed: ${failed[*]}"; exit 1; }
