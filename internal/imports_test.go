@@ -33,7 +33,7 @@ var levels = [][]string{
 	{"executor", "executor/launch/rayactor"},
 	{"engine"},
 	{"bench", "openai", root},
-	{"cmd", "docs", "internal", "test"},
+	{"cmd", "docs", "internal", "scripts", "test"},
 }
 
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
