@@ -7,8 +7,8 @@ import (
 type (
 	// Value is a dynamic value as a template sees it. The zero Value is undefined.
 	Value = values.Value
-	// Map is a dict: it keeps its keys in the order they were first set. It is not safe to Set while another
-	// goroutine reads it.
+	// Map is a dict: it keeps its keys in the order they were first set. It is not safe to Set
+	// while another goroutine reads it.
 	Map = values.Map
 	// Error is a template that does not parse or a rendering that failed.
 	Error = values.Error

@@ -10,16 +10,19 @@ type Format string
 const (
 	// FormatString is content as one text.
 	FormatString Format = "string"
-	// FormatOpenAI is content as the client sent it: a text, or a list of parts such as {"type": "text", "text": …}.
+	// FormatOpenAI is content as the client sent it: a text, or a list of parts such as {"type":
+	// "text", "text": …}.
 	FormatOpenAI Format = "openai"
 )
 
-// ContentFormat tells which form the template is written for. Like vLLM's _detect_content_format it looks for
-// a loop over a message's content: FormatOpenAI if there is one. A message is what a loop over messages (or
-// over a variable set from it) yields; its content is followed through variables it is set to, and a loop over
-// a variable that is named content counts, because macros take it under that name.
+// ContentFormat tells which form the template is written for. Like vLLM's _detect_content_format it
+// looks for a loop over a message's content: FormatOpenAI if there is one. A message is what a loop
+// over messages (or over a variable set from it) yields; its content is followed through variables
+// it is set to, and a loop over a variable that is named content counts, because macros take it
+// under that name.
 func (t *Template) ContentFormat() Format {
-	w := &formatWalker{messages: map[string]bool{"messages": true}, message: map[string]bool{}, content: map[string]bool{"content": true}}
+	w := &formatWalker{messages: map[string]bool{"messages": true}, message: map[string]bool{},
+		content: map[string]bool{"content": true}}
 	// Each pass may learn names that let the next one learn more.
 	w.learned = true
 	for pass := 0; w.learned && pass < maxFormatPasses; pass++ {
@@ -35,7 +38,8 @@ func (t *Template) ContentFormat() Format {
 // maxFormatPasses bounds how often a template is walked; names are mostly set before they are used.
 const maxFormatPasses = 16
 
-// formatWalker collects the variables that hold the list of messages, a message, and a message's content.
+// formatWalker collects the variables that hold the list of messages, a message, and a message's
+// content.
 type formatWalker struct {
 	messages, message, content map[string]bool
 	learned, found             bool
@@ -48,7 +52,8 @@ func (w *formatWalker) learn(names map[string]bool, t ast.Target) {
 	}
 }
 
-// variable strips filters, tests and slices off an expression and tells whether a variable of names is left.
+// variable strips filters, tests and slices off an expression and tells whether a variable of names
+// is left.
 func variable(x ast.Expr, names map[string]bool) bool {
 	switch x := unwrapped(x).(type) {
 	case *ast.Name:

@@ -51,7 +51,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzRender checks that any template renders to bounded UTF-8 or fails with an *Error, within its bounds.
+// FuzzRender checks that any template renders to bounded UTF-8 or fails with an *Error, within its
+// bounds.
 func FuzzRender(f *testing.F) {
 	addTemplates(f)
 	vars, err := FromJSON([]byte(fuzzContext))

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestHostileTemplates holds templates that try to take more than their share. Each must end in an error, soon.
+// TestHostileTemplates holds templates that try to take more than their share. Each must end in an
+// error, soon.
 func TestHostileTemplates(t *testing.T) {
 	deep := func(open, middle, closing string) string {
 		return strings.Repeat(open, 5000) + middle + strings.Repeat(closing, 5000)
@@ -180,7 +181,8 @@ func TestErrorLines(t *testing.T) {
 	}
 }
 
-// TestRefused holds what Python's sandbox allows or prints differently and this package refuses on purpose.
+// TestRefused holds what Python's sandbox allows or prints differently and this package refuses on
+// purpose.
 func TestRefused(t *testing.T) {
 	for _, source := range []string{
 		"{{ [1]|attr('append') }}", "{{ 'a'.encode() }}", "{{ lipsum() }}", "{{ [].append(1) }}", "{{ {}.update({}) }}",

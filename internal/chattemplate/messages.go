@@ -7,12 +7,12 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
-// Messages prepares the messages of a chat request for a template, as vLLM does: each stays as the client sent
-// it, keys in order, but for these. tool_calls[].function.arguments becomes the object its JSON text stands for
-// (absent or empty: an empty object; not JSON: left as it is); tool_calls that are empty or null go away, so
-// that templates that ask whether they are defined see none; content that is a list is checked to hold text
-// parts only, and for FormatString joined with newlines; content that is absent or null becomes "" or, for
-// FormatOpenAI, an empty list.
+// Messages prepares the messages of a chat request for a template, as vLLM does: each stays as the
+// client sent it, keys in order, but for these. tool_calls[].function.arguments becomes the object
+// its JSON text stands for (absent or empty: an empty object; not JSON: left as it is); tool_calls
+// that are empty or null go away, so that templates that ask whether they are defined see none;
+// content that is a list is checked to hold text parts only, and for FormatString joined with
+// newlines; content that is absent or null becomes "" or, for FormatOpenAI, an empty list.
 func Messages(raw []json.RawMessage, f Format) (values.Value, error) {
 	list := make([]values.Value, len(raw))
 	for i, text := range raw {
@@ -56,7 +56,8 @@ func prepareMessage(v values.Value, f Format) (values.Value, error) {
 	}
 	items, isList := calls.AsList()
 	if !isList && !calls.IsNone() {
-		return values.Value{}, values.Errorf("tool_calls must be an array, not %s", calls.TypeName())
+		return values.Value{}, values.Errorf("tool_calls must be an array, not %s",
+			calls.TypeName())
 	}
 	if len(items) == 0 {
 		return m.Without("tool_calls").Value(), nil
@@ -81,13 +82,15 @@ func prepareContent(content values.Value, f Format) (values.Value, error) {
 	}
 	parts, ok := content.AsList()
 	if !ok {
-		return values.Value{}, values.Errorf("content must be a string or an array, not %s", content.TypeName())
+		return values.Value{}, values.Errorf("content must be a string or an array, not %s",
+			content.TypeName())
 	}
 	texts := make([]string, len(parts))
 	for i, part := range parts {
 		m, ok := part.AsMap()
 		if !ok {
-			return values.Value{}, values.Errorf("content[%d] must be an object, not %s", i, part.TypeName())
+			return values.Value{}, values.Errorf("content[%d] must be an object, not %s", i,
+				part.TypeName())
 		}
 		kind, _ := m.Get("type")
 		if !kind.IsString() {
@@ -108,8 +111,8 @@ func prepareContent(content values.Value, f Format) (values.Value, error) {
 	return values.Str(strings.Join(texts, "\n")), nil
 }
 
-// parseArguments replaces the JSON text of a tool call's arguments by its value. The call was made by FromJSON
-// for this request, so it may be changed in place.
+// parseArguments replaces the JSON text of a tool call's arguments by its value. The call was made
+// by FromJSON for this request, so it may be changed in place.
 func parseArguments(call values.Value) error {
 	m, ok := call.AsMap()
 	if !ok {

@@ -1,13 +1,15 @@
-// Package chattemplate renders Hugging Face chat templates: the subset of Jinja2 that such templates use,
-// evaluated with the semantics of Python's jinja2 3.1 in the environment that transformers sets up
-// (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls, the generation tag, tojson as
-// json.dumps(ensure_ascii=False), raise_exception, strftime_now), byte for byte.
+// Package chattemplate renders Hugging Face chat templates: the subset of Jinja2 that such
+// templates use, evaluated with the semantics of Python's jinja2 3.1 in the environment that
+// transformers sets up (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls,
+// the generation tag, tojson as json.dumps(ensure_ascii=False), raise_exception, strftime_now),
+// byte for byte.
 //
-// A template comes with the model and is untrusted: it reaches no Go object, changes nothing but its own
-// namespaces, and every rendering is bounded in steps, output, memory and recursion.
+// A template comes with the model and is untrusted: it reaches no Go object, changes nothing but
+// its own namespaces, and every rendering is bounded in steps, output, memory and recursion.
 //
-// The work is done further down, each package using those after it only: eval runs the tree that parser makes of
-// lexer's tokens; builtins are jinja2's filters, tests and functions, ops what Python does with values.
+// The work is done further down, each package using those after it only: eval runs the tree that
+// parser makes of lexer's tokens; builtins are jinja2's filters, tests and functions, ops what
+// Python does with values.
 package chattemplate
 
 import (
@@ -33,9 +35,11 @@ type Options struct {
 	Now func() time.Time
 	// MaxOutput is the largest output, in bytes; 0 means 16 MiB.
 	MaxOutput int
-	// MaxSteps bounds the work: one step per evaluated node, iteration, and 64 bytes of text handled; 0 means 10 million.
+	// MaxSteps bounds the work: one step per evaluated node, iteration, and 64 bytes of text
+	// handled; 0 means 10 million.
 	MaxSteps int
-	// MaxMemory bounds the bytes of all strings, lists and maps the template makes, freed or not; 0 means 512 MiB.
+	// MaxMemory bounds the bytes of all strings, lists and maps the template makes, freed or not; 0
+	// means 512 MiB.
 	MaxMemory int
 }
 

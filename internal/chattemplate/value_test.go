@@ -99,7 +99,8 @@ func TestConcurrentRenders(t *testing.T) {
 	group.Wait()
 }
 
-// FuzzFromJSON checks that FromJSON takes what encoding/json takes, and that what it prints reads back the same.
+// FuzzFromJSON checks that FromJSON takes what encoding/json takes, and that what it prints reads
+// back the same.
 func FuzzFromJSON(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,2.5,"x\u00e9\ud83d\ude00"],"b":null}`, `[]`, `"\ud800"`, `-1e-7`, `123456789012345678901234567890`, `{"a":1,"a":2}`} {
 		f.Add([]byte(seed))

@@ -75,8 +75,8 @@ func (c repoCache) has(commit, file string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// link puts the blob into the snapshot under the file's name, in one step. File systems without symbolic links get a
-// hard link.
+// link puts the blob into the snapshot under the file's name, in one step. File systems without
+// symbolic links get a hard link.
 func (c repoCache) link(etag, commit, file string) error {
 	pointer := filepath.Join(c.snapshot(commit), file)
 	if err := os.MkdirAll(filepath.Dir(pointer), 0o755); err != nil {
@@ -86,25 +86,28 @@ func (c repoCache) link(etag, commit, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.replace(pointer, func(path string) error { return os.Symlink(target, path) }); err == nil {
+	if err := c.replace(pointer,
+		func(path string) error { return os.Symlink(target, path) }); err == nil {
 		return nil
 	}
 	return c.replace(pointer, func(path string) error { return os.Link(c.blob(etag), path) })
 }
 
-// replace lets create make a file under a temporary name outside of all snapshots and moves it to path.
+// replace lets create make a file under a temporary name outside of all snapshots and moves it to
+// path.
 func (c repoCache) replace(path string, create func(path string) error) error {
 	temporary := filepath.Join(c.dir(), fmt.Sprintf("%016x.link", rand.Uint64()))
 	if err := create(temporary); err != nil {
 		return err
 	}
-	// Renaming a hard link over another of the same file does nothing and leaves the temporary name.
+	// Renaming a hard link over another of the same file does nothing and leaves the temporary
+	// name.
 	defer os.Remove(temporary)
 	return os.Rename(temporary, path)
 }
 
-// lock waits until this caller is the only one to download the blob, on this machine and where the file system honours
-// flock across machines. Hugging Face's tools take the same lock.
+// lock waits until this caller is the only one to download the blob, on this machine and where the
+// file system honours flock across machines. Hugging Face's tools take the same lock.
 func (c repoCache) lock(ctx context.Context, etag string) (unlock func(), err error) {
 	path := filepath.Join(c.root, ".locks", c.folder(), etag+".lock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -123,9 +126,10 @@ func (c repoCache) lock(ctx context.Context, etag string) (unlock func(), err er
 		switch {
 		case err == nil: // its holder removed the file that was locked: lock the new one
 			continue
-		case errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS):
-			// Without locks two processes may download the same file at once: they write the same bytes to the same
-			// places (see partial), which costs time only.
+		case errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) ||
+			errors.Is(err, unix.ENOSYS):
+			// Without locks two processes may download the same file at once: they write the same
+			// bytes to the same places (see partial), which costs time only.
 			return func() {}, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
 			return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -144,7 +148,8 @@ func sameFile(f *os.File, path string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(opened, named)
 }
 
-// freeSpace is how many bytes can be written under dir, which need not exist yet; ok is false when it cannot be told.
+// freeSpace is how many bytes can be written under dir, which need not exist yet; ok is false when
+// it cannot be told.
 func freeSpace(dir string) (free int64, ok bool) {
 	for {
 		var s unix.Statfs_t

@@ -29,7 +29,7 @@ const (
 	headerMessage = "X-Error-Message"
 )
 
-// client speaks to the Hub.
+// client sends requests to the Hub.
 type client struct {
 	endpoint  *url.URL
 	token     string
@@ -42,8 +42,9 @@ type client struct {
 
 func newClient(env environment, opt Options) *client {
 	transport := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: (&net.Dialer{Timeout: 10 * time.Second,
+			KeepAlive: 30 * time.Second}).DialContext,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   parallelFiles,
 		IdleConnTimeout:       30 * time.Second,
@@ -53,16 +54,18 @@ func newClient(env environment, opt Options) *client {
 	}
 	c := &client{endpoint: env.endpoint, token: env.token, warn: opt.Warn,
 		firstWait: cmp.Or(opt.firstWait, time.Second), idle: cmp.Or(opt.idle, time.Minute)}
-	if c.token != "" && c.endpoint.Scheme == "http" && !loopback(c.endpoint.Hostname()) && c.warn != nil {
+	if c.token != "" && c.endpoint.Scheme == "http" && !loopback(c.endpoint.Hostname()) &&
+		c.warn != nil {
 		c.warn("the Hugging Face token is sent to " + c.endpoint.Host + " without encryption")
 	}
 	c.content = &http.Client{Transport: transport, CheckRedirect: c.redirect}
-	c.metadata = &http.Client{Transport: transport, CheckRedirect: func(req *http.Request, via []*http.Request) error {
-		if req.Response.Header.Get(headerETag) != "" || !c.own(req.URL) {
-			return http.ErrUseLastResponse
-		}
-		return c.redirect(req, via)
-	}}
+	c.metadata = &http.Client{Transport: transport,
+		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			if req.Response.Header.Get(headerETag) != "" || !c.own(req.URL) {
+				return http.ErrUseLastResponse
+			}
+			return c.redirect(req, via)
+		}}
 	return c
 }
 
@@ -74,8 +77,9 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// own reports whether the address is the Hub's, so that it may see the token. The port counts: net/http's own rule
-// would pass the token on to another port of the host, and to its subdomains, which content delivery networks use.
+// own reports whether the address is the Hub's, so that it may see the token. The port counts:
+// net/http's own rule would pass the token on to another port of the host, and to its subdomains,
+// which content delivery networks use.
 func (c *client) own(u *url.URL) bool {
 	return u.Scheme == c.endpoint.Scheme && strings.EqualFold(u.Host, c.endpoint.Host)
 }
@@ -127,8 +131,10 @@ type modelInfo struct {
 }
 
 // modelInfo asks which commit a revision is and which files it has.
-func (c *client) modelInfo(ctx context.Context, repo, revision string, attempts int) (modelInfo, error) {
-	address := c.address(append([]string{"api", "models"}, repoPath(repo, "revision", revision)...)...)
+func (c *client) modelInfo(ctx context.Context, repo, revision string,
+	attempts int) (modelInfo, error) {
+	address := c.address(append([]string{"api", "models"},
+		repoPath(repo, "revision", revision)...)...)
 	var info modelInfo
 	err := c.retry(ctx, attempts, func() (bool, error) {
 		req, err := c.request(ctx, http.MethodGet, address)
@@ -161,7 +167,8 @@ func readInfo(body io.Reader) (modelInfo, error) {
 	limited := &io.LimitedReader{R: body, N: maxInfo}
 	err := json.NewDecoder(limited).Decode(&answer)
 	if limited.N == 0 {
-		return modelInfo{}, permanent{fmt.Errorf("the Hub's list of files has more than %d bytes", maxInfo)}
+		return modelInfo{}, permanent{fmt.Errorf("the Hub's list of files has more than %d bytes",
+			maxInfo)}
 	}
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -184,8 +191,9 @@ func readInfo(body io.Reader) (modelInfo, error) {
 // fileInfo is what the Hub says about a file.
 type fileInfo struct {
 	name string
-	etag string // the SHA-256 of a large file, the git blob hash of a small one; the name of the blob in the cache
-	size int64  // -1 when the Hub does not say
+	// the SHA-256 of a large file, the git blob hash of a small one; the name of the blob in the cache
+	etag string
+	size int64 // -1 when the Hub does not say
 }
 
 // fileInfo asks for a file's size and hash.
@@ -228,7 +236,8 @@ func (c *client) fileAddress(repo, commit, name string) string {
 	return c.address(append(repoPath(repo, "resolve", commit), strings.Split(name, "/")...)...)
 }
 
-// linkedETag is the hash that the Hub gives a file, without the quotes and the mark of a weak validator.
+// linkedETag is the hash that the Hub gives a file, without the quotes and the mark of a weak
+// validator.
 func linkedETag(h http.Header) string {
 	etag := h.Get(headerETag)
 	if etag == "" {
@@ -243,7 +252,8 @@ func safeETag(etag string) bool {
 		return false
 	}
 	for _, c := range []byte(etag) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' ||
+			c == '_') {
 			return false
 		}
 	}
@@ -262,11 +272,12 @@ func (e *statusError) Unwrap() error { return e.err }
 
 // temporary reports whether the same request may succeed later.
 func (e *statusError) temporary() bool {
-	return e.status == http.StatusRequestTimeout || e.status == http.StatusTooManyRequests || e.status >= 500 && e.status != http.StatusNotImplemented
+	return e.status == http.StatusRequestTimeout || e.status == http.StatusTooManyRequests ||
+		e.status >= 500 && e.status != http.StatusNotImplemented
 }
 
-// statusError explains an answer in the user's words. The Hub answers 401 for a repository that does not exist, so as not
-// to tell private ones.
+// statusError explains an answer in the user's words. The Hub answers 401 for a repository that
+// does not exist, so as not to tell private ones.
 func (c *client) statusError(res *http.Response) error {
 	e := &statusError{status: res.StatusCode}
 	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s > 0 {
@@ -310,9 +321,11 @@ type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
-// retry calls try until it succeeds, fails for good, or has failed the given number of times in a row; try says whether
-// it has got any further, which starts the count again. Waiting doubles from one failure to the next.
-func (c *client) retry(ctx context.Context, attempts int, try func() (progress bool, err error)) error {
+// retry calls try until it succeeds, fails for good, or has failed the given number of times in a
+// row; try says whether it has got any further, which starts the count again. Waiting doubles from
+// one failure to the next.
+func (c *client) retry(ctx context.Context, attempts int,
+	try func() (progress bool, err error)) error {
 	for failed := 0; ; {
 		progress, err := try()
 		if err == nil {

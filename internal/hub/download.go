@@ -26,7 +26,8 @@ const (
 // errChanged means that the Hub now serves another file under the same name.
 var errChanged = errors.New("the file has changed on the Hub")
 
-// complete downloads what the commit's snapshot lacks. Weights come last: a snapshot that has them has all.
+// complete downloads what the commit's snapshot lacks. Weights come last: a snapshot that has them
+// has all.
 func (r *resolver) complete(ctx context.Context, info modelInfo) error {
 	if err := checkNames(info.Files); err != nil {
 		return err
@@ -41,7 +42,8 @@ func (r *resolver) complete(ctx context.Context, info modelInfo) error {
 		return err
 	}
 	if !slices.Contains(info.Files, singleWeights) {
-		if weights, err = shardsOf(filepath.Join(r.cache.snapshot(info.Commit), weightIndex)); err != nil {
+		if weights, err = shardsOf(filepath.Join(r.cache.snapshot(info.Commit),
+			weightIndex)); err != nil {
 			return err
 		}
 		for _, shard := range weights {
@@ -84,7 +86,8 @@ func (r *resolver) download(ctx context.Context, commit string, files []string) 
 	})
 }
 
-// inParallel calls work for 0 to n-1, parallelFiles at a time, and returns the first error, having cancelled the rest.
+// inParallel calls work for 0 to n-1, parallelFiles at a time, and returns the first error, having
+// cancelled the rest.
 func inParallel(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -120,7 +123,8 @@ func (r *resolver) checkSpace(infos []fileInfo) error {
 	}
 	free, ok := freeSpace(r.cache.dir())
 	if ok && need > 0 && need+spareSpace > free {
-		return fmt.Errorf("%.1f GB are to be downloaded to %s, where %.1f GB are free", float64(need)/1e9, r.cache.root, float64(free)/1e9)
+		return fmt.Errorf("%.1f GB are to be downloaded to %s, where %.1f GB are free",
+			float64(need)/1e9, r.cache.root, float64(free)/1e9)
 	}
 	return nil
 }
@@ -148,7 +152,8 @@ func (r *resolver) obtain(ctx context.Context, commit string, f fileInfo, t *tra
 	}
 }
 
-// obtainBlob makes sure that the cache has the file's content. Content that fails its check is fetched once more.
+// obtainBlob makes sure that the cache has the file's content. Content that fails its check is
+// fetched once more.
 func (r *resolver) obtainBlob(ctx context.Context, commit string, f fileInfo, t *tracker) error {
 	blob := r.cache.blob(f.etag)
 	if isFile(blob, f.size) {
@@ -176,7 +181,8 @@ func (r *resolver) obtainBlob(ctx context.Context, commit string, f fileInfo, t 
 	}
 }
 
-func (r *resolver) fetchBlob(ctx context.Context, commit string, f fileInfo, blob string, t *tracker) error {
+func (r *resolver) fetchBlob(ctx context.Context, commit string, f fileInfo, blob string,
+	t *tracker) error {
 	p, err := openPartial(blob+".incomplete", f)
 	if err != nil {
 		return err
@@ -238,16 +244,18 @@ func (c *client) fetch(ctx context.Context, address string, p *partial, report f
 		}
 	}
 	if p.info.size >= 0 && p.size < p.info.size {
-		return fmt.Errorf("the connection ended after %d of %d bytes: %w", p.size, p.info.size, io.ErrUnexpectedEOF)
+		return fmt.Errorf("the connection ended after %d of %d bytes: %w", p.size, p.info.size,
+			io.ErrUnexpectedEOF)
 	}
 	return nil
 }
 
-// checkAnswer makes sure that what the answer carries continues the partial file, which it empties if it has to begin
-// anew.
+// checkAnswer makes sure that what the answer carries continues the partial file, which it empties
+// if it has to begin anew.
 func (c *client) checkAnswer(res *http.Response, p *partial) error {
 	if etag := c.announced(res); res.StatusCode/100 == 2 && etag != "" && etag != p.info.etag {
-		return permanent{fmt.Errorf("%w: its ETag is %.100q instead of %q", errChanged, etag, p.info.etag)}
+		return permanent{fmt.Errorf("%w: its ETag is %.100q instead of %q", errChanged, etag,
+			p.info.etag)}
 	}
 	switch res.StatusCode {
 	case http.StatusOK:
@@ -267,7 +275,8 @@ func (c *client) checkAnswer(res *http.Response, p *partial) error {
 	return nil
 }
 
-// announced is the file's hash in the Hub's own answer or redirect; the ETag of another server means something else.
+// announced is the file's hash in the Hub's own answer or redirect; the ETag of another server
+// means something else.
 func (c *client) announced(res *http.Response) string {
 	for at := res; at != nil; at = at.Request.Response {
 		if !c.own(at.Request.URL) {
@@ -286,9 +295,11 @@ func checkRange(header string, p *partial) error {
 	first, _, ok2 := strings.Cut(span, "-")
 	at, err := strconv.ParseInt(first, 10, 64)
 	if !ok || !ok2 || err != nil || at != p.size {
-		return fmt.Errorf("the server answers with range %.100q where byte %d is expected", header, p.size)
+		return fmt.Errorf("the server answers with range %.100q where byte %d is expected", header,
+			p.size)
 	}
-	if n, err := strconv.ParseInt(total, 10, 64); err == nil && p.info.size >= 0 && n != p.info.size {
+	if n, err := strconv.ParseInt(total, 10, 64); err == nil && p.info.size >= 0 &&
+		n != p.info.size {
 		return fmt.Errorf("the server answers for a file of %d bytes instead of %d", n, p.info.size)
 	}
 	return nil

@@ -19,7 +19,8 @@ import (
 
 const weights = "model.safetensors"
 
-// cut sends the bytes of data from the request's range on, announces all of them, and drops the connection after n.
+// cut sends the bytes of data from the request's range on, announces all of them, and drops the
+// connection after n.
 func cut(w http.ResponseWriter, r *http.Request, data []byte, n int) {
 	from := 0
 	if v := r.Header.Get("Range"); v != "" {
@@ -218,7 +219,8 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// TestETagChange replaces files between the question for their hash and the download, at the first and in the middle.
+// TestETagChange replaces files between the question for their hash and the download, at the first
+// and in the middle.
 func TestETagChange(t *testing.T) {
 	for _, victim := range []string{weights, "tokenizer.json"} {
 		for _, when := range []string{"at once", "midway"} {
@@ -391,7 +393,8 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A holder that removes the file on leaving, as some versions of Python's filelock do, does not split the lock.
+	// A holder that removes the file on leaving, as some versions of Python's filelock do, does not
+	// split the lock.
 	if err := os.Remove(filepath.Join(c.root, ".locks", c.folder(), "etag.lock")); err != nil {
 		t.Fatal(err)
 	}

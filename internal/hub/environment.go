@@ -21,18 +21,21 @@ type environment struct {
 }
 
 func readEnvironment(opt Options) (environment, error) {
-	env := environment{offline: opt.Offline || isTrue(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE")))}
+	env := environment{offline: opt.Offline ||
+		isTrue(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE")))}
 	home, err := hubHome()
 	if err != nil {
 		return env, err
 	}
-	env.cache, err = expand(cmp.Or(opt.DownloadDir, os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub")))
+	env.cache, err = expand(cmp.Or(opt.DownloadDir, os.Getenv("HF_HUB_CACHE"),
+		os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub")))
 	if err != nil {
 		return env, err
 	}
 	address := strings.TrimRight(cmp.Or(opt.Endpoint, os.Getenv("HF_ENDPOINT"), publicHub), "/")
 	env.endpoint, err = url.Parse(address)
-	if err != nil || (env.endpoint.Scheme != "https" && env.endpoint.Scheme != "http") || env.endpoint.Host == "" || env.endpoint.User != nil {
+	if err != nil || (env.endpoint.Scheme != "https" && env.endpoint.Scheme != "http") ||
+		env.endpoint.Host == "" || env.endpoint.User != nil {
 		return env, fmt.Errorf("the Hub's address %q is not of the form https://host", address)
 	}
 	env.token, err = findToken(opt, home)

@@ -24,8 +24,9 @@ const (
 	testToken  = "hf_secret"
 )
 
-// fakeHub is a Hub with one repository. Small files are served by the Hub itself and named by their git hash; those that
-// end in .safetensors are named by their SHA-256 and served by a second server, the content delivery network.
+// fakeHub is a Hub with one repository. Small files are served by the Hub itself and named by their
+// git hash; those that end in .safetensors are named by their SHA-256 and served by a second
+// server, the content delivery network.
 type fakeHub struct {
 	t        *testing.T
 	hub, cdn *httptest.Server
@@ -36,7 +37,8 @@ type fakeHub struct {
 	requests []string // "HUB GET /path bytes=5-"
 	leaks    []string // requests to the network that carried a token
 
-	// intercept may answer a request itself; it is called with the server's name and returns whether it did.
+	// intercept may answer a request itself; it is called with the server's name and returns
+	// whether it did.
 	intercept func(server string, w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -46,7 +48,7 @@ func newFakeHub(t *testing.T, files map[string][]byte) *fakeHub {
 	f.cdn = httptest.NewServer(f.handler("CDN", f.serveCDN))
 	t.Cleanup(f.hub.Close)
 	t.Cleanup(f.cdn.Close)
-	// Nothing of the environment of whoever runs the tests may matter, least of all a real token.
+	// The environment in which the tests run must not matter, least of all a real token in it.
 	for _, name := range []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT",
 		"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "XDG_CACHE_HOME"} {
 		t.Setenv(name, "")

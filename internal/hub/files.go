@@ -21,16 +21,19 @@ const (
 func checkNames(names []string) error {
 	for _, name := range names {
 		for _, part := range strings.Split(name, "/") {
-			if part == "" || part == "." || part == ".." || len(part) > 255 || strings.ContainsAny(part, "\\\x00") {
-				return fmt.Errorf("the repository lists the file %.300q, which is not a safe name", name)
+			if part == "" || part == "." || part == ".." || len(part) > 255 ||
+				strings.ContainsAny(part, "\\\x00") {
+				return fmt.Errorf("the repository lists the file %.300q, which is not a safe name",
+					name)
 			}
 		}
 	}
 	return nil
 }
 
-// selectFiles picks what an engine needs besides the shards that a weight index names: configuration, tokenizer, chat
-// template, and either the single weight file or the index. Only the repository's top folder counts.
+// selectFiles picks what an engine needs besides the shards that a weight index names:
+// configuration, tokenizer, chat template, and either the single weight file or the index. Only the
+// repository's top folder counts.
 func selectFiles(names []string) ([]string, error) {
 	var picked []string
 	for _, name := range names {
@@ -43,7 +46,8 @@ func selectFiles(names []string) ([]string, error) {
 		picked = slices.DeleteFunc(picked, func(name string) bool { return name == weightIndex })
 		picked = append(picked, singleWeights)
 	case !slices.Contains(names, weightIndex):
-		return nil, fmt.Errorf("the repository has no weights in safetensors format (%s or %s)%s", singleWeights, weightIndex, otherWeights(names))
+		return nil, fmt.Errorf("the repository has no weights in safetensors format (%s or %s)%s",
+			singleWeights, weightIndex, otherWeights(names))
 	}
 	slices.Sort(picked)
 	return slices.Compact(picked), nil
@@ -59,7 +63,8 @@ func needed(name string) bool {
 			return true
 		}
 	}
-	return name == "merges.txt" || name == "vocab.txt" || strings.HasPrefix(name, "tokenizer.model.")
+	return name == "merges.txt" || name == "vocab.txt" ||
+		strings.HasPrefix(name, "tokenizer.model.")
 }
 
 // otherWeights mentions weights in formats that are not read.
@@ -81,7 +86,8 @@ func shardsOf(path string) ([]string, error) {
 		return nil, err
 	}
 	if info.Size() > maxIndex {
-		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d", weightIndex, info.Size(), maxIndex)
+		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d", weightIndex, info.Size(),
+			maxIndex)
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {

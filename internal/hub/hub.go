@@ -1,7 +1,7 @@
-// Package hub turns what a user calls a model into a local folder: a folder is taken as it is, a repository of the
-// Hugging Face Hub is downloaded into the cache that Hugging Face's own tools use, in the same layout, so that both find
-// each other's files. Downloads resume where they were cut, are checked against the Hub's hashes, and appear in the
-// cache only when they are whole.
+// Package hub turns what a user calls a model into a local folder: a folder is taken as it is, a
+// repository of the Hugging Face Hub is downloaded into the cache that Hugging Face's own tools
+// use, in the same layout, so that both find each other's files. Downloads resume where they were
+// cut, are checked against the Hub's hashes, and appear in the cache only when they are whole.
 package hub
 
 import (
@@ -18,11 +18,13 @@ import (
 
 // Errors that a caller may want to tell apart.
 var (
-	// ErrNotFound means that the Hub knows no such repository or revision, or does not show it to this user.
+	// ErrNotFound means that the Hub knows no such repository or revision, or does not show it to
+	// this user.
 	ErrNotFound = errors.New("not found on the Hub")
 	// ErrAccess means that the Hub refuses the download to this user, as for a gated repository.
 	ErrAccess = errors.New("access refused by the Hub")
-	// ErrOffline means that a file is needed that the cache lacks, and that the Hub may not or cannot be asked.
+	// ErrOffline means that a file is needed that the cache lacks, and that the Hub may not or
+	// cannot be asked.
 	ErrOffline = errors.New("not in the cache")
 	// ErrCorrupt means that what was downloaded is not what the Hub announced.
 	ErrCorrupt = errors.New("download is corrupt")
@@ -40,10 +42,12 @@ type Progress struct {
 type Options struct {
 	// Revision is a branch, tag or commit of the repository; main by default.
 	Revision string
-	// DownloadDir replaces the Hub's cache folder: $HF_HUB_CACHE, else $HF_HOME/hub, else ~/.cache/huggingface/hub.
+	// DownloadDir replaces the Hub's cache folder: $HF_HUB_CACHE, else $HF_HOME/hub, else
+	// ~/.cache/huggingface/hub.
 	DownloadDir string
-	// Token authenticates; by default $HF_TOKEN, else the file that "hf auth login" writes ($HF_TOKEN_PATH, else
-	// $HF_HOME/token). It is sent to the Hub alone, never to the servers that the Hub redirects to.
+	// Token authenticates; by default $HF_TOKEN, else the file that "hf auth login" writes
+	// ($HF_TOKEN_PATH, else $HF_HOME/token). It is sent to the Hub alone, never to the servers that
+	// the Hub redirects to.
 	Token string
 	// Endpoint is the Hub's address; $HF_ENDPOINT by default, else the public Hub.
 	Endpoint string
@@ -51,18 +55,21 @@ type Options struct {
 	Offline bool
 	// Progress is called now and then while files are downloaded, from one goroutine at a time.
 	Progress func(Progress)
-	// Warn is called about what does not stop the work, such as an unreachable Hub when the cache has the model.
+	// Warn is called about what does not stop the work, such as an unreachable Hub when the cache
+	// has the model.
 	Warn func(message string)
 
 	// Tests only: the pause before the first retry, and how long a silent body is waited for.
 	firstWait, idle time.Duration
 }
 
-// Resolve returns the folder of a model: model itself if that is a folder, else the snapshot of the Hub repository of
-// that name ("org/name"), downloading what the cache lacks. Only the files an engine needs are downloaded: weights in
-// safetensors format, configuration, tokenizer and chat template.
+// Resolve returns the folder of a model: model itself if that is a folder, else the snapshot of the
+// Hub repository of that name ("org/name"), downloading what the cache lacks. Only the files an
+// engine needs are downloaded: weights in safetensors format, configuration, tokenizer and chat
+// template.
 //
-// The error wraps [ErrNotFound], [ErrAccess], [ErrOffline] or [ErrCorrupt] where one applies, or the context's error.
+// The error wraps [ErrNotFound], [ErrAccess], [ErrOffline] or [ErrCorrupt] where one applies, or
+// the context's error.
 func Resolve(ctx context.Context, model string, opt Options) (dir string, err error) {
 	info, err := os.Stat(model)
 	switch {
@@ -97,14 +104,17 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 	return r.online(ctx)
 }
 
-// looksLikePath reports whether the user clearly means a folder, so that its absence is not taken for a repository.
+// looksLikePath reports whether the user clearly means a folder, so that its absence is not taken
+// for a repository.
 func looksLikePath(model string) bool {
-	return filepath.IsAbs(model) || strings.HasPrefix(model, ".") || strings.HasPrefix(model, "~") || strings.Count(model, "/") > 1
+	return filepath.IsAbs(model) || strings.HasPrefix(model, ".") ||
+		strings.HasPrefix(model, "~") || strings.Count(model, "/") > 1
 }
 
 var repoPart = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`)
 
-// validRepo applies the rules of huggingface_hub's validate_repo_id. They also make the name safe in a path and a URL.
+// validRepo applies the rules of huggingface_hub's validate_repo_id. They also make the name safe
+// in a path and a URL.
 func validRepo(repo string) error {
 	parts := strings.Split(repo, "/")
 	if len(parts) > 2 || len(repo) > 96 {
@@ -115,7 +125,8 @@ func validRepo(repo string) error {
 			return errors.New("a repository's name has letters, digits, '-', '_' and '.' only, and neither starts nor ends with '-' or '.'")
 		}
 	}
-	if strings.Contains(repo, "--") || strings.Contains(repo, "..") || strings.HasSuffix(repo, ".git") {
+	if strings.Contains(repo, "--") || strings.Contains(repo, "..") ||
+		strings.HasSuffix(repo, ".git") {
 		return errors.New("a repository's name has neither \"--\" nor \"..\" and does not end in \".git\"")
 	}
 	return nil
@@ -127,7 +138,8 @@ var revisionPart = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+@=-]*$`)
 func validRevision(revision string) error {
 	for _, p := range strings.Split(revision, "/") {
 		if !revisionPart.MatchString(p) || strings.Contains(p, "..") || len(revision) > 200 {
-			return fmt.Errorf("revision %.200q is not the name of a branch, tag or commit", revision)
+			return fmt.Errorf("revision %.200q is not the name of a branch, tag or commit",
+				revision)
 		}
 	}
 	return nil
@@ -149,13 +161,15 @@ func (r *resolver) warn(format string, args ...any) {
 	}
 }
 
-// cached returns the snapshot in the cache if it is complete; why says what keeps the Hub from being asked.
+// cached returns the snapshot in the cache if it is complete; why says what keeps the Hub from
+// being asked.
 func (r *resolver) cached(why string) (string, error) {
 	commit := r.revision
 	if !commitHash.MatchString(commit) {
 		var err error
 		if commit, err = r.cache.ref(r.revision); err != nil {
-			return "", fmt.Errorf("model %s, revision %s: %w (%s has no such reference; %s)", r.repo, r.revision, ErrOffline, r.cache.dir(), why)
+			return "", fmt.Errorf("model %s, revision %s: %w (%s has no such reference; %s)",
+				r.repo, r.revision, ErrOffline, r.cache.dir(), why)
 		}
 	}
 	dir := r.cache.snapshot(commit)
@@ -164,7 +178,8 @@ func (r *resolver) cached(why string) (string, error) {
 		return "", fmt.Errorf("model %s: %w", r.repo, err)
 	}
 	if len(missing) > 0 {
-		return "", fmt.Errorf("model %s, revision %s: %w: %s (in %s; %s)", r.repo, r.revision, ErrOffline, strings.Join(missing, ", "), dir, why)
+		return "", fmt.Errorf("model %s, revision %s: %w: %s (in %s; %s)", r.repo, r.revision,
+			ErrOffline, strings.Join(missing, ", "), dir, why)
 	}
 	return dir, nil
 }

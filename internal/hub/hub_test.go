@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// plainRepo is a repository of one weight file, with files that nobody needs.
+// plainRepo is a repository of one weight file, with files that no engine needs.
 func plainRepo() map[string][]byte {
 	return map[string][]byte{
 		"config.json": []byte(`{"model_type":"llama"}`), "generation_config.json": []byte(`{}`), "tokenizer.json": pattern(300_000),
@@ -245,7 +245,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestNoTokenAfterDetour redirects to the network and back: the token stays with the Hub on each hop that is its own.
+// TestNoTokenAfterDetour redirects to the network and back: the token stays with the Hub on each
+// hop that is its own.
 func TestNoTokenAfterDetour(t *testing.T) {
 	f := newFakeHub(t, plainRepo())
 	f.intercept = func(server string, w http.ResponseWriter, r *http.Request) bool {
@@ -469,7 +470,8 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestConcurrent resolves the same model at once, as processes on one machine do: each blob is downloaded once.
+// TestConcurrent resolves the same model at once, as processes on one machine do: each blob is
+// downloaded once.
 func TestConcurrent(t *testing.T) {
 	repo := plainRepo()
 	f := newFakeHub(t, repo)

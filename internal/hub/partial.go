@@ -11,8 +11,9 @@ import (
 	"os"
 )
 
-// partial is a file while it is downloaded. Its name comes from its content's hash, and every byte is written to its own
-// place: should two processes get past the lock, which not every network file system honours, they write the same.
+// partial is a file while it is downloaded. Its name comes from its content's hash, and every byte
+// is written to its own place: should two processes get past the lock, which not every network file
+// system honours, they write the same.
 type partial struct {
 	info fileInfo
 	file *os.File
@@ -55,7 +56,8 @@ func (p *partial) resume() error {
 	return err
 }
 
-// restart begins anew. The file is not cut: what is in it is overwritten, and cut to length at the end.
+// restart begins anew. The file is not cut: what is in it is overwritten, and cut to length at the
+// end.
 func (p *partial) restart() {
 	p.size = 0
 	if p.sum != nil {
@@ -66,7 +68,8 @@ func (p *partial) restart() {
 // add appends bytes.
 func (p *partial) add(b []byte) error {
 	if p.info.size >= 0 && int64(len(b)) > p.info.size-p.size {
-		return permanent{fmt.Errorf("%w: more than the announced %d bytes were sent", ErrCorrupt, p.info.size)}
+		return permanent{fmt.Errorf("%w: more than the announced %d bytes were sent", ErrCorrupt,
+			p.info.size)}
 	}
 	if _, err := p.file.WriteAt(b, p.size); err != nil {
 		return permanent{err}
@@ -78,7 +81,8 @@ func (p *partial) add(b []byte) error {
 	return nil
 }
 
-// verify holds the content to its hash. An ETag of another form, which only mirrors have, says nothing about it.
+// verify holds the content to its hash. An ETag of another form, which only mirrors have, says
+// nothing about it.
 func (p *partial) verify() error {
 	if err := p.file.Truncate(p.size); err != nil {
 		return err
@@ -100,8 +104,9 @@ func (p *partial) verify() error {
 	return nil
 }
 
-// gitBlobHash is the name that git gives to content (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects). Files
-// named so are small, because git itself holds them.
+// gitBlobHash is the name that git gives to content
+// (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects). Files named so are small, because git
+// itself holds them.
 func gitBlobHash(r io.Reader, size int64) (string, error) {
 	h := sha1.New()
 	fmt.Fprintf(h, "blob %d\x00", size)

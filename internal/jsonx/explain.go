@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// separator returns the comma or colon before the next value, 0 where there is none, and the offset of
-// the byte after both it and white space.
+// separator returns the comma or colon before the next value, 0 where there is none, and the offset
+// of the byte after both it and white space.
 func (r *Reader) separator() (sep byte, at int) {
 	at = r.space(r.Offset())
 	if at < len(r.data) && (r.data[at] == ',' || r.data[at] == ':') {
@@ -35,8 +35,8 @@ func (r *Reader) space(at int) int {
 	return at
 }
 
-// explain says what is wrong where the decoder stopped. The decoder's state is the one before the fault;
-// its own error gives the place inside a string.
+// explain says what is wrong where the decoder stopped. The decoder's state is the one before the
+// fault; its own error gives the place inside a string.
 func (r *Reader) explain(err error) error {
 	var fault *jsontext.SyntacticError
 	inside := -1

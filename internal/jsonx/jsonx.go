@@ -1,8 +1,9 @@
-// Package jsonx reads JSON text in place, member by member, with the checks that text from outside needs.
+// Package jsonx reads JSON text in place, member by member, with the checks that text from outside
+// needs.
 //
-// The grammar is jsontext's: RFC 8259 with duplicate names and invalid UTF-8 refused, members in their
-// order, numbers as they are written. This package adds limits on size, nesting and members, and errors
-// that say in plain words what is wrong at which byte.
+// The grammar is jsontext's: RFC 8259 with duplicate names and invalid UTF-8 refused, members in
+// their order, numbers as they are written. This package adds limits on size, nesting and members,
+// and errors that say in plain words what is wrong at which byte.
 package jsonx
 
 import (
@@ -20,8 +21,8 @@ type Limits struct {
 	Bytes   int // length of the text: 256 MiB
 	Depth   int // levels of objects and arrays: 128
 	Members int // members of one object: 65536
-	// Duplicates admits a name twice in one object. It is for a caller that enters the names into a table
-	// of its own and finds duplicates there.
+	// Duplicates admits a name twice in one object. It is for a caller that enters the names into a
+	// table of its own and finds duplicates there.
 	Duplicates bool
 }
 
@@ -38,8 +39,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Reader reads one JSON text. Each method reads the next value, or the next name in an object, and is
-// an error if that is of another kind. After an error a Reader is not used any more.
+// Reader reads one JSON text. Each method reads the next value, or the next name in an object, and
+// is an error if that is of another kind. After an error a Reader is not used any more.
 type Reader struct {
 	data []byte
 	lim  Limits
@@ -66,8 +67,8 @@ func (r *Reader) free() {
 	readers.Put(r)
 }
 
-// Read calls read with a Reader of data, which holds one value and may have white space around it. The
-// Reader is valid until read returns, the texts that it returned for as long as data is.
+// Read calls read with a Reader of data, which holds one value and may have white space around it.
+// The Reader is valid until read returns, the texts that it returned for as long as data is.
 func Read(data []byte, lim Limits, read func(r *Reader) error) error {
 	lim = lim.withDefaults()
 	if len(data) > lim.Bytes {
@@ -91,8 +92,8 @@ func (r *Reader) Offset() int { return int(r.dec.InputOffset()) }
 // Left is the number of bytes not read yet.
 func (r *Reader) Left() int { return len(r.data) - r.Offset() }
 
-// Kind is the first byte of the next value, '0' for any number, '}' or ']' at the end of an object or
-// array. It is 0 where no value can be; the next read has the error.
+// Kind is the first byte of the next value, '0' for any number, '}' or ']' at the end of an object
+// or array. It is 0 where no value can be; the next read has the error.
 func (r *Reader) Kind() byte { return byte(r.dec.PeekKind()) }
 
 // Object reads an object. It calls member after each name; member reads the value.
@@ -109,7 +110,8 @@ func (r *Reader) Object(member func(name string) error) error {
 	})
 }
 
-// Names reads an object. It calls member at each name; member reads the name, as text, and the value.
+// Names reads an object. It calls member at each name; member reads the name, as text, and the
+// value.
 func (r *Reader) Names(member func() error) error {
 	if err := r.enter('{', "'{'"); err != nil {
 		return err
@@ -269,8 +271,8 @@ func (r *Reader) tooMany() error {
 	return errorAt(r.Offset(), "more than %d members in one object", r.lim.Members)
 }
 
-// Elements yields the texts of the elements of an array. The array's text has been checked before; what
-// is wrong in it ends the sequence.
+// Elements yields the texts of the elements of an array. The array's text has been checked before;
+// what is wrong in it ends the sequence.
 func Elements(array []byte) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		r := newReader(array, true)
@@ -287,8 +289,8 @@ func Elements(array []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// Members yields the names and the texts of the values of an object in their order. The object's text
-// has been checked before; what is wrong in it ends the sequence.
+// Members yields the names and the texts of the values of an object in their order. The object's
+// text has been checked before; what is wrong in it ends the sequence.
 func Members(object []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		r := newReader(object, true)
@@ -310,8 +312,9 @@ func Members(object []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// Strings yields the texts, with their quotes, of all strings in a value at any level, but not the names,
-// and the offset of each. The value's text has been checked before; what is wrong in it ends the sequence.
+// Strings yields the texts, with their quotes, of all strings in a value at any level, but not the
+// names, and the offset of each. The value's text has been checked before; what is wrong in it ends
+// the sequence.
 func Strings(value []byte) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		r := newReader(value, true)

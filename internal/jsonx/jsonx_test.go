@@ -243,8 +243,9 @@ func TestChecked(t *testing.T) {
 	}
 }
 
-// FuzzRead holds what is accepted against encoding/json: it is valid, has the same members and means the
-// same, and what is refused is invalid, has a duplicate or text that encoding/json would repair.
+// FuzzRead holds what is accepted against encoding/json: it is valid, has the same members and
+// means the same, and what is refused is invalid, has a duplicate or text that encoding/json would
+// repair.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1}`, `{"a":"\u00e9\ud83d\ude00","b":[1,{"c":null}]}`, `{"a":1e400}`, "{\"a\":\"\xff\"}",
 		`{"a":1,"a":2}`, `{"a":[[[[[[[[[[]]]]]]]]]]}`, `{"x":-0.0E-1}`, `{"a":[1,]}`, `{"a":"\ud800`, `{"a" 1`} {

@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// addedToken is one entry of added_tokens: a token that is cut out of the text before the model sees it.
+// addedToken is one entry of added_tokens: a token that is cut out of the text before the model
+// sees it.
 type addedToken struct {
 	ID         int64  `json:"id"`
 	Content    string `json:"content"`
@@ -18,10 +19,10 @@ type addedToken struct {
 	Special    bool   `json:"special"`
 }
 
-// parseAdded reads the added_tokens section and enters the tokens into the vocabulary. A token that the
-// model's vocabulary holds keeps its id there, as with Hugging Face; the others have the id that the
-// file gives. (Hugging Face numbers those from the size of the vocabulary up in file order, which is
-// the same thing for every file that it wrote.)
+// parseAdded reads the added_tokens section and enters the tokens into the vocabulary. A token that
+// the model's vocabulary holds keeps its id there, as with Hugging Face; the others have the id
+// that the file gives. (Hugging Face numbers those from the size of the vocabulary up in file
+// order, which is the same thing for every file that it wrote.)
 func parseAdded(data json.RawMessage, v *vocabulary) ([]addedToken, error) {
 	if isNull(data) {
 		return nil, nil
@@ -40,10 +41,12 @@ func parseAdded(data json.RawMessage, v *vocabulary) ([]addedToken, error) {
 		}
 		seen[t.Content] = true
 		if t.ID < 0 || t.ID >= limit {
-			return nil, fmt.Errorf("added token %q has id %d, which is not in [0, %d)", t.Content, t.ID, limit)
+			return nil, fmt.Errorf("added token %q has id %d, which is not in [0, %d)", t.Content,
+				t.ID, limit)
 		}
 		if other, taken := claimed[t.ID]; taken {
-			return nil, fmt.Errorf("added tokens %q and %q have the same id %d", other, t.Content, t.ID)
+			return nil, fmt.Errorf("added tokens %q and %q have the same id %d", other, t.Content,
+				t.ID)
 		}
 		claimed[t.ID] = t.Content
 		if id, ok := v.ids[t.Content]; ok {
@@ -70,8 +73,8 @@ type trieNode struct {
 	token int32 // index into tokens, or -1
 }
 
-// newAddedMatcher builds the trie over the text under which each token is to be found. It returns nil
-// when there are no tokens.
+// newAddedMatcher builds the trie over the text under which each token is to be found. It returns
+// nil when there are no tokens.
 func newAddedMatcher(tokens []addedToken, textOf func(addedToken) string) *addedMatcher {
 	m := &addedMatcher{tokens: tokens, only: -1, nodes: []trieNode{{token: -1}}}
 	for i, t := range tokens {
@@ -134,16 +137,16 @@ func (m *addedMatcher) longest(s string, i int) (token int32, end int) {
 	return token, end
 }
 
-// addedMatch is an added token found in a text: where it begins and ends with the white space it takes
-// along, and where the search for the next one goes on.
+// addedMatch is an added token found in a text: where it begins and ends with the white space it
+// takes along, and where the search for the next one goes on.
 type addedMatch struct {
 	id                 int32
 	start, end, resume int
 }
 
-// find returns the first added token at or after from. What lies before done belongs to the match before.
-// It follows AddedVocabulary::find_matches of Hugging Face's tokenizers, also in that a match which is
-// turned down for not being a single word hides shorter ones in it.
+// find returns the first added token at or after from. What lies before done belongs to the match
+// before. It follows AddedVocabulary::find_matches of Hugging Face's tokenizers, also in that a
+// match which is turned down for not being a single word hides shorter ones in it.
 func (m *addedMatcher) find(s string, from, done int) (addedMatch, bool) {
 	for i := from; i < len(s); i++ {
 		if m.only >= 0 {

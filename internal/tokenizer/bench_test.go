@@ -21,8 +21,8 @@ func loadTiny(t testing.TB) *Tokenizer {
 	return tok
 }
 
-// prose returns English text of a few hundred KB in chunks of the size of a prompt: the documentation
-// files and the doc comments of the Go distribution.
+// prose returns English text of a few hundred KB in chunks of the size of a prompt: the
+// documentation files and the doc comments of the Go distribution.
 func prose(b testing.TB) []string {
 	b.Helper()
 	var text strings.Builder

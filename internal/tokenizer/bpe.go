@@ -27,7 +27,8 @@ type bpe struct {
 	prefix, suffix string // continuing_subword_prefix and end_of_word_suffix
 	unknown        int32  // or -1
 	fuseUnknown    bool
-	fallback       *[256]int32 // ids of <0x00> … <0xFF>, -1 for those missing; nil without byte_fallback
+	// ids of <0x00> … <0xFF>, -1 for those missing; nil without byte_fallback
+	fallback *[256]int32
 
 	// cutWords says that no merge joins a character with a word mark after it. A text that reaches
 	// the model in one piece can then be cut before each word without changing the result.
@@ -102,8 +103,8 @@ func (m *bpe) merge(dst []int32, piece string, sc *scratch) []int32 {
 	return dst[:start+n]
 }
 
-// symbols appends one symbol per character of the piece; it follows BPE::merge_word of Hugging Face's
-// tokenizers in what becomes of characters that are not in the vocabulary.
+// symbols appends one symbol per character of the piece; it follows BPE::merge_word of Hugging
+// Face's tokenizers in what becomes of characters that are not in the vocabulary.
 func (m *bpe) symbols(dst []int32, piece string) []int32 {
 	unknowns := 0 // unknown tokens seen but not yet appended: with byte fallback they may come late
 	for i, r := range piece {
@@ -170,7 +171,8 @@ func (m *bpe) appendFallback(dst []int32, s string) ([]int32, bool) {
 	return dst, true
 }
 
-// maxScanned is the number of symbols up to which looking at all pairs beats keeping them in a heap.
+// maxScanned is the number of symbols up to which looking at all pairs beats keeping them in a
+// heap.
 const maxScanned = 48
 
 // mergeScan merges the symbols in place by looking for the first-ranking pair again and again, and
@@ -215,8 +217,9 @@ type linked struct {
 
 const noRank = ^uint32(0)
 
-// mergeHeap merges the symbols in place and returns how many are left, in O(n log n). An entry of the
-// heap is rank<<32 | position of the left symbol; it is stale when that symbol has another rank by now.
+// mergeHeap merges the symbols in place and returns how many are left, in O(n log n). An entry of
+// the heap is rank<<32 | position of the left symbol; it is stale when that symbol has another rank
+// by now.
 func (m *bpe) mergeHeap(symbols []int32, sc *scratch) int {
 	list := slices.Grow(sc.list[:0], len(symbols))[:len(symbols)]
 	sc.list = list
@@ -276,7 +279,8 @@ func (m *bpe) mergeHeap(symbols []int32, sc *scratch) int {
 	return n
 }
 
-// rankPair looks up the merge of a symbol with its right neighbour and reports whether there is one.
+// rankPair looks up the merge of a symbol with its right neighbour and reports whether there is
+// one.
 func (m *bpe) rankPair(list []linked, i int32) bool {
 	s := &list[i]
 	s.rank = noRank

@@ -2,8 +2,9 @@ package tokenizer
 
 import "unicode/utf8"
 
-// Byte-level models spell each byte as one printable character: the printable ones of Latin-1 stand for
-// themselves, the other 68 bytes for U+0100 and up in order (bytes_to_unicode in GPT-2's encoder.py).
+// Byte-level models spell each byte as one printable character: the printable ones of Latin-1 stand
+// for themselves, the other 68 bytes for U+0100 and up in order (bytes_to_unicode in GPT-2's
+// encoder.py).
 
 // byteChars maps a byte to its character.
 var byteChars = func() (chars [256]rune) {
@@ -41,8 +42,9 @@ func toByteAlphabet(s string) string {
 	return string(appendByteAlphabet(make([]byte, 0, 2*len(s)), s))
 }
 
-// appendFromByteAlphabet appends the bytes that s spells, or s itself when it holds a character outside
-// the alphabet (an added token with a space in it, say). That is what the ByteLevel decoder does.
+// appendFromByteAlphabet appends the bytes that s spells, or s itself when it holds a character
+// outside the alphabet (an added token with a space in it, say). That is what the ByteLevel decoder
+// does.
 func appendFromByteAlphabet(dst []byte, s string) []byte {
 	start := len(dst)
 	for _, r := range s {

@@ -12,8 +12,8 @@ const (
 )
 
 // pieceCache remembers the tokens of pieces met before. A piece has one place, which holds two; a
-// newcomer drives out the older one. So the cache is bounded and needs no lock. The seeded hash keeps
-// clients from aiming at places.
+// newcomer drives out the older one. So the cache is bounded and needs no lock. The seeded hash
+// keeps clients from aiming at places.
 type pieceCache struct {
 	seed   maphash.Seed
 	places []cachePlace

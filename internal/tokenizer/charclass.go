@@ -15,8 +15,8 @@ const (
 )
 
 // letters16 and numbers16 are the letters and numbers of Unicode 16 that Go's tables (Unicode 15.0)
-// lack. Hugging Face splits with Oniguruma 6.9.10, whose properties are Unicode 16; the ranges are the
-// difference between CR_L and CR_N in its src/unicode_property_data.c and package unicode.
+// lack. Hugging Face splits with Oniguruma 6.9.10, whose properties are Unicode 16; the ranges are
+// the difference between CR_L and CR_N in its src/unicode_property_data.c and package unicode.
 var letters16 = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x1c89, 0x1c8a, 1}, {0xa7cb, 0xa7cd, 1}, {0xa7da, 0xa7dc, 1}},
 	R32: []unicode.Range32{
@@ -52,7 +52,8 @@ func classOf(r rune) uint8 {
 	return classOther
 }
 
-// classTable holds the classes of the Basic Multilingual Plane: one load instead of a binary search.
+// classTable holds the classes of the Basic Multilingual Plane: one load instead of a binary
+// search.
 type classTable [1 << 16]uint8
 
 // planeClasses fills the table from the range tables on first use (a fraction of a millisecond).
@@ -91,13 +92,15 @@ func (t *classTable) at(s string, i int) (class uint8, size int) {
 }
 
 // isWordChar is \w of Rust's regex crate (UTS #18 annex C): alphabetic, mark, decimal number,
-// connector punctuation or join control. The Whitespace pre-tokenizer and single-word added tokens use it.
+// connector punctuation or join control. The Whitespace pre-tokenizer and single-word added tokens
+// use it.
 func isWordChar(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 	}
 	return unicode.IsLetter(r) || unicode.Is(letters16, r) ||
-		unicode.In(r, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+		unicode.In(r, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic,
+			unicode.Join_Control)
 }
 
 // isPunctuation is the character test of the Punctuation pre-tokenizer.

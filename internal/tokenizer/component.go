@@ -20,7 +20,8 @@ func isNull(data json.RawMessage) bool { return len(data) == 0 || string(data) =
 
 // flatten parses a section made of components, each with a "type", into the list of its steps.
 // A Sequence holds its components under the key list. The error names the section and the type.
-func flatten[T any](data json.RawMessage, section, list string, depth int, parse func(kind string, data json.RawMessage) (T, error)) ([]T, error) {
+func flatten[T any](data json.RawMessage, section, list string, depth int,
+	parse func(kind string, data json.RawMessage) (T, error)) ([]T, error) {
 	if isNull(data) {
 		return nil, nil
 	}

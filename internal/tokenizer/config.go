@@ -11,8 +11,8 @@ import (
 type Config struct {
 	// BOSToken, EOSToken, PadToken and UnkToken are the texts of those tokens.
 	BOSToken, EOSToken, PadToken, UnkToken string
-	// SpecialTokens holds the text of every "…_token" entry under its key ("bos_token", "sep_token", …),
-	// as chat templates see them.
+	// SpecialTokens holds the text of every "…_token" entry under its key ("bos_token",
+	// "sep_token", …), as chat templates see them.
 	SpecialTokens map[string]string
 	// AdditionalSpecialTokens are the texts under additional_special_tokens.
 	AdditionalSpecialTokens []string

@@ -95,8 +95,8 @@ func parseDecoderStep(kind string, data json.RawMessage) (decoderStep, error) {
 	return step, errUnsupported
 }
 
-// decoder turns token ids into text. The steps at the front that treat each token by itself are done
-// once, at load, for the whole vocabulary.
+// decoder turns token ids into text. The steps at the front that treat each token by itself are
+// done once, at load, for the whole vocabulary.
 type decoder struct {
 	pieces []string // by id
 	steps  []decoderStep
@@ -128,8 +128,8 @@ func mapPieces(pieces []string, f func(string) string) []string {
 	return out
 }
 
-// spellBytes turns pieces in the byte-level alphabet into bytes, all in one block of memory. Where all
-// characters stand for themselves the piece is kept.
+// spellBytes turns pieces in the byte-level alphabet into bytes, all in one block of memory. Where
+// all characters stand for themselves the piece is kept.
 func spellBytes(pieces []string) []string {
 	total := 0
 	for _, p := range pieces {

@@ -12,8 +12,9 @@ type scratch struct {
 // maxKeptScratch bounds the buffers that are kept for later calls, in elements.
 const maxKeptScratch = 1 << 14
 
-// Encode returns the token ids of text. With addSpecial the post-processor puts its special tokens (a
-// begin-of-sequence token, say) around them. Text that is not UTF-8 is read with U+FFFD in its place.
+// Encode returns the token ids of text. With addSpecial the post-processor puts its special tokens
+// (a begin-of-sequence token, say) around them. Text that is not UTF-8 is read with U+FFFD in its
+// place.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	return t.AppendEncode(make([]int32, 0, len(text)/4+8), text, addSpecial)
 }

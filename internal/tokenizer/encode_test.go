@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The expected ids are worked out by hand from the rules of BPE: "▁the" begins as ▁ t h e; the first
-// merge in rank order is "▁ t", then "h e", then "▁t he".
+// The expected ids are worked out by hand from the rules of BPE: "▁the" begins as ▁ t h e; the
+// first merge in rank order is "▁ t", then "h e", then "▁t he".
 func TestByteFallback(t *testing.T) {
 	tok := mustParse(t, llamaStyle())
 	const bytes, chars = 3, 259
@@ -234,8 +234,8 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 			}
 		}
 	}
-	// Models where words can be cut are rare among random ones. Here they can, but only if the unknown
-	// character leaves a token behind.
+	// Models where words can be cut are rare among random ones. Here they can, but only if the
+	// unknown character leaves a token behind.
 	for _, unknown := range []object{nil, {"unk_token": "c"}, {"unk_token": "c", "fuse_unk": true}} {
 		tok := mustParse(t, object{"model": model("abc▁", []string{"▁ a", "▁ ▁", "a b", "▁▁ ▁▁", "▁a b", "b c"}, unknown)})
 		if tok.model.cutWords != (unknown != nil) {
@@ -275,8 +275,8 @@ func TestInvalidTextIsReadAsReplacementCharacters(t *testing.T) {
 	}
 }
 
-// Time must grow no faster than n log n. The limit is far above what is needed, and far below what a
-// quadratic step would take.
+// Time must grow no faster than n log n. The limit is far above what is needed, and far below what
+// a quadratic step would take.
 func TestLongInputs(t *testing.T) {
 	level := loadTiny(t)
 	llama := mustParse(t, llamaStyle())

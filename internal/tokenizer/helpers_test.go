@@ -42,11 +42,12 @@ func sequence(list string, steps ...object) object {
 	return object{"type": "Sequence", list: steps}
 }
 
-// llamaTokens are the tokens of llamaStyle behind <unk>, <s>, </s> and the 256 bytes, from id 259 up.
+// llamaTokens are the tokens of llamaStyle behind <unk>, <s>, </s> and the 256 bytes, from id 259
+// up.
 var llamaTokens = []string{"▁", "t", "h", "e", "a", "▁t", "he", "▁the", "▁a", "▁▁", "at", "▁▁▁▁"}
 
-// llamaStyle is a small tokenizer made like that of Llama 2: no pre-tokenizer, byte fallback, a word
-// mark in front of the text.
+// llamaStyle is a small tokenizer made like that of Llama 2: no pre-tokenizer, byte fallback, a
+// word mark in front of the text.
 func llamaStyle() object {
 	vocab := object{"<unk>": 0, "<s>": 1, "</s>": 2}
 	for b := range 256 {

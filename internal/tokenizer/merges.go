@@ -5,9 +5,9 @@ import "math/bits"
 // noMerge is the value of a pair that does not merge; it is larger than that of any that does.
 const noMerge = ^uint64(0)
 
-// mergeTable maps a pair of token ids to rank<<32 | id of the merged token: of two merges the one with
-// the smaller value comes first. It is a hash table with open addressing, since merging is little but
-// look-ups in it.
+// mergeTable maps a pair of token ids to rank<<32 | id of the merged token: of two merges the one
+// with the smaller value comes first. It is a hash table with open addressing, since merging is
+// little but look-ups in it.
 type mergeTable struct {
 	slots []mergeSlot
 	shift uint8
@@ -43,7 +43,8 @@ func (t *mergeTable) slot(pair uint64) *mergeSlot {
 	}
 }
 
-// put enters a merge. A pair that is listed twice has its later rank, as in Hugging Face's tokenizers.
+// put enters a merge. A pair that is listed twice has its later rank, as in Hugging Face's
+// tokenizers.
 func (t *mergeTable) put(a, b int32, rank int, merged int32) {
 	pair := pairOf(a, b)
 	*t.slot(pair) = mergeSlot{pair, uint64(rank)<<32 | uint64(uint32(merged))}

@@ -98,8 +98,8 @@ var lower16 = []struct {
 	{0xa7dc, 0xa7dc, 0x19b - 0xa7dc}, {0x10d50, 0x10d65, 0x20},
 }
 
-// lowercase lowers every character by itself, as Rust's char::to_lowercase does: no final sigma, and
-// U+0130 becomes two characters.
+// lowercase lowers every character by itself, as Rust's char::to_lowercase does: no final sigma,
+// and U+0130 becomes two characters.
 func lowercase(s string) string {
 	if !strings.ContainsRune(s, 'İ') {
 		return strings.Map(lowerRune, s)
@@ -139,9 +139,12 @@ func stripAccents(s string) string {
 // The ranges were computed from Python's unicodedata 9.0.0 and ICU's 17.0.
 var after9 = &unicode.RangeTable{
 	R16: []unicode.Range16{
-		{0x7fd, 0x7fd, 1}, {0x897, 0x89f, 1}, {0x8ca, 0x8d3, 1}, {0x9fe, 0x9fe, 1}, {0xafa, 0xaff, 1},
-		{0xb55, 0xb55, 1}, {0xc04, 0xc04, 1}, {0xc3c, 0xc3c, 1}, {0xcf3, 0xcf3, 1}, {0xd00, 0xd00, 1},
-		{0xd3b, 0xd3c, 1}, {0xd81, 0xd81, 1}, {0xeba, 0xeba, 1}, {0xece, 0xece, 1}, {0x1715, 0x1715, 1},
+		{0x7fd, 0x7fd, 1}, {0x897, 0x89f, 1}, {0x8ca, 0x8d3, 1}, {0x9fe, 0x9fe, 1},
+		{0xafa, 0xaff, 1},
+		{0xb55, 0xb55, 1}, {0xc04, 0xc04, 1}, {0xc3c, 0xc3c, 1}, {0xcf3, 0xcf3, 1},
+		{0xd00, 0xd00, 1},
+		{0xd3b, 0xd3c, 1}, {0xd81, 0xd81, 1}, {0xeba, 0xeba, 1}, {0xece, 0xece, 1},
+		{0x1715, 0x1715, 1},
 		{0x180f, 0x180f, 1}, {0x1abf, 0x1add, 1}, {0x1ae0, 0x1aeb, 1}, {0x1cf7, 0x1cf7, 1},
 		{0x1df6, 0x1dfa, 1}, {0x32ff, 0x32ff, 1}, {0xa7f1, 0xa7f4, 1}, {0xa82c, 0xa82c, 1},
 		{0xa8ff, 0xa8ff, 1}, {0xab69, 0xab69, 1},
@@ -171,15 +174,15 @@ var after9 = &unicode.RangeTable{
 	},
 }
 
-// canonical returns the normalizer for one of the four Unicode forms; decompose is the form that only
-// decomposes, in the same (canonical or compatibility) sense.
+// canonical returns the normalizer for one of the four Unicode forms; decompose is the form that
+// only decomposes, in the same (canonical or compatibility) sense.
 func canonical(form, decompose norm.Form) normalizer {
 	return func(s string) string {
 		if isASCII(s) || form.IsNormalString(s) {
 			return s
 		}
-		// Characters that Unicode 9 did not know are starters that neither change nor combine, so the
-		// text between them normalizes by itself.
+		// Characters that Unicode 9 did not know are starters that neither change nor combine, so
+		// the text between them normalizes by itself.
 		var b strings.Builder
 		start := 0
 		for i, r := range s {
@@ -206,8 +209,9 @@ func isASCII(s string) bool {
 	return true
 }
 
-// maxNonStarters is the number of combining characters after which package norm inserts U+034F to make
-// its output stream-safe (UAX #15-D4). Hugging Face inserts nothing, so text with long runs goes another way.
+// maxNonStarters is the number of combining characters after which package norm inserts U+034F to
+// make its output stream-safe (UAX #15-D4). Hugging Face inserts nothing, so text with long runs
+// goes another way.
 const maxNonStarters = 30
 
 func normalizeKnown(s string, form, decompose norm.Form) string {
@@ -264,12 +268,14 @@ func normalizeLong(s string, form, decompose norm.Form) string {
 		if chars[start].ccc == 0 {
 			from++
 		}
-		slices.SortStableFunc(chars[from:end], func(a, b char) int { return int(a.ccc) - int(b.ccc) })
+		slices.SortStableFunc(chars[from:end],
+			func(a, b char) int { return int(a.ccc) - int(b.ccc) })
 		start = end
 	}
 	composes := form == norm.NFC || form == norm.NFKC
 	var out []rune
-	starter, last := -1, uint8(0) // where the starter is in out, and the class of what was written last
+	// where the starter is in out, and the class of what was written last
+	starter, last := -1, uint8(0)
 	for _, c := range chars {
 		if composes && starter >= 0 && (len(out) == starter+1 || last != 0 && last < c.ccc) {
 			if r, ok := composePair(out[starter], c.r); ok {

@@ -191,8 +191,8 @@ func (l *mergeList) readPair(r *jsonx.Reader) error {
 	return err
 }
 
-// addMerges enters the list into the table. skip is the length of the continuing-subword prefix that
-// the right part loses in the merged token.
+// addMerges enters the list into the table. skip is the length of the continuing-subword prefix
+// that the right part loses in the merged token.
 func (m *modelFile) addMerges(skip int) error {
 	count := len(m.list.ends) / 2
 	m.merges = newMergeTable(count)
@@ -216,7 +216,8 @@ func (m *modelFile) addMerge(pair []byte, cut, skip, rank int) error {
 	if !ok {
 		return fmt.Errorf("token %q is not in the vocabulary", pair[cut:])
 	}
-	if strings.HasPrefix(m.vocab.text[right], wordMark) && !strings.HasSuffix(m.vocab.text[left], wordMark) {
+	if strings.HasPrefix(m.vocab.text[right], wordMark) &&
+		!strings.HasSuffix(m.vocab.text[left], wordMark) {
 		m.wordEnd = true
 	}
 	if skip > 0 {
@@ -267,7 +268,8 @@ func newBPE(m *modelFile) (*bpe, error) {
 	if spec.Dropout != nil && *spec.Dropout != 0 {
 		return nil, fmt.Errorf("model dropout %v is not supported", *spec.Dropout)
 	}
-	b := &bpe{vocab: m.vocab, ignoreMerges: spec.IgnoreMerges, unknown: -1, fuseUnknown: spec.FuseUnk}
+	b := &bpe{vocab: m.vocab, ignoreMerges: spec.IgnoreMerges, unknown: -1,
+		fuseUnknown: spec.FuseUnk}
 	if spec.Prefix != nil {
 		b.prefix = *spec.Prefix
 	}
@@ -293,7 +295,8 @@ func newBPE(m *modelFile) (*bpe, error) {
 	_, hasMark := b.charID['▁']
 	// A character that vanishes would bring what is on its sides together.
 	vanishes := b.unknown < 0 && (b.fallback == nil || slices.Contains(b.fallback[:], -1))
-	b.cutWords = hasMark && !vanishes && !m.wordEnd && !b.ignoreMerges && b.prefix == "" && b.suffix == ""
+	b.cutWords = hasMark && !vanishes && !m.wordEnd && !b.ignoreMerges && b.prefix == "" &&
+		b.suffix == ""
 	b.cache = newPieceCache(len(m.vocab.ids))
 	return b, nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// regexTimeout bounds one search of a pattern that backtracks, so that a text made to exploit it costs a
-// bounded time. What is left of the text then counts as unmatched.
+// regexTimeout bounds one search of a pattern that backtracks, so that a text made to exploit it
+// costs a bounded time. What is left of the text then counts as unmatched.
 const regexTimeout = 2 * time.Second
 
 // span is a part of a text and whether the pattern matched it.
@@ -20,8 +20,8 @@ type span struct {
 	match      bool
 }
 
-// pattern finds its matches in a text. It appends to spans a list that covers the whole text in order,
-// matched and unmatched parts in turn, as Hugging Face's Pattern::find_matches does.
+// pattern finds its matches in a text. It appends to spans a list that covers the whole text in
+// order, matched and unmatched parts in turn, as Hugging Face's Pattern::find_matches does.
 type pattern interface {
 	find(text string, spans []span) []span
 }
@@ -111,8 +111,8 @@ type regexPattern struct {
 	re *regexp2.Regexp
 }
 
-// newRegexPattern compiles expr. In Oniguruma's syntax, which Hugging Face's files are written for, ^
-// and $ match at every line.
+// newRegexPattern compiles expr. In Oniguruma's syntax, which Hugging Face's files are written for,
+// ^ and $ match at every line.
 func newRegexPattern(expr string) (*regexPattern, error) {
 	re, err := regexp2.Compile(expr, regexp2.Multiline)
 	if err != nil {
@@ -202,8 +202,8 @@ func (b *behavior) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// apply turns the spans of a text into the spans to keep, in place. It follows NormalizedString::split
-// of Hugging Face's tokenizers.
+// apply turns the spans of a text into the spans to keep, in place. It follows
+// NormalizedString::split of Hugging Face's tokenizers.
 func (b behavior) apply(spans []span) []span {
 	kept := spans[:0]
 	previous := false

@@ -16,9 +16,10 @@ type template []int32
 
 // parsePostProcessor compiles the post_processor section. It returns nil when nothing is added.
 func parsePostProcessor(data json.RawMessage, v *vocabulary) (template, error) {
-	steps, err := flatten(data, "post_processor", "processors", 0, func(kind string, data json.RawMessage) (template, error) {
-		return parsePostProcessorStep(kind, data, v)
-	})
+	steps, err := flatten(data, "post_processor", "processors", 0,
+		func(kind string, data json.RawMessage) (template, error) {
+			return parsePostProcessorStep(kind, data, v)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,8 @@ func parseTemplate(data json.RawMessage, v *vocabulary) (template, error) {
 		case p.SpecialToken != nil:
 			token, ok := spec.SpecialTokens[p.SpecialToken.ID]
 			if !ok {
-				return nil, fmt.Errorf("template names %q, which is not among its special_tokens", p.SpecialToken.ID)
+				return nil, fmt.Errorf("template names %q, which is not among its special_tokens",
+					p.SpecialToken.ID)
 			}
 			for _, id := range token.IDs {
 				if err := checkTemplateID(v, p.SpecialToken.ID, id); err != nil {

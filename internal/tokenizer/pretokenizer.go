@@ -42,8 +42,8 @@ func (s *splitter) split(p piece, dst []piece, sc *scratch) []piece {
 	return dst
 }
 
-// byteLevel is the ByteLevel pre-tokenizer. rewrite spells every byte in the byte-level alphabet; it is
-// off where the model takes raw bytes, which is the same thing without the detour.
+// byteLevel is the ByteLevel pre-tokenizer. rewrite spells every byte in the byte-level alphabet;
+// it is off where the model takes raw bytes, which is the same thing without the detour.
 type byteLevel struct {
 	scanner        *scanner
 	addPrefixSpace bool
@@ -80,8 +80,8 @@ const (
 	prependNever
 )
 
-// metaspace is the Metaspace pre-tokenizer: spaces become a visible character, which may also be put in
-// front, and words are cut before it.
+// metaspace is the Metaspace pre-tokenizer: spaces become a visible character, which may also be
+// put in front, and words are cut before it.
 type metaspace struct {
 	replacement string
 	prepend     prependScheme
@@ -199,7 +199,8 @@ func parsePreTokenizerStep(kind string, data json.RawMessage) (preTokenizer, err
 }
 
 // directScanner reports whether the steps amount to one scanner over raw bytes, so that no list of
-// pieces is needed, and whether a space goes in front. This is every GPT-2, Llama 3 and Qwen tokenizer.
+// pieces is needed, and whether a space goes in front. This is every GPT-2, Llama 3 and Qwen
+// tokenizer.
 func directScanner(steps []preTokenizer) (sc *scanner, prefixSpace, ok bool) {
 	if len(steps) == 0 {
 		return nil, false, false
@@ -219,8 +220,8 @@ func directScanner(steps []preTokenizer) (sc *scanner, prefixSpace, ok bool) {
 		return nil, false, false
 	}
 	sc, isScanner := s.pattern.(*scanner)
-	// The scanner matches every character: isolating its matches, and removing what it does not match,
-	// give the same pieces.
+	// The scanner matches every character: isolating its matches, and removing what it does not
+	// match, give the same pieces.
 	if isScanner && (s.behavior == isolated || s.behavior == removed && s.invert) {
 		return sc, false, true
 	}

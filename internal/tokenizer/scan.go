@@ -2,8 +2,9 @@ package tokenizer
 
 import "strings"
 
-// The patterns for which there is a hand-written scanner, in the exact text that published files use.
-// The scanner is several times as fast as a backtracking engine and knows the letters of Unicode 16.
+// The patterns for which there is a hand-written scanner, in the exact text that published files
+// use. The scanner is several times as fast as a backtracking engine and knows the letters of
+// Unicode 16.
 const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternCL100K = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -18,7 +19,8 @@ type scanner struct {
 	maxDigits int
 }
 
-// scannerFor returns the scanner for a pattern, or nil when the pattern is not one of the known ones.
+// scannerFor returns the scanner for a pattern, or nil when the pattern is not one of the known
+// ones.
 func scannerFor(pattern string) *scanner {
 	switch pattern {
 	case patternGPT2:
@@ -129,8 +131,8 @@ func (sc *scanner) newlineEnd(s string, i int) int {
 	return end
 }
 
-// spaceEnd matches \s+(?!\S)|\s+ at i: the run of white space, less its last character when something
-// follows it and it is longer than one.
+// spaceEnd matches \s+(?!\S)|\s+ at i: the run of white space, less its last character when
+// something follows it and it is longer than one.
 func (sc *scanner) spaceEnd(s string, i int) int {
 	end, last := i, i
 	for end < len(s) {
@@ -147,8 +149,8 @@ func (sc *scanner) spaceEnd(s string, i int) int {
 	return end
 }
 
-// contraction returns the length of the English contraction ending at the start of s (what follows an
-// apostrophe), or 0. With fold it ignores case; U+017F (long s) then folds to s.
+// contraction returns the length of the English contraction ending at the start of s (what follows
+// an apostrophe), or 0. With fold it ignores case; U+017F (long s) then folds to s.
 func contraction(s string, fold bool) int {
 	at := func(i int) byte {
 		if i >= len(s) {

@@ -5,15 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// stage is a step of the decoder at work on one text. Hugging Face runs each step over the list of all
-// tokens; a stage gives the same result but passes on at once what later tokens cannot change.
+// stage is a step of the decoder at work on one text. Hugging Face runs each step over the list of
+// all tokens; a stage gives the same result but passes on at once what later tokens cannot change.
 type stage interface {
 	// push takes the next part of the current token; last says that the token ends with it.
 	push(s string, last bool)
 	// flush says that no more tokens come.
 	flush()
-	// passes reports whether push(s, last) would bring out s at the end as it is and leave every stage in
-	// the state it is in.
+	// passes reports whether push(s, last) would bring out s at the end as it is and leave every
+	// stage in the state it is in.
 	passes(s string, last bool) bool
 	// clone copies the stage and those after it; the copy ends in buffer.
 	clone(buffer *textBuffer) stage
@@ -118,11 +118,12 @@ func (w *wholeStage) passes(s string, last bool) bool {
 }
 
 func (w *wholeStage) clone(buffer *textBuffer) stage {
-	return &wholeStage{held: append([]byte(nil), w.held...), rewrite: w.rewrite, next: w.next.clone(buffer)}
+	return &wholeStage{held: append([]byte(nil), w.held...), rewrite: w.rewrite,
+		next: w.next.clone(buffer)}
 }
 
-// fallbackStage turns runs of tokens like <0x0A> into text. It takes whole tokens. A run that is not
-// UTF-8 as a whole becomes one U+FFFD per token, so nothing of a run is certain before its end.
+// fallbackStage turns runs of tokens like <0x0A> into text. It takes whole tokens. A run that is
+// not UTF-8 as a whole becomes one U+FFFD per token, so nothing of a run is certain before its end.
 type fallbackStage struct {
 	run  []byte
 	next stage
@@ -278,8 +279,8 @@ func (r *replaceStage) clone(buffer *textBuffer) stage {
 	return &c
 }
 
-// metaspaceStage is the Metaspace step: its character becomes a space, or nothing in the first token
-// when encoding may have put one there.
+// metaspaceStage is the Metaspace step: its character becomes a space, or nothing in the first
+// token when encoding may have put one there.
 type metaspaceStage struct {
 	space *metaspace
 	later bool // the first token is over

@@ -6,8 +6,8 @@ import (
 )
 
 // Decode returns the text of the ids as Hugging Face's decode gives it, without cleaning up spaces.
-// With skipSpecial special tokens are left out. Ids that name no token are left out always; bytes that
-// are no UTF-8 become U+FFFD.
+// With skipSpecial special tokens are left out. Ids that name no token are left out always; bytes
+// that are no UTF-8 become U+FFFD.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	if t.decoder.plain {
 		size := 0
@@ -102,8 +102,8 @@ func (s *Stream) Push(id int32) string {
 	return s.take()
 }
 
-// Flush ends the stream and returns the text that was still held back. A character that never became
-// complete comes out as U+FFFD. After Flush the stream returns no more text.
+// Flush ends the stream and returns the text that was still held back. A character that never
+// became complete comes out as U+FFFD. After Flush the stream returns no more text.
 func (s *Stream) Flush() string {
 	if s.done {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// referenceDecode is decode_chain of Hugging Face's tokenizers as it is written there: every step maps
-// the list of all tokens.
+// referenceDecode is decode_chain of Hugging Face's tokenizers as it is written there: every step
+// maps the list of all tokens.
 func referenceDecode(t testing.TB, tok *Tokenizer, section json.RawMessage, ids []int32, skipSpecial bool) string {
 	t.Helper()
 	steps, err := parseDecoder(section)

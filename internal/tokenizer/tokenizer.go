@@ -1,10 +1,10 @@
-// Package tokenizer reads Hugging Face's tokenizer.json and turns text into token ids and back, id for
-// id as Hugging Face's tokenizers library does.
+// Package tokenizer reads Hugging Face's tokenizer.json and turns text into token ids and back, id
+// for id as Hugging Face's tokenizers library does.
 //
 // It knows byte-pair encoding with all that published language models put around it: byte-level
 // alphabets (GPT-2, Llama 3, Qwen) and byte fallback (Llama 2, Mistral, Gemma), normalizers,
-// pre-tokenizers, added tokens, post-processors and decoders. A component that it does not know is an
-// error that names it. The semantics are those of github.com/huggingface/tokenizers (0.22).
+// pre-tokenizers, added tokens, post-processors and decoders. A component that it does not know is
+// an error that names it. The semantics are those of github.com/huggingface/tokenizers (0.22).
 package tokenizer
 
 import (
@@ -41,8 +41,8 @@ type Tokenizer struct {
 	scratch     sync.Pool
 }
 
-// Load reads tokenizer.json in the folder dir, with tokenizer_config.json and chat_template.jinja if they
-// are there. The error is ErrNotFound when there is no tokenizer.json.
+// Load reads tokenizer.json in the folder dir, with tokenizer_config.json and chat_template.jinja
+// if they are there. The error is ErrNotFound when there is no tokenizer.json.
 func Load(dir string) (*Tokenizer, error) {
 	path := filepath.Join(dir, "tokenizer.json")
 	data, err := readFile(path)
@@ -91,8 +91,8 @@ func readOptional(path string) ([]byte, error) {
 	return data, err
 }
 
-// Parse builds a tokenizer from the text of tokenizer.json and of tokenizer_config.json, which may be nil.
-// tokenizer.json decides how text is encoded, whatever tokenizer class the other one names.
+// Parse builds a tokenizer from the text of tokenizer.json and of tokenizer_config.json, which may
+// be nil. tokenizer.json decides how text is encoded, whatever tokenizer class the other one names.
 func Parse(tokenizerJSON, tokenizerConfig []byte) (*Tokenizer, error) {
 	t := &Tokenizer{}
 	if err := t.parse(tokenizerJSON); err != nil {
@@ -151,7 +151,8 @@ func (t *Tokenizer) indexAdded(tokens []addedToken) {
 		}
 	}
 	t.added = newAddedMatcher(raw, func(a addedToken) string { return a.Content })
-	t.addedNormal = newAddedMatcher(normal, func(a addedToken) string { return normalize(t.normalizers, a.Content) })
+	t.addedNormal = newAddedMatcher(normal,
+		func(a addedToken) string { return normalize(t.normalizers, a.Content) })
 }
 
 // parseSteps compiles the pre-tokenizer and decides whether the model takes raw bytes.
@@ -181,8 +182,9 @@ func (t *Tokenizer) parseSteps(f *file) error {
 // VocabSize returns the highest token id plus one.
 func (t *Tokenizer) VocabSize() int { return len(t.vocab.text) }
 
-// Token returns the token of an id as Hugging Face's convert_ids_to_tokens gives it: in the alphabet of
-// the file, where a byte-level model spells a space as "Ġ". It reports false when the id names no token.
+// Token returns the token of an id as Hugging Face's convert_ids_to_tokens gives it: in the
+// alphabet of the file, where a byte-level model spells a space as "Ġ". It reports false when the
+// id names no token.
 func (t *Tokenizer) Token(id int32) (string, bool) {
 	if !t.vocab.has(id) {
 		return "", false
@@ -190,8 +192,8 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 	return t.vocab.text[id], true
 }
 
-// TokenBytes returns the bytes that a token stands for in the middle of a text, or nil when the id names
-// no token. They need not be UTF-8 by themselves. The caller owns the slice.
+// TokenBytes returns the bytes that a token stands for in the middle of a text, or nil when the id
+// names no token. They need not be UTF-8 by themselves. The caller owns the slice.
 func (t *Tokenizer) TokenBytes(id int32) []byte {
 	if !t.vocab.has(id) {
 		return nil

@@ -2,9 +2,9 @@ package tokenizer
 
 import "unicode/utf8"
 
-// appendLossy appends s with U+FFFD for what is not UTF-8: one for each maximal subpart, as the Unicode
-// Standard (section 3.9) recommends and Rust's from_utf8_lossy does. Unless last is set, a character
-// that is cut off at the end is not written; the result says where it begins.
+// appendLossy appends s with U+FFFD for what is not UTF-8: one for each maximal subpart, as the
+// Unicode Standard (section 3.9) recommends and Rust's from_utf8_lossy does. Unless last is set, a
+// character that is cut off at the end is not written; the result says where it begins.
 func appendLossy(dst []byte, s string, last bool) (out []byte, rest int) {
 	i := 0
 	for i < len(s) {
@@ -23,8 +23,8 @@ func appendLossy(dst []byte, s string, last bool) (out []byte, rest int) {
 	return dst, i
 }
 
-// subpart returns the length of the ill-formed sequence at the start of s: the longest prefix that could
-// have begun a character, or one byte.
+// subpart returns the length of the ill-formed sequence at the start of s: the longest prefix that
+// could have begun a character, or one byte.
 func subpart(s string) int {
 	for n := min(len(s), utf8.UTFMax-1); n > 1; n-- {
 		if !utf8.FullRuneInString(s[:n]) {

@@ -8,12 +8,12 @@ import (
 // maxVocabulary bounds token ids: every table is indexed by id.
 const maxVocabulary = 1 << 22
 
-// maxID returns the bound for ids in a file with n tokens. Vocabularies have small holes at most, and
-// a large id in a small file must not cost memory.
+// maxID returns the bound for ids in a file with n tokens. Vocabularies have small holes at most,
+// and a large id in a small file must not cost memory.
 func maxID(n int) int { return min(8*n+1<<16, maxVocabulary) }
 
-// vocabulary is the two-way map between tokens, spelled as in the file, and ids. All spellings lie in
-// one block of memory.
+// vocabulary is the two-way map between tokens, spelled as in the file, and ids. All spellings lie
+// in one block of memory.
 type vocabulary struct {
 	ids    map[string]int32
 	text   []string
@@ -38,7 +38,8 @@ func newVocabulary(block string, ends []uint32, ids []int32) (*vocabulary, error
 	}
 	v := &vocabulary{ids: make(map[string]int32, len(ids))}
 	if size > limit {
-		return nil, fmt.Errorf("token id %d is out of range for a vocabulary of %d tokens", size-1, len(ids))
+		return nil, fmt.Errorf("token id %d is out of range for a vocabulary of %d tokens", size-1,
+			len(ids))
 	}
 	v.text = make([]string, size)
 	v.origin = make([]origin, size)

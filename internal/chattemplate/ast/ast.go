@@ -1,5 +1,5 @@
-// Package ast has the syntax tree of a template. Parsing binds its names: a variable is a place in a scope,
-// a filter or test the function that stands for it.
+// Package ast has the syntax tree of a template. Parsing binds its names: a variable is a place in
+// a scope, a filter or test the function that stands for it.
 package ast
 
 import (
@@ -27,7 +27,8 @@ type Ref struct{ Up, Slot int }
 type (
 	Const struct{ Value values.Value }
 
-	// Name is a variable: the first bound of its slots, else one of the rendering's variables, else a global.
+	// Name is a variable: the first bound of its slots, else one of the rendering's variables, else
+	// a global.
 	Name struct {
 		Name string
 		Refs []Ref

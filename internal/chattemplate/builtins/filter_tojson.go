@@ -11,7 +11,8 @@ func filterToJSON(run *values.Budget, v values.Value, a *values.Args) (values.Va
 	if err := a.Bind(p[:], 0, "ensure_ascii", "indent", "separators", "sort_keys"); err != nil {
 		return values.Value{}, err
 	}
-	style := &values.JSONStyle{EnsureASCII: p[0].Truth(), SortKeys: p[3].Truth(), ItemSep: ", ", KeySep: ": "}
+	style := &values.JSONStyle{EnsureASCII: p[0].Truth(), SortKeys: p[3].Truth(), ItemSep: ", ",
+		KeySep: ": "}
 	switch indent := p[1]; indent.Kind {
 	case values.KindMissing, values.KindNone:
 	case values.KindString:
@@ -22,7 +23,8 @@ func filterToJSON(run *values.Budget, v values.Value, a *values.Args) (values.Va
 		}
 		style.Lines, style.Indent = true, strings.Repeat(" ", int(max(0, indent.Num)))
 	default:
-		return values.Value{}, values.Errorf("indent must be an int or a str, not %s", indent.TypeName())
+		return values.Value{}, values.Errorf("indent must be an int or a str, not %s",
+			indent.TypeName())
 	}
 	if style.Lines {
 		style.ItemSep = ","
@@ -32,7 +34,8 @@ func filterToJSON(run *values.Budget, v values.Value, a *values.Args) (values.Va
 		if err != nil {
 			return values.Value{}, err
 		}
-		if len(items) != 2 || items[0].Kind != values.KindString || items[1].Kind != values.KindString {
+		if len(items) != 2 || items[0].Kind != values.KindString ||
+			items[1].Kind != values.KindString {
 			return values.Value{}, values.Errorf("separators must be two strings")
 		}
 		style.ItemSep, style.KeySep = items[0].Text, items[1].Text

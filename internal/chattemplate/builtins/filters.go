@@ -172,7 +172,8 @@ func filterCenter(run *values.Budget, v values.Value, a *values.Args) (values.Va
 	if v, err = run.ToString(v); err != nil {
 		return values.Value{}, err
 	}
-	return ops.Padded(run, v.Text, width, " ", func(room int) int { return ops.CenterLeft(room, width) })
+	return ops.Padded(run, v.Text, width, " ",
+		func(room int) int { return ops.CenterLeft(room, width) })
 }
 
 func filterFormat(run *values.Budget, v values.Value, a *values.Args) (values.Value, error) {
@@ -298,7 +299,8 @@ func urlQuote(s string, query bool) string {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {
-		case pytext.IsDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("_.-~", c) >= 0 || c == '/' && !query:
+		case pytext.IsDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'z' ||
+			strings.IndexByte("_.-~", c) >= 0 || c == '/' && !query:
 			out = append(out, c)
 		case c == ' ' && query:
 			out = append(out, '+')

@@ -8,7 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
-// getter reads an attribute path such as "function.name" from items, as jinja2's make_attrgetter does.
+// getter reads an attribute path such as "function.name" from items, as jinja2's make_attrgetter
+// does.
 type getter struct {
 	parts    []values.Value
 	fallback values.Value // KindMissing if none
@@ -37,7 +38,8 @@ func newGetter(attribute values.Value) (getter, error) {
 		}
 		return g, nil
 	}
-	return getter{}, values.Errorf("attribute must be a str or an int, not %s", attribute.TypeName())
+	return getter{}, values.Errorf("attribute must be a str or an int, not %s",
+		attribute.TypeName())
 }
 
 func (g *getter) get(run *values.Budget, v values.Value) (values.Value, error) {
@@ -103,7 +105,8 @@ func filterFirst(run *values.Budget, v values.Value, a *values.Args) (values.Val
 		return values.Value{}, err
 	}
 	if len(items) == 0 {
-		return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage, Text: "No first item, sequence was empty."}, nil
+		return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
+			Text: "No first item, sequence was empty."}, nil
 	}
 	return items[0], nil
 }
@@ -120,7 +123,8 @@ func filterLast(run *values.Budget, v values.Value, a *values.Args) (values.Valu
 		return values.Value{}, err
 	}
 	if len(items) == 0 {
-		return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage, Text: "No last item, sequence was empty."}, nil
+		return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
+			Text: "No last item, sequence was empty."}, nil
 	}
 	return items[len(items)-1], nil
 }

@@ -43,7 +43,8 @@ func pythonInt(v values.Value, base int) (values.Value, bool) {
 		return values.Big(n), true
 	case values.KindString:
 		s := strings.TrimFunc(v.Text, pytext.IsSpace)
-		if base == 10 && strings.HasPrefix(strings.TrimLeft(s, "+-"), "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
+		if base == 10 && strings.HasPrefix(strings.TrimLeft(s, "+-"), "_") ||
+			strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
 			return values.Value{}, false
 		}
 		if base == 10 {
@@ -112,7 +113,8 @@ func pythonFloat(v values.Value) (float64, bool) {
 		return 0, false
 	}
 	s := strings.TrimFunc(v.Text, pytext.IsSpace)
-	if strings.ContainsAny(s, "xXpP") || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
+	if strings.ContainsAny(s, "xXpP") || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") ||
+		strings.Contains(s, "__") {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
@@ -153,7 +155,8 @@ func filterRound(_ *values.Budget, v values.Value, a *values.Args) (values.Value
 		return values.Value{}, v.UndefinedError()
 	}
 	if !values.IsNumber(v) {
-		return values.Value{}, values.Errorf("type %s doesn't define __round__ method", v.TypeName())
+		return values.Value{}, values.Errorf("type %s doesn't define __round__ method",
+			v.TypeName())
 	}
 	if precision < -ops.MaxPrecision || precision > ops.MaxPrecision {
 		return values.Value{}, values.Errorf("precision %d is too large", precision)
@@ -169,11 +172,13 @@ func filterRound(_ *values.Budget, v values.Value, a *values.Args) (values.Value
 		}
 		return values.Float(roundFloat(f, precision)), nil
 	case "ceil", "floor":
-		// Python's ceil and floor give an int; the division makes it a float unless nothing is divided.
+		// Python's ceil and floor give an int; the division makes it a float unless nothing is
+		// divided.
 		scale := math.Pow(10, float64(precision))
 		f *= scale
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return values.Value{}, values.Errorf("cannot convert float %s to integer", values.FormatFloat(f))
+			return values.Value{}, values.Errorf("cannot convert float %s to integer",
+				values.FormatFloat(f))
 		}
 		if method == "ceil" {
 			return values.Float(math.Ceil(f) / scale), nil

@@ -25,7 +25,8 @@ func extremeFilter(op string) values.Filter {
 			return values.Value{}, err
 		}
 		if len(items) == 0 {
-			return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage, Text: "No aggregated item, sequence was empty."}, nil
+			return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
+				Text: "No aggregated item, sequence was empty."}, nil
 		}
 		best := items[0]
 		bestKey, err := g.get(run, best)
@@ -66,8 +67,10 @@ func filterSort(run *values.Budget, v values.Value, a *values.Args) (values.Valu
 	return values.NewList(sorted), err
 }
 
-// sortKeys reads the attribute, or the several attributes named with commas, that items are sorted by.
-func sortKeys(run *values.Budget, items []values.Value, attribute values.Value, fold bool) ([]values.Value, error) {
+// sortKeys reads the attribute, or the several attributes named with commas, that items are sorted
+// by.
+func sortKeys(run *values.Budget, items []values.Value, attribute values.Value,
+	fold bool) ([]values.Value, error) {
 	attributes := []values.Value{attribute}
 	if attribute.Kind == values.KindString {
 		attributes = nil
@@ -225,7 +228,8 @@ func filterGroupBy(run *values.Budget, v values.Value, a *values.Args) (values.V
 }
 
 // sortValues sorts a copy of items, stably, by their keys.
-func sortValues(run *values.Budget, items, keys []values.Value, reverse bool) ([]values.Value, error) {
+func sortValues(run *values.Budget, items, keys []values.Value,
+	reverse bool) ([]values.Value, error) {
 	if err := run.ChargeValues(2 * len(items)); err != nil {
 		return nil, err
 	}

@@ -40,7 +40,8 @@ func rangeGlobal(_ *values.Budget, a *values.Args) (values.Value, error) {
 			return values.Value{}, v.UndefinedError()
 		}
 		if v.Kind != values.KindInt && v.Kind != values.KindBool {
-			return values.Value{}, values.Errorf("'%s' object cannot be interpreted as an integer", v.TypeName())
+			return values.Value{}, values.Errorf("'%s' object cannot be interpreted as an integer",
+				v.TypeName())
 		}
 		if v.Num > math.MaxInt64/4 || v.Num < math.MinInt64/4 {
 			return values.Value{}, values.Errorf("range argument %d is too large", v.Num)
@@ -168,5 +169,6 @@ func cyclerGlobal(run *values.Budget, a *values.Args) (values.Value, error) {
 	if err := run.ChargeValues(len(a.Pos)); err != nil {
 		return values.Value{}, err
 	}
-	return values.Value{Kind: values.KindCycler, Ref: &ops.Cycler{Items: append([]values.Value(nil), a.Pos...)}}, nil
+	return values.Value{Kind: values.KindCycler,
+		Ref: &ops.Cycler{Items: append([]values.Value(nil), a.Pos...)}}, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
-// strftime is datetime.now().strftime(layout) with glibc's directives in the C locale. datetime.now() has
-// no time zone, so %z and %Z are empty, and an unknown directive stays as it is.
+// strftime is datetime.now().strftime(layout) with glibc's directives in the C locale.
+// datetime.now() has no time zone, so %z and %Z are empty, and an unknown directive stays as it is.
 func strftime(run *values.Budget, layout string) (values.Value, error) {
 	now := run.Now()
 	w := values.Writer{Run: run, Limit: run.MaxOutput}

@@ -57,7 +57,8 @@ func (st *state) evalArgs(a *ast.Arguments) (values.Args, error) {
 			return values.Args{}, err
 		}
 		if v.Kind != values.KindMap {
-			return values.Args{}, values.Errorf("argument after ** must be a mapping, not %s", v.TypeName())
+			return values.Args{}, values.Errorf("argument after ** must be a mapping, not %s",
+				v.TypeName())
 		}
 		if err := st.ChargeValues(v.Mapping().Len()); err != nil {
 			return values.Args{}, err
@@ -71,7 +72,8 @@ func (st *state) evalArgs(a *ast.Arguments) (values.Args, error) {
 				return values.Args{}, values.Errorf("keywords must be strings")
 			}
 			if given[e.Key.Text] {
-				return values.Args{}, values.Errorf("multiple values for keyword argument '%s'", e.Key.Text)
+				return values.Args{}, values.Errorf("multiple values for keyword argument '%s'",
+					e.Key.Text)
 			}
 			kw = append(kw, values.Named{Name: e.Key.Text, Value: e.Value})
 		}
@@ -120,7 +122,8 @@ func (st *state) invoke(x *ast.Call, caller *values.Value) (values.Value, error)
 	return st.invokeValue(x, fn, caller)
 }
 
-func (st *state) invokeValue(x *ast.Call, fn values.Value, caller *values.Value) (values.Value, error) {
+func (st *state) invokeValue(x *ast.Call, fn values.Value,
+	caller *values.Value) (values.Value, error) {
 	args, err := st.callArgs(x, caller)
 	if err != nil {
 		return values.Value{}, err
@@ -174,7 +177,8 @@ func (st *state) callMacro(m *macro, a *values.Args) (values.Value, error) {
 			if inner.vars[q.Slot].Kind != values.KindMissing {
 				continue
 			}
-			v := values.Value{Kind: values.KindUndefined, Num: values.UndefMessage, Text: "parameter '" + q.Name + "' was not provided"}
+			v := values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
+				Text: "parameter '" + q.Name + "' was not provided"}
 			if q.Fallback != nil {
 				var err error
 				if v, err = st.eval(q.Fallback); err != nil {
@@ -208,7 +212,8 @@ func (st *state) bindMacro(def *ast.MacroDef, inner *frame, a *values.Args) erro
 	if def.Caller >= 0 {
 		v, ok := a.Take("caller")
 		if !ok {
-			v = values.Value{Kind: values.KindUndefined, Num: values.UndefMessage, Text: "No caller defined"}
+			v = values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
+				Text: "No caller defined"}
 		}
 		inner.vars[def.Caller] = v
 	}
@@ -219,12 +224,14 @@ func (st *state) bindMacro(def *ast.MacroDef, inner *frame, a *values.Args) erro
 		}
 		inner.vars[def.Kwargs] = m.Value()
 	} else if len(a.Keywords) > 0 {
-		return values.Errorf("macro '%s' takes no keyword argument '%s'", def.Name, a.Keywords[0].Name)
+		return values.Errorf("macro '%s' takes no keyword argument '%s'", def.Name,
+			a.Keywords[0].Name)
 	}
 	if def.Varargs >= 0 {
 		inner.vars[def.Varargs] = values.NewTuple(append([]values.Value(nil), a.Pos[n:]...))
 	} else if len(a.Pos) > n {
-		return values.Errorf("macro '%s' takes not more than %d argument(s)", def.Name, len(def.Params))
+		return values.Errorf("macro '%s' takes not more than %d argument(s)", def.Name,
+			len(def.Params))
 	}
 	return nil
 }

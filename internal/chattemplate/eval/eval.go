@@ -270,9 +270,9 @@ func (st *state) evalAdd(x *ast.Add) (values.Value, error) {
 	return sum, st.Tick()
 }
 
-// collect evaluates the chain as long as its parts are plain texts and leaves them on the stack. If the first
-// is something else, it is returned as the sum so far. rest is the first part not evaluated, unless a part that
-// does not fit the texts before it was: then that is an error.
+// collect evaluates the chain as long as its parts are plain texts and leaves them on the stack. If
+// the first is something else, it is returned as the sum so far. rest is the first part not
+// evaluated, unless a part that does not fit the texts before it was: then that is an error.
 func (st *state) collect(x *ast.Add) (sum values.Value, rest int, err error) {
 	for i, part := range x.List {
 		v, err := st.eval(part)
@@ -316,8 +316,8 @@ func (st *state) joinTexts(texts []values.Value) (values.Value, error) {
 	return values.Str(string(buf)), nil
 }
 
-// printSum writes the sum. Texts go straight to the output: a part that does not fit is an error, and an
-// error discards the output.
+// printSum writes the sum. Texts go straight to the output: a part that does not fit is an error,
+// and an error discards the output.
 func (st *state) printSum(x *ast.Add) error {
 	depth := len(st.stack)
 	sum, rest, err := st.collect(x)

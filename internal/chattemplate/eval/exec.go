@@ -22,8 +22,8 @@ type state struct {
 	macros int            // macro calls under way
 }
 
-// Render runs the body of a template, whose outermost scope has so many slots, and returns what it wrote.
-// The error, if any, is an *Error.
+// Render runs the body of a template, whose outermost scope has so many slots, and returns what it
+// wrote. The error, if any, is an *Error.
 func Render(body []ast.Stmt, slots int, vars *values.Map, run values.Budget) (string, error) {
 	st := &state{
 		Budget: run,
@@ -181,7 +181,8 @@ func (st *state) assign(t *ast.Target, v values.Value, f *frame) error {
 			return err
 		}
 		if len(items) < len(t.Tuple) {
-			return values.Errorf("not enough values to unpack (expected %d, got %d)", len(t.Tuple), len(items))
+			return values.Errorf("not enough values to unpack (expected %d, got %d)", len(t.Tuple),
+				len(items))
 		}
 		if len(items) > len(t.Tuple) {
 			return values.Errorf("too many values to unpack (expected %d)", len(t.Tuple))
@@ -225,7 +226,8 @@ func (st *state) execSetBlock(s *ast.SetBlock) (ast.Control, error) {
 }
 
 // filterBlock evaluates the chain of filters outer with v as the input of its innermost filter.
-func (st *state) filterBlock(inner *ast.Filter, outer ast.Expr, v values.Value) (values.Value, error) {
+func (st *state) filterBlock(inner *ast.Filter, outer ast.Expr,
+	v values.Value) (values.Value, error) {
 	depth := len(st.stack)
 	st.stack = append(st.stack, v)
 	in, err := st.filterChain(inner, outer)

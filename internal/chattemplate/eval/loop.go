@@ -176,13 +176,15 @@ func (l *loopState) Attribute(name string) (values.Value, error) {
 		return values.Int(int64(n)), err
 	case "previtem":
 		if l.index0 == 0 {
-			return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage, Text: "there is no previous item"}, nil
+			return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
+				Text: "there is no previous item"}, nil
 		}
 		return l.before, nil
 	case "nextitem":
 		v, more, err := l.peek(l.st)
 		if !more {
-			return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage, Text: "there is no next item"}, err
+			return values.Value{Kind: values.KindUndefined, Num: values.UndefMessage,
+				Text: "there is no next item"}, err
 		}
 		return v, err
 	case "depth":
@@ -190,15 +192,16 @@ func (l *loopState) Attribute(name string) (values.Value, error) {
 	case "depth0":
 		return values.Int(0), nil
 	case "cycle":
-		return values.NewFunction(name, func(_ *values.Budget, a *values.Args) (values.Value, error) {
-			if err := a.NoKeywords(); err != nil {
-				return values.Value{}, err
-			}
-			if len(a.Pos) == 0 {
-				return values.Value{}, values.Errorf("no items for cycling given")
-			}
-			return a.Pos[l.index0%len(a.Pos)], nil
-		}), nil
+		return values.NewFunction(name,
+			func(_ *values.Budget, a *values.Args) (values.Value, error) {
+				if err := a.NoKeywords(); err != nil {
+					return values.Value{}, err
+				}
+				if len(a.Pos) == 0 {
+					return values.Value{}, values.Errorf("no items for cycling given")
+				}
+				return a.Pos[l.index0%len(a.Pos)], nil
+			}), nil
 	case "changed":
 		return values.NewFunction(name, l.changedCall), nil
 	}

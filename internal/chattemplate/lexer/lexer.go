@@ -167,7 +167,8 @@ func (l *lexer) sign(i int) byte {
 	return 0
 }
 
-// stripText removes the white space before a tag: all of it for '-', what indents the tag for lstrip_blocks.
+// stripText removes the white space before a tag: all of it for '-', what indents the tag for
+// lstrip_blocks.
 func (l *lexer) stripText(text string, sign byte, lstrip bool) string {
 	if sign == '-' {
 		return strings.TrimRightFunc(text, pytext.IsSpace)
@@ -238,7 +239,8 @@ func (l *lexer) raw() error {
 	}
 }
 
-// blockEnd returns where the block end that begins at i ends, with the newline trim_blocks removes, or 0.
+// blockEnd returns where the block end that begins at i ends, with the newline trim_blocks removes,
+// or 0.
 func (l *lexer) blockEnd(i int) int {
 	rest := l.src[i:]
 	switch {
@@ -332,7 +334,8 @@ func isNameRune(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 	}
-	return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Mc, r) || unicode.Is(unicode.Nl, r)
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r) ||
+		unicode.Is(unicode.Mc, r) || unicode.Is(unicode.Nl, r)
 }
 
 func (l *lexer) name() error {
@@ -400,7 +403,8 @@ func (l *lexer) operator(open *[]byte) (string, error) {
 	return "", values.ErrorAt(l.line, "unexpected char %q", r)
 }
 
-// digits returns the end of a run of digits, single underscores between them allowed, that begins at i.
+// digits returns the end of a run of digits, single underscores between them allowed, that begins
+// at i.
 func (l *lexer) digits(i int, ok func(byte) bool) int {
 	for i < len(l.src) {
 		if ok(l.src[i]) {

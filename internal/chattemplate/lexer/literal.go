@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
-// unescape decodes the escapes of a string literal as Python does; an unknown escape keeps its backslash.
-// A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD.
+// unescape decodes the escapes of a string literal as Python does; an unknown escape keeps its
+// backslash. A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD.
 func unescape(s string, line int) (string, error) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil
@@ -71,7 +71,8 @@ func unescape(s string, line int) (string, error) {
 	return string(out), nil
 }
 
-// ParseInteger reads an integer literal with its underscores removed; it may have a 0x, 0o or 0b prefix.
+// ParseInteger reads an integer literal with its underscores removed; it may have a 0x, 0o or 0b
+// prefix.
 func ParseInteger(text string) (values.Value, bool) {
 	if n, err := strconv.ParseInt(text, 0, 64); err == nil {
 		return values.Int(n), true

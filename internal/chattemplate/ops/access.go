@@ -1,5 +1,5 @@
-// Package ops has what Python does with values: operators, attributes, items and slices, the methods of the
-// built-in types, and both ways to format text.
+// Package ops has what Python does with values: operators, attributes, items and slices, the
+// methods of the built-in types, and both ways to format text.
 package ops
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
-// refused tells whether name is an attribute that the Python type has and the sandbox does not let a template use:
-// jinja2's ImmutableSandboxedEnvironment refuses those that change a list or dict; str.encode is refused
-// here because there is no bytes type.
+// refused tells whether name is an attribute that the Python type has and the sandbox does not let
+// a template use: jinja2's ImmutableSandboxedEnvironment refuses those that change a list or dict;
+// str.encode is refused here because there is no bytes type.
 func refused(v values.Value, name string) bool {
 	if strings.HasPrefix(name, "__") {
 		return true
@@ -48,11 +48,13 @@ func missing(v values.Value, name string) values.Value {
 	if v.Kind != values.KindNone {
 		owner = v.TypeName() + " object"
 	}
-	return values.Value{Kind: values.KindUndefined, Num: values.UndefAttribute, Text: name, Ref: owner}
+	return values.Value{Kind: values.KindUndefined, Num: values.UndefAttribute, Text: name,
+		Ref: owner}
 }
 
 func missingElement(v values.Value, key string) values.Value {
-	return values.Value{Kind: values.KindUndefined, Num: values.UndefElement, Text: key, Ref: v.TypeName() + " object"}
+	return values.Value{Kind: values.KindUndefined, Num: values.UndefElement, Text: key,
+		Ref: v.TypeName() + " object"}
 }
 
 // pythonAttribute is Python's getattr(v, name) in the sandbox: ErrNoAttribute if v has none.
@@ -61,7 +63,8 @@ func pythonAttribute(run *values.Budget, v values.Value, name string) (values.Va
 		return unsafeAttribute(v, name), nil
 	}
 	if m := MethodOf(v, name); m != nil {
-		return values.NewFunction(name, func(run *values.Budget, a *values.Args) (values.Value, error) { return m(run, v, a) }), nil
+		return values.NewFunction(name,
+			func(run *values.Budget, a *values.Args) (values.Value, error) { return m(run, v, a) }), nil
 	}
 	switch v.Kind {
 	case values.KindNamespace:
@@ -259,7 +262,9 @@ func sliced(run *values.Budget, v values.Value, low, step int64, count int) (val
 	}
 	if v.Kind == values.KindRange {
 		r := v.Ref.(*values.Range)
-		return values.Value{Kind: values.KindRange, Ref: &values.Range{Start: r.Start + low*r.Step, Stop: r.Start + (low+step*int64(count))*r.Step, Step: r.Step * step, N: count}}, nil
+		return values.Value{Kind: values.KindRange,
+			Ref: &values.Range{Start: r.Start + low*r.Step,
+				Stop: r.Start + (low+step*int64(count))*r.Step, Step: r.Step * step, N: count}}, nil
 	}
 	if step == 1 {
 		items := v.Items()[low : int(low)+count : int(low)+count]

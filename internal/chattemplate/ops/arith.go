@@ -73,15 +73,19 @@ func Arith(run *values.Budget, op string, a, b values.Value) (values.Value, erro
 		if values.IsInteger(a) {
 			a, b = b, a
 		}
-		if values.IsInteger(b) && (a.Kind == values.KindString || a.Kind == values.KindList || a.Kind == values.KindTuple) {
+		if values.IsInteger(b) &&
+			(a.Kind == values.KindString || a.Kind == values.KindList ||
+				a.Kind == values.KindTuple) {
 			return Repeat(run, a, b)
 		}
-		return values.Value{}, values.Errorf("unsupported operand type(s) for *: '%s' and '%s'", a.TypeName(), b.TypeName())
+		return values.Value{}, values.Errorf("unsupported operand type(s) for *: '%s' and '%s'",
+			a.TypeName(), b.TypeName())
 	}
 	if op == "**" {
 		op = "** or pow()"
 	}
-	return values.Value{}, values.Errorf("unsupported operand type(s) for %s: '%s' and '%s'", op, a.TypeName(), b.TypeName())
+	return values.Value{}, values.Errorf("unsupported operand type(s) for %s: '%s' and '%s'", op,
+		a.TypeName(), b.TypeName())
 }
 
 func concatenate(run *values.Budget, a, b values.Value) (values.Value, error) {
@@ -106,7 +110,8 @@ func concatenate(run *values.Budget, a, b values.Value) (values.Value, error) {
 		v.Markup = a.Markup
 		return v, nil
 	case a.Kind == values.KindString:
-		return values.Value{}, values.Errorf("can only concatenate str (not \"%s\") to str", b.TypeName())
+		return values.Value{}, values.Errorf("can only concatenate str (not \"%s\") to str",
+			b.TypeName())
 	case a.Kind == b.Kind && (a.Kind == values.KindList || a.Kind == values.KindTuple):
 		n := len(a.Items()) + len(b.Items())
 		if err := run.ChargeValues(n); err != nil {
@@ -115,9 +120,11 @@ func concatenate(run *values.Budget, a, b values.Value) (values.Value, error) {
 		joined := append(append(make([]values.Value, 0, n), a.Items()...), b.Items()...)
 		return values.Value{Kind: a.Kind, Ref: &values.Sequence{Items: joined}}, nil
 	case a.Kind == values.KindList || a.Kind == values.KindTuple:
-		return values.Value{}, values.Errorf("can only concatenate %s (not \"%s\") to %s", a.TypeName(), b.TypeName(), a.TypeName())
+		return values.Value{}, values.Errorf("can only concatenate %s (not \"%s\") to %s",
+			a.TypeName(), b.TypeName(), a.TypeName())
 	}
-	return values.Value{}, values.Errorf("unsupported operand type(s) for +: '%s' and '%s'", a.TypeName(), b.TypeName())
+	return values.Value{}, values.Errorf("unsupported operand type(s) for +: '%s' and '%s'",
+		a.TypeName(), b.TypeName())
 }
 
 // Repeat is v * times of a str, list or tuple.
@@ -234,7 +241,8 @@ func smallArith(op string, a, b int64) (v values.Value, ok bool) {
 		return values.Int(a * b), a > -half && a < half && b > -half && b < half
 	case "/":
 		const exact = 1 << 53
-		return values.Float(float64(a) / float64(b)), b != 0 && a >= -exact && a <= exact && b >= -exact && b <= exact
+		return values.Float(float64(a) / float64(b)), b != 0 && a >= -exact && a <= exact &&
+			b >= -exact && b <= exact
 	case "//", "%":
 		if b == 0 || a == math.MinInt64 {
 			return values.Value{}, false

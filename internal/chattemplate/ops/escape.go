@@ -6,7 +6,8 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
-var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
+var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`,
+	"&#34;")
 
 // Escape is markupsafe's escape: it leaves Markup alone.
 func Escape(run *values.Budget, v values.Value) (values.Value, error) {

@@ -11,7 +11,8 @@ import (
 
 // PercentFormat is Python's format % given.
 func PercentFormat(run *values.Budget, format, given values.Value) (values.Value, error) {
-	p := &percentFormatter{run: run, w: values.Writer{Run: run, Limit: run.MaxOutput}, values: given, args: []values.Value{given}}
+	p := &percentFormatter{run: run, w: values.Writer{Run: run, Limit: run.MaxOutput},
+		values: given, args: []values.Value{given}}
 	if given.Kind == values.KindTuple {
 		p.args = given.Items()
 	}
@@ -37,9 +38,11 @@ func PercentFormat(run *values.Budget, format, given values.Value) (values.Value
 	return run.NewString(string(p.w.Buf))
 }
 
-// subscriptable tells whether Python takes the right side of % for a mapping, which need not be used up.
+// subscriptable tells whether Python takes the right side of % for a mapping, which need not be
+// used up.
 func subscriptable(v values.Value) bool {
-	return v.Kind == values.KindMap || v.Kind == values.KindList || v.Kind == values.KindRange || v.IsUndefined()
+	return v.Kind == values.KindMap || v.Kind == values.KindList || v.Kind == values.KindRange ||
+		v.IsUndefined()
 }
 
 type percentFormatter struct {

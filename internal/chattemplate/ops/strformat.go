@@ -28,7 +28,8 @@ type fieldSpec struct {
 
 func parseFieldSpec(s string) (fieldSpec, error) {
 	f := fieldSpec{fill: " ", sign: '-', precision: -1}
-	if r, n := utf8.DecodeRuneInString(s); n > 0 && len(s) > n && strings.IndexByte("<>=^", s[n]) >= 0 {
+	if r, n := utf8.DecodeRuneInString(s); n > 0 && len(s) > n &&
+		strings.IndexByte("<>=^", s[n]) >= 0 {
 		f.fill, f.align, s = string(r), s[n], s[n+1:]
 	} else if s != "" && strings.IndexByte("<>=^", s[0]) >= 0 {
 		f.align, s = s[0], s[1:]
@@ -87,9 +88,11 @@ func leadingInt(s string, otherwise int) (int, string, error) {
 // formatField is Python's format(v, spec).
 func formatField(run *values.Budget, v values.Value, f fieldSpec) (string, error) {
 	switch {
-	case v.IsUndefined() || v.Kind == values.KindNone || !values.IsNumber(v) && v.Kind != values.KindString:
+	case v.IsUndefined() || v.Kind == values.KindNone ||
+		!values.IsNumber(v) && v.Kind != values.KindString:
 		if f != (fieldSpec{fill: " ", sign: '-', precision: -1}) {
-			return "", values.Errorf("unsupported format string passed to %s.__format__", v.TypeName())
+			return "", values.Errorf("unsupported format string passed to %s.__format__",
+				v.TypeName())
 		}
 		s, err := run.ToString(v)
 		return s.Text, err
@@ -177,7 +180,8 @@ func formatNumber(run *values.Budget, v values.Value, f fieldSpec) (string, erro
 }
 
 // PadNumber puts the sign, prefix and padding around a number's digits.
-func padNumber(run *values.Budget, negative bool, prefix, digits string, f fieldSpec) (string, error) {
+func padNumber(run *values.Budget, negative bool, prefix, digits string,
+	f fieldSpec) (string, error) {
 	sign := ""
 	switch {
 	case negative:
@@ -189,7 +193,8 @@ func padNumber(run *values.Budget, negative bool, prefix, digits string, f field
 		f.precision = -1
 		return padText(run, sign+prefix+digits, f, '>')
 	}
-	v, err := Padded(run, digits, f.width-len(sign)-len(prefix), f.fill, func(room int) int { return room })
+	v, err := Padded(run, digits, f.width-len(sign)-len(prefix), f.fill,
+		func(room int) int { return room })
 	return sign + prefix + v.Text, err
 }
 
@@ -236,7 +241,8 @@ func floatDigits(x float64, f fieldSpec) (string, error) {
 	return "", values.Errorf("unknown format code '%c' for object of type 'float'", f.verb)
 }
 
-// general is the g format of C: precision significant digits, without trailing zeros unless keep is set.
+// general is the g format of C: precision significant digits, without trailing zeros unless keep is
+// set.
 func general(x float64, precision int, exponent byte, keep bool) string {
 	s := strconv.FormatFloat(x, 'e', precision-1, 64)
 	mark := strings.IndexByte(s, 'e')
@@ -281,7 +287,8 @@ func formatMethod(run *values.Budget, self values.Value, a *values.Args) (values
 	return run.NewString(string(w.Buf))
 }
 
-func formatInto(run *values.Budget, w *values.Writer, s string, a *values.Args, auto *int, depth int) error {
+func formatInto(run *values.Budget, w *values.Writer, s string, a *values.Args, auto *int,
+	depth int) error {
 	for s != "" && w.Err == nil {
 		i := strings.IndexAny(s, "{}")
 		if i < 0 {
@@ -323,7 +330,8 @@ func formatInto(run *values.Budget, w *values.Writer, s string, a *values.Args, 
 }
 
 // FormatReplacement formats one field: name, !conversion, :spec.
-func formatReplacement(run *values.Budget, field string, a *values.Args, auto *int, depth int) (string, error) {
+func formatReplacement(run *values.Budget, field string, a *values.Args, auto *int,
+	depth int) (string, error) {
 	if depth > 1 {
 		return "", values.Errorf("max string recursion exceeded")
 	}
@@ -379,7 +387,8 @@ func formatReplacement(run *values.Budget, field string, a *values.Args, auto *i
 }
 
 // FormatValue finds the value a field names: an argument, then attributes and items of it.
-func formatValue(run *values.Budget, field string, a *values.Args, auto *int) (values.Value, error) {
+func formatValue(run *values.Budget, field string, a *values.Args,
+	auto *int) (values.Value, error) {
 	end := strings.IndexAny(field, ".[")
 	if end < 0 {
 		end = len(field)

@@ -9,8 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
-// stringMethods are the methods of str. Python's methods that take positional-only arguments accept them
-// by keyword here too.
+// stringMethods are the methods of str. Python's methods that take positional-only arguments accept
+// them by keyword here too.
 var stringMethods map[string]values.Method
 
 func init() {
@@ -115,7 +115,8 @@ func stripMethod(trim func(string, func(rune) bool) string) values.Method {
 }
 
 // Stripped trims the characters of chars, or white space if it is not given or None.
-func Stripped(run *values.Budget, self, chars values.Value, trim func(string, func(rune) bool) string) (values.Value, error) {
+func Stripped(run *values.Budget, self, chars values.Value,
+	trim func(string, func(rune) bool) string) (values.Value, error) {
 	if chars.Kind == values.KindMissing || chars.Kind == values.KindNone {
 		return values.Str(trim(self.Text, pytext.IsSpace)), nil
 	}
@@ -129,11 +130,12 @@ func Stripped(run *values.Budget, self, chars values.Value, trim func(string, fu
 	if err := run.Work(len(self.Text) * (1 + len(set)/8)); err != nil {
 		return values.Value{}, err
 	}
-	return values.Str(trim(self.Text, func(r rune) bool { return strings.ContainsRune(set, r) })), nil
+	return values.Str(trim(self.Text,
+		func(r rune) bool { return strings.ContainsRune(set, r) })), nil
 }
 
-// window cuts s to the characters from start to end as Python's optional arguments of that name do. from is
-// the character where the cut begins; ok is false if the range lies outside s.
+// window cuts s to the characters from start to end as Python's optional arguments of that name do.
+// from is the character where the cut begins; ok is false if the range lies outside s.
 func window(s string, start, end values.Value) (cut string, from int, ok bool, err error) {
 	if start.Kind == values.KindNone {
 		start = values.Value{}
@@ -260,7 +262,8 @@ func newTexts(run *values.Budget, parts []string) (values.Value, error) {
 	return values.NewList(items), nil
 }
 
-func splitMethod(bySpace func(string, int) []string, bySep func(string, string, int) []string) values.Method {
+func splitMethod(bySpace func(string, int) []string,
+	bySep func(string, string, int) []string) values.Method {
 	return func(run *values.Budget, self values.Value, a *values.Args) (values.Value, error) {
 		var p [2]values.Value
 		if err := a.Bind(p[:], 0, "sep", "maxsplit"); err != nil {

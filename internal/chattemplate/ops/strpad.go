@@ -20,7 +20,8 @@ func zfillMethod(run *values.Budget, self values.Value, a *values.Args) (values.
 	if digits != "" && (digits[0] == '-' || digits[0] == '+') {
 		sign, digits = digits[:1], digits[1:]
 	}
-	zeros, err := Repeat(run, values.Str("0"), values.Int(int64(width-utf8.RuneCountInString(self.Text))))
+	zeros, err := Repeat(run, values.Str("0"),
+		values.Int(int64(width-utf8.RuneCountInString(self.Text))))
 	if err != nil {
 		return values.Value{}, err
 	}
@@ -28,7 +29,8 @@ func zfillMethod(run *values.Budget, self values.Value, a *values.Args) (values.
 }
 
 // Padded fills a text up to width characters; left tells how many of the room go before it.
-func Padded(run *values.Budget, self string, width int, fill string, left func(room int) int) (values.Value, error) {
+func Padded(run *values.Budget, self string, width int, fill string,
+	left func(room int) int) (values.Value, error) {
 	room := width - utf8.RuneCountInString(self)
 	if room <= 0 {
 		return values.Str(self), nil
@@ -41,7 +43,8 @@ func Padded(run *values.Budget, self string, width int, fill string, left func(r
 	return run.NewString(padding.Text[:cut] + self + padding.Text[cut:])
 }
 
-func justify(run *values.Budget, self values.Value, a *values.Args, left func(room, width int) int) (values.Value, error) {
+func justify(run *values.Budget, self values.Value, a *values.Args,
+	left func(room, width int) int) (values.Value, error) {
 	var p [2]values.Value
 	if err := a.Bind(p[:], 1, "width", "fillchar"); err != nil {
 		return values.Value{}, err

@@ -126,7 +126,8 @@ func (p *parser) test(x ast.Expr) (ast.Expr, error) {
 	case c.Kind == lexer.Name && (c.Text == "else" || c.Text == "or" || c.Text == "and"):
 	case c.Named("is"):
 		return nil, values.ErrorAt(c.Line, "you cannot chain multiple tests with is")
-	case c.Kind == lexer.Name || c.Kind == lexer.String || c.Kind == lexer.Integer || c.Kind == lexer.Float || c.Is("[") || c.Is("{"):
+	case c.Kind == lexer.Name || c.Kind == lexer.String || c.Kind == lexer.Integer ||
+		c.Kind == lexer.Float || c.Is("[") || c.Is("{"):
 		var arg ast.Expr
 		if arg, err = p.primary(); err == nil {
 			arg, err = p.postfix(arg)

@@ -293,13 +293,15 @@ func (p *parser) dict() (ast.Expr, error) {
 	return &ast.Dict{Pairs: pairs}, p.expectOp("}")
 }
 
-// tupleOrExpr parses an expression, or a tuple if commas follow; only in parentheses may it be empty.
+// tupleOrExpr parses an expression, or a tuple if commas follow; only in parentheses may it be
+// empty.
 func (p *parser) tupleOrExpr(cond bool, ends []string, parentheses bool) (ast.Expr, error) {
 	var list []ast.Expr
 	isTuple := false
 	for {
 		t := p.cur()
-		if t.Kind == lexer.VariableEnd || t.Kind == lexer.BlockEnd || t.Is(")") || contains(ends, t) {
+		if t.Kind == lexer.VariableEnd || t.Kind == lexer.BlockEnd || t.Is(")") ||
+			contains(ends, t) {
 			break
 		}
 		x, err := p.expression(cond)
@@ -316,7 +318,8 @@ func (p *parser) tupleOrExpr(cond bool, ends []string, parentheses bool) (ast.Ex
 		return list[0], nil
 	}
 	if !isTuple && !parentheses {
-		return nil, values.ErrorAt(p.cur().Line, "expected an expression, got %s", p.cur().Describe())
+		return nil, values.ErrorAt(p.cur().Line, "expected an expression, got %s",
+			p.cur().Describe())
 	}
 	return &ast.Tuple{List: list}, nil
 }
@@ -368,7 +371,8 @@ func (p *parser) subscript(x ast.Expr, line int) (ast.Expr, error) {
 		if p.cur().Is(",") {
 			p.next()
 			rest, err := p.exprList("]")
-			return &ast.Item{X: x, Key: &ast.Tuple{List: append([]ast.Expr{key}, rest...)}, Line: line}, err
+			return &ast.Item{X: x, Key: &ast.Tuple{List: append([]ast.Expr{key}, rest...)},
+				Line: line}, err
 		}
 		if !p.cur().Is(":") {
 			return &ast.Item{X: x, Key: key, Line: line}, p.expectOp("]")

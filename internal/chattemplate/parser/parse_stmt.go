@@ -17,8 +17,8 @@ type parser struct {
 	depth  int
 }
 
-// Parse parses a template and binds its names; slots is the number of variables of its outermost scope.
-// The error, if any, is an *Error.
+// Parse parses a template and binds its names; slots is the number of variables of its outermost
+// scope. The error, if any, is an *Error.
 func Parse(source string) (body []ast.Stmt, slots int, err error) {
 	tokens, err := lexer.Lex(source)
 	if err != nil {
@@ -87,7 +87,8 @@ func (p *parser) expectName() (lexer.Token, error) {
 
 func (p *parser) expect(k lexer.Kind) error {
 	if t := p.cur(); t.Kind != k {
-		return values.ErrorAt(t.Line, "expected %s, got %s", lexer.Token{Kind: k}.Describe(), t.Describe())
+		return values.ErrorAt(t.Line, "expected %s, got %s", lexer.Token{Kind: k}.Describe(),
+			t.Describe())
 	}
 	p.next()
 	return nil
@@ -121,7 +122,8 @@ func contains(names []string, t lexer.Token) bool {
 	return false
 }
 
-// statements parses up to a tag named in ends, which it consumes and returns; with no ends, up to the end of the template.
+// statements parses up to a tag named in ends, which it consumes and returns; with no ends, up to
+// the end of the template.
 func (p *parser) statements(ends []string) ([]ast.Stmt, string, error) {
 	if err := p.enter(); err != nil {
 		return nil, "", err
@@ -133,7 +135,8 @@ func (p *parser) statements(ends []string) ([]ast.Stmt, string, error) {
 		switch t.Kind {
 		case lexer.EOF:
 			if ends != nil {
-				return nil, "", values.ErrorAt(t.Line, "unexpected end of template, looking for '%s'", ends[len(ends)-1])
+				return nil, "", values.ErrorAt(t.Line,
+					"unexpected end of template, looking for '%s'", ends[len(ends)-1])
 			}
 			return body, "", nil
 		case lexer.Data:
@@ -304,7 +307,8 @@ func (p *parser) setTag(line int) (ast.Stmt, error) {
 	return s, err
 }
 
-// filterChain parses filters that apply to a block. It returns the outermost and the innermost filter.
+// filterChain parses filters that apply to a block. It returns the outermost and the innermost
+// filter.
 func (p *parser) filterChain(startInline bool) (ast.Expr, *ast.Filter, error) {
 	var outer ast.Expr
 	var inner *ast.Filter
@@ -404,12 +408,14 @@ func (p *parser) signature(def *ast.MacroDef) error {
 		}
 		for _, other := range def.Params {
 			if other.Name == q.Name {
-				return values.ErrorAt(name.Line, "duplicate argument '%s' in macro definition", q.Name)
+				return values.ErrorAt(name.Line, "duplicate argument '%s' in macro definition",
+					q.Name)
 			}
 		}
 		if q.Name == "caller" {
 			if q.Fallback == nil {
-				return values.ErrorAt(name.Line, "the special argument 'caller' must have a default")
+				return values.ErrorAt(name.Line,
+					"the special argument 'caller' must have a default")
 			}
 			def.Explicit = true
 		}
@@ -444,7 +450,8 @@ func (p *parser) assignTarget(withNamespace bool, end string) (ast.Target, error
 	isTuple := false
 	for {
 		t := p.cur()
-		if t.Kind == lexer.VariableEnd || t.Kind == lexer.BlockEnd || t.Is(")") || end != "" && t.Named(end) {
+		if t.Kind == lexer.VariableEnd || t.Kind == lexer.BlockEnd || t.Is(")") ||
+			end != "" && t.Named(end) {
 			break
 		}
 		one, err := p.oneTarget(withNamespace)
@@ -461,7 +468,8 @@ func (p *parser) assignTarget(withNamespace bool, end string) (ast.Target, error
 		return list[0], nil
 	}
 	if !isTuple {
-		return ast.Target{}, values.ErrorAt(line, "expected a name to assign to, got %s", p.cur().Describe())
+		return ast.Target{}, values.ErrorAt(line, "expected a name to assign to, got %s",
+			p.cur().Describe())
 	}
 	return ast.Target{Tuple: list, Line: line}, nil
 }

@@ -5,8 +5,9 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
-// scope is one of Jinja's variable scopes while a template is resolved: the names bound in it, by slot.
-// Scopes are lexical; a name not yet bound in the inner scope is looked for in the outer ones at run time.
+// scope is one of Jinja's variable scopes while a template is resolved: the names bound in it, by
+// slot. Scopes are lexical; a name not yet bound in the inner scope is looked for in the outer ones
+// at run time.
 type scope struct {
 	parent *scope
 	names  map[string]int
@@ -47,8 +48,8 @@ func (s *scope) special(name string) bool {
 	return true
 }
 
-// resolver binds the names of a parsed template to slots and bounds the depth of its tree, which bounds
-// the recursion of its evaluation.
+// resolver binds the names of a parsed template to slots and bounds the depth of its tree, which
+// bounds the recursion of its evaluation.
 type resolver struct {
 	scope *scope
 	loops int // loops open around the current statement, inside the current macro
@@ -116,8 +117,8 @@ func (r *resolver) target(t *ast.Target) {
 	}
 }
 
-// inner resolves a body in a scope of its own and returns the number of its slots. prepare declares what the
-// scope binds from outside.
+// inner resolves a body in a scope of its own and returns the number of its slots. prepare declares
+// what the scope binds from outside.
 func (r *resolver) inner(s *scope, body []ast.Stmt, prepare func() error) (int, error) {
 	s.parent = r.scope
 	r.scope = s

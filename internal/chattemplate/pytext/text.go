@@ -18,13 +18,15 @@ func IsSpace(r rune) bool {
 	case r < 0x1680:
 		return r == 0x85 || r == 0xa0
 	default:
-		return r == 0x1680 || r >= 0x2000 && r <= 0x200a || r == 0x2028 || r == 0x2029 || r == 0x202f || r == 0x205f || r == 0x3000
+		return r == 0x1680 || r >= 0x2000 && r <= 0x200a || r == 0x2028 || r == 0x2029 ||
+			r == 0x202f || r == 0x205f || r == 0x3000
 	}
 }
 
 // IsLineEnd tells whether str.splitlines ends a line at r.
 func IsLineEnd(r rune) bool {
-	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
+	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 ||
+		r == 0x2029
 }
 
 func IsASCII(s string) bool {
@@ -52,7 +54,8 @@ func Upper(s string) string {
 
 func Fold(s string) string { return cases.Fold().String(s) }
 
-// titleRune maps the first letter of a word: to title case, which for some letters is not upper case.
+// titleRune maps the first letter of a word: to title case, which for some letters is not upper
+// case.
 func titleRune(r rune) string {
 	if r < utf8.RuneSelf {
 		return string(unicode.ToUpper(r))
@@ -72,8 +75,8 @@ func Capitalize(s string) string {
 	return titleRune(r) + lowerAfter(s, n)
 }
 
-// lowerAfter lowers s[n:], n being at most one character, which counts as the letter before: a final sigma
-// depends on it.
+// lowerAfter lowers s[n:], n being at most one character, which counts as the letter before: a
+// final sigma depends on it.
 func lowerAfter(s string, n int) string { return Lower(s)[len(Lower(s[:n])):] }
 
 func isCased(r rune) bool { return unicode.IsLower(r) || unicode.IsUpper(r) || unicode.IsTitle(r) }
@@ -81,7 +84,8 @@ func isCased(r rune) bool { return unicode.IsLower(r) || unicode.IsUpper(r) || u
 // TitleWords is str.title: every run of cased letters gets a capital.
 func TitleWords(s string) string {
 	var out strings.Builder
-	// start is where the current stretch begins: the capital of a word, or the text before the first.
+	// start is where the current stretch begins: the capital of a word, or the text before the
+	// first.
 	start, capital, inWord := 0, 0, false
 	flush := func(end int) {
 		if capital > 0 {
@@ -189,8 +193,8 @@ func Rsplit(s, sep string, max int) []string {
 	return parts
 }
 
-// IsDigit is str.isdigit for one character: the decimal digits of all scripts, and the digits that stand for
-// themselves only, such as superscripts.
+// IsDigit is str.isdigit for one character: the decimal digits of all scripts, and the digits that
+// stand for themselves only, such as superscripts.
 func IsDigit(r rune) bool { return unicode.IsDigit(r) || unicode.Is(otherDigits, r) }
 
 // otherDigits are the characters of Unicode's Numeric_Type=Digit.
@@ -246,7 +250,8 @@ func AllRunes(s string, pass func(rune) bool) bool {
 	return s != ""
 }
 
-// AllCased is the shape of str.islower and str.isupper: at least one cased character, and all of the kind.
+// AllCased is the shape of str.islower and str.isupper: at least one cased character, and all of
+// the kind.
 func AllCased(s string, want func(rune) bool) bool {
 	seen := false
 	for _, r := range s {

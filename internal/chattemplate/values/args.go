@@ -4,7 +4,8 @@ import (
 	"errors"
 )
 
-// ErrNoAttribute is returned by attribute look-ups that find nothing; callers turn it into an undefined value.
+// ErrNoAttribute is returned by attribute look-ups that find nothing; callers turn it into an
+// undefined value.
 var ErrNoAttribute = errors.New("no such attribute")
 
 // Args are evaluated arguments. Pos is only valid during the call: keep a copy.
@@ -47,8 +48,8 @@ func (a *Args) NoKeywords() error {
 	return nil
 }
 
-// Bind spreads the arguments over the named parameters, as a Python call does. Parameters not given are
-// KindMissing; the first required of them must be given.
+// Bind spreads the arguments over the named parameters, as a Python call does. Parameters not given
+// are KindMissing; the first required of them must be given.
 func (a *Args) Bind(out []Value, required int, names ...string) error {
 	if len(a.Pos) > len(names) {
 		return Errorf("takes at most %d arguments, %d given", len(names), len(a.Pos))

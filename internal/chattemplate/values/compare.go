@@ -182,7 +182,8 @@ func (run *Budget) Ordered(op string, a, b Value, depth int) (bool, error) {
 		}
 		return holds(op, order(int64(len(x)), int64(len(y)))), nil
 	}
-	return false, Errorf("'%s' not supported between instances of '%s' and '%s'", op, a.TypeName(), b.TypeName())
+	return false, Errorf("'%s' not supported between instances of '%s' and '%s'", op, a.TypeName(),
+		b.TypeName())
 }
 
 // contains is Python's item in container.
@@ -192,9 +193,11 @@ func (run *Budget) contains(container, item Value) (bool, error) {
 		return false, nil
 	case KindString:
 		if item.Kind != KindString {
-			return false, Errorf("'in <string>' requires string as left operand, not %s", item.TypeName())
+			return false, Errorf("'in <string>' requires string as left operand, not %s",
+				item.TypeName())
 		}
-		return strings.Contains(container.Text, item.Text), run.Work(len(container.Text) + len(item.Text))
+		return strings.Contains(container.Text,
+			item.Text), run.Work(len(container.Text) + len(item.Text))
 	case KindMap, KindKeys:
 		if err := run.Work(len(item.Text)); err != nil {
 			return false, err

@@ -7,9 +7,10 @@ import (
 
 // Error is a template that does not parse or a rendering that failed.
 type Error struct {
-	Line   int    // line of the template, from 1; 0 where unknown
-	Msg    string // what is wrong; the template's own text when Raised
-	Raised bool   // the template called raise_exception: the conversation, not the template, is at fault
+	Line int    // line of the template, from 1; 0 where unknown
+	Msg  string // what is wrong; the template's own text when Raised
+	// the template called raise_exception: the conversation, not the template, is at fault
+	Raised bool
 }
 
 // Error returns the message with the line.

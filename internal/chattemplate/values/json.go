@@ -17,10 +17,10 @@ const (
 	maxJSONValues = 1 << 20 // of JSON given to FromJSON: each takes some 50 times its shortest text
 )
 
-// FromJSON reads a JSON text as Python's json.loads does: keys keep their order (a repeated key its first
-// place and last value), ints stay ints of any size up to 4300 digits, floats stay floats. A lone surrogate
-// or invalid UTF-8 becomes U+FFFD. Nesting deeper than 256 is an error, and so are more than a million
-// values; NaN and Infinity are not JSON.
+// FromJSON reads a JSON text as Python's json.loads does: keys keep their order (a repeated key its
+// first place and last value), ints stay ints of any size up to 4300 digits, floats stay floats. A
+// lone surrogate or invalid UTF-8 becomes U+FFFD. Nesting deeper than 256 is an error, and so are
+// more than a million values; NaN and Infinity are not JSON.
 func FromJSON(raw []byte) (Value, error) {
 	if !utf8.Valid(raw) {
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))

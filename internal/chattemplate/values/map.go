@@ -16,8 +16,8 @@ type entry struct {
 	Value Value
 }
 
-// Map is a dict: it keeps its keys in the order they were first set. It is not safe to Set while another
-// goroutine reads it.
+// Map is a dict: it keeps its keys in the order they were first set. It is not safe to Set while
+// another goroutine reads it.
 type Map struct {
 	Entries []entry
 	index   map[HashKey]int

@@ -5,7 +5,8 @@ import (
 	"math/big"
 )
 
-// MaxDigits bounds the decimal digits of an int, as Python bounds those it converts to and from text.
+// MaxDigits bounds the decimal digits of an int, as Python bounds those it converts to and from
+// text.
 const MaxDigits = 4300
 
 // IsNumber tells whether v is a bool, an int or a float.

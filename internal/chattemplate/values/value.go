@@ -1,5 +1,5 @@
-// Package values has the values of templates with the semantics of the Python types they stand for: what they
-// are, print as, compare as and are made of, and the budget that bounds a rendering.
+// Package values has the values of templates with the semantics of the Python types they stand for:
+// what they are, print as, compare as and are made of, and the budget that bounds a rendering.
 package values
 
 import (
@@ -38,10 +38,10 @@ const (
 	KindJoiner    // ref is a *joiner
 )
 
-// Value is a dynamic value as a template sees it, with the semantics of the Python type it stands for:
-// undefined, None, bool, int, float, str, list, tuple, dict, and callables. Templates cannot change a
-// Value; values given to Render may be shared between renderings that run at the same time. The zero
-// Value is undefined.
+// Value is a dynamic value as a template sees it, with the semantics of the Python type it stands
+// for: undefined, None, bool, int, float, str, list, tuple, dict, and callables. Templates cannot
+// change a Value; values given to Render may be shared between renderings that run at the same
+// time. The zero Value is undefined.
 type Value struct {
 	Ref    any
 	Text   string
