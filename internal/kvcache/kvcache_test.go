@@ -121,8 +121,8 @@ func TestCachingOff(t *testing.T) {
 	}
 }
 
-// TestEvictionOrder frees three prompts and watches which blocks are reused: never-filled ones first, then
-// the least recently used sequence from its end, and a hit makes a prompt recent again.
+// TestEvictionOrder frees three prompts and watches which blocks are reused: never-filled ones
+// first, then the least recently used sequence from its end, and a hit makes a prompt recent again.
 func TestEvictionOrder(t *testing.T) {
 	m := newManager(t, 7, 4)
 	var s [3]Sequence
@@ -158,7 +158,8 @@ func TestEvictionOrder(t *testing.T) {
 	}
 }
 
-// TestStartWantsWholePrompt refuses a prompt that does not fit, also when hits are themselves free blocks.
+// TestStartWantsWholePrompt refuses a prompt that does not fit, also when hits are themselves free
+// blocks.
 func TestStartWantsWholePrompt(t *testing.T) {
 	m := newManager(t, 4, 4)
 	a := NewSequence("", false)
@@ -205,8 +206,9 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestRandomWalk runs sequences over a small vocabulary (so that prefixes meet by chance) and checks every
-// invariant after every action, and every hit against a record of which tokens each block was filled with.
+// TestRandomWalk runs sequences over a small vocabulary (so that prefixes meet by chance) and
+// checks every invariant after every action, and every hit against a record of which tokens each
+// block was filled with.
 func TestRandomWalk(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { walk(t, seed) })
@@ -323,7 +325,8 @@ func TestCheckSees(t *testing.T) {
 	}
 }
 
-// TestSteadyStateAllocates wants no allocation when sequences of reserved length come, fill blocks, evict and go.
+// TestSteadyStateAllocates wants no allocation when sequences of reserved length come, fill blocks,
+// evict and go.
 func TestSteadyStateAllocates(t *testing.T) {
 	m := newManager(t, 64, 16)
 	s := NewSequence("", false)
@@ -366,8 +369,8 @@ func BenchmarkPrompt(b *testing.B) {
 	}
 }
 
-// TestMatchPrefersUsed shares the block that is in use rather than an equal free one, which would cost a free
-// block.
+// TestMatchPrefersUsed shares the block that is in use rather than an equal free one, which would
+// cost a free block.
 func TestMatchPrefersUsed(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		m := newManager(t, 4, 4)

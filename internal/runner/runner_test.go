@@ -26,8 +26,9 @@ const (
 	maxLen    = 100
 )
 
-// oracle is a model whose next token follows from the token and the position of a row, and from what was written
-// to the places that the row's block table names: a wrong layout gives a wrong token.
+// oracle is a model whose next token follows from the token and the position of a row, and from
+// what was written to the places that the row's block table names: a wrong layout gives a wrong
+// token.
 type oracle struct {
 	cache   []int32 // by slot: the token written there
 	next    []int32 // by row of the last Forward
@@ -107,7 +108,8 @@ func greedy() sample.Params {
 	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 50, EOS: -1}
 }
 
-// piece is what one request computes in a step. Its last token is one of those below, or comes with the plan.
+// piece is what one request computes in a step. Its last token is one of those below, or comes with
+// the plan.
 type piece struct {
 	slot, start, count uint32
 	last               int32
@@ -154,8 +156,8 @@ func tokens(n, seed int) []int32 {
 	return out
 }
 
-// TestAnyChunking computes a prompt in pieces of every size beside another request that decodes: the tokens are
-// those that follow, whatever the pieces and wherever the blocks are.
+// TestAnyChunking computes a prompt in pieces of every size beside another request that decodes:
+// the tokens are those that follow, whatever the pieces and wherever the blocks are.
 func TestAnyChunking(t *testing.T) {
 	const length, more = 45, 20
 	for size := uint32(1); size <= length; size++ {
@@ -214,7 +216,8 @@ func TestAnyChunking(t *testing.T) {
 	}
 }
 
-// TestLast gives a rank that does not sample the tokens it cannot know, and one that samples tokens it knows.
+// TestLast gives a rank that does not sample the tokens it cannot know, and one that samples tokens
+// it knows.
 func TestLast(t *testing.T) {
 	for _, output := range []bool{true, false} {
 		r, o := newRunner(t, output)
@@ -236,8 +239,8 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// TestPreemption frees a request and brings it back with its output, in other blocks and beside a new one in its
-// old slot.
+// TestPreemption frees a request and brings it back with its output, in other blocks and beside a
+// new one in its old slot.
 func TestPreemption(t *testing.T) {
 	r, o := newRunner(t, true)
 	text := tokens(6, 1)
@@ -274,7 +277,8 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// TestLogprobs reports the model's own logits whatever the sampling does, for prompts position by position.
+// TestLogprobs reports the model's own logits whatever the sampling does, for prompts position by
+// position.
 func TestLogprobs(t *testing.T) {
 	r, o := newRunner(t, true)
 	r.pieceRows = 3 // so that they come in pieces
@@ -324,8 +328,8 @@ func TestLogprobs(t *testing.T) {
 	}
 }
 
-// TestRefuses ends on a plan that does not fit what the runner knows, with an error that names what is wrong, and
-// passes the model's own errors on.
+// TestRefuses ends on a plan that does not fit what the runner knows, with an error that names what
+// is wrong, and passes the model's own errors on.
 func TestRefuses(t *testing.T) {
 	with := func(p *step.Plan, change func(p *step.Plan)) *step.Plan {
 		change(p)
@@ -428,8 +432,8 @@ func TestAllocates(t *testing.T) {
 	}
 }
 
-// FuzzExecute runs plans of any bytes: whatever the codec lets through ends in an error or a result, never in a
-// panic, and the model gets nothing that is out of range.
+// FuzzExecute runs plans of any bytes: whatever the codec lets through ends in an error or a
+// result, never in a panic, and the model gets nothing that is out of range.
 func FuzzExecute(f *testing.F) {
 	good := plan(1, piece{1, 0, 3, prompt, []uint32{3}})
 	params := greedy()

@@ -18,7 +18,7 @@ func (s *Scheduler) check() error {
 	pending := map[*Request]int{}
 	for i := range s.flights {
 		f := &s.flights[(s.first+i)%len(s.flights)]
-		if flying := i < s.owed; flying != (f.plan != 0) || !flying && len(f.entries) > 0 {
+		if due := i < s.owed; due != (f.plan != 0) || !due && len(f.entries) > 0 {
 			return fmt.Errorf("flight %d of %d: %+v", i, s.owed, f)
 		}
 		if f.plan != 0 && f.plan != s.plans-uint64(s.owed-1-i) {
@@ -106,9 +106,9 @@ func reference(c Config, q *Request, vocab int) (output []int32, finish sample.F
 	}
 }
 
-// TestRandomWalk drives random configurations, with one to three plans in flight, with random requests, aborts and
-// losses of all workers. The worker model executes every plan (through the codec), and every output must be what the
-// request generates alone.
+// TestRandomWalk drives random configurations, with one to three plans in flight, with random
+// requests, aborts and losses of all workers. The worker model executes every plan (through the
+// codec), and every output must be what the request generates alone.
 func TestRandomWalk(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
@@ -274,8 +274,8 @@ func (w *walk) lose() {
 	w.due = nil
 }
 
-// step takes one part of a turn: it makes and executes a plan, or applies the oldest result, as chance has it or
-// as it must.
+// step takes one part of a turn: it makes and executes a plan, or applies the oldest result, as
+// chance has it or as it must.
 func (w *walk) step() bool {
 	if len(w.due) == w.config.MaxInFlight || len(w.due) > 0 && w.rng.IntN(3) == 0 {
 		if w.s.InFlight() == w.config.MaxInFlight && w.s.Schedule(&w.plan) {
