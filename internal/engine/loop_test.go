@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -161,4 +163,32 @@ func runAll(t *testing.T, e *engine.Engine) []string {
 		s.Close()
 	}
 	return all
+}
+
+// TestDeathWithPlansInFlight kills a rank while plans are in flight: the request fails with the cause.
+func TestDeathWithPlansInFlight(t *testing.T) {
+	e, _ := openAhead(t, "mp", 2, 2)
+	r := greedy(e, question, 2000)
+	r.Params.IgnoreEOS, r.Params.StopTokens = true, nil
+	s, err := e.Submit(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.FindProcess(e.Info().Ranks[1].PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = s.Next(t.Context())
+	}
+	if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1") {
+		t.Errorf("error %v, want the end of rank 1", err)
+	}
 }

@@ -392,3 +392,32 @@ func TestMatchPrefersUsed(t *testing.T) {
 		}
 	}
 }
+
+// TestTokensComeLater fills a block with positions whose tokens are not known: it is an entry once
+// they are.
+func TestTokensComeLater(t *testing.T) {
+	m := newManager(t, 8, 4)
+	a := NewSequence("", false)
+	toks := tokens(0, 8)
+	admit(t, m, &a, toks[:3])
+	for n := 4; n <= 6; n++ {
+		if !m.Grow(&a, toks[:3], n) || len(a.Blocks()) != (n+3)/4 {
+			t.Fatalf("%d positions in blocks %v", n, a.Blocks())
+		}
+	}
+	match := func(want int) {
+		t.Helper()
+		b := NewSequence("", false)
+		if hit := m.Match(&b, toks); hit != want {
+			t.Errorf("hit %d, want %d", hit, want)
+		}
+		if err := m.Check([]*Sequence{&a}, [][]int32{toks}); err != nil {
+			t.Error(err)
+		}
+	}
+	match(0)
+	m.Cache(&a, toks[:4], 4)
+	match(4)
+	m.Cache(&a, toks[:6], 6)
+	match(4)
+}

@@ -126,7 +126,10 @@ const (
 func plan(id uint64, pieces ...piece) *step.Plan {
 	p := &step.Plan{ID: id}
 	for _, x := range pieces {
-		row := step.Row{Slot: x.slot, Start: x.start, Count: x.count, Blocks: uint32(len(x.blocks)), Sample: x.last != chunk}
+		row := step.Row{
+			Slot: x.slot, Start: x.start, Count: x.count, Blocks: uint32(len(x.blocks)),
+			Sample: x.last != chunk,
+		}
 		switch {
 		case x.last >= 0:
 			row.Source, row.Last = step.FromPlan, x.last
@@ -341,6 +344,7 @@ func TestRefuses(t *testing.T) {
 		change(&q)
 		return &step.Plan{ID: 9, New: []step.NewRequest{q}}
 	}
+	introduce := func(p *step.Plan) { p.New = []step.NewRequest{request} }
 	for want, p := range map[string]*step.Plan{
 		"frees slot 4 of 4":             {ID: 9, Free: []uint32{4}},
 		"slot 0, which is taken":        fresh(func(q *step.NewRequest) { q.Slot = 0 }),
@@ -354,15 +358,15 @@ func TestRefuses(t *testing.T) {
 		"is given 2 new blocks":         with(plan(9, piece{0, 4, 1, 5, nil}), func(p *step.Plan) { p.Rows[0].Blocks = 2 }),
 		"positions 4 to 4":              plan(9, piece{0, 4, 0, prompt, nil}),
 		"positions 4 to 7 of 4 tokens":  plan(9, piece{0, 4, 3, prompt, nil}),
-		"samples after position 1 of 3": with(plan(9, piece{1, 0, 2, prompt, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"samples after position 1 of 3": with(plan(9, piece{1, 0, 2, prompt, []uint32{5}}), introduce),
 		"at position 5 after 4 tokens":  plan(9, piece{0, 5, 1, sampled, nil}),
-		"with a token that was not":     with(plan(9, piece{1, 0, 4, sampled, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"with a token that was not":     with(plan(9, piece{1, 0, 4, sampled, []uint32{5}}), introduce),
 		"goes on with token 5, but":     plan(9, piece{0, 4, 1, 5, nil}),
 		"positions 0 to 4294967295":     plan(9, piece{0, 0, 1<<32 - 1, prompt, nil}),
 		"in 1 blocks of 16":             with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}), func(p *step.Plan) { p.New = fresh(func(q *step.NewRequest) { q.Tokens = tokens(17, 1) }).New }),
-		"block 32 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
-		"block -1 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
-		"token 97 is outside the":       with(plan(9, piece{1, 0, 4, vocab, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"block 32 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), introduce),
+		"block -1 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), introduce),
+		"token 97 is outside the":       with(plan(9, piece{1, 0, 4, vocab, []uint32{5}}), introduce),
 	} {
 		t.Run(want, func(t *testing.T) {
 			r, o := newRunner(t, true)

@@ -39,7 +39,8 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("running request %d: %+v", r.Key, r)
 		}
 		if r.computed > r.length() || r.pending != pending[r] || r.pending > 0 && r.computed < len(r.tokens) {
-			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight", r.Key, r.computed, r.count(), pending[r])
+			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight",
+				r.Key, r.computed, r.count(), pending[r])
 		}
 		slots[r.slot] = true
 		seqs = append(seqs, &r.seq)
@@ -168,7 +169,10 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &walk{T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12), clients: map[uint64]*client{}}
+	w := &walk{
+		T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12),
+		clients: map[uint64]*client{},
+	}
 	for range 3 {
 		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
 	}
@@ -237,7 +241,8 @@ func (w *walk) add() {
 	if w.rng.IntN(6) == 0 {
 		p.PromptLogprobs = 0
 	}
-	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: []string{"", "", "salt"}[w.rng.IntN(3)], Priority: w.rng.IntN(3)}
+	salt := []string{"", "", "salt"}[w.rng.IntN(3)]
+	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: salt, Priority: w.rng.IntN(3)}
 	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
 	w.s.Add(q)
@@ -349,7 +354,8 @@ func (w *walk) apply() {
 		c.output = append(c.output, o.Tokens...)
 		c.finish, c.stop = o.Finish, o.StopToken
 		wanted := c.request.Params.Logprobs != sample.NoLogprobs
-		if len(o.Tokens) != 1 || (len(o.Logprobs) == 1) != wanted || wanted && o.Logprobs[0].Sampled.Token != o.Tokens[0] {
+		if len(o.Tokens) != 1 || (len(o.Logprobs) == 1) != wanted ||
+			wanted && o.Logprobs[0].Sampled.Token != o.Tokens[0] {
 			w.Fatalf("request %d: tokens %v with logprobs %+v", o.Key, o.Tokens, o.Logprobs)
 		}
 		if o.Finish != sample.Unfinished {

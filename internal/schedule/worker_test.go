@@ -10,7 +10,7 @@ import (
 // worker is a model of a worker: it knows only what plans tell it and refuses a plan it could not
 // execute. Its cache memory holds, per position, a hash of all tokens up to there, which is what
 // keys and values of that position depend on. So a wrong block table, a stale or foreign block, a
-// skipped position, or a token it was not told of is seen when attention reads.
+// skipped position, or an unknown token is seen when attention reads.
 type worker struct {
 	blockSize int
 	memory    []uint64
@@ -74,7 +74,8 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 		}
 	}
 	if total > c.MaxTokens || len(w.slots) > c.MaxSeqs {
-		return nil, fmt.Errorf("plan %d: %d tokens of %d, %d requests of %d", p.ID, total, c.MaxTokens, len(w.slots), c.MaxSeqs)
+		return nil, fmt.Errorf("plan %d: %d tokens of %d, %d requests of %d",
+			p.ID, total, c.MaxTokens, len(w.slots), c.MaxSeqs)
 	}
 	for id, s := range w.slots {
 		if !scheduled[id] && !s.over(c) {
@@ -180,7 +181,8 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 		for at, t := range s.tokens[:s.next] {
 			h = state(h, t)
 			if w.memory[w.address(s, at)] != h {
-				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something else", p.ID, id, at, s.blocks[at/w.blockSize])
+				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something else",
+					p.ID, id, at, s.blocks[at/w.blockSize])
 			}
 		}
 		if s.params.PromptLogprobs != sample.NoLogprobs {
