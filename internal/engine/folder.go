@@ -6,6 +6,7 @@ import (
 	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/hub"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // resolve finds the model's folder, downloading it when it is a Hub repo.
@@ -43,5 +44,6 @@ func (b *opening) download(name string) (string, error) {
 			b.progress(-1, "download "+p.File, p.AllDone, p.AllTotal)
 		},
 		Warn: func(text string) { b.opt.Log.Warn(text) },
+		Ask:  func(hub string) { b.events.Emit(status.HubLookup{Repo: name, Hub: hub}) },
 	})
 }

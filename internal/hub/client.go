@@ -35,6 +35,7 @@ type client struct {
 	token     string
 	firstWait time.Duration // before the first retry
 	idle      time.Duration // a body that brings nothing for so long is given up
+	reach     time.Duration // a Hub that has not answered at all for so long is given up
 	warn      func(string)
 	content   *http.Client // follows redirects to other hosts, without the token
 	metadata  *http.Client // stops at the redirect that carries the file's metadata
@@ -53,7 +54,8 @@ func newClient(env environment, opt Options) *client {
 		DisableCompression:    true, // sizes and offsets are those of the file itself
 	}
 	c := &client{endpoint: env.endpoint, token: env.token, warn: opt.Warn,
-		firstWait: cmp.Or(opt.firstWait, time.Second), idle: cmp.Or(opt.idle, time.Minute)}
+		firstWait: cmp.Or(opt.firstWait, time.Second), idle: cmp.Or(opt.idle, time.Minute),
+		reach: cmp.Or(opt.reach, firstAnswer)}
 	if c.token != "" && c.endpoint.Scheme == "http" && !loopback(c.endpoint.Hostname()) &&
 		c.warn != nil {
 		c.warn("the Hugging Face token is sent to " + c.endpoint.Host + " without encryption")
@@ -130,12 +132,37 @@ type modelInfo struct {
 	Files  []string
 }
 
+// firstAnswer is how long the first answer of the Hub is waited for, all attempts together: whoever
+// has no network learns it soon.
+const firstAnswer = 4 * time.Second
+
+var errNoAnswer = errors.New("no answer")
+
+// hint says of an error that no network explains what can be done without one.
+func (c *client) hint(ctx context.Context, err error) error {
+	var status *statusError
+	if errors.As(err, &status) || !unreachable(ctx, err) {
+		return err
+	}
+	if long := (*url.Error)(nil); errors.As(err, &long) {
+		err = long.Err
+	}
+	return fmt.Errorf("%w, and %s cannot be reached: %w (without a network: give a folder, or "+
+		"set HF_HUB_OFFLINE=1 for what is in the cache; HF_ENDPOINT names a mirror)",
+		ErrOffline, c.endpoint, err)
+}
+
 // modelInfo asks which commit a revision is and which files it has.
 func (c *client) modelInfo(ctx context.Context, repo, revision string,
 	attempts int) (modelInfo, error) {
 	address := c.address(append([]string{"api", "models"},
 		repoPath(repo, "revision", revision)...)...)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(c.reach, func() { cancel(errNoAnswer) })
+	defer late.Stop()
 	var info modelInfo
+	var refusal error
 	err := c.retry(ctx, attempts, func() (bool, error) {
 		req, err := c.request(ctx, http.MethodGet, address)
 		if err != nil {
@@ -143,8 +170,12 @@ func (c *client) modelInfo(ctx context.Context, repo, revision string,
 		}
 		res, err := c.content.Do(req)
 		if err != nil {
+			if ctx.Err() == nil {
+				refusal = err
+			}
 			return false, err
 		}
+		late.Stop()
 		defer res.Body.Close()
 		if res.StatusCode != http.StatusOK {
 			return false, c.statusError(res)
@@ -154,6 +185,12 @@ func (c *client) modelInfo(ctx context.Context, repo, revision string,
 		info, err = readInfo(body)
 		return false, err
 	})
+	if context.Cause(ctx) == errNoAnswer {
+		err = refusal
+		if err == nil {
+			err = fmt.Errorf("%w within %v", errNoAnswer, c.reach)
+		}
+	}
 	return info, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -59,8 +60,12 @@ type Options struct {
 	// has the model.
 	Warn func(message string)
 
-	// Tests only: the pause before the first retry, and how long a silent body is waited for.
-	firstWait, idle time.Duration
+	// Ask is called before the Hub is asked for a repository, with its address.
+	Ask func(hub string)
+
+	// Tests only: the pause before the first retry, how long a silent body is waited for, and how
+	// long the first answer.
+	firstWait, idle, reach time.Duration
 }
 
 // Resolve returns the folder of a model: model itself if that is a folder, else the snapshot of the
@@ -78,7 +83,10 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 	case err == nil:
 		return "", fmt.Errorf("model %q is a file: a folder or a Hub repository is expected", model)
 	case looksLikePath(model) || errors.Is(err, fs.ErrPermission):
-		return "", fmt.Errorf("model folder: %w", err)
+		if path := (*fs.PathError)(nil); errors.As(err, &path) {
+			err = path.Err
+		}
+		return "", fmt.Errorf("model %q: %w", model, err)
 	}
 	if err := validRepo(model); err != nil {
 		return "", fmt.Errorf("model %q is neither a folder nor a Hub repository: %w", model, err)
@@ -101,15 +109,23 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 		return r.cached("offline mode is on")
 	}
 	defer r.hub.close()
+	if opt.Ask != nil {
+		opt.Ask(env.endpoint.String())
+	}
 	return r.online(ctx)
 }
 
-// looksLikePath reports whether the user clearly means a folder, so that its absence is not taken
-// for a repository.
+// looksLikePath reports whether the user clearly means a folder or a file, so that its absence is
+// not taken for a repository.
 func looksLikePath(model string) bool {
 	return filepath.IsAbs(model) || strings.HasPrefix(model, ".") ||
-		strings.HasPrefix(model, "~") || strings.Count(model, "/") > 1
+		strings.HasPrefix(model, "~") || strings.Count(model, "/") > 1 ||
+		slices.Contains(fileKinds, strings.ToLower(filepath.Ext(model)))
 }
+
+// fileKinds end the names of files, and of no repository that could be used here.
+var fileKinds = []string{".gguf", ".ggml", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx",
+	".npz", ".h5", ".json", ".jinja", ".zip", ".tar", ".gz", ".tgz"}
 
 var repoPart = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`)
 
@@ -194,7 +210,10 @@ func (r *resolver) online(ctx context.Context) (string, error) {
 	}
 	info, err := r.hub.modelInfo(ctx, r.repo, r.revision, attempts)
 	if err != nil {
-		if fallbackErr != nil || !unreachable(ctx, err) {
+		if fallbackErr != nil {
+			return "", fmt.Errorf("model %s: %w", r.repo, r.hub.hint(ctx, err))
+		}
+		if !unreachable(ctx, err) {
 			return "", fmt.Errorf("model %s: %w", r.repo, err)
 		}
 		r.warn("the Hub cannot be reached, using the cached snapshot %s: %v", fallback, err)

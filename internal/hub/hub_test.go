@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -106,7 +107,8 @@ func TestLocalFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for model, want := range map[string]string{
-		"file.gguf": `model "file.gguf" is a file`, "./gone": "gone: no such file", "/gone/model": "/gone/model: no such file", "~/gone": "no such file",
+		"file.gguf": `model "file.gguf" is a file`, "./gone": `"./gone": no such file`, "/gone/model": `"/gone/model": no such file`,
+		"model.gguf": `model "model.gguf": no such file`, "org/Model.GGUF": "no such file", "weights.safetensors": "no such file", "~/gone": "no such file",
 		"a/b/c": "no such file", "": "neither a folder nor", "nobody/": "neither a folder nor", "org/na me": "neither a folder nor",
 		"org/a--b": "neither a folder nor", "org/a..b": "neither a folder nor", "org/a.git": "neither a folder nor", "org/-a": "neither a folder nor",
 		"org/" + strings.Repeat("a", 100): "at most 96", "org/a\x00": "neither a folder nor", "org/a%2fb": "neither a folder nor",
@@ -347,6 +349,66 @@ func TestUnreachable(t *testing.T) {
 	if _, err := f.resolve(opt); err == nil || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("empty cache: %v", err)
 	}
+}
+
+// TestNoNetwork holds that a Hub that refuses or never answers is given up within 5 s, and that the
+// error says which Hub it is and what can be done without one.
+func TestNoNetwork(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections are taken by the kernel, and no more
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	refused, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused.Close()
+	for name, tt := range map[string]struct {
+		hub  net.Listener
+		want string
+	}{"silent": {silent, "no answer within 4s"}, "refused": {refused, "connection refused"}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeHub(t, nil)
+			opt := f.options()
+			opt.firstWait = 0 // as the program has it
+			opt.Endpoint = "http://" + tt.hub.Addr().String()
+			asked := ""
+			opt.Ask = func(hub string) { asked = hub }
+			begun := time.Now()
+			_, err := f.resolve(opt)
+			if took := time.Since(begun); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if !errors.Is(err, ErrOffline) || asked != opt.Endpoint {
+				t.Errorf("asked %q, error %v", asked, err)
+			}
+			for _, want := range []string{opt.Endpoint + " cannot be reached", tt.want, "give a folder", "HF_HUB_OFFLINE=1", "HF_ENDPOINT"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v does not have %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestSlowHub holds that a Hub that answers, if only to ask for patience, is not given up as one
+// that cannot be reached.
+func TestSlowHub(t *testing.T) {
+	f := newFakeHub(t, plainRepo())
+	opt := f.options()
+	opt.reach = 300 * time.Millisecond
+	opt.firstWait = 2 * opt.reach
+	busy := true
+	f.intercept = func(_ string, w http.ResponseWriter, r *http.Request) bool {
+		was := busy
+		busy = false
+		if was {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return was
+	}
+	f.mustResolve(opt)
 }
 
 func TestRefused(t *testing.T) {

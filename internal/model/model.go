@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -187,10 +188,27 @@ func Architecture(c *checkpoint.Config) (string, error) {
 		strings.Join(c.Architectures, ", "), strings.Join(Architectures(), ", "))
 }
 
-// CheckShard tells whether the model of c can be divided among size tensor parallel ranks.
+// CheckShard tells whether the model of c can be divided among size tensor parallel ranks; the error
+// lists the sizes that work.
 func CheckShard(c *checkpoint.Config, size int) error {
+	err := checkShard(c, size)
+	if err == nil {
+		return nil
+	}
+	var works []string
+	for n := 1; n <= layers.Chunks; n++ {
+		if checkShard(c, n) == nil {
+			works = append(works, strconv.Itoa(n))
+		}
+	}
+	return fmt.Errorf("%w: sizes that work for this model are %s", err,
+		strings.Join(works, ", "))
+}
+
+func checkShard(c *checkpoint.Config, size int) error {
 	if size < 1 || layers.Chunks%size != 0 {
-		return fmt.Errorf("tensor parallel size %d does not divide %d", size, layers.Chunks)
+		return fmt.Errorf("tensor parallel size %d does not divide the %d chunks that every sum "+
+			"between ranks has", size, layers.Chunks)
 	}
 	undivided := func(format string, n int) error {
 		return fmt.Errorf(format+" cannot be divided among tensor parallel size %d", n, size)

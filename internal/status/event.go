@@ -98,6 +98,19 @@ func (e Progress) Log() (slog.Level, string, []slog.Attr) {
 		slog.Int64("done", e.Done), slog.Int64("total", e.Total)}
 }
 
+// HubLookup says that the driver asks a Hub for a model: no folder of this machine has its name.
+type HubLookup struct {
+	// Repo is the repository, Hub the address of the Hub.
+	Repo, Hub string
+}
+
+func (e HubLookup) String() string { return text(e) }
+
+// Log is at level info.
+func (e HubLookup) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "looking for " + e.Repo + " on " + e.Hub, nil
+}
+
 // GroupReady says that every rank of a group has loaded its share of the model.
 type GroupReady struct {
 	// Epoch counts the groups that this engine has started, from 1.
@@ -237,6 +250,7 @@ func (e Stopping) Log() (slog.Level, string, []slog.Attr) {
 var (
 	_ Event = PhaseEnded{}
 	_ Event = Progress{}
+	_ Event = HubLookup{}
 	_ Event = GroupReady{}
 	_ Event = GroupFailed{}
 	_ Event = RankOutput{}

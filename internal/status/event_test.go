@@ -16,6 +16,7 @@ var events = []struct {
 	{PhaseEnded{Name: "ray order", Took: 12 * time.Millisecond, Found: []slog.Attr{slog.String("ranks", "0:a 1:b")}},
 		`level=INFO msg="ray order" ms=12 ranks="0:a 1:b"`},
 	{Progress{Rank: 1, Phase: "load", Done: 5, Total: 10}, `level=DEBUG msg=progress rank=1 phase=load done=5 total=10`},
+	{HubLookup{Repo: "org/m", Hub: "https://hub.example"}, `level=INFO msg="looking for org/m on https://hub.example"`},
 	{GroupReady{Epoch: 1, Backend: "mp", Ranks: 2, WeightBytes: 7, Took: time.Second},
 		`level=DEBUG msg="group is ready" epoch=1 backend=mp ranks=2 weight_bytes=7 ms=1000`},
 	{GroupFailed{Epoch: 1, Rank: 1, Node: "n", PID: 7, Cause: "rank 1 on n (pid 7): signal: SIGKILL"},
