@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,7 +20,9 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/openai"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // sampling are the flags of a request made on the command line.
@@ -61,44 +64,82 @@ func (s *sampling) validate() error {
 	return nil
 }
 
-// newGenerate completes prompts of the command line, or each line of standard input.
+// generation is what generate is asked for beside the engine's flags.
+type generation struct {
+	sampling sampling
+	// system is the first message of each conversation; raw prompts are in none.
+	system      string
+	raw, asJSON bool
+}
+
+// newGenerate answers prompts of the command line, or each line of standard input.
 func newGenerate() *cobra.Command {
 	cfg := config.Default()
-	var s sampling
-	var asJSON bool
+	var g generation
 	c := &cobra.Command{
 		Use:   "generate [PROMPT...]",
-		Short: "Complete prompts, or each line of standard input",
-		Long: `generate completes each prompt as plain text, without a chat template, and prints the outputs in
-order. Without arguments each line of standard input is a prompt. All run in one batch.
+		Short: "Answer prompts, or each line of standard input",
+		Long: `generate answers each prompt and prints the outputs in order, as they come. A model with a chat
+template is asked as in a chat; --raw completes the bare text instead, as does a model without one.
+Without arguments each line of standard input is a prompt; "-" is all of it as one prompt. All run
+in one batch.
 
-  eagleray generate --model ./Qwen3-0.6B --max-tokens 32 "The capital of France is"
+  eagleray generate "What does os.Open do?"
+  eagleray generate --model ./Qwen3-0.6B --system "Answer in one word." "The capital of France?"
+  eagleray generate --model ./Qwen3-0.6B --raw --max-tokens 32 "The capital of France is"
+  eagleray generate - < question.txt
   eagleray generate --json < prompts.txt > outputs.jsonl`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := errors.Join(cfg.Validate(), s.validate()); err != nil {
+			if err := errors.Join(cfg.Validate(), g.sampling.validate()); err != nil {
 				return err
 			}
-			printWarnings(cfg.Warnings)
-			prompts := args
-			if len(prompts) == 0 {
-				if term.IsTerminal(int(os.Stdin.Fd())) {
-					fmt.Fprintln(os.Stderr, "prompts, one a line; Ctrl-D ends them")
-				}
-				var err error
-				if prompts, err = readLines(os.Stdin); err != nil {
-					return fmt.Errorf("standard input: %w", err)
-				}
+			if g.raw && g.system != "" {
+				return usageError("--system: a raw prompt is in no conversation")
 			}
-			return generate(c.Context(), cfg, &s, c.Flags(), prompts, asJSON)
+			printWarnings(cfg.Warnings)
+			prompts, err := readPrompts(args, os.Stdin)
+			if err != nil {
+				return err
+			}
+			return g.run(c.Context(), cfg, c.Flags(), prompts)
 		},
 	}
-	modelFlag(c.Flags(), &cfg)
-	c.Flags().BoolVar(&asJSON, "json", false,
+	f := c.Flags()
+	modelFlag(f, &cfg)
+	f.BoolVar(&g.asJSON, "json", false,
 		"print one JSON object a prompt: prompt, text, tokens, finish_reason")
-	cfg.EngineFlags(c.Flags())
-	s.flags(c.Flags(), 128)
+	f.BoolVar(&g.raw, "raw", false, "complete the bare prompt, without the chat template")
+	f.StringVar(&g.system, "system", "", "what the model is told before each prompt")
+	cfg.EngineFlags(f)
+	g.sampling.flags(f, 128)
 	configFlag(c)
 	return c
+}
+
+// readPrompts takes the prompts from the arguments, of which "-" stands for all of standard input;
+// without any, each line of it is one.
+func readPrompts(args []string, in *os.File) (prompts []string, err error) {
+	switch {
+	case len(args) == 0:
+		if term.IsTerminal(int(in.Fd())) {
+			fmt.Fprintln(os.Stderr, "prompts, one a line; Ctrl-D ends them")
+		}
+		prompts, err = readLines(in)
+		if err == nil && len(prompts) == 0 {
+			return nil, usageError("no prompt: standard input is empty (see eagleray generate --help)")
+		}
+	case slices.Contains(args, "-"):
+		var all []byte
+		all, err = io.ReadAll(in)
+		prompts = slices.Clone(args)
+		prompts[slices.Index(args, "-")] = strings.TrimRight(string(all), "\n")
+	default:
+		return args, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	return prompts, nil
 }
 
 func readLines(r io.Reader) ([]string, error) {
@@ -115,13 +156,19 @@ func readLines(r io.Reader) ([]string, error) {
 func openEngine(ctx context.Context, cfg config.Config) (*engine.Engine, error) {
 	shown := newProgress(os.Stderr)
 	defer shown.end()
+	events := status.Tee(shown.listen, func(e status.Event) {
+		if _, ok := e.(status.HubLookup); ok {
+			fmt.Fprintln(os.Stderr, e)
+		}
+	})
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, Events: shown.listen, Log: log})
+	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, Events: events, Log: log})
 	return e, err
 }
 
-func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.FlagSet,
-	prompts []string, asJSON bool) (err error) {
+// run opens the model, submits all prompts and prints what comes.
+func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.FlagSet,
+	prompts []string) (err error) {
 	if cfg.Model.SkipTokenizerInit {
 		return usageError("--skip-tokenizer-init: generate needs the tokenizer")
 	}
@@ -130,6 +177,10 @@ func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Stop(context.WithoutCancel(ctx))) }()
+	encode, err := g.encoder(cfg, e)
+	if err != nil {
+		return err
+	}
 	streams := make([]engine.Stream, 0, len(prompts))
 	defer func() {
 		for _, x := range streams {
@@ -137,8 +188,11 @@ func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.
 		}
 	}()
 	for i, text := range prompts {
-		ids := e.Info().Tokenizer.Encode(text, true)
-		r, err := s.request(e, given, ids)
+		ids, err := encode(text)
+		if err != nil {
+			return fmt.Errorf("prompt %d: %w", i+1, err)
+		}
+		r, err := g.sampling.request(e, given, ids)
 		if err != nil {
 			return err
 		}
@@ -150,11 +204,35 @@ func generate(ctx context.Context, cfg config.Config, s *sampling, given *pflag.
 	}
 	out := bufio.NewWriter(os.Stdout)
 	for i, stream := range streams {
-		if err := printOutput(ctx, out, prompts[i], stream, asJSON); err != nil {
+		if err := printOutput(ctx, out, prompts[i], stream, g.asJSON); err != nil {
 			return fmt.Errorf("prompt %d: %w", i+1, err)
 		}
 	}
 	return out.Flush()
+}
+
+// encoder is what makes token ids of a prompt: the chat template where there is one.
+func (g *generation) encoder(cfg config.Config,
+	e *engine.Engine) (func(prompt string) ([]int32, error), error) {
+	if g.raw || e.Info().Template == nil {
+		if g.system != "" {
+			return nil, usageError("--system: the model has no chat template to put it in")
+		}
+		return func(prompt string) ([]int32, error) {
+			return e.Info().Tokenizer.Encode(prompt, true), nil
+		}, nil
+	}
+	surface, err := newHandler(cfg, e, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return func(prompt string) ([]int32, error) {
+		var talk []openai.Message
+		if g.system != "" {
+			talk = append(talk, openai.Message{Role: "system", Content: g.system})
+		}
+		return surface.ChatPrompt(append(talk, openai.Message{Role: "user", Content: prompt}))
+	}, nil
 }
 
 // request builds a request from the flags that were given and the model's defaults.

@@ -41,6 +41,40 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
+// A model with a chat template is asked as in a chat, and answers; bare prompts are for --raw.
+func TestGenerateChat(t *testing.T) {
+	t.Parallel()
+	const question, answer = "What does os.Open do?", "Open opens the named file for reading."
+	run := func(stdin string, args ...string) string {
+		t.Helper()
+		code, stdout, stderr := execute(t, stdin, append([]string{"generate", "--temperature", "0",
+			"--kv-cache-memory-bytes", "64M"}, args...)...)
+		if code != 0 {
+			t.Fatalf("%q: exit code %d, errors %q", args, code, stderr)
+		}
+		return stdout
+	}
+	for _, got := range []string{run("", question), run(question+"\n", "-"), run(question + "\n")} {
+		if got != answer+"\n" {
+			t.Errorf("the answer is %q", got)
+		}
+	}
+	// All of standard input is one prompt among others.
+	if got := run("What does\nos.Open do?\n", question, "-"); !strings.HasPrefix(got, answer+"\n") || len(got) <= len(answer)+2 {
+		t.Errorf("the answers are %q", got)
+	}
+	if got := run("", "--raw", question); strings.HasPrefix(got, answer) {
+		t.Errorf("the bare prompt goes on with %q", got)
+	}
+	// The system prompt is in the conversation, before the question.
+	code, _, stderr := execute(t, "", "generate", "--kv-cache-memory-bytes", "64M", "--chat-template",
+		`{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ raise_exception("saw " + messages[0].content + "/" + messages[1].content) }}`,
+		"--system", "be brief", "hello")
+	if code != exitError || !strings.Contains(stderr, "saw be brief/hello") {
+		t.Errorf("exit code %d, errors %q", code, stderr)
+	}
+}
+
 func TestChat(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := execute(t, "What does strings.Index do?\nAnd strings.Repeat?\n", "chat", "--kv-cache-memory-bytes", "64M", "--max-tokens", "12", "--enforce-eager")

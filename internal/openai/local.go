@@ -1,0 +1,29 @@
+package openai
+
+import (
+	"encoding/json"
+)
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// ChatPrompt is the prompt that the model's chat template makes of a conversation, as a request to
+// /v1/chat/completions with these messages has it. The error says what a client would read.
+func (s *Server) ChatPrompt(messages []Message) ([]int32, error) {
+	c := conversation{addGenerationPrompt: true}
+	for _, m := range messages {
+		raw, err := json.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		c.messages = append(c.messages, raw)
+	}
+	p, bad := s.render(&c, &sampling{})
+	if bad != nil {
+		return nil, bad
+	}
+	return p.Prompt, nil
+}
