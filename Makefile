@@ -6,7 +6,10 @@
 # make bench      the figures of the README
 
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The release of a tagged commit, else the commit and its date.
+VERSION ?= $(shell exec 2>/dev/null; \
+  v=$$(git describe --tags --exact-match --match 'v*' || git log -1 --abbrev=12 --format='commit %h of %cs'); \
+  [ -z "$$v" ] || git diff --quiet HEAD || v="$$v, changed"; echo "$$v")
 export CGO_ENABLED = 0
 
 # The versions of Ray that the tests use.
@@ -18,7 +21,7 @@ TESTLOG  = $(GO) run ./scripts/testlog
 .PHONY: build run test test-ray test-full ray race lint bench clean
 
 build:
-	$(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/eagleray ./cmd/eagleray
+	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/eagleray ./cmd/eagleray
 
 run: build
 	./scripts/run.sh

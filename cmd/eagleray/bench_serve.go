@@ -82,6 +82,7 @@ token (TTFT), time per output token (TPOT) and inter-token latency (ITL), as vLL
 	b.loadFlags(c.Flags())
 	b.samplingFlags(c.Flags())
 	b.resultFlags(c.Flags())
+	config.Words(c.Flags(), "goodput", "metadata", "header")
 	config.DefineKnown(c.Flags(), slices.Concat(vllmBench, vllmBenchServe), &b.warnings)
 	configFlag(c)
 	return c

@@ -12,9 +12,6 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 )
 
-// version is set by the build.
-var version = "dev"
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	// The first signal asks commands to end; from then on a second one kills.
@@ -35,7 +32,10 @@ const (
 func run(ctx context.Context, args []string) int {
 	started := false
 	root := newRoot(&started)
-	root.SetArgs(config.Expand(args))
+	if c, _, err := root.Find(args); err == nil {
+		args = config.Expand(c.Flags(), args)
+	}
+	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -42,11 +42,14 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 			runtime.GOMAXPROCS(machine.Cores() + spareProcs)
 		},
 	}
+	root.Version = versionText()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetGlobalNormalizationFunc(config.Normalize)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError("%w (see %s --help)", config.FlagError(err), c.CommandPath())
+		return usageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
 	})
-	root.AddCommand(newServe(), newGenerate(), newChat(), newBench(), newVersion(), newWorker())
+	root.AddCommand(newServe(), newGenerate(), newChat(), newBench(), newRunBatch(), newVersion(),
+		newWorker())
 	group(root)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -142,17 +145,4 @@ func applyFile(f *pflag.FlagSet) error {
 		}
 	}
 	return config.Fill(f, "--config "+path, values)
-}
-
-func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  arguments(0, 0),
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Printf("eagleray %s (%s %s/%s)\n", version, runtime.Version(),
-				runtime.GOOS, runtime.GOARCH)
-			return err
-		},
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -38,6 +39,9 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 		Args: arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			useModel(&cfg, args)
+			if err := checkNames(&cfg.Model); err != nil {
+				return err
+			}
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
@@ -49,6 +53,19 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 	cfg.ServerFlags(c.Flags())
 	configFlag(c)
 	return c
+}
+
+// checkNames finds a model that was written behind its names, which take all words.
+func checkNames(m *config.Model) error {
+	if m.Path != "" || len(m.ServedNames) < 2 {
+		return nil
+	}
+	last := m.ServedNames[len(m.ServedNames)-1]
+	if info, err := os.Stat(last); err == nil && info.IsDir() || strings.Contains(last, "/") {
+		return usageError("--served-model-name takes all words that follow: write the model %q "+
+			"before it", last)
+	}
+	return nil
 }
 
 // serve runs until ctx ends and running requests are done, or the engine fails. The listener is
@@ -162,7 +179,7 @@ func drain(log *slog.Logger, server *http.Server, e *engine.Engine, within time.
 func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics,
 	log *slog.Logger) (*openai.Server, error) {
 	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
-		Version: version,
+		Version: version(),
 		Ranks:   func() any { return e.Report() }})
 }
 

@@ -24,7 +24,7 @@ func flags() (*config.Config, *pflag.FlagSet) {
 // parse is what the program does with a command line.
 func parse(args ...string) (*config.Config, error) {
 	c, f := flags()
-	if err := f.Parse(config.Expand(args)); err != nil {
+	if err := f.Parse(config.Expand(f, args)); err != nil {
 		return nil, err
 	}
 	return c, c.Validate()
@@ -48,6 +48,8 @@ func TestFlags(t *testing.T) {
 		{"--no-enable-prefix-caching=false", func(c *config.Config) any { return c.Cache.PrefixCaching }, true},
 		{"--enable-prefix-caching=false", func(c *config.Config) any { return c.Cache.PrefixCaching }, false},
 		{"--no_enable_chunked_prefill", func(c *config.Config) any { return c.Schedule.ChunkedPrefill }, false},
+		{"--served-model-name a b --port 1", func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b"}},
+		{"--served_model_name a b,c --api-key k,1 l", func(c *config.Config) any { return append(c.Model.ServedNames, c.Server.APIKeys...) }, []string{"a", "b", "c", "k,1", "l"}},
 		{"--served-model-name a,b --served-model-name c", func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b", "c"}},
 		// A key with a comma is one key, not two shorter ones.
 		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys }, []string{"a,b", "c"}},
@@ -104,6 +106,8 @@ func TestMistakes(t *testing.T) {
 		{"--no-enable-prefix-caching=maybe", "--no-enable-prefix-caching"},
 		{"--shutdown-timeout -1", "--shutdown-timeout -1"},
 		{"--frobnicate", "--frobnicate"},
+		{"--lora-modules a=b c=d", "--lora-modules"},
+		{"--middleware a b", "--middleware"},
 		// Known to vLLM, and not here.
 		{"-pp 2", "--pipeline-parallel-size"},
 		{"-q awq", "--quantization"},
@@ -131,15 +135,47 @@ func TestExpand(t *testing.T) {
 	tests := []struct{ in, want string }{
 		{"serve m -tp 2", "serve m --tensor-parallel-size 2"},
 		{"serve -dp=1 -- -tp", "serve --data-parallel-size=1 -- -tp"},
-		{"bench serve --goodput ttft:5 tpot:1 --seed 1", "bench serve --goodput=ttft:5 --goodput=tpot:1 --seed 1"},
-		{"bench serve --header a=b c=d --goodput", "bench serve --header=a=b --header=c=d --goodput"},
-		{"bench serve --metadata=a=b c", "bench serve --metadata=a=b c"},
+		{"serve m --served-model-name a b --seed 1", "serve m --served-model-name=a --served-model-name=b --seed 1"},
+		{"serve --lora_modules a=b c=d --served-model-name", "serve --lora_modules=a=b --lora_modules=c=d --served-model-name"},
+		{"serve --served-model-name=a b", "serve --served-model-name=a b"},
+		{"serve --revision a b", "serve --revision a b"},
+		{"generate --served-model-name a - -tp 2", "generate --served-model-name=a --served-model-name=- --tensor-parallel-size 2"},
 		{"", ""},
 	}
 	for _, tt := range tests {
-		if got := strings.Join(config.Expand(strings.Fields(tt.in)), " "); got != tt.want {
+		_, f := flags()
+		if got := strings.Join(config.Expand(f, strings.Fields(tt.in)), " "); got != tt.want {
 			t.Errorf("%q became %q, want %q", tt.in, got, tt.want)
 		}
+	}
+}
+
+// A flag that is misspelt, cut short or half remembered is named; what is like none is left alone.
+func TestSimilar(t *testing.T) {
+	_, f := flags()
+	for name, want := range map[string]string{
+		"gpu-memory-utilisation": "gpu-memory-utilization",
+		"--max_model_length":     "max-model-len",
+		"max-modellen":           "max-model-len",
+		"tensor-parallel":        "tensor-parallel-size",
+		"tensor-paralell-size":   "tensor-parallel-size",
+		"served-model-names":     "served-model-name",
+		"Port":                   "port",
+		"x":                      "",
+		"frobnicate":             "",
+		"":                       "",
+	} {
+		if got := config.Similar(f, name); got != want {
+			t.Errorf("%q is like %q, want %q", name, got, want)
+		}
+	}
+	err := config.FlagError(f, f.Parse([]string{"--gpu-memory-utilisation", "0.9"}))
+	if err == nil || !strings.HasSuffix(err.Error(), "did you mean --gpu-memory-utilization?") {
+		t.Errorf("error %v", err)
+	}
+	err = config.FlagError(f, f.Parse([]string{"-max-model-len", "4k"}))
+	if err == nil || !strings.HasSuffix(err.Error(), "did you mean --max-model-len?") {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -187,7 +223,8 @@ func TestFillPrecedence(t *testing.T) {
 
 func TestFillMistakes(t *testing.T) {
 	for raw, want := range map[string]string{
-		"no-such-flag: 1":  `"no-such-flag" is not a flag`,
+		"no-such-flag: 1":  `"no-such-flag" is not a flag of this command`,
+		"blok-size: 32":    `(did you mean block-size?)`,
 		"config: x":        `"config" is not a flag`,
 		"block-size: many": "block-size",
 		"quantization: q4": "quantization",

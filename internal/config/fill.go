@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -32,14 +33,14 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		flag := f.Lookup(name)
 		if flag == nil || flag.Name == "config" || flag.Name == "help" {
-			return usage("%s: %q is not a flag of this command", where, name)
+			return usage("%s: %q is not a flag of this command%s", where, name, hint(f, name))
 		}
 		if flag.Changed {
 			continue
 		}
 		for _, v := range file[name] {
 			if err := f.Set(flag.Name, v); err != nil {
-				return usage("%s: %w", where, FlagError(err))
+				return usage("%s: %w", where, FlagError(f, err))
 			}
 		}
 	}
@@ -53,10 +54,18 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 			return
 		}
 		if err := f.Set(flag.Name, value); err != nil {
-			failure = usage("environment variable %s: %w", name, FlagError(err))
+			failure = usage("environment variable %s: %w", name, FlagError(f, err))
 		}
 	})
 	return failure
+}
+
+// hint names the flag that may be meant.
+func hint(f *pflag.FlagSet, name string) string {
+	if near := Similar(f, name); near != "" && near != name {
+		return fmt.Sprintf(" (did you mean %s?)", near)
+	}
+	return ""
 }
 
 // lookup finds the environment variable that stands for a flag; name is "" when none is set.

@@ -1,10 +1,7 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -21,70 +18,10 @@ func (e *UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// FlagError says shorter what the flag library says of a value it refused; other errors are
-// returned as they are.
-func FlagError(err error) error {
-	var bad *pflag.InvalidValueError
-	if !errors.As(err, &bad) {
-		return err
-	}
-	cause := bad.Unwrap()
-	if number := (*strconv.NumError)(nil); errors.As(cause, &number) {
-		cause = number.Err
-	}
-	if flag := bad.GetFlag(); flag.Value.Type() != "bool" {
-		return fmt.Errorf("--%s %q: %w", flag.Name, bad.GetValue(), cause)
-	}
-	return fmt.Errorf("--%s: %w", bad.GetFlag().Name, cause)
-}
-
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
 // --max-model-len.
 func Normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
-}
-
-// short are vLLM's short flags that the flag library cannot know: of more than one letter, or of
-// flags that are only known.
-var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size",
-	"-dp":  "--data-parallel-size",
-	"-pcp": "--prefill-context-parallel-size", "-dcp": "--decode-context-parallel-size",
-	"-ep": "--enable-expert-parallel",
-	"-q":  "--quantization"}
-
-// several are flags of the benchmarks that take all words up to the next flag, as vLLM's do.
-var several = []string{"--goodput", "--metadata", "--header"}
-
-// Expand rewrites vLLM's spellings as the flag library knows them: short flags of more than one
-// letter, and flags with several words. What follows "--" is left alone.
-func Expand(args []string) []string {
-	out := make([]string, 0, len(args))
-	list := ""
-	for i, a := range args {
-		if a == "--" {
-			return append(out, args[i:]...)
-		}
-		name, value, has := strings.Cut(a, "=")
-		if strings.HasPrefix(a, "-") {
-			list = ""
-			if words := i+1 < len(args) && !strings.HasPrefix(args[i+1], "-"); words &&
-				slices.Contains(several, name) && !has {
-				list = name
-				continue
-			}
-			if long := short[name]; long != "" {
-				name = long
-			}
-			a = name
-			if has {
-				a += "=" + value
-			}
-		} else if list != "" {
-			a = list + "=" + a
-		}
-		out = append(out, a)
-	}
-	return out
 }
 
 // EngineFlags defines the flags of the model, its cache, ranks and scheduler.
@@ -93,6 +30,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&m.ServedNames, "served-model-name", nil,
 		"names clients use for the model; the first is the one reported "+
 			"(default: the model argument)")
+	Words(f, "served-model-name")
 	f.StringVar(&m.Tokenizer, "tokenizer", "", "folder or Hub repo of another tokenizer")
 	f.BoolVar(&m.SkipTokenizerInit, "skip-tokenizer-init", false,
 		"serve token ids only, without a tokenizer")
@@ -215,6 +153,7 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.IntVar(&s.Port, "port", s.Port, "port to listen on; 0 is any free one")
 	f.StringArrayVar(&s.APIKeys, "api-key", nil,
 		"key clients must send as a bearer token; may be given several times (or VLLM_API_KEY)")
+	Words(f, "api-key")
 	Alias(f, "api-key", "VLLM_API_KEY")
 	f.StringSliceVar(&s.AllowedOrigins, "allowed-origins", nil,
 		"origins browsers may call from (CORS)")

@@ -19,6 +19,8 @@ type Known struct {
 	Allowed []string
 	// Switch marks flags without a value; they can also be written --no-NAME.
 	Switch bool
+	// Words marks flags that take several words: vLLM's lists.
+	Words bool
 	// Why tells the user what happens instead.
 	Why string
 }
@@ -81,7 +83,7 @@ var engineKnown = []Known{
 	{Name: "max-num-partial-prefills", Allowed: []string{"1"},
 		Why: "prompts are cut one after another"},
 	{Name: "scheduler-cls", Allowed: none, Why: "there is no Python"},
-	{Name: "logits-processors", Allowed: none, Why: "there is no Python"},
+	{Name: "logits-processors", Words: true, Allowed: none, Why: "there is no Python"},
 	{Name: "logprobs-mode", Allowed: []string{"raw_logprobs"},
 		Why: "log-probabilities are those of the model"},
 	// The model.
@@ -117,7 +119,7 @@ var engineKnown = []Known{
 var serverKnown = []Known{
 	{Name: "enable-auto-tool-choice", Switch: true, Why: "tool calls are left in the text"},
 	{Name: "tool-call-parser", Allowed: none, Why: "tool calls are left in the text"},
-	{Name: "lora-modules", Allowed: none, Why: "adapters are not loaded"},
+	{Name: "lora-modules", Words: true, Allowed: none, Why: "adapters are not loaded"},
 	{Name: "chat-template-content-format", Allowed: []string{"auto", "string"},
 		Why: "templates get text"},
 	{Name: "response-role", Allowed: []string{"assistant"}, Why: "answers are the assistant's"},
@@ -137,7 +139,7 @@ var serverKnown = []Known{
 	{Name: "h11-max-incomplete-event-size", Allowed: anything,
 		Why: "headers have limits of their own"},
 	{Name: "h11-max-header-count", Allowed: anything, Why: "headers have limits of their own"},
-	{Name: "middleware", Allowed: none, Why: "there is no Python"},
+	{Name: "middleware", Words: true, Allowed: none, Why: "there is no Python"},
 	{Name: "uds", Allowed: none, Why: "the server listens on --host and --port"},
 	{Name: "ssl-keyfile", Allowed: none, Why: "a proxy can add TLS"},
 	{Name: "ssl-certfile", Allowed: none, Why: "a proxy can add TLS"},
@@ -151,6 +153,9 @@ func DefineKnown(f *pflag.FlagSet, table []Known, warnings *[]string) {
 	for _, k := range table {
 		f.Var(&knownValue{k, k.Name, warnings, false}, k.Name, k.Why)
 		f.Lookup(k.Name).Hidden = true
+		if k.Words {
+			Words(f, k.Name)
+		}
 		if !k.Switch {
 			continue
 		}

@@ -1,0 +1,140 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// short are vLLM's short flags that the flag library cannot know: of more than one letter, or of
+// flags that are only known.
+var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size",
+	"-dp":  "--data-parallel-size",
+	"-pcp": "--prefill-context-parallel-size", "-dcp": "--decode-context-parallel-size",
+	"-ep": "--enable-expert-parallel",
+	"-q":  "--quantization"}
+
+// severalWords is the annotation of flags that take all words up to the next flag.
+const severalWords = "several words"
+
+// Words lets flags take all words up to the next flag, as vLLM's lists do: --name a b is
+// --name a --name b.
+func Words(f *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		x := f.Lookup(name)
+		if x.Annotations == nil {
+			x.Annotations = map[string][]string{}
+		}
+		x.Annotations[severalWords] = []string{}
+	}
+}
+
+// Expand rewrites vLLM's spellings as the flag library knows them: short flags of more than one
+// letter, and flags of f with several words. What follows "--" is left alone.
+func Expand(f *pflag.FlagSet, args []string) []string {
+	out := make([]string, 0, len(args))
+	list := ""
+	for i, a := range args {
+		if a == "--" {
+			return append(out, args[i:]...)
+		}
+		if !strings.HasPrefix(a, "-") || a == "-" {
+			if list != "" {
+				a = list + "=" + a
+			}
+			out = append(out, a)
+			continue
+		}
+		name, value, has := strings.Cut(a, "=")
+		name = cmp.Or(short[name], name)
+		list = ""
+		if next := i + 1; !has && takesWords(f, name) && next < len(args) &&
+			!strings.HasPrefix(args[next], "-") {
+			list = name
+			continue
+		}
+		if has {
+			name += "=" + value
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func takesWords(f *pflag.FlagSet, name string) bool {
+	long, ok := strings.CutPrefix(name, "--")
+	if !ok {
+		return false
+	}
+	x := f.Lookup(long)
+	return x != nil && x.Annotations[severalWords] != nil
+}
+
+// FlagError says shorter what the flag library says of a value it refused, and which flag of f may
+// be meant by an unknown one; other errors are returned as they are.
+func FlagError(f *pflag.FlagSet, err error) error {
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+		name := cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName())
+		if near := Similar(f, name); near != "" {
+			return fmt.Errorf("%w: did you mean --%s?", err, near)
+		}
+		return err
+	}
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	cause := bad.Unwrap()
+	if number := (*strconv.NumError)(nil); errors.As(cause, &number) {
+		cause = number.Err
+	}
+	if flag := bad.GetFlag(); flag.Value.Type() != "bool" {
+		return fmt.Errorf("--%s %q: %w", flag.Name, bad.GetValue(), cause)
+	}
+	return fmt.Errorf("--%s: %w", bad.GetFlag().Name, cause)
+}
+
+// Similar is the flag of f whose name is most like the one given, "" when none is near: it differs
+// by at most one letter in four, or begins like it.
+func Similar(f *pflag.FlagSet, name string) string {
+	name = strings.ToLower(strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-"))
+	if len(name) < 3 {
+		return ""
+	}
+	best, least := "", len(name)/4+1
+	f.VisitAll(func(x *pflag.Flag) {
+		d := distance(name, x.Name)
+		if d >= least && d > 0 && strings.HasPrefix(x.Name, name) {
+			d = least - 1 // a name that was cut short
+		}
+		if d < least {
+			best, least = x.Name, d
+		}
+	})
+	return best
+}
+
+// distance is Levenshtein's, in bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
