@@ -193,6 +193,9 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 				}
 				if err != nil {
 					failed <- fmt.Errorf("rank %d: %w", r, err)
+					for _, b := range g.broadcasts {
+						b.Abort(err)
+					}
 					return
 				}
 				if r == 0 {

@@ -61,6 +61,9 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 			return nil, fmt.Errorf("plan %d: slot %d is scheduled twice", p.ID, row.Slot)
 		}
 		scheduled[row.Slot] = true
+		if s := w.slots[row.Slot]; s != nil && s.over(c) {
+			return nil, fmt.Errorf("plan %d: slot %d goes on beyond its longest output", p.ID, row.Slot)
+		}
 		n := int(row.Blocks)
 		if err := w.write(row, p.Blocks[at:at+n]); err != nil {
 			return nil, fmt.Errorf("plan %d: slot %d: %w", p.ID, row.Slot, err)
