@@ -22,7 +22,8 @@ const (
 // packages of lower levels, and of its own room. The longest name counts: executor/launch is no
 // part of executor.
 var levels = [][]string{
-	{"chattemplate", "futex", "half", "jsonx", "kvcache", "machine", "offheap", "sample", "status", "transcripts"},
+	{"chattemplate", "futex", "half", "jsonx", "kvcache", "machine", "offheap", "sample", "status",
+		"transcripts"},
 	{"config", "constrain", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
 	{"compute", "model/checkpoint", "queue", "schedule"},

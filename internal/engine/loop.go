@@ -51,8 +51,8 @@ func (e *Engine) normalLoop() error {
 	return nil
 }
 
-// overlapLoop keeps up to maxInFlight plans in flight: the next one is made and sent while the ranks compute, and
-// goes on from tokens that are not known yet.
+// overlapLoop keeps up to maxInFlight plans in flight: the next one is made and sent while the
+// ranks compute, and goes on from tokens that are not known yet.
 func (e *Engine) overlapLoop() error {
 	for e.admit() {
 		sent, err := e.send()
@@ -71,8 +71,8 @@ func (e *Engine) overlapLoop() error {
 	return nil
 }
 
-// send makes a plan and sends it to the ranks. It returns false when there is none to make before the next result, or
-// before news from outside.
+// send makes a plan and sends it to the ranks. It returns false when there is none to make before
+// the next result, or before news from outside.
 func (e *Engine) send() (bool, error) {
 	if !e.sched.Schedule(&e.plan) {
 		return false, nil

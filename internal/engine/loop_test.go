@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,8 +19,8 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// openAhead is an engine on ranks of one thread that keeps up to n plans in flight, with a small cache. The counter is
-// of preemptions.
+// openAhead is an engine on ranks of one thread that keeps up to n plans in flight, with a small
+// cache. The counter is of preemptions.
 func openAhead(t *testing.T, backend string, ranks, n int) (*engine.Engine, *atomic.Int64) {
 	t.Helper()
 	c := config.Default()
@@ -27,11 +29,12 @@ func openAhead(t *testing.T, backend string, ranks, n int) (*engine.Engine, *ato
 	c.Cache.MemoryBytes, c.Cache.Blocks = 0, 10
 	c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 24, 12
 	preempted := new(atomic.Int64)
-	e, _, err := engine.Open(t.Context(), engine.Options{Config: c, MaxInFlight: n, Events: func(e status.Event) {
+	listen := func(e status.Event) {
 		if p, ok := e.(status.Preempted); ok {
 			preempted.Add(int64(p.Requests))
 		}
-	}})
+	}
+	e, _, err := engine.Open(t.Context(), engine.Options{Config: c, MaxInFlight: n, Events: listen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,10 +46,12 @@ func openAhead(t *testing.T, backend string, ranks, n int) (*engine.Engine, *ato
 	return e, preempted
 }
 
-// mixed are requests that end in every way: at end of sequence, stop tokens, stop strings, and lengths; some sampled,
-// some with log-probabilities of output and prompt.
+// mixed are requests that end in every way: at end of sequence, stop tokens, stop strings, and
+// lengths; some sampled, some with log-probabilities of output and prompt.
 func mixed(e *engine.Engine) []*engine.Request {
-	questions := []string{question, "What does time.Time.UTC do?", "What is the signature of strings.Index?", "What does os.Open do?"}
+	questions := []string{
+		question, "What does time.Time.UTC do?", "What is the signature of strings.Index?", "What does os.Open do?",
+	}
 	var all []*engine.Request
 	for i := range 16 {
 		r := greedy(e, questions[i%len(questions)], 1+int32(7*i%60))
@@ -91,13 +96,15 @@ func record(ctx context.Context, s engine.Stream) (string, error) {
 		}
 		text += d.Text
 		if d.Finish != sample.Unfinished {
-			text += fmt.Sprintf("\n%v by %q %d, %d tokens", d.Finish, d.StopString, d.StopToken, d.OutputTokens)
+			text += fmt.Sprintf("\n%v by %q %d, %d tokens",
+				d.Finish, d.StopString, d.StopToken, d.OutputTokens)
 		}
 	}
 }
 
-// TestOverlappedLoop wants the same of an engine that sends plans before it knows the results of those before as of one
-// that does not: with requests side by side in a cache so small that they are preempted, cut prompts, and aborts.
+// TestOverlappedLoop wants the same of an engine that sends plans before it knows the results of
+// those before as of one that does not: with requests side by side in a cache so small that they
+// are preempted, cut prompts, and aborts.
 func TestOverlappedLoop(t *testing.T) {
 	var want []string
 	for _, c := range []struct {
@@ -122,7 +129,8 @@ func TestOverlappedLoop(t *testing.T) {
 	}
 }
 
-// runAll submits all requests at once, and beside them some that are given up after their first token.
+// runAll submits all requests at once, and beside them some that are given up after their first
+// token.
 func runAll(t *testing.T, e *engine.Engine) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -155,4 +163,32 @@ func runAll(t *testing.T, e *engine.Engine) []string {
 		s.Close()
 	}
 	return all
+}
+
+// TestDeathWithPlansInFlight kills a rank while plans are in flight: the request fails with the cause.
+func TestDeathWithPlansInFlight(t *testing.T) {
+	e, _ := openAhead(t, "mp", 2, 2)
+	r := greedy(e, question, 2000)
+	r.Params.IgnoreEOS, r.Params.StopTokens = true, nil
+	s, err := e.Submit(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.FindProcess(e.Info().Ranks[1].PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = s.Next(t.Context())
+	}
+	if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1") {
+		t.Errorf("error %v, want the end of rank 1", err)
+	}
 }

@@ -19,7 +19,8 @@ type Options struct {
 	Log    *slog.Logger
 	// Events is notified of everything that happens to the engine, beside the log; nil is none.
 	Events status.Listener
-	// MaxInFlight is how many plans the ranks may have been sent without their results being known; 0 is 1.
+	// MaxInFlight is how many plans the ranks may have been sent without their results being known;
+	// 0 is 1.
 	MaxInFlight int
 	// WorkerOutput receives what worker processes print; nil is standard error.
 	WorkerOutput io.Writer

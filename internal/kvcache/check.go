@@ -2,11 +2,11 @@ package kvcache
 
 import "fmt"
 
-// Check verifies the invariants of the manager against all sequences that hold blocks and, in parallel,
-// their tokens. It is slow and meant for tests: reference counts equal holders, the free list is exactly
-// the unreferenced blocks, the hash table is exactly the entries, no sequence holds a block twice, and the
-// entries a sequence holds are named by the digests of its own tokens, so that two holders of a block have
-// equal tokens up to its end.
+// Check verifies the invariants of the manager against all sequences that hold blocks and, in
+// parallel, their tokens. It is slow and meant for tests: reference counts equal holders, the free
+// list is exactly the unreferenced blocks, the hash table is exactly the entries, no sequence holds
+// a block twice, and the entries a sequence holds are named by the digests of its own tokens, so
+// that two holders of a block have equal tokens up to its end.
 func (m *Manager) Check(seqs []*Sequence, tokens [][]int32) error {
 	refs := make([]int32, len(m.blocks))
 	for i, s := range seqs {
@@ -94,7 +94,8 @@ func (m *Manager) checkFree(unheld int) error {
 		return fmt.Errorf("free list ends at %d, not at its tail %d", prev, m.freeTail)
 	}
 	if n != m.free || n != unheld {
-		return fmt.Errorf("free list has %d blocks, counter says %d, %d are unreferenced", n, m.free, unheld)
+		return fmt.Errorf("free list has %d blocks, counter says %d, %d are unreferenced",
+			n, m.free, unheld)
 	}
 	return nil
 }
@@ -116,7 +117,8 @@ func (m *Manager) checkTable(entries int) error {
 		}
 	}
 	if n != entries || n != m.entries {
-		return fmt.Errorf("hash table has %d entries, counter says %d, %d blocks are entries", n, m.entries, entries)
+		return fmt.Errorf("hash table has %d entries, counter says %d, %d blocks are entries",
+			n, m.entries, entries)
 	}
 	return nil
 }

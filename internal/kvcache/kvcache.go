@@ -1,12 +1,13 @@
-// Package kvcache manages the paged key/value cache: which blocks of device memory hold which tokens of
-// which sequence. It is a pure state machine (no clock, goroutine, I/O or randomness) that knows block
-// numbers only, never the memory behind them.
+// Package kvcache manages the paged key/value cache: which blocks of device memory hold which
+// tokens of which sequence. It is a pure state machine (no clock, goroutine, I/O or randomness)
+// that knows block numbers only, never the memory behind them.
 //
-// A sequence's positions 0..n-1 lie in ceil(n/BlockSize) blocks, listed in its block table (PagedAttention,
-// Kwon et al. 2023). With prefix caching a block that is full becomes a cache entry under the hash of its
-// tokens and of everything before them, so a later sequence that begins with the same tokens takes the same
-// blocks by reference instead of computing them again. A block nobody references stays an entry until it is
-// needed for something else: least recently used first.
+// A sequence's positions 0..n-1 lie in ceil(n/BlockSize) blocks, listed in its block table
+// (PagedAttention, Kwon et al. 2023). With prefix caching a block that is full becomes a cache
+// entry under the hash of its tokens and of everything before them, so a later sequence that begins
+// with the same tokens takes the same blocks by reference instead of computing them again. A block
+// that no sequence references stays an entry until it is needed for something else: least recently
+// used first.
 package kvcache
 
 import (
@@ -28,8 +29,8 @@ type Config struct {
 // none ends the lists that are threaded through the blocks.
 const none = -1
 
-// block is the state of one block. A block with no references is in the free list; a block that is an entry
-// is in the list of its hash bucket; it may be in both.
+// block is the state of one block. A block with no references is in the free list; a block that is
+// an entry is in the list of its hash bucket; it may be in both.
 type block struct {
 	hash       digest
 	refs       int32
@@ -43,9 +44,10 @@ type Manager struct {
 	size    int // tokens per block
 	caching bool
 	blocks  []block
-	// buckets and block.chain are a hash table without pointers or allocation: a bucket holds the number
-	// of its newest entry. Two blocks may hold the same contents under the same hash (both were computed,
-	// because a sequence must compute its last token itself); either may answer a lookup.
+	// buckets and block.chain are a hash table without pointers or allocation: a bucket holds the
+	// number of its newest entry. Two blocks may hold the same contents under the same hash (both
+	// were computed, because a sequence must compute its last token itself); either may answer a
+	// lookup.
 	buckets []int32
 	mask    uint64
 	// The free list runs from the block to be used next to the one to be used last.
@@ -81,8 +83,9 @@ func New(c Config) (*Manager, error) {
 	return m, nil
 }
 
-// Reset forgets the contents of every block, as after the loss of the memory behind them. Blocks that
-// sequences hold stay theirs; free blocks are used in the order of their numbers again. Counters go on.
+// Reset forgets the contents of every block, as after the loss of the memory behind them. Blocks
+// that sequences hold stay theirs; free blocks are used in the order of their numbers again.
+// Counters go on.
 func (m *Manager) Reset() {
 	for i := range m.buckets {
 		m.buckets[i] = none
@@ -103,12 +106,14 @@ func (m *Manager) BlocksFor(n int) int { return (n + m.size - 1) / m.size }
 
 // Stats describes a Manager at one moment.
 type Stats struct {
-	// Blocks is the size of the cache, Used the blocks that sequences hold, Free the rest, all in blocks.
+	// Blocks is the size of the cache, Used the blocks that sequences hold, Free the rest, all in
+	// blocks.
 	Blocks, Used, Free int
 	// Entries is the number of blocks, used or free, that can answer a prefix lookup.
 	Entries int
-	// Queries and Hits count tokens since the beginning: those of started sequences that may read the
-	// prefix cache, and those of them that were found. A sequence counts once, however often it starts.
+	// Queries and Hits count tokens since the beginning: those of started sequences that may read
+	// the prefix cache, and those of them that were found. A sequence counts once, however often it
+	// starts.
 	Queries, Hits uint64
 	// Evictions counts entries given up because their block was needed.
 	Evictions uint64
@@ -122,7 +127,8 @@ func (m *Manager) Stats() Stats {
 	}
 }
 
-// take removes the next block from the free list and gives up the entry it may be. The list is not empty.
+// take removes the next block from the free list and gives up the entry it may be. The list is not
+// empty.
 func (m *Manager) take() uint32 {
 	i := m.freeHead
 	m.unlink(i)
@@ -142,8 +148,8 @@ func (m *Manager) share(i int32) {
 	m.blocks[i].refs++
 }
 
-// drop removes a reference. A block without contents worth keeping is the first to be used again, an entry
-// the last.
+// drop removes a reference. A block without contents worth keeping is the first to be used again,
+// an entry the last.
 func (m *Manager) drop(i int32) {
 	b := &m.blocks[i]
 	b.refs--

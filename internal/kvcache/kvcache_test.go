@@ -121,8 +121,8 @@ func TestCachingOff(t *testing.T) {
 	}
 }
 
-// TestEvictionOrder frees three prompts and watches which blocks are reused: never-filled ones first, then
-// the least recently used sequence from its end, and a hit makes a prompt recent again.
+// TestEvictionOrder frees three prompts and watches which blocks are reused: never-filled ones
+// first, then the least recently used sequence from its end, and a hit makes a prompt recent again.
 func TestEvictionOrder(t *testing.T) {
 	m := newManager(t, 7, 4)
 	var s [3]Sequence
@@ -158,7 +158,8 @@ func TestEvictionOrder(t *testing.T) {
 	}
 }
 
-// TestStartWantsWholePrompt refuses a prompt that does not fit, also when hits are themselves free blocks.
+// TestStartWantsWholePrompt refuses a prompt that does not fit, also when hits are themselves free
+// blocks.
 func TestStartWantsWholePrompt(t *testing.T) {
 	m := newManager(t, 4, 4)
 	a := NewSequence("", false)
@@ -205,8 +206,9 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestRandomWalk runs sequences over a small vocabulary (so that prefixes meet by chance) and checks every
-// invariant after every action, and every hit against a record of which tokens each block was filled with.
+// TestRandomWalk runs sequences over a small vocabulary (so that prefixes meet by chance) and
+// checks every invariant after every action, and every hit against a record of which tokens each
+// block was filled with.
 func TestRandomWalk(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { walk(t, seed) })
@@ -323,7 +325,8 @@ func TestCheckSees(t *testing.T) {
 	}
 }
 
-// TestSteadyStateAllocates wants no allocation when sequences of reserved length come, fill blocks, evict and go.
+// TestSteadyStateAllocates wants no allocation when sequences of reserved length come, fill blocks,
+// evict and go.
 func TestSteadyStateAllocates(t *testing.T) {
 	m := newManager(t, 64, 16)
 	s := NewSequence("", false)
@@ -366,8 +369,8 @@ func BenchmarkPrompt(b *testing.B) {
 	}
 }
 
-// TestMatchPrefersUsed shares the block that is in use rather than an equal free one, which would cost a free
-// block.
+// TestMatchPrefersUsed shares the block that is in use rather than an equal free one, which would
+// cost a free block.
 func TestMatchPrefersUsed(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		m := newManager(t, 4, 4)
@@ -388,4 +391,33 @@ func TestMatchPrefersUsed(t *testing.T) {
 			t.Errorf("freed the first %v: %d blocks used", first, st.Used)
 		}
 	}
+}
+
+// TestTokensComeLater fills a block with positions whose tokens are not known: it is an entry once
+// they are.
+func TestTokensComeLater(t *testing.T) {
+	m := newManager(t, 8, 4)
+	a := NewSequence("", false)
+	toks := tokens(0, 8)
+	admit(t, m, &a, toks[:3])
+	for n := 4; n <= 6; n++ {
+		if !m.Grow(&a, toks[:3], n) || len(a.Blocks()) != (n+3)/4 {
+			t.Fatalf("%d positions in blocks %v", n, a.Blocks())
+		}
+	}
+	match := func(want int) {
+		t.Helper()
+		b := NewSequence("", false)
+		if hit := m.Match(&b, toks); hit != want {
+			t.Errorf("hit %d, want %d", hit, want)
+		}
+		if err := m.Check([]*Sequence{&a}, [][]int32{toks}); err != nil {
+			t.Error(err)
+		}
+	}
+	match(0)
+	m.Cache(&a, toks[:4], 4)
+	match(4)
+	m.Cache(&a, toks[:6], 6)
+	match(4)
 }

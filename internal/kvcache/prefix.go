@@ -5,13 +5,15 @@ import (
 	"encoding/binary"
 )
 
-// digest names the contents of a full block together with everything before it: SHA-256 over the digest of
-// the block before (or of the salt, for the first block) and the block's token ids. Prompts come from
-// strangers, so a hash that can be made to collide would let one user be served another's context
-// (CVE-2025-25183 in vLLM); with a cryptographic hash equal digests mean equal tokens.
+// digest names the contents of a full block together with everything before it: SHA-256 over the
+// digest of the block before (or of the salt, for the first block) and the block's token ids.
+// Prompts come from clients, so a hash that can be made to collide would let one user be served
+// another's context (CVE-2025-25183 in vLLM); with a cryptographic hash equal digests mean equal
+// tokens.
 type digest [sha256.Size]byte
 
-// saltTag keeps the digest of a salt apart from that of a block: a block's input begins with a digest.
+// saltTag keeps the digest of a salt apart from that of a block: a block's input begins with a
+// digest.
 const saltTag = "kvcache salt\x00"
 
 func (m *Manager) initHash() {
@@ -48,8 +50,8 @@ func (m *Manager) extend(s *Sequence, tokens []int32, n int) {
 
 func (m *Manager) bucket(d *digest) uint64 { return binary.LittleEndian.Uint64(d[:]) & m.mask }
 
-// lookup finds an entry by digest. Among equal ones it prefers a block that is in use, which costs no free
-// block.
+// lookup finds an entry by digest. Among equal ones it prefers a block that is in use, which costs
+// no free block.
 func (m *Manager) lookup(d *digest) int32 {
 	found := int32(none)
 	for i := m.buckets[m.bucket(d)]; i != none; i = m.blocks[i].chain {

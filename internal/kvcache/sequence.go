@@ -2,8 +2,8 @@ package kvcache
 
 import "slices"
 
-// Sequence is the cache state of one request: its block table and the digests of its full blocks. The
-// digests outlive Release, because the tokens of a preempted request do not change.
+// Sequence is the cache state of one request: its block table and the digests of its full blocks.
+// The digests outlive Release, because the tokens of a preempted request do not change.
 type Sequence struct {
 	salt    string
 	noRead  bool
@@ -11,15 +11,17 @@ type Sequence struct {
 	blocks  []uint32
 	root    digest
 	digests []digest
-	// entries is how many leading blocks of the table have been made, or were found as, cache entries.
+	// entries is how many leading blocks of the table have been made, or were found as, cache
+	// entries.
 	entries int
 }
 
-// NewSequence returns a sequence without blocks. Only sequences of equal salt share blocks. With noRead the
-// sequence finds nothing in the prefix cache but still adds to it.
+// NewSequence returns a sequence without blocks. Only sequences of equal salt share blocks. With
+// noRead the sequence finds nothing in the prefix cache but still adds to it.
 func NewSequence(salt string, noRead bool) Sequence { return Sequence{salt: salt, noRead: noRead} }
 
-// Blocks returns the block table. It belongs to the sequence and changes with Start, Grow and Release.
+// Blocks returns the block table. It belongs to the sequence and changes with Start, Grow and
+// Release.
 func (s *Sequence) Blocks() []uint32 { return s.blocks }
 
 // Reserve makes room for a table of n blocks, so that growing up to it does not allocate.
@@ -30,9 +32,9 @@ func (m *Manager) Reserve(s *Sequence, n int) {
 	}
 }
 
-// Match returns how many leading tokens of a sequence that holds no blocks are in the prefix cache: a
-// multiple of the block size, and fewer than len(tokens), because the last token must be computed for its
-// logits. It changes nothing but the memory of digests.
+// Match returns how many leading tokens of a sequence that holds no blocks are in the prefix cache:
+// a multiple of the block size, and fewer than len(tokens), because the last token must be computed
+// for its logits. It changes nothing but the memory of digests.
 func (m *Manager) Match(s *Sequence, tokens []int32) int {
 	if !m.caching || s.noRead {
 		return 0
@@ -47,9 +49,9 @@ func (m *Manager) Match(s *Sequence, tokens []int32) int {
 	return n * m.size
 }
 
-// Start gives a sequence that holds no blocks the blocks of its first hit tokens (a result of Match with
-// nothing in between). It refuses, and changes nothing, when the blocks for all of tokens would not be free
-// now: a prompt that is let in half would soon push out others or itself.
+// Start gives a sequence that holds no blocks the blocks of its first hit tokens (a result of Match
+// with nothing in between). It refuses, and changes nothing, when the blocks for all of tokens
+// would not be free now: a prompt that is let in half would soon push out others or itself.
 func (m *Manager) Start(s *Sequence, tokens []int32, hit int) bool {
 	n := hit / m.size
 	need := m.BlocksFor(len(tokens)) - n
@@ -75,11 +77,11 @@ func (m *Manager) Start(s *Sequence, tokens []int32, hit int) bool {
 	return true
 }
 
-// Grow extends the block table to n positions, and makes the blocks that known tokens fill cache entries at once
-// (see Cache): the caller computes the positions in the step it is planning, ranks execute plans in order, and
-// write all keys and values of a step before they read any, so even another sequence of the same step may share
-// the blocks. Positions beyond tokens are of tokens that are not known yet. Grow refuses, and changes nothing, when
-// there are not enough free blocks.
+// Grow extends the block table to n positions, and makes the blocks that known tokens fill cache
+// entries at once (see Cache): the caller computes the positions in the step it is planning, ranks
+// execute plans in order, and write all keys and values of a step before they read any, so even
+// another sequence of the same step may share the blocks. Positions beyond tokens are of tokens
+// that are not known yet. Grow refuses, and changes nothing, when there are not enough free blocks.
 func (m *Manager) Grow(s *Sequence, tokens []int32, n int) bool {
 	need := m.BlocksFor(n) - len(s.blocks)
 	if need > m.free {
@@ -92,8 +94,8 @@ func (m *Manager) Grow(s *Sequence, tokens []int32, n int) bool {
 	return true
 }
 
-// Cache makes the blocks that the first n positions fill cache entries. Their tokens are known, and plans made so
-// far compute them.
+// Cache makes the blocks that the first n positions fill cache entries. Their tokens are known, and
+// plans made so far compute them.
 func (m *Manager) Cache(s *Sequence, tokens []int32, n int) {
 	full := n / m.size
 	if !m.caching || full <= s.entries {
@@ -106,8 +108,8 @@ func (m *Manager) Cache(s *Sequence, tokens []int32, n int) {
 	s.entries = full
 }
 
-// Release gives all blocks back, the last first, so that of a cached prefix the end is evicted before the
-// beginning, without which it would be of no use.
+// Release gives all blocks back, the last first, so that of a cached prefix the end is evicted
+// before the beginning, without which it would be of no use.
 func (m *Manager) Release(s *Sequence) {
 	for i := len(s.blocks) - 1; i >= 0; i-- {
 		m.drop(int32(s.blocks[i]))

@@ -31,9 +31,11 @@ type ActorSpec struct {
 
 // FactsRequest says what the actors are asked besides who and where they are.
 type FactsRequest struct {
-	// EnvDigests are names of the driver's environment with the SHA-256 of their values in hexadecimal (EnvDigest).
+	// EnvDigests are names of the driver's environment with the SHA-256 of their values in
+	// hexadecimal (EnvDigest).
 	EnvDigests map[string]string `json:"env_digests,omitempty"`
-	// DeviceKey is Ray's name for the accelerators whose ids are wanted ("GPU", "NPU", …), or empty.
+	// DeviceKey is Ray's name for the accelerators whose ids are wanted ("GPU", "NPU", …), or
+	// empty.
 	DeviceKey string `json:"device_key,omitempty"`
 	// SHA256 is the hash of the binary, in hexadecimal, that is looked for on the nodes, or empty.
 	SHA256 string `json:"sha256,omitempty"`
@@ -78,13 +80,14 @@ type StartSpec struct {
 	Path string `json:"path"`
 	// Args are the arguments after the program's name.
 	Args []string `json:"args,omitempty"`
-	// The worker's environment is the node's, with DefaultEnv where a name is not set, then SetEnv, then without
-	// UnsetEnv. RAY_AUTH_* is always taken out, and EAGLERAY_PARENT_PID is always set to the actor's pid.
+	// The worker's environment is the node's, with DefaultEnv where a name is not set, then
+	// SetEnv, then without UnsetEnv. RAY_AUTH_* is always taken out, and EAGLERAY_PARENT_PID is
+	// always set to the actor's pid.
 	SetEnv     map[string]string `json:"set_env,omitempty"`
 	DefaultEnv map[string]string `json:"default_env,omitempty"`
 	UnsetEnv   []string          `json:"unset_env,omitempty"`
-	// Stdin is written to the worker's standard input, which then stays open for as long as the actor lives: its
-	// end means that the worker must end too.
+	// Stdin is written to the worker's standard input, which then stays open for as long as the
+	// actor lives: its end means that the worker must end too.
 	Stdin []byte `json:"stdin,omitempty"`
 }
 
@@ -94,34 +97,40 @@ type Started struct {
 	PID  int `json:"pid"`
 }
 
-// Exit is the end of a worker that was started. Code and Signal ("SIGKILL") are how the process ended; if the actor
-// was lost with it they are nil and empty, and Class and Reason are Ray's exception.
+// Exit is the end of a worker that was started. Code and Signal ("SIGKILL") are how the process
+// ended; if the actor was lost with it they are nil and empty, and Class and Reason are Ray's
+// exception.
 type Exit struct {
-	// Rank and PID are those of Started. The news of a worker may be ahead of StartWorkers' answer, and news that nobody
-	// has read yet outlives KillActors: the PID tells which worker of the rank it was.
+	// Rank and PID are those of Started. The news of a worker may be ahead of StartWorkers'
+	// answer, and news that was not read yet outlives KillActors: the PID tells which worker
+	// of the rank it was.
 	Rank, PID     int
 	Code          *int
 	Signal        string
 	Class, Reason string
-	// Stderr are the last lines that the worker wrote to its standard error, if its actor could tell them.
+	// Stderr are the last lines that the worker wrote to its standard error, if its actor could
+	// tell them.
 	Stderr []string
 	// At is when the news arrived.
 	At time.Time
 }
 
-// CreateActors submits all actors and waits for none of them; what becomes of them, Facts tells. Errors that Ray finds
-// at once, such as a wrong bundle index or a name that is taken, are RankErrors; the other ranks are created.
+// CreateActors submits all actors and waits for none of them; what becomes of them, Facts tells.
+// Errors that Ray finds at once, such as a wrong bundle index or a name that is taken, are
+// RankErrors; the other ranks are created.
 func (c *Client) CreateActors(ctx context.Context, specs []ActorSpec) error {
 	var out rankResults[struct{}]
-	if err := c.call(ctx, "actors_create", map[string]any{"specs": listed(specs)}, &out); err != nil {
+	if err := c.call(ctx, "actors_create", map[string]any{"specs": listed(specs)},
+		&out); err != nil {
 		return err
 	}
 	return rankErrors("create actor", out.Errors)
 }
 
-// Facts asks the actors who and where they are, which waits for them to start. It returns those that answered, in
-// the order of ranks, and RankErrors for the others: the exception that ended an actor, or class "Pending" if it has
-// not started by ctx's deadline, or by two seconds after another rank has failed.
+// Facts asks the actors who and where they are, which waits for them to start. It returns those
+// that answered, in the order of ranks, and RankErrors for the others: the exception that ended
+// an actor, or class "Pending" if it has not started by ctx's deadline, or by two seconds after
+// another rank has failed.
 func (c *Client) Facts(ctx context.Context, ranks []int, request FactsRequest) ([]Facts, error) {
 	var out rankResults[Facts]
 	args := struct {
@@ -134,10 +143,12 @@ func (c *Client) Facts(ctx context.Context, ranks []int, request FactsRequest) (
 	return out.ordered(ranks), rankErrors("facts", out.Errors)
 }
 
-// Install brings a file to the nodes of the ranks through Ray's object store and makes it executable, in a cache
-// whose names are hashes: per user, $XDG_CACHE_HOME or ~/.cache, else the temporary folder. sha256Hex is the file's hash
-// in hexadecimal and is verified on both sides. Failed ranks are RankErrors.
-func (c *Client) Install(ctx context.Context, ranks []int, file, sha256Hex string) ([]Installed, error) {
+// Install brings a file to the nodes of the ranks through Ray's object store and makes it
+// executable, in a cache whose names are hashes: per user, $XDG_CACHE_HOME or ~/.cache, else the
+// temporary folder. sha256Hex is the file's hash in hexadecimal and is verified on both sides.
+// Failed ranks are RankErrors.
+func (c *Client) Install(ctx context.Context, ranks []int, file, sha256Hex string) ([]Installed,
+	error) {
 	var out rankResults[Installed]
 	args := struct {
 		Ranks  []int  `json:"ranks"`
@@ -150,22 +161,23 @@ func (c *Client) Install(ctx context.Context, ranks []int, file, sha256Hex strin
 	return out.ordered(ranks), rankErrors("install", out.Errors)
 }
 
-// StartWorkers starts one worker process under each actor; from then on Exits tells of its end. Ranks whose worker
-// could not be started are RankErrors; the others run.
+// StartWorkers starts one worker process under each actor; from then on Exits tells of its end.
+// Ranks whose worker could not be started are RankErrors; the others run.
 func (c *Client) StartWorkers(ctx context.Context, specs []StartSpec) ([]Started, error) {
 	var out rankResults[Started]
 	ranks := make([]int, len(specs))
 	for i, s := range specs {
 		ranks[i] = s.Rank
 	}
-	if err := c.call(ctx, "actors_start", map[string]any{"specs": listed(specs)}, &out); err != nil {
+	if err := c.call(ctx, "actors_start", map[string]any{"specs": listed(specs)},
+		&out); err != nil {
 		return nil, err
 	}
 	return out.ordered(ranks), rankErrors("start worker", out.Errors)
 }
 
-// StopWorkers ends the worker processes of the ranks, first with SIGTERM and the end of their standard input, after
-// the grace with SIGKILL. The actors live on; Exits tells of the ends.
+// StopWorkers ends the worker processes of the ranks, first with SIGTERM and the end of their
+// standard input, after the grace with SIGKILL. The actors live on; Exits tells of the ends.
 func (c *Client) StopWorkers(ctx context.Context, ranks []int, grace time.Duration) error {
 	var out rankResults[struct{}]
 	args := struct {
@@ -178,8 +190,8 @@ func (c *Client) StopWorkers(ctx context.Context, ranks []int, grace time.Durati
 	return rankErrors("stop worker", out.Errors)
 }
 
-// KillActors ends the actors and their workers at once and frees the ranks. No Exit is reported for them. Unknown
-// ranks are ignored.
+// KillActors ends the actors and their workers at once and frees the ranks. No Exit is reported
+// for them. Unknown ranks are ignored.
 func (c *Client) KillActors(ctx context.Context, ranks []int) error {
 	return c.call(ctx, "actors_kill", map[string]any{"ranks": listed(ranks)}, nil)
 }

@@ -23,7 +23,8 @@ type Options struct {
 	Env []string
 	// Log receives the bridge's output at debug level; nil discards it.
 	Log *slog.Logger
-	// Conn is for tests: a connection to something that speaks like a bridge (package fake), instead of a process.
+	// Conn is for tests: a connection to something that speaks like a bridge (package fake),
+	// instead of a process.
 	Conn net.Conn
 }
 
@@ -47,8 +48,8 @@ type Client struct {
 	running  sync.WaitGroup
 }
 
-// Start starts the bridge and waits for its hello. A Python without Ray is an error that names the interpreter and
-// wraps ErrNotInstalled. ctx bounds the start only.
+// Start starts the bridge and waits for its hello. A Python without Ray is an error that names
+// the interpreter and wraps ErrNotInstalled. ctx bounds the start only.
 func Start(ctx context.Context, options Options) (*Client, error) {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -56,8 +57,9 @@ func Start(ctx context.Context, options Options) (*Client, error) {
 	if options.Env == nil {
 		options.Env = os.Environ()
 	}
-	c := &Client{options: options, python: options.Python, news: make(chan frame.Exit), exits: make(chan Exit),
-		quit: make(chan struct{})}
+	c := &Client{options: options, python: options.Python, news: make(chan frame.Exit),
+		exits: make(chan Exit),
+		quit:  make(chan struct{})}
 	if options.Conn == nil {
 		python, err := FindPython(options.Python)
 		if err != nil {
@@ -82,7 +84,8 @@ func (c *Client) begin(ctx context.Context) (*session, frame.Hello, error) {
 	conn, p := c.options.Conn, (*process)(nil)
 	if conn == nil {
 		var err error
-		if p, conn, err = spawn(c.python, withFewRetries(withTokenMode(c.options.Env)), c.options.Log); err != nil {
+		if p, conn, err = spawn(c.python, withFewRetries(withTokenMode(c.options.Env)),
+			c.options.Log); err != nil {
 			return nil, frame.Hello{}, err
 		}
 	}
@@ -117,13 +120,16 @@ func (c *Client) helloError(h frame.Hello) error {
 		return nil
 	}
 	if h.Error.Class == "ModuleNotFoundError" && h.Error.Message == "No module named 'ray'" {
-		return fmt.Errorf("no Ray is installed for %s (Python %s): %w", c.python, h.Python, ErrNotInstalled)
+		return fmt.Errorf("no Ray is installed for %s (Python %s): %w", c.python, h.Python,
+			ErrNotInstalled)
 	}
-	return fmt.Errorf("import Ray with %s (Python %s): %w", c.python, h.Python, newError("import", h.Error))
+	return fmt.Errorf("import Ray with %s (Python %s): %w", c.python, h.Python,
+		newError("import", h.Error))
 }
 
-// FindPython returns the interpreter of the Ray installation: the flag's value if it is not empty, else the active
-// virtual environment's, else python3 of PATH. Whether Ray is there, Start finds out.
+// FindPython returns the interpreter of the Ray installation: the flag's value if it is not
+// empty, else the active virtual environment's, else python3 of PATH. Whether Ray is there, Start
+// finds out.
 func FindPython(flag string) (string, error) {
 	if flag != "" {
 		path, err := exec.LookPath(flag)
@@ -151,7 +157,8 @@ func (c *Client) Hello() Versions {
 	return Versions{Ray: c.hello.Ray, Python: c.hello.Python}
 }
 
-// Exits delivers the ends of workers that nobody asked for, each once and in order. It is closed by Close.
+// Exits delivers the ends of workers that this client did not ask for, each once and in order. It is closed
+// by Close.
 func (c *Client) Exits() <-chan Exit { return c.exits }
 
 // Gone is closed when the bridge has ended or fallen silent, and by Close.
@@ -164,19 +171,21 @@ func (c *Client) call(ctx context.Context, op string, args, result any) error {
 	return c.session.call(ctx, op, args, result)
 }
 
-// connect joins the cluster. Meanwhile the bridge may be silent: ray.init holds Python's interpreter lock.
+// connect joins the cluster. Meanwhile the bridge may be silent: ray.init holds Python's
+// interpreter lock.
 func (c *Client) connect(ctx context.Context, options ConnectOptions) (Cluster, error) {
-	c.session.deaf.Add(1)
-	defer c.session.deaf.Add(-1)
+	c.session.silencers.Add(1)
+	defer c.session.silencers.Add(-1)
 	var cluster Cluster
 	err := c.session.call(ctx, "connect", options, &cluster)
 	if err != nil {
-		err = c.withVersions(ctx, cmp.Or(options.Address, lookup(c.options.Env, "RAY_ADDRESS")), err)
+		err = c.withVersions(ctx, cmp.Or(options.Address, lookup(c.options.Env, "RAY_ADDRESS")),
+			err)
 	}
 	return cluster, err
 }
 
-// heardExit is called by the session's reader, which must not wait for whoever reads Exits.
+// heardExit is called by the session's reader, which must not wait for the reader of Exits.
 func (c *Client) heardExit(e frame.Exit) {
 	select {
 	case c.news <- e:
@@ -184,7 +193,7 @@ func (c *Client) heardExit(e frame.Exit) {
 	}
 }
 
-// deliver holds the news of exits until somebody reads them.
+// deliver holds the news of exits until they are read.
 func (c *Client) deliver() {
 	defer close(c.exits)
 	var held []Exit
@@ -196,7 +205,8 @@ func (c *Client) deliver() {
 		}
 		select {
 		case e := <-c.news:
-			held = append(held, Exit{Rank: e.Rank, PID: e.PID, Code: e.Code, Signal: e.Signal, Class: e.Class, Reason: e.Reason,
+			held = append(held, Exit{Rank: e.Rank, PID: e.PID, Code: e.Code, Signal: e.Signal,
+				Class: e.Class, Reason: e.Reason,
 				Stderr: e.Stderr, At: time.Now()})
 		case out <- first:
 			held = held[1:]
@@ -206,9 +216,10 @@ func (c *Client) deliver() {
 	}
 }
 
-// Close ends the actors and removes the groups that this client has made, leaves the cluster and ends the bridge. It
-// may be called at any time, also while other calls are in flight (they fail), and more than once. When ctx ends
-// first the bridge is killed, which lets Ray clean up by itself. It returns when no process and no goroutine is left.
+// Close ends the actors and removes the groups that this client has made, leaves the cluster and
+// ends the bridge. It may be called at any time, also while other calls are in flight (they
+// fail), and more than once. When ctx ends first the bridge is killed, which lets Ray clean up by
+// itself. It returns when no process and no goroutine is left.
 func (c *Client) Close(ctx context.Context) error {
 	c.closing.Do(func() { c.closeErr = c.close(ctx) })
 	return c.closeErr

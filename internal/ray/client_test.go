@@ -30,8 +30,10 @@ func within(t *testing.T) context.Context {
 // newFake is two nodes of two GPUs each.
 func newFake() *fake.Cluster {
 	return fake.New(
-		ray.Node{ID: "n1", IP: "10.0.0.1", Hostname: "one", Resources: map[string]float64{"CPU": 4, "GPU": 2}},
-		ray.Node{ID: "n2", IP: "10.0.0.2", Hostname: "two", Resources: map[string]float64{"CPU": 4, "GPU": 2}})
+		ray.Node{ID: "n1", IP: "10.0.0.1", Hostname: "one",
+			Resources: map[string]float64{"CPU": 4, "GPU": 2}},
+		ray.Node{ID: "n2", IP: "10.0.0.2", Hostname: "two",
+			Resources: map[string]float64{"CPU": 4, "GPU": 2}})
 }
 
 // dial joins a fake cluster; the client is closed, and everything awaited, at the end of the test.
@@ -123,8 +125,8 @@ func awaitGone(t *testing.T, c *ray.Client) error {
 	return c.Err()
 }
 
-// Exits that nobody reads must not hold up anything else.
-func TestExitsNobodyReads(t *testing.T) {
+// Exits that are not read must not hold up anything else.
+func TestUnreadExits(t *testing.T) {
 	f := newFake()
 	c := dial(t, f)
 	for i := range 200 {
@@ -164,11 +166,13 @@ func TestCancelledCall(t *testing.T) {
 func TestFailedOperation(t *testing.T) {
 	f := newFake()
 	c := dial(t, f)
-	f.FailNext("nodes", frame.Fault{Class: "ConnectionError", Message: "top", Causes: []frame.Fault{{Class: "RuntimeError", Message: "root"}}})
+	f.FailNext("nodes", frame.Fault{Class: "ConnectionError", Message: "top",
+		Causes: []frame.Fault{{Class: "RuntimeError", Message: "root"}}})
 	_, err := c.Nodes(within(t))
 	var e *ray.Error
-	if !errors.As(err, &e) || !reflect.DeepEqual(*e, ray.Error{Op: "nodes", Class: "ConnectionError", Message: "top",
-		Causes: []ray.Cause{{Class: "RuntimeError", Message: "root"}}}) {
+	if !errors.As(err, &e) || !reflect.DeepEqual(*e,
+		ray.Error{Op: "nodes", Class: "ConnectionError", Message: "top",
+			Causes: []ray.Cause{{Class: "RuntimeError", Message: "root"}}}) {
 		t.Errorf("got %#v", err)
 	}
 	if want := "ray nodes: ConnectionError: top; caused by RuntimeError: root"; err.Error() != want {
@@ -178,8 +182,10 @@ func TestFailedOperation(t *testing.T) {
 		t.Error("taken for a refused token")
 	}
 	f.FailNext("nodes", frame.Fault{Class: "ConnectionError", Message: "top",
-		Causes: []frame.Fault{{Class: "RuntimeError", Message: "RPC error: InvalidAuthToken: wrong"}}})
-	if _, err = c.Nodes(within(t)); !errors.Is(err, ray.ErrAuth) || !strings.Contains(err.Error(), "set RAY_AUTH_TOKEN or") {
+		Causes: []frame.Fault{{Class: "RuntimeError",
+			Message: "RPC error: InvalidAuthToken: wrong"}}})
+	if _, err = c.Nodes(within(t)); !errors.Is(err, ray.ErrAuth) ||
+		!strings.Contains(err.Error(), "set RAY_AUTH_TOKEN or") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -220,7 +226,8 @@ func TestBridgeSilent(t *testing.T) {
 		f := newFake()
 		c := dial(t, f)
 		f.Silence()
-		if err := awaitGone(t, c); !errors.Is(err, ray.ErrGone) || !strings.Contains(err.Error(), "silent for 1") {
+		if err := awaitGone(t, c); !errors.Is(err, ray.ErrGone) ||
+			!strings.Contains(err.Error(), "silent for 1") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -264,7 +271,8 @@ func TestManyCallsAtOnce(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range 50 {
 		calls.Go(func() {
-			id, err := c.CreateGroup(within(t), ray.GroupSpec{Name: fmt.Sprint("g", i), Bundles: gpus(1)})
+			id, err := c.CreateGroup(within(t), ray.GroupSpec{Name: fmt.Sprint("g", i),
+				Bundles: gpus(1)})
 			if err != nil {
 				t.Errorf("create %d: %v", i, err)
 				return
@@ -282,7 +290,8 @@ func TestResources(t *testing.T) {
 	f := newFake()
 	f.HoldOutside(map[string]float64{"GPU": 3})
 	c := dial(t, f)
-	if _, err := c.CreateGroup(within(t), ray.GroupSpec{Bundles: []map[string]float64{{"CPU": 1}}}); err != nil {
+	if _, err := c.CreateGroup(within(t),
+		ray.GroupSpec{Bundles: []map[string]float64{{"CPU": 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	nodes, available, err := c.Resources(within(t))

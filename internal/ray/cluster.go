@@ -7,16 +7,16 @@ import (
 
 // ConnectOptions say which cluster to join, and how.
 type ConnectOptions struct {
-	// Address is the GCS address "host:port" of the cluster. Empty means RAY_ADDRESS, else a cluster that runs on
-	// this machine, else a new local one.
+	// Address is the GCS address "host:port" of the cluster. Empty means RAY_ADDRESS, else a
+	// cluster that runs on this machine, else a new local one.
 	Address string `json:"address,omitempty"`
 	// Namespace is the Ray namespace of actor and group names; empty means an anonymous one.
 	Namespace string `json:"namespace,omitempty"`
-	// NodeIP picks the node that the engine belongs to, where one machine runs several. Without it Ray chooses:
-	// 2.35.0 takes the node started last, newer versions the head.
+	// NodeIP picks the node that the engine belongs to, where one machine runs several. Without
+	// it Ray chooses: 2.35.0 takes the node started last, newer versions the head.
 	NodeIP string `json:"node_ip,omitempty"`
-	// RuntimeEnv is the job's runtime environment, a JSON object. Any content makes Ray start Python twice for
-	// every actor.
+	// RuntimeEnv is the job's runtime environment, a JSON object. Any content makes Ray start
+	// Python twice for every actor.
 	RuntimeEnv json.RawMessage `json:"runtime_env,omitempty"`
 	// LocalResources is what a local cluster gets if one is started; ignored otherwise.
 	LocalResources LocalResources `json:"local"`
@@ -54,16 +54,17 @@ type Node struct {
 	Alive bool `json:"alive"`
 	// Resources is everything the node has, by name ("CPU", "GPU", …); empty for one that has left.
 	Resources map[string]float64 `json:"resources"`
-	// Free is an upper bound on what a new group can get there: Ray's public API has free resources per cluster
-	// only, so it is Resources less the bundles that placed groups hold, and at most what is free on the whole
-	// cluster. Actors and tasks outside groups are seen only in the second bound.
+	// Free is an upper bound on what a new group can get there: Ray's public API has free
+	// resources per cluster only, so it is Resources less the bundles that placed groups hold,
+	// and at most what is free on the whole cluster. Actors and tasks outside groups are seen
+	// only in the second bound.
 	Free map[string]float64 `json:"free"`
 }
 
-// Connect joins the cluster; it must be the first operation and succeeds once. A cluster that wants a token gets
-// the one of RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token, also if RAY_AUTH_MODE is not set. A refused token
-// is an error that wraps ErrAuth; Ray takes about 20 seconds to tell. An address where nothing listens is an error after
-// five seconds.
+// Connect joins the cluster; it must be the first operation and succeeds once. A cluster that
+// wants a token gets the one of RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token, also if
+// RAY_AUTH_MODE is not set. A refused token is an error that wraps ErrAuth; Ray takes about 20
+// seconds to tell. An address where nothing listens is an error after five seconds.
 func (c *Client) Connect(ctx context.Context, options ConnectOptions) (Cluster, error) {
 	return c.connect(ctx, options)
 }
@@ -75,7 +76,8 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 }
 
 // Resources lists the nodes, and what is free on the whole cluster by resource.
-func (c *Client) Resources(ctx context.Context) (nodes []Node, available map[string]float64, err error) {
+func (c *Client) Resources(ctx context.Context) (nodes []Node, available map[string]float64,
+	err error) {
 	var out struct {
 		Nodes     []Node             `json:"nodes"`
 		Available map[string]float64 `json:"available"`

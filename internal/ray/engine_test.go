@@ -18,16 +18,17 @@ import (
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
-// engineRole names the part that this binary plays as an engine of its own; engineArgs are its settings, in JSON.
+// engineRole names the part that this binary plays as an engine of its own; engineArgs are its
+// settings, in JSON.
 const (
 	engineRole = "EAGLERAY_TEST_ENGINE"
 	engineArgs = "EAGLERAY_TEST_ENGINE_ARGS"
 )
 
-// leashed is a worker that ends at the end of its standard input, as ours do: cat - leashedMark.
+// waitingWorker is a worker that ends at the end of its standard input, as ours do: cat - workerMark.
 const (
-	leashed     = "/bin/cat"
-	leashedMark = "eagleray-test-worker"
+	waitingWorker = "/bin/cat"
+	workerMark    = "eagleray-test-worker"
 )
 
 type engineSettings struct {
@@ -35,7 +36,8 @@ type engineSettings struct {
 }
 
 func engineMain(role string) int {
-	roles := map[string]func(context.Context, engineSettings) error{"hold": engineHold, "local": engineLocal,
+	roles := map[string]func(context.Context, engineSettings) error{"hold": engineHold,
+		"local":     engineLocal,
 		"holdLocal": engineHoldLocal, "killLocal": engineKillLocal}
 	var s engineSettings
 	err := json.Unmarshal([]byte(os.Getenv(engineArgs)), &s)
@@ -57,7 +59,8 @@ func engineHold(ctx context.Context, s engineSettings) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Connect(ctx, ray.ConnectOptions{Address: s.Address, NodeIP: s.NodeIP}); err != nil {
+	if _, err := c.Connect(ctx, ray.ConnectOptions{Address: s.Address,
+		NodeIP: s.NodeIP}); err != nil {
 		return err
 	}
 	id, err := c.CreateGroup(ctx, ray.GroupSpec{Bundles: gpus(1)})
@@ -67,7 +70,7 @@ func engineHold(ctx context.Context, s engineSettings) error {
 	if err := c.CreateActors(ctx, []ray.ActorSpec{{Group: id, GPUs: 1}}); err != nil {
 		return err
 	}
-	if _, err := c.StartWorkers(ctx, starts([]int{0}, leashed, "-", leashedMark)); err != nil {
+	if _, err := c.StartWorkers(ctx, starts([]int{0}, waitingWorker, "-", workerMark)); err != nil {
 		return err
 	}
 	fmt.Println(id)
@@ -79,7 +82,8 @@ func engineHold(ctx context.Context, s engineSettings) error {
 func engineLocal(ctx context.Context, s engineSettings) error {
 	options := ray.ConnectOptions{}
 	two, zero := 2.0, 0.0
-	options.LocalResources = ray.LocalResources{NumCPUs: &two, NumGPUs: &zero, Resources: map[string]float64{"NPU": 3}}
+	options.LocalResources = ray.LocalResources{NumCPUs: &two, NumGPUs: &zero,
+		Resources: map[string]float64{"NPU": 3}}
 	var clients []*ray.Client
 	for _, started := range []bool{true, false} {
 		c, err := ray.Start(ctx, ray.Options{Python: s.Python})
@@ -98,7 +102,8 @@ func engineLocal(ctx context.Context, s engineSettings) error {
 		if err != nil {
 			return err
 		}
-		if r := nodes[0].Resources; len(nodes) != 1 || r["CPU"] != 2 || r["GPU"] != 0 || r["NPU"] != 3 {
+		if r := nodes[0].Resources; len(nodes) != 1 || r["CPU"] != 2 || r["GPU"] != 0 ||
+			r["NPU"] != 3 {
 			return fmt.Errorf("nodes: %+v", nodes)
 		}
 	}
@@ -111,15 +116,17 @@ func engineLocal(ctx context.Context, s engineSettings) error {
 	return nil
 }
 
-// engineHoldLocal starts a cluster because it is told to, and a worker there, says so, and waits to be killed.
+// engineHoldLocal starts a cluster because it is told to, and a worker there, says so, and waits
+// to be killed.
 func engineHoldLocal(ctx context.Context, s engineSettings) error {
 	c, err := ray.Start(ctx, ray.Options{Python: s.Python})
 	if err != nil {
 		return err
 	}
 	two := 2.0
-	got, err := c.Connect(ctx, ray.ConnectOptions{Address: "local", LocalResources: ray.LocalResources{NumCPUs: &two,
-		Resources: map[string]float64{"NPU": 3}}})
+	got, err := c.Connect(ctx, ray.ConnectOptions{Address: "local",
+		LocalResources: ray.LocalResources{NumCPUs: &two,
+			Resources: map[string]float64{"NPU": 3}}})
 	if err != nil {
 		return err
 	}
@@ -134,10 +141,11 @@ func engineHoldLocal(ctx context.Context, s engineSettings) error {
 	if err != nil {
 		return err
 	}
-	if err := c.CreateActors(ctx, []ray.ActorSpec{{Group: id, Resources: map[string]float64{"NPU": 1}}}); err != nil {
+	if err := c.CreateActors(ctx, []ray.ActorSpec{{Group: id,
+		Resources: map[string]float64{"NPU": 1}}}); err != nil {
 		return err
 	}
-	if _, err := c.StartWorkers(ctx, starts([]int{0}, leashed, "-", leashedMark)); err != nil {
+	if _, err := c.StartWorkers(ctx, starts([]int{0}, waitingWorker, "-", workerMark)); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -148,8 +156,8 @@ func engineHoldLocal(ctx context.Context, s engineSettings) error {
 // lingering is how long processes of a local cluster may outlive the engine that was killed.
 const lingering = 15 * time.Second
 
-// engineKillLocal is the first process of a PID namespace. It kills an engine that has started a cluster, and waits until
-// it is the only process that is left.
+// engineKillLocal is the first process of a PID namespace. It kills an engine that has started a
+// cluster, and waits until it is the only process that is left.
 func engineKillLocal(ctx context.Context, s engineSettings) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -200,7 +208,8 @@ func engineKillLocal(ctx context.Context, s engineSettings) error {
 }
 
 // engineCommand is this binary in a role.
-func engineCommand(t *testing.T, role string, s engineSettings, env []string, before ...string) *exec.Cmd {
+func engineCommand(t *testing.T, role string, s engineSettings, env []string,
+	before ...string) *exec.Cmd {
 	t.Helper()
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -220,7 +229,8 @@ func engineCommand(t *testing.T, role string, s engineSettings, env []string, be
 // The engine is killed: the bridge sees the end of its socket, and everything goes.
 func TestRealEngineKilled(t *testing.T) {
 	onRay(t, func(t *testing.T, cl *raytest.Cluster, c *ray.Client) {
-		cmd := engineCommand(t, "hold", engineSettings{Python: cl.Ray.Python, Address: cl.Address, NodeIP: cl.Nodes[0].IP}, cl.Env)
+		cmd := engineCommand(t, "hold", engineSettings{Python: cl.Ray.Python, Address: cl.Address,
+			NodeIP: cl.Nodes[0].IP}, cl.Env)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +268,7 @@ func checkGone(t *testing.T, cl *raytest.Cluster, c *ray.Client, group string) {
 		return err == nil && g.State == ray.GroupRemoved || class(err) == "PlacementGroupRemoved"
 	})
 	cl.NoneLeft(t, "ray::Worker")
-	cl.NoneLeft(t, leashedMark)
+	cl.NoneLeft(t, workerMark)
 }
 
 func eventually(t *testing.T, what string, condition func() bool) {
@@ -309,8 +319,10 @@ func inNamespace(t *testing.T, role string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		cmd := engineCommand(t, role, engineSettings{Python: r.Python}, append(raytest.PlainEnv(), "HOME="+dir, "RAY_TMPDIR="+dir,
-			"RAY_USAGE_STATS_ENABLED=0"), "unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+		cmd := engineCommand(t, role, engineSettings{Python: r.Python},
+			append(raytest.PlainEnv(), "HOME="+dir, "RAY_TMPDIR="+dir,
+				"RAY_USAGE_STATS_ENABLED=0"), "unshare", "--pid", "--fork", "--mount-proc",
+			"--kill-child")
 		var out bytes.Buffer
 		cmd.Stdout = &out
 		cmd.WaitDelay = time.Second

@@ -12,11 +12,12 @@ import (
 	"github.com/eagleray/eagleray/internal/ray/frame"
 )
 
-// ErrGone is wrapped by every error that says that the bridge has ended or fallen silent; the text has its last
-// lines of output. All actors and groups of the client are gone with it.
+// ErrGone is wrapped by every error that says that the bridge has ended or fallen silent; the
+// text has its last lines of output. All actors and groups of the client are gone with it.
 var ErrGone = errors.New("the Ray bridge is gone")
 
-// ErrAuth is wrapped by errors of a cluster that refuses the token, or wants one where none was given.
+// ErrAuth is wrapped by errors of a cluster that refuses the token, or wants one where none was
+// given.
 var ErrAuth = errors.New("set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (and RAY_AUTH_MODE=token)")
 
 // ErrNotInstalled is wrapped by the error of Start when the Python it was given has no Ray.
@@ -25,9 +26,9 @@ var ErrNotInstalled = errors.New("install it there, or name another interpreter 
 // Cause is one exception of a chain.
 type Cause struct{ Class, Message string }
 
-// Error is an exception that Ray raised in an operation. Class is the name of the exception's class, for example
-// "ActorDiedError" or "RuntimeEnvSetupError". Causes goes from the nearest cause to the first; Ray's own text often
-// hides what they say.
+// Error is an exception that Ray raised in an operation. Class is the name of the exception's
+// class, for example "ActorDiedError" or "RuntimeEnvSetupError". Causes goes from the nearest
+// cause to the first; Ray's own text often hides what they say.
 type Error struct {
 	Op, Class, Message string
 	Causes             []Cause
@@ -57,13 +58,16 @@ func (e *Error) Error() string {
 // Is makes errors.Is(err, ErrAuth) true for a refused token.
 func (e *Error) Is(target error) bool { return target == ErrAuth && e.refused() }
 
-// refused recognises a refused or missing token anywhere in the chain: the class is one of Ray's from 2.52 on, the
-// text that of the RPC status underneath.
+// refused recognises a refused or missing token anywhere in the chain: the class is one of Ray's
+// from 2.52 on, the text that of the RPC status underneath.
 func (e *Error) refused() bool {
 	if authClass(e.Class, e.Message) {
 		return true
 	}
-	return slices.ContainsFunc(e.Causes, func(c Cause) bool { return authClass(c.Class, c.Message) })
+	return slices.ContainsFunc(e.Causes, func(c Cause) bool {
+		return authClass(c.Class,
+			c.Message)
+	})
 }
 
 // Unreachable tells that nothing listened at the address of the cluster.
@@ -95,8 +99,9 @@ func newError(op string, f *frame.Fault) *Error {
 	return e
 }
 
-// RankErrors holds what went wrong for each rank of an operation on several; the other ranks succeeded. The values
-// are mostly *Error. Class "Pending" is an actor that Ray has not started within the operation's deadline.
+// RankErrors holds what went wrong for each rank of an operation on several; the other ranks
+// succeeded. The values are mostly *Error. Class "Pending" is an actor that Ray has not started
+// within the operation's deadline.
 type RankErrors map[int]error
 
 // Error lists the ranks in order, those with the same error together.

@@ -14,8 +14,8 @@ const (
 	GroupRemoved      = "REMOVED"
 )
 
-// SchedulingInfeasible is the scheduling state of a pending group that no node of the cluster, however idle, could
-// hold. Ray goes on waiting for such a node.
+// SchedulingInfeasible is the scheduling state of a pending group that no node of the cluster,
+// however idle, could hold. Ray goes on waiting for such a node.
 const SchedulingInfeasible = "INFEASIBLE"
 
 // GroupSpec describes a placement group.
@@ -49,7 +49,8 @@ type Bundle struct {
 	Resources map[string]float64 `json:"resources"`
 }
 
-// CreateGroup asks for a group and returns its id at once; WaitGroup waits for its place. Close removes it.
+// CreateGroup asks for a group and returns its id at once; WaitGroup waits for its place. Close
+// removes it.
 func (c *Client) CreateGroup(ctx context.Context, spec GroupSpec) (string, error) {
 	var out struct {
 		ID string `json:"id"`
@@ -58,17 +59,18 @@ func (c *Client) CreateGroup(ctx context.Context, spec GroupSpec) (string, error
 	return out.ID, err
 }
 
-// AdoptGroup makes a group of somebody else usable here: by its id, which works from any job and namespace, or by
-// its name in the client's namespace. An adopted group is never removed by this client.
+// AdoptGroup makes a group of another job usable here: by its id, which works from any job and
+// namespace, or by its name in the client's namespace. An adopted group is never removed by this
+// client.
 func (c *Client) AdoptGroup(ctx context.Context, idOrName string) (Group, error) {
 	var g Group
 	err := c.call(ctx, "group_adopt", map[string]string{"group": idOrName}, &g)
 	return g, err
 }
 
-// WaitGroup waits until all bundles of the group have their place; false means that the time is over. A group that is
-// removed meanwhile is an *Error of class "PlacementGroupRemoved". Right after an older group was removed its
-// resources may take up to a second to come back.
+// WaitGroup waits until all bundles of the group have their place; false means that the time is
+// over. A group that is removed meanwhile is an *Error of class "PlacementGroupRemoved". Right
+// after an older group was removed its resources may take up to a second to come back.
 func (c *Client) WaitGroup(ctx context.Context, id string, timeout time.Duration) (bool, error) {
 	var out struct {
 		Ready bool `json:"ready"`
@@ -88,7 +90,8 @@ func (c *Client) Group(ctx context.Context, id string) (Group, error) {
 	return g, err
 }
 
-// RemoveGroup removes a group that this client has made, and every actor in it. An adopted group is refused.
+// RemoveGroup removes a group that this client has made, and every actor in it. An adopted group
+// is refused.
 func (c *Client) RemoveGroup(ctx context.Context, id string) error {
 	return c.call(ctx, "group_remove", groupArgs{id}, nil)
 }

@@ -20,8 +20,8 @@ const (
 	archiveFD = 4
 )
 
-// outputDelay is how long the output of a bridge that has ended is still read: processes that it left behind may
-// hold the pipe.
+// outputDelay is how long the output of a bridge that has ended is still read: processes that it
+// left behind may hold the pipe.
 const outputDelay = 200 * time.Millisecond
 
 // process is a running bridge.
@@ -52,13 +52,15 @@ func spawn(python string, env []string, log *slog.Logger) (*process, net.Conn, e
 		return nil, nil, fmt.Errorf("socket of the Ray bridge: %w", err)
 	}
 	p := &process{output: &output{log: log}, done: make(chan struct{})}
-	p.cmd = exec.Command(python, "-u", fmt.Sprintf("/proc/self/fd/%d", archiveFD), fmt.Sprint(socketFD))
+	p.cmd = exec.Command(python, "-u", fmt.Sprintf("/proc/self/fd/%d", archiveFD),
+		fmt.Sprint(socketFD))
 	p.cmd.Env = env
 	p.cmd.ExtraFiles = []*os.File{theirs, source}
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.WaitDelay = outputDelay
-	// A group of its own: an interrupt from the terminal is for the engine alone. A bridge that has started a cluster
-	// takes the signal off (outlive_parent in operations.py): it ends that cluster first.
+	// A group of its own: an interrupt from the terminal is for the engine alone. A bridge that
+	// has started a cluster takes the signal off (outlive_parent in operations.py): it ends that
+	// cluster first.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error, 1)
 	go p.run(started)
@@ -69,8 +71,9 @@ func spawn(python string, env []string, log *slog.Logger) (*process, net.Conn, e
 	return p, conn, nil
 }
 
-// run starts the process and reaps it on one thread of its own: the kernel sends the parent-death signal when the
-// *thread* that started a child ends, and a thread of the Go runtime may end at any time.
+// run starts the process and reaps it on one thread of its own: the kernel sends the parent-death
+// signal when the *thread* that started a child ends, and a thread of the Go runtime may end at
+// any time.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := p.cmd.Start()
@@ -108,7 +111,8 @@ const (
 	maxLine   = 4096
 )
 
-// output is where the bridge's standard output and error go: to the log line by line, and the last lines are kept.
+// output is where the bridge's standard output and error go: to the log line by line, and the
+// last lines are kept.
 type output struct {
 	log *slog.Logger
 

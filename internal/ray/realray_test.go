@@ -36,7 +36,8 @@ func start(t *testing.T, r *raytest.Ray, env []string) *ray.Client {
 func join(t *testing.T, cl *raytest.Cluster) *ray.Client {
 	t.Helper()
 	c := start(t, cl.Ray, cl.Env)
-	if _, err := c.Connect(within(t), ray.ConnectOptions{Address: cl.Address, NodeIP: cl.Nodes[1].IP, Namespace: t.Name()}); err != nil {
+	if _, err := c.Connect(within(t), ray.ConnectOptions{Address: cl.Address,
+		NodeIP: cl.Nodes[1].IP, Namespace: t.Name()}); err != nil {
 		t.Fatalf("connect: %v", err)
 	}
 	return c
@@ -69,7 +70,8 @@ func TestRealNotInstalled(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := ray.Start(within(t), ray.Options{Python: python})
-		if !errors.Is(err, ray.ErrNotInstalled) || !strings.Contains(err.Error(), python) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ray.ErrNotInstalled) || !strings.Contains(err.Error(), python) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -84,8 +86,9 @@ func TestNoBridge(t *testing.T) {
 		return path
 	}
 	for name, test := range map[string]struct{ python, want string }{
-		"nowhere":      {"/nonexistent/python", "/nonexistent/python"},
-		"fails":        {script("echo this is no python >&2; exit 9\n"), "exit status 9; last output: this is no python"},
+		"nowhere": {"/nonexistent/python", "/nonexistent/python"},
+		"fails": {script("echo this is no python >&2; exit 9\n"),
+			"exit status 9; last output: this is no python"},
 		"says nothing": {script("exec sleep 1000\n"), "deadline"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,14 +98,16 @@ func TestNoBridge(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 200*time.Millisecond)
 				defer cancel()
 			}
-			if _, err := ray.Start(ctx, ray.Options{Python: test.python}); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := ray.Start(ctx, ray.Options{Python: test.python}); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}
 }
 
-// The dashboard's address is taken for what it is, and that of RAY_ADDRESS is used where no other is given.
+// The dashboard's address is taken for what it is, and that of RAY_ADDRESS is used where no other
+// is given.
 func TestRealAddress(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		cl := raytest.Shared(t, r)
@@ -112,7 +117,8 @@ func TestRealAddress(t *testing.T) {
 			t.Errorf("dashboard: %v", err)
 		}
 		got, err := c.Connect(within(t), ray.ConnectOptions{NodeIP: cl.Nodes[2].IP})
-		if err != nil || got.GCSAddress != cl.Address || got.DashboardURL != cl.Dashboard || got.Started {
+		if err != nil || got.GCSAddress != cl.Address || got.DashboardURL != cl.Dashboard ||
+			got.Started {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})
@@ -122,7 +128,8 @@ func TestRealAddress(t *testing.T) {
 func TestRealWaitIsIdle(t *testing.T) {
 	onRay(t, func(t *testing.T, cl *raytest.Cluster, c *ray.Client) {
 		bridges := childrenOf(t, os.Getpid())
-		id, err := c.CreateGroup(within(t), ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 3}}})
+		id, err := c.CreateGroup(within(t),
+			ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 3}}})
 		if err != nil {
 			t.Fatal(err)
 		}

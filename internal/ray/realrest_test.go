@@ -29,7 +29,8 @@ func TestRealREST(t *testing.T) {
 			}
 			return !slices.ContainsFunc(cl.Nodes, func(want *raytest.Node) bool {
 				return !slices.ContainsFunc(nodes, func(n ray.NodeState) bool {
-					return n.IP == want.IP && n.State == "ALIVE" && n.Resources["GPU"] == 2 && n.Head == (want == cl.Nodes[0])
+					return n.IP == want.IP && n.State == "ALIVE" && n.Resources["GPU"] == 2 &&
+						n.Head == (want == cl.Nodes[0])
 				})
 			})
 		})
@@ -39,7 +40,8 @@ func TestRealREST(t *testing.T) {
 				t.Fatal(err)
 			}
 			return slices.ContainsFunc(groups, func(g ray.GroupState) bool {
-				return g.ID == group && len(g.Bundles) == 2 && g.Bundles[1].ID.Index == 1 && g.Bundles[1].NodeID == facts[1].NodeID &&
+				return g.ID == group && len(g.Bundles) == 2 && g.Bundles[1].ID.Index == 1 &&
+					g.Bundles[1].NodeID == facts[1].NodeID &&
 					g.Bundles[1].Resources["GPU"] == 1
 			})
 		})
@@ -49,7 +51,8 @@ func TestRealREST(t *testing.T) {
 				t.Fatal(err)
 			}
 			return slices.ContainsFunc(actors, func(a ray.ActorState) bool {
-				return a.ID == facts[1].ActorID && a.NodeID == facts[1].NodeID && a.PID == facts[1].PID && a.Group == group && a.Class == "Worker"
+				return a.ID == facts[1].ActorID && a.NodeID == facts[1].NodeID &&
+					a.PID == facts[1].PID && a.Group == group && a.Class == "Worker"
 			})
 		})
 		if err := c.KillActors(within(t), []int{0, 1}); err != nil {
@@ -60,7 +63,8 @@ func TestRealREST(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return slices.ContainsFunc(actors, func(a ray.ActorState) bool { return a.ID == facts[1].ActorID })
+			return slices.ContainsFunc(actors,
+				func(a ray.ActorState) bool { return a.ID == facts[1].ActorID })
 		})
 	})
 }
@@ -79,9 +83,11 @@ func TestRealRESTToken(t *testing.T) {
 			t.Skip("Ray 2.35.0 has no token authentication")
 		}
 		const secret = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-		cl := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 1}}, Token: secret, Dashboard: true})
+		cl := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1,
+			GPUs: 1}}, Token: secret, Dashboard: true})
 		none := without(cl.Env, "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
-		for name, env := range map[string][]string{"none": none, "wrong": append(slices.Clone(none), "RAY_AUTH_TOKEN=wrong"), "right": cl.Env} {
+		for name, env := range map[string][]string{"none": none,
+			"wrong": append(slices.Clone(none), "RAY_AUTH_TOKEN=wrong"), "right": cl.Env} {
 			rest := ray.NewREST(ray.RESTOptions{Dashboard: cl.Dashboard, Env: env})
 			if mode, err := rest.AuthMode(within(t)); err != nil || mode != "token" {
 				t.Errorf("%s: mode %q, %v", name, mode, err)
@@ -90,7 +96,8 @@ func TestRealRESTToken(t *testing.T) {
 			if name == "right" && (err != nil || len(nodes) != 1) {
 				t.Errorf("%s: %+v, %v", name, nodes, err)
 			}
-			if name != "right" && (!errors.Is(err, ray.ErrAuth) || !strings.Contains(err.Error(), "set RAY_AUTH_TOKEN")) {
+			if name != "right" && (!errors.Is(err, ray.ErrAuth) ||
+				!strings.Contains(err.Error(), "set RAY_AUTH_TOKEN")) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -19,7 +19,7 @@ func TestRealStartUp(t *testing.T) {
 		lap("placed")
 		ranks, _ := spawn(t, c, group, 4)
 		lap("actors answer")
-		started, err := c.StartWorkers(within(t), starts(ranks, leashed, "-", leashedMark))
+		started, err := c.StartWorkers(within(t), starts(ranks, waitingWorker, "-", workerMark))
 		if err != nil || len(started) != 4 {
 			t.Fatalf("%+v, %v", started, err)
 		}
@@ -35,7 +35,7 @@ func TestRealStartUp(t *testing.T) {
 		if err := c.KillActors(within(t), ranks); err != nil {
 			t.Fatal(err)
 		}
-		cl.NoneLeft(t, leashedMark)
+		cl.NoneLeft(t, workerMark)
 		lap("killed")
 		began = time.Now()
 		if err := c.Close(within(t)); err != nil {

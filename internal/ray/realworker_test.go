@@ -43,13 +43,16 @@ func TestRealBridgeFrozen(t *testing.T) {
 // A silent host, noticed with fast settings.
 func TestRealRayletFrozen(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
-		cl := raytest.StartCluster(t, r, raytest.Options{FastFailure: true, Nodes: []raytest.NodeSpec{{CPUs: 1}, {GPUs: 1}}})
+		cl := raytest.StartCluster(t, r, raytest.Options{FastFailure: true,
+			Nodes: []raytest.NodeSpec{{CPUs: 1}, {GPUs: 1}}})
 		c := start(t, r, cl.Env)
-		if _, err := c.Connect(within(t), ray.ConnectOptions{Address: cl.Address, NodeIP: cl.Nodes[0].IP}); err != nil {
+		if _, err := c.Connect(within(t), ray.ConnectOptions{Address: cl.Address,
+			NodeIP: cl.Nodes[0].IP}); err != nil {
 			t.Fatal(err)
 		}
 		spawn(t, c, placed(t, c, 1), 1)
-		if _, err := c.StartWorkers(within(t), starts([]int{0}, leashed, "-", leashedMark)); err != nil {
+		if _, err := c.StartWorkers(within(t), starts([]int{0}, waitingWorker, "-",
+			workerMark)); err != nil {
 			t.Fatal(err)
 		}
 		cl.FreezeRaylet(t, cl.Nodes[1])

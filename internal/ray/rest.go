@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// REST reads the state of a cluster from its dashboard (ray[default], the state API "v0"). The dashboard polls: what
-// it says is a second old, and for life and death the Client is the one to ask.
+// REST reads the state of a cluster from its dashboard (ray[default], the state API "v0"). The
+// dashboard polls: what it says is a second old, and for life and death the Client is the one to
+// ask.
 type REST struct {
 	base  string
 	token string
@@ -24,8 +25,8 @@ type REST struct {
 type RESTOptions struct {
 	// Dashboard is "host:port" or a URL; Cluster.DashboardURL is one.
 	Dashboard string
-	// Env is where the token is looked for (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, HOME); nil means this process's
-	// environment.
+	// Env is where the token is looked for (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, HOME); nil means
+	// this process's environment.
 	Env []string
 	// Client sends the requests; nil means one with a timeout of restTimeout.
 	Client *http.Client
@@ -139,7 +140,8 @@ func (r *REST) Version(ctx context.Context) (DashboardVersion, error) {
 	return v, err
 }
 
-// AuthMode returns "token" or "disabled"; it needs no token. Clusters older than 2.52 are "disabled".
+// AuthMode returns "token" or "disabled"; it needs no token. Clusters older than 2.52 are
+// "disabled".
 func (r *REST) AuthMode(ctx context.Context) (string, error) {
 	var v struct {
 		Mode string `json:"authentication_mode"`
@@ -193,13 +195,15 @@ func list[T any](ctx context.Context, r *REST, table, state string) ([]T, error)
 	}
 	found := answer.Data.Result
 	if found.Filtered > len(found.Result) {
-		return nil, fmt.Errorf("ray dashboard %s: only %d of %d entries were given", path, len(found.Result), found.Filtered)
+		return nil, fmt.Errorf("ray dashboard %s: only %d of %d entries were given", path,
+			len(found.Result), found.Filtered)
 	}
 	return found.Result, nil
 }
 
 func (r *REST) get(ctx context.Context, path string, query url.Values, result any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+path+"?"+query.Encode(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+path+"?"+query.Encode(),
+		nil)
 	if err != nil {
 		return fmt.Errorf("ray dashboard %s: %w", r.base, err)
 	}
@@ -223,7 +227,8 @@ func (r *REST) get(ctx context.Context, path string, query url.Values, result an
 		return &StatusError{Path: path, Code: response.StatusCode, Message: text}
 	}
 	if err := json.Unmarshal(body, result); err != nil {
-		return fmt.Errorf("ray dashboard %s: the answer is not what the state API gives: %w", path, err)
+		return fmt.Errorf("ray dashboard %s: the answer is not what the state API gives: %w", path,
+			err)
 	}
 	return nil
 }

@@ -15,17 +15,20 @@ import (
 
 func TestREST(t *testing.T) {
 	table := func(body string) string {
-		return `{"result":true,"msg":"","data":{"result":{"total":9,"num_filtered":1,"result":` + body + `}}}`
+		return `{"result":true,"msg":"","data":{"result":{"total":9,"num_filtered":1,"result":` +
+			body + `}}}`
 	}
 	var query, header string
 	answers := map[string]struct {
 		code int
 		body string
 	}{
-		"/api/v0/actors":           {200, table(`[{"actor_id":"a","state":"ALIVE","pid":7,"num_restarts":"0","unknown":{}}]`)},
-		"/api/v0/nodes":            {200, `{"result":false,"msg":"the GCS is slow","data":null}`},
-		"/api/v0/placement_groups": {200, `{"result":true,"data":{"result":{"num_filtered":2,"result":[{}]}}}`},
-		"/api/version":             {200, `<html>`},
+		"/api/v0/actors": {200,
+			table(`[{"actor_id":"a","state":"ALIVE","pid":7,"num_restarts":"0","unknown":{}}]`)},
+		"/api/v0/nodes": {200, `{"result":false,"msg":"the GCS is slow","data":null}`},
+		"/api/v0/placement_groups": {200,
+			`{"result":true,"data":{"result":{"num_filtered":2,"result":[{}]}}}`},
+		"/api/version": {200, `<html>`},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query, header = r.URL.RawQuery, r.Header.Get("Authorization")
@@ -42,7 +45,8 @@ func TestREST(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(home, ".ray"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(home, ".ray", "auth_token"), []byte("of the file\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(home, ".ray", "auth_token"), []byte("of the file\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(home, "other")
@@ -53,9 +57,11 @@ func TestREST(t *testing.T) {
 		"":                   {"HOME=/nonexistent"},
 		"Bearer of the file": {"HOME=" + home},
 		"Bearer of the path": {"HOME=" + home, "RAY_AUTH_TOKEN_PATH=" + other},
-		"Bearer itself":      {"HOME=" + home, "RAY_AUTH_TOKEN_PATH=" + other, "RAY_AUTH_TOKEN=replaced", "RAY_AUTH_TOKEN=itself"},
+		"Bearer itself": {"HOME=" + home, "RAY_AUTH_TOKEN_PATH=" + other,
+			"RAY_AUTH_TOKEN=replaced", "RAY_AUTH_TOKEN=itself"},
 	} {
-		rest := ray.NewREST(ray.RESTOptions{Dashboard: strings.TrimPrefix(server.URL, "http://"), Env: env})
+		rest := ray.NewREST(ray.RESTOptions{Dashboard: strings.TrimPrefix(server.URL, "http://"),
+			Env: env})
 		actors, err := rest.Actors(within(t), "ALIVE")
 		if err != nil || len(actors) != 1 || actors[0].ID != "a" || actors[0].PID != 7 {
 			t.Errorf("actors %+v, %v", actors, err)
@@ -68,13 +74,16 @@ func TestREST(t *testing.T) {
 		}
 	}
 	rest := ray.NewREST(ray.RESTOptions{Dashboard: server.URL + "/", Env: []string{}})
-	if _, err := rest.Nodes(within(t), ""); err == nil || !strings.Contains(err.Error(), "the GCS is slow") {
+	if _, err := rest.Nodes(within(t), ""); err == nil ||
+		!strings.Contains(err.Error(), "the GCS is slow") {
 		t.Errorf("nodes: %v", err)
 	}
-	if _, err := rest.PlacementGroups(within(t), ""); err == nil || !strings.Contains(err.Error(), "1 of 2") {
+	if _, err := rest.PlacementGroups(within(t), ""); err == nil ||
+		!strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("groups: %v", err)
 	}
-	if _, err := rest.Version(within(t)); err == nil || !strings.Contains(err.Error(), "/api/version") {
+	if _, err := rest.Version(within(t)); err == nil ||
+		!strings.Contains(err.Error(), "/api/version") {
 		t.Errorf("version: %v", err)
 	}
 	if mode, err := rest.AuthMode(within(t)); err != nil || mode != "disabled" {
@@ -87,7 +96,8 @@ func TestREST(t *testing.T) {
 		}{code, strings.Repeat("no ", 1000)}
 		_, err := rest.Version(within(t))
 		var status *ray.StatusError
-		if !errors.As(err, &status) || status.Code != code || errors.Is(err, ray.ErrAuth) != auth || len(err.Error()) > 600 {
+		if !errors.As(err, &status) || status.Code != code || errors.Is(err, ray.ErrAuth) != auth ||
+			len(err.Error()) > 600 {
 			t.Errorf("%d: %v", code, err)
 		}
 	}

@@ -31,9 +31,10 @@ type session struct {
 	// heard is when the last message came, in nanoseconds since began.
 	began time.Time
 	heard atomic.Int64
-	// deaf counts what is under way during which the bridge may be silent: Python imports Ray before its hello, and
-	// Ray's own start holds the interpreter's lock. Who waits for these has a deadline.
-	deaf atomic.Int32
+	// silencers counts what is under way during which the bridge may be silent: Python imports Ray
+	// before its hello, and Ray's own start holds the interpreter's lock. A wait for these has
+	// a deadline.
+	silencers atomic.Int32
 
 	writing sync.Mutex
 
@@ -50,9 +51,10 @@ type session struct {
 
 // newSession serves conn. The owner calls end, once or more, and then wait.
 func newSession(conn net.Conn, p *process, exited func(frame.Exit)) *session {
-	s := &session{conn: conn, process: p, exited: exited, hello: make(chan frame.Hello, 1), began: time.Now(),
+	s := &session{conn: conn, process: p, exited: exited, hello: make(chan frame.Hello, 1),
+		began:   time.Now(),
 		pending: map[int64]chan frame.Reply{}, gone: make(chan struct{})}
-	s.deaf.Add(1) // until the hello
+	s.silencers.Add(1) // until the hello
 	s.running.Go(s.read)
 	s.running.Go(s.beat)
 	return s
@@ -67,7 +69,8 @@ func (s *session) read() {
 	s.mu.Unlock()
 	how := ""
 	if s.process != nil {
-		// The end of the socket is a few milliseconds ahead of the end of the process, which knows the reason.
+		// The end of the socket is a few milliseconds ahead of the end of the process, which
+		// knows the reason.
 		select {
 		case <-s.process.done:
 		case <-time.After(time.Second):
@@ -105,7 +108,7 @@ func (s *session) receive() error {
 		case m.Hello != nil:
 			select {
 			case s.hello <- *m.Hello:
-				s.deaf.Add(-1)
+				s.silencers.Add(-1)
 			default:
 				return errors.New("the Ray bridge said hello twice")
 			}
@@ -138,7 +141,7 @@ func (s *session) beat() {
 			s.end(err)
 		}
 		now := time.Now()
-		if now.Sub(before) > 3*beatEvery || s.deaf.Load() > 0 {
+		if now.Sub(before) > 3*beatEvery || s.silencers.Load() > 0 {
 			// This process itself was held up, or the bridge has leave to be silent.
 			s.heard.Store(int64(time.Since(s.began)))
 		}
@@ -206,8 +209,8 @@ func (s *session) failure() error {
 	}
 }
 
-// call performs one operation, none when ctx is over. The bridge gets a little less time than ctx has, so that it can
-// say what was missing.
+// call performs one operation, none when ctx is over. The bridge gets a little less time than ctx
+// has, so that it can say what was missing.
 func (s *session) call(ctx context.Context, op string, args, result any) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ray %s: %w", op, context.Cause(ctx))

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A call in the moment between the end of the connection and the reason for it waits for the reason.
+// A call in the moment between the end of the connection and the reason for it waits for the
+// reason.
 func TestCallAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &session{gone: make(chan struct{}), err: ErrGone}

@@ -63,7 +63,8 @@ func TestHostileBridge(t *testing.T) {
 	}
 }
 
-// TestSlowHello has a Python that needs forty seconds to import Ray, as from a folder on another machine.
+// TestSlowHello has a Python that needs forty seconds to import Ray, as from a folder on another
+// machine.
 func TestSlowHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -117,7 +118,8 @@ func TestHelloError(t *testing.T) {
 	f := newFake()
 	f.HelloError = &frame.Fault{Class: "ImportError", Message: "libstdc++ is too old"}
 	_, err := ray.Start(within(t), ray.Options{Conn: f.Dial(), Python: "/opt/python"})
-	if err == nil || !strings.Contains(err.Error(), "/opt/python") || !strings.Contains(err.Error(), "libstdc++ is too old") {
+	if err == nil || !strings.Contains(err.Error(), "/opt/python") ||
+		!strings.Contains(err.Error(), "libstdc++ is too old") {
 		t.Errorf("got %v", err)
 	}
 	f.Wait()
@@ -141,7 +143,8 @@ func TestFindPython(t *testing.T) {
 		{"", "", "python3"},
 	} {
 		t.Setenv("VIRTUAL_ENV", test.env)
-		if got, err := ray.FindPython(test.flag); err != nil || got != filepath.Join(dir, test.want) {
+		if got, err := ray.FindPython(test.flag); err != nil ||
+			got != filepath.Join(dir, test.want) {
 			t.Errorf("%+v: got %q, %v", test, got, err)
 		}
 	}
@@ -152,7 +155,8 @@ func TestFindPython(t *testing.T) {
 	} {
 		t.Setenv("VIRTUAL_ENV", test.env)
 		t.Setenv("PATH", test.path)
-		if got, err := ray.FindPython(test.flag); err == nil || !strings.Contains(err.Error(), test.want) {
+		if got, err := ray.FindPython(test.flag); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: got %q, %v", test, got, err)
 		}
 	}

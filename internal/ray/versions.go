@@ -12,12 +12,13 @@ import (
 // dashboardPort is where a head's dashboard listens unless told otherwise.
 const dashboardPort = "8265"
 
-// withVersions says what a failed connect may mean: Ray needs the same version at both ends, and fails in words that
-// name none when they are far apart. The cluster's is asked of its dashboard, at RAY_API_SERVER_ADDRESS or at the
-// head's usual port; no answer is no answer.
+// withVersions says what a failed connect may mean: Ray needs the same version at both ends, and
+// fails in words that name none when they are far apart. The cluster's is asked of its dashboard,
+// at RAY_API_SERVER_ADDRESS or at the head's usual port; no answer is no answer.
 func (c *Client) withVersions(ctx context.Context, address string, err error) error {
 	var e *Error
-	if !errors.As(err, &e) || errors.Is(err, ErrAuth) || e.Unreachable() || e.Class == "ValueError" || strings.Contains(err.Error(), "ersion mismatch") {
+	if !errors.As(err, &e) || errors.Is(err, ErrAuth) || e.Unreachable() ||
+		e.Class == "ValueError" || strings.Contains(err.Error(), "ersion mismatch") {
 		return err
 	}
 	if strings.Contains(err.Error(), "No node info found") {
@@ -31,7 +32,8 @@ func (c *Client) withVersions(ctx context.Context, address string, err error) er
 	if dashboard != "" {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		there, restErr := NewREST(RESTOptions{Dashboard: dashboard, Env: c.options.Env}).Version(ctx)
+		there, restErr := NewREST(RESTOptions{Dashboard: dashboard,
+			Env: c.options.Env}).Version(ctx)
 		if restErr == nil && there.Ray == ours.Ray {
 			return err
 		}
@@ -44,5 +46,6 @@ func (c *Client) withVersions(ctx context.Context, address string, err error) er
 	if e.Class != "ConnectionError" && e.Class != "RuntimeError" {
 		return err
 	}
-	return fmt.Errorf("%w (%s has Ray %s and Python %s: the cluster must have the same)", err, c.python, ours.Ray, ours.Python)
+	return fmt.Errorf("%w (%s has Ray %s and Python %s: the cluster must have the same)", err,
+		c.python, ours.Ray, ours.Python)
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// TestPlansInFlight runs a model on one, two and four ranks with one, two and three plans in flight. All give the same
-// tokens and the same bits of log-probabilities, and ranks exchange tokens only for plans that ask for them.
+// TestPlansInFlight runs a model on one, two and four ranks with one, two and three plans in
+// flight. All give the same tokens and the same bits of log-probabilities, and ranks exchange
+// tokens only for plans that ask for them.
 func TestPlansInFlight(t *testing.T) {
 	for _, name := range []string{"llama-tiny", "opt-tiny"} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +36,8 @@ func TestPlansInFlight(t *testing.T) {
 					}
 					for key := range want {
 						if !slices.Equal(got[key], want[key]) {
-							t.Errorf("%d ranks, %d plans in flight: request %d gives\n%v, not\n%v", ranks, depth, key, got[key], want[key])
+							t.Errorf("%d ranks, %d plans in flight: request %d gives\n%v, not\n%v",
+								ranks, depth, key, got[key], want[key])
 						}
 					}
 					if (ahead > 0) != (depth > 1) {
@@ -91,7 +93,8 @@ func newGroup(t *testing.T, name string, ranks int) *group {
 	}
 	t.Cleanup(func() { weights.Close() })
 	g := &group{vocab: cfg.VocabSize, config: schedule.Config{
-		MaxSeqs: 4, MaxTokens: 24, MaxModelLen: 64, BlockSize: 16, Blocks: 9, PrefixCaching: true, ChunkedPrefill: true,
+		MaxSeqs: 4, MaxTokens: 24, MaxModelLen: 64, BlockSize: 16, Blocks: 9,
+		PrefixCaching: true, ChunkedPrefill: true,
 	}}
 	memory, err := shm.Create(ranks, 1<<20)
 	if err != nil {
@@ -101,8 +104,9 @@ func newGroup(t *testing.T, name string, ranks int) *group {
 	for r := range ranks {
 		place := layers.Group{Rank: r, Size: ranks}
 		opt := runner.Options{
-			BlockSize: g.config.BlockSize, Blocks: g.config.Blocks, Vocab: cfg.VocabSize, MaxSeqs: g.config.MaxSeqs,
-			MaxModelLen: g.config.MaxModelLen, Output: r == 0, Status: new(status.Rank),
+			BlockSize: g.config.BlockSize, Blocks: g.config.Blocks, Vocab: cfg.VocabSize,
+			MaxSeqs: g.config.MaxSeqs, MaxModelLen: g.config.MaxModelLen,
+			Output: r == 0, Status: new(status.Rank),
 		}
 		if ranks > 1 {
 			comm, err := shm.Join(memory, r, ranks, 1<<20)
@@ -124,7 +128,8 @@ func newGroup(t *testing.T, name string, ranks int) *group {
 			t.Fatal(err)
 		}
 		t.Cleanup(m.Close)
-		c, err := d.NewCache(model.CacheShape(cfg, ranks, g.config.Blocks, g.config.BlockSize, compute.Float32))
+		shape := model.CacheShape(cfg, ranks, g.config.Blocks, g.config.BlockSize, compute.Float32)
+		c, err := d.NewCache(shape)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,8 +140,8 @@ func newGroup(t *testing.T, name string, ranks int) *group {
 	return g
 }
 
-// requests are greedy and sampled ones, with penalties, bad words, log-probabilities and stop tokens, of lengths that
-// do not all fit the cache.
+// requests are greedy and sampled ones, with penalties, bad words, log-probabilities and stop
+// tokens, of lengths that do not all fit the cache.
 func (g *group) requests() []*schedule.Request {
 	var all []*schedule.Request
 	for key := range uint64(10) {
@@ -164,8 +169,8 @@ func (g *group) requests() []*schedule.Request {
 	return all
 }
 
-// generate completes the requests with up to depth plans in flight. It returns what became of each, and the number of
-// plans that went on from tokens not known when they were made.
+// generate completes the requests with up to depth plans in flight. It returns what became of each,
+// and the number of plans that went on from tokens not known when they were made.
 func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 	t.Helper()
 	config := g.config
@@ -264,7 +269,8 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 
 // bits spells log-probabilities exactly.
 func bits(l step.Logprobs) string {
-	s := fmt.Sprintf("%d:%d:%08x", l.Sampled.Token, l.Sampled.Rank, math.Float32bits(l.Sampled.Logprob))
+	x := l.Sampled
+	s := fmt.Sprintf("%d:%d:%08x", x.Token, x.Rank, math.Float32bits(x.Logprob))
 	for _, x := range l.Top {
 		s += fmt.Sprintf(" %d:%08x", x.Token, math.Float32bits(x.Logprob))
 	}

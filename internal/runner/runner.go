@@ -1,5 +1,5 @@
-// Package runner turns a step plan into tensors, runs the model and samples. It owns the worker's side of
-// each request: its tokens, block table and sampling state.
+// Package runner turns a step plan into tensors, runs the model and samples. It owns the worker's
+// side of each request: its tokens, block table and sampling state.
 package runner
 
 import (
@@ -76,8 +76,8 @@ type Runner struct {
 type slot struct {
 	used      bool
 	promptLen int
-	// tokens are those that rows have computed or the request came with; sampled is the next one, noToken
-	// when this rank has not sampled it.
+	// tokens are those that rows have computed or the request came with; sampled is the next one,
+	// noToken when this rank has not sampled it.
 	tokens  []int32
 	sampled int32
 	table   []int32
@@ -98,13 +98,15 @@ type want struct {
 
 // New makes a runner with MaxSeqs empty slots.
 func New(opt Options) *Runner {
-	r := &Runner{opt: opt, slots: make([]slot, opt.MaxSeqs), pieceRows: max(1, logitElements/opt.Vocab)}
+	r := &Runner{
+		opt: opt, slots: make([]slot, opt.MaxSeqs), pieceRows: max(1, logitElements/opt.Vocab),
+	}
 	r.sampling.init(r, opt.Pool.Threads())
 	return r
 }
 
-// Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan is. It
-// allocates nothing in steady decoding.
+// Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan
+// is. It allocates nothing in steady decoding.
 func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 	res.Reset(p.ID)
 	if err := r.update(p); err != nil {
@@ -142,10 +144,12 @@ func (r *Runner) update(p *step.Plan) error {
 	for i := range p.New {
 		n := &p.New[i]
 		if int(n.Slot) >= len(r.slots) || r.slots[n.Slot].used {
-			return fmt.Errorf("plan %d starts a request in slot %d, which is taken or out of range", p.ID, n.Slot)
+			return fmt.Errorf("plan %d starts a request in slot %d, which is taken or out of range",
+				p.ID, n.Slot)
 		}
 		if int(n.PromptLen) > len(n.Tokens) || len(n.Tokens) > r.opt.MaxModelLen {
-			return fmt.Errorf("plan %d: request in slot %d has %d tokens, %d of them prompt", p.ID, n.Slot, len(n.Tokens), n.PromptLen)
+			return fmt.Errorf("plan %d: request in slot %d has %d tokens, %d of them prompt",
+				p.ID, n.Slot, len(n.Tokens), n.PromptLen)
 		}
 		for _, t := range n.Tokens {
 			if t < 0 || int(t) >= r.opt.Vocab {
@@ -169,9 +173,9 @@ func (r *Runner) update(p *step.Plan) error {
 	return nil
 }
 
-// share tells all ranks the tokens that the plan's rows take from the sampler: those the output rank sampled. The plan
-// says how many those are, so that the ranks agree on the message, and that there is none while every token comes
-// with its plan.
+// share tells all ranks the tokens that the plan's rows take from the sampler: those the output
+// rank sampled. The plan says how many those are, so that the ranks agree on the message, and that
+// there is none while every token comes with its plan.
 func (r *Runner) share(p *step.Plan) error {
 	if r.opt.Group == nil {
 		return nil
@@ -220,7 +224,8 @@ func (r *Runner) build(p *step.Plan) error {
 		s := &r.slots[id]
 		n := int(row.Blocks)
 		if n > len(blocks) {
-			return fmt.Errorf("plan %d: slot %d is given %d new blocks, %d are listed", p.ID, id, n, len(blocks))
+			return fmt.Errorf("plan %d: slot %d is given %d new blocks, %d are listed",
+				p.ID, id, n, len(blocks))
 		}
 		for _, block := range blocks[:n] {
 			s.table = append(s.table, int32(block))
@@ -238,7 +243,8 @@ func (r *Runner) build(p *step.Plan) error {
 	return nil
 }
 
-// takeLast appends the token at the row's last position to those of the request, unless it came with them.
+// takeLast appends the token at the row's last position to those of the request, unless it came
+// with them.
 func (r *Runner) takeLast(row *step.Row, s *slot) error {
 	token := row.Last
 	switch row.Source {
@@ -336,7 +342,8 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 func (r *Runner) reportPrompt(w want, c *choice, res *step.Result) {
 	last := len(res.PromptLogprobs) - 1
 	if last < 0 || res.PromptLogprobs[last].Slot != w.slot {
-		res.PromptLogprobs = append(res.PromptLogprobs, step.PromptLogprobs{Slot: w.slot, Start: uint32(w.target)})
+		res.PromptLogprobs = append(res.PromptLogprobs,
+			step.PromptLogprobs{Slot: w.slot, Start: uint32(w.target)})
 		last++
 	}
 	run := &res.PromptLogprobs[last]

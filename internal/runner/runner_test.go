@@ -26,8 +26,9 @@ const (
 	maxLen    = 100
 )
 
-// oracle is a model whose next token follows from the token and the position of a row, and from what was written
-// to the places that the row's block table names: a wrong layout gives a wrong token.
+// oracle is a model whose next token follows from the token and the position of a row, and from
+// what was written to the places that the row's block table names: a wrong layout gives a wrong
+// token.
 type oracle struct {
 	cache   []int32 // by slot: the token written there
 	next    []int32 // by row of the last Forward
@@ -107,7 +108,8 @@ func greedy() sample.Params {
 	return sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 50, EOS: -1}
 }
 
-// piece is what one request computes in a step. Its last token is one of those below, or comes with the plan.
+// piece is what one request computes in a step. Its last token is one of those below, or comes with
+// the plan.
 type piece struct {
 	slot, start, count uint32
 	last               int32
@@ -124,7 +126,10 @@ const (
 func plan(id uint64, pieces ...piece) *step.Plan {
 	p := &step.Plan{ID: id}
 	for _, x := range pieces {
-		row := step.Row{Slot: x.slot, Start: x.start, Count: x.count, Blocks: uint32(len(x.blocks)), Sample: x.last != chunk}
+		row := step.Row{
+			Slot: x.slot, Start: x.start, Count: x.count, Blocks: uint32(len(x.blocks)),
+			Sample: x.last != chunk,
+		}
 		switch {
 		case x.last >= 0:
 			row.Source, row.Last = step.FromPlan, x.last
@@ -154,8 +159,8 @@ func tokens(n, seed int) []int32 {
 	return out
 }
 
-// TestAnyChunking computes a prompt in pieces of every size beside another request that decodes: the tokens are
-// those that follow, whatever the pieces and wherever the blocks are.
+// TestAnyChunking computes a prompt in pieces of every size beside another request that decodes:
+// the tokens are those that follow, whatever the pieces and wherever the blocks are.
 func TestAnyChunking(t *testing.T) {
 	const length, more = 45, 20
 	for size := uint32(1); size <= length; size++ {
@@ -214,7 +219,8 @@ func TestAnyChunking(t *testing.T) {
 	}
 }
 
-// TestLast gives a rank that does not sample the tokens it cannot know, and one that samples tokens it knows.
+// TestLast gives a rank that does not sample the tokens it cannot know, and one that samples tokens
+// it knows.
 func TestLast(t *testing.T) {
 	for _, output := range []bool{true, false} {
 		r, o := newRunner(t, output)
@@ -236,8 +242,8 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// TestPreemption frees a request and brings it back with its output, in other blocks and beside a new one in its
-// old slot.
+// TestPreemption frees a request and brings it back with its output, in other blocks and beside a
+// new one in its old slot.
 func TestPreemption(t *testing.T) {
 	r, o := newRunner(t, true)
 	text := tokens(6, 1)
@@ -274,7 +280,8 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// TestLogprobs reports the model's own logits whatever the sampling does, for prompts position by position.
+// TestLogprobs reports the model's own logits whatever the sampling does, for prompts position by
+// position.
 func TestLogprobs(t *testing.T) {
 	r, o := newRunner(t, true)
 	r.pieceRows = 3 // so that they come in pieces
@@ -324,8 +331,8 @@ func TestLogprobs(t *testing.T) {
 	}
 }
 
-// TestRefuses ends on a plan that does not fit what the runner knows, with an error that names what is wrong, and
-// passes the model's own errors on.
+// TestRefuses ends on a plan that does not fit what the runner knows, with an error that names what
+// is wrong, and passes the model's own errors on.
 func TestRefuses(t *testing.T) {
 	with := func(p *step.Plan, change func(p *step.Plan)) *step.Plan {
 		change(p)
@@ -337,6 +344,7 @@ func TestRefuses(t *testing.T) {
 		change(&q)
 		return &step.Plan{ID: 9, New: []step.NewRequest{q}}
 	}
+	introduce := func(p *step.Plan) { p.New = []step.NewRequest{request} }
 	for want, p := range map[string]*step.Plan{
 		"frees slot 4 of 4":             {ID: 9, Free: []uint32{4}},
 		"slot 0, which is taken":        fresh(func(q *step.NewRequest) { q.Slot = 0 }),
@@ -350,15 +358,15 @@ func TestRefuses(t *testing.T) {
 		"is given 2 new blocks":         with(plan(9, piece{0, 4, 1, 5, nil}), func(p *step.Plan) { p.Rows[0].Blocks = 2 }),
 		"positions 4 to 4":              plan(9, piece{0, 4, 0, prompt, nil}),
 		"positions 4 to 7 of 4 tokens":  plan(9, piece{0, 4, 3, prompt, nil}),
-		"samples after position 1 of 3": with(plan(9, piece{1, 0, 2, prompt, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"samples after position 1 of 3": with(plan(9, piece{1, 0, 2, prompt, []uint32{5}}), introduce),
 		"at position 5 after 4 tokens":  plan(9, piece{0, 5, 1, sampled, nil}),
-		"with a token that was not":     with(plan(9, piece{1, 0, 4, sampled, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"with a token that was not":     with(plan(9, piece{1, 0, 4, sampled, []uint32{5}}), introduce),
 		"goes on with token 5, but":     plan(9, piece{0, 4, 1, 5, nil}),
 		"positions 0 to 4294967295":     plan(9, piece{0, 0, 1<<32 - 1, prompt, nil}),
 		"in 1 blocks of 16":             with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}), func(p *step.Plan) { p.New = fresh(func(q *step.NewRequest) { q.Tokens = tokens(17, 1) }).New }),
-		"block 32 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
-		"block -1 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
-		"token 97 is outside the":       with(plan(9, piece{1, 0, 4, vocab, []uint32{5}}), func(p *step.Plan) { p.New = []step.NewRequest{request} }),
+		"block 32 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), introduce),
+		"block -1 of 32":                with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), introduce),
+		"token 97 is outside the":       with(plan(9, piece{1, 0, 4, vocab, []uint32{5}}), introduce),
 	} {
 		t.Run(want, func(t *testing.T) {
 			r, o := newRunner(t, true)
@@ -428,8 +436,8 @@ func TestAllocates(t *testing.T) {
 	}
 }
 
-// FuzzExecute runs plans of any bytes: whatever the codec lets through ends in an error or a result, never in a
-// panic, and the model gets nothing that is out of range.
+// FuzzExecute runs plans of any bytes: whatever the codec lets through ends in an error or a
+// result, never in a panic, and the model gets nothing that is out of range.
 func FuzzExecute(f *testing.F) {
 	good := plan(1, piece{1, 0, 3, prompt, []uint32{3}})
 	params := greedy()

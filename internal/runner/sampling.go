@@ -63,7 +63,9 @@ func (t *sampleTask) Do(chunk, thread int) {
 }
 
 func (c *choice) logprobs(slot uint32) step.Logprobs {
-	l := step.Logprobs{Slot: slot, Sampled: tokenLogprob(c.sampled), Top: make([]step.TokenLogprob, len(c.top))}
+	l := step.Logprobs{
+		Slot: slot, Sampled: tokenLogprob(c.sampled), Top: make([]step.TokenLogprob, len(c.top)),
+	}
 	for i, x := range c.top {
 		l.Top[i] = tokenLogprob(x)
 	}

@@ -9,8 +9,8 @@ import (
 type Config struct {
 	// MaxSeqs is the number of requests that may run at once [max_num_seqs], and so of slots.
 	MaxSeqs int
-	// MaxTokens is the number of tokens computed in one step [max_num_batched_tokens], at least MaxSeqs,
-	// so that every running request can advance in every step.
+	// MaxTokens is the number of tokens computed in one step [max_num_batched_tokens], at least
+	// MaxSeqs, so that every running request can advance in every step.
 	MaxTokens int
 	// MaxModelLen is the greatest number of tokens of a request, prompt and output together
 	// [max_model_len].
@@ -20,16 +20,17 @@ type Config struct {
 	BlockSize, Blocks int
 	// PrefixCaching shares blocks between requests with equal beginnings [enable_prefix_caching].
 	PrefixCaching bool
-	// ChunkedPrefill cuts a prompt to what a step has left [enable_chunked_prefill]. Without it a prompt
-	// is computed in one step, and MaxTokens must be at least MaxModelLen.
+	// ChunkedPrefill cuts a prompt to what a step has left [enable_chunked_prefill]. Without it a
+	// prompt is computed in one step, and MaxTokens must be at least MaxModelLen.
 	ChunkedPrefill bool
 	// LongPrefillTokens is the greatest number of tokens of one request in one step
 	// [long_prefill_token_threshold], 0 for no limit. It needs ChunkedPrefill.
 	LongPrefillTokens int
-	// Priority orders requests by Request.Priority, then by arrival [scheduling_policy=priority]; without
-	// it by arrival only [fcfs].
+	// Priority orders requests by Request.Priority, then by arrival [scheduling_policy=priority];
+	// without it by arrival only [fcfs].
 	Priority bool
-	// MaxInFlight is the number of plans that may await their results [max_concurrent_batches]; 0 is 1.
+	// MaxInFlight is the number of plans that may await their results [max_concurrent_batches]; 0
+	// is 1.
 	MaxInFlight int
 }
 
@@ -47,7 +48,8 @@ func (c Config) validate() error {
 		}
 	}
 	if c.MaxTokens < c.MaxSeqs {
-		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)", c.MaxTokens, c.MaxSeqs)
+		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)",
+			c.MaxTokens, c.MaxSeqs)
 	}
 	if c.LongPrefillTokens < 0 {
 		return fmt.Errorf("schedule: LongPrefillTokens is %d, must not be negative", c.LongPrefillTokens)
@@ -57,16 +59,18 @@ func (c Config) validate() error {
 	}
 	if !c.ChunkedPrefill {
 		if c.LongPrefillTokens > 0 {
-			return fmt.Errorf("schedule: LongPrefillTokens is %d, which needs ChunkedPrefill", c.LongPrefillTokens)
+			return fmt.Errorf("schedule: LongPrefillTokens is %d, which needs ChunkedPrefill",
+				c.LongPrefillTokens)
 		}
 		if c.MaxTokens < c.MaxModelLen {
-			return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxModelLen (%d) without ChunkedPrefill",
-				c.MaxTokens, c.MaxModelLen)
+			return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxModelLen (%d) "+
+				"without ChunkedPrefill", c.MaxTokens, c.MaxModelLen)
 		}
 	}
 	if need := (c.MaxModelLen + c.BlockSize - 1) / c.BlockSize; need > c.Blocks {
-		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d blocks of %d tokens; "+
-			"the cache holds requests of up to %d tokens", c.Blocks, c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)
+		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d blocks "+
+			"of %d tokens; the cache holds requests of up to %d tokens",
+			c.Blocks, c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)
 	}
 	return nil
 }

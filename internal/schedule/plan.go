@@ -8,14 +8,14 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Schedule fills p with the next step and returns true. It returns false when Config.MaxInFlight plans await
-// their results, when there is nothing to free and nothing to compute, and when nothing can be computed before
-// the next result. It overwrites p and reuses its memory; slices inside NewRequest.Params belong to the
-// request and must not be written to.
+// Schedule fills p with the next step and returns true. It returns false when Config.MaxInFlight
+// plans await their results, when there is nothing to free and nothing to compute, and when nothing
+// can be computed before the next result. It overwrites p and reuses its memory; slices inside
+// NewRequest.Params belong to the request and must not be written to.
 //
-// Requests that run come first, in order, then waiting ones as long as tokens, slots and blocks last. When
-// blocks run out, the last running request gives its own up and waits again; in the plan where that happens no
-// request starts.
+// Requests that run come first, in order, then waiting ones as long as tokens, slots and blocks
+// last. When blocks run out, the last running request gives its own up and waits again; in the plan
+// where that happens no request starts.
 func (s *Scheduler) Schedule(p *step.Plan) bool {
 	reset(p)
 	if s.owed == len(s.flights) {
@@ -56,8 +56,8 @@ func (s *Scheduler) advance(p *step.Plan, f *flight) (budget int, preempted bool
 		if r.planned(s.config.MaxModelLen) {
 			continue
 		}
-		// One token is kept for each request after this one: a long prompt does not stall those that
-		// decode. MaxTokens >= MaxSeqs leaves at least one here.
+		// One token is kept for each request after this one: a long prompt does not stall those
+		// that decode. MaxTokens >= MaxSeqs leaves at least one here.
 		n := s.limit(r.length()-r.computed, budget-(len(s.running)-1-i))
 		held := len(r.seq.Blocks())
 		for !s.cache.Grow(&r.seq, r.tokens, r.computed+n) {
@@ -81,8 +81,9 @@ func (s *Scheduler) limit(n, left int) int {
 	return min(n, left)
 }
 
-// preemptLast puts the last running request back to wait. Its slot may be used again in this very plan: see the
-// order in which ranks apply a step.Plan. Tokens of it that plans in flight sample are kept when they come.
+// preemptLast puts the last running request back to wait. Its slot may be used again in this very
+// plan: see the order in which ranks apply a step.Plan. Tokens of it that plans in flight sample
+// are kept when they come.
 func (s *Scheduler) preemptLast(p *step.Plan) {
 	last := len(s.running) - 1
 	r := s.running[last]
@@ -93,9 +94,9 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 	s.requeue(r)
 }
 
-// admit lets waiting requests run. The first that does not fit keeps those behind it out: a small request
-// never overtakes a large one for ever. So does a preempted one until its tokens in flight are known: what it
-// is introduced with are all its tokens.
+// admit lets waiting requests run. The first that does not fit keeps those behind it out: a small
+// request never overtakes a large one for ever. So does a preempted one until its tokens in flight
+// are known: what it is introduced with are all its tokens.
 func (s *Scheduler) admit(p *step.Plan, f *flight, budget int) {
 	for budget > 0 && len(s.waiting) > 0 && len(s.running) < s.config.MaxSeqs {
 		r := s.waiting[0]
@@ -153,21 +154,22 @@ func introduce(p *step.Plan, r *Request) {
 func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n, held int) {
 	blocks := r.seq.Blocks()[held:]
 	end := r.computed + n
-	row := step.Row{
-		Slot: r.slot, Start: uint32(r.computed), Count: uint32(n), Blocks: uint32(len(blocks)),
-		Sample: end == r.length(),
-	}
+	// The row is filled in place: a copy of it would wait for its bytes to be written.
+	p.Rows = append(p.Rows, step.Row{})
+	row := &p.Rows[len(p.Rows)-1]
+	row.Slot, row.Start, row.Count = r.slot, uint32(r.computed), uint32(n)
+	row.Blocks = uint32(len(blocks))
 	switch {
 	case end > len(r.tokens):
 		row.Source = step.FromSampler
 	case end > r.sent:
 		row.Source, row.Last = step.FromPlan, r.tokens[end-1]
 	}
-	p.Rows = append(p.Rows, row)
-	p.Blocks = append(p.Blocks, blocks...)
-	r.computed = end
-	if row.Sample {
+	samples := end == r.length()
+	if row.Sample = samples; samples {
 		r.pending++
 	}
-	f.entries = append(f.entries, entry{request: r, slot: r.slot, samples: row.Sample})
+	p.Blocks = append(p.Blocks, blocks...)
+	r.computed = end
+	f.entries = append(f.entries, entry{request: r, slot: r.slot, samples: samples})
 }

@@ -6,15 +6,17 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Request is one sequence to generate. The scheduler keeps its state of it in the same record, which therefore is
-// added once and stays where it is until it ended; the fields declared here must not change meanwhile.
+// Request is one sequence to generate. The scheduler keeps its state of it in the same record,
+// which therefore is added once and stays where it is until it ended; the fields declared here must
+// not change meanwhile.
 type Request struct {
 	// Key names the request in Abort and Output; no two unfinished requests may share one.
 	Key uint64
-	// Prompt are its token ids, at least one and fewer than Config.MaxModelLen. Several requests may share it.
+	// Prompt are its token ids, at least one and fewer than Config.MaxModelLen. Several requests
+	// may share it.
 	Prompt []int32
-	// Params are resolved. When they ask for prompt logprobs, the whole prompt is computed, whatever the prefix
-	// cache holds.
+	// Params are resolved. When they ask for prompt logprobs, the whole prompt is computed,
+	// whatever the prefix cache holds.
 	Params sample.Params
 	// Salt separates the prefix cache: only requests of equal salt share blocks.
 	Salt string
@@ -28,41 +30,45 @@ type Request struct {
 type Output struct {
 	// Key is the request's.
 	Key uint64
-	// Tokens are the sampled tokens in order, none when the step computed a part of the prompt and only
-	// PromptLogprobs are new. They lie in the Result and live as long as that.
+	// Tokens are the sampled tokens in order, none when the step computed a part of the prompt and
+	// only PromptLogprobs are new. They lie in the Result and live as long as that.
 	Tokens []int32
-	// Finish is other than Unfinished in the last Output of a request; one that was aborted has no further Output.
+	// Finish is other than Unfinished in the last Output of a request; one that was aborted has no
+	// further Output.
 	Finish sample.Finish
 	// StopToken is the one of Params.StopTokens that ended the request, else -1, also at EOS.
 	StopToken int32
 	// Cached is how many prompt tokens came from the prefix cache when the request first ran.
 	Cached int
-	// Logprobs describes the choice of each token when that was asked for, else it is nil. It lies in the
-	// Result and lives as long as that.
+	// Logprobs describes the choice of each token when that was asked for, else it is nil. It lies
+	// in the Result and lives as long as that.
 	Logprobs []step.Logprobs
-	// PromptLogprobs are prompt positions not reported before, in order and without gaps over the life of
-	// the request, also when it is preempted. It points into the Result and lives as long as that.
+	// PromptLogprobs are prompt positions not reported before, in order and without gaps over the
+	// life of the request, also when it is preempted. It points into the Result and lives as long
+	// as that.
 	PromptLogprobs *step.PromptLogprobs
 }
 
 // scheduled is what the scheduler knows of a Request.
 //
-// Its place in the order of all requests (priority, then arrival) never changes; running is sorted by it and
-// waiting is a heap by it. Under FCFS a preempted request therefore waits before all that have never run.
+// Its place in the order of all requests (priority, then arrival) never changes; running is sorted
+// by it and waiting is a heap by it. Under FCFS a preempted request therefore waits before all that
+// have never run.
 type scheduled struct {
 	priority int // Priority, or 0 for all unless Config.Priority
 	arrival  uint64
 
-	// tokens are the prompt and the output so far. Until the request first runs it is the caller's slice.
+	// tokens are the prompt and the output so far. Until the request first runs it is the caller's
+	// slice.
 	tokens []int32
 	prompt int // how many of tokens are the prompt
 	seq    kvcache.Sequence
-	// computed is how many leading tokens have their keys and values, counting the plan under way.
+	// computed is how many leading tokens have their keys and values, counting the plans in flight.
 	computed int
 	// sent is how many leading tokens the ranks learned by NewRequest; those after come with rows.
 	sent int
-	// pending is how many tokens plans in flight sample: they come after tokens, and are not known yet. (vLLM
-	// calls them num_output_placeholders.)
+	// pending is how many tokens plans in flight sample: they come after tokens, and are not known
+	// yet. (vLLM calls them num_output_placeholders.)
 	pending int
 	// ran says that the request has run; cached is then Output.Cached.
 	ran    bool
@@ -86,10 +92,13 @@ func (r *Request) before(o *Request) bool {
 // length is the number of tokens, those included that plans in flight sample.
 func (r *Request) length() int { return len(r.tokens) + r.pending }
 
-// planned tells whether the tokens in flight are the last ones: the longest output or the longest sequence is
-// reached with them.
+// planned tells whether the tokens in flight are the last ones: the longest output or the longest
+// sequence is reached with them.
 func (r *Request) planned(maxModelLen int) bool {
-	return r.pending > 0 && (r.length()-r.prompt >= int(r.Params.MaxTokens) || r.length() >= maxModelLen)
+	if r.pending == 0 {
+		return false
+	}
+	return r.length()-r.prompt >= int(r.Params.MaxTokens) || r.length() >= maxModelLen
 }
 
 // take appends sampled tokens up to the one that ends the request, and returns how many those are.
@@ -103,9 +112,9 @@ func (r *Request) take(tokens []int32, maxModelLen int) (n int, finish sample.Fi
 	return len(tokens), sample.Unfinished, -1
 }
 
-// stop returns whether the newest token ends the request, and the stop token if one did. The order of the
-// checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths; and before MinTokens only
-// lengths count.
+// stop returns whether the newest token ends the request, and the stop token if one did. The order
+// of the checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths; and
+// before MinTokens only lengths count.
 func (r *Request) stop(maxModelLen int) (sample.Finish, int32) {
 	p, output := &r.Params, len(r.tokens)-r.prompt
 	if output >= int(p.MinTokens) {

@@ -1,13 +1,13 @@
-// Package schedule decides what each step computes: continuous batching under a token budget with chunked
-// prefill, prefix caching, and preemption by recomputation, as vLLM's V1 scheduler does it. It is a pure state
-// machine (no clock, goroutine, I/O or randomness): requests and results go in, plans and outputs come out,
-// and the same inputs give the same plans.
+// Package schedule decides what each step computes: continuous batching under a token budget with
+// chunked prefill, prefix caching, and preemption by recomputation, as vLLM's V1 scheduler does it.
+// It is a pure state machine (no clock, goroutine, I/O or randomness): requests and results go in,
+// plans and outputs come out, and the same inputs give the same plans.
 //
-// Every plan is answered by its Result, an empty one if nothing was sampled, in the order of the plans. Up to
-// Config.MaxInFlight plans may await their results: then a plan may go on from a token that an earlier one samples
-// and that is not known yet (step.FromSampler). Add and Abort may come at any time between. What a plan computes
-// counts as computed when the plan is made, and Update matches a result against what its plan sampled, not
-// against the state of the moment.
+// Every plan is answered by its Result, an empty one if nothing was sampled, in the order of the
+// plans. Up to Config.MaxInFlight plans may await their results: then a plan may go on from a token
+// that an earlier one samples and that is not known yet (step.FromSampler). Add and Abort may come
+// at any time between. What a plan computes counts as computed when the plan is made, and Update
+// matches a result against what its plan sampled, not against the state of the moment.
 package schedule
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// reserveTokens limits the room that is made in advance for a request's output (16 KiB of tokens), so that
-// decoding does not allocate. Longer outputs grow by doubling.
+// reserveTokens limits the room that is made in advance for a request's output (16 KiB of tokens),
+// so that decoding does not allocate. Longer outputs grow by doubling.
 const reserveTokens = 4096
 
 // Scheduler holds all unfinished requests. It is not safe for concurrent use.
@@ -29,12 +29,13 @@ type Scheduler struct {
 	cache    *kvcache.Manager
 	requests map[uint64]*Request // for lookups by key only: never ranged over
 	waiting  waiting
-	// running is in request order. A plan follows it before it lets new ones in, and preemption takes from its
-	// end, so a victim is never one that the plan being made already holds.
+	// running is in request order. A plan follows it before it lets new ones in, and preemption
+	// takes from its end, so a victim is never one that the plan being made already holds.
 	running []*Request
 	slots   []uint32 // free, the next one last
 	freed   []uint32 // of ended requests, to be listed in the next plan's Free
-	// flights are the plans that await their results: a ring in which the oldest is at first, owed of them.
+	// flights are the plans that await their results: a ring in which the oldest is at first, owed
+	// of them.
 	flights     []flight
 	first, owed int
 
@@ -49,8 +50,8 @@ type flight struct {
 	entries []entry
 }
 
-// entry is one request of a plan. It keeps the slot because the request may have lost it before the result is
-// there.
+// entry is one request of a plan. It keeps the slot because the request may have lost it before the
+// result is there.
 type entry struct {
 	request *Request
 	slot    uint32
@@ -62,12 +63,15 @@ func New(c Config) (*Scheduler, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	cache, err := kvcache.New(kvcache.Config{Blocks: c.Blocks, BlockSize: c.BlockSize, PrefixCaching: c.PrefixCaching})
+	cache, err := kvcache.New(kvcache.Config{
+		Blocks: c.Blocks, BlockSize: c.BlockSize, PrefixCaching: c.PrefixCaching,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
 	s := &Scheduler{
-		config: c, cache: cache, requests: make(map[uint64]*Request), flights: make([]flight, max(1, c.MaxInFlight)),
+		config: c, cache: cache, requests: make(map[uint64]*Request),
+		flights: make([]flight, max(1, c.MaxInFlight)),
 	}
 	s.resetSlots()
 	return s, nil
@@ -94,8 +98,8 @@ func (s *Scheduler) Add(r *Request) {
 	heap.Push(&s.waiting, r)
 }
 
-// Abort ends a waiting or running request without an Output and returns whether there was one. Its parts of
-// results that are due are ignored.
+// Abort ends a waiting or running request without an Output and returns whether there was one. Its
+// parts of results that are due are ignored.
 func (s *Scheduler) Abort(key uint64) bool {
 	r := s.requests[key]
 	if r == nil {
@@ -121,9 +125,9 @@ func (s *Scheduler) end(r *Request) {
 	delete(s.requests, r.Key)
 }
 
-// PreemptAll puts every running request back to wait with its tokens so far, empties the prefix cache, and
-// forgets the plans in flight: their results are ignored, and the tokens they sample are sampled again. It is for
-// a new group of ranks, which know no slot and hold no keys and values.
+// PreemptAll puts every running request back to wait with its tokens so far, empties the prefix
+// cache, and forgets the plans in flight: their results are ignored, and the tokens they sample are
+// sampled again. It is for a new group of ranks, which know no slot and hold no keys and values.
 func (s *Scheduler) PreemptAll() {
 	for s.owed > 0 {
 		for _, e := range s.flights[s.first].entries {
@@ -150,8 +154,8 @@ func (s *Scheduler) land() {
 	s.owed--
 }
 
-// requeue makes a running request a waiting one that has nothing computed. The caller removes it from running
-// and disposes of its slot.
+// requeue makes a running request a waiting one that has nothing computed. The caller removes it
+// from running and disposes of its slot.
 func (s *Scheduler) requeue(r *Request) {
 	s.cache.Release(&r.seq)
 	r.computed, r.running = 0, false
@@ -181,6 +185,7 @@ type Stats struct {
 // Stats returns the counters.
 func (s *Scheduler) Stats() Stats {
 	return Stats{
-		Waiting: len(s.waiting), Running: len(s.running), Preemptions: s.preemptions, Cache: s.cache.Stats(),
+		Waiting: len(s.waiting), Running: len(s.running),
+		Preemptions: s.preemptions, Cache: s.cache.Stats(),
 	}
 }

@@ -12,37 +12,42 @@ var greedy = sample.Params{
 	MaxTokens: 1 << 30, EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
 }
 
-// loop is the engine's turn: plan, pretend to compute, update.
+// loop is the engine's turn: plan as far ahead as may be, pretend to compute, update.
 type loop struct {
-	s      *Scheduler
-	plan   step.Plan
-	result step.Result
-	out    []Output
+	s    *Scheduler
+	plan step.Plan
+	// results are of the plans in flight, by their numbers.
+	results []step.Result
+	first   uint64
+	out     []Output
 }
 
 func (l *loop) turn() bool {
-	if !l.s.Schedule(&l.plan) {
-		return false
-	}
-	l.result.Reset(l.plan.ID)
-	for _, row := range l.plan.Rows {
-		if row.Sample {
-			l.result.Append(row.Slot, int32(l.plan.ID))
+	for l.s.Schedule(&l.plan) {
+		r := &l.results[l.plan.ID%uint64(len(l.results))]
+		r.Reset(l.plan.ID)
+		for _, row := range l.plan.Rows {
+			if row.Sample {
+				r.Append(row.Slot, int32(l.plan.ID))
+			}
 		}
 	}
-	if l.s.Check(&l.result) != nil {
+	l.first++
+	r := &l.results[l.first%uint64(len(l.results))]
+	if l.s.Check(r) != nil {
 		return false
 	}
-	l.out = l.s.Update(&l.result, l.out[:0])
+	l.out = l.s.Update(r, l.out[:0])
 	return true
 }
 
-// decoding returns a loop with n requests that have left their prompts behind, with distinct prompts.
-func decoding(t testing.TB, n int, caching bool) *loop {
+// decoding returns a loop with n requests that have left their prompts behind, with distinct
+// prompts, and up to ahead plans in flight.
+func decoding(t testing.TB, n int, caching bool, ahead int) *loop {
 	t.Helper()
 	s, err := New(Config{
 		MaxSeqs: n, MaxTokens: 8192, MaxModelLen: 1 << 20, BlockSize: 16, Blocks: 1 << 17,
-		PrefixCaching: caching, ChunkedPrefill: true,
+		PrefixCaching: caching, ChunkedPrefill: true, MaxInFlight: ahead,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +57,7 @@ func decoding(t testing.TB, n int, caching bool) *loop {
 		prompt[0] = int32(i)
 		s.Add(&Request{Key: uint64(i), Prompt: prompt, Params: greedy})
 	}
-	l := &loop{s: s}
+	l := &loop{s: s, results: make([]step.Result, ahead)}
 	for range 20 {
 		if !l.turn() {
 			t.Fatal("idle")
@@ -64,20 +69,23 @@ func decoding(t testing.TB, n int, caching bool) *loop {
 	return l
 }
 
-// TestSteadyStateAllocates decodes across many block boundaries, with all digests and cache entries.
+// TestSteadyStateAllocates decodes across many block boundaries, with all digests and cache
+// entries, with one to three plans in flight.
 func TestSteadyStateAllocates(t *testing.T) {
-	l := decoding(t, 256, true)
-	before := l.s.Stats().Cache.Entries
-	got := testing.AllocsPerRun(200, func() {
-		if !l.turn() {
-			t.Fatal("idle")
+	for ahead := 1; ahead <= 3; ahead++ {
+		l := decoding(t, 256, true, ahead)
+		before := l.s.Stats().Cache.Entries
+		got := testing.AllocsPerRun(200, func() {
+			if !l.turn() {
+				t.Fatal("idle")
+			}
+		})
+		if got != 0 {
+			t.Errorf("%d plans in flight: %v allocations per step", ahead, got)
 		}
-	})
-	if got != 0 {
-		t.Errorf("%v allocations per step", got)
-	}
-	if l.s.Stats().Cache.Entries < before+256*10 {
-		t.Errorf("entries went from %d to %d: no block was filled", before, l.s.Stats().Cache.Entries)
+		if now := l.s.Stats().Cache.Entries; now < before+256*10 {
+			t.Errorf("%d plans in flight: entries went from %d to %d", ahead, before, now)
+		}
 	}
 }
 
@@ -133,8 +141,8 @@ func result(plan uint64, list ...int32) (r step.Result) {
 	return r
 }
 
-// TestPlanMemory schedules into one Plan again and again: nothing of an older plan may show, and what the plan
-// holds is not changed by what happens to the requests afterwards.
+// TestPlanMemory schedules into one Plan again and again: nothing of an older plan may show, and
+// what the plan holds is not changed by what happens to the requests afterwards.
 func TestPlanMemory(t *testing.T) {
 	s, err := New(Config{MaxSeqs: 2, MaxTokens: 64, MaxModelLen: 32, BlockSize: 4, Blocks: 16, ChunkedPrefill: true})
 	if err != nil {
@@ -170,7 +178,7 @@ func TestPlanMemory(t *testing.T) {
 
 // TestOutputBeyondReserve decodes past the room made in advance.
 func TestOutputBeyondReserve(t *testing.T) {
-	l := decoding(t, 1, true)
+	l := decoding(t, 1, true, 1)
 	for range reserveTokens + 100 {
 		if !l.turn() {
 			t.Fatal("idle")
@@ -184,21 +192,22 @@ func TestOutputBeyondReserve(t *testing.T) {
 	}
 }
 
-// BenchmarkDecode is one step, Schedule and Update, of 256 requests that decode. Requests are replaced by new
-// ones outside the clock when they get long.
+// BenchmarkDecode is one step, Schedule and Update, of 256 requests that decode. Requests are
+// replaced by new ones outside the clock when they get long.
 func BenchmarkDecode(b *testing.B) {
 	for _, c := range []struct {
 		name    string
 		caching bool
-	}{{"cache", true}, {"no-cache", false}} {
+		ahead   int
+	}{{"cache", true, 1}, {"no-cache", false, 1}, {"ahead", true, 2}} {
 		b.Run(c.name, func(b *testing.B) {
-			l := decoding(b, 256, c.caching)
+			l := decoding(b, 256, c.caching, c.ahead)
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := range b.N {
 				if n%2000 == 1999 {
 					b.StopTimer()
-					l = decoding(b, 256, c.caching)
+					l = decoding(b, 256, c.caching, c.ahead)
 					b.StartTimer()
 				}
 				l.turn()

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// String describes the state for people and for the transcripts of the tests: running requests in order, then
-// waiting ones in order, then the plans in flight if there are several, then the blocks. A * marks a request that
-// has run before; tokens 5+1 are five known ones and one that a plan in flight samples.
+// String describes the state for people and for the transcripts of the tests: running requests in
+// order, then waiting ones in order, then the plans in flight if there are several, then the
+// blocks. A * marks a request that has run before; tokens 5+1 are five known ones and one that a
+// plan in flight samples.
 func (s *Scheduler) String() string {
 	var b strings.Builder
 	for _, r := range s.running {
@@ -37,8 +38,8 @@ func (s *Scheduler) String() string {
 		b.WriteByte('\n')
 	}
 	c := s.cache.Stats()
-	fmt.Fprintf(&b, "blocks: used %d, free %d, entries %d; queries %d, hits %d, evictions %d; preemptions %d\n",
-		c.Used, c.Free, c.Entries, c.Queries, c.Hits, c.Evictions, s.preemptions)
+	fmt.Fprintf(&b, "blocks: used %d, free %d, entries %d; queries %d, hits %d, evictions %d; "+
+		"preemptions %d\n", c.Used, c.Free, c.Entries, c.Queries, c.Hits, c.Evictions, s.preemptions)
 	return b.String()
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/transcripts"
 )
 
-// TestTranscripts replays testdata/*.txt (see package transcripts). The commands are those of transcript.command.
+// TestTranscripts replays testdata/*.txt (see package transcripts). The commands are those of
+// transcript.command.
 func TestTranscripts(t *testing.T) {
 	transcripts.Run(t, func(t *testing.T) func(string, []string) string {
 		tr := &transcript{T: t}
@@ -28,8 +29,8 @@ type transcript struct {
 	due    []*planned
 }
 
-// planned is a plan in flight. The worker model executes it when its result is asked for, or when the workers are
-// lost; then result is not nil.
+// planned is a plan in flight. The worker model executes it when its result is asked for, or when
+// the workers are lost; then result is not nil.
 type planned struct {
 	plan   step.Plan
 	keys   map[uint32]uint64 // by slot
@@ -40,31 +41,33 @@ func (tr *transcript) command(name string, args []string) string {
 	tr.Helper()
 	switch name {
 	case "config":
-		// Begins anew. Lengths are in tokens, blocks of four; flights is how many plans may be in flight, 1 if
-		// not given.
+		// Begins anew. Lengths are in tokens, blocks of four; flights is how many plans may be in
+		// flight, 1 if not given.
 		//
 		// Example:
 		//
-		// config seqs=4 tokens=16 len=64 block=4 blocks=16 flights=2 long=8 no-cache no-chunks priority
+		// config seqs=4 tokens=16 len=64 block=4 blocks=16 flights=2 long=8 no-cache no-chunks
+		// priority
 		return tr.configure(args)
 	case "add":
 		// Adds the request of a key. A prompt is token ids and ranges of them.
 		//
 		// Example:
 		//
-		// add 7 prompt=1..10,5 max=3 min=1 eos=2 stop=3,4 ignore-eos logprobs prompt-logprobs salt=x prio=1
+		// add 7 prompt=1..10,5 max=3 min=1 eos=2 stop=3,4 ignore-eos logprobs prompt-logprobs
+		// salt=x prio=1
 		tr.add(args)
 	case "step":
-		// Makes a plan, sends it to the worker model, and prints it: "idle" if there is nothing to do, "wait" if
-		// there is nothing to do before the next result.
+		// Makes a plan, sends it to the worker model, and prints it: "idle" if there is nothing to
+		// do, "wait" if there is nothing to do before the next result.
 		//
 		// Example:
 		//
 		// step
 		return tr.step()
 	case "sample":
-		// Has the worker model execute the oldest plan in flight, and applies the result. A request's n-th
-		// output is 100*key+n where no token is given for it.
+		// Has the worker model execute the oldest plan in flight, and applies the result. A
+		// request's n-th output is 100*key+n where no token is given for it.
 		//
 		// Example:
 		//
@@ -210,7 +213,9 @@ func (tr *transcript) configure(args []string) string {
 func (tr *transcript) add(args []string) {
 	q := &Request{Key: uint64(tr.number(args[0]))}
 	p := &q.Params
-	*p = sample.Params{MaxTokens: 100, EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs}
+	*p = sample.Params{
+		MaxTokens: 100, EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
+	}
 	for _, a := range args[1:] {
 		name, value, _ := strings.Cut(a, "=")
 		switch name {
@@ -276,7 +281,8 @@ func (tr *transcript) print(planned *planned) string {
 	}
 	blocks := p.Blocks
 	for _, row := range p.Rows {
-		fmt.Fprintf(&b, "  %d in slot %d: compute %d from %d", planned.keys[row.Slot], row.Slot, row.Count, row.Start)
+		fmt.Fprintf(&b, "  %d in slot %d: compute %d from %d",
+			planned.keys[row.Slot], row.Slot, row.Count, row.Start)
 		switch row.Source {
 		case step.FromPlan:
 			fmt.Fprintf(&b, ", last %d", row.Last)

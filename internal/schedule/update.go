@@ -7,9 +7,9 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Check returns an error unless r is a complete answer to the oldest plan in flight: its number, and one token,
-// not negative, for each request that samples, in the plan's order. Update relies on it: a request whose token
-// is missing would wait for it for ever.
+// Check returns an error unless r is a complete answer to the oldest plan in flight: its number,
+// and one token, not negative, for each request that samples, in the plan's order. Update relies on
+// it: a request whose token is missing would wait for it for ever.
 func (s *Scheduler) Check(r *step.Result) error {
 	if s.owed == 0 {
 		return fmt.Errorf("schedule: result of plan %d, but no plan is under way", r.Plan)
@@ -19,7 +19,7 @@ func (s *Scheduler) Check(r *step.Result) error {
 		return fmt.Errorf("schedule: result of plan %d, but plan %d is under way", r.Plan, f.plan)
 	}
 	if len(r.Slot) != len(r.End) {
-		return fmt.Errorf("schedule: result of plan %d has %d slots and %d runs", r.Plan, len(r.Slot), len(r.End))
+		return wrong(r, "has %d slots and %d runs", len(r.Slot), len(r.End))
 	}
 	i := 0
 	for _, e := range f.entries {
@@ -27,27 +27,32 @@ func (s *Scheduler) Check(r *step.Result) error {
 			continue
 		}
 		if i == len(r.Slot) || r.Slot[i] != e.slot {
-			return fmt.Errorf("schedule: result of plan %d lacks the token of slot %d at index %d", r.Plan, e.slot, i)
+			return wrong(r, "lacks the token of slot %d at index %d", e.slot, i)
 		}
 		run := r.Run(i)
 		if len(run) != 1 {
-			return fmt.Errorf("schedule: result of plan %d has %d tokens for slot %d, 1 is due", r.Plan, len(run), e.slot)
+			return wrong(r, "has %d tokens for slot %d, 1 is due", len(run), e.slot)
 		}
 		if run[0] < 0 {
-			return fmt.Errorf("schedule: result of plan %d has token %d for slot %d", r.Plan, run[0], e.slot)
+			return wrong(r, "has token %d for slot %d", run[0], e.slot)
 		}
 		i++
 	}
 	if i != len(r.Slot) {
-		return fmt.Errorf("schedule: result of plan %d is for %d slots, %d were due", r.Plan, len(r.Slot), i)
+		return wrong(r, "is for %d slots, %d were due", len(r.Slot), i)
 	}
 	return nil
 }
 
-// Update applies the result of the oldest plan in flight, which has passed Check: it appends the sampled tokens,
-// ends the requests that stop, and appends to out one Output per request that has something new, in the order of
-// the plan. The result of any other plan (one from before PreemptAll) changes nothing. Requests that have ended
-// since the plan was made have no Output; those preempted since have.
+func wrong(r *step.Result, format string, args ...any) error {
+	return fmt.Errorf("schedule: result of plan %d "+format, append([]any{r.Plan}, args...)...)
+}
+
+// Update applies the result of the oldest plan in flight, which has passed Check: it appends the
+// sampled tokens, ends the requests that stop, and appends to out one Output per request that has
+// something new, in the order of the plan. The result of any other plan (one from before
+// PreemptAll) changes nothing. Requests that have ended since the plan was made have no Output;
+// those preempted since have.
 func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 	if s.owed == 0 || r.Plan != s.flights[s.first].plan {
 		return out
@@ -56,7 +61,9 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 	ended := false
 	for _, e := range s.flights[s.first].entries {
 		q := e.request
-		o := Output{Key: q.Key, StopToken: -1, Cached: q.cached}
+		out = append(out, Output{})
+		o := &out[len(out)-1]
+		o.Key, o.StopToken, o.Cached = q.Key, -1, q.cached
 		if prompts < len(r.PromptLogprobs) && r.PromptLogprobs[prompts].Slot == e.slot {
 			o.PromptLogprobs = q.report(&r.PromptLogprobs[prompts])
 			prompts++
@@ -71,12 +78,12 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 			}
 		}
 		if q.done || len(o.Tokens) == 0 && o.PromptLogprobs == nil {
+			out = out[:len(out)-1]
 			continue
 		}
 		if len(o.Tokens) > 0 {
-			ended = s.take(q, &o) || ended
+			ended = s.take(q, o) || ended
 		}
-		out = append(out, o)
 	}
 	s.land()
 	if ended {
@@ -125,8 +132,8 @@ func (s *Scheduler) removeDone() {
 	s.running = kept
 }
 
-// report cuts from p what has been reported before (a preempted request computes its prompt again) and returns
-// the rest, nil if nothing is left.
+// report cuts from p what has been reported before (a preempted request computes its prompt again)
+// and returns the rest, nil if nothing is left.
 func (r *Request) report(p *step.PromptLogprobs) *step.PromptLogprobs {
 	if r.Params.PromptLogprobs == sample.NoLogprobs {
 		return nil

@@ -2,8 +2,8 @@ package schedule
 
 import "container/heap"
 
-// waiting is a heap of requests by their order; its first is the next to run. Each request keeps its index in
-// it (Swap, Push), so that an abort takes it out without a search.
+// waiting is a heap of requests by their order; its first is the next to run. Each request keeps
+// its index in it (Swap, Push), so that an abort takes it out without a search.
 type waiting []*Request
 
 var _ heap.Interface = (*waiting)(nil)

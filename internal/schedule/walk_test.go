@@ -18,7 +18,7 @@ func (s *Scheduler) check() error {
 	pending := map[*Request]int{}
 	for i := range s.flights {
 		f := &s.flights[(s.first+i)%len(s.flights)]
-		if flying := i < s.owed; flying != (f.plan != 0) || !flying && len(f.entries) > 0 {
+		if due := i < s.owed; due != (f.plan != 0) || !due && len(f.entries) > 0 {
 			return fmt.Errorf("flight %d of %d: %+v", i, s.owed, f)
 		}
 		if f.plan != 0 && f.plan != s.plans-uint64(s.owed-1-i) {
@@ -39,7 +39,8 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("running request %d: %+v", r.Key, r)
 		}
 		if r.computed > r.length() || r.pending != pending[r] || r.pending > 0 && r.computed < len(r.tokens) {
-			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight", r.Key, r.computed, r.count(), pending[r])
+			return fmt.Errorf("request %d has %d of %s tokens computed, %d in flight",
+				r.Key, r.computed, r.count(), pending[r])
 		}
 		slots[r.slot] = true
 		seqs = append(seqs, &r.seq)
@@ -106,9 +107,9 @@ func reference(c Config, q *Request, vocab int) (output []int32, finish sample.F
 	}
 }
 
-// TestRandomWalk drives random configurations, with one to three plans in flight, with random requests, aborts and
-// losses of all workers. The worker model executes every plan (through the codec), and every output must be what the
-// request generates alone.
+// TestRandomWalk drives random configurations, with one to three plans in flight, with random
+// requests, aborts and losses of all workers. The worker model executes every plan (through the
+// codec), and every output must be what the request generates alone.
 func TestRandomWalk(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
@@ -168,7 +169,10 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &walk{T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12), clients: map[uint64]*client{}}
+	w := &walk{
+		T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12),
+		clients: map[uint64]*client{},
+	}
 	for range 3 {
 		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
 	}
@@ -237,7 +241,8 @@ func (w *walk) add() {
 	if w.rng.IntN(6) == 0 {
 		p.PromptLogprobs = 0
 	}
-	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: []string{"", "", "salt"}[w.rng.IntN(3)], Priority: w.rng.IntN(3)}
+	salt := []string{"", "", "salt"}[w.rng.IntN(3)]
+	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: salt, Priority: w.rng.IntN(3)}
 	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
 	w.s.Add(q)
@@ -274,8 +279,8 @@ func (w *walk) lose() {
 	w.due = nil
 }
 
-// step takes one part of a turn: it makes and executes a plan, or applies the oldest result, as chance has it or
-// as it must.
+// step takes one part of a turn: it makes and executes a plan, or applies the oldest result, as
+// chance has it or as it must.
 func (w *walk) step() bool {
 	if len(w.due) == w.config.MaxInFlight || len(w.due) > 0 && w.rng.IntN(3) == 0 {
 		if w.s.InFlight() == w.config.MaxInFlight && w.s.Schedule(&w.plan) {
@@ -349,7 +354,8 @@ func (w *walk) apply() {
 		c.output = append(c.output, o.Tokens...)
 		c.finish, c.stop = o.Finish, o.StopToken
 		wanted := c.request.Params.Logprobs != sample.NoLogprobs
-		if len(o.Tokens) != 1 || (len(o.Logprobs) == 1) != wanted || wanted && o.Logprobs[0].Sampled.Token != o.Tokens[0] {
+		if len(o.Tokens) != 1 || (len(o.Logprobs) == 1) != wanted ||
+			wanted && o.Logprobs[0].Sampled.Token != o.Tokens[0] {
 			w.Fatalf("request %d: tokens %v with logprobs %+v", o.Key, o.Tokens, o.Logprobs)
 		}
 		if o.Finish != sample.Unfinished {

@@ -7,10 +7,10 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// worker is a model of a worker: it knows only what plans tell it and refuses a plan it could not execute. Its
-// cache memory holds, per position, a hash of all tokens up to there, which is what keys and values of that
-// position depend on. So a wrong block table, a stale or foreign block, a skipped position, or a token it was
-// not told of is seen when attention reads.
+// worker is a model of a worker: it knows only what plans tell it and refuses a plan it could not
+// execute. Its cache memory holds, per position, a hash of all tokens up to there, which is what
+// keys and values of that position depend on. So a wrong block table, a stale or foreign block, a
+// skipped position, or an unknown token is seen when attention reads.
 type worker struct {
 	blockSize int
 	memory    []uint64
@@ -77,7 +77,8 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 		}
 	}
 	if total > c.MaxTokens || len(w.slots) > c.MaxSeqs {
-		return nil, fmt.Errorf("plan %d: %d tokens of %d, %d requests of %d", p.ID, total, c.MaxTokens, len(w.slots), c.MaxSeqs)
+		return nil, fmt.Errorf("plan %d: %d tokens of %d, %d requests of %d",
+			p.ID, total, c.MaxTokens, len(w.slots), c.MaxSeqs)
 	}
 	for id, s := range w.slots {
 		if !scheduled[id] && !s.over(c) {
@@ -87,8 +88,8 @@ func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error
 	return w.attend(p, vocab)
 }
 
-// over tells whether the token sampled last ends the request, whatever it is: only such a request may be left out
-// of a plan, because its reader would be stalled otherwise.
+// over tells whether the token sampled last ends the request, whatever it is: only such a request
+// may be left out of a plan, because its reader would be stalled otherwise.
 func (s *slot) over(c Config) bool {
 	n := len(s.tokens) + len(s.sampled)
 	return len(s.sampled) > 0 && (n-s.prompt >= int(s.params.MaxTokens) || n >= c.MaxModelLen)
@@ -173,8 +174,8 @@ func (w *worker) address(s *slot, i int) int {
 	return int(s.blocks[i/w.blockSize])*w.blockSize + i%w.blockSize
 }
 
-// attend reads every position of every scheduled request, as attention does after all writes of the step, and
-// samples.
+// attend reads every position of every scheduled request, as attention does after all writes of the
+// step, and samples.
 func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 	r := &step.Result{Plan: p.ID}
 	for _, row := range p.Rows {
@@ -183,7 +184,8 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 		for at, t := range s.tokens[:s.next] {
 			h = state(h, t)
 			if w.memory[w.address(s, at)] != h {
-				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something else", p.ID, id, at, s.blocks[at/w.blockSize])
+				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something else",
+					p.ID, id, at, s.blocks[at/w.blockSize])
 			}
 		}
 		if s.params.PromptLogprobs != sample.NoLogprobs {

@@ -8,20 +8,21 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// The encoding: a version byte, a kind byte, then the fields in the order of the Go types, little-endian, without
-// padding (a Row ends with two bytes of zero). A list is its length as uint32, then its elements. There is one
-// encoding of every record: a decoder accepts nothing that the encoder would not write.
+// The encoding: a version byte, a kind byte, then the fields in the order of the Go types,
+// little-endian, without padding (a Row ends with two bytes of zero). A list is its length as
+// uint32, then its elements. There is one encoding of every record: a decoder accepts nothing that
+// the encoder would not write.
 const (
-	// Version is the first byte of every record. It changes with the layout; driver and workers are the same
-	// binary, so no decoder reads an older one.
+	// Version is the first byte of every record. It changes with the layout; driver and workers are
+	// the same binary, so no decoder reads an older one.
 	Version = 2
 
 	kindPlan   = 'P'
 	kindResult = 'R'
 )
 
-// Encoded sizes of records when their lists are empty. A decoder uses them to refuse a length that the
-// remaining bytes cannot hold before it makes room for it.
+// Encoded sizes of records when their lists are empty. A decoder uses them to refuse a length that
+// the remaining bytes cannot hold before it makes room for it.
 const (
 	minParams         = 7*4 + 8 + 5*4 + 1 + 4*4
 	minNewRequest     = 2*4 + 2*4 + minParams
@@ -39,8 +40,8 @@ const (
 
 type bias = sample.Bias
 
-// AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks, and every Row.Source
-// is one of the sources above; DecodePlan refuses anything else.
+// AppendPlan appends the encoding of p to b. Row.Blocks adds up to the length of Plan.Blocks, and
+// every Row.Source is one of the sources above; DecodePlan refuses anything else.
 func AppendPlan(b []byte, p *Plan) []byte {
 	b = slices.Grow(b, 2+8+4*4+4*(len(p.Free)+len(p.Blocks))+rowSize*len(p.Rows))
 	b = append(b, Version, kindPlan)
@@ -88,8 +89,8 @@ func appendParams(b []byte, p *sample.Params) []byte {
 	return b
 }
 
-// AppendResult appends the encoding of r to b. Slot and End are equally long, and End divides Token into runs;
-// DecodeResult refuses anything else.
+// AppendResult appends the encoding of r to b. Slot and End are equally long, and End divides Token
+// into runs; DecodeResult refuses anything else.
 func AppendResult(b []byte, r *Result) []byte {
 	b = slices.Grow(b, 2+8+5*4+4*(2*len(r.Slot)+len(r.Token)))
 	b = append(b, Version, kindResult)

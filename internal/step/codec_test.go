@@ -79,8 +79,8 @@ func (m maker) result() *Result {
 	return r
 }
 
-// TestRoundTrip decodes random records into a fresh and into a used record, and destroys the input afterwards:
-// nothing decoded may alias it.
+// TestRoundTrip decodes random records into a fresh and into a used record, and destroys the input
+// afterwards: nothing decoded may alias it.
 func TestRoundTrip(t *testing.T) {
 	var usedPlan Plan
 	var usedResult Result
@@ -274,9 +274,12 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestPlanTokens counts the tokens of all rows, and of those whose last token came with the request.
+// TestPlanTokens counts the tokens of all rows, and of those whose last token came with the
+// request.
 func TestPlanTokens(t *testing.T) {
-	p := Plan{Rows: []Row{{Count: 5}, {Count: 1, Source: FromPlan}, {Count: 2, Sample: true}, {Count: 1, Source: FromSampler}}}
+	p := Plan{Rows: []Row{
+		{Count: 5}, {Count: 1, Source: FromPlan}, {Count: 2, Sample: true}, {Count: 1, Source: FromSampler},
+	}}
 	if all, prefill := p.Tokens(); all != 9 || prefill != 7 {
 		t.Errorf("%d tokens, %d of them prefill, want 9 and 7", all, prefill)
 	}
@@ -316,7 +319,8 @@ func TestEveryPrefixRefused(t *testing.T) {
 	}
 }
 
-// TestHostileLengths puts large numbers wherever a length may stand and watches the memory that is asked for.
+// TestHostileLengths puts large numbers wherever a length may stand and watches the memory that is
+// asked for.
 func TestHostileLengths(t *testing.T) {
 	m := newMaker(11)
 	plan, result := AppendPlan(nil, m.plan()), AppendResult(nil, m.result())
@@ -337,7 +341,8 @@ func TestHostileLengths(t *testing.T) {
 				c.decode(b)
 			}
 			runtime.ReadMemStats(&after)
-			// A block table entry of 4 bytes may announce a slice header of 24; the rest is error text.
+			// A block table entry of 4 bytes may announce a slice header of 24; the rest is error
+			// text.
 			if most := uint64(len(b)) * (8*uint64(len(b)) + 2048); after.TotalAlloc-before.TotalAlloc > most {
 				t.Errorf("length %d: %d bytes allocated, at most %d expected", n, after.TotalAlloc-before.TotalAlloc, most)
 			}

@@ -9,9 +9,10 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// DecodePlan overwrites p with the plan that is encoded in b, all of b. It copies everything out of b and reuses
-// the memory of p's slices, so decoding plan after plan into one Plan settles to no allocation. It makes room for
-// no more than a small multiple of len(b). After an error the contents of p are unspecified.
+// DecodePlan overwrites p with the plan that is encoded in b, all of b. It copies everything out of
+// b and reuses the memory of p's slices, so decoding plan after plan into one Plan settles to no
+// allocation. It makes room for no more than a small multiple of len(b). After an error the
+// contents of p are unspecified.
 func DecodePlan(b []byte, p *Plan) error {
 	r := reader{b: b}
 	r.header(kindPlan)
@@ -103,8 +104,8 @@ func ResultPlan(b []byte) (uint64, error) {
 	return plan, nil
 }
 
-// reader takes fields off the front of b. After the first error b is empty, every further field is zero, and the
-// error stays.
+// reader takes fields off the front of b. After the first error b is empty, every further field is
+// zero, and the error stays.
 type reader struct {
 	b   []byte
 	err error
@@ -204,8 +205,8 @@ func elements[T flat](r *reader, n int, dst []T) []T {
 	return dst
 }
 
-// records makes room for a list of composite elements. It keeps the elements of dst, whose slices will be
-// reused.
+// records makes room for a list of composite elements. It keeps the elements of dst, whose slices
+// will be reused.
 func records[T any](r *reader, field string, dst []T, size int) []T {
 	n := r.length(field, size)
 	if cap(dst) < n {
@@ -216,7 +217,8 @@ func records[T any](r *reader, field string, dst []T, size int) []T {
 	return dst[:n]
 }
 
-// rows reads Plan.Rows. What Row's last word may hold is checked before it becomes a bool and a Source.
+// rows reads Plan.Rows. What Row's last word may hold is checked before it becomes a bool and a
+// Source.
 func (r *reader) rows(dst []Row) []Row {
 	n := r.length("Rows", rowSize)
 	for b := r.b[:rowSize*n]; len(b) >= rowSize; b = b[rowSize:] {

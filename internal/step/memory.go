@@ -4,8 +4,9 @@ package step
 
 import "unsafe"
 
-// The wire is little-endian, and so is the memory of every architecture named above: slices of fixed-size
-// records cross by copying their memory. Elsewhere this file, and so the package, does not build.
+// The wire is little-endian, and so is the memory of every architecture named above: slices of
+// fixed-size records cross by copying their memory. Elsewhere this file, and so the package, does
+// not build.
 
 // flat are the types whose memory is their encoding.
 type flat interface {
@@ -21,5 +22,6 @@ var (
 
 // memory returns the bytes of v, without copying.
 func memory[T flat](v []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+	size := int(unsafe.Sizeof(*new(T)))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*size)
 }

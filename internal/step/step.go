@@ -1,5 +1,6 @@
-// Package step holds the records that cross from the driver to a worker and back, and their flat binary
-// codec. A Plan carries deltas only: what a worker already knows of a request is not sent again.
+// Package step holds the records that cross from the driver to a worker and back, and their flat
+// binary codec. A Plan carries deltas only: what a worker already knows of a request is not sent
+// again.
 package step
 
 import (
@@ -10,13 +11,14 @@ import (
 
 // Plan is one step's work.
 //
-// Every rank executes every plan once, in the order of the IDs, and applies its parts in this order: it drops the
-// slots in Free, learns the requests in New, extends the block tables by Blocks, takes over the last token of each
-// row from its source, writes the keys and values of all rows to the cache, attends, and samples where a row says
-// so. So a slot or a block that one plan gives up may be given out again in the same plan, and a block counts as
-// computed as soon as it is in a plan: whatever reads it comes in the same plan or a later one. The driver relies on
-// that when it sends a plan before it has the result of the one before, and when it makes a block a prefix cache
-// entry at planning time (kvcache.Manager.Grow).
+// Every rank executes every plan once, in the order of the IDs, and applies its parts in this
+// order: it drops the slots in Free, learns the requests in New, extends the block tables by
+// Blocks, takes over the last token of each row from its source, writes the keys and values of all
+// rows to the cache, attends, and samples where a row says so. So a slot or a block that one plan
+// gives up may be given out again in the same plan, and a block counts as computed as soon as it is
+// in a plan: whatever reads it comes in the same plan or a later one. The driver relies on that
+// when it sends a plan before it has the result of the one before, and when it makes a block a
+// prefix cache entry at planning time (kvcache.Manager.Grow).
 type Plan struct {
 	// ID numbers the plans of one engine from 1; the Result of a step carries the same number.
 	ID uint64
@@ -48,8 +50,8 @@ type Row struct {
 	zero uint16 // fills the last word: a list of rows crosses as it lies in memory
 }
 
-// Source is where a rank has the token at the last position of a row from. Those before it are known since
-// NewRequest.Tokens or an earlier row.
+// Source is where a rank has the token at the last position of a row from. Those before it are
+// known since NewRequest.Tokens or an earlier row.
 type Source uint8
 
 // The sources of a token.
@@ -58,7 +60,8 @@ const (
 	FromRequest Source = iota
 	// FromPlan is Row.Last.
 	FromPlan
-	// FromSampler is the token sampled by the last plan that sampled for the slot. The driver may not know it yet.
+	// FromSampler is the token sampled by the last plan that sampled for the slot. The driver may
+	// not know it yet.
 	FromSampler
 )
 
@@ -95,7 +98,8 @@ type NewRequest struct {
 	PromptLen uint32
 	// Tokens are all tokens known so far, prompt first.
 	Tokens []int32
-	// Blocks is the block table so far (prefix-cache hits). Blocks for this step come with Plan.Blocks.
+	// Blocks is the block table so far (prefix-cache hits). Blocks for this step come with
+	// Plan.Blocks.
 	Blocks []uint32
 	// Params is how its tokens are chosen.
 	Params sample.Params
@@ -105,13 +109,15 @@ type NewRequest struct {
 type Result struct {
 	// Plan is the ID of the plan answered.
 	Plan uint64
-	// Slot lists the rows that sampled, in batch order. The tokens sampled for Slot[i], in the order of their
-	// positions, are Token[End[i-1]:End[i]], from 0 for the first (see Run).
+	// Slot lists the rows that sampled, in batch order. The tokens sampled for Slot[i], in the
+	// order of their positions, are Token[End[i-1]:End[i]], from 0 for the first (see Run).
 	Slot, End []uint32
 	Token     []int32
-	// Logprobs holds one entry per sampled token of a request that asked for them, in the order of Token.
+	// Logprobs holds one entry per sampled token of a request that asked for them, in the order of
+	// Token.
 	Logprobs []Logprobs
-	// PromptLogprobs holds the prompt positions computed in this step for requests that asked for them.
+	// PromptLogprobs holds the prompt positions computed in this step for requests that asked for
+	// them.
 	PromptLogprobs []PromptLogprobs
 }
 
@@ -152,8 +158,8 @@ type TokenLogprob struct {
 	Logprob float32
 }
 
-// PromptLogprobs describes the prompt tokens at positions Start, Start+1, …: entry i is the prompt token at
-// position Start+i given all before it.
+// PromptLogprobs describes the prompt tokens at positions Start, Start+1, …: entry i is the prompt
+// token at position Start+i given all before it.
 type PromptLogprobs struct {
 	Slot    uint32
 	Start   uint32

@@ -1,5 +1,6 @@
-// Command testlog reads the output of go test -json and prints it for people: one line per package, and last
-// the names of the tests that failed, each with the end of what it printed. It exits with 1 if one did.
+// Command testlog reads the output of go test -json and prints it for people: one line per
+// package, and last the names of the tests that failed, each with the end of what it printed. It
+// exits with 1 if one did.
 package main
 
 import (
@@ -63,7 +64,8 @@ func report(in io.Reader, out io.Writer) (bool, error) {
 				}
 				outputs[k].WriteString(e.Output)
 			case "build-fail":
-				failures = append(failures, failure{"build of " + e.ImportPath, outputs[key{pkg: e.ImportPath}].String()})
+				failures = append(failures, failure{"build of " + e.ImportPath,
+					outputs[key{pkg: e.ImportPath}].String()})
 			case "skip":
 				if e.Test != "" {
 					skipped[e.Package]++
@@ -87,7 +89,8 @@ func report(in io.Reader, out io.Writer) (bool, error) {
 					text = outputs[k].String()
 				}
 				switch {
-				case e.Test != "" && failedIn[e.Package+"."+e.Test] > 0 && !strings.Contains(text, "_test.go:"):
+				case e.Test != "" && failedIn[e.Package+"."+e.Test] > 0 &&
+					!strings.Contains(text, "_test.go:"):
 					// Its parts have failed and are shown; it has nothing to add.
 				case e.Test != "":
 					failures = append(failures, failure{e.Package + "  " + e.Test, text})

@@ -18,7 +18,9 @@ func events(lines ...string) string {
 func TestReport(t *testing.T) {
 	var long []string
 	for i := range 100 {
-		long = append(long, fmt.Sprintf(`"Action":"output","Package":"p","Test":"TestLong","Output":"line %d\n"`, i))
+		long = append(long,
+			fmt.Sprintf(`"Action":"output","Package":"p","Test":"TestLong","Output":"line %d\n"`,
+				i))
 	}
 	for _, c := range []struct {
 		name, in string
@@ -27,19 +29,25 @@ func TestReport(t *testing.T) {
 		not      []string
 	}{
 		{"passed", events(`"Action":"output","Package":"p","Test":"TestA","Output":"noise\n"`,
-			`"Action":"pass","Package":"p","Test":"TestA"`, `"Action":"skip","Package":"p","Test":"TestB"`,
-			`"Action":"pass","Package":"p","Elapsed":1.25`), true, []string{"ok       1.2s  p  (1 skipped)"}, []string{"noise"}},
-		{"part failed", events(`"Action":"output","Package":"p","Test":"TestA/x","Output":"a_test.go:3: why\n"`,
-			`"Action":"fail","Package":"p","Test":"TestA/x"`,
-			`"Action":"output","Package":"p","Test":"TestA","Output":"--- FAIL: TestA\n"`,
-			`"Action":"fail","Package":"p","Test":"TestA"`, `"Action":"fail","Package":"p","Elapsed":2`), false,
-			[]string{"=== p  TestA/x\na_test.go:3: why\n", "failed:\n  p  TestA/x\n"}, []string{"=== p  TestA\n"}},
+			`"Action":"pass","Package":"p","Test":"TestA"`,
+			`"Action":"skip","Package":"p","Test":"TestB"`,
+			`"Action":"pass","Package":"p","Elapsed":1.25`), true,
+			[]string{"ok       1.2s  p  (1 skipped)"}, []string{"noise"}},
+		{"part failed",
+			events(`"Action":"output","Package":"p","Test":"TestA/x","Output":"a_test.go:3: why\n"`,
+				`"Action":"fail","Package":"p","Test":"TestA/x"`,
+				`"Action":"output","Package":"p","Test":"TestA","Output":"--- FAIL: TestA\n"`,
+				`"Action":"fail","Package":"p","Test":"TestA"`,
+				`"Action":"fail","Package":"p","Elapsed":2`), false,
+			[]string{"=== p  TestA/x\na_test.go:3: why\n", "failed:\n  p  TestA/x\n"},
+			[]string{"=== p  TestA\n"}},
 		{"long", events(append(long, `"Action":"fail","Package":"p","Test":"TestLong"`)...), false,
 			[]string{"(60 lines before)\nline 60\n", "line 99\n"}, []string{"line 59"}},
 		{"crash", events(`"Action":"output","Package":"p","Output":"panic: at the start\n"`,
 			`"Action":"fail","Package":"p"`), false, []string{"=== p\npanic: at the start\n"}, nil},
 		{"build", events(`"Action":"build-output","ImportPath":"p [p.test]","Output":"p.go:1: wrong\n"`,
-			`"Action":"build-fail","ImportPath":"p [p.test]"`, `"Action":"fail","Package":"p","FailedBuild":"p [p.test]"`),
+			`"Action":"build-fail","ImportPath":"p [p.test]"`,
+			`"Action":"fail","Package":"p","FailedBuild":"p [p.test]"`),
 			false, []string{"=== build of p [p.test]\np.go:1: wrong\n"}, []string{"=== p\n"}},
 		{"nothing", "", false, []string{"no package was tested"}, nil},
 		{"not JSON", "go: no such package\n", false, []string{"go: no such package"}, nil},

@@ -23,8 +23,8 @@ type death struct {
 	do   func(t *testing.T, p ground, g *ranks)
 	// rank is the one in the failure: last, any or none.
 	rank int
-	// causes are what the failure may say: one of them is part of it. Ray has several words for some, on the
-	// fake cluster the first one counts.
+	// causes are what the failure may say: one of them is part of it. Ray has several words for
+	// some, on the fake cluster the first one counts.
 	causes []string
 	// stderr is part of the worker's last lines.
 	stderr string
@@ -42,13 +42,16 @@ const (
 var deaths = []death{
 	{name: "child", rank: last, causes: []string{"signal: SIGKILL"},
 		do: func(t *testing.T, _ ground, g *ranks) { kill(t, g.lastPID(), syscall.SIGKILL) }},
-	{name: "child that crashes", rank: last, causes: []string{"exit status 2"}, stderr: "rip ", idle: true,
-		do: func(t *testing.T, _ ground, g *ranks) { kill(t, g.lastPID(), syscall.SIGQUIT) }},
+	{name: "child that crashes", rank: last, causes: []string{"exit status 2"}, stderr: "rip ",
+		idle: true,
+		do:   func(t *testing.T, _ ground, g *ranks) { kill(t, g.lastPID(), syscall.SIGQUIT) }},
 	{name: "actor", rank: last, causes: lostActor,
 		do: func(t *testing.T, p ground, g *ranks) { p.killActor(t, g.lastPID()) }},
-	{name: "actor by ray.kill", rank: last, causes: []string{"killed by `ray.kill`", "connection lost: "}, idle: true,
+	{name: "actor by ray.kill", rank: last, causes: []string{"killed by `ray.kill`",
+		"connection lost: "}, idle: true,
 		do: func(t *testing.T, p ground, g *ranks) { p.rayKill(t, namespace, g.lastActor()) }},
-	// Ray ends the processes of the group one by one: the worker may go before its actor, or with it.
+	// Ray ends the processes of the group one by one: the worker may go before its actor, or with
+	// it.
 	{name: "group", rank: anyOfThem,
 		causes: []string{"placement group was removed", "signal: SIGTERM", "signal: SIGKILL"},
 		do:     func(t *testing.T, p ground, g *ranks) { p.removeGroup(t, g.groupID()) }},
@@ -56,12 +59,13 @@ var deaths = []death{
 		do: func(t *testing.T, p ground, _ *ranks) { p.killBridge(t) }},
 }
 
-// lostActor is how Ray tells of an actor that is gone: the second when it does not hear within a second that it
-// has died, as on a machine that is busy with something else. Then the end of the worker's connection comes first.
+// lostActor is how Ray tells of an actor that is gone: the second when it does not hear within a
+// second that it has died, as on a machine that is busy with something else. Then the end of the
+// worker's connection comes first.
 var lostActor = []string{"ActorDiedError: ", "ActorUnavailableError: ", "connection lost: "}
 
-// TestDeath ends parts of a group that waits for work, and of one that works; the failure must say which rank is
-// lost, where it was and why, and nothing may be left.
+// TestDeath ends parts of a group that waits for work, and of one that works; the failure must
+// say which rank is lost, where it was and why, and nothing may be left.
 func TestDeath(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
 		for _, tp := range []int{1, 2, 4} {
@@ -97,7 +101,8 @@ func TestDeath(t *testing.T) {
 func (d death) on(t *testing.T, p ground, tp int) {
 	for _, load := range []bool{false, true} {
 		if !d.idle || !load {
-			t.Run(fmt.Sprintf("%s,load=%v", d.name, load), func(t *testing.T) { d.run(t, p, tp, load) })
+			t.Run(fmt.Sprintf("%s,load=%v", d.name, load),
+				func(t *testing.T) { d.run(t, p, tp, load) })
 		}
 	}
 }
@@ -153,7 +158,10 @@ func (d death) run(t *testing.T, p ground, tp int, load bool) {
 }
 
 func containsAny(text string, parts []string) bool {
-	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
+	return slices.ContainsFunc(parts, func(part string) bool {
+		return strings.Contains(text,
+			part)
+	})
 }
 
 // failure waits for the group's.
@@ -168,7 +176,8 @@ func (g *ranks) failure(t testing.TB) *executor.Failure {
 	return nil
 }
 
-// afterLaunch looks at workers that were just started; none can be ready, because the driver has met none.
+// afterLaunch looks at workers that were just started; none can be ready, because the driver has
+// met none.
 type afterLaunch struct {
 	executor.Launcher
 	do func([]launch.Worker)
@@ -204,20 +213,22 @@ var startFaults = []startFault{
 	{"bridge", startPhases, func(t *testing.T, p ground, _ []launch.Worker) { p.killBridge(t) },
 		[][]string{{"the Ray bridge is gone"}}},
 	{"given up", startPhases, nil, [][]string{{"context canceled"}}},
-	{"actor", []string{"spawn", "identify", "ship", "init", meet}, func(t *testing.T, p ground, w []launch.Worker) {
-		if len(w) > 0 {
-			p.killActor(t, w[len(w)-1].PID)
-		} else {
-			kill(t, p.(*site).actorProcesses()[0], syscall.SIGKILL)
-		}
-	}, [][]string{{"rank "}, lostActor[:2]}},
+	{"actor", []string{"spawn", "identify", "ship", "init", meet},
+		func(t *testing.T, p ground, w []launch.Worker) {
+			if len(w) > 0 {
+				p.killActor(t, w[len(w)-1].PID)
+			} else {
+				kill(t, p.(*site).actorProcesses()[0], syscall.SIGKILL)
+			}
+		}, [][]string{{"rank "}, lostActor[:2]}},
 	{"child", []string{meet}, func(t *testing.T, _ ground, w []launch.Worker) {
 		kill(t, w[len(w)-1].PID, syscall.SIGKILL)
 	}, [][]string{{" on 127."}, {"signal: SIGKILL"}}},
 }
 
-// TestDeathWhileStarting ends parts of a group in the phases of its start, and gives up in each of them. On the fake
-// cluster only the phase of the executor is left for this test: rayactor has the others (TestFaultWhileStarting).
+// TestDeathWhileStarting ends parts of a group in the phases of its start, and gives up in each
+// of them. On the fake cluster only the phase of the executor is left for this test: rayactor has
+// the others (TestFaultWhileStarting).
 func TestDeathWhileStarting(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
 		for _, tp := range []int{1, 2, 4} {
@@ -235,13 +246,17 @@ func TestDeathWhileStarting(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		for _, f := range startFaults {
 			for _, phase := range f.phases {
-				t.Run(f.name+","+phase, func(t *testing.T) { f.inject(t, s, 2, phase, s.due(t, phase, f.name)) })
+				t.Run(f.name+","+phase, func(t *testing.T) {
+					f.inject(t, s, 2, phase,
+						s.due(t, phase, f.name))
+				})
 			}
 		}
 	})
 }
 
-// due makes what a fault in a phase needs, and tells when it is there; nil is from the start of the phase.
+// due makes what a fault in a phase needs, and tells when it is there; nil is from the start of
+// the phase.
 func (s *site) due(t *testing.T, phase, what string) func() bool {
 	switch {
 	case phase == "connect":
@@ -256,8 +271,8 @@ func (s *site) due(t *testing.T, phase, what string) func() bool {
 	return nil
 }
 
-// inject starts ranks, and lets the fault happen in one of the phases. The error must have come in a phase in
-// which it is seen.
+// inject starts ranks, and lets the fault happen in one of the phases. The error must have come
+// in a phase in which it is seen.
 func (f startFault) inject(t *testing.T, p ground, tp int, phase string, due func() bool) {
 	t.Helper()
 	var waiting sync.WaitGroup
@@ -324,14 +339,15 @@ func (f startFault) inject(t *testing.T, p ground, tp int, phase string, due fun
 	}
 }
 
-// seenAs are the beginnings of an error that a fault in a phase may have: of its own phase, or of one that asks Ray
-// when its own need not; an actor that was coming up may be missed later still.
+// seenAs are the beginnings of an error that a fault in a phase may have: of its own phase, or of
+// one that asks Ray when its own need not; an actor that was coming up may be missed later still.
 func seenAs(phase string, tp int, comingUp bool) (heads []string) {
 	at := slices.Index(startPhases, phase)
 	in := startPhases[at : at+1]
 	switch {
 	case phase == meet:
-		return []string{fmt.Sprintf("waiting for ranks: rank %d on ", tp-1), "waiting for ranks: the bridge to Ray ended: ",
+		return []string{fmt.Sprintf("waiting for ranks: rank %d on ", tp-1),
+			"waiting for ranks: the bridge to Ray ended: ",
 			"waiting for ranks: context canceled"}
 	case phase == "order":
 		in = []string{phase, "spawn"}

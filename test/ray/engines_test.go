@@ -21,7 +21,8 @@ import (
 )
 
 // questions are what engines are asked, all at once.
-var questions = []string{"What does strings.Index do?", "What does os.Open do?", "What is a goroutine?", "What does sort.Ints do?"}
+var questions = []string{"What does strings.Index do?", "What does os.Open do?",
+	"What is a goroutine?", "What does sort.Ints do?"}
 
 // asked is an engine with its log.
 type asked struct {
@@ -36,13 +37,15 @@ func (s *site) open(t testing.TB, backend string, tp int, change func(*config.Ra
 	c.Cache.MemoryBytes = 64 << 20
 	c.Parallel.Backend, c.Parallel.TensorParallelSize = backend, tp
 	r := &c.Parallel.Ray
-	r.Address, r.Namespace, r.Python, r.NodeIP, r.DeviceKey = s.Address, namespace, s.Ray.Python, s.head(), "GPU"
+	r.Address, r.Namespace, r.Python, r.NodeIP, r.DeviceKey = s.Address, namespace, s.Ray.Python,
+		s.head(), "GPU"
 	if change != nil {
 		change(r)
 	}
 	a := asked{log: &tail{}}
 	var err error
-	a.Engine, _, err = engine.Open(within(t), engine.Options{Config: c, Log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	a.Engine, _, err = engine.Open(within(t), engine.Options{Config: c,
+		Log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		return a, fmt.Errorf("%s\n%w", a.log, err)
 	}
@@ -120,7 +123,8 @@ func (s *site) alone(t *testing.T) []string {
 	return want
 }
 
-// TestGeneration wants the text of one rank in this process from any number of ranks, in groups of our own and of others.
+// TestGeneration wants the text of one rank in this process from any number of ranks, in groups
+// of our own and of others.
 func TestGeneration(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		s.driverEnv(t)
@@ -264,7 +268,8 @@ func listening(t testing.TB) map[string]bool {
 		}
 		var ip [4]byte
 		var port uint16
-		if _, err := fmt.Sscanf(f[1], "%02X%02X%02X%02X:%04X", &ip[3], &ip[2], &ip[1], &ip[0], &port); err != nil {
+		if _, err := fmt.Sscanf(f[1], "%02X%02X%02X%02X:%04X", &ip[3], &ip[2], &ip[1], &ip[0],
+			&port); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 		found[net.JoinHostPort(net.IP(ip[:]).String(), strconv.Itoa(int(port)))] = true

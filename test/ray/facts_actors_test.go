@@ -14,14 +14,16 @@ var factsOfActors = []fact{
 	{"actors", "actors may be asked for before their group has its place; each says where it is and what it got",
 		func(t *testing.T, w *world) {
 			c := w.client(t)
-			id, err := c.CreateGroup(within(t), ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 2}, {"GPU": 1}, {"NPU": 1}}})
+			id, err := c.CreateGroup(within(t),
+				ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 2}, {"GPU": 1}, {"NPU": 1}}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer removeGroup(t, c, id)
 			facts := spawned(t, c, []ray.ActorSpec{
 				{Rank: 10, Group: id, Bundle: 0, GPUs: 2, Name: "eagleray_x_r0"},
-				{Rank: 11, Group: id, Bundle: 1, GPUs: 0.5}, {Rank: 12, Group: id, Bundle: 1, GPUs: 0.5},
+				{Rank: 11, Group: id, Bundle: 1, GPUs: 0.5},
+				{Rank: 12, Group: id, Bundle: 1, GPUs: 0.5},
 				{Rank: 13, Group: id, Bundle: 2, Resources: map[string]float64{"NPU": 1}}})
 			defer killActors(t, c, 10, 11, 12, 13)
 			g, err := c.Group(within(t), id)
@@ -29,8 +31,10 @@ var factsOfActors = []fact{
 				t.Fatal(err)
 			}
 			for i, f := range facts {
-				if f.Rank != 10+i || f.NodeID != g.Bundles[[]int{0, 1, 1, 2}[i]].NodeID || !slices.Contains(w.nodes(), f.NodeIP) ||
-					f.PID == 0 || f.ActorID == "" || f.Hostname == "" || f.CPUs < 1 || f.Arch == "" ||
+				if f.Rank != 10+i || f.NodeID != g.Bundles[[]int{0, 1, 1, 2}[i]].NodeID ||
+					!slices.Contains(w.nodes(), f.NodeIP) ||
+					f.PID == 0 || f.ActorID == "" || f.Hostname == "" || f.CPUs < 1 ||
+					f.Arch == "" ||
 					f.Ray != w.version() || f.Python != c.Hello().Python || f.HasBinary != "" {
 					t.Errorf("%+v", f)
 				}
@@ -49,7 +53,8 @@ var factsOfActors = []fact{
 				t.Errorf("NPUs: %+v, %v", npu, err)
 			}
 		}},
-	{"environment differs", "an actor names the variables that its node sets to another value, and no others",
+	{"environment differs",
+		"an actor names the variables that its node sets to another value, and no others",
 		func(t *testing.T, w *world) {
 			w.actors(t, 1)
 			request := ray.FactsRequest{EnvDigests: map[string]string{nodeVariable: ray.EnvDigest("of the driver"),
@@ -62,18 +67,24 @@ var factsOfActors = []fact{
 				request.EnvDigests[nodeVariable] = ray.EnvDigest(nodeValue)
 			}
 		}},
-	{"refused actors", "a wrong bundle, too large a wish, an unknown group or a taken name is told at once by rank",
+	{"refused actors",
+		"a wrong bundle, too large a wish, an unknown group or a taken name is told at once by rank",
 		func(t *testing.T, w *world) {
 			c := w.client(t)
 			group := w.group(t, c, ray.GroupSpec{Bundles: bundles(2)})
-			err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 10, Group: group, GPUs: 1, Name: "taken"},
-				{Rank: 11, Group: group, Bundle: 7, GPUs: 1}, {Rank: 12, Group: group, Bundle: 1, GPUs: 1, Name: "taken"},
-				{Rank: 13, Group: group, Bundle: 1, GPUs: 2}, {Rank: 14, Group: "nonsense"}, {Rank: 10}})
+			err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 10, Group: group, GPUs: 1,
+				Name: "taken"},
+				{Rank: 11, Group: group, Bundle: 7, GPUs: 1},
+				{Rank: 12, Group: group, Bundle: 1, GPUs: 1, Name: "taken"},
+				{Rank: 13, Group: group, Bundle: 1, GPUs: 2}, {Rank: 14, Group: "nonsense"},
+				{Rank: 10}})
 			defer killActors(t, c, 10)
-			for rank, want := range map[int]string{10: "has an actor already", 11: "bundle index 7 is invalid", 12: "taken",
+			for rank, want := range map[int]string{10: "has an actor already",
+				11: "bundle index 7 is invalid", 12: "taken",
 				13: "resource request", 14: "unknown placement group"} {
 				// Newer versions have a class for a name that is taken.
-				if got := rankClass(t, err, rank); got != "ValueError" && (rank != 12 || got != "ActorAlreadyExistsError") {
+				if got := rankClass(t, err, rank); got != "ValueError" &&
+					(rank != 12 || got != "ActorAlreadyExistsError") {
 					t.Errorf("rank %d: %s in %v, want %q", rank, got, err, want)
 				}
 				refused(t, "a rank", err.(ray.RankErrors)[rank], rankClass(t, err, rank), want)
@@ -87,7 +98,8 @@ var factsOfActors = []fact{
 			c := w.client(t)
 			group := w.group(t, c, ray.GroupSpec{Bundles: bundles(1)})
 			spawned(t, c, []ray.ActorSpec{{Rank: 10, Group: group, GPUs: 1}})
-			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 11, Group: group, GPUs: 1}}); err != nil {
+			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 11, Group: group,
+				GPUs: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			defer killActors(t, c, 10, 11)
@@ -97,9 +109,11 @@ var factsOfActors = []fact{
 			if got := rankClass(t, err, 11); got != "Pending" {
 				t.Errorf("a bundle that is taken: %v", err)
 			}
-			refused(t, "a bundle that is taken", err.(ray.RankErrors)[11], "Pending", "GPU: 1 in bundle 0")
+			refused(t, "a bundle that is taken", err.(ray.RankErrors)[11], "Pending",
+				"GPU: 1 in bundle 0")
 			_, err = c.Facts(within(t), []int{11, 19}, ray.FactsRequest{})
-			if pending, none := rankClass(t, err, 11), rankClass(t, err, 19); pending != "Pending" || none != "ValueError" {
+			if pending, none := rankClass(t, err, 11),
+				rankClass(t, err, 19); pending != "Pending" || none != "ValueError" {
 				t.Errorf("beside a rank without an actor: %v", err)
 			}
 			// A rank that was killed is free, and so is what it had.
@@ -113,7 +127,8 @@ var factsOfActors = []fact{
 		func(t *testing.T, w *world) {
 			c := w.client(t)
 			env := []byte(`{"working_dir": "gcs://_ray_pkg_0000000000000000.zip"}`)
-			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 10, RuntimeEnv: env}}); err != nil {
+			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 10,
+				RuntimeEnv: env}}); err != nil {
 				t.Fatal(err)
 			}
 			defer killActors(t, c, 10)

@@ -20,8 +20,8 @@ type fakeCluster struct {
 	count int
 }
 
-// newFakeCluster is a fake cluster with the nodes of the shared real ones; token "" wants none. It has ended,
-// with all processes, when the test has.
+// newFakeCluster is a fake cluster with the nodes of the shared real ones; token "" wants none.
+// It has ended, with all processes, when the test has.
 func newFakeCluster(t *testing.T, token string) *fakeCluster {
 	t.Helper()
 	c := &fakeCluster{Cluster: fake.New()}
@@ -60,7 +60,8 @@ func (c *fakeCluster) nodes() (ips []string) {
 func (c *fakeCluster) bridge(t *testing.T, env ...string) *ray.Client {
 	t.Helper()
 	// The least environment, in which no token is.
-	client, err := c.Start(within(t), ray.Options{Env: slices.Concat([]string{"HOME=/nonexistent"}, env)})
+	client, err := c.Start(within(t), ray.Options{Env: slices.Concat([]string{"HOME=/nonexistent"},
+		env)})
 	if err != nil {
 		t.Fatalf("start: %v", err)
 	}
@@ -87,7 +88,10 @@ func (c *fakeCluster) killNode(t *testing.T, ip string) {
 	}
 }
 
-func (c *fakeCluster) withToken(t *testing.T, token string) cluster { return newFakeCluster(t, token) }
+func (c *fakeCluster) withToken(t *testing.T, token string) cluster {
+	return newFakeCluster(t,
+		token)
+}
 
 func (c *fakeCluster) noneLeft(t *testing.T, text string) {
 	t.Helper()
@@ -121,7 +125,8 @@ func (c *realCluster) nodes() (ips []string) {
 func (c *realCluster) bridge(t *testing.T, env ...string) *ray.Client {
 	t.Helper()
 	before := bridges(os.Getpid())
-	client, err := ray.Start(within(t), ray.Options{Python: c.Ray.Python, Env: slices.Concat(c.Env, env)})
+	client, err := ray.Start(within(t), ray.Options{Python: c.Ray.Python,
+		Env: slices.Concat(c.Env, env)})
 	if err != nil {
 		t.Fatalf("start: %v", err)
 	}

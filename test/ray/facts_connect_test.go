@@ -25,9 +25,11 @@ var factsOfConnect = []fact{
 			_, err := w.fresh.Nodes(within(t))
 			refused(t, "nodes", err, "RuntimeError", "not connected")
 		}},
-	{"no GCS address", "an address of Ray Client, of jobs or without a port is refused with the right form",
+	{"no GCS address",
+		"an address of Ray Client, of jobs or without a port is refused with the right form",
 		func(t *testing.T, w *world) {
-			for _, address := range []string{"ray://127.0.0.1:10001", "http://127.0.0.1:8265", "somehost", "somehost:port"} {
+			for _, address := range []string{"ray://127.0.0.1:10001", "http://127.0.0.1:8265",
+				"somehost", "somehost:port"} {
 				_, err := w.fresh.Connect(within(t), ray.ConnectOptions{Address: address})
 				refused(t, address, err, "ValueError", "no GCS address: give host:6379")
 			}
@@ -48,21 +50,24 @@ var factsOfConnect = []fact{
 			if err != nil {
 				t.Fatalf("connect: %v", err)
 			}
-			if got.NodeIP != last || got.GCSAddress != w.address() || got.Namespace != "mine" || got.Started ||
+			if got.NodeIP != last || got.GCSAddress != w.address() || got.Namespace != "mine" ||
+				got.Started ||
 				len(got.NodeID) != 56 || got.JobID == "" {
 				t.Errorf("got %+v", got)
 			}
 		}},
 	{"connect twice", "one bridge joins one cluster",
 		func(t *testing.T, w *world) {
-			if _, err := w.fresh.Connect(within(t), ray.ConnectOptions{Address: w.address()}); err == nil {
+			if _, err := w.fresh.Connect(within(t),
+				ray.ConnectOptions{Address: w.address()}); err == nil {
 				t.Error("connected twice")
 			}
 		}},
 }
 
 var factsOfNodes = []fact{
-	{"node resource", "a node has one of the resource that stands for it, which pins a bundle to it",
+	{"node resource",
+		"a node has one of the resource that stands for it, which pins a bundle to it",
 		func(t *testing.T, w *world) {
 			nodes, err := w.client(t).Nodes(within(t))
 			if err != nil {
@@ -74,14 +79,16 @@ var factsOfNodes = []fact{
 					continue
 				}
 				ips[n.IP] = true
-				if key := "node:" + n.IP; n.Resources[key] != 1 || n.Free[key] != 1 || n.ID == "" || n.Hostname == "" {
+				if key := "node:" + n.IP; n.Resources[key] != 1 || n.Free[key] != 1 || n.ID == "" ||
+					n.Hostname == "" {
 					t.Errorf("%+v", n)
 				}
 				if n.Resources["GPU"] != 2 || n.Resources["CPU"] != 1 {
 					t.Errorf("%+v", n)
 				}
 			}
-			if !slices.Equal(slices.Sorted(maps.Keys(ips)), slices.Sorted(slices.Values(w.nodes()))) {
+			if !slices.Equal(slices.Sorted(maps.Keys(ips)),
+				slices.Sorted(slices.Values(w.nodes()))) {
 				t.Errorf("nodes %v, want %v", ips, w.nodes())
 			}
 		}},
@@ -90,7 +97,8 @@ var factsOfNodes = []fact{
 			c := w.client(t)
 			id := w.group(t, c, ray.GroupSpec{Bundles: bundles(2), Strategy: "STRICT_SPREAD"})
 			g, err := c.Group(within(t), id)
-			if err != nil || g.Strategy != "STRICT_SPREAD" || g.Bundles[0].NodeID == g.Bundles[1].NodeID {
+			if err != nil || g.Strategy != "STRICT_SPREAD" ||
+				g.Bundles[0].NodeID == g.Bundles[1].NodeID {
 				t.Fatalf("%+v, %v", g, err)
 			}
 			nodes, err := c.Nodes(within(t))
@@ -153,9 +161,11 @@ var factsOfTokens = []fact{
 					t.Parallel() // Ray asks again for a while before it tells
 					b := c.bridge(t, env...)
 					defer closeClient(t, b)
-					_, err := b.Connect(within(t), ray.ConnectOptions{Address: c.address(), NodeIP: c.nodes()[0]})
+					_, err := b.Connect(within(t),
+						ray.ConnectOptions{Address: c.address(), NodeIP: c.nodes()[0]})
 					if !strings.HasPrefix(name, "right") {
-						if !errors.Is(err, ray.ErrAuth) || !strings.Contains(err.Error(), "set RAY_AUTH_TOKEN") ||
+						if !errors.Is(err, ray.ErrAuth) ||
+							!strings.Contains(err.Error(), "set RAY_AUTH_TOKEN") ||
 							strings.Contains(err.Error(), factToken) {
 							t.Errorf("got %v", err)
 						}
@@ -167,7 +177,8 @@ var factsOfTokens = []fact{
 					if name == "right alone" {
 						spawned(t, b, []ray.ActorSpec{{}})
 						runScript(t, b, 0, "env | grep RAY_AUTH_ >&2; exit 5")
-						if e := nextExit(t, b); e.Code == nil || *e.Code != 5 || len(e.Stderr) != 0 {
+						if e := nextExit(t, b); e.Code == nil || *e.Code != 5 ||
+							len(e.Stderr) != 0 {
 							t.Errorf("the worker knows the token: %+v", e)
 						}
 					}

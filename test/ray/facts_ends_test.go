@@ -11,12 +11,14 @@ import (
 )
 
 var factsOfEnds = []fact{
-	{"actor killed", "the end of an actor is told as one of Ray's exceptions, and takes the worker along",
+	{"actor killed",
+		"the end of an actor is told as one of Ray's exceptions, and takes the worker along",
 		func(t *testing.T, w *world) {
 			c, f := w.client(t), w.actors(t, 1)[0]
 			runScript(t, c, f.Rank, waits)
 			w.signalActor(t, f, unix.SIGKILL)
-			if e := nextExit(t, c); e.Rank != f.Rank || e.Code != nil || !isActorError(e.Class) || e.Reason == "" {
+			if e := nextExit(t, c); e.Rank != f.Rank || e.Code != nil || !isActorError(e.Class) ||
+				e.Reason == "" {
 				t.Errorf("exit %+v", e)
 			}
 			w.noneLeft(t, workerMark)
@@ -28,7 +30,8 @@ var factsOfEnds = []fact{
 			runScript(t, c, f.Rank, waits)
 			w.signalActor(t, f, unix.SIGTERM)
 			e := nextExit(t, c)
-			if e.Rank != f.Rank || e.Code != nil && *e.Code != 0 || e.Code == nil && !isActorError(e.Class) {
+			if e.Rank != f.Rank || e.Code != nil && *e.Code != 0 || e.Code == nil &&
+				!isActorError(e.Class) {
 				t.Errorf("exit %+v", e)
 			}
 			w.noneLeft(t, workerMark)
@@ -40,12 +43,14 @@ var factsOfEnds = []fact{
 			spawned(t, c, []ray.ActorSpec{{Rank: 10, Name: "by_name"}})
 			runScript(t, c, 10, waits)
 			w.rayKill(t, factSpace, "by_name")
-			if e := nextExit(t, c); e.Rank != 10 || !isActorError(e.Class) || !strings.Contains(e.Reason, "ray.kill") {
+			if e := nextExit(t, c); e.Rank != 10 || !isActorError(e.Class) ||
+				!strings.Contains(e.Reason, "ray.kill") {
 				t.Errorf("exit %+v", e)
 			}
 			killActors(t, c, 10)
 		}},
-	{"ended on purpose", "actors that their own engine ends are no news; the ends of others still are",
+	{"ended on purpose",
+		"actors that their own engine ends are no news; the ends of others still are",
 		func(t *testing.T, w *world) {
 			c, all := w.client(t), w.actors(t, 2)
 			for _, f := range all {
@@ -61,7 +66,8 @@ var factsOfEnds = []fact{
 				t.Errorf("an unknown rank: %v", err)
 			}
 		}},
-	{"group removed", "the removal of a group ends its actors, and is told as such or as a signal of the worker",
+	{"group removed",
+		"the removal of a group ends its actors, and is told as such or as a signal of the worker",
 		func(t *testing.T, w *world) {
 			c := w.client(t)
 			id := w.placed(t, c, ray.GroupSpec{Bundles: bundles(1)})
@@ -69,7 +75,8 @@ var factsOfEnds = []fact{
 			runScript(t, c, 10, waits)
 			removeGroup(t, c, id)
 			e := nextExit(t, c)
-			if e.Rank != 10 || e.Signal == "" && (!isActorError(e.Class) || !strings.Contains(e.Reason, "placement group was removed")) {
+			if e.Rank != 10 || e.Signal == "" && (!isActorError(e.Class) ||
+				!strings.Contains(e.Reason, "placement group was removed")) {
 				t.Errorf("exit %+v", e)
 			}
 			killActors(t, c, 10)
@@ -87,21 +94,25 @@ var factsOfEnds = []fact{
 			runScript(t, c, 10, waits)
 			closeClient(t, owner)
 			e := nextExit(t, c)
-			if e.Rank != 10 || e.Signal == "" && !strings.Contains(e.Reason, "placement group was removed") {
+			if e.Rank != 10 || e.Signal == "" && !strings.Contains(e.Reason,
+				"placement group was removed") {
 				t.Errorf("exit %+v", e)
 			}
 			isRemoved(t, c, id)
 			w.noneLeft(t, workerMark)
 			killActors(t, c, 10)
 			// Ray takes an actor for a group that is gone, and never starts it.
-			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 11, Group: id, Bundle: 1, GPUs: 1}}); err != nil {
+			if err := c.CreateActors(within(t), []ray.ActorSpec{{Rank: 11, Group: id, Bundle: 1,
+				GPUs: 1}}); err != nil {
 				t.Errorf("an actor in the removed group: %v", err)
 			}
 			_, err := c.Facts(within(t), []int{11}, ray.FactsRequest{})
-			refused(t, "the actor's facts", err.(ray.RankErrors)[11], "Pending", "the placement group is REMOVED")
+			refused(t, "the actor's facts", err.(ray.RankErrors)[11], "Pending",
+				"the placement group is REMOVED")
 			killActors(t, c, 11)
 		}},
-	{"bridge killed", "the crash of a bridge ends its job: groups, actors and workers go, and calls say why",
+	{"bridge killed",
+		"the crash of a bridge ends its job: groups, actors and workers go, and calls say why",
 		func(t *testing.T, w *world) {
 			observer, c := w.client(t), w.another(t, "crash")
 			id := w.placed(t, c, ray.GroupSpec{Bundles: bundles(1)})
@@ -121,21 +132,25 @@ var factsOfEnds = []fact{
 			isRemoved(t, observer, id)
 			w.noneLeft(t, workerMark)
 		}},
-	{"node crashes", "the crash of a node ends the ranks there, and no others; Ray lists it as dead",
+	{"node crashes",
+		"the crash of a node ends the ranks there, and no others; Ray lists it as dead",
 		func(t *testing.T, w *world) {
 			ip := w.addNode(t)
 			c := w.client(t)
 			w.actors(t, 1)
 			id := w.group(t, c, ray.GroupSpec{Bundles: []map[string]float64{{"extra": 1}}})
-			spawned(t, c, []ray.ActorSpec{{Rank: 10, Group: id, Resources: map[string]float64{"extra": 1}}})
+			spawned(t, c, []ray.ActorSpec{{Rank: 10, Group: id,
+				Resources: map[string]float64{"extra": 1}}})
 			defer killActors(t, c, 10)
 			runScript(t, c, 10, waits)
 			w.killNode(t, ip)
 			// Ray's part of the actor ends its worker first, of which the actor may still tell.
-			if e := nextExit(t, c); e.Rank != 10 || e.Signal != "SIGKILL" && (!isActorError(e.Class) || e.Reason == "") {
+			if e := nextExit(t, c); e.Rank != 10 || e.Signal != "SIGKILL" &&
+				(!isActorError(e.Class) || e.Reason == "") {
 				t.Errorf("exit %+v", e)
 			}
-			if facts, err := c.Facts(within(t), []int{0}, ray.FactsRequest{}); err != nil || len(facts) != 1 {
+			if facts, err := c.Facts(within(t), []int{0}, ray.FactsRequest{}); err != nil ||
+				len(facts) != 1 {
 				t.Errorf("the other rank: %+v, %v", facts, err)
 			}
 			eventually(t, "the node is dead for Ray", func() bool {

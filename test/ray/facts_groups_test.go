@@ -11,7 +11,8 @@ import (
 )
 
 var factsOfGroups = []fact{
-	{"senseless group", "a group without bundles or of an unknown strategy is refused at once, as is an unknown id",
+	{"senseless group",
+		"a group without bundles or of an unknown strategy is refused at once, as is an unknown id",
 		func(t *testing.T, w *world) {
 			c := w.client(t)
 			_, err := c.CreateGroup(within(t), ray.GroupSpec{})
@@ -26,7 +27,8 @@ var factsOfGroups = []fact{
 			c := w.client(t)
 			id := w.group(t, c, ray.GroupSpec{Bundles: bundles(4), Name: "packed"})
 			g, err := c.Group(within(t), id)
-			if err != nil || g.State != ray.GroupCreated || g.Strategy != "PACK" || g.Name != "packed" || g.ID != id {
+			if err != nil || g.State != ray.GroupCreated || g.Strategy != "PACK" ||
+				g.Name != "packed" || g.ID != id {
 				t.Fatalf("%+v, %v", g, err)
 			}
 			on := map[string]int{}
@@ -44,7 +46,8 @@ var factsOfGroups = []fact{
 		func(t *testing.T, w *world) {
 			c := w.client(t)
 			last := w.nodes()[2]
-			id := w.group(t, c, ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 1, "node:" + last: 0.001}, {"GPU": 1}}})
+			id := w.group(t, c, ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 1,
+				"node:" + last: 0.001}, {"GPU": 1}}})
 			g, err := c.Group(within(t), id)
 			if err != nil {
 				t.Fatal(err)
@@ -74,7 +77,8 @@ var factsOfGroups = []fact{
 					t.Fatal(err)
 				}
 				began := time.Now()
-				if ready, err := c.WaitGroup(within(t), id, 100*time.Millisecond); ready || err != nil {
+				if ready, err := c.WaitGroup(within(t), id, 100*time.Millisecond); ready ||
+					err != nil {
 					t.Errorf("%s: %v, %v", name, ready, err)
 				}
 				if waited := time.Since(began); waited < 100*time.Millisecond {
@@ -87,7 +91,8 @@ var factsOfGroups = []fact{
 					}
 					return g.SchedulingState == ray.SchedulingInfeasible
 				})
-				// On 2.35.0 a pending group that cannot be placed may keep later ones from being placed.
+				// On 2.35.0 a pending group that cannot be placed may keep later ones from being
+				// placed.
 				removeGroup(t, c, id)
 			}
 		}},
@@ -100,10 +105,12 @@ var factsOfGroups = []fact{
 				t.Fatal(err)
 			}
 			defer removeGroup(t, c, waiting)
-			if ready, err := c.WaitGroup(within(t), waiting, 100*time.Millisecond); ready || err != nil {
+			if ready, err := c.WaitGroup(within(t), waiting, 100*time.Millisecond); ready ||
+				err != nil {
 				t.Errorf("two of one: %v, %v", ready, err)
 			}
-			if g, err := c.Group(within(t), waiting); err != nil || g.SchedulingState == ray.SchedulingInfeasible {
+			if g, err := c.Group(within(t), waiting); err != nil ||
+				g.SchedulingState == ray.SchedulingInfeasible {
 				t.Errorf("two of one: %+v, %v", g, err)
 			}
 			removeGroup(t, c, holder)
@@ -114,10 +121,12 @@ var factsOfGroups = []fact{
 			// A second on a quiet machine: the launcher reports no shortage before two.
 			t.Logf("resources back after %v", time.Since(began).Round(time.Millisecond))
 		}},
-	{"wait for a removed group", "a wait ends with the removal of its group, and delays no other call",
+	{"wait for a removed group",
+		"a wait ends with the removal of its group, and delays no other call",
 		func(t *testing.T, w *world) {
 			c := w.client(t)
-			id, err := c.CreateGroup(within(t), ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 3}}})
+			id, err := c.CreateGroup(within(t),
+				ray.GroupSpec{Bundles: []map[string]float64{{"GPU": 3}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,11 +145,13 @@ var factsOfGroups = []fact{
 			}
 			removeGroup(t, c, id)
 			for range cap(ended) {
-				if err := <-ended; class(err) != "PlacementGroupRemoved" && class(err) != "ValueError" {
+				if err := <-ended; class(err) != "PlacementGroupRemoved" &&
+					class(err) != "ValueError" {
 					t.Errorf("a wait for the removed group: %v", err)
 				}
 			}
-			refused(t, "remove twice", c.RemoveGroup(within(t), id), "ValueError", "unknown placement group")
+			refused(t, "remove twice", c.RemoveGroup(within(t), id), "ValueError",
+				"unknown placement group")
 		}},
 	{"adopt", "a group is adopted by its id from any namespace, by its name in the namespace of its job",
 		func(t *testing.T, w *world) {
@@ -152,7 +163,8 @@ var factsOfGroups = []fact{
 				name   string
 			}{{same, id}, {same, "ext"}, {other, id}} {
 				g, err := c.client.AdoptGroup(within(t), c.name)
-				if err != nil || g.ID != id || g.Name != "ext" || g.State != ray.GroupCreated || len(g.Bundles) != 2 ||
+				if err != nil || g.ID != id || g.Name != "ext" || g.State != ray.GroupCreated ||
+					len(g.Bundles) != 2 ||
 					g.Bundles[1].NodeID == "" || g.Bundles[1].Resources["GPU"] != 1 {
 					t.Fatalf("adopt %s: %+v, %v", c.name, g, err)
 				}
@@ -161,11 +173,13 @@ var factsOfGroups = []fact{
 			refused(t, "by name from another namespace", err, "ValueError",
 				"Failed to look up placement group with name: ext")
 			_, err = other.AdoptGroup(within(t), strings.Repeat("ab", 18))
-			refused(t, "an id of no group", err, "PlacementGroupRemoved", "the cluster has no placement group")
+			refused(t, "an id of no group", err, "PlacementGroupRemoved",
+				"the cluster has no placement group")
 			if ready, err := other.WaitGroup(within(t), id, patience); !ready || err != nil {
 				t.Errorf("wait: %v, %v", ready, err)
 			}
-			refused(t, "remove an adopted group", other.RemoveGroup(within(t), id), "ValueError", "not ours to remove")
+			refused(t, "remove an adopted group", other.RemoveGroup(within(t), id), "ValueError",
+				"not ours to remove")
 			facts := spawned(t, other, []ray.ActorSpec{{Group: id, Bundle: 1, GPUs: 1}})
 			if len(facts[0].DeviceIDs) != 1 {
 				t.Errorf("facts in an adopted group: %+v", facts)

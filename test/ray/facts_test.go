@@ -20,10 +20,12 @@ type fact struct {
 	check func(t *testing.T, w *world)
 }
 
-// TestFacts checks every fact about Ray that the launcher relies on, on the fake cluster and on every Ray that
-// is installed: what the launcher does on the fake (rayactor's own tests, TestDeath) it then does on Ray.
+// TestFacts checks every fact about Ray that the launcher relies on, on the fake cluster and on
+// every Ray that is installed: what the launcher does on the fake (rayactor's own tests,
+// TestDeath) it then does on Ray.
 func TestFacts(t *testing.T) {
-	all := slices.Concat(factsOfConnect, factsOfNodes, factsOfGroups, factsOfActors, factsOfWorkers, factsOfEnds,
+	all := slices.Concat(factsOfConnect, factsOfNodes, factsOfGroups, factsOfActors, factsOfWorkers,
+		factsOfEnds,
 		factsOfTokens)
 	check := func(t *testing.T, c cluster) {
 		w := &world{cluster: c}
@@ -43,13 +45,15 @@ func TestFacts(t *testing.T) {
 	each(t, func(t *testing.T, s *site) { check(t, &realCluster{site: s}) })
 }
 
-// cluster is what facts are checked on: three nodes of one CPU and two GPUs each, the last with two NPUs.
+// cluster is what facts are checked on: three nodes of one CPU and two GPUs each, the last with
+// two NPUs.
 type cluster interface {
 	version() string
 	address() string
 	// nodes are the addresses of the nodes, the head's first.
 	nodes() []string
-	// bridge starts a bridge with additions to the environment of a driver. Its end is the caller's.
+	// bridge starts a bridge with additions to the environment of a driver. Its end is the
+	// caller's.
 	bridge(t *testing.T, env ...string) *ray.Client
 	// killBridge ends the latest bridge as a crash would.
 	killBridge(t *testing.T)
@@ -57,10 +61,12 @@ type cluster interface {
 	signalActor(t *testing.T, f ray.Facts, s unix.Signal)
 	// rayKill ends an actor by ray.kill from another job.
 	rayKill(t *testing.T, namespace, name string)
-	// addNode adds a node of one CPU with one of the resource "extra", killNode ends it as a crash would.
+	// addNode adds a node of one CPU with one of the resource "extra", killNode ends it as a
+	// crash would.
 	addNode(t *testing.T) (ip string)
 	killNode(t *testing.T, ip string)
-	// withToken is another cluster of one node that wants a token. Versions without tokens skip the test.
+	// withToken is another cluster of one node that wants a token. Versions without tokens skip
+	// the test.
 	withToken(t *testing.T, token string) cluster
 	// noneLeft waits until no process of the cluster has the text in its arguments.
 	noneLeft(t *testing.T, text string)
@@ -71,8 +77,8 @@ type cluster interface {
 // world is a cluster with what the facts checked on it have in common.
 type world struct {
 	cluster
-	// joined is a client in the namespace factSpace, at the second node; fresh is one that joins in the course of
-	// the facts about connecting.
+	// joined is a client in the namespace factSpace, at the second node; fresh is one that joins
+	// in the course of the facts about connecting.
 	joined, fresh *ray.Client
 	// pool is the group of the common actors; ranks are those that live.
 	pool  string
@@ -125,7 +131,8 @@ func closeClient(t *testing.T, c *ray.Client) {
 	}
 }
 
-// poolSize is how many actors the facts have in common, each in a bundle of share CPUs: GPUs are for other facts.
+// poolSize is how many actors the facts have in common, each in a bundle of share CPUs: GPUs are
+// for other facts.
 const (
 	poolSize = 3
 	share    = 0.5
@@ -136,14 +143,16 @@ func (w *world) actors(t *testing.T, n int) []ray.Facts {
 	t.Helper()
 	c := w.client(t)
 	if w.pool == "" {
-		w.pool = w.placed(t, c, ray.GroupSpec{Bundles: slices.Repeat([]map[string]float64{{"CPU": share}}, poolSize)})
+		w.pool = w.placed(t, c,
+			ray.GroupSpec{Bundles: slices.Repeat([]map[string]float64{{"CPU": share}}, poolSize)})
 		w.ranks = map[int]ray.Facts{}
 	}
 	var specs []ray.ActorSpec
 	var missing []int
 	for rank := range n {
 		if _, lives := w.ranks[rank]; !lives {
-			specs = append(specs, ray.ActorSpec{Rank: rank, Group: w.pool, Bundle: rank, CPUs: share})
+			specs = append(specs, ray.ActorSpec{Rank: rank, Group: w.pool, Bundle: rank,
+				CPUs: share})
 			missing = append(missing, rank)
 		}
 	}

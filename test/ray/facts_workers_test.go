@@ -17,13 +17,15 @@ import (
 )
 
 var factsOfWorkers = []fact{
-	{"worker's environment", "a worker has the node's environment, the defaults where that is silent, then what is set",
+	{"worker's environment",
+		"a worker has the node's environment, the defaults where that is silent, then what is set",
 		func(t *testing.T, w *world) {
 			c, f := w.client(t), w.actors(t, 1)[0]
 			out := filepath.Join(t.TempDir(), "env")
 			spec := shell(f.Rank, `env > "$OUT.part"; mv "$OUT.part" "$OUT"`)
 			spec.SetEnv = map[string]string{"OUT": out, "HOME": "/mine", "TWICE": "set"}
-			spec.DefaultEnv = map[string]string{"PATH": "/nowhere", "NEW": "default", "TWICE": "default",
+			spec.DefaultEnv = map[string]string{"PATH": "/nowhere", "NEW": "default",
+				"TWICE":          "default",
 				"RAY_AUTH_TOKEN": "secret", nodeVariable: "of the driver"}
 			spec.UnsetEnv = []string{"CUDA_VISIBLE_DEVICES", "NOT_THERE"}
 			if _, err := c.StartWorkers(within(t), []ray.StartSpec{spec}); err != nil {
@@ -37,19 +39,22 @@ var factsOfWorkers = []fact{
 				t.Fatal(err)
 			}
 			lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-			for _, want := range []string{"HOME=/mine", "NEW=default", "TWICE=set", "PATH=" + os.Getenv("PATH"),
+			for _, want := range []string{"HOME=/mine", "NEW=default", "TWICE=set",
+				"PATH=" + os.Getenv("PATH"),
 				nodeVariable + "=" + nodeValue, fmt.Sprintf("EAGLERAY_PARENT_PID=%d", f.PID)} {
 				if !slices.Contains(lines, want) {
 					t.Errorf("no %s in %q", want, lines)
 				}
 			}
 			for _, line := range lines {
-				if strings.HasPrefix(line, "RAY_AUTH_") || strings.HasPrefix(line, "CUDA_VISIBLE_DEVICES=") {
+				if strings.HasPrefix(line, "RAY_AUTH_") ||
+					strings.HasPrefix(line, "CUDA_VISIBLE_DEVICES=") {
 					t.Errorf("%s is there", line)
 				}
 			}
 		}},
-	{"worker's input", "what a worker is given on its standard input arrives whole, and the input stays open",
+	{"worker's input",
+		"what a worker is given on its standard input arrives whole, and the input stays open",
 		func(t *testing.T, w *world) {
 			c, f := w.client(t), w.actors(t, 1)[0]
 			out := filepath.Join(t.TempDir(), "stdin")
@@ -70,7 +75,8 @@ var factsOfWorkers = []fact{
 				t.Errorf("exit %+v", e)
 			}
 		}},
-	{"worker's group", "a worker is in the process group of its parent, which Ray's clean-up reaches",
+	{"worker's group",
+		"a worker is in the process group of its parent, which Ray's clean-up reaches",
 		func(t *testing.T, w *world) {
 			c, f := w.client(t), w.actors(t, 1)[0]
 			runScript(t, c, f.Rank, "ps -o pgid= -p $$ >&2")
@@ -83,7 +89,8 @@ var factsOfWorkers = []fact{
 				t.Errorf("process group %q, the actor's %d", e.Stderr, group)
 			}
 		}},
-	{"failed start", "a worker that cannot be started is told by rank with Python's reason; its actor lives on",
+	{"failed start",
+		"a worker that cannot be started is told by rank with Python's reason; its actor lives on",
 		func(t *testing.T, w *world) {
 			c := w.client(t)
 			w.actors(t, 2)
@@ -91,7 +98,8 @@ var factsOfWorkers = []fact{
 			if err := os.WriteFile(plain, nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, err := c.StartWorkers(within(t), []ray.StartSpec{{Rank: 0, Path: "/nonexistent"}, {Rank: 1, Path: plain}})
+			_, err := c.StartWorkers(within(t), []ray.StartSpec{{Rank: 0, Path: "/nonexistent"},
+				{Rank: 1, Path: plain}})
 			if got := rankClass(t, err, 0); !strings.Contains(got, "FileNotFoundError") {
 				t.Errorf("no file: %s in %v", got, err)
 			}
@@ -100,10 +108,12 @@ var factsOfWorkers = []fact{
 			}
 			runScript(t, c, 0, waits)
 			_, err = c.StartWorkers(within(t), []ray.StartSpec{shell(0, "true")})
-			if got := rankClass(t, err, 0); !strings.Contains(got, "RuntimeError") || !strings.Contains(err.Error(), "running already") {
+			if got := rankClass(t, err, 0); !strings.Contains(got, "RuntimeError") ||
+				!strings.Contains(err.Error(), "running already") {
 				t.Errorf("a second worker: %v", err)
 			}
-			if facts, err := c.Facts(within(t), []int{0, 1}, ray.FactsRequest{}); err != nil || len(facts) != 2 {
+			if facts, err := c.Facts(within(t), []int{0, 1}, ray.FactsRequest{}); err != nil ||
+				len(facts) != 2 {
 				t.Errorf("facts beside a worker: %+v, %v", facts, err)
 			}
 			if err := c.StopWorkers(within(t), []int{0}, patience); err != nil {
@@ -116,8 +126,10 @@ var factsOfWorkers = []fact{
 			c, f := w.client(t), w.actors(t, 1)[0]
 			started := runScript(t, c, f.Rank, "seq 30 >&2; exit 7")
 			e := nextExit(t, c)
-			if e.Rank != f.Rank || e.PID != started.PID || e.Code == nil || *e.Code != 7 || e.Signal != "" || e.Class != "" ||
-				len(e.Stderr) != 20 || e.Stderr[0] != "11" || e.Stderr[19] != "30" || e.At.IsZero() {
+			if e.Rank != f.Rank || e.PID != started.PID || e.Code == nil || *e.Code != 7 ||
+				e.Signal != "" || e.Class != "" ||
+				len(e.Stderr) != 20 || e.Stderr[0] != "11" || e.Stderr[19] != "30" ||
+				e.At.IsZero() {
 				t.Errorf("exit %+v", e)
 			}
 		}},
@@ -156,7 +168,8 @@ var factsOfWorkers = []fact{
 func install(t *testing.T, w *world) {
 	c := w.client(t)
 	w.actors(t, 2)
-	script := fmt.Sprintf("#!/bin/sh\necho %s >&2\nexit 3\n# %s ", t.Name(), time.Now()) + strings.Repeat("x", 20<<20)
+	script := fmt.Sprintf("#!/bin/sh\necho %s >&2\nexit 3\n# %s ", t.Name(), time.Now()) +
+		strings.Repeat("x", 20<<20)
 	file := filepath.Join(t.TempDir(), "binary")
 	if err := os.WriteFile(file, []byte(script), 0o644); err != nil {
 		t.Fatal(err)
@@ -167,7 +180,8 @@ func install(t *testing.T, w *world) {
 	refused(t, "a wrong hash", err, "ValueError", "SHA-256")
 	has := func(want, hint, what string) {
 		t.Helper()
-		facts, err := c.Facts(within(t), []int{0}, ray.FactsRequest{SHA256: digest, CacheHint: hint})
+		facts, err := c.Facts(within(t), []int{0},
+			ray.FactsRequest{SHA256: digest, CacheHint: hint})
 		if err != nil || facts[0].HasBinary != want {
 			t.Errorf("%s: %+v, %v, want %q", what, facts, err, want)
 		}
@@ -178,7 +192,8 @@ func install(t *testing.T, w *world) {
 		t.Fatalf("install: %+v, %v", installed, err)
 	}
 	again, err := c.Install(within(t), []int{0, 1}, file, digest)
-	if err != nil || len(again) != 2 || !again[0].Cached || !again[1].Cached || again[0].Path != installed[0].Path {
+	if err != nil || len(again) != 2 || !again[0].Cached || !again[1].Cached ||
+		again[0].Path != installed[0].Path {
 		t.Errorf("install again: %+v, %v", again, err)
 	}
 	path := installed[0].Path
@@ -186,7 +201,11 @@ func install(t *testing.T, w *world) {
 		t.Errorf("installed at %s", path)
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.Contains(e.Name(), "partial") }) {
+	if err != nil ||
+		slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+			return strings.Contains(e.Name(),
+				"partial")
+		}) {
 		t.Errorf("left in the cache: %v, %v", entries, err)
 	}
 	has(path, "", "the installed file")
@@ -204,7 +223,8 @@ func install(t *testing.T, w *world) {
 	if _, err := c.StartWorkers(within(t), []ray.StartSpec{{Path: path}}); err != nil {
 		t.Fatal(err)
 	}
-	if e := nextExit(t, c); e.Code == nil || *e.Code != 3 || !slices.Equal(e.Stderr, []string{t.Name()}) {
+	if e := nextExit(t, c); e.Code == nil || *e.Code != 3 ||
+		!slices.Equal(e.Stderr, []string{t.Name()}) {
 		t.Errorf("the installed file: %+v", e)
 	}
 }

@@ -65,7 +65,8 @@ func try(t testing.TB, p ground, tp int, w wish) (*ranks, error) {
 		return g, err
 	}
 	e := executor.Options{Launcher: l, Address: l.Address(), Log: log, Events: status.LogTo(log),
-		Init: queue.Init{WorldSize: tp, LoadFormat: "auto", DType: "float32", Blocks: 64, BlockSize: 16, MaxSeqs: 4,
+		Init: queue.Init{WorldSize: tp, LoadFormat: "auto", DType: "float32", Blocks: 64,
+			BlockSize: 16, MaxSeqs: 4,
 			MaxModelLen: 256}}
 	if w.exec != nil {
 		w.exec(&e)
@@ -132,9 +133,12 @@ func refusedAfter(t testing.TB, p ground, tp int, at *time.Time, w wish) string 
 
 // prompt is a plan that computes a prompt in a fresh slot and samples its first token.
 func prompt(id uint64, tokens ...int32) *step.Plan {
-	return &step.Plan{ID: id, Free: []uint32{0}, New: []step.NewRequest{{PromptLen: uint32(len(tokens)), Tokens: tokens,
-		Params: sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, MaxTokens: 10, EOS: -1}}},
-		Rows: []step.Row{{Count: uint32(len(tokens)), Blocks: 1, Sample: true}}, Blocks: []uint32{3}}
+	return &step.Plan{ID: id, Free: []uint32{0},
+		New: []step.NewRequest{{PromptLen: uint32(len(tokens)), Tokens: tokens,
+			Params: sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
+				PromptLogprobs: sample.NoLogprobs, MaxTokens: 10, EOS: -1}}},
+		Rows:   []step.Row{{Count: uint32(len(tokens)), Blocks: 1, Sample: true}},
+		Blocks: []uint32{3}}
 }
 
 // step runs one step of the model.
@@ -161,18 +165,22 @@ func (g *ranks) works(t testing.TB) (token int32) {
 		t.Errorf("check_health: %v", err)
 	}
 	for _, text := range []string{"one", "two"} {
-		all, err := g.CollectiveRPC(within(t), "echo", []byte(text), executor.RPCOptions{Timeout: patience})
-		if err != nil || len(all) != len(g.Ranks()) || slices.ContainsFunc(all, func(b []byte) bool { return string(b) != text }) {
+		all, err := g.CollectiveRPC(within(t), "echo", []byte(text),
+			executor.RPCOptions{Timeout: patience})
+		if err != nil || len(all) != len(g.Ranks()) ||
+			slices.ContainsFunc(all, func(b []byte) bool { return string(b) != text }) {
 			t.Errorf("echo of %s: %q, %v", text, all, err)
 		}
 	}
-	infos, err := g.CollectiveRPC(within(t), "rank_info", nil, executor.RPCOptions{Timeout: patience})
+	infos, err := g.CollectiveRPC(within(t), "rank_info", nil,
+		executor.RPCOptions{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for rank, raw := range infos {
 		var info queue.Ready
-		if err := json.Unmarshal(raw, &info); err != nil || info != g.Ranks()[rank] || info.Rank != rank {
+		if err := json.Unmarshal(raw, &info); err != nil || info != g.Ranks()[rank] ||
+			info.Rank != rank {
 			t.Errorf("rank %d says %s, %v", rank, raw, err)
 		}
 	}

@@ -21,15 +21,20 @@ func TestBundleIndices(t *testing.T) {
 			want           []int
 		}{{"2,3", id, []int{2, 3}}, {"3,2", "indices", []int{3, 2}}} {
 			t.Run(c.indices, func(t *testing.T) {
-				g := s.start(t, 2, wish{ray: func(o *rayactor.Options) { o.PlacementGroup, o.BundleIndices = c.group, c.indices }})
+				g := s.start(t, 2, wish{ray: func(o *rayactor.Options) {
+					o.PlacementGroup,
+						o.BundleIndices = c.group, c.indices
+				}})
 				g.works(t)
 				nodes := g.nodes()
 				if g.bundleOrder() != c.indices || g.groupID() != id {
-					t.Errorf("bundles %q of group %q, want %s of %s", g.bundleOrder(), g.groupID(), c.indices, id)
+					t.Errorf("bundles %q of group %q, want %s of %s", g.bundleOrder(), g.groupID(),
+						c.indices, id)
 				}
 				for rank, bundle := range c.want {
 					if want := byNode[where[bundle]]; nodes[rank] != want {
-						t.Errorf("rank %d is on %s, bundle %d on %s", rank, nodes[rank], bundle, want)
+						t.Errorf("rank %d is on %s, bundle %d on %s", rank, nodes[rank], bundle,
+							want)
 					}
 				}
 				g.end(t)
@@ -42,7 +47,8 @@ func TestBundleIndices(t *testing.T) {
 	})
 }
 
-// TestRefusedGroups wants a precise error for every wish that cannot be met, and nothing left behind.
+// TestRefusedGroups wants a precise error for every wish that cannot be met, and nothing left
+// behind.
 func TestRefusedGroups(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		four := s.group(t, "four", bundles(4))
@@ -53,34 +59,65 @@ func TestRefusedGroups(t *testing.T) {
 			ray  func(*rayactor.Options)
 			want []string
 		}{
-			{"duplicate index", 2, func(o *rayactor.Options) { o.PlacementGroup, o.BundleIndices = four, "1,1" },
+			{"duplicate index", 2, func(o *rayactor.Options) {
+				o.PlacementGroup,
+					o.BundleIndices = four, "1,1"
+			},
 				[]string{"--bundle-indices 1,1: cannot have duplicate values, 1 is there twice"}},
-			{"too many indices", 2, func(o *rayactor.Options) { o.PlacementGroup, o.BundleIndices = four, "0,1,2" },
+			{"too many indices", 2, func(o *rayactor.Options) {
+				o.PlacementGroup,
+					o.BundleIndices = four, "0,1,2"
+			},
 				[]string{"--bundle-indices 0,1,2: must have the same size as the world (2), got 3"}},
-			{"too few indices", 4, func(o *rayactor.Options) { o.PlacementGroup, o.BundleIndices = four, "0,1" },
+			{"too few indices", 4, func(o *rayactor.Options) {
+				o.PlacementGroup,
+					o.BundleIndices = four, "0,1"
+			},
 				[]string{"--bundle-indices 0,1: must have the same size as the world (4), got 2"}},
-			{"index out of range", 2, func(o *rayactor.Options) { o.PlacementGroup, o.BundleIndices = four, "0,9" },
-				[]string{"--bundle-indices 0,9: bundle 9 is out of range", "bundles that have one: 0,1,2,3"}},
-			{"no index", 2, func(o *rayactor.Options) { o.PlacementGroup, o.BundleIndices = four, "0,one" },
+			{"index out of range", 2, func(o *rayactor.Options) {
+				o.PlacementGroup,
+					o.BundleIndices = four, "0,9"
+			},
+				[]string{"--bundle-indices 0,9: bundle 9 is out of range",
+					"bundles that have one: 0,1,2,3"}},
+			{"no index", 2, func(o *rayactor.Options) {
+				o.PlacementGroup, o.BundleIndices = four,
+					"0,one"
+			},
 				[]string{`--bundle-indices "0,one": "one" is not a bundle index`}},
 			{"small group", 8, func(o *rayactor.Options) { o.PlacementGroup = four },
 				[]string{"the placement group has 4 bundles with a device, the world has 8 ranks: 4 missing"}},
-			{"small group, one bundle skipped", 4, func(o *rayactor.Options) { o.PlacementGroup, o.SkipBundle = four, 2 },
-				[]string{"has 3 bundles with a device, the world has 4 ranks: 1 missing", "not counting bundle 2"}},
+			{"small group, one bundle skipped", 4,
+				func(o *rayactor.Options) { o.PlacementGroup, o.SkipBundle = four, 2 },
+				[]string{"has 3 bundles with a device, the world has 4 ranks: 1 missing",
+					"not counting bundle 2"}},
 			{"two devices in a bundle", 1, func(o *rayactor.Options) { o.PlacementGroup = double },
 				[]string{"bundle 0 of the placement group has 2 GPU: a bundle cannot have more than 1"}},
-			{"unknown name", 2, func(o *rayactor.Options) { o.PlacementGroup = "nobody's" },
-				[]string{"--ray-placement-group nobody's: ", "Failed to look up placement group with name: nobody's"}},
-			{"name of another namespace", 2, func(o *rayactor.Options) { o.PlacementGroup, o.Namespace = "four", "elsewhere" },
-				[]string{"--ray-placement-group four: ", "Failed to look up placement group with name: four"}},
-			{"unknown id", 2, func(o *rayactor.Options) { o.PlacementGroup = strings.Repeat("ab", 18) },
+			{"unknown name", 2, func(o *rayactor.Options) { o.PlacementGroup = "missing" },
+				[]string{"--ray-placement-group missing: ",
+					"Failed to look up placement group with name: missing"}},
+			{"name of another namespace", 2, func(o *rayactor.Options) {
+				o.PlacementGroup,
+					o.Namespace = "four", "elsewhere"
+			},
+				[]string{"--ray-placement-group four: ",
+					"Failed to look up placement group with name: four"}},
+			{"unknown id", 2, func(o *rayactor.Options) {
+				o.PlacementGroup = strings.Repeat("ab",
+					18)
+			},
 				[]string{"--ray-placement-group abab", "the cluster has no placement group"}},
 			// Of the device there are two on one node and none elsewhere.
 			{"infeasible", 4, func(o *rayactor.Options) { o.DeviceKey = "NPU" },
-				[]string{"the cluster can never hold the group", "wanted: 4 bundles of {NPU: 1}", "NPU 2 free of 2", "missing: 2 bundles of {NPU: 1}", "-tp", "--ray-placement-timeout"}},
+				[]string{"the cluster can never hold the group", "wanted: 4 bundles of {NPU: 1}",
+					"NPU 2 free of 2", "missing: 2 bundles of {NPU: 1}", "-tp",
+					"--ray-placement-timeout"}},
 			// All others are taken by the two groups above: 4 + 2.
-			{"no room in time", 2, func(o *rayactor.Options) { o.PlacementTimeout = 3 * time.Second },
-				[]string{"no place after 3s (--ray-placement-timeout)", "wanted: 2 bundles of {GPU: 1}; 0 of 2 fit", "others hold what is missing", "GPU 0 free of 2"}},
+			{"no room in time", 2,
+				func(o *rayactor.Options) { o.PlacementTimeout = 3 * time.Second },
+				[]string{"no place after 3s (--ray-placement-timeout)",
+					"wanted: 2 bundles of {GPU: 1}; 0 of 2 fit", "others hold what is missing",
+					"GPU 0 free of 2"}},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				err := s.refused(t, c.tp, wish{ray: c.ray})
@@ -120,7 +157,8 @@ func TestDevices(t *testing.T) {
 					t.Errorf("rank %d sees devices %q", rank, got)
 				}
 			}
-			if !slices.Equal(g.nodes(), []string{s.head(), s.head()}) || !slices.Equal(g.localRanks(), []string{"0", "1"}) {
+			if !slices.Equal(g.nodes(), []string{s.head(), s.head()}) ||
+				!slices.Equal(g.localRanks(), []string{"0", "1"}) {
 				t.Errorf("nodes %v, local ranks %v", g.nodes(), g.localRanks())
 			}
 			g.end(t)

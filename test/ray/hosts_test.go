@@ -14,8 +14,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
-// hosts are namespaces of this machine that share nothing but a bridge between their networks: each has its own
-// processes, /dev/shm and /tmp/ray, as a machine of its own would.
+// hosts are namespaces of this machine that share nothing but a bridge between their networks:
+// each has its own processes, /dev/shm and /tmp/ray, as a machine of its own would.
 type hosts struct {
 	t      *testing.T
 	prefix string
@@ -35,7 +35,8 @@ func newHosts(t *testing.T, n int) *hosts {
 	}
 	h := &hosts{t: t, prefix: fmt.Sprintf("er%d", os.Getpid()%100000)}
 	br := h.prefix + "b"
-	if out, err := exec.Command("ip", "link", "add", br, "type", "bridge").CombinedOutput(); err != nil {
+	if out, err := exec.Command("ip", "link", "add", br, "type",
+		"bridge").CombinedOutput(); err != nil {
 		t.Skipf("no bridges between namespaces here: %s", out)
 	}
 	t.Cleanup(func() { h.ip("link", "del", br) })
@@ -57,7 +58,8 @@ func newHosts(t *testing.T, n int) *hosts {
 // boot starts the first process of a host, with which all others end.
 func (h *hosts) boot(ns string) {
 	h.t.Helper()
-	cmd := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+	cmd := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "--pid", "--fork",
+		"--kill-child", "--mount-proc", "sh", "-c",
 		"mount -t tmpfs -o size=1g tmpfs /dev/shm; mkdir -p /tmp/ray; mount -t tmpfs tmpfs /tmp/ray; exec sleep 100000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -66,7 +68,8 @@ func (h *hosts) boot(ns string) {
 	var first int
 	eventually(h.t, "the first process of "+ns, func() bool {
 		for _, pid := range children(cmd.Process.Pid) {
-			if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.HasPrefix(string(args), "sleep") {
+			if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
+				strings.HasPrefix(string(args), "sleep") {
 				first = pid
 			}
 		}
@@ -93,7 +96,8 @@ func (h *hosts) ip(args ...string) {
 
 // command is a command on a host.
 func (h *hosts) command(i int, env []string, argv ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(h.inits[i-1]), "-m", "-p", "-n"}, argv...)...)
+	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(h.inits[i-1]), "-m", "-p",
+		"-n"}, argv...)...)
 	cmd.Env = env
 	return cmd
 }
@@ -112,7 +116,8 @@ func (h *hosts) processes(i int, text string) (lines []string) {
 			continue
 		}
 		raw, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(link)), "cmdline"))
-		if line := strings.ReplaceAll(string(raw), "\x00", " "); err == nil && strings.Contains(line, text) {
+		if line := strings.ReplaceAll(string(raw), "\x00", " "); err == nil &&
+			strings.Contains(line, text) {
 			lines = append(lines, line)
 		}
 	}
@@ -131,7 +136,8 @@ func (h *hosts) get(i int, r *raytest.Ray, url, body string) (string, error) {
 // rayStart starts a node of Ray on a host.
 func (h *hosts) rayStart(i int, r *raytest.Ray, env []string, args ...string) {
 	h.t.Helper()
-	argv := append([]string{r.Python, filepath.Join(filepath.Dir(r.Python), "ray"), "start", "--node-ip-address=" + h.address(i),
+	argv := append([]string{r.Python, filepath.Join(filepath.Dir(r.Python), "ray"), "start",
+		"--node-ip-address=" + h.address(i),
 		"--object-store-memory=80000000", "--disable-usage-stats"}, args...)
 	log, err := os.Create(filepath.Join(h.t.TempDir(), "ray.log")) // a pipe would be held open by what ray start leaves behind
 	if err != nil {
@@ -146,27 +152,33 @@ func (h *hosts) rayStart(i int, r *raytest.Ray, env []string, args ...string) {
 	}
 }
 
-// TestHosts runs a driver and four ranks on three hosts that share no memory, once per run: on the newest Ray. The
-// driver's host holds no bundle. Then a host falls silent: the engine ends with that as the cause, long before Ray
-// notices, and when the network is whole again nothing of ours is left on the lost host.
+// TestHosts runs a driver and four ranks on three hosts that share no memory, once per run: on
+// the newest Ray. The driver's host holds no bundle. Then a host falls silent: the engine ends
+// with that as the cause, long before Ray notices, and when the network is whole again nothing of
+// ours is left on the lost host.
 func TestHosts(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		if r.Version == "2.35.0" {
 			t.Skip("once per run is enough")
 		}
 		h := newHosts(t, 3)
-		env := append(os.Environ(), "RAY_USAGE_STATS_ENABLED=0", "RAY_AUTH_MODE=disabled", "RAY_memory_monitor_refresh_ms=0", "HOME="+t.TempDir(),
-			// Ray gives a lost node up after some seven seconds instead of a minute: later than we do, and soon enough to
-			// see what it leaves there.
-			"RAY_health_check_initial_delay_ms=1000", "RAY_health_check_period_ms=500", "RAY_health_check_timeout_ms=1000",
+		env := append(os.Environ(), "RAY_USAGE_STATS_ENABLED=0", "RAY_AUTH_MODE=disabled",
+			"RAY_memory_monitor_refresh_ms=0", "HOME="+t.TempDir(),
+			// Ray gives a lost node up after some seven seconds instead of a minute: later than
+			// we do, and soon enough to see what it leaves there.
+			"RAY_health_check_initial_delay_ms=1000", "RAY_health_check_period_ms=500",
+			"RAY_health_check_timeout_ms=1000",
 			"RAY_health_check_failure_threshold=5")
-		h.rayStart(1, r, env, "--head", "--port=6379", "--num-cpus=0", "--num-gpus=0", "--include-dashboard=false")
+		h.rayStart(1, r, env, "--head", "--port=6379", "--num-cpus=0", "--num-gpus=0",
+			"--include-dashboard=false")
 		for i := 2; i <= 3; i++ {
 			h.rayStart(i, r, env, "--address="+h.address(1)+":6379", "--num-cpus=0", "--num-gpus=2")
 		}
 		log, done := &tail{}, make(chan struct{})
-		server := h.command(1, env, program(t), "serve", "--port", "8000", "-tp", "4", "--distributed-executor-backend", "ray",
-			"--ray-address", h.address(1)+":6379", "--ray-python", r.Python, "--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M")
+		server := h.command(1, env, program(t), "serve", "--port", "8000", "-tp", "4",
+			"--distributed-executor-backend", "ray",
+			"--ray-address", h.address(1)+":6379", "--ray-python", r.Python, "--ray-device-key",
+			"GPU", "--kv-cache-memory-bytes", "64M")
 		server.Stderr = log
 		if err := server.Start(); err != nil {
 			t.Fatal(err)
@@ -199,7 +211,8 @@ func (h *hosts) serves(t *testing.T, r *raytest.Ray, log *tail) {
 	t.Helper()
 	answer, err := h.get(1, r, "http://127.0.0.1:8000/v1/chat/completions",
 		`{"messages":[{"role":"user","content":"What does strings.Index do?"}],"temperature":0}`)
-	if want := "Index returns the index of the first instance of substr in s"; err != nil || !strings.Contains(answer, want) {
+	if want := "Index returns the index of the first instance of substr in s"; err != nil ||
+		!strings.Contains(answer, want) {
 		t.Fatalf("answer %q (%v), want %q", answer, err, want)
 	}
 	figures, err := h.get(1, r, "http://127.0.0.1:8000/metrics", "")
@@ -224,9 +237,11 @@ func (h *hosts) cut(t *testing.T, r *raytest.Ray, log *tail, done <-chan struct{
 	t.Helper()
 	begun := time.Now()
 	h.ip("link", "set", h.veth(3), "down")
-	eventually(t, "the engine to fail", func() bool { return log.line(`msg="engine failed"`) != "" })
+	eventually(t, "the engine to fail",
+		func() bool { return log.line(`msg="engine failed"`) != "" })
 	t.Logf("%s: silent host known after %v", r.Version, time.Since(begun).Round(time.Millisecond))
-	if line := log.line(`msg="engine failed"`); !strings.Contains(line, h.address(3)) || !strings.Contains(line, "silent") {
+	if line := log.line(`msg="engine failed"`); !strings.Contains(line, h.address(3)) ||
+		!strings.Contains(line, "silent") {
 		t.Errorf("failure %q does not name the host and its silence", line)
 	}
 	select {
@@ -234,12 +249,14 @@ func (h *hosts) cut(t *testing.T, r *raytest.Ray, log *tail, done <-chan struct{
 	case <-time.After(patience):
 		t.Fatal("the server does not end")
 	}
-	eventually(t, "the workers of the lost host to end by themselves", func() bool { return len(h.processes(3, "worker --actor")) == 0 })
+	eventually(t, "the workers of the lost host to end by themselves",
+		func() bool { return len(h.processes(3, "worker --actor")) == 0 })
 	t.Logf("no worker on the lost host %v after the cut", time.Since(begun).Round(time.Millisecond))
 	// Ray gives the node up meanwhile, and leaves its actors alone.
 	time.Sleep(max(0, 10*time.Second-time.Since(begun)))
 	h.ip("link", "set", h.veth(3), "up")
-	eventually(t, "the actors of the lost host to end", func() bool { return len(h.processes(3, "ray::Worker")) == 0 })
+	eventually(t, "the actors of the lost host to end",
+		func() bool { return len(h.processes(3, "ray::Worker")) == 0 })
 	t.Logf("no actor on the lost host %v after the cut", time.Since(begun).Round(time.Millisecond))
 	if left := h.processes(2, "ray::Worker"); len(left) > 0 {
 		t.Errorf("actors on the host that was not cut: %q", left)

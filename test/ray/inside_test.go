@@ -15,8 +15,9 @@ type hosted struct {
 	Node       string
 }
 
-// TestInsideActor starts the program from an actor in a bundle of a group that the actor's own job has made, with what
-// the actor knows in the environment. It serves from the other bundles, and ends with the actor or with its job.
+// TestInsideActor starts the program from an actor in a bundle of a group that the actor's own
+// job has made, with what the actor knows in the environment. It serves from the other bundles,
+// and ends with the actor or with its job.
 func TestInsideActor(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		for _, c := range []struct {
@@ -28,13 +29,18 @@ func TestInsideActor(t *testing.T) {
 			end   func(w *observer, host string, h hosted) error
 			state string
 		}{
-			{"bundle skipped", bundles(3), map[string]string{"EAGLERAY_RAY_SKIP_BUNDLE": "0"}, "1,2",
+			{"bundle skipped", bundles(3), map[string]string{"EAGLERAY_RAY_SKIP_BUNDLE": "0"},
+				"1,2",
 				func(w *observer, host string, _ hosted) error {
 					return w.do("host_end", map[string]any{"name": host}, nil)
 				}, "CREATED"},
 			{"actor killed", bundles(3), map[string]string{"EAGLERAY_RAY_SKIP_BUNDLE": "1"}, "0,2",
-				func(_ *observer, _ string, h hosted) error { return syscall.Kill(h.Actor, syscall.SIGKILL) }, "CREATED"},
-			{"bundles named", append([]map[string]float64{{"CPU": 1}}, bundles(3)...), map[string]string{"EAGLERAY_BUNDLE_INDICES": "3,1"}, "3,1",
+				func(_ *observer, _ string, h hosted) error {
+					return syscall.Kill(h.Actor,
+						syscall.SIGKILL)
+				}, "CREATED"},
+			{"bundles named", append([]map[string]float64{{"CPU": 1}}, bundles(3)...),
+				map[string]string{"EAGLERAY_BUNDLE_INDICES": "3,1"}, "3,1",
 				func(w *observer, _ string, _ hosted) error { w.end(); return nil }, "REMOVED"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -42,9 +48,12 @@ func TestInsideActor(t *testing.T) {
 				defer w.end()
 				var group, host string
 				w.must(t, "group", map[string]any{"bundles": c.group}, &group)
-				argv := []string{program(t), "serve", "--port", "0", "-tp", "2", "--distributed-executor-backend", "ray",
-					"--ray-python", s.Ray.Python, "--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M"}
-				w.must(t, "host", map[string]any{"group": group, "bundle": 0, "argv": argv, "env": c.env}, &host)
+				argv := []string{program(t), "serve", "--port", "0", "-tp", "2",
+					"--distributed-executor-backend", "ray",
+					"--ray-python", s.Ray.Python, "--ray-device-key", "GPU",
+					"--kv-cache-memory-bytes", "64M"}
+				w.must(t, "host", map[string]any{"group": group, "bundle": 0, "argv": argv,
+					"env": c.env}, &host)
 				var h hosted
 				w.must(t, "host_lines", map[string]any{"name": host, "until": "msg=ready"}, &h)
 				log := &tail{text: []byte(strings.Join(h.Lines, "\n"))}
@@ -65,7 +74,8 @@ func TestInsideActor(t *testing.T) {
 					t.Errorf("answer %q, %v", text, err)
 				}
 				processes := []int{h.PID, h.Actor}
-				for pid := range strings.SplitSeq(attribute(log.line(`msg="ray init"`), "pids"), ",") {
+				for pid := range strings.SplitSeq(attribute(log.line(`msg="ray init"`), "pids"),
+					",") {
 					n, err := strconv.Atoi(pid)
 					if err != nil {
 						t.Fatal(err)
@@ -80,7 +90,8 @@ func TestInsideActor(t *testing.T) {
 				})
 				s.clean(t)
 				t.Logf("engine and ranks ended after %v", took)
-				eventually(t, "the group to be "+c.state, func() bool { return s.find(t, group).State == c.state })
+				eventually(t, "the group to be "+c.state,
+					func() bool { return s.find(t, group).State == c.state })
 			})
 		}
 	})

@@ -1,5 +1,6 @@
-// Package ray_test runs whole engines on real Ray: --distributed-executor-backend ray, in this process and as the
-// program. docs/vllm-tests-ray.md says which of vLLM's tests each of them mirrors.
+// Package ray_test runs whole engines on real Ray: --distributed-executor-backend ray, in this
+// process and as the program. docs/vllm-tests-ray.md says which of vLLM's tests each of them
+// mirrors.
 package ray_test
 
 import (
@@ -61,7 +62,8 @@ var build = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// held is the end of a pipe that stays open for as long as this process lives; children do not inherit it.
+// held is the end of a pipe that stays open for as long as this process lives; children do not
+// inherit it.
 var held *os.File
 
 // removeAfter removes a folder when this process has ended, however it did.

@@ -20,11 +20,12 @@ import (
 // token is that of the clusters that want one.
 const token = "e5b8a3f0d7c6192e4a8b7c5d3f1029384756abcdef0123456789fedcba987654"
 
-// TestNodes has a cluster of its own, of one node at first, to which nodes come and from which they go. From 2.60.0 on it
-// wants a token.
+// TestNodes has a cluster of its own, of one node at first, to which nodes come and from which
+// they go. From 2.60.0 on it wants a token.
 func TestNodes(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
-		o := raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 2}}, Env: raytest.QuickChecks}
+		o := raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 2}},
+			Env: raytest.QuickChecks}
 		if r.Version != "2.35.0" {
 			o.Token = token
 		}
@@ -36,27 +37,36 @@ func TestNodes(t *testing.T) {
 		}
 		t.Run("infeasible", func(t *testing.T) {
 			err := s.refused(t, 4, wish{})
-			for _, want := range []string{"the cluster can never hold the group", "wanted: 4 bundles of {GPU: 1}; 2 of 4 fit",
-				"node " + s.head(), "GPU 2 free of 2", "missing: 2 bundles of {GPU: 1}", "the cluster holds only 2 of 4 even with nothing else running"} {
+			for _, want := range []string{"the cluster can never hold the group",
+				"wanted: 4 bundles of {GPU: 1}; 2 of 4 fit",
+				"node " + s.head(), "GPU 2 free of 2", "missing: 2 bundles of {GPU: 1}",
+				"the cluster holds only 2 of 4 even with nothing else running"} {
 				if !strings.Contains(err, want) {
 					t.Errorf("error %q lacks %q", err, want)
 				}
 			}
 		})
-		s.comesAndGoes(t, "a raylet ends", func(t *testing.T, n *raytest.Node) { s.RemoveNode(t, n) })
-		s.comesAndGoes(t, "a raylet is killed", func(t *testing.T, n *raytest.Node) { s.KillRaylet(t, n) })
+		s.comesAndGoes(t, "a raylet ends", func(t *testing.T,
+			n *raytest.Node) {
+			s.RemoveNode(t, n)
+		})
+		s.comesAndGoes(t, "a raylet is killed", func(t *testing.T,
+			n *raytest.Node) {
+			s.KillRaylet(t, n)
+		})
 		for _, phase := range startPhases[1:] {
 			if phase == "order" {
 				continue // as spawn: Ray takes as long to see it
 			}
-			t.Run("a raylet is killed in phase "+phase, func(t *testing.T) { s.killedWhileStarting(t, phase) })
+			t.Run("a raylet is killed in phase "+phase,
+				func(t *testing.T) { s.killedWhileStarting(t, phase) })
 		}
 		t.Run("no shared memory", s.noSharedMemory)
 	})
 }
 
-// comesAndGoes starts four ranks of which two have their place only when a node joins, and takes the node away while
-// they work.
+// comesAndGoes starts four ranks of which two have their place only when a node joins, and takes
+// the node away while they work.
 func (s *site) comesAndGoes(t *testing.T, name string, end func(*testing.T, *raytest.Node)) {
 	t.Run(name, func(t *testing.T) {
 		var joining sync.WaitGroup
@@ -92,7 +102,8 @@ func (s *site) comesAndGoes(t *testing.T, name string, end func(*testing.T, *ray
 		t.Logf("known after %v: %v", time.Since(begun).Round(time.Millisecond), f)
 		working.Wait()
 		if f.Rank < 2 || f.Node != node.IP || f.PID != g.pids()[f.Rank] ||
-			!containsAny(f.Cause, append([]string{"the raylet of its node", "signal: SIG"}, lostActor...)) {
+			!containsAny(f.Cause, append([]string{"the raylet of its node", "signal: SIG"},
+				lostActor...)) {
 			t.Errorf("failure %+v", f)
 		}
 		g.end(t)
@@ -100,12 +111,12 @@ func (s *site) comesAndGoes(t *testing.T, name string, end func(*testing.T, *ray
 	})
 }
 
-// killedWhileStarting takes the raylet of two of four ranks away in a phase of their start. They may all have come up
-// when it is known: then it is as with those that run.
+// killedWhileStarting takes the raylet of two of four ranks away in a phase of their start. They
+// may all have come up when it is known: then it is as with those that run.
 func (s *site) killedWhileStarting(t *testing.T, phase string) {
 	node := s.AddNode(t, raytest.NodeSpec{CPUs: 1, GPUs: 2})
 	var at time.Time
-	blow := func() {
+	inject := func() {
 		at = time.Now()
 		s.KillRaylet(t, node)
 	}
@@ -114,13 +125,13 @@ func (s *site) killedWhileStarting(t *testing.T, phase string) {
 			o.PlacementTimeout = placing
 			o.Events = onPhase(o.Events, func(name string) {
 				if name == "ray "+phase {
-					blow()
+					inject()
 				}
 			})
 		},
 		exec: func(o *executor.Options) {
 			if phase == meet {
-				o.Launcher = neverMet(t, o.Launcher, func([]launch.Worker) { blow() })
+				o.Launcher = neverMet(t, o.Launcher, func([]launch.Worker) { inject() })
 			}
 		}})
 	if err == nil {
@@ -132,7 +143,7 @@ func (s *site) killedWhileStarting(t *testing.T, phase string) {
 	if took := time.Since(at); took > patience/2 {
 		t.Errorf("known and clean only after %v", took)
 	}
-	// Ray may not know yet that the node is lost, and place nobody or rank 0 there.
+	// Ray may not know yet that the node is lost, and place no rank or rank 0 there.
 	if !containsAny(err.Error(), []string{"no place", "rank ", "ranks "}) {
 		t.Errorf("error %q", err)
 	}
@@ -143,18 +154,21 @@ const placing = 5 * time.Second
 
 // tokens wants errors about tokens to say what to do, and the token to be used wherever it is.
 func (s *site) tokens(t *testing.T) {
-	plain := slices.DeleteFunc(slices.Clone(s.Env), func(kv string) bool { return strings.HasPrefix(kv, "RAY_AUTH_") })
+	plain := slices.DeleteFunc(slices.Clone(s.Env),
+		func(kv string) bool { return strings.HasPrefix(kv, "RAY_AUTH_") })
 	// Both at once, because Ray tries for a while.
 	servers := map[string]*server{
-		"none":  s.serve(t, "", plain),
-		"wrong": s.serve(t, "", append(slices.Clone(plain), "RAY_AUTH_TOKEN="+strings.Repeat("0", 64))),
+		"none": s.serve(t, "", plain),
+		"wrong": s.serve(t, "", append(slices.Clone(plain),
+			"RAY_AUTH_TOKEN="+strings.Repeat("0", 64))),
 	}
 	for name, p := range servers {
 		if code := p.exit(t); code != 1 {
 			t.Errorf("token %s: exit code %d", name, code)
 		}
 		// Ray's own words fill several lines.
-		for _, want := range []string{"eagleray: ray, phase connect: ", "AuthenticationError", "set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"} {
+		for _, want := range []string{"eagleray: ray, phase connect: ", "AuthenticationError",
+			"set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"} {
 			if !strings.Contains(p.log.String(), want) {
 				t.Errorf("%s\ntoken %s: %q is not in it", p.log, name, want)
 			}
@@ -163,7 +177,11 @@ func (s *site) tokens(t *testing.T) {
 	s.clean(t)
 	// Ray itself would not use it with an explicit address.
 	t.Run("right", func(t *testing.T) {
-		g := s.start(t, 1, wish{ray: func(o *rayactor.Options) { o.Environ = append(slices.Clone(plain), "RAY_AUTH_TOKEN="+token) }})
+		g := s.start(t, 1,
+			wish{ray: func(o *rayactor.Options) {
+				o.Environ = append(slices.Clone(plain),
+					"RAY_AUTH_TOKEN="+token)
+			}})
 		g.works(t)
 		for name, value := range environ(t, g.pids()[0]) {
 			if strings.Contains(value, token) {
@@ -175,8 +193,8 @@ func (s *site) tokens(t *testing.T) {
 	})
 }
 
-// noSharedMemory adds a node that has no /dev/shm to write to, and starts driver and ranks there. Ray is told to keep
-// its own memory elsewhere.
+// noSharedMemory adds a node that has no /dev/shm to write to, and starts driver and ranks there.
+// Ray is told to keep its own memory elsewhere.
 func (s *site) noSharedMemory(t *testing.T) {
 	head := s.head()
 	ip := head[:strings.LastIndexByte(head, '.')] + ".77"
@@ -185,14 +203,18 @@ func (s *site) noSharedMemory(t *testing.T) {
 	if err := s.Run(append(slices.Clone(hidden), "/bin/true")); err != nil {
 		t.Skipf("a mount namespace needs root: %v", err)
 	}
-	args := []string{"--address=" + s.Address, "--node-ip-address=" + ip, "--num-cpus=1", "--num-gpus=2",
-		"--object-store-memory=80000000", "--plasma-directory=" + s.Dir, "--dashboard-agent-listen-port=0", "--min-worker-port=0",
+	args := []string{"--address=" + s.Address, "--node-ip-address=" + ip, "--num-cpus=1",
+		"--num-gpus=2",
+		"--object-store-memory=80000000", "--plasma-directory=" + s.Dir,
+		"--dashboard-agent-listen-port=0", "--min-worker-port=0",
 		"--max-worker-port=0", "--disable-usage-stats"}
-	if err := s.Run(slices.Concat(hidden, []string{s.Ray.Python, filepath.Join(filepath.Dir(s.Ray.Python), "ray"), "start"}, args)); err != nil {
+	if err := s.Run(slices.Concat(hidden, []string{s.Ray.Python,
+		filepath.Join(filepath.Dir(s.Ray.Python), "ray"), "start"}, args)); err != nil {
 		t.Fatal(err)
 	}
 	wrapper := filepath.Join(t.TempDir(), "eagleray")
-	script := "#!/bin/sh\nexec /usr/bin/unshare -m /bin/sh -c '" + hide + "' sh " + program(t) + ` "$@"` + "\n"
+	script := "#!/bin/sh\nexec /usr/bin/unshare -m /bin/sh -c '" + hide + "' sh " + program(t) +
+		` "$@"` + "\n"
 	if err := os.WriteFile(wrapper, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}

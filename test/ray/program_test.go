@@ -27,7 +27,8 @@ type server struct {
 	done chan struct{}
 }
 
-// serve starts eagleray serve with ranks on the site, in the environment of a driver there. binary "" is the program.
+// serve starts eagleray serve with ranks on the site, in the environment of a driver there.
+// binary "" is the program.
 func (s *site) serve(t testing.TB, binary string, env []string, args ...string) *server {
 	t.Helper()
 	if binary == "" {
@@ -36,9 +37,12 @@ func (s *site) serve(t testing.TB, binary string, env []string, args ...string) 
 	if env == nil {
 		env = s.Env
 	}
-	p := &server{log: &tail{}, done: make(chan struct{}), cmd: exec.Command(binary, append([]string{"serve", "--port", "0",
-		"--distributed-executor-backend", "ray", "--ray-address", s.Address, "--ray-python", s.Ray.Python, "--ray-namespace", namespace,
-		"--node-ip", s.head(), "--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M"}, args...)...)}
+	p := &server{log: &tail{}, done: make(chan struct{}),
+		cmd: exec.Command(binary, append([]string{"serve", "--port", "0",
+			"--distributed-executor-backend", "ray", "--ray-address", s.Address, "--ray-python",
+			s.Ray.Python, "--ray-namespace", namespace,
+			"--node-ip", s.head(), "--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M"},
+			args...)...)}
 	p.cmd.Env, p.cmd.Stderr = env, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -112,7 +116,8 @@ func (p *server) exit(t testing.TB) int {
 // complete asks a server for tokens.
 func complete(t testing.TB, url string, tokens int) (text string, err error) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"prompt": "Package bytes implements", "max_tokens": tokens, "temperature": 0, "ignore_eos": true})
+	body, err := json.Marshal(map[string]any{"prompt": "Package bytes implements",
+		"max_tokens": tokens, "temperature": 0, "ignore_eos": true})
 	if err != nil {
 		return "", err
 	}
@@ -137,10 +142,12 @@ func complete(t testing.TB, url string, tokens int) (text string, err error) {
 }
 
 // phases are the messages of a start, in their order.
-var phases = []string{`msg="ray connect"`, `msg="ray place"`, `msg="ray order"`, `msg="ray spawn"`, `msg="ray identify"`,
+var phases = []string{`msg="ray connect"`, `msg="ray place"`, `msg="ray order"`, `msg="ray spawn"`,
+	`msg="ray identify"`,
 	`msg="ray ship"`, `msg="ray init"`, "msg=ready"}
 
-// TestServe serves from a program that the nodes cannot find: the first start brings it to them, the second does not.
+// TestServe serves from a program that the nodes cannot find: the first start brings it to them,
+// the second does not.
 func TestServe(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		raw, err := os.ReadFile(program(t))
@@ -173,7 +180,8 @@ func TestServe(t *testing.T) {
 					}
 					at = next
 				}
-				if line := p.log.line(`msg="ray ship"`); attribute(line, "shipped") != shipped || attribute(line, "nodes") != "2" {
+				if line := p.log.line(`msg="ray ship"`); attribute(line, "shipped") != shipped ||
+					attribute(line, "nodes") != "2" {
 					t.Errorf("%s, want %s shipped", line, shipped)
 				}
 				names := strings.Join(s.ours(t), " ")
@@ -195,7 +203,8 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// TestServeKilled sends SIGKILL to the driver at several moments. Ray and the workers' leashes do the rest.
+// TestServeKilled sends SIGKILL to the driver at several moments. Ray and the workers' watch of their parent do
+// the rest.
 func TestServeKilled(t *testing.T) { ending(t, syscall.SIGKILL) }
 
 // TestServeStopped sends SIGTERM to the driver at the same moments.
@@ -203,7 +212,8 @@ func TestServeStopped(t *testing.T) { ending(t, syscall.SIGTERM) }
 
 func ending(t *testing.T, with os.Signal) {
 	each(t, func(t *testing.T, s *site) {
-		for _, moment := range []string{"connect", "waiting for a place", "spawn", "identify", "ship", "ready", "load"} {
+		for _, moment := range []string{"connect", "waiting for a place", "spawn", "identify",
+			"ship", "ready", "load"} {
 			t.Run(moment, func(t *testing.T) {
 				if moment == "waiting for a place" {
 					s.group(t, "", bundles(6))
@@ -212,7 +222,8 @@ func ending(t *testing.T, with os.Signal) {
 				asked := make(chan error, 1)
 				switch moment {
 				case "connect":
-					eventually(t, "the bridge", func() bool { return len(bridges(p.cmd.Process.Pid)) > 0 })
+					eventually(t, "the bridge",
+						func() bool { return len(bridges(p.cmd.Process.Pid)) > 0 })
 					// Somewhere from the import of Ray to the end of ray.init; any moment must do.
 					time.Sleep(time.Duration(rand.Int64N(int64(1500 * time.Millisecond))))
 				case "waiting for a place":
@@ -238,10 +249,13 @@ func ending(t *testing.T, with os.Signal) {
 				begun := time.Now()
 				code := p.exit(t)
 				ended := time.Since(begun)
-				eventually(t, "the end of the bridge", func() bool { return len(ours) == 1 && gone(ours[0]) })
+				eventually(t, "the end of the bridge",
+					func() bool { return len(ours) == 1 && gone(ours[0]) })
 				s.clean(t)
-				t.Logf("ended after %v, clean after %v more", ended.Round(time.Millisecond), (time.Since(begun) - ended).Round(time.Millisecond))
-				if want := map[os.Signal]int{syscall.SIGKILL: -1, syscall.SIGTERM: 0}[with]; code != want {
+				t.Logf("ended after %v, clean after %v more", ended.Round(time.Millisecond),
+					(time.Since(begun) - ended).Round(time.Millisecond))
+				if want := map[os.Signal]int{syscall.SIGKILL: -1,
+					syscall.SIGTERM: 0}[with]; code != want {
 					t.Errorf("exit code %d, want %d", code, want)
 				}
 				if moment != "load" {
@@ -264,9 +278,11 @@ func runs(url string) bool {
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	return err == nil && slices.ContainsFunc(strings.Split(string(raw), "\n"), func(line string) bool {
-		return strings.HasPrefix(line, "eagleray:num_requests_running{") && strings.HasSuffix(line, " 1")
-	})
+	return err == nil && slices.ContainsFunc(strings.Split(string(raw), "\n"),
+		func(line string) bool {
+			return strings.HasPrefix(line, "eagleray:num_requests_running{") &&
+				strings.HasSuffix(line, " 1")
+		})
 }
 
 // TestServeLosesRank wants clients and the log to be told how a rank was lost, and exit code 1.
@@ -284,14 +300,16 @@ func TestServeLosesRank(t *testing.T) {
 		kill(t, lost, syscall.SIGKILL)
 		err := <-asked
 		want := fmt.Sprintf("rank 1 on %s (pid %d)", s.head(), lost)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "signal: SIGKILL") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "signal: SIGKILL") {
 			t.Errorf("the request: %v, want %s", err, want)
 		}
 		if code := p.exit(t); code != 1 {
 			t.Errorf("exit code %d", code)
 		}
-		if last := p.log.line("eagleray: "); !strings.Contains(last, want) || !strings.Contains(last, "signal: SIGKILL") {
-			t.Errorf("last words %q", last)
+		if last := p.log.line("eagleray: "); !strings.Contains(last, want) ||
+			!strings.Contains(last, "signal: SIGKILL") {
+			t.Errorf("last line %q", last)
 		}
 		s.clean(t)
 	})
@@ -314,15 +332,22 @@ func TestServeRefuses(t *testing.T) {
 			code int
 			want []string
 		}{
-			{"duplicate index", []string{"-tp", "2", "--ray-placement-group", id, "--bundle-indices", "1,1"}, 2,
+			{"duplicate index", []string{"-tp", "2", "--ray-placement-group", id,
+				"--bundle-indices", "1,1"}, 2,
 				[]string{"--bundle-indices 1,1: cannot have duplicate values, 1 is there twice"}},
-			{"too many indices", []string{"-tp", "2", "--ray-placement-group", "refuses", "--bundle-indices", "0,1,2"}, 2,
+			{"too many indices", []string{"-tp", "2", "--ray-placement-group", "refuses",
+				"--bundle-indices", "0,1,2"}, 2,
 				[]string{"--bundle-indices 0,1,2: must have the same size as the world (2), got 3"}},
-			{"no index", []string{"-tp", "2", "--bundle-indices", "a,b"}, 2, []string{`--bundle-indices "a,b": "a" is not a bundle index`}},
-			{"more than a device", []string{"--ray-devices-per-worker", "2"}, 2, []string{"--ray-devices-per-worker 2", "one device or a part of one"}},
-			{"no such Python", []string{"--ray-python", "/nowhere/python"}, 1, []string{"--ray-python /nowhere/python: "}},
-			// The cluster's own version is told where Ray, or a dashboard at its usual port, says it.
-			{"another Ray", []string{"--ray-python", other}, 1, []string{"ray, phase connect: ", otherVersion}},
+			{"no index", []string{"-tp", "2", "--bundle-indices", "a,b"}, 2,
+				[]string{`--bundle-indices "a,b": "a" is not a bundle index`}},
+			{"more than a device", []string{"--ray-devices-per-worker", "2"}, 2,
+				[]string{"--ray-devices-per-worker 2", "one device or a part of one"}},
+			{"no such Python", []string{"--ray-python", "/nowhere/python"}, 1,
+				[]string{"--ray-python /nowhere/python: "}},
+			// The cluster's own version is told where Ray, or a dashboard at its usual port, says
+			// it.
+			{"another Ray", []string{"--ray-python", other}, 1,
+				[]string{"ray, phase connect: ", otherVersion}},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				if c.name == "another Ray" && other == "" {

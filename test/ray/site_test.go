@@ -82,7 +82,8 @@ func startObserver(t *testing.T, c *raytest.Cluster) *observer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &observer{cmd: exec.Command(c.Ray.Python, "-u", script, c.Address, c.Nodes[0].IP, namespace), errors: &tail{}}
+	w := &observer{cmd: exec.Command(c.Ray.Python, "-u", script, c.Address, c.Nodes[0].IP,
+		namespace), errors: &tail{}}
 	w.cmd.Env, w.cmd.Stderr = c.Env, w.errors
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -153,7 +154,10 @@ func (w *observer) must(t testing.TB, op string, args map[string]any, result any
 }
 
 // bundles are n bundles of one logical GPU.
-func bundles(n int) []map[string]float64 { return slices.Repeat([]map[string]float64{{"GPU": 1}}, n) }
+func bundles(n int) []map[string]float64 {
+	return slices.Repeat([]map[string]float64{{"GPU": 1}},
+		n)
+}
 
 // group makes a placement group, which is removed at the end of the test.
 func (s *site) group(t testing.TB, name string, of []map[string]float64) (id string) {
@@ -217,10 +221,12 @@ func (s *site) ours(t testing.TB) (names []string) {
 	return names
 }
 
-// cleanTime is how long everything may take to go; five seconds are wanted and reported, but machines are shared.
+// cleanTime is how long everything may take to go; five seconds are wanted and reported, but
+// machines are shared.
 const cleanTime = 20 * time.Second
 
-// left is what there is of engines on the cluster: actors, groups, processes of workers and actors, bridges.
+// left is what there is of engines on the cluster: actors, groups, processes of workers and
+// actors, bridges.
 func (s *site) left(t testing.TB) (found []string) {
 	t.Helper()
 	for _, name := range s.ours(t) {
@@ -232,7 +238,8 @@ func (s *site) left(t testing.TB) (found []string) {
 		}
 	}
 	for _, p := range s.Processes() {
-		if line := strings.Join(p.Args, " "); strings.Contains(line, "--actor") || strings.HasPrefix(line, "ray::Worker") {
+		if line := strings.Join(p.Args, " "); strings.Contains(line, "--actor") ||
+			strings.HasPrefix(line, "ray::Worker") {
 			found = append(found, fmt.Sprintf("process %d: %s", p.PID, line))
 		}
 	}
@@ -267,7 +274,8 @@ func (s *site) clean(t testing.TB) {
 // bridges are the bridges to Ray of a driver.
 func bridges(driver int) (pids []int) {
 	for _, pid := range children(driver) {
-		if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.Contains(string(args), "/proc/self/fd/4\x003") {
+		if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
+			strings.Contains(string(args), "/proc/self/fd/4\x003") {
 			pids = append(pids, pid)
 		}
 	}

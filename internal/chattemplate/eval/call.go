@@ -19,13 +19,13 @@ func macroValue(def *ast.MacroDef, f *frame) values.Value {
 	return values.Value{Kind: values.KindMacro, Text: def.Name, Ref: &macro{def, f}}
 }
 
-// evalArgs evaluates arguments onto the stack, from which the caller removes them after the call.
-func (st *state) evalArgs(a *ast.Arguments) (values.Args, error) {
+// evalArgs evaluates the arguments of a call, which are valid until the caller releases them after it.
+func (st *state) evalArgs(a *ast.Arguments) (*values.Args, error) {
 	depth := len(st.stack)
 	for _, x := range a.Positional {
 		v, err := st.eval(x)
 		if err != nil {
-			return values.Args{}, err
+			return nil, err
 		}
 		st.stack = append(st.stack, v)
 	}
@@ -33,35 +33,35 @@ func (st *state) evalArgs(a *ast.Arguments) (values.Args, error) {
 	for _, k := range a.Keywords {
 		v, err := st.eval(k.X)
 		if err != nil {
-			return values.Args{}, err
+			return nil, err
 		}
 		kw = append(kw, values.Named{Name: k.Name, Value: v})
 	}
 	if a.Star != nil {
 		v, err := st.eval(a.Star)
 		if err != nil {
-			return values.Args{}, err
+			return nil, err
 		}
 		items, err := st.Iterate(v)
 		if err == nil {
 			err = st.ChargeValues(len(items))
 		}
 		if err != nil {
-			return values.Args{}, err
+			return nil, err
 		}
 		st.stack = append(st.stack, items...)
 	}
 	if a.DoubleStar != nil {
 		v, err := st.eval(a.DoubleStar)
 		if err != nil {
-			return values.Args{}, err
+			return nil, err
 		}
 		if v.Kind != values.KindMap {
-			return values.Args{}, values.Errorf("argument after ** must be a mapping, not %s",
+			return nil, values.Errorf("argument after ** must be a mapping, not %s",
 				v.TypeName())
 		}
 		if err := st.ChargeValues(v.Mapping().Len()); err != nil {
-			return values.Args{}, err
+			return nil, err
 		}
 		given := map[string]bool{}
 		for _, k := range kw {
@@ -69,23 +69,23 @@ func (st *state) evalArgs(a *ast.Arguments) (values.Args, error) {
 		}
 		for _, e := range v.Mapping().Entries {
 			if e.Key.Kind != values.KindString {
-				return values.Args{}, values.Errorf("keywords must be strings")
+				return nil, values.Errorf("keywords must be strings")
 			}
 			if given[e.Key.Text] {
-				return values.Args{}, values.Errorf("multiple values for keyword argument '%s'",
+				return nil, values.Errorf("multiple values for keyword argument '%s'",
 					e.Key.Text)
 			}
 			kw = append(kw, values.Named{Name: e.Key.Text, Value: e.Value})
 		}
 	}
-	return values.Args{Pos: st.stack[depth:len(st.stack):len(st.stack)], Keywords: kw}, nil
+	return st.newArgs(st.stack[depth:len(st.stack):len(st.stack)], kw), nil
 }
 
 // callWith evaluates a call with the body of a call block, if any, as the keyword argument caller.
 func (st *state) callWith(x *ast.Call, caller *values.Value) (values.Value, error) {
-	depth := len(st.stack)
+	before := st.mark()
 	v, err := st.invoke(x, caller)
-	st.stack = st.stack[:depth]
+	st.release(before)
 	if err != nil {
 		return values.Value{}, values.AtLine(err, x.Line)
 	}
@@ -107,7 +107,7 @@ func (st *state) invoke(x *ast.Call, caller *values.Value) (values.Value, error)
 			if err := st.Work(v.Weight()); err != nil {
 				return values.Value{}, err
 			}
-			return m(&st.Budget, v, &args)
+			return m(&st.Budget, v, args)
 		}
 		fn, err := ops.Attribute(&st.Budget, v, attr.Name)
 		if err != nil {
@@ -128,10 +128,10 @@ func (st *state) invokeValue(x *ast.Call, fn values.Value,
 	if err != nil {
 		return values.Value{}, err
 	}
-	return st.call(fn, &args)
+	return st.call(fn, args)
 }
 
-func (st *state) callArgs(x *ast.Call, caller *values.Value) (values.Args, error) {
+func (st *state) callArgs(x *ast.Call, caller *values.Value) (*values.Args, error) {
 	args, err := st.evalArgs(&x.Args)
 	if err == nil && caller != nil {
 		args.Keywords = append(args.Keywords, values.Named{Name: "caller", Value: *caller})

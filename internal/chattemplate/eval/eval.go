@@ -136,14 +136,14 @@ func (st *state) applyFilter(x *ast.Filter, v values.Value) (values.Value, error
 	if x.Fn == nil {
 		return values.Value{}, values.ErrorAt(x.Line, "no filter named '%s'", x.Name)
 	}
-	depth := len(st.stack)
+	before := st.mark()
 	args, err := st.evalArgs(&x.Args)
 	if err == nil {
 		if err = st.Work(v.Weight()); err == nil {
-			v, err = x.Fn(&st.Budget, v, &args)
+			v, err = x.Fn(&st.Budget, v, args)
 		}
 	}
-	st.stack = st.stack[:depth]
+	st.release(before)
 	if err != nil {
 		return values.Value{}, values.AtLine(err, x.Line)
 	}
@@ -158,13 +158,13 @@ func (st *state) evalTest(x *ast.Test) (values.Value, error) {
 	if x.Fn == nil {
 		return values.Value{}, values.ErrorAt(x.Line, "no test named '%s'", x.Name)
 	}
-	depth := len(st.stack)
+	before := st.mark()
 	args, err := st.evalArgs(&x.Args)
 	var ok bool
 	if err == nil {
-		ok, err = x.Fn(&st.Budget, v, &args)
+		ok, err = x.Fn(&st.Budget, v, args)
 	}
-	st.stack = st.stack[:depth]
+	st.release(before)
 	if err != nil {
 		return values.Value{}, values.AtLine(err, x.Line)
 	}

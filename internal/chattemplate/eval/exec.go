@@ -15,11 +15,35 @@ type frame struct {
 // state is one rendering.
 type state struct {
 	values.Budget
-	vars   *values.Map
-	frame  *frame
-	out    []byte
-	stack  []values.Value // arguments of the calls under way
-	macros int            // macro calls under way
+	vars    *values.Map
+	frame   *frame
+	out     []byte
+	stack   []values.Value // arguments of the calls under way
+	args    []*values.Args // made so far, to be used again: the first calling belong to calls
+	calling int
+	macros  int // macro calls under way
+}
+
+// mark is how far the calls under way have come.
+type mark struct{ stack, calling int }
+
+func (st *state) mark() mark { return mark{stack: len(st.stack), calling: st.calling} }
+
+// release ends the calls that began after a mark: their arguments are not used any more.
+func (st *state) release(m mark) {
+	st.stack = st.stack[:m.stack]
+	st.calling = m.calling
+}
+
+// newArgs returns arguments for one call, until release.
+func (st *state) newArgs(pos []values.Value, keywords []values.Named) *values.Args {
+	if st.calling == len(st.args) {
+		st.args = append(st.args, new(values.Args))
+	}
+	a := st.args[st.calling]
+	st.calling++
+	a.Pos, a.Keywords = pos, keywords
+	return a
 }
 
 // Render runs the body of a template, whose outermost scope has so many slots, and returns what it

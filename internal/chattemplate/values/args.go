@@ -8,7 +8,8 @@ import (
 // undefined value.
 var ErrNoAttribute = errors.New("no such attribute")
 
-// Args are evaluated arguments. Pos is only valid during the call: keep a copy.
+// Args are evaluated arguments. They are only valid during the call: keep a copy of what is in
+// them.
 type Args struct {
 	Pos      []Value
 	Keywords []Named

@@ -63,11 +63,13 @@ func (j *job) create(spec ray.ActorSpec) *frame.Fault {
 		}
 	}
 	if j.cluster.named(j.namespace, spec.Name) != nil {
-		return &frame.Fault{Class: "ActorAlreadyExistsError", Message: "an actor has the name " + spec.Name + " already"}
+		return &frame.Fault{Class: "ActorAlreadyExistsError",
+			Message: "an actor has the name " + spec.Name + " already"}
 	}
 	dead := j.cluster.refuse[spec.Rank]
 	if strings.Contains(string(spec.RuntimeEnv), packageScheme) {
-		dead = &frame.Fault{Class: "RuntimeEnvSetupError", Message: "Failed to download runtime_env file package"}
+		dead = &frame.Fault{Class: "RuntimeEnvSetupError",
+			Message: "Failed to download runtime_env file package"}
 	}
 	j.actors[spec.Rank] = &actor{spec: spec, job: j, dead: dead}
 	return nil
@@ -76,8 +78,8 @@ func (j *job) create(spec ray.ActorSpec) *frame.Fault {
 // packageScheme begins the URI of a package in the cluster's own store; this one has none.
 const packageScheme = "gcs://"
 
-// graceTime is how long the other ranks have after one has failed, and rescheduleTime how long an actor is waited
-// for whose group has lost its place.
+// graceTime is how long the other ranks have after one has failed, and rescheduleTime how long an
+// actor is waited for whose group has lost its place.
 const (
 	graceTime      = 2 * time.Second
 	rescheduleTime = 5 * time.Second
@@ -145,7 +147,8 @@ func (a *actor) pending() *frame.Fault {
 	if state := a.job.cluster.groupState(a.spec.Group); state != ray.GroupCreated {
 		why = "the placement group is " + state
 	}
-	return &frame.Fault{Class: "Pending", Message: "no answer from the actor that wants " + text + ": " + why}
+	return &frame.Fault{Class: "Pending", Message: "no answer from the actor that wants " + text +
+		": " + why}
 }
 
 // groupState is the state of an actor's group; CREATED for an actor without one.

@@ -1,8 +1,10 @@
-// Package fake is a Ray cluster without Ray, for tests: its bridges speak the frames of the real one over an
-// in-memory connection (ray.Options.Conn), and the test scripts what the cluster has, refuses and loses.
+// Package fake is a Ray cluster without Ray, for tests: its bridges speak the frames of the real
+// one over an in-memory connection (ray.Options.Conn), and the test scripts what the cluster has,
+// refuses and loses.
 //
-// It is proven: TestFacts of test/ray checks every fact about Ray that the launcher relies on, on this
-// cluster and on real ones. It works in a synctest bubble unless workers are processes (Process).
+// It is proven: TestFacts of test/ray checks every fact about Ray that the launcher relies on, on
+// this cluster and on real ones. It works in a synctest bubble unless workers are processes
+// (Process).
 package fake
 
 import (
@@ -29,8 +31,8 @@ type Cluster struct {
 	Token string
 	// Worker starts what stands for worker processes; nil is a worker that waits for a signal.
 	Worker StartFunc
-	// Dir is where nodes keep installed files; in an empty one nothing is read or written, and paths are
-	// made up.
+	// Dir is where nodes keep installed files; in an empty one nothing is read or written, and
+	// paths are made up.
 	Dir string
 	// Settle is how long after its removal the resources of a group come back.
 	Settle time.Duration
@@ -50,7 +52,8 @@ type Cluster struct {
 	outside map[string]float64
 	jobs    []*job
 	pids    int
-	// changed is closed and replaced whenever something happened that a waiting operation may be waiting for.
+	// changed is closed and replaced whenever something happened that a waiting operation may be
+	// waiting for.
 	changed chan struct{}
 
 	running sync.WaitGroup
@@ -83,12 +86,14 @@ type actor struct {
 	worker *Worker
 }
 
-// New makes a cluster of nodes that are alive; the first is the driver's. Each node also has one of the
-// resource that stands for it ("node:10.0.0.1"), as with Ray. Free is ignored.
+// New makes a cluster of nodes that are alive; the first is the driver's. Each node also has one
+// of the resource that stands for it ("node:10.0.0.1"), as with Ray. Free is ignored.
 func New(nodes ...ray.Node) *Cluster {
-	c := &Cluster{Ray: "2.60.0", Python: "3.11.7", groups: map[string]*group{}, fails: map[string][]*frame.Fault{},
+	c := &Cluster{Ray: "2.60.0", Python: "3.11.7", groups: map[string]*group{},
+		fails:  map[string][]*frame.Fault{},
 		before: map[string][]func(){}, after: map[string][]func(){}, refuse: map[int]*frame.Fault{},
-		hold: map[int]bool{}, binary: map[string]string{}, pids: 1000, envs: map[string]map[string]string{},
+		hold: map[int]bool{}, binary: map[string]string{}, pids: 1000,
+		envs:    map[string]map[string]string{},
 		changed: make(chan struct{})}
 	for _, n := range nodes {
 		c.AddNode(n)
@@ -117,13 +122,15 @@ func (c *Cluster) Address() string { return c.nodes[0].IP + gcsPort }
 
 const gcsPort = ":6379"
 
-// Start is ray.Start with a bridge to this cluster. The job has the token that is in the environment.
+// Start is ray.Start with a bridge to this cluster. The job has the token that is in the
+// environment.
 func (c *Cluster) Start(ctx context.Context, o ray.Options) (*ray.Client, error) {
 	o.Conn = c.dial(tokenOf(o.Env))
 	return ray.Start(ctx, o)
 }
 
-// Dial starts a bridge, which is one job, and returns the engine's end of its connection. The job ends with it.
+// Dial starts a bridge, which is one job, and returns the engine's end of its connection. The job
+// ends with it.
 func (c *Cluster) Dial() net.Conn { return c.dial("") }
 
 func (c *Cluster) dial(token string) net.Conn {
@@ -201,8 +208,8 @@ func (c *Cluster) SetNodeEnv(nodeID string, env map[string]string) {
 	c.envs[nodeID] = maps.Clone(env)
 }
 
-// AddGroup adds a placed group of another job in a namespace, which may be adopted, and returns its id. Bundles
-// need their nodes.
+// AddGroup adds a placed group of another job in a namespace, which may be adopted, and returns
+// its id. Bundles need their nodes.
 func (c *Cluster) AddGroup(namespace string, g ray.Group) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +228,8 @@ func (c *Cluster) AddGroup(namespace string, g ray.Group) string {
 	return g.ID
 }
 
-// HoldOutside makes others hold resources outside groups: they are missing on the whole cluster, but on no node.
+// HoldOutside makes others hold resources outside groups: they are missing on the whole cluster,
+// but on no node.
 func (c *Cluster) HoldOutside(resources map[string]float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +255,8 @@ func (c *Cluster) KillNode(id string) {
 	for _, j := range c.jobs {
 		for _, a := range j.actors {
 			if a.facts.NodeID == id && a.placed {
-				c.lose(a, &frame.Fault{Class: "ActorDiedError", Message: "The actor died because its node has died."})
+				c.lose(a, &frame.Fault{Class: "ActorDiedError",
+					Message: "The actor died because its node has died."})
 			}
 		}
 	}
@@ -287,8 +296,9 @@ func (c *Cluster) SignalActor(actorID string, s unix.Signal) {
 	for _, j := range c.jobs {
 		for _, a := range j.actors {
 			if a.facts.ActorID == actorID {
-				c.lose(a, &frame.Fault{Class: "ActorDiedError", Message: "The actor died unexpectedly before finishing " +
-					"this task: the worker process died by " + unix.SignalName(s)})
+				c.lose(a, &frame.Fault{Class: "ActorDiedError",
+					Message: "The actor died unexpectedly before finishing " +
+						"this task: the worker process died by " + unix.SignalName(s)})
 			}
 		}
 	}
@@ -406,7 +416,8 @@ func (c *Cluster) latest(rank int) *actor {
 	return c.jobs[len(c.jobs)-1].actors[rank]
 }
 
-// lose ends an actor and its worker; the run reference of a worker that had not ended becomes an exception.
+// lose ends an actor and its worker; the run reference of a worker that had not ended becomes an
+// exception.
 func (c *Cluster) lose(a *actor, fault *frame.Fault) {
 	if a.dead != nil {
 		return
@@ -430,7 +441,8 @@ func (c *Cluster) remove(id string) {
 	for _, j := range c.jobs {
 		for _, a := range j.actors {
 			if a.spec.Group == id {
-				c.lose(a, &frame.Fault{Class: "ActorDiedError", Message: "The actor is dead because its placement group was removed."})
+				c.lose(a, &frame.Fault{Class: "ActorDiedError",
+					Message: "The actor is dead because its placement group was removed."})
 			}
 		}
 	}
@@ -462,8 +474,8 @@ func (c *Cluster) notify() {
 	c.changed = make(chan struct{})
 }
 
-// await waits, without the lock, for a change; false is that ctx has ended or one of the times has come. A time
-// that is nil does not come.
+// await waits, without the lock, for a change; false is that ctx has ended or one of the times
+// has come. A time that is nil does not come.
 func (c *Cluster) await(ctx context.Context, until ...<-chan time.Time) bool {
 	until = append(until, nil, nil)
 	changed := c.changed

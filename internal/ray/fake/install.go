@@ -28,7 +28,8 @@ func (c *Cluster) find(nodeID, sha256Hex, hint string) string {
 		return ""
 	}
 	for _, path := range []string{hint, c.cachePath(nodeID, sha256Hex)} {
-		if info, err := os.Stat(path); err == nil && info.Mode()&0o100 != 0 && fileHash(path) == sha256Hex {
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o100 != 0 &&
+			fileHash(path) == sha256Hex {
 			return path
 		}
 	}

@@ -40,10 +40,13 @@ type operation func(*job, context.Context, args) (any, *frame.Fault)
 
 var operations = map[string]operation{
 	"connect": (*job).connect, "nodes": (*job).nodes, "shutdown": (*job).shutdown,
-	"group_create": (*job).groupCreate, "group_adopt": (*job).groupAdopt, "group_wait": (*job).groupWait,
-	"group_get": (*job).groupGet, "group_remove": (*job).groupRemove,
-	"actors_create": (*job).actorsCreate, "actors_facts": (*job).actorsFacts, "actors_install": (*job).actorsInstall,
-	"actors_start": (*job).actorsStart, "actors_stop": (*job).actorsStop, "actors_kill": (*job).actorsKill,
+	"group_create": (*job).groupCreate, "group_adopt": (*job).groupAdopt,
+	"group_wait": (*job).groupWait,
+	"group_get":  (*job).groupGet, "group_remove": (*job).groupRemove,
+	"actors_create": (*job).actorsCreate, "actors_facts": (*job).actorsFacts,
+	"actors_install": (*job).actorsInstall,
+	"actors_start":   (*job).actorsStart, "actors_stop": (*job).actorsStop,
+	"actors_kill": (*job).actorsKill,
 }
 
 func valueError(format string, a ...any) *frame.Fault {
@@ -58,39 +61,46 @@ func (j *job) connect(_ context.Context, a args) (any, *frame.Fault) {
 	c := j.cluster
 	switch {
 	case j.connected:
-		return nil, &frame.Fault{Class: "RuntimeError", Message: "Maybe you called ray.init twice by accident?"}
+		return nil, &frame.Fault{Class: "RuntimeError",
+			Message: "Maybe you called ray.init twice by accident?"}
 	case c.HelloError == nil && o.Address != "":
 		if fault := c.reach(o.Address); fault != nil {
 			return nil, fault
 		}
 	}
 	if c.Token != "" && j.token != c.Token {
-		return nil, &frame.Fault{Class: "ConnectionError", Message: "Failed to connect to Ray cluster at " + o.Address,
-			Causes: []frame.Fault{{Class: "RuntimeError", Message: "Failed to connect to GCS: AuthenticationError: " +
-				"RPC error: InvalidAuthToken: Authentication token is missing or incorrect."}}}
+		return nil, &frame.Fault{Class: "ConnectionError",
+			Message: "Failed to connect to Ray cluster at " + o.Address,
+			Causes: []frame.Fault{{Class: "RuntimeError",
+				Message: "Failed to connect to GCS: AuthenticationError: " +
+					"RPC error: InvalidAuthToken: Authentication token is missing or incorrect."}}}
 	}
 	n := c.nodes[0]
 	if o.NodeIP != "" {
 		i := slices.IndexFunc(c.nodes, func(n *node) bool { return n.IP == o.NodeIP && n.Alive })
 		if i < 0 {
-			return nil, &frame.Fault{Class: "Exception", Message: "No node info found matching attributes: " + o.NodeIP}
+			return nil, &frame.Fault{Class: "Exception",
+				Message: "No node info found matching attributes: " + o.NodeIP}
 		}
 		n = c.nodes[i]
 	}
 	j.connected, j.namespace = true, cmp.Or(o.Namespace, "anonymous-"+j.id)
-	return ray.Cluster{NodeID: n.ID, NodeIP: n.IP, JobID: j.id, GCSAddress: c.Address(), Namespace: j.namespace,
-		Started: o.Address == ""}, nil
+	return ray.Cluster{NodeID: n.ID, NodeIP: n.IP, JobID: j.id, GCSAddress: c.Address(),
+		Namespace: j.namespace,
+		Started:   o.Address == ""}, nil
 }
 
 // reach is why an address does not lead to this cluster.
 func (c *Cluster) reach(address string) *frame.Fault {
 	host, port, err := net.SplitHostPort(address)
-	if _, number := strconv.Atoi(port); err != nil || host == "" || number != nil || strings.Contains(address, "://") {
+	if _, number := strconv.Atoi(port); err != nil || host == "" || number != nil ||
+		strings.Contains(address, "://") {
 		return valueError("%s is no GCS address: give host:6379, not the address of Ray Client, of the dashboard or of jobs",
 			address)
 	}
 	if address != c.Address() {
-		return &frame.Fault{Class: "Unreachable", Message: "no Ray cluster at " + address + ": connection refused"}
+		return &frame.Fault{Class: "Unreachable", Message: "no Ray cluster at " + address +
+			": connection refused"}
 	}
 	return nil
 }
@@ -144,8 +154,9 @@ func (j *job) groupCreate(_ context.Context, a args) (any, *frame.Fault) {
 	if !slices.Contains([]string{"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}, strategy) {
 		return nil, valueError("Invalid placement group strategy %s", a.Strategy)
 	}
-	g := &group{owner: j, namespace: j.namespace, Group: ray.Group{ID: c.newID(), Name: a.Name, Strategy: strategy,
-		State: ray.GroupPending}}
+	g := &group{owner: j, namespace: j.namespace, Group: ray.Group{ID: c.newID(), Name: a.Name,
+		Strategy: strategy,
+		State:    ray.GroupPending}}
 	for i, b := range a.Bundles {
 		g.Bundles = append(g.Bundles, ray.Bundle{Index: i, Resources: b})
 		g.taken = append(g.taken, map[string]float64{})

@@ -108,7 +108,8 @@ func wants(s ray.ActorSpec) map[string]float64 {
 	return all
 }
 
-// seat starts an actor if there is room for it, in its bundle or on any node: it gets its devices and facts.
+// seat starts an actor if there is room for it, in its bundle or on any node: it gets its devices
+// and facts.
 func (c *Cluster) seat(a *actor) bool {
 	if a.placed || c.hold[a.spec.Rank] {
 		return a.placed
@@ -129,8 +130,10 @@ func (c *Cluster) seat(a *actor) bool {
 	}
 	c.pids++
 	a.placed = true
-	a.facts = ray.Facts{Rank: a.spec.Rank, NodeID: n.ID, NodeIP: n.IP, Hostname: n.Hostname, PID: c.pids, CPUs: 1,
-		Niceness: 15, ActorID: fmt.Sprintf("%032x", c.pids), Arch: "x86_64", Python: c.Python, Ray: c.Ray}
+	a.facts = ray.Facts{Rank: a.spec.Rank, NodeID: n.ID, NodeIP: n.IP, Hostname: n.Hostname,
+		PID: c.pids, CPUs: 1,
+		Niceness: 15, ActorID: fmt.Sprintf("%032x", c.pids), Arch: "x86_64", Python: c.Python,
+		Ray: c.Ray}
 	if c.Dir != "" {
 		a.facts.PID = os.Getpid()
 	}

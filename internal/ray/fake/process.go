@@ -18,8 +18,8 @@ import (
 // The last lines of a worker's standard error, as many as the actors on Ray keep.
 const tailLines = 20
 
-// Process starts workers as processes, children of this one, as the actors on Ray do. To them this process is
-// their actor: Facts.PID is this process when workers are processes.
+// Process starts workers as processes, children of this one, as the actors on Ray do. To them
+// this process is their actor: Facts.PID is this process when workers are processes.
 func Process(spec ray.StartSpec, node map[string]string) (*Worker, error) {
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Env = workerEnv(spec, node)
@@ -34,7 +34,8 @@ func Process(spec ray.StartSpec, node map[string]string) (*Worker, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	// It stays open: its end tells the worker that its actor is gone. A write to one that has ended fails.
+	// It stays open: its end tells the worker that its actor is gone. A write to one that has
+	// ended fails.
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)

@@ -40,7 +40,8 @@ type job struct {
 func (j *job) serve() {
 	ctx, cancel := context.WithCancel(context.Background())
 	j.running.Go(func() { j.write(ctx) })
-	hello := &frame.Hello{Ray: j.cluster.Ray, Python: j.cluster.Python, PID: 1, Error: j.cluster.HelloError}
+	hello := &frame.Hello{Ray: j.cluster.Ray, Python: j.cluster.Python, PID: 1,
+		Error: j.cluster.HelloError}
 	j.send(frame.Reply{Hello: hello})
 	for {
 		raw, err := frame.Read(j.conn)
@@ -115,7 +116,8 @@ func (j *job) perform(ctx context.Context, r frame.Request) (any, *frame.Fault) 
 	}
 	operation, known := operations[r.Op]
 	if !known {
-		return nil, &frame.Fault{Class: "ValueError", Message: fmt.Sprintf("unknown operation %q", r.Op)}
+		return nil, &frame.Fault{Class: "ValueError",
+			Message: fmt.Sprintf("unknown operation %q", r.Op)}
 	}
 	if r.Op != "connect" && r.Op != "shutdown" && !j.connected {
 		return nil, &frame.Fault{Class: "RuntimeError", Message: "not connected to a Ray cluster"}
@@ -166,8 +168,9 @@ func (j *job) send(m frame.Reply) {
 
 // tell sends the news that a worker has ended.
 func (j *job) tell(a *actor, w *Worker, e ray.Exit) {
-	j.send(frame.Reply{Exit: &frame.Exit{Rank: a.spec.Rank, PID: w.PID, Code: e.Code, Signal: e.Signal,
-		Class: e.Class, Reason: e.Reason, Stderr: e.Stderr}})
+	j.send(frame.Reply{Exit: &frame.Exit{Rank: a.spec.Rank, PID: w.PID, Code: e.Code,
+		Signal: e.Signal,
+		Class:  e.Class, Reason: e.Reason, Stderr: e.Stderr}})
 }
 
 // end is the end of the job: its actors and its groups go.

@@ -58,7 +58,10 @@ func (j *job) actorsStart(_ context.Context, a args) (any, *frame.Fault) {
 	}
 	out := newRanks()
 	for _, spec := range list.Specs {
-		part := j.on([]int{spec.Rank}, func(x *actor) (any, *frame.Fault) { return j.start(x, spec) })
+		part := j.on([]int{spec.Rank}, func(x *actor) (any,
+			*frame.Fault) {
+			return j.start(x, spec)
+		})
 		out.set(spec.Rank, part.Results[spec.Rank], part.Errors[spec.Rank])
 	}
 	return out, nil
@@ -67,7 +70,8 @@ func (j *job) actorsStart(_ context.Context, a args) (any, *frame.Fault) {
 // start starts the worker of an actor and watches it.
 func (j *job) start(a *actor, spec ray.StartSpec) (any, *frame.Fault) {
 	if a.worker != nil {
-		return nil, &frame.Fault{Class: "RuntimeError", Message: "this actor's worker is running already"}
+		return nil, &frame.Fault{Class: "RuntimeError",
+			Message: "this actor's worker is running already"}
 	}
 	c := j.cluster
 	begin := c.Worker

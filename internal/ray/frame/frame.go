@@ -1,5 +1,6 @@
-// Package frame is the wire format between the engine and its Ray bridge: a message is one JSON object, sent as a
-// 4-byte big-endian length and that many bytes. bridge.py speaks the same format (python/wire.py).
+// Package frame is the wire format between the engine and its Ray bridge: a message is one JSON
+// object, sent as a 4-byte big-endian length and that many bytes. bridge.py speaks the same
+// format (python/wire.py).
 package frame
 
 import (
@@ -10,19 +11,19 @@ import (
 	"io"
 )
 
-// MaxLength bounds the JSON of one message, in bytes. The largest messages are starts of workers, which hold their
-// environments and their standard input.
+// MaxLength bounds the JSON of one message, in bytes. The largest messages are starts of workers,
+// which hold their environments and their standard input.
 const MaxLength = 16 << 20
 
 // headLength is the length of the length.
 const headLength = 4
 
-// ErrLength is returned for a message that is longer than MaxLength or has no bytes at all. After it the stream is
-// of no use.
+// ErrLength is returned for a message that is longer than MaxLength or has no bytes at all. After
+// it the stream is of no use.
 var ErrLength = errors.New("frame length out of range")
 
-// Read reads one message from r. It returns io.EOF at a clean end and io.ErrUnexpectedEOF at an end within a
-// message. Memory grows with what has arrived, not with what the length promises.
+// Read reads one message from r. It returns io.EOF at a clean end and io.ErrUnexpectedEOF at an
+// end within a message. Memory grows with what has arrived, not with what the length promises.
 func Read(r io.Reader) (json.RawMessage, error) {
 	var head [headLength]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -70,11 +70,13 @@ func TestReadErrors(t *testing.T) {
 
 func TestReadTakesTheLongest(t *testing.T) {
 	body := `"` + strings.Repeat("x", frame.MaxLength-2) + `"`
-	raw, err := frame.Read(strings.NewReader(string(binary.BigEndian.AppendUint32(nil, frame.MaxLength)) + body))
+	raw, err := frame.Read(strings.NewReader(string(binary.BigEndian.AppendUint32(nil,
+		frame.MaxLength)) + body))
 	if err != nil || len(raw) != frame.MaxLength {
 		t.Fatalf("got %d bytes, %v", len(raw), err)
 	}
-	if _, err := frame.Append(nil, strings.Repeat("x", frame.MaxLength)); !errors.Is(err, frame.ErrLength) {
+	if _, err := frame.Append(nil, strings.Repeat("x", frame.MaxLength)); !errors.Is(err,
+		frame.ErrLength) {
 		t.Errorf("append of more than the longest: %v", err)
 	}
 }

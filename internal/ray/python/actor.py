@@ -1,7 +1,9 @@
-"""The actor of one rank: it says where it is, brings the binary to its node, and holds the worker process.
+"""The actor of one rank: it says where it is, brings the binary to its node, and holds the worker
+process.
 
-Ray carries the class to the nodes by value, so they need no module of ours; it may use only the standard library
-and Ray. Several methods may run at once (MAX_CONCURRENCY): run lasts for as long as the worker does.
+Ray carries the class to the nodes by value, so they need no module of ours; it may use only the
+standard library and Ray. Several methods may run at once (MAX_CONCURRENCY): run lasts for as long
+as the worker does.
 """
 
 from __future__ import annotations
@@ -56,13 +58,15 @@ class Worker:
         self.feeder: threading.Thread | None = None
         self.raylet = visible_raylet()
         self.terminated = threading.Event()
-        # The kernel ends the worker when the *thread* that started it ends (PR_SET_PDEATHSIG): one thread for life.
+        # The kernel ends the worker when the *thread* that started it ends (PR_SET_PDEATHSIG): one
+        # thread for life.
         self.starts: queue.SimpleQueue[tuple[list[str], dict[str, str], Future[int]]] = (
             queue.SimpleQueue()
         )
-        threading.Thread(target=self._keep, name="keeper", daemon=True).start()
-        # With several methods at once the main thread is inside Ray, where Python's handlers of signals do not run:
-        # Ray 2.60 would not end on SIGTERM for as long as run lasts. The file descriptor works nevertheless.
+        threading.Thread(target=self._run_starts, name="starter", daemon=True).start()
+        # With several methods at once the main thread is inside Ray, where Python's handlers of
+        # signals do not run: Ray 2.60 would not end on SIGTERM for as long as run lasts. The file
+        # descriptor works nevertheless.
         woken, wakeup = os.pipe()
         os.set_blocking(wakeup, False)
         # An actor whose start is not on the main thread keeps Ray's behaviour.
@@ -134,8 +138,9 @@ class Worker:
         # A process that the worker left behind may hold the pipe open: do not wait for that.
         self.drained.join(0.2)
         code = self.child.returncode
-        # Ray ends an actor by SIGTERM, some versions its process group with it: this process ends in a moment, and what
-        # Ray says of that is the reason. The signal of the worker is none, and would look like another's deed.
+        # Ray ends an actor by SIGTERM, some versions its process group with it: this process ends
+        # in a moment, and what Ray says of that is the reason. The signal of the worker is none,
+        # and would look like another's deed.
         if self.terminated.wait(TERM_SECONDS if code == -signal.SIGTERM else 0):
             time.sleep(LEFT_SECONDS)
         name = ""
@@ -172,7 +177,7 @@ class Worker:
             self.ended.wait(1)
         os._exit(1)
 
-    def _keep(self) -> None:
+    def _run_starts(self) -> None:
         """Starts workers, one after another, and waits for each."""
         while True:
             try:
@@ -180,11 +185,12 @@ class Worker:
                     timeout=IDLE_SECONDS if self.child is None else LEFT_SECONDS
                 )
             except queue.Empty:
-                # Nobody wants this actor any more, or nobody can reach it: after a partition Ray leaves the actors of
-                # the lost node as they are.
+                # This actor is not wanted any more, or cannot be reached: after a partition Ray
+                # leaves the actors of the lost node as they are.
                 os._exit(0)
             try:
-                # The same process group and session as the actor, so that Ray's own clean-up reaches the worker too.
+                # The same process group and session as the actor, so that Ray's own clean-up
+                # reaches the worker too.
                 child = subprocess.Popen(
                     argv, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE
                 )
@@ -203,8 +209,8 @@ class Worker:
             self.ended.set()
 
     def _feed(self, stdin: bytes) -> None:
-        # The pipe stays open: its end tells the worker that its actor is gone. A write to one that has ended fails,
-        # and run says why it has.
+        # The pipe stays open: its end tells the worker that its actor is gone. A write to one that
+        # has ended fails, and run says why it has.
         with contextlib.suppress(OSError, ValueError):
             self.child.stdin.write(stdin)
             self.child.stdin.flush()
@@ -213,14 +219,15 @@ class Worker:
         while line := child.stderr.readline(LINE_BYTES):
             text = line.decode(errors="replace").rstrip("\r\n")
             self.tail.append(text)
-            # The actor's own standard error is a file of Ray's logs. The disk may be full; the worker must be read all
-            # the same.
+            # The actor's own standard error is a file of Ray's logs. The disk may be full; the
+            # worker must be read all the same.
             with contextlib.suppress(OSError, ValueError):
                 print(text, file=sys.stderr, flush=True)
 
 
 def visible_raylet() -> str:
-    """The process id of the raylet that started this actor; empty when it cannot be seen, as from a container."""
+    """The process id of the raylet that started this actor; empty when it cannot be seen, as from a
+    container."""
     pid = os.environ.get("RAY_RAYLET_PID", "")
     return pid if read_text(f"/proc/{pid}/comm").strip() == "raylet" else ""
 
@@ -230,7 +237,8 @@ def env_digest(value: str) -> str:
 
 
 def usable_cpus() -> int:
-    """How many CPUs this process may use: its affinity, and the quotas of its cgroup and those around it."""
+    """How many CPUs this process may use: its affinity, and the quotas of its cgroup and those
+    around it."""
     cpus = float(len(os.sched_getaffinity(0)))
     group = ""
     for line in read_text("/proc/self/cgroup").splitlines():
@@ -263,8 +271,8 @@ def read_text(path: str) -> str:
 
 
 def cache_dirs() -> tuple[list[str], list[str]]:
-    """The folders, made if need be, that may hold the binary: this user's cache, else a temporary folder, else Ray's own,
-    which also nodes with a read-only disk have. And why others may not."""
+    """The folders, made if need be, that may hold the binary: this user's cache, else a temporary
+    folder, else Ray's own, which also nodes with a read-only disk have. And why others may not."""
     candidates = []
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(home):
@@ -284,7 +292,8 @@ def cache_dirs() -> tuple[list[str], list[str]]:
         except OSError as e:
             refused.append(f"{directory}: cannot be made: {e.strerror or e}")
             continue
-        # A folder that others can write to could be given another file between the check of the hash and the start.
+        # A folder that others can write to could be given another file between the check of the
+        # hash and the start.
         if mode.st_uid != os.getuid() or mode.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             refused.append(f"{directory}: others may write there")
         elif noexec:
@@ -328,7 +337,7 @@ def write_binary(directory: str, sha256: str, blob: bytes) -> str:
             f.flush()
             os.fchmod(fd, 0o755)
             os.fsync(fd)
-        # The name is the hash: whoever of this node's actors comes last replaces the file by the same bytes.
+        # The name is the hash: the last of this node's actors replaces the file by the same bytes.
         os.rename(partial, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -339,8 +348,8 @@ def write_binary(directory: str, sha256: str, blob: bytes) -> str:
 
 
 def forget_unused(directory: str) -> None:
-    """Removes the binaries of a cache that nobody has used for long, and what was left half written. One that runs keeps
-    its file."""
+    """Removes the binaries of a cache that have not been used for long, and what was left half
+    written. One that runs keeps its file."""
     for entry in os.scandir(directory):
         if entry.name.startswith(("eagleray-", ".partial-")):
             with contextlib.suppress(OSError):

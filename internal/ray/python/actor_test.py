@@ -1,4 +1,5 @@
-"""Tests of what the actor does without Ray, which a stub stands for: python3 -m unittest actor_test."""
+"""Tests of what the actor does without Ray, which a stub stands for: python3 -m unittest
+actor_test."""
 
 from __future__ import annotations
 

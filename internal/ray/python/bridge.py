@@ -5,9 +5,9 @@ The engine starts it with one end of a unix socket pair and talks in messages (w
     engine:  {"id", "op", "args", "timeout"?}    {"cancel": id}    {"beat": true}
     bridge:  {"hello": {...}} first, then {"id", "result"} | {"id", "error"}, {"exit": {...}}, {"beat": true}
 
-Requests run at the same time. The end of the socket, or ten seconds of silence, end this process and so the Ray job,
-with its actors and its placement groups; a local cluster that this process has started is ended before. Standard
-output and error are log text: Ray prints there.
+Requests run at the same time. The end of the socket, or ten seconds of silence, end this process
+and so the Ray job, with its actors and its placement groups; a local cluster that this process has
+started is ended before. Standard output and error are log text: Ray prints there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ LEAVE_SECONDS = 6.0
 # Requests that may run at once. Those that wait do so without the interpreter's lock.
 THREADS = 32
 
-# Exit codes: the engine is gone; the engine sent something that is no message; Ray cannot be imported.
+# Exit codes: the engine is gone; the engine sent something that is no message; Ray cannot be
+# imported.
 ENGINE_GONE = 3
 BAD_MESSAGE = 4
 NO_RAY = 5
@@ -53,7 +54,8 @@ class Bridge:
         self.connecting = threading.Event()
         self.leaving = threading.Lock()
         self.heard = time.monotonic()
-        # ray.init must run on the main thread, where it can install its signal handlers; ray.shutdown beside it.
+        # ray.init must run on the main thread, where it can install its signal handlers;
+        # ray.shutdown beside it.
         self.main_calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self.operations: Operations
 
@@ -102,10 +104,11 @@ class Bridge:
         self.leave(ENGINE_GONE)
 
     def leave(self, code: int, why: str = "") -> None:
-        """Ends this process, and so the Ray job, at once and without clean-up. Only a cluster that this bridge has
-        started is ended before, by a thread of its own: the caller may be one that the end has to wait for."""
+        """Ends this process, and so the Ray job, at once and without clean-up. Only a cluster that
+        this bridge has started is ended before, by a thread of its own: the caller may be one
+        that the end has to wait for."""
         if why:
-            # Nobody reads it any more if the engine was killed.
+            # It is not read any more if the engine was killed.
             with contextlib.suppress(OSError):
                 print(why, file=sys.stderr, flush=True)
         if not self.started():
@@ -191,7 +194,8 @@ class Bridge:
             self.send({"beat": True})
             now = time.monotonic()
             if now - before > 3 * BEAT_SECONDS:
-                # This process itself was held up (stopped, or inside Ray): the engine could not be heard.
+                # This process itself was held up (stopped, or inside Ray): the engine could not be
+                # heard.
                 self.heard = now
             before = now
             if now - self.heard > SILENCE_SECONDS:

@@ -20,7 +20,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Cancelled(Exception):
-    """Nobody waits for the answer any more."""
+    """The answer is not wanted any more."""
 
 
 class Pending(Exception):
@@ -66,9 +66,10 @@ class Call:
 
 
 def fault(error: BaseException) -> dict[str, Any]:
-    """Returns an exception and the chain of its causes. Ray's top line often hides what matters: a refused token is
-    a bare ConnectionError that was raised from the real one."""
-    # An exception that an actor of ours raised comes back wrapped, with the whole traceback for a text.
+    """Returns an exception and the chain of its causes. Ray's top line often hides what matters: a
+    refused token is a bare ConnectionError that was raised from the real one."""
+    # An exception that an actor of ours raised comes back wrapped, with the whole traceback for a
+    # text.
     if type(error).__name__.startswith("RayTaskError") and isinstance(
         getattr(error, "cause", None), BaseException
     ):

@@ -1,7 +1,9 @@
-"""What the bridge does for the engine, each operation a few calls of Ray's public API. Works on Ray 2.35 and later.
+"""What the bridge does for the engine, each operation a few calls of Ray's public API. Works on Ray
+2.35 and later.
 
-Operations run on several threads at once. Every wait is cut into slices, so that it ends with the call's deadline, its
-cancellation and the bridge's end; no thread is inside ray.wait when ray.shutdown runs.
+Operations run on several threads at once. Every wait is cut into slices, so that it ends with the
+call's deadline, its cancellation and the bridge's end; no thread is inside ray.wait when
+ray.shutdown runs.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ HTTP_SECONDS = 0.5
 # How long actors that have not answered are waited for when their placement group has lost a node.
 RESCHEDULE_SECONDS = 5.0
 
-# How long the wait for watchers and Ray's own shutdown may take together; the end of this process ends the job too.
+# How long the wait for watchers and Ray's own shutdown may take together; the end of this process
+# ends the job too.
 SHUTDOWN_SECONDS = 3.0
 
 # Of <linux/prctl.h>.
@@ -65,8 +68,8 @@ class Rank:
 
 
 class Operations:
-    """exited is told the ends of workers; stopping is set when the bridge ends; drained waits for all other calls and
-    says whether they are over."""
+    """exited is told the ends of workers; stopping is set when the bridge ends; drained waits for
+    all other calls and says whether they are over."""
 
     def __init__(
         self, exited: Callable[[JSON], None], stopping: threading.Event, drained: Callable[[], bool]
@@ -111,7 +114,7 @@ class Operations:
             raise RuntimeError("not connected to a Ray cluster")
         return operation(call, **call.args)
 
-    # -- the cluster ---------------------------------------------------------------------------------------------
+    # -- the cluster --------------------
 
     def connect(
         self,
@@ -190,7 +193,7 @@ class Operations:
             )
         return {"nodes": out, "available": {k: v for k, v in cluster.items() if "_group_" not in k}}
 
-    # -- placement groups ----------------------------------------------------------------------------------------
+    # -- placement groups --------------------
 
     def group_create(
         self, call: Call, bundles: list[dict[str, float]], name: str = "", strategy: str = ""
@@ -268,7 +271,8 @@ class Operations:
         nodes = row["bundles_to_node_id"]
         scheduling = row["stats"].get("scheduling_state", "")
         if row["state"] == "PENDING" and scheduling != "INFEASIBLE":
-            # Ray 2.35 says NO_RESOURCES here, and newer versions see only the plainest cases at once.
+            # Ray 2.35 says NO_RESOURCES here, and newer versions see only the plainest cases at
+            # once.
             totals = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             if infeasible(list(row["bundles"].values()), row["strategy"], totals):
                 scheduling = "INFEASIBLE"
@@ -288,7 +292,7 @@ class Operations:
             ],
         }
 
-    # -- actors --------------------------------------------------------------------------------------------------
+    # -- actors --------------------
 
     def actors_create(self, call: Call, specs: list[JSON]) -> JSON:
         results: JSON = {}
@@ -363,7 +367,8 @@ class Operations:
             for number in out["results"]:
                 if rank := self.ranks.get(number):
                     refs[rank.handle.run.remote()] = (number, out["results"][number]["pid"], rank)
-            # A thread for each batch: none has to wait for another's ray.wait to learn of new references.
+            # A thread for each batch: none has to wait for another's ray.wait to learn of new
+            # references.
             self.watchers = [w for w in self.watchers if w.is_alive()]
             if refs:
                 watcher = threading.Thread(
@@ -391,7 +396,8 @@ class Operations:
         ask: Callable[[Rank, int], Any],
         grace: float | None = None,
     ) -> JSON:
-        """Calls the actors of the ranks and waits for their answers. After a failure the others get the grace."""
+        """Calls the actors of the ranks and waits for their answers. After a failure the others get
+        the grace."""
         began = time.monotonic()
         results: JSON = {}
         errors: JSON = {}
@@ -425,7 +431,8 @@ class Operations:
             ):
                 lost = None
             elif lost is None:
-                # Its nodes were there a moment ago. Ray may find others, but it may also wait for ever.
+                # Its nodes were there a moment ago. Ray may find others, but it may also wait for
+                # ever.
                 lost = time.monotonic()
             if rest == 0 or lost is not None and time.monotonic() - lost > RESCHEDULE_SECONDS:
                 break
@@ -448,7 +455,8 @@ class Operations:
         return {"results": results, "errors": errors}
 
     def _watch(self, refs: dict[Any, tuple[int, int, Rank]]) -> None:
-        """Tells the ends of a batch of workers. Any run that is over means a lost rank, whatever its exception."""
+        """Tells the ends of a batch of workers. Any run that is over means a lost rank, whatever
+        its exception."""
         while refs and not self.stopping.is_set():
             ready, _ = ray.wait(list(refs), num_returns=1, timeout=SLICE_SECONDS)
             for ref in ready:
@@ -470,10 +478,11 @@ class Operations:
                 if not rank.killed and not self.stopping.is_set():
                     self.exited(news)
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- the end --------------------
 
     def shutdown(self, call: Call) -> JSON:
-        """Ends everything this bridge has made. The stopping event was set when the request came in."""
+        """Ends everything this bridge has made. The stopping event was set when the request came
+        in."""
         self.end()
         return {}
 
@@ -492,8 +501,8 @@ class Operations:
             ray.kill(rank.handle, no_restart=True)
         for group in groups:
             remove_placement_group(group)
-        # ray.wait must not be running when the core worker goes. If something is stuck inside Ray, the end of this
-        # process has to do.
+        # ray.wait must not be running when the core worker goes. If something is stuck inside Ray,
+        # the end of this process has to do.
         deadline = time.monotonic() + SHUTDOWN_SECONDS
         for watcher in watchers:
             watcher.join(max(0.0, deadline - time.monotonic()))
@@ -516,8 +525,8 @@ def group_state(group: PlacementGroup | None) -> str:
 def infeasible(
     bundles: list[dict[str, float]], strategy: str, nodes: list[dict[str, float]]
 ) -> bool:
-    """Whether bundles cannot fit on nodes with these resources even if they are idle. False may mean that it was not
-    found out: the general question is one of packing bins."""
+    """Whether bundles cannot fit on nodes with these resources even if they are idle. False may
+    mean that it was not found out: the general question is one of packing bins."""
 
     def total(parts: list[dict[str, float]]) -> dict[str, float]:
         return {key: sum(part.get(key, 0.0) for part in parts) for part in parts for key in part}
@@ -535,8 +544,8 @@ def infeasible(
 
 
 def check_reachable(call: Call, address: str) -> None:
-    """Raises if nothing listens at the address of a cluster, or something else than its GCS does; a head that starts just
-    now gets a few seconds."""
+    """Raises if nothing listens at the address of a cluster, or something else than its GCS does; a
+    head that starts just now gets a few seconds."""
     if address in ("", "auto", "local"):
         return
     host, _, port = address.rpartition(":")
@@ -563,7 +572,8 @@ def check_reachable(call: Call, address: str) -> None:
 
 
 def speaks_http(connection: socket.socket) -> bool:
-    """Whether a request of HTTP/1 is answered: ray.init needs minutes to find out. A GCS speaks HTTP/2 only."""
+    """Whether a request of HTTP/1 is answered: ray.init needs minutes to find out. A GCS speaks
+    HTTP/2 only."""
     try:
         connection.sendall(b"GET /api/version HTTP/1.0\r\n\r\n")
         connection.settimeout(HTTP_SECONDS)
@@ -573,7 +583,8 @@ def speaks_http(connection: socket.socket) -> bool:
 
 
 def outlive_parent() -> None:
-    """Lets this process live on when the engine is killed, so that it can end the cluster that it has started; the end
-    of the socket tells it. Until then, and at a cluster of others, the kernel ends it with the engine (Pdeathsig in
-    process.go). The setting belongs to a thread: to the main one, which calls this."""
+    """Lets this process live on when the engine is killed, so that it can end the cluster that it
+    has started; the end of the socket tells it. Until then, and at a cluster of others, the
+    kernel ends it with the engine (Pdeathsig in process.go). The setting belongs to a thread: to
+    the main one, which calls this."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)

@@ -1,6 +1,7 @@
 """The wire format between the engine and its Ray bridge.
 
-A message is one JSON object, sent as a 4-byte big-endian length and that many bytes, over a unix socket.
+A message is one JSON object, sent as a 4-byte big-endian length and that many bytes, over a unix
+socket.
 """
 
 from __future__ import annotations

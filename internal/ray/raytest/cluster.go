@@ -20,12 +20,13 @@ import (
 	"time"
 )
 
-// keeper runs the cluster's processes, and ends them when this process ends.
+// reaper runs the cluster's processes, and ends them when this process ends.
 //
-//go:embed keeper.py
-var keeper string
+//go:embed reaper.py
+var reaper string
 
-// NodeSpec are the resources of one node. GPUs are logical: Ray hands out numbers and looks for no device.
+// NodeSpec are the resources of one node. GPUs are logical: Ray hands out numbers and looks for
+// no device.
 type NodeSpec struct {
 	CPUs, GPUs float64
 	Resources  map[string]float64
@@ -58,8 +59,8 @@ type Cluster struct {
 	Ray *Ray
 	// Address is the GCS address; Dashboard is "host:port" or empty.
 	Address, Dashboard string
-	// Env is the environment for a driver of the cluster: this process's without what concerns Ray, with a home of
-	// the cluster's own, and with the token.
+	// Env is the environment for a driver of the cluster: this process's without what concerns
+	// Ray, with a home of the cluster's own, and with the token.
 	Env []string
 	// Dir is removed with the cluster.
 	Dir string
@@ -71,7 +72,7 @@ type Cluster struct {
 	mu      sync.Mutex
 	Nodes   []*Node
 	count   int
-	keeper  *exec.Cmd
+	reaper  *exec.Cmd
 	orders  io.WriteCloser
 	answers *bufio.Reader
 }
@@ -91,8 +92,8 @@ func StartCluster(t testing.TB, r *Ray, options Options) *Cluster {
 	return c
 }
 
-// attempts is how often a cluster may fail to start: on a busy machine Ray gives up on itself, and ports that were
-// free a moment ago may not be any more.
+// attempts is how often a cluster may fail to start: on a busy machine Ray gives up on itself,
+// and ports that were free a moment ago may not be any more.
 const attempts = 3
 
 func start(r *Ray, options Options) (*Cluster, error) {
@@ -114,7 +115,7 @@ func tryStart(r *Ray, options Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{Ray: r, Dir: dir, options: options, subnet: subnet()}
-	if err := c.startKeeper(); err != nil {
+	if err := c.startReaper(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := c.startNodes(); err != nil {
@@ -123,20 +124,20 @@ func tryStart(r *Ray, options Options) (*Cluster, error) {
 	return c, nil
 }
 
-func (c *Cluster) startKeeper() error {
+func (c *Cluster) startReaper() error {
 	home := filepath.Join(c.Dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return err
 	}
-	c.keeper = exec.Command(c.Ray.Python, "-c", keeper, c.Dir)
-	c.keeper.Stderr = os.Stderr
+	c.reaper = exec.Command(c.Ray.Python, "-c", reaper, c.Dir)
+	c.reaper.Stderr = os.Stderr
 	// Not in the terminal's group: it ends by the end of its input, and then has work to do.
-	c.keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.reaper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
-	if c.orders, err = c.keeper.StdinPipe(); err != nil {
+	if c.orders, err = c.reaper.StdinPipe(); err != nil {
 		return err
 	}
-	answers, err := c.keeper.StdoutPipe()
+	answers, err := c.reaper.StdoutPipe()
 	if err != nil {
 		return err
 	}
@@ -148,22 +149,27 @@ func (c *Cluster) startKeeper() error {
 		base = append(base, "RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN="+c.options.Token)
 	}
 	c.Env = base
-	c.nodeEnv = append(base[:len(base):len(base)], "RAY_worker_niceness=0", "RAY_worker_oom_score_adjustment=0",
+	c.nodeEnv = append(base[:len(base):len(base)], "RAY_worker_niceness=0",
+		"RAY_worker_oom_score_adjustment=0",
 		"RAY_memory_monitor_refresh_ms=0", "RAY_DEDUP_LOGS=0", "RAY_raylet_start_wait_time_s=120")
 	if c.options.FastFailure {
-		c.nodeEnv = append(c.nodeEnv, "RAY_health_check_initial_delay_ms=1000", "RAY_health_check_period_ms=500",
+		c.nodeEnv = append(c.nodeEnv, "RAY_health_check_initial_delay_ms=1000",
+			"RAY_health_check_period_ms=500",
 			"RAY_health_check_timeout_ms=1000", "RAY_health_check_failure_threshold=3")
 	}
 	c.nodeEnv = append(c.nodeEnv, c.options.Env...)
-	return c.keeper.Start()
+	return c.reaper.Start()
 }
 
-// PlainEnv is this process's environment without what Ray, its workers or a virtual environment left there.
+// PlainEnv is this process's environment without what Ray, its workers or a virtual environment
+// left there.
 func PlainEnv() []string {
 	var env []string
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "RAY_") && !strings.HasPrefix(kv, "HOME=") && !strings.HasPrefix(kv, "XDG_CACHE_HOME=") &&
-			!strings.HasPrefix(kv, "VIRTUAL_ENV=") && !strings.HasPrefix(kv, "CUDA_VISIBLE_DEVICES=") {
+		if !strings.HasPrefix(kv, "RAY_") && !strings.HasPrefix(kv, "HOME=") &&
+			!strings.HasPrefix(kv, "XDG_CACHE_HOME=") &&
+			!strings.HasPrefix(kv, "VIRTUAL_ENV=") &&
+			!strings.HasPrefix(kv, "CUDA_VISIBLE_DEVICES=") {
 			env = append(env, kv)
 		}
 	}
@@ -175,7 +181,8 @@ var clusters struct {
 	count int
 }
 
-// subnet returns the first three bytes of loopback addresses that no other cluster of this machine is likely to have.
+// subnet returns the first three bytes of loopback addresses that no other cluster of this
+// machine is likely to have.
 func subnet() string {
 	clusters.Lock()
 	defer clusters.Unlock()
@@ -207,8 +214,10 @@ func (c *Cluster) startHead(spec NodeSpec) error {
 	}
 	ip := c.nextIP()
 	c.Address = fmt.Sprintf("%s:%d", ip, ports[0])
-	args := []string{"--head", fmt.Sprintf("--port=%d", ports[0]), fmt.Sprintf("--ray-client-server-port=%d", ports[1]),
-		"--temp-dir=" + c.Dir, fmt.Sprintf("--include-dashboard=%v", c.options.Dashboard), "--dashboard-host=127.0.0.1",
+	args := []string{"--head", fmt.Sprintf("--port=%d", ports[0]),
+		fmt.Sprintf("--ray-client-server-port=%d", ports[1]),
+		"--temp-dir=" + c.Dir, fmt.Sprintf("--include-dashboard=%v", c.options.Dashboard),
+		"--dashboard-host=127.0.0.1",
 		fmt.Sprintf("--dashboard-port=%d", ports[2])}
 	if c.options.Dashboard {
 		c.Dashboard = fmt.Sprintf("127.0.0.1:%d", ports[2])
@@ -248,9 +257,12 @@ func (c *Cluster) startNode(ip string, spec NodeSpec, args []string) (*Node, err
 	if err != nil {
 		return nil, err
 	}
-	argv := append([]string{c.Ray.Python, filepath.Join(filepath.Dir(c.Ray.Python), "ray"), "start"}, args...)
-	argv = append(argv, "--node-ip-address="+ip, fmt.Sprintf("--num-cpus=%g", spec.CPUs), fmt.Sprintf("--num-gpus=%g", spec.GPUs),
-		"--object-store-memory=80000000", "--dashboard-agent-listen-port=0", "--min-worker-port=0", "--max-worker-port=0",
+	argv := append([]string{c.Ray.Python, filepath.Join(filepath.Dir(c.Ray.Python), "ray"),
+		"start"}, args...)
+	argv = append(argv, "--node-ip-address="+ip, fmt.Sprintf("--num-cpus=%g", spec.CPUs),
+		fmt.Sprintf("--num-gpus=%g", spec.GPUs),
+		"--object-store-memory=80000000", "--dashboard-agent-listen-port=0", "--min-worker-port=0",
+		"--max-worker-port=0",
 		"--disable-usage-stats")
 	if spec.Resources != nil {
 		argv = append(argv, "--resources="+string(resources))
@@ -259,7 +271,8 @@ func (c *Cluster) startNode(ip string, spec NodeSpec, args []string) (*Node, err
 		return nil, fmt.Errorf("ray start of %s: %w", ip, err)
 	}
 	for _, p := range c.Processes() {
-		if filepath.Base(p.Args[0]) == "raylet" && strings.Contains(strings.Join(p.Args, " "), "--node_ip_address="+ip+" ") {
+		if filepath.Base(p.Args[0]) == "raylet" &&
+			strings.Contains(strings.Join(p.Args, " "), "--node_ip_address="+ip+" ") {
 			n := &Node{IP: ip, Raylet: p.PID}
 			c.mu.Lock()
 			c.Nodes = append(c.Nodes, n)
@@ -270,8 +283,8 @@ func (c *Cluster) startNode(ip string, spec NodeSpec, args []string) (*Node, err
 	return nil, fmt.Errorf("ray start of %s left no raylet", ip)
 }
 
-// Run runs a command in the cluster's care with the driver's environment, and waits for it. What it leaves behind
-// ends with the cluster.
+// Run runs a command in the cluster's care with the driver's environment, and waits for it. What
+// it leaves behind ends with the cluster.
 func (c *Cluster) Run(argv []string) error { return c.run(argv, c.Env) }
 
 func (c *Cluster) run(argv, env []string) error {
@@ -286,11 +299,11 @@ func (c *Cluster) run(argv, env []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := json.NewEncoder(c.orders).Encode(order); err != nil {
-		return fmt.Errorf("the cluster's keeper is gone: %w", err)
+		return fmt.Errorf("the cluster's reaper is gone: %w", err)
 	}
 	line, err := c.answers.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("the cluster's keeper is gone: %w", err)
+		return fmt.Errorf("the cluster's reaper is gone: %w", err)
 	}
 	var answer struct {
 		Code   int    `json:"code"`
@@ -345,7 +358,7 @@ func signal(t testing.TB, pid int, s syscall.Signal) {
 	}
 }
 
-// stopTime is how long the keeper may need to end everything.
+// stopTime is how long the reaper may need to end everything.
 const stopTime = 30 * time.Second
 
 // stop ends all processes, checks that none is left, and removes the folder.
@@ -353,18 +366,20 @@ func (c *Cluster) stop() error {
 	before := c.Processes()
 	c.orders.Close()
 	done := make(chan error, 1)
-	go func() { done <- c.keeper.Wait() }()
+	go func() { done <- c.reaper.Wait() }()
 	var err error
 	select {
 	case err = <-done:
 	case <-time.After(stopTime):
 		// Its children become orphans, and are reported below.
-		_ = c.keeper.Process.Kill()
-		err = errors.Join(<-done, errors.New("the cluster's keeper did not end"))
+		_ = c.reaper.Process.Kill()
+		err = errors.Join(<-done, errors.New("the cluster's reaper did not end"))
 	}
 	for _, p := range before {
-		if now, readErr := readProcess(p.PID); readErr == nil && now.start == p.start && !now.zombie {
-			err = errors.Join(err, fmt.Errorf("process %d is left: %s", p.PID, strings.Join(p.Args, " ")))
+		if now, readErr := readProcess(p.PID); readErr == nil && now.start == p.start &&
+			!now.zombie {
+			err = errors.Join(err, fmt.Errorf("process %d is left: %s", p.PID,
+				strings.Join(p.Args, " ")))
 		}
 	}
 	if _, statErr := os.Stat(c.Dir); !errors.Is(statErr, os.ErrNotExist) {
@@ -373,7 +388,8 @@ func (c *Cluster) stop() error {
 	return err
 }
 
-// freePorts finds n ports that nobody listens at, below those that the kernel gives to outgoing connections.
+// freePorts finds n ports that are free, below those that the kernel gives to outgoing
+// connections.
 func freePorts(n int) ([]int, error) {
 	const lowest, highest = 12000, 32000
 	var ports []int

@@ -21,7 +21,8 @@ type Process struct {
 	zombie bool
 }
 
-// Processes lists the running processes of the cluster. Drivers are not among them, unless Run started them.
+// Processes lists the running processes of the cluster. Drivers are not among them, unless Run
+// started them.
 func (c *Cluster) Processes() []Process {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -39,7 +40,7 @@ func (c *Cluster) Processes() []Process {
 		}
 	}
 	var found []Process
-	todo := []int{c.keeper.Process.Pid}
+	todo := []int{c.reaper.Process.Pid}
 	for len(todo) > 0 {
 		next := children[todo[0]]
 		todo = todo[1:]
@@ -68,16 +69,19 @@ func readProcess(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	return Process{PID: pid, Args: strings.Split(strings.TrimRight(string(args), "\x00"), "\x00"), parent: parent,
-		start: fields[19], zombie: fields[0] == "Z"}, nil
+	return Process{PID: pid, Args: strings.Split(strings.TrimRight(string(args), "\x00"), "\x00"),
+		parent: parent,
+		start:  fields[19], zombie: fields[0] == "Z"}, nil
 }
 
-// NoneLeft checks that within a few seconds no process of the cluster has the text in its arguments.
+// NoneLeft checks that within a few seconds no process of the cluster has the text in its
+// arguments.
 func (c *Cluster) NoneLeft(t testing.TB, text string) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		left := slices.DeleteFunc(c.Processes(), func(p Process) bool { return !strings.Contains(strings.Join(p.Args, " "), text) })
+		left := slices.DeleteFunc(c.Processes(),
+			func(p Process) bool { return !strings.Contains(strings.Join(p.Args, " "), text) })
 		if len(left) == 0 {
 			return
 		}

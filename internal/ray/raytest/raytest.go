@@ -1,5 +1,5 @@
-// Package raytest runs tests on real Ray: on pinned versions in virtual environments, with clusters of several
-// nodes on loopback addresses of this machine.
+// Package raytest runs tests on real Ray: on pinned versions in virtual environments, with
+// clusters of several nodes on loopback addresses of this machine.
 //
 // A test binary that uses it has func TestMain(m *testing.M) { raytest.Main(m) }.
 package raytest
@@ -23,10 +23,12 @@ type Ray struct {
 	Python string
 }
 
-// versionsVariable names the versions of Ray that tests run on, separated by spaces. Without it none do.
+// versionsVariable names the versions of Ray that tests run on, separated by spaces. Without it
+// none do.
 const versionsVariable = "EAGLERAY_RAY"
 
-// Installed returns the pinned versions (requirements/ray-VERSION.txt) that scripts/ray-venv.sh has installed.
+// Installed returns the pinned versions (requirements/ray-VERSION.txt) that scripts/ray-venv.sh
+// has installed.
 func Installed() []*Ray {
 	root := repository()
 	// The pattern is well formed.
@@ -49,7 +51,8 @@ func Installed() []*Ray {
 	return all
 }
 
-// environments is the folder of the virtual environments, outside the repository: other clones use them too.
+// environments is the folder of the virtual environments, outside the repository: other clones
+// use them too.
 func environments() string {
 	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(os.Getenv("HOME"), ".cache"))
 	return cmp.Or(os.Getenv("EAGLERAY_VENV"), filepath.Join(cache, "eagleray", "venv"))
@@ -73,7 +76,10 @@ func Each(t *testing.T, f func(t *testing.T, r *Ray)) {
 	versions := strings.Fields(os.Getenv(versionsVariable))
 	if len(versions) == 0 {
 		// Of a test that has other parts too.
-		t.Run("ray", func(t *testing.T) { t.Skip("real Ray: make test-ray, or versions in " + versionsVariable) })
+		t.Run("ray", func(t *testing.T) {
+			t.Skip("real Ray: make test-ray, or versions in " +
+				versionsVariable)
+		})
 	}
 	all := Installed()
 	for _, version := range versions {
@@ -95,15 +101,16 @@ var shared struct {
 }
 
 // SharedNodes are the nodes of a shared cluster.
-var SharedNodes = []NodeSpec{{CPUs: 1, GPUs: 2}, {CPUs: 1, GPUs: 2}, {CPUs: 1, GPUs: 2, Resources: map[string]float64{"NPU": 2}}}
+var SharedNodes = []NodeSpec{{CPUs: 1, GPUs: 2}, {CPUs: 1, GPUs: 2},
+	{CPUs: 1, GPUs: 2, Resources: map[string]float64{"NPU": 2}}}
 
-// QuickChecks make Ray know of a crashed raylet within some three seconds. By default it asks nodes for a sign of
-// life every three seconds, and gives one up that did not answer five times.
+// QuickChecks make Ray know of a crashed raylet within some three seconds. By default it asks
+// nodes for a sign of life every three seconds, and gives one up that did not answer five times.
 var QuickChecks = []string{"RAY_health_check_period_ms=500"}
 
-// Shared returns the cluster that the tests of this binary have in common for r: three nodes of one CPU and two
-// logical GPUs, the last with two NPUs, and a dashboard. It is started by the first who asks. A test must leave it as it
-// was.
+// Shared returns the cluster that the tests of this binary have in common for r: three nodes of
+// one CPU and two logical GPUs, the last with two NPUs, and a dashboard. It is started by the
+// first who asks. A test must leave it as it was.
 func Shared(t *testing.T, r *Ray) *Cluster {
 	t.Helper()
 	shared.Lock()

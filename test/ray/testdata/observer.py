@@ -1,8 +1,9 @@
 """Another job on the cluster: python observer.py ADDRESS NODE_IP NAMESPACE.
 
-It sees what the engines under test leave there, makes the placement groups that they adopt, and holds what they want.
-Each line of standard input is a request {"op", ...}, answered by one line {"result"} or {"error"}. At the end of
-standard input it ends, and Ray takes its groups and actors away.
+It sees what the engines under test leave there, makes the placement groups that they adopt, and
+holds what they want. Each line of standard input is a request {"op", ...}, answered by one line
+{"result"} or {"error"}. At the end of standard input it ends, and Ray takes its groups and actors
+away.
 """
 
 import ctypes
@@ -48,7 +49,8 @@ class EngineHost:
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Ray 2.35 leaves children of an actor that is killed: the kernel must end this one (PR_SET_PDEATHSIG).
+            # Ray 2.35 leaves children of an actor that is killed: the kernel must end this one
+            # (PR_SET_PDEATHSIG).
             preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),
         )
 

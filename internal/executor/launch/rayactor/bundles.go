@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// CPU is the resource of a rank that computes on processor cores. An amount of it in a bundle counts threads, not
-// devices.
+// CPU is the resource of a rank that computes on processor cores. An amount of it in a bundle
+// counts threads, not devices.
 const CPU = "CPU"
 
 // GPU is the resource of a rank that computes on a graphics processor.
@@ -28,10 +28,11 @@ type Bundle struct {
 	Resources map[string]float64
 }
 
-// DeviceBundles are the bundles that hold what a worker takes: perWorker of the resource key. Others, which hold
-// CPUs for something else or too small a part of a device, are left out. A bundle with more than one device is an
-// error that names it, as in vLLM: a rank has one device, so the others would be reserved in vain. CPUs of a
-// bundle are the threads of one rank, and any number of them is fine.
+// DeviceBundles are the bundles that hold what a worker takes: perWorker of the resource key.
+// Others, which hold CPUs for something else or too small a part of a device, are left out. A
+// bundle with more than one device is an error that names it, as in vLLM: a rank has one device,
+// so the others would be reserved in vain. CPUs of a bundle are the threads of one rank, and any
+// number of them is fine.
 func DeviceBundles(bundles []Bundle, key string, perWorker float64) ([]Bundle, error) {
 	if !(units(perWorker) > 0) || key != CPU && units(perWorker) > units(1) {
 		return nil, fmt.Errorf("a worker cannot take %v %s of a bundle, only more than 0 and at most 1 device", perWorker, key)
@@ -41,7 +42,8 @@ func DeviceBundles(bundles []Bundle, key string, perWorker float64) ([]Bundle, e
 	for _, b := range bundles {
 		have := b.Resources[key]
 		if key != CPU && units(have) > units(1) {
-			return nil, fmt.Errorf("bundle %d of the placement group has %s %s: a bundle cannot have more than 1", b.Index, amount(have), key)
+			return nil,
+				fmt.Errorf("bundle %d of the placement group has %s %s: a bundle cannot have more than 1", b.Index, amount(have), key)
 		}
 		largest = max(largest, have)
 		if units(have) >= units(perWorker) {
@@ -67,7 +69,8 @@ func Order(bundles []Bundle, driverNode string, indices []int, world, skip int) 
 	}
 	for rank, b := range ranks {
 		if b.NodeID == "" {
-			return nil, fmt.Errorf("bundle %d of the placement group (rank %d) is on no node: the group is not ready", b.Index, rank)
+			return nil,
+				fmt.Errorf("bundle %d of the placement group (rank %d) is on no node: the group is not ready", b.Index, rank)
 		}
 	}
 	return ranks, nil
@@ -77,7 +80,8 @@ func choose(bundles []Bundle, driverNode string, indices []int, world, skip int)
 	if len(indices) > 0 {
 		return explicitOrder(bundles, indices, world)
 	}
-	usable := slices.DeleteFunc(slices.Clone(bundles), func(b Bundle) bool { return skip >= 0 && b.Index == skip })
+	usable := slices.DeleteFunc(slices.Clone(bundles),
+		func(b Bundle) bool { return skip >= 0 && b.Index == skip })
 	if missing := world - len(usable); missing > 0 {
 		aside := ""
 		if len(usable) < len(bundles) {
@@ -87,7 +91,8 @@ func choose(bundles []Bundle, driverNode string, indices []int, world, skip int)
 			count(len(usable), "bundle"), count(world, "rank"), missing, aside)
 	}
 	slices.SortStableFunc(usable, func(a, b Bundle) int {
-		return cmp.Or(-cmp.Compare(boolInt(a.NodeID == driverNode), boolInt(b.NodeID == driverNode)),
+		return cmp.Or(-cmp.Compare(boolInt(a.NodeID == driverNode),
+			boolInt(b.NodeID == driverNode)),
 			strings.Compare(a.NodeID, b.NodeID), cmp.Compare(a.Index, b.Index))
 	})
 	return usable[:max(world, 0)], nil
@@ -96,11 +101,13 @@ func choose(bundles []Bundle, driverNode string, indices []int, world, skip int)
 // checkIndices refuses explicit indices that no group could satisfy.
 func checkIndices(indices []int, world int) error {
 	if len(indices) != world {
-		return fmt.Errorf("%s %s: must have the same size as the world (%d), got %d", indicesFlag, joinInts(indices), world, len(indices))
+		return fmt.Errorf("%s %s: must have the same size as the world (%d), got %d", indicesFlag,
+			joinInts(indices), world, len(indices))
 	}
 	for at, index := range indices {
 		if slices.Contains(indices[:at], index) {
-			return fmt.Errorf("%s %s: cannot have duplicate values, %d is there twice", indicesFlag, joinInts(indices), index)
+			return fmt.Errorf("%s %s: cannot have duplicate values, %d is there twice", indicesFlag,
+				joinInts(indices), index)
 		}
 	}
 	return nil
@@ -118,16 +125,17 @@ func explicitOrder(bundles []Bundle, indices []int, world int) ([]Bundle, error)
 			for i, b := range bundles {
 				have[i] = b.Index
 			}
-			return nil, fmt.Errorf("%s %s: bundle %d is out of range or has no device for a worker; bundles that have one: %s",
-				indicesFlag, joinInts(indices), index, cmp.Or(joinInts(have), "none"))
+			return nil,
+				fmt.Errorf("%s %s: bundle %d is out of range or has no device for a worker; bundles that have one: %s",
+					indicesFlag, joinInts(indices), index, cmp.Or(joinInts(have), "none"))
 		}
 		ranks = append(ranks, bundles[i])
 	}
 	return ranks, nil
 }
 
-// ParseIndices reads the value of --bundle-indices: bundle indices in rank order, separated by commas; spaces
-// around them are fine, and a blank value is nil. Errors name the flag.
+// ParseIndices reads the value of --bundle-indices: bundle indices in rank order, separated by
+// commas; spaces around them are fine, and a blank value is nil. Errors name the flag.
 func ParseIndices(s string) ([]int, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -138,16 +146,17 @@ func ParseIndices(s string) ([]int, error) {
 		// 31 bits: what Ray's own field holds. A sign is refused with whatever else is not a digit.
 		n, err := strconv.ParseUint(strings.TrimSpace(part), 10, 31)
 		if err != nil {
-			return nil, fmt.Errorf("%s %q: %q is not a bundle index (0, 1, …)", indicesFlag, s, strings.TrimSpace(part))
+			return nil, fmt.Errorf("%s %q: %q is not a bundle index (0, 1, …)", indicesFlag, s,
+				strings.TrimSpace(part))
 		}
 		indices[i] = int(n)
 	}
 	return indices, nil
 }
 
-// SpansNodes is a warning for each tensor-parallel group, tp consecutive ranks of ranks, that is on several nodes,
-// with the nodes and how many of its ranks each has; "" when there is none. Such a group meets over the network
-// in every layer.
+// SpansNodes is a warning for each tensor-parallel group, tp consecutive ranks of ranks, that is
+// on several nodes, with the nodes and how many of its ranks each has; "" when there is none.
+// Such a group meets over the network in every layer.
 func SpansNodes(ranks []Bundle, tp int) string {
 	if tp < 2 {
 		return ""
@@ -169,8 +178,9 @@ func SpansNodes(ranks []Bundle, tp int) string {
 		for i, node := range nodes {
 			nodes[i] = fmt.Sprintf("node %s has %d", shortID(node), members[node])
 		}
-		warnings = append(warnings, fmt.Sprintf("the tensor-parallel group of ranks %d-%d spans %d nodes (%s)",
-			first, first+len(group)-1, len(nodes), strings.Join(nodes, ", ")))
+		warnings = append(warnings,
+			fmt.Sprintf("the tensor-parallel group of ranks %d-%d spans %d nodes (%s)",
+				first, first+len(group)-1, len(nodes), strings.Join(nodes, ", ")))
 	}
 	if len(warnings) == 0 {
 		return ""

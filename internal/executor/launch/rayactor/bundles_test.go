@@ -55,23 +55,38 @@ func TestDeviceBundles(t *testing.T) {
 		want      []int
 		err       string
 	}{
-		{name: "one each", bundles: []res{{"GPU": 1}, {"GPU": 1, "CPU": 8}}, key: "GPU", perWorker: 1, want: []int{0, 1}},
-		{name: "bundles of CPUs are left out", bundles: []res{{"CPU": 1}, {"GPU": 1}, {"memory": 1e9}}, key: "GPU", perWorker: 1, want: []int{1}},
+		{name: "one each", bundles: []res{{"GPU": 1}, {"GPU": 1, "CPU": 8}}, key: "GPU",
+			perWorker: 1, want: []int{0, 1}},
+		{name: "bundles of CPUs are left out", bundles: []res{{"CPU": 1}, {"GPU": 1},
+			{"memory": 1e9}}, key: "GPU", perWorker: 1, want: []int{1}},
 		{name: "none", key: "GPU", perWorker: 1, want: []int{}},
-		{name: "no bundle has the device", bundles: []res{{"CPU": 1}}, key: "GPU", perWorker: 1, want: []int{}},
-		{name: "two devices", bundles: []res{{"GPU": 1}, {"GPU": 2}}, key: "GPU", perWorker: 1, err: "bundle 1 …has 2 GPU…cannot have more than 1"},
-		{name: "two devices in halves", bundles: []res{{"GPU": 2}}, key: "GPU", perWorker: 0.5, err: "bundle 0 …cannot have more than 1"},
-		{name: "a device and a half", bundles: []res{{"GPU": 1.5}}, key: "GPU", perWorker: 1, err: "bundle 0 …has 1.5 GPU"},
-		{name: "a part of a device", bundles: []res{{"GPU": 0.5}, {"GPU": 0.25}, {"GPU": 1}}, key: "GPU", perWorker: 0.5, want: []int{0, 2}},
-		{name: "parts that are too small", bundles: []res{{"GPU": 0.25}, {"GPU": 0.5}}, key: "GPU", perWorker: 1,
-			err: "no bundle …more than 0.5 GPU, but a worker takes 1"},
-		{name: "Ray's precision", bundles: []res{{"GPU": 0.3333}}, key: "GPU", perWorker: 1.0 / 3, want: []int{0}},
-		{name: "CPUs are threads", bundles: []res{{"CPU": 1}, {"CPU": 8}, {"CPU": 16}}, key: "CPU", perWorker: 8, want: []int{1, 2}},
-		{name: "too few CPUs", bundles: []res{{"CPU": 1}, {"CPU": 2}}, key: "CPU", perWorker: 8, err: "more than 2 CPU, but a worker takes 8"},
-		{name: "another accelerator", bundles: []res{{"TPU": 1}, {"GPU": 4}}, key: "TPU", perWorker: 1, want: []int{0}},
-		{name: "two of another accelerator", bundles: []res{{"TPU": 4}}, key: "TPU", perWorker: 1, err: "bundle 0 …has 4 TPU"},
-		{name: "worker of two devices", bundles: []res{{"GPU": 1}}, key: "GPU", perWorker: 2, err: "cannot take 2 GPU"},
-		{name: "worker of nothing", bundles: []res{{"GPU": 1}}, key: "GPU", perWorker: 0, err: "cannot take 0 GPU"},
+		{name: "no bundle has the device", bundles: []res{{"CPU": 1}}, key: "GPU", perWorker: 1,
+			want: []int{}},
+		{name: "two devices", bundles: []res{{"GPU": 1}, {"GPU": 2}}, key: "GPU", perWorker: 1,
+			err: "bundle 1 …has 2 GPU…cannot have more than 1"},
+		{name: "two devices in halves", bundles: []res{{"GPU": 2}}, key: "GPU", perWorker: 0.5,
+			err: "bundle 0 …cannot have more than 1"},
+		{name: "a device and a half", bundles: []res{{"GPU": 1.5}}, key: "GPU", perWorker: 1,
+			err: "bundle 0 …has 1.5 GPU"},
+		{name: "a part of a device", bundles: []res{{"GPU": 0.5}, {"GPU": 0.25}, {"GPU": 1}},
+			key: "GPU", perWorker: 0.5, want: []int{0, 2}},
+		{name: "parts that are too small", bundles: []res{{"GPU": 0.25}, {"GPU": 0.5}}, key: "GPU",
+			perWorker: 1,
+			err:       "no bundle …more than 0.5 GPU, but a worker takes 1"},
+		{name: "Ray's precision", bundles: []res{{"GPU": 0.3333}}, key: "GPU", perWorker: 1.0 / 3,
+			want: []int{0}},
+		{name: "CPUs are threads", bundles: []res{{"CPU": 1}, {"CPU": 8}, {"CPU": 16}}, key: "CPU",
+			perWorker: 8, want: []int{1, 2}},
+		{name: "too few CPUs", bundles: []res{{"CPU": 1}, {"CPU": 2}}, key: "CPU", perWorker: 8,
+			err: "more than 2 CPU, but a worker takes 8"},
+		{name: "another accelerator", bundles: []res{{"TPU": 1}, {"GPU": 4}}, key: "TPU",
+			perWorker: 1, want: []int{0}},
+		{name: "two of another accelerator", bundles: []res{{"TPU": 4}}, key: "TPU", perWorker: 1,
+			err: "bundle 0 …has 4 TPU"},
+		{name: "worker of two devices", bundles: []res{{"GPU": 1}}, key: "GPU", perWorker: 2,
+			err: "cannot take 2 GPU"},
+		{name: "worker of nothing", bundles: []res{{"GPU": 1}}, key: "GPU", perWorker: 0,
+			err: "cannot take 0 GPU"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var bundles []Bundle
@@ -87,7 +102,8 @@ func TestDeviceBundles(t *testing.T) {
 	}
 }
 
-// The first eight are the cases of vLLM's test_get_bundles_sorted_by_node, where the driver is on node_a.
+// The first eight are the cases of vLLM's test_get_bundles_sorted_by_node, where the driver is on
+// node_a.
 func TestOrder(t *testing.T) {
 	const a, b, c = "node_a", "node_b", "node_c"
 	for _, tc := range []struct {
@@ -99,32 +115,51 @@ func TestOrder(t *testing.T) {
 		want    []int
 		err     string
 	}{
-		{name: "three nodes interleaved", bundles: gpus(c, a, b, c, a, b), world: 6, skip: -1, want: []int{1, 4, 2, 5, 0, 3}},
-		{name: "driver has the higher bundles", bundles: gpus(b, b, a, a), world: 4, skip: -1, want: []int{2, 3, 0, 1}},
-		{name: "driver has none", bundles: gpus(c, b, c, b), world: 4, skip: -1, want: []int{1, 3, 0, 2}},
+		{name: "three nodes interleaved", bundles: gpus(c, a, b, c, a, b), world: 6, skip: -1,
+			want: []int{1, 4, 2, 5, 0, 3}},
+		{name: "driver has the higher bundles", bundles: gpus(b, b, a, a), world: 4, skip: -1,
+			want: []int{2, 3, 0, 1}},
+		{name: "driver has none", bundles: gpus(c, b, c, b), world: 4, skip: -1,
+			want: []int{1, 3, 0, 2}},
 		{name: "one node", bundles: gpus(a, a, a), world: 3, skip: -1, want: []int{0, 1, 2}},
 		{name: "one bundle", bundles: gpus(a), world: 1, skip: -1, want: []int{0}},
 		{name: "empty", world: 0, skip: -1, want: []int{}},
-		{name: "more bundles than ranks", bundles: gpus(a, b, a, b), world: 2, skip: -1, want: []int{0, 2}},
-		{name: "bundle of CPUs", bundles: append([]Bundle{{Index: 0, NodeID: a, Resources: map[string]float64{"CPU": 1}}}, gpus("", b, a)[1:]...),
+		{name: "more bundles than ranks", bundles: gpus(a, b, a, b), world: 2, skip: -1,
+			want: []int{0, 2}},
+		{name: "bundle of CPUs", bundles: append([]Bundle{{Index: 0, NodeID: a,
+			Resources: map[string]float64{"CPU": 1}}}, gpus("", b, a)[1:]...),
 			world: 2, skip: -1, want: []int{2, 1}},
-		{name: "driver first though there are more", bundles: gpus(b, b, b, a), world: 2, skip: -1, want: []int{3, 0}},
-		{name: "surrounding actor's bundle", bundles: gpus(a, a, b), world: 2, skip: 0, want: []int{1, 2}},
-		{name: "surrounding actor's bundle is missing", bundles: gpus(a, a), world: 2, skip: 1, err: "1 missing…not counting bundle 1…--bundle-indices"},
-		{name: "too few", bundles: gpus(a, b), world: 5, skip: -1, err: "has 2 bundles with a device, the world has 5 ranks: 3 missing"},
-		{name: "explicit 2,3", bundles: gpus(a, a, a, a), indices: []int{2, 3}, world: 2, skip: -1, want: []int{2, 3}},
-		{name: "explicit 3,2", bundles: gpus(a, a, a, a), indices: []int{3, 2}, world: 2, skip: -1, want: []int{3, 2}},
-		{name: "explicit against nodes", bundles: gpus(a, c, b), indices: []int{1, 0, 2}, world: 3, skip: -1, want: []int{1, 0, 2}},
-		{name: "explicit names the surrounding actor's", bundles: gpus(a, b), indices: []int{1, 0}, world: 2, skip: 0, want: []int{1, 0}},
-		{name: "duplicates", bundles: gpus(a, a), indices: []int{1, 1}, world: 2, skip: -1, err: "--bundle-indices 1,1: cannot have duplicate values, 1 is there twice"},
+		{name: "driver first though there are more", bundles: gpus(b, b, b, a), world: 2, skip: -1,
+			want: []int{3, 0}},
+		{name: "surrounding actor's bundle", bundles: gpus(a, a, b), world: 2, skip: 0,
+			want: []int{1, 2}},
+		{name: "surrounding actor's bundle is missing", bundles: gpus(a, a), world: 2, skip: 1,
+			err: "1 missing…not counting bundle 1…--bundle-indices"},
+		{name: "too few", bundles: gpus(a, b), world: 5, skip: -1,
+			err: "has 2 bundles with a device, the world has 5 ranks: 3 missing"},
+		{name: "explicit 2,3", bundles: gpus(a, a, a, a), indices: []int{2, 3}, world: 2, skip: -1,
+			want: []int{2, 3}},
+		{name: "explicit 3,2", bundles: gpus(a, a, a, a), indices: []int{3, 2}, world: 2, skip: -1,
+			want: []int{3, 2}},
+		{name: "explicit against nodes", bundles: gpus(a, c, b), indices: []int{1, 0, 2}, world: 3,
+			skip: -1, want: []int{1, 0, 2}},
+		{name: "explicit names the surrounding actor's", bundles: gpus(a, b), indices: []int{1, 0},
+			world: 2, skip: 0, want: []int{1, 0}},
+		{name: "duplicates", bundles: gpus(a, a), indices: []int{1, 1}, world: 2, skip: -1,
+			err: "--bundle-indices 1,1: cannot have duplicate values, 1 is there twice"},
 		{name: "wrong count", bundles: gpus(a, a, a), indices: []int{0, 1, 2}, world: 2, skip: -1,
 			err: "--bundle-indices 0,1,2: must have the same size as the world (2), got 3"},
-		{name: "out of range", bundles: gpus(a, a), indices: []int{0, 2}, world: 2, skip: -1, err: "--bundle-indices 0,2: bundle 2 is out of range…have one: 0,1"},
-		{name: "negative", bundles: gpus(a, a), indices: []int{0, -1}, world: 2, skip: -1, err: "--bundle-indices 0,-1: bundle -1 is out of range"},
-		{name: "without the device", bundles: gpus(a, a, a)[1:], indices: []int{0, 1}, world: 2, skip: -1,
-			err: "--bundle-indices 0,1: bundle 0 …has no device for a worker; bundles that have one: 1,2"},
-		{name: "nothing has a device", indices: []int{0}, world: 1, skip: -1, err: "have one: none"},
-		{name: "not placed yet", bundles: gpus(a, ""), world: 2, skip: -1, err: "bundle 1 …is on no node"},
+		{name: "out of range", bundles: gpus(a, a), indices: []int{0, 2}, world: 2, skip: -1,
+			err: "--bundle-indices 0,2: bundle 2 is out of range…have one: 0,1"},
+		{name: "negative", bundles: gpus(a, a), indices: []int{0, -1}, world: 2, skip: -1,
+			err: "--bundle-indices 0,-1: bundle -1 is out of range"},
+		{name: "without the device", bundles: gpus(a, a, a)[1:], indices: []int{0, 1}, world: 2,
+			skip: -1,
+			err:  "--bundle-indices 0,1: bundle 0 …has no device for a worker; bundles that have one: 1,2"},
+		{name: "nothing has a device", indices: []int{0}, world: 1, skip: -1,
+			err: "have one: none"},
+		{name: "not placed yet", bundles: gpus(a, ""), world: 2, skip: -1,
+			err: "bundle 1 …is on no node"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := slices.Clone(tc.bundles)
@@ -147,9 +182,10 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Whatever the group: the order is a choice of its device bundles without repetition, the driver's node is used up
-// before another is begun, nodes follow each other by id without being mixed, bundles of a node by index, a larger
-// group does not change the first ranks, and the order the bundles are listed in counts for nothing.
+// Whatever the group: the order is a choice of its device bundles without repetition, the
+// driver's node is used up before another is begun, nodes follow each other by id without being
+// mixed, bundles of a node by index, a larger group does not change the first ranks, and the
+// order the bundles are listed in counts for nothing.
 func TestOrderProperties(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -159,7 +195,8 @@ func TestOrderProperties(t *testing.T) {
 			if r.IntN(3) > 0 {
 				resources["GPU"] = 1
 			}
-			group[i] = Bundle{Index: i, NodeID: fmt.Sprintf("node%d", r.IntN(4)), Resources: resources}
+			group[i] = Bundle{Index: i, NodeID: fmt.Sprintf("node%d", r.IntN(4)),
+				Resources: resources}
 		}
 		driver := fmt.Sprintf("node%d", r.IntN(5))
 		devices, err := DeviceBundles(group, "GPU", 1)
@@ -170,8 +207,10 @@ func TestOrderProperties(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := slices.Sorted(slices.Values(indicesOf(all))), indicesOf(devices); !slices.Equal(got, want) {
-			t.Fatalf("seed %d: order %v is no permutation of the device bundles %v", seed, got, want)
+		if got, want := slices.Sorted(slices.Values(indicesOf(all))),
+			indicesOf(devices); !slices.Equal(got, want) {
+			t.Fatalf("seed %d: order %v is no permutation of the device bundles %v", seed, got,
+				want)
 		}
 		for i := 1; i < len(all); i++ {
 			x, y := all[i-1], all[i]
@@ -191,15 +230,18 @@ func TestOrderProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(indicesOf(some), indicesOf(all[:world])) {
-			t.Fatalf("seed %d: %d of %d ranks got bundles %v, want the first of %v", seed, world, len(all), indicesOf(some), indicesOf(all))
+			t.Fatalf("seed %d: %d of %d ranks got bundles %v, want the first of %v", seed, world,
+				len(all), indicesOf(some), indicesOf(all))
 		}
-		if _, err := Order(devices, driver, nil, len(devices)+2, -1); err == nil || !strings.Contains(err.Error(), "2 missing") {
+		if _, err := Order(devices, driver, nil, len(devices)+2, -1); err == nil ||
+			!strings.Contains(err.Error(), "2 missing") {
 			t.Fatalf("seed %d: two bundles too few: %v", seed, err)
 		}
 		// What Order gives is, as --bundle-indices, followed to the letter.
 		again, err := Order(devices, driver, indicesOf(all), len(all), -1)
 		if err != nil || !slices.Equal(indicesOf(again), indicesOf(all)) {
-			t.Fatalf("seed %d: explicit %v gave %v, %v", seed, indicesOf(all), indicesOf(again), err)
+			t.Fatalf("seed %d: explicit %v gave %v, %v", seed, indicesOf(all), indicesOf(again),
+				err)
 		}
 	}
 }
@@ -236,7 +278,8 @@ func TestParseIndices(t *testing.T) {
 }
 
 func FuzzParseIndices(f *testing.F) {
-	for _, s := range []string{"", "2,3", " 1 , 1 ", "0,,1", "-1", "99999999999999999999", "1\n,2"} {
+	for _, s := range []string{"", "2,3", " 1 , 1 ", "0,,1", "-1", "99999999999999999999",
+		"1\n,2"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -275,10 +318,14 @@ func TestSpansNodes(t *testing.T) {
 		{name: "a node for each group", ranks: gpus("a", "a", "b", "b"), tp: 2},
 		{name: "no tensor parallelism", ranks: gpus("a", "b", "c"), tp: 1},
 		{name: "no ranks", tp: 2},
-		{name: "split", ranks: gpus("a", "a", "a", "b"), tp: 4, want: "ranks 0-3 spans 2 nodes (node a has 3, node b has 1)…4 free devices"},
-		{name: "second group is split", ranks: gpus("a", "a", "b", "c"), tp: 2, want: "ranks 2-3 spans 2 nodes (node b has 1, node c has 1)", not: "0-1"},
-		{name: "both are split", ranks: gpus("a", "b", "b", "c"), tp: 2, want: "ranks 0-1 spans…ranks 2-3 spans"},
-		{name: "node ids are shortened", ranks: gpus(long, "b"), tp: 2, want: "node 5f0b1c2d3e4f has 1", not: long},
+		{name: "split", ranks: gpus("a", "a", "a", "b"), tp: 4,
+			want: "ranks 0-3 spans 2 nodes (node a has 3, node b has 1)…4 free devices"},
+		{name: "second group is split", ranks: gpus("a", "a", "b", "c"), tp: 2,
+			want: "ranks 2-3 spans 2 nodes (node b has 1, node c has 1)", not: "0-1"},
+		{name: "both are split", ranks: gpus("a", "b", "b", "c"), tp: 2,
+			want: "ranks 0-1 spans…ranks 2-3 spans"},
+		{name: "node ids are shortened", ranks: gpus(long, "b"), tp: 2,
+			want: "node 5f0b1c2d3e4f has 1", not: long},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := SpansNodes(c.ranks, c.tp)

@@ -38,7 +38,8 @@ type Exclusion struct {
 	Name, Reason string
 }
 
-// envRule is a reason for not sending variables, and which: names and prefixes of names, separated by spaces.
+// envRule is a reason for not sending variables, and which: names and prefixes of names,
+// separated by spaces.
 type envRule struct {
 	reason          string
 	names, prefixes string
@@ -46,11 +47,12 @@ type envRule struct {
 	firm bool
 }
 
-// The rules follow vLLM's RayExecutorV2: everything is sent but WORKER_SPECIFIC_ENV_VARS, since nobody can know
-// which variable some library reads; the list of what belongs to one rank or node is longer here. LD_LIBRARY_PATH
-// and PATH name files of the driver's machine, and a wrong one loads the wrong library. Numbers of threads and
-// memory limits are of the driver's machine and process; the worker gets its own with its configuration, and Ray
-// has set OMP_NUM_THREADS=1 for every actor anyway, so a value set where absent would never count.
+// The rules follow vLLM's RayExecutorV2: everything is sent but WORKER_SPECIFIC_ENV_VARS, since
+// it cannot be known which variable some library reads; the list of what belongs to one rank or node
+// is longer here. LD_LIBRARY_PATH and PATH name files of the driver's machine, and a wrong one
+// loads the wrong library. Numbers of threads and memory limits are of the driver's machine and
+// process; the worker gets its own with its configuration, and Ray has set OMP_NUM_THREADS=1 for
+// every actor anyway, so a value set where absent would never count.
 var envRules = []envRule{
 	{reason: "belongs to one rank of some launcher", firm: true,
 		names:    `LOCAL_RANK RANK WORLD_SIZE LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK ROLE_RANK MASTER_ADDR MASTER_PORT`,
@@ -61,7 +63,8 @@ var envRules = []envRule{
 			NEURON_RT_VISIBLE_CORES RBLN_DEVICES`},
 	{reason: "is an address of the driver", firm: true,
 		names: `VLLM_HOST_IP VLLM_HOST_PORT VLLM_PORT EAGLERAY_HOST_IP EAGLERAY_NODE_IP HOST HOSTNAME HOST_IP POD_IP POD_NAME POD_UID NODE_IP NODE_NAME`},
-	{reason: "is the driver's way to Ray", firm: true, prefixes: `RAY_ EAGLERAY_RAY_ EAGLERAY_PG_ EAGLERAY_PARENT_`},
+	{reason: "is the driver's way to Ray", firm: true,
+		prefixes: `RAY_ EAGLERAY_RAY_ EAGLERAY_PG_ EAGLERAY_PARENT_`},
 	{reason: "belongs to the driver's service manager", firm: true,
 		names: `NOTIFY_SOCKET JOURNAL_STREAM INVOCATION_ID MAINPID SYSTEMD_EXEC_PID LISTEN_FDS LISTEN_PID LISTEN_FDNAMES
 			WATCHDOG_PID WATCHDOG_USEC CREDENTIALS_DIRECTORY RUNTIME_DIRECTORY STATE_DIRECTORY CACHE_DIRECTORY
@@ -78,7 +81,8 @@ var envRules = []envRule{
 			GOMAXPROCS GOMEMLIMIT`},
 }
 
-// envKeep are names that no rule but the user's own excludes. All ranks must agree on Python's hash seed.
+// envKeep are names that no rule but the user's own excludes. All ranks must agree on Python's
+// hash seed.
 const envKeep = "PYTHONHASHSEED"
 
 // envAllowed are names that look secret but that workers need: they may load the model themselves.
@@ -90,10 +94,11 @@ const exclusionFile = "ray_non_carry_over_env_vars.json"
 // maxSettings bounds files the user may give.
 const maxSettings = 1 << 20
 
-// Environment decides what of environ, the driver's os.Environ(), workers are sent: everything except what belongs
-// to one rank, node or session, what the user's exclusion file lists, and what looks secret and is not allowed.
-// The file is ray_non_carry_over_env_vars.json in $EAGLERAY_CONFIG_ROOT (~/.config/eagleray) and in
-// $VLLM_CONFIG_ROOT if that is set; what it lists is not sent even if it is allowed.
+// Environment decides what of environ, the driver's os.Environ(), workers are sent: everything
+// except what belongs to one rank, node or session, what the user's exclusion file lists, and
+// what looks secret and is not allowed. The file is ray_non_carry_over_env_vars.json in
+// $EAGLERAY_CONFIG_ROOT (~/.config/eagleray) and in $VLLM_CONFIG_ROOT if that is set; what it
+// lists is not sent even if it is allowed.
 func Environment(environ []string, o EnvOptions) EnvPlan {
 	env := map[string]string{}
 	for _, entry := range environ {
@@ -107,7 +112,8 @@ func Environment(environ []string, o EnvOptions) EnvPlan {
 	for _, file := range exclusionFiles(env) {
 		names, err := readExclusions(file)
 		if err != nil {
-			plan.Warnings = append(plan.Warnings, fmt.Sprintf("environment exclusions: %v; it excludes nothing", err))
+			plan.Warnings = append(plan.Warnings,
+				fmt.Sprintf("environment exclusions: %v; it excludes nothing", err))
 		}
 		for _, name := range names {
 			unwanted[name] = "listed in " + file
@@ -123,7 +129,9 @@ func Environment(environ []string, o EnvOptions) EnvPlan {
 		case reason != "" && (firm || !allowed):
 			plan.Excluded = append(plan.Excluded, Exclusion{Name: name, Reason: reason})
 			if allowed {
-				plan.Warnings = append(plan.Warnings, fmt.Sprintf("%s is allowed by --ray-env-allow but not sent: it %s", plain(name), orIs(reason)))
+				plan.Warnings = append(plan.Warnings,
+					fmt.Sprintf("%s is allowed by --ray-env-allow but not sent: it %s", plain(name),
+						orIs(reason)))
 			}
 		case !allowed && !slices.Contains(envAllowed, name) && looksSecret(name, env[name]):
 			plan.Withheld = append(plan.Withheld, name)
@@ -142,7 +150,8 @@ func orIs(reason string) string {
 	return reason
 }
 
-// serviceLink are the variables Kubernetes and Docker make for each service the driver's container can see.
+// serviceLink are the variables Kubernetes and Docker make for each service the driver's
+// container can see.
 var serviceLink = regexp.MustCompile(`^KUBERNETES_|_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?$`)
 
 var linkValue = regexp.MustCompile(`^(tcp|udp|sctp)://`)
@@ -152,36 +161,40 @@ func ruledOut(name, value string) (reason string, firm bool) {
 	if name == envKeep {
 		return "", false
 	}
-	if serviceLink.MatchString(name) || strings.HasSuffix(name, "_PORT") && linkValue.MatchString(value) {
+	if serviceLink.MatchString(name) || strings.HasSuffix(name, "_PORT") &&
+		linkValue.MatchString(value) {
 		return "is a service link of the driver's container", false
 	}
 	for _, r := range envRules {
 		if slices.Contains(strings.Fields(r.names), name) ||
-			slices.ContainsFunc(strings.Fields(r.prefixes), func(p string) bool { return strings.HasPrefix(name, p) }) {
+			slices.ContainsFunc(strings.Fields(r.prefixes),
+				func(p string) bool { return strings.HasPrefix(name, p) }) {
 			return r.reason, r.firm
 		}
 	}
 	return "", false
 }
 
-// secretPart are letters that mean a secret wherever they stand in a name, with or without underscores around them.
+// secretPart are letters that mean a secret wherever they stand in a name, with or without
+// underscores around them.
 var secretPart = regexp.MustCompile(`PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CONN(ECTION)?_?STR(ING)?|WEBHOOK`)
 
-// secretWord are words of names that mean a secret. TOKENS is not one: it counts them, as does TOKEN before what
-// is counted, and TOKENIZER is another word.
+// secretWord are words of names that mean a secret. TOKENS is not one: it counts them, as does
+// TOKEN before what is counted, and TOKENIZER is another word.
 var (
 	secretWord = regexp.MustCompile(`(^|[_.-])([A-Z0-9]*TOKEN|KEYS?|PASS|PWD|AUTH|AUTHORIZATION|BEARER|COOKIE|JWT|PAT|SAS|DSN)([_.-]|$)`)
 	tokenCount = regexp.MustCompile(`TOKEN_(THRESHOLD|LIMIT|COUNT|BUDGET|SIZE|LENGTH|LEN)$`)
 )
 
-// secretValue are values that hold a secret under any name: a URL with a password, a private key, a connection string
-// of Azure or ODBC, a key with the prefix of a well-known service.
+// secretValue are values that hold a secret under any name: a URL with a password, a private key,
+// a connection string of Azure or ODBC, a key with the prefix of a well-known service.
 var secretValue = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]*:[^/?#@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----|` +
 	`(?i:(^|;)\s*(AccountKey|SharedAccessKey|Password|Pwd)\s*=)|^(sk-|[sr]k_live_|gh[pousr]_|github_pat_|glpat-|xox[abp]-|AKIA)[A-Za-z0-9]`)
 
 func looksSecret(name, value string) bool {
 	upper := strings.ToUpper(name)
-	return secretPart.MatchString(upper) || secretWord.MatchString(upper) && !tokenCount.MatchString(upper) ||
+	return secretPart.MatchString(upper) || secretWord.MatchString(upper) &&
+		!tokenCount.MatchString(upper) ||
 		secretValue.MatchString(value)
 }
 
@@ -252,15 +265,16 @@ type NodeEnv struct {
 	Differs []string
 }
 
-// Report says in several lines what was sent to the nodes, what was not, and which nodes keep values of their own.
-// It holds names, never a value.
+// Report says in several lines what was sent to the nodes, what was not, and which nodes keep
+// values of their own. It holds names, never a value.
 func Report(perNode []NodeEnv, plan EnvPlan) string {
 	nodes, differs := byNode(perNode)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of the driver sent to %s, each set where the node has none of that name\n",
 		count(len(plan.Send), "variable"), count(len(nodes), "node"))
 	if len(plan.Withheld) > 0 {
-		fmt.Fprintf(&b, "withheld, as they look secret (--ray-env-allow NAME sends one): %s\n", plainList(plan.Withheld))
+		fmt.Fprintf(&b, "withheld, as they look secret (--ray-env-allow NAME sends one): %s\n",
+			plainList(plan.Withheld))
 	}
 	var reasons []string
 	excluded := map[string][]string{}
@@ -276,14 +290,15 @@ func Report(perNode []NodeEnv, plan EnvPlan) string {
 	}
 	for _, node := range nodes {
 		if len(differs[node]) > 0 {
-			fmt.Fprintf(&b, "node %s keeps its own value, which differs: %s\n", node, plainList(differs[node]))
+			fmt.Fprintf(&b, "node %s keeps its own value, which differs: %s\n", node,
+				plainList(differs[node]))
 		}
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// StrictError is what --strict-env makes of nodes with values of their own: an error that names them and the
-// variables, nil if there are none.
+// StrictError is what --strict-env makes of nodes with values of their own: an error that names
+// them and the variables, nil if there are none.
 func StrictError(perNode []NodeEnv) error {
 	nodes, differs := byNode(perNode)
 	var parts []string
@@ -295,7 +310,8 @@ func StrictError(perNode []NodeEnv) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return fmt.Errorf("--strict-env: values on nodes differ from the driver's: %s", strings.Join(parts, "; "))
+	return fmt.Errorf("--strict-env: values on nodes differ from the driver's: %s",
+		strings.Join(parts, "; "))
 }
 
 // byNode joins what several ranks said of one node; both results are sorted.

@@ -23,8 +23,8 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// The fake cluster does what Ray does: TestFacts of test/ray proves it. Time is that of a bubble, so that every
-// deadline is met without waiting, and a goroutine that is left is a failure.
+// The fake cluster does what Ray does: TestFacts of test/ray proves it. Time is that of a bubble,
+// so that every deadline is met without waiting, and a goroutine that is left is a failure.
 
 // moment is when something goes wrong: before or after an operation of the bridge is performed.
 type moment struct {
@@ -42,7 +42,8 @@ func (m moment) String() string {
 // moments are all of a start, in their order. Phase order asks Ray nothing.
 func moments() (all []moment) {
 	for _, m := range []moment{{phase: "connect", op: "connect"}, {phase: "place", op: "nodes"},
-		{phase: "place", op: "group_create"}, {phase: "place", op: "group_wait"}, {phase: "place", op: "group_get"},
+		{phase: "place", op: "group_create"}, {phase: "place", op: "group_wait"},
+		{phase: "place", op: "group_get"},
 		{phase: "spawn", op: "actors_create"}, {phase: "identify", op: "actors_facts"},
 		{phase: "ship", op: "actors_install"}, {phase: "init", op: "actors_start"}} {
 		all = append(all, m, moment{m.phase, m.op, true})
@@ -66,7 +67,8 @@ func newTrial(t *testing.T, world int) *trial {
 	c := fake.New()
 	for i := range 2 {
 		ip := fmt.Sprintf("10.0.0.%d", i+1)
-		c.AddNode(ray.Node{ID: fmt.Sprintf("node%d", i+1), IP: ip, Resources: map[string]float64{"CPU": 4, "GPU": 2}})
+		c.AddNode(ray.Node{ID: fmt.Sprintf("node%d", i+1), IP: ip,
+			Resources: map[string]float64{"CPU": 4, "GPU": 2}})
 	}
 	return &trial{Cluster: c, t: t, world: world}
 }
@@ -74,7 +76,8 @@ func newTrial(t *testing.T, world int) *trial {
 // start starts all ranks; what is at fault is in the error. The launcher is not stopped.
 func (x *trial) start(ctx context.Context, change func(*Options)) ([]launch.Worker, error) {
 	o := Options{World: x.world, TensorParallel: x.world,
-		Ray: config.Ray{Address: x.Address(), NodeIP: "10.0.0.1", SkipBundle: -1, DeviceKey: GPU, PerWorker: 1},
+		Ray: config.Ray{Address: x.Address(), NodeIP: "10.0.0.1", SkipBundle: -1, DeviceKey: GPU,
+			PerWorker: 1},
 		Log: slog.New(slog.NewTextHandler(&x.log, nil)),
 		Start: func(ctx context.Context, o ray.Options) (*ray.Client, error) {
 			o.Conn = x.Dial()
@@ -91,7 +94,8 @@ func (x *trial) start(ctx context.Context, change func(*Options)) ([]launch.Work
 	}
 	specs := make([]launch.Spec, x.world)
 	for rank := range specs {
-		invitation := &join.Invitation{Endpoint: handshake.Endpoint{Instance: "trial"}, Rank: rank, World: x.world}
+		invitation := &join.Invitation{Endpoint: handshake.Endpoint{Instance: "trial"}, Rank: rank,
+			World: x.world}
 		specs[rank] = launch.Spec{Rank: rank, LocalRank: rank, Invitation: invitation}
 	}
 	return x.l.Launch(ctx, specs)
@@ -116,7 +120,7 @@ func (x *trial) end(adopted ...string) {
 			x.t.Errorf("stop: %v", err)
 		}
 	}
-	if took := time.Since(begun); took > farewell+goodbye {
+	if took := time.Since(begun); took > closeTimeout+stopGrace {
 		x.t.Errorf("stopping took %v", took)
 	}
 	x.Wait()
@@ -170,12 +174,14 @@ func TestStart(t *testing.T) {
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		want := []string{"ray connect", "ray place", "ray order", "ray spawn", "ray identify", "ray ship", "ray init"}
+		want := []string{"ray connect", "ray place", "ray order", "ray spawn", "ray identify",
+			"ray ship", "ray init"}
 		if !slices.Equal(x.phases, want) {
 			x.t.Errorf("phases %q", x.phases)
 		}
 		for rank, w := range workers {
-			if w.Rank != rank || w.LocalRank != rank%2 || w.Node != fmt.Sprintf("10.0.0.%d", 1+rank/2) || w.PID == 0 {
+			if w.Rank != rank || w.LocalRank != rank%2 ||
+				w.Node != fmt.Sprintf("10.0.0.%d", 1+rank/2) || w.PID == 0 {
 				x.t.Errorf("worker %+v", w)
 			}
 		}
@@ -245,7 +251,8 @@ func TestFaultWhileStarting(t *testing.T) {
 		})
 	}
 	for name, fault := range map[string]func(x *trial, cancel func()){
-		"bridge": func(x *trial, _ func()) { x.Drop() }, "given up": func(_ *trial, cancel func()) { cancel() },
+		"bridge":   func(x *trial, _ func()) { x.Drop() },
+		"given up": func(_ *trial, cancel func()) { cancel() },
 	} {
 		// It asks Ray nothing, so it may be over before it is known.
 		each(t, name+", order", func(x *trial) {
@@ -264,24 +271,29 @@ func TestFaultWhileStarting(t *testing.T) {
 	}
 }
 
-// TestRankLostWhileStarting loses the last rank at every moment at which there is one: the error, or the exit
-// that is delivered when all had started, names the rank.
+// TestRankLostWhileStarting loses the last rank at every moment at which there is one: the error,
+// or the exit that is delivered when all had started, names the rank.
 func TestRankLostWhileStarting(t *testing.T) {
-	lost := frame.Fault{Class: "ActorDiedError", Message: "The actor died unexpectedly.\npid: 17\nfor a test"}
+	lost := frame.Fault{Class: "ActorDiedError",
+		Message: "The actor died unexpectedly.\npid: 17\nfor a test"}
 	last := func(x *trial) int { return x.world - 1 }
 	for name, fault := range map[string]struct {
 		do   func(x *trial)
 		want string
 	}{
-		"actor":  {func(x *trial) { x.LoseActor(last(x), lost) }, "ActorDiedError: "},
-		"worker": {func(x *trial) { x.EndWorker(last(x), ray.Exit{Signal: "SIGKILL"}) }, "signal: SIGKILL"},
-		"node":   {func(x *trial) { x.KillNode(fmt.Sprintf("node%d", 1+last(x)/2)) }, "ActorDiedError: "},
-		"group":  {func(x *trial) { x.RemoveGroup(x.Groups()[0].ID) }, "placement group "},
+		"actor": {func(x *trial) { x.LoseActor(last(x), lost) }, "ActorDiedError: "},
+		"worker": {func(x *trial) { x.EndWorker(last(x), ray.Exit{Signal: "SIGKILL"}) },
+			"signal: SIGKILL"},
+		"node": {func(x *trial) { x.KillNode(fmt.Sprintf("node%d", 1+last(x)/2)) },
+			"ActorDiedError: "},
+		"group": {func(x *trial) { x.RemoveGroup(x.Groups()[0].ID) }, "placement group "},
 	} {
 		for _, m := range moments() {
-			at := slices.Index([]string{"connect", "place", "spawn", "identify", "ship", "init"}, m.phase)
+			at := slices.Index([]string{"connect", "place", "spawn", "identify", "ship", "init"},
+				m.phase)
 			started := m == moment{"init", "actors_start", true}
-			if at < 2 || name == "worker" && !started || name != "group" && m == (moment{"spawn", "actors_create", false}) ||
+			if at < 2 || name == "worker" && !started || name != "group" &&
+				m == (moment{"spawn", "actors_create", false}) ||
 				name == "node" && at < 4 {
 				continue // there is no such rank yet
 			}
@@ -299,7 +311,8 @@ func TestRankLostWhileStarting(t *testing.T) {
 				switch {
 				case err == nil && started:
 					e := <-x.l.Exited()
-					if text := e.End.String(); !strings.Contains(text, fault.want) || !slices.Contains(ranks, e.Rank) {
+					if text := e.End.String(); !strings.Contains(text, fault.want) ||
+						!slices.Contains(ranks, e.Rank) {
 						x.t.Errorf("exit %+v: %s", e, text)
 					}
 				case err == nil:
@@ -307,7 +320,8 @@ func TestRankLostWhileStarting(t *testing.T) {
 				default:
 					x.wants(err, "ray, phase ", fault.want)
 					if !slices.ContainsFunc(ranks, func(rank int) bool {
-						return regexp.MustCompile(fmt.Sprintf(`ranks? ([0-9, ]+, )?%d\b`, rank)).MatchString(err.Error())
+						return regexp.MustCompile(fmt.Sprintf(`ranks? ([0-9, ]+, )?%d\b`,
+							rank)).MatchString(err.Error())
 					}) {
 						x.t.Errorf("error %v names none of the ranks %v", err, ranks)
 					}
@@ -321,21 +335,27 @@ func TestRankLostWhileStarting(t *testing.T) {
 	}
 }
 
-// TestLostRank loses each rank of a group that runs; the exit says which, where and how, and only once.
+// TestLostRank loses each rank of a group that runs; the exit says which, where and how, and only
+// once.
 func TestLostRank(t *testing.T) {
 	two := 2
 	for name, fault := range map[string]struct {
 		do   func(x *trial, rank int)
 		want string
 	}{
-		"worker killed": {func(x *trial, rank int) { x.EndWorker(rank, ray.Exit{Signal: "SIGKILL"}) }, "signal: SIGKILL"},
+		"worker killed": {func(x *trial, rank int) {
+			x.EndWorker(rank,
+				ray.Exit{Signal: "SIGKILL"})
+		}, "signal: SIGKILL"},
 		"worker exited": {func(x *trial, rank int) {
 			x.EndWorker(rank, ray.Exit{Code: &two, Stderr: []string{"rip"}})
 		}, "exit status 2"},
 		"actor": {func(x *trial, rank int) {
-			x.LoseActor(rank, frame.Fault{Class: "ActorUnavailableError", Message: "temporarily unavailable"})
+			x.LoseActor(rank, frame.Fault{Class: "ActorUnavailableError",
+				Message: "temporarily unavailable"})
 		}, "ActorUnavailableError: temporarily unavailable"},
-		"ray.kill": {func(x *trial, rank int) { x.KillNamed("ours", x.Actors()[rank].Name) }, "killed by `ray.kill`"},
+		"ray.kill": {func(x *trial, rank int) { x.KillNamed("ours", x.Actors()[rank].Name) },
+			"killed by `ray.kill`"},
 	} {
 		each(t, name, func(x *trial) {
 			workers, err := x.start(x.t.Context(), func(o *Options) { o.Namespace = "ours" })
@@ -361,7 +381,8 @@ func TestLostRank(t *testing.T) {
 			x.t.Fatal(err)
 		}
 		x.Drop()
-		if e := <-x.l.Exited(); e.Rank != -1 || !strings.Contains(e.End.String(), "the bridge to Ray ended: ") {
+		if e := <-x.l.Exited(); e.Rank != -1 || !strings.Contains(e.End.String(),
+			"the bridge to Ray ended: ") {
 			x.t.Errorf("exit %+v: %s", e, e.End)
 		}
 		x.quiet()
@@ -405,18 +426,21 @@ func (x *trial) quiet() {
 	}
 }
 
-// TestNoAnswer has an actor that Ray never starts: the deadline of the phase ends the wait, and says whose fault
-// it is.
+// TestNoAnswer has an actor that Ray never starts: the deadline of the phase ends the wait, and
+// says whose fault it is.
 func TestNoAnswer(t *testing.T) {
 	each(t, "pending", func(x *trial) {
 		x.HoldActor(x.world-1, true)
 		begun := time.Now()
 		_, err := x.start(x.t.Context(), nil)
-		x.wants(err, "ray, phase identify: ", fmt.Sprintf("rank %d: ", x.world-1), "Pending: no answer", "GPU: 1 in bundle")
-		if took := time.Since(begun); took < identifyTimeout-2*time.Second || took > identifyTimeout+time.Second {
+		x.wants(err, "ray, phase identify: ", fmt.Sprintf("rank %d: ", x.world-1),
+			"Pending: no answer", "GPU: 1 in bundle")
+		if took := time.Since(begun); took < identifyTimeout-2*time.Second ||
+			took > identifyTimeout+time.Second {
 			x.t.Errorf("known after %v", took)
 		}
-		if line := fmt.Sprintf("%d     %d       -     0    failed: ", x.world-1, x.world-1); !strings.Contains(x.log.String(), line) {
+		if line := fmt.Sprintf("%d     %d       -     0    failed: ", x.world-1,
+			x.world-1); !strings.Contains(x.log.String(), line) {
 			x.t.Errorf("%s\nno line of the rank in the table", &x.log)
 		}
 		x.end()
@@ -433,14 +457,17 @@ func TestPlace(t *testing.T) {
 	each(t, "deadline", func(x *trial) {
 		theirs := hold(x)
 		begun := time.Now()
-		_, err := x.start(x.t.Context(), func(o *Options) { o.PlacementTimeout = 100 * time.Second })
+		_, err := x.start(x.t.Context(),
+			func(o *Options) { o.PlacementTimeout = 100 * time.Second })
 		x.wants(err, "ray, phase place: no place after 1m40s (--ray-placement-timeout):",
-			fmt.Sprintf("wanted: %s of {GPU: 1}; 0 of %d fit", count(x.world, "bundle"), x.world), "GPU 0 free of 2",
+			fmt.Sprintf("wanted: %s of {GPU: 1}; 0 of %d fit", count(x.world, "bundle"), x.world),
+			"GPU 0 free of 2",
 			"others hold what is missing")
 		if took := time.Since(begun); took < 100*time.Second || took > 102*time.Second {
 			x.t.Errorf("given up after %v", took)
 		}
-		for _, seconds := range []string{"seconds=10 ", "seconds=20 ", "seconds=40 ", "seconds=80 "} {
+		for _, seconds := range []string{"seconds=10 ", "seconds=20 ", "seconds=40 ",
+			"seconds=80 "} {
 			if strings.Count(x.log.String(), seconds) != 1 {
 				x.t.Errorf("%s\nnot one report with %s", &x.log, seconds)
 			}
@@ -464,7 +491,8 @@ func TestPlace(t *testing.T) {
 	each(t, "a node joins", func(x *trial) {
 		theirs := hold(x)
 		time.AfterFunc(5*time.Second, func() {
-			x.AddNode(ray.Node{ID: "node3", IP: "10.0.0.3", Resources: map[string]float64{"GPU": 4}})
+			x.AddNode(ray.Node{ID: "node3", IP: "10.0.0.3",
+				Resources: map[string]float64{"GPU": 4}})
 		})
 		workers, err := x.start(x.t.Context(), nil)
 		if err != nil || workers[0].Node != "10.0.0.3" {
@@ -475,7 +503,8 @@ func TestPlace(t *testing.T) {
 	each(t, "never", func(x *trial) {
 		begun := time.Now()
 		_, err := x.start(x.t.Context(), func(o *Options) { o.DeviceKey = "TPU" })
-		x.wants(err, "the cluster can never hold the group", "missing: "+count(x.world, "bundle")+" of {TPU: 1}",
+		x.wants(err, "the cluster can never hold the group",
+			"missing: "+count(x.world, "bundle")+" of {TPU: 1}",
 			"--ray-placement-timeout")
 		if took := time.Since(begun); took > 3*time.Second {
 			x.t.Errorf("known after %v", took)
@@ -500,7 +529,8 @@ func TestPlace(t *testing.T) {
 	each(t, "adopted", func(x *trial) {
 		var of []ray.Bundle
 		for rank := range x.world {
-			of = append(of, ray.Bundle{NodeID: fmt.Sprintf("node%d", 1+rank/2), Resources: map[string]float64{"GPU": 1}})
+			of = append(of, ray.Bundle{NodeID: fmt.Sprintf("node%d", 1+rank/2),
+				Resources: map[string]float64{"GPU": 1}})
 		}
 		theirs := x.AddGroup("", ray.Group{Bundles: of})
 		workers, err := x.start(x.t.Context(), func(o *Options) { o.PlacementGroup = theirs })

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// NodeFree is a node of the cluster with what it has and what of that nobody holds.
+// NodeFree is a node of the cluster with what it has and what of that is free.
 type NodeFree struct {
 	// ID is Ray's node id, IP the node's address.
 	ID, IP string
@@ -20,8 +20,8 @@ type NodeFree struct {
 	Total, Free map[string]float64
 }
 
-// GroupSpec are the bundles of a placement group for world ranks, one each: perWorker of the resource key, or
-// cpuThreads CPUs (at least one) when key is CPU.
+// GroupSpec are the bundles of a placement group for world ranks, one each: perWorker of the
+// resource key, or cpuThreads CPUs (at least one) when key is CPU.
 func GroupSpec(world int, key string, perWorker float64, cpuThreads int) []map[string]float64 {
 	bundles := make([]map[string]float64, max(world, 0))
 	for i := range bundles {
@@ -30,7 +30,8 @@ func GroupSpec(world int, key string, perWorker float64, cpuThreads int) []map[s
 	return bundles
 }
 
-// perBundle is how much of the resource key one rank's bundle holds: CPUs for its threads, else a part of a device.
+// perBundle is how much of the resource key one rank's bundle holds: CPUs for its threads, else a
+// part of a device.
 func perBundle(key string, perWorker float64, cpuThreads int) float64 {
 	if key == CPU {
 		return float64(max(cpuThreads, 1))
@@ -38,17 +39,19 @@ func perBundle(key string, perWorker float64, cpuThreads int) float64 {
 	return perWorker
 }
 
-// Shortage explains, in several lines, why a group is not placed yet: what is wanted, what each node has free,
-// what is missing, and what the user can do. The amounts that are free on the whole cluster count what holds resources
-// outside placement groups, which the nodes' do not.
+// Shortage explains, in several lines, why a group is not placed yet: what is wanted, what each
+// node has free, what is missing, and what the user can do. The amounts that are free on the
+// whole cluster count what holds resources outside placement groups, which the nodes' do not.
 func Shortage(wanted []map[string]float64, nodes []NodeFree, available map[string]float64) string {
 	var b strings.Builder
 	kinds := kindsOf(wanted)
 	now := fill(wanted, nodes, freeOf)
-	fmt.Fprintf(&b, "wanted: %s; %d of %d fit into what is free now\n", kindsText(kinds), now.placed, len(wanted))
+	fmt.Fprintf(&b, "wanted: %s; %d of %d fit into what is free now\n", kindsText(kinds),
+		now.placed, len(wanted))
 	describeNodes(&b, kinds, nodes)
 	if held := heldOutside(kinds, available); len(now.left) == 0 && held != "" {
-		fmt.Fprintf(&b, "missing: actors and tasks outside placement groups hold the rest: on the whole cluster are free %s\n", held)
+		fmt.Fprintf(&b,
+			"missing: actors and tasks outside placement groups hold the rest: on the whole cluster are free %s\n", held)
 		b.WriteString("hint: wait for them or end them (see \"ray status\"), lower --tensor-parallel-size (-tp), or add nodes")
 		return b.String()
 	}
@@ -58,33 +61,38 @@ func Shortage(wanted []map[string]float64, nodes []NodeFree, available map[strin
 	}
 	fmt.Fprintf(&b, "missing: %s%s\n", kindsText(kindsOf(now.left)), now.scattered())
 	if idle := fill(wanted, nodes, totalOf); Impossible(wanted, nodes) {
-		fmt.Fprintf(&b, "the cluster holds only %d of %d even with nothing else running\n", idle.placed, len(wanted))
+		fmt.Fprintf(&b, "the cluster holds only %d of %d even with nothing else running\n",
+			idle.placed, len(wanted))
 		b.WriteString("hint: lower --tensor-parallel-size (-tp), or add nodes")
 	} else {
 		b.WriteString("the cluster is large enough, but others hold what is missing\n")
 		b.WriteString("hint: wait for them or end them (see \"ray status\"), lower --tensor-parallel-size (-tp), or add nodes")
 	}
-	if slices.ContainsFunc(now.left, func(r map[string]float64) bool { return units(r[CPU]) > units(1) }) {
+	if slices.ContainsFunc(now.left,
+		func(r map[string]float64) bool { return units(r[CPU]) > units(1) }) {
 		b.WriteString("; --cpu-threads lowers the CPUs of a bundle")
 	}
 	return b.String()
 }
 
-// Impossible reports whether the nodes could not hold the bundles even with nothing else running on them. It is
-// true only when that is certain; nodes that join later (an autoscaler's) can still change it.
+// Impossible reports whether the nodes could not hold the bundles even with nothing else running
+// on them. It is true only when that is certain; nodes that join later (an autoscaler's) can
+// still change it.
 func Impossible(wanted []map[string]float64, nodes []NodeFree) bool {
 	if len(fill(wanted, nodes, totalOf).left) == 0 {
 		return false
 	}
 	kinds := kindsOf(wanted)
-	// Filling node by node is exact for bundles of one kind, so a kind that does not fit alone settles it.
+	// Filling node by node is exact for bundles of one kind, so a kind that does not fit alone
+	// settles it.
 	for _, k := range kinds {
-		if len(fill(slices.Repeat([]map[string]float64{k.bundle}, k.count), nodes, totalOf).left) > 0 {
+		if len(fill(slices.Repeat([]map[string]float64{k.bundle}, k.count), nodes,
+			totalOf).left) > 0 {
 			return true
 		}
 	}
-	// Several kinds that each fit alone may still not fit together; finding that out in general is a packing
-	// problem, so only the sums are looked at.
+	// Several kinds that each fit alone may still not fit together; finding that out in general
+	// is a packing problem, so only the sums are looked at.
 	for _, key := range keysOf(kinds) {
 		var need, have float64
 		for _, k := range kinds {
@@ -100,7 +108,8 @@ func Impossible(wanted []map[string]float64, nodes []NodeFree) bool {
 	return false
 }
 
-// heldOutside lists the resources of which more is wanted than is free, "" when there are none or it is not known.
+// heldOutside lists the resources of which more is wanted than is free, "" when there are none or
+// it is not known.
 func heldOutside(kinds []kind, available map[string]float64) string {
 	if available == nil {
 		return ""
@@ -112,7 +121,8 @@ func heldOutside(kinds []kind, available map[string]float64) string {
 			need += units(k.bundle[key]) * float64(k.count)
 		}
 		if free := available[key]; need > units(free) { // Ray leaves out what nothing is free of
-			short = append(short, fmt.Sprintf("%s %s of %s wanted", amount(free), key, amount(need/scale)))
+			short = append(short, fmt.Sprintf("%s %s of %s wanted", amount(free), key,
+				amount(need/scale)))
 		}
 	}
 	return strings.Join(short, ", ")
@@ -133,16 +143,18 @@ func totalOf(n NodeFree) map[string]float64 {
 	return n.Total
 }
 
-// filling is how far bundles went: how many were placed, which were not, and the room left on each node, in units.
+// filling is how far bundles went: how many were placed, which were not, and the room left on
+// each node, in units.
 type filling struct {
 	placed int
 	left   []map[string]float64
 	room   []map[string]float64
 }
 
-// fill puts bundles on nodes, the largest first, each on the first node that has room. For bundles of one kind no
-// other way places more.
-func fill(bundles []map[string]float64, nodes []NodeFree, offer func(NodeFree) map[string]float64) filling {
+// fill puts bundles on nodes, the largest first, each on the first node that has room. For
+// bundles of one kind no other way places more.
+func fill(bundles []map[string]float64, nodes []NodeFree,
+	offer func(NodeFree) map[string]float64) filling {
 	room := make([]map[string]float64, len(nodes))
 	for i, n := range nodes {
 		room[i] = map[string]float64{}
@@ -151,7 +163,10 @@ func fill(bundles []map[string]float64, nodes []NodeFree, offer func(NodeFree) m
 		}
 	}
 	sorted := slices.Clone(bundles)
-	slices.SortStableFunc(sorted, func(a, b map[string]float64) int { return cmp.Compare(size(b), size(a)) })
+	slices.SortStableFunc(sorted, func(a, b map[string]float64) int {
+		return cmp.Compare(size(b),
+			size(a))
+	})
 	out := filling{room: room}
 	for _, bundle := range sorted {
 		i := slices.IndexFunc(room, func(has map[string]float64) bool { return fits(bundle, has) })
@@ -185,7 +200,8 @@ func size(bundle map[string]float64) float64 {
 	return sum
 }
 
-// scattered says when what is left over of each resource would do for another bundle, but not on one node.
+// scattered says when what is left over of each resource would do for another bundle, but not on
+// one node.
 func (f filling) scattered() string {
 	if len(f.left) == 0 {
 		return ""
@@ -202,7 +218,8 @@ func (f filling) scattered() string {
 		}
 		over = append(over, amount(have/scale)+" "+key)
 	}
-	return fmt.Sprintf(" (%s left over in all, but no node has %s)", strings.Join(over, " and "), bundleText(bundle))
+	return fmt.Sprintf(" (%s left over in all, but no node has %s)", strings.Join(over, " and "),
+		bundleText(bundle))
 }
 
 // maxNodeLines bounds the report about a large cluster.

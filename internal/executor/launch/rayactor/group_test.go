@@ -26,18 +26,21 @@ func TestGroupSpec(t *testing.T) {
 		{"CPUs by default", 1, "CPU", 1, 0, []amounts{{"CPU": 1}}},
 		{"nothing", 0, "GPU", 1, 0, []amounts{}},
 	} {
-		if got := GroupSpec(c.world, c.key, c.perWorker, c.cpuThreads); !reflect.DeepEqual(got, c.want) {
+		if got := GroupSpec(c.world, c.key, c.perWorker, c.cpuThreads); !reflect.DeepEqual(got,
+			c.want) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
-	if bundles := GroupSpec(2, "GPU", 1, 0); reflect.ValueOf(bundles[0]).Pointer() == reflect.ValueOf(bundles[1]).Pointer() {
+	if bundles := GroupSpec(2, "GPU", 1,
+		0); reflect.ValueOf(bundles[0]).Pointer() == reflect.ValueOf(bundles[1]).Pointer() {
 		t.Error("bundles share one map")
 	}
 }
 
 // gpuNode has total GPUs, of which free are free.
 func gpuNode(id string, free, total float64) NodeFree {
-	return NodeFree{ID: id, IP: "10.0.0." + id, Alive: true, Total: amounts{"GPU": total, "CPU": 8}, Free: amounts{"GPU": free, "CPU": 8}}
+	return NodeFree{ID: id, IP: "10.0.0." + id, Alive: true, Total: amounts{"GPU": total, "CPU": 8},
+		Free: amounts{"GPU": free, "CPU": 8}}
 }
 
 func deadNode(id string) NodeFree {
@@ -73,8 +76,9 @@ wanted: 1 bundle of {GPU: 1}; 0 of 1 fit into what is free now
 missing: 1 bundle of {GPU: 1}
 the cluster holds only 0 of 1 even with nothing else running
 hint: lower --tensor-parallel-size (-tp), or add nodes`},
-		{"CPUs in pieces", GroupSpec(2, "CPU", 1, 6), []NodeFree{gpuNode("1", 0, 0), {ID: "2", IP: "10.0.0.2", Alive: true,
-			Total: amounts{"CPU": 8}, Free: amounts{"CPU": 4}}}, `
+		{"CPUs in pieces", GroupSpec(2, "CPU", 1, 6),
+			[]NodeFree{gpuNode("1", 0, 0), {ID: "2", IP: "10.0.0.2", Alive: true,
+				Total: amounts{"CPU": 8}, Free: amounts{"CPU": 4}}}, `
 wanted: 2 bundles of {CPU: 6}; 1 of 2 fit into what is free now
   node 10.0.0.1 (1): CPU 8 free of 8
   node 10.0.0.2 (2): CPU 4 free of 8
@@ -85,8 +89,9 @@ hint: wait for them or end them (see "ray status"), lower --tensor-parallel-size
 wanted: 1 bundle of {GPU: 0.5}; 1 of 1 fit into what is free now
   node 10.0.0.1 (1): GPU 0.5 free of 1
 missing: nothing; Ray should place the group at any moment`},
-		{"the largest are placed first", []amounts{{"CPU": 1}, {"CPU": 8}}, []NodeFree{gpuNode("1", 0, 0),
-			{ID: "2", IP: "10.0.0.2", Alive: true, Total: amounts{"CPU": 1}, Free: amounts{"CPU": 1}}}, `
+		{"the largest are placed first", []amounts{{"CPU": 1}, {"CPU": 8}},
+			[]NodeFree{gpuNode("1", 0, 0),
+				{ID: "2", IP: "10.0.0.2", Alive: true, Total: amounts{"CPU": 1}, Free: amounts{"CPU": 1}}}, `
 wanted: 1 bundle of {CPU: 1} and 1 bundle of {CPU: 8}; 2 of 2 fit into what is free now
   node 10.0.0.1 (1): CPU 8 free of 8
   node 10.0.0.2 (2): CPU 1 free of 1
@@ -108,12 +113,14 @@ hint: wait for them or end them (see "ray status"), lower --tensor-parallel-size
 
 // TestShortageOutsideGroups has an actor without a group hold what the nodes seem to have.
 func TestShortageOutsideGroups(t *testing.T) {
-	got := Shortage(GroupSpec(4, "GPU", 1, 0), []NodeFree{gpuNode("1", 2, 2), gpuNode("2", 2, 2)}, amounts{"CPU": 8, "GPU": 2})
+	got := Shortage(GroupSpec(4, "GPU", 1, 0), []NodeFree{gpuNode("1", 2, 2), gpuNode("2", 2, 2)},
+		amounts{"CPU": 8, "GPU": 2})
 	want := "missing: actors and tasks outside placement groups hold the rest: on the whole cluster are free 2 GPU of 4 wanted\n"
 	if !strings.Contains(got, want) || !strings.Contains(got, "4 of 4 fit") {
 		t.Errorf("got:\n%s", got)
 	}
-	if got := Shortage(GroupSpec(1, "GPU", 1, 0), []NodeFree{gpuNode("1", 2, 2)}, amounts{"CPU": 8}); !strings.Contains(got, "free 0 GPU of 1 wanted") {
+	if got := Shortage(GroupSpec(1, "GPU", 1, 0), []NodeFree{gpuNode("1", 2, 2)},
+		amounts{"CPU": 8}); !strings.Contains(got, "free 0 GPU of 1 wanted") {
 		t.Errorf("got:\n%s", got)
 	}
 }
@@ -144,19 +151,26 @@ func TestImpossible(t *testing.T) {
 	}{
 		{"nothing wanted", nil, nil, false},
 		{"no nodes", GroupSpec(1, "GPU", 1, 0), nil, true},
-		{"all held by others", GroupSpec(4, "GPU", 1, 0), []NodeFree{gpuNode("1", 0, 2), gpuNode("2", 0, 2)}, false},
-		{"one too few", GroupSpec(5, "GPU", 1, 0), []NodeFree{gpuNode("1", 2, 2), gpuNode("2", 2, 2)}, true},
+		{"all held by others", GroupSpec(4, "GPU", 1, 0),
+			[]NodeFree{gpuNode("1", 0, 2), gpuNode("2", 0, 2)}, false},
+		{"one too few", GroupSpec(5, "GPU", 1, 0),
+			[]NodeFree{gpuNode("1", 2, 2), gpuNode("2", 2, 2)}, true},
 		{"dead nodes hold nothing", GroupSpec(1, "GPU", 1, 0), []NodeFree{deadNode("1")}, true},
-		{"resource nobody has", GroupSpec(1, "TPU", 1, 0), []NodeFree{gpuNode("1", 2, 2)}, true},
+		{"resource of no node", GroupSpec(1, "TPU", 1, 0), []NodeFree{gpuNode("1", 2, 2)}, true},
 		{"CPUs in pieces", GroupSpec(2, "CPU", 1, 6), []NodeFree{cpu(8, 8), cpu(4, 4)}, true},
 		{"thirds", GroupSpec(3, "GPU", 0.3333, 0), []NodeFree{gpuNode("1", 0, 1)}, false},
-		{"tenths, which binary fractions cannot add up", GroupSpec(10, "GPU", 0.1, 0), []NodeFree{gpuNode("1", 0, 1)}, false},
+		{"tenths, which binary fractions cannot add up", GroupSpec(10, "GPU", 0.1, 0),
+			[]NodeFree{gpuNode("1", 0, 1)}, false},
 		{"eleven tenths", GroupSpec(11, "GPU", 0.1, 0), []NodeFree{gpuNode("1", 0, 1)}, true},
-		{"two kinds, one too large", []amounts{{"CPU": 16}, {"CPU": 1}}, []NodeFree{cpu(8, 8), cpu(8, 8)}, true},
-		{"two kinds, sums too large", []amounts{{"CPU": 6}, {"CPU": 4}}, []NodeFree{cpu(8, 8)}, true},
-		{"two kinds that fit", []amounts{{"CPU": 2}, {"CPU": 6}, {"CPU": 4}}, []NodeFree{cpu(0, 6), cpu(0, 6)}, false},
+		{"two kinds, one too large", []amounts{{"CPU": 16}, {"CPU": 1}},
+			[]NodeFree{cpu(8, 8), cpu(8, 8)}, true},
+		{"two kinds, sums too large", []amounts{{"CPU": 6}, {"CPU": 4}}, []NodeFree{cpu(8, 8)},
+			true},
+		{"two kinds that fit", []amounts{{"CPU": 2}, {"CPU": 6}, {"CPU": 4}},
+			[]NodeFree{cpu(0, 6), cpu(0, 6)}, false},
 		// No split of these fills 12 and 12, but only a search shows that, so it is not claimed.
-		{"not certain", []amounts{{"CPU": 6}, {"CPU": 5}, {"CPU": 5}, {"CPU": 4}, {"CPU": 4}}, []NodeFree{cpu(12, 12), cpu(12, 12)}, false},
+		{"not certain", []amounts{{"CPU": 6}, {"CPU": 5}, {"CPU": 5}, {"CPU": 4}, {"CPU": 4}},
+			[]NodeFree{cpu(12, 12), cpu(12, 12)}, false},
 	} {
 		if got := Impossible(c.wanted, c.nodes); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
@@ -164,14 +178,15 @@ func TestImpossible(t *testing.T) {
 	}
 }
 
-// Impossible is compared with trying all ways to place the bundles: what it claims must be so, and for bundles of
-// one kind, all that Eagle Ray asks for itself, it must claim all that is so.
+// Impossible is compared with trying all ways to place the bundles: what it claims must be so,
+// and for bundles of one kind, all that Eagle Ray asks for itself, it must claim all that is so.
 func TestImpossibleAgainstSearch(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		nodes := make([]NodeFree, r.IntN(4))
 		for i := range nodes {
-			nodes[i] = NodeFree{Alive: r.IntN(5) > 0, Total: amounts{"CPU": float64(r.IntN(9)), "GPU": float64(r.IntN(3))}}
+			nodes[i] = NodeFree{Alive: r.IntN(5) > 0,
+				Total: amounts{"CPU": float64(r.IntN(9)), "GPU": float64(r.IntN(3))}}
 		}
 		kinds := 1 + r.IntN(2)
 		var wanted []amounts

@@ -26,23 +26,24 @@ type Place struct {
 	LocalRank, LocalWorld int
 	// Visible are the devices of all ranks of the node, sorted; numerically if all are numbers.
 	Visible []string
-	// Device is the rank's own device, Ordinal its position in Visible: the device's number within the worker
-	// process. They are "" and -1 for a rank without one.
+	// Device is the rank's own device, Ordinal its position in Visible: the device's number
+	// within the worker process. They are "" and -1 for a rank without one.
 	Device  string
 	Ordinal int
 	// Threads is the rank's share of the cores its process may use, at least 1.
 	Threads int
-	// Env are variables to set for the worker so that it sees the devices of its node's ranks, in the order Ordinal
-	// counts: CUDA_VISIBLE_DEVICES for GPUs. All ranks of a node see the same, so that they can reach each other's
-	// memory; Ray has shown the actor only its own. It is nil for other resources: what Ray has set for the actor
-	// holds, as do HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES.
+	// Env are variables to set for the worker so that it sees the devices of its node's ranks, in
+	// the order Ordinal counts: CUDA_VISIBLE_DEVICES for GPUs. All ranks of a node see the same,
+	// so that they can reach each other's memory; Ray has shown the actor only its own. It is nil
+	// for other resources: what Ray has set for the actor holds, as do HIP_VISIBLE_DEVICES and
+	// ROCR_VISIBLE_DEVICES.
 	Env map[string]string
 }
 
-// Identify finds the place of every rank from what all of them say, in rank order. They may be given in any order
-// but must be the ranks 0 to n-1. It is an error when a GPU rank was granted no GPU, any rank several, or ranks of
-// a node more of a device than there is: perWorker below 1 lets them share one. For key CPU devices and perWorker
-// count for nothing.
+// Identify finds the place of every rank from what all of them say, in rank order. They may be
+// given in any order but must be the ranks 0 to n-1. It is an error when a GPU rank was granted
+// no GPU, any rank several, or ranks of a node more of a device than there is: perWorker below 1
+// lets them share one. For key CPU devices and perWorker count for nothing.
 func Identify(ranks []Identity, key string, perWorker float64) ([]Place, error) {
 	if key != CPU && !(units(perWorker) > 0) {
 		return nil, fmt.Errorf("a worker must take more than 0 %s, not %v", key, perWorker)
@@ -52,8 +53,9 @@ func Identify(ranks []Identity, key string, perWorker float64) ([]Place, error) 
 	nodes := map[string]*nodeRanks{}
 	for i, r := range ranks {
 		if r.Rank != i {
-			return nil, fmt.Errorf("%s answered, but not as the ranks 0 to %d: there is a rank %d in the place of %d",
-				count(len(ranks), "rank"), len(ranks)-1, r.Rank, i)
+			return nil,
+				fmt.Errorf("%s answered, but not as the ranks 0 to %d: there is a rank %d in the place of %d",
+					count(len(ranks), "rank"), len(ranks)-1, r.Rank, i)
 		}
 		if r.NodeID == "" {
 			return nil, fmt.Errorf("rank %d does not know its node", r.Rank)
@@ -88,12 +90,14 @@ func (n *nodeRanks) add(r Identity, key string, perWorker float64) error {
 		return fmt.Errorf("rank %d on %s was granted no %s", r.Rank, node, key)
 	}
 	if len(r.Devices) > 1 {
-		return fmt.Errorf("rank %d on %s was granted %d devices of %s (%s), not one", r.Rank, node, len(r.Devices), key, strings.Join(r.Devices, ", "))
+		return fmt.Errorf("rank %d on %s was granted %d devices of %s (%s), not one", r.Rank, node,
+			len(r.Devices), key, strings.Join(r.Devices, ", "))
 	}
 	for _, id := range r.Devices {
 		n.holders[id] = append(n.holders[id], r.Rank)
 		if held := n.holders[id]; float64(len(held))*units(perWorker) > units(1) {
-			return fmt.Errorf("%s %s of %s was granted to ranks %s, but each takes %s of it", key, id, node, joinInts(held), amount(perWorker))
+			return fmt.Errorf("%s %s of %s was granted to ranks %s, but each takes %s of it", key,
+				id, node, joinInts(held), amount(perWorker))
 		}
 	}
 	return nil
@@ -114,7 +118,8 @@ func (n *nodeRanks) place(r Identity, key string) Place {
 	return p
 }
 
-// sortedDevices are the ids in numeric order if all are numbers, else in the order of their letters.
+// sortedDevices are the ids in numeric order if all are numbers, else in the order of their
+// letters.
 func sortedDevices(holders map[string][]int) []string {
 	ids := make([]string, 0, len(holders))
 	numbers := map[string]uint64{}

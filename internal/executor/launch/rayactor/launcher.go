@@ -1,10 +1,11 @@
-// Package rayactor starts ranks as children of Ray actors (--distributed-executor-backend ray): one actor in one
-// bundle of a placement group per rank. Ray places them and watches them; it sees no token and no tensor.
+// Package rayactor starts ranks as children of Ray actors (--distributed-executor-backend ray):
+// one actor in one bundle of a placement group per rank. Ray places them and watches them; it
+// sees no token and no tensor.
 //
-// A start goes through phases, each with a deadline, logged once: connect (the bridge joins the cluster), place
-// (the group gets its resources), order (which bundle is which rank), spawn (actors), identify (what each actor
-// says of its node), ship (the binary, to nodes that lack it) and init (the workers). Meeting the driver and
-// loading are the executor's.
+// A start goes through phases, each with a deadline, logged once: connect (the bridge joins the
+// cluster), place (the group gets its resources), order (which bundle is which rank), spawn
+// (actors), identify (what each actor says of its node), ship (the binary, to nodes that lack it)
+// and init (the workers). Meeting the driver and loading are the executor's.
 package rayactor
 
 import (
@@ -35,9 +36,11 @@ type Options struct {
 	// Environ is the driver's environment.
 	Environ []string
 	Log     *slog.Logger
-	// Start starts the bridge to Ray; nil is ray.Start. Tests give one that leads to a fake cluster.
+	// Start starts the bridge to Ray; nil is ray.Start. Tests give one that leads to a fake
+	// cluster.
 	Start func(context.Context, ray.Options) (*ray.Client, error)
-	// Events is notified of each phase of the start: its beginning as Progress, its end as PhaseEnded.
+	// Events is notified of each phase of the start: its beginning as Progress, its end as
+	// PhaseEnded.
 	Events status.Listener
 }
 
@@ -48,8 +51,8 @@ type Launcher struct {
 	cluster ray.Cluster
 	indices []int
 	env     EnvPlan
-	// runtimeEnv is that of the job and of each actor; both are nil when none is asked for: any makes Ray start Python
-	// twice per actor.
+	// runtimeEnv is that of the job and of each actor; both are nil when none is asked for: any
+	// makes Ray start Python twice per actor.
 	runtimeEnv runtimeEnv
 
 	exited chan launch.Exit
@@ -71,9 +74,10 @@ const (
 	identifyTimeout = 2 * time.Minute
 	shipTimeout     = 2 * time.Minute
 	initTimeout     = time.Minute
-	// goodbye is how long workers may take to end when asked to, farewell how long Ray may take to clean up.
-	goodbye  = time.Second
-	farewell = 10 * time.Second
+	// stopGrace is how long workers may take to end when asked to, closeTimeout how long Ray may take
+	// to clean up.
+	stopGrace    = time.Second
+	closeTimeout = 10 * time.Second
 )
 
 // Connect joins the cluster, or starts a local one when there is none. Stop undoes it.
@@ -84,7 +88,8 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	if o.Start == nil {
 		o.Start = ray.Start
 	}
-	l := &Launcher{o: o, exited: make(chan launch.Exit, o.World+1), done: make(chan struct{}), running: map[int]bool{}, quiet: make(chan struct{})}
+	l := &Launcher{o: o, exited: make(chan launch.Exit, o.World+1), done: make(chan struct{}),
+		running: map[int]bool{}, quiet: make(chan struct{})}
 	if err := l.parse(); err != nil {
 		return nil, &config.UsageError{Err: err}
 	}
@@ -122,21 +127,25 @@ func (l *Launcher) parse() error {
 
 func (l *Launcher) connect(ctx context.Context) ([]any, error) {
 	var err error
-	if l.client, err = l.o.Start(ctx, ray.Options{Python: l.o.Python, Env: l.o.Environ, Log: l.o.Log}); err != nil {
+	if l.client, err = l.o.Start(ctx, ray.Options{Python: l.o.Python, Env: l.o.Environ,
+		Log: l.o.Log}); err != nil {
 		return nil, err
 	}
 	l.watch.Go(l.watchRanks)
-	l.cluster, err = l.client.Connect(ctx, ray.ConnectOptions{Address: l.o.Address, Namespace: l.o.Namespace,
-		NodeIP: l.o.NodeIP, RuntimeEnv: l.runtimeEnv.job, LocalResources: l.localResources()})
+	l.cluster, err = l.client.Connect(ctx, ray.ConnectOptions{Address: l.o.Address,
+		Namespace: l.o.Namespace,
+		NodeIP:    l.o.NodeIP, RuntimeEnv: l.runtimeEnv.job, LocalResources: l.localResources()})
 	if err != nil {
 		return nil, err
 	}
 	v := l.client.Hello()
-	return []any{"ray", v.Ray, "python", v.Python, "address", l.cluster.GCSAddress, "node", l.cluster.NodeIP,
+	return []any{"ray", v.Ray, "python", v.Python, "address", l.cluster.GCSAddress, "node",
+		l.cluster.NodeIP,
 		"job", l.cluster.JobID, "started", l.cluster.Started}, nil
 }
 
-// localResources are what a cluster that is started here offers: what the ranks need, where Ray cannot count it.
+// localResources are what a cluster that is started here offers: what the ranks need, where Ray
+// cannot count it.
 func (l *Launcher) localResources() (r ray.LocalResources) {
 	need := float64(l.o.World) * l.perBundle()
 	switch l.o.DeviceKey {
@@ -191,12 +200,14 @@ func (l *Launcher) placementTimeout() time.Duration {
 	return cmp.Or(l.o.PlacementTimeout, placeTimeout)
 }
 
-// phase runs one phase of the start within its deadline. What it found, as slog's arguments, goes with its end.
+// phase runs one phase of the start within its deadline. What it found, as slog's arguments, goes
+// with its end.
 func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration,
 	run func(context.Context) ([]any, error)) error {
 	l.o.Events.Emit(status.Progress{Rank: -1, Phase: "ray " + name})
 	begun := time.Now()
-	bounded, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done after %v", timeout))
+	bounded, cancel := context.WithTimeoutCause(ctx, timeout,
+		fmt.Errorf("not done after %v", timeout))
 	defer cancel()
 	found, err := run(bounded)
 	took := time.Since(begun)
@@ -206,7 +217,8 @@ func (l *Launcher) phase(ctx context.Context, name string, timeout time.Duration
 		}
 		return fmt.Errorf("ray, phase %s: %w", name, err)
 	}
-	l.o.Events.Emit(status.PhaseEnded{Name: "ray " + name, Took: took, Found: slog.Group("", found...).Value.Group()})
+	l.o.Events.Emit(status.PhaseEnded{Name: "ray " + name, Took: took,
+		Found: slog.Group("", found...).Value.Group()})
 	return nil
 }
 
@@ -254,7 +266,8 @@ func (l *Launcher) ended(x ray.Exit) {
 		Stderr: x.Stderr})
 }
 
-// groupRemoved tells whether the group is gone: Ray then ends the workers, by SIGTERM or SIGKILL, before it says so.
+// groupRemoved tells whether the group is gone: Ray then ends the workers, by SIGTERM or SIGKILL,
+// before it says so.
 func (l *Launcher) groupRemoved() bool {
 	l.mu.Lock()
 	group := l.group
@@ -275,7 +288,7 @@ func (l *Launcher) report(x launch.Exit) {
 	select {
 	case l.exited <- x:
 	default:
-		// As many ends as ranks are waiting already: the group is dead and nobody asks for more.
+		// As many ends as ranks are waiting already: the group is dead, and one exit is enough.
 	}
 }
 
@@ -288,15 +301,16 @@ func end(x ray.Exit) (e launch.End, detail string) {
 		return launch.End{How: launch.Exited, Code: *x.Code}, ""
 	}
 	reason := ray.OneLine(x.Reason)
-	e = launch.End{How: launch.ActorLost, Class: x.Class, Reason: brief(reason, maxCause-len(x.Class)-len(": "))}
+	e = launch.End{How: launch.ActorLost, Class: x.Class,
+		Reason: brief(reason, maxCause-len(x.Class)-len(": "))}
 	if e.Reason != reason {
 		detail = x.Reason
 	}
 	return e, detail
 }
 
-// maxCause is the longest cause, in bytes: Ray says four thousand about a node that is low on memory,
-// the reason first.
+// maxCause is the longest cause, in bytes: Ray says four thousand about a node that is low on
+// memory, the reason first.
 const maxCause = 400
 
 // brief cuts a text that is longer than limit bytes, between words.
@@ -311,8 +325,8 @@ func brief(s string, limit int) string {
 	return s + " …"
 }
 
-// Stop waits a moment for the workers, which the executor has asked to end, then ends the actors, removes the
-// group unless it was adopted, and leaves the cluster. Stopping twice is harmless.
+// Stop waits a moment for the workers, which the executor has asked to end, then ends the actors,
+// removes the group unless it was adopted, and leaves the cluster. Stopping twice is harmless.
 func (l *Launcher) Stop(ctx context.Context) error {
 	l.mu.Lock()
 	if l.stopping {
@@ -328,11 +342,11 @@ func (l *Launcher) Stop(ctx context.Context) error {
 	if l.client != nil {
 		select {
 		case <-l.quiet:
-		case <-time.After(goodbye):
+		case <-time.After(stopGrace):
 		case <-l.client.Gone():
 		case <-ctx.Done():
 		}
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		err = l.client.Close(bounded)
 	}

@@ -20,9 +20,12 @@ func TestActorName(t *testing.T) {
 		{instance: "ab12", rank: 1, layout: Layout{PCP: 2}, want: "eagleray_ab12_r1_PCP1"},
 		{instance: "ab12", rank: 2, layout: Layout{TP: 2, PP: 2}, want: "eagleray_ab12_r2_TP0_PP1"},
 		// The output rank, world − TP·PCP, is the first of the last pipeline stage.
-		{instance: "a.b-c", rank: 18, layout: Layout{TP: 3, PP: 4, PCP: 2}, want: "eagleray_a.b-c_r18_TP0_PP3_PCP0"},
-		{instance: "a.b-c", rank: 23, layout: Layout{TP: 3, PP: 4, PCP: 2}, want: "eagleray_a.b-c_r23_TP2_PP3_PCP1"},
-		{instance: "a.b-c", rank: 4, layout: Layout{TP: 3, PP: 4, PCP: 2}, want: "eagleray_a.b-c_r4_TP1_PP0_PCP1"},
+		{instance: "a.b-c", rank: 18, layout: Layout{TP: 3, PP: 4, PCP: 2},
+			want: "eagleray_a.b-c_r18_TP0_PP3_PCP0"},
+		{instance: "a.b-c", rank: 23, layout: Layout{TP: 3, PP: 4, PCP: 2},
+			want: "eagleray_a.b-c_r23_TP2_PP3_PCP1"},
+		{instance: "a.b-c", rank: 4, layout: Layout{TP: 3, PP: 4, PCP: 2},
+			want: "eagleray_a.b-c_r4_TP1_PP0_PCP1"},
 		{instance: strings.Repeat("x", 64), want: "eagleray_" + strings.Repeat("x", 64) + "_r0"},
 		{instance: strings.Repeat("x", 65), err: "65 characters, not 1 to 64"},
 		{instance: "", err: `instance name "" has 0 characters`},
@@ -32,13 +35,15 @@ func TestActorName(t *testing.T) {
 		{instance: "a\n", err: `has '\n'`},
 		{instance: "ab", rank: 1, err: "rank 1 is not in a world of 1"},
 		{instance: "ab", rank: -1, layout: Layout{TP: 2}, err: "rank -1"},
-		{instance: "ab", rank: 4, layout: Layout{TP: 2, PP: 2}, err: "rank 4 is not in a world of 4 (TP 2, PP 2, PCP 1)"},
+		{instance: "ab", rank: 4, layout: Layout{TP: 2, PP: 2},
+			err: "rank 4 is not in a world of 4 (TP 2, PP 2, PCP 1)"},
 		{instance: "ab", layout: Layout{TP: -1}, err: "TP -1"},
 	} {
 		got, err := ActorName(c.instance, c.rank, c.layout)
 		wantError(t, err, c.err)
 		if got != c.want {
-			t.Errorf("ActorName(%q, %d, %v) = %q, want %q", c.instance, c.rank, c.layout, got, c.want)
+			t.Errorf("ActorName(%q, %d, %v) = %q, want %q", c.instance, c.rank, c.layout, got,
+				c.want)
 		}
 	}
 }

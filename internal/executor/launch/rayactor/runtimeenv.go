@@ -18,9 +18,10 @@ import (
 // runtimeEnvFlag names the flag in errors.
 const runtimeEnvFlag = "--ray-runtime-env"
 
-// ParseRuntimeEnv reads the value of --ray-runtime-env: a Ray runtime_env as JSON or YAML text, or @file for a file
-// with one. It must be an object, and the values of its env_vars strings, as Ray wants them; the rest is Ray's to
-// judge. A blank or empty one is nil: without any, Ray starts actors twice as fast. Errors name the flag.
+// ParseRuntimeEnv reads the value of --ray-runtime-env: a Ray runtime_env as JSON or YAML text,
+// or @file for a file with one. It must be an object, and the values of its env_vars strings, as
+// Ray wants them; the rest is Ray's to judge. A blank or empty one is nil: without any, Ray
+// starts actors twice as fast. Errors name the flag.
 func ParseRuntimeEnv(text string) (json.RawMessage, error) {
 	raw := []byte(text)
 	if file, ok := strings.CutPrefix(strings.TrimSpace(text), "@"); ok {
@@ -39,12 +40,14 @@ func ParseRuntimeEnv(text string) (json.RawMessage, error) {
 	if vars, there := env["env_vars"]; there && vars != nil {
 		byName, ok := vars.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s: env_vars must be an object, not %s", runtimeEnvFlag, kindName(vars))
+			return nil, fmt.Errorf("%s: env_vars must be an object, not %s", runtimeEnvFlag,
+				kindName(vars))
 		}
 		for _, name := range slices.Sorted(maps.Keys(byName)) {
 			if _, ok := byName[name].(string); !ok {
-				return nil, fmt.Errorf("%s: env_vars: the value of %s must be a string, not %s: put it in quotes",
-					runtimeEnvFlag, plain(name), kindName(byName[name]))
+				return nil,
+					fmt.Errorf("%s: env_vars: the value of %s must be a string, not %s: put it in quotes",
+						runtimeEnvFlag, plain(name), kindName(byName[name]))
 			}
 		}
 	}
@@ -55,7 +58,8 @@ func ParseRuntimeEnv(text string) (json.RawMessage, error) {
 	return out, nil
 }
 
-// parseObject reads JSON, keeping its numbers as they are spelled, or else YAML; blank text is an empty object.
+// parseObject reads JSON, keeping its numbers as they are spelled, or else YAML; blank text is an
+// empty object.
 func parseObject(raw []byte) (map[string]any, error) {
 	if !utf8.Valid(raw) {
 		return nil, errors.New("the text is not UTF-8")
@@ -161,8 +165,8 @@ func kindName(value any) string {
 	return "a number"
 }
 
-// WithNsight adds to a runtime_env what vLLM's --ray-workers-use-nsight does: the workers run under Nsight Systems,
-// which writes a report for each. A block of the user's own stays.
+// WithNsight adds to a runtime_env what vLLM's --ray-workers-use-nsight does: the workers run
+// under Nsight Systems, which writes a report for each. A block of the user's own stays.
 func WithNsight(env json.RawMessage) json.RawMessage {
 	blocks := map[string]json.RawMessage{}
 	if len(env) > 0 {
@@ -181,8 +185,9 @@ func WithNsight(env json.RawMessage) json.RawMessage {
 	return out
 }
 
-// runtimeEnv is a runtime environment as Ray wants it: the job has all of it but the block of Nsight Systems, which only
-// actors may have. Only a job may name folders of the driver's machine.
+// runtimeEnv is a runtime environment as Ray wants it: the job has all of it but the block of
+// Nsight Systems, which only actors may have. Only a job may name folders of the driver's
+// machine.
 type runtimeEnv struct {
 	job, actor json.RawMessage
 	// setup is how long Ray may take to set it up on a node, 0 when there is none.

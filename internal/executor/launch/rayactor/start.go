@@ -18,7 +18,8 @@ import (
 	"github.com/eagleray/eagleray/internal/ray"
 )
 
-// digests are what the actors compare their node's environment with: values need not travel for that.
+// digests are what the actors compare their node's environment with: values need not travel for
+// that.
 func (p EnvPlan) digests() map[string]string {
 	d := make(map[string]string, len(p.Send))
 	for name, value := range p.Send {
@@ -54,7 +55,7 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 	}
 	if err := s.await(ctx, adopted); err != nil {
 		if !adopted {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 			defer cancel()
 			// The bridge may be what failed: then the group goes with it.
 			if removal := s.client.RemoveGroup(last, s.group); !errors.Is(removal, ray.ErrGone) {
@@ -69,14 +70,16 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 	}
 	nodes := map[string]bool{}
 	for _, b := range g.Bundles {
-		s.bundles = append(s.bundles, Bundle{Index: b.Index, NodeID: b.NodeID, Resources: b.Resources})
+		s.bundles = append(s.bundles, Bundle{Index: b.Index, NodeID: b.NodeID,
+			Resources: b.Resources})
 		nodes[b.NodeID] = true
 	}
-	return []any{"group", s.group, "adopted", adopted, "bundles", len(s.bundles), "nodes", len(nodes)}, nil
+	return []any{"group", s.group, "adopted", adopted, "bundles", len(s.bundles), "nodes",
+		len(nodes)}, nil
 }
 
-// create makes a group with one bundle per rank. When the driver's node seems to have room for one it is asked for:
-// rank 0 is then where the driver is, and Ray packs the others beside it.
+// create makes a group with one bundle per rank. When the driver's node seems to have room for
+// one it is asked for: rank 0 is then where the driver is, and Ray packs the others beside it.
 func (s *start) create(ctx context.Context) error {
 	bundles := GroupSpec(s.o.World, s.o.DeviceKey, s.o.PerWorker, s.o.CPUThreads)
 	if here := s.driverNode(ctx, bundles[0]); here != "" {
@@ -98,7 +101,8 @@ func (s *start) create(ctx context.Context) error {
 // nodeShare is the least amount of a node's own resource, of which Ray gives each node one.
 const nodeShare = 0.001
 
-// driverNode is the resource that stands for the driver's node, "" when that has no room for the bundle.
+// driverNode is the resource that stands for the driver's node, "" when that has no room for the
+// bundle.
 func (s *start) driverNode(ctx context.Context, bundle map[string]float64) string {
 	nodes, err := s.client.Nodes(ctx)
 	if err != nil {
@@ -107,15 +111,16 @@ func (s *start) driverNode(ctx context.Context, bundle map[string]float64) strin
 	for _, n := range nodes {
 		key := "node:" + n.IP
 		here := []NodeFree{{Alive: n.Alive, Free: n.Free}}
-		if n.ID == s.cluster.NodeID && n.Free[key] >= nodeShare && fill([]map[string]float64{bundle}, here, freeOf).placed == 1 {
+		if n.ID == s.cluster.NodeID && n.Free[key] >= nodeShare &&
+			fill([]map[string]float64{bundle}, here, freeOf).placed == 1 {
 			return key
 		}
 	}
 	return ""
 }
 
-// setGroup notes the group that the ranks are placed by. Only Launch's own goroutine changes it, and may read it
-// without the lock.
+// setGroup notes the group that the ranks are placed by. Only Launch's own goroutine changes it,
+// and may read it without the lock.
 func (s *start) setGroup(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +128,10 @@ func (s *start) setGroup(id string) {
 }
 
 // tryGroup makes a group and waits a while for its resources.
-func (s *start) tryGroup(ctx context.Context, name string, bundles []map[string]float64, wait time.Duration) (ready bool, err error) {
-	id, err := s.client.CreateGroup(ctx, ray.GroupSpec{Name: name, Strategy: "PACK", Bundles: bundles})
+func (s *start) tryGroup(ctx context.Context, name string, bundles []map[string]float64,
+	wait time.Duration) (ready bool, err error) {
+	id, err := s.client.CreateGroup(ctx, ray.GroupSpec{Name: name, Strategy: "PACK",
+		Bundles: bundles})
 	if err != nil {
 		return false, err
 	}
@@ -138,16 +145,20 @@ func (s *start) tryGroup(ctx context.Context, name string, bundles []map[string]
 // sha256 is the hash of the binary in hexadecimal.
 func (s *start) sha256() string { return hex.EncodeToString(s.specs[0].Binary[:]) }
 
-func (s *start) name() string { return "eagleray_" + string(s.specs[0].Invitation.Endpoint.Instance) }
+func (s *start) name() string {
+	return "eagleray_" +
+		string(s.specs[0].Invitation.Endpoint.Instance)
+}
 
-// The first wait for a group before its shortage is reported, and the shortest wait of all: resources of a group that
-// was just removed take up to a second to come back.
+// The first wait for a group before its shortage is reported, and the shortest wait of all:
+// resources of a group that was just removed take up to a second to come back.
 const (
 	firstReport = 10 * time.Second
 	settle      = 2 * time.Second
 )
 
-// await waits for the group's resources. At 10, 20, 40 … seconds it logs what is wanted and what there is.
+// await waits for the group's resources. At 10, 20, 40 … seconds it logs what is wanted and what
+// there is.
 func (s *start) await(ctx context.Context, adopted bool) error {
 	begun := time.Now()
 	deadline := begun.Add(s.placementTimeout())
@@ -169,9 +180,11 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 		case hopeless && s.o.PlacementTimeout == 0:
 			return fmt.Errorf("the cluster can never hold the group:\n%s; or set --ray-placement-timeout to wait for nodes to join", shortage)
 		case !now.Before(deadline):
-			return fmt.Errorf("no place after %v (--ray-placement-timeout):\n%s", s.placementTimeout(), shortage)
+			return fmt.Errorf("no place after %v (--ray-placement-timeout):\n%s",
+				s.placementTimeout(), shortage)
 		case !now.Before(report):
-			s.o.Log.Warn("waiting for the placement group", "seconds", int(now.Sub(begun).Seconds()), "adopted", adopted)
+			s.o.Log.Warn("waiting for the placement group", "seconds",
+				int(now.Sub(begun).Seconds()), "adopted", adopted)
 			for line := range strings.Lines(shortage) {
 				s.o.Log.Warn(strings.TrimRight(line, "\n"))
 			}
@@ -180,8 +193,8 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 	}
 }
 
-// shortage compares what the group wants with what the nodes have; hopeless says that even idle nodes could not
-// hold it.
+// shortage compares what the group wants with what the nodes have; hopeless says that even idle
+// nodes could not hold it.
 func (s *start) shortage(ctx context.Context) (text string, hopeless bool, err error) {
 	g, err := s.client.Group(ctx, s.group)
 	if err != nil {
@@ -208,7 +221,8 @@ func (s *start) order(context.Context) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.bundles, err = Order(usable, s.cluster.NodeID, s.indices, s.o.World, s.o.SkipBundle); err != nil {
+	if s.bundles, err = Order(usable, s.cluster.NodeID, s.indices, s.o.World,
+		s.o.SkipBundle); err != nil {
 		return nil, err
 	}
 	if warning := SpansNodes(s.bundles, s.o.TensorParallel); warning != "" {
@@ -226,11 +240,13 @@ func (s *start) order(context.Context) ([]any, error) {
 func (s *start) spawn(ctx context.Context) ([]any, error) {
 	actors := make([]ray.ActorSpec, len(s.bundles))
 	for rank, b := range s.bundles {
-		name, err := ActorName(string(s.specs[rank].Invitation.Endpoint.Instance), rank, Layout{TP: s.o.TensorParallel})
+		name, err := ActorName(string(s.specs[rank].Invitation.Endpoint.Instance), rank,
+			Layout{TP: s.o.TensorParallel})
 		if err != nil {
 			return nil, err
 		}
-		a := ray.ActorSpec{Rank: rank, Group: s.group, Bundle: b.Index, Name: name, RuntimeEnv: s.runtimeEnv.actor}
+		a := ray.ActorSpec{Rank: rank, Group: s.group, Bundle: b.Index, Name: name,
+			RuntimeEnv: s.runtimeEnv.actor}
 		switch s.o.DeviceKey {
 		case CPU:
 			a.CPUs = s.perBundle()
@@ -260,8 +276,8 @@ func (s *start) blame(err error) error {
 	return err
 }
 
-// identify asks every actor where it is, which devices it was given and how its environment differs, before
-// anything heavy runs.
+// identify asks every actor where it is, which devices it was given and how its environment
+// differs, before anything heavy runs.
 func (s *start) identify(ctx context.Context) ([]any, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -271,15 +287,17 @@ func (s *start) identify(ctx context.Context) ([]any, error) {
 	if key == CPU {
 		key = ""
 	}
-	s.facts, err = s.client.Facts(ctx, s.ranks, ray.FactsRequest{EnvDigests: s.env.digests(), DeviceKey: key,
-		SHA256: s.sha256(), CacheHint: self})
+	s.facts, err = s.client.Facts(ctx, s.ranks, ray.FactsRequest{EnvDigests: s.env.digests(),
+		DeviceKey: key,
+		SHA256:    s.sha256(), CacheHint: self})
 	if err != nil {
 		return nil, s.blame(err)
 	}
 	own := make([]Identity, len(s.facts))
 	environments := make([]NodeEnv, len(s.facts))
 	for i, f := range s.facts {
-		own[i] = Identity{Rank: f.Rank, NodeID: f.NodeID, NodeIP: f.NodeIP, Devices: f.DeviceIDs, CPUs: f.CPUs}
+		own[i] = Identity{Rank: f.Rank, NodeID: f.NodeID, NodeIP: f.NodeIP, Devices: f.DeviceIDs,
+			CPUs: f.CPUs}
 		environments[i] = NodeEnv{Node: f.NodeIP, Differs: f.Differs}
 		s.set(f.Rank, func(r *row) { r.Node, r.PID, r.Status = f.NodeIP, f.PID, "actor runs" })
 	}
@@ -315,7 +333,8 @@ func (s *start) ship(ctx context.Context) ([]any, error) {
 	}
 	if len(lacking) > 0 {
 		// The bridge reads it: its own /proc/self is Python.
-		installed, err := s.client.Install(ctx, lacking, fmt.Sprintf("/proc/%d/exe", os.Getpid()), s.sha256())
+		installed, err := s.client.Install(ctx, lacking, fmt.Sprintf("/proc/%d/exe", os.Getpid()),
+			s.sha256())
 		if err != nil {
 			return nil, s.blame(err)
 		}
@@ -329,8 +348,8 @@ func (s *start) ship(ctx context.Context) ([]any, error) {
 	return []any{"nodes", len(byNode), "shipped", len(lacking)}, nil
 }
 
-// threads is how many cores a rank computes on: its part of the node's, but in a bundle of CPUs that somebody chose no
-// more than these.
+// threads is how many cores a rank computes on: its part of the node's, but in a bundle of CPUs
+// that the user chose no more than these.
 func (s *start) threads(rank int) int {
 	of := s.places[rank].Threads
 	if s.o.DeviceKey == CPU && (s.o.PlacementGroup != "" || s.o.CPUThreads > 0) {
@@ -339,8 +358,8 @@ func (s *start) threads(rank int) int {
 	return of
 }
 
-// init starts the workers. Their invitation goes through standard input, because arguments and environment can be
-// read by others.
+// init starts the workers. Their invitation goes through standard input, because arguments and
+// environment can be read by others.
 func (s *start) init(ctx context.Context) ([]any, error) {
 	specs := make([]ray.StartSpec, len(s.ranks))
 	for rank := range specs {
@@ -351,7 +370,8 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		specs[rank] = ray.StartSpec{Rank: rank, Path: s.paths[rank], Args: []string{process.Verb, ActorFlag, "--rank", strconv.Itoa(rank)},
+		specs[rank] = ray.StartSpec{Rank: rank, Path: s.paths[rank],
+			Args:       []string{process.Verb, ActorFlag, "--rank", strconv.Itoa(rank)},
 			DefaultEnv: s.env.Send, SetEnv: p.Env, Stdin: append(text, '\n')}
 		s.set(rank, func(r *row) { r.Status = "worker requested" })
 	}
@@ -368,7 +388,8 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 	s.workers = make([]launch.Worker, len(specs))
 	pids := make([]string, len(specs))
 	for _, w := range started {
-		s.workers[w.Rank] = launch.Worker{Rank: w.Rank, LocalRank: s.places[w.Rank].LocalRank, Node: s.facts[w.Rank].NodeIP, PID: w.PID}
+		s.workers[w.Rank] = launch.Worker{Rank: w.Rank, LocalRank: s.places[w.Rank].LocalRank,
+			Node: s.facts[w.Rank].NodeIP, PID: w.PID}
 		pids[w.Rank] = strconv.Itoa(w.PID)
 		s.set(w.Rank, func(r *row) { r.PID, r.Status = w.PID, "worker runs" })
 	}

@@ -1,9 +1,9 @@
-"""Keeps the processes of a test cluster: python keeper.py DIR.
+"""Keeps the processes of a test cluster: python reaper.py DIR.
 
-Everything that is started here, daemons included, stays a descendant of this process (PR_SET_CHILD_SUBREAPER), so
-nothing has to be found by its name. Each line of standard input is a command {"argv", "env"}, answered by one line
-{"code", "output"}. At the end of standard input, which also comes when the test is killed, all descendants are
-killed and DIR is removed.
+Everything that is started here, daemons included, stays a descendant of this process
+(PR_SET_CHILD_SUBREAPER), so nothing has to be found by its name. Each line of standard input is a
+command {"argv", "env"}, answered by one line {"code", "output"}. At the end of standard input,
+which also comes when the test is killed, all descendants are killed and DIR is removed.
 """
 
 import ctypes
