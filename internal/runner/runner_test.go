@@ -127,7 +127,7 @@ func plan(id uint64, pieces ...piece) *step.Plan {
 	p := &step.Plan{ID: id}
 	for _, x := range pieces {
 		row := step.Row{
-			Slot: x.slot, Start: x.start, Count: x.count, Blocks: uint32(len(x.blocks)),
+			Slot: x.slot, Start: x.start, Count: x.count, Blocks: uint16(len(x.blocks)),
 			Sample: x.last != chunk,
 		}
 		switch {

@@ -3,6 +3,8 @@ package schedule
 import (
 	"fmt"
 	"math"
+
+	"github.com/eagleray/eagleray/internal/step"
 )
 
 // Config limits what one plan may hold. The names in brackets are vLLM's.
@@ -50,6 +52,10 @@ func (c Config) validate() error {
 	if c.MaxTokens < c.MaxSeqs {
 		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)",
 			c.MaxTokens, c.MaxSeqs)
+	}
+	if most := c.MaxTokens/c.BlockSize + 1; most > step.MaxRowBlocks {
+		return fmt.Errorf("schedule: a step of %d tokens may bring a request %d blocks of %d tokens, "+
+			"must be at most %d", c.MaxTokens, most, c.BlockSize, step.MaxRowBlocks)
 	}
 	if c.LongPrefillTokens < 0 {
 		return fmt.Errorf("schedule: LongPrefillTokens is %d, must not be negative", c.LongPrefillTokens)

@@ -158,7 +158,7 @@ func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n, held int) {
 	p.Rows = append(p.Rows, step.Row{})
 	row := &p.Rows[len(p.Rows)-1]
 	row.Slot, row.Start, row.Count = r.slot, uint32(r.computed), uint32(n)
-	row.Blocks = uint32(len(blocks))
+	row.Blocks = uint16(len(blocks)) // see Config.validate
 	switch {
 	case end > len(r.tokens):
 		row.Source = step.FromSampler

@@ -215,3 +215,15 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 }
+
+// TestTooManyBlocksPerRow refuses a step that could bring one request more blocks than a row can name.
+func TestTooManyBlocksPerRow(t *testing.T) {
+	c := Config{MaxSeqs: 1, MaxTokens: 1 << 16, MaxModelLen: 1 << 17, BlockSize: 1, Blocks: 1 << 18, ChunkedPrefill: true}
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "65537 blocks of 1 tokens, must be at most 65535") {
+		t.Errorf("%v", err)
+	}
+	c.MaxTokens = 1<<16 - 2
+	if _, err := New(c); err != nil {
+		t.Error(err)
+	}
+}

@@ -9,13 +9,13 @@ import (
 )
 
 // The encoding: a version byte, a kind byte, then the fields in the order of the Go types,
-// little-endian, without padding (a Row ends with two bytes of zero). A list is its length as
-// uint32, then its elements. There is one encoding of every record: a decoder accepts nothing that
-// the encoder would not write.
+// little-endian, without padding. A list is its length as uint32, then its elements. Result.End
+// comes after Token, and only when there are more tokens than slots: else every run is one token.
+// There is one encoding of every record: a decoder accepts nothing that the encoder would not write.
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 2
+	Version = 3
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -29,13 +29,14 @@ const (
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
 	minList           = 4
-	rowSize           = 5*4 + 4
+	rowSize           = 5 * 4
 )
 
-// The last word of a Row: Source, Sample, and zero.
+// The last word of a Row: Blocks, Source from bit 16 on, and Sample in bit 24.
 const (
-	sourceBits = 0xff
-	sampleBit  = 1 << 8
+	blocksMask   = 1<<16 - 1
+	sourceShift  = 16
+	rowsLastWord = blocksMask | 3<<sourceShift | 1<<24
 )
 
 type bias = sample.Bias
@@ -96,8 +97,10 @@ func AppendResult(b []byte, r *Result) []byte {
 	b = append(b, Version, kindResult)
 	b = binary.LittleEndian.AppendUint64(b, r.Plan)
 	b = appendList(b, r.Slot)
-	b = appendList(b, r.End)
 	b = appendList(b, r.Token)
+	if len(r.Token) != len(r.Slot) {
+		b = appendList(b, r.End)
+	}
 	b = appendLogprobs(b, r.Logprobs)
 	b = appendLen(b, len(r.PromptLogprobs))
 	for i := range r.PromptLogprobs {

@@ -54,7 +54,7 @@ func (m maker) plan() *Plan {
 	for range m.IntN(20) {
 		blocks := some(m, 3, m.Uint32)
 		p.Rows = append(p.Rows, Row{
-			Slot: m.Uint32(), Start: m.Uint32(), Count: m.Uint32(), Blocks: uint32(len(blocks)), Last: m.i32(),
+			Slot: m.Uint32(), Start: m.Uint32(), Count: m.Uint32(), Blocks: uint16(len(blocks)), Last: m.i32(),
 			Source: Source(m.IntN(3)), Sample: m.IntN(2) == 0,
 		})
 		p.Blocks = append(p.Blocks, blocks...)
@@ -70,7 +70,7 @@ func (m maker) logprobs() Logprobs {
 func (m maker) result() *Result {
 	r := &Result{Plan: m.Uint64()}
 	for range m.IntN(20) {
-		r.Append(m.Uint32(), some(m, 3, m.i32)...)
+		r.Append(m.Uint32(), append(some(m, 2, m.i32), m.i32())...)
 	}
 	r.Logprobs = some(m, 4, m.logprobs)
 	r.PromptLogprobs = some(m, 3, func() PromptLogprobs {
@@ -139,12 +139,12 @@ func TestLayout(t *testing.T) {
 		}, Blocks: []uint32{0x0a0b0c0d},
 	})
 	want := []byte{
-		2, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		3, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
-		1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255, 1, 1, 0, 0,
-		4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0,
+		1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 255, 255, 255, 255, 1, 0, 1, 1,
+		4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0,
 		1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
 	}
 	if !bytes.Equal(got, want) {
@@ -155,10 +155,10 @@ func TestLayout(t *testing.T) {
 		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1, -0.5}}}},
 	})
 	want = []byte{
-		2, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
-		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
+		3, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
+		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		1, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x80, 0xbf,
 		1, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xbf,
 		0, 0, 0, 0,
@@ -208,12 +208,12 @@ func TestDecodeRefuses(t *testing.T) {
 		{"other version", append([]byte{1}, AppendPlan(nil, valid)[1:]...), "version 1"},
 		{"a result", AppendResult(nil, &Result{}), `kind 'R'`},
 		{"trailing byte", append(AppendPlan(nil, valid), 0), "1 bytes after the end"},
-		{"unknown source", AppendPlan(nil, &Plan{Rows: []Row{{Source: 3}}}), "last word of row 0 is 0x3"},
-		{"sample twice", badRow(1, 2), "last word of row 1 is 0x201"},
-		{"filled", badRow(3, 1), "last word of row 1 is 0x1000101"},
+		{"unknown source", AppendPlan(nil, &Plan{Rows: []Row{{Source: 3}}}), "the source or the flag of a row is none"},
+		{"sample twice", badRow(3, 2), "the source or the flag of a row is none"},
+		{"filled", badRow(2, 5), "the source or the flag of a row is none"},
 		{"blocks not announced", AppendPlan(nil, &Plan{Blocks: []uint32{1}}), "0 new blocks announced, 1 listed"},
 		{"prompt beyond tokens", AppendPlan(nil, &Plan{New: []NewRequest{{PromptLen: 1}}}), "prompt of 1 tokens, 0 listed"},
-		{"huge list", append([]byte{2, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255), "Free: 4294967295 elements need 17179869180 bytes, 0 left"},
+		{"huge list", append([]byte{3, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255), "Free: 4294967295 elements need 17179869180 bytes, 0 left"},
 		{"boolean 2", badBool(), "2 is no boolean"},
 	} {
 		var p Plan
@@ -231,8 +231,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{"fewer runs", AppendResult(nil, &Result{Slot: []uint32{1}}), "1 slots with 0 runs"},
 		{"fewer tokens", AppendResult(nil, &Result{Slot: []uint32{1}, End: []uint32{1}}), "runs of 1 tokens, 0 listed"},
 		{"tokens of none", AppendResult(nil, &Result{Token: []int32{1}}), "runs of 0 tokens, 1 listed"},
+		{"no tokens", AppendResult(nil, &Result{Slot: []uint32{1, 6}, End: []uint32{1, 1}, Token: []int32{1}}),
+			"the tokens of slot 6 end at 1, those before at 1"},
 		{"backwards", AppendResult(nil, &Result{Slot: []uint32{1, 6}, End: []uint32{2, 1}, Token: []int32{1}}),
-			"the tokens of slot 6 end at 1, before 2"},
+			"the tokens of slot 6 end at 1, those before at 2"},
 		{"trailing bytes", append(AppendResult(nil, &Result{}), 0, 0), "2 bytes after the end"},
 	} {
 		var r Result
@@ -249,7 +251,7 @@ func TestRuns(t *testing.T) {
 	r.Append(9, 1)
 	r.Reset(3)
 	r.Append(4, 10, 11)
-	r.Append(2)
+	r.Append(2, 13)
 	r.Append(7, 12)
 	b := AppendResult(nil, &r)
 	if plan, err := ResultPlan(b); plan != 3 || err != nil {
@@ -258,7 +260,7 @@ func TestRuns(t *testing.T) {
 	if err := DecodeResult(b, &r); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range [][]int32{{10, 11}, {}, {12}} {
+	for i, want := range [][]int32{{10, 11}, {13}, {12}} {
 		if got := r.Run(i); !slices.Equal(got, want) {
 			t.Errorf("run %d is %v, want %v", i, got, want)
 		}

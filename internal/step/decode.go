@@ -22,10 +22,14 @@ func DecodePlan(b []byte, p *Plan) error {
 	for i := range p.New {
 		r.newRequest(&p.New[i])
 	}
-	p.Rows = r.rows(p.Rows)
+	rows, blocks := r.rows(p.Rows)
+	p.Rows = rows
 	p.Blocks = list(&r, "Blocks", p.Blocks)
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: plan: %w", err)
+	}
+	if blocks != uint64(len(p.Blocks)) {
+		return fmt.Errorf("step: plan %d: %d new blocks announced, %d listed", p.ID, blocks, len(p.Blocks))
 	}
 	if err := p.consistent(); err != nil {
 		return fmt.Errorf("step: plan %d: %w", p.ID, err)
@@ -35,13 +39,6 @@ func DecodePlan(b []byte, p *Plan) error {
 
 // consistent checks what a receiver would otherwise trip over.
 func (p *Plan) consistent() error {
-	var blocks uint64
-	for i := range p.Rows {
-		blocks += uint64(p.Rows[i].Blocks)
-	}
-	if blocks != uint64(len(p.Blocks)) {
-		return fmt.Errorf("%d new blocks announced, %d listed", blocks, len(p.Blocks))
-	}
 	for i := range p.New {
 		if q := &p.New[i]; uint64(q.PromptLen) > uint64(len(q.Tokens)) {
 			return fmt.Errorf("slot %d: prompt of %d tokens, %d listed", q.Slot, q.PromptLen, len(q.Tokens))
@@ -56,8 +53,12 @@ func DecodeResult(b []byte, res *Result) error {
 	r.header(kindResult)
 	res.Plan = r.uint64("Plan")
 	res.Slot = list(&r, "Slot", res.Slot)
-	res.End = list(&r, "End", res.End)
 	res.Token = list(&r, "Token", res.Token)
+	if len(res.Token) != len(res.Slot) {
+		res.End = list(&r, "End", res.End)
+	} else {
+		res.End = oneEach(res.End, len(res.Slot))
+	}
 	res.Logprobs = r.logprobs("Logprobs", res.Logprobs)
 	res.PromptLogprobs = records(&r, "PromptLogprobs", res.PromptLogprobs, minPromptLogprobs)
 	for i := range res.PromptLogprobs {
@@ -69,10 +70,25 @@ func DecodeResult(b []byte, res *Result) error {
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: result: %w", err)
 	}
+	if len(res.Token) == len(res.Slot) {
+		return nil
+	}
 	if err := res.consistent(); err != nil {
 		return fmt.Errorf("step: result of plan %d: %w", res.Plan, err)
 	}
 	return nil
+}
+
+// oneEach are the ends of n runs of one token each, in dst's memory.
+func oneEach(dst []uint32, n int) []uint32 {
+	if cap(dst) < n {
+		dst = make([]uint32, n)
+	}
+	dst = dst[:n]
+	for i := range dst {
+		dst[i] = uint32(i + 1)
+	}
+	return dst
 }
 
 // consistent checks that Run answers for every slot.
@@ -82,8 +98,8 @@ func (r *Result) consistent() error {
 	}
 	end := uint32(0)
 	for i, e := range r.End {
-		if e < end {
-			return fmt.Errorf("the tokens of slot %d end at %d, before %d", r.Slot[i], e, end)
+		if e <= end {
+			return fmt.Errorf("the tokens of slot %d end at %d, those before at %d", r.Slot[i], e, end)
 		}
 		end = e
 	}
@@ -217,18 +233,24 @@ func records[T any](r *reader, field string, dst []T, size int) []T {
 	return dst[:n]
 }
 
-// rows reads Plan.Rows. What Row's last word may hold is checked before it becomes a bool and a
-// Source.
-func (r *reader) rows(dst []Row) []Row {
-	n := r.length("Rows", rowSize)
-	for b := r.b[:rowSize*n]; len(b) >= rowSize; b = b[rowSize:] {
-		last := binary.LittleEndian.Uint32(b[rowSize-4:])
-		if last&^(sampleBit|sourceBits) != 0 || last&sourceBits > uint32(FromSampler) {
-			r.fail("Rows: last word of row %d is %#x", n-len(b)/rowSize, last)
-			return dst[:0]
-		}
+// rows reads Plan.Rows, and how many blocks they announce. A row whose last word is not one that the
+// encoder writes is none: nobody sees it as a Row.
+func (r *reader) rows(dst []Row) (rows []Row, blocks uint64) {
+	rows = elements(r, r.length("Rows", rowSize), dst)
+	words := rowWords(rows)
+	var any, pairs uint32
+	for i := range words {
+		last := words[i][len(words[i])-1]
+		blocks += uint64(last & blocksMask)
+		any |= last
+		pairs |= last & (last >> 1)
 	}
-	return elements(r, n, dst)
+	// Of the two bits of Source one at the most is set: FromPlan or FromSampler.
+	if any&^rowsLastWord != 0 || pairs&(1<<sourceShift) != 0 {
+		r.fail("Rows: the source or the flag of a row is none")
+		return rows[:0], 0
+	}
+	return rows, blocks
 }
 
 func (r *reader) newRequest(q *NewRequest) {

@@ -17,11 +17,16 @@ type flat interface {
 var (
 	_ [12]byte = [unsafe.Sizeof(TokenLogprob{})]byte{}
 	_ [8]byte  = [unsafe.Sizeof(bias{})]byte{}
-	_ [24]byte = [unsafe.Sizeof(Row{})]byte{} // its last two bytes are Row.zero
+	_ [20]byte = [unsafe.Sizeof(Row{})]byte{}
 )
 
 // memory returns the bytes of v, without copying.
 func memory[T flat](v []T) []byte {
 	size := int(unsafe.Sizeof(*new(T)))
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*size)
+}
+
+// rowWords returns the memory of v in words.
+func rowWords(v []Row) [][rowSize / 4]uint32 {
+	return unsafe.Slice((*[rowSize / 4]uint32)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }

@@ -5,6 +5,7 @@ package step
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/eagleray/eagleray/internal/sample"
 )
@@ -38,17 +39,19 @@ type Row struct {
 	Slot uint32
 	// Start is the position of the first token computed, Count the number of tokens.
 	Start, Count uint32
-	// Blocks is how many entries of Plan.Blocks extend the request's block table.
-	Blocks uint32
 	// Last is the token at the last position when Source is FromPlan, else 0.
 	Last int32
+	// Blocks is how many entries of Plan.Blocks extend the request's block table. It has 16 bits, so
+	// that a row of 20 bytes has no padding and crosses as it lies in memory.
+	Blocks uint16
 	// Source says where a rank has the token at the last position from.
 	Source Source
 	// Sample says that the token after the last position is sampled in this step.
 	Sample bool
-
-	zero uint16 // fills the last word: a list of rows crosses as it lies in memory
 }
+
+// MaxRowBlocks is the most blocks that one row can bring.
+const MaxRowBlocks = math.MaxUint16
 
 // Source is where a rank has the token at the last position of a row from. Those before it are
 // known since NewRequest.Tokens or an earlier row.
@@ -110,7 +113,8 @@ type Result struct {
 	// Plan is the ID of the plan answered.
 	Plan uint64
 	// Slot lists the rows that sampled, in batch order. The tokens sampled for Slot[i], in the
-	// order of their positions, are Token[End[i-1]:End[i]], from 0 for the first (see Run).
+	// order of their positions, are Token[End[i-1]:End[i]], from 0 for the first (see Run): at
+	// least one.
 	Slot, End []uint32
 	Token     []int32
 	// Logprobs holds one entry per sampled token of a request that asked for them, in the order of
