@@ -203,6 +203,11 @@ func (c *conversation) decode(f *fields, m *model) {
 // text.
 func (c *conversation) decodeMessages(f *fields) {
 	raw := f.array("messages")
+	if raw == nil && f.members["prompt"] != nil {
+		f.fail(badRequest("prompt", "`prompt` is for POST %s; this route, %s, takes `messages`",
+			completionPath, chatPath))
+		return
+	}
 	if raw == nil {
 		f.fail(badRequest("messages", "`messages` must be a list of messages"))
 		return

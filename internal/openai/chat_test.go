@@ -239,3 +239,23 @@ func TestChatAddSpecialTokens(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestTemplateMessageIsClipped: a template may raise what the client wrote, however long it is.
+func TestTemplateMessageIsClipped(t *testing.T) {
+	s := newServer(t, func(o *Options) {
+		template, err := chattemplate.Parse("\n{{ raise_exception(messages[0].content) }}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := *o.Info
+		info.Template, o.Info = template, &info
+	})
+	body := `{"messages":[{"role":"user","content":"` + strings.Repeat("é", 5<<20) + `"}]}`
+	rec := s.post(chatPath, body)
+	e := at(t, object(t, rec.Body.Bytes()), "error").(map[string]any)
+	text := e["message"].(string)
+	if rec.Code != 400 || len(text) > maxMessage || !strings.Contains(text, "(line 2): éé") ||
+		!strings.HasSuffix(text, "é…") {
+		t.Errorf("answered %d with a message of %d bytes: %s", rec.Code, len(text), clip(text))
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
+const completionPath = "/v1/completions"
+
 // completions answers POST /v1/completions.
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	f, err := s.readBody(w, r)

@@ -71,6 +71,11 @@ func (s *sampling) checkMaxTokens() *apiError {
 // decodePrompt reads a text, a list of texts, a list of token ids, or a list of lists of token ids.
 func decodePrompt(f *fields, m *model) []rawPrompt {
 	raw := f.value("prompt")
+	if raw == nil && f.members["messages"] != nil {
+		f.fail(badRequest("messages", "`messages` are for POST %s; this route, %s, "+
+			"takes `prompt`", chatPath, completionPath))
+		return nil
+	}
 	if raw == nil {
 		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be "+
 			"provided and non-empty."))

@@ -21,6 +21,8 @@ type apiError struct {
 	retryAfter int
 	// allow lists the methods of a route, for 405.
 	allow string
+	// expected says that the server is as it should be, full or about to end: no failure to log.
+	expected bool
 }
 
 func (e *apiError) Error() string { return e.message }
@@ -70,10 +72,14 @@ func (e *apiError) onWire() *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, message: e.message, retryAfter: 1}
 }
 
+// maxMessage bounds the message of an error, in bytes: a chat template may raise one as long as the
+// conversation.
+const maxMessage = 1000
+
 // append writes the error object.
 func (e *apiError) append(b []byte) []byte {
 	b = append(b, `{"error":{"message":`...)
-	b = appendString(b, e.message)
+	b = appendString(b, clipTo(e.message, maxMessage))
 	b = append(b, `,"type":`...)
 	b = appendString(b, e.kind())
 	b = append(b, `,"param":`...)
@@ -87,6 +93,12 @@ func (e *apiError) append(b []byte) []byte {
 	return append(b, "}}"...)
 }
 
+// draining is the answer of a server that is being stopped.
+func draining() *apiError {
+	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
+		message: "draining: the server is being stopped, and takes no new requests"}
+}
+
 // asAPIError gives every error its status.
 func asAPIError(err error) *apiError {
 	var api *apiError
@@ -94,8 +106,11 @@ func asAPIError(err error) *apiError {
 	switch {
 	case errors.As(err, &api):
 		return api
-	case errors.Is(err, engine.ErrOverloaded), errors.Is(err, engine.ErrStopped):
-		return &apiError{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: 1}
+	case errors.Is(err, engine.ErrStopped):
+		return draining()
+	case errors.Is(err, engine.ErrOverloaded):
+		return &apiError{status: http.StatusServiceUnavailable, message: err.Error(),
+			retryAfter: 1, expected: true}
 	case errors.As(err, &tooLarge):
 		return &apiError{status: http.StatusRequestEntityTooLarge,
 			message: fmt.Sprintf("request body is larger than %d bytes", tooLarge.Limit)}

@@ -329,6 +329,13 @@ type syncBuffer struct {
 	b  bytes.Buffer
 }
 
+// Reset forgets what was written.
+func (b *syncBuffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b.Reset()
+}
+
 func (b *syncBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

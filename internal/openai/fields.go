@@ -1,10 +1,5 @@
 package openai
 
-import (
-	"math"
-	"strconv"
-)
-
 // fields hands out the members of a request body by name, checks their types, and keeps the first
 // error. What is never read is left over as unknown.
 type fields struct {
@@ -104,16 +99,15 @@ func (f *fields) boolean(name string, otherwise bool) bool {
 }
 
 func (f *fields) parseBool(name string, raw []byte, otherwise bool) bool {
-	switch string(raw) {
-	case "":
+	if raw == nil {
 		return otherwise
-	case "true":
-		return true
-	case "false":
-		return false
 	}
-	f.fail(badRequest(name, "`%s` must be a boolean, got %s", name, describe(raw)))
-	return otherwise
+	v, ok := laxBool(raw)
+	if !ok {
+		f.fail(badRequest(name, "`%s` must be a boolean, got %s", name, describe(raw)))
+		return otherwise
+	}
+	return v
 }
 
 // optString returns a string, nil when absent or null.
@@ -196,15 +190,8 @@ func (f *fields) unsupported(name string, neutral ...string) {
 		return
 	}
 	for _, n := range neutral {
-		if string(raw) == n {
+		if string(raw) == n || laxEqual(raw, []byte(n)) {
 			return
-		}
-	}
-	if number, err := strconv.ParseFloat(string(raw), 64); err == nil {
-		for _, n := range neutral {
-			if v, err := strconv.ParseFloat(n, 64); err == nil && v == number {
-				return
-			}
 		}
 	}
 	f.fail(badRequest(name, "`%s` is not supported by this server", name))
@@ -220,34 +207,36 @@ func (f *fields) removed(name, instead string, neutral ...string) {
 
 func isNull(raw []byte) bool { return string(raw) == "null" }
 
-// parseInt reads an integer; like Pydantic it takes 16.0 for 16, and no other fraction.
 func parseInt(name string, raw []byte) (int64, *apiError) {
-	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
-		return 0, badRequest(name, "`%s` must be an integer, got %s", name, describe(raw))
-	}
-	if v, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
-		return v, nil
-	}
-	v, err := strconv.ParseFloat(string(raw), 64)
-	switch {
-	case err == nil && math.Abs(v) < 1<<53 && v == math.Trunc(v):
-		return int64(v), nil
-	case err != nil || math.Abs(v) >= 1<<63:
+	v, fault := laxInt(raw)
+	switch fault {
+	case notOfType:
+		return 0, badRequest(name, "`%s` must be an integer, got %s", name, shown(raw))
+	case outOfRange:
 		return 0, badRequest(name, "`%s` is out of the range of 64-bit integers: %s", name,
 			clip(string(raw)))
 	}
-	return 0, badRequest(name, "`%s` must be an integer, got %s", name, clip(string(raw)))
+	return v, nil
 }
 
 func parseFloat(name string, raw []byte) (float64, *apiError) {
-	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
-		return 0, badRequest(name, "`%s` must be a number, got %s", name, describe(raw))
-	}
-	v, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || math.Abs(v) > math.MaxFloat32 {
+	v, fault := laxFloat(raw)
+	switch fault {
+	case notOfType:
+		return 0, badRequest(name, "`%s` must be a number, got %s", name, shown(raw))
+	case outOfRange:
 		return 0, badRequest(name, "`%s` must be a finite number, got %s", name, clip(string(raw)))
 	}
 	return v, nil
+}
+
+// shown is how a value that has the wrong form appears in a message: numbers and texts as they are,
+// the rest by type.
+func shown(raw []byte) string {
+	if raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9' {
+		return clip(string(raw))
+	}
+	return describe(raw)
 }
 
 // parseToken reads a token id within the vocabulary.

@@ -76,12 +76,14 @@ func eachMember(raw []byte, f func(key string, raw []byte) *apiError) *apiError 
 func unquote(raw []byte) string { return jsonx.Unquote(raw) }
 
 // clip shortens what a client sent before it goes into a message or a log.
-func clip(s string) string {
-	const most = 80
+func clip(s string) string { return clipTo(s, 80) }
+
+// clipTo shortens a text to so many bytes.
+func clipTo(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	cut := most
+	cut := most - len("…")
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}

@@ -131,14 +131,14 @@ func FuzzParseObject(f *testing.F) {
 }
 
 func TestParseInt(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "-1": -1, "16": 16, "16.0": 16, "1e3": 1000, "1.5e1": 15,
+	for text, want := range map[string]int64{"0": 0, "-1": -1, "16": 16, "16.0": 16, `"1"`: 1, "true": 1, "1e3": 1000, "1.5e1": 15,
 		"9223372036854775807": math.MaxInt64, "-9223372036854775808": math.MinInt64} {
 		got, err := parseInt("x", []byte(text))
 		if err != nil || got != want {
 			t.Errorf("parseInt(%s) = %d, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"1.5", "1e-1", "9223372036854775808", "-9223372036854775809", "1e400", "1e300", `"1"`, "true", "null", "[1]", "{}"} {
+	for _, text := range []string{"1.5", "1e-1", "9223372036854775808", "-9223372036854775809", "1e400", "1e300", `"1.5"`, `"a"`, `""`, "null", "[1]", "{}"} {
 		if got, err := parseInt("x", []byte(text)); err == nil || err.param != "x" {
 			t.Errorf("parseInt(%s) = %d, %v", text, got, err)
 		}
@@ -146,12 +146,12 @@ func TestParseInt(t *testing.T) {
 }
 
 func TestParseFloat(t *testing.T) {
-	for text, want := range map[string]float64{"0": 0, "-1.5": -1.5, "1e-5": 1e-5, "-0.0": 0} {
+	for text, want := range map[string]float64{"0": 0, "-1.5": -1.5, "1e-5": 1e-5, "-0.0": 0, `"0.5"`: 0.5, "true": 1} {
 		if got, err := parseFloat("x", []byte(text)); err != nil || got != want {
 			t.Errorf("parseFloat(%s) = %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"1e400", "-1e400", "1e39", `"0.5"`, "true", "null", "[1]"} {
+	for _, text := range []string{"1e400", "-1e400", "1e39", `"1e39"`, `"nan"`, `"a"`, `""`, "null", "[1]"} {
 		if got, err := parseFloat("x", []byte(text)); err == nil || err.param != "x" {
 			t.Errorf("parseFloat(%s) = %v, %v", text, got, err)
 		}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/engine"
 )
 
 // newID returns 128 random bits in hexadecimal, as vLLM's random_uuid.
@@ -106,6 +108,8 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 		return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1,
 			message: "engine did not answer the health check within " +
 				s.lim.HealthTimeout.Round(time.Millisecond).String()}
+	case errors.Is(err, engine.ErrStopped):
+		return draining()
 	case r.Context().Err() != nil:
 		return r.Context().Err()
 	}

@@ -43,9 +43,16 @@ func TestHealth(t *testing.T) {
 			context.DeadlineExceeded:                 "within 20ms",
 		} {
 			s.engine.health = err
+			s.log.Reset()
 			rec := s.do("GET", path, "")
 			if rec.Code != 503 || !strings.Contains(rec.Body.String(), message) || rec.Header().Get("Retry-After") == "" {
 				t.Errorf("%s with %v answered %d %s", path, err, rec.Code, rec.Body)
+			}
+			// Draining is no failure: probes ask every few seconds while it lasts.
+			draining := errors.Is(err, engine.ErrStopped)
+			if strings.Contains(rec.Body.String(), "draining") != draining ||
+				strings.Contains(s.log.String(), "level=ERROR") == draining {
+				t.Errorf("%s with %v answered %s, and logged %q", path, err, rec.Body, s.log)
 			}
 		}
 	}

@@ -142,14 +142,15 @@ func (s *sampling) decodeStream(f *fields) {
 		default:
 			return nil
 		}
-		switch string(raw) {
-		case "true":
-			*dst = true
-		case "false", "null":
-		default:
+		if isNull(raw) {
+			return nil
+		}
+		v, ok := laxBool(raw)
+		if !ok {
 			return badRequest("stream_options", "`stream_options.%s` must be a boolean, got %s",
 				key, describe(raw))
 		}
+		*dst = v
 		return nil
 	}))
 	// As in vLLM, usage in every chunk goes with usage at the end.
@@ -269,9 +270,7 @@ func (s *sampling) checkRanges() *apiError {
 		ok    func(v float64) bool
 		rule  string
 	}{
-		{"temperature", s.Temperature, func(v float64) bool {
-			return v >= 0 && v <= 2
-		}, "in [0, 2]"},
+		{"temperature", s.Temperature, func(v float64) bool { return v >= 0 }, "at least 0"},
 		{"top_p", s.TopP, func(v float64) bool { return float32(v) > 0 && v <= 1 }, "in (0, 1]"},
 		{"min_p", s.MinP, func(v float64) bool { return v >= 0 && v <= 1 }, "in [0, 1]"},
 		{"repetition_penalty", s.RepetitionPenalty, func(v float64) bool {

@@ -178,7 +178,8 @@ func TestOrigins(t *testing.T) {
 	}{
 		{closed, "", 200, ""},
 		{closed, "http://localhost:8000", 200, ""},
-		{closed, "http://localhost:3000", 403, ""},
+		{closed, "http://localhost:3000", 200, "http://localhost:3000"},
+		{closed, "http://localhost.evil.com", 403, ""},
 		{closed, "https://evil.com", 403, ""},
 		{closed, "null", 403, ""},
 		{closed, "not a url", 403, ""},

@@ -122,7 +122,7 @@ func (s *Server) makeRoutes() map[string]*route {
 		}
 		routes[path].methods[method] = h
 	}
-	add("POST", "/v1/completions", false, s.counted(s.completions))
+	add("POST", completionPath, false, s.counted(s.completions))
 	add("POST", chatPath, false, s.counted(s.chatCompletions))
 	add("GET", "/v1/models", false, s.listModels)
 	add("GET", modelPath, false, s.getModel)
@@ -202,9 +202,15 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 }
 
 func (s *Server) handler(loopback bool) http.Handler {
-	guard := &hostGuard{allowed: s.opt.Config.Server.AllowedHosts, loopback: loopback,
-		cors: &s.cors}
+	guard := s.guard(loopback)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, guard) })
+}
+
+// guard checks hosts and origins for a listener that is bound to a loopback address, or not.
+func (s *Server) guard(loopback bool) *hostGuard {
+	c := &s.opt.Config.Server
+	return &hostGuard{allowed: c.AllowedHosts, loopback: loopback, machine: thisMachine(c.Host),
+		cors: &s.cors}
 }
 
 // serve answers one request, then logs and counts it.
@@ -260,8 +266,9 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 	if bad := guard.check(r); bad != nil {
 		return bad
 	}
-	s.cors.headersFor(w.Header(), r.Header.Get("Origin"))
-	if s.cors.preflight(w, r) {
+	local := guard.local(r)
+	s.cors.headersFor(w.Header(), r.Header.Get("Origin"), local)
+	if s.cors.preflight(w, r, local) {
 		return nil
 	}
 	if (found == nil || !found.public) && !s.keys.admits(r.Header) {
@@ -313,7 +320,7 @@ func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
 
 // logError logs what the client's operator cannot see from the answer.
 func (s *Server) logError(err error, api *apiError) {
-	if api.status >= http.StatusInternalServerError {
+	if api.status >= http.StatusInternalServerError && !api.expected {
 		s.log.Error("request failed", "status", api.status, "error", err)
 	}
 }

@@ -361,19 +361,23 @@ func TestBodyLimitOutlivesGeneration(t *testing.T) {
 }
 
 func TestHeaderLimits(t *testing.T) {
-	s := newServer(t, func(o *Options) {
-		o.Limits.HeaderTimeout, o.Limits.Header = 100*time.Millisecond, 4096
-	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	serve := func(timeout time.Duration) string {
+		s := newServer(t, func(o *Options) {
+			o.Limits.HeaderTimeout, o.Limits.Header = timeout, 4096
+		})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := s.HTTPServer(l.Addr().String())
+		go func() { _ = h.Serve(l) }()
+		t.Cleanup(func() { _ = h.Close() })
+		return l.Addr().String()
 	}
-	h := s.HTTPServer(l.Addr().String())
-	go func() { _ = h.Serve(l) }()
-	t.Cleanup(func() { _ = h.Close() })
+	hasty, patient := serve(100*time.Millisecond), serve(time.Minute)
 
-	resp := func(send string) string {
-		conn, err := net.Dial("tcp", l.Addr().String())
+	resp := func(addr, send string) string {
+		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,13 +387,13 @@ func TestHeaderLimits(t *testing.T) {
 		line, _ := bufio.NewReader(conn).ReadString('\n')
 		return line
 	}
-	if line := resp("GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 20_000) + "\r\n\r\n"); !strings.Contains(line, "431") {
+	if line := resp(patient, "GET /health HTTP/1.1\r\nHost: localhost\r\nX: "+strings.Repeat("x", 20_000)+"\r\n\r\n"); !strings.Contains(line, "431") {
 		t.Errorf("a large header got %q", line)
 	}
-	if line := resp("GET /health HTTP/1.1\r\nHost: localho"); strings.Contains(line, "200") {
+	if line := resp(hasty, "GET /health HTTP/1.1\r\nHost: localho"); strings.Contains(line, "200") {
 		t.Errorf("a slow header got %q", line)
 	}
-	if line := resp("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"); !strings.Contains(line, "200") {
+	if line := resp(patient, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"); !strings.Contains(line, "200") {
 		t.Errorf("pipelined requests got %q", line)
 	}
 }
