@@ -139,7 +139,7 @@ type Queue struct {
 	// PortRange is the first and last port the driver listens on for ranks of other hosts; 0, 0 is
 	// any.
 	PortRange [2]int
-	// StallWarning is how long a rank may stand still with work queued before it is reported.
+	// StallWarning is how long a rank may be stalled with work queued before it is reported.
 	StallWarning time.Duration
 	// StepTimeout fails the engine when a step takes longer.
 	StepTimeout time.Duration

@@ -100,7 +100,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"ports at which workers of other hosts may connect, such as 20000-20100 "+
 			"(default: any free one)")
 	f.Var(&seconds{&q.StallWarning}, "stall-warning",
-		"how long a worker may stand still with work queued before it is reported")
+		"how long a worker may be stalled with work queued before it is reported")
 	f.Var(&seconds{&q.StepTimeout}, "execute-model-timeout-seconds",
 		"how long a step may take before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")

@@ -199,7 +199,7 @@ func TestEngineEvents(t *testing.T) {
 		}
 	}
 	if preempted == 0 {
-		t.Error("nobody was preempted")
+		t.Error("no request was preempted")
 	}
 	if kinds := seen.kinds(); !slices.Contains(kinds, "StepSlow") {
 		t.Errorf("no slow step in %v", kinds)

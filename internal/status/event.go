@@ -131,7 +131,7 @@ func (e GroupReady) Log() (slog.Level, string, []slog.Attr) {
 		slog.Int("ranks", e.Ranks), slog.Int64("weight_bytes", e.WeightBytes), slog.Int64("ms", e.Took.Milliseconds())}
 }
 
-// GroupFailed is the end of a group that nobody asked for: the first failure of any of its ranks.
+// GroupFailed is the end of a group that was not asked for: the first failure of any of its ranks.
 type GroupFailed struct {
 	Epoch uint64
 	// Rank is -1 when no single rank is to blame; Node and PID are then empty.

@@ -55,7 +55,7 @@ type Rank struct {
 	state atomic.Uint64
 	// call is the id of the RPC under way, 0 for none.
 	call atomic.Uint64
-	// changes counts writes: it stands still when the rank is stalled.
+	// changes counts writes: it stays when the rank is stalled.
 	changes atomic.Uint64
 	_       [16]byte
 }

@@ -234,7 +234,7 @@ func records[T any](r *reader, field string, dst []T, size int) []T {
 }
 
 // rows reads Plan.Rows, and how many blocks they announce. A row whose last word is not one that the
-// encoder writes is none: nobody sees it as a Row.
+// encoder writes is refused: it is not used as a Row.
 func (r *reader) rows(dst []Row) (rows []Row, blocks uint64) {
 	rows = elements(r, r.length("Rows", rowSize), dst)
 	words := rowWords(rows)

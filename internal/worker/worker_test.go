@@ -266,7 +266,7 @@ func TestUnwantedLoad(t *testing.T) {
 		}
 	}
 	if bytes[1] >= bytes[0]/2 {
-		t.Errorf("loaded %d of %d bytes for nobody", bytes[1], bytes[0])
+		t.Errorf("loaded %d of %d bytes for a driver that is gone", bytes[1], bytes[0])
 	}
 }
 

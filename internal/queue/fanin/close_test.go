@@ -21,7 +21,7 @@ func TestCloseWhileReceiving(t *testing.T) {
 			before := count(t)
 			for round := range 6 {
 				g := newGroup(t, shape, link.Options{Window: 64 << 10})
-				if round%2 == 0 { // somebody has given a record, which nobody has taken
+				if round%2 == 0 { // a record was given and not taken
 					if err := g.ranks[len(shape)-1].Send([]byte("record"), soon()); err != nil {
 						t.Fatal(err)
 					}

@@ -210,7 +210,7 @@ func TestCloseWhileSending(t *testing.T) {
 			record := make([]byte, 8<<20)
 			for {
 				err := g.hub.Send(record, time.Time{})
-				clear(record) // the race detector sees whoever still reads
+				clear(record) // the race detector sees a reader that goes on
 				if err == nil {
 					continue
 				}

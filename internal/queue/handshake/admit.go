@@ -19,7 +19,7 @@ func (l *Listener) handle(raw net.Conn) {
 	raw.SetDeadline(deadline)
 	c, id, fresh, err := l.shake(raw)
 	if err != nil {
-		farewell(raw, err, deadline)
+		drain(raw, err, deadline)
 	}
 	if l.pending.done(s) {
 		err = refuse(Crowded, "more than %d at once", l.o.MaxPending)
@@ -111,9 +111,9 @@ func (l *Listener) report(from net.Addr, id Identity, err error) {
 	l.o.Log.Warn("refused a peer of the message queue", args...)
 }
 
-// farewell lets a refusal that was written reach its reader: to close a socket with unread bytes
+// drain lets a refusal that was written reach its reader: to close a socket with unread bytes
 // resets it, and the peer would not learn why it was refused.
-func farewell(raw net.Conn, err error, deadline time.Time) {
+func drain(raw net.Conn, err error, deadline time.Time) {
 	const patience, unread = time.Second, 64 << 10
 	var r *Refused
 	if !errors.As(err, &r) {

@@ -217,7 +217,7 @@ func (l *Link) Close(reason string) error {
 	select {
 	case <-l.down:
 	case <-timer.C:
-	case <-l.goodbye:
+	case <-l.closeWritten:
 		// The peer ends the connection when it has read the reason. Until then this end must read
 		// here: unread bytes would make the kernel reset the connection, and what is under way to
 		// the peer would be lost.

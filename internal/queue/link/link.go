@@ -12,7 +12,7 @@
 //
 // No goroutine stands between a caller and the socket: Send writes and Recv reads it. Only what would
 // block is written by a goroutine of the link (more than 32 KiB unacknowledged), and only while
-// nobody is in Recv another one reads, so that acknowledgements, heartbeats and the end of the
+// no caller is in Recv another one reads, so that acknowledgements, heartbeats and the end of the
 // connection are seen by a rank that computes.
 package link
 
@@ -116,14 +116,14 @@ type Link struct {
 	redial  Redial
 	start   time.Time
 
-	sending  chan struct{} // held by the caller of Send whose record is being queued
-	space    chan struct{} // tells it of room in the window
-	changed  chan struct{} // tells Recv of a new connection or the end
-	left     chan struct{} // tells Recv that the pump has made way
-	kick     chan struct{} // wakes the writer
-	takeover chan struct{} // wakes the pump
-	goodbye  chan struct{} // tells Close that its frame is written
-	soon     *time.Timer   // the writer's, for delayed acknowledgements and the pump's start
+	sending      chan struct{} // held by the caller of Send whose record is being queued
+	space        chan struct{} // tells it of room in the window
+	changed      chan struct{} // tells Recv of a new connection or the end
+	left         chan struct{} // tells Recv that the pump has made way
+	kick         chan struct{} // wakes the writer
+	takeover     chan struct{} // wakes the pump
+	closeWritten chan struct{} // has a value when the frame of Close is written
+	soon         *time.Timer   // the writer's, for delayed acknowledgements and the pump's start
 
 	ctx     context.Context // ends when the link is down
 	cancel  context.CancelFunc
@@ -229,7 +229,7 @@ func open(c net.Conn, s handshake.Session, redial Redial, o Options) *Link {
 	l := &Link{o: o, session: s, redial: redial, start: time.Now(), conn: c, gen: 1, bufGen: 1,
 		sending: make(chan struct{}, 1), space: make(chan struct{}, 1),
 		changed: make(chan struct{}, 1), left: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		takeover: make(chan struct{}, 1), goodbye: make(chan struct{}, 1),
+		takeover: make(chan struct{}, 1), closeWritten: make(chan struct{}, 1),
 		down: make(chan struct{}), window: chunkSize, soon: time.NewTimer(time.Hour)}
 	l.soon.Stop()
 	l.ctx, l.cancel = context.WithCancel(context.Background())

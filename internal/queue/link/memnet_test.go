@@ -81,7 +81,7 @@ func (n *memnet) cut() {
 	n.changed()
 }
 
-// swallow makes the network silent: writes go nowhere, and nobody is told.
+// swallow makes the network silent: writes go nowhere, and neither end notices.
 func (n *memnet) swallow() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

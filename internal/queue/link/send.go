@@ -175,7 +175,7 @@ func (l *Link) flush(limit int) {
 			if !l.leaves() {
 				break
 			}
-			b = l.farewell()
+			b = l.closeFrame()
 		}
 		conn, gen := l.conn, l.gen
 		l.mu.Unlock()
@@ -190,7 +190,7 @@ func (l *Link) flush(limit int) {
 		l.stats.BytesSent += uint64(n)
 		limit -= len(b)
 		if l.closedSent {
-			signal(l.goodbye)
+			signal(l.closeWritten)
 		}
 		if err != nil && gen == l.gen && l.broken == nil {
 			// What the peer sent before it went may still be read: only then the connection is
@@ -246,8 +246,8 @@ func (l *Link) control() []byte {
 	return b
 }
 
-// farewell encodes the close frame.
-func (l *Link) farewell() []byte {
+// closeFrame encodes the frame that ends the link.
+func (l *Link) closeFrame() []byte {
 	l.closedSent = true
 	l.scratch = closeFrame(l.scratch[:0], l.reason, l.consumed)
 	return l.scratch

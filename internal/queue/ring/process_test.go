@@ -51,7 +51,7 @@ func child(spec string) error {
 	if err != nil {
 		return err
 	}
-	go func() { // the leash, as the worker's socket is
+	go func() { // the parent watch, as the worker's socket is
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = r.Close()
 	}()

@@ -40,7 +40,7 @@ type stream interface {
 
 // futexFloor is a round trip with nothing but futexes, in memory of the same kind as the ring's:
 // the driver advances one word and wakes all readers; the first reader advances another and wakes
-// the driver. Nobody spins, nobody copies. It is the least that a queue of processes that sleep can
+// the driver. There is no spinning and no copy. It is the least that a queue of processes that sleep can
 // cost.
 type futexFloor struct {
 	file   *os.File
