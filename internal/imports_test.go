@@ -22,7 +22,7 @@ const (
 // packages of lower levels, and of its own room. The longest name counts: executor/launch is no
 // part of executor.
 var levels = [][]string{
-	{"chattemplate", "futex", "half", "jsonx", "kvcache", "machine", "offheap", "sample", "status",
+	{"chattemplate", "futex", "half", "jsonx", "kvcache", "logging", "machine", "offheap", "sample", "status",
 		"transcripts"},
 	{"config", "constrain", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},

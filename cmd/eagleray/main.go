@@ -8,12 +8,17 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/config"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ending := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		ending = append(ending, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ending...)
 	// The first signal asks commands to end; from then on a second one kills.
 	context.AfterFunc(ctx, stop)
 	code := run(ctx, os.Args[1:])
@@ -25,6 +30,7 @@ func main() {
 const (
 	exitError       = 1
 	exitUsage       = 2
+	exitCut         = 3 // a server ended requests before they were done
 	exitInterrupted = 130
 )
 
@@ -41,13 +47,30 @@ func run(ctx context.Context, args []string) int {
 		return 0
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintln(os.Stderr, "eagleray: interrupted")
+		complain("interrupted")
 		return exitInterrupted
 	}
-	fmt.Fprintln(os.Stderr, "eagleray:", err)
+	complain(err)
+	if errors.Is(err, errCut) {
+		return exitCut
+	}
 	var mistake *config.UsageError
 	if !started || errors.As(err, &mistake) {
 		return exitUsage
 	}
 	return exitError
+}
+
+// complain prints the last line. A standard error that nothing reads does not keep the program from
+// its end.
+func complain(what any) {
+	printed := make(chan struct{})
+	go func() {
+		defer close(printed)
+		fmt.Fprintln(os.Stderr, "eagleray:", what)
+	}()
+	select {
+	case <-printed:
+	case <-time.After(time.Second):
+	}
 }

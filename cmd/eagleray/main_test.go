@@ -131,7 +131,7 @@ func eventually(t *testing.T, what string, check func() bool) {
 	}
 }
 
-var readyURL = regexp.MustCompile(`msg=ready url=(\S+)`)
+var readyURL = regexp.MustCompile(`msg=ready .*url=(\S+)`)
 
 // startServer runs serve on a free port and returns its address when it is ready.
 func startServer(t *testing.T, args ...string) (p *program, url string) {

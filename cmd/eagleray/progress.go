@@ -29,8 +29,15 @@ type phaseStart struct {
 }
 
 func newProgress(out *os.File) *progress {
-	return &progress{line: newLine(out), phaseAt: map[int]phaseStart{}}
+	return progressTo(out, isTerminal(out))
 }
+
+// progressTo shows it through another writer to the same place.
+func progressTo(out io.Writer, terminal bool) *progress {
+	return &progress{line: newLine(out, terminal), phaseAt: map[int]phaseStart{}}
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // line is what progress is shown in.
 type line struct {
@@ -42,8 +49,8 @@ type line struct {
 	width    int
 }
 
-func newLine(out *os.File) line {
-	return line{out: out, terminal: term.IsTerminal(int(out.Fd())), begun: time.Now()}
+func newLine(out io.Writer, terminal bool) line {
+	return line{out: out, terminal: terminal, begun: time.Now()}
 }
 
 // show rewrites the line, unless it is too early or the last time was just now.
@@ -122,7 +129,9 @@ type meter struct {
 	what string
 }
 
-func newMeter(out *os.File, what string) *meter { return &meter{line: newLine(out), what: what} }
+func newMeter(out *os.File, what string) *meter {
+	return &meter{line: newLine(out, isTerminal(out)), what: what}
+}
 
 // update shows that done of total are done.
 func (m *meter) update(done, total int) {

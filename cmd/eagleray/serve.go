@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
@@ -19,8 +18,10 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/logging"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/openai"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // newServe serves a model over HTTP.
@@ -71,7 +72,10 @@ func checkNames(m *config.Model) error {
 // serve runs until ctx ends and running requests are done, or the engine fails. The listener is
 // bound first: a taken port is known before a model is loaded.
 func serve(ctx context.Context, cfg config.Config) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log, lines := logging.New(os.Stderr, cfg.Server.LogFormat)
+	defer lines.Close(failureGrace)
+	// A reader of the log that goes away does not end the server: the write fails, and that is all.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
@@ -88,8 +92,10 @@ func serve(ctx context.Context, cfg config.Config) error {
 	}
 
 	begun := time.Now()
-	shown := newProgress(os.Stderr)
-	e, m, err := engine.Open(ctx, engine.Options{Config: cfg, Events: shown.listen, Log: log})
+	shown := progressTo(lines, isTerminal(os.Stderr))
+	stalls := make(stalls, 1)
+	e, m, err := engine.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
+		Events: status.Tee(shown.listen, stalls.listen)})
 	shown.end()
 	if ctx.Err() != nil {
 		// Asked to end while starting: there are no requests to finish.
@@ -112,11 +118,11 @@ func serve(ctx context.Context, cfg config.Config) error {
 	logReady(log, e.Info(), listener.Addr(), time.Since(begun))
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)
-		var logging sync.WaitGroup
-		logging.Go(func() { logFigures(figures, log, e) })
+		var loop sync.WaitGroup
+		loop.Go(func() { logFigures(figures, log, e.Totals) })
 		defer func() {
 			end()
-			logging.Wait()
+			loop.Wait()
 		}()
 	}
 	defer explainOnSignal(log, e)()
@@ -132,7 +138,8 @@ func serve(ctx context.Context, cfg config.Config) error {
 		return errors.Join(e.Healthy(ctx), e.Stop(context.WithoutCancel(ctx)))
 	case <-ctx.Done():
 	}
-	err = drain(log, server, e, time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second)
+	err = drain(log, server, e, stalls,
+		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second)
 	<-served
 	return err
 }
@@ -160,21 +167,6 @@ func explainOnSignal(log *slog.Logger, e *engine.Engine) (stop func()) {
 // failureGrace is how long a server whose engine has failed still answers.
 const failureGrace = time.Second
 
-// drain refuses new requests and lets running ones finish within the time given.
-func drain(log *slog.Logger, server *http.Server, e *engine.Engine, within time.Duration) error {
-	log.Info("shutting down: running requests may finish", "within", within)
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	err := e.Stop(ctx)
-	// The requests are over; their last bytes are on the way.
-	last, cancel := context.WithTimeout(context.Background(), failureGrace)
-	defer cancel()
-	if shutdown := server.Shutdown(last); shutdown != nil {
-		server.Close()
-	}
-	return err
-}
-
 // newHandler is the HTTP surface of an engine. m and log may be nil.
 func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics,
 	log *slog.Logger) (*openai.Server, error) {
@@ -185,37 +177,20 @@ func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics,
 
 func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Duration) {
 	rank := info.Ranks[0]
-	log.Info("ready", "url", "http://"+addr.String(), "model", info.Names[0], "dtype", info.DType,
+	log.Info("ready", "model", info.Names[0], "dtype", info.DType,
 		"weights_mb", info.WeightBytes>>20, "ranks", len(info.Ranks), "threads", rank.Threads,
 		"isa", rank.ISA,
 		"kv_cache_tokens", info.Blocks*info.BlockSize, "kv_cache_mb", info.CacheBytes>>20,
-		"max_model_len", info.MaxModelLen, "seconds", fmt.Sprintf("%.3f", took.Seconds()))
+		"max_model_len", info.MaxModelLen, "seconds", fmt.Sprintf("%.3f", took.Seconds()),
+		"url", openURL(addr))
 }
 
-// figuresEvery is how often a busy server logs its figures.
-const figuresEvery = 10 * time.Second
-
-// logFigures logs throughput while there is any.
-func logFigures(ctx context.Context, log *slog.Logger, e *engine.Engine) {
-	tick := time.NewTicker(figuresEvery)
-	defer tick.Stop()
-	was := e.Totals()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		now := e.Totals()
-		if now.PromptTokens == was.PromptTokens && now.OutputTokens == was.OutputTokens {
-			continue
-		}
-		seconds := figuresEvery.Seconds()
-		log.Info("figures", "prompt_tokens_per_s",
-			int(float64(now.PromptTokens-was.PromptTokens)/seconds),
-			"output_tokens_per_s", int(float64(now.OutputTokens-was.OutputTokens)/seconds),
-			"running", now.Running, "waiting", now.Waiting, "kv_usage_percent",
-			int(100*now.CacheUsage))
-		was = now
+// openURL is an address at which this machine reaches the server: one that listens everywhere is
+// not at the address that says so.
+func openURL(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return "http://" + net.JoinHostPort("127.0.0.1", port)
 	}
+	return "http://" + addr.String()
 }

@@ -158,9 +158,14 @@ func longStream(t *testing.T, url string, n int) *bufio.Reader {
 // code 0.
 func drains(t *testing.T, p *program, url string) {
 	t.Helper()
+	drainsOn(t, p, url, syscall.SIGTERM)
+}
+
+func drainsOn(t *testing.T, p *program, url string, s syscall.Signal) {
+	t.Helper()
 	const tokens = 1000
 	events := longStream(t, url, tokens)
-	p.signal(syscall.SIGTERM)
+	p.signal(s)
 	eventually(t, "the drain", func() bool { return strings.Contains(p.err.String(), "shutting down") })
 	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x"}`))
 	if err == nil {
@@ -178,7 +183,7 @@ func drains(t *testing.T, p *program, url string) {
 		t.Errorf("the stream ends with %q", rest[max(0, len(rest)-500):])
 	}
 	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d after SIGTERM", code)
+		t.Errorf("exit code %d after %v", code, s)
 	}
 }
 
@@ -188,7 +193,7 @@ func TestSecondSignalKills(t *testing.T) {
 	pids := twoWorkers(t, p)
 	longStream(t, url, 2000)
 	p.signal(syscall.SIGTERM)
-	eventually(t, "the drain", func() bool { return strings.Contains(p.err.String(), "shutting down") })
+	eventually(t, "the drain", func() bool { return strings.Contains(p.err.String(), "another Ctrl-C or signal ends now") })
 	p.signal(syscall.SIGTERM)
 	begun := time.Now()
 	if code := p.exit(); code == 0 {

@@ -163,6 +163,8 @@ type Server struct {
 	EnableRequestIDHeaders, EnablePromptTokensDetails bool
 	// DisableAccessLog stops one log line per request; DisableLogStats the periodic figures.
 	DisableAccessLog, DisableLogStats bool
+	// LogFormat is auto (text on a terminal, else logfmt), text, logfmt or json.
+	LogFormat string
 	// MaxRequestBodyBytes bounds a request's body.
 	MaxRequestBodyBytes int64
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
@@ -182,6 +184,6 @@ func Default() Config {
 		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,
 			StepTimeout: 300 * time.Second},
 		Server: Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20,
-			ShutdownTimeoutSeconds: 30},
+			ShutdownTimeoutSeconds: 30, LogFormat: "auto"},
 	}
 }

@@ -84,6 +84,7 @@ func TestMistakes(t *testing.T) {
 		{"--block-size 8", "--block-size 8"},
 		{"--block-size 24", "--block-size 24"},
 		{"--block-size 0", "--block-size 0"},
+		{"--log-format xml", `--log-format "xml" is not one of auto, text, logfmt, json`},
 		{"--dtype int8", `--dtype "int8"`},
 		{"--load-format pt", `--load-format "pt"`},
 		{"--scheduling-policy lifo", `--scheduling-policy "lifo"`},

@@ -170,6 +170,9 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")
+	f.StringVar(&s.LogFormat, "log-format", s.LogFormat,
+		"lines for people (text), key=value (logfmt) or json; auto is text on a terminal, else "+
+			"logfmt")
 	f.Var(&size{value: &s.MaxRequestBodyBytes}, "max-request-body-bytes",
 		"largest request body, such as 32M")
 	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds,

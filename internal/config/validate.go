@@ -29,6 +29,7 @@ func (c *Config) Validate() error {
 		oneOf("distributed-executor-backend", p.Backend, "", "uni", "mp", "ray"),
 		oneOf("queue-transport", c.Queue.Transport, "auto", "link"),
 		oneOf("cpu-isa", p.CPUISA, "", "portable", "avx2", "avx512", "avx512bf16"),
+		oneOf("log-format", c.Server.LogFormat, "auto", "text", "logfmt", "json"),
 		atLeast("max-num-seqs", s.MaxNumSeqs, 1),
 		atLeast("max-num-batched-tokens", s.MaxNumBatchedTokens, 1),
 		atLeast("tensor-parallel-size", p.TensorParallelSize, 1),

@@ -39,6 +39,7 @@ type Engine struct {
 	queued   int // waiting requests as of the last step, plus those in the inbox
 	stopping bool
 	drained  bool // no request is left and none will come
+	cut      int  // requests that Stop ended before they were done
 	failure  error
 	totals   Totals
 	failed   chan struct{} // closed when failure is set and Stop was not called
@@ -186,6 +187,13 @@ func (e *Engine) Stop(ctx context.Context) error {
 	return err
 }
 
+// Cut is how many requests Stop ended before they were done.
+func (e *Engine) Cut() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cut
+}
+
 // admit moves the inbox into the scheduler. It returns false when the engine is to end.
 func (e *Engine) admit() bool {
 	e.mu.Lock()
@@ -202,6 +210,9 @@ func (e *Engine) admit() bool {
 		e.cancel(key)
 	}
 	if drained {
+		e.mu.Lock()
+		e.cut += len(e.requests)
+		e.mu.Unlock()
 		for key := range e.requests {
 			e.cancel(key)
 		}
@@ -350,7 +361,9 @@ func (e *Engine) fail(cause error) {
 		err, how = ErrStopped, sample.FinishAbort
 	}
 	e.failure = err
-	if !stopping {
+	if stopping {
+		e.cut += len(e.requests) + len(e.added)
+	} else {
 		close(e.failed)
 	}
 	added := e.added

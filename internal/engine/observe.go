@@ -26,6 +26,9 @@ type Totals struct {
 	Running, Waiting           int
 	// CacheUsage is the share of KV blocks in use, 0 to 1.
 	CacheUsage float64
+	// PrefixQueries are tokens of prompts that the prefix cache was asked for, PrefixHits those it
+	// had.
+	PrefixQueries, PrefixHits uint64
 }
 
 // Totals returns the figures as of the last step.
@@ -52,7 +55,8 @@ func (e *Engine) observeQueues() {
 	e.seen = s
 	e.mu.Lock()
 	e.totals = Totals{PromptTokens: e.prompted, OutputTokens: e.sampled, Running: s.Running,
-		Waiting: s.Waiting, CacheUsage: usage}
+		Waiting: s.Waiting, CacheUsage: usage, PrefixQueries: uint64(s.Cache.Queries),
+		PrefixHits: uint64(s.Cache.Hits)}
 	e.mu.Unlock()
 }
 

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A closed terminal sends SIGHUP: it lets requests finish as SIGTERM does.
+func TestHangup(t *testing.T) {
+	t.Parallel()
+	p, url := startServer(t)
+	drainsOn(t, p, url, syscall.SIGHUP)
+}
+
+// Under nohup a closed terminal changes nothing.
+func TestNohup(t *testing.T) {
+	t.Parallel()
+	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1")
+	p.cmd.Path, p.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`}, p.cmd.Args...)
+	p, url := ready(t, p)
+	p.signal(syscall.SIGHUP)
+	resp, err := http.Get(url + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); resp.StatusCode != http.StatusOK || code != 0 {
+		t.Errorf("status %d after SIGHUP, exit code %d", resp.StatusCode, code)
+	}
+}
+
+// The exit code tells that requests were cut off at the end of the time for them.
+func TestDrainCuts(t *testing.T) {
+	t.Parallel()
+	p, url := startServer(t, "--shutdown-timeout", "0")
+	longStream(t, url, 2000)
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != exitCut || !strings.Contains(p.err.String(), "requests were cut off before they were done: 1") {
+		t.Errorf("exit code %d, want %d; errors %s", code, exitCut, p.err.String())
+	}
+}
+
+// Requests on a rank that stands still cannot finish: nobody waits for the end of the drain.
+func TestDrainStalled(t *testing.T) {
+	t.Parallel()
+	p, url := startServer(t, "-tp", "2", "--stall-warning", "1", "--shutdown-timeout", "600")
+	pids := twoWorkers(t, p)
+	longStream(t, url, 2000)
+	if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != exitCut || !strings.Contains(p.err.String(), "a rank is stalled: running requests cannot finish") {
+		t.Errorf("exit code %d, want %d; errors %s", code, exitCut, p.err.String())
+	}
+	workersEnd(t, pids)
+}
+
+// piped starts a server whose standard error is a pipe, and returns it when it is ready.
+func piped(t *testing.T) (p *program, log *os.File, url string) {
+	t.Helper()
+	log, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	p = command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1")
+	p.cmd.Stderr = out
+	p.start()
+	out.Close()
+	lines := bufio.NewReader(log)
+	for url == "" {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the server ended: %v", err)
+		}
+		if m := readyURL.FindStringSubmatch(line); m != nil {
+			url = m[1]
+		}
+	}
+	return p, log, url
+}
+
+// answers asks n times for a route that is logged.
+func answers(t *testing.T, url string, n int) {
+	t.Helper()
+	client := &http.Client{Timeout: patience}
+	for range n {
+		resp, err := client.Get(url + "/v1/models")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+}
+
+// A log that is not read holds nothing up, not even the end.
+func TestLogNotRead(t *testing.T) {
+	t.Parallel()
+	p, log, url := piped(t)
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, log.Fd(), syscall.F_SETPIPE_SZ, 4096); errno != 0 {
+		t.Fatal(errno)
+	}
+	answers(t, url, 300)
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A reader of the log that goes away, as head does, does not end the server.
+func TestLogReaderGone(t *testing.T) {
+	t.Parallel()
+	p, log, url := piped(t)
+	log.Close()
+	answers(t, url, 20)
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d: %v", code, p.cmd.ProcessState)
+	}
+}
+
+// The formats of the log; the address of a server that listens everywhere can be opened.
+func TestLogFormat(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{"text": "INFO  ready               model=go-std-tiny ", "json": `"msg":"ready","model":"go-std-tiny"`} {
+		p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--log-format", format, "--host", "0.0.0.0")
+		p.start()
+		eventually(t, "the ready line", func() bool {
+			return strings.Contains(p.err.String(), "ready ") || strings.Contains(p.err.String(), `"ready"`)
+		})
+		line := ""
+		for l := range strings.Lines(p.err.String()) {
+			line = l
+		}
+		if !strings.Contains(line, want) || !strings.Contains(line, "http://127.0.0.1:") {
+			t.Errorf("%s: the ready line is %q", format, line)
+		}
+		if rest := line[strings.Index(line, "http://127.0.0.1:")+len("http://127.0.0.1:"):]; len(strings.TrimRight(rest, "\"}\n")) > 5 {
+			t.Errorf("%s: the address is not at the end of %q", format, line)
+		}
+		p.signal(syscall.SIGTERM)
+		p.exit()
+	}
+}
+
+func TestOpenURL(t *testing.T) {
+	for addr, want := range map[string]string{"0.0.0.0:80": "http://127.0.0.1:80", "[::]:8000": "http://127.0.0.1:8000",
+		"127.0.0.1:1": "http://127.0.0.1:1", "10.0.0.7:8000": "http://10.0.0.7:8000", "[::1]:8000": "http://[::1]:8000"} {
+		a, err := net.ResolveTCPAddr("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := openURL(a); got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+}
