@@ -23,7 +23,7 @@ const (
 // part of executor.
 var levels = [][]string{
 	{"chattemplate", "futex", "half", "jsonx", "kvcache", "logging", "machine", "offheap", "sample", "status",
-		"transcripts"},
+		"transcripts", "web"},
 	{"config", "constrain", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
 	{"compute", "model/checkpoint", "queue", "schedule"},
@@ -33,6 +33,7 @@ var levels = [][]string{
 	{"executor/launch/inproc", "executor/launch/process", "executor/verdict"},
 	{"executor", "executor/launch/rayactor"},
 	{"engine"},
+	{"window"},
 	{"bench", "openai", root},
 	{"cmd", "docs", "internal", "scripts", "test"},
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/openai"
 	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/window"
 )
 
 // newServe serves a model over HTTP.
@@ -93,9 +94,9 @@ func serve(ctx context.Context, cfg config.Config) error {
 
 	begun := time.Now()
 	shown := progressTo(lines, isTerminal(os.Stderr))
-	stalls := make(stalls, 1)
+	stalls, happened := make(stalls, 1), &window.Events{}
 	e, m, err := engine.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
-		Events: status.Tee(shown.listen, stalls.listen)})
+		Events: status.Tee(shown.listen, stalls.listen, happened.Listen)})
 	shown.end()
 	if ctx.Err() != nil {
 		// Asked to end while starting: there are no requests to finish.
@@ -108,7 +109,12 @@ func serve(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	handler, err := newHandler(cfg, e, m, log)
+	page, err := window.New(window.Options{Engine: e, Metrics: m, Events: happened,
+		Version: version(), MaxLogprobs: cfg.Model.MaxLogprobs})
+	if err != nil {
+		return errors.Join(err, e.Stop(ctx))
+	}
+	handler, err := newHandler(cfg, e, m, page, log)
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
@@ -167,12 +173,12 @@ func explainOnSignal(log *slog.Logger, e *engine.Engine) (stop func()) {
 // failureGrace is how long a server whose engine has failed still answers.
 const failureGrace = time.Second
 
-// newHandler is the HTTP surface of an engine. m and log may be nil.
-func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics,
+// newHandler is the HTTP surface of an engine. m, page and log may be nil.
+func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics, page *window.Window,
 	log *slog.Logger) (*openai.Server, error) {
 	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
-		Version: version(),
-		Ranks:   func() any { return e.Report() }})
+		Version: version(), Window: page,
+		Ranks: func() any { return e.Report() }})
 }
 
 func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Duration) {

@@ -56,6 +56,8 @@ type Engine struct {
 	seen     schedule.Stats
 	prompted uint64
 	sampled  uint64
+	steps    uint64
+	stepTime time.Duration
 }
 
 // request is a Request that was admitted, with the scheduler's state of it and the engine's own.
@@ -158,6 +160,9 @@ func (e *Engine) Healthy(context.Context) error {
 
 // Report says of every rank what it is doing.
 func (e *Engine) Report() []executor.RankStatus { return e.ranks.report() }
+
+// Links are the figures of the connections to ranks of other hosts.
+func (e *Engine) Links() []metrics.Link { return e.ranks.links() }
 
 // Failed is closed when the engine has failed; Healthy then says why.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }

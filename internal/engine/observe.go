@@ -17,6 +17,8 @@ func (e *Engine) observeStep(f *flight, sampled int, took time.Duration) {
 	e.metrics.Iteration(f.prefill, sampled)
 	e.prompted += uint64(f.prefill)
 	e.sampled += uint64(sampled)
+	e.steps++
+	e.stepTime += took
 	e.observeQueues()
 }
 
@@ -24,11 +26,16 @@ func (e *Engine) observeStep(f *flight, sampled int, took time.Duration) {
 type Totals struct {
 	PromptTokens, OutputTokens uint64
 	Running, Waiting           int
-	// CacheUsage is the share of KV blocks in use, 0 to 1.
+	// CacheUsage is the share of KV blocks in use, 0 to 1; BlocksUsed is their number.
 	CacheUsage float64
-	// PrefixQueries are tokens of prompts that the prefix cache was asked for, PrefixHits those it
-	// had.
+	BlocksUsed int
+	// PrefixQueries and PrefixHits count prompt tokens looked up in the prefix cache, and found.
 	PrefixQueries, PrefixHits uint64
+	// Preemptions counts requests put back to wait.
+	Preemptions uint64
+	// Steps counts finished steps, StepTime sums how long they took.
+	Steps    uint64
+	StepTime time.Duration
 }
 
 // Totals returns the figures as of the last step.
@@ -55,8 +62,9 @@ func (e *Engine) observeQueues() {
 	e.seen = s
 	e.mu.Lock()
 	e.totals = Totals{PromptTokens: e.prompted, OutputTokens: e.sampled, Running: s.Running,
-		Waiting: s.Waiting, CacheUsage: usage, PrefixQueries: uint64(s.Cache.Queries),
-		PrefixHits: uint64(s.Cache.Hits)}
+		Waiting: s.Waiting, CacheUsage: usage, BlocksUsed: s.Cache.Used,
+		PrefixQueries: s.Cache.Queries, PrefixHits: s.Cache.Hits, Preemptions: s.Preemptions,
+		Steps: e.steps, StepTime: e.stepTime}
 	e.mu.Unlock()
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/window"
 )
 
 // Options configure a Server. Info and Engine are needed, the rest has defaults.
@@ -37,6 +38,8 @@ type Options struct {
 	Version string
 	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
 	Ranks func() any
+	// Window is the page for browsers at "/", with its feed; nil for none.
+	Window *window.Window
 	// SpecialTokensInContent lets the text of special tokens in chat messages become control
 	// tokens, as vLLM does.
 	SpecialTokensInContent bool
@@ -134,6 +137,9 @@ func (s *Server) makeRoutes() map[string]*route {
 			return s.writeJSON(w, map[string]any{"ranks": ranks()})
 		})
 	}
+	if page := s.opt.Window; page != nil {
+		s.addWindow(page, add)
+	}
 	add("GET", "/health", true, s.health)
 	add("GET", "/ping", true, s.health)
 	add("POST", "/ping", true, s.health)
@@ -191,7 +197,7 @@ func (s *Server) Handler() http.Handler { return s.handler(true) }
 // HTTPServer returns a server for addr with the time and size limits of Limits. The caller listens
 // and serves.
 func (s *Server) HTTPServer(addr string) *http.Server {
-	return &http.Server{
+	server := &http.Server{
 		Addr:              addr,
 		Handler:           s.handler(isLoopbackAddr(addr)),
 		ReadHeaderTimeout: s.lim.HeaderTimeout,
@@ -199,6 +205,10 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 		MaxHeaderBytes:    s.lim.Header,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	if page := s.opt.Window; page != nil {
+		server.RegisterOnShutdown(page.Close)
+	}
+	return server
 }
 
 func (s *Server) handler(loopback bool) http.Handler {

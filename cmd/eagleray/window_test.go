@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// sizes are the sizes of a page at which nothing may be wider than it.
+var sizes = []struct {
+	name          string
+	width, height int
+}{{"narrow", 380, 820}, {"wide", 1600, 1000}}
+
+// fits fails if the page can be scrolled sideways.
+func (b *browser) fits(name string) {
+	b.t.Helper()
+	const root = "document.documentElement"
+	if got := b.eval(root + ".scrollWidth - " + root + ".clientWidth"); got != "0" {
+		b.t.Errorf("%s: the page is %s pixels wider than the window", name, got)
+	}
+}
+
+// looks shows the page at all sizes, light and dark.
+func (b *browser) looks(page string) {
+	b.t.Helper()
+	for _, size := range sizes {
+		for _, scheme := range []string{"light", "dark"} {
+			b.resize(size.width, size.height, scheme)
+			// Two frames: sizes are observed in the first, what follows is drawn in the second.
+			b.eval("new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))")
+			name := page + "-" + size.name + "-" + scheme
+			b.fits(name)
+			b.screenshot(name)
+		}
+	}
+}
+
+// TestWindow uses the page in a real browser: it chats, stops, looks at the engine and at results.
+func TestWindow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t, "-tp", "2")
+	b.resize(1600, 1000, "light")
+	b.open(base + "/")
+	b.until("document.getElementById('about').textContent.includes('go-std-tiny')")
+	b.looks("welcome")
+
+	// A chat by keyboard alone: the text has the focus.
+	b.until("document.activeElement.id === 'chat-text'")
+	b.eval("document.getElementById('chat-colours').checked = true")
+	b.eval("document.getElementById('chat-temperature').value = '0'")
+	b.write("What does strings.Index do?")
+	b.press("Enter", "\r", 13)
+	b.until("document.querySelector('.answer .tools:not([hidden])')")
+	answer := b.eval("[...document.querySelectorAll('.token:not(.beyond)')]" +
+		".map((t) => t.textContent).join('')")
+	if answer != `"Index returns the index of the first instance of substr in s, `+
+		`or -1 if substr is not present in s."` {
+		t.Errorf("the answer is %s", answer)
+	}
+	cost := b.eval("document.querySelector('.answer .cost').textContent")
+	for _, want := range []string{"tokens/s", "TTFT", "stop"} {
+		if !strings.Contains(cost, want) {
+			t.Errorf("the answer's cost %s lacks %s", cost, want)
+		}
+	}
+	b.eval("document.querySelector('.answer .tokens').focus()")
+	b.press("ArrowRight", "", 39)
+	b.press("ArrowRight", "", 39)
+	b.until("document.querySelectorAll('.alternatives .other').length === 5")
+	b.looks("chat")
+
+	// Regenerate gives one answer again; Esc stops.
+	b.eval("document.querySelector('.answer .again').click()")
+	b.until("document.querySelectorAll('.answer').length === 1 && " +
+		"document.querySelector('.answer .tools:not([hidden])')")
+	b.eval("document.getElementById('chat-text').focus()")
+	b.eval("document.getElementById('chat-max_tokens').value = '1900'")
+	b.eval("document.getElementById('chat-temperature').value = '1'")
+	b.eval("document.getElementById('chat-presence_penalty').value = '2'")
+	b.write("What does os.Open do?")
+	b.press("Enter", "\r", 13)
+	b.press("Escape", "", 27)
+	b.until("document.querySelectorAll('.answer .tools:not([hidden])').length === 2")
+
+	// The engine, while it works.
+	b.eval("location.hash = '#live'")
+	b.until("document.querySelectorAll('.rank').length === 2")
+	b.until("document.querySelector('.state').textContent === 'ready, nothing to do'")
+	b.until("document.querySelectorAll('.timeline time').length > 0")
+	load := make(chan int)
+	go func() {
+		code, _, _ := execute(t, "", "bench", "serve", "--base-url", base, "--num-prompts", "600",
+			"--random-input-len", "64", "--random-output-len", "96", "--max-concurrency", "16")
+		load <- code
+	}()
+	b.until("document.querySelector('.state').textContent === 'serving'")
+	b.until("document.querySelectorAll('.plot canvas').length === 6")
+	// The latencies are known after their second second.
+	b.until("[...document.querySelectorAll('.plot .u-value')]" +
+		".filter((v) => v.textContent.endsWith(' ms')).length >= 9")
+	b.looks("live")
+	if code := <-load; code != 0 {
+		t.Fatalf("bench serve: exit code %d", code)
+	}
+
+	b.eval("location.hash = '#bench'")
+	b.until("document.getElementById('bench-files')")
+	b.clean(base)
+	b.looks("bench-empty")
+	b.chooses(t, base)
+	b.looks("bench")
+	b.clean(base)
+}
+
+// chooses gives two result files to the page, as a user who picks them.
+func (b *browser) chooses(t *testing.T, base string) {
+	t.Helper()
+	dir := t.TempDir()
+	files := []string{dir + "/one-at-a-time.json", dir + "/sixteen.json"}
+	for i, n := range []string{"1", "16"} {
+		code, _, stderr := execute(t, "", "bench", "serve", "--base-url", base,
+			"--num-prompts", "48", "--random-input-len", "32", "--random-output-len", "16",
+			"--max-concurrency", n,
+			"--metric-percentiles", "90,99", "--output-json", files[i], "--save-detailed")
+		if code != 0 {
+			t.Fatalf("exit code %d: %s", code, stderr)
+		}
+	}
+	var doc struct{ Root struct{ NodeID int } }
+	b.call("DOM.getDocument", nil, &doc)
+	var node struct{ NodeID int }
+	b.call("DOM.querySelector", map[string]any{"nodeId": doc.Root.NodeID,
+		"selector": "#bench-files"}, &node)
+	b.call("DOM.setFileInputFiles", map[string]any{"nodeId": node.NodeID, "files": files}, nil)
+	b.until("document.querySelectorAll('.files li').length === 2")
+	var rows [][]string
+	raw := b.eval("[...document.querySelectorAll('.wide-table tr')]" +
+		".map((r) => [...r.cells].map((c) => c.innerText))")
+	if err := json.Unmarshal([]byte(raw), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) < 20 || len(rows[0]) != 3 || rows[0][1] != "one-at-a-time.json" {
+		t.Errorf("the table is %q", rows)
+	}
+	b.until("document.querySelectorAll('.compare .plot canvas').length === 4")
+}

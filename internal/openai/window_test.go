@@ -1,0 +1,74 @@
+package openai
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/window"
+)
+
+// stillEngine is an engine that does nothing.
+type stillEngine struct{}
+
+func (stillEngine) Info() *engine.Info {
+	return &engine.Info{Names: []string{"secret-model"}}
+}
+
+func (stillEngine) Totals() engine.Totals         { return engine.Totals{} }
+func (stillEngine) Report() []executor.RankStatus { return nil }
+func (stillEngine) Links() []metrics.Link         { return nil }
+func (stillEngine) Healthy(context.Context) error { return nil }
+
+// TestWindowNeedsTheKey: the page itself is public and says nothing of the engine; what it shows is
+// behind the key.
+func TestWindowNeedsTheKey(t *testing.T) {
+	page, err := window.New(window.Options{Engine: stillEngine{}, Events: &window.Events{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, func(o *Options) {
+		o.Window = page
+		o.Config.Server.APIKeys = []string{"k"}
+		o.Config.Server.RootPath = "/api"
+	})
+	for _, path := range append(page.Paths(), "/api/", "/api/window/js/main.js") {
+		rec := s.do("GET", path, "")
+		if rec.Code != 200 || strings.Contains(rec.Body.String(), "secret-model") {
+			t.Errorf("%s answered %d: %s", path, rec.Code, rec.Body)
+		}
+		if rec := s.do("POST", path, "{}"); rec.Code != 405 {
+			t.Errorf("POST %s answered %d", path, rec.Code)
+		}
+	}
+	for _, path := range []string{window.AboutPath, window.LivePath, window.Prefix,
+		window.Prefix + "js/none.js"} {
+		if rec := s.do("GET", path, ""); rec.Code != 401 {
+			t.Errorf("%s without the key answered %d", path, rec.Code)
+		}
+	}
+	rec := s.do("GET", window.AboutPath, "", "Authorization", "Bearer k")
+	if rec.Code != 200 || !strings.Contains(rec.Body.String(), `"secret-model"`) {
+		t.Errorf("about answered %d: %s", rec.Code, rec.Body)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	r := newRequest("GET", window.LivePath, "").WithContext(ctx)
+	r.Header.Set("Authorization", "Bearer k")
+	rec = s.serveRequest(r)
+	if rec.Code != 200 || !strings.Contains(rec.Body.String(), "event: sample\ndata: {") {
+		t.Errorf("the feed answered %d: %s", rec.Code, rec.Body)
+	}
+	if rec := newServer(t).do("GET", "/", ""); rec.Code != 404 {
+		t.Errorf("without a window / answered %d", rec.Code)
+	}
+	r = newRequest("GET", "/", "")
+	r.Host = "evil.example"
+	if rec := s.serveRequest(r); rec.Code != 421 {
+		t.Errorf("by another name / answered %d", rec.Code)
+	}
+}

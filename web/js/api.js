@@ -1,0 +1,93 @@
+// Requests to the server that the page came from, with the API key where there is one.
+
+const stored = "eagleray-key";
+const keyOf = () => sessionStorage.getItem(stored) ?? "";
+
+// Failure is an answer that is not 2xx.
+export class Failure extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+let asking = null;
+
+// askKey shows the dialog and waits for a key. Several requests share one question.
+export function askKey(wrong) {
+  asking ??= new Promise((resolve, reject) => {
+    const dialog = document.getElementById("ask");
+    const input = document.getElementById("ask-key");
+    document.getElementById("ask-wrong").hidden = !wrong;
+    input.value = "";
+    dialog.returnValue = "";
+    dialog.addEventListener("close", () => {
+      asking = null;
+      if (input.value === "") {
+        reject(new Failure(401, "the server asks for an API key"));
+        return;
+      }
+      sessionStorage.setItem(stored, input.value);
+      input.value = "";
+      resolve();
+    }, { once: true });
+    dialog.addEventListener("cancel", () => (input.value = ""), { once: true });
+    dialog.showModal();
+  });
+  document.getElementById("key").hidden = false;
+  return asking;
+}
+
+// request fetches a path relative to the page. A 401 asks for the key and tries again.
+export async function request(path, { method = "GET", body, signal } = {}) {
+  for (;;) {
+    const key = keyOf();
+    const headers = {};
+    if (key) headers.Authorization = `Bearer ${key}`;
+    if (body) headers["Content-Type"] = "application/json";
+    const answer = await fetch(path, {
+      method, headers, signal, body: body && JSON.stringify(body),
+      credentials: "omit", cache: "no-store", redirect: "error",
+    });
+    if (answer.ok) return answer;
+    if (answer.status === 401) {
+      if (key === keyOf()) await askKey(key !== "");
+      continue;
+    }
+    throw new Failure(answer.status, await reason(answer));
+  }
+}
+
+async function reason(answer) {
+  const text = await answer.text();
+  try {
+    return JSON.parse(text).error.message;
+  } catch {
+    return text.trim() || `the server answered ${answer.status}`;
+  }
+}
+
+// events yields the server-sent events of an answer: {event, data}, data still as text.
+export async function* events(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const parts = (rest + value).split("\n\n");
+      rest = parts.pop();
+      for (const part of parts) {
+        const e = { event: "message", data: "" };
+        for (const line of part.split("\n")) {
+          const colon = line.indexOf(":");
+          const field = line.slice(0, colon);
+          if (field === "data" || field === "event") e[field] = line.slice(colon + 1).trimStart();
+        }
+        yield e;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // it may have failed already
+  }
+}

@@ -1,0 +1,133 @@
+// Live: what the engine does now. The feed is open only while this page is in sight.
+
+import { events, request } from "./api.js";
+import { h, setText } from "./dom.js";
+import { bytes, count, millis, number, percent, plural } from "./format.js";
+import { plot } from "./plot.js";
+import { rankView } from "./ranks.js";
+import { timeline } from "./timeline.js";
+
+const keepSeconds = 300; // of history in the plots
+
+export function live(section, about) {
+  const state = h("p", { class: "state", role: "status" }, "connecting");
+  const figures = {};
+  const figure = (name, label) => h("div", { class: "figure" },
+    h("dt", {}, label), (figures[name] = h("dd", {}, "–")));
+  // The way of a request through the engine.
+  const stage = (title, what, ...parts) => h("li", { class: "card stage" },
+    h("h2", {}, title), h("p", { class: "what" }, what), h("dl", {}, parts));
+  const ranks = rankView();
+  const happened = timeline();
+  const plots = {
+    tokens: plot({ title: "Throughput", unit: "tokens/s", names: ["output", "prompt"], show: number, least: 10 }),
+    requests: plot({ title: "Requests", names: ["running", "waiting"], show: number, least: 4 }),
+    ttft: plot({ title: "Time to first token", unit: "last minute", names: ["mean", "p50", "p95", "p99"], show: millis, least: 1 }),
+    tpot: plot({ title: "Time per output token", unit: "last minute", names: ["mean", "p50", "p95", "p99"], show: millis, least: 1 }),
+    cache: plot({ title: "KV blocks in use", unit: "%", names: ["in use", "prefix hits"], show: (v) => `${number(v)}`, max: 100 }),
+    steps: plot({ title: "Steps", unit: "time of each", names: ["step"], show: millis, least: 1 }),
+  };
+  section.append(
+    state,
+    h("ol", { class: "flow", "aria-label": "The way of a request" },
+      stage("Requests", "wait for a place in a step", figure("waiting", "waiting"), figure("running", "running")),
+      stage("Scheduler", "fills each step, shares KV blocks", figure("blocks", "KV blocks"), figure("hits", "prefix hits")),
+      stage("Plans", "go to every rank through the queue", figure("flight", "in flight"), figure("step", "round trip")),
+      stage("Ranks", "compute; the output rank samples", figure("ranks", "moving"), figure("phase", "now")),
+      stage("Tokens", "stream back to clients", figure("output", "output/s"), figure("prompt", "prompt/s"))),
+    h("h2", {}, "Ranks"), ranks.element,
+    h("h2", {}, "The last minutes"),
+    h("div", { class: "plots" }, Object.values(plots).map((p) => p.figure)),
+    h("h2", {}, "Events"), happened.element);
+
+  let info = null;
+  let open = null; // the AbortController of the feed
+  let drawn = 0;
+  const history = [];
+
+  function show() {
+    if (open) return;
+    open = new AbortController();
+    follow(open);
+  }
+
+  function hide() {
+    open?.abort();
+    open = null;
+  }
+
+  async function follow(controller) {
+    for (let wait = 500; open === controller; wait = Math.min(wait * 2, 8000)) {
+      try {
+        const answer = await request("window/live", { signal: controller.signal });
+        for await (const e of events(answer)) {
+          wait = 500;
+          if (e.event === "about") begin(JSON.parse(e.data));
+          else if (e.event === "sample") sample(JSON.parse(e.data));
+        }
+      } catch (err) {
+        if (controller.signal.aborted) return;
+        setState("lost", `no connection: ${err.message}`);
+      }
+      if (controller.signal.aborted) return;
+      setState("lost", "connection lost, trying again");
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  }
+
+  function begin(a) {
+    info = a;
+    happened.clear();
+    ranks.begin(a.devices);
+  }
+
+  function setState(kind, text) {
+    state.className = `state ${kind}`;
+    setText(state, text);
+  }
+
+  function sample(s) {
+    const stalled = s.ranks.filter((r) => r.stalled);
+    if (s.failure) setState("failed", s.failure);
+    else if (stalled.length) setState("stalled", `${plural(stalled.length, "rank")} stalled: ${stalled.map((r) => r.rank).join(", ")}`);
+    else if (s.running + s.waiting > 0) setState("serving", "serving");
+    else setState("idle", "ready, nothing to do");
+
+    const hits = s.prefix_queries ? s.prefix_hits / s.prefix_queries : null;
+    setText(figures.waiting, count(s.waiting));
+    setText(figures.running, count(s.running));
+    setText(figures.blocks, `${count(s.blocks_used)} of ${count(info.blocks)}`);
+    figures.blocks.title = `${percent(s.cache_usage)} of ${bytes(info.cache_bytes)} on each rank`;
+    setText(figures.hits, hits === null ? "–" : percent(hits));
+    setText(figures.flight, count(s.in_flight));
+    setText(figures.step, s.step_ms ? millis(s.step_ms) : "–");
+    const busy = s.ranks.filter((r) => !r.phase.startsWith("idle")).length;
+    setText(figures.ranks, `${busy} of ${s.ranks.length}`);
+    setText(figures.phase, s.ranks[0]?.phase ?? "–");
+    setText(figures.output, number(s.output_tokens_per_s));
+    setText(figures.prompt, number(s.prompt_tokens_per_s));
+    ranks.set(s.ranks);
+    happened.add(s.events);
+
+    history.push({ ...s, ranks: null, events: null, hits: hits === null ? null : hits * 100 });
+    while (history[0].at < s.at - keepSeconds * 1000) history.shift();
+    if (s.at - drawn >= 1000) {
+      drawn = s.at;
+      draw();
+    }
+  }
+
+  function draw() {
+    const xs = history.map((s) => s.at / 1000);
+    const each = (...of) => [xs, ...of.map((f) => history.map((s) => f(s) ?? null))];
+    plots.tokens.set(each((s) => s.output_tokens_per_s, (s) => s.prompt_tokens_per_s));
+    plots.requests.set(each((s) => s.running, (s) => s.waiting));
+    plots.ttft.set(each((s) => s.ttft?.mean, (s) => s.ttft?.p50, (s) => s.ttft?.p95, (s) => s.ttft?.p99));
+    plots.tpot.set(each((s) => s.tpot?.mean, (s) => s.tpot?.p50, (s) => s.tpot?.p95, (s) => s.tpot?.p99));
+    plots.cache.set(each((s) => s.cache_usage * 100, (s) => s.hits));
+    plots.steps.set(each((s) => s.step_ms || null));
+  }
+
+  about.catch(() => {}); // the feed says it too
+  return { show, hide };
+}
