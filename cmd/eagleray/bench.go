@@ -25,10 +25,11 @@ func newBench() *cobra.Command {
   eagleray bench throughput --num-prompts 200 --input-len 64 --output-len 32
   eagleray bench latency --batch-size 1 --input-len 32 --output-len 128
   eagleray bench queue --readers 2
-  eagleray bench rpc --readers 2 --running 256`,
+  eagleray bench rpc --readers 2 --running 256
+  eagleray bench report A.json B.json -o report.html`,
 	}
 	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(),
-		newBenchRPC(), newQueueReader())
+		newBenchRPC(), newBenchReport(), newQueueReader())
 	group(c)
 	return c
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -111,16 +112,57 @@ func TestWindow(t *testing.T) {
 	b.until("document.getElementById('bench-files')")
 	b.clean(base)
 	b.looks("bench-empty")
-	b.chooses(t, base)
+	files := b.chooses(t, base)
 	b.looks("bench")
+	b.clean(base)
+
+	// The report is the same, from a file.
+	report := t.TempDir() + "/report.html"
+	code, _, stderr := execute(t, "", append([]string{"bench", "report", "-o", report}, files...)...)
+	if code != 0 {
+		t.Fatalf("bench report: exit code %d: %s", code, stderr)
+	}
+	table := b.table()
+	b.open("file://" + report)
+	b.until("document.querySelectorAll('.compare .plot canvas').length === 4")
+	if got := b.table(); !reflect.DeepEqual(got, table) {
+		t.Errorf("the report has %q, the page %q", got, table)
+	}
+	b.looks("report")
 	b.clean(base)
 }
 
+// TestWindowAsksForTheKey: the page loads without the key, asks for it, and shows the engine once
+// it has it.
+func TestWindowAsksForTheKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t, "--api-key", "sesame")
+	b.open(base + "/#live")
+	b.until("document.getElementById('ask').open && document.activeElement.id === 'ask-key'")
+	b.screenshot("key")
+	b.write("wrong")
+	b.press("Enter", "\r", 13)
+	b.until("document.getElementById('ask').open && !document.getElementById('ask-wrong').hidden")
+	b.write("sesame")
+	b.press("Enter", "\r", 13)
+	b.until("document.querySelectorAll('.rank').length === 1")
+	b.until("document.getElementById('about').textContent.includes('go-std-tiny')")
+	if got := b.eval("document.cookie + localStorage.length"); got != `"0"` {
+		t.Errorf("the page keeps %s beyond its tab", got)
+	}
+	if strings.Contains(b.eval("location.href"), "sesame") {
+		t.Error("the key is in the address")
+	}
+}
+
 // chooses gives two result files to the page, as a user who picks them.
-func (b *browser) chooses(t *testing.T, base string) {
+func (b *browser) chooses(t *testing.T, base string) (files []string) {
 	t.Helper()
 	dir := t.TempDir()
-	files := []string{dir + "/one-at-a-time.json", dir + "/sixteen.json"}
+	files = []string{dir + "/one-at-a-time.json", dir + "/sixteen.json"}
 	for i, n := range []string{"1", "16"} {
 		code, _, stderr := execute(t, "", "bench", "serve", "--base-url", base,
 			"--num-prompts", "48", "--random-input-len", "32", "--random-output-len", "16",
@@ -137,14 +179,21 @@ func (b *browser) chooses(t *testing.T, base string) {
 		"selector": "#bench-files"}, &node)
 	b.call("DOM.setFileInputFiles", map[string]any{"nodeId": node.NodeID, "files": files}, nil)
 	b.until("document.querySelectorAll('.files li').length === 2")
-	var rows [][]string
-	raw := b.eval("[...document.querySelectorAll('.wide-table tr')]" +
-		".map((r) => [...r.cells].map((c) => c.innerText))")
-	if err := json.Unmarshal([]byte(raw), &rows); err != nil {
-		t.Fatal(err)
-	}
+	rows := b.table()
 	if len(rows) < 20 || len(rows[0]) != 3 || rows[0][1] != "one-at-a-time.json" {
 		t.Errorf("the table is %q", rows)
 	}
 	b.until("document.querySelectorAll('.compare .plot canvas').length === 4")
+	return files
+}
+
+// table is the text of the table of figures.
+func (b *browser) table() (rows [][]string) {
+	b.t.Helper()
+	raw := b.eval("[...document.querySelectorAll('.wide-table tr')]" +
+		".map((r) => [...r.cells].map((c) => c.innerText))")
+	if err := json.Unmarshal([]byte(raw), &rows); err != nil {
+		b.t.Fatal(err)
+	}
+	return rows
 }

@@ -33,7 +33,7 @@ const known = [
 ];
 
 // parse reads the text of a file: one result, or one on each line. It throws an Error that names
-// the file.
+// the file. Of what is not an object nothing can be shown.
 export function parse(name, text) {
   const objects = [];
   try {
@@ -47,9 +47,11 @@ export function parse(name, text) {
       throw new Error(`${name}: ${whole.message}`);
     }
   }
-  return objects.flat().map((raw, i) => {
-    if (raw === null || typeof raw !== "object") throw new Error(`${name}: not a result of a benchmark`);
-    return { name: objects.flat().length > 1 ? `${name} #${i + 1}` : name, raw };
+  return objects.map((raw, i) => {
+    if (raw === null || typeof raw !== "object" || Array.isArray(raw)) {
+      throw new Error(`${name}: not a result of a benchmark`);
+    }
+    return { name: objects.length > 1 ? `${name} #${i + 1}` : name, raw };
   });
 }
 
