@@ -28,6 +28,7 @@ import (
 // newServe serves a model over HTTP.
 func newServe() *cobra.Command {
 	cfg := config.Default()
+	cfg.Schedule.MaxNumQueuedReqs = config.ServedQueue
 	c := &cobra.Command{
 		Use:   "serve [MODEL]",
 		Short: "Serve a model over OpenAI's API",

@@ -125,7 +125,8 @@ type Schedule struct {
 	LongPrefillTokenThreshold int
 	// Policy is fcfs or priority.
 	Policy string
-	// MaxNumQueuedReqs refuses requests beyond so many waiting ones; 0 is no bound.
+	// MaxNumQueuedReqs refuses requests beyond so many waiting sequences, of which a request has n
+	// for each of its prompts; 0 is no bound.
 	MaxNumQueuedReqs int
 }
 
@@ -170,6 +171,10 @@ type Server struct {
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }
+
+// ServedQueue is the default of MaxNumQueuedReqs for a server, whose clients know nothing of each
+// other: twice the largest request.
+const ServedQueue = 8192
 
 // Default is the configuration without any flag.
 func Default() Config {

@@ -87,8 +87,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"most tokens of one prompt in a step; 0 is no limit")
 	f.StringVar(&s.Policy, "scheduling-policy", s.Policy,
 		"order of waiting requests: fcfs or priority")
-	f.IntVar(&s.MaxNumQueuedReqs, "max-num-queued-reqs", 0,
-		"waiting requests beyond which new ones are refused; 0 is no limit")
+	f.IntVar(&s.MaxNumQueuedReqs, "max-num-queued-reqs", s.MaxNumQueuedReqs,
+		"waiting sequences (n times prompts) beyond which requests are refused; 0 is no limit")
 	DefineKnown(f, engineKnown, &c.Warnings)
 
 	q := &c.Queue

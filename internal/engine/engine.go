@@ -63,7 +63,9 @@ type Engine struct {
 // request is a Request that was admitted, with the scheduler's state of it and the engine's own.
 type request struct {
 	Request
-	stream  *stream
+	stream *stream
+	// choice is the request's number in the stream.
+	choice  int
 	decoder *tokenizer.Stream
 	stops   stopFinder
 	outputs int
@@ -72,67 +74,6 @@ type request struct {
 	prompted bool
 
 	arrived, scheduled, first, last time.Time
-}
-
-// Submit queues a request. It fails with an error wrapping *sample.ParamError or naming the prompt
-// for a bad request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be
-// closed. ctx bounds only the call.
-func (e *Engine) Submit(ctx context.Context, r *Request) (Stream, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	q := &request{Request: *r, stream: newStream(e), arrived: time.Now()}
-	e.info.Fit(&q.Params, len(r.Prompt))
-	if err := e.validate(&q.Request); err != nil {
-		return nil, err
-	}
-	q.stops = stopFinder{stops: r.Stop, include: r.IncludeStop}
-	if !r.Raw && e.info.Tokenizer != nil {
-		q.decoder = e.info.Tokenizer.NewStream(r.Prompt, !r.KeepSpecial)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.failure != nil:
-		return nil, e.failure
-	case e.stopping:
-		return nil, ErrStopped
-	case e.maxQueue > 0 && e.queued >= e.maxQueue:
-		return nil, ErrOverloaded
-	}
-	e.nextKey++
-	e.queued++
-	q.Key = e.nextKey
-	q.stream.key = q.Key
-	q.stream.pending.StopToken = -1
-	e.added = append(e.added, q)
-	e.signal()
-	return q.stream, nil
-}
-
-func (e *Engine) validate(r *Request) error {
-	if len(r.Prompt) == 0 {
-		return fmt.Errorf("prompt is empty")
-	}
-	if len(r.Prompt) >= e.info.MaxModelLen {
-		return fmt.Errorf("prompt of %d tokens leaves no room for output: the "+
-			"model's maximum is %d", len(r.Prompt), e.info.MaxModelLen)
-	}
-	for _, t := range r.Prompt {
-		if t < 0 || int(t) >= e.info.VocabSize {
-			return fmt.Errorf("prompt has token id %d, outside the vocabulary of %d", t,
-				e.info.VocabSize)
-		}
-	}
-	return r.Params.Validate(e.info.VocabSize)
-}
-
-// abort ends a request whose stream was closed.
-func (e *Engine) abort(key uint64) {
-	e.mu.Lock()
-	e.aborted = append(e.aborted, key)
-	e.mu.Unlock()
-	e.signal()
 }
 
 func (e *Engine) signal() {
@@ -233,7 +174,7 @@ func (e *Engine) cancel(key uint64) {
 	}
 	e.sched.Abort(key)
 	e.finish(q, sample.FinishAbort)
-	q.stream.publish(func(d *Delta) { d.Finish = sample.FinishAbort })
+	q.stream.publish(q.choice, func(d *Delta) { d.Finish = sample.FinishAbort })
 }
 
 // deliver hands one request's news to its stream.
@@ -273,7 +214,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 		finish = sample.FinishStop
 	}
 	e.observeToken(q, now)
-	q.stream.publish(func(d *Delta) {
+	q.stream.publish(q.choice, func(d *Delta) {
 		d.Text += text
 		d.Tokens = append(d.Tokens, o.Tokens[i])
 		d.TextOffsets = append(d.TextOffsets, offset)
@@ -299,9 +240,7 @@ func (e *Engine) deliverPrompt(q *request, o *schedule.Output) {
 	if o.PromptLogprobs == nil {
 		return
 	}
-	q.stream.mu.Lock()
-	q.addPromptLogprobs(&q.stream.pending, o)
-	q.stream.mu.Unlock()
+	q.stream.hold(q.choice, func(d *Delta) { q.addPromptLogprobs(d, o) })
 }
 
 // addPromptLogprobs appends the positions that became known. The first token has none: nothing

@@ -10,7 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Request is one sequence to generate. n > 1 and lists of prompts are several Requests; equal
+// Request is one sequence to generate. n > 1 and lists of prompts are several Requests, which are
+// submitted together; equal
 // prompts share their blocks through the prefix cache.
 type Request struct {
 	// Request is what the scheduler must know. Prompt ids are within the vocabulary; of
@@ -35,6 +36,8 @@ func NewRequest(prompt []int32, p sample.Params) *Request {
 // Delta is what became known of a request since the last one. Several steps may be merged into one
 // when the reader is slower than the engine.
 type Delta struct {
+	// Choice is the number of the request, in the order in which Submit was given them.
+	Choice int
 	// Text is certain text: whole characters, and never a beginning of a stop string.
 	Text string
 	// Tokens are the sampled ids, Logprobs (parallel, when asked for) how they were chosen.

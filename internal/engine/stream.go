@@ -8,50 +8,62 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// Stream delivers one request's output.
+// Stream delivers the output of the requests that were submitted together.
 type Stream interface {
-	// Next waits for news and returns everything since the last call; its slices are valid until
-	// the next call. After the delta whose Finish is set it returns io.EOF; when the engine died,
-	// an error wrapping ErrFailed.
+	// Next waits for news of one of the requests, Delta.Choice, and returns everything since its
+	// last one; its slices are valid until the next call. Requests with news take turns. After the
+	// last delta of all it returns io.EOF; when the engine died, an error wrapping ErrFailed.
 	Next(ctx context.Context) (Delta, error)
-	// Close gives the stream up; an unfinished request is aborted. Closing twice is harmless.
+	// Close gives the stream up; unfinished requests are aborted. Closing twice is harmless.
 	Close()
 }
 
-// stream is the Stream of a running request. The engine never waits for its reader: what a slow
-// reader has not taken is merged, and is bounded by the request's own length.
+// stream is the Stream of requests on their way. The engine never waits for its reader: what a slow
+// reader has not taken is merged, and is bounded by the requests' own length.
 type stream struct {
 	engine *Engine
-	key    uint64
 
 	mu      sync.Mutex
+	choices []choice
+	// news is a ring of the choices whose delta waits for the reader, each once, oldest first.
+	news        []int32
+	first, many int
+	open        int // choices whose last delta was not handed out
+	err         error
+	wake        chan struct{}
+}
+
+// choice is what a stream has of one request.
+type choice struct {
+	key     uint64
 	pending Delta
 	// given is the memory of the delta the reader holds, swapped with pending's.
 	given Delta
 	fresh bool
 	over  bool // the last delta was handed out
-	err   error
-	wake  chan struct{}
 }
 
-func newStream(e *Engine) *stream { return &stream{engine: e, wake: make(chan struct{}, 1)} }
+func newStream(e *Engine, choices int) *stream {
+	s := &stream{engine: e, choices: make([]choice, choices), news: make([]int32, choices),
+		open: choices, wake: make(chan struct{}, 1)}
+	for i := range s.choices {
+		s.choices[i].pending = Delta{Choice: i, StopToken: -1}
+	}
+	return s
+}
 
 // Next implements Stream.
 func (s *stream) Next(ctx context.Context) (Delta, error) {
 	for {
 		s.mu.Lock()
-		if s.fresh {
-			d := s.pending
-			s.pending = Delta{Tokens: s.given.Tokens[:0], TextOffsets: s.given.TextOffsets[:0],
-				StopToken: -1}
-			s.given, s.fresh = d, false
-			s.over = d.Finish != sample.Unfinished
+		if s.many > 0 {
+			d := s.take()
 			s.mu.Unlock()
 			return d, nil
 		}
-		over, err := s.over, s.err
+		open, err := s.open, s.err
 		s.mu.Unlock()
-		if over {
+		if open == 0 {
 			return Delta{}, io.EOF
 		}
 		if err != nil {
@@ -65,23 +77,59 @@ func (s *stream) Next(ctx context.Context) (Delta, error) {
 	}
 }
 
+// take removes the oldest news. The caller holds mu.
+func (s *stream) take() Delta {
+	i := int(s.news[s.first])
+	s.first = (s.first + 1) % len(s.news)
+	s.many--
+	c := &s.choices[i]
+	d := c.pending
+	c.pending = Delta{Choice: i, Tokens: c.given.Tokens[:0], TextOffsets: c.given.TextOffsets[:0],
+		StopToken: -1}
+	c.given, c.fresh = d, false
+	if d.Finish != sample.Unfinished {
+		c.over = true
+		c.pending, c.given = Delta{}, Delta{}
+		s.open--
+	}
+	return d
+}
+
 // Close implements Stream.
 func (s *stream) Close() {
+	var keys []uint64
 	s.mu.Lock()
-	ended := s.over || s.err != nil || s.pending.Finish != sample.Unfinished
+	for i := range s.choices {
+		c := &s.choices[i]
+		if !c.over && s.err == nil && c.pending.Finish == sample.Unfinished {
+			keys = append(keys, c.key)
+		}
+	}
 	s.mu.Unlock()
-	if !ended {
-		s.engine.abort(s.key)
+	if len(keys) > 0 {
+		s.engine.abort(keys)
 	}
 }
 
-// publish makes the changes f made to the pending delta visible to the reader.
-func (s *stream) publish(f func(d *Delta)) {
+// publish makes the changes f made to a choice's pending delta visible to the reader.
+func (s *stream) publish(choice int, f func(d *Delta)) {
 	s.mu.Lock()
-	f(&s.pending)
-	s.fresh = true
+	c := &s.choices[choice]
+	f(&c.pending)
+	if !c.fresh {
+		c.fresh = true
+		s.news[(s.first+s.many)%len(s.news)] = int32(choice)
+		s.many++
+	}
 	s.mu.Unlock()
 	s.signal()
+}
+
+// hold keeps the changes f made to a choice's pending delta for the news that follow.
+func (s *stream) hold(choice int, f func(d *Delta)) {
+	s.mu.Lock()
+	f(&s.choices[choice].pending)
+	s.mu.Unlock()
 }
 
 // fail ends the stream with an error, after what is pending was read.

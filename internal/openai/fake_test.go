@@ -29,6 +29,8 @@ type script struct {
 	deltas []engine.Delta
 	err    error
 	hang   bool
+	// gate holds the deltas back until it is closed; nil does not.
+	gate chan struct{}
 }
 
 // fakeEngine plays scripts instead of a model. It keeps the requests it got and counts the streams
@@ -44,22 +46,27 @@ type fakeEngine struct {
 	aborted  atomic.Int64
 }
 
-func (e *fakeEngine) Submit(_ context.Context, r *engine.Request) (engine.Stream, error) {
+func (e *fakeEngine) Submit(_ context.Context, list ...*engine.Request) (engine.Stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := len(e.requests)
 	if e.submit != nil {
-		if err := e.submit(n); err != nil {
-			return nil, err
+		for i := range list {
+			if err := e.submit(len(e.requests) + i); err != nil {
+				return nil, err
+			}
 		}
 	}
-	e.requests = append(e.requests, r)
-	e.open.Add(1)
-	play := e.play
-	if play == nil {
-		play = sayHello
+	s := &fakeStream{engine: e, closed: make(chan struct{})}
+	for _, r := range list {
+		play := e.play
+		if play == nil {
+			play = sayHello
+		}
+		s.choices = append(s.choices, &fakeChoice{script: play(len(e.requests), r)})
+		e.requests = append(e.requests, r)
 	}
-	return &fakeStream{engine: e, script: play(n, r), closed: make(chan struct{})}, nil
+	e.open.Add(int64(len(list)))
+	return s, nil
 }
 
 func (e *fakeEngine) Healthy(ctx context.Context) error {
@@ -82,40 +89,74 @@ func (e *fakeEngine) last(t *testing.T) *engine.Request {
 }
 
 type fakeStream struct {
-	engine *fakeEngine
-	script script
-	next   int
-	once   sync.Once
-	closed chan struct{}
+	engine  *fakeEngine
+	choices []*fakeChoice
+	turn    int
+	once    sync.Once
+	closed  chan struct{}
 }
 
+type fakeChoice struct {
+	script
+	next int
+}
+
+func (c *fakeChoice) gated() bool {
+	if c.gate == nil {
+		return false
+	}
+	select {
+	case <-c.gate:
+		return false
+	default:
+		return true
+	}
+}
+
+// Next gives the choices their turns. What is gated waits; what hangs has no turn.
 func (s *fakeStream) Next(ctx context.Context) (engine.Delta, error) {
 	if err := ctx.Err(); err != nil {
 		return engine.Delta{}, err
 	}
-	if s.next < len(s.script.deltas) {
-		s.next++
-		return s.script.deltas[s.next-1], nil
-	}
-	if s.script.err != nil {
-		return engine.Delta{}, s.script.err
-	}
-	if s.script.hang {
-		select {
-		case <-ctx.Done():
-			return engine.Delta{}, ctx.Err()
-		case <-s.closed:
-			return engine.Delta{}, errors.New("next after close")
+	var gate chan struct{}
+	hang := false
+	for range s.choices {
+		i := s.turn % len(s.choices)
+		s.turn++
+		switch c := s.choices[i]; {
+		case c.gated():
+			gate = c.gate
+		case c.next < len(c.deltas):
+			d := c.deltas[c.next]
+			d.Choice = i
+			c.next++
+			return d, nil
+		case c.err != nil:
+			return engine.Delta{}, c.err
+		case c.hang:
+			hang = true
 		}
 	}
-	return engine.Delta{}, io.EOF
+	if gate == nil && !hang {
+		return engine.Delta{}, io.EOF
+	}
+	select {
+	case <-gate:
+		return s.Next(ctx)
+	case <-ctx.Done():
+		return engine.Delta{}, ctx.Err()
+	case <-s.closed:
+		return engine.Delta{}, errors.New("next after close")
+	}
 }
 
 func (s *fakeStream) Close() {
 	s.once.Do(func() {
-		s.engine.open.Add(-1)
-		if s.next < len(s.script.deltas) || s.script.hang {
-			s.engine.aborted.Add(1)
+		for _, c := range s.choices {
+			s.engine.open.Add(-1)
+			if c.next < len(c.deltas) || c.hang {
+				s.engine.aborted.Add(1)
+			}
 		}
 		close(s.closed)
 	})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
@@ -14,8 +13,9 @@ import (
 
 // Engine is the part of *engine.Engine this package needs; tests have a scripted one.
 type Engine interface {
-	// Submit queues a sequence. It fails with engine.ErrOverloaded, ErrStopped or ErrFailed.
-	Submit(ctx context.Context, r *engine.Request) (engine.Stream, error)
+	// Submit queues sequences whose outputs belong together, all or none. It fails with
+	// engine.ErrOverloaded, ErrStopped or ErrFailed.
+	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
 	// Healthy returns nil if and only if a one-token request would succeed now.
 	Healthy(ctx context.Context) error
 }
@@ -28,7 +28,7 @@ type generation struct {
 	prompts []prompt
 	// n is the number of choices per prompt; choice i belongs to prompt i / n.
 	n       int
-	streams []engine.Stream
+	stream  engine.Stream
 	choices []choice
 }
 
@@ -51,26 +51,25 @@ type choice struct {
 	outputTokens      int
 }
 
-// start submits every sequence of a request, whose id begins with kind. When one is refused, those
-// before it are given up.
+// start submits the sequences of a request, whose id begins with kind.
 func (s *Server) start(r *http.Request, kind string, req *sampling,
 	prompts []prompt) (*generation, error) {
 	g := &generation{id: kind + requestID(r, req.requestID), created: time.Now().Unix(),
 		prompts: prompts, n: req.n}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
-	for i := range g.choices {
+	list := make([]*engine.Request, len(g.choices))
+	for i := range list {
 		q := prompts[i/req.n].Request
 		q.Params.Seed = s.seedFor(req, i%req.n)
-		stream, err := s.opt.Engine.Submit(r.Context(), &q)
-		if err != nil {
-			g.close()
-			if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil {
-				s.opt.Metrics.Rejected("queue_full")
-			}
-			return nil, err
+		list[i] = &q
+	}
+	var err error
+	if g.stream, err = s.opt.Engine.Submit(r.Context(), list...); err != nil {
+		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil {
+			s.opt.Metrics.Rejected("queue_full")
 		}
-		g.streams = append(g.streams, stream)
+		return nil, err
 	}
 	if s.opt.Metrics != nil {
 		s.opt.Metrics.ObserveParams(req.n, int(prompts[0].Params.MaxTokens))
@@ -78,92 +77,23 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	return g, nil
 }
 
-// close gives up what is not finished.
-func (g *generation) close() {
-	for _, s := range g.streams {
-		s.Close()
-	}
-}
-
 // each calls f with every delta of every choice as they come, until all have finished. It returns
-// the first error of a stream, of f or of ctx; then all streams are closed. One choice is read in
-// this goroutine, several by one goroutine each, all ended when each returns.
+// the first error of the stream or of f; then the stream is closed.
 func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) error) error {
-	defer g.close()
-	if len(g.streams) == 1 {
-		var d engine.Delta // escapes into f: one for the whole stream
-		for {
-			var err error
-			if d, err = g.streams[0].Next(ctx); err == io.EOF {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if err := f(0, &d); err != nil {
-				return err
-			}
+	defer g.stream.Close()
+	var d engine.Delta // escapes into f: one for the whole stream
+	for {
+		var err error
+		if d, err = g.stream.Next(ctx); err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := f(d.Choice, &d); err != nil {
+			return err
 		}
 	}
-	return g.merge(ctx, f)
-}
-
-// event is one delta on its way from the goroutine of its choice.
-type event struct {
-	choice int
-	delta  engine.Delta
-	err    error
-}
-
-func (g *generation) merge(ctx context.Context, f func(i int, d *engine.Delta) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-
-	events := make(chan event)
-	taken := make([]chan struct{}, len(g.streams))
-	for i, s := range g.streams {
-		taken[i] = make(chan struct{}, 1)
-		wg.Go(func() {
-			for {
-				d, err := s.Next(ctx)
-				select {
-				case events <- event{i, d, err}:
-				case <-ctx.Done():
-					return
-				}
-				if err != nil {
-					return
-				}
-				select { // the delta's slices are the reader's until it has taken them
-				case <-taken[i]:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
-	}
-	var e event // escapes into f: one for the whole stream
-	for open := len(g.streams); open > 0; {
-		select {
-		case e = <-events:
-			switch {
-			case e.err == io.EOF:
-				open--
-				continue
-			case e.err != nil:
-				return e.err
-			}
-			if err := f(e.choice, &e.delta); err != nil {
-				return err
-			}
-			taken[e.choice] <- struct{}{}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // take adds a delta to what is known of its choice.

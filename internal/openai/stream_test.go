@@ -68,7 +68,7 @@ func TestSubmitErrors(t *testing.T) {
 		for _, body := range []string{`{` + hi + `,"n":3}`, `{` + hi + `,"n":3,"stream":true}`} {
 			s := newServer(t)
 			s.engine.submit = func(n int) error {
-				if n == 2 { // the third sequence: the first two must be given up
+				if n == 2 { // the third sequence: none is queued
 					return c.err
 				}
 				return nil
@@ -81,8 +81,9 @@ func TestSubmitErrors(t *testing.T) {
 			if c.err == io.ErrUnexpectedEOF && e["message"] != "internal server error" {
 				t.Errorf("an unexpected error reached the client: %v", e)
 			}
-			if s.engine.open.Load() != 0 || s.engine.aborted.Load() != 2 {
-				t.Errorf("%d streams open, %d aborted", s.engine.open.Load(), s.engine.aborted.Load())
+			if s.engine.open.Load() != 0 || len(s.engine.requests) != 0 {
+				t.Errorf("%d sequences open, %d queued", s.engine.open.Load(),
+					len(s.engine.requests))
 			}
 			rejected := strings.Contains(s.do("GET", "/metrics", "").Body.String(), `admission_rejections_total{engine="0",model_name="tiny",reason="queue_full"} 1`)
 			if rejected != (c.err == engine.ErrOverloaded) {
@@ -136,18 +137,14 @@ func TestErrorsWhileGenerating(t *testing.T) {
 func TestInterleaving(t *testing.T) {
 	s := newServer(t)
 	gate := make(chan struct{})
-	s.engine.play = func(i int, r *engine.Request) script { return sayHello(i, r) }
-	ts := listen(t, s)
-	slow := &gateStream{gate: gate}
-	inner := s.engine
-	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (engine.Stream, error) {
-		st, err := inner.Submit(ctx, r)
-		if slow.Stream == nil { // choice 0 is submitted first
-			slow.Stream = st
-			return slow, err
+	s.engine.play = func(i int, r *engine.Request) script {
+		hello := sayHello(i, r)
+		if i == 0 {
+			hello.gate = gate
 		}
-		return st, err
-	})
+		return hello
+	}
+	ts := listen(t, s)
 	resp, err := http.Post(ts.URL+completionsPath, "application/json", strings.NewReader(`{"prompt":["a","b"],"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
@@ -171,10 +168,10 @@ func TestInterleaving(t *testing.T) {
 	}
 }
 
-type submitFunc func(ctx context.Context, r *engine.Request) (engine.Stream, error)
+type submitFunc func(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
 
-func (f submitFunc) Submit(ctx context.Context, r *engine.Request) (engine.Stream, error) {
-	return f(ctx, r)
+func (f submitFunc) Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	return f(ctx, list...)
 }
 func (f submitFunc) Healthy(context.Context) error { return nil }
 
@@ -290,8 +287,8 @@ func TestSlowStreamSurvives(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = 80 * time.Millisecond })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (engine.Stream, error) {
-		st, err := inner.Submit(ctx, r)
+	s.opt.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+		st, err := inner.Submit(ctx, list...)
 		return &gateStream{st, gate}, err
 	})
 	go func() {
@@ -344,8 +341,8 @@ func TestBodyLimitOutlivesGeneration(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.BodyTimeout = 50 * time.Millisecond })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.opt.Engine = submitFunc(func(ctx context.Context, r *engine.Request) (engine.Stream, error) {
-		st, err := inner.Submit(ctx, r)
+	s.opt.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+		st, err := inner.Submit(ctx, list...)
 		return &gateStream{st, gate}, err
 	})
 	time.AfterFunc(200*time.Millisecond, func() { close(gate) })
@@ -400,7 +397,7 @@ func TestHeaderLimits(t *testing.T) {
 
 func TestPanicInTheEngine(t *testing.T) {
 	s := newServer(t)
-	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (engine.Stream, error) { panic("boom") })
+	s.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { panic("boom") })
 	if rec := s.post(completionsPath, `{`+hi+`}`); rec.Code != 500 || strings.Contains(rec.Body.String(), "boom") {
 		t.Errorf("answered %d %s", rec.Code, rec.Body)
 	}
@@ -408,7 +405,7 @@ func TestPanicInTheEngine(t *testing.T) {
 		t.Error("the panic was not logged")
 	}
 	// Once the response has begun it is cut off: it must not look complete.
-	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (engine.Stream, error) {
+	s.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
 		return &panicking{endless{engine.Delta{Text: "x", Tokens: []int32{1}, StopToken: -1}}, 1}, nil
 	})
 	resp, err := http.Post(listen(t, s).URL+completionsPath, "application/json", strings.NewReader(`{`+hi+`,"stream":true}`))
@@ -473,7 +470,7 @@ func TestChunksDoNotAllocate(t *testing.T) {
 	for _, fields := range []string{``, `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`, `,"return_token_ids":true`, `,"n":2`} {
 		for _, path := range []string{completionsPath, chatPath} {
 			measure := func(events int) float64 {
-				s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (engine.Stream, error) {
+				s.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
 					return &counting{endless{delta}, events}, nil
 				})
 				body := `{` + hi + `,"stream":true` + fields + `}`
@@ -530,7 +527,7 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 func BenchmarkChunk(b *testing.B) {
 	s := newServer(b, func(o *Options) { o.Log = nil })
 	c := &counting{endless{engine.Delta{Text: " token", Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1}}, b.N}
-	s.opt.Engine = submitFunc(func(context.Context, *engine.Request) (engine.Stream, error) { return c, nil })
+	s.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { return c, nil })
 	b.ReportAllocs()
 	b.ResetTimer()
 	s.Handler().ServeHTTP(&discard{http.Header{}}, newRequest("POST", chatPath, `{`+hiChat+`,"stream":true}`))

@@ -93,9 +93,9 @@ type observer struct {
 	last *engine.Request
 }
 
-func (o *observer) Submit(ctx context.Context, r *engine.Request) (engine.Stream, error) {
-	o.last = r
-	return o.Engine.Submit(ctx, r)
+func (o *observer) Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	o.last = list[0]
+	return o.Engine.Submit(ctx, list...)
 }
 
 // Complete answers the case over HTTP. It returns the parameters that reached the engine, and the

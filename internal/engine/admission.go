@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Submit queues requests whose outputs belong together, such as the choices of one answer: all of
+// them, or none. It fails with an error wrapping *sample.ParamError or naming the prompt for a bad
+// request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be closed.
+// ctx bounds only the call.
+func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no request to submit")
+	}
+	if err := e.refusal(len(list)); err != nil { // before the work of preparing them
+		return nil, err
+	}
+	s := newStream(e, len(list))
+	added := make([]*request, len(list))
+	now := time.Now()
+	for i, r := range list {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		q := &request{Request: *r, stream: s, choice: i, arrived: now}
+		e.info.Fit(&q.Params, len(r.Prompt))
+		if i == 0 || !samePrompt(r.Prompt, list[i-1].Prompt) {
+			if err := e.checkPrompt(r.Prompt); err != nil {
+				return nil, err
+			}
+		}
+		if err := q.Params.Validate(e.info.VocabSize); err != nil {
+			return nil, err
+		}
+		q.stops = stopFinder{stops: r.Stop, include: r.IncludeStop}
+		if !r.Raw && e.info.Tokenizer != nil {
+			q.decoder = e.info.Tokenizer.NewStream(r.Prompt, !r.KeepSpecial)
+		}
+		added[i] = q
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.refusalLocked(len(list)); err != nil {
+		return nil, err
+	}
+	for i, q := range added {
+		e.nextKey++
+		q.Key = e.nextKey
+		s.choices[i].key = q.Key
+	}
+	e.queued += len(added)
+	e.added = append(e.added, added...)
+	e.signal()
+	return s, nil
+}
+
+// samePrompt reports whether two prompts are the same memory.
+func samePrompt(a, b []int32) bool {
+	return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0]
+}
+
+// refusal is why so many sequences would not be queued now, nil if they would.
+func (e *Engine) refusal(sequences int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.refusalLocked(sequences)
+}
+
+func (e *Engine) refusalLocked(sequences int) error {
+	switch {
+	case e.failure != nil:
+		return e.failure
+	case e.stopping:
+		return ErrStopped
+	case !roomInQueue(e.maxQueue, e.queued, sequences):
+		return ErrOverloaded
+	}
+	return nil
+}
+
+// roomInQueue reports whether so many sequences may join those queued; 0 is no bound. What finds
+// nothing queued is always admitted, so that no request is larger than any bound. A quarter of the
+// queue is kept for requests that take little of it: a few with hundreds of choices do not shut out
+// those with one.
+func roomInQueue(bound, queued, sequences int) bool {
+	if bound <= 0 || queued == 0 {
+		return true
+	}
+	if sequences > max(1, bound/16) {
+		bound -= bound / 4
+	}
+	return queued+sequences <= bound
+}
+
+func (e *Engine) checkPrompt(prompt []int32) error {
+	if len(prompt) == 0 {
+		return fmt.Errorf("prompt is empty")
+	}
+	if len(prompt) >= e.info.MaxModelLen {
+		return fmt.Errorf("prompt of %d tokens leaves no room for output: the "+
+			"model's maximum is %d", len(prompt), e.info.MaxModelLen)
+	}
+	for _, t := range prompt {
+		if t < 0 || int(t) >= e.info.VocabSize {
+			return fmt.Errorf("prompt has token id %d, outside the vocabulary of %d", t,
+				e.info.VocabSize)
+		}
+	}
+	return nil
+}
+
+// abort ends requests whose stream was closed.
+func (e *Engine) abort(keys []uint64) {
+	e.mu.Lock()
+	e.aborted = append(e.aborted, keys...)
+	e.mu.Unlock()
+	e.signal()
+}

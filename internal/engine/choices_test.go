@@ -1,0 +1,88 @@
+package engine_test
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// TestChoices: requests submitted together have one stream, which says whose each delta is; each
+// has the tokens that it has alone.
+func TestChoices(t *testing.T) {
+	e := open(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 3 })
+	var list []*engine.Request
+	var want [][]int32
+	for i, q := range []string{question, "What does strings.Index do?", question, question} {
+		r := greedy(e, q, int32(5+7*i))
+		want = append(want, mustAsk(t, e, r).tokens)
+		list = append(list, r)
+	}
+	s, err := e.Submit(t.Context(), list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got := make([][]int32, len(list))
+	for {
+		d, err := s.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[d.Choice] = append(got[d.Choice], d.Tokens...)
+	}
+	for i := range want {
+		if !slices.Equal(got[i], want[i]) {
+			t.Errorf("choice %d: %v, alone %v", i, got[i], want[i])
+		}
+	}
+}
+
+// TestChoicesAreAllOrNone: of requests submitted together none is queued when one is refused, and
+// all end when the stream is closed.
+func TestChoicesAreAllOrNone(t *testing.T) {
+	e := open(t, func(c *config.Config) {
+		c.Schedule.MaxNumSeqs, c.Schedule.MaxNumQueuedReqs = 1, 8
+	})
+	if _, err := e.Submit(t.Context()); err == nil {
+		t.Error("no request at all was accepted")
+	}
+	long := func(n int) []*engine.Request {
+		list := make([]*engine.Request, n)
+		for i := range list {
+			list[i] = greedy(e, question, 1000)
+			list[i].Params.IgnoreEOS, list[i].Params.StopTokens = true, nil
+		}
+		return list
+	}
+	bad := long(3)
+	bad[2].Prompt = nil
+	if _, err := e.Submit(t.Context(), bad...); err == nil {
+		t.Error("a request without a prompt was accepted")
+	}
+	first, err := e.Submit(t.Context(), long(20)...) // nothing waits: any number
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Submit(t.Context(), long(1)...); !errors.Is(err, engine.ErrOverloaded) {
+		t.Errorf("beside 19 waiting: %v", err)
+	}
+	first.Close()
+	first.Close()
+	for e.Totals().Waiting > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if got := mustAsk(t, e, greedy(e, question, 3)); len(got.tokens) != 3 {
+		t.Errorf("after they were given up: %v", got.tokens)
+	}
+}
