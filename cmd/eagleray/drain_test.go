@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,11 @@ import (
 // A closed terminal sends SIGHUP: it lets requests finish as SIGTERM does.
 func TestHangup(t *testing.T) {
 	t.Parallel()
+	// Where the tests themselves run under nohup, their children would ignore the signal: a process
+	// inherits what its parent ignores, but not what it handles.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	p, url := startServer(t)
 	drainsOn(t, p, url, syscall.SIGHUP)
 }
