@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -196,4 +197,34 @@ func (b *browser) table() (rows [][]string) {
 		b.t.Fatal(err)
 	}
 	return rows
+}
+
+// TestWindowShowsAStall: a stopped rank is seen where it is, and as an event.
+func TestWindowShowsAStall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	p, base := startServer(t, "-tp", "2", "--stall-warning", "1s")
+	pid := twoWorkers(t, p)[1]
+	b.open(base + "/#live")
+	b.until("document.querySelectorAll('.rank').length === 2")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(pid, syscall.SIGCONT)
+	b.eval(`void fetch("v1/completions", {method: "POST", headers: {"Content-Type": "application/json"},
+		body: JSON.stringify({prompt: "Package", max_tokens: 4})})`)
+	b.until("document.querySelector('.state.stalled')?.textContent === '1 rank stalled: 1'")
+	b.until("document.querySelector('.rank[data-phase=stalled] h4')?.textContent === 'rank 1'")
+	b.until("document.querySelector('.timeline .warn')?.textContent.includes('rank is stalled')")
+	if got := b.eval("document.querySelectorAll('.rank[data-phase=stalled]').length"); got != "1" {
+		t.Errorf("%s ranks are shown as stalled", got)
+	}
+	b.looks("stall")
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.until("document.querySelector('.state').textContent === 'ready, nothing to do'")
+	b.clean(base)
 }

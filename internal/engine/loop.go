@@ -84,6 +84,9 @@ func (e *Engine) send() (bool, error) {
 		return false, err
 	}
 	e.flights = append(e.flights, f)
+	e.mu.Lock()
+	e.totals.Running, e.totals.Waiting = e.sched.Running(), e.sched.Waiting()
+	e.mu.Unlock()
 	return true, nil
 }
 

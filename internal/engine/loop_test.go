@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -190,5 +191,30 @@ func TestDeathWithPlansInFlight(t *testing.T) {
 	}
 	if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1") {
 		t.Errorf("error %v, want the end of rank 1", err)
+	}
+}
+
+// TestTotalsWhileNothingMoves stops the only rank: the request in its step runs, the next one waits.
+func TestTotalsWhileNothingMoves(t *testing.T) {
+	e, _ := openAhead(t, "mp", 1, 1)
+	pid := e.Info().Ranks[0].PID
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(pid, syscall.SIGCONT)
+	for i, want := range []engine.Totals{{Running: 1}, {Running: 1, Waiting: 1}} {
+		s, err := e.Submit(t.Context(), greedy(e, question, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		deadline := time.Now().Add(10 * time.Second)
+		for got := e.Totals(); got.Running != want.Running || got.Waiting != want.Waiting; {
+			if time.Now().After(deadline) {
+				t.Fatalf("after request %d: %+v", i, got)
+			}
+			time.Sleep(time.Millisecond)
+			got = e.Totals()
+		}
 	}
 }

@@ -22,7 +22,8 @@ func (e *Engine) observeStep(f *flight, sampled int, took time.Duration) {
 	e.observeQueues()
 }
 
-// Totals are the engine's figures since it was opened, and its state after the last step.
+// Totals are the engine's figures since it was opened as of the last step, and the requests as of
+// the last plan.
 type Totals struct {
 	PromptTokens, OutputTokens uint64
 	Running, Waiting           int
@@ -38,11 +39,13 @@ type Totals struct {
 	StepTime time.Duration
 }
 
-// Totals returns the figures as of the last step.
+// Totals returns the figures. Requests that no plan has been made after wait too.
 func (e *Engine) Totals() Totals {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.totals
+	t := e.totals
+	t.Waiting += len(e.added)
+	return t
 }
 
 // observeQueues shows the scheduler's state and counts what it did since the last time.

@@ -75,8 +75,8 @@ func (x *explainer) look(e *Executor, now time.Time) {
 		if still < e.opt.StallWarning || !e.behind(s) {
 			continue
 		}
-		if s.Phase == status.Collective && verdict.PlaceOf(s).After(last) {
-			continue // it waits for a rank that has not come so far
+		if heldUp(s, last) {
+			continue
 		}
 		if !v.warned.IsZero() && now.Sub(v.warned) < v.warned.Sub(v.moved) {
 			continue
@@ -111,6 +111,11 @@ func (e *Executor) lastPlace() (last verdict.Place) {
 	return last
 }
 
+// heldUp says that a rank waits for one that has not come so far.
+func heldUp(s status.Snapshot, last verdict.Place) bool {
+	return s.Phase == status.Collective && verdict.PlaceOf(s).After(last)
+}
+
 // behind says that a rank owes something itself, and does not only wait for others.
 func (e *Executor) behind(s status.Snapshot) bool {
 	return s.Finished < e.sent.Load() || s.Call != 0 || s.Phase != status.Idle
@@ -136,14 +141,15 @@ type RankStatus struct {
 	StillSeconds float64 `json:"still_seconds"`
 	// AgeSeconds is how old the status of a rank of another host is.
 	AgeSeconds float64 `json:"age_seconds,omitempty"`
-	// Stalled says that it has not moved for the warning time with work queued.
+	// Stalled says that it has not moved for the warning time with work queued, and that no other
+	// rank holds it up.
 	Stalled bool `json:"stalled"`
 }
 
 // Report describes every rank.
 func (e *Executor) Report() []RankStatus {
 	now := time.Now()
-	queued := e.queuedSince(now)
+	queued, last := e.queuedSince(now), e.lastPlace()
 	out := make([]RankStatus, len(e.workers))
 	for r, w := range e.workers {
 		s, age := e.hub.Status(r)
@@ -156,7 +162,8 @@ func (e *Executor) Report() []RankStatus {
 			x.StillSeconds = now.Sub(v.moved).Seconds()
 		}
 		e.stall.mu.Unlock()
-		x.Stalled = queued > 0 && e.behind(s) && x.StillSeconds >= e.opt.StallWarning.Seconds()
+		x.Stalled = queued > 0 && e.behind(s) && !heldUp(s, last) &&
+			x.StillSeconds >= e.opt.StallWarning.Seconds()
 		out[r] = x
 	}
 	return out

@@ -101,3 +101,32 @@ func TestStallExplainer(t *testing.T) {
 		}
 	})
 }
+
+// TestReportNamesTheLast wants only the rank that holds the others up to count as stalled: the one
+// that waits for it in a collective has not moved either.
+func TestReportNamesTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind == queue.KindPlan {
+				c.status.Set([]status.Phase{status.Collective, status.Forward}[c.rank], 3)
+				<-release
+			}
+			return true
+		}))
+		done := make(chan error)
+		go func() {
+			_, err := execute(t, e, 9)
+			done <- err
+		}()
+		time.Sleep(defaultStallWarning + 2*stallTick)
+		report := e.Report()
+		if report[0].Phase != "collective, layer 3" || report[0].Stalled || !report[1].Stalled {
+			t.Errorf("report %+v", report)
+		}
+		close(release)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

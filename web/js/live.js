@@ -35,14 +35,16 @@ export function live(section, about) {
       stage("Plans", "go to every rank through the queue", figure("flight", "in flight"), figure("step", "round trip")),
       stage("Ranks", "compute; the output rank samples", figure("ranks", "moving"), figure("phase", "now")),
       stage("Tokens", "stream back to clients", figure("output", "output/s"), figure("prompt", "prompt/s"))),
-    h("h2", {}, "Ranks"), ranks.element,
+    h("div", { class: "beside" },
+      h("section", { "aria-label": "Ranks" }, h("h2", {}, "Ranks"), ranks.element),
+      h("section", { "aria-label": "Events" }, h("h2", {}, "Events"), happened.element)),
     h("h2", {}, "The last minutes"),
-    h("div", { class: "plots" }, Object.values(plots).map((p) => p.figure)),
-    h("h2", {}, "Events"), happened.element);
+    h("div", { class: "plots" }, Object.values(plots).map((p) => p.figure)));
 
   let info = null;
   let open = null; // the AbortController of the feed
   let drawn = 0;
+  let failure = ""; // the last that was heard of a server that went away
   const history = [];
 
   function show() {
@@ -58,6 +60,7 @@ export function live(section, about) {
 
   async function follow(controller) {
     for (let wait = 500; open === controller; wait = Math.min(wait * 2, 8000)) {
+      let refused = "";
       try {
         const answer = await request("window/live", { signal: controller.signal });
         for await (const e of events(answer)) {
@@ -67,10 +70,10 @@ export function live(section, about) {
         }
       } catch (err) {
         if (controller.signal.aborted) return;
-        setState("lost", `no connection: ${err.message}`);
+        refused = err.status ? err.message : "";
       }
       if (controller.signal.aborted) return;
-      setState("lost", "connection lost, trying again");
+      setState("lost", refused || (failure ? `${failure}. The server is gone` : "no connection, trying again"));
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
   }
@@ -88,6 +91,7 @@ export function live(section, about) {
 
   function sample(s) {
     const stalled = s.ranks.filter((r) => r.stalled);
+    failure = s.failure;
     if (s.failure) setState("failed", s.failure);
     else if (stalled.length) setState("stalled", `${plural(stalled.length, "rank")} stalled: ${stalled.map((r) => r.rank).join(", ")}`);
     else if (s.running + s.waiting > 0) setState("serving", "serving");

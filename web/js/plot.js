@@ -35,7 +35,7 @@ export function plot(o) {
         y: { range: (_, low, high) => [0, o.max ?? Math.max((high ?? 0) * 1.1, o.least ?? 1e-6)] },
       },
       axes: [
-        { ...axis, ...(o.splits ? { splits: () => o.splits, values: (_, xs) => xs.map(o.label) } : {}),
+        { ...axis, size: 30, ...(o.splits ? { splits: () => o.splits, values: (_, xs) => xs.map(o.label) } : {}),
           ...(o.splits ? {} : { values: [[60, "{HH}:{mm}", null, null, null, null, null, null, 0],
             [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 0]], space: 80 }) },
         { ...axis, size: 52, values: (_, ys) => ys.map((y) => o.show(y)) },
