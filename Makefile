@@ -4,6 +4,7 @@
 # make test-full  everything: all cases on real Ray, the long random walks; before a release
 # make lint       gofmt, go vet, staticcheck, ruff: each finding with how to mend it
 # make bench      the figures of the README
+# make dist       static binaries, archives and Debian packages, in bin/dist
 
 GO      ?= go
 # The release of a tagged commit, else the commit and its date.
@@ -18,7 +19,7 @@ FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
 # Exits with 1 when it has read of a failure.
 TESTLOG  = $(GO) run ./scripts/testlog
 
-.PHONY: build run test test-ray test-full ray race lint bench clean
+.PHONY: build run test test-ray test-full ray race lint bench dist clean
 
 build:
 	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/eagleray ./cmd/eagleray
@@ -53,6 +54,9 @@ lint:
 
 bench: build
 	./scripts/bench.sh
+
+dist:
+	./scripts/dist.sh
 
 clean:
 	rm -rf bin

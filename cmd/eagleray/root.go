@@ -49,8 +49,9 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		return usageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
 	})
 	root.AddCommand(newServe(), newGenerate(), newChat(), newBench(), newRunBatch(), newVersion(),
-		newWorker())
+		newWorker(), newMan())
 	group(root)
+	completeModels(root)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

@@ -1,0 +1,29 @@
+package hub
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Cached are the repositories of which the cache holds a model, in alphabetical order. The Hub is
+// not asked; a cache that cannot be read holds none.
+func Cached(opt Options) []string {
+	env, err := readEnvironment(opt)
+	if err != nil {
+		return nil
+	}
+	const marker = "models--"
+	// The pattern is well formed unless the cache's path has its characters.
+	configs, _ := filepath.Glob(filepath.Join(env.cache, marker+"*", "snapshots", "*", "config.json"))
+	var repos []string
+	for _, path := range configs {
+		folder := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(path))))
+		repo := strings.ReplaceAll(strings.TrimPrefix(folder, marker), "--", "/")
+		if validRepo(repo) == nil {
+			repos = append(repos, repo)
+		}
+	}
+	slices.Sort(repos)
+	return slices.Compact(repos)
+}
