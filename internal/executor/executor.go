@@ -150,7 +150,8 @@ func (e *Executor) start(ctx context.Context) error {
 	return e.awaitReady(ctx)
 }
 
-// CheckHealth asks every rank for a sign of life.
+// CheckHealth asks every rank for a sign of life. A health route that really asks the ranks is to
+// use it.
 func (e *Executor) CheckHealth(ctx context.Context) error {
 	_, err := e.CollectiveRPC(ctx, "check_health", nil, RPCOptions{})
 	return err

@@ -62,6 +62,8 @@ func (e *Executor) Err() error {
 
 // OnFailure registers what is called, once, with the first failure of any rank; at once when the
 // group has already failed. It must not wait for Shutdown, which waits for it.
+// The engine learns of failures by Dead and Err; this is for an owner without a loop of its own, as
+// an engine that is embedded in a Ray actor.
 func (e *Executor) OnFailure(f func(*Failure)) {
 	e.life.mu.Lock()
 	e.life.onFailure = f

@@ -69,7 +69,8 @@ func (c *calls) name(id uint64) string {
 	return fmt.Sprintf("call %d", id)
 }
 
-// LateReplies counts replies that came after their call was over, and were dropped.
+// LateReplies counts replies that came after their call was over, and were dropped: a figure
+// for the metrics, once calls have users.
 func (e *Executor) LateReplies() uint64 { return e.calls.late.Load() }
 
 // call is a collective call in flight. Its results are guarded by calls.mu.

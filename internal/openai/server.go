@@ -159,7 +159,8 @@ func (s *Server) makeRoutes() map[string]*route {
 	return routes
 }
 
-// Routes lists every route. The path of a single model ends in "{model}".
+// Routes lists every route. The path of a single model ends in "{model}". A
+// test walks it for routes without a key.
 func (s *Server) Routes() []Route {
 	var list []Route
 	for path, r := range s.routes {

@@ -177,7 +177,8 @@ func (c *Client) StartWorkers(ctx context.Context, specs []StartSpec) ([]Started
 }
 
 // StopWorkers ends the worker processes of the ranks, first with SIGTERM and the end of their
-// standard input, after the grace with SIGKILL. The actors live on; Exits tells of the ends.
+// standard input, after the grace with SIGKILL. The actors live on; Exits tells of the ends. It is
+// for a new group of workers in the same actors.
 func (c *Client) StopWorkers(ctx context.Context, ranks []int, grace time.Duration) error {
 	var out rankResults[struct{}]
 	args := struct {
@@ -191,7 +192,8 @@ func (c *Client) StopWorkers(ctx context.Context, ranks []int, grace time.Durati
 }
 
 // KillActors ends the actors and their workers at once and frees the ranks. No Exit is reported
-// for them. Unknown ranks are ignored.
+// for them. Unknown ranks are ignored. It is for recovery in an adopted placement group,
+// which is kept while its actors are replaced.
 func (c *Client) KillActors(ctx context.Context, ranks []int) error {
 	return c.call(ctx, "actors_kill", map[string]any{"ranks": listed(ranks)}, nil)
 }

@@ -14,7 +14,8 @@ import (
 
 // REST reads the state of a cluster from its dashboard (ray[default], the state API "v0"). The
 // dashboard polls: what it says is a second old, and for life and death the Client is the one to
-// ask.
+// ask. Today the program asks for versions only; the tables are what tests compare with, and what a
+// check of a cluster is to read.
 type REST struct {
 	base  string
 	token string

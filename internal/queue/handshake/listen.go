@@ -135,6 +135,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 
 // Forget says that a rank's worker has left for good: its session cannot be resumed any more and
 // the rank may be taken again. A rank that is not taken is left as it is.
+// It is for the replacement of single ranks of a living group.
 func (l *Listener) Forget(rank int) { l.ranks.forget(rank) }
 
 // Holder returns the worker that holds a rank.
