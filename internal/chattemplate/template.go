@@ -38,6 +38,9 @@ type Options struct {
 	// MaxSteps bounds the work: one step per evaluated node, iteration, and 64 bytes of text
 	// handled; 0 means 10 million.
 	MaxSteps int
+	// Stop is asked now and then whether to go on, and ends the rendering by its error; nil is
+	// never.
+	Stop func() error
 	// MaxMemory bounds the bytes of all strings, lists and maps the template makes, freed or not; 0
 	// means 512 MiB.
 	MaxMemory int
@@ -66,6 +69,7 @@ func Parse(source string) (*Template, error) {
 func (t *Template) Render(vars *values.Map, opt Options) (string, error) {
 	run := values.Budget{
 		Now:       opt.Now,
+		Stop:      opt.Stop,
 		MaxOutput: positive(opt.MaxOutput, defaultMaxOutput),
 		Steps:     positive(opt.MaxSteps, defaultMaxSteps),
 		Memory:    positive(opt.MaxMemory, defaultMaxMemory),

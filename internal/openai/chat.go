@@ -17,12 +17,14 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer f.done()
 	req, bad := decodeChat(f, &s.model)
 	if bad != nil {
 		return bad
 	}
 	s.logUnknown(f)
 	g, text, err := s.startChat(r, req)
+	f.done()
 	if err != nil {
 		return err
 	}
@@ -45,9 +47,16 @@ func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, stri
 	if bad != nil {
 		return nil, "", bad
 	}
-	p, bad := s.render(&req.conversation, &req.sampling)
+	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
+	if err := r.Context().Err(); err != nil {
+		return nil, "", err
+	}
 	if bad != nil {
 		return nil, "", bad
+	}
+	req.forget()
+	if !req.returnPromptText {
+		p.text = ""
 	}
 	if bad = s.fit(&p, &req.sampling, base, "messages"); bad != nil {
 		return nil, "", bad

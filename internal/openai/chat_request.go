@@ -306,6 +306,11 @@ func (c *conversation) checkTools() *apiError {
 	return nil
 }
 
+// forget lets go of what only the template needed: the request lasts longer.
+func (c *conversation) forget() {
+	c.messages, c.tools, c.documents, c.kwargs, c.template = nil, nil, nil, nil, ""
+}
+
 // role is the role of the answer: the assistant's, or that of the last message when it goes on.
 func (c *conversation) role() string {
 	if c.addGenerationPrompt {

@@ -17,12 +17,14 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer f.done()
 	req, bad := decodeCompletion(f, &s.model)
 	if bad != nil {
 		return bad
 	}
 	s.logUnknown(f)
 	g, err := s.startCompletion(r, req)
+	f.done()
 	if err != nil {
 		return err
 	}
@@ -46,6 +48,9 @@ func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*gene
 	}
 	prompts := make([]prompt, len(req.prompts))
 	for i, raw := range req.prompts {
+		if err := r.Context().Err(); err != nil {
+			return nil, err
+		}
 		if prompts[i], bad = s.tokenize(&req.sampling, raw); bad != nil {
 			return nil, bad
 		}
@@ -53,6 +58,7 @@ func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*gene
 			return nil, bad
 		}
 	}
+	req.prompts = nil
 	return s.start(r, "cmpl-", &req.sampling, prompts)
 }
 

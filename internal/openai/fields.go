@@ -6,6 +6,16 @@ type fields struct {
 	members map[string][]byte
 	lim     Limits
 	err     *apiError
+	// body is what the members are parts of; nil where nobody counts its bytes.
+	body *body
+}
+
+// done lets go of the members and the body. Calling it twice is harmless.
+func (f *fields) done() {
+	f.members = nil
+	if f.body != nil {
+		f.body.done()
+	}
 }
 
 func newFields(members []member, lim Limits) *fields {

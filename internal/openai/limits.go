@@ -27,6 +27,8 @@ type Limits struct {
 	// HeaderTimeout, BodyTimeout and IdleTimeout bound reading a header, reading a body, and
 	// waiting for the next request on a connection: 10 s, 60 s, 120 s.
 	HeaderTimeout, BodyTimeout, IdleTimeout time.Duration
+	// BodyWait is how long a body waits for room among the others: 5 s.
+	BodyWait time.Duration
 	// WriteTimeout is how long one write may wait for a client that does not read before the client
 	// is cut off and its request aborted: 30 s. It does not bound the length of a response.
 	WriteTimeout time.Duration
@@ -58,6 +60,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.BadWords, 512)
 	wait(&l.HeaderTimeout, 10*time.Second)
 	wait(&l.BodyTimeout, 60*time.Second)
+	wait(&l.BodyWait, 5*time.Second)
 	wait(&l.IdleTimeout, 120*time.Second)
 	wait(&l.WriteTimeout, 30*time.Second)
 	wait(&l.HealthTimeout, 5*time.Second)

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 )
 
@@ -21,7 +22,7 @@ func (s *Server) ChatPrompt(messages []Message) ([]int32, error) {
 		}
 		c.messages = append(c.messages, raw)
 	}
-	p, bad := s.render(&c, &sampling{})
+	p, bad := s.render(context.Background(), &c, &sampling{})
 	if bad != nil {
 		return nil, bad
 	}

@@ -23,6 +23,9 @@ func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
 			return p, err
 		}
 		p.Prompt = s.model.Tokenizer.Encode(raw.text, r.addSpecial)
+		if !r.echo {
+			p.text = "" // not kept for as long as the request lasts
+		}
 	}
 	kept, err := s.truncate(r, p.Prompt)
 	if err != nil {

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -10,8 +11,8 @@ import (
 )
 
 // render turns a conversation into a prompt by the chat template. The prompt's text is what the
-// template made.
-func (s *Server) render(c *conversation, r *sampling) (prompt, *apiError) {
+// template made. It stops when ctx ends: the caller asks it why.
+func (s *Server) render(ctx context.Context, c *conversation, r *sampling) (prompt, *apiError) {
 	if s.model.Tokenizer == nil {
 		return prompt{}, badRequest("messages",
 			"chat needs a tokenizer and the server runs without one: "+
@@ -26,7 +27,7 @@ func (s *Server) render(c *conversation, r *sampling) (prompt, *apiError) {
 	if bad != nil {
 		return prompt{}, bad
 	}
-	text, err := template.Render(vars, chattemplate.Options{})
+	text, err := template.Render(vars, chattemplate.Options{Stop: ctx.Err})
 	if err != nil {
 		return prompt{}, templateError(err)
 	}
@@ -38,6 +39,9 @@ func (s *Server) render(c *conversation, r *sampling) (prompt, *apiError) {
 	whole := m.restore(text)
 	if bad := s.checkText(r, "messages", whole); bad != nil {
 		return prompt{}, bad
+	}
+	if ctx.Err() != nil { // tokenising is the longer half of the work
+		return prompt{}, badRequest("messages", "%v", ctx.Err())
 	}
 	p := prompt{text: whole}
 	if p.Prompt, bad = s.truncate(r, s.encodeMasked(m, text, r.addSpecial)); bad != nil {

@@ -132,10 +132,11 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer f.done()
 	if s.model.Tokenizer == nil {
 		return badRequest("", "the server runs without a tokenizer")
 	}
-	ids, bad := s.decodeTokenize(f)
+	ids, bad := s.decodeTokenize(r.Context(), f)
 	if bad != nil {
 		return bad
 	}
@@ -161,7 +162,7 @@ type tokenized struct {
 	withText bool
 }
 
-func (s *Server) decodeTokenize(f *fields) (tokenized, *apiError) {
+func (s *Server) decodeTokenize(ctx context.Context, f *fields) (tokenized, *apiError) {
 	var out tokenized
 	model := f.optString("model")
 	out.withText = f.optBool("return_token_strs", false)
@@ -190,7 +191,7 @@ func (s *Server) decodeTokenize(f *fields) (tokenized, *apiError) {
 		out.ids = s.model.Tokenizer.Encode(*text, r.addSpecial)
 		return out, nil
 	}
-	p, bad := s.render(&c, r)
+	p, bad := s.render(ctx, &c, r)
 	out.ids = p.Prompt
 	return out, bad
 }
@@ -201,6 +202,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer f.done()
 	if s.model.Tokenizer == nil {
 		return badRequest("", "the server runs without a tokenizer")
 	}

@@ -58,6 +58,7 @@ type Server struct {
 	specials      *specialTexts
 	maxTokenBytes int
 	load          atomic.Int64
+	bodies        *bodyBudget
 	// seeds counts the seeds given to requests that brought none.
 	seeds atomic.Uint64
 	// unknown remembers the names of unknown fields that have been logged.
@@ -92,6 +93,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s.specials = newSpecialTexts(special)
+	s.bodies = newBodyBudget(4*c.MaxRequestBodyBytes, s.lim.BodyWait)
 	s.routes = s.makeRoutes()
 	return s, nil
 }
@@ -345,7 +347,8 @@ func (s *Server) counted(h handler) handler {
 	}
 }
 
-// readBody reads and checks a JSON body.
+// readBody reads and checks a JSON body. The caller calls done of the fields once they are not
+// needed any more.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -356,25 +359,35 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, erro
 		return nil, &apiError{status: http.StatusUnsupportedMediaType,
 			message: "Content-Encoding " + clip(enc) + " is not supported"}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opt.Config.Server.MaxRequestBodyBytes))
+	b := &body{budget: s.bodies}
+	f, err := s.parseBody(b, w, r)
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return nil, err
+		b.done()
+		return nil, err
+	}
+	return f, nil
+}
+
+// parseBody receives a body and takes it apart.
+func (s *Server) parseBody(b *body, w http.ResponseWriter, r *http.Request) (*fields, error) {
+	if err := b.receive(w, r, s.opt.Config.Server.MaxRequestBodyBytes); err != nil {
+		if errors.Is(err, errBodies) && s.opt.Metrics != nil {
+			s.opt.Metrics.Rejected("bodies")
 		}
-		return nil, &apiError{status: http.StatusRequestTimeout,
-			message: "request body was not received: " + err.Error()}
+		return nil, err
 	}
 	// From here on reading only watches for the client going away.
 	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil &&
 		!errors.Is(err, http.ErrNotSupported) {
 		return nil, fmt.Errorf("clear read deadline: %w", err)
 	}
-	members, bad := parseObject(body, s.lim)
+	members, bad := parseObject(b.text, s.lim)
 	if bad != nil {
 		return nil, bad
 	}
-	return newFields(members, s.lim), nil
+	f := newFields(members, s.lim)
+	f.body = b
+	return f, nil
 }
 
 // maxUnknown bounds the memory of unknown names; past it they are ignored in silence.

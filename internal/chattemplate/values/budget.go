@@ -5,6 +5,8 @@ import (
 )
 
 const (
+	// stepsPerLook is how many steps pass between two looks at Stop.
+	stepsPerLook = 1024
 	// BytesPerStep is how much text is scanned or copied for the price of one step.
 	BytesPerStep = 64
 	valueSize    = 64 // bytes charged for one element of a list or map
@@ -13,6 +15,7 @@ const (
 // Budget is what one rendering may still use, and its clock.
 type Budget struct {
 	Now       func() time.Time
+	Stop      func() error // nil for none
 	MaxOutput int
 	Steps     int
 	Memory    int
@@ -23,6 +26,11 @@ func (run *Budget) Tick() error {
 	run.Steps--
 	if run.Steps < 0 {
 		return Errorf("template takes too many steps")
+	}
+	if run.Stop != nil && run.Steps%stepsPerLook == 0 {
+		if err := run.Stop(); err != nil {
+			return Errorf("rendering was stopped: %v", err)
+		}
 	}
 	return nil
 }
