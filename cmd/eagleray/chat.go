@@ -1,91 +1,95 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/openai"
 )
 
 // newChat talks to a model in the terminal: one of its own, or a server's.
 func newChat() *cobra.Command {
 	cfg := config.Default()
-	var s sampling
-	var url, key, system string
+	t := talk{remote: remote{client: http.DefaultClient}}
+	var quick string
 	c := &cobra.Command{
 		Use:   "chat [MODEL]",
 		Short: "Talk to a model in the terminal",
-		Long: `chat answers what is typed, keeping the conversation; an empty line or Ctrl-D ends it. The model is
-a folder, a Hub repo, the built-in one, or whatever the server at --url has.
+		Long: `chat answers what is typed, keeping the conversation. The model is a folder, a Hub repo, the
+built-in one, or what the server at --url has. Ctrl-C ends an answer, Ctrl-D or /bye the program;
+/help lists what else there is. Input that is not typed has a message a line.
 
   eagleray chat
-  eagleray chat --url http://127.0.0.1:8000
+  eagleray chat --url localhost:8000
+  eagleray chat --quick "What does os.Open do?"
   echo "What does strings.Index do?" | eagleray chat`,
 		Args: arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			useModel(&cfg, args)
-			if err := errors.Join(cfg.Validate(), s.validate()); err != nil {
+			if err := errors.Join(cfg.Validate(), t.sampling.validate()); err != nil {
 				return err
 			}
-			if url != "" && cfg.Model.Path != "" {
+			if t.url != "" && cfg.Model.Path != "" {
 				return usageError("--url: the server has its own model; %q is not used",
 					cfg.Model.Path)
 			}
 			printWarnings(cfg.Warnings)
-			t := talk{key: key, url: strings.TrimRight(url, "/"), flags: c.Flags(), sampling: &s,
-				client: http.DefaultClient}
-			if system != "" {
-				t.say("system", system)
+			t.flags = c.Flags()
+			stop, err := t.open(c.Context(), cfg)
+			if err != nil {
+				return err
 			}
-			if url == "" {
-				stop, err := t.startServer(c.Context(), cfg)
-				if err != nil {
-					return err
-				}
-				defer stop()
+			defer stop()
+			if quick != "" {
+				return t.turn(c.Context(), quick, newScreen(os.Stdout))
 			}
 			return t.run(c.Context(), os.Stdin, os.Stdout)
 		},
 	}
-	c.Flags().StringVar(&url, "url", "", "server to talk to, instead of a model of one's own")
-	c.Flags().StringVar(&key, "api-key", "", "key of that server (or OPENAI_API_KEY)")
-	config.Alias(c.Flags(), "api-key", "OPENAI_API_KEY")
-	c.Flags().StringVar(&system, "system-prompt", "", "first message of the conversation")
-	modelFlag(c.Flags(), &cfg)
-	cfg.EngineFlags(c.Flags())
-	s.flags(c.Flags(), 0)
+	f := c.Flags()
+	t.remote.bind(f, "")
+	f.StringVar(&t.system, "system-prompt", "", "first message of the conversation")
+	f.StringVar(&quick, "quick", "", "one message to answer, instead of a conversation")
+	modelFlag(f, &cfg)
+	cfg.EngineFlags(f)
+	t.sampling.flags(f, 0)
 	configFlag(c)
 	return c
 }
 
 // talk is a conversation over the chat API.
 type talk struct {
-	url, key string
-	client   *http.Client
+	remote
 	flags    *pflag.FlagSet
-	sampling *sampling
-	messages []message
+	sampling sampling
+	system   string
+	messages []openai.Message
+	// where is the place of the model, for people.
+	where string
 }
 
-type message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+// open finds the server, or starts one of this conversation's own.
+func (t *talk) open(ctx context.Context, cfg config.Config) (stop func(), err error) {
+	if t.url != "" {
+		err := t.connect(ctx)
+		t.where = "at " + t.url
+		return func() {}, err
+	}
+	return t.startServer(ctx, cfg)
 }
-
-func (t *talk) say(role, content string) { t.messages = append(t.messages, message{role, content}) }
 
 // startServer serves a model of one's own to this conversation alone, over connections inside the
 // process.
@@ -107,6 +111,11 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 		_ = server.Serve(conns)
 	}()
 	t.url = "http://127.0.0.1"
+	t.model = e.Info().Names[0]
+	t.where = "in this process"
+	if n := len(e.Info().Ranks); n > 1 {
+		t.where = fmt.Sprintf("in %d worker processes", n)
+	}
 	t.client = &http.Client{Transport: &http.Transport{DialContext: conns.dial}}
 	return func() {
 		server.Close()
@@ -117,163 +126,163 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 	}, nil
 }
 
-// run reads questions and prints answers until the input ends.
-func (t *talk) run(ctx context.Context, in *os.File, out io.Writer) error {
-	prompt := ""
-	if term.IsTerminal(int(in.Fd())) {
-		prompt = "> "
+// run reads messages and prints answers until the input ends.
+func (t *talk) run(ctx context.Context, in, out *os.File) error {
+	e := newEditor(in)
+	defer e.close()
+	s := newScreen(out)
+	if e.terminal() {
+		s.note("%s %s. Ctrl-D or /bye leaves, Ctrl-C ends an answer, /help shows more.",
+			cmp.Or(t.model, "model"), t.where)
 	}
-	lines := make(chan string)
-	var failure error
-	// It ends with the input; when the conversation is broken off, with the process.
-	go func() {
-		defer close(lines)
-		scan := bufio.NewScanner(in)
-		scan.Buffer(nil, 16<<20)
-		for scan.Scan() {
-			lines <- scan.Text()
-		}
-		failure = scan.Err()
-	}()
 	for {
-		fmt.Fprint(out, prompt)
-		var line string
-		var more bool
-		select {
-		case line, more = <-lines:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if !more {
-			return failure
-		}
-		if strings.TrimSpace(line) == "" {
+		text, err := e.read(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			if e.terminal() {
+				fmt.Fprintln(out)
+			}
 			return nil
-		}
-		t.say("user", line)
-		answer, err := t.ask(ctx, out)
-		if err != nil {
+		case errors.Is(err, errAborted):
+			s.note("Ctrl-D or /bye leaves.")
+			continue
+		case err != nil:
 			return err
+		case strings.TrimSpace(text) == "":
+			continue
 		}
-		t.say("assistant", answer)
-		fmt.Fprintln(out)
+		if !e.terminal() {
+			if err := t.turn(ctx, text, s); err != nil {
+				return err
+			}
+			continue
+		}
+		if strings.HasPrefix(text, "/") {
+			if t.command(text, s) {
+				return nil
+			}
+			continue
+		}
+		answering, release := interruptible(ctx)
+		err = t.turn(answering, text, s)
+		ended := answering.Err() != nil
+		release()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case ended:
+			s.note("the answer was ended")
+		case err != nil:
+			s.note("%v", err)
+		}
 	}
 }
 
-// ask sends the conversation and prints the answer as it comes.
-func (t *talk) ask(ctx context.Context, out io.Writer) (string, error) {
-	body := map[string]any{"messages": t.messages, "stream": true}
-	if t.sampling.maxTokens > 0 {
-		body["max_tokens"] = t.sampling.maxTokens
+// turn asks one question and keeps it with its answer; a question without any answer is forgotten.
+func (t *talk) turn(ctx context.Context, text string, s *screen) error {
+	t.messages = append(t.messages, openai.Message{Role: "user", Content: text})
+	stop := s.spin()
+	answer, err := t.stream(ctx, "/v1/chat/completions", t.body(), func(piece string) {
+		stop()
+		fmt.Fprint(s.out, piece)
+	})
+	stop()
+	if answer == "" && err != nil {
+		t.messages = t.messages[:len(t.messages)-1]
+		return err
 	}
-	for flag, v := range map[string]any{"temperature": t.sampling.temperature,
-		"top-p": t.sampling.topP, "top-k": t.sampling.topK} {
-		if t.flags.Changed(flag) {
+	t.messages = append(t.messages, openai.Message{Role: "assistant", Content: answer})
+	fmt.Fprintln(s.out)
+	return err
+}
+
+// conversation is what the model is sent.
+func (t *talk) conversation() []openai.Message {
+	if t.system == "" {
+		return t.messages
+	}
+	return append([]openai.Message{{Role: "system", Content: t.system}}, t.messages...)
+}
+
+func (t *talk) body() map[string]any {
+	body := t.sampling.fields(t.flags)
+	body["messages"] = t.conversation()
+	return body
+}
+
+// fields are those of a request that the flags ask for.
+func (s *sampling) fields(given *pflag.FlagSet) map[string]any {
+	body := map[string]any{}
+	if s.maxTokens > 0 {
+		body["max_tokens"] = s.maxTokens
+	}
+	for flag, v := range map[string]any{"temperature": s.temperature, "top-p": s.topP,
+		"top-k": s.topK} {
+		if given.Changed(flag) {
 			body[strings.ReplaceAll(flag, "-", "_")] = v
 		}
 	}
-	if len(t.sampling.stop) > 0 {
-		body["stop"] = t.sampling.stop
+	if len(s.stop) > 0 {
+		body["stop"] = s.stop
 	}
-	if t.sampling.ignoreEOS {
+	if s.ignoreEOS {
 		body["ignore_eos"] = true
 	}
-	raw, err := json.Marshal(body)
+	return body
+}
+
+// commands are what a line of a conversation may be besides a message.
+var commands = map[string]string{
+	"/help":   "this list",
+	"/clear":  "forget the conversation",
+	"/system": "/system TEXT tells the model something before the conversation; /system shows it",
+	"/save":   "/save FILE writes the conversation as JSON",
+	"/bye":    "leave, as Ctrl-D",
+}
+
+// command does what a line that begins with a slash asks for; true is the end.
+func (t *talk) command(line string, s *screen) (leave bool) {
+	name, rest, _ := strings.Cut(line, " ")
+	rest = strings.TrimSpace(rest)
+	switch strings.TrimSpace(name) {
+	case "/help", "/?":
+		for _, c := range slices.Sorted(maps.Keys(commands)) {
+			s.note("%-8s %s", c, commands[c])
+		}
+		s.note("%-8s begins and ends a message of several lines; a line that ends in \\ goes on, "+
+			"pasted lines stay together", block)
+		s.note("%-8s ends an answer; a line that begins with a space is sent even if a slash follows",
+			"Ctrl-C")
+	case "/clear":
+		t.messages = nil
+		s.note("the conversation is forgotten")
+	case "/system":
+		if rest != "" {
+			t.system = rest
+		}
+		s.note("system: %s", cmp.Or(t.system, "(none)"))
+	case "/save":
+		s.note("%s", t.save(rest))
+	case "/bye", "/exit", "/quit":
+		return true
+	default:
+		s.note("there is no command %s; /help lists them", name)
+	}
+	return false
+}
+
+// save writes the conversation as a request would have it, and says so.
+func (t *talk) save(path string) string {
+	if path == "" {
+		return "/save needs the name of a file"
+	}
+	raw, err := json.MarshalIndent(map[string]any{"model": t.model, "messages": t.conversation()},
+		"", "  ")
+	if err == nil {
+		err = os.WriteFile(path, append(raw, '\n'), 0o600)
+	}
 	if err != nil {
-		return "", err
+		return err.Error()
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+"/v1/chat/completions",
-		bytes.NewReader(raw))
-	if err != nil {
-		return "", usageError("--url: %w", err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	if t.key != "" {
-		r.Header.Set("Authorization", "Bearer "+t.key)
-	}
-	resp, err := t.client.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-		return "", fmt.Errorf("server answered %s: %s", resp.Status, errorText(raw))
-	}
-	return readAnswer(resp.Body, out)
+	return fmt.Sprintf("%d messages are in %s", len(t.conversation()), path)
 }
-
-// errorText is the message of an error body, or the body.
-func errorText(raw []byte) string {
-	var body struct{ Error struct{ Message string } }
-	if json.Unmarshal(raw, &body) == nil && body.Error.Message != "" {
-		return body.Error.Message
-	}
-	return strings.TrimSpace(string(raw))
-}
-
-func readAnswer(r io.Reader, out io.Writer) (string, error) {
-	var answer strings.Builder
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok || data == "[DONE]" {
-			continue
-		}
-		var chunk struct {
-			Choices []struct{ Delta struct{ Content string } }
-			Error   *struct{ Message string }
-		}
-		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
-			return "", fmt.Errorf("server sent %q: %w", data, err)
-		}
-		if chunk.Error != nil {
-			return "", errors.New(chunk.Error.Message)
-		}
-		for _, c := range chunk.Choices {
-			answer.WriteString(c.Delta.Content)
-			fmt.Fprint(out, c.Delta.Content)
-		}
-	}
-	return answer.String(), lines.Err()
-}
-
-// inside is a listener whose connections never leave the process.
-type inside struct {
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func newInside() *inside { return &inside{conns: make(chan net.Conn), closed: make(chan struct{})} }
-
-func (l *inside) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case l.conns <- theirs:
-		return ours, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// Accept implements net.Listener.
-func (l *inside) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (l *inside) Close() error {
-	close(l.closed)
-	return nil
-}
-
-// Addr implements net.Listener.
-func (l *inside) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }

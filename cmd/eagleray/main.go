@@ -6,21 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/config"
 )
 
 func main() {
-	ending := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		ending = append(ending, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), ending...)
-	// The first signal asks commands to end; from then on a second one kills.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := newSignals()
 	code := run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -48,8 +48,8 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
 	})
-	root.AddCommand(newServe(), newGenerate(), newChat(), newBench(), newRunBatch(), newVersion(),
-		newWorker(), newMan())
+	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
+		newVersion(), newWorker(), newMan())
 	group(root)
 	completeModels(root)
 	root.InitDefaultCompletionCmd()

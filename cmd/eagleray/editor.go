@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/peterh/liner"
+)
+
+// editor reads messages: typed at a terminal with editing and history, else a line each.
+type editor struct {
+	lines *bufio.Scanner // not at a terminal
+	line  *liner.State
+}
+
+// errAborted is Ctrl-C at the prompt.
+var errAborted = errors.New("aborted")
+
+// newEditor reads from in, which is the program's standard input when it is a terminal.
+func newEditor(in *os.File) *editor {
+	if !isTerminal(in) || !isTerminal(os.Stdout) {
+		e := &editor{lines: bufio.NewScanner(in)}
+		e.lines.Buffer(nil, 16<<20)
+		return e
+	}
+	e := &editor{line: newLiner(in)}
+	e.line.SetCtrlCAborts(true)
+	return e
+}
+
+// terminal tells whether somebody types.
+func (e *editor) terminal() bool { return e.line != nil }
+
+// close gives the terminal back as it was.
+func (e *editor) close() {
+	if e.line != nil {
+		io.WriteString(os.Stdout, pasteOff)
+		// An error would mean that the terminal is gone.
+		_ = e.line.Close()
+	}
+}
+
+// block begins and ends a message of several lines.
+const block = `"""`
+
+// read returns the next message, without the line's end; io.EOF at the end of the input, errAborted
+// at Ctrl-C, and ctx's error when that is over first.
+func (e *editor) read(ctx context.Context) (string, error) {
+	if !e.terminal() {
+		return e.prompt(ctx, "")
+	}
+	line, err := e.prompt(ctx, "> ")
+	if err != nil {
+		return "", err
+	}
+	var more []string
+	if rest, ok := strings.CutPrefix(strings.TrimSpace(line), block); ok {
+		for {
+			if text, ok := strings.CutSuffix(rest, block); ok {
+				line = strings.Join(append(more, text), "\n")
+				break
+			}
+			if len(more) > 0 || rest != "" {
+				more = append(more, rest)
+			}
+			if rest, err = e.prompt(ctx, ". "); err != nil {
+				return "", err
+			}
+		}
+		line = strings.TrimSuffix(line, "\n")
+	} else {
+		for strings.HasSuffix(line, `\`) {
+			more = append(more, strings.TrimSuffix(line, `\`))
+			if line, err = e.prompt(ctx, ". "); err != nil {
+				return "", err
+			}
+		}
+		line = strings.Join(append(more, line), "\n")
+	}
+	if strings.TrimSpace(line) != "" {
+		e.line.AppendHistory(pasted.Replace(line))
+	}
+	return line, nil
+}
+
+// prompt reads one line. When ctx ends first, the goroutine that waits for the terminal ends with
+// the process.
+func (e *editor) prompt(ctx context.Context, text string) (string, error) {
+	type read struct {
+		line string
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		if e.line != nil {
+			line, err := e.line.Prompt(text)
+			done <- read{unpasted.Replace(line), err}
+			return
+		}
+		if e.lines.Scan() {
+			done <- read{e.lines.Text(), nil}
+			return
+		}
+		done <- read{"", cmp.Or(e.lines.Err(), io.EOF)}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case r := <-done:
+		if errors.Is(r.err, liner.ErrPromptAborted) {
+			return "", errAborted
+		}
+		return r.line, r.err
+	}
+}
+
+// What a terminal sends around pasted text, once it is told to.
+const (
+	pasteOn    = "\x1b[?2004h"
+	pasteOff   = "\x1b[?2004l"
+	pasteBegin = "\x1b[200~"
+	pasteEnd   = "\x1b[201~"
+)
+
+// pasted shows the ends of lines and tabs of pasted text by their symbols, so that they do not end
+// the message; unpasted is the way back.
+var (
+	pasted   = strings.NewReplacer("\r\n", "␤", "\r", "␤", "\n", "␤", "\t", "␉")
+	unpasted = strings.NewReplacer("␤", "\n", "␉", "\t")
+)
+
+// newLiner makes a line editor that takes pasted lines as one message. It reads what this program
+// makes of the terminal's input: the library takes os.Stdin once, when it starts.
+func newLiner(in *os.File) *liner.State {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return liner.NewLiner()
+	}
+	io.WriteString(os.Stdout, pasteOn)
+	go filterPaste(w, in)
+	stdin := os.Stdin
+	defer func() { os.Stdin = stdin }()
+	os.Stdin = r
+	return liner.NewLiner()
+}
+
+// filterPaste copies input until it ends, with pasted text in one line.
+func filterPaste(out io.WriteCloser, in io.Reader) {
+	defer out.Close()
+	var pending []byte
+	inside := false
+	buf := make([]byte, 4096)
+	for {
+		n, err := in.Read(buf)
+		pending = append(pending, buf[:n]...)
+		for {
+			mark := pasteBegin
+			if inside {
+				mark = pasteEnd
+			}
+			text, rest, found := bytes.Cut(pending, []byte(mark))
+			if !found {
+				// The beginning of a mark waits for its end; a bare Escape does not.
+				keep := partOf(text, mark)
+				text, rest = text[:len(text)-keep], text[len(text)-keep:]
+			}
+			if inside {
+				text = []byte(pasted.Replace(string(text)))
+			}
+			if _, err := out.Write(text); err != nil {
+				return
+			}
+			pending = append([]byte(nil), rest...)
+			if !found {
+				break
+			}
+			inside = !inside
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// partOf is how many bytes at the end of text, of at least two, begin mark.
+func partOf(text []byte, mark string) int {
+	for n := min(len(text), len(mark)-1); n > 1; n-- {
+		if bytes.HasSuffix(text, []byte(mark[:n])) {
+			return n
+		}
+	}
+	return 0
+}

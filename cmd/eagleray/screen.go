@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/logging"
+)
+
+// screen is where a conversation is shown. Colours and motion are for terminals only.
+type screen struct {
+	out      io.Writer
+	terminal bool
+	colours  bool
+}
+
+func newScreen(out *os.File) *screen {
+	terminal := isTerminal(out)
+	return &screen{out: out, terminal: terminal, colours: terminal && logging.Colours()}
+}
+
+// note prints a line of the program's own, told apart from the model's.
+func (s *screen) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if s.colours {
+		text = "\x1b[2m" + text + "\x1b[0m"
+	}
+	fmt.Fprintln(s.out, text)
+}
+
+// spinEvery is how often the spinner turns.
+const spinEvery = 100 * time.Millisecond
+
+// spin shows that an answer is awaited until stop is called, which leaves the line clean.
+func (s *screen) spin() (stop func()) {
+	if !s.terminal || !s.colours {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var turning sync.WaitGroup
+	turning.Go(func() {
+		tick := time.NewTicker(spinEvery)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				if i > 0 {
+					fmt.Fprint(s.out, "\r \r")
+				}
+				return
+			case <-tick.C:
+				fmt.Fprintf(s.out, "\r%c", `|/-\`[i%4])
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(done)
+		turning.Wait()
+	})
+}

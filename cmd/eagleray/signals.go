@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// signals ends a context at the first signal that asks the program to end; a second one kills it.
+type signals struct {
+	mu    sync.Mutex
+	taken chan struct{}
+}
+
+type signalsKey struct{}
+
+// newSignals makes the context of the program.
+func newSignals() (ctx context.Context, stop func()) {
+	s := &signals{}
+	got := make(chan os.Signal, 1)
+	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signal.Notify(got, syscall.SIGHUP)
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), signalsKey{}, s))
+	go func() {
+		for x := range got {
+			if x == syscall.SIGINT && s.pass() {
+				continue
+			}
+			signal.Stop(got)
+			cancel()
+			return
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(got)
+		cancel()
+	}
+}
+
+// pass hands a Ctrl-C to the command that took it.
+func (s *signals) pass() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken == nil {
+		return false
+	}
+	select {
+	case s.taken <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// interruptible returns a context that ends at Ctrl-C, which then does not end the program; release
+// gives Ctrl-C back.
+func interruptible(ctx context.Context) (_ context.Context, release func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	s, ok := ctx.Value(signalsKey{}).(*signals)
+	if !ok {
+		return ctx, cancel
+	}
+	taken := make(chan struct{}, 1)
+	s.mu.Lock()
+	s.taken = taken
+	s.mu.Unlock()
+	go func() {
+		select {
+		case <-taken:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		s.mu.Lock()
+		s.taken = nil
+		s.mu.Unlock()
+		cancel()
+	}
+}
