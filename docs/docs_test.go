@@ -16,7 +16,7 @@ import (
 // documents are the texts that are checked, relative to the repository.
 var documents = []string{
 	"README.md", "CHANGELOG.md", "docs/architecture.md", "docs/compat-vllm.md", "docs/decisions.md",
-	"docs/vllm-tests.md", "docs/vllm-tests-ray.md",
+	"docs/vllm-tests.md", "docs/vllm-tests-ray.md", "docs/errors.md",
 }
 
 // tree is what the repository holds.
