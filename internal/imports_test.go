@@ -35,7 +35,7 @@ var levels = [][]string{
 	{"engine"},
 	{"window"},
 	{"bench", "openai", root},
-	{"cmd", "docs", "internal", "scripts", "test"},
+	{"cmd", "docs", "internal", "packaging", "scripts", "test"},
 }
 
 // pure are state machines and records: they import nothing of ours but what is named, and nothing

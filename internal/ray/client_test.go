@@ -191,34 +191,37 @@ func TestFailedOperation(t *testing.T) {
 }
 
 func TestBridgeDropped(t *testing.T) {
-	f := newFake()
-	c := dial(t, f)
-	id, err := c.CreateGroup(within(t), ray.GroupSpec{Bundles: gpus(9)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var calls sync.WaitGroup
-	for range 8 {
-		calls.Go(func() {
-			if _, err := c.WaitGroup(within(t), id, hang); !errors.Is(err, ray.ErrGone) {
-				t.Errorf("a call in flight: %v", err)
-			}
-		})
-	}
-	if c.Err() != nil {
-		t.Errorf("gone before: %v", c.Err())
-	}
-	f.Drop()
-	if err := awaitGone(t, c); !errors.Is(err, ray.ErrGone) {
-		t.Errorf("got %v", err)
-	}
-	calls.Wait()
-	if _, err := c.Nodes(within(t)); !errors.Is(err, ray.ErrGone) {
-		t.Errorf("a later call: %v", err)
-	}
-	if left := f.Groups(); len(left) != 0 {
-		t.Errorf("the job's groups are left: %+v", left)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		c := dial(t, f)
+		id, err := c.CreateGroup(within(t), ray.GroupSpec{Bundles: gpus(9)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls sync.WaitGroup
+		for range 8 {
+			calls.Go(func() {
+				if _, err := c.WaitGroup(within(t), id, hang); !errors.Is(err, ray.ErrGone) {
+					t.Errorf("a call in flight: %v", err)
+				}
+			})
+		}
+		if c.Err() != nil {
+			t.Errorf("gone before: %v", c.Err())
+		}
+		f.Drop()
+		if err := awaitGone(t, c); !errors.Is(err, ray.ErrGone) {
+			t.Errorf("got %v", err)
+		}
+		calls.Wait()
+		if _, err := c.Nodes(within(t)); !errors.Is(err, ray.ErrGone) {
+			t.Errorf("a later call: %v", err)
+		}
+		synctest.Wait() // the job ends after its connection
+		if left := f.Groups(); len(left) != 0 {
+			t.Errorf("the job's groups are left: %+v", left)
+		}
+	})
 }
 
 func TestBridgeSilent(t *testing.T) {
