@@ -17,9 +17,9 @@ func newBenchReport() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report FILE...",
 		Short: "Compare results of benchmarks in one HTML file",
-		Long: `report writes an HTML file that shows results side by side: all figures, and the percentiles of each
-latency. The files are those of --output-json, --save-result and --append-result, of eagleray or of
-vllm bench serve. The report needs no other file and no network.
+		Long: `report writes an HTML file that shows results side by side: all figures, and the
+percentiles of each latency. The files are those of --output-json, --save-result and --append-result, of
+eagleray or of vllm bench serve. The report needs no other file and no network.
 
   eagleray bench report A.json B.json -o report.html`,
 		Args: arguments(1, 32),

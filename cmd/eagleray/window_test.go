@@ -213,7 +213,8 @@ func TestWindowShowsAStall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(pid, syscall.SIGCONT)
-	b.eval(`void fetch("v1/completions", {method: "POST", headers: {"Content-Type": "application/json"},
+	b.eval(`void fetch("v1/completions", {method: "POST",
+		headers: {"Content-Type": "application/json"},
 		body: JSON.stringify({prompt: "Package", max_tokens: 4})})`)
 	b.until("document.querySelector('.state.stalled')?.textContent === '1 rank stalled: 1'")
 	b.until("document.querySelector('.rank[data-phase=stalled] h4')?.textContent === 'rank 1'")
@@ -222,6 +223,21 @@ func TestWindowShowsAStall(t *testing.T) {
 		t.Errorf("%s ranks are shown as stalled", got)
 	}
 	b.looks("stall")
+	// The way by keyboard begins with the link that skips the navigation.
+	b.press("Tab", "", 9)
+	b.until("document.activeElement.matches('.skip')")
+	b.press("Tab", "", 9)
+	b.press("Tab", "", 9)
+	b.until("document.activeElement.hash === '#chat' && document.activeElement.matches('nav a')")
+	b.press("Enter", "\r", 13)
+	// Esc ends an answer that does not come.
+	b.until("document.activeElement.id === 'chat-text'")
+	b.write("Hello")
+	b.press("Enter", "\r", 13)
+	b.until("document.querySelector('.answer')")
+	b.press("Escape", "", 27)
+	b.until("document.querySelector('.answer .cost').textContent === 'no token · stopped'")
+	b.eval("location.hash = '#live'")
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -194,7 +194,8 @@ func TestDeathWithPlansInFlight(t *testing.T) {
 	}
 }
 
-// TestTotalsWhileNothingMoves stops the only rank: the request in its step runs, the next one waits.
+// TestTotalsWhileNothingMoves stops the only rank: the request in its step runs, the next one
+// waits.
 func TestTotalsWhileNothingMoves(t *testing.T) {
 	e, _ := openAhead(t, "mp", 1, 1)
 	pid := e.Info().Ranks[0].PID

@@ -19,7 +19,8 @@ func report(t *testing.T, results ...Result) string {
 func TestReport(t *testing.T) {
 	const hostile = `{"model_id":"</script><script>alert(1)</script>{{script}}","mean_ttft_ms":5}`
 	page := report(t, Result{"a <b>.json", []byte(hostile)},
-		Result{"lines.json", []byte("{\"completed\":1,\"generated_texts\":[\"secret\"]}\n{\"completed\":2}")})
+		Result{"lines.json", []byte(`{"completed":1,"generated_texts":["secret"]}` + "\n" +
+			`{"completed":2}`)})
 	if strings.Contains(page, "secret") {
 		t.Error("what a model has written is in the report")
 	}
@@ -29,8 +30,9 @@ func TestReport(t *testing.T) {
 	if n := strings.Count(page, "</script>"); n != 3 {
 		t.Errorf("%d scripts", n)
 	}
-	if refs := regexp.MustCompile(`(?i)<(link|img|iframe|script[^>]* src)`).FindString(page); refs != "" {
-		t.Errorf("the report refers to another file: %s", refs)
+	refs := regexp.MustCompile(`(?i)<(link|img|iframe|script[^>]* src)`)
+	if ref := refs.FindString(page); ref != "" {
+		t.Errorf("the report refers to another file: %s", ref)
 	}
 	if left := regexp.MustCompile(`(?m)^(import|export) .*`).FindString(page); left != "" {
 		t.Errorf("%q is left", left)
@@ -40,8 +42,9 @@ func TestReport(t *testing.T) {
 		!strings.HasPrefix(policy[1], "default-src 'none'; ") {
 		t.Fatalf("policy %q", policy)
 	}
-	for _, inline := range regexp.MustCompile(
-		`(?s)<(?:style|script|script type="module")>(.*?)</(?:style|script)>`).FindAllStringSubmatch(page, -1) {
+	inlines := regexp.MustCompile(
+		`(?s)<(?:style|script|script type="module")>(.*?)</(?:style|script)>`)
+	for _, inline := range inlines.FindAllStringSubmatch(page, -1) {
 		if !strings.Contains(policy[1], hashOf(inline[1])) {
 			t.Errorf("the policy does not allow %.60q", inline[1])
 		}

@@ -71,6 +71,11 @@ export function live(section, about) {
       } catch (err) {
         if (controller.signal.aborted) return;
         refused = err.status ? err.message : "";
+        if (err.status === 401) { // nobody has given the key: the button at the top asks again
+          open = null;
+          setState("lost", refused);
+          return;
+        }
       }
       if (controller.signal.aborted) return;
       setState("lost", refused || (failure ? `${failure}. The server is gone` : "no connection, trying again"));
