@@ -15,7 +15,7 @@ export function bench(section) {
     h("p", {}, "Choose files written by ", h("code", {}, "eagleray bench … --output-json FILE"),
       ", or drop them here: one, or several to compare. They stay in this page."),
     h("label", { for: "bench-files", class: "hidden" }, "Result files"), input,
-    h("p", { class: "hint" }, "With ", h("code", {}, "--save-result --save-detailed"),
+    h("p", { class: "hint" }, "With ", h("code", {}, "--save-detailed"),
       " the curves are drawn from each request. ", h("code", {}, "eagleray bench report A.json B.json -o report.html"),
       " writes the same view as a file."));
   section.append(drop, wrong, shown);

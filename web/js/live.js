@@ -12,6 +12,7 @@ const keepSeconds = 300; // of history in the plots
 export function live(section, about) {
   const state = h("p", { class: "state", role: "status" }, "connecting");
   const figures = {};
+  const history = [];
   const figure = (name, label) => h("div", { class: "figure" },
     h("dt", {}, label), (figures[name] = h("dd", {}, "–")));
   // The way of a request through the engine.
@@ -19,11 +20,16 @@ export function live(section, about) {
     h("h2", {}, title), h("p", { class: "what" }, what), h("dl", {}, parts));
   const ranks = rankView();
   const happened = timeline();
+  // Percentiles come from buckets: of the first one only its bound is known.
+  const bounded = (finest) => (v) => (v === finest() ? `≤ ${millis(v)}` : millis(v));
+  const newest = () => history.at(-1);
   const plots = {
     tokens: plot({ title: "Throughput", unit: "tokens/s", names: ["output", "prompt"], show: number, least: 10 }),
     requests: plot({ title: "Requests", names: ["running", "waiting"], show: number, least: 4 }),
-    ttft: plot({ title: "Time to first token", unit: "last minute", names: ["mean", "p50", "p95", "p99"], show: millis, least: 1 }),
-    tpot: plot({ title: "Time per output token", unit: "last minute", names: ["mean", "p50", "p95", "p99"], show: millis, least: 1 }),
+    ttft: plot({ title: "Time to first token", unit: "last minute", names: ["mean", "p50", "p95", "p99"], show: millis, least: 1,
+      value: bounded(() => newest()?.ttft?.finest) }),
+    tpot: plot({ title: "Time per output token", unit: "last minute", names: ["mean", "p50", "p95", "p99"], show: millis, least: 1,
+      value: bounded(() => newest()?.tpot?.finest) }),
     cache: plot({ title: "KV blocks in use", unit: "%", names: ["in use", "prefix hits"], show: (v) => `${number(v)}`, max: 100 }),
     steps: plot({ title: "Steps", unit: "time of each", names: ["step"], show: millis, least: 1 }),
   };
@@ -45,7 +51,6 @@ export function live(section, about) {
   let open = null; // the AbortController of the feed
   let drawn = 0;
   let failure = ""; // the last that was heard of a server that went away
-  const history = [];
 
   function show() {
     if (open) return;
@@ -105,14 +110,14 @@ export function live(section, about) {
     const hits = s.prefix_queries ? s.prefix_hits / s.prefix_queries : null;
     setText(figures.waiting, count(s.waiting));
     setText(figures.running, count(s.running));
-    setText(figures.blocks, `${count(s.blocks_used)} of ${count(info.blocks)}`);
+    setText(figures.blocks, `${count(s.blocks_used)} / ${count(info.blocks)}`);
     figures.blocks.title = `${percent(s.cache_usage)} of ${bytes(info.cache_bytes)} on each rank`;
     setText(figures.hits, hits === null ? "–" : percent(hits));
     setText(figures.flight, count(s.in_flight));
     setText(figures.step, s.step_ms ? millis(s.step_ms) : "–");
     const busy = s.ranks.filter((r) => !r.phase.startsWith("idle")).length;
-    setText(figures.ranks, `${busy} of ${s.ranks.length}`);
-    setText(figures.phase, s.ranks[0]?.phase ?? "–");
+    setText(figures.ranks, `${busy} / ${s.ranks.length}`);
+    setText(figures.phase, s.ranks[0]?.phase.split(/[ ,]/)[0] ?? "–");
     setText(figures.output, number(s.output_tokens_per_s));
     setText(figures.prompt, number(s.prompt_tokens_per_s));
     ranks.set(s.ranks);

@@ -9,7 +9,7 @@ export const lines = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5"
 const dashes = [[], [6, 4], [2, 3], [10, 4, 2, 4], [12, 3], [3, 6]];
 
 // plot makes a plot in a figure. o has title, unit, names (one a series), show (a value in words),
-// and, where x is not time, splits and label for its axis. It returns {figure, set(data)}; data is
+// value (the same for the legend, if it differs) and, where x is not time, splits and label for its axis. It returns {figure, set(data)}; data is
 // uPlot's: x, then a list for each series, null for no value.
 export function plot(o) {
   const host = h("div", { class: "plot" });
@@ -46,7 +46,7 @@ export function plot(o) {
         ...o.names.map((label, i) => ({
           label, stroke: colour(lines[i % lines.length]), width: 2, dash: dashes[i % dashes.length],
           spanGaps: Boolean(o.points), points: { show: Boolean(o.points), size: 7 },
-          value: (_, v) => (v === null || v === undefined ? "–" : o.show(v)),
+          value: (_, v) => (v === null || v === undefined ? "–" : (o.value ?? o.show)(v)),
         })),
       ],
       cursor: { y: false, drag: { x: false, y: false } },
