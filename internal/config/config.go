@@ -168,6 +168,8 @@ type Server struct {
 	LogFormat string
 	// MaxRequestBodyBytes bounds a request's body.
 	MaxRequestBodyBytes int64
+	// MetricsPrefixes begin the names of the metrics: each is shown once under each of them.
+	MetricsPrefixes []string
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }
@@ -189,6 +191,7 @@ func Default() Config {
 		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,
 			StepTimeout: 300 * time.Second},
 		Server: Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20,
+			MetricsPrefixes:        []string{"eagleray"},
 			ShutdownTimeoutSeconds: 30, LogFormat: "auto"},
 	}
 }

@@ -175,6 +175,9 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 			"logfmt")
 	f.Var(&size{value: &s.MaxRequestBodyBytes}, "max-request-body-bytes",
 		"largest request body, such as 32M")
+	f.StringSliceVar(&s.MetricsPrefixes, "metrics-prefix", s.MetricsPrefixes,
+		"what names of metrics begin with: vllm for dashboards and routers made for vLLM, or "+
+			"eagleray,vllm for both")
 	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds,
 		"seconds SIGTERM gives requests to finish")
 	DefineKnown(f, serverKnown, &c.Warnings)

@@ -53,6 +53,11 @@ func (c *Config) Validate() error {
 	if slices.Contains(c.Server.APIKeys, "") {
 		return usage("--api-key is empty")
 	}
+	for _, p := range c.Server.MetricsPrefixes {
+		if strings.Trim(strings.ToLower(p), "abcdefghijklmnopqrstuvwxyz_") != "" || p == "" {
+			return usage("--metrics-prefix %q is not a word of letters", p)
+		}
+	}
 	var object map[string]any
 	if o := c.Model.OverrideGenerationConfig; o != "" && json.Unmarshal([]byte(o), &object) != nil {
 		return usage("--override-generation-config %q is not a JSON object", o)

@@ -96,7 +96,8 @@ func (b *opening) open() (*Engine, error) {
 	for _, r := range b.info.Ranks {
 		b.info.WeightBytes += r.WeightBytes
 	}
-	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen})
+	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
+		Prefixes: c.Server.MetricsPrefixes})
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)

@@ -2,8 +2,11 @@
 // Prometheus.
 //
 // The names, labels and buckets are vLLM's (vllm/v1/metrics/loggers.py and buckets.py) with the
-// prefix "eagleray:" in place of "vllm:", so that a dashboard made for vLLM works after one
-// substitution. They are an API: testdata/names.txt lists them and a test compares.
+// prefix "eagleray:" in place of "vllm:", or with both: Options.Prefixes. They are an API:
+// testdata/names.txt lists them and a test compares.
+//
+// Every series whose labels are known is there from the start, at zero: a rate is then known from
+// the first event, and an alert on a counter that never moved is not one on nothing.
 //
 // Everything a running engine calls is safe for concurrent use, allocates nothing and costs
 // nanoseconds: every series is resolved when a Metrics is made.
@@ -22,7 +25,10 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-const prefix = "eagleray:"
+// DefaultPrefix begins the names of the series, before a colon.
+const DefaultPrefix = "eagleray"
+
+const prefix = DefaultPrefix + ":"
 
 // Options says whose metrics they are.
 type Options struct {
@@ -30,6 +36,8 @@ type Options struct {
 	ModelName string
 	// MaxModelLen bounds the buckets that count tokens of a request.
 	MaxModelLen int
+	// Prefixes take the place of DefaultPrefix: the series are shown once under each.
+	Prefixes []string
 }
 
 // Metrics are the series of one engine and of the HTTP server before it, on a registry of their
@@ -37,6 +45,7 @@ type Options struct {
 type Metrics struct {
 	labels   prometheus.Labels
 	registry *prometheus.Registry
+	shown    prometheus.Gatherer
 
 	running, waiting, kvUsage prometheus.Gauge
 
@@ -60,6 +69,10 @@ type Metrics struct {
 func New(o Options) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	// vLLM numbers the engines of one server; here there is one.
+	if len(o.Prefixes) == 0 {
+		o.Prefixes = []string{DefaultPrefix}
+	}
+	m.shown = renamed(m.registry, o.Prefixes)
 	m.labels = prometheus.Labels{"model_name": o.ModelName, "engine": "0"}
 	f := factory{registry: m.registry, labels: m.labels}
 
@@ -83,6 +96,9 @@ func New(o Options) *Metrics {
 	}
 	m.rejections = f.counterVec("admission_rejections_total",
 		"Count of requests refused before they reached the engine.", "reason")
+	for _, reason := range Rejections {
+		m.rejections.WithLabelValues(reason)
+	}
 	m.cacheConfig = f.gaugeVec("cache_config_info",
 		"Information of the KV cache's configuration; always 1.",
 		"block_size", "num_gpu_blocks", "enable_prefix_caching", "cache_dtype")
@@ -135,7 +151,7 @@ func New(o Options) *Metrics {
 // Handler shows the series in Prometheus' text format (or OpenMetrics where the scraper asks for
 // it).
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8})
+	return promhttp.HandlerFor(m.shown, promhttp.HandlerOpts{MaxRequestsInFlight: 8})
 }
 
 // SetQueues shows the scheduler's state after a step: requests running and waiting, and the share
@@ -208,7 +224,11 @@ func (m *Metrics) ObserveParams(n, maxTokens int) {
 	m.requestMaxTokens.Observe(float64(maxTokens))
 }
 
-// Rejected counts a request refused before the engine saw it, by a reason from a small fixed set.
+// Rejections are the reasons for which requests are refused before the engine sees them: the
+// waiting queue is full, the bodies under way leave no room, there are too many connections.
+var Rejections = []string{"queue_full", "bodies", "connections"}
+
+// Rejected counts a request refused before the engine saw it, by one of Rejections.
 func (m *Metrics) Rejected(reason string) { m.rejections.WithLabelValues(reason).Inc() }
 
 // CacheConfig describes the KV cache once it is laid out.
@@ -230,6 +250,14 @@ func (m *Metrics) SetCacheConfig(c CacheConfig) {
 func (m *Metrics) HTTP(handler, method string, status int, d time.Duration) {
 	m.httpRequests.WithLabelValues(method, statusClass(status), handler).Inc()
 	m.httpDuration.WithLabelValues(method, handler).Observe(d.Seconds())
+}
+
+// Expect shows the series of a handler and a method from the start, at zero.
+func (m *Metrics) Expect(handler, method string) {
+	for _, status := range []string{"2xx", "4xx", "5xx"} {
+		m.httpRequests.WithLabelValues(method, status, handler)
+	}
+	m.httpDuration.WithLabelValues(method, handler)
 }
 
 // statusClass groups statuses as vLLM's web framework does: 2xx, 4xx, 5xx.

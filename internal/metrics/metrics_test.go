@@ -31,6 +31,7 @@ func exercised() *Metrics {
 	m.ObserveParams(2, 64)
 	m.Rejected("queue_full")
 	m.SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
+	m.Expect("/v1/completions", "POST")
 	m.HTTP("/v1/completions", "POST", 200, time.Second)
 	m.WatchLinks(func() []Link {
 		return []Link{{Rank: 5, RTT: time.Millisecond, SentBytes: 10, ReceivedBytes: 20, Resumes: 1}}
@@ -189,5 +190,59 @@ func BenchmarkNextToken(b *testing.B) {
 	m := New(Options{ModelName: "m", MaxModelLen: 4096})
 	for b.Loop() {
 		m.NextToken(20 * time.Millisecond)
+	}
+}
+
+// TestPrefixes: the series have the same names, labels and values under every prefix asked for.
+func TestPrefixes(t *testing.T) {
+	names := func(prefixes ...string) string {
+		m := New(Options{ModelName: "tiny", MaxModelLen: 2048, Prefixes: prefixes})
+		m.Iteration(100, 7)
+		m.WatchLinks(func() []Link { return []Link{{Rank: 5, SentBytes: 10}} })
+		var lines []string
+		for line := range strings.Lines(scrape(t, m)) {
+			if strings.Contains(line, "eagleray:") || strings.Contains(line, "vllm:") {
+				lines = append(lines, line)
+			}
+		}
+		slices.Sort(lines)
+		return strings.Join(lines, "")
+	}
+	ours := names()
+	theirs := strings.ReplaceAll(ours, "eagleray:", "vllm:")
+	if !strings.Contains(theirs, `vllm:prompt_tokens_total{engine="0",model_name="tiny"} 100`) ||
+		!strings.Contains(theirs, `vllm:link_sent_bytes_total`) {
+		t.Fatalf("no series:\n%s", theirs)
+	}
+	if got := names("vllm"); got != theirs {
+		t.Errorf("under vllm:\n%s", got)
+	}
+	both := slices.Sorted(strings.Lines(ours + theirs))
+	if got := names("eagleray", "vllm"); got != strings.Join(both, "") {
+		t.Errorf("under both:\n%s", got)
+	}
+}
+
+// TestSeriesFromTheStart: what has happened never yet is shown as zero.
+func TestSeriesFromTheStart(t *testing.T) {
+	fresh := New(Options{ModelName: "tiny", MaxModelLen: 2048})
+	fresh.Expect("/v1/completions", "POST")
+	fresh.SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
+	text := scrape(t, fresh)
+	golden, err := os.ReadFile("testdata/names.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(golden)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") || strings.Contains(line, ":link_") {
+			continue // links are those there are
+		}
+		value := " 0\n"
+		if strings.Contains(line, "cache_config_info") {
+			value = " 1\n"
+		}
+		if !strings.Contains(text, line+value) {
+			t.Errorf("%s is not shown from the start", line)
+		}
 	}
 }

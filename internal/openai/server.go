@@ -95,6 +95,14 @@ func New(o Options) (*Server, error) {
 	s.specials = newSpecialTexts(special)
 	s.bodies = newBodyBudget(4*c.MaxRequestBodyBytes, s.lim.BodyWait)
 	s.routes = s.makeRoutes()
+	if m := o.Metrics; m != nil {
+		for _, r := range s.routes {
+			for method := range r.methods {
+				m.Expect(r.pattern, method)
+			}
+		}
+		m.Expect("other", "other")
+	}
 	return s, nil
 }
 
