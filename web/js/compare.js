@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { millis, number } from "./format.js";
 import { lines, plot } from "./plot.js";
-import { curve, describe, latencies, rows } from "./results.js";
+import { describe, distributions, rows } from "./results.js";
 
 // nines spreads the tail: 0, 50, 90, 99 and 99.9 are at even distances.
 const nines = (p) => -Math.log10(1 - Math.min(p, 99.99) / 100);
@@ -17,9 +17,7 @@ export function compare(element, results, remove) {
   const plots = h("div", { class: "plots" });
   element.append(legend(results, remove), h("h2", {}, "Percentiles"), plots,
     h("h2", {}, "Figures"), table(results));
-  for (const [key, title] of latencies) {
-    const curves = results.map((r) => curve(r, key));
-    if (curves.every((c) => c.length === 0)) continue;
+  for (const { title, curves } of distributions(results)) {
     const ps = [...new Set(curves.flat().map(([p]) => p))].sort((a, b) => a - b);
     const p = plot({
       title, names: results.map((r) => r.name), show: millis, points: true, height: 220,

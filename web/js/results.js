@@ -3,7 +3,7 @@
 import { bytes, count, millis, number } from "./format.js";
 
 // latencies are the times that a result may have percentiles of.
-export const latencies = [
+const latencies = [
   ["ttft", "Time to first token"],
   ["tpot", "Time per output token"],
   ["itl", "Inter-token latency"],
@@ -106,9 +106,25 @@ function flatten(value, path = "", found = {}) {
   return found;
 }
 
+// distributions are what can be drawn of the results: {title, curves}, where a curve is a list of
+// [percentile, milliseconds] pairs for each result, empty where it has none.
+export function distributions(results) {
+  const list = latencies.map(([key, title]) => ({ title, curves: results.map((r) => curve(r, key)) }));
+  list.push({ title: "Latency of a batch", curves: results.map(({ raw }) =>
+    Object.entries(raw.percentiles ?? {}).map(([p, v]) => [Number(p), ms(v)])) });
+  // Figures of the queue are objects of p50, p99 and p999, named for their unit.
+  const named = (raw) => Object.keys(raw).filter((k) => k.endsWith("_us") && typeof raw[k]?.p50 === "number");
+  for (const key of new Set(results.flatMap(({ raw }) => named(raw)))) {
+    list.push({ title: key[0].toUpperCase() + key.slice(1, -3).replaceAll("_", " "), curves: results.map(({ raw }) =>
+      [[50, "p50"], [90, "p90"], [99, "p99"], [99.9, "p999"]]
+        .filter(([, k]) => typeof raw[key]?.[k] === "number").map(([p, k]) => [p, raw[key][k] / 1000])) });
+  }
+  return list.filter(({ curves }) => curves.some((c) => c.length > 0));
+}
+
 // curve is the distribution of a latency in milliseconds as [percentile, value] pairs, rising. With
 // the times of each request it is drawn from them, else from the percentiles in the file.
-export function curve({ raw }, key) {
+function curve({ raw }, key) {
   const all = samples(raw, key);
   if (all.length > 0) {
     all.sort((a, b) => a - b);
