@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,8 +80,7 @@ func serve(ctx context.Context, cfg config.Config) error {
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
-	addr := net.JoinHostPort(cfg.Server.Host, strconv.Itoa(cfg.Server.Port))
-	listener, err := net.Listen("tcp", addr)
+	listener, err := openai.Listen(cfg.Server.Host, cfg.Server.Port)
 	if err != nil {
 		return fmt.Errorf("--host %s --port %d: %w", cfg.Server.Host, cfg.Server.Port, err)
 	}
@@ -121,7 +119,7 @@ func serve(ctx context.Context, cfg config.Config) error {
 	}
 	server := handler.HTTPServer(listener.Addr().String())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(handler.Limit(listener)) }()
 	logReady(log, e.Info(), listener.Addr(), time.Since(begun))
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)

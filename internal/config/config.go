@@ -168,6 +168,8 @@ type Server struct {
 	LogFormat string
 	// MaxRequestBodyBytes bounds a request's body.
 	MaxRequestBodyBytes int64
+	// MaxConnections bounds the connections open at once; 0 is what the limit of open files leaves.
+	MaxConnections int
 	// MetricsPrefixes begin the names of the metrics: each is shown once under each of them.
 	MetricsPrefixes []string
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.

@@ -175,6 +175,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 			"logfmt")
 	f.Var(&size{value: &s.MaxRequestBodyBytes}, "max-request-body-bytes",
 		"largest request body, such as 32M")
+	f.IntVar(&s.MaxConnections, "max-connections", 0,
+		"connections open at once; 0 is as many as the limit of open files leaves")
 	f.StringSliceVar(&s.MetricsPrefixes, "metrics-prefix", s.MetricsPrefixes,
 		"what names of metrics begin with: vllm for dashboards and routers made for vLLM, or "+
 			"eagleray,vllm for both")

@@ -38,6 +38,7 @@ func (c *Config) Validate() error {
 		atLeast("long-prefill-token-threshold", s.LongPrefillTokenThreshold, 0),
 		atLeast("max-num-queued-reqs", s.MaxNumQueuedReqs, 0),
 		atLeast("max-logprobs", c.Model.MaxLogprobs, -1),
+		atLeast("max-connections", c.Server.MaxConnections, 0),
 		atLeast("shutdown-timeout", c.Server.ShutdownTimeoutSeconds, 0),
 	} {
 		if err != nil {

@@ -213,6 +213,7 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 		Handler:           s.handler(isLoopbackAddr(addr)),
 		ReadHeaderTimeout: s.lim.HeaderTimeout,
 		IdleTimeout:       s.lim.IdleTimeout,
+		ConnContext:       withConnection,
 		MaxHeaderBytes:    s.lim.Header,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
@@ -238,6 +239,13 @@ func (s *Server) guard(loopback bool) *hostGuard {
 func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGuard) {
 	began := time.Now()
 	w := &recorder{ResponseWriter: inner}
+	if c := connectionOf(r); c != nil {
+		c.set(true)
+		defer c.set(false)
+		if c.surplus {
+			w.Header().Set("Connection", "close")
+		}
+	}
 	rc := http.NewResponseController(inner)
 	// Whatever deadline an earlier request left on the connection is not ours. A body must arrive
 	// in time; readBody lifts the limit once it has. Not every writer has deadlines: then there are
@@ -295,6 +303,13 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 	if (found == nil || !found.public) && !s.keys.admits(r.Header) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return &apiError{status: http.StatusUnauthorized, message: "Unauthorized"}
+	}
+	if c := connectionOf(r); c != nil && c.surplus && (found == nil || !found.public) {
+		if m := s.opt.Metrics; m != nil {
+			m.Rejected("connections")
+		}
+		return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
+			message: "too many connections are open: try again later"}
 	}
 	if found == nil {
 		return &apiError{status: http.StatusNotFound, message: "no such route: " + clip(r.URL.Path)}
