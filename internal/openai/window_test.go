@@ -2,6 +2,9 @@ package openai
 
 import (
 	"context"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -70,5 +73,32 @@ func TestWindowNeedsTheKey(t *testing.T) {
 	r.Host = "evil.example"
 	if rec := s.serveRequest(r); rec.Code != 421 {
 		t.Errorf("by another name / answered %d", rec.Code)
+	}
+}
+
+// TestShutdownWithViewer: an open page does not hold up the end of the server.
+func TestShutdownWithViewer(t *testing.T) {
+	page, err := window.New(window.Options{Engine: stillEngine{}, Events: &window.Events{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newServer(t, func(o *Options) { o.Window = page }).HTTPServer(listener.Addr().String())
+	go server.Serve(listener)
+	answer, err := http.Get("http://" + listener.Addr().String() + window.LivePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		t.Errorf("with a viewer: %v", err)
+	}
+	if rest, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(rest), "about") {
+		t.Errorf("the viewer got %q, %v", rest, err)
 	}
 }
