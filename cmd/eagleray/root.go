@@ -49,7 +49,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		return usageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
 	})
 	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
-		newVersion(), newWorker(), newMan())
+		newCollectEnv(), newVersion(), newWorker(), newMan())
 	group(root)
 	completeModels(root)
 	root.InitDefaultCompletionCmd()

@@ -20,8 +20,8 @@ func newComplete() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "complete",
 		Short: "Complete prompts at a running server",
-		Long: `complete asks a server to go on with what is typed, or with each line of standard input, as bare
-text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, Ctrl-D the program.
+		Long: `complete asks a server to go on with what is typed, or with each line of standard input, as
+bare text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, Ctrl-D the program.
 
   eagleray complete --quick "The capital of France is"
   eagleray complete --url http://host:8000/v1 --max-tokens 32 < prompts.txt`,
