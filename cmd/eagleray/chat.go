@@ -29,8 +29,8 @@ func newChat() *cobra.Command {
 		Use:   "chat [MODEL]",
 		Short: "Talk to a model in the terminal",
 		Long: `chat answers what is typed, keeping the conversation. The model is a folder, a Hub repo,
-the built-in one, or what the server at --url has. Ctrl-C ends an answer, Ctrl-D or /bye the program;
-/help lists what else there is. Input that is not typed has a message a line.
+the built-in one, or what the server at --url has. Ctrl-C ends an answer, Ctrl-D or /bye the
+program; /help lists what else there is. Input that is not typed has a message a line.
 
   eagleray chat
   eagleray chat --url localhost:8000

@@ -80,9 +80,9 @@ func newGenerate() *cobra.Command {
 		Use:   "generate [PROMPT...]",
 		Short: "Answer prompts, or each line of standard input",
 		Long: `generate answers each prompt and prints the outputs in order, as they come. A model with a
-chat template is asked as in a chat; --raw completes the bare text instead, as does a model without one.
-Without arguments each line of standard input is a prompt; "-" is all of it as one prompt. All run
-in one batch.
+chat template is asked as in a chat; --raw completes the bare text instead, as happens without a
+template. Without arguments each line of standard input is a prompt; "-" is all of it as one
+prompt. All run in one batch.
 
   eagleray generate "What does os.Open do?"
   eagleray generate --model ./Qwen3-0.6B --system "Answer in one word." "The capital of France?"
