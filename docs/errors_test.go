@@ -20,16 +20,18 @@ const module = "github.com/eagleray/eagleray/"
 var onlyFiles = map[string][]string{
 	"cmd/eagleray":             {"root.go", "serve.go"}, // the rest are other verbs
 	"internal/openai":          {"model.go"},            // the rest are errors of requests
-	"internal/join":            {"driver.go"},           // rank.go is the other end, whose errors driver.go reports
+	"internal/join":            {"driver.go"}, // rank.go is the other end, which this one reports
 	"internal/model":           {"decoder.go", "model.go", "opt.go", "source.go"},
 	"internal/tokenizer":       {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"
 	"internal/worker":          {"rank.go"},      // the rest are broken promises of the driver
 	"internal/ray":             {"client.go", "errors.go", "process.go", "versions.go"},
-	"internal/executor":        {"connect.go", "executor.go", "load.go"}, // the rest are errors of steps
-	"internal/engine":          {"cache.go", "folder.go", "generation.go", "modelconfig.go", "open.go", "ranks.go", "tokenizer.go"},
+	"internal/executor":        {"connect.go", "executor.go", "load.go"}, // not those of steps
+	"internal/engine":          {"cache.go", "folder.go", "generation.go", "modelconfig.go",
+		"open.go", "ranks.go", "tokenizer.go"},
 	"internal/compute/cpu":     {"device.go"},
 	"internal/queue/handshake": {"bind.go"}, // the rest stands behind the rank
-	// safetensors.go and dummy.go stand behind "malformed checkpoint", fields.go behind "config.json: …".
+	// safetensors.go, rope.go and dummy.go stand behind "malformed checkpoint", "rope: …"
+	// and the names of tensors.
 	"internal/model/checkpoint": {"checkpoint.go", "config.go", "family.go", "fields.go", "folder.go",
 		"generation.go", "index.go"},
 }
@@ -38,7 +40,7 @@ var onlyFiles = map[string][]string{
 var noStart = map[string]string{
 	"cmd/eagleray/internal":     "measurements",
 	"internal/bench":            "measurements",
-	"internal/chattemplate":     "what is wrong in a template, with line and column, stands behind \"--chat-template: …\"",
+	"internal/chattemplate":     "what is wrong in a template stands behind its source",
 	"internal/collective":       "sums between ranks, which stand behind \"rank …\"",
 	"internal/compute":          "arguments of kernels",
 	"internal/executor/verdict": "which rank is at fault",
@@ -58,7 +60,7 @@ var noStart = map[string]string{
 	"internal/window":           "the page and its reports",
 }
 
-// document reads the errors of errors.md: the lines of its blocks of errors.
+// documented reads the errors of errors.md: the lines of its blocks of errors.
 func documented(t *testing.T) []string {
 	var texts []string
 	inside := false

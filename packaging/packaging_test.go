@@ -1,5 +1,5 @@
-// Package packaging_test holds the two descriptions of the Debian package to each other, and what is
-// installed to the program.
+// Package packaging_test holds the two descriptions of the Debian package to each other, and what
+// is installed to the program.
 package packaging_test
 
 import (
@@ -62,7 +62,7 @@ func TestSamePackage(t *testing.T) {
 	}
 }
 
-// TestServiceConfig reads the file of flags as the service does, and the flags it shows as comments.
+// TestServiceConfig reads the file of flags as the service does, and what it shows as comments.
 func TestServiceConfig(t *testing.T) {
 	raw, err := os.ReadFile("serve.yaml")
 	if err != nil {

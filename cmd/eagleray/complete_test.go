@@ -87,15 +87,19 @@ func TestCompleteInBash(t *testing.T) {
 	}
 	const script = `
 source <(eagleray completion bash)
-_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur=${words[cword]} prev=${words[cword-1]}; }
+_get_comp_words_by_ref() {
+  words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur=${words[cword]} prev=${words[cword-1]}
+}
 compopt() { :; }
-COMP_WORDS=(eagleray "$@") COMP_CWORD=$# COMP_LINE="eagleray $*" COMP_POINT=$((9 + ${#*})) COMP_TYPE=9
+COMP_WORDS=(eagleray "$@") COMP_CWORD=$# COMP_LINE="eagleray $*" COMP_TYPE=9
+COMP_POINT=${#COMP_LINE}
 complete -p eagleray
 __start_eagleray
 printf '%s\n' "${COMPREPLY[@]}"`
 	for line, want := range map[string]string{"serve ti": "tiny", "serve team/s": "team/small",
 		"chat Qw": "Qwen/Qwen3-0.6B", "serv": "serve", "serve --max-model-le": "--max-model-len"} {
-		c := exec.Command(bash, append([]string{"--norc", "-c", script, "bash"}, strings.Fields(line)...)...)
+		args := append([]string{"--norc", "-c", script, "bash"}, strings.Fields(line)...)
+		c := exec.Command(bash, args...)
 		c.Dir = dir
 		c.Env = append(os.Environ(), asProgram+"=1", "HF_HUB_CACHE="+cache,
 			"PATH="+bin+":"+os.Getenv("PATH"))
@@ -111,8 +115,9 @@ printf '%s\n' "${COMPREPLY[@]}"`
 
 func TestCompletionScripts(t *testing.T) {
 	t.Parallel()
-	for shell, want := range map[string]string{"bash": "complete -o default -F __start_eagleray eagleray",
-		"zsh": "#compdef eagleray", "fish": "complete -c eagleray"} {
+	for shell, want := range map[string]string{
+		"bash": "complete -o default -F __start_eagleray eagleray",
+		"zsh":  "#compdef eagleray", "fish": "complete -c eagleray"} {
 		code, script, _ := execute(t, "", "completion", shell)
 		if code != 0 || !strings.Contains(script, want) {
 			t.Errorf("%s: exit code %d, %d bytes without %q", shell, code, len(script), want)

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/eagleray/eagleray/internal/config"
+)
+
+func quickstart(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "quickstart.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// fenced is what stands in the document between a fence of that kind and its end.
+func fenced(t *testing.T, document, kind string) string {
+	t.Helper()
+	_, after, ok := strings.Cut(document, "\n```"+kind+"\n")
+	text, _, closed := strings.Cut(after, "\n```\n")
+	if !ok || !closed {
+		t.Fatalf("the document has no block %q", kind)
+	}
+	return text
+}
+
+// TestQuickstartLaptop runs the lines for a laptop, on a port that is free.
+func TestQuickstartLaptop(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"bash", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	document := quickstart(t)
+	script := strings.ReplaceAll(fenced(t, document, "sh laptop"), "8000", freePort(t))
+	bin := t.TempDir()
+	if err := os.Symlink(os.Args[0], filepath.Join(bin, "eagleray")); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("bash", "-e", "-c", script)
+	c.Env = append(os.Environ(), asProgram+"=1", "PATH="+bin+":"+os.Getenv("PATH"))
+	// A group of its own, which ends with the test.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var out captured
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.Wait() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("%v: %s", err, out.String())
+		}
+	case <-time.After(patience):
+		t.Errorf("the script did not end: %s", out.String())
+	}
+	// A script that failed leaves a server; one that did not has ended it, and this finds no group.
+	_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+	for want := range strings.Lines(fenced(t, document, "text laptop")) {
+		if want = strings.TrimSpace(want); !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in what they print:\n%s", want, out.String())
+		}
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// serveLine is a command of a document, which may go on after a backslash.
+var serveLine = regexp.MustCompile(`(?m)eagleray serve((?:[^\n\\&]|\\\n)*)`)
+
+// TestQuickstartFlags holds all commands that serve, and the entry point of the KubeRay job, to the
+// flags that there are.
+func TestQuickstartFlags(t *testing.T) {
+	t.Parallel()
+	found := serveLine.FindAllStringSubmatch(quickstart(t), -1)
+	if len(found) < 6 {
+		t.Fatalf("only %d commands were found", len(found))
+	}
+	for _, m := range found {
+		parseServe(t, m[1])
+	}
+}
+
+func parseServe(t *testing.T, line string) config.Config {
+	t.Helper()
+	cfg := config.Default()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	f.SetNormalizeFunc(config.Normalize)
+	cfg.EngineFlags(f)
+	cfg.ServerFlags(f)
+	args := strings.Fields(strings.ReplaceAll(line, "\\\n", " "))
+	err := f.Parse(config.Expand(f, args))
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
+		t.Errorf("%q: %v", line, err)
+	}
+	return cfg
+}
+
+// TestKubeRay holds the manifest to itself and to the flags: ranks fit the worker pods one by one,
+// and the service finds the server.
+func TestKubeRay(t *testing.T) {
+	t.Parallel()
+	type pod struct {
+		RayStartParams map[string]string `yaml:"rayStartParams"`
+		Replicas       int
+		Template       struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct {
+				Containers []struct {
+					Image string
+					Ports []struct {
+						ContainerPort int `yaml:"containerPort"`
+					}
+					Resources struct{ Limits map[string]string }
+				}
+			}
+		}
+	}
+	var job struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Spec       struct {
+			Entrypoint     string
+			RayClusterSpec struct {
+				RayVersion       string `yaml:"rayVersion"`
+				HeadGroupSpec    pod    `yaml:"headGroupSpec"`
+				WorkerGroupSpecs []pod  `yaml:"workerGroupSpecs"`
+			} `yaml:"rayClusterSpec"`
+		}
+	}
+	var service struct {
+		Spec struct {
+			Selector map[string]string
+			Ports    []struct {
+				TargetPort int `yaml:"targetPort"`
+			}
+		}
+	}
+	file, err := os.Open(filepath.Join("..", "..", "deploy", "kuberay.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	documents := yaml.NewDecoder(file)
+	for _, into := range []any{&job, &service} {
+		if err := documents.Decode(into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line, ok := strings.CutPrefix(job.Spec.Entrypoint, "exec eagleray serve")
+	if !ok || job.Kind != "RayJob" || job.APIVersion != "ray.io/v1" {
+		t.Fatalf("%s %s with entry point %q", job.APIVersion, job.Kind, job.Spec.Entrypoint)
+	}
+	cfg := parseServe(t, line)
+	cluster := job.Spec.RayClusterSpec
+	head, workers := cluster.HeadGroupSpec, cluster.WorkerGroupSpecs[0]
+	if workers.Replicas != cfg.Parallel.TensorParallelSize || cfg.Parallel.Backend != "ray" ||
+		head.RayStartParams["num-cpus"] != "0" ||
+		workers.Template.Spec.Containers[0].Resources.Limits["cpu"] !=
+			strconv.Itoa(cfg.Parallel.CPUThreads) {
+		t.Errorf("%d ranks of %d CPUs on pods %+v", cfg.Parallel.TensorParallelSize,
+			cfg.Parallel.CPUThreads, workers)
+	}
+	ports := head.Template.Spec.Containers[0].Ports
+	if last := ports[len(ports)-1].ContainerPort; last != cfg.Server.Port ||
+		service.Spec.Ports[0].TargetPort != last || cfg.Server.Host != "0.0.0.0" {
+		t.Errorf("port %d of the pod, %+v of the service, %d of the server", last,
+			service.Spec.Ports, cfg.Server.Port)
+	}
+	for name, want := range service.Spec.Selector {
+		if got := head.Template.Metadata.Labels[name]; got != want && name != "ray.io/node-type" {
+			t.Errorf("the service looks for %s=%s, the head has %q", name, want, got)
+		}
+	}
+	for _, p := range []pod{head, workers} {
+		image := p.Template.Spec.Containers[0].Image
+		if !strings.HasSuffix(image, ":"+cluster.RayVersion) {
+			t.Errorf("image %s with Ray %s", image, cluster.RayVersion)
+		}
+	}
+}
