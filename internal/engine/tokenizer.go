@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/chattemplate"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
@@ -52,10 +53,30 @@ func (b *opening) loadTokenizer(folder checkpoint.Folder) error {
 	if err != nil || source == "" {
 		return err
 	}
+	if line, column := firstInvalid(source); line > 0 {
+		return fmt.Errorf("%s: chat template line %d, column %d: not valid UTF-8", from, line,
+			column)
+	}
 	if b.info.Template, err = chattemplate.Parse(source); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	return nil
+}
+
+// firstInvalid is the line, and the byte of it, both from 1, where a text is not UTF-8; 0 when it is.
+func firstInvalid(s string) (line, column int) {
+	if utf8.ValidString(s) {
+		return 0, 0
+	}
+	end := 0
+	for end < len(s) {
+		r, size := utf8.DecodeRuneInString(s[end:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		end += size
+	}
+	return strings.Count(s[:end], "\n") + 1, end - strings.LastIndexByte(s[:end], '\n')
 }
 
 // templateSource finds the chat template: the flag's, the folder's own file, the tokenizer's.

@@ -210,7 +210,9 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	if raw := f.members["tokens"]; raw == nil || isNull(raw) {
 		f.fail(badRequest("tokens", "`tokens` is required"))
 	}
-	ids := f.tokens("tokens", int(s.opt.Config.Server.MaxRequestBodyBytes), s.model.VocabSize)
+	// A token may be a hundred times as long as its number.
+	most := max(4*s.model.MaxModelLen, 65536)
+	ids := f.tokens("tokens", most, s.model.VocabSize)
 	if f.err != nil {
 		return f.err
 	}

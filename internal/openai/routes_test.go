@@ -162,3 +162,15 @@ func TestAccessLog(t *testing.T) {
 		t.Errorf("log without the access log %q", log)
 	}
 }
+
+// TestDetokenizeIsBounded: a list of numbers may not ask for a text a hundred times as long.
+func TestDetokenizeIsBounded(t *testing.T) {
+	s := newServer(t)
+	if rec := s.post("/detokenize", `{"tokens":[`+repeat("5", 65536)+`]}`); rec.Code != 200 {
+		t.Errorf("65536 tokens answered %d", rec.Code)
+	}
+	rec := s.post("/detokenize", `{"tokens":[`+repeat("5", 65537)+`]}`)
+	if rec.Code != 400 || !strings.Contains(rec.Body.String(), "more than 65536") {
+		t.Errorf("65537 tokens answered %d %s", rec.Code, clip(rec.Body.String()))
+	}
+}

@@ -32,6 +32,8 @@ type Token struct {
 	Kind Kind
 	Text string
 	Line int
+	// Column is the byte of the line, from 1, at which it begins.
+	Column int
 }
 
 // Is tells whether the token is that operator.
@@ -64,10 +66,12 @@ func (t Token) Describe() string {
 
 // lexer splits a template as jinja2's lexer does with trim_blocks and lstrip_blocks set.
 type lexer struct {
-	src    string
-	pos    int
-	line   int
-	tokens []Token
+	src  string
+	pos  int
+	line int
+	// lineBegin is the position of the line's first byte.
+	lineBegin int
+	tokens    []Token
 	// lineStart: the last thing read ended a line, so a tag that follows is the first on its line.
 	lineStart bool
 }
@@ -83,7 +87,7 @@ func Lex(source string) ([]Token, error) {
 	l := &lexer{src: source, line: 1, lineStart: true}
 	for l.pos < len(l.src) {
 		if err := l.root(); err != nil {
-			return nil, err
+			return nil, values.AtColumn(err, l.line, l.column())
 		}
 	}
 	l.emit(EOF, "")
@@ -91,13 +95,19 @@ func Lex(source string) ([]Token, error) {
 }
 
 func (l *lexer) emit(k Kind, text string) {
-	l.tokens = append(l.tokens, Token{k, text, l.line})
+	l.tokens = append(l.tokens, Token{k, text, l.line, l.column()})
 }
+
+// column is the byte of the line that is read next, from 1.
+func (l *lexer) column() int { return l.pos - l.lineBegin + 1 }
 
 // advance moves to the absolute position end and counts the lines passed.
 func (l *lexer) advance(end int) {
 	passed := l.src[l.pos:end]
 	l.line += strings.Count(passed, "\n")
+	if last := strings.LastIndexByte(passed, '\n'); last >= 0 {
+		l.lineBegin = l.pos + last + 1
+	}
 	if passed != "" {
 		l.lineStart = passed[len(passed)-1] == '\n'
 	}

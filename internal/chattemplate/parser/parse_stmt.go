@@ -15,7 +15,7 @@ func Parse(source string) (body []ast.Stmt, slots int, err error) {
 	}
 	p := &parser{tokens: tokens}
 	if body, err = p.parseTemplate(); err != nil {
-		return nil, 0, err
+		return nil, 0, values.AtColumn(err, p.cur().Line, p.cur().Column)
 	}
 	root := &scope{}
 	r := &resolver{scope: root}

@@ -7,8 +7,10 @@ import (
 
 // Error is a template that does not parse or a rendering that failed.
 type Error struct {
-	Line int    // line of the template, from 1; 0 where unknown
-	Msg  string // what is wrong; the template's own text when Raised
+	Line int // line of the template, from 1; 0 where unknown
+	// Column is the byte of that line, from 1; 0 where unknown, as in a rendering
+	Column int
+	Msg    string // what is wrong; the template's own text when Raised
 	// the template called raise_exception: the conversation, not the template, is at fault
 	Raised bool
 }
@@ -17,6 +19,9 @@ type Error struct {
 func (e *Error) Error() string {
 	if e.Line == 0 {
 		return "chat template: " + e.Msg
+	}
+	if e.Column > 0 {
+		return fmt.Sprintf("chat template line %d, column %d: %s", e.Line, e.Column, e.Msg)
 	}
 	return fmt.Sprintf("chat template line %d: %s", e.Line, e.Msg)
 }
@@ -27,6 +32,15 @@ func Errorf(format string, args ...any) *Error { return &Error{Msg: fmt.Sprintf(
 // ErrorAt makes an error at a line.
 func ErrorAt(line int, format string, args ...any) *Error {
 	return &Error{Line: line, Msg: fmt.Sprintf(format, args...)}
+}
+
+// AtColumn gives an error on that line, without a column, its column.
+func AtColumn(err error, line, column int) error {
+	var e *Error
+	if errors.As(err, &e) && e.Line == line && e.Column == 0 {
+		e.Column = column
+	}
+	return err
 }
 
 func errNesting() *Error { return Errorf("value is nested too deeply") }
