@@ -46,6 +46,8 @@ type connection struct {
 	// busy says that a request is answered, since is when that changed; both under of.mu.
 	busy  bool
 	since time.Time
+	// answered surplus ones only wait for their clients to read: the next may have their place.
+	answered bool
 }
 
 // Limit bounds the connections of a listener, by --max-connections or by the limit of descriptors.
@@ -120,12 +122,27 @@ func (l *connections) admit(c *connection) bool {
 			idle.Conn.Close()
 		}
 	}
+	if len(l.open) >= l.most+l.spare {
+		for o := range l.open {
+			if o.answered {
+				delete(l.open, o)
+				o.Conn.Close()
+				break
+			}
+		}
+	}
 	c.surplus = len(l.open) >= l.most
 	if len(l.open) >= l.most+l.spare {
 		return false
 	}
 	l.open[c] = struct{}{}
 	return true
+}
+
+// notify wakes those who wait for room. The caller holds mu.
+func (l *connections) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 // idlest is the connection that has had no request for the longest, nil when none has long enough.
@@ -154,8 +171,7 @@ func (c *connection) Close() error {
 	l.mu.Lock()
 	if _, open := l.open[c]; open {
 		delete(l.open, c)
-		close(l.changed)
-		l.changed = make(chan struct{})
+		l.notify()
 	}
 	l.mu.Unlock()
 	return c.Conn.Close()
@@ -174,6 +190,10 @@ func (c *connection) set(busy bool) {
 	now := time.Now()
 	c.of.mu.Lock()
 	c.busy, c.since = busy, now
+	if !busy && c.surplus {
+		c.answered = true
+		c.of.notify()
+	}
 	c.of.mu.Unlock()
 }
 
