@@ -4,7 +4,7 @@
 # make test-full  everything: all cases on real Ray, the long random walks; before a release
 # make lint       gofmt, go vet, staticcheck, ruff: each finding with how to mend it
 # make bench      the figures of the README
-# make dist       static binaries, archives and Debian packages, in bin/dist
+# make dist       archives, Debian packages and container images, in bin/dist
 
 GO      ?= go
 # The release of a tagged commit, else the commit and its date.

@@ -18,15 +18,15 @@ const module = "github.com/eagleray/eagleray/"
 
 // onlyFiles narrows packages of which little belongs to a start.
 var onlyFiles = map[string][]string{
-	"cmd/eagleray":             {"root.go", "serve.go"}, // the rest are other verbs
-	"internal/openai":          {"model.go"},            // the rest are errors of requests
-	"internal/join":            {"driver.go"}, // rank.go is the other end, which this one reports
-	"internal/model":           {"decoder.go", "model.go", "opt.go", "source.go"},
-	"internal/tokenizer":       {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"
-	"internal/worker":          {"rank.go"},      // the rest are broken promises of the driver
-	"internal/ray":             {"client.go", "errors.go", "process.go", "versions.go"},
-	"internal/executor":        {"connect.go", "executor.go", "load.go"}, // not those of steps
-	"internal/engine":          {"cache.go", "folder.go", "generation.go", "modelconfig.go",
+	"cmd/eagleray":       {"root.go", "serve.go"}, // the rest are other verbs
+	"internal/openai":    {"model.go"},            // the rest are errors of requests
+	"internal/join":      {"driver.go"},           // rank.go is the other end, which this one reports
+	"internal/model":     {"decoder.go", "model.go", "opt.go", "source.go"},
+	"internal/tokenizer": {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"
+	"internal/worker":    {"rank.go"},      // the rest are broken promises of the driver
+	"internal/ray":       {"client.go", "errors.go", "process.go", "versions.go"},
+	"internal/executor":  {"connect.go", "executor.go", "load.go"}, // not those of steps
+	"internal/engine": {"cache.go", "folder.go", "generation.go", "modelconfig.go",
 		"open.go", "ranks.go", "tokenizer.go"},
 	"internal/compute/cpu":     {"device.go"},
 	"internal/queue/handshake": {"bind.go"}, // the rest stands behind the rank

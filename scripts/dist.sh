@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# Builds what a release consists of, into bin/: static binaries for amd64 and arm64, archives of
-# them with the manual and the completions, Debian packages. Nothing is published.
+# Builds what a release consists of, into bin/dist: for amd64 and arm64 an archive with the static
+# binary, the manual and the completions, a Debian package, and a container image for "docker load".
+# It needs no Docker; nothing is published.
 #
 #   scripts/dist.sh          all of it
 #   scripts/dist.sh share    only the manual and the completions, into bin/share
 #
-# VERSION is the release; without a tag it is 0.0.0~ and the commit.
+# VERSION is the release; without a tag it is 0.0.0-g and the commit. CERTIFICATES are the
+# authorities that the image trusts, by default this machine's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
 commit=$(git rev-parse --short=12 HEAD)
 tag=$(git describe --tags --exact-match --match 'v*' 2>/dev/null || true)
-VERSION=${VERSION:-${tag:-0.0.0~$commit}}
+VERSION=${VERSION:-${tag:-0.0.0-g$commit}}
+CERTIFICATES=${CERTIFICATES:-/etc/ssl/certs/ca-certificates.crt}
 
 build() { # ARCH FILE
   GOOS=linux GOARCH=$1 go build -trimpath -ldflags "-s -w -X main.release=$VERSION" -o "$2" ./cmd/eagleray
@@ -30,6 +33,31 @@ share() {
   rm bin/share/eagleray
 }
 
+pack() { # FOLDER NAMES...: an archive that depends on nothing but the files and the commit
+  tar -C "$1" --owner=0 --group=0 --numeric-owner --sort=name --mtime="@$(git log -1 --format=%ct)" -cf - "${@:2}"
+}
+
+# image writes what packaging/Dockerfile describes, whose lines it reads, as "docker save" would.
+image() { # ARCH BINARY FILE
+  local stage
+  stage=$(mktemp -d)
+  line() { sed -n "s/^$1 //p" packaging/Dockerfile; }
+  install -D -m 755 "$2" "$stage/root/usr/bin/eagleray"
+  install -D -m 644 "$CERTIFICATES" "$stage/root/etc/ssl/certs/ca-certificates.crt"
+  pack "$stage/root" etc usr >"$stage/layer.tar"
+  cat >"$stage/config.json" <<END
+{"os":"linux","architecture":"$1","created":"$(git log -1 --format=%cI)",
+ "config":{"Env":["PATH=/usr/bin","$(line ENV)"],"User":"$(line USER)",
+  "ExposedPorts":{"$(line EXPOSE)/tcp":{}},"Entrypoint":$(line ENTRYPOINT),"Cmd":$(line CMD)},
+ "rootfs":{"type":"layers","diff_ids":["sha256:$(sha256sum "$stage/layer.tar" | cut -d' ' -f1)"]}}
+END
+  cat >"$stage/manifest.json" <<END
+[{"Config":"config.json","RepoTags":["eagleray:${VERSION#v}-$1"],"Layers":["layer.tar"]}]
+END
+  pack "$stage" manifest.json config.json layer.tar | gzip -9n >"$3"
+  rm -r "$stage"
+}
+
 share
 [ "${1:-}" != share ] || exit 0
 rm -rf bin/dist
@@ -39,10 +67,10 @@ for arch in amd64 arm64; do
   mkdir "$folder"
   build $arch "$folder/eagleray"
   cp -r LICENSE README.md bin/share/man bin/share/completions "$folder"
-  tar -C bin/dist --owner=0 --group=0 --numeric-owner --sort=name --mtime="@$(git log -1 --format=%ct)" \
-    -cf - "${folder##*/}" | gzip -9n >"$folder.tar.gz"
+  pack bin/dist "${folder##*/}" | gzip -9n >"$folder.tar.gz"
   ARCH=$arch VERSION=${VERSION#v} BINARY=$folder/eagleray \
     go run $nfpm package --config packaging/nfpm.yaml --packager deb --target bin/dist
+  image $arch "$folder/eagleray" "${folder}_image.tar.gz"
   rm -r "$folder"
 done
 (cd bin/dist && sha256sum eagleray_* >SHA256SUMS)

@@ -18,7 +18,7 @@ check() {
   echo "  mend: $mend"
 }
 
-check gofmt "gofmt -w cmd internal scripts test ./*.go" gofmt -l cmd internal scripts test ./*.go
+check gofmt "gofmt -w cmd docs internal packaging scripts test ./*.go" gofmt -l cmd docs internal packaging scripts test ./*.go
 check "go vet" "each line says where; go doc cmd/vet says what an analyzer looks for" "$go" vet ./...
 check staticcheck "https://staticcheck.dev/docs/checks says what a code (SA4006, U1000, …) means and shows the cure" \
   "$go" tool staticcheck ./...
