@@ -77,8 +77,8 @@ func (r *tree) holds(name string) bool {
 	})
 }
 
-// claims tells whether a word in backticks claims to be a path of the repository: a source file, or a path that
-// begins with one of its folders.
+// claims tells whether a word in backticks claims to be a path of the repository: a source file, or
+// a path that begins with one of its folders.
 func (r *tree) claims(word string) bool {
 	if strings.ContainsAny(word, " <>{}()$~:=\"'…") || strings.HasPrefix(word, "/") || strings.HasPrefix(word, "-") {
 		return false
@@ -129,7 +129,8 @@ func TestFolders(t *testing.T) {
 	}
 	seen := 0
 	for line := range strings.Lines(picture) {
-		// The folders stand before the first gap; what follows describes them, and so does a line without any.
+		// The folders stand before the first gap; what follows describes them, and so does a line
+		// without any.
 		left, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
 		for word := range strings.FieldsFuncSeq(left, func(c rune) bool { return c == ' ' || c == ',' }) {
 			if !strings.Contains(word, "/") && path.Ext(word) != ".go" {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Event is something that happened to an engine or its group of ranks. The events of this file are all there are: the
-// log, the metrics and every view of a running engine are made from them.
+// Event is something that happened to an engine or its group of ranks. The events of this file are
+// all there are: the log, the metrics and every view of a running engine are made from them.
 type Event interface {
 	// String is the event in one line: what a log in text form says of it.
 	String() string
@@ -17,8 +17,8 @@ type Event interface {
 	Log() (slog.Level, string, []slog.Attr)
 }
 
-// Listener is notified of every event, in the order in which they happen to one emitter. Several goroutines may call it
-// at once. It returns soon: the step loop may be its caller.
+// Listener is notified of every event, in the order in which they happen to one emitter. Several
+// goroutines may call it at once. It returns soon: the step loop may be its caller.
 type Listener func(Event)
 
 // Emit notifies the listener, if there is one.
@@ -76,11 +76,12 @@ func (e PhaseEnded) String() string { return text(e) }
 
 // Log is at level info.
 func (e PhaseEnded) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelInfo, e.Name, append([]slog.Attr{slog.Int64("ms", e.Took.Milliseconds())}, e.Found...)
+	took := slog.Int64("ms", e.Took.Milliseconds())
+	return slog.LevelInfo, e.Name, append([]slog.Attr{took}, e.Found...)
 }
 
-// Progress is how far the start of a group has come. It is not logged by itself at the default level: a terminal shows
-// it.
+// Progress is how far the start of a group has come. It is not logged by itself at the default
+// level: a terminal shows it.
 type Progress struct {
 	// Rank is -1 for the driver's own phases.
 	Rank int
@@ -94,8 +95,10 @@ func (e Progress) String() string { return text(e) }
 
 // Log is at level debug.
 func (e Progress) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelDebug, "progress", []slog.Attr{slog.Int("rank", e.Rank), slog.String("phase", e.Phase),
-		slog.Int64("done", e.Done), slog.Int64("total", e.Total)}
+	return slog.LevelDebug, "progress", []slog.Attr{
+		slog.Int("rank", e.Rank), slog.String("phase", e.Phase), slog.Int64("done", e.Done),
+		slog.Int64("total", e.Total),
+	}
 }
 
 // HubLookup says that the driver asks a Hub for a model: no folder of this machine has its name.
@@ -127,8 +130,11 @@ func (e GroupReady) String() string { return text(e) }
 
 // Log is at level debug: the server's own line of readiness says more.
 func (e GroupReady) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelDebug, "group is ready", []slog.Attr{slog.Uint64("epoch", e.Epoch), slog.String("backend", e.Backend),
-		slog.Int("ranks", e.Ranks), slog.Int64("weight_bytes", e.WeightBytes), slog.Int64("ms", e.Took.Milliseconds())}
+	return slog.LevelDebug, "group is ready", []slog.Attr{
+		slog.Uint64("epoch", e.Epoch), slog.String("backend", e.Backend),
+		slog.Int("ranks", e.Ranks), slog.Int64("weight_bytes", e.WeightBytes),
+		slog.Int64("ms", e.Took.Milliseconds()),
+	}
 }
 
 // GroupFailed is the end of a group that was not asked for: the first failure of any of its ranks.
@@ -146,7 +152,9 @@ func (e GroupFailed) String() string { return text(e) }
 
 // Log is at level error.
 func (e GroupFailed) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelError, "engine failed", []slog.Attr{slog.String("cause", e.Cause)}
+	return slog.LevelError, "engine failed", []slog.Attr{
+		slog.String("cause", e.Cause),
+	}
 }
 
 // RankOutput is a line of what is known of a failed rank beside its cause.
@@ -154,7 +162,8 @@ type RankOutput struct {
 	Rank int
 	Node string
 	PID  int
-	// Source is "detail" for the stack of a panic and for all of Ray's words, "last output" for what the rank wrote.
+	// Source is "detail" for the stack of a panic and for all of Ray's words, "last output" for
+	// what the rank wrote.
 	Source string
 	Line   string
 }
@@ -163,8 +172,10 @@ func (e RankOutput) String() string { return text(e) }
 
 // Log is at level error.
 func (e RankOutput) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelError, e.Source, []slog.Attr{slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
-		slog.String("line", e.Line)}
+	return slog.LevelError, e.Source, []slog.Attr{
+		slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
+		slog.String("line", e.Line),
+	}
 }
 
 // GroupStopped is the end of a group that was asked for.
@@ -177,18 +188,21 @@ func (e GroupStopped) String() string { return text(e) }
 
 // Log is at level debug.
 func (e GroupStopped) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelDebug, "group is stopped", []slog.Attr{slog.Uint64("epoch", e.Epoch), slog.Int64("ms", e.Took.Milliseconds())}
+	return slog.LevelDebug, "group is stopped", []slog.Attr{
+		slog.Uint64("epoch", e.Epoch), slog.Int64("ms", e.Took.Milliseconds()),
+	}
 }
 
-// RankStalled says that a rank has not moved for a while although work is queued for it, and that no other rank holds it
-// up.
+// RankStalled says that a rank has not moved for a while although work is queued for it, and that
+// no other rank holds it up.
 type RankStalled struct {
 	Rank int
 	Node string
 	PID  int
 	// For is how long it has not moved.
 	For time.Duration
-	// Phase is what it was doing, Process what the kernel says of its process ("" for one of another host).
+	// Phase is what it was doing, Process what the kernel says of its process ("" for one of
+	// another host).
 	Phase, Process string
 	// Received, Started and Finished are the last steps it knows of, Sent the last one sent to all.
 	Received, Started, Finished, Sent uint64
@@ -200,13 +214,18 @@ func (e RankStalled) String() string { return text(e) }
 
 // Log is at level warn.
 func (e RankStalled) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelWarn, "rank is stalled", []slog.Attr{slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
-		slog.String("seconds", fmt.Sprintf("%.1f", e.For.Seconds())), slog.String("phase", e.Phase), slog.String("process", e.Process),
-		slog.Uint64("received", e.Received), slog.Uint64("started", e.Started), slog.Uint64("finished", e.Finished),
-		slog.Uint64("sent", e.Sent), slog.String("call", e.Call)}
+	return slog.LevelWarn, "rank is stalled", []slog.Attr{
+		slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
+		slog.String("seconds", fmt.Sprintf("%.1f", e.For.Seconds())),
+		slog.String("phase", e.Phase), slog.String("process", e.Process),
+		slog.Uint64("received", e.Received), slog.Uint64("started", e.Started),
+		slog.Uint64("finished", e.Finished), slog.Uint64("sent", e.Sent),
+		slog.String("call", e.Call),
+	}
 }
 
-// StepSlow is a step that took longer than the time after which ranks count as stalled, and ended well.
+// StepSlow is a step that took longer than the time after which ranks count as stalled, and ended
+// well.
 type StepSlow struct {
 	Step uint64
 	// Requests is how many requests it computed, Tokens how many of their tokens.
@@ -218,8 +237,11 @@ func (e StepSlow) String() string { return text(e) }
 
 // Log is at level warn.
 func (e StepSlow) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelWarn, "step was slow", []slog.Attr{slog.Uint64("step", e.Step), slog.Int("requests", e.Requests),
-		slog.Int("tokens", e.Tokens), slog.String("seconds", fmt.Sprintf("%.1f", e.Took.Seconds()))}
+	return slog.LevelWarn, "step was slow", []slog.Attr{
+		slog.Uint64("step", e.Step), slog.Int("requests", e.Requests),
+		slog.Int("tokens", e.Tokens),
+		slog.String("seconds", fmt.Sprintf("%.1f", e.Took.Seconds())),
+	}
 }
 
 // Preempted says that running requests gave their blocks up and wait to be computed again.
@@ -232,8 +254,10 @@ func (e Preempted) String() string { return text(e) }
 
 // Log is at level debug: a full cache preempts many times a second.
 func (e Preempted) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelDebug, "requests preempted", []slog.Attr{slog.Int("requests", e.Requests),
-		slog.Int("running", e.Running), slog.Int("waiting", e.Waiting)}
+	return slog.LevelDebug, "requests preempted", []slog.Attr{
+		slog.Int("requests", e.Requests), slog.Int("running", e.Running),
+		slog.Int("waiting", e.Waiting),
+	}
 }
 
 // Stopping says that an engine takes no new requests; those it has may finish for a while.
@@ -243,7 +267,9 @@ func (e Stopping) String() string { return text(e) }
 
 // Log is at level debug: the server logs its own shutdown.
 func (e Stopping) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelDebug, "engine is stopping", []slog.Attr{slog.Int("running", e.Running), slog.Int("waiting", e.Waiting)}
+	return slog.LevelDebug, "engine is stopping", []slog.Attr{
+		slog.Int("running", e.Running), slog.Int("waiting", e.Waiting),
+	}
 }
 
 // Interface guards: these are all events.

@@ -102,7 +102,8 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	return nil
 }
 
-// modelFolder is the driver's folder where this node has it, else the same snapshot of the Hub in this node's cache.
+// modelFolder is the driver's folder where this node has it, else the same snapshot of the Hub in
+// this node's cache.
 func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
 	if init.ModelDir == "" {
 		return builtin.Folder(), nil

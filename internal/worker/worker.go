@@ -1,5 +1,5 @@
-// Package worker is the loop of one rank: it receives its configuration, loads its shard, then runs plans and
-// calls in the order they come and answers them.
+// Package worker is the loop of one rank: it receives its configuration, loads its shard, then runs
+// plans and calls in the order they come and answers them.
 package worker
 
 import (
@@ -21,8 +21,8 @@ import (
 type Options struct {
 	// Rank is its number.
 	Rank int
-	// Group joins the rank's tensor parallel group, which the rank then closes. It is called when there are
-	// several ranks.
+	// Group joins the rank's tensor parallel group, which the rank then closes. It is called when
+	// there are several ranks.
 	Group func() (join.Group, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
@@ -33,8 +33,8 @@ type Options struct {
 // errShutdown ends the loop without being a failure.
 var errShutdown = errors.New("shutdown")
 
-// Run serves the driver at the other end of port until it asks for shutdown or goes away; both return nil. Any
-// other end is reported to the driver as a queue.Failure and returned.
+// Run serves the driver at the other end of port until it asks for shutdown or goes away; both
+// return nil. Any other end is reported to the driver as a queue.Failure and returned.
 func Run(port queue.Port, opt Options) error {
 	w := &worker{port: port, status: port.Status(), opt: opt, methods: methods()}
 	w.status.Set(status.Init, 0)
