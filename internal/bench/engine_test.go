@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,10 +72,10 @@ func TestMeasureLatency(t *testing.T) {
 	if len(l.Latencies) != 3 || runs != 4 || l.Step <= 0 || l.Threads < 1 || l.WeightBytes != e.Info().WeightBytes {
 		t.Errorf("%+v after %d runs", l, runs)
 	}
-	for _, took := range l.Latencies {
-		if took < 7*l.Step/4 {
-			t.Errorf("a run took %v, yet a step %v", took, l.Step)
-		}
+	// Each run has seven steps after its first token, and two of the three have steps that take the
+	// median or longer, however unequal a busy machine makes the runs.
+	if middle := slices.Sorted(slices.Values(l.Latencies))[1]; middle < 7*l.Step {
+		t.Errorf("runs took %v, yet a step %v", l.Latencies, l.Step)
 	}
 	// No machine that runs this reads slower than a disk, or faster than any memory there is.
 	if gb := l.ReadBandwidth / 1e9; gb < 0.1 || gb > 20000 {
