@@ -8,19 +8,26 @@ import (
 	"github.com/eagleray/eagleray/internal/chattemplate/values"
 )
 
+// itemsBy takes the arguments case_sensitive and attribute of a filter: the items of v, and what
+// they are compared by.
+func itemsBy(run *values.Budget, v values.Value, a *values.Args) (getter, []values.Value, error) {
+	var p [2]values.Value
+	if err := a.Bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
+		return getter{}, nil, err
+	}
+	g, err := newGetter(p[1])
+	if err != nil {
+		return getter{}, nil, err
+	}
+	g.fold = !p[0].Truth()
+	items, err := run.Iterate(v)
+	return g, items, err
+}
+
 // extremeFilter makes min and max; op tells whether a later item replaces the best so far.
 func extremeFilter(op string) values.Filter {
 	return func(run *values.Budget, v values.Value, a *values.Args) (values.Value, error) {
-		var p [2]values.Value
-		if err := a.Bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
-			return values.Value{}, err
-		}
-		g, err := newGetter(p[1])
-		if err != nil {
-			return values.Value{}, err
-		}
-		g.fold = !p[0].Truth()
-		items, err := run.Iterate(v)
+		g, items, err := itemsBy(run, v, a)
 		if err != nil {
 			return values.Value{}, err
 		}
@@ -139,16 +146,7 @@ func filterDictSort(run *values.Budget, v values.Value, a *values.Args) (values.
 }
 
 func filterUnique(run *values.Budget, v values.Value, a *values.Args) (values.Value, error) {
-	var p [2]values.Value
-	if err := a.Bind(p[:], 0, "case_sensitive", "attribute"); err != nil {
-		return values.Value{}, err
-	}
-	g, err := newGetter(p[1])
-	if err != nil {
-		return values.Value{}, err
-	}
-	g.fold = !p[0].Truth()
-	items, err := run.Iterate(v)
+	g, items, err := itemsBy(run, v, a)
 	if err != nil {
 		return values.Value{}, err
 	}
