@@ -22,7 +22,7 @@ const (
 // packages of lower levels, and of its own room. The longest name counts: executor/launch is no
 // part of executor.
 var levels = [][]string{
-	{"chattemplate", "futex", "half", "jsonx", "kvcache", "logging", "machine", "offheap", "sample", "status",
+	{"chattemplate", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "sample", "status",
 		"transcripts", "web"},
 	{"config", "constrain", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
@@ -42,6 +42,7 @@ var levels = [][]string{
 // that waits, reads a clock, or does I/O.
 var pure = map[string][]string{
 	"kvcache":   nil,
+	"layout":    nil,
 	"sample":    nil,
 	"constrain": nil,
 	"step":      {"sample"},

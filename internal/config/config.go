@@ -3,7 +3,11 @@
 // message of its own (queue.Init).
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/eagleray/eagleray/internal/layout"
+)
 
 // Config says what is served and how. The names of its parts follow vLLM's flags; the zero value of
 // a field is its default unless Default sets another.
@@ -69,6 +73,15 @@ type Cache struct {
 type Parallel struct {
 	// TensorParallelSize is the number of ranks each layer is cut into.
 	TensorParallelSize int
+	// PipelineParallelSize is the number of stages the layers are divided among.
+	PipelineParallelSize int
+	// PipelineLayerSplit is the number of layers of each stage; empty balances the stages by the
+	// bytes of their weights.
+	PipelineLayerSplit []int
+	// PrefillContextParallelSize is the number of ranks that divide long prompts.
+	PrefillContextParallelSize int
+	// DataParallelSize is the number of replicas, each of a group of ranks.
+	DataParallelSize int
 	// Backend is uni, mp, ray, or "" for uni with one rank and mp with more.
 	Backend string
 	// CPUThreads is the number of cores each rank computes on; 0 divides the machine's.
@@ -77,6 +90,12 @@ type Parallel struct {
 	CPUISA string
 	// Ray says how ranks are placed when Backend is ray.
 	Ray Ray
+}
+
+// Layout is how the ranks of one replica divide the model.
+func (p *Parallel) Layout() layout.Layout {
+	return layout.Layout{TP: p.TensorParallelSize, PP: p.PipelineParallelSize,
+		PCP: p.PrefillContextParallelSize}.Sizes()
 }
 
 // Ray says where Ray is and how it places the ranks.
@@ -186,8 +205,9 @@ func Default() Config {
 		Model: Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto",
 			MaxLogprobs: 20},
 		Cache: Cache{BlockSize: 16, PrefixCaching: true},
-		Parallel: Parallel{TensorParallelSize: 1, Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
-			SkipBundle: -1}},
+		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
+			PrefillContextParallelSize: 1, DataParallelSize: 1, Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
+				SkipBundle: -1}},
 		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
 			Policy: "fcfs"},
 		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,

@@ -11,7 +11,7 @@ import (
 func (b *opening) sizeCache() error {
 	c := &b.cfg.Cache
 	b.info.BlockSize = c.BlockSize
-	perBlock := int64(model.CacheShape(b.model, b.ranks, 1, c.BlockSize, b.dtype).BytesPerBlock())
+	perBlock := int64(model.CacheShape(b.model, b.cfg.Parallel.TensorParallelSize, 1, c.BlockSize, b.dtype).BytesPerBlock())
 	perSequence := (b.info.MaxModelLen + c.BlockSize - 1) / c.BlockSize
 	blocks := int64(c.Blocks)
 	switch {

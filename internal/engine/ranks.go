@@ -96,7 +96,7 @@ func (b *opening) backend() string {
 func (b *opening) rankInit() (queue.Init, error) {
 	p := &b.cfg.Parallel
 	init := queue.Init{
-		WorldSize: b.ranks, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat,
+		Layout: p.Layout(), ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat,
 		DType: b.info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: b.cfg.Model.Seed,
 		Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
 		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen,
@@ -119,7 +119,7 @@ func (b *opening) rankInit() (queue.Init, error) {
 func (b *opening) connectRay(ctx context.Context) (*rayactor.Launcher, error) {
 	p := &b.cfg.Parallel
 	return rayactor.Connect(ctx, rayactor.Options{
-		Ray: p.Ray, World: b.ranks, TensorParallel: p.TensorParallelSize,
+		Ray: p.Ray, Layout: p.Layout(),
 		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.opt.Log, Events: b.events,
 	})
 }

@@ -57,7 +57,7 @@ func (s *supervisor) start(ctx context.Context) (*executor.Executor, error) {
 	if stopped {
 		return nil, errors.Join(ErrStopped, s.end(ctx, group))
 	}
-	ready := status.GroupReady{Epoch: epoch, Backend: s.backend, Ranks: o.Init.WorldSize,
+	ready := status.GroupReady{Epoch: epoch, Backend: s.backend, Ranks: o.Init.Layout.World(),
 		Took: time.Since(begun)}
 	for _, r := range group.Ranks() {
 		ready.WeightBytes += r.WeightBytes

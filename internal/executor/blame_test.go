@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/link"
@@ -138,7 +139,7 @@ func TestSendErrorIsBlamed(t *testing.T) {
 				r := &rehubbed{scripted: &scripted{rank: obedient(nil),
 					exited: make(chan launch.Exit, 4)}}
 				e, err := Start(t.Context(), Options{Launcher: r, InProcess: true,
-					Init: queue.Init{WorldSize: 2}})
+					Init: queue.Init{Layout: layout.Layout{TP: 2}}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -228,7 +229,7 @@ func TestCorruptRing(t *testing.T) {
 		})
 	}
 	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true,
-		Init: queue.Init{WorldSize: 2}, StepTimeout: patience})
+		Init: queue.Init{Layout: layout.Layout{TP: 2}}, StepTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +258,7 @@ func TestFlood(t *testing.T) {
 		})
 	}}
 	e, err := Start(t.Context(), Options{Launcher: l, InProcess: true,
-		Init: queue.Init{WorldSize: 1}, StepTimeout: 300 * time.Millisecond})
+		Init: queue.Init{Layout: layout.Layout{TP: 1}}, StepTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 // connect starts the ranks and joins them to a hub.
 func (e *Executor) connect(ctx context.Context) error {
-	world := e.opt.Init.WorldSize
+	world := e.opt.Init.Layout.World()
 	specs := make([]launch.Spec, world)
 	for i := range specs {
 		specs[i] = launch.Spec{Rank: i, LocalRank: i}

@@ -123,7 +123,7 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Executor{opt: opt, life: newLife(), joined: make(chan struct{}),
-		loading:  newLoading(opt.Init.WorldSize),
+		loading:  newLoading(opt.Init.Layout.World()),
 		recvLock: make(chan struct{}, 1), sending: make(chan struct{}, 1)}
 	e.calls.pending = map[uint64]*call{}
 	e.flights.init(e, max(1, opt.MaxInFlight))

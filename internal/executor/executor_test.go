@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
@@ -104,7 +105,7 @@ func start(
 ) (*Executor, *scripted) {
 	t.Helper()
 	s := &scripted{rank: rank, exited: make(chan launch.Exit, 4)}
-	o := Options{Launcher: s, InProcess: true, Init: queue.Init{WorldSize: ranks}}
+	o := Options{Launcher: s, InProcess: true, Init: queue.Init{Layout: layout.Layout{TP: ranks}}}
 	for _, f := range change {
 		f(&o)
 	}
@@ -408,7 +409,7 @@ func TestStartFails(t *testing.T) {
 				return true
 			})}
 		_, err := Start(t.Context(), Options{Launcher: s, InProcess: true,
-			Init: queue.Init{WorldSize: 2}})
+			Init: queue.Init{Layout: layout.Layout{TP: 2}}})
 		if err == nil || !strings.Contains(err.Error(),
 			"rank 1 on node-a (pid 101), load: tensor missing") {
 			t.Errorf("error %v", err)
@@ -422,12 +423,12 @@ func TestStartFails(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if _, err := Start(ctx, Options{Launcher: silent, InProcess: true,
-			Init: queue.Init{WorldSize: 2}}); !errors.Is(err, context.DeadlineExceeded) {
+			Init: queue.Init{Layout: layout.Layout{TP: 2}}}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("silent ranks: %v", err)
 		}
 		refuses := &scripted{fail: errors.New("no room")}
 		if _, err := Start(t.Context(), Options{Launcher: refuses, InProcess: true,
-			Init: queue.Init{WorldSize: 2}}); err == nil || err.Error() != "no room" {
+			Init: queue.Init{Layout: layout.Layout{TP: 2}}}); err == nil || err.Error() != "no room" {
 			t.Errorf("launcher that refuses: %v", err)
 		}
 	})

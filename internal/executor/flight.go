@@ -12,9 +12,6 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// outputRank is the only rank that answers plans.
-const outputRank = 0
-
 // flights are the futures of the plans in flight, in a ring. Plans are answered in the order in
 // which they were sent, so that the oldest one is always the one whose result comes next.
 type flights struct {
@@ -156,8 +153,8 @@ func (e *Executor) takeResult(rank int, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if rank != outputRank {
-		return fmt.Errorf("result of step %d, which rank %d owes", plan, outputRank)
+	if output := e.opt.Init.Layout.Output(); rank != output {
+		return fmt.Errorf("result of step %d, which rank %d owes", plan, output)
 	}
 	future, err := e.flights.oldest(plan)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -116,7 +117,7 @@ func beWorker() error {
 
 // tinyInit is the built-in model with a small cache.
 func tinyInit(ranks int) queue.Init {
-	return queue.Init{WorldSize: ranks, LoadFormat: "auto", DType: "float32", Threads: 1,
+	return queue.Init{Layout: layout.Layout{TP: ranks}, LoadFormat: "auto", DType: "float32", Threads: 1,
 		Blocks: 64, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 256}
 }
 

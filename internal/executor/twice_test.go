@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/step"
 )
@@ -43,7 +44,7 @@ func TestSecondReady(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		if e, err := Start(ctx, Options{Launcher: s, InProcess: true,
-			Init: queue.Init{WorldSize: 2}}); err == nil {
+			Init: queue.Init{Layout: layout.Layout{TP: 2}}}); err == nil {
 			e.Shutdown(context.Background())
 			t.Error("started without rank 1")
 		}
@@ -86,7 +87,7 @@ func TestSecondShutdown(t *testing.T) {
 			<-hold
 		}}
 		e, err := Start(t.Context(), Options{Launcher: s, InProcess: true,
-			Init: queue.Init{WorldSize: 1}})
+			Init: queue.Init{Layout: layout.Layout{TP: 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/layout"
 )
 
 // Kind is the first byte of every record.
@@ -38,8 +40,12 @@ const (
 
 // Init is a rank's whole configuration, the first record it receives.
 type Init struct {
-	Rank      int `json:"rank"`
-	WorldSize int `json:"world_size"`
+	Rank int `json:"rank"`
+	// Layout is how the ranks of the group divide the model.
+	Layout layout.Layout `json:"layout"`
+	// Stages are the first layers of the stages but the first; empty divides the layers by the bytes
+	// of their weights.
+	Stages []int `json:"stages,omitempty"`
 	// ModelDir is the checkpoint's folder on the driver's node, "" for the built-in model.
 	ModelDir string `json:"model_dir"`
 	// Repo, Revision and DownloadDir are where a node that lacks the folder gets it: the Hub

@@ -39,7 +39,7 @@ const progressEvery = 200 * time.Millisecond
 
 // newRank loads the rank's shard. On an error whatever was acquired is given back.
 func newRank(init queue.Init, opt Options, st *status.Rank, progress func(queue.Progress) error) (*rank, error) {
-	r := &rank{output: init.Rank == 0}
+	r := &rank{output: init.Rank == init.Layout.Output()}
 	if err := r.load(init, opt, st, progress); err != nil {
 		r.close()
 		return nil, err
@@ -69,16 +69,16 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	if err != nil {
 		return err
 	}
-	group := layers.Group{Rank: init.Rank, Size: init.WorldSize, OnLayer: func(layer int, waiting bool) {
+	group := layers.Group{Rank: init.Rank, Size: init.Layout.TP, OnLayer: func(layer int, waiting bool) {
 		phase := status.Forward
 		if waiting {
 			phase = status.Collective
 		}
 		st.Set(phase, uint32(layer))
 	}}
-	if init.WorldSize > 1 {
+	if world := init.Layout.World(); world > 1 {
 		if opt.Group == nil {
-			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, init.WorldSize)
+			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
 		}
 		if r.group, err = opt.Group(); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	if err := r.loadModel(init, cfg, folder, group, progress); err != nil {
 		return err
 	}
-	shape := model.CacheShape(cfg, init.WorldSize, init.Blocks, init.BlockSize, dtype)
+	shape := model.CacheShape(cfg, init.Layout.TP, init.Blocks, init.BlockSize, dtype)
 	if r.cache, err = r.device.NewCache(shape); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (r *rank) loadModel(init queue.Init, cfg *checkpoint.Config, folder checkpo
 		if r.checkpoint, err = checkpoint.Open(folder); err != nil {
 			return err
 		}
-		src, total = model.FromCheckpoint(r.checkpoint), r.checkpoint.Bytes()/int64(init.WorldSize)
+		src, total = model.FromCheckpoint(r.checkpoint), r.checkpoint.Bytes()/int64(init.Layout.World())
 	}
 	var sent time.Time
 	var sendErr error

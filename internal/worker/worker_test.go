@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
@@ -19,7 +20,7 @@ import (
 
 // tiny is the built-in model with a small cache.
 func tiny() queue.Init {
-	return queue.Init{WorldSize: 1, LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 128}
+	return queue.Init{Layout: layout.Layout{TP: 1}, LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4, MaxModelLen: 128}
 }
 
 // drive is the driver of a rank that runs in the test.
@@ -238,7 +239,7 @@ func TestInitFails(t *testing.T) {
 		"no such ISA":  {with(func(i *queue.Init) { i.ISA = "z80" }), status.Load, "z80"},
 		"no folder":    {with(func(i *queue.Init) { i.ModelDir = "/no/such/model" }), status.Load, "/no/such/model"},
 		"empty folder": {with(func(i *queue.Init) { i.ModelDir = t.TempDir() }), status.Load, "config.json"},
-		"no way":       {with(func(i *queue.Init) { i.WorldSize = 2 }), status.Load, "rank 0 of 2"},
+		"no way":       {with(func(i *queue.Init) { i.Layout.TP = 2 }), status.Load, "rank 0 of 2"},
 		"no cache":     {with(func(i *queue.Init) { i.Blocks = -1 }), status.Load, "-1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/layout"
 	"golang.org/x/sys/unix"
 )
 
@@ -93,7 +94,7 @@ func (g *ranks) lastPID() int {
 // lastActor is the name of the last rank's actor.
 func (g *ranks) lastActor() string {
 	rank := len(g.pids()) - 1
-	name, err := rayactor.ActorName(g.instance(), rank, rayactor.Layout{TP: rank + 1})
+	name, err := rayactor.ActorName(g.instance(), rank, layout.Layout{TP: rank + 1})
 	if err != nil {
 		panic(err)
 	}

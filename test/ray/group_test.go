@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
@@ -54,7 +55,7 @@ func try(t testing.TB, p ground, tp int, w wish) (*ranks, error) {
 		w.ctx = within(t)
 	}
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o := rayactor.Options{World: tp, TensorParallel: tp, Log: log, Events: status.LogTo(log),
+	o := rayactor.Options{Layout: layout.Layout{TP: tp}, Log: log, Events: status.LogTo(log),
 		Ray: config.Ray{Namespace: namespace, SkipBundle: -1, DeviceKey: "GPU", PerWorker: 1}}
 	p.options(&o)
 	if w.ray != nil {
@@ -65,7 +66,7 @@ func try(t testing.TB, p ground, tp int, w wish) (*ranks, error) {
 		return g, err
 	}
 	e := executor.Options{Launcher: l, Address: l.Address(), Log: log, Events: status.LogTo(log),
-		Init: queue.Init{WorldSize: tp, LoadFormat: "auto", DType: "float32", Blocks: 64,
+		Init: queue.Init{Layout: layout.Layout{TP: tp}, LoadFormat: "auto", DType: "float32", Blocks: 64,
 			BlockSize: 16, MaxSeqs: 4,
 			MaxModelLen: 256}}
 	if w.exec != nil {

@@ -21,14 +21,15 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Options say where Ray is and how it places the ranks.
 type Options struct {
-	// World is the number of ranks; TensorParallel how many of them share a layer.
-	World, TensorParallel int
+	// Layout is how the ranks divide the model.
+	Layout layout.Layout
 	// Ray is where the cluster is and how it places the ranks.
 	config.Ray
 	// CPUThreads are the cores of a bundle when DeviceKey is CPU.
@@ -88,7 +89,7 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	if o.Start == nil {
 		o.Start = ray.Start
 	}
-	l := &Launcher{o: o, exited: make(chan launch.Exit, o.World+1), done: make(chan struct{}),
+	l := &Launcher{o: o, exited: make(chan launch.Exit, o.Layout.World()+1), done: make(chan struct{}),
 		running: map[int]bool{}, quiet: make(chan struct{})}
 	if err := l.parse(); err != nil {
 		return nil, &config.UsageError{Err: err}
@@ -110,7 +111,7 @@ func (l *Launcher) parse() error {
 		return err
 	}
 	if l.indices != nil {
-		if err := checkIndices(l.indices, l.o.World); err != nil {
+		if err := checkIndices(l.indices, l.o.Layout.World()); err != nil {
 			return err
 		}
 	}
@@ -147,7 +148,7 @@ func (l *Launcher) connect(ctx context.Context) ([]any, error) {
 // localResources are what a cluster that is started here offers: what the ranks need, where Ray
 // cannot count it.
 func (l *Launcher) localResources() (r ray.LocalResources) {
-	need := float64(l.o.World) * l.perBundle()
+	need := float64(l.o.Layout.World()) * l.perBundle()
 	switch l.o.DeviceKey {
 	case GPU:
 	case CPU:
@@ -169,8 +170,8 @@ func (l *Launcher) Address() string { return cmp.Or(l.o.NodeIP, l.cluster.NodeIP
 
 // Launch places the ranks and starts a worker for each.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
-	if len(specs) != l.o.World {
-		return nil, fmt.Errorf("ray: %d ranks to start, not %d", len(specs), l.o.World)
+	if len(specs) != l.o.Layout.World() {
+		return nil, fmt.Errorf("ray: %d ranks to start, not %d", len(specs), l.o.Layout.World())
 	}
 	s := &start{Launcher: l, specs: specs}
 	l.mu.Lock()

@@ -81,7 +81,7 @@ func (s *start) place(ctx context.Context) ([]any, error) {
 // create makes a group with one bundle per rank. When the driver's node seems to have room for
 // one it is asked for: rank 0 is then where the driver is, and Ray packs the others beside it.
 func (s *start) create(ctx context.Context) error {
-	bundles := GroupSpec(s.o.World, s.o.DeviceKey, s.o.PerWorker, s.o.CPUThreads)
+	bundles := GroupSpec(s.o.Layout.World(), s.o.DeviceKey, s.o.PerWorker, s.o.CPUThreads)
 	if here := s.driverNode(ctx, bundles[0]); here != "" {
 		pinned := slices.Clone(bundles)
 		pinned[0] = maps.Clone(bundles[0])
@@ -221,11 +221,11 @@ func (s *start) order(context.Context) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.bundles, err = Order(usable, s.cluster.NodeID, s.indices, s.o.World,
+	if s.bundles, err = Order(usable, s.cluster.NodeID, s.indices, s.o.Layout.World(),
 		s.o.SkipBundle); err != nil {
 		return nil, err
 	}
-	if warning := SpansNodes(s.bundles, s.o.TensorParallel); warning != "" {
+	if warning := SpansNodes(s.bundles, s.o.Layout.TP); warning != "" {
 		s.o.Log.Warn(warning)
 	}
 	indices := make([]string, len(s.bundles))
@@ -241,7 +241,7 @@ func (s *start) spawn(ctx context.Context) ([]any, error) {
 	actors := make([]ray.ActorSpec, len(s.bundles))
 	for rank, b := range s.bundles {
 		name, err := ActorName(string(s.specs[rank].Invitation.Endpoint.Instance), rank,
-			Layout{TP: s.o.TensorParallel})
+			s.o.Layout)
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/ray/fake"
@@ -47,7 +48,7 @@ func newTrial(t *testing.T, world int) *trial {
 
 // start starts all ranks; what is at fault is in the error. The launcher is not stopped.
 func (x *trial) start(ctx context.Context, change func(*Options)) ([]launch.Worker, error) {
-	o := Options{World: x.world, TensorParallel: x.world,
+	o := Options{Layout: layout.Layout{TP: x.world},
 		Ray: config.Ray{Address: x.Address(), NodeIP: "10.0.0.1", SkipBundle: -1, DeviceKey: GPU,
 			PerWorker: 1},
 		Log: slog.New(slog.NewTextHandler(&x.log, nil)),

@@ -1,0 +1,111 @@
+// Package layout says how the ranks of a group divide a model: which rank has which layers, which
+// share of each, and which rows of a long prompt. It is pure arithmetic; everything that must agree
+// on who computes what (launchers, the join of a group, runners) asks it.
+package layout
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Layout is the sizes of a group's dimensions. The zero Layout is one rank; a size of 0 stands for
+// 1.
+type Layout struct {
+	// TP is how many ranks divide each layer (tensor parallelism), PP how many stages divide the
+	// layers (pipeline parallelism), PCP how many ranks divide the rows of long prompts (prefill
+	// context parallelism).
+	TP, PP, PCP int
+}
+
+// Place is a rank's place in each dimension, from 0.
+type Place struct{ TP, PP, PCP int }
+
+// Sizes returns l with 1 for each size that is 0.
+func (l Layout) Sizes() Layout {
+	return Layout{TP: max(l.TP, 1), PP: max(l.PP, 1), PCP: max(l.PCP, 1)}
+}
+
+// World is the number of ranks.
+func (l Layout) World() int {
+	s := l.Sizes()
+	return s.TP * s.PP * s.PCP
+}
+
+// Output is the rank that samples and answers plans: the first of the last stage.
+func (l Layout) Output() int {
+	s := l.Sizes()
+	return s.World() - s.TP*s.PCP
+}
+
+// Place is the place of a rank. Ranks are laid out with tensor parallelism innermost and stages
+// outermost, as vLLM does: rank = (pp·PCP + pcp)·TP + tp.
+func (l Layout) Place(rank int) Place {
+	s := l.Sizes()
+	return Place{TP: rank % s.TP, PCP: rank / s.TP % s.PCP, PP: rank / (s.TP * s.PCP)}
+}
+
+// Rank is the rank at a place.
+func (l Layout) Rank(p Place) int {
+	s := l.Sizes()
+	return (p.PP*s.PCP+p.PCP)*s.TP + p.TP
+}
+
+// TPGroup is the ranks that divide the layers with a rank, in the order of their places.
+func (l Layout) TPGroup(rank int) []int {
+	p := l.Place(rank)
+	return l.along(l.Sizes().TP, func(i int) Place { return Place{TP: i, PP: p.PP, PCP: p.PCP} })
+}
+
+// PPGroup is the ranks that a hidden state passes through with a rank, first stage first.
+func (l Layout) PPGroup(rank int) []int {
+	p := l.Place(rank)
+	return l.along(l.Sizes().PP, func(i int) Place { return Place{TP: p.TP, PP: i, PCP: p.PCP} })
+}
+
+// PCPGroup is the ranks that divide long prompts with a rank, in the order of their places.
+func (l Layout) PCPGroup(rank int) []int {
+	p := l.Place(rank)
+	return l.along(l.Sizes().PCP, func(i int) Place { return Place{TP: p.TP, PP: p.PP, PCP: i} })
+}
+
+func (l Layout) along(n int, at func(i int) Place) []int {
+	ranks := make([]int, n)
+	for i := range ranks {
+		ranks[i] = l.Rank(at(i))
+	}
+	return ranks
+}
+
+// Suffix is what the name of a rank's actor or process ends with: its place in each dimension that
+// is larger than 1, as "_TP0_PP1_PCP0".
+func (l Layout) Suffix(rank int) string {
+	s, p := l.Sizes(), l.Place(rank)
+	var b strings.Builder
+	for _, d := range []struct {
+		name     string
+		size, at int
+	}{{"TP", s.TP, p.TP}, {"PP", s.PP, p.PP}, {"PCP", s.PCP, p.PCP}} {
+		if d.size > 1 {
+			fmt.Fprintf(&b, "_%s%d", d.name, d.at)
+		}
+	}
+	return b.String()
+}
+
+// String lists the sizes, as "TP 2 × PP 2"; those of 1 are left out, unless all are.
+func (l Layout) String() string {
+	s := l.Sizes()
+	var parts []string
+	for _, d := range []struct {
+		name string
+		size int
+	}{{"TP", s.TP}, {"PP", s.PP}, {"PCP", s.PCP}} {
+		if d.size > 1 {
+			parts = append(parts, fmt.Sprintf("%s %d", d.name, d.size))
+		}
+	}
+	if parts == nil {
+		return "TP 1"
+	}
+	return strings.Join(parts, " × ")
+}

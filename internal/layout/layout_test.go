@@ -1,0 +1,79 @@
+package layout
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestPlaces(t *testing.T) {
+	for _, l := range []Layout{{}, {TP: 4}, {PP: 3}, {PCP: 2}, {TP: 2, PP: 2}, {TP: 2, PP: 3, PCP: 2},
+		{TP: 8, PP: 4, PCP: 2}} {
+		sizes := l.Sizes()
+		if got := sizes.TP * sizes.PP * sizes.PCP; got != l.World() {
+			t.Errorf("%v: world %d, not %d", l, l.World(), got)
+		}
+		if p := l.Place(l.Output()); p != (Place{PP: sizes.PP - 1}) {
+			t.Errorf("%v: output rank %d is at %+v", l, l.Output(), p)
+		}
+		seen := map[Place]bool{}
+		for rank := range l.World() {
+			p := l.Place(rank)
+			if l.Rank(p) != rank || seen[p] {
+				t.Errorf("%v: rank %d is at %+v, which is rank %d's", l, rank, p, l.Rank(p))
+			}
+			seen[p] = true
+			for name, g := range map[string]struct {
+				ranks    []int
+				size, at int
+			}{
+				"TP":  {l.TPGroup(rank), sizes.TP, p.TP},
+				"PP":  {l.PPGroup(rank), sizes.PP, p.PP},
+				"PCP": {l.PCPGroup(rank), sizes.PCP, p.PCP},
+			} {
+				if len(g.ranks) != g.size || g.ranks[g.at] != rank || !slices.IsSorted(g.ranks) {
+					t.Errorf("%v: %s group of rank %d is %v", l, name, rank, g.ranks)
+				}
+			}
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	l := Layout{TP: 2, PP: 2, PCP: 2}
+	for _, c := range []struct {
+		name      string
+		got, want []int
+	}{
+		{"TP", l.TPGroup(5), []int{4, 5}},
+		{"PP", l.PPGroup(5), []int{1, 5}},
+		{"PCP", l.PCPGroup(5), []int{5, 7}},
+	} {
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("%s group of rank 5: %v, not %v", c.name, c.got, c.want)
+		}
+	}
+	if l.Output() != 4 {
+		t.Errorf("output rank %d, not 4", l.Output())
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		layout         Layout
+		rank           int
+		suffix, string string
+	}{
+		{Layout{}, 0, "", "TP 1"},
+		{Layout{TP: 4}, 3, "_TP3", "TP 4"},
+		{Layout{PP: 2}, 1, "_PP1", "PP 2"},
+		{Layout{TP: 2, PP: 2}, 2, "_TP0_PP1", "TP 2 × PP 2"},
+		{Layout{TP: 3, PP: 4, PCP: 2}, 23, "_TP2_PP3_PCP1", "TP 3 × PP 4 × PCP 2"},
+	} {
+		if got := c.layout.Suffix(c.rank); got != c.suffix {
+			t.Errorf("%v, rank %d: %q, not %q", c.layout, c.rank, got, c.suffix)
+		}
+		if got := c.layout.String(); got != c.string {
+			t.Errorf("%+v is %q, not %q", c.layout, got, c.string)
+		}
+	}
+}
