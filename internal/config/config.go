@@ -98,6 +98,16 @@ func (p *Parallel) Layout() layout.Layout {
 		PCP: p.PrefillContextParallelSize}.Sizes()
 }
 
+// MaxInFlight is how many plans the ranks may have been sent without their results being known: one
+// for each stage, and one more with asynchronous scheduling.
+func (c *Config) MaxInFlight() int {
+	stages := c.Parallel.Layout().PP
+	if c.Schedule.Async {
+		return stages + 1
+	}
+	return stages
+}
+
 // Ray says where Ray is and how it places the ranks.
 type Ray struct {
 	// Address is the cluster's (host:port of its GCS); "" looks for a running one and else starts
@@ -147,6 +157,8 @@ type Schedule struct {
 	// MaxNumQueuedReqs refuses requests beyond so many waiting sequences, of which a request has n
 	// for each of its prompts; 0 is no bound.
 	MaxNumQueuedReqs int
+	// Async makes and sends the next plan before the result of the last one is known.
+	Async bool
 }
 
 // Queue carries steps to the ranks and results back.
@@ -209,7 +221,7 @@ func Default() Config {
 			PrefillContextParallelSize: 1, DataParallelSize: 1, Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
 				SkipBundle: -1}},
 		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
-			Policy: "fcfs"},
+			Policy: "fcfs", Async: true},
 		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,
 			StepTimeout: 300 * time.Second},
 		Server: Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20,

@@ -89,6 +89,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"order of waiting requests: fcfs or priority")
 	f.IntVar(&s.MaxNumQueuedReqs, "max-num-queued-reqs", s.MaxNumQueuedReqs,
 		"waiting sequences (n times prompts) beyond which requests are refused; 0 is no limit")
+	toggle(f, &s.Async, "async-scheduling",
+		"plan the next step while the ranks compute the one before")
 	DefineKnown(f, engineKnown, &c.Warnings)
 
 	q := &c.Queue

@@ -77,8 +77,6 @@ var engineKnown = []Known{
 	{Name: "compilation-config", Allowed: anything, Why: "nothing is compiled at start"},
 	{Name: "max-seq-len-to-capture", Allowed: anything, Why: "there is no graph capture"},
 	{Name: "attention-backend", Allowed: anything, Why: "there is one attention kernel"},
-	{Name: "async-scheduling", Allowed: on, Switch: true,
-		Why: "it changes no output; steps are planned one after another"},
 	{Name: "stream-interval", Allowed: []string{"1"}, Why: "each step is streamed"},
 	{Name: "max-num-partial-prefills", Allowed: []string{"1"},
 		Why: "prompts are cut one after another"},

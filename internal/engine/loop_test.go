@@ -20,11 +20,11 @@ import (
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// openAhead is an engine on ranks of one thread that keeps up to n plans in flight, with a small
-// cache. The counter is of preemptions.
-func openAhead(t *testing.T, backend string, ranks, n int) (*engine.Engine, *atomic.Int64) {
+// openTight is an engine on ranks of one thread, with a small cache. The counter is of preemptions.
+func openTight(t *testing.T, backend string, ranks int, async bool) (*engine.Engine, *atomic.Int64) {
 	t.Helper()
 	c := config.Default()
+	c.Schedule.Async = async
 	c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Parallel.CPUThreads = backend, ranks, 1
 	c.Model.MaxModelLen = 128
 	c.Cache.MemoryBytes, c.Cache.Blocks = 0, 10
@@ -35,7 +35,7 @@ func openAhead(t *testing.T, backend string, ranks, n int) (*engine.Engine, *ato
 			preempted.Add(int64(p.Requests))
 		}
 	}
-	e, _, err := engine.Open(t.Context(), engine.Options{Config: c, MaxInFlight: n, Events: listen})
+	e, _, err := engine.Open(t.Context(), engine.Options{Config: c, Events: listen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +109,12 @@ func record(ctx context.Context, s engine.Stream) (string, error) {
 func TestOverlappedLoop(t *testing.T) {
 	var want []string
 	for _, c := range []struct {
-		backend         string
-		ranks, inFlight int
-	}{{"uni", 1, 1}, {"uni", 1, 2}, {"uni", 1, 3}, {"mp", 2, 2}} {
-		t.Run(fmt.Sprintf("%s/%d/%d", c.backend, c.ranks, c.inFlight), func(t *testing.T) {
-			e, preempted := openAhead(t, c.backend, c.ranks, c.inFlight)
+		backend string
+		ranks   int
+		async   bool
+	}{{"uni", 1, false}, {"uni", 1, true}, {"mp", 2, true}} {
+		t.Run(fmt.Sprintf("%s/%d/%v", c.backend, c.ranks, c.async), func(t *testing.T) {
+			e, preempted := openTight(t, c.backend, c.ranks, c.async)
 			got := runAll(t, e)
 			if preempted.Load() == 0 {
 				t.Error("no request was preempted")
@@ -168,7 +169,7 @@ func runAll(t *testing.T, e *engine.Engine) []string {
 
 // TestDeathWithPlansInFlight kills a rank while plans are in flight: the request fails with the cause.
 func TestDeathWithPlansInFlight(t *testing.T) {
-	e, _ := openAhead(t, "mp", 2, 2)
+	e, _ := openTight(t, "mp", 2, true)
 	r := greedy(e, question, 2000)
 	r.Params.IgnoreEOS, r.Params.StopTokens = true, nil
 	s, err := e.Submit(t.Context(), r)
@@ -197,7 +198,7 @@ func TestDeathWithPlansInFlight(t *testing.T) {
 // TestTotalsWhileNothingMoves stops the only rank: the request in its step runs, the next one
 // waits.
 func TestTotalsWhileNothingMoves(t *testing.T) {
-	e, _ := openAhead(t, "mp", 1, 1)
+	e, _ := openTight(t, "mp", 1, false)
 	pid := e.Info().Ranks[0].PID
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

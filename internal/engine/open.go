@@ -19,9 +19,6 @@ type Options struct {
 	Log    *slog.Logger
 	// Events is notified of everything that happens to the engine, beside the log; nil is none.
 	Events status.Listener
-	// MaxInFlight is how many plans the ranks may have been sent without their results being known;
-	// 0 is 1.
-	MaxInFlight int
 	// WorkerOutput receives what worker processes print; nil is standard error.
 	WorkerOutput io.Writer
 }
@@ -79,7 +76,8 @@ func (b *opening) open() (*Engine, error) {
 		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
 		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
 		Priority:          c.Schedule.Policy == "priority",
-		MaxInFlight:       b.opt.MaxInFlight,
+		MaxInFlight:       c.MaxInFlight(),
+		Stages:            c.Parallel.Layout().PP,
 	})
 	if err != nil {
 		return nil, err
@@ -105,7 +103,7 @@ func (b *opening) open() (*Engine, error) {
 		events:   status.Tee(b.events, m.Listen),
 		maxQueue: c.Schedule.MaxNumQueuedReqs, requests: map[uint64]*request{},
 		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
-	e.maxInFlight = max(1, b.opt.MaxInFlight)
+	e.maxInFlight = c.MaxInFlight()
 	e.slowStep = c.Queue.StallWarning
 	e.ownThread = ranks.backend != "uni"
 	go e.loop()

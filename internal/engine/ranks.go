@@ -37,7 +37,7 @@ func (b *opening) supervisor() (*supervisor, error) {
 		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
 		StallWarning: q.StallWarning, StepTimeout: q.StepTimeout, Events: b.events,
-		MaxInFlight: b.opt.MaxInFlight,
+		MaxInFlight: b.cfg.MaxInFlight(),
 	}
 	switch s.backend {
 	case "uni":

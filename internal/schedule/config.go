@@ -34,6 +34,9 @@ type Config struct {
 	// MaxInFlight is the number of plans that may await their results [max_concurrent_batches]; 0
 	// is 1.
 	MaxInFlight int
+	// Stages is the number of stages that a plan passes through [pipeline_parallel_size]; 0 is 1.
+	// With several, requests take turns so that each stage has a plan to compute: see Schedule.
+	Stages int
 }
 
 // validate refuses a configuration under which some request could never finish.
@@ -62,6 +65,10 @@ func (c Config) validate() error {
 	}
 	if c.MaxInFlight < 0 {
 		return fmt.Errorf("schedule: MaxInFlight is %d, must not be negative", c.MaxInFlight)
+	}
+	if c.Stages < 0 || c.Stages > 1 && c.MaxInFlight < c.Stages {
+		return fmt.Errorf("schedule: Stages is %d, must not be negative nor more than MaxInFlight (%d)",
+			c.Stages, c.MaxInFlight)
 	}
 	if !c.ChunkedPrefill {
 		if c.LongPrefillTokens > 0 {

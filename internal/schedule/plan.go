@@ -16,6 +16,12 @@ import (
 // Requests that run come first, in order, then waiting ones as long as tokens, slots and blocks
 // last. When blocks run out, the last running request gives its own up and waits again; in the plan
 // where that happens no request starts.
+//
+// With several stages a request whose token is on its way is planned again at the earliest as many
+// plans later, when the first stage can have that token, and a plan takes at most its share of the
+// requests that decode: then as many plans as there are stages divide them among themselves. A
+// caller that makes plans until it gets false, and only then applies a result, leaves none out for
+// longer.
 func (s *Scheduler) Schedule(p *step.Plan) bool {
 	reset(p)
 	if s.owed == len(s.flights) {
@@ -30,14 +36,27 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	if !preempted {
 		s.admit(p, f, budget)
 	}
-	if len(p.Rows) == 0 && len(p.Free) == 0 {
-		return false
+	if len(p.Rows) == 0 && !preempted {
+		if s.owed > 0 {
+			s.keep(p)
+		}
+		if len(p.Free) == 0 {
+			return false
+		}
 	}
 	s.plans++
 	p.ID = s.plans
 	f.plan = p.ID
 	s.owed++
 	return true
+}
+
+// keep takes the freed slots back out of a plan that would do nothing but free them, while others
+// are in flight: they can wait for one that computes.
+func (s *Scheduler) keep(p *step.Plan) {
+	s.freed = append(s.freed, p.Free...)
+	s.slots = s.slots[:len(s.slots)-len(p.Free)]
+	p.Free = p.Free[:0]
 }
 
 func reset(p *step.Plan) {
@@ -51,10 +70,18 @@ func reset(p *step.Plan) {
 // advance plans the running requests and returns the tokens that are left.
 func (s *Scheduler) advance(p *step.Plan, f *flight) (budget int, preempted bool) {
 	budget = s.config.MaxTokens
+	stages := s.config.Stages
+	decodes := (len(s.running) + stages - 1) / stages // how many may decode
 	for i := 0; i < len(s.running); i++ {
 		r := s.running[i]
-		if r.planned(s.config.MaxModelLen) {
+		if r.planned(s.config.MaxModelLen) || r.onItsWay(s.plans+1, stages) {
 			continue
+		}
+		if r.length()-r.computed == 1 {
+			if decodes == 0 {
+				continue
+			}
+			decodes--
 		}
 		// One token is kept for each request after this one: a long prompt does not stall those
 		// that decode. MaxTokens >= MaxSeqs leaves at least one here.
@@ -168,6 +195,7 @@ func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n, held int) {
 	samples := end == r.length()
 	if row.Sample = samples; samples {
 		r.pending++
+		r.sampler = s.plans + 1
 	}
 	p.Blocks = append(p.Blocks, blocks...)
 	r.computed = end

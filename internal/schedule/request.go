@@ -70,6 +70,8 @@ type scheduled struct {
 	// pending is how many tokens plans in flight sample: they come after tokens, and are not known
 	// yet. (vLLM calls them num_output_placeholders.)
 	pending int
+	// sampler is the newest plan that samples, or sampled, a token of the request.
+	sampler uint64
 	// ran says that the request has run; cached is then Output.Cached.
 	ran    bool
 	cached int
@@ -99,6 +101,13 @@ func (r *Request) planned(maxModelLen int) bool {
 		return false
 	}
 	return r.length()-r.prompt >= int(r.Params.MaxTokens) || r.length() >= maxModelLen
+}
+
+// onItsWay tells whether the first of so many stages cannot have the request's newest token yet when
+// it gets to the plan of a number: the stages before the last one that samples are busy with the
+// plans between.
+func (r *Request) onItsWay(plan uint64, stages int) bool {
+	return r.pending > 0 && plan-r.sampler < uint64(stages)
 }
 
 // take appends sampled tokens up to the one that ends the request, and returns how many those are.

@@ -63,6 +63,7 @@ func New(c Config) (*Scheduler, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	c.MaxInFlight, c.Stages = max(1, c.MaxInFlight), max(1, c.Stages)
 	cache, err := kvcache.New(kvcache.Config{
 		Blocks: c.Blocks, BlockSize: c.BlockSize, PrefixCaching: c.PrefixCaching,
 	})
@@ -71,7 +72,7 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, cache: cache, requests: make(map[uint64]*Request),
-		flights: make([]flight, max(1, c.MaxInFlight)),
+		flights: make([]flight, c.MaxInFlight),
 	}
 	s.resetSlots()
 	return s, nil

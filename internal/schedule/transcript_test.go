@@ -46,7 +46,7 @@ func (tr *transcript) command(name string, args []string) string {
 		//
 		// Example:
 		//
-		// config seqs=4 tokens=16 len=64 block=4 blocks=16 flights=2 long=8 no-cache no-chunks
+		// config seqs=4 tokens=16 len=64 block=4 blocks=16 flights=2 stages=2 long=8 no-cache no-chunks
 		// priority
 		return tr.configure(args)
 	case "add":
@@ -190,6 +190,8 @@ func (tr *transcript) configure(args []string) string {
 			c.Blocks = tr.number(value)
 		case "flights":
 			c.MaxInFlight = tr.number(value)
+		case "stages":
+			c.Stages = tr.number(value)
 		case "long":
 			c.LongPrefillTokens = tr.number(value)
 		case "no-cache":

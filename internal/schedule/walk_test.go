@@ -107,7 +107,7 @@ func reference(c Config, q *Request, vocab int) (output []int32, finish sample.F
 	}
 }
 
-// TestRandomWalk drives random configurations, with one to three plans in flight, with random
+// TestRandomWalk drives random configurations, with one to four stages and one to five plans in flight, with random
 // requests, aborts and losses of all workers. The worker model executes every plan (through the
 // codec), and every output must be what the request generates alone.
 func TestRandomWalk(t *testing.T) {
@@ -157,7 +157,8 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		MaxSeqs: 1 + rng.IntN(6), MaxModelLen: 2 + rng.IntN(40), BlockSize: 1 + rng.IntN(5),
 		PrefixCaching: rng.IntN(4) > 0, ChunkedPrefill: rng.IntN(4) > 0, Priority: rng.IntN(2) == 0,
 	}
-	c.MaxInFlight = 1 + int(seed%3)
+	c.Stages = 1 + int(seed%4)
+	c.MaxInFlight = c.Stages + rng.IntN(2)
 	c.Blocks = (c.MaxModelLen+c.BlockSize-1)/c.BlockSize + rng.IntN(12)
 	c.MaxTokens = c.MaxSeqs + rng.IntN(30)
 	if !c.ChunkedPrefill {
@@ -289,7 +290,7 @@ func (w *walk) step() bool {
 		w.apply()
 		return true
 	}
-	before := w.s.Stats()
+	before, running := w.s.Stats(), w.s.Running()
 	if !w.s.Schedule(&w.plan) {
 		if len(w.due) > 0 {
 			w.apply()
@@ -300,6 +301,7 @@ func (w *walk) step() bool {
 		}
 		return false
 	}
+	w.turns(running)
 	if err := step.DecodePlan(step.AppendPlan(nil, &w.plan), &w.wire); err != nil {
 		w.Fatal(err)
 	}
@@ -317,6 +319,54 @@ func (w *walk) step() bool {
 	}
 	w.due = append(w.due, result)
 	return true
+}
+
+// turns checks who has a place in the newest plan, before which so many requests were running: with
+// stages they take turns.
+func (w *walk) turns(running int) {
+	newest := &w.s.flights[(w.s.first+w.s.owed-1)%len(w.s.flights)]
+	if newest.plan != w.plan.ID {
+		w.Fatalf("plan %d is in flight as %d", w.plan.ID, newest.plan)
+	}
+	planned, young := map[*Request]bool{}, map[*Request]bool{}
+	for _, e := range newest.entries {
+		planned[e.request] = true
+	}
+	for i := range w.s.owed - 1 {
+		f := &w.s.flights[(w.s.first+i)%len(w.s.flights)]
+		if int(newest.plan-f.plan) >= w.config.Stages {
+			continue
+		}
+		for _, e := range f.entries {
+			if e.samples {
+				young[e.request] = true
+			}
+			if e.samples && planned[e.request] {
+				w.Fatalf("plan %d computes request %d, whose token plan %d of %d stages samples",
+					newest.plan, e.request.Key, f.plan, w.config.Stages)
+			}
+		}
+	}
+	isNew := map[uint32]bool{}
+	for _, q := range w.plan.New {
+		isNew[q.Slot] = true
+	}
+	decodes, most := 0, (running+w.config.Stages-1)/w.config.Stages
+	for _, row := range w.plan.Rows {
+		if row.Count == 1 && row.Sample && !isNew[row.Slot] {
+			decodes++
+		}
+	}
+	if decodes > most {
+		w.Fatalf("plan %d decodes %d of %d requests, %d stages", newest.plan, decodes, running,
+			w.config.Stages)
+	}
+	for _, r := range w.s.running {
+		if !planned[r] && !young[r] && decodes < most && !r.planned(w.config.MaxModelLen) {
+			w.Fatalf("plan %d decodes %d of %d requests, %d stages, and leaves request %d out",
+				newest.plan, decodes, running, w.config.Stages, r.Key)
+		}
+	}
 }
 
 func (w *walk) apply() {
