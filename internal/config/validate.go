@@ -33,6 +33,7 @@ func (c *Config) Validate() error {
 		atLeast("max-num-seqs", s.MaxNumSeqs, 1),
 		atLeast("max-num-batched-tokens", s.MaxNumBatchedTokens, 1),
 		atLeast("tensor-parallel-size", p.TensorParallelSize, 1),
+		atLeast("pipeline-parallel-size", p.PipelineParallelSize, 1),
 		atLeast("cpu-threads", p.CPUThreads, 0),
 		atLeast("num-gpu-blocks-override", k.Blocks, 0),
 		atLeast("long-prefill-token-threshold", s.LongPrefillTokenThreshold, 0),
@@ -66,6 +67,15 @@ func (c *Config) Validate() error {
 	if s.MaxNumBatchedTokens < s.MaxNumSeqs {
 		return usage("--max-num-batched-tokens %d is less than --max-num-seqs %d",
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
+	}
+	if s := p.PipelineLayerSplit; len(s) > 0 && len(s) != p.PipelineParallelSize {
+		return usage("--pipeline-layer-split has %d stages, --pipeline-parallel-size is %d", len(s),
+			p.PipelineParallelSize)
+	}
+	for _, n := range p.PipelineLayerSplit {
+		if n < 1 {
+			return usage("--pipeline-layer-split: a stage of %d layers is none", n)
+		}
 	}
 	if p.Backend == "uni" && p.TensorParallelSize > 1 {
 		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size "+

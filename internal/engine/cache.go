@@ -7,11 +7,14 @@ import (
 	"github.com/eagleray/eagleray/internal/model"
 )
 
-// sizeCache decides how many KV blocks each rank has.
+// sizeCache decides how many KV blocks each rank has: as many as the rank with the most layers has
+// room for.
 func (b *opening) sizeCache() error {
 	c := &b.cfg.Cache
 	b.info.BlockSize = c.BlockSize
-	perBlock := int64(model.CacheShape(b.model, b.cfg.Parallel.TensorParallelSize, 1, c.BlockSize, b.dtype).BytesPerBlock())
+	shape := model.CacheShape(b.model, b.stages.Most(b.model.Layers),
+		b.cfg.Parallel.TensorParallelSize, 1, c.BlockSize, b.dtype)
+	perBlock := int64(shape.BytesPerBlock())
 	perSequence := (b.info.MaxModelLen + c.BlockSize - 1) / c.BlockSize
 	blocks := int64(c.Blocks)
 	switch {

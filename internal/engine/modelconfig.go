@@ -20,10 +20,6 @@ func (b *opening) readModel() error {
 	if _, err := model.Architecture(b.model); err != nil {
 		return fmt.Errorf("model %q: %w", b.info.Root, err)
 	}
-	b.ranks = b.cfg.Parallel.Layout().World()
-	if err := model.CheckShard(b.model, b.cfg.Parallel.TensorParallelSize); err != nil {
-		return fmt.Errorf("--tensor-parallel-size: %w", err)
-	}
 	if b.dtype, err = chooseDType(b.cfg.Model.DType, b.model.DType); err != nil {
 		return fmt.Errorf("--dtype: %w", err)
 	}

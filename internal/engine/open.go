@@ -7,6 +7,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/schedule"
@@ -50,12 +51,13 @@ type opening struct {
 	info   Info
 	dtype  compute.DType
 	ranks  int
+	stages layout.Stages
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
 	fromHub bool
 }
 
 func (b *opening) open() (*Engine, error) {
-	for _, f := range []func() error{b.resolve, b.readModel, b.readTokenizer,
+	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
 		b.readGenerationConfig, b.sizeCache} {
 		if err := f(); err != nil {
 			return nil, err

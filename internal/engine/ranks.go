@@ -96,7 +96,7 @@ func (b *opening) backend() string {
 func (b *opening) rankInit() (queue.Init, error) {
 	p := &b.cfg.Parallel
 	init := queue.Init{
-		Layout: p.Layout(), ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat,
+		Layout: p.Layout(), Stages: b.stages, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat,
 		DType: b.info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: b.cfg.Model.Seed,
 		Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
 		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen,

@@ -98,7 +98,7 @@ func loadShard(t testing.TB, f fixture, opt layers.Options, g layers.Group) *sha
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	c, err := d.NewCache(model.CacheShape(cfg, g.Size, 64, blockSize, opt.DType))
+	c, err := d.NewCache(model.CacheShape(cfg, cfg.Layers, g.Size, 64, blockSize, opt.DType))
 	if err != nil {
 		t.Fatal(err)
 	}

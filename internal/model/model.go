@@ -98,22 +98,26 @@ func builders() map[string]builder {
 // Load reads one rank's shard of a stage into the memory of d. An error names the tensor or the
 // value of the configuration that does not fit; then nothing stays held.
 func Load(c *checkpoint.Config, src layers.Source, d *layers.Device, opt Options) (*Model, error) {
+	return build(c, opt.Group, opt.Stage, layers.NewLoader(d, opt.Group, src, opt.Progress))
+}
+
+// build makes the layers of a rank's shard of a stage.
+func build(c *checkpoint.Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error) {
 	arch, err := Architecture(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckShard(c, opt.Group.Size); err != nil {
+	if err := CheckShard(c, g.Size); err != nil {
 		return nil, err
 	}
-	if opt.Stage == (Stage{}) {
-		opt.Stage.To = c.Layers
+	if s == (Stage{}) {
+		s.To = c.Layers
 	}
-	if s := opt.Stage; s.From < 0 || s.From >= s.To || s.To > c.Layers {
+	if s.From < 0 || s.From >= s.To || s.To > c.Layers {
 		return nil, fmt.Errorf("no stage of layers %d to %d in a model of %d",
 			s.From, s.To-1, c.Layers)
 	}
-	m := &Model{stage: &stage{Stage: opt.Stage, cfg: c,
-		Loader: layers.NewLoader(d, opt.Group, src, opt.Progress)}}
+	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
 	if m.arch, err = builders()[arch](m.stage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("load %s: %w", arch, err)
@@ -237,10 +241,10 @@ func checkShard(c *checkpoint.Config, size int) error {
 	return nil
 }
 
-// CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks, for
-// all layers.
-func CacheShape(c *checkpoint.Config, size, blocks, blockSize int,
+// CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks, for a
+// number of the model's layers: those of the rank's stage.
+func CacheShape(c *checkpoint.Config, count, size, blocks, blockSize int,
 	dtype compute.DType) compute.CacheShape {
-	return compute.CacheShape{Layers: c.Layers, Blocks: blocks, BlockSize: blockSize,
+	return compute.CacheShape{Layers: count, Blocks: blocks, BlockSize: blockSize,
 		KVHeads: layers.LocalKVHeads(c.KVHeads, size), HeadDim: c.HeadDim, DType: dtype}
 }

@@ -50,8 +50,7 @@ func loadStage(t *testing.T, f fixture, src layers.Source, opt layers.Options, g
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	shape := model.CacheShape(cfg, g.Size, 64, blockSize, opt.DType)
-	shape.Layers = s.To - s.From
+	shape := model.CacheShape(cfg, s.To-s.From, g.Size, 64, blockSize, opt.DType)
 	if cache, err = d.NewCache(shape); err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +197,10 @@ func TestStageLoadsItsOwn(t *testing.T) {
 			m, cache, n := loadStage(t, f, src, opt, group, s)
 			bytes += n
 			read = append(read, src.names...)
+			if want, err := model.ReadBytes(cfg, src.Source, group, s); err != nil || n != want {
+				t.Errorf("%s: stage %d reads %d bytes, %d are announced: %v",
+					f.dir, i, n, want, err)
+			}
 			for _, name := range src.names {
 				if layer, ok := layerOf(name); ok && (layer < s.From || layer >= s.To) {
 					t.Errorf("%s: the stage of layers %d to %d read %s",
@@ -222,6 +225,43 @@ func TestStageLoadsItsOwn(t *testing.T) {
 		if bytes != wantBytes || !slices.Equal(read, whole.names) {
 			t.Errorf("%s: the stages read %d bytes of %v, the whole model %d bytes of %v",
 				f.dir, bytes, read, wantBytes, whole.names)
+		}
+	}
+}
+
+// TestLayerBytes holds the weights of each layer to what is read of a checkpoint for a stage of that
+// layer alone: the fixtures' tensors are of 16 bits too.
+func TestLayerBytes(t *testing.T) {
+	for _, name := range []string{"llama-tiny", "qwen2-tiny", "opt-tiny", "qwen3moe-tiny"} {
+		f := shipped(name)
+		cfg, weights := f.open(t)
+		for _, size := range []int{1, 2} {
+			got, err := model.LayerBytes(cfg, size)
+			if err != nil || len(got) != cfg.Layers {
+				t.Fatalf("%s: %v, %v", name, got, err)
+			}
+			for i, n := range got {
+				src := &recording{Source: model.FromCheckpoint(weights)}
+				group := layers.Group{Size: size}
+				read, err := model.ReadBytes(cfg, src, group, model.Stage{From: i, To: i + 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				tables := int64(0) // which are mapped, and whole on every rank
+				for _, table := range src.names {
+					x, err := weights.Tensor(table)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if i == 0 && strings.Contains(table, "embed") {
+						tables += int64(len(x.Data))
+					}
+				}
+				if n != read+tables {
+					t.Errorf("%s, layer %d of %d ranks: %d bytes, %d and %d are read and mapped",
+						name, i, size, n, read, tables)
+				}
+			}
 		}
 	}
 }

@@ -43,9 +43,8 @@ type Init struct {
 	Rank int `json:"rank"`
 	// Layout is how the ranks of the group divide the model.
 	Layout layout.Layout `json:"layout"`
-	// Stages are the first layers of the stages but the first; empty divides the layers by the bytes
-	// of their weights.
-	Stages []int `json:"stages,omitempty"`
+	// Stages are the stages of the pipeline.
+	Stages layout.Stages `json:"stages,omitempty"`
 	// ModelDir is the checkpoint's folder on the driver's node, "" for the built-in model.
 	ModelDir string `json:"model_dir"`
 	// Repo, Revision and DownloadDir are where a node that lacks the folder gets it: the Hub

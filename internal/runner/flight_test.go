@@ -128,7 +128,7 @@ func newGroup(t *testing.T, name string, ranks int) *group {
 			t.Fatal(err)
 		}
 		t.Cleanup(m.Close)
-		shape := model.CacheShape(cfg, ranks, g.config.Blocks, g.config.BlockSize, compute.Float32)
+		shape := model.CacheShape(cfg, cfg.Layers, ranks, g.config.Blocks, g.config.BlockSize, compute.Float32)
 		c, err := d.NewCache(shape)
 		if err != nil {
 			t.Fatal(err)

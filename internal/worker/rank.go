@@ -69,7 +69,8 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	if err != nil {
 		return err
 	}
-	group := layers.Group{Rank: init.Rank, Size: init.Layout.TP, OnLayer: func(layer int, waiting bool) {
+	stage := stageOf(init, cfg)
+	group := layers.Group{Rank: init.Layout.Place(init.Rank).TP, Size: init.Layout.TP, OnLayer: func(layer int, waiting bool) {
 		phase := status.Forward
 		if waiting {
 			phase = status.Collective
@@ -85,10 +86,10 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 		}
 		group.Comm = r.group
 	}
-	if err := r.loadModel(init, cfg, folder, group, progress); err != nil {
+	if err := r.loadModel(init, cfg, folder, group, stage, progress); err != nil {
 		return err
 	}
-	shape := model.CacheShape(cfg, init.Layout.TP, init.Blocks, init.BlockSize, dtype)
+	shape := model.CacheShape(cfg, stage.To-stage.From, init.Layout.TP, init.Blocks, init.BlockSize, dtype)
 	if r.cache, err = r.device.NewCache(shape); err != nil {
 		return err
 	}
@@ -100,6 +101,12 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	}
 	r.runner = runner.New(opts)
 	return nil
+}
+
+// stageOf is the layers that the rank has a share of.
+func stageOf(init queue.Init, cfg *checkpoint.Config) model.Stage {
+	from, to := init.Stages.Range(init.Layout.Place(init.Rank).PP, cfg.Layers)
+	return model.Stage{From: from, To: to}
 }
 
 // modelFolder is the driver's folder where this node has it, else the same snapshot of the Hub in
@@ -132,7 +139,7 @@ func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoi
 }
 
 func (r *rank) loadModel(init queue.Init, cfg *checkpoint.Config, folder checkpoint.Folder,
-	group layers.Group, progress func(queue.Progress) error) error {
+	group layers.Group, stage model.Stage, progress func(queue.Progress) error) error {
 	src := model.Dummy(init.Seed)
 	var total int64
 	if init.LoadFormat != "dummy" {
@@ -140,7 +147,10 @@ func (r *rank) loadModel(init queue.Init, cfg *checkpoint.Config, folder checkpo
 		if r.checkpoint, err = checkpoint.Open(folder); err != nil {
 			return err
 		}
-		src, total = model.FromCheckpoint(r.checkpoint), r.checkpoint.Bytes()/int64(init.Layout.World())
+		src = model.FromCheckpoint(r.checkpoint)
+		if total, err = model.ReadBytes(cfg, src, group, stage); err != nil {
+			return err
+		}
 	}
 	var sent time.Time
 	var sendErr error
@@ -153,7 +163,7 @@ func (r *rank) loadModel(init queue.Init, cfg *checkpoint.Config, folder checkpo
 	}
 	var err error
 	r.model, err = model.Load(cfg, wanted{src, &sendErr}, r.device,
-		model.Options{Group: group, Progress: report})
+		model.Options{Group: group, Stage: stage, Progress: report})
 	if err != nil {
 		return err
 	}

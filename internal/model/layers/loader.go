@@ -26,8 +26,11 @@ type Loader struct {
 	src      Source
 	progress func(bytes int64)
 	bytes    int64
-	err      error
-	weights  []weight
+	// weighs says that the layers are only weighed: nothing of them is read or kept.
+	weighs  bool
+	mapped  int64 // bytes of tables
+	err     error
+	weights []weight
 	// tables are the tensors that stay in use: what embeddings are looked up in.
 	tables []checkpoint.Tensor
 }
@@ -37,6 +40,16 @@ type Loader struct {
 func NewLoader(d *Device, g Group, src Source, progress func(bytes int64)) *Loader {
 	return &Loader{rank: &rank{dev: d.cpu, group: g}, src: src, progress: progress}
 }
+
+// Weigh returns a loader of layers that cannot run: of src it asks the shapes and types of tensors
+// alone, to count their bytes.
+func Weigh(g Group, src Source) *Loader {
+	return &Loader{rank: &rank{group: g}, src: src, weighs: true}
+}
+
+// Bytes are those of the checkpoint that the layers were made of: read from it, and mapped, which
+// are the tables in which embeddings are looked up.
+func (l *Loader) Bytes() (read, mapped int64) { return l.bytes, l.mapped }
 
 // Enter says that the layers that run next are those of the model's layer.
 func (l *Loader) Enter(layer int) {
@@ -137,6 +150,10 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 			RowLo: p.rowLo, RowHi: p.rowHi, ColLo: p.colLo, ColHi: p.colHi})
 		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
 	}
+	if l.weighs {
+		l.count(bytes)
+		return weight{}
+	}
 	m, err := l.dev.Pack(chunks, sources...)
 	if err != nil {
 		l.fail(fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err))
@@ -167,9 +184,12 @@ func (l *Loader) vector(tensor string, n, lo, hi int) []float32 {
 		return nil
 	}
 	defer l.src.Release(t)
-	v := make([]float32, hi-lo)
-	if l.fail(l.toFloat32(v, t, lo)) {
-		return nil
+	var v []float32
+	if !l.weighs {
+		v = make([]float32, hi-lo)
+		if l.fail(l.toFloat32(v, t, lo)) {
+			return nil
+		}
 	}
 	l.count(int64(hi-lo) * int64(t.DType.Size()))
 	return v
@@ -185,6 +205,7 @@ func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
 		return checkpoint.Tensor{}
 	}
 	l.tables = append(l.tables, t)
+	l.mapped += int64(rows) * int64(width) * int64(t.DType.Size())
 	_, err = weightKind(t)
 	l.fail(err)
 	return t

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+)
+
+// llama is a small model of n layers.
+func llama(n int) *checkpoint.Config {
+	return &checkpoint.Config{
+		Architecture: "LlamaForCausalLM", Activation: "silu", Layers: n, HiddenSize: 64, Heads: 4,
+		KVHeads: 4, HeadDim: 16, IntermediateSize: 128, VocabSize: 256, MaxPositions: 64, RopeTheta: 10000, Rope: checkpoint.Rope{Type: "default"},
+		Windows: make([]int, n),
+	}
+}
+
+func TestDivide(t *testing.T) {
+	for _, c := range []struct {
+		layers, stages int
+		split          []int
+		want           []int // the first layers of the stages but the first
+		err            string
+	}{
+		{layers: 12, stages: 1},
+		{layers: 12, stages: 2, want: []int{6}},
+		{layers: 12, stages: 4, want: []int{3, 6, 9}},
+		{layers: 12, stages: 2, split: []int{5, 7}, want: []int{5}},
+		{layers: 4, stages: 4, want: []int{1, 2, 3}},
+		{layers: 4, stages: 5, err: "--pipeline-parallel-size 5: each stage needs a layer, and the " +
+			"model has 4: the sizes that work are 1 to 4"},
+		{layers: 12, stages: 2, split: []int{6, 7},
+			err: "--pipeline-layer-split 6,7 has 13 layers, the model has 12"},
+	} {
+		cfg := config.Default()
+		cfg.Parallel.PipelineParallelSize = c.stages
+		cfg.Parallel.PipelineLayerSplit = c.split
+		b := opening{cfg: &cfg, model: llama(c.layers)}
+		err := b.divide()
+		if c.err != "" {
+			if err == nil || err.Error() != c.err {
+				t.Errorf("%d layers, %d stages %v: %v, want %q", c.layers, c.stages, c.split, err, c.err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal([]int(b.stages), c.want) || b.ranks != c.stages {
+			t.Errorf("%d layers, %d stages %v: %v of %d ranks, %v; want %v", c.layers, c.stages,
+				c.split, b.stages, b.ranks, err, c.want)
+		}
+	}
+	cfg := config.Default()
+	cfg.Parallel.TensorParallelSize = 3
+	b := opening{cfg: &cfg, model: llama(2)}
+	if err := b.divide(); err == nil || !strings.HasPrefix(err.Error(), "--tensor-parallel-size: ") {
+		t.Errorf("3 ranks per layer: %v", err)
+	}
+}

@@ -1,0 +1,56 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
+)
+
+// ReadBytes is how many bytes Load reads of src for a rank's shard of a stage: the last number that
+// its Progress is called with.
+func ReadBytes(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (int64, error) {
+	read, _, err := weigh(c, src, g, s)
+	return read, err
+}
+
+// LayerBytes is the weights of each layer of the model of c, in bytes of one of size tensor
+// parallel ranks, if its tensors are of a 16-bit type. What stands before the first layer counts
+// with that one, what follows the last layer with the last one; an embedding that is also the head
+// counts with both.
+func LayerBytes(c *checkpoint.Config, size int) ([]int64, error) {
+	bytes := make([]int64, c.Layers)
+	for i := range bytes {
+		read, mapped, err := weigh(c, shapes{}, layers.Group{Size: size}, Stage{i, i + 1})
+		if err != nil {
+			return nil, err
+		}
+		bytes[i] = read + mapped
+	}
+	return bytes, nil
+}
+
+// weigh counts the bytes of the checkpoint that a rank's shard of a stage is made of.
+func weigh(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (read, mapped int64,
+	err error) {
+	m, err := build(c, g, s, layers.Weigh(g, src))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer m.Close()
+	read, mapped = m.stage.Bytes()
+	return read, mapped, nil
+}
+
+// shapes is a source of tensors that are not there: of whatever shape is asked for, of a 16-bit
+// type.
+type shapes struct{}
+
+// Tensor implements layers.Source.
+func (shapes) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	return checkpoint.Tensor{Name: name, DType: checkpoint.BF16, Shape: shape}, nil
+}
+
+// Has implements layers.Source: every optional tensor is left out.
+func (shapes) Has(string) bool { return false }
+
+// Release implements layers.Source.
+func (shapes) Release(checkpoint.Tensor) {}
