@@ -95,7 +95,6 @@ func TestMistakes(t *testing.T) {
 		{"--queue-port-range 20000-10000", "--queue-port-range"},
 		{"--queue-port-range 0-10", "--queue-port-range"},
 		{"--queue-port-range 70000", "--queue-port-range"},
-		{"--distributed-executor-backend uni -tp 2", "--tensor-parallel-size 2 needs mp"},
 		{"--cpu-isa sse", `--cpu-isa "sse"`},
 		{"--cpu-threads -1", "--cpu-threads -1"},
 		{"-tp 0", "--tensor-parallel-size 0"},

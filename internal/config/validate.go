@@ -77,10 +77,6 @@ func (c *Config) Validate() error {
 			return usage("--pipeline-layer-split: a stage of %d layers is none", n)
 		}
 	}
-	if p.Backend == "uni" && p.TensorParallelSize > 1 {
-		return usage("--distributed-executor-backend uni runs one rank: --tensor-parallel-size "+
-			"%d needs mp or ray", p.TensorParallelSize)
-	}
 	if r := &p.Ray; r.DeviceKey == "CPU" && r.PerWorker != 1 {
 		return usage("--ray-devices-per-worker %v with --ray-device-key CPU: --cpu-threads sets "+
 			"the CPUs of a rank", r.PerWorker)

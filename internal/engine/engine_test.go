@@ -120,7 +120,7 @@ func TestAnyTensorParallelSize(t *testing.T) {
 	for _, c := range []struct {
 		backend string
 		size    int
-	}{{"uni", 1}, {"mp", 1}, {"mp", 2}, {"mp", 4}} {
+	}{{"uni", 1}, {"uni", 2}, {"uni", 4}, {"mp", 1}, {"mp", 2}, {"mp", 4}} {
 		t.Run(fmt.Sprintf("%s/%d", c.backend, c.size), func(t *testing.T) {
 			e := open(t, func(cfg *config.Config) {
 				cfg.Parallel.Backend, cfg.Parallel.TensorParallelSize = c.backend, c.size

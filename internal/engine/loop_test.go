@@ -112,7 +112,7 @@ func TestOverlappedLoop(t *testing.T) {
 		backend string
 		ranks   int
 		async   bool
-	}{{"uni", 1, false}, {"uni", 1, true}, {"mp", 2, true}} {
+	}{{"uni", 1, false}, {"uni", 1, true}, {"uni", 2, true}, {"mp", 2, true}} {
 		t.Run(fmt.Sprintf("%s/%d/%v", c.backend, c.ranks, c.async), func(t *testing.T) {
 			e, preempted := openTight(t, c.backend, c.ranks, c.async)
 			got := runAll(t, e)

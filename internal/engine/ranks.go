@@ -41,11 +41,6 @@ func (b *opening) supervisor() (*supervisor, error) {
 	}
 	switch s.backend {
 	case "uni":
-		if b.ranks > 1 {
-			return nil, fmt.Errorf("--distributed-executor-backend uni runs one rank: "+
-				"--tensor-parallel-size %d "+
-				"needs mp or ray", b.ranks)
-		}
 		s.options = func(context.Context) (executor.Options, error) {
 			o := common
 			o.Launcher, o.InProcess = inproc.New(), true

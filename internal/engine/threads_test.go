@@ -15,9 +15,6 @@ func TestThreadsDivideTheCores(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(machine.Cores() + 3))
 	for _, ranks := range []int{1, 2} {
 		for _, backend := range []string{"uni", "mp"} {
-			if backend == "uni" && ranks > 1 {
-				continue
-			}
 			t.Run(fmt.Sprintf("%s/%d", backend, ranks), func(t *testing.T) {
 				e := open(t, func(c *config.Config) {
 					c.Parallel.Backend, c.Parallel.TensorParallelSize = backend, ranks

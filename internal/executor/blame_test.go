@@ -57,7 +57,7 @@ func TestComputingRankIsBlamed(t *testing.T) {
 				return true
 			}
 			c.status.Set([]status.Phase{status.Collective, status.Forward}[c.rank], 5)
-			<-c.hub.done
+			c.Recv(time.Time{}) // until it is shut down
 			return false
 		}), func(o *Options) { o.StepTimeout = 500 * time.Millisecond })
 		_, err := execute(t, e, 4)
@@ -98,7 +98,7 @@ func TestRankThatDoesNotCome(t *testing.T) {
 
 // failing is a hub whose Send fails when err is set.
 type failing struct {
-	*memHub
+	queue.Hub
 	mu  sync.Mutex
 	err error
 }
@@ -109,7 +109,7 @@ func (h *failing) Send(record []byte, until time.Time) error {
 	if h.err != nil {
 		return h.err
 	}
-	return h.memHub.Send(record, until)
+	return h.Hub.Send(record, until)
 }
 
 // rehubbed is a scripted launcher whose ranks are reached over a failing hub.
@@ -120,7 +120,7 @@ type rehubbed struct {
 
 func (r *rehubbed) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	workers, err := r.scripted.Launch(ctx, specs)
-	r.hub.memHub = r.scripted.hub
+	r.hub.Hub = r.scripted.hub
 	for i := range workers {
 		workers[i].Hub = &r.hub
 	}
@@ -132,7 +132,7 @@ func TestSendErrorIsBlamed(t *testing.T) {
 	for name, cause := range map[string]error{
 		"link":    &fanin.RankError{Rank: 1, Err: queue.ErrClosed},
 		"corrupt": &ring.CorruptError{Rank: 1, Detail: "position 7"},
-		"slow":    fmt.Errorf("%w: %w", queue.ErrTimeout, &ring.SlowError{Ranks: []int{1}}),
+		"slow":    fmt.Errorf("%w: %w", queue.ErrTimeout, &queue.SlowError{Ranks: []int{1}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

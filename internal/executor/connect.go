@@ -17,9 +17,10 @@ import (
 // connect starts the ranks and joins them to a hub.
 func (e *Executor) connect(ctx context.Context) error {
 	world := e.opt.Init.Layout.World()
+	patience := cmp.Or(e.opt.CollectiveTimeout, e.opt.StepTimeout+collectiveGrace)
 	specs := make([]launch.Spec, world)
 	for i := range specs {
-		specs[i] = launch.Spec{Rank: i, LocalRank: i}
+		specs[i] = launch.Spec{Rank: i, LocalRank: i, CollectiveTimeout: patience}
 	}
 	if e.opt.InProcess {
 		if err := e.launch(ctx, specs); err != nil {
@@ -34,7 +35,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		LinksOnly:         e.opt.LinksOnly,
 		QueueMemory:       e.opt.QueueMemory,
 		Timeout:           e.opt.MeetTimeout,
-		CollectiveTimeout: cmp.Or(e.opt.CollectiveTimeout, e.opt.StepTimeout+collectiveGrace),
+		CollectiveTimeout: patience,
 		Log:               e.opt.Log,
 	})
 	if err != nil {

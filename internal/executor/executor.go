@@ -31,7 +31,7 @@ type Launcher interface {
 // Options configure a group of ranks.
 type Options struct {
 	Launcher Launcher
-	// InProcess says that the launcher's only rank runs in this process and needs no handshake.
+	// InProcess says that the launcher's ranks run in this process and need no handshake.
 	InProcess bool
 	// Init is the configuration of every rank; Rank is set for each.
 	Init queue.Init

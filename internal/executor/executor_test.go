@@ -21,7 +21,8 @@ import (
 type scripted struct {
 	rank   func(rank int, c *memPort)
 	exited chan launch.Exit
-	hub    *memHub
+	hub    queue.Hub
+	ports  []*memPort
 	wg     sync.WaitGroup
 	stops  int
 	fail   error
@@ -31,10 +32,10 @@ func (s *scripted) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	if s.fail != nil {
 		return nil, s.fail
 	}
-	s.hub = newMemHub(len(specs))
+	s.hub, s.ports = newMemHub(len(specs))
 	var workers []launch.Worker
 	for i := range specs {
-		s.wg.Go(func() { s.rank(i, s.hub.ranks[i]) })
+		s.wg.Go(func() { s.rank(i, s.ports[i]) })
 		workers = append(workers, launch.Worker{Rank: i, Node: "node-a", PID: 100 + i, Hub: s.hub})
 	}
 	return workers, nil
@@ -337,7 +338,7 @@ func TestFirstErrorWins(t *testing.T) {
 			s.exited <- launch.Exit{Rank: 1, PID: 101, End: exited(1)}
 		}, "load: no weights"},
 		"report of a follower": {func(s *scripted, c *memPort) {
-			other := s.hub.ranks[0]
+			other := s.ports[0]
 			queue.SendJSON(other, queue.KindFailure, queue.Failure{Rank: 0, PID: 100,
 				Phase: "forward", Message: "rank 1 has left", Follows: true})
 			s.exited <- launch.Exit{Rank: 0, PID: 100, End: exited(1)}
@@ -440,7 +441,7 @@ func TestStepTimeout(t *testing.T) {
 		e, _ := start(t, 3, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 			if kind == queue.KindPlan && c.rank == 1 {
 				c.status.Set(status.Forward, 7)
-				<-c.hub.done
+				c.Recv(time.Time{}) // until it is shut down
 			}
 			return kind != queue.KindPlan || c.rank == 2
 		}), func(o *Options) { o.StepTimeout = 50 * time.Millisecond })

@@ -21,7 +21,7 @@ func inFlight(t *testing.T, most int) (*Executor, func(rank int, plan uint64, to
 	return e, func(rank int, plan uint64, token int32) {
 		r := step.Result{Plan: plan}
 		r.Append(3, token)
-		s.hub.ranks[rank].Send(step.AppendResult([]byte{byte(queue.KindResult)}, &r), time.Time{})
+		s.ports[rank].Send(step.AppendResult([]byte{byte(queue.KindResult)}, &r), time.Time{})
 	}
 }
 
@@ -146,7 +146,7 @@ func TestStepTimeoutOfSecond(t *testing.T) {
 		func(o *Options) { o.MaxInFlight, o.StepTimeout = 2, 200*time.Millisecond })
 	first, second := send(t, e, 1), send(t, e, 2)
 	r := step.Result{Plan: 1}
-	s.hub.ranks[0].Send(step.AppendResult([]byte{byte(queue.KindResult)}, &r), time.Time{})
+	s.ports[0].Send(step.AppendResult([]byte{byte(queue.KindResult)}, &r), time.Time{})
 	if _, err := first.Wait(); err != nil {
 		t.Fatal(err)
 	}

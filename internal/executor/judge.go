@@ -172,7 +172,7 @@ func (e *Executor) reported(rank int, q *queue.Failure) {
 func rankOf(err error) int {
 	var named *fanin.RankError
 	var corrupt *ring.CorruptError
-	var slow *ring.SlowError
+	var slow *queue.SlowError
 	switch {
 	case errors.As(err, &named):
 		return named.Rank

@@ -315,6 +315,14 @@ func TestNothingIsLeft(t *testing.T) {
 		"in process": {options: func() Options {
 			return Options{Launcher: inproc.New(), InProcess: true, Init: tinyInit(1)}
 		}},
+		"several in process": {options: func() Options {
+			return Options{Launcher: inproc.New(), InProcess: true, Init: tinyInit(4)}
+		}},
+		"several in process, no model": {options: func() Options {
+			o := Options{Launcher: inproc.New(), InProcess: true, Init: tinyInit(2)}
+			o.Init.ModelDir = "/no/such/model"
+			return o
+		}, end: "- -"},
 		"ring": {options: func() Options { return processes(2, false) }},
 		"link": {options: func() Options { return processes(2, true) }},
 		"killed, ring": {options: func() Options { return processes(2, false) },

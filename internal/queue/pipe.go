@@ -2,76 +2,108 @@ package queue
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/status"
 )
 
-// pipe is a channel inside the process; its two ends share it.
+// pipes is the driver's end of the channels to ranks inside the process.
+type pipes struct {
+	ports []*pipe
+	up    direction // of all ranks
+	timer *time.Timer
+	poke  chan struct{}
+	// open counts the ports that are not closed; alone is closed with the last one.
+	open  atomic.Int32
+	alone chan struct{}
+}
+
+// pipe is a rank's end.
 type pipe struct {
-	down, up direction
-	status   status.Rank
-	done     chan struct{}
-	once     sync.Once
-	poke     chan struct{}
+	hub    *pipes
+	rank   int
+	down   direction
+	timer  *time.Timer
+	status status.Rank
+	done   chan struct{}
+	once   sync.Once
 }
 
 // direction carries records one way in buffers that go round.
 type direction struct {
-	full, free chan []byte
+	full chan parcel
+	free chan []byte
 	// last is the buffer the receiver holds.
 	last []byte
-	// sendTimer and recvTimer are reused, so that a deadline allocates nothing.
-	sendTimer, recvTimer *time.Timer
+	// timer is the receiver's. Timers are reused, so that a deadline allocates nothing.
+	timer *time.Timer
 }
 
-// pipeDepth is how many records each direction holds before Send waits.
+// parcel is a record and the rank that sent it; 0 for one of the driver.
+type parcel struct {
+	rank   int
+	record []byte
+}
+
+// pipeDepth is how many records each direction holds for each rank before Send waits.
 const pipeDepth = 8
 
-func newDirection() direction {
-	return direction{full: make(chan []byte, pipeDepth), free: make(chan []byte, pipeDepth+1)}
+func newDirection(ranks int) direction {
+	return direction{full: make(chan parcel, ranks*pipeDepth),
+		free: make(chan []byte, ranks*pipeDepth+1)}
 }
 
-// Pipe returns the two ends of a channel to a single rank inside the process. Records are copied,
-// so that neither end sees the other's memory, exactly as between processes.
-func Pipe() (Hub, Port) {
-	p := &pipe{down: newDirection(), up: newDirection(), done: make(chan struct{}),
-		poke: make(chan struct{}, 1)}
-	return (*pipeHub)(p), (*pipePort)(p)
+// Pipes returns the ends of the channels to so many ranks inside the process. Records are copied,
+// so that no end sees another's memory, exactly as between processes. A port that is closed, or
+// dropped by the hub, neither gets records nor holds up those of others; what was sent before still
+// arrives. Closing the hub closes every port.
+func Pipes(ranks int) (Hub, []Port) {
+	h := &pipes{up: newDirection(ranks), poke: make(chan struct{}, 1), alone: make(chan struct{})}
+	h.open.Store(int32(ranks))
+	ports := make([]Port, ranks)
+	for rank := range ranks {
+		p := &pipe{hub: h, rank: rank, down: newDirection(1), done: make(chan struct{})}
+		h.ports = append(h.ports, p)
+		ports[rank] = p
+	}
+	return h, ports
 }
 
-// send copies record into a free buffer and passes it on.
-func (p *pipe) send(d *direction, record []byte, until time.Time) error {
+// send copies a record into a free buffer and passes it on, unless done is closed.
+func (d *direction) send(
+	rank int, record []byte, until time.Time, done <-chan struct{}, timer **time.Timer,
+) error {
+	select {
+	case <-done:
+		return ErrClosed
+	default:
+	}
 	var b []byte
 	select {
 	case b = <-d.free:
 	default:
 	}
-	b = append(b[:0], record...)
+	p := parcel{rank, append(b[:0], record...)}
 	select {
-	case <-p.done:
-		return ErrClosed
-	default:
-	}
-	select {
-	case d.full <- b:
+	case d.full <- p:
 		return nil
 	default:
 	}
-	expired := arm(&d.sendTimer, until)
-	defer disarm(d.sendTimer)
+	expired := arm(timer, until)
+	defer disarm(*timer)
 	select {
-	case d.full <- b:
+	case d.full <- p:
 		return nil
-	case <-p.done:
+	case <-done:
 		return ErrClosed
 	case <-expired:
 		return ErrTimeout
 	}
 }
 
-// recv returns the next record; what was sent before the close still arrives.
-func (p *pipe) recv(d *direction, until time.Time, poke <-chan struct{}) ([]byte, error) {
+// recv returns the next record; what was sent before done was closed still arrives.
+func (d *direction) recv(until time.Time, done, poke <-chan struct{}) (int, []byte, error) {
 	if d.last != nil {
 		select {
 		case d.free <- d.last:
@@ -80,27 +112,32 @@ func (p *pipe) recv(d *direction, until time.Time, poke <-chan struct{}) ([]byte
 		d.last = nil
 	}
 	select {
-	case d.last = <-d.full:
-		return d.last, nil
+	case p := <-d.full:
+		return d.take(p)
 	default:
 	}
-	expired := arm(&d.recvTimer, until)
-	defer disarm(d.recvTimer)
+	expired := arm(&d.timer, until)
+	defer disarm(d.timer)
 	select {
-	case d.last = <-d.full:
-		return d.last, nil
+	case p := <-d.full:
+		return d.take(p)
 	case <-poke:
-		return nil, ErrInterrupted
+		return 0, nil, ErrInterrupted
 	case <-expired:
-		return nil, ErrTimeout
-	case <-p.done:
+		return 0, nil, ErrTimeout
+	case <-done:
 	}
 	select {
-	case d.last = <-d.full:
-		return d.last, nil
+	case p := <-d.full:
+		return d.take(p)
 	default:
-		return nil, ErrClosed
+		return 0, nil, ErrClosed
 	}
+}
+
+func (d *direction) take(p parcel) (int, []byte, error) {
+	d.last = p.record
+	return p.rank, p.record, nil
 }
 
 // arm makes a timer fire at until and returns its channel, nil for never.
@@ -122,64 +159,81 @@ func disarm(t *time.Timer) {
 	}
 }
 
-func (p *pipe) close() error {
-	p.once.Do(func() { close(p.done) })
+// Send implements Hub. After a timeout, ranks that have room may have got the record.
+func (h *pipes) Send(record []byte, until time.Time) error {
+	sent, slow := 0, []int(nil)
+	for rank, p := range h.ports {
+		switch p.down.send(0, record, until, p.done, &h.timer) {
+		case nil:
+			sent++
+		case ErrTimeout:
+			slow = append(slow, rank)
+		}
+	}
+	switch {
+	case slow != nil:
+		return &SlowError{Ranks: slow}
+	case sent == 0:
+		return ErrClosed
+	}
 	return nil
 }
 
-type pipeHub pipe
-
-func (h *pipeHub) pipe() *pipe { return (*pipe)(h) }
-
-// Send implements Hub.
-func (h *pipeHub) Send(record []byte, until time.Time) error {
-	return h.pipe().send(&h.down, record, until)
-}
-
 // Recv implements Hub.
-func (h *pipeHub) Recv(until time.Time) (int, []byte, error) {
-	b, err := h.pipe().recv(&h.up, until, h.poke)
-	return 0, b, err
+func (h *pipes) Recv(until time.Time) (int, []byte, error) {
+	return h.up.recv(until, h.alone, h.poke)
 }
 
 // Interrupt implements Hub.
-func (h *pipeHub) Interrupt() {
+func (h *pipes) Interrupt() {
 	select {
 	case h.poke <- struct{}{}:
 	default:
 	}
 }
 
-// Drop implements Hub: with the only rank gone no send can succeed.
-func (h *pipeHub) Drop(int) { h.Close() }
+// Drop implements Hub.
+func (h *pipes) Drop(rank int) { h.ports[rank].Close() }
 
 // Status implements Hub.
-func (h *pipeHub) Status(int) (status.Snapshot, time.Duration) { return h.status.Snapshot(), 0 }
+func (h *pipes) Status(rank int) (status.Snapshot, time.Duration) {
+	return h.ports[rank].status.Snapshot(), 0
+}
 
 // Close implements Hub.
-func (h *pipeHub) Close() error { return h.pipe().close() }
-
-type pipePort pipe
-
-func (r *pipePort) pipe() *pipe { return (*pipe)(r) }
+func (h *pipes) Close() error {
+	for _, p := range h.ports {
+		p.Close()
+	}
+	return nil
+}
 
 // Recv implements Port.
-func (r *pipePort) Recv(until time.Time) ([]byte, error) {
-	return r.pipe().recv(&r.down, until, nil)
+func (p *pipe) Recv(until time.Time) ([]byte, error) {
+	_, record, err := p.down.recv(until, p.done, nil)
+	return record, err
 }
 
 // Send implements Port.
-func (r *pipePort) Send(record []byte, until time.Time) error {
-	return r.pipe().send(&r.up, record, until)
+func (p *pipe) Send(record []byte, until time.Time) error {
+	return p.hub.up.send(p.rank, record, until, p.done, &p.timer)
 }
 
 // Status implements Port.
-func (r *pipePort) Status() *status.Rank { return &r.status }
+func (p *pipe) Status() *status.Rank { return &p.status }
 
 // Close implements Port.
-func (r *pipePort) Close() error { return r.pipe().close() }
+func (p *pipe) Close() error {
+	p.once.Do(func() {
+		close(p.done)
+		if p.hub.open.Add(-1) == 0 {
+			close(p.hub.alone)
+		}
+	})
+	return nil
+}
 
 var (
-	_ Hub  = (*pipeHub)(nil)
-	_ Port = (*pipePort)(nil)
+	_ Hub  = (*pipes)(nil)
+	_ Port = (*pipe)(nil)
 )

@@ -2,13 +2,15 @@
 // and replies the other. A Hub is the driver's end, a Port a rank's. Records arrive whole and in
 // order; each is valid until the next one is asked for.
 //
-// There are three transports: a pipe inside the process, a ring in shared memory between processes
+// There are three transports: pipes inside the process, a ring in shared memory between processes
 // of one host (package ring), and a link over TCP between hosts (package link). Which one serves a
 // rank is decided when it connects: locality is proven by passing memory, never assumed.
 package queue
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/status"
@@ -26,6 +28,32 @@ var (
 	// ErrInterrupted is returned by a Recv that Interrupt ended.
 	ErrInterrupted = errors.New("queue wait was interrupted")
 )
+
+// SlowError names the ranks that have not read what must be read before there is room. It wraps
+// ErrTimeout.
+type SlowError struct {
+	// Ranks are those that the driver waits for; -1 alone is the driver, for which a rank waits.
+	Ranks []int
+}
+
+func (e *SlowError) Error() string {
+	var names []string
+	for _, r := range e.Ranks {
+		names = append(names, Name(r))
+	}
+	return fmt.Sprintf("%v: waiting for %s to read", ErrTimeout, strings.Join(names, ", "))
+}
+
+// Unwrap returns ErrTimeout.
+func (e *SlowError) Unwrap() error { return ErrTimeout }
+
+// Name is what errors call a rank, or the driver as -1.
+func Name(rank int) string {
+	if rank < 0 {
+		return "the driver"
+	}
+	return fmt.Sprintf("rank %d", rank)
+}
 
 // Hub is the driver's end of the channels to all ranks. Send is called by one goroutine at a time,
 // Recv by one at a time, which may be another; the rest by any.

@@ -3,8 +3,10 @@ package queue
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +18,8 @@ func soon() time.Time { return time.Now().Add(time.Minute) }
 
 // TestPipe sends records of many sizes both ways at once and wants each whole and in order.
 func TestPipe(t *testing.T) {
-	hub, port := Pipe()
+	hub, ports := Pipes(1)
+	port := ports[0]
 	defer hub.Close()
 	var wg sync.WaitGroup
 	send := func(seed uint64, f func([]byte) error) {
@@ -73,7 +76,8 @@ func fill(b []byte, rng *rand.Rand) {
 // TestPipeEnds ends waits by deadline, interrupt and close; what was sent before a close is still
 // received.
 func TestPipeEnds(t *testing.T) {
-	hub, port := Pipe()
+	hub, ports := Pipes(1)
+	port := ports[0]
 	if _, _, err := hub.Recv(time.Now().Add(5 * time.Millisecond)); !errors.Is(err, ErrTimeout) {
 		t.Errorf("Recv past its deadline: %v", err)
 	}
@@ -112,9 +116,65 @@ func TestPipeEnds(t *testing.T) {
 	}
 }
 
+// TestPipes broadcasts to several ranks, of which one reads nothing, one leaves and one is dropped,
+// and takes what each sent.
+func TestPipes(t *testing.T) {
+	hub, ports := Pipes(4)
+	defer hub.Close()
+	send := func() error { return hub.Send([]byte("plan"), time.Now().Add(5*time.Millisecond)) }
+	ports[1].Close()
+	hub.Drop(2)
+	for i := range 3 * pipeDepth {
+		if err := send(); err != nil {
+			t.Fatal(err)
+		}
+		for _, rank := range []int{0, 3} {
+			if b, err := ports[rank].Recv(soon()); err != nil || string(b) != "plan" {
+				t.Fatalf("rank %d receives %q, %v", rank, b, err)
+			}
+			want := fmt.Sprint(rank, i)
+			if err := ports[rank].Send([]byte(want), soon()); err != nil {
+				t.Fatal(err)
+			}
+			if r, b, err := hub.Recv(soon()); err != nil || r != rank || string(b) != want {
+				t.Fatalf("received %q of rank %d, %v, not %q of rank %d", b, r, err, want, rank)
+			}
+		}
+	}
+	if _, err := ports[2].Recv(soon()); !errors.Is(err, ErrClosed) {
+		t.Errorf("dropped rank: %v", err)
+	}
+	var err error
+	for range 2 * pipeDepth {
+		if err = send(); err != nil {
+			break
+		}
+		if _, err := ports[0].Recv(soon()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var slow *SlowError
+	if !errors.As(err, &slow) || !slices.Equal(slow.Ranks, []int{3}) ||
+		!errors.Is(err, ErrTimeout) {
+		t.Errorf("rank 3 does not read: %v", err)
+	}
+	ports[3].Close()
+	if err := send(); err != nil {
+		t.Errorf("with one rank left: %v", err)
+	}
+	ports[0].Close()
+	if err := send(); !errors.Is(err, ErrClosed) {
+		t.Errorf("Send with no rank left: %v", err)
+	}
+	if _, _, err := hub.Recv(soon()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Recv with no rank left: %v", err)
+	}
+}
+
 // TestPipeAllocates nothing in the steady state, deadlines included.
 func TestPipeAllocates(t *testing.T) {
-	hub, port := Pipe()
+	hub, ports := Pipes(1)
+	port := ports[0]
 	defer hub.Close()
 	record := make([]byte, 4096)
 	until := soon()
@@ -185,7 +245,8 @@ func FuzzMessages(f *testing.F) {
 
 // BenchmarkPipe is a round trip of 4 KB there and 1.2 KB back between goroutines.
 func BenchmarkPipe(b *testing.B) {
-	hub, port := Pipe()
+	hub, ports := Pipes(1)
+	port := ports[0]
 	defer hub.Close()
 	go func() {
 		reply := make([]byte, 1200)

@@ -33,7 +33,8 @@ type drive struct {
 // launch runs a rank at the other end of a pipe. wrap, when not nil, changes the rank's port.
 func launch(t *testing.T, wrap func(queue.Port) queue.Port) *drive {
 	t.Helper()
-	hub, port := queue.Pipe()
+	hub, ports := queue.Pipes(1)
+	port := ports[0]
 	if wrap != nil {
 		port = wrap(port)
 	}
@@ -396,7 +397,8 @@ func TestNoReader(t *testing.T) {
 
 // TestMethods holds the calls to what they are told: the arguments are the queue's memory, no method keeps them.
 func TestMethods(t *testing.T) {
-	hub, port := queue.Pipe()
+	hub, ports := queue.Pipes(1)
+	port := ports[0]
 	defer hub.Close()
 	w := &worker{port: port, status: port.Status(), methods: methods()}
 	broken := errors.New("out of cheese")

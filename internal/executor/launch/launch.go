@@ -3,6 +3,8 @@
 package launch
 
 import (
+	"time"
+
 	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/queue"
 )
@@ -16,6 +18,9 @@ type Spec struct {
 	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it
 	// to other hosts.
 	Binary [32]byte
+	// CollectiveTimeout is how long a rank inside the driver's process waits for the others; those
+	// of other processes are told as they join.
+	CollectiveTimeout time.Duration
 }
 
 // ThisHost is the node of ranks that the driver started itself.
@@ -27,6 +32,7 @@ type Worker struct {
 	// Node is where it runs: ThisHost for a rank that the driver started itself, else an address.
 	Node string
 	PID  int
-	// Hub is the driver's end of the channel of a rank inside the driver's process, nil for others.
+	// Hub is the driver's end of the channels to ranks inside the driver's process, the same for all
+	// of them; nil for others.
 	Hub queue.Hub
 }

@@ -234,7 +234,7 @@ func TestStoppedReader(t *testing.T) {
 			}
 		}
 	}
-	var e *SlowError
+	var e *queue.SlowError
 	if !errors.As(err, &e) || !slices.Equal(e.Ranks, []int{1}) {
 		t.Fatalf("%v after %d records", err, sent)
 	}

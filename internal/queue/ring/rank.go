@@ -149,7 +149,7 @@ func (r *Rank) Release() {
 
 // Send copies a record to the driver, and waits for room as long as until, or without a limit if it
 // is zero. After an error the driver gets no part of the record. The error wraps queue.ErrTimeout,
-// with a *SlowError; queue.ErrClosed, after Close, Drop or the driver's Close; or ErrCorrupt.
+// with a *queue.SlowError; queue.ErrClosed, after Close, Drop or the driver's Close; or ErrCorrupt.
 func (r *Rank) Send(record []byte, until time.Time) error {
 	if !r.m.enter() {
 		return queue.ErrClosed

@@ -196,7 +196,7 @@ func TestSlowReader(t *testing.T) {
 			}
 		}
 	}
-	var slow *SlowError
+	var slow *queue.SlowError
 	if !errors.Is(err, queue.ErrTimeout) || !errors.As(err, &slow) || !slices.Equal(slow.Ranks, []int{1}) || !strings.Contains(err.Error(), "rank 1") {
 		t.Fatalf("rank 1 does not read: %v", err)
 	}

@@ -186,7 +186,7 @@ func (w *writer) await(need uint64, until time.Time) error {
 
 // slow names the readers without whom there would be room.
 func (w *writer) slow(need uint64) error {
-	e := &SlowError{}
+	e := &queue.SlowError{}
 	for _, p := range w.peers {
 		if !p.gone() && w.tail+need > p.head.Load()+uint64(len(w.ring)) {
 			e.Ranks = append(e.Ranks, p.rank)

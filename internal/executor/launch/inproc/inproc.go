@@ -1,54 +1,103 @@
-// Package inproc starts a rank as a goroutine of the driver (--distributed-executor-backend uni).
+// Package inproc starts ranks as goroutines of the driver (--distributed-executor-backend uni).
 package inproc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 
+	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/worker"
 )
 
-// Launcher runs one rank in the driver's process.
+// Launcher runs ranks in the driver's process. They are given what ranks in processes of their own
+// are: a queue that copies records, shared memory to exchange tensors in, a part of the cores.
 type Launcher struct {
 	exited  chan launch.Exit
 	running sync.WaitGroup
 	hub     queue.Hub
+	groups  []*shm.Group // by rank; nil for one that is alone
+	// wrap is what stands between a rank and its port: nothing, but in tests.
+	wrap func(rank int, p queue.Port) queue.Port
 }
 
 // New makes a launcher.
-func New() *Launcher { return &Launcher{exited: make(chan launch.Exit, 1)} }
-
-// Launch starts the rank; more than one is refused.
-func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker, error) {
-	if len(specs) != 1 {
-		return nil, fmt.Errorf("uni runs one rank, not %d: use --distributed-executor-backend mp",
-			len(specs))
-	}
-	hub, port := queue.Pipe()
-	l.hub = hub
-	l.running.Go(func() {
-		end := launch.End{How: launch.Returned}
-		if err := worker.Run(port, worker.Options{DriversClock: true}); err != nil {
-			end.Reason = err.Error()
-		}
-		// The pipe stays open: the rank's last record, its report of an error, may still be in it.
-		l.exited <- launch.Exit{Rank: 0, Node: launch.ThisHost, PID: os.Getpid(), End: end}
-	})
-	return []launch.Worker{{Rank: 0, Node: launch.ThisHost, PID: os.Getpid(), Hub: hub}}, nil
+func New() *Launcher {
+	return &Launcher{wrap: func(_ int, p queue.Port) queue.Port { return p }}
 }
 
-// Exited delivers the end of the rank.
+// Launch starts the ranks.
+func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker, error) {
+	if err := l.connect(specs); err != nil {
+		return nil, err
+	}
+	hub, ports := queue.Pipes(len(specs))
+	l.hub, l.exited = hub, make(chan launch.Exit, len(specs))
+	workers := make([]launch.Worker, len(specs))
+	for i, s := range specs {
+		workers[i] = launch.Worker{Rank: s.Rank, LocalRank: s.LocalRank, Node: launch.ThisHost,
+			PID: os.Getpid(), Hub: hub}
+		l.running.Go(func() { l.run(s.Rank, l.wrap(s.Rank, ports[i]), max(1, machine.Cores()/len(specs))) })
+	}
+	return workers, nil
+}
+
+// connect makes the memory in which several ranks exchange tensors.
+func (l *Launcher) connect(specs []launch.Spec) (err error) {
+	if len(specs) == 1 {
+		return nil
+	}
+	memory, err := shm.Create(len(specs), collective.MessageBytes)
+	if err != nil {
+		return fmt.Errorf("shared memory of the ranks: %w", err)
+	}
+	defer memory.Close()
+	for _, s := range specs {
+		g, err := shm.Options{Timeout: s.CollectiveTimeout}.Join(memory, s.Rank, len(specs),
+			collective.MessageBytes)
+		if err != nil {
+			return errors.Join(fmt.Errorf("shared memory of the ranks: %w", err), l.closeGroups())
+		}
+		l.groups = append(l.groups, g)
+	}
+	return nil
+}
+
+// run is one rank, from its first record to its end.
+func (l *Launcher) run(rank int, port queue.Port, threads int) {
+	end := launch.End{How: launch.Returned}
+	opt := worker.Options{Rank: rank, Threads: threads, DriversClock: true}
+	if l.groups != nil {
+		// Ranks that wait for this one are freed by its end. The rank closes the group that it asks
+		// for; it may end before.
+		defer l.groups[rank].Close()
+		opt.Group = func() (join.Group, error) { return l.groups[rank], nil }
+	}
+	if err := worker.Run(port, opt); err != nil {
+		end.Reason = err.Error()
+	}
+	// The port stays open: the rank's last record, its report of an error, may still be in it.
+	l.exited <- launch.Exit{Rank: rank, Node: launch.ThisHost, PID: os.Getpid(), End: end}
+}
+
+// Exited delivers the ends of the ranks.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
-// Stop ends the rank and waits for it until ctx ends: a step under way cannot be interrupted. The
-// rank then ends by itself after the step.
+// Stop ends the ranks and waits for them until ctx ends: what a rank computes cannot be
+// interrupted, only its waits for others. It then ends by itself after the step.
 func (l *Launcher) Stop(ctx context.Context) error {
 	if l.hub != nil {
 		l.hub.Close()
+	}
+	for _, g := range l.groups {
+		g.Abort(collective.ErrClosed)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -59,6 +108,15 @@ func (l *Launcher) Stop(ctx context.Context) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("rank 0 still computes: %w", ctx.Err())
+		return fmt.Errorf("ranks of this process still compute: %w", ctx.Err())
 	}
+}
+
+func (l *Launcher) closeGroups() error {
+	var errs []error
+	for _, g := range l.groups {
+		errs = append(errs, g.Close())
+	}
+	l.groups = nil
+	return errors.Join(errs...)
 }
