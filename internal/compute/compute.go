@@ -124,6 +124,26 @@ type Batch struct {
 	// Tables holds the block table of each sequence: entry i is the block of positions i·BlockSize
 	// and following. Only entries of blocks that a row attends to are read.
 	Tables [][]int32
+	// Split says which of the rows other ranks lack, and what they compute in their place.
+	Split Split
+}
+
+// Split is how a rank of those that divide the rows of long prompts among them (prefill context
+// parallelism) takes part in a step. Its zero value is for a step in which every rank computes all
+// rows.
+type Split struct {
+	// Share is how many rows each rank has keys and values of to give to the others: the most that
+	// one of them has. With a Share of 0 there is no exchange.
+	Share int
+	// Rows are the rows of the batch that this rank computes alone, at most Share.
+	Rows []int32
+	// Slots is where the keys and values that a rank gets go, [ranks][Share]; it is negative where
+	// a rank has no row, and for the rank's own.
+	Slots []int32
+	// WantedShare and Wanted are Share and Rows of those rows whose logits are wanted: the hidden
+	// states that the first rank gets of the others.
+	WantedShare int
+	Wanted      []int32
 }
 
 // Rows is the number of rows.

@@ -94,7 +94,11 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cach
 		y := &m.blocks[i]
 		m.Enter(m.From + i)
 		qkv := y.qkv.Forward(y.attnNorm.Forward(x))
-		if err := y.out.Add(x, y.attn.Forward(qkv, b, cache)); err != nil {
+		attended, err := y.attn.Forward(qkv, b, cache)
+		if err != nil {
+			return err
+		}
+		if err := y.out.Add(x, attended); err != nil {
 			return err
 		}
 		if err := y.mlp.Add(x, y.mlpNorm.Forward(x)); err != nil {

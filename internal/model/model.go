@@ -151,8 +151,17 @@ func (m *Model) Receive(rows int) *layers.Tensor {
 
 // Layers runs the stage's layers over the hidden state, which has the batch's rows, writing their
 // keys and values to the cache. The cache has the stage's layers, its first one being layer 0.
+//
+// Where ranks divide the rows of long prompts, the last stage of the first of them then has more
+// rows: the wanted ones of the others (see compute.Split).
 func (m *Model) Layers(b *compute.Batch, cache *layers.Cache) error {
-	return m.arch.forward(&m.hidden, b, cache)
+	if err := m.arch.forward(&m.hidden, b, cache); err != nil {
+		return err
+	}
+	if !m.stage.last() || b.Split.WantedShare == 0 {
+		return nil
+	}
+	return m.stage.GatherWanted(&m.hidden, &b.Split)
 }
 
 // Forward is Embed and then Layers: the whole of a batch but its logits.

@@ -110,7 +110,11 @@ func (m *opt) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) e
 		y := &m.blocks[i]
 		m.Enter(m.From + i)
 		qkv := y.qkv.Forward(m.before(y.attnNorm, x))
-		if err := y.out.Add(x, y.attn.Forward(qkv, b, cache)); err != nil {
+		attended, err := y.attn.Forward(qkv, b, cache)
+		if err != nil {
+			return err
+		}
+		if err := y.out.Add(x, attended); err != nil {
 			return err
 		}
 		m.after(y.attnNorm, x)

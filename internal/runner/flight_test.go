@@ -3,6 +3,7 @@ package runner_test
 import (
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/model/layers"
@@ -29,7 +31,7 @@ func TestPlansInFlight(t *testing.T) {
 			var want map[uint64][]string
 			for _, ranks := range []int{1, 2, 4} {
 				for depth := 1; depth <= 3; depth++ {
-					g := newGroup(t, name, ranks)
+					g := newGroup(t, shipped(name), layout.Layout{TP: ranks}, "", short())
 					got, ahead := g.generate(t, depth)
 					if want == nil {
 						want = got
@@ -43,7 +45,7 @@ func TestPlansInFlight(t *testing.T) {
 					if (ahead > 0) != (depth > 1) {
 						t.Errorf("%d plans in flight: %d ask for tokens of the sampler", depth, ahead)
 					}
-					for r, b := range g.broadcasts {
+					for r, b := range g.comms {
 						if ranks > 1 && b.n != ahead {
 							t.Errorf("rank %d of %d broadcasts %d times for %d plans", r, ranks, b.n, ahead)
 						}
@@ -54,10 +56,15 @@ func TestPlansInFlight(t *testing.T) {
 	}
 }
 
-// counter counts the broadcasts of a rank.
+// counter counts the broadcasts of a rank, and what it gathers.
 type counter struct {
 	*shm.Group
-	n int
+	n, gathers int
+}
+
+func (c *counter) AllGather(dst, x []float32) error {
+	c.gathers++
+	return c.Group.AllGather(dst, x)
 }
 
 func (c *counter) Broadcast(b []byte, root int) error {
@@ -67,15 +74,56 @@ func (c *counter) Broadcast(b []byte, root int) error {
 
 // group is the ranks of one model, each on a goroutine while generate lasts.
 type group struct {
-	config     schedule.Config
-	vocab      int
-	runners    []*runner.Runner
-	broadcasts []*counter
+	config   schedule.Config
+	requests []*schedule.Request
+	runners  []*runner.Runner
+	comms    []*counter   // of all ranks
+	prefill  []*counter   // of those that divide rows
+	parts    []*shm.Group // of those within a dimension of the layout
 }
 
-func newGroup(t *testing.T, name string, ranks int) *group {
+// workload is what a group is made for: the limits of its plans, and requests for a vocabulary.
+type workload struct {
+	config   schedule.Config
+	requests func(vocab int) []*schedule.Request
+}
+
+// short requests are many for their cache, of prompts that no ranks divide.
+func short() workload {
+	return workload{requests: func(vocab int) []*schedule.Request { return requests(vocab, 10, 5, 29) },
+		config: schedule.Config{MaxSeqs: 4, MaxTokens: 24, MaxModelLen: 64, BlockSize: 16, Blocks: 9,
+			PrefixCaching: true, ChunkedPrefill: true}}
+}
+
+func shipped(name string) string { return filepath.Join("../../testdata/models", name) }
+
+// subgroup joins a rank to those that share a dimension of the layout with it. made holds their
+// memory by the first of them.
+func (g *group) subgroup(t *testing.T, made map[int]*os.File, ranks []int, rank int) *shm.Group {
 	t.Helper()
-	folder, err := checkpoint.Dir(filepath.Join("../../testdata/models", name))
+	memory := made[ranks[0]]
+	if memory == nil {
+		var err error
+		if memory, err = shm.Create(len(ranks), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { memory.Close() })
+		made[ranks[0]] = memory
+	}
+	comm, err := shm.Join(memory, slices.Index(ranks, rank), len(ranks), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { comm.Close() })
+	g.parts = append(g.parts, comm)
+	return comm
+}
+
+// newGroup loads the model of a folder on an instruction set ("" is the best).
+func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload) *group {
+	t.Helper()
+	l = l.Sizes()
+	folder, err := checkpoint.Dir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,33 +140,34 @@ func newGroup(t *testing.T, name string, ranks int) *group {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { weights.Close() })
-	g := &group{vocab: cfg.VocabSize, config: schedule.Config{
-		MaxSeqs: 4, MaxTokens: 24, MaxModelLen: 64, BlockSize: 16, Blocks: 9,
-		PrefixCaching: true, ChunkedPrefill: true,
-	}}
-	memory, err := shm.Create(ranks, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer memory.Close()
+	g := &group{requests: w.requests(cfg.VocabSize), config: w.config}
+	var all, tp, pcp = map[int]*os.File{}, map[int]*os.File{}, map[int]*os.File{}
+	ranks := l.World()
 	for r := range ranks {
-		place := layers.Group{Rank: r, Size: ranks}
+		place := layers.Group{Rank: l.Place(r).TP, Size: l.TP}
+		if l.TP > 1 {
+			place.Comm = g.subgroup(t, tp, l.TPGroup(r), r)
+		}
+		if l.PCP > 1 {
+			c := &counter{Group: g.subgroup(t, pcp, l.PCPGroup(r), r)}
+			g.prefill = append(g.prefill, c)
+			place.Prefill = &layers.Prefill{Rank: l.Place(r).PCP, Size: l.PCP, Comm: c}
+		}
 		opt := runner.Options{
 			BlockSize: g.config.BlockSize, Blocks: g.config.Blocks, Vocab: cfg.VocabSize,
 			MaxSeqs: g.config.MaxSeqs, MaxModelLen: g.config.MaxModelLen,
-			Output: r == 0, Status: new(status.Rank),
+			Output: r == l.Output(), Status: new(status.Rank), Layout: l, Rank: r,
 		}
 		if ranks > 1 {
-			comm, err := shm.Join(memory, r, ranks, 1<<20)
-			if err != nil {
-				t.Fatal(err)
+			world := make([]int, ranks)
+			for i := range world {
+				world[i] = i
 			}
-			t.Cleanup(func() { comm.Close() })
-			c := &counter{Group: comm}
-			g.broadcasts = append(g.broadcasts, c)
-			place.Comm, opt.Group = comm, c
+			c := &counter{Group: g.subgroup(t, all, world, r)}
+			g.comms = append(g.comms, c)
+			opt.Group = c
 		}
-		d, err := layers.Open(layers.Options{Threads: 1, DType: compute.Float32})
+		d, err := layers.Open(layers.Options{Threads: 1, DType: compute.Float32, ISA: isa})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +177,7 @@ func newGroup(t *testing.T, name string, ranks int) *group {
 			t.Fatal(err)
 		}
 		t.Cleanup(m.Close)
-		shape := model.CacheShape(cfg, cfg.Layers, ranks, g.config.Blocks, g.config.BlockSize, compute.Float32)
+		shape := model.CacheShape(cfg, cfg.Layers, l.TP, g.config.Blocks, g.config.BlockSize, compute.Float32)
 		c, err := d.NewCache(shape)
 		if err != nil {
 			t.Fatal(err)
@@ -140,11 +189,11 @@ func newGroup(t *testing.T, name string, ranks int) *group {
 	return g
 }
 
-// requests are greedy and sampled ones, with penalties, bad words, log-probabilities and stop
-// tokens, of lengths that do not all fit the cache.
-func (g *group) requests() []*schedule.Request {
+// requests are n greedy and sampled ones, with penalties, bad words, log-probabilities and stop
+// tokens, of prompts of least to least + more tokens.
+func requests(vocab int, n uint64, least, more int) []*schedule.Request {
 	var all []*schedule.Request
-	for key := range uint64(10) {
+	for key := range n {
 		p := sample.Params{
 			TopP: 1, RepetitionPenalty: 1, MaxTokens: int32(3 + 5*key%37), EOS: -1, Seed: key,
 			Logprobs: 2, PromptLogprobs: sample.NoLogprobs,
@@ -156,13 +205,13 @@ func (g *group) requests() []*schedule.Request {
 			p.Temperature, p.RepetitionPenalty, p.MinTokens = 1.2, 1.3, 4
 			p.BadWords = [][]int32{{1, 2}, {3}}
 			p.PromptLogprobs = 1
-			for stop := range int32(g.vocab / 16) {
+			for stop := range int32(vocab / 16) {
 				p.StopTokens = append(p.StopTokens, 16*stop)
 			}
 		}
-		prompt := make([]int32, 5+7*key%29)
+		prompt := make([]int32, least+7*int(key)%more)
 		for i := range prompt {
-			prompt[i] = int32((i*i + 31*int(key%4)) % g.vocab)
+			prompt[i] = int32((i*i + 31*int(key%4)) % vocab)
 		}
 		all = append(all, &schedule.Request{Key: key, Prompt: prompt, Params: p})
 	}
@@ -179,7 +228,7 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range g.requests() {
+	for _, q := range g.requests {
 		s.Add(q)
 	}
 	results := make(chan []byte, depth)
@@ -198,8 +247,8 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 				}
 				if err != nil {
 					failed <- fmt.Errorf("rank %d: %w", r, err)
-					for _, b := range g.broadcasts {
-						b.Abort(err)
+					for _, c := range g.parts {
+						c.Abort(err)
 					}
 					return
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
@@ -50,6 +51,9 @@ type Options struct {
 	MaxSeqs, MaxModelLen int
 	// Output says that this rank samples and reports results.
 	Output bool
+	// Layout is the sizes of the rank's group, Rank its number in it.
+	Layout layout.Layout
+	Rank   int
 	// Group is how this rank reaches the others; nil is for one that is alone.
 	Group Broadcaster
 	// Status learns when ranks exchange tokens and when they choose them.
@@ -64,6 +68,7 @@ type Runner struct {
 	batch  compute.Batch
 	tables [][]int32
 	wants  []want
+	split  split
 	rows   []int32
 	logits []float32
 	shared []byte
@@ -91,7 +96,11 @@ const noToken = -1
 // want is one row whose logits are needed.
 type want struct {
 	slot uint32
-	row  int32
+	// row is that of the batch; of one that another rank computes alone, its number among the rows
+	// that are wanted of that rank, until divide knows where they go.
+	row int32
+	// place is that of the rank that computes the row, 0 if all do.
+	place int
 	// target is the prompt position the row predicts, or -1 when the row samples the next token.
 	target int32
 }
@@ -101,6 +110,7 @@ func New(opt Options) *Runner {
 	r := &Runner{
 		opt: opt, slots: make([]slot, opt.MaxSeqs), pieceRows: max(1, logitElements/opt.Vocab),
 	}
+	r.split.init(opt.Layout, opt.Rank)
 	r.sampling.init(r, opt.Pool.Threads())
 	return r
 }
@@ -213,7 +223,10 @@ func (r *Runner) build(p *step.Plan) error {
 	b := &r.batch
 	b.Tokens, b.Slots = b.Tokens[:0], b.Slots[:0]
 	b.Position, b.Seq = b.Position[:0], b.Seq[:0]
+	b.Split.Rows, b.Split.Slots = b.Split.Rows[:0], b.Split.Slots[:0]
+	b.Split.Wanted = b.Split.Wanted[:0]
 	r.tables, r.wants = r.tables[:0], r.wants[:0]
+	r.split.reset()
 	blocks := p.Blocks
 	for i := range p.Rows {
 		row := &p.Rows[i]
@@ -240,6 +253,7 @@ func (r *Runner) build(p *step.Plan) error {
 		r.tables = append(r.tables, s.table)
 	}
 	b.Tables = r.tables
+	r.divide()
 	return nil
 }
 
@@ -270,38 +284,6 @@ func (r *Runner) takeLast(row *step.Row, s *slot) error {
 	s.sampled = noToken
 	if s.state != nil {
 		s.state.Append(token)
-	}
-	return nil
-}
-
-// addRows adds one request's tokens to the batch, as its seq-th sequence.
-func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
-	start, end := int(p.Start), int(p.Start)+int(p.Count)
-	size := r.opt.BlockSize
-	if end <= start || end > len(s.tokens) || end > len(s.table)*size {
-		return fmt.Errorf("slot %d computes positions %d to %d of %d tokens in %d blocks of %d",
-			p.Slot, start, end, len(s.tokens), len(s.table), size)
-	}
-	if p.Sample && end != len(s.tokens) {
-		return fmt.Errorf("slot %d samples after position %d of %d tokens", p.Slot, end-1, len(s.tokens))
-	}
-	b := &r.batch
-	for pos := start; pos < end; pos++ {
-		block := s.table[pos/size]
-		if block < 0 || int(block) >= r.opt.Blocks {
-			return fmt.Errorf("block %d of %d", block, r.opt.Blocks)
-		}
-		row := int32(len(b.Tokens))
-		b.Tokens = append(b.Tokens, s.tokens[pos])
-		b.Slots = append(b.Slots, block*int32(size)+int32(pos%size))
-		b.Position = append(b.Position, int32(pos))
-		b.Seq = append(b.Seq, seq)
-		if s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen {
-			r.wants = append(r.wants, want{slot: p.Slot, row: row, target: int32(pos + 1)})
-		}
-	}
-	if p.Sample {
-		r.wants = append(r.wants, want{slot: p.Slot, row: int32(len(b.Tokens) - 1), target: -1})
 	}
 	return nil
 }

@@ -44,8 +44,8 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 
 // Forward writes the keys and values of the batch's rows to the cache and returns what their
 // queries find, [rows][query heads of this rank · dimension]. qkv is what QKV's layer returned, and
-// is changed.
-func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache *Cache) *Tensor {
+// is changed. Where ranks divide rows, it writes the keys and values of all of theirs.
+func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache *Cache) (*Tensor, error) {
 	a := &y.args
 	rows, ld := qkv.rows, qkv.width
 	keys := a.Heads * a.HeadDim
@@ -56,7 +56,12 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache *Cache) *Tensor
 		y.dev.Heads(qkv.data[keys:], ld, rows, a.KVHeads, a.HeadDim, y.kNorm, y.eps, cosSin, turned)
 	}
 	y.dev.WriteCache(cache.kv, y.layer, rows, qkv.data[keys:], qkv.data[values:], ld, b.Slots)
+	if b.Split.Share > 0 {
+		if err := y.exchange(qkv, keys, &b.Split, cache); err != nil {
+			return nil, err
+		}
+	}
 	y.attended.Resize(rows, keys)
 	y.dev.Attention(cache.kv, y.layer, b, y.args, y.attended.data, keys, qkv.data, ld)
-	return &y.attended
+	return &y.attended, nil
 }

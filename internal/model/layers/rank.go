@@ -14,12 +14,30 @@ type Comm interface {
 	Gather(dst, x []float32, root int) error
 }
 
+// Prefill is a rank's place among those that divide the rows of long prompts among them.
+type Prefill struct {
+	// Rank is the rank within the Size ranks.
+	Rank, Size int
+	Comm       PrefillComm
+}
+
+// PrefillComm is what layers need of the ranks that divide rows.
+type PrefillComm interface {
+	// AllGather concatenates x of all ranks, in rank order, into dst on every rank.
+	AllGather(dst, x []float32) error
+	// Gather does so on root alone.
+	Gather(dst, x []float32, root int) error
+}
+
 // Group is a rank's place in its tensor parallel group.
 type Group struct {
 	// Rank is the rank within the group of Size ranks.
 	Rank, Size int
 	// Comm may be nil when Size is 1.
 	Comm Comm
+	// Prefill is the rank's place among those that divide the rows of long prompts; nil when it is
+	// alone.
+	Prefill *Prefill
 	// OnLayer, when not nil, is called at the start of each layer, and before (waiting) and after
 	// each wait for other ranks in it.
 	OnLayer func(layer int, waiting bool)
@@ -37,6 +55,8 @@ type rank struct {
 	attended Tensor // by attention
 	inner    Tensor // features of a feed-forward block, gate and up side by side if it has both
 	gated    Tensor // silu(gate)·up
+	given    Tensor // what this rank gives to those that divide rows with it
+	gathered Tensor // what it gets of them
 	sum      Tensor // of a row-parallel product, before it is added to the residual stream
 }
 

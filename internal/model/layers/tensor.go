@@ -13,6 +13,13 @@ func (t *Tensor) Resize(rows, width int) {
 	t.rows, t.width = rows, width
 }
 
+// extend adds rows to t, to be filled.
+func (t *Tensor) extend(rows int) {
+	before := t.data
+	t.Resize(t.rows+rows, t.width)
+	copy(t.data, before)
+}
+
 // Floats are the values, row after row: what another process is sent, or to be filled with what it
 // sent. They are the tensor's own memory, valid until the next Resize.
 func (t *Tensor) Floats() []float32 { return t.data }
