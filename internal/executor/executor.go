@@ -33,7 +33,7 @@ type Options struct {
 	Launcher Launcher
 	// InProcess says that the launcher's ranks run in this process and need no handshake.
 	InProcess bool
-	// Init is the configuration of every rank; Rank is set for each.
+	// Init is the configuration of every rank; Rank is set for each, MaxInFlight is the one below.
 	Init queue.Init
 	// CollectiveTimeout is how long ranks wait for each other; 0 is StepTimeout and a little.
 	CollectiveTimeout time.Duration
@@ -122,11 +122,13 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
+	opt.MaxInFlight = max(1, opt.MaxInFlight)
+	opt.Init.MaxInFlight = opt.MaxInFlight
 	e := &Executor{opt: opt, life: newLife(), joined: make(chan struct{}),
 		loading:  newLoading(opt.Init.Layout.World()),
 		recvLock: make(chan struct{}, 1), sending: make(chan struct{}, 1)}
 	e.calls.pending = map[uint64]*call{}
-	e.flights.init(e, max(1, opt.MaxInFlight))
+	e.flights.init(e, opt.MaxInFlight)
 	if err := e.start(ctx); err != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), startGrace)
 		defer cancel()

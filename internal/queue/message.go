@@ -67,6 +67,8 @@ type Init struct {
 	BlockSize   int `json:"block_size"`
 	MaxSeqs     int `json:"max_seqs"`
 	MaxModelLen int `json:"max_model_len"`
+	// MaxInFlight is how many plans may be in flight.
+	MaxInFlight int `json:"max_in_flight"`
 }
 
 // Progress is how far a rank's start has come.

@@ -45,7 +45,7 @@ func TestPlansInFlight(t *testing.T) {
 					if (ahead > 0) != (depth > 1) {
 						t.Errorf("%d plans in flight: %d ask for tokens of the sampler", depth, ahead)
 					}
-					for r, b := range g.comms {
+					for r, b := range g.sharing {
 						if ranks > 1 && b.n != ahead {
 							t.Errorf("rank %d of %d broadcasts %d times for %d plans", r, ranks, b.n, ahead)
 						}
@@ -76,10 +76,12 @@ func (c *counter) Broadcast(b []byte, root int) error {
 type group struct {
 	config   schedule.Config
 	requests []*schedule.Request
-	runners  []*runner.Runner
-	comms    []*counter   // of all ranks
+	layout   layout.Layout
+	options  []runner.Options
+	sharing  []*counter   // of the ranks that share layers
 	prefill  []*counter   // of those that divide rows
 	parts    []*shm.Group // of those within a dimension of the layout
+	pipes    pipes
 }
 
 // workload is what a group is made for: the limits of its plans, and requests for a vocabulary.
@@ -140,51 +142,52 @@ func newGroup(t *testing.T, dir string, l layout.Layout, isa string, w workload)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { weights.Close() })
-	g := &group{requests: w.requests(cfg.VocabSize), config: w.config}
-	var all, tp, pcp = map[int]*os.File{}, map[int]*os.File{}, map[int]*os.File{}
-	ranks := l.World()
-	for r := range ranks {
+	g := &group{requests: w.requests(cfg.VocabSize), config: w.config, layout: l,
+		pipes: pipes{made: map[[2]int]chan []byte{}, broken: make(chan struct{})}}
+	g.config.Stages = l.PP
+	stages := layout.Balance(slices.Repeat([]int64{1}, cfg.Layers), l.PP)
+	var tp, pcp = map[int]*os.File{}, map[int]*os.File{}
+	for r := range l.World() {
+		var stage model.Stage
+		stage.From, stage.To = stages.Range(l.Place(r).PP, cfg.Layers)
 		place := layers.Group{Rank: l.Place(r).TP, Size: l.TP}
+		opt := runner.Options{
+			BlockSize: g.config.BlockSize, Blocks: g.config.Blocks, Vocab: cfg.VocabSize,
+			MaxSeqs: g.config.MaxSeqs, MaxModelLen: g.config.MaxModelLen,
+			Layout: l, Rank: r, From: stage.From, To: stage.To, Status: new(status.Rank),
+		}
 		if l.TP > 1 {
-			place.Comm = g.subgroup(t, tp, l.TPGroup(r), r)
+			c := &counter{Group: g.subgroup(t, tp, l.TPGroup(r), r)}
+			g.sharing = append(g.sharing, c)
+			place.Comm, opt.TP = c, c
 		}
 		if l.PCP > 1 {
 			c := &counter{Group: g.subgroup(t, pcp, l.PCPGroup(r), r)}
 			g.prefill = append(g.prefill, c)
 			place.Prefill = &layers.Prefill{Rank: l.Place(r).PCP, Size: l.PCP, Comm: c}
+			opt.PCP = c
 		}
-		opt := runner.Options{
-			BlockSize: g.config.BlockSize, Blocks: g.config.Blocks, Vocab: cfg.VocabSize,
-			MaxSeqs: g.config.MaxSeqs, MaxModelLen: g.config.MaxModelLen,
-			Output: r == l.Output(), Status: new(status.Rank), Layout: l, Rank: r,
-		}
-		if ranks > 1 {
-			world := make([]int, ranks)
-			for i := range world {
-				world[i] = i
-			}
-			c := &counter{Group: g.subgroup(t, all, world, r)}
-			g.comms = append(g.comms, c)
-			opt.Group = c
+		if l.PP > 1 {
+			opt.PP = &pipe{g: &g.pipes, ranks: l.PPGroup(r), own: r}
 		}
 		d, err := layers.Open(layers.Options{Threads: 1, DType: compute.Float32, ISA: isa})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(d.Close)
-		m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: place})
+		m, err := model.Load(cfg, model.FromCheckpoint(weights), d, model.Options{Group: place, Stage: stage})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(m.Close)
-		shape := model.CacheShape(cfg, cfg.Layers, l.TP, g.config.Blocks, g.config.BlockSize, compute.Float32)
+		shape := model.CacheShape(cfg, stage.To-stage.From, l.TP, g.config.Blocks, g.config.BlockSize, compute.Float32)
 		c, err := d.NewCache(shape)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Free() })
 		opt.Model, opt.Cache, opt.Pool = m, c, d.Pool()
-		g.runners = append(g.runners, runner.New(opt))
+		g.options = append(g.options, opt)
 	}
 	return g
 }
@@ -232,10 +235,12 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 		s.Add(q)
 	}
 	results := make(chan []byte, depth)
-	failed := make(chan error, len(g.runners))
-	plans := make([]chan []byte, len(g.runners))
+	failed := make(chan error, len(g.options))
+	plans := make([]chan []byte, len(g.options))
 	var ranks sync.WaitGroup
-	for r := range g.runners {
+	for r, opt := range g.options {
+		opt.MaxInFlight = depth
+		run := runner.New(opt)
 		plans[r] = make(chan []byte, depth)
 		ranks.Go(func() {
 			var p step.Plan
@@ -243,16 +248,17 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 			for raw := range plans[r] {
 				err := step.DecodePlan(raw, &p)
 				if err == nil {
-					err = g.runners[r].Execute(&p, &res)
+					err = run.Execute(&p, &res)
 				}
 				if err != nil {
 					failed <- fmt.Errorf("rank %d: %w", r, err)
 					for _, c := range g.parts {
 						c.Abort(err)
 					}
+					g.pipes.abort()
 					return
 				}
-				if r == 0 {
+				if r == g.layout.Output() {
 					results <- step.AppendResult(nil, &res)
 				}
 			}

@@ -3,7 +3,6 @@
 package runner
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -21,21 +20,19 @@ const logitElements = 8 << 20
 
 // Model is what a runner needs of a model.Model.
 type Model interface {
-	// Forward computes the hidden states of the batch's rows, writing keys and values to the cache.
-	Forward(b *compute.Batch, cache *layers.Cache) error
-	// Logits computes the logits of chosen rows of the last Forward: on rank 0 dst is
+	// Embed makes the hidden state of the batch's tokens, in the first stage. A later one fills what
+	// Receive returns, for so many rows.
+	Embed(b *compute.Batch) error
+	Receive(rows int) *layers.Tensor
+	// Layers computes the hidden state after the stage's layers, writing keys and values to the
+	// cache.
+	Layers(b *compute.Batch, cache *layers.Cache) error
+	// Hidden is the hidden state.
+	Hidden() *layers.Tensor
+	// Logits computes, in the last stage, the logits of chosen rows: on the first rank dst is
 	// [len(rows)][vocabulary]; other ranks pass nil.
 	Logits(dst []float32, rows []int32) error
 }
-
-// Broadcaster is what a runner needs of a group of ranks.
-type Broadcaster interface {
-	// Broadcast sets b on every rank to the root's. All ranks call it with equally many bytes.
-	Broadcast(b []byte, root int) error
-}
-
-// outputRank is the rank whose Options.Output is set.
-const outputRank = 0
 
 // Options configure a Runner.
 type Options struct {
@@ -49,21 +46,29 @@ type Options struct {
 	Vocab int
 	// MaxSeqs bounds the slots, MaxModelLen the tokens of one request.
 	MaxSeqs, MaxModelLen int
-	// Output says that this rank samples and reports results.
-	Output bool
-	// Layout is the sizes of the rank's group, Rank its number in it.
+	// MaxInFlight is how many plans may be in flight; 0 is 1.
+	MaxInFlight int
+	// Layout is how the ranks of the group divide the model, Rank this one's number.
 	Layout layout.Layout
 	Rank   int
-	// Group is how this rank reaches the others; nil is for one that is alone.
-	Group Broadcaster
+	// From and To are the layers of the rank's stage: From to To-1 of the model's.
+	From, To int
+	// TP are the ranks that share the layers with this one, PCP those that share the rows of
+	// prompts, PP the other stages; nil where there are no others.
+	TP, PCP Broadcaster
+	PP      Messenger
 	// Status learns when ranks exchange tokens and when they choose them.
 	Status *status.Rank
 }
 
 // Runner executes plans one at a time. After an error its state is undefined: the worker must stop.
 type Runner struct {
-	opt   Options
-	slots []slot
+	opt Options
+	// place is the rank's place in its layout. The output rank samples and reports results; first
+	// and last are the stages.
+	place               layout.Place
+	first, last, output bool
+	slots               []slot
 
 	batch  compute.Batch
 	tables [][]int32
@@ -72,6 +77,7 @@ type Runner struct {
 	rows   []int32
 	logits []float32
 	shared []byte
+	pushed pushed
 	// pieceRows is how many rows of logits are computed at a time.
 	pieceRows int
 	sampling  sampleTask
@@ -81,17 +87,22 @@ type Runner struct {
 type slot struct {
 	used      bool
 	promptLen int
-	// tokens are those that rows have computed or the request came with; sampled is the next one,
-	// noToken when this rank has not sampled it.
+	// tokens are those that rows have computed or the request came with; elsewhere stands for one
+	// that this rank does not know. sampled is the next one, noToken when none has been sampled.
 	tokens  []int32
 	sampled int32
+	// sampler is the plan that samples a token which the output rank will push, 0 for none.
+	sampler uint64
 	table   []int32
 	params  sample.Params
 	state   *sample.State
 }
 
-// noToken is the token after a slot's tokens when it is not known.
-const noToken = -1
+// What stands in the place of a token: there is none, or another rank has it.
+const (
+	noToken   = -1
+	elsewhere = -2
+)
 
 // want is one row whose logits are needed.
 type want struct {
@@ -107,8 +118,12 @@ type want struct {
 
 // New makes a runner with MaxSeqs empty slots.
 func New(opt Options) *Runner {
+	opt.Layout, opt.MaxInFlight = opt.Layout.Sizes(), max(1, opt.MaxInFlight)
+	place := opt.Layout.Place(opt.Rank)
 	r := &Runner{
 		opt: opt, slots: make([]slot, opt.MaxSeqs), pieceRows: max(1, logitElements/opt.Vocab),
+		place: place, first: place.PP == 0, last: place.PP == opt.Layout.PP-1,
+		output: opt.Rank == opt.Layout.Output(),
 	}
 	r.split.init(opt.Layout, opt.Rank)
 	r.sampling.init(r, opt.Pool.Threads())
@@ -125,18 +140,43 @@ func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 	if len(p.Rows) == 0 {
 		return nil
 	}
+	if err := r.check(p); err != nil {
+		return err
+	}
+	pushes := r.opt.Layout.PP > 1
+	if pushes && r.opt.Rank == 0 {
+		if err := r.receive(p); err != nil {
+			return err
+		}
+	}
 	if err := r.share(p); err != nil {
 		return err
 	}
 	if err := r.build(p); err != nil {
 		return err
 	}
-	if err := r.opt.Model.Forward(&r.batch, r.opt.Cache); err != nil {
+	if pushes && r.opt.Rank == 0 {
+		r.expect(p)
+	}
+	if err := r.forward(); err != nil || !r.last {
 		return err
 	}
 	for at := 0; at < len(r.wants); at += r.pieceRows {
 		if err := r.sample(r.wants[at:min(at+r.pieceRows, len(r.wants))], res); err != nil {
 			return err
+		}
+	}
+	if pushes && r.output {
+		return r.push(res)
+	}
+	return nil
+}
+
+// check refuses rows of slots that hold no request.
+func (r *Runner) check(p *step.Plan) error {
+	for i := range p.Rows {
+		if id := p.Rows[i].Slot; int(id) >= len(r.slots) || !r.slots[id].used {
+			return fmt.Errorf("plan %d schedules slot %d, which holds no request", p.ID, id)
 		}
 	}
 	return nil
@@ -170,49 +210,14 @@ func (r *Runner) update(p *step.Plan) error {
 		s.used = true
 		s.promptLen = int(n.PromptLen)
 		s.tokens = append(s.tokens[:0], n.Tokens...)
-		s.sampled = noToken
+		s.sampled, s.sampler = noToken, 0
 		s.table = s.table[:0]
 		for _, b := range n.Blocks {
 			s.table = append(s.table, int32(b))
 		}
 		s.params = n.Params
-		if r.opt.Output {
+		if r.output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
-		}
-	}
-	return nil
-}
-
-// share tells all ranks the tokens that the plan's rows take from the sampler: those the output
-// rank sampled. The plan says how many those are, so that the ranks agree on the message, and that
-// there is none while every token comes with its plan.
-func (r *Runner) share(p *step.Plan) error {
-	if r.opt.Group == nil {
-		return nil
-	}
-	b := r.shared[:0]
-	for i := range p.Rows {
-		row := &p.Rows[i]
-		if row.Source != step.FromSampler {
-			continue
-		}
-		if int(row.Slot) >= len(r.slots) {
-			return fmt.Errorf("plan %d schedules slot %d, which holds no request", p.ID, row.Slot)
-		}
-		b = binary.LittleEndian.AppendUint32(b, uint32(r.slots[row.Slot].sampled))
-	}
-	r.shared = b
-	if len(b) == 0 {
-		return nil
-	}
-	r.opt.Status.Set(status.Collective, 0)
-	if err := r.opt.Group.Broadcast(b, outputRank); err != nil {
-		return err
-	}
-	for i := range p.Rows {
-		if row := &p.Rows[i]; row.Source == step.FromSampler {
-			r.slots[row.Slot].sampled = int32(binary.LittleEndian.Uint32(b))
-			b = b[4:]
 		}
 	}
 	return nil
@@ -230,15 +235,11 @@ func (r *Runner) build(p *step.Plan) error {
 	blocks := p.Blocks
 	for i := range p.Rows {
 		row := &p.Rows[i]
-		id := row.Slot
-		if int(id) >= len(r.slots) || !r.slots[id].used {
-			return fmt.Errorf("plan %d schedules slot %d, which holds no request", p.ID, id)
-		}
-		s := &r.slots[id]
+		s := &r.slots[row.Slot]
 		n := int(row.Blocks)
 		if n > len(blocks) {
 			return fmt.Errorf("plan %d: slot %d is given %d new blocks, %d are listed",
-				p.ID, id, n, len(blocks))
+				p.ID, row.Slot, n, len(blocks))
 		}
 		for _, block := range blocks[:n] {
 			s.table = append(s.table, int32(block))
@@ -260,20 +261,22 @@ func (r *Runner) build(p *step.Plan) error {
 // takeLast appends the token at the row's last position to those of the request, unless it came
 // with them.
 func (r *Runner) takeLast(row *step.Row, s *slot) error {
-	token := row.Last
+	token, known := row.Last, true
 	switch row.Source {
 	case step.FromRequest:
 		return nil
 	case step.FromPlan:
-		if s.sampled != noToken && s.sampled != token {
+		if s.sampled >= 0 && s.sampled != token {
 			return fmt.Errorf("slot %d goes on with token %d, but sampled %d", row.Slot, token, s.sampled)
 		}
 	case step.FromSampler:
-		if token = s.sampled; token == noToken {
+		token = s.sampled
+		known = r.first || r.output
+		if token == noToken || token == elsewhere && known {
 			return fmt.Errorf("slot %d goes on with a token that was not sampled", row.Slot)
 		}
 	}
-	if token < 0 || int(token) >= r.opt.Vocab {
+	if known && (token < 0 || int(token) >= r.opt.Vocab) {
 		return fmt.Errorf("token %d is outside the vocabulary of %d", token, r.opt.Vocab)
 	}
 	if end := uint64(row.Start) + uint64(row.Count); end != uint64(len(s.tokens))+1 {
@@ -281,7 +284,7 @@ func (r *Runner) takeLast(row *step.Row, s *slot) error {
 			row.Slot, int64(end)-1, len(s.tokens))
 	}
 	s.tokens = append(s.tokens, token)
-	s.sampled = noToken
+	s.sampled, s.sampler = noToken, 0
 	if s.state != nil {
 		s.state.Append(token)
 	}
@@ -294,7 +297,7 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 	for _, w := range wants {
 		r.rows = append(r.rows, w.row)
 	}
-	if !r.opt.Output {
+	if !r.output {
 		return r.opt.Model.Logits(nil, r.rows)
 	}
 	n := len(wants) * r.opt.Vocab

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
@@ -31,7 +32,8 @@ const (
 // token.
 type oracle struct {
 	cache   []int32 // by slot: the token written there
-	next    []int32 // by row of the last Forward
+	next    []int32 // by row of the last batch
+	hidden  layers.Tensor
 	fail    error
 	logits  int // rows asked for so far
 	strange string
@@ -39,7 +41,20 @@ type oracle struct {
 
 func newOracle() *oracle { return &oracle{cache: make([]int32, blocks*blockSize)} }
 
-func (o *oracle) Forward(b *compute.Batch, _ *layers.Cache) error {
+func (o *oracle) Embed(b *compute.Batch) error {
+	o.hidden.Resize(b.Rows(), 2)
+	return nil
+}
+
+// Receive and Hidden are the rows of Layers, as the next stage gets them: of a width of two.
+func (o *oracle) Receive(rows int) *layers.Tensor {
+	o.hidden.Resize(rows, 2)
+	return &o.hidden
+}
+
+func (o *oracle) Hidden() *layers.Tensor { return &o.hidden }
+
+func (o *oracle) Layers(b *compute.Batch, _ *layers.Cache) error {
 	if o.fail != nil {
 		return o.fail
 	}
@@ -100,8 +115,12 @@ func newRunner(t testing.TB, output bool) (*Runner, *oracle) {
 	p := pool.New(2)
 	t.Cleanup(p.Close)
 	o := newOracle()
+	rank := 1
+	if output {
+		rank = 0
+	}
 	return New(Options{Model: o, Pool: p, BlockSize: blockSize, Blocks: blocks, Vocab: vocab, MaxSeqs: maxSeqs, MaxModelLen: maxLen,
-		Output: output, Status: new(status.Rank)}), o
+		Layout: layout.Layout{TP: 2}, Rank: rank, Status: new(status.Rank)}), o
 }
 
 func greedy() sample.Params {

@@ -70,6 +70,7 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 			}
 			if p.Sample && pos == end-1 {
 				r.addWant(want{slot: p.Slot, target: -1}, piece.PCP)
+				s.sampled = elsewhere // until this rank has it
 			}
 		}
 	}

@@ -95,9 +95,10 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	}
 	opts := runner.Options{Model: r.model, Pool: r.device.Pool(), Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs,
-		MaxModelLen: init.MaxModelLen, Output: r.output, Status: st}
+		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
+		Rank: init.Rank, From: stage.From, To: stage.To, Status: st}
 	if r.group != nil {
-		opts.Group = r.group
+		opts.TP = r.group
 	}
 	r.runner = runner.New(opts)
 	return nil

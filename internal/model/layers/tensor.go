@@ -1,5 +1,7 @@
 package layers
 
+import "unsafe"
+
 // Tensor is a matrix of activations, [rows][width] of float32, in the device's memory. Its zero
 // value is empty. It keeps the memory of the largest shape it had, so that steps allocate nothing.
 type Tensor struct {
@@ -20,8 +22,13 @@ func (t *Tensor) extend(rows int) {
 	copy(t.data, before)
 }
 
-// Floats are the values, row after row: what another process is sent, or to be filled with what it
-// sent. They are the tensor's own memory, valid until the next Resize.
+// Bytes are the values as they lie in memory, row after row: what another process is sent, or to be
+// filled with what it sent. They are the tensor's own memory, valid until the next Resize.
+func (t *Tensor) Bytes() []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(t.data))), 4*len(t.data))
+}
+
+// Floats are the values, row after row, in the same memory.
 func (t *Tensor) Floats() []float32 { return t.data }
 
 // Pick makes t the given rows of x, in that order.
