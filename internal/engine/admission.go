@@ -25,6 +25,7 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 			return nil, err
 		}
 		q := &request{Request: *r, stream: s, choice: i, arrived: now}
+		q.Index = i
 		e.info.Fit(&q.Params, len(r.Prompt))
 		if i == 0 || !samePrompt(r.Prompt, list[i-1].Prompt) {
 			if err := e.checkPrompt(r.Prompt); err != nil {
@@ -81,17 +82,10 @@ func (e *Engine) refusalLocked(sequences int) error {
 }
 
 // roomInQueue reports whether so many sequences may join those queued; 0 is no bound. What finds
-// nothing queued is always admitted, so that no request is larger than any bound. A quarter of the
-// queue is kept for requests that take little of it: a few with hundreds of choices do not shut out
-// those with one.
+// nothing queued is always admitted, so that no request is larger than any bound. Other requests
+// take at most half of the room left: those with hundreds of choices do not shut out those with one.
 func roomInQueue(bound, queued, sequences int) bool {
-	if bound <= 0 || queued == 0 {
-		return true
-	}
-	if sequences > max(1, bound/16) {
-		bound -= bound / 4
-	}
-	return queued+sequences <= bound
+	return bound <= 0 || queued == 0 || sequences <= (bound-queued+1)/2
 }
 
 func (e *Engine) checkPrompt(prompt []int32) error {

@@ -15,14 +15,11 @@ func TestRoomInQueue(t *testing.T) {
 		{10, 10, 1, false},
 		{10, 0, 4096, true}, // nothing is queued: any size
 		{10, 1, 4096, false},
-		// Three quarters are for requests of more than a sixteenth.
-		{8192, 2048, 4096, true},
-		{8192, 2049, 4096, false},
-		{8192, 6144 - 513, 513, true},
-		{8192, 6144 - 512, 513, false},
-		{8192, 6144, 512, true},
-		{8192, 8192 - 512, 512, true},
-		{8192, 8192 - 511, 512, false},
+		// Half of the room is for others.
+		{8192, 1, 4096, true},
+		{8192, 2, 4096, false},
+		{8192, 8192 - 512, 256, true},
+		{8192, 8192 - 510, 256, false},
 		{8192, 8191, 1, true},
 		{8192, 8192, 1, false},
 		{1, 1, 1, false},

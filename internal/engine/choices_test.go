@@ -9,6 +9,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // TestChoices: requests submitted together have one stream, which says whose each delta is; each
@@ -84,5 +85,39 @@ func TestChoicesAreAllOrNone(t *testing.T) {
 	}
 	if got := mustAsk(t, e, greedy(e, question, 3)); len(got.tokens) != 3 {
 		t.Errorf("after they were given up: %v", got.tokens)
+	}
+}
+
+// TestBystander: requests that come after one of a thousand choices are answered while the first of
+// those still run.
+func TestBystander(t *testing.T) {
+	e := open(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 32 })
+	wide := make([]*engine.Request, 1000)
+	for i := range wide {
+		wide[i] = greedy(e, question, 1500)
+		wide[i].Params.IgnoreEOS, wide[i].Params.StopTokens = true, nil
+	}
+	s, err := e.Submit(t.Context(), wide...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if got := mustAsk(t, e, greedy(e, question, 5)); len(got.tokens) != 5 {
+			t.Errorf("the bystander's answer: %v", got.tokens)
+		}
+	}
+	for range 30 { // all that run, but for the one whose news was read
+		d, err := s.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Finish != sample.Unfinished {
+			t.Fatalf("choice %d ended with %d tokens before the bystander", d.Choice,
+				d.OutputTokens)
+		}
 	}
 }

@@ -11,12 +11,11 @@ import (
 )
 
 // Request is one sequence to generate. n > 1 and lists of prompts are several Requests, which are
-// submitted together; equal
-// prompts share their blocks through the prefix cache.
+// submitted together; equal prompts share their blocks through the prefix cache.
 type Request struct {
 	// Request is what the scheduler must know. Prompt ids are within the vocabulary; of
-	// Params.MaxTokens is cut what exceeds the room that the prompt leaves. Key is not the caller's
-	// to set.
+	// Params.MaxTokens is cut what exceeds the room that the prompt leaves. Key and Index are not the
+	// caller's to set.
 	schedule.Request
 	// Stop are strings that end the output.
 	Stop []string

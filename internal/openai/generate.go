@@ -58,10 +58,12 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		prompts: prompts, n: req.n}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
+	client := s.clientOf(r)
 	list := make([]*engine.Request, len(g.choices))
 	for i := range list {
 		q := prompts[i/req.n].Request
 		q.Params.Seed = s.seedFor(req, i%req.n)
+		q.Client = client
 		list[i] = &q
 	}
 	var err error

@@ -3,8 +3,10 @@ package openai
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -28,20 +30,41 @@ func (k keyring) admits(h http.Header) bool {
 	if len(k) == 0 {
 		return true
 	}
+	_, found := k.find(h)
+	return found
+}
+
+// find returns the number of the key that the request carries.
+func (k keyring) find(h http.Header) (n int, found bool) {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
-		return false
+		return 0, false
 	}
 	scheme, token, found := strings.Cut(values[0], " ")
 	if !found || !strings.EqualFold(scheme, "Bearer") {
-		return false
+		return 0, false
 	}
 	digest := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	match := 0
 	for i := range k {
-		match |= subtle.ConstantTimeCompare(k[i][:], digest[:])
+		equal := subtle.ConstantTimeCompare(k[i][:], digest[:])
+		n = subtle.ConstantTimeSelect(equal, i, n)
+		match |= equal
 	}
-	return match == 1
+	return n, match == 1
+}
+
+// clientOf names whose request it is: the key's, else the remote address's. Requests of different
+// clients take turns (schedule.Request.Client).
+func (s *Server) clientOf(r *http.Request) string {
+	if n, found := s.keys.find(r.Header); found {
+		return "key " + strconv.Itoa(n)
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 // cors answers browsers that ask whether pages of other sites may call: those of the origins listed,

@@ -259,3 +259,31 @@ func TestServerLimits(t *testing.T) {
 		t.Error("a limit on the whole exchange would cut long streams")
 	}
 }
+
+// TestClients: the engine learns whose a request is: a key's, or without keys an address's.
+func TestClients(t *testing.T) {
+	open := newServer(t)
+	keys := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "sk-two"} })
+	for _, c := range []struct {
+		s                 *testServer
+		from, key, client string
+	}{
+		{open, "192.0.2.1:1000", "", "192.0.2.1"},
+		{open, "192.0.2.1:1001", "Bearer whatever", "192.0.2.1"},
+		{open, "[2001:db8::1]:1000", "", "2001:db8::1"},
+		{open, "@", "", "@"}, // a listener without addresses
+		{keys, "192.0.2.1:1000", "Bearer sk-one", "key 0"},
+		{keys, "192.0.2.2:1000", "bearer sk-one", "key 0"},
+		{keys, "192.0.2.1:1000", "Bearer sk-two", "key 1"},
+	} {
+		r := newRequest("POST", completionPath, `{"prompt":"a","max_tokens":1}`)
+		r.RemoteAddr = c.from
+		r.Header.Set("Authorization", c.key)
+		if rec := c.s.serveRequest(r); rec.Code != 200 {
+			t.Fatalf("%+v: %d %s", c, rec.Code, rec.Body)
+		}
+		if got := c.s.engine.last(t).Client; got != c.client {
+			t.Errorf("%s with %q is client %q, want %q", c.from, c.key, got, c.client)
+		}
+	}
+}

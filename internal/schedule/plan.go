@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"container/heap"
 	"slices"
 	"sort"
 
@@ -125,9 +124,9 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 // request never overtakes a large one for ever. So does a preempted one until its tokens in flight
 // are known: what it is introduced with are all its tokens.
 func (s *Scheduler) admit(p *step.Plan, f *flight, budget int) {
-	for budget > 0 && len(s.waiting) > 0 && len(s.running) < s.config.MaxSeqs {
-		r := s.waiting[0]
-		if r.pending > 0 {
+	for budget > 0 {
+		r := s.waiting.next(len(s.running), s.config.MaxSeqs)
+		if r == nil || r.pending > 0 {
 			return
 		}
 		hit := s.cache.Match(&r.seq, r.tokens)
@@ -138,7 +137,7 @@ func (s *Scheduler) admit(p *step.Plan, f *flight, budget int) {
 		if !s.cache.Start(&r.seq, r.tokens, hit) {
 			return
 		}
-		heap.Pop(&s.waiting)
+		s.unwait(r)
 		s.start(r, hit)
 		introduce(p, r)
 		// Start has made sure of the blocks of all tokens, these are some of them.
@@ -150,6 +149,7 @@ func (s *Scheduler) admit(p *step.Plan, f *flight, budget int) {
 
 // start makes a waiting request a running one with hit tokens computed.
 func (s *Scheduler) start(r *Request, hit int) {
+	s.turns.now = max(s.turns.now, r.turn)
 	if !r.ran {
 		r.ran, r.cached = true, hit
 		room := min(int(r.Params.MaxTokens), s.config.MaxModelLen-r.prompt, reserveTokens)
@@ -159,7 +159,7 @@ func (s *Scheduler) start(r *Request, hit int) {
 	r.computed, r.sent, r.running = hit, len(r.tokens), true
 	r.slot = s.slots[len(s.slots)-1]
 	s.slots = s.slots[:len(s.slots)-1]
-	at := sort.Search(len(s.running), func(i int) bool { return r.before(s.running[i]) })
+	at := sort.Search(len(s.running), func(i int) bool { return r.outlasts(s.running[i]) })
 	s.running = slices.Insert(s.running, at, r)
 }
 

@@ -1,6 +1,8 @@
 package schedule
 
 import (
+	"cmp"
+
 	"github.com/eagleray/eagleray/internal/kvcache"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
@@ -22,6 +24,11 @@ type Request struct {
 	Salt string
 	// Priority orders requests under Config.Priority, smaller first.
 	Priority int
+	// Client is whose request it is: those of different clients take turns (see turns). Index is its
+	// number, from 0, among the requests that are added together, one after the other, such as the
+	// choices of one answer.
+	Client string
+	Index  int
 
 	scheduled
 }
@@ -51,11 +58,13 @@ type Output struct {
 
 // scheduled is what the scheduler knows of a Request.
 //
-// Its place in the order of all requests (priority, then arrival) never changes; running is sorted
-// by it and waiting is a heap by it. Under FCFS a preempted request therefore waits before all that
-// have never run.
+// It has a place in two orders. Waiting is a heap by turns (before): a preempted request that is the
+// first of its lot waits before those that would have started after it. Running is sorted by index
+// in the lot, then by turns (outlasts): when blocks run out, lots give up what they have more of
+// than others, and then the latest goes first.
 type scheduled struct {
-	priority int // Priority, or 0 for all unless Config.Priority
+	priority int    // Priority, or 0 for all unless Config.Priority
+	turn     uint64 // see turns
 	arrival  uint64
 
 	// tokens are the prompt and the output so far. Until the request first runs it is the caller's
@@ -84,11 +93,16 @@ type scheduled struct {
 	done    bool
 }
 
+// before tells whether a waiting request starts before another.
 func (r *Request) before(o *Request) bool {
-	if r.priority != o.priority {
-		return r.priority < o.priority
-	}
-	return r.arrival < o.arrival
+	return cmp.Or(cmp.Compare(r.priority, o.priority), cmp.Compare(r.turn, o.turn),
+		cmp.Compare(r.Index, o.Index), cmp.Compare(r.arrival, o.arrival)) < 0
+}
+
+// outlasts tells whether a running request is preempted after another.
+func (r *Request) outlasts(o *Request) bool {
+	return cmp.Or(cmp.Compare(r.priority, o.priority), cmp.Compare(r.Index, o.Index),
+		cmp.Compare(r.turn, o.turn), cmp.Compare(r.arrival, o.arrival)) < 0
 }
 
 // length is the number of tokens, those included that plans in flight sample.

@@ -11,7 +11,6 @@
 package schedule
 
 import (
-	"container/heap"
 	"fmt"
 	"slices"
 
@@ -29,7 +28,8 @@ type Scheduler struct {
 	cache    *kvcache.Manager
 	requests map[uint64]*Request // for lookups by key only: never ranged over
 	waiting  waiting
-	// running is in request order. A plan follows it before it lets new ones in, and preemption
+	turns    turns
+	// running is in the order of outlasts. A plan follows it before it lets new ones in, and preemption
 	// takes from its end, so a victim is never one that the plan being made already holds.
 	running []*Request
 	slots   []uint32 // free, the next one last
@@ -72,6 +72,7 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, cache: cache, requests: make(map[uint64]*Request),
+		turns:   turns{clients: make(map[string]*lots)},
 		flights: make([]flight, c.MaxInFlight),
 	}
 	s.resetSlots()
@@ -95,8 +96,9 @@ func (s *Scheduler) Add(r *Request) {
 	if s.config.Priority {
 		r.priority = r.Priority
 	}
+	s.turns.give(r)
 	s.requests[r.Key] = r
-	heap.Push(&s.waiting, r)
+	s.wait(r)
 }
 
 // Abort ends a waiting or running request without an Output and returns whether there was one. Its
@@ -119,7 +121,7 @@ func (s *Scheduler) end(r *Request) {
 	if r.running {
 		s.freed = append(s.freed, r.slot)
 	} else {
-		heap.Remove(&s.waiting, r.heap)
+		s.unwait(r)
 	}
 	s.cache.Release(&r.seq)
 	r.running, r.done = false, true
@@ -160,7 +162,8 @@ func (s *Scheduler) land() {
 func (s *Scheduler) requeue(r *Request) {
 	s.cache.Release(&r.seq)
 	r.computed, r.running = 0, false
-	heap.Push(&s.waiting, r)
+	s.turns.again(r)
+	s.wait(r)
 	s.preemptions++
 }
 
@@ -168,7 +171,7 @@ func (s *Scheduler) requeue(r *Request) {
 func (s *Scheduler) InFlight() int { return s.owed }
 
 // Waiting returns the number of requests that wait, preempted ones included.
-func (s *Scheduler) Waiting() int { return len(s.waiting) }
+func (s *Scheduler) Waiting() int { return s.waiting.len() }
 
 // Running returns the number of requests that run.
 func (s *Scheduler) Running() int { return len(s.running) }
@@ -186,7 +189,7 @@ type Stats struct {
 // Stats returns the counters.
 func (s *Scheduler) Stats() Stats {
 	return Stats{
-		Waiting: len(s.waiting), Running: len(s.running),
+		Waiting: s.waiting.len(), Running: len(s.running),
 		Preemptions: s.preemptions, Cache: s.cache.Stats(),
 	}
 }

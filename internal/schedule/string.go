@@ -16,7 +16,7 @@ func (s *Scheduler) String() string {
 		fmt.Fprintf(&b, "running %d: slot %d, prompt %d, tokens %s, computed %d, blocks %v\n",
 			r.Key, r.slot, r.prompt, r.count(), r.computed, r.seq.Blocks())
 	}
-	order := slices.Clone(s.waiting)
+	order := slices.Concat(s.waiting.firsts, s.waiting.rest)
 	slices.SortFunc(order, func(x, y *Request) int {
 		if x.before(y) {
 			return -1

@@ -55,7 +55,7 @@ func (tr *transcript) command(name string, args []string) string {
 		// Example:
 		//
 		// add 7 prompt=1..10,5 max=3 min=1 eos=2 stop=3,4 ignore-eos logprobs prompt-logprobs
-		// salt=x prio=1
+		// salt=x prio=1 client=a index=0
 		tr.add(args)
 	case "step":
 		// Makes a plan, sends it to the worker model, and prints it: "idle" if there is nothing to
@@ -241,6 +241,10 @@ func (tr *transcript) add(args []string) {
 			q.Salt = value
 		case "prio":
 			q.Priority = tr.number(value)
+		case "client":
+			q.Client = value
+		case "index":
+			q.Index = tr.number(value)
 		default:
 			tr.Fatalf("add: unknown %q", a)
 		}

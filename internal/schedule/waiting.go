@@ -2,36 +2,83 @@ package schedule
 
 import "container/heap"
 
-// waiting is a heap of requests by their order; its first is the next to run. Each request keeps
-// its index in it (Swap, Push), so that an abort takes it out without a search.
-type waiting []*Request
+// waiting are the requests that wait: those that are the first of their lot, and the rest.
+type waiting struct {
+	firsts, rest line
+}
 
-var _ heap.Interface = (*waiting)(nil)
+// line is a heap of requests by their order (Request.before). Each request keeps its index in it
+// (Swap, Push), so that an abort takes it out without a search.
+type line []*Request
+
+var _ heap.Interface = (*line)(nil)
 
 // Len implements heap.Interface.
-func (w waiting) Len() int { return len(w) }
+func (l line) Len() int { return len(l) }
 
 // Less implements heap.Interface.
-func (w waiting) Less(i, j int) bool { return w[i].before(w[j]) }
+func (l line) Less(i, j int) bool { return l[i].before(l[j]) }
 
 // Swap implements heap.Interface.
-func (w waiting) Swap(i, j int) {
-	w[i], w[j] = w[j], w[i]
-	w[i].heap, w[j].heap = i, j
+func (l line) Swap(i, j int) {
+	l[i], l[j] = l[j], l[i]
+	l[i].heap, l[j].heap = i, j
 }
 
 // Push implements heap.Interface.
-func (w *waiting) Push(x any) {
+func (l *line) Push(x any) {
 	r := x.(*Request)
-	r.heap = len(*w)
-	*w = append(*w, r)
+	r.heap = len(*l)
+	*l = append(*l, r)
 }
 
 // Pop implements heap.Interface.
-func (w *waiting) Pop() any {
-	last := len(*w) - 1
-	r := (*w)[last]
-	(*w)[last] = nil
-	*w = (*w)[:last]
+func (l *line) Pop() any {
+	last := len(*l) - 1
+	r := (*l)[last]
+	(*l)[last] = nil
+	*l = (*l)[:last]
 	return r
+}
+
+// of is the line that a request belongs in.
+func (w *waiting) of(r *Request) *line {
+	if r.Index == 0 {
+		return &w.firsts
+	}
+	return &w.rest
+}
+
+func (w *waiting) len() int { return len(w.firsts) + len(w.rest) }
+
+// keptSlots is the part of the slots that is kept for the first request of each lot: one in sixteen.
+// Without it, a lot that has all slots would hold up the others until some of it ends.
+const keptSlots = 16
+
+// next returns the waiting request whose turn it is to start beside so many that run, in slots,
+// nil for none.
+func (w *waiting) next(running, slots int) *Request {
+	var r *Request
+	if len(w.firsts) > 0 && running < slots {
+		r = w.firsts[0]
+	}
+	if len(w.rest) > 0 && running < slots-slots/keptSlots && (r == nil || w.rest[0].before(r)) {
+		r = w.rest[0]
+	}
+	return r
+}
+
+// wait lets a request wait.
+func (s *Scheduler) wait(r *Request) {
+	heap.Push(s.waiting.of(r), r)
+	s.turns.of(r).waiting++
+}
+
+// unwait takes a request out of those that wait.
+func (s *Scheduler) unwait(r *Request) {
+	heap.Remove(s.waiting.of(r), r.heap)
+	l := s.turns.of(r)
+	if l.waiting--; l.waiting == 0 {
+		delete(s.turns.clients, r.Client)
+	}
 }

@@ -32,7 +32,7 @@ func (s *Scheduler) check() error {
 	}
 	slots := map[uint32]bool{}
 	for i, r := range s.running {
-		if i > 0 && !s.running[i-1].before(r) {
+		if i > 0 && !s.running[i-1].outlasts(r) {
 			return fmt.Errorf("running request %d is out of order", r.Key)
 		}
 		if !r.running || r.done || slots[r.slot] || s.requests[r.Key] != r {
@@ -46,15 +46,27 @@ func (s *Scheduler) check() error {
 		seqs = append(seqs, &r.seq)
 		tokens = append(tokens, r.tokens)
 	}
-	for i, r := range s.waiting {
-		if r.heap != i || r.running || r.done || s.requests[r.Key] != r || i > 0 && r.before(s.waiting[(i-1)/2]) {
-			return fmt.Errorf("waiting request %d at %d: %+v", r.Key, i, r)
+	waiting := map[string]int{}
+	for _, r := range slices.Concat(s.waiting.firsts, s.waiting.rest) {
+		waiting[r.Client]++
+		line := *s.waiting.of(r)
+		if r.running || r.done || s.requests[r.Key] != r || line[r.heap] != r ||
+			r.heap > 0 && r.before(line[(r.heap-1)/2]) {
+			return fmt.Errorf("waiting request %d: %+v", r.Key, r)
 		}
 		if r.pending != pending[r] || r.pending > 0 && !r.ran {
 			return fmt.Errorf("waiting request %d has %d tokens in flight, not %d", r.Key, pending[r], r.pending)
 		}
 		if r.computed != 0 || len(r.seq.Blocks()) != 0 {
 			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.Key, r.computed, r.seq.Blocks())
+		}
+	}
+	if len(waiting) != len(s.turns.clients) {
+		return fmt.Errorf("%d clients wait, %d are known", len(waiting), len(s.turns.clients))
+	}
+	for name, n := range waiting {
+		if l := s.turns.clients[name]; l == nil || l.waiting != n {
+			return fmt.Errorf("%d requests of client %q wait: %+v", n, name, l)
 		}
 	}
 	for _, id := range slices.Concat(s.slots, s.freed) {
@@ -66,8 +78,8 @@ func (s *Scheduler) check() error {
 	if len(slots) != s.config.MaxSeqs {
 		return fmt.Errorf("%d slots of %d", len(slots), s.config.MaxSeqs)
 	}
-	if len(s.requests) != len(s.running)+len(s.waiting) {
-		return fmt.Errorf("%d requests, %d run and %d wait", len(s.requests), len(s.running), len(s.waiting))
+	if len(s.requests) != len(s.running)+s.waiting.len() {
+		return fmt.Errorf("%d requests, %d run and %d wait", len(s.requests), len(s.running), s.waiting.len())
 	}
 	return s.cache.Check(seqs, tokens)
 }
@@ -154,7 +166,7 @@ type walk struct {
 func newWalk(t *testing.T, seed uint64) *walk {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	c := Config{
-		MaxSeqs: 1 + rng.IntN(6), MaxModelLen: 2 + rng.IntN(40), BlockSize: 1 + rng.IntN(5),
+		MaxSeqs: 1 + rng.IntN(20), MaxModelLen: 2 + rng.IntN(40), BlockSize: 1 + rng.IntN(5),
 		PrefixCaching: rng.IntN(4) > 0, ChunkedPrefill: rng.IntN(4) > 0, Priority: rng.IntN(2) == 0,
 	}
 	c.Stages = 1 + int(seed%4)
@@ -192,8 +204,9 @@ func (w *walk) run() {
 	for range 400 {
 		switch n := w.rng.IntN(100); {
 		case n < 18:
-			for range 1 + w.rng.IntN(3) {
-				w.add()
+			name := fmt.Sprint(w.rng.IntN(3))
+			for i := range 1 + w.rng.IntN(3) {
+				w.add(name, i)
 			}
 		case n < 22 && len(w.open) > 0:
 			w.abort(w.open[w.rng.IntN(len(w.open))])
@@ -224,7 +237,8 @@ func (w *walk) check() {
 	}
 }
 
-func (w *walk) add() {
+// add adds a client's i-th request of a lot.
+func (w *walk) add(name string, i int) {
 	key := uint64(len(w.clients) + 1)
 	prompt := append(slices.Clone(w.prefixes[w.rng.IntN(3)]), w.tokens(w.rng.IntN(5))...)
 	prompt = append(prompt, 0)[:min(len(prompt)+1, w.config.MaxModelLen-1)]
@@ -243,7 +257,8 @@ func (w *walk) add() {
 		p.PromptLogprobs = 0
 	}
 	salt := []string{"", "", "salt"}[w.rng.IntN(3)]
-	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: salt, Priority: w.rng.IntN(3)}
+	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: salt, Priority: w.rng.IntN(3),
+		Client: name, Index: i}
 	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
 	w.s.Add(q)
@@ -441,8 +456,8 @@ func (w *walk) settle() {
 func TestDeterministic(t *testing.T) {
 	trace := func(seed uint64) (all []byte) {
 		w := newWalk(t, seed)
-		for range 200 {
-			w.add()
+		for i := range 200 {
+			w.add(fmt.Sprint(i%7), i%3)
 			for range 3 {
 				w.step()
 				all = step.AppendPlan(all, &w.plan)
