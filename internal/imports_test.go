@@ -31,7 +31,7 @@ var levels = [][]string{
 	{"join", "runner"},
 	{"executor/launch", "worker"},
 	{"executor/launch/inproc", "executor/launch/process", "executor/verdict"},
-	{"executor", "executor/launch/rayactor"},
+	{"executor", "executor/launch/nodes", "executor/launch/rayactor"},
 	{"engine"},
 	{"window"},
 	{"bench", "openai", root},

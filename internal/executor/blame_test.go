@@ -186,7 +186,7 @@ func (l *ringed) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker
 
 func (l *ringed) Exited() <-chan launch.Exit { return l.exited }
 
-func (l *ringed) Stop(context.Context) error {
+func (l *ringed) Stop(context.Context, error) error {
 	for _, r := range l.ranks {
 		r.Close()
 	}

@@ -24,8 +24,9 @@ type Launcher interface {
 	Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error)
 	// Exited delivers each end of a rank that Stop did not ask for.
 	Exited() <-chan launch.Exit
-	// Stop ends all ranks and waits for them; stopping twice is harmless.
-	Stop(ctx context.Context) error
+	// Stop ends all ranks and waits for them; stopping twice is harmless. cause is why the group has
+	// failed, nil when it was asked to end.
+	Stop(ctx context.Context, cause error) error
 }
 
 // Options configure a group of ranks.
@@ -204,7 +205,12 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	for _, f := range e.closers {
 		errs = append(errs, f())
 	}
-	errs = append(errs, e.opt.Launcher.Stop(ctx))
+	var failed *Failure
+	var cause error
+	if errors.As(e.Err(), &failed) {
+		cause = failed
+	}
+	errs = append(errs, e.opt.Launcher.Stop(ctx, cause))
 	e.background.Wait()
 	return errors.Join(errs...)
 }

@@ -43,7 +43,7 @@ func (s *scripted) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 
 func (s *scripted) Exited() <-chan launch.Exit { return s.exited }
 
-func (s *scripted) Stop(context.Context) error {
+func (s *scripted) Stop(context.Context, error) error {
 	s.stops++
 	if s.hub != nil {
 		s.hub.Close()

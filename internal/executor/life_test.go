@@ -86,7 +86,7 @@ func (o *orphans) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worke
 
 func (o *orphans) Exited() <-chan launch.Exit { return o.exited }
 
-func (o *orphans) Stop(context.Context) error {
+func (o *orphans) Stop(context.Context, error) error {
 	for _, c := range o.cmds {
 		_ = c.Process.Kill()
 	}

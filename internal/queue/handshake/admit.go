@@ -56,6 +56,10 @@ func (l *Listener) shake(raw net.Conn) (c *Conn, id Identity, fresh bool, err er
 	c = &Conn{Conn: conn, Local: local}
 	g := l.o.gate(func(id Identity) (Session, error) {
 		var err error
+		if l.o.Shared && id.Resume == nil {
+			c.Session = newSession()
+			return c.Session, nil
+		}
 		c.Session, fresh, err = l.ranks.claim(id)
 		return c.Session, err
 	})

@@ -19,6 +19,7 @@ package handshake
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -36,6 +37,12 @@ func NewToken() Token {
 	var t Token
 	rand.Read(t[:])
 	return t
+}
+
+// TokenOf derives a token from a secret that users share. A secret that can be guessed makes a token
+// that can be guessed.
+func TokenOf(secret []byte) Token {
+	return Token(prove(Token{}, "eagleray token", sha256.Sum256(secret), nil))
 }
 
 // ParseToken reads what Reveal wrote. The error does not repeat the text.
@@ -112,6 +119,11 @@ type Endpoint struct {
 	TCP string
 	// Fingerprint is the SHA-256 of the driver's certificate, for TCP.
 	Fingerprint [32]byte
+	// Unpinned says that the certificate is not known beforehand, because nobody but the user has
+	// told the peer where the driver is. Who is there is then known by the driver's proof alone,
+	// which is bound to this connection: nobody without the token can give it, or pass on another's.
+	// It is not part of the JSON form.
+	Unpinned bool
 }
 
 type endpointJSON struct {

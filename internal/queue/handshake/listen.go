@@ -18,6 +18,9 @@ type Options struct {
 	Token    Token
 	// World is the number of ranks.
 	World int
+	// Shared lets any number of workers have the same rank: the caller knows what to do with each.
+	// None of them can resume.
+	Shared bool
 	// Binary is the SHA-256 that a worker's executable must have; zero admits any.
 	Binary [32]byte
 	// TCP is the host, or host:port, to listen at; "" for no TCP. It must name one address of this

@@ -54,9 +54,9 @@ func driverTLS(c tls.Certificate) *tls.Config {
 	}
 }
 
-// workerTLS accepts the one certificate with the given SHA-256.
-func workerTLS(fingerprint [32]byte) *tls.Config {
-	return &tls.Config{
+// workerTLS accepts the one certificate that the endpoint names, or any if that is not pinned.
+func workerTLS(e Endpoint) *tls.Config {
+	c := &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
 		DynamicRecordSizingDisabled: true,
 		// The chain and the name say nothing here: the certificate itself is known, and checked
@@ -66,13 +66,17 @@ func workerTLS(fingerprint [32]byte) *tls.Config {
 			if len(s.PeerCertificates) == 0 {
 				return refuse(Insecure, "driver showed no certificate")
 			}
-			if got := sha256.Sum256(s.PeerCertificates[0].Raw); got != fingerprint {
+			if got := sha256.Sum256(s.PeerCertificates[0].Raw); got != e.Fingerprint {
 				return refuse(Insecure, "driver's certificate has fingerprint %x, not %x", got,
-					fingerprint)
+					e.Fingerprint)
 			}
 			return nil
 		},
 	}
+	if e.Unpinned {
+		c.VerifyConnection = nil
+	}
+	return c
 }
 
 // secure completes the TLS handshake, whichever side c is, and returns the keying material that

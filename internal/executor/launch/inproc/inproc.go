@@ -92,7 +92,7 @@ func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
 // Stop ends the ranks and waits for them until ctx ends: what a rank computes cannot be
 // interrupted, only its waits for others. It then ends by itself after the step.
-func (l *Launcher) Stop(ctx context.Context) error {
+func (l *Launcher) Stop(ctx context.Context, _ error) error {
 	if l.hub != nil {
 		l.hub.Close()
 	}

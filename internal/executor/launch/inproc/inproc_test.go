@@ -22,11 +22,11 @@ func TestStopInStep(t *testing.T) {
 	l.running.Go(func() { <-release })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := l.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := l.Stop(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("in a step: %v", err)
 	}
 	close(release)
-	if err := l.Stop(t.Context()); err != nil {
+	if err := l.Stop(t.Context(), nil); err != nil {
 		t.Errorf("after the step: %v", err)
 	}
 }
@@ -78,7 +78,7 @@ func start(t *testing.T, ranks, odd int, change func(*step.Plan)) drive {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Stop(context.Background()); err != nil {
+		if err := d.Stop(context.Background(), nil); err != nil {
 			t.Error(err)
 		}
 	})

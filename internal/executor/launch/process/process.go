@@ -180,7 +180,7 @@ func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
 // Stop waits for the children, which the executor has asked to end, kills those that have not ended
 // when ctx does (or after a second), and reaps all.
-func (l *Launcher) Stop(ctx context.Context) error {
+func (l *Launcher) Stop(ctx context.Context, _ error) error {
 	l.mu.Lock()
 	again := l.stopping
 	l.stopping = true

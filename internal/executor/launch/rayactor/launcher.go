@@ -99,7 +99,7 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 		o.Log.Warn(w)
 	}
 	if err := l.phase(ctx, "connect", connectTimeout, l.connect); err != nil {
-		return nil, errors.Join(err, l.Stop(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, l.Stop(context.WithoutCancel(ctx), nil))
 	}
 	return l, nil
 }
@@ -328,7 +328,7 @@ func brief(s string, limit int) string {
 
 // Stop waits a moment for the workers, which the executor has asked to end, then ends the actors,
 // removes the group unless it was adopted, and leaves the cluster. Stopping twice is harmless.
-func (l *Launcher) Stop(ctx context.Context) error {
+func (l *Launcher) Stop(ctx context.Context, _ error) error {
 	l.mu.Lock()
 	if l.stopping {
 		l.mu.Unlock()

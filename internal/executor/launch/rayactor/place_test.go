@@ -101,7 +101,7 @@ func TestPlace(t *testing.T) {
 			if _, err := x.start(x.t.Context(), nil); err != nil {
 				x.t.Fatal(err)
 			}
-			if err := x.l.Stop(context.Background()); err != nil {
+			if err := x.l.Stop(context.Background(), nil); err != nil {
 				x.t.Error(err)
 			}
 		}

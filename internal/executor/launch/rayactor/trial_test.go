@@ -89,7 +89,7 @@ func (x *trial) end(adopted ...string) {
 	x.t.Helper()
 	begun := time.Now()
 	if x.l != nil {
-		if err := x.l.Stop(context.Background()); err != nil {
+		if err := x.l.Stop(context.Background(), nil); err != nil {
 			x.t.Errorf("stop: %v", err)
 		}
 	}

@@ -1,0 +1,252 @@
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/executor/launch/process"
+	"github.com/eagleray/eagleray/internal/queue/handshake"
+)
+
+// AgentOptions are what a node other than node 0 needs.
+type AgentOptions struct {
+	// Node is this one's number, from 1.
+	Node int
+	// Address is node 0's, host:port.
+	Address string
+	// Token is what all nodes know.
+	Token handshake.Token
+	// Settings are what must be equal on all nodes.
+	Settings []config.Setting
+	// Timeout is how long node 0 is waited for.
+	Timeout time.Duration
+	// Silence is how long node 0 may be silent; 0 is the constant of that name.
+	Silence time.Duration
+	// Output receives what this node's ranks print, each line with the rank before it.
+	Output io.Writer
+	Log    *slog.Logger
+}
+
+// redial is how long a node waits before it tries again to reach node 0.
+const redial = 500 * time.Millisecond
+
+// agent is a node that starts ranks for node 0.
+type agent struct {
+	*channel
+	o     AgentOptions
+	ranks *process.Launcher
+	// running are the numbers of the ranks that were started.
+	running []int
+}
+
+// Serve joins node 0, which may come later than this node, and runs this node's ranks until node 0
+// ends the group, which is no error unless the group has failed, or ctx ends, which is none.
+func Serve(ctx context.Context, o AgentOptions) error {
+	o.Silence = cmp.Or(o.Silence, Silence)
+	a := &agent{o: o}
+	conn, err := a.dial(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			o.Log.Info("stopped before node 0 was there")
+			return nil
+		}
+		return err
+	}
+	defer conn.Close()
+	a.channel = &channel{conn: conn, silence: o.Silence}
+	if err := a.join(); err != nil {
+		return fmt.Errorf("node 0 at %s %w", o.Address, err)
+	}
+	o.Log.Info("joined node 0: waiting for the order to start ranks", "node", o.Node,
+		"address", o.Address)
+	a.ranks = process.New(o.Output)
+	return a.run(ctx)
+}
+
+// dial connects to node 0, again and again until the time is over: it may not be there yet.
+func (a *agent) dial(ctx context.Context) (*handshake.Conn, error) {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, a.o.Timeout)
+	defer cancel()
+	var p patience
+	word := time.Now()
+	for {
+		conn, err := a.dialOnce(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		switch {
+		case errors.Is(err, handshake.BadToken):
+			return nil, fmt.Errorf("--cluster-token-file: node 0 at %s has another token", a.o.Address)
+		case errors.Is(err, handshake.VersionMismatch):
+			return nil, fmt.Errorf("node 0 at %s is another version of the program: %w", a.o.Address,
+				err)
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("node 0 was not reached at %s within %v "+
+				"(--distributed-timeout-seconds): %w", a.o.Address, a.o.Timeout, err)
+		}
+		if now := time.Now(); !now.Before(word) {
+			a.o.Log.Info("waiting for node 0", "address", a.o.Address,
+				"seconds", int(now.Sub(begun).Seconds()), "last_try", err.Error())
+			word = now.Add(p.after())
+		}
+		select {
+		case <-time.After(redial):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// dialOnce tries to connect to node 0.
+func (a *agent) dialOnce(ctx context.Context) (*handshake.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.o.Silence)
+	defer cancel()
+	return handshake.Dial(ctx, handshake.Endpoint{Instance: instance, TCP: a.o.Address,
+		Unpinned: true}, a.o.Token, handshake.Identity{PID: os.Getpid()})
+}
+
+// join says who this node is and hears whether it is admitted.
+func (a *agent) join() error {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "unknown"
+	}
+	var admitted answer
+	if err := a.send(hello{Node: a.o.Node, Host: name, PID: os.Getpid(),
+		Settings: a.o.Settings}); err != nil {
+		return fmt.Errorf("is gone: %w", err)
+	}
+	if err := a.receive(&admitted); err != nil {
+		return fmt.Errorf("is gone: %w", err)
+	}
+	if admitted.Refused != "" {
+		return fmt.Errorf("refuses this node: %s", admitted.Refused)
+	}
+	return nil
+}
+
+// run carries out orders until the end.
+func (a *agent) run(ctx context.Context) error {
+	done := make(chan struct{})
+	orders, lost := make(chan order), make(chan error, 1)
+	var helpers sync.WaitGroup
+	helpers.Go(func() { a.beat(done) })
+	helpers.Go(func() {
+		for {
+			var o order
+			if err := a.receive(&o); err != nil {
+				lost <- err
+				return
+			}
+			select {
+			case orders <- o:
+			case <-done:
+				return
+			}
+		}
+	})
+	err := a.obey(ctx, orders, lost)
+	close(done)
+	a.conn.Close()
+	helpers.Wait()
+	return err
+}
+
+// obey is the agent's loop. It returns when no rank is left.
+func (a *agent) obey(ctx context.Context, orders <-chan order, lost <-chan error) error {
+	for {
+		select {
+		case o := <-orders:
+			switch {
+			case len(o.Start) > 0:
+				a.start(ctx, o)
+			case o.Serving:
+				a.o.Log.Info("serving: all ranks of the group have loaded", "ranks", list(a.running))
+			case o.Stop != nil:
+				return a.end(*o.Stop)
+			}
+		case e := <-a.ranks.Exited():
+			a.o.Log.Error("a rank has ended", "rank", e.Rank, "pid", e.PID, "cause", e.End.String())
+			// Node 0 decides what follows. If it is gone, that is seen too.
+			_ = a.send(report{Exit: short(e)})
+		case err := <-lost:
+			a.kill()
+			if errors.Is(err, io.EOF) {
+				err = errors.New("its connection has ended")
+			}
+			return fmt.Errorf("node 0 at %s is gone: %w", a.o.Address, err)
+		case <-ctx.Done():
+			a.o.Log.Info("ending: this node was asked to", "ranks", list(a.running))
+			_ = a.send(report{Leaving: "it was asked to end"})
+			a.kill()
+			return nil
+		}
+	}
+}
+
+// start starts the ranks that node 0 has ordered.
+func (a *agent) start(ctx context.Context, o order) {
+	var specs []launch.Spec
+	a.running = nil
+	for i, inv := range o.Start {
+		inv.Threads = threads(len(o.Start))
+		specs = append(specs, launch.Spec{Rank: inv.Rank, LocalRank: i, Invitation: &inv})
+		a.running = append(a.running, inv.Rank)
+	}
+	var r report
+	workers, err := a.ranks.Launch(ctx, specs)
+	if err != nil {
+		r.Failed = err.Error()
+	}
+	for _, w := range workers {
+		r.Started = append(r.Started, w.PID)
+	}
+	a.o.Log.Info("started ranks", "ranks", list(a.running), "pids", list(r.Started))
+	_ = a.send(r)
+}
+
+// end ends the ranks because node 0 says so: they have been asked to end already.
+func (a *agent) end(s stop) error {
+	err := a.ranks.Stop(context.Background(), nil)
+	_ = a.send(report{Stopped: true})
+	if s.Cause != "" {
+		return errors.Join(fmt.Errorf("node 0 at %s has ended the group: %s", a.o.Address, s.Cause),
+			err)
+	}
+	a.o.Log.Info("ended: node 0 has ended the group, as it was asked to")
+	return err
+}
+
+// kill ends the ranks now.
+func (a *agent) kill() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	// It has nothing to say of processes that were killed.
+	_ = a.ranks.Stop(ctx, nil)
+}
+
+// The most that an end says of a rank's output: what a message has room for.
+const (
+	maxLine   = 400
+	maxDetail = 4000
+)
+
+// short is the end of a rank with lines that fit a message.
+func short(e launch.Exit) *launch.Exit {
+	e.Detail = e.Detail[:min(len(e.Detail), maxDetail)]
+	lines := make([]string, len(e.Stderr))
+	for i, s := range e.Stderr {
+		lines[i] = s[:min(len(s), maxLine)]
+	}
+	e.Stderr = lines
+	return &e
+}
