@@ -215,7 +215,7 @@ func (r *Runner) update(p *step.Plan) error {
 		for _, b := range n.Blocks {
 			s.table = append(s.table, int32(b))
 		}
-		s.params = n.Params
+		s.params.Set(&n.Params) // the plan's memory holds another one soon
 		if r.output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
 		}

@@ -285,6 +285,47 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
+// TestParamsOfEarlierPlans has requests keep the lists of their parameters when the memory of the
+// plan that brought them holds later ones.
+func TestParamsOfEarlierPlans(t *testing.T) {
+	r, o := newRunner(t, true)
+	var p step.Plan // decoded into the same memory again and again, as a worker does
+	start := func(slot uint32, params sample.Params) *step.Plan {
+		next := plan(uint64(slot)+1, piece{slot, 0, 3, prompt, []uint32{slot}})
+		next.New = []step.NewRequest{{Slot: slot, PromptLen: 3, Tokens: tokens(3, 1), Params: params}}
+		if err := step.DecodePlan(step.AppendPlan(nil, next), &p); err != nil {
+			t.Fatal(err)
+		}
+		return &p
+	}
+	free := follow(tokens(3, 1))
+	lists := []func(p *sample.Params, token int32){
+		func(p *sample.Params, token int32) { p.AllowedTokens = []int32{token} },
+		func(p *sample.Params, token int32) {
+			p.LogitBias = []sample.Bias{{ID: token, Value: 1000}}
+		},
+		func(p *sample.Params, token int32) { p.BadWords = [][]int32{{token}} },
+		func(p *sample.Params, token int32) { p.MinTokens, p.StopTokens = 9, []int32{token} },
+	}
+	for i, set := range lists {
+		mine, other := greedy(), greedy()
+		for _, f := range lists {
+			f(&other, 55)
+		}
+		set(&mine, []int32{33, 33, free, free}[i])
+		first := execute(t, r, o, start(0, mine)).Token[0]
+		if first == free || i < 2 && first != 33 {
+			t.Fatalf("list %d does not act: token %d, %d without it", i, first, free)
+		}
+		execute(t, r, o, start(1, other))
+		again := plan(9, piece{0, 0, 3, prompt, nil})
+		if token := execute(t, r, o, again).Token[0]; token != first {
+			t.Errorf("list %d: token %d, and %d beside a later request", i, first, token)
+		}
+		execute(t, r, o, &step.Plan{ID: 10, Free: []uint32{0, 1}})
+	}
+}
+
 // TestPrefix starts a request whose first block is in the cache already.
 func TestPrefix(t *testing.T) {
 	r, o := newRunner(t, true)

@@ -46,6 +46,23 @@ type Params struct {
 	BadWords [][]int32
 }
 
+// Set makes p equal to q. It keeps nothing of q's memory, and reuses p's.
+func (p *Params) Set(q *Params) {
+	was := *p
+	*p = *q
+	p.StopTokens = append(was.StopTokens[:0], q.StopTokens...)
+	p.LogitBias = append(was.LogitBias[:0], q.LogitBias...)
+	p.AllowedTokens = append(was.AllowedTokens[:0], q.AllowedTokens...)
+	p.BadWords = was.BadWords[:0]
+	for i, w := range q.BadWords {
+		var word []int32
+		if i < cap(p.BadWords) {
+			word = p.BadWords[:i+1][i]
+		}
+		p.BadWords = append(p.BadWords, append(word[:0], w...))
+	}
+}
+
 // Bias adds Value to the logit of token ID.
 type Bias struct {
 	ID    int32
