@@ -23,6 +23,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -32,6 +33,9 @@ type Options struct {
 	Model string
 	// TensorParallelSize is the number of ranks each layer is divided among; 0 is 1.
 	TensorParallelSize int
+	// DataParallelSize is the number of replicas, each with ranks of its own; 0 is 1. Prompts are
+	// shared out among them.
+	DataParallelSize int
 	// DType is bfloat16, float16, float32, or "" for the checkpoint's.
 	DType string
 	// MaxModelLen bounds prompt plus output in tokens; 0 is what the model allows.
@@ -71,7 +75,7 @@ type Output struct {
 }
 
 // LLM is an open model. Its methods may be called from many goroutines; requests share steps.
-type LLM struct{ engine *engine.Engine }
+type LLM struct{ engines *router.Router }
 
 // Open loads the model and starts its ranks. Close must be called.
 func Open(ctx context.Context, opt Options) (*LLM, error) {
@@ -82,17 +86,20 @@ func Open(ctx context.Context, opt Options) (*LLM, error) {
 	if opt.TensorParallelSize > 0 {
 		c.Parallel.TensorParallelSize = opt.TensorParallelSize
 	}
+	if opt.DataParallelSize > 0 {
+		c.Parallel.DataParallelSize = opt.DataParallelSize
+	}
 	if opt.DType != "" {
 		c.Model.DType = opt.DType
 	}
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	e, _, err := engine.Open(ctx, engine.Options{Config: c, Log: opt.Log})
+	r, _, err := router.Open(ctx, engine.Options{Config: c, Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}
-	return &LLM{engine: e}, nil
+	return &LLM{engines: r}, nil
 }
 
 // Generate completes prompts together and returns the outputs in their order. The first error ends
@@ -160,13 +167,13 @@ func (l *LLM) Stream(ctx context.Context, prompt string,
 const defaultMaxTokens = 16
 
 func (l *LLM) submit(ctx context.Context, text string, p SamplingParams) (engine.Stream, error) {
-	params, err := l.engine.Info().Resolve(p.overrides(), defaultMaxTokens)
+	params, err := l.engines.Info().Resolve(p.overrides(), defaultMaxTokens)
 	if err != nil {
 		return nil, err
 	}
-	r := engine.NewRequest(l.engine.Info().Tokenizer.Encode(text, true), params)
+	r := engine.NewRequest(l.engines.Info().Tokenizer.Encode(text, true), params)
 	r.Stop = p.Stop
-	return l.engine.Submit(ctx, r)
+	return l.engines.Submit(ctx, r)
 }
 
 func (p *SamplingParams) overrides() *sample.Overrides {
@@ -197,7 +204,7 @@ const closeGrace = 5 * time.Second
 func (l *LLM) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
-	return l.engine.Stop(ctx)
+	return l.engines.Stop(ctx)
 }
 
 // RunWorker serves as a rank, and does not return, when the process was started as one by Open;

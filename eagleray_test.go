@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/openai/openaitest"
+	"github.com/eagleray/eagleray/internal/router"
 )
 
 func narrow(v *float64) *float32 {
@@ -36,7 +37,8 @@ func TestSameParametersAsHTTP(t *testing.T) {
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("Go API %+v\nHTTP   %+v", got, want)
 			}
-			llm := &LLM{engine: e}
+			llm := &LLM{engines: router.New([]router.Engine{e}, true, nil)}
+			defer llm.Close()
 			out, err := llm.Generate(t.Context(), []string{openaitest.Prompt}, p)
 			if err != nil {
 				t.Fatal(err)

@@ -33,6 +33,7 @@ var levels = [][]string{
 	{"executor/launch/inproc", "executor/launch/process", "executor/verdict"},
 	{"executor", "executor/launch/nodes", "executor/launch/rayactor"},
 	{"engine"},
+	{"router"},
 	{"window"},
 	{"bench", "openai", root},
 	{"cmd", "docs", "internal", "packaging", "scripts", "test"},

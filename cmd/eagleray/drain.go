@@ -8,21 +8,28 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
 // errCut is the end of a server whose requests were not all done.
 var errCut = errors.New("requests were cut off before they were done")
 
-// stalls holds the newest rank that was found to be stalled, until it is looked at.
-type stalls chan status.RankStalled
+// stalled is a rank that was found to be stalled, and the number of its engine.
+type stalled struct {
+	engine int
+	status.RankStalled
+}
+
+// stalls holds the newest of them until it is looked at.
+type stalls chan stalled
 
 // listen is a status.Listener.
 func (s stalls) listen(event status.Event) {
+	event, engine := status.Source(event)
 	if e, ok := event.(status.RankStalled); ok {
 		select {
-		case s <- e:
+		case s <- stalled{engine, e}:
 		default:
 		}
 	}
@@ -30,7 +37,7 @@ func (s stalls) listen(event status.Event) {
 
 // drain refuses new requests and lets running ones finish within the time given, or until a rank
 // is stalled: then no request would. The error wraps errCut when some did not finish.
-func drain(log *slog.Logger, server *http.Server, e *engine.Engine, stalled stalls,
+func drain(log *slog.Logger, server *http.Server, e *router.Router, found stalls,
 	within time.Duration) error {
 	now := e.Totals()
 	log.Info("shutting down: running requests may finish; another Ctrl-C or signal ends now",
@@ -38,24 +45,29 @@ func drain(log *slog.Logger, server *http.Server, e *engine.Engine, stalled stal
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	select {
-	case <-stalled: // what was found before may be over
+	case <-found: // what was found before may be over
 	default:
 	}
 	go func() {
+		tell := func(engine, rank, pid int, phase string) {
+			log := log
+			if e.Info().Engines > 1 {
+				log = log.With("engine", engine)
+			}
+			log.Error("a rank is stalled: running requests cannot finish", "rank", rank, "pid", pid,
+				"phase", phase)
+			cancel()
+		}
 		for _, r := range e.Report() {
 			if r.Stalled {
-				log.Error("a rank is stalled: running requests cannot finish", "rank", r.Rank,
-					"pid", r.PID, "phase", r.Phase)
-				cancel()
+				tell(r.Engine, r.Rank, r.PID, r.Phase)
 				return
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case r := <-stalled:
-			log.Error("a rank is stalled: running requests cannot finish", "rank", r.Rank,
-				"pid", r.PID, "phase", r.Phase)
-			cancel()
+		case r := <-found:
+			tell(r.engine, r.Rank, r.PID, r.Phase)
 		}
 	}()
 	err := e.Stop(ctx)

@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/openai"
+	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 )
@@ -153,7 +154,7 @@ func readLines(r io.Reader) ([]string, error) {
 }
 
 // openEngine starts an engine for a command that ends with it, showing progress on standard error.
-func openEngine(ctx context.Context, cfg config.Config) (*engine.Engine, error) {
+func openEngine(ctx context.Context, cfg config.Config) (*router.Router, error) {
 	shown := newProgress(os.Stderr)
 	defer shown.end()
 	events := status.Tee(shown.listen, func(e status.Event) {
@@ -162,7 +163,7 @@ func openEngine(ctx context.Context, cfg config.Config) (*engine.Engine, error) 
 		}
 	})
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, Events: events, Log: log})
+	e, _, err := router.Open(ctx, engine.Options{Config: cfg, Events: events, Log: log})
 	return e, err
 }
 
@@ -192,7 +193,7 @@ func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.Fl
 		if err != nil {
 			return fmt.Errorf("prompt %d: %w", i+1, err)
 		}
-		r, err := g.sampling.request(e, given, ids)
+		r, err := g.sampling.request(e.Info(), given, ids)
 		if err != nil {
 			return err
 		}
@@ -213,7 +214,7 @@ func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.Fl
 
 // encoder is what makes token ids of a prompt: the chat template where there is one.
 func (g *generation) encoder(cfg config.Config,
-	e *engine.Engine) (func(prompt string) ([]int32, error), error) {
+	e *router.Router) (func(prompt string) ([]int32, error), error) {
 	if g.raw || e.Info().Template == nil {
 		if g.system != "" {
 			return nil, usageError("--system: the model has no chat template to put it in")
@@ -236,7 +237,7 @@ func (g *generation) encoder(cfg config.Config,
 }
 
 // request builds a request from the flags that were given and the model's defaults.
-func (s *sampling) request(e *engine.Engine, given *pflag.FlagSet,
+func (s *sampling) request(info *engine.Info, given *pflag.FlagSet,
 	ids []int32) (*engine.Request, error) {
 	o := &sample.Overrides{IgnoreEOS: s.ignoreEOS, Seed: rand.Uint64()}
 	if given.Changed("temperature") {
@@ -251,13 +252,13 @@ func (s *sampling) request(e *engine.Engine, given *pflag.FlagSet,
 	if given.Changed("max-tokens") {
 		o.MaxTokens = &s.maxTokens
 		if s.maxTokens == 0 {
-			o.MaxTokens = &e.Info().MaxModelLen // cut to the room that the prompt leaves
+			o.MaxTokens = &info.MaxModelLen // cut to the room that the prompt leaves
 		}
 	}
 	if given.Changed("seed") {
 		o.Seed, _ = given.GetUint64("seed")
 	}
-	p, err := e.Info().Resolve(o, s.maxTokens)
+	p, err := info.Resolve(o, s.maxTokens)
 	r := engine.NewRequest(ids, p)
 	r.Stop = s.stop
 	return r, err

@@ -20,8 +20,11 @@ const quiet = 2 * time.Second
 // few seconds.
 type progress struct {
 	line
-	phaseAt map[int]phaseStart
+	phaseAt map[place]phaseStart
 }
+
+// place is whose phase it is.
+type place struct{ engine, rank int }
 
 type phaseStart struct {
 	phase string
@@ -34,7 +37,7 @@ func newProgress(out *os.File) *progress {
 
 // progressTo shows it through another writer to the same place.
 func progressTo(out io.Writer, terminal bool) *progress {
-	return &progress{line: newLine(out, terminal), phaseAt: map[int]phaseStart{}}
+	return &progress{line: newLine(out, terminal), phaseAt: map[place]phaseStart{}}
 }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
@@ -81,19 +84,28 @@ func (l *line) clear() {
 
 // listen is a status.Listener.
 func (p *progress) listen(event status.Event) {
-	e, ok := event.(status.Progress)
+	inner, engine := status.Source(event)
+	e, ok := inner.(status.Progress)
 	if !ok {
 		return
 	}
+	_, several := event.(status.OfEngine)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	start := p.phaseAt[e.Rank]
+	at := place{engine, e.Rank}
+	start := p.phaseAt[at]
 	if start.phase != e.Phase {
 		start = phaseStart{e.Phase, now}
-		p.phaseAt[e.Rank] = start
+		p.phaseAt[at] = start
 	}
-	p.show(now, func() string { return describe(e, now.Sub(start.at)) })
+	p.show(now, func() string {
+		text := describe(e, now.Sub(start.at))
+		if several {
+			text = fmt.Sprintf("engine %d, %s", engine, text)
+		}
+		return text
+	})
 }
 
 // end leaves the line clean.

@@ -46,7 +46,7 @@ func TestGenerateSameParametersAsHTTP(t *testing.T) {
 			if err := flags.Parse(args); err != nil {
 				t.Fatal(err)
 			}
-			r, err := s.request(e, flags, e.Info().Tokenizer.Encode(openaitest.Prompt, true))
+			r, err := s.request(e.Info(), flags, e.Info().Tokenizer.Encode(openaitest.Prompt, true))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/logging"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/openai"
+	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/window"
 )
@@ -94,7 +95,7 @@ func serve(ctx context.Context, cfg config.Config) error {
 	begun := time.Now()
 	shown := progressTo(lines, isTerminal(os.Stderr))
 	stalls, happened := make(stalls, 1), &window.Events{}
-	e, m, err := engine.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
+	e, m, err := router.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
 		Events: status.Tee(shown.listen, stalls.listen, happened.Listen)})
 	shown.end()
 	if ctx.Err() != nil {
@@ -151,14 +152,18 @@ func serve(ctx context.Context, cfg config.Config) error {
 
 // explainOnSignal logs what every rank is doing at each SIGUSR1, until the function it returns is
 // called.
-func explainOnSignal(log *slog.Logger, e *engine.Engine) (stop func()) {
+func explainOnSignal(log *slog.Logger, e *router.Router) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1)
 	var explaining sync.WaitGroup
 	explaining.Go(func() {
 		for range signals {
 			for _, r := range e.Report() {
-				log.Info(r.String())
+				if e.Info().Engines > 1 {
+					log.Info(r.String(), "engine", r.Engine)
+				} else {
+					log.Info(r.String())
+				}
 			}
 		}
 	})
@@ -173,7 +178,7 @@ func explainOnSignal(log *slog.Logger, e *engine.Engine) (stop func()) {
 const failureGrace = time.Second
 
 // newHandler is the HTTP surface of an engine. m, page and log may be nil.
-func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics, page *window.Window,
+func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *window.Window,
 	log *slog.Logger) (*openai.Server, error) {
 	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
 		Version: version(), Window: page,
@@ -182,10 +187,14 @@ func newHandler(cfg config.Config, e *engine.Engine, m *metrics.Metrics, page *w
 
 func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Duration) {
 	rank := info.Ranks[0]
+	if info.Engines > 1 {
+		log = log.With("engines", info.Engines)
+	}
 	log.Info("ready", "model", info.Names[0], "dtype", info.DType,
 		"weights_mb", info.WeightBytes>>20, "ranks", len(info.Ranks), "threads", rank.Threads,
 		"isa", rank.ISA,
-		"kv_cache_tokens", info.Blocks*info.BlockSize, "kv_cache_mb", info.CacheBytes>>20,
+		"kv_cache_tokens", info.Engines*info.Blocks*info.BlockSize,
+		"kv_cache_mb", info.CacheBytes>>20,
 		"max_model_len", info.MaxModelLen, "seconds", fmt.Sprintf("%.3f", took.Seconds()),
 		"url", openURL(addr))
 }

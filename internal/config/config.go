@@ -80,8 +80,10 @@ type Parallel struct {
 	PipelineLayerSplit []int
 	// PrefillContextParallelSize is the number of ranks that divide long prompts.
 	PrefillContextParallelSize int
-	// DataParallelSize is the number of replicas, each of a group of ranks.
+	// DataParallelSize is the number of engines, each with a group of ranks of its own.
 	DataParallelSize int
+	// DataParallelSizeLocal is how many of them this machine starts, which is all; 0 is not given.
+	DataParallelSizeLocal int
 	// Backend is uni, mp, ray, or "" for uni with one rank and mp with more.
 	Backend string
 	// CPUThreads is the number of cores each rank computes on; 0 divides the machine's.

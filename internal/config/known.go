@@ -39,8 +39,6 @@ var engineKnown = []Known{
 	// Layouts of one.
 	{Name: "pipeline-parallel-size", Allowed: []string{"1"},
 		Why: "layers are not divided among ranks"},
-	{Name: "data-parallel-size", Allowed: []string{"1"}, Why: "there is one replica"},
-	{Name: "data-parallel-size-local", Allowed: []string{"1"}, Why: "there is one replica"},
 	{Name: "prefill-context-parallel-size", Allowed: []string{"1"},
 		Why: "sequences are not divided among ranks"},
 	{Name: "decode-context-parallel-size", Allowed: []string{"1"},

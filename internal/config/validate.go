@@ -34,6 +34,7 @@ func (c *Config) Validate() error {
 		atLeast("max-num-batched-tokens", s.MaxNumBatchedTokens, 1),
 		atLeast("tensor-parallel-size", p.TensorParallelSize, 1),
 		atLeast("pipeline-parallel-size", p.PipelineParallelSize, 1),
+		atLeast("data-parallel-size", p.DataParallelSize, 1),
 		atLeast("cpu-threads", p.CPUThreads, 0),
 		atLeast("num-gpu-blocks-override", k.Blocks, 0),
 		atLeast("long-prefill-token-threshold", s.LongPrefillTokenThreshold, 0),
@@ -76,6 +77,10 @@ func (c *Config) Validate() error {
 		if n < 1 {
 			return usage("--pipeline-layer-split: a stage of %d layers is none", n)
 		}
+	}
+	if n := p.DataParallelSizeLocal; n != 0 && n != p.DataParallelSize {
+		return usage("--data-parallel-size-local %d is not --data-parallel-size %d: all engines are "+
+			"started from here", n, p.DataParallelSize)
 	}
 	if r := &p.Ray; r.DeviceKey == "CPU" && r.PerWorker != 1 {
 		return usage("--ray-devices-per-worker %v with --ray-device-key CPU: --cpu-threads sets "+

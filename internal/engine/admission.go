@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,6 +47,9 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	if err := e.refusalLocked(len(list)); err != nil {
 		return nil, err
 	}
+	if !e.room.take(len(list)) {
+		return nil, ErrOverloaded
+	}
 	for i, q := range added {
 		e.nextKey++
 		q.Key = e.nextKey
@@ -53,6 +57,7 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	}
 	e.queued += len(added)
 	e.added = append(e.added, added...)
+	e.metrics.ObserveParams(max(1, list[0].N), int(list[0].Params.MaxTokens))
 	e.signal()
 	return s, nil
 }
@@ -75,10 +80,41 @@ func (e *Engine) refusalLocked(sequences int) error {
 		return e.failure
 	case e.stopping:
 		return ErrStopped
-	case !roomInQueue(e.maxQueue, e.queued, sequences):
+	case !e.room.has(sequences):
 		return ErrOverloaded
 	}
 	return nil
+}
+
+// waitingRoom counts the sequences that wait in the engines that share it.
+type waitingRoom struct {
+	// bound is the most of them; 0 is no bound.
+	bound  int
+	queued atomic.Int64
+}
+
+// has reports whether so many sequences would be let in.
+func (w *waitingRoom) has(sequences int) bool {
+	return roomInQueue(w.bound, int(w.queued.Load()), sequences)
+}
+
+// take lets sequences in, if they have room.
+func (w *waitingRoom) take(sequences int) bool {
+	for {
+		queued := w.queued.Load()
+		if !roomInQueue(w.bound, int(queued), sequences) {
+			return false
+		}
+		if w.queued.CompareAndSwap(queued, queued+int64(sequences)) {
+			return true
+		}
+	}
+}
+
+// setQueued corrects the engine's part of those that wait. The caller holds mu.
+func (e *Engine) setQueued(sequences int) {
+	e.room.queued.Add(int64(sequences - e.queued))
+	e.queued = sequences
 }
 
 // roomInQueue reports whether so many sequences may join those queued; 0 is no bound. What finds

@@ -18,12 +18,14 @@ import (
 
 // Engine runs the requests of one model on one group of ranks.
 type Engine struct {
-	info     Info
-	ranks    *supervisor
-	metrics  *metrics.Metrics
-	events   status.Listener
-	sched    *schedule.Scheduler
-	maxQueue int
+	// number is the engine's among those opened together, from 0.
+	number  int
+	info    Info
+	ranks   *supervisor
+	metrics *metrics.Engine
+	events  status.Listener
+	sched   *schedule.Scheduler
+	room    *waitingRoom
 	// slowStep is how long a step may take before it is called slow.
 	slowStep time.Duration
 	// maxInFlight is how many plans may be in flight.
@@ -100,10 +102,22 @@ func (e *Engine) Healthy(context.Context) error {
 }
 
 // Report says of every rank what it is doing.
-func (e *Engine) Report() []executor.RankStatus { return e.ranks.report() }
+func (e *Engine) Report() []executor.RankStatus {
+	report := e.ranks.report()
+	for i := range report {
+		report[i].Engine = e.number
+	}
+	return report
+}
 
 // Links are the figures of the connections to ranks of other hosts.
-func (e *Engine) Links() []metrics.Link { return e.ranks.links() }
+func (e *Engine) Links() []metrics.Link {
+	links := e.ranks.links()
+	for i := range links {
+		links[i].Engine = e.number
+	}
+	return links
+}
 
 // Failed is closed when the engine has failed; Healthy then says why.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
@@ -146,7 +160,7 @@ func (e *Engine) admit() bool {
 	added, aborted := e.added, e.aborted
 	e.added, e.aborted = nil, nil
 	stopping, drained := e.stopping, e.drained
-	e.queued = e.sched.Waiting() + len(added)
+	e.setQueued(e.sched.Waiting() + len(added))
 	e.mu.Unlock()
 	for _, q := range added {
 		e.requests[q.Key] = q
@@ -312,8 +326,10 @@ func (e *Engine) fail(cause error) {
 	}
 	added := e.added
 	e.added = nil
+	e.setQueued(0)
 	e.mu.Unlock()
 	if !stopping {
+		e.metrics.SetDown()
 		e.ranks.failed(cause)
 	}
 	for _, q := range added {

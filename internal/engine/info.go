@@ -23,9 +23,11 @@ type Info struct {
 	// DType is what the model runs in, WeightBytes the size of all shards.
 	DType       string
 	WeightBytes int64
+	// Engines is how many engines serve the model.
+	Engines int
 	// Blocks and BlockSize are the KV cache of each rank, CacheBytes its size.
 	Blocks, BlockSize int
 	CacheBytes        int64
-	// Ranks are the workers.
+	// Ranks are the workers, engine by engine.
 	Ranks []queue.Ready
 }

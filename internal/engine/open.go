@@ -2,12 +2,16 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/layout"
+	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/schedule"
@@ -24,22 +28,44 @@ type Options struct {
 	WorkerOutput io.Writer
 }
 
-// Open resolves the model, starts the ranks and the step loop. Errors name the flag or file at
-// fault.
+// Open resolves the model, starts the ranks of one engine and its step loop. Errors name the flag or
+// file at fault.
 func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
+	opt.Config.Parallel.DataParallelSize = 1
+	engines, m, err := OpenAll(ctx, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	return engines[0], m, nil
+}
+
+// OpenAll resolves the model and opens --data-parallel-size engines of it at the same time, which
+// share the bound of waiting requests, one set of metrics and what clients may know of the model.
+// When one fails to start the error names it, and none is left running.
+func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, error) {
 	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config}
 	if opt.Log == nil {
 		b.opt.Log = slog.New(slog.DiscardHandler)
 	}
 	b.events = status.Tee(status.LogTo(b.opt.Log), opt.Events)
-	e, err := b.open()
-	if err != nil {
-		return nil, nil, err
+	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
+		b.readGenerationConfig, b.sizeCache} {
+		if err := f(); err != nil {
+			return nil, nil, err
+		}
 	}
-	return e, e.metrics, nil
+	if c := &b.cfg.Schedule; !c.ChunkedPrefill {
+		// A prompt that is not cut must fit a step.
+		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, b.info.MaxModelLen)
+	}
+	b.warnOfCores()
+	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
+		Prefixes: b.cfg.Server.MetricsPrefixes, Engines: b.engines()})
+	engines, err := b.openAll(m)
+	return engines, m, err
 }
 
-// opening is one call of Open.
+// opening is one call of OpenAll.
 type opening struct {
 	ctx    context.Context
 	opt    Options
@@ -56,18 +82,66 @@ type opening struct {
 	fromHub bool
 }
 
-func (b *opening) open() (*Engine, error) {
-	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
-		b.readGenerationConfig, b.sizeCache} {
-		if err := f(); err != nil {
-			return nil, err
+// engines is how many engines are opened.
+func (b *opening) engines() int { return max(1, b.cfg.Parallel.DataParallelSize) }
+
+// warnOfCores warns when the ranks of this machine cannot all compute at the same time.
+func (b *opening) warnOfCores() {
+	ranks, cores := b.ranks*b.engines(), machine.Cores()
+	if b.backend() == "ray" || ranks <= cores {
+		return
+	}
+	shape := b.cfg.Parallel.Layout().String()
+	if n := b.engines(); n > 1 {
+		shape += fmt.Sprintf(" × DP %d", n)
+	}
+	b.opt.Log.Warn("there are more ranks than cores: they wait for each other", "ranks", ranks,
+		"cores", cores, "layout", shape)
+}
+
+// openAll opens the engines at the same time. The first error ends the start of the others.
+func (b *opening) openAll(m *metrics.Metrics) ([]*Engine, error) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	engines := make([]*Engine, b.engines())
+	room := &waitingRoom{bound: b.cfg.Schedule.MaxNumQueuedReqs}
+	var starts sync.WaitGroup
+	var failing sync.Once
+	var failed error
+	for i := range engines {
+		starts.Go(func() {
+			o := *b
+			o.ctx = ctx
+			if len(engines) > 1 {
+				o.opt.Log = b.opt.Log.With("engine", i)
+				o.events = b.events.FromEngine(i)
+			}
+			e, err := o.open(i, m.Engine(i), room)
+			if err != nil && len(engines) > 1 {
+				err = fmt.Errorf("engine %d: %w", i, err)
+			}
+			if err != nil {
+				failing.Do(func() { failed = err })
+				cancel()
+			}
+			engines[i] = e
+		})
+	}
+	starts.Wait()
+	if failed == nil {
+		return engines, nil
+	}
+	for _, e := range engines {
+		if e != nil {
+			failed = errors.Join(failed, e.Stop(context.WithoutCancel(ctx)))
 		}
 	}
+	return nil, failed
+}
+
+// open opens the engine of a number.
+func (b *opening) open(number int, m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	c := b.cfg
-	if !c.Schedule.ChunkedPrefill {
-		// A prompt that is not cut must fit a step.
-		c.Schedule.MaxNumBatchedTokens = max(c.Schedule.MaxNumBatchedTokens, b.info.MaxModelLen)
-	}
 	sched, err := schedule.New(schedule.Config{
 		MaxSeqs:           c.Schedule.MaxNumSeqs,
 		MaxTokens:         c.Schedule.MaxNumBatchedTokens,
@@ -92,19 +166,17 @@ func (b *opening) open() (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.info.Ranks = group.Ranks()
+	b.info.Engines, b.info.Ranks = 1, group.Ranks()
 	for _, r := range b.info.Ranks {
 		b.info.WeightBytes += r.WeightBytes
 	}
-	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
-		Prefixes: c.Server.MetricsPrefixes})
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)
-	e := &Engine{info: b.info, ranks: ranks, group: group, metrics: m, sched: sched,
-		events:   status.Tee(b.events, m.Listen),
-		maxQueue: c.Schedule.MaxNumQueuedReqs, requests: map[uint64]*request{},
-		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
+	e := &Engine{number: number, info: b.info, ranks: ranks, group: group, metrics: m,
+		sched: sched, events: status.Tee(b.events, m.Listen), room: room,
+		requests: map[uint64]*request{},
+		wake:     make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
 	e.maxInFlight = c.MaxInFlight()
 	e.slowStep = c.Queue.StallWarning
 	e.ownThread = ranks.backend != "uni"

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/queue"
 )
 
@@ -37,10 +39,11 @@ func (b *opening) supervisor() (*supervisor, error) {
 		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
 		StallWarning: q.StallWarning, StepTimeout: q.StepTimeout, Events: b.events,
-		MaxInFlight: b.cfg.MaxInFlight(),
+		MaxInFlight: b.cfg.MaxInFlight(), Groups: b.engines(),
 	}
 	switch s.backend {
 	case "uni":
+		common.Init.Threads = cmp.Or(init.Threads, max(1, machine.Cores()/(b.ranks*b.engines())))
 		s.options = func(context.Context) (executor.Options, error) {
 			o := common
 			o.Launcher, o.InProcess = inproc.New(), true

@@ -23,6 +23,8 @@ type Request struct {
 	IncludeStop bool
 	// KeepSpecial leaves special tokens in the text (skip_special_tokens=false).
 	KeepSpecial bool
+	// N is how many outputs of the prompt the client asked for, as the metrics count them; 0 is 1.
+	N int
 	// Raw gives token ids only, no text (no tokenizer, or detokenize=false).
 	Raw bool
 }

@@ -45,7 +45,7 @@ func (e *Executor) connect(ctx context.Context) error {
 	for i := range specs {
 		specs[i].Binary = d.Binary()
 		specs[i].Invitation = d.Invitation(i)
-		specs[i].Invitation.Threads = max(1, machine.Cores()/world)
+		specs[i].Invitation.Threads = max(1, machine.Cores()/(world*max(1, e.opt.Groups)))
 	}
 	if err := e.launch(ctx, specs); err != nil {
 		return err

@@ -51,6 +51,8 @@ type Options struct {
 	StallWarning time.Duration
 	// MeetTimeout bounds the way of all ranks from their start to the first record; 0 is 90 s.
 	MeetTimeout time.Duration
+	// Groups is how many groups share the cores of this machine; 0 is 1.
+	Groups int
 	// MaxInFlight is how many plans may be in flight at a time; 0 is 1.
 	MaxInFlight int
 	// StepTimeout fails the group when a step takes longer; 0 is 300 s.

@@ -123,9 +123,11 @@ func (e *Executor) behind(s status.Snapshot) bool {
 
 // RankStatus is one rank as seen now.
 type RankStatus struct {
-	Rank int    `json:"rank"`
-	Node string `json:"node"`
-	PID  int    `json:"pid"`
+	// Engine is the number of its engine.
+	Engine int    `json:"engine"`
+	Rank   int    `json:"rank"`
+	Node   string `json:"node"`
+	PID    int    `json:"pid"`
 	// Phase is what it is doing, Received, Started and Finished the last steps it knows of, Sent
 	// the last one sent to all.
 	Phase string `json:"phase"`

@@ -75,7 +75,7 @@ func checkExpr(expr string, series map[string][]string) error {
 			}
 		case in == "by(":
 			if !slices.ContainsFunc([]string{"le", "model_name", "reason", "finished_reason",
-				"handler", "status", "rank"}, func(l string) bool { return l == token }) {
+				"handler", "status", "rank", "engine"}, func(l string) bool { return l == token }) {
 				return fmt.Errorf("label %s is not known", token)
 			}
 		case slices.Contains(functions, token):

@@ -9,7 +9,8 @@ import (
 
 // Link are the figures of the connection to one rank of another host, counted since it was made.
 type Link struct {
-	Rank int
+	// Engine is the number of the rank's engine.
+	Engine, Rank int
 	// RTT is the smoothed round-trip time of heartbeats.
 	RTT time.Duration
 	// SentBytes and ReceivedBytes count payloads, Resumes reconnections without loss.
@@ -23,11 +24,11 @@ type linkCollector struct {
 }
 
 // WatchLinks shows the links that f returns, as of each scrape. It is called once.
-func (m *Metrics) WatchLinks(f func() []Link) {
+func (e *Engine) WatchLinks(f func() []Link) {
 	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc(prefix+name, help, []string{"rank"}, m.labels)
+		return prometheus.NewDesc(prefix+name, help, []string{"rank"}, e.labels)
 	}
-	m.registry.MustRegister(&linkCollector{
+	e.registry.MustRegister(&linkCollector{
 		links: f,
 		rtt: desc("link_round_trip_seconds",
 			"Smoothed round-trip time to a rank of another host."),

@@ -20,20 +20,20 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the golden files in testdata"
 // exercised returns a Metrics on which everything has been called once.
 func exercised() *Metrics {
 	m := New(Options{ModelName: "tiny", MaxModelLen: 2048})
-	m.SetQueues(3, 5, 0.25)
-	m.Iteration(100, 7)
-	m.FirstToken(30 * time.Millisecond)
-	m.NextToken(12 * time.Millisecond)
-	m.PrefixCache(100, 64)
-	m.Listen(status.Preempted{Requests: 2})
-	m.ObserveRequest(Request{Finish: sample.FinishLength, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
+	m.Engine(0).SetQueues(3, 5, 0.25)
+	m.Engine(0).Iteration(100, 7)
+	m.Engine(0).FirstToken(30 * time.Millisecond)
+	m.Engine(0).NextToken(12 * time.Millisecond)
+	m.Engine(0).PrefixCache(100, 64)
+	m.Engine(0).Listen(status.Preempted{Requests: 2})
+	m.Engine(0).ObserveRequest(Request{Finish: sample.FinishLength, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
 		Prefill: time.Second, Decode: time.Second, PromptTokens: 100, OutputTokens: 11})
-	m.ObserveParams(2, 64)
+	m.Engine(0).ObserveParams(2, 64)
 	m.Rejected("queue_full")
-	m.SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
+	m.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
 	m.Expect("/v1/completions", "POST")
 	m.HTTP("/v1/completions", "POST", 200, time.Second)
-	m.WatchLinks(func() []Link {
+	m.Engine(0).WatchLinks(func() []Link {
 		return []Link{{Rank: 5, RTT: time.Millisecond, SentBytes: 10, ReceivedBytes: 20, Resumes: 1}}
 	})
 	return m
@@ -107,12 +107,37 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestEngines: each engine has its own series, and the latencies of the page are those of all.
+func TestEngines(t *testing.T) {
+	m := New(Options{ModelName: "m", MaxModelLen: 10, Engines: 2})
+	m.Engine(1).FirstToken(time.Second)
+	m.Engine(0).FirstToken(2 * time.Second)
+	m.Engine(1).SetDown()
+	m.Engine(1).WatchLinks(func() []Link { return []Link{{Rank: 3, Resumes: 4}} })
+	text := scrape(t, m)
+	for _, want := range []string{
+		`eagleray:engine_up{engine="0",model_name="m"} 1`,
+		`eagleray:engine_up{engine="1",model_name="m"} 0`,
+		`eagleray:time_to_first_token_seconds_sum{engine="0",model_name="m"} 2`,
+		`eagleray:time_to_first_token_seconds_sum{engine="1",model_name="m"} 1`,
+		`eagleray:link_resumes_total{engine="1",model_name="m",rank="3"} 4`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("the exposition lacks %q", want)
+		}
+	}
+	first, next := m.Latencies()
+	if first.Count != 2 || first.Sum != 3 || first.Counts[len(first.Counts)-1] != 2 || next.Count != 0 {
+		t.Errorf("latencies of all %+v, %+v", first, next)
+	}
+}
+
 // TestFinishes counts every way a request ends under its own name.
 func TestFinishes(t *testing.T) {
 	m := New(Options{ModelName: "m", MaxModelLen: 10})
 	for f := sample.FinishStop; f < sample.Finishes; f++ {
 		for range f {
-			m.CountFinished(f)
+			m.Engine(0).CountFinished(f)
 		}
 	}
 	text := scrape(t, m)
@@ -152,14 +177,14 @@ func TestStatusClass(t *testing.T) {
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	m := New(Options{ModelName: "m", MaxModelLen: 4096})
 	for name, f := range map[string]func(){
-		"SetQueues":      func() { m.SetQueues(1, 2, 0.5) },
-		"Iteration":      func() { m.Iteration(0, 256) },
-		"FirstToken":     func() { m.FirstToken(time.Millisecond) },
-		"NextToken":      func() { m.NextToken(time.Millisecond) },
-		"PrefixCache":    func() { m.PrefixCache(100, 16) },
-		"Preemptions":    func() { m.Listen(status.Preempted{Requests: 1}) },
-		"ObserveRequest": func() { m.ObserveRequest(Request{Finish: sample.FinishStop, OutputTokens: 5}) },
-		"ObserveParams":  func() { m.ObserveParams(1, 16) },
+		"SetQueues":      func() { m.Engine(0).SetQueues(1, 2, 0.5) },
+		"Iteration":      func() { m.Engine(0).Iteration(0, 256) },
+		"FirstToken":     func() { m.Engine(0).FirstToken(time.Millisecond) },
+		"NextToken":      func() { m.Engine(0).NextToken(time.Millisecond) },
+		"PrefixCache":    func() { m.Engine(0).PrefixCache(100, 16) },
+		"Preemptions":    func() { m.Engine(0).Listen(status.Preempted{Requests: 1}) },
+		"ObserveRequest": func() { m.Engine(0).ObserveRequest(Request{Finish: sample.FinishStop, OutputTokens: 5}) },
+		"ObserveParams":  func() { m.Engine(0).ObserveParams(1, 16) },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
@@ -173,9 +198,9 @@ func TestConcurrentUse(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 200 {
-				m.Iteration(1, 1)
+				m.Engine(0).Iteration(1, 1)
 				m.HTTP("/health", "GET", 200, time.Millisecond)
-				m.SetCacheConfig(CacheConfig{BlockSize: 16})
+				m.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16})
 			}
 		})
 	}
@@ -189,7 +214,7 @@ func TestConcurrentUse(t *testing.T) {
 func BenchmarkNextToken(b *testing.B) {
 	m := New(Options{ModelName: "m", MaxModelLen: 4096})
 	for b.Loop() {
-		m.NextToken(20 * time.Millisecond)
+		m.Engine(0).NextToken(20 * time.Millisecond)
 	}
 }
 
@@ -197,8 +222,8 @@ func BenchmarkNextToken(b *testing.B) {
 func TestPrefixes(t *testing.T) {
 	names := func(prefixes ...string) string {
 		m := New(Options{ModelName: "tiny", MaxModelLen: 2048, Prefixes: prefixes})
-		m.Iteration(100, 7)
-		m.WatchLinks(func() []Link { return []Link{{Rank: 5, SentBytes: 10}} })
+		m.Engine(0).Iteration(100, 7)
+		m.Engine(0).WatchLinks(func() []Link { return []Link{{Rank: 5, SentBytes: 10}} })
 		var lines []string
 		for line := range strings.Lines(scrape(t, m)) {
 			if strings.Contains(line, "eagleray:") || strings.Contains(line, "vllm:") {
@@ -227,7 +252,7 @@ func TestPrefixes(t *testing.T) {
 func TestSeriesFromTheStart(t *testing.T) {
 	fresh := New(Options{ModelName: "tiny", MaxModelLen: 2048})
 	fresh.Expect("/v1/completions", "POST")
-	fresh.SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
+	fresh.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
 	text := scrape(t, fresh)
 	golden, err := os.ReadFile("testdata/names.txt")
 	if err != nil {
@@ -238,7 +263,7 @@ func TestSeriesFromTheStart(t *testing.T) {
 			continue // links are those there are
 		}
 		value := " 0\n"
-		if strings.Contains(line, "cache_config_info") {
+		if strings.Contains(line, "cache_config_info") || strings.Contains(line, "engine_up") {
 			value = " 1\n"
 		}
 		if !strings.Contains(text, line+value) {

@@ -18,9 +18,22 @@ type Histogram struct {
 }
 
 // Latencies are copies of the histograms of the time to the first token and of the time between
-// two tokens.
+// two tokens, of all engines together.
 func (m *Metrics) Latencies() (first, next Histogram) {
-	return snapshot(m.ttft), snapshot(m.itl)
+	for _, e := range m.engines {
+		first, next = first.and(snapshot(e.ttft)), next.and(snapshot(e.itl))
+	}
+	return first, next
+}
+
+// and is both histograms together; they have the same bounds, or h is empty.
+func (h Histogram) and(other Histogram) Histogram {
+	for i := range h.Counts {
+		other.Counts[i] += h.Counts[i]
+	}
+	other.Count += h.Count
+	other.Sum += h.Sum
+	return other
 }
 
 func snapshot(h prometheus.Histogram) Histogram {

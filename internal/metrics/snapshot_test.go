@@ -7,13 +7,13 @@ import (
 
 func TestLatencies(t *testing.T) {
 	m := New(Options{ModelName: "tiny", MaxModelLen: 64})
-	m.FirstToken(3 * time.Second)
+	m.Engine(0).FirstToken(3 * time.Second)
 	before, _ := m.Latencies()
 	for range 50 {
-		m.FirstToken(5 * time.Millisecond)  // at the bound of the second bucket, 1 to 5 ms
-		m.FirstToken(90 * time.Millisecond) // 80 to 100 ms
+		m.Engine(0).FirstToken(5 * time.Millisecond)  // at the bound of the second bucket, 1 to 5 ms
+		m.Engine(0).FirstToken(90 * time.Millisecond) // 80 to 100 ms
 	}
-	m.NextToken(time.Millisecond)
+	m.Engine(0).NextToken(time.Millisecond)
 	after, next := m.Latencies()
 	h := after.Since(before)
 	near := func(name string, got, want float64) {
@@ -32,7 +32,7 @@ func TestLatencies(t *testing.T) {
 	}
 	// Of the first bucket only its bound is known, and above the last bound nothing.
 	near("next", next.Quantile(0.5), 0.01)
-	m.NextToken(time.Hour)
+	m.Engine(0).NextToken(time.Hour)
 	_, beyond := m.Latencies()
 	near("beyond", beyond.Since(next).Quantile(0.5), 80)
 	var none Histogram

@@ -62,6 +62,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	list := make([]*engine.Request, len(g.choices))
 	for i := range list {
 		q := prompts[i/req.n].Request
+		q.N = req.n
 		q.Params.Seed = s.seedFor(req, i%req.n)
 		q.Client = client
 		list[i] = &q
@@ -72,9 +73,6 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 			s.opt.Metrics.Rejected("queue_full")
 		}
 		return nil, err
-	}
-	if s.opt.Metrics != nil {
-		s.opt.Metrics.ObserveParams(req.n, int(prompts[0].Params.MaxTokens))
 	}
 	return g, nil
 }

@@ -46,7 +46,8 @@ type entry struct {
 // Listen keeps an event; it is a status.Listener. Progress is left out: the phases of the ranks
 // show it. Preemptions within a second are one event.
 func (l *Events) Listen(e status.Event) {
-	if _, ok := e.(status.Progress); ok {
+	source, engine := status.Source(e)
+	if _, ok := source.(status.Progress); ok {
 		return
 	}
 	now := time.Now()
@@ -54,11 +55,12 @@ func (l *Events) Listen(e status.Event) {
 	defer l.mu.Unlock()
 	l.last++
 	newest := &l.ring[l.newest%keptEvents]
-	if p, ok := e.(status.Preempted); ok {
-		before, same := newest.event.(status.Preempted)
-		if same && now.Sub(newest.at) < time.Second {
-			p.Requests += before.Requests
-			newest.event, newest.seq = p, l.last
+	if p, ok := source.(status.Preempted); ok {
+		before, of := status.Source(newest.event)
+		b, same := before.(status.Preempted)
+		if same && of == engine && now.Sub(newest.at) < time.Second {
+			p.Requests += b.Requests
+			newest.event, newest.seq = status.Like(e, p), l.last
 			return
 		}
 	}

@@ -110,14 +110,14 @@ func TestFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{began: time.Now()}
 		m := metrics.New(metrics.Options{ModelName: "tiny", MaxModelLen: 64})
-		m.FirstToken(90 * time.Second) // before anyone looked: not of the last minute
+		m.Engine(0).FirstToken(90 * time.Second) // before anyone looked: not of the last minute
 		w := newWindow(t, e, m)
 		w.opt.Events.Listen(status.GroupReady{Epoch: 1, Backend: "mp", Ranks: 2})
 		go func() {
 			for range 10 {
 				time.Sleep(200 * time.Millisecond)
-				m.FirstToken(30 * time.Millisecond)
-				m.NextToken(5 * time.Millisecond)
+				m.Engine(0).FirstToken(30 * time.Millisecond)
+				m.Engine(0).NextToken(5 * time.Millisecond)
 			}
 			w.opt.Events.Listen(status.RankStalled{Rank: 1, Node: "b", PID: 11})
 		}()

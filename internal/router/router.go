@@ -1,0 +1,234 @@
+// Package router puts several engines of one model behind one door (--data-parallel-size): each
+// request goes to the engine that will be done with it first, judged by the work it was given and
+// by the beginnings of prompts that its prefix cache holds. Every token and log-probability is the
+// same whichever engine computes it.
+package router
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// Engine is what the router needs of one; *engine.Engine is the real one.
+type Engine interface {
+	Info() *engine.Info
+	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
+	Healthy(ctx context.Context) error
+	Totals() engine.Totals
+	Report() []executor.RankStatus
+	Links() []metrics.Link
+	Failed() <-chan struct{}
+	Stop(ctx context.Context) error
+	Cut() int
+}
+
+// Router shares requests out among engines. It serves as long as one of them does. Its methods are
+// safe for concurrent use.
+type Router struct {
+	info    engine.Info
+	engines []Engine
+	log     *slog.Logger
+	seed    maphash.Seed
+
+	mu sync.Mutex
+	// states and candidates are those of the engines; work of a candidate is set for each request.
+	states     []state
+	candidates []candidate
+	turn       int
+
+	// watchers wait for the engines to fail; ended is closed by Stop, failed when all have failed.
+	watchers      sync.WaitGroup
+	stop          sync.Once
+	ended, failed chan struct{}
+}
+
+// state is what the router remembers of an engine.
+type state struct {
+	prefixes prefixes
+	failure  error
+}
+
+// Open opens the engines of a configuration and a router over them, also over a single one.
+func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, error) {
+	opened, m, err := engine.OpenAll(ctx, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	engines := make([]Engine, len(opened))
+	for i, e := range opened {
+		engines[i] = e
+	}
+	return New(engines, opt.Config.Cache.PrefixCaching, opt.Log), m, nil
+}
+
+// New makes a router over engines of the same model, at least one. Stop ends them. A nil log is
+// silence.
+func New(engines []Engine, prefixCaching bool, log *slog.Logger) *Router {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := &Router{info: *engines[0].Info(), engines: engines, log: log, seed: maphash.MakeSeed(),
+		states: make([]state, len(engines)), candidates: make([]candidate, len(engines)),
+		ended: make(chan struct{}), failed: make(chan struct{})}
+	r.info.Engines = len(engines)
+	for _, e := range engines[1:] {
+		r.info.WeightBytes += e.Info().WeightBytes
+		r.info.Ranks = append(r.info.Ranks[:len(r.info.Ranks):len(r.info.Ranks)], e.Info().Ranks...)
+	}
+	capacity := 0
+	if prefixCaching {
+		capacity = r.info.Blocks * r.info.BlockSize
+	}
+	living := len(engines)
+	for i, e := range engines {
+		r.states[i].prefixes = newPrefixes(capacity)
+		r.watchers.Go(func() {
+			select {
+			case <-r.ended:
+				return
+			case <-e.Failed():
+			}
+			if r.down(i, e.Healthy(context.Background())); r.leave(&living) {
+				return
+			}
+			// What the dead group still holds is given back; those that live go on.
+			if err := e.Stop(context.Background()); err != nil {
+				log.Error("a failed engine was not ended", "engine", i, "cause", err)
+			}
+		})
+	}
+	return r
+}
+
+// leave counts an engine out. It returns true for the last one, after which nothing is served.
+func (r *Router) leave(living *int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*living--
+	if *living > 0 {
+		r.log.Warn("the other engines go on", "engines", *living)
+		return false
+	}
+	close(r.failed)
+	return true
+}
+
+// down notes that an engine has failed.
+func (r *Router) down(i int, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.candidates[i].down = true
+	r.states[i].failure = cause
+	r.states[i].prefixes.forget()
+}
+
+// Submit gives requests whose outputs belong together to one engine; see engine.Engine.Submit. One
+// that fails before it has taken them is left out, and the next best is asked.
+func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	if len(r.engines) == 1 {
+		return r.engines[0].Submit(ctx, list...)
+	}
+	var room [64]beginning
+	w := r.weigh(room[:0], list)
+	for {
+		i, load := r.take(&w)
+		if i < 0 {
+			return nil, together(r.Failures())
+		}
+		s, err := r.engines[i].Submit(ctx, list...)
+		if err == nil {
+			return &stream{Stream: s, router: r, engine: i, load: load}, nil
+		}
+		r.giveBack(i, load, 0)
+		if !errors.Is(err, engine.ErrFailed) {
+			return nil, err
+		}
+		r.down(i, err)
+	}
+}
+
+// assumedOutput bounds the tokens of output that a sequence counts for: most end long before their
+// max_tokens, which is often as much as the context has room for.
+const assumedOutput = 128
+
+// weight is what requests that belong together need, wherever they are computed.
+type weight struct {
+	// list are the beginnings of their prompts, one prompt after the other; prompts are the ends of
+	// each within list.
+	list    []beginning
+	prompts []int
+	// reads says that cached beginnings are used, adds that they will be there afterwards.
+	reads, adds bool
+	// prompt and output count the tokens of all.
+	prompt, output int
+}
+
+// weigh measures requests, outside the lock. Requests with one prompt compute it once.
+func (r *Router) weigh(room []beginning, list []*engine.Request) (w weight) {
+	w.list = room
+	w.adds = r.states[0].prefixes.capacity > 0
+	w.reads = w.adds && len(list) > 0 && list[0].Params.PromptLogprobs == sample.NoLogprobs
+	for i, q := range list {
+		w.output += min(int(q.Params.MaxTokens), assumedOutput)
+		same := i > 0 && len(q.Prompt) == len(list[i-1].Prompt) && len(q.Prompt) > 0 &&
+			&q.Prompt[0] == &list[i-1].Prompt[0]
+		if same && w.reads {
+			continue
+		}
+		w.prompt += len(q.Prompt)
+		if w.adds {
+			w.list = beginnings(w.list, r.seed, q.Salt, q.Prompt, r.info.BlockSize)
+			w.prompts = append(w.prompts, len(w.list))
+		}
+	}
+	return w
+}
+
+// cached is how many tokens of the prompts an engine is believed to have.
+func (w *weight) cached(p *prefixes) (tokens int) {
+	if !w.reads {
+		return 0
+	}
+	begin := 0
+	for _, end := range w.prompts {
+		tokens += p.match(w.list[begin:end])
+		begin = end
+	}
+	return tokens
+}
+
+// take chooses an engine, -1 when all are down, and counts the requests as its load.
+func (r *Router) take(w *weight) (i, load int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.candidates {
+		r.candidates[i].work = w.prompt + w.output - w.cached(&r.states[i].prefixes)
+	}
+	i = choose(r.candidates, r.turn)
+	if i < 0 {
+		return i, 0
+	}
+	r.turn = i + 1
+	if w.adds {
+		r.states[i].prefixes.add(w.list)
+	}
+	load = r.candidates[i].work
+	r.candidates[i].load += load
+	return i, load
+}
+
+// giveBack ends the load of requests that are over. Their outputs are in the cache.
+func (r *Router) giveBack(i, load, outputs int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.candidates[i].load -= load
+	r.states[i].prefixes.spend(outputs)
+}
