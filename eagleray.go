@@ -128,7 +128,7 @@ func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) 
 			if err != nil {
 				return nil, fmt.Errorf("prompt %d: %w", i, err)
 			}
-			out[i].Text += d.Text
+			out[i].Text += string(d.Text)
 			out[i].Tokens = append(out[i].Tokens, d.Tokens...)
 			out[i].FinishReason, out[i].PromptTokens = d.Finish.String(), d.PromptTokens
 		}
@@ -156,7 +156,7 @@ func (l *LLM) Stream(ctx context.Context, prompt string,
 				yield("", err)
 				return
 			}
-			if d.Text != "" && !yield(d.Text, nil) {
+			if len(d.Text) > 0 && !yield(string(d.Text), nil) {
 				return
 			}
 		}

@@ -283,11 +283,11 @@ func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s engine.S
 		if err != nil {
 			return err
 		}
-		o.Text += d.Text
+		o.Text += string(d.Text)
 		o.Tokens = append(o.Tokens, d.Tokens...)
 		o.FinishReason = d.Finish.String()
 		if !asJSON {
-			w.WriteString(d.Text)
+			w.Write(d.Text)
 			if err := w.Flush(); err != nil {
 				return err
 			}

@@ -40,6 +40,7 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 		if !r.Raw && e.info.Tokenizer != nil {
 			q.decoder = e.info.Tokenizer.NewStream(r.Prompt, !r.KeepSpecial)
 		}
+		q.Owner = q
 		added[i] = q
 	}
 	e.mu.Lock()
@@ -141,8 +142,8 @@ func (e *Engine) checkPrompt(prompt []int32) error {
 	return nil
 }
 
-// abort ends requests whose stream was closed.
-func (e *Engine) abort(keys []uint64) {
+// abort ends requests whose stream was closed, or that are over by a stop string.
+func (e *Engine) abort(keys ...uint64) {
 	e.mu.Lock()
 	e.aborted = append(e.aborted, keys...)
 	e.mu.Unlock()

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +26,8 @@ type Engine struct {
 	events  status.Listener
 	sched   *schedule.Scheduler
 	room    *waitingRoom
+	// onStep is notified of every step that was applied; nil is nobody.
+	onStep func(StepTimes)
 	// slowStep is how long a step may take before it is called slow.
 	slowStep time.Duration
 	// maxInFlight is how many plans may be in flight.
@@ -40,7 +42,7 @@ type Engine struct {
 	nextKey  uint64
 	queued   int // waiting requests as of the last step, plus those in the inbox
 	stopping bool
-	drained  bool // no request is left and none will come
+	drained  bool // Stop waits no longer
 	cut      int  // requests that Stop ended before they were done
 	failure  error
 	totals   Totals
@@ -48,13 +50,16 @@ type Engine struct {
 	wake     chan struct{}
 	done     chan struct{}
 
+	// batches carries what became known to delivery, used carries the batches back.
+	batches, used chan *batch
+
 	// The rest belongs to the loop.
 	group    *executor.Executor
-	requests map[uint64]*request
+	requests map[uint64]*request // those that the scheduler has
 	plan     step.Plan
 	flights  []flight  // sent and not applied, oldest first
 	applied  time.Time // when the last result was applied
-	outputs  []schedule.Output
+	turned   time.Time // when the loop last looked into the inbox
 	seen     schedule.Stats
 	prompted uint64
 	sampled  uint64
@@ -62,20 +67,23 @@ type Engine struct {
 	stepTime time.Duration
 }
 
-// request is a Request that was admitted, with the scheduler's state of it and the engine's own.
+// request is a Request that was admitted, with the scheduler's state of it, which belongs to the
+// loop, and the engine's own, which belongs to delivery.
 type request struct {
 	Request
 	stream *stream
 	// choice is the request's number in the stream.
 	choice  int
+	arrived time.Time
 	decoder *tokenizer.Stream
 	stops   stopFinder
 	outputs int
 	text    int // bytes of output text so far, held text included
-	// prompted tells that log-probabilities of the prompt were delivered.
-	prompted bool
+	// prompted tells that log-probabilities of the prompt were delivered, over that the last delta
+	// was.
+	prompted, over bool
 
-	arrived, scheduled, first, last time.Time
+	scheduled, first, last time.Time
 }
 
 func (e *Engine) signal() {
@@ -156,6 +164,7 @@ func (e *Engine) Cut() int {
 
 // admit moves the inbox into the scheduler. It returns false when the engine is to end.
 func (e *Engine) admit() bool {
+	e.turned = time.Now()
 	e.mu.Lock()
 	added, aborted := e.added, e.aborted
 	e.added, e.aborted = nil, nil
@@ -166,177 +175,27 @@ func (e *Engine) admit() bool {
 		e.requests[q.Key] = q
 		e.sched.Add(&q.Request.Request)
 	}
-	for _, key := range aborted {
-		e.cancel(key)
+	if len(aborted) > 0 {
+		e.cancel(aborted, false)
 	}
 	if drained {
-		e.mu.Lock()
-		e.cut += len(e.requests)
-		e.mu.Unlock()
-		for key := range e.requests {
-			e.cancel(key)
-		}
+		e.cancel(slices.Collect(maps.Keys(e.requests)), true)
 	}
 	return !stopping || len(e.requests) > 0
 }
 
-// cancel aborts a request that may already be over.
-func (e *Engine) cancel(key uint64) {
-	q := e.requests[key]
-	if q == nil {
-		return
-	}
-	e.sched.Abort(key)
-	e.finish(q, sample.FinishAbort)
-	q.stream.publish(q.choice, func(d *Delta) { d.Finish = sample.FinishAbort })
-}
-
-// deliver hands one request's news to its stream.
-func (e *Engine) deliver(o *schedule.Output, start, now time.Time) {
-	q := e.requests[o.Key]
-	if q == nil {
-		return
-	}
-	if q.scheduled.IsZero() {
-		q.scheduled = start
-	}
-	if len(o.Tokens) == 0 {
-		e.deliverPrompt(q, o)
-		return
-	}
-	for i := range o.Tokens {
-		if e.deliverToken(q, o, i, now); e.requests[o.Key] == nil {
-			return // a stop string ended it
+// cancel aborts those of the requests that are not over yet.
+func (e *Engine) cancel(keys []uint64, drained bool) {
+	b := e.empty()
+	b.how, b.drained = sample.FinishAbort, drained
+	for _, key := range keys {
+		q := e.requests[key]
+		if q == nil {
+			continue
 		}
+		e.sched.Abort(key)
+		delete(e.requests, key)
+		b.ended = append(b.ended, q)
 	}
-}
-
-// deliverToken hands over the i-th token of a run. What ends the request is the last of them, or a
-// stop string.
-func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Time) {
-	q.outputs++
-	finish := sample.Unfinished
-	if i == len(o.Tokens)-1 {
-		finish = o.Finish
-	}
-	offset := q.text
-	text, stop := q.advance(o.Tokens[i], finish)
-	if stop != "" && o.Finish == sample.Unfinished {
-		e.sched.Abort(q.Key)
-	}
-	if stop != "" {
-		finish = sample.FinishStop
-	}
-	e.observeToken(q, now)
-	q.stream.publish(q.choice, func(d *Delta) {
-		d.Text += text
-		d.Tokens = append(d.Tokens, o.Tokens[i])
-		d.TextOffsets = append(d.TextOffsets, offset)
-		if o.Logprobs != nil {
-			d.Logprobs = append(d.Logprobs, cloneLogprobs(o.Logprobs[i]))
-		}
-		if i == 0 {
-			q.addPromptLogprobs(d, o)
-		}
-		d.Finish, d.StopString = finish, stop
-		if finish != sample.Unfinished && stop == "" {
-			d.StopToken = o.StopToken
-		}
-		d.PromptTokens, d.CachedTokens, d.OutputTokens = len(q.Prompt), o.Cached, q.outputs
-	})
-	if finish != sample.Unfinished {
-		e.finish(q, finish)
-	}
-}
-
-// deliverPrompt hands over log-probabilities of a prompt that is not complete yet.
-func (e *Engine) deliverPrompt(q *request, o *schedule.Output) {
-	if o.PromptLogprobs == nil {
-		return
-	}
-	q.stream.hold(q.choice, func(d *Delta) { q.addPromptLogprobs(d, o) })
-}
-
-// addPromptLogprobs appends the positions that became known. The first token has none: nothing
-// precedes it.
-func (q *request) addPromptLogprobs(d *Delta, o *schedule.Output) {
-	if o.PromptLogprobs == nil {
-		return
-	}
-	if !q.prompted {
-		q.prompted = true
-		d.PromptLogprobs = append(d.PromptLogprobs,
-			step.Logprobs{Sampled: step.TokenLogprob{Token: q.Prompt[0]}})
-	}
-	for _, l := range o.PromptLogprobs.Entries {
-		d.PromptLogprobs = append(d.PromptLogprobs, cloneLogprobs(l))
-	}
-}
-
-// cloneLogprobs copies what lies in the memory of a step's result, which the next step overwrites.
-func cloneLogprobs(l step.Logprobs) step.Logprobs {
-	l.Top = slices.Clone(l.Top)
-	return l
-}
-
-// advance decodes one token. It returns the text that became certain and the stop string that ended
-// the output, if one did.
-func (q *request) advance(token int32, finish sample.Finish) (text, stop string) {
-	if q.decoder == nil {
-		return "", ""
-	}
-	// A token that stops the output is not part of its text unless asked for.
-	var piece string
-	if finish != sample.FinishStop || q.IncludeStop {
-		piece = q.decoder.Push(token)
-	}
-	if finish != sample.Unfinished {
-		piece += q.decoder.Flush()
-	}
-	q.text += len(piece)
-	if q.outputs <= int(q.Params.MinTokens) && finish == sample.Unfinished {
-		return q.stops.flush() + piece, ""
-	}
-	text, stop = q.stops.push(piece)
-	if stop == "" && finish != sample.Unfinished {
-		text += q.stops.flush()
-	}
-	return text, stop
-}
-
-// finish forgets a request and counts it.
-func (e *Engine) finish(q *request, how sample.Finish) {
-	delete(e.requests, q.Key)
-	e.observeFinish(q, how)
-}
-
-// fail ends every request with the cause. The engine serves nothing afterwards.
-func (e *Engine) fail(cause error) {
-	e.mu.Lock()
-	stopping := e.stopping
-	err, how := fmt.Errorf("%w: %w", ErrFailed, cause), sample.FinishError
-	if stopping {
-		err, how = ErrStopped, sample.FinishAbort
-	}
-	e.failure = err
-	if stopping {
-		e.cut += len(e.requests) + len(e.added)
-	} else {
-		close(e.failed)
-	}
-	added := e.added
-	e.added = nil
-	e.setQueued(0)
-	e.mu.Unlock()
-	if !stopping {
-		e.metrics.SetDown()
-		e.ranks.failed(cause)
-	}
-	for _, q := range added {
-		e.requests[q.Key] = q
-	}
-	for _, q := range e.requests {
-		e.finish(q, how)
-		q.stream.fail(err)
-	}
+	e.batches <- b
 }

@@ -94,7 +94,7 @@ func ask(ctx context.Context, e *engine.Engine, r *engine.Request) (answer, erro
 		if err != nil {
 			return a, err
 		}
-		a.text += d.Text
+		a.text += string(d.Text)
 		a.tokens = append(a.tokens, d.Tokens...)
 		a.last = d
 	}
@@ -319,7 +319,7 @@ func TestSlowReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text.WriteString(d.Text)
+		text.Write(d.Text)
 	}
 	if text.String() != indexAnswer {
 		t.Errorf("slow reader got %q", text.String())

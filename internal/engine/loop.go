@@ -2,23 +2,47 @@ package engine
 
 import (
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // flight is a plan that the ranks have been sent, until its result is applied.
 type flight struct {
 	future *executor.Future
-	sent   time.Time
-	plan   uint64
+	// began is when the loop turned to the plan, made when it had made it, sent when the ranks had
+	// been sent it.
+	began, made, sent time.Time
+	plan              uint64
 	// requests and tokens are those in the plan, prefill how many of the tokens are of prompts.
 	requests, tokens, prefill int
 }
 
-// loop is the only goroutine that calls the scheduler.
+// StepTimes are the times of a plan in the step loop, and what it was for.
+type StepTimes struct {
+	Plan uint64
+	// Requests is how many it computed, Sampled how many tokens it brought.
+	Requests, Sampled int
+	// Began is when the loop turned to it, Made when the plan was made, Sent when its record was in
+	// the queue to the ranks, Arrived when the record of its result was there, and Applied when the
+	// scheduler knew of it and what it brought had been handed to delivery.
+	Began, Made, Sent, Arrived, Applied time.Time
+}
+
+// Host is how long the step kept the loop busy: what the loop waits for is not in it.
+func (t *StepTimes) Host() time.Duration {
+	return t.Sent.Sub(t.Began) + t.Applied.Sub(t.Arrived)
+}
+
+// loop is the only goroutine that calls the scheduler. It ends after delivery, which it owns.
 func (e *Engine) loop() {
 	defer close(e.done)
+	var delivery sync.WaitGroup
+	delivery.Go(e.delivery)
+	defer delivery.Wait()
+	defer close(e.batches)
 	if e.ownThread {
 		// Waiting for ranks of other processes parks the thread in the kernel.
 		runtime.LockOSThread()
@@ -77,12 +101,13 @@ func (e *Engine) send() (bool, error) {
 	if !e.sched.Schedule(&e.plan) {
 		return false, nil
 	}
-	f := flight{sent: time.Now(), plan: e.plan.ID, requests: len(e.plan.Rows)}
+	f := flight{began: e.turned, made: time.Now(), plan: e.plan.ID, requests: len(e.plan.Rows)}
 	f.tokens, f.prefill = e.plan.Tokens()
 	var err error
 	if f.future, err = e.group.Execute(&e.plan); err != nil {
 		return false, err
 	}
+	f.sent = time.Now()
 	e.flights = append(e.flights, f)
 	e.mu.Lock()
 	e.totals.Running, e.totals.Waiting = e.sched.Running(), e.sched.Waiting()
@@ -90,24 +115,31 @@ func (e *Engine) send() (bool, error) {
 	return true, nil
 }
 
-// apply waits for the result of the oldest plan in flight, and delivers it.
+// apply waits for the result of the oldest plan in flight, and hands what it brought to delivery.
 func (e *Engine) apply() error {
 	f := e.flights[0]
+	b := e.empty()
 	result, err := f.future.Wait()
 	if err != nil {
+		e.used <- b
 		return err
 	}
 	e.flights = e.flights[:copy(e.flights, e.flights[1:])]
 	if err := e.sched.Check(result); err != nil {
+		e.used <- b
 		return err
 	}
-	e.outputs = e.sched.Update(result, e.outputs[:0])
+	b.outputs = e.sched.Update(result, b.outputs)
 	now := time.Now()
-	sampled := 0
-	for i := range e.outputs {
-		sampled += len(e.outputs[i].Tokens)
-		e.deliver(&e.outputs[i], f.sent, now)
+	b.sent, b.applied = f.sent, now
+	b.keep()
+	sampled := len(b.tokens)
+	for i := range b.outputs {
+		if o := &b.outputs[i]; o.Finish != sample.Unfinished {
+			delete(e.requests, o.Key)
+		}
 	}
+	e.batches <- b
 	// The ranks began with the plan when it was there, and they were done with the one before.
 	began := f.sent
 	if e.applied.After(began) {
@@ -115,6 +147,10 @@ func (e *Engine) apply() error {
 	}
 	e.applied = now
 	e.observeStep(&f, sampled, now.Sub(began))
+	if e.onStep != nil {
+		e.onStep(StepTimes{Plan: f.plan, Requests: f.requests, Sampled: sampled, Began: f.began,
+			Made: f.made, Sent: f.sent, Arrived: f.future.Arrived(), Applied: time.Now()})
+	}
 	return nil
 }
 

@@ -95,7 +95,7 @@ func record(ctx context.Context, s engine.Stream) (string, error) {
 				logprobs += fmt.Sprintf("/%d:%x ", x.Token, math.Float32bits(x.Logprob))
 			}
 		}
-		text += d.Text
+		text += string(d.Text)
 		if d.Finish != sample.Unfinished {
 			text += fmt.Sprintf("\n%v by %q %d, %d tokens",
 				d.Finish, d.StopString, d.StopToken, d.OutputTokens)

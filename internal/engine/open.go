@@ -24,6 +24,10 @@ type Options struct {
 	Log    *slog.Logger
 	// Events is notified of everything that happens to the engine, beside the log; nil is none.
 	Events status.Listener
+	// OnStep is called by the step loop with the times of every step; nil is not called.
+	OnStep func(StepTimes)
+	// Null, unless it is nil, makes ranks that compute nothing.
+	Null *Null
 	// WorkerOutput receives what worker processes print; nil is standard error.
 	WorkerOutput io.Writer
 }
@@ -176,10 +180,15 @@ func (b *opening) open(number int, m *metrics.Engine, room *waitingRoom) (*Engin
 	e := &Engine{number: number, info: b.info, ranks: ranks, group: group, metrics: m,
 		sched: sched, events: status.Tee(b.events, m.Listen), room: room,
 		requests: map[uint64]*request{},
-		wake:     make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
+		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
 	e.maxInFlight = c.MaxInFlight()
+	e.onStep = b.opt.OnStep
 	e.slowStep = c.Queue.StallWarning
 	e.ownThread = ranks.backend != "uni"
+	for range batches {
+		e.used <- new(batch)
+	}
 	go e.loop()
 	return e, nil
 }

@@ -99,6 +99,7 @@ func (b *opening) rankInit() (queue.Init, error) {
 		Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
 		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen,
 	}
+	init.Null = b.opt.Null.init(&b.info)
 	if !b.fromHub {
 		return init, nil
 	}

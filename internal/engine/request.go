@@ -40,7 +40,7 @@ type Delta struct {
 	// Choice is the number of the request, in the order in which Submit was given them.
 	Choice int
 	// Text is certain text: whole characters, and never a beginning of a stop string.
-	Text string
+	Text []byte
 	// Tokens are the sampled ids, Logprobs (parallel, when asked for) how they were chosen.
 	Tokens   []int32
 	Logprobs []step.Logprobs

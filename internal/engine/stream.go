@@ -84,8 +84,8 @@ func (s *stream) take() Delta {
 	s.many--
 	c := &s.choices[i]
 	d := c.pending
-	c.pending = Delta{Choice: i, Tokens: c.given.Tokens[:0], TextOffsets: c.given.TextOffsets[:0],
-		StopToken: -1}
+	c.pending = Delta{Choice: i, Text: c.given.Text[:0], Tokens: c.given.Tokens[:0],
+		TextOffsets: c.given.TextOffsets[:0], StopToken: -1}
 	c.given, c.fresh = d, false
 	if d.Finish != sample.Unfinished {
 		c.over = true
@@ -107,7 +107,7 @@ func (s *stream) Close() {
 	}
 	s.mu.Unlock()
 	if len(keys) > 0 {
-		s.engine.abort(keys)
+		s.engine.abort(keys...)
 	}
 }
 

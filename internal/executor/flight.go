@@ -31,8 +31,13 @@ type Future struct {
 	e      *Executor
 	plan   uint64
 	result step.Result
-	done   chan struct{} // has a value once result has
+	// arrived is when the result's record was there.
+	arrived time.Time
+	done    chan struct{} // has a value once result has
 }
+
+// Arrived is when the result of a future that was waited for was there, before it was decoded.
+func (f *Future) Arrived() time.Time { return f.arrived }
 
 func (f *flights) init(e *Executor, n int) {
 	f.ring = make([]Future, n)
@@ -73,13 +78,13 @@ func (f *flights) oldest(plan uint64) (*Future, error) {
 	return future, nil
 }
 
-// answered takes note that the oldest future has its result.
-func (f *flights) answered() {
+// answered takes note that the oldest future has had its result since now.
+func (f *flights) answered(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.due--
 	if f.due > 0 {
-		f.since = time.Now()
+		f.since = now
 	}
 }
 
@@ -160,10 +165,11 @@ func (e *Executor) takeResult(rank int, body []byte) error {
 	if err != nil {
 		return err
 	}
+	future.arrived = time.Now()
 	if err := step.DecodeResult(body, &future.result); err != nil {
 		return err
 	}
-	e.flights.answered()
+	e.flights.answered(future.arrived)
 	future.done <- struct{}{}
 	return nil
 }

@@ -89,4 +89,4 @@ func appendInts[T int32 | byte](b []byte, list []T) []byte {
 }
 
 // countRunes is utf8.RuneCountInString under a shorter name.
-func countRunes(s string) int { return utf8.RuneCountInString(s) }
+func countRunes[T string | []byte](s T) int { return utf8.RuneCountInString(string(s)) }

@@ -163,7 +163,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 				return err
 			}
 		}
-		if first && d.Text == "" && len(d.Tokens) == 0 && d.Finish == sample.Unfinished {
+		if first && len(d.Text) == 0 && len(d.Tokens) == 0 && d.Finish == sample.Unfinished {
 			c.started = false // prompt processing only: nothing to show yet
 			return nil
 		}

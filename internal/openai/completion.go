@@ -192,7 +192,7 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 func (c *choice) echo(text string) {
 	c.text = append(c.text, text...)
 	c.echoed = len(text)
-	c.deliver(text)
+	c.deliver([]byte(text))
 }
 
 // dropOutput leaves the prompt only: echo with max_tokens 0.
@@ -219,7 +219,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 		if first && req.echo {
 			text = append(text, p.text...)
 			c.echoed = len(p.text)
-			c.deliver(p.text)
+			c.deliver([]byte(p.text))
 			if req.logprobs != sample.NoLogprobs {
 				scores = append(scores, s.promptScores(p.Prompt, d.PromptLogprobs)...)
 			}
@@ -231,7 +231,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 			}
 			d = &engine.Delta{Finish: sample.FinishLength}
 			c.finished, c.finish, c.stopString, c.stopToken = true, sample.FinishLength, "", -1
-		} else if first && !req.echo && d.Text == "" && len(d.Tokens) == 0 &&
+		} else if first && !req.echo && len(d.Text) == 0 && len(d.Tokens) == 0 &&
 			d.Finish == sample.Unfinished {
 			c.started = false // prompt processing only: nothing to show yet
 			return nil

@@ -173,7 +173,7 @@ func say(r *engine.Request, ids []int32, texts []string, finish sample.Finish) [
 	var list []engine.Delta
 	offset := 0
 	for i, id := range ids {
-		d := engine.Delta{Text: texts[i], Tokens: []int32{id}, TextOffsets: []int{offset}, StopToken: -1,
+		d := engine.Delta{Text: []byte(texts[i]), Tokens: []int32{id}, TextOffsets: []int{offset}, StopToken: -1,
 			PromptTokens: len(r.Prompt), CachedTokens: 2, OutputTokens: i + 1}
 		if r.Params.Logprobs != sample.NoLogprobs {
 			d.Logprobs = []step.Logprobs{scoreOf(id, r.Params.Logprobs)}

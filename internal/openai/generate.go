@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -113,9 +114,9 @@ func (c *choice) take(d *engine.Delta) {
 }
 
 // deliver measures the text of a delta as delivered.
-func (c *choice) deliver(text string) {
+func (c *choice) deliver(text []byte) {
 	c.bytes += len(text)
-	c.runes += countRunes(text)
+	c.runes += utf8.RuneCount(text)
 }
 
 // usage counts the tokens of a request.

@@ -43,7 +43,7 @@ func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score
 // runesAt turns an offset in bytes of the output into characters of the text as delivered; text is
 // about to be delivered. Text that is held back, or was cut off with a stop string, counts one
 // character per byte.
-func (c *choice) runesAt(text string, offset int) int {
+func (c *choice) runesAt(text []byte, offset int) int {
 	ahead := max(0, offset+c.echoed-c.bytes)
 	if ahead <= len(text) {
 		return c.runes + countRunes(text[:ahead])

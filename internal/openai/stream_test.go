@@ -406,7 +406,7 @@ func TestPanicInTheEngine(t *testing.T) {
 	}
 	// Once the response has begun it is cut off: it must not look complete.
 	s.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
-		return &panicking{endless{engine.Delta{Text: "x", Tokens: []int32{1}, StopToken: -1}}, 1}, nil
+		return &panicking{endless{engine.Delta{Text: []byte("x"), Tokens: []int32{1}, StopToken: -1}}, 1}, nil
 	})
 	resp, err := http.Post(listen(t, s).URL+completionsPath, "application/json", strings.NewReader(`{`+hi+`,"stream":true}`))
 	if err != nil {
@@ -466,7 +466,7 @@ func (c *counting) Next(context.Context) (engine.Delta, error) {
 // steady state.
 func TestChunksDoNotAllocate(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Log = nil })
-	delta := engine.Delta{Text: " naïve \"text\"\n", Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1, OutputTokens: 1}
+	delta := engine.Delta{Text: []byte(" naïve \"text\"\n"), Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1, OutputTokens: 1}
 	for _, fields := range []string{``, `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`, `,"return_token_ids":true`, `,"n":2`} {
 		for _, path := range []string{completionsPath, chatPath} {
 			measure := func(events int) float64 {
@@ -526,7 +526,7 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 
 func BenchmarkChunk(b *testing.B) {
 	s := newServer(b, func(o *Options) { o.Log = nil })
-	c := &counting{endless{engine.Delta{Text: " token", Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1}}, b.N}
+	c := &counting{endless{engine.Delta{Text: []byte(" token"), Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1}}, b.N}
 	s.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { return c, nil })
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -69,6 +69,28 @@ type Init struct {
 	MaxModelLen int `json:"max_model_len"`
 	// MaxInFlight is how many plans may be in flight.
 	MaxInFlight int `json:"max_in_flight"`
+	// Null, unless it is nil, makes a rank without a model.
+	Null *Null `json:"null,omitempty"`
+}
+
+// Null describes ranks that hold no model and answer every plan with given tokens, by which the
+// cost of everything else is measured.
+type Null struct {
+	// Tokens are those that requests get by turns, at least one.
+	Tokens []int32 `json:"tokens"`
+	// StepTime is how long a plan keeps the rank busy.
+	StepTime time.Duration `json:"step_time"`
+}
+
+// StepTimes are the times of a plan on one rank, in nanoseconds since 1970 by the clock of its host.
+type StepTimes struct {
+	Plan uint64 `json:"plan"`
+	// Received is when its record was there, Started when it was decoded, Executed when its tokens
+	// were known, and Answered when its result was sent.
+	Received int64 `json:"received"`
+	Started  int64 `json:"started"`
+	Executed int64 `json:"executed"`
+	Answered int64 `json:"answered"`
 }
 
 // Progress is how far a rank's start has come.

@@ -29,14 +29,17 @@ type Request struct {
 	// choices of one answer.
 	Client string
 	Index  int
+	// Owner is given back in Output: what the request is to the caller.
+	Owner any
 
 	scheduled
 }
 
 // Output is what one step brought for one request.
 type Output struct {
-	// Key is the request's.
-	Key uint64
+	// Key and Owner are the request's.
+	Key   uint64
+	Owner any
 	// Tokens are the sampled tokens in order, none when the step computed a part of the prompt and
 	// only PromptLogprobs are new. They lie in the Result and live as long as that.
 	Tokens []int32

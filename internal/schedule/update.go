@@ -63,7 +63,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 		q := e.request
 		out = append(out, Output{})
 		o := &out[len(out)-1]
-		o.Key, o.StopToken, o.Cached = q.Key, -1, q.cached
+		o.Key, o.Owner, o.StopToken, o.Cached = q.Key, q.Owner, -1, q.cached
 		if prompts < len(r.PromptLogprobs) && r.PromptLogprobs[prompts].Slot == e.slot {
 			o.PromptLogprobs = q.report(&r.PromptLogprobs[prompts])
 			prompts++

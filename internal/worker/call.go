@@ -19,6 +19,7 @@ func methods() map[string]method {
 		"check_health": func(*worker, []byte) ([]byte, error) { return nil, nil },
 		"echo":         func(_ *worker, args []byte) ([]byte, error) { return args, nil },
 		"rank_info":    (*worker).rankInfo,
+		"step_times":   (*worker).stepTimes,
 	}
 }
 
@@ -63,6 +64,6 @@ func (w *worker) call(body []byte) error {
 
 // rankInfo describes the rank as JSON.
 func (w *worker) rankInfo([]byte) ([]byte, error) {
-	return json.Marshal(queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.device.ISA(),
-		Threads: w.rank.device.Pool().Threads(), WeightBytes: w.rank.weightBytes})
+	return json.Marshal(queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
+		Threads: w.rank.threads, WeightBytes: w.rank.weightBytes})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/runner"
 	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/step"
 )
 
 // rank is everything one rank computes with.
@@ -29,9 +30,18 @@ type rank struct {
 	model       *model.Model
 	cache       *layers.Cache
 	group       join.Group
-	runner      *runner.Runner
+	runner      planRunner
 	output      bool
 	weightBytes int64
+	// isa and threads are what the rank computes with.
+	isa     string
+	threads int
+}
+
+// planRunner runs plans: a runner.Runner, or null.
+type planRunner interface {
+	// Execute runs one plan. On the output rank res is filled with its result.
+	Execute(p *step.Plan, res *step.Result) error
 }
 
 // progressEvery is how often a load reports how far it is.
@@ -40,6 +50,10 @@ const progressEvery = 200 * time.Millisecond
 // newRank loads the rank's shard. On an error whatever was acquired is given back.
 func newRank(init queue.Init, opt Options, st *status.Rank, progress func(queue.Progress) error) (*rank, error) {
 	r := &rank{output: init.Rank == init.Layout.Output()}
+	if n := init.Null; n != nil {
+		r.runner, r.isa = &null{Null: *n, output: r.output}, "none"
+		return r, nil
+	}
 	if err := r.load(init, opt, st, progress); err != nil {
 		r.close()
 		return nil, err
@@ -57,6 +71,7 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	if err != nil {
 		return err
 	}
+	r.isa, r.threads = r.device.ISA(), r.device.Pool().Threads()
 	folder, err := modelFolder(init, progress)
 	if err != nil {
 		return err

@@ -73,6 +73,7 @@ type worker struct {
 	plan   step.Plan
 	result step.Result
 	out    []byte
+	times  times
 }
 
 func (w *worker) close() {
@@ -131,7 +132,7 @@ func (w *worker) start() error {
 	}
 	w.status.Set(status.Idle, 0)
 	return queue.SendJSON(w.port, queue.KindReady, queue.Ready{Rank: init.Rank, PID: os.Getpid(),
-		ISA: w.rank.device.ISA(), Threads: w.rank.device.Pool().Threads(), WeightBytes: w.rank.weightBytes})
+		ISA: w.rank.isa, Threads: w.rank.threads, WeightBytes: w.rank.weightBytes})
 }
 
 // serveOne receives and answers one record.
@@ -159,14 +160,21 @@ func (w *worker) serveOne() error {
 }
 
 func (w *worker) execute(body []byte) error {
+	t := w.times.next()
 	if err := step.DecodePlan(body, &w.plan); err != nil {
 		return err
 	}
 	id := w.plan.ID
 	w.status.Received(id)
 	w.status.Started(id)
+	if t != nil {
+		t.Plan, t.Started = id, time.Now().UnixNano()
+	}
 	if err := w.rank.runner.Execute(&w.plan, &w.result); err != nil {
 		return err
+	}
+	if t != nil {
+		t.Executed = time.Now().UnixNano()
 	}
 	if w.rank.output {
 		w.status.Set(status.Send, 0)
@@ -174,6 +182,9 @@ func (w *worker) execute(body []byte) error {
 		if err := w.port.Send(w.out, time.Time{}); err != nil {
 			return err
 		}
+	}
+	if t != nil {
+		t.Answered = time.Now().UnixNano()
 	}
 	w.status.Finished(id)
 	return nil

@@ -91,7 +91,7 @@ func (a asked) answer(ctx context.Context, question string) (text string, err er
 		if err != nil {
 			return text, err
 		}
-		text += d.Text
+		text += string(d.Text)
 	}
 }
 

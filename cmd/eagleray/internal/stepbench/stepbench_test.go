@@ -1,0 +1,83 @@
+package stepbench
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == engine.WorkerVerb {
+		if err := engine.RunWorker(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestRun measures a few steps with both loops: asynchronous scheduling sends each plan before it
+// knows the result of the one before, the reference after it has applied it.
+func TestRun(t *testing.T) {
+	for _, async := range []bool{true, false} {
+		for _, backend := range []string{"uni", "mp"} {
+			t.Run(fmt.Sprintf("%s/%v", backend, async), func(t *testing.T) {
+				c := config.Default()
+				c.Parallel.Backend, c.Schedule.Async = backend, async
+				o := Options{Config: c, Running: 3, Steps: 20, StepTime: 50 * time.Microsecond}
+				r, err := Run(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Steps != 20 || len(r.Driver) != 20 || r.StepUS.P50 <= 0 || r.HostUS.P50 <= 0 ||
+					r.HostUS.P50 > r.HostUS.P99 || r.GapUS.P50 <= 0 || r.CPUUSPerToken <= 0 {
+					t.Errorf("%+v", r)
+				}
+				ordered(t, r, async)
+			})
+		}
+	}
+}
+
+// ordered checks that every plan went its way, and that each was sent before the result of the one
+// before was there, or after that was applied.
+func ordered(t *testing.T, r *Report, async bool) {
+	t.Helper()
+	rank := map[uint64]int{}
+	for i, x := range r.Ranks[0] {
+		rank[x.Plan] = i
+	}
+	for i, d := range r.Driver {
+		at, ok := rank[d.Plan]
+		if !ok {
+			t.Fatalf("the rank knows nothing of plan %d", d.Plan)
+		}
+		x := r.Ranks[0][at]
+		if busy := time.Duration(x.Executed - x.Started); busy < 50*time.Microsecond {
+			t.Errorf("plan %d keeps the rank busy for %v", d.Plan, busy)
+		}
+		last := int64(0)
+		for j, moment := range []int64{d.Began.UnixNano(), d.Made.UnixNano(), x.Received, x.Started, x.Executed,
+			d.Arrived.UnixNano(), d.Applied.UnixNano()} {
+			if moment < last {
+				t.Errorf("plan %d: moment %d is %d ns before the one before", d.Plan, j, last-moment)
+			}
+			last = moment
+		}
+		if i == 0 {
+			continue
+		}
+		before := r.Driver[i-1]
+		if ahead := d.Sent.Before(before.Arrived); ahead != async {
+			t.Errorf("plan %d was sent before the result of plan %d: %v", d.Plan, before.Plan, ahead)
+		}
+		if !async && d.Began.Before(before.Applied) {
+			t.Errorf("plan %d was begun before the result of plan %d was applied", d.Plan, before.Plan)
+		}
+	}
+}

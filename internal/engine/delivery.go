@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// batch is what the step loop hands to delivery at a time: what a step brought, or requests that end without
+// one. Nothing in it is the memory of a step.Result, which the next plan overwrites.
+type batch struct {
+	outputs []schedule.Output
+	// tokens holds those of outputs.
+	tokens []int32
+	// sent is when the ranks got the plan, applied when its result was.
+	sent, applied time.Time
+
+	// ended are requests that end in the way of how, with err unless that is nil. drained says that
+	// the end of the engine cuts them off.
+	ended   []*request
+	how     sample.Finish
+	err     error
+	drained bool
+}
+
+// batches is how many the step loop may be ahead of delivery.
+const batches = 4
+
+// empty returns a batch to fill. It waits while delivery is as far behind as it may be; delivery
+// waits for nothing but batches.
+func (e *Engine) empty() *batch {
+	b := <-e.used
+	clear(b.outputs)
+	clear(b.ended)
+	*b = batch{outputs: b.outputs[:0], tokens: b.tokens[:0], ended: b.ended[:0]}
+	return b
+}
+
+// keep copies what outputs of a batch refer to out of the result they came with.
+func (b *batch) keep() {
+	for i := range b.outputs {
+		o := &b.outputs[i]
+		from := len(b.tokens)
+		b.tokens = append(b.tokens, o.Tokens...)
+		// Where append takes new memory the old one stays with the outputs before.
+		o.Tokens = b.tokens[from:]
+		if o.Logprobs != nil {
+			o.Logprobs = cloneLogprobs(o.Logprobs)
+		}
+		if p := o.PromptLogprobs; p != nil {
+			o.PromptLogprobs = &step.PromptLogprobs{Slot: p.Slot, Start: p.Start,
+				Entries: cloneLogprobs(p.Entries)}
+		}
+	}
+}
+
+func cloneLogprobs(list []step.Logprobs) []step.Logprobs {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Top = slices.Clone(list[i].Top)
+	}
+	return list
+}
+
+// delivery turns tokens into text and gives them to the streams, in the order of the batches, until
+// the loop ends. It is a goroutine of its own, so that the next plan waits neither for text nor for
+// readers to be woken. A stop string that it finds is an abort to the loop, which may have planned
+// further tokens by then: they are dropped here.
+func (e *Engine) delivery() {
+	for b := range e.batches {
+		for i := range b.outputs {
+			e.deliver(&b.outputs[i], b)
+		}
+		e.deliverEnds(b)
+		e.used <- b
+	}
+}
+
+// deliverEnds tells the readers of requests that end without a last token.
+func (e *Engine) deliverEnds(b *batch) {
+	cut := 0
+	for _, q := range b.ended {
+		if q.over {
+			continue
+		}
+		cut++
+		e.finish(q, b.how)
+		if b.err != nil {
+			q.stream.fail(b.err)
+			continue
+		}
+		q.stream.publish(q.choice, func(d *Delta) { d.Finish = b.how })
+	}
+	if b.drained {
+		e.mu.Lock()
+		e.cut += cut
+		e.mu.Unlock()
+	}
+}
+
+// deliver hands one request's news to its stream.
+func (e *Engine) deliver(o *schedule.Output, b *batch) {
+	q := o.Owner.(*request)
+	if q.over {
+		return
+	}
+	if q.scheduled.IsZero() {
+		q.scheduled = b.sent
+	}
+	if len(o.Tokens) == 0 {
+		q.deliverPrompt(o)
+		return
+	}
+	for i := range o.Tokens {
+		if e.deliverToken(q, o, i, b.applied); q.over {
+			return // a stop string ended it
+		}
+	}
+}
+
+// deliverToken hands over the i-th token of a run. What ends the request is the last of them, or a
+// stop string.
+func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Time) {
+	q.outputs++
+	finish := sample.Unfinished
+	if i == len(o.Tokens)-1 {
+		finish = o.Finish
+	}
+	offset := q.text
+	text, stop := q.advance(o.Tokens[i], finish)
+	if stop != "" && o.Finish == sample.Unfinished {
+		e.abort(q.Key)
+	}
+	if stop != "" {
+		finish = sample.FinishStop
+	}
+	e.observeToken(q, now)
+	if finish != sample.Unfinished {
+		e.finish(q, finish)
+	}
+	q.stream.publish(q.choice, func(d *Delta) {
+		d.Text = append(d.Text, text...)
+		d.Tokens = append(d.Tokens, o.Tokens[i])
+		d.TextOffsets = append(d.TextOffsets, offset)
+		if o.Logprobs != nil {
+			d.Logprobs = append(d.Logprobs, o.Logprobs[i])
+		}
+		if i == 0 {
+			q.addPromptLogprobs(d, o)
+		}
+		d.Finish, d.StopString = finish, stop
+		if finish != sample.Unfinished && stop == "" {
+			d.StopToken = o.StopToken
+		}
+		d.PromptTokens, d.CachedTokens, d.OutputTokens = len(q.Prompt), o.Cached, q.outputs
+	})
+}
+
+// deliverPrompt hands over log-probabilities of a prompt that is not complete yet.
+func (q *request) deliverPrompt(o *schedule.Output) {
+	if o.PromptLogprobs == nil {
+		return
+	}
+	q.stream.hold(q.choice, func(d *Delta) { q.addPromptLogprobs(d, o) })
+}
+
+// addPromptLogprobs appends the positions that became known. The first token has none: nothing
+// precedes it.
+func (q *request) addPromptLogprobs(d *Delta, o *schedule.Output) {
+	if o.PromptLogprobs == nil {
+		return
+	}
+	if !q.prompted {
+		q.prompted = true
+		d.PromptLogprobs = append(d.PromptLogprobs,
+			step.Logprobs{Sampled: step.TokenLogprob{Token: q.Prompt[0]}})
+	}
+	d.PromptLogprobs = append(d.PromptLogprobs, o.PromptLogprobs.Entries...)
+}
+
+// advance decodes one token. It returns the text that became certain and the stop string that ended
+// the output, if one did.
+func (q *request) advance(token int32, finish sample.Finish) (text, stop string) {
+	if q.decoder == nil {
+		return "", ""
+	}
+	// A token that stops the output is not part of its text unless asked for.
+	var piece string
+	if finish != sample.FinishStop || q.IncludeStop {
+		piece = q.decoder.Push(token)
+	}
+	if finish != sample.Unfinished {
+		piece += q.decoder.Flush()
+	}
+	q.text += len(piece)
+	if q.outputs <= int(q.Params.MinTokens) && finish == sample.Unfinished {
+		return q.stops.flush() + piece, ""
+	}
+	text, stop = q.stops.push(piece)
+	if stop == "" && finish != sample.Unfinished {
+		text += q.stops.flush()
+	}
+	return text, stop
+}
+
+// finish counts a request that has ended; nothing more is delivered of it.
+func (e *Engine) finish(q *request, how sample.Finish) {
+	q.over = true
+	e.observeFinish(q, how)
+}
+
+// fail ends every request with the cause. The engine serves nothing afterwards.
+func (e *Engine) fail(cause error) {
+	e.mu.Lock()
+	stopping := e.stopping
+	err, how := fmt.Errorf("%w: %w", ErrFailed, cause), sample.FinishError
+	if stopping {
+		err, how = ErrStopped, sample.FinishAbort
+	}
+	e.failure = err
+	if !stopping {
+		close(e.failed)
+	}
+	added := e.added
+	e.added = nil
+	e.setQueued(0)
+	e.mu.Unlock()
+	if !stopping {
+		e.metrics.SetDown()
+		e.ranks.failed(cause)
+	}
+	b := e.empty()
+	b.how, b.err, b.drained = how, err, stopping
+	b.ended = append(b.ended, added...)
+	for _, q := range e.requests {
+		b.ended = append(b.ended, q)
+	}
+	e.batches <- b
+}

@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/queue"
+)
+
+// Null describes ranks that answer every plan without a model, by which the cost of everything else
+// is measured. The model's folder is used for its tokenizer and its limits.
+type Null struct {
+	// Text is what requests are answered with, a token each by turns; without a tokenizer it
+	// is token 0.
+	Text string
+	// StepTime is how long a plan keeps the ranks busy.
+	StepTime time.Duration
+}
+
+// init is what the ranks are told; nil for ranks that compute.
+func (n *Null) init(info *Info) *queue.Null {
+	if n == nil {
+		return nil
+	}
+	q := &queue.Null{Tokens: []int32{0}, StepTime: n.StepTime}
+	if info.Tokenizer != nil && n.Text != "" {
+		q.Tokens = info.Tokenizer.Encode(n.Text, false)
+	}
+	return q
+}
+
+// RankTimes returns the times of the plans that every rank has recorded, by rank, and has each
+// record those of the next n plans.
+func (e *Engine) RankTimes(ctx context.Context, n int) ([][]queue.StepTimes, error) {
+	args := strconv.AppendInt(nil, int64(n), 10)
+	replies, err := e.ranks.current().CollectiveRPC(ctx, "step_times", args, executor.RPCOptions{})
+	if err != nil {
+		return nil, err
+	}
+	times := make([][]queue.StepTimes, len(replies))
+	for rank, r := range replies {
+		if err := json.Unmarshal(r, &times[rank]); err != nil {
+			return nil, fmt.Errorf("times of rank %d: %w", rank, err)
+		}
+	}
+	return times, nil
+}
