@@ -163,7 +163,8 @@ func openEngine(ctx context.Context, cfg config.Config) (*router.Router, error) 
 		}
 	})
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	e, _, err := router.Open(ctx, engine.Options{Config: cfg, Events: events, Log: log})
+	e, _, err := router.Open(ctx, engine.Options{Config: cfg, Events: events, Log: log,
+		Version: version()})
 	return e, err
 }
 

@@ -48,6 +48,9 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
+			if cfg.Parallel.Nodes.Headless {
+				return serveHeadless(c.Context(), cfg)
+			}
 			return serve(c.Context(), cfg)
 		},
 	}
@@ -69,6 +72,18 @@ func checkNames(m *config.Model) error {
 			"before it", last)
 	}
 	return nil
+}
+
+// serveHeadless runs ranks for the server of another machine until that ends them, or ctx ends.
+func serveHeadless(ctx context.Context, cfg config.Config) error {
+	log, lines := logging.New(os.Stderr, cfg.Server.LogFormat)
+	defer lines.Close(failureGrace)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	for _, w := range cfg.Warnings {
+		log.Warn(w)
+	}
+	return engine.RunNode(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
+		Version: version()})
 }
 
 // serve runs until ctx ends and running requests are done, or the engine fails. The listener is
@@ -96,7 +111,8 @@ func serve(ctx context.Context, cfg config.Config) error {
 	shown := progressTo(lines, isTerminal(os.Stderr))
 	stalls, happened := make(stalls, 1), &window.Events{}
 	e, m, err := router.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
-		Events: status.Tee(shown.listen, stalls.listen, happened.Listen)})
+		Version: version(),
+		Events:  status.Tee(shown.listen, stalls.listen, happened.Listen)})
 	shown.end()
 	if ctx.Err() != nil {
 		// Asked to end while starting: there are no requests to finish.

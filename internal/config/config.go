@@ -6,6 +6,8 @@ package config
 import (
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/eagleray/eagleray/internal/layout"
 )
 
@@ -20,6 +22,9 @@ type Config struct {
 	Server   Server
 	// Warnings are flags that were accepted without effect, each with the reason.
 	Warnings []string
+
+	// flags are those that EngineFlags has defined.
+	flags *pflag.FlagSet
 }
 
 // Model says which model is run and in what arithmetic.
@@ -90,6 +95,8 @@ type Parallel struct {
 	CPUThreads int
 	// CPUISA is an instruction set (portable, avx2, avx512, avx512bf16); "" is the best there is.
 	CPUISA string
+	// Nodes are the machines that the ranks are divided among without Ray.
+	Nodes Nodes
 	// Ray says how ranks are placed when Backend is ray.
 	Ray Ray
 }
@@ -220,7 +227,8 @@ func Default() Config {
 			MaxLogprobs: 20},
 		Cache: Cache{BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
-			PrefillContextParallelSize: 1, DataParallelSize: 1, Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
+			PrefillContextParallelSize: 1, DataParallelSize: 1,
+			Nodes: Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute}, Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
 				SkipBundle: -1}},
 		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
 			Policy: "fcfs", Async: true},

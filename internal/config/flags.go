@@ -26,6 +26,7 @@ func Normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // EngineFlags defines the flags of the model, its cache, ranks and scheduler.
 func (c *Config) EngineFlags(f *pflag.FlagSet) {
+	c.flags = f
 	m := &c.Model
 	f.StringSliceVar(&m.ServedNames, "served-model-name", nil,
 		"names clients use for the model; the first is the one reported "+
@@ -81,6 +82,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.CPUISA, "cpu-isa", "",
 		"instruction set: portable, avx2, avx512 or avx512bf16 (default: the best there is)")
 
+	c.nodeFlags(f)
 	c.rayFlags(f)
 
 	s := &c.Schedule
@@ -158,6 +160,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	s := &c.Server
 	f.StringVar(&s.Host, "host", s.Host, "address to listen on")
 	f.IntVar(&s.Port, "port", s.Port, "port to listen on; 0 is any free one")
+	toggle(f, &c.Parallel.Nodes.Headless, "headless",
+		"run the ranks of a node of --nnodes other than node 0, without the API")
 	f.StringArrayVar(&s.APIKeys, "api-key", nil,
 		"key clients must send as a bearer token; may be given several times (or VLLM_API_KEY)")
 	Words(f, "api-key")

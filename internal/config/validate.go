@@ -35,6 +35,7 @@ func (c *Config) Validate() error {
 		atLeast("tensor-parallel-size", p.TensorParallelSize, 1),
 		atLeast("pipeline-parallel-size", p.PipelineParallelSize, 1),
 		atLeast("data-parallel-size", p.DataParallelSize, 1),
+		atLeast("nnodes", p.Nodes.Count, 1),
 		atLeast("cpu-threads", p.CPUThreads, 0),
 		atLeast("num-gpu-blocks-override", k.Blocks, 0),
 		atLeast("long-prefill-token-threshold", s.LongPrefillTokenThreshold, 0),
@@ -81,6 +82,9 @@ func (c *Config) Validate() error {
 	if n := p.DataParallelSizeLocal; n != 0 && n != p.DataParallelSize {
 		return usage("--data-parallel-size-local %d is not --data-parallel-size %d: all engines are "+
 			"started from here", n, p.DataParallelSize)
+	}
+	if err := c.validateNodes(); err != nil {
+		return err
 	}
 	if r := &p.Ray; r.DeviceKey == "CPU" && r.PerWorker != 1 {
 		return usage("--ray-devices-per-worker %v with --ray-device-key CPU: --cpu-threads sets "+

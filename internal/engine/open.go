@@ -28,6 +28,8 @@ type Options struct {
 	OnStep func(StepTimes)
 	// Null, unless it is nil, makes ranks that compute nothing.
 	Null *Null
+	// Version is the program's, which must be the same on all nodes of --nnodes.
+	Version string
 	// WorkerOutput receives what worker processes print; nil is standard error.
 	WorkerOutput io.Writer
 }

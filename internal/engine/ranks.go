@@ -50,10 +50,11 @@ func (b *opening) supervisor() (*supervisor, error) {
 			return o, nil
 		}
 	case "mp":
-		out := b.opt.WorkerOutput
-		if out == nil {
-			out = os.Stderr
+		if b.cfg.Parallel.Nodes.Count > 1 {
+			s.options, err = b.nodeOptions(common, s)
+			return s, err
 		}
+		out := b.opt.workerOutput()
 		s.options = func(context.Context) (executor.Options, error) {
 			o := common
 			o.Launcher = process.New(out)
@@ -84,7 +85,7 @@ func (b *opening) backend() string {
 	switch {
 	case b.cfg.Parallel.Backend != "":
 		return b.cfg.Parallel.Backend
-	case b.ranks > 1:
+	case b.ranks > 1 || b.cfg.Parallel.Nodes.Count > 1:
 		return "mp"
 	}
 	return "uni"

@@ -22,7 +22,9 @@ type supervisor struct {
 	backend string
 	// options makes the options of one attempt, with a launcher of its own.
 	options func(context.Context) (executor.Options, error)
-	events  status.Listener
+	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set it.
+	ready  func()
+	events status.Listener
 
 	mu      sync.Mutex
 	epoch   uint64
@@ -56,6 +58,9 @@ func (s *supervisor) start(ctx context.Context) (*executor.Executor, error) {
 	s.mu.Unlock()
 	if stopped {
 		return nil, errors.Join(ErrStopped, s.end(ctx, group))
+	}
+	if s.ready != nil {
+		s.ready()
 	}
 	ready := status.GroupReady{Epoch: epoch, Backend: s.backend, Ranks: o.Init.Layout.World(),
 		Took: time.Since(begun)}

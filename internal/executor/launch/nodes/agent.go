@@ -64,7 +64,7 @@ func Serve(ctx context.Context, o AgentOptions) error {
 	defer conn.Close()
 	a.channel = &channel{conn: conn, silence: o.Silence}
 	if err := a.join(); err != nil {
-		return fmt.Errorf("node 0 at %s %w", o.Address, err)
+		return err
 	}
 	o.Log.Info("joined node 0: waiting for the order to start ranks", "node", o.Node,
 		"address", o.Address)
@@ -121,17 +121,22 @@ func (a *agent) join() error {
 		name = "unknown"
 	}
 	var admitted answer
-	if err := a.send(hello{Node: a.o.Node, Host: name, PID: os.Getpid(),
-		Settings: a.o.Settings}); err != nil {
-		return fmt.Errorf("is gone: %w", err)
+	err = a.send(hello{Node: a.o.Node, Host: name, PID: os.Getpid(), Settings: a.o.Settings})
+	if err == nil {
+		err = a.receive(&admitted)
 	}
-	if err := a.receive(&admitted); err != nil {
-		return fmt.Errorf("is gone: %w", err)
-	}
-	if admitted.Refused != "" {
-		return fmt.Errorf("refuses this node: %s", admitted.Refused)
+	switch {
+	case err != nil:
+		return a.lost(err)
+	case admitted.Refused != "":
+		return fmt.Errorf("node 0 at %s refuses this node: %s", a.o.Address, admitted.Refused)
 	}
 	return nil
+}
+
+// lost is the end of the connection to node 0.
+func (a *agent) lost(err error) error {
+	return fmt.Errorf("node 0 at %s is gone: %s", a.o.Address, inWords(err))
 }
 
 // run carries out orders until the end.
@@ -180,10 +185,7 @@ func (a *agent) obey(ctx context.Context, orders <-chan order, lost <-chan error
 			_ = a.send(report{Exit: short(e)})
 		case err := <-lost:
 			a.kill()
-			if errors.Is(err, io.EOF) {
-				err = errors.New("its connection has ended")
-			}
-			return fmt.Errorf("node 0 at %s is gone: %w", a.o.Address, err)
+			return a.lost(err)
 		case <-ctx.Done():
 			a.o.Log.Info("ending: this node was asked to", "ranks", list(a.running))
 			_ = a.send(report{Leaving: "it was asked to end"})

@@ -167,7 +167,7 @@ func (l *Launcher) meet(conn *handshake.Conn) {
 	if err == nil {
 		why = l.listen(m)
 	} else {
-		why = err.Error()
+		why = inWords(err)
 	}
 	m.mu.Lock()
 	m.why = why
@@ -236,10 +236,7 @@ func (l *Launcher) listen(m *member) string {
 	for {
 		var r report
 		if err := m.receive(&r); err != nil {
-			if errors.Is(err, io.EOF) {
-				return "its connection has ended"
-			}
-			return err.Error()
+			return inWords(err)
 		}
 		switch {
 		case len(r.Started) > 0 || r.Failed != "":
@@ -302,7 +299,7 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	share := len(specs) / l.o.Nodes
 	if share*l.o.Nodes != len(specs) || len(specs) > maxRanks {
-		return nil, fmt.Errorf("%d ranks cannot be divided among %d nodes", len(specs), l.o.Nodes)
+		return nil, fmt.Errorf("--nnodes %d does not divide the %d ranks", l.o.Nodes, len(specs))
 	}
 	if err := l.wait(ctx); err != nil {
 		return nil, err

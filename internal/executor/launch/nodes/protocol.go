@@ -20,6 +20,7 @@ package nodes
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -89,9 +90,6 @@ type channel struct {
 	sending sync.Mutex
 }
 
-// errSilent is the end of a channel over which nothing came for too long.
-var errSilent = errors.New("it is silent")
-
 func (c *channel) send(message any) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -112,9 +110,17 @@ func (c *channel) receive(message any) error {
 	}
 	err := join.Receive(c.conn, message)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("%w for %v", errSilent, c.silence)
+		return fmt.Errorf("it is silent for %v", c.silence)
 	}
 	return err
+}
+
+// inWords is why a channel has ended.
+func inWords(err error) string {
+	if errors.Is(err, io.EOF) {
+		return "its connection has ended"
+	}
+	return err.Error()
 }
 
 // beat sends an empty message every so often until done is closed or nothing can be sent.

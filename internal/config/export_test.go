@@ -1,0 +1,4 @@
+package config
+
+// OwnToNode is for tests.
+var OwnToNode = ownToNode

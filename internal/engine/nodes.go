@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/eagleray/eagleray/internal/builtin"
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
+	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/queue/handshake"
+)
+
+// RunNode runs the ranks of a node other than node 0 until node 0 ends them, or ctx ends.
+func RunNode(ctx context.Context, opt Options) error {
+	token, settings, err := clusterOf(&opt)
+	if err != nil {
+		return err
+	}
+	n := &opt.Config.Parallel.Nodes
+	return nodes.Serve(ctx, nodes.AgentOptions{Node: n.Rank, Address: n.Address(), Token: token,
+		Settings: settings, Timeout: n.Timeout, Output: opt.workerOutput(), Log: opt.Log})
+}
+
+func (o *Options) workerOutput() io.Writer {
+	if o.WorkerOutput == nil {
+		return os.Stderr
+	}
+	return o.WorkerOutput
+}
+
+// clusterOf is what this node shows the others: the secret, and what must be equal.
+func clusterOf(opt *Options) (handshake.Token, []config.Setting, error) {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	n := &opt.Config.Parallel.Nodes
+	token, err := nodes.ReadToken(n.TokenFile)
+	if err != nil {
+		return token, nil, &config.UsageError{Err: fmt.Errorf("--cluster-token-file: %w", err)}
+	}
+	program, err := join.BinaryHash()
+	if err != nil {
+		return token, nil, err
+	}
+	settings := []config.Setting{{Name: "version", Value: opt.Version},
+		{Name: "SHA-256 of the program", Value: hex.EncodeToString(program[:6])}}
+	model, err := modelSettings(&opt.Config.Model)
+	if err != nil {
+		return token, nil, err
+	}
+	settings = append(settings, model...)
+	return token, append(settings, opt.Config.Settings()...), nil
+}
+
+// nodeOptions makes the options of attempts on several nodes, of which this one is node 0.
+func (b *opening) nodeOptions(common executor.Options,
+	s *supervisor) (func(context.Context) (executor.Options, error), error) {
+	token, settings, err := clusterOf(&b.opt)
+	if err != nil {
+		return nil, err
+	}
+	n := &b.cfg.Parallel.Nodes
+	return func(context.Context) (executor.Options, error) {
+		o := common
+		l, err := nodes.Listen(nodes.Options{Nodes: n.Count, Address: n.Address(), Token: token,
+			Settings: settings, Timeout: n.Timeout, Output: b.opt.workerOutput(), Log: b.opt.Log,
+			Events: b.events})
+		if err != nil {
+			return o, fmt.Errorf("--master-addr %s --master-port %d: %w", n.Master, n.MasterPort, err)
+		}
+		o.Launcher, o.Address = l, n.Master
+		s.ready = l.Serving
+		return o, nil
+	}, nil
+}
+
+// modelSettings tell one model from another without reading all of it.
+func modelSettings(m *config.Model) ([]config.Setting, error) {
+	if m.Path == "" {
+		return []config.Setting{{Name: "the model", Value: builtin.Name}}, nil
+	}
+	info, err := os.Stat(m.Path)
+	if err != nil || !info.IsDir() {
+		// A repository of the Hub; node 0 says which commit of it.
+		return []config.Setting{{Name: "the model", Value: m.Path + " (no folder there)"}}, nil
+	}
+	dir, err := filepath.Abs(m.Path)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(raw)
+	all := []config.Setting{{Name: "the model", Value: dir},
+		{Name: "SHA-256 of its config.json", Value: hex.EncodeToString(sum[:6])}}
+	if m.LoadFormat == "dummy" {
+		return all, nil
+	}
+	weights, err := sampleWeights(dir)
+	return append(all, config.Setting{Name: "SHA-256 of samples of its weights", Value: weights}), err
+}
+
+// A weight file is sampled in so many places, so many bytes each. Another training of the same
+// model has the same sizes and names, and almost no number in common.
+const (
+	samples    = 64
+	sampleSize = 4096
+)
+
+// sampleWeights is a hash of the names and sizes of the weight files in a folder, and of samples of
+// what is in them.
+func sampleWeights(dir string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, path := range files {
+		if err := sampleFile(h, path); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6]), nil
+}
+
+func sampleFile(h io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(h, "%q", filepath.Base(path))
+	_ = binary.Write(h, binary.LittleEndian, info.Size()) // a hash takes everything
+	last := max(0, info.Size()-sampleSize)
+	step := cmp.Or(last/(samples-1), last, 1)
+	for at := int64(0); at <= last; at += step {
+		if _, err := io.Copy(h, io.NewSectionReader(f, at, sampleSize)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
