@@ -14,6 +14,18 @@ import (
 // It is no limit: a longer one goes in pieces (shm) or allocates (tcp).
 const MessageBytes = 1 << 20
 
+// MaxMembers is the largest group. Sums are defined for MaxRanks at most.
+const MaxMembers = 128
+
+// MessageBuffer is how far the sender of messages may be ahead of their receiver, in bytes: Send
+// waits when that much has not been received yet. Two ranks that both send first do not wait for
+// each other while what is under way each way is at most this. Groups of more than 16 ranks of one
+// host have less, at least MinMessageBuffer.
+const (
+	MessageBuffer    = 4 << 20
+	MinMessageBuffer = 64 << 10
+)
+
 // What can end a collective operation other than its result. An *Error wraps one of them.
 var (
 	// ErrTimeout means that some ranks did not come in time; Error.Missing names them.
@@ -23,8 +35,8 @@ var (
 	// ErrLeft means that a rank closed its group while others still waited for it; Error.Missing
 	// names it.
 	ErrLeft = errors.New("rank has left the group")
-	// ErrMismatch means that the ranks are not in the same operation, or disagree on its size or
-	// root.
+	// ErrMismatch means that the ranks are not in the same operation, or disagree on its size, its
+	// root, or the state that they guard.
 	ErrMismatch = errors.New("ranks disagree on the operation")
 	// ErrClosed means that this rank's group is closed.
 	ErrClosed = errors.New("group is closed")

@@ -11,45 +11,62 @@ type Op uint8
 
 // The operations. The model sums with AllReduce and collects logits with Gather; parallel layouts
 // also need the others: AllGather for keys and values of a split prompt, Broadcast for sampled
-// tokens, Barrier to align ranks.
+// tokens, ReduceScatter for sums of which each rank goes on with a part, Send and its Recv for what
+// a stage hands to the next, Barrier to align ranks.
 const (
 	Barrier Op = iota + 1
 	AllReduce
 	AllGather
 	Gather
 	Broadcast
+	ReduceScatter
+	Send
+	Recv
 )
+
+var names = [...]string{Barrier: "barrier", AllReduce: "all-reduce", AllGather: "all-gather",
+	Gather: "gather", Broadcast: "broadcast", ReduceScatter: "reduce-scatter", Send: "send",
+	Recv: "receive"}
 
 // String returns the name used in errors.
 func (o Op) String() string {
-	switch o {
-	case Barrier:
-		return "barrier"
-	case AllReduce:
-		return "all-reduce"
-	case AllGather:
-		return "all-gather"
-	case Gather:
-		return "gather"
-	case Broadcast:
-		return "broadcast"
+	if int(o) < len(names) && names[o] != "" {
+		return names[o]
 	}
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// Tag packs an operation, its root and its size in bytes, which all ranks of a step must agree on.
+// Tag packs an operation, its root (of a message, the rank it is to) and its size in bytes, which
+// all ranks of a step must agree on.
 func Tag(op Op, root, size int) uint64 {
-	return uint64(op)<<56 | uint64(root)<<48 | uint64(size)&sizeMask
+	return uint64(op)<<56 | uint64(root&rootMask)<<40 | uint64(size)&sizeMask
 }
 
-const sizeMask = 1<<48 - 1
+const (
+	rootMask = 1<<16 - 1
+	sizeMask = 1<<40 - 1
+)
 
 // TagSize returns the size in bytes that a tag holds.
 func TagSize(tag uint64) int { return int(tag & sizeMask) }
 
 // DescribeTag returns what a tag holds, for errors.
 func DescribeTag(tag uint64) string {
-	return fmt.Sprintf("%v of %d bytes, root %d", Op(tag>>56), TagSize(tag), tag>>48&0xff)
+	if Op(tag>>56) == Send {
+		return fmt.Sprintf("message of %d bytes to rank %d", TagSize(tag), tag>>40&rootMask)
+	}
+	return fmt.Sprintf("%v of %d bytes, root %d", Op(tag>>56), TagSize(tag), tag>>40&rootMask)
+}
+
+// Mismatch is the error of two ranks that have met with different tags, or with the same tag and
+// different guards: what they computed before differs.
+func Mismatch(ours, theirs, guard, theirGuard uint64, rank int) error {
+	if ours != theirs {
+		return fmt.Errorf("%w: %s here, %s on rank %d", ErrMismatch, DescribeTag(ours),
+			DescribeTag(theirs), rank)
+	}
+	return fmt.Errorf("%w: step state %016x here, %016x on rank %d", ErrMismatch, guard, theirGuard,
+		rank)
 }
 
 // BadLength is the error of an operation whose destination does not hold what the ranks bring, in
@@ -60,6 +77,27 @@ func BadLength(op Op, dst, ranks, x int) error {
 
 // BadRoot is the error of a root that is no rank of the group.
 func BadRoot(root, ranks int) error { return fmt.Errorf("root %d of %d ranks", root, ranks) }
+
+// BadPeer is the error of a message to or from a rank that is no other rank of the group.
+func BadPeer(peer, rank, ranks int) error {
+	return fmt.Errorf("message between rank %d and rank %d of %d ranks", rank, peer, ranks)
+}
+
+// CheckMembers returns an error unless a group can have so many ranks.
+func CheckMembers(ranks int) error {
+	if ranks < 1 || ranks > MaxMembers {
+		return fmt.Errorf("collective group of %d ranks: must be 1 to %d", ranks, MaxMembers)
+	}
+	return nil
+}
+
+// CheckSum returns an error unless the sum over so many ranks is defined.
+func CheckSum(ranks int) error {
+	if !ValidRanks(ranks) {
+		return fmt.Errorf("sum over %d ranks: must be 1, 2, 4 or 8", ranks)
+	}
+	return nil
+}
 
 // WaitError is a cause with the ranks that were waited for. Failed adds the operation.
 type WaitError struct {
@@ -72,12 +110,27 @@ func (e *WaitError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *WaitError) Unwrap() error { return e.Err }
 
+// Names are what errors call the ranks of a group: their numbers where more than the group is
+// known. Nil stands for the numbers within the group.
+type Names []int
+
+// Of returns the name of a rank.
+func (n Names) Of(rank int) int {
+	if n == nil {
+		return rank
+	}
+	return n[rank]
+}
+
 // Failed makes what went wrong in an operation on a rank into what its caller sees.
-func Failed(op Op, rank int, err error) *Error {
-	failure := &Error{Op: op.String(), Rank: rank, Err: err}
+func (n Names) Failed(op Op, rank int, err error) *Error {
+	failure := &Error{Op: op.String(), Rank: n.Of(rank), Err: err}
 	var w *WaitError
 	if errors.As(err, &w) {
-		failure.Missing, failure.Err = w.Missing, w.Err
+		failure.Err = w.Err
+		for _, m := range w.Missing {
+			failure.Missing = append(failure.Missing, n.Of(m))
+		}
 	}
 	return failure
 }

@@ -20,7 +20,8 @@ func (e *Executor) connect(ctx context.Context) error {
 	patience := cmp.Or(e.opt.CollectiveTimeout, e.opt.StepTimeout+collectiveGrace)
 	specs := make([]launch.Spec, world)
 	for i := range specs {
-		specs[i] = launch.Spec{Rank: i, LocalRank: i, CollectiveTimeout: patience}
+		specs[i] = launch.Spec{Rank: i, LocalRank: i, Layout: e.opt.Init.Layout,
+			CollectiveTimeout: patience}
 	}
 	if e.opt.InProcess {
 		if err := e.launch(ctx, specs); err != nil {
@@ -29,7 +30,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		return e.join(e.workers[0].Hub)
 	}
 	d, err := join.Listen(join.Options{
-		World:             world,
+		Layout:            e.opt.Init.Layout,
 		Address:           e.opt.Address,
 		PortRange:         e.opt.PortRange,
 		LinksOnly:         e.opt.LinksOnly,

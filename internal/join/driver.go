@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/collective"
-	"github.com/eagleray/eagleray/internal/collective/shm"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/queue/link"
@@ -19,14 +18,17 @@ import (
 
 // Options are what the driver's side needs.
 type Options struct {
-	// World is the number of ranks.
-	World int
+	// Layout is how the ranks divide the model.
+	Layout layout.Layout
 	// Address is where ranks of other hosts may connect, "" for none.
 	Address string
 	// PortRange is the first and last port to listen at there; 0, 0 is any.
 	PortRange [2]int
 	// LinksOnly gives ranks of this host a link over Address too, instead of shared memory.
 	LinksOnly bool
+	// Hosts are where the ranks are, in place of what they say themselves: those with equal names
+	// share memory with each other. It is for tests.
+	Hosts []string
 	// QueueMemory is the budget of all shared memory of the queue.
 	QueueMemory int64
 	// Timeout bounds Admit.
@@ -57,21 +59,23 @@ type Driver struct {
 
 // Listen opens the listener and makes the shared memory of the queue.
 func Listen(o Options) (*Driver, error) {
+	world := o.Layout.World()
 	d := &Driver{o: o, token: handshake.NewToken(),
-		conns: make([]*handshake.Conn, o.World), local: make([]bool, o.World),
-		links: make([]*link.Link, o.World)}
+		conns: make([]*handshake.Conn, world), local: make([]bool, world),
+		links: make([]*link.Link, world)}
 	var err error
 	if d.binary, err = BinaryHash(); err != nil {
 		return nil, err
 	}
 	if !o.LinksOnly {
-		d.segment, err = ring.Create(ring.Options{Ranks: o.World, Memory: o.QueueMemory})
+		d.segment, err = ring.Create(ring.Options{Ranks: world, Memory: o.QueueMemory})
 		if err != nil {
 			return nil, fmt.Errorf("--queue-memory %d: %w", o.QueueMemory, err)
 		}
 	}
 	d.listener, err = handshake.Listen(handshake.Options{Instance: handshake.NewInstance(),
-		Token: d.token, World: o.World, Binary: d.binary, TCP: o.Address, PortRange: o.PortRange, Unix: !o.LinksOnly, Log: o.Log})
+		Token: d.token, World: world, Binary: d.binary, TCP: o.Address, PortRange: o.PortRange,
+		Unix: !o.LinksOnly, Log: o.Log})
 	if err != nil {
 		return nil, errors.Join(err, d.releaseSegment())
 	}
@@ -81,7 +85,7 @@ func Listen(o Options) (*Driver, error) {
 // Invitation is what a rank must be given. Its Threads are for the caller to set.
 func (d *Driver) Invitation(rank int) *Invitation {
 	return &Invitation{Endpoint: d.listener.Endpoint(), Token: d.token.Reveal(), Rank: rank,
-		World: d.o.World}
+		World: len(d.conns)}
 }
 
 // Binary is the SHA-256 of the only program that is admitted.
@@ -162,13 +166,10 @@ func (d *Driver) admit(ctx context.Context) error {
 	if err := d.each("admit", d.admitRank); err != nil {
 		return err
 	}
-	switch {
-	case len(d.conns) == 1:
+	if len(d.conns) == 1 {
 		return nil
-	case slices.Contains(d.local, false):
-		return d.connectRanks()
 	}
-	return d.shareMemory()
+	return d.connectRanks()
 }
 
 // admitRank gives a rank of this host the memory of the ring. When memory cannot be passed the rank
@@ -190,36 +191,19 @@ func (d *Driver) admitRank(rank int, conn *handshake.Conn) error {
 	return err
 }
 
-// shareMemory gives all ranks, which are on this host, the memory of their group.
-func (d *Driver) shareMemory() error {
-	memory, err := shm.Create(len(d.conns), collective.MessageBytes)
-	if err != nil {
-		return fmt.Errorf("shared memory of the ranks: %w", err)
-	}
-	defer memory.Close()
-	return d.each("share memory", func(_ int, conn *handshake.Conn) error {
-		r := Rendezvous{Transport: SharedMemory, Timeout: d.o.CollectiveTimeout}
-		if err := Send(conn, r); err != nil {
-			return err
-		}
-		return conn.SendFile(memory)
-	})
-}
-
-// connectRanks has the ranks make a connection between each two of them.
+// connectRanks has the ranks meet those of their communicators.
 func (d *Driver) connectRanks() error {
-	peers := Peers{Endpoints: make([]handshake.Endpoint, len(d.conns))}
+	here := make([]Here, len(d.conns))
 	for _, part := range []struct {
 		doing string
 		f     func(rank int, conn *handshake.Conn) error
 	}{
-		{"rendezvous", func(_ int, conn *handshake.Conn) error {
-			return Send(conn, Rendezvous{Transport: Connections, Timeout: d.o.CollectiveTimeout})
-		}},
 		{"listen for the other ranks", func(rank int, conn *handshake.Conn) error {
-			return Receive(conn, &peers.Endpoints[rank])
+			return Receive(conn, &here[rank])
 		}},
-		{"rendezvous", func(_ int, conn *handshake.Conn) error { return Send(conn, peers) }},
+		{"rendezvous", func(rank int, conn *handshake.Conn) error {
+			return Send(conn, d.rendezvous(rank, here))
+		}},
 		{"connect to the other ranks", func(_ int, conn *handshake.Conn) error {
 			return Receive(conn, new(Connected))
 		}},
@@ -234,6 +218,32 @@ func (d *Driver) connectRanks() error {
 		}
 	}
 	return nil
+}
+
+// rendezvous is what a rank must know of the others.
+func (d *Driver) rendezvous(rank int, here []Here) Rendezvous {
+	r := Rendezvous{Layout: d.o.Layout, Timeout: d.o.CollectiveTimeout}
+	for _, c := range communicators(d.o.Layout, rank) {
+		for _, p := range c.ranks {
+			if p != rank {
+				local := d.host(p, here) == d.host(rank, here)
+				r.Peers = append(r.Peers, Peer{p, local, here[p].Endpoint})
+			}
+		}
+	}
+	return r
+}
+
+// host is where a rank is. To one of this host that could not be passed memory, no other can pass
+// any either.
+func (d *Driver) host(rank int, here []Here) string {
+	switch {
+	case d.o.Hosts != nil:
+		return d.o.Hosts[rank]
+	case d.o.LinksOnly, d.conns[rank].Local && !d.local[rank]:
+		return fmt.Sprint("that of rank ", rank)
+	}
+	return here[rank].Host
 }
 
 // Open makes the driver's end of the queue, after Admit. Its Close closes all links.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 )
 
@@ -17,7 +18,7 @@ func soon() time.Time { return time.Now().Add(time.Minute) }
 // listen is a driver's side for so many ranks.
 func listen(t *testing.T, world int, links bool) *Driver {
 	t.Helper()
-	o := Options{World: world, QueueMemory: 1 << 20, LinksOnly: links, Timeout: time.Minute,
+	o := Options{Layout: layout.Layout{TP: world}, QueueMemory: 1 << 20, LinksOnly: links, Timeout: time.Minute,
 		Log: slog.New(slog.DiscardHandler)}
 	if links {
 		o.Address = "127.0.0.1"
@@ -84,15 +85,17 @@ func takePart(t *testing.T, d *Driver, rank int, cancel <-chan error) {
 		return
 	}
 	defer r.Close()
-	if d.o.World > 1 {
-		g, err := r.Group()
+	world := d.o.Layout.World()
+	if world > 1 {
+		groups, err := r.Groups()
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer g.Close()
+		defer groups.Close()
+		g := groups.TP
 		x := []float32{float32(rank)}
-		if err := g.AllReduce(x); err != nil || x[0] != float32(d.o.World*(d.o.World-1)/2) {
+		if err := g.AllReduce(x); err != nil || x[0] != float32(world*(world-1)/2) {
 			t.Errorf("rank %d has the sum %v, %v", rank, x, err)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package join brings a rank into its group: its invitation, and what driver and rank exchange
 // between the handshake and the first record. The driver's side is driver.go, the rank's side is
-// rank.go.
+// rank.go, and mesh.go where it meets the other ranks.
 //
 // A rank reads its Invitation from its launcher, dials the driver, and both prove that they
 // know the secret (package handshake). Then these messages follow on the connection, in this order:
@@ -9,14 +9,15 @@
 //
 // when there are several ranks:
 //
-//	driver → rank  Rendezvous; then the memory of the group, with SharedMemory
-//
-// and with Connections:
-//
-//	rank → driver  the handshake.Endpoint at which it accepts the ranks above it
-//	driver → rank  Peers, when every rank accepts
-//	rank → driver  Connected, when it is connected to all other ranks
+//	rank → driver  Here: its host, and where it accepts other ranks
+//	driver → rank  Rendezvous, when every rank accepts: the layout, and where its peers are
+//	rank → driver  Connected, when it is connected to its peers
 //	driver → rank  Connected, when all ranks are
+//
+// The peers of a rank are the other ranks of its communicators, one for each dimension of the layout
+// that is larger than 1. Each two peers are connected: over a unix socket on one host, else over TCP
+// and TLS. Of the ranks of a communicator that are on one host the first makes memory and passes it
+// to the others.
 //
 // From here on there are records (package queue), the first of which is queue.Init: in the ring, or
 // over the connection itself, which is then a link. The connection of a rank that has the ring
@@ -40,6 +41,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 )
 
@@ -92,30 +94,32 @@ type Admitted struct {
 	Ring bool `json:"ring"`
 }
 
-// Transport is what tensors travel by between ranks.
-type Transport string
+// Here says where a rank is.
+type Here struct {
+	// Host is equal for ranks that can share memory.
+	Host string `json:"host"`
+	// Endpoint is where it accepts the ranks above it.
+	Endpoint handshake.Endpoint `json:"endpoint"`
+}
 
-// The transports of tensors.
-const (
-	// SharedMemory is memory of all ranks; it follows on the connection.
-	SharedMemory Transport = "shm"
-	// Connections are one between each two ranks.
-	Connections Transport = "tcp"
-)
-
-// Rendezvous says how the ranks of a group come together.
+// Rendezvous says how the ranks come together.
 type Rendezvous struct {
-	Transport Transport `json:"transport"`
+	Layout layout.Layout `json:"layout"`
 	// Timeout is how long a rank waits for another, in nanoseconds; 0 is the transport's default.
 	Timeout time.Duration `json:"timeout"`
+	// Peers are the other ranks of this one's communicators, in their order.
+	Peers []Peer `json:"peers"`
 }
 
-// Peers says where each rank accepts the ranks above it.
-type Peers struct {
-	Endpoints []handshake.Endpoint `json:"endpoints"`
+// Peer is another rank of a communicator.
+type Peer struct {
+	Rank int `json:"rank"`
+	// Local says that it is on the same host.
+	Local    bool               `json:"local"`
+	Endpoint handshake.Endpoint `json:"endpoint"`
 }
 
-// Connected says that a rank is connected to all others, and to it that all are.
+// Connected says that a rank is connected to its peers, and to it that all are.
 type Connected struct{}
 
 // Closing says why a rank that has the ring is about to end.

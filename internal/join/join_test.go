@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 	"github.com/eagleray/eagleray/internal/queue/ring"
 )
@@ -42,7 +43,7 @@ func (h *kept) Write(b []byte) (int, error) { return h.Buffer.Write(b) }
 
 // messages makes a fresh one of each message.
 func messages() []any {
-	return []any{new(Admitted), new(Rendezvous), new(Peers), new(Connected), new(Closing),
+	return []any{new(Admitted), new(Here), new(Rendezvous), new(Connected), new(Closing),
 		new(handshake.Endpoint)}
 }
 
@@ -55,8 +56,8 @@ func endpoint() handshake.Endpoint {
 // each.
 func TestSendAndReceive(t *testing.T) {
 	e := endpoint()
-	all := []any{&Admitted{Ring: true}, &Rendezvous{Transport: Connections, Timeout: time.Second},
-		&Peers{Endpoints: []handshake.Endpoint{e, e, e}},
+	all := []any{&Admitted{Ring: true}, &Here{"here", e}, &Rendezvous{layout.Layout{TP: 2, PP: 2},
+		time.Second, []Peer{{0, true, e}, {3, false, e}}},
 		&Closing{Reason: "out of cheese"}, &e, &Connected{}, &Admitted{}}
 	var c kept
 	for _, message := range all {
@@ -118,8 +119,8 @@ const nowhere = "{Instance: Unix: TCP: "
 // FuzzReceive feeds bytes to the parser of every message: what is accepted is the same once more.
 func FuzzReceive(f *testing.F) {
 	e := endpoint()
-	for _, message := range []any{Admitted{Ring: true}, Rendezvous{SharedMemory, time.Second},
-		Peers{[]handshake.Endpoint{e}},
+	for _, message := range []any{Admitted{Ring: true}, Here{"here", e},
+		Rendezvous{layout.Layout{TP: 2}, time.Second, []Peer{{1, true, e}}},
 		Connected{}, Closing{"x"}, e} {
 		var c kept
 		if err := Send(&c, message); err != nil {
@@ -316,32 +317,33 @@ func TestJoinFails(t *testing.T) {
 			must(c.SendFile(s.File()))
 			must(s.Driver().Close())
 		}, "ring: "},
-		{"no rendezvous", 3, func(c *handshake.Conn) { must(Send(c, Admitted{})) }, "rendezvous: "},
-		{"a rendezvous of pigeons", 3, func(c *handshake.Conn) {
+		{"no rendezvous", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{}))
-			must(Send(c, Rendezvous{Transport: "pigeon"}))
-		}, `"pigeon"`},
-		{"no memory", 3, func(c *handshake.Conn) {
-			must(Send(c, Admitted{Ring: true}))
-			s := segment(3)
-			must(c.SendFile(s.File()))
-			must(Send(c, Rendezvous{Transport: SharedMemory}))
-			must(s.Driver().Close())
-		}, "memory of the group"},
-		{"no peers", 3, func(c *handshake.Conn) {
+			must(Receive(c, new(Here)))
+		}, "rendezvous: "},
+		{"too few ranks", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{}))
-			must(Send(c, Rendezvous{Transport: Connections}))
-			var e handshake.Endpoint
-			must(Receive(c, &e))
-		}, "where the others are"},
+			must(Receive(c, new(Here)))
+			must(Send(c, Rendezvous{Layout: layout.Layout{PP: 2}}))
+		}, "layout of 2 ranks for 3"},
 		{"too few peers", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{}))
-			must(Send(c, Rendezvous{Transport: Connections}))
-			var e handshake.Endpoint
-			must(Receive(c, &e))
-			must(Send(c, Peers{Endpoints: []handshake.Endpoint{e}}))
+			var h Here
+			must(Receive(c, &h))
+			must(Send(c, Rendezvous{Layout: layout.Layout{TP: 3}, Peers: []Peer{{0, true, h.Endpoint}}}))
 			io.ReadFull(c, make([]byte, 1))
-		}, "1 endpoints for 3 ranks"},
+		}, "rank 1 is missing among 1 peers"},
+		{"a peer that is another", 3, func(c *handshake.Conn) {
+			must(Send(c, Admitted{}))
+			var h Here
+			must(Receive(c, &h))
+			r := Rendezvous{Layout: layout.Layout{TP: 3}}
+			for rank := range 2 {
+				r.Peers = append(r.Peers, Peer{rank, true, endpoint()})
+			}
+			must(Send(c, r))
+			io.ReadFull(c, make([]byte, 1))
+		}, "connect the ranks: rank "},
 	}
 	for round := range 2 {
 		var before, after [2]int

@@ -17,7 +17,7 @@ func Join(inv join.Invitation, cancel <-chan error) error {
 	// The futex waits of a ring are cheapest on a thread of one's own.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err = Run(r.Port(), Options{Rank: inv.Rank, Group: r.Group, Threads: inv.Threads,
+	err = Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Threads: inv.Threads,
 		DriversClock: r.Local()})
 	if r.DriverGone() {
 		return nil // whatever failed then is not reported to anyone

@@ -15,7 +15,7 @@ import (
 func TestJoinServes(t *testing.T) {
 	for name, links := range map[string]bool{"ring": false, "link": true} {
 		t.Run(name, func(t *testing.T) {
-			o := join.Options{World: 1, QueueMemory: 16 << 20, LinksOnly: links,
+			o := join.Options{QueueMemory: 16 << 20, LinksOnly: links,
 				Timeout: time.Minute,
 				Log:     slog.New(slog.NewTextHandler(io.Discard, nil))}
 			if links {

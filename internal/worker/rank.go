@@ -29,7 +29,7 @@ type rank struct {
 	checkpoint  *checkpoint.Checkpoint
 	model       *model.Model
 	cache       *layers.Cache
-	group       join.Group
+	groups      join.Groups
 	runner      planRunner
 	output      bool
 	weightBytes int64
@@ -93,13 +93,13 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 		st.Set(phase, uint32(layer))
 	}}
 	if world := init.Layout.World(); world > 1 {
-		if opt.Group == nil {
+		if opt.Groups == nil {
 			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
 		}
-		if r.group, err = opt.Group(); err != nil {
+		if r.groups, err = opt.Groups(); err != nil {
 			return err
 		}
-		group.Comm = r.group
+		group.Comm = r.groups.TP
 	}
 	if err := r.loadModel(init, cfg, folder, group, stage, progress); err != nil {
 		return err
@@ -108,14 +108,11 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	if r.cache, err = r.device.NewCache(shape); err != nil {
 		return err
 	}
-	opts := runner.Options{Model: r.model, Pool: r.device.Pool(), Cache: r.cache,
+	r.runner = runner.New(runner.Options{Model: r.model, Pool: r.device.Pool(), Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs,
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
-		Rank: init.Rank, From: stage.From, To: stage.To, Status: st}
-	if r.group != nil {
-		opts.TP = r.group
-	}
-	r.runner = runner.New(opts)
+		Rank: init.Rank, From: stage.From, To: stage.To, TP: r.groups.TP, PP: r.groups.PP,
+		PCP: r.groups.PCP, Status: st})
 	return nil
 }
 
@@ -210,9 +207,7 @@ func (r *rank) close() {
 	if r.checkpoint != nil {
 		r.checkpoint.Close()
 	}
-	if r.group != nil {
-		r.group.Close()
-	}
+	r.groups.Close()
 	if r.device != nil {
 		r.device.Close()
 	}

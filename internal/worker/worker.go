@@ -21,9 +21,9 @@ import (
 type Options struct {
 	// Rank is its number.
 	Rank int
-	// Group joins the rank's tensor parallel group, which the rank then closes. It is called when
-	// there are several ranks.
-	Group func() (join.Group, error)
+	// Groups joins the rank's communicators, which the rank then closes. It is called when there are
+	// several ranks.
+	Groups func() (join.Groups, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
 	// DriversClock says that the rank's clock is the driver's: they are on one host.

@@ -3,6 +3,7 @@
 package collectivetest
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,9 +19,13 @@ type Group interface {
 	Ranks() int
 	Barrier() error
 	AllReduce(x []float32) error
+	ReduceScatter(dst, x []float32) error
 	AllGather(dst, x []float32) error
 	Gather(dst, x []float32, root int) error
 	Broadcast(b []byte, root int) error
+	Send(b []byte, to int) error
+	Recv(b []byte, from int) error
+	Guard(h uint64)
 }
 
 // Contribution is what a rank brings to an operation: every rank can compute that of every other.
@@ -71,6 +76,7 @@ func Script(g Group, seed uint64, operations, maxElements int) error {
 		n := r.IntN(1 << r.IntN(1+len(fmt.Sprintf("%b", maxElements))))
 		n = min(n, maxElements)
 		opSeed := seed<<32 + uint64(i)
+		g.Guard(opSeed)
 		if err := ScriptStep(g, kind, root, n, opSeed); err != nil {
 			return fmt.Errorf("operation %d (kind %d, root %d, %d elements): %w",
 				i, kind, root, n, err)
@@ -79,8 +85,9 @@ func Script(g Group, seed uint64, operations, maxElements int) error {
 	return nil
 }
 
-// ScriptStep runs one operation of a script: a kind below 4 is one of the others, the rest
-// all-reduces.
+// ScriptStep runs one operation of a script: a kind below 4 is one of those without a sum, 5 a
+// reduce-scatter, 6 messages, the rest all-reduces. Where the sum over the ranks is not defined, an
+// all-gather takes its place.
 func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 	x := Contribution(g.Rank(), n, seed)
 	all := func() []float32 {
@@ -89,6 +96,9 @@ func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 			want = append(want, Contribution(p, n, seed)...)
 		}
 		return want
+	}
+	if kind != 6 && kind >= 4 && !collective.ValidRanks(g.Ranks()) {
+		kind = 1
 	}
 	switch kind {
 	case 0:
@@ -116,12 +126,49 @@ func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 		want := Contribution(root, n, seed)
 		copy(collective.Bytes(want)[len(b):], collective.Bytes(x)[len(b):])
 		return SameBits(x, want)
+	case 5:
+		each := n / g.Ranks()
+		dst, x := make([]float32, each), x[:each*g.Ranks()]
+		if err := g.ReduceScatter(dst, x); err != nil {
+			return err
+		}
+		want := ExpectedSum(g.Ranks(), n, seed)
+		return SameBits(dst, want[g.Rank()*each:(g.Rank()+1)*each])
+	case 6:
+		return messages(g, root, n, seed)
 	default:
 		if err := g.AllReduce(x); err != nil {
 			return err
 		}
 		return SameBits(x, ExpectedSum(g.Ranks(), n, seed))
 	}
+}
+
+// messages has each rank send two messages to the same other place, both before it receives.
+func messages(g Group, shift, n int, seed uint64) error {
+	if g.Ranks() == 1 {
+		return nil
+	}
+	shift = 1 + shift%(g.Ranks()-1)
+	to, from := (g.Rank()+shift)%g.Ranks(), (g.Rank()-shift+g.Ranks())%g.Ranks()
+	sizes := []int{max(0, 4*n-int(seed%4)), 3}
+	sent := collective.Bytes(Contribution(g.Rank(), n+1, seed))
+	for _, size := range sizes {
+		if err := g.Send(sent[:size], to); err != nil {
+			return err
+		}
+	}
+	want := collective.Bytes(Contribution(from, n+1, seed))
+	for _, size := range sizes {
+		got := make([]byte, size)
+		if err := g.Recv(got, from); err != nil {
+			return err
+		}
+		if !bytes.Equal(got, want[:size]) {
+			return fmt.Errorf("message of %d bytes from rank %d differs", size, from)
+		}
+	}
+	return nil
 }
 
 // Each runs a rank per goroutine and returns their errors.

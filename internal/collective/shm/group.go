@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/collective"
-	"github.com/eagleray/eagleray/internal/futex"
 	"github.com/eagleray/eagleray/internal/spin"
 )
 
@@ -22,24 +21,31 @@ const DefaultTimeout = 60 * time.Second
 type Options struct {
 	// Timeout bounds every wait for another rank; DefaultTimeout if zero.
 	Timeout time.Duration
+	// Names are what errors call the ranks, if not by their numbers in the group.
+	Names collective.Names
 }
 
 // Group is one rank's membership in a group. Operations are collective: every rank calls the same
 // ones in the same order with the same sizes. Calls on one Group are serialised; Abort and Close
 // may be called at any time from any goroutine. No operation allocates unless it fails. A failed
-// operation ends the group for all ranks; its error is a *collective.Error.
+// operation ends the group for all ranks; its error is a *collective.Error. Send and Recv concern two
+// ranks only, and keep their order among themselves.
 type Group struct {
 	rank, ranks int
 	timeout     time.Duration
+	names       collective.Names
 	seg         *segment
-	peers       []*control // of all ranks, this one included
+	peers       []*mark // of all ranks, this one included
+	ins, outs   []ring  // of all ranks, this one included
 	parts       [collective.MaxRanks][]float32
 
 	// mu is held during an operation and guards the fields below it.
 	mu       sync.Mutex
 	seq      uint32 // of the last step, in units of seqUnit
-	lastTag  uint64 // of the last step
-	policy   spin.Policy
+	last     stamp  // of the last step
+	guard    uint64
+	policy   spin.Policy // of waits for a step
+	messages spin.Policy // of waits for a message
 	timespec unix.Timespec
 	failed   error
 
@@ -50,7 +56,7 @@ type Group struct {
 }
 
 // Join maps the segment and makes this process, or goroutine, the given rank of it, with default
-// Options. ranks and maxBytes are those given to Create. It keeps nothing of the file, which the
+// Options. The ranks may be in one process: each joins with a mapping of its own. ranks and maxBytes are those given to Create. It keeps nothing of the file, which the
 // caller may close. A rank can be joined only once in the life of a segment.
 func Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 	return Options{}.Join(f, rank, ranks, maxBytes)
@@ -68,17 +74,19 @@ func (o Options) Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !seg.control(rank).joined.CompareAndSwap(0, 1) {
+	if !seg.mark(rank).joined.CompareAndSwap(0, 1) {
 		err := fmt.Errorf("rank %d of the collective group has already joined", rank)
-		return nil, errors.Join(err, unix.Munmap(seg.mem))
+		return nil, errors.Join(err, seg.unmap())
 	}
-	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, seg: seg,
-		policy: spin.NewPolicy(ranks, spin.Shared)}
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, seg: seg,
+		policy: spin.NewPolicy(ranks, spin.Shared), messages: spin.NewPolicy(ranks, spin.Shared)}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}
 	for p := range ranks {
-		g.peers = append(g.peers, seg.control(p))
+		g.peers = append(g.peers, seg.mark(p))
+		g.ins = append(g.ins, newRing(seg, p, rank))
+		g.outs = append(g.outs, newRing(seg, rank, p))
 	}
 	return g, nil
 }
@@ -88,6 +96,15 @@ func (g *Group) Rank() int { return g.rank }
 
 // Ranks returns the size of the group.
 func (g *Group) Ranks() int { return g.ranks }
+
+// Guard sets what travels with every following operation of this rank: ranks that meet in one with
+// different guards fail it at once, with an error that wraps collective.ErrMismatch. It is a hash of
+// what they must have in common.
+func (g *Group) Guard(h uint64) {
+	g.mu.Lock()
+	g.guard = h
+	g.mu.Unlock()
+}
 
 // Abort ends the group: the waits of every rank, in this process and the others, return an error
 // that wraps collective.ErrAborted (here also the cause; elsewhere its text), and so do all later
@@ -103,10 +120,20 @@ func (g *Group) Abort(cause error) {
 	}
 	g.cause.CompareAndSwap(nil, &cause)
 	g.seg.abort(g.rank, cause.Error())
-	for _, c := range g.peers {
-		c.word.Or(flagAborted)
-		futex.Wake(&c.word)
+	for p, m := range g.peers {
+		m.end(flagAborted)
+		for q := range g.ranks {
+			written, read := g.seg.ringMarks(p, q)
+			written.end(flagAborted)
+			read.end(flagAborted)
+		}
 	}
+}
+
+// end sets a flag and wakes those that sleep on the mark.
+func (m *mark) end(flag uint32) {
+	m.word.Or(flag)
+	m.wake()
 }
 
 // Close leaves the group and unmaps the segment. An operation under way here is aborted. Ranks that
@@ -124,14 +151,13 @@ func (g *Group) Close() error {
 		return nil
 	}
 	g.closed = true
-	own := g.peers[g.rank]
-	own.word.Or(flagLeft)
-	futex.Wake(&own.word)
-	g.peers = nil
-	if err := unix.Munmap(g.seg.mem); err != nil {
-		return fmt.Errorf("unmap collective segment: %w", err)
+	g.peers[g.rank].end(flagLeft)
+	for p := range g.ranks {
+		g.outs[p].written.end(flagLeft)
+		g.ins[p].read.end(flagLeft)
 	}
-	return nil
+	g.peers, g.ins, g.outs = nil, nil, nil
+	return g.seg.unmap()
 }
 
 // begin locks the group for an operation, unless it has ended; end unlocks it.
@@ -145,7 +171,7 @@ func (g *Group) begin(op collective.Op) error {
 		return nil
 	}
 	g.mu.Unlock()
-	return &collective.Error{Op: op.String(), Rank: g.rank, Err: err}
+	return g.names.Failed(op, g.rank, err)
 }
 
 // end turns the outcome of an operation into what the caller sees, and a failure into the group's.
@@ -154,7 +180,7 @@ func (g *Group) end(op collective.Op, err error) error {
 	if err == nil {
 		return nil
 	}
-	failure := collective.Failed(op, g.rank, err)
+	failure := g.names.Failed(op, g.rank, err)
 	g.failed = failure.Err
 	g.Abort(failure)
 	return failure

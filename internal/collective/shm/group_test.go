@@ -36,7 +36,7 @@ func group(t testing.TB, ranks, maxBytes int, o Options) []*Group {
 }
 
 func TestOperations(t *testing.T) {
-	for _, ranks := range []int{1, 2, 4, 8} {
+	for _, ranks := range []int{1, 2, 3, 4, 8} {
 		for _, maxBytes := range []int{1, 20_000, 1 << 20} {
 			t.Run(fmt.Sprintf("%d ranks, %d bytes", ranks, maxBytes), func(t *testing.T) {
 				gs := group(t, ranks, maxBytes, Options{})

@@ -1,10 +1,7 @@
 package shm
 
 import (
-	"fmt"
-
 	"github.com/eagleray/eagleray/internal/collective"
-	"github.com/eagleray/eagleray/internal/futex"
 )
 
 // enter starts the next step and returns its parity, once the buffer of that parity is free. By
@@ -13,15 +10,15 @@ import (
 func (g *Group) enter() (parity int, err error) {
 	g.seq += seqUnit
 	parity = int(g.seq/seqUnit) & 1
-	for p, c := range g.peers {
+	for p, m := range g.peers {
 		if p == g.rank {
 			continue
 		}
-		if err := g.await(p, g.seq-seqUnit); err != nil {
+		if err := g.await(m, p, g.seq-seqUnit, &g.policy); err != nil {
 			return 0, err
 		}
-		if theirs := c.tag[1-parity].Load(); theirs != g.lastTag {
-			return 0, mismatch(g.lastTag, theirs, p)
+		if theirs := m.stamp[1-parity]; theirs != g.last {
+			return 0, g.mismatch(g.last, theirs, p)
 		}
 	}
 	return parity, nil
@@ -29,13 +26,11 @@ func (g *Group) enter() (parity int, err error) {
 
 // publish shows the step to the others.
 func (g *Group) publish(parity int, tag uint64) error {
-	g.lastTag = tag
+	g.last = stamp{tag, g.guard}
 	own := g.peers[g.rank]
-	own.tag[parity].Store(tag)
+	own.stamp[parity] = g.last
 	word := own.word.Add(seqUnit)
-	if own.sleepers.Load() > 0 {
-		futex.Wake(&own.word)
-	}
+	own.wake()
 	if word&flagAborted != 0 {
 		return g.abortCause()
 	}
@@ -43,27 +38,26 @@ func (g *Group) publish(parity int, tag uint64) error {
 }
 
 // meet waits for a peer to reach the step and checks that it is in the same one.
-func (g *Group) meet(p, parity int, tag uint64) error {
-	if err := g.await(p, g.seq); err != nil {
+func (g *Group) meet(p, parity int) error {
+	if err := g.await(g.peers[p], p, g.seq, &g.policy); err != nil {
 		return err
 	}
-	if theirs := g.peers[p].tag[parity].Load(); theirs != tag {
-		return mismatch(tag, theirs, p)
+	if theirs := g.peers[p].stamp[parity]; theirs != g.last {
+		return g.mismatch(g.last, theirs, p)
 	}
 	return nil
 }
 
-func mismatch(ours, theirs uint64, rank int) error {
-	return fmt.Errorf("%w: %s here, %s on rank %d", collective.ErrMismatch,
-		collective.DescribeTag(ours), collective.DescribeTag(theirs), rank)
+func (g *Group) mismatch(ours, theirs stamp, rank int) error {
+	return collective.Mismatch(ours.tag, theirs.tag, ours.guard, theirs.guard, g.names.Of(rank))
 }
 
-func (g *Group) meetAll(parity int, tag uint64) error {
+func (g *Group) meetAll(parity int) error {
 	for p := range g.ranks {
 		if p == g.rank {
 			continue
 		}
-		if err := g.meet(p, parity, tag); err != nil {
+		if err := g.meet(p, parity); err != nil {
 			return err
 		}
 	}
@@ -87,7 +81,7 @@ func (g *Group) barrier() error {
 	if err := g.publish(parity, t); err != nil {
 		return err
 	}
-	return g.meetAll(parity, t)
+	return g.meetAll(parity)
 }
 
 // AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
@@ -100,6 +94,9 @@ func (g *Group) AllReduce(x []float32) error {
 }
 
 func (g *Group) allReduce(x []float32) error {
+	if err := collective.CheckSum(g.ranks); err != nil {
+		return err
+	}
 	if g.ranks == 1 {
 		return g.barrier()
 	}
@@ -135,7 +132,7 @@ func (g *Group) reduceWhole(x []float32, t uint64) error {
 	if err := g.publish(parity, t); err != nil {
 		return err
 	}
-	if err := g.meetAll(parity, t); err != nil {
+	if err := g.meetAll(parity); err != nil {
 		return err
 	}
 	g.sum(x, parity, 0)
@@ -175,7 +172,7 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 	if err := g.publish(parity, t); err != nil {
 		return err
 	}
-	if err := g.meetAll(parity, t); err != nil {
+	if err := g.meetAll(parity); err != nil {
 		return err
 	}
 	g.sum(x[from:to], parity, from)
@@ -189,11 +186,55 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 	}
 	for i := 1; i < g.ranks; i++ {
 		p := (g.rank + i) % g.ranks // start with different ones
-		if err := g.meet(p, parity, t); err != nil {
+		if err := g.meet(p, parity); err != nil {
 			return err
 		}
 		from, to := g.share(p, len(x))
 		copy(x[from:to], collective.Floats(g.seg.buffer(p, parity))[from:to])
+	}
+	return nil
+}
+
+// ReduceScatter sets dst to this rank's part of the sum of x over the ranks: x is the parts of all
+// ranks, one after the other, each of the length of dst. The bits are those of AllReduce.
+func (g *Group) ReduceScatter(dst, x []float32) error {
+	if err := g.begin(collective.ReduceScatter); err != nil {
+		return err
+	}
+	if len(x) != g.ranks*len(dst) {
+		err := collective.BadLength(collective.ReduceScatter, len(x), g.ranks, len(dst))
+		return g.end(collective.ReduceScatter, err)
+	}
+	return g.end(collective.ReduceScatter, g.reduceScatter(dst, x))
+}
+
+func (g *Group) reduceScatter(dst, x []float32) error {
+	if err := collective.CheckSum(g.ranks); err != nil {
+		return err
+	}
+	t := collective.Tag(collective.ReduceScatter, 0, 4*len(x))
+	each := g.seg.slot / 4 / g.ranks
+	for at, first := 0, true; first || at < len(dst); first = false {
+		n := min(len(dst)-at, each)
+		parity, err := g.enter()
+		if err != nil {
+			return err
+		}
+		own := collective.Floats(g.seg.buffer(g.rank, parity))
+		for p := range g.ranks {
+			if p != g.rank {
+				copy(own[p*n:(p+1)*n], x[p*len(dst)+at:])
+			}
+		}
+		if err := g.publish(parity, t); err != nil {
+			return err
+		}
+		if err := g.meetAll(parity); err != nil {
+			return err
+		}
+		copy(dst[at:at+n], x[g.rank*len(dst)+at:])
+		g.sum(dst[at:at+n], parity, g.rank*n)
+		at += n
 	}
 	return nil
 }
@@ -255,7 +296,7 @@ func (g *Group) gather(op collective.Op, dst, x []byte, root int) error {
 					copy(to, x[at:])
 					continue
 				}
-				if err := g.meet(p, parity, t); err != nil {
+				if err := g.meet(p, parity); err != nil {
 					return err
 				}
 				copy(to, g.seg.buffer(p, parity))
@@ -293,7 +334,7 @@ func (g *Group) broadcast(b []byte, root int) error {
 			return err
 		}
 		if g.rank != root {
-			if err := g.meet(root, parity, t); err != nil {
+			if err := g.meet(root, parity); err != nil {
 				return err
 			}
 			copy(b[:n], g.seg.buffer(root, parity))

@@ -27,6 +27,18 @@
 // of these atomics either the owner sees the sleeper and wakes it, or the count was raised after
 // the advance, and then the kernel's comparison fails and the waiter does not sleep. Abort and
 // leaving are bits in the same word, set before the wake, so the same argument holds for them.
+//
+// # Messages
+//
+// Send and Recv move bytes through a ring for each ordered pair of ranks, with one writer and one
+// reader. Each of the two has a counter of its own, of the lines it has written or read, with the
+// same words, flags and waits as above: the writer waits until the reader is far enough, the reader
+// until there is a line. A message is a header of what both must agree on, then its bytes, filled up
+// to whole lines; a long one goes in pieces, so that both copy at once. Lines are written with plain
+// stores before the writer's counter is advanced, and read with plain loads before the reader's is:
+// by the same two pairs of release and acquire the reader sees what was written, and the writer
+// overwrites only what has been read. The rings are at the end of the file, of which the kernel
+// takes memory for what is used only.
 package shm
 
 import (
@@ -40,6 +52,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/futex"
 )
 
 const (
@@ -58,26 +71,31 @@ const (
 	offAbortText  = 128
 	maxAbortText  = 1024
 
-	// Control blocks of the ranks fill the second page. Lines are 128 bytes apart because
+	// The marks of the ranks begin with the second page. Lines are 128 bytes apart because
 	// processors fetch them in pairs.
-	offControl  = page
-	controlSize = 256
+	offMarks = page
+	markSize = 256
 )
 
-// control is one rank's block. The first line is written by its rank only, but for the flags; the
-// second by the ranks that wait for it.
-type control struct {
-	// word is the futex word: the rank's step number in units of seqUnit, and the flags.
+// mark is how far one rank has come, and who waits for it. The first line is written by its rank
+// only, but for the flags; the second by the ranks that wait for it.
+type mark struct {
+	// word is the futex word: a count in units of seqUnit, and the flags. A rank's own mark counts
+	// steps, those of a ring lines.
 	word atomic.Uint32
 	_    uint32
-	// tag describes the step of each parity, so that ranks that disagree find out.
-	tag [2]atomic.Uint64
-	_   [128 - 24]byte
+	// stamp describes the step of each parity, so that ranks that disagree find out. It is written
+	// and read like the buffer of the parity.
+	stamp [2]stamp
+	_     [128 - 40]byte
 
 	sleepers atomic.Uint32
 	joined   atomic.Uint32
 	_        [128 - 8]byte
 }
+
+// stamp is what ranks that meet must agree on.
+type stamp struct{ tag, guard uint64 }
 
 const (
 	flagAborted = 1
@@ -85,14 +103,41 @@ const (
 	seqUnit     = 4
 )
 
+// wake wakes those that sleep on the mark, after its word has changed.
+func (m *mark) wake() {
+	if m.sleepers.Load() > 0 {
+		futex.Wake(&m.word)
+	}
+}
+
 // slotBytes is the size of one buffer for operations of up to maxBytes.
 func slotBytes(maxBytes int) int {
 	return min((max(maxBytes, 1)+page-1)/page*page, maxSlot)
 }
 
+// ringBytes is the size of the ring of each ordered pair of ranks: a power of two.
+func ringBytes(ranks int) int {
+	const most = 1 << 30 // of all rings together, but that each has the least
+	n := collective.MessageBuffer
+	for n > collective.MinMessageBuffer && n*ranks*ranks > most {
+		n /= 2
+	}
+	return n
+}
+
+// Where what a group of so many ranks has begins: the buffers, and, for each ordered pair of ranks,
+// the marks and the bytes of its ring.
+func offBuffers(ranks int) int { return offMarks + (ranks*markSize+page-1)/page*page }
+
+func offRingMarks(ranks, slot int) int { return offBuffers(ranks) + 2*ranks*slot }
+
+func offRings(ranks, slot int) int {
+	return offRingMarks(ranks, slot) + (2*ranks*ranks*markSize+page-1)/page*page
+}
+
 func checkLayout(ranks, maxBytes int) error {
-	if !collective.ValidRanks(ranks) {
-		return fmt.Errorf("collective group of %d ranks: must be 1, 2, 4 or 8", ranks)
+	if err := collective.CheckMembers(ranks); err != nil {
+		return err
 	}
 	if maxBytes < 1 {
 		return fmt.Errorf("collective segment for operations of %d bytes: must be at least 1",
@@ -103,8 +148,9 @@ func checkLayout(ranks, maxBytes int) error {
 
 // Size returns the bytes of the segment for this many ranks and operations of up to maxBytes.
 // Larger operations go in pieces, and so do those beyond 256 KiB, for which no larger buffer pays.
+// Most of it is room for messages, which takes no memory before it is used.
 func Size(ranks, maxBytes int) int64 {
-	return 2*page + int64(ranks)*2*int64(slotBytes(maxBytes))
+	return int64(offRings(ranks, slotBytes(maxBytes)) + ranks*ranks*ringBytes(ranks))
 }
 
 // Create makes the segment: an anonymous memory file (memfd) that is sealed against resizing. Pass
@@ -144,10 +190,11 @@ func Create(ranks, maxBytes int) (*os.File, error) {
 	return f, nil
 }
 
-// segment is one process's mapping.
+// segment is one process's mapping: what every operation uses, and the rings with their marks,
+// whose pages come as they are used.
 type segment struct {
-	mem  []byte
-	slot int
+	ranks, slot, ring int
+	mem, rings        []byte
 }
 
 // open checks that the file is a segment of this layout that cannot shrink under the mapping, and
@@ -169,25 +216,51 @@ func open(f *os.File, ranks, maxBytes int) (*segment, error) {
 		return nil, fmt.Errorf("collective segment has %d bytes, want %d for %d ranks and %d bytes",
 			info.Size(), size, ranks, maxBytes)
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED|unix.MAP_POPULATE)
+	s := &segment{ranks: ranks, slot: slotBytes(maxBytes), ring: ringBytes(ranks)}
+	const access = unix.PROT_READ | unix.PROT_WRITE
+	at := offRingMarks(ranks, s.slot)
+	s.mem, err = unix.Mmap(int(f.Fd()), 0, at, access, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, fmt.Errorf("map collective segment: %w", err)
 	}
-	s := &segment{mem: mem, slot: slotBytes(maxBytes)}
-	head := func(off int) uint64 { return binary.NativeEndian.Uint64(mem[off:]) }
+	s.rings, err = unix.Mmap(int(f.Fd()), int64(at), int(size)-at, access, unix.MAP_SHARED)
+	if err != nil {
+		err = fmt.Errorf("map rings of collective segment: %w", err)
+		return nil, errors.Join(err, unix.Munmap(s.mem))
+	}
+	head := func(off int) uint64 { return binary.NativeEndian.Uint64(s.mem[off:]) }
 	if head(offMagic) != magic || head(offRanks) != uint64(ranks) ||
 		head(offSlot) != uint64(s.slot) {
 		err := fmt.Errorf("collective segment is for %d ranks and buffers of %d bytes (magic %#x), "+
 			"want %d and %d",
 			head(offRanks), head(offSlot), head(offMagic), ranks, s.slot)
-		return nil, errors.Join(err, unix.Munmap(mem))
+		return nil, errors.Join(err, s.unmap())
 	}
 	return s, nil
 }
 
-func (s *segment) control(rank int) *control {
-	return (*control)(unsafe.Pointer(&s.mem[offControl+rank*controlSize]))
+func (s *segment) unmap() error {
+	if err := errors.Join(unix.Munmap(s.mem), unix.Munmap(s.rings)); err != nil {
+		return fmt.Errorf("unmap collective segment: %w", err)
+	}
+	return nil
+}
+
+// mark returns a rank's own mark.
+func (s *segment) mark(rank int) *mark {
+	return (*mark)(unsafe.Pointer(&s.mem[offMarks+rank*markSize]))
+}
+
+// ringMarks returns the marks of the writer and the reader of the ring between two ranks.
+func (s *segment) ringMarks(from, to int) (written, read *mark) {
+	at := 2 * (from*s.ranks + to) * markSize
+	return (*mark)(unsafe.Pointer(&s.rings[at])), (*mark)(unsafe.Pointer(&s.rings[at+markSize]))
+}
+
+// lines returns the bytes of the ring between two ranks.
+func (s *segment) lines(from, to int) []byte {
+	at := offRings(s.ranks, s.slot) - offRingMarks(s.ranks, s.slot) + (from*s.ranks+to)*s.ring
+	return s.rings[at : at+s.ring : at+s.ring]
 }
 
 func (s *segment) word(off int) *atomic.Uint32 {
@@ -196,7 +269,7 @@ func (s *segment) word(off int) *atomic.Uint32 {
 
 // buffer returns a rank's buffer of one parity.
 func (s *segment) buffer(rank, parity int) []byte {
-	off := 2*page + (2*rank+parity)*s.slot
+	off := offBuffers(s.ranks) + (2*rank+parity)*s.slot
 	return s.mem[off : off+s.slot : off+s.slot]
 }
 

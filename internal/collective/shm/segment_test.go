@@ -12,8 +12,10 @@ import (
 )
 
 func TestJoinRefuses(t *testing.T) {
-	if _, err := Create(3, 4096); err == nil {
-		t.Error("a group of 3 was created")
+	for _, ranks := range []int{0, -1, collective.MaxMembers + 1} {
+		if _, err := Create(ranks, 4096); err == nil {
+			t.Errorf("a group of %d was created", ranks)
+		}
 	}
 	if _, err := Create(2, 0); err == nil {
 		t.Error("a segment for nothing was created")
@@ -70,11 +72,18 @@ func TestJoinRefuses(t *testing.T) {
 }
 
 func TestLayout(t *testing.T) {
-	if got := unsafe.Sizeof(control{}); got != controlSize {
-		t.Errorf("a control block has %d bytes, want %d", got, controlSize)
+	if got := unsafe.Sizeof(mark{}); got != markSize {
+		t.Errorf("a mark has %d bytes, want %d", got, markSize)
 	}
-	if collective.MaxRanks*controlSize > page {
-		t.Error("the control blocks do not fit in their page")
+	for ranks := 1; ranks <= collective.MaxMembers; ranks++ {
+		n := ringBytes(ranks)
+		if n&(n-1) != 0 || n < pieceBytes || n < collective.MinMessageBuffer ||
+			ranks <= 16 && n != collective.MessageBuffer {
+			t.Errorf("%d ranks: rings of %d bytes", ranks, n)
+		}
+		if most := int64(4 << 30); Size(ranks, 1<<20) > most {
+			t.Errorf("%d ranks: segment of %d bytes", ranks, Size(ranks, 1<<20))
+		}
 	}
 	if offAbortText+maxAbortText > page {
 		t.Error("the abort text does not fit in its page")

@@ -15,33 +15,32 @@ const pauses = 8
 
 func reached(word, target uint32) bool { return int32(word-target) >= 0 }
 
-// await returns when the peer's counter has reached the target.
-func (g *Group) await(peer int, target uint32) error {
-	if reached(g.peers[peer].word.Load(), target) {
+// await returns when a rank's mark has reached the target.
+func (g *Group) await(m *mark, rank int, target uint32, policy *spin.Policy) error {
+	if reached(m.word.Load(), target) {
 		return nil
 	}
-	return g.awaitSlow(peer, target)
+	return g.awaitSlow(m, rank, target, policy)
 }
 
-func (g *Group) awaitSlow(peer int, target uint32) error {
-	c := g.peers[peer]
+func (g *Group) awaitSlow(m *mark, rank int, target uint32, policy *spin.Policy) error {
 	start := time.Now()
-	if budget := g.policy.Budget(); budget > 0 {
+	if budget := policy.Budget(); budget > 0 {
 		for time.Since(start) < budget {
 			spin.Pause(pauses)
-			if w := c.word.Load(); reached(w, target) {
-				g.policy.Paid(time.Since(start))
+			if w := m.word.Load(); reached(w, target) {
+				policy.Paid(time.Since(start))
 				return nil
 			} else if w&(flagAborted|flagLeft) != 0 {
 				break
 			}
 		}
-		g.policy.Failed()
+		policy.Failed()
 	}
-	c.sleepers.Add(1)
-	defer c.sleepers.Add(^uint32(0))
+	m.sleepers.Add(1)
+	defer m.sleepers.Add(^uint32(0))
 	for {
-		w := c.word.Load()
+		w := m.word.Load()
 		if reached(w, target) {
 			return nil
 		}
@@ -49,24 +48,28 @@ func (g *Group) awaitSlow(peer int, target uint32) error {
 			return g.abortCause()
 		}
 		if w&flagLeft != 0 {
-			return &collective.WaitError{Missing: []int{peer}, Err: collective.ErrLeft}
+			return &collective.WaitError{Missing: []int{rank}, Err: collective.ErrLeft}
 		}
 		left := g.timeout - time.Since(start)
 		if left <= 0 {
 			err := fmt.Errorf("%w after %v", collective.ErrTimeout, g.timeout)
-			return &collective.WaitError{Missing: g.behind(target), Err: err}
+			late := &collective.WaitError{Missing: []int{rank}, Err: err}
+			if m == g.peers[rank] {
+				late.Missing = g.behind(target)
+			}
+			return late
 		}
-		if err := futex.Wait(&c.word, w, left, &g.timespec); err != nil {
+		if err := futex.Wait(&m.word, w, left, &g.timespec); err != nil {
 			return fmt.Errorf("futex wait: %w", err)
 		}
 	}
 }
 
-// behind lists the ranks whose counters have not reached the target.
+// behind lists the ranks whose own marks have not reached the target.
 func (g *Group) behind(target uint32) []int {
 	var missing []int
-	for p, c := range g.peers {
-		if p != g.rank && !reached(c.word.Load(), target) {
+	for p, m := range g.peers {
+		if p != g.rank && !reached(m.word.Load(), target) {
 			missing = append(missing, p)
 		}
 	}
@@ -79,7 +82,8 @@ func (g *Group) abortCause() error {
 		return fmt.Errorf("%w: %w", collective.ErrAborted, *cause)
 	}
 	if rank, text, ok := g.seg.aborted(); ok {
-		return fmt.Errorf("%w by rank %d: %w", collective.ErrAborted, rank, errors.New(text))
+		return fmt.Errorf("%w by rank %d: %w", collective.ErrAborted, g.names.Of(rank),
+			errors.New(text))
 	}
 	return collective.ErrAborted
 }

@@ -19,30 +19,42 @@ func includes(set, rank int) bool { return set == allRanks || set == rank }
 // next starts the next step.
 func (g *Group) next(tag uint64) step {
 	g.seq++
-	return step{seq: g.seq, tag: tag}
+	return step{seq: g.seq, tag: tag, guard: g.guard}
 }
 
-// exchange is a step: x goes to some ranks, an empty message to the others; from some ranks a
-// message comes into g.ins, for which it waits, and from the others an empty one, which the next
-// step will read.
-func (g *Group) exchange(x []byte, s step, to, from int) error {
-	if g.ranks == 1 {
-		return nil
-	}
+// aim has x sent to some ranks in the next exchange, and a message received from some: into their
+// places of dst, where each rank has one of so many bytes.
+func (g *Group) aim(x []byte, to, from int, dst []byte, each int) {
 	for _, p := range g.peers {
-		p.wants = includes(from, p.rank)
+		p.in, p.out, p.wants = nil, nil, includes(from, p.rank)
+		if includes(to, p.rank) {
+			p.out = x
+		}
+		if p.wants {
+			p.in = dst[p.rank*each : (p.rank+1)*each]
+		}
+	}
+}
+
+// exchange is a step: every rank gets what is aimed at it, maybe an empty message. It waits for the
+// messages that are wanted; the others are empty, and the next step will read them.
+func (g *Group) exchange(s step) error {
+	size := 0
+	for _, p := range g.peers {
+		size = max(size, len(p.in), len(p.out))
+		p.later = !p.wants
 	}
 	var err error
-	if max(len(x), collective.TagSize(s.tag)) <= smallBytes {
-		err = g.exchangeSmall(x, s, to)
+	if size <= smallBytes {
+		err = g.exchangeSmall(s)
 	} else {
-		err = g.exchangeLarge(x, s, to)
+		err = g.exchangeLarge(s)
 	}
 	if err != nil {
 		return err
 	}
 	for _, p := range g.peers {
-		if !includes(from, p.rank) {
+		if p.later {
 			p.owes, p.owed = true, s
 		}
 	}
@@ -50,13 +62,9 @@ func (g *Group) exchange(x []byte, s step, to, from int) error {
 }
 
 // exchangeLarge gives the step to the readers and writers.
-func (g *Group) exchangeLarge(x []byte, s step, to int) error {
+func (g *Group) exchangeLarge(s step) error {
 	for _, p := range g.peers {
-		if includes(to, p.rank) {
-			p.send(x, s)
-		} else {
-			p.send(nil, s)
-		}
+		p.send(p.out, s)
 	}
 	for _, p := range g.peers {
 		g.postReceives(p, s)
@@ -76,24 +84,30 @@ func (g *Group) postReceives(p *peer, s step) {
 		p.owes = false
 	}
 	if p.wants {
-		p.post(receiveJob{dst: g.ins[p.rank], step: s})
+		p.post(receiveJob{dst: p.in, step: s})
 		p.wants = false
 	}
 }
 
 // exchangeSmall does the step in the calling goroutine, if it does not take long.
-func (g *Group) exchangeSmall(x []byte, s step, to int) error {
+func (g *Group) exchangeSmall(s step) error {
 	now := time.Now()
-	g.sendSmall(x, s, to, now)
+	g.sendSmall(s, now)
 	if err := g.recall(); err != nil {
 		return err
 	}
+	return g.receiveAll(g.peers, s, now)
+}
+
+// receiveAll receives what the step needs from some of the peers: in the calling goroutine, or, when
+// that takes long, by the readers, while all streams are watched.
+func (g *Group) receiveAll(from []*peer, s step, now time.Time) error {
 	wait := patience
 	if len(g.peers) == 1 {
 		wait = g.timeout // there is no other stream to watch
 	}
 	slow := false
-	for _, p := range g.peers {
+	for _, p := range from {
 		if !p.owes && !p.wants {
 			continue
 		}
@@ -112,27 +126,44 @@ func (g *Group) exchangeSmall(x []byte, s step, to int) error {
 		}
 	}
 	if slow {
-		for _, p := range g.peers {
-			g.postReceives(p, s)
-		}
+		g.handOver(from, s)
 	}
 	return g.awaitAll()
 }
 
-func (g *Group) sendSmall(x []byte, s step, to int, now time.Time) {
-	header{kind: kindData, step: s}.encode(g.empty[:])
-	frame := g.empty[:]
-	if to != noRank && len(x) > 0 {
-		frame = g.small[:headerSize+copy(g.small[headerSize:], x)]
-		header{kind: kindData, length: uint32(len(x)), step: s}.encode(frame)
+// handOver gives what the step needs from some of the peers to the readers, which watch all streams.
+func (g *Group) handOver(from []*peer, s step) {
+	for _, p := range from {
+		g.postReceives(p, s)
 	}
 	for _, p := range g.peers {
-		if includes(to, p.rank) {
-			p.sendSmall(frame, x, s, now)
-		} else {
-			p.sendSmall(g.empty[:], nil, s, now)
+		if p.idle() {
+			p.post(receiveJob{kind: jobWatch})
 		}
 	}
+}
+
+// sendSmall sends what is aimed at the peers.
+func (g *Group) sendSmall(s step, now time.Time) {
+	header{kind: kindData, step: s}.encode(g.empty[:])
+	frame, x := g.empty[:], []byte(nil)
+	for _, p := range g.peers {
+		if len(p.out) == 0 {
+			p.sendSmall(g.empty[:], nil, s, now)
+			continue
+		}
+		if len(x) != len(p.out) || &x[0] != &p.out[0] {
+			x = p.out
+			frame = g.frame(x, s)
+		}
+		p.sendSmall(frame, x, s, now)
+	}
+}
+
+// frame makes the frame of a small message, which is good until the next one.
+func (g *Group) frame(x []byte, s step) []byte {
+	header{kind: kindData, length: uint32(len(x)), step: s}.encode(g.small)
+	return g.small[:headerSize+copy(g.small[headerSize:], x)]
 }
 
 func (g *Group) receiveSmall(p *peer, s step) error {
@@ -143,7 +174,7 @@ func (g *Group) receiveSmall(p *peer, s step) error {
 		p.owes = false
 	}
 	if p.wants {
-		if err := p.receiveSmall(g.ins[p.rank], s); err != nil {
+		if err := p.receiveSmall(p.in, s); err != nil {
 			return err
 		}
 		p.wants = false

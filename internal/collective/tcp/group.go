@@ -26,6 +26,14 @@
 // all-reduces are a reduce-scatter and an all-gather, in pieces, the one of a piece under way
 // during the other of the next.
 //
+// # Messages
+//
+// Send and Recv use the same streams, one way each, in the order of the calls: what is sent before a
+// collective operation must be received before it. A connection of their own would spare that rule,
+// which no user of a group feels, and cost each pair of ranks a second TLS session, its buffers and
+// its two goroutines. A small message is written by the caller if the socket has room for it, as the
+// kernel says (SIOCOUTQ); others are copied for the writer goroutine, up to collective.MessageBuffer.
+//
 // # Ending
 //
 // A rank that fails or aborts sends every other rank an abort notice in the stream, between two
@@ -59,6 +67,8 @@ type Options struct {
 	// Timeout bounds every wait for another rank; DefaultTimeout if zero. A small operation may
 	// wait a quarter longer.
 	Timeout time.Duration
+	// Names are what errors call the ranks, if not by their numbers in the group.
+	Names collective.Names
 }
 
 // Group is one rank's membership in a group. Operations are collective: every rank calls the same
@@ -69,7 +79,9 @@ type Options struct {
 type Group struct {
 	rank, ranks int
 	timeout     time.Duration
-	peers       []*peer // of the other ranks, starting with the next
+	names       collective.Names
+	peers       []*peer // of the ranks with a connection, starting with the next
+	byRank      []*peer // nil for those without
 	readers     sync.WaitGroup
 	writers     sync.WaitGroup
 
@@ -81,9 +93,9 @@ type Group struct {
 	// mu is held during an operation and guards the fields below it.
 	mu      sync.Mutex
 	seq     uint64
+	guard   uint64
 	small   []byte           // a small message and its header
 	empty   [headerSize]byte // an empty message
-	ins     [][]byte         // by rank: where the step's message goes
 	scratch [][]byte         // by rank
 	parts   [][]float32      // by rank
 	failed  error
@@ -97,40 +109,43 @@ type abort struct {
 	cause error
 }
 
-// Join makes a group of len(conns) ranks, 1, 2, 4 or 8, of which the caller is the given one. conns
-// has an authenticated connection to each other rank, with nothing read or written that belongs to
-// the group, and nil for the rank itself. The group owns the connections from then on and closes
+// Join makes a group of len(conns) ranks, of which the caller is the given one. conns has an
+// authenticated connection to each other rank, with nothing read or written that belongs to the
+// group, and nil for the rank itself. It may be nil for other ranks too, on both sides: operations
+// then leave these out, and sums are refused. The group owns the connections from then on and closes
 // them; they stay the caller's if Join fails. TCP connections are set to send without delay. For
 // TLS, tls.Config.DynamicRecordSizingDisabled spares the first 128 KiB of a connection from going
 // in records of 1.4 KB.
 func Join(conns []net.Conn, rank int, o Options) (*Group, error) {
 	ranks := len(conns)
-	if !collective.ValidRanks(ranks) {
-		return nil, fmt.Errorf("collective group of %d ranks: must be 1, 2, 4 or 8", ranks)
+	if err := collective.CheckMembers(ranks); err != nil {
+		return nil, err
 	}
 	if rank < 0 || rank >= ranks {
 		return nil, fmt.Errorf("rank %d of a collective group of %d", rank, ranks)
 	}
-	for p, c := range conns {
-		if (c == nil) != (p == rank) {
-			return nil, fmt.Errorf("collective group of %d ranks: connection to rank %d on rank %d: "+
-				"want one to each other rank", ranks, p, rank)
-		}
+	if conns[rank] != nil {
+		return nil, fmt.Errorf("rank %d of a collective group of %d has a connection to itself", rank,
+			ranks)
 	}
-	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, events: make(chan struct{}, 1),
-		ins: make([][]byte, ranks), scratch: make([][]byte, ranks), parts: make([][]float32, ranks)}
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names,
+		events: make(chan struct{}, 1), byRank: make([]*peer, ranks),
+		scratch: make([][]byte, ranks), parts: make([][]float32, ranks)}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}
 	for i := 1; i < ranks; i++ { // ranks start with different ones
 		p := (rank + i) % ranks
+		if conns[p] == nil {
+			continue
+		}
 		peer, err := newPeer(g, p, conns[p])
 		if err != nil {
 			return nil, fmt.Errorf("connection to rank %d of the collective group: %w", p, err)
 		}
-		g.peers = append(g.peers, peer)
+		g.peers, g.byRank[p] = append(g.peers, peer), peer
 	}
-	if ranks > 1 {
+	if len(g.peers) > 0 {
 		g.small = make([]byte, headerSize+smallBytes)
 		g.reserve(max(o.MaxBytes, smallBytes))
 	}
@@ -146,6 +161,15 @@ func (g *Group) Rank() int { return g.rank }
 
 // Ranks returns the size of the group.
 func (g *Group) Ranks() int { return g.ranks }
+
+// Guard sets what travels with every following operation of this rank: ranks that meet in one with
+// different guards fail it at once, with an error that wraps collective.ErrMismatch. It is a hash of
+// what they must have in common.
+func (g *Group) Guard(h uint64) {
+	g.mu.Lock()
+	g.guard = h
+	g.mu.Unlock()
+}
 
 // Abort ends the group: the waits of every rank, here and elsewhere, return an error that wraps
 // collective.ErrAborted (here also the cause; elsewhere its text), and so do all later operations.
@@ -184,7 +208,8 @@ func (g *Group) abortCause() error {
 	if a.cause != nil {
 		return fmt.Errorf("%w: %w", collective.ErrAborted, a.cause)
 	}
-	return fmt.Errorf("%w by rank %d: %w", collective.ErrAborted, a.rank, errors.New(a.text))
+	return fmt.Errorf("%w by rank %d: %w", collective.ErrAborted, g.names.Of(a.rank),
+		errors.New(a.text))
 }
 
 // notify wakes the caller that waits for readers and writers.
@@ -209,7 +234,7 @@ func (g *Group) begin(op collective.Op) error {
 		return nil
 	}
 	g.mu.Unlock()
-	return &collective.Error{Op: op.String(), Rank: g.rank, Err: err}
+	return g.names.Failed(op, g.rank, err)
 }
 
 // end turns the outcome of an operation into what the caller sees, and a failure into the group's.
@@ -218,7 +243,7 @@ func (g *Group) end(op collective.Op, err error) error {
 	if err == nil {
 		return nil
 	}
-	failure := collective.Failed(op, g.rank, err)
+	failure := g.names.Failed(op, g.rank, err)
 	g.failed = failure.Err
 	g.Abort(failure)
 	g.withdraw()

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/collective"
 	"github.com/eagleray/eagleray/internal/collective/collectivetest"
 	"github.com/eagleray/eagleray/internal/collective/shm"
 )
 
 func TestOperations(t *testing.T) {
 	for name, l := range links() {
-		for _, ranks := range []int{1, 2, 4, 8} {
+		for _, ranks := range []int{1, 2, 3, 4, 8} {
 			for _, maxBytes := range []int{0, 1 << 20} {
 				t.Run(fmt.Sprintf("%s, %d ranks, %d bytes", name, ranks, maxBytes), func(t *testing.T) {
 					gs := group(t, ranks, l, Options{MaxBytes: maxBytes})
@@ -195,7 +196,8 @@ func TestJoinRefuses(t *testing.T) {
 		conns int
 		rank  int
 		fill  bool
-	}{"3 ranks": {3, 0, true}, "rank 2 of 2": {2, 2, true}, "negative rank": {2, -1, true}, "no connection": {2, 0, false}} {
+	}{"too many ranks": {collective.MaxMembers + 1, 0, true}, "rank 2 of 2": {2, 2, true},
+		"negative rank": {2, -1, true}, "no ranks": {0, 0, false}} {
 		conns := make([]net.Conn, tt.conns)
 		for p := range conns {
 			if p != tt.rank && tt.fill {

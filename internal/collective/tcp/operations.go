@@ -1,6 +1,10 @@
 package tcp
 
-import "github.com/eagleray/eagleray/internal/collective"
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/collective"
+)
 
 const (
 	// pieceElements is how much of a vector the ranks share the additions of at a time.
@@ -28,12 +32,14 @@ func (g *Group) reserve(size int) {
 		_, most := share(0, g.ranks, min(n, pieceElements))
 		need = max(need, 2*most)
 	}
-	if len(g.scratch[(g.rank+1)%g.ranks]) >= 4*need {
-		return
-	}
-	for p := range g.ranks {
-		if p != g.rank {
-			g.scratch[p] = collective.Bytes(make([]float32, need))
+	g.grow(need)
+}
+
+// grow allocates memory for so many elements of each other rank.
+func (g *Group) grow(n int) {
+	for _, p := range g.peers {
+		if len(g.scratch[p.rank]) < 4*n {
+			g.scratch[p.rank] = collective.Bytes(make([]float32, n))
 		}
 	}
 }
@@ -43,9 +49,9 @@ func (g *Group) Barrier() error {
 	if err := g.begin(collective.Barrier); err != nil {
 		return err
 	}
-	clear(g.ins)
+	g.aim(nil, noRank, allRanks, nil, 0)
 	s := g.next(collective.Tag(collective.Barrier, 0, 0))
-	return g.end(collective.Barrier, g.exchange(nil, s, noRank, allRanks))
+	return g.end(collective.Barrier, g.exchange(s))
 }
 
 // AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
@@ -60,6 +66,9 @@ func (g *Group) AllReduce(x []float32) error {
 
 func (g *Group) allReduce(x []float32) error {
 	s := g.next(collective.Tag(collective.AllReduce, 0, 4*len(x)))
+	if err := g.checkSum(); err != nil {
+		return err
+	}
 	if g.ranks == 1 {
 		return nil
 	}
@@ -73,9 +82,9 @@ func (g *Group) allReduce(x []float32) error {
 // reduceWhole has every rank add all contributions.
 func (g *Group) reduceWhole(x []float32, s step) error {
 	for _, p := range g.peers {
-		g.ins[p.rank] = g.scratch[p.rank][:4*len(x)]
+		p.out, p.in, p.wants = collective.Bytes(x), g.scratch[p.rank][:4*len(x)], true
 	}
-	if err := g.exchange(collective.Bytes(x), s, allRanks, allRanks); err != nil {
+	if err := g.exchange(s); err != nil {
 		return err
 	}
 	g.sum(x, 0)
@@ -179,16 +188,48 @@ func (g *Group) AllGather(dst, x []float32) error {
 		return g.end(collective.AllGather, err)
 	}
 	copy(dst[g.rank*len(x):], x)
-	g.into(dst, len(x))
+	g.aim(collective.Bytes(x), allRanks, allRanks, collective.Bytes(dst), 4*len(x))
 	s := g.next(collective.Tag(collective.AllGather, 0, 4*len(x)))
-	return g.end(collective.AllGather, g.exchange(collective.Bytes(x), s, allRanks, allRanks))
+	return g.end(collective.AllGather, g.exchange(s))
 }
 
-// into has the step's messages, of n elements from each rank, received one after the other.
-func (g *Group) into(dst []float32, n int) {
-	for p := range g.ins {
-		g.ins[p] = collective.Bytes(dst[p*n : (p+1)*n])
+// checkSum refuses a sum that is not defined, or misses ranks.
+func (g *Group) checkSum() error {
+	if missing := g.ranks - 1 - len(g.peers); missing > 0 {
+		return fmt.Errorf("sum over %d ranks of which %d have no connection", g.ranks, missing)
 	}
+	return collective.CheckSum(g.ranks)
+}
+
+// ReduceScatter sets dst to this rank's part of the sum of x over the ranks: x is the parts of all
+// ranks, one after the other, each of the length of dst. The bits are those of AllReduce.
+func (g *Group) ReduceScatter(dst, x []float32) error {
+	if err := g.begin(collective.ReduceScatter); err != nil {
+		return err
+	}
+	if len(x) != g.ranks*len(dst) {
+		err := collective.BadLength(collective.ReduceScatter, len(x), g.ranks, len(dst))
+		return g.end(collective.ReduceScatter, err)
+	}
+	return g.end(collective.ReduceScatter, g.reduceScatter(dst, x))
+}
+
+func (g *Group) reduceScatter(dst, x []float32) error {
+	if err := g.checkSum(); err != nil {
+		return err
+	}
+	s := g.next(collective.Tag(collective.ReduceScatter, 0, 4*len(x)))
+	g.grow(len(dst))
+	for _, p := range g.peers {
+		p.out = collective.Bytes(x[p.rank*len(dst) : (p.rank+1)*len(dst)])
+		p.in, p.wants = g.scratch[p.rank][:4*len(dst)], true
+	}
+	if err := g.exchange(s); err != nil {
+		return err
+	}
+	copy(dst, x[g.rank*len(dst):])
+	g.sum(dst, 0)
+	return nil
 }
 
 // Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used.
@@ -207,11 +248,12 @@ func (g *Group) Gather(dst, x []float32, root int) error {
 	}
 	s := g.next(collective.Tag(collective.Gather, root, 4*len(x)))
 	if g.rank != root {
-		return g.end(collective.Gather, g.exchange(collective.Bytes(x), s, root, noRank))
+		g.aim(collective.Bytes(x), root, noRank, nil, 0)
+	} else {
+		copy(dst[g.rank*len(x):], x)
+		g.aim(nil, noRank, allRanks, collective.Bytes(dst), 4*len(x))
 	}
-	copy(dst[g.rank*len(x):], x)
-	g.into(dst, len(x))
-	return g.end(collective.Gather, g.exchange(nil, s, noRank, allRanks))
+	return g.end(collective.Gather, g.exchange(s))
 }
 
 // Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait
@@ -225,8 +267,12 @@ func (g *Group) Broadcast(b []byte, root int) error {
 	}
 	s := g.next(collective.Tag(collective.Broadcast, root, len(b)))
 	if g.rank == root {
-		return g.end(collective.Broadcast, g.exchange(b, s, allRanks, noRank))
+		g.aim(b, allRanks, noRank, nil, 0)
+	} else {
+		g.aim(nil, noRank, noRank, nil, 0)
+		if p := g.byRank[root]; p != nil {
+			p.in, p.wants = b, true
+		}
 	}
-	g.ins[root] = b
-	return g.end(collective.Broadcast, g.exchange(nil, s, noRank, root))
+	return g.end(collective.Broadcast, g.exchange(s))
 }

@@ -19,7 +19,7 @@ const (
 	// message: two messages and what the kernel needs beside the bytes surely fit.
 	sendShare = 4
 	// maxJobs is more than the jobs that a stream can have waiting.
-	maxJobs = 8
+	maxJobs = 8 + maxCopies
 )
 
 // peer is another rank and the stream to it.
@@ -33,10 +33,19 @@ type peer struct {
 	direct int
 
 	// owes is set while the peer's empty message of step owed is still to be read, wants while this
-	// step's message is. They belong to the caller.
-	owes  bool
-	owed  step
-	wants bool
+	// step's message is, which goes to in; later says that the step does not wait for it, and out is
+	// what goes to the peer. They belong to the caller.
+	owes    bool
+	owed    step
+	wants   bool
+	later   bool
+	in, out []byte
+
+	// The numbers of the last messages by Send and Recv belong to the caller, and so does the number
+	// of copies of messages that there are; copies holds those that are not in use.
+	lastSent, lastRecv uint64
+	made               int
+	copies             chan []byte
 
 	// The receiving side belongs to the caller while idle, else to the reader.
 	buf     []byte
@@ -57,6 +66,7 @@ type peer struct {
 	copied    atomic.Uint32 // jobs whose bytes the writer has copied
 	written   atomic.Uint32 // jobs done
 	stuck     atomic.Pointer[collective.WaitError]
+	broken    atomic.Pointer[error]
 	source    sync.Mutex // held by the writer while it reads the caller's memory
 	frame     []byte     // belongs to the writer
 	writing   sync.Mutex // held for each frame; guards the fields below
@@ -68,7 +78,7 @@ type peer struct {
 func newPeer(g *Group, rank int, conn net.Conn) (*peer, error) {
 	p := &peer{g: g, rank: rank, conn: conn, buf: make([]byte, 2*(headerSize+smallBytes)),
 		jobs: make(chan receiveJob, maxJobs), sends: make(chan sendJob, maxJobs),
-		notices: make(chan struct{}, 1)}
+		notices: make(chan struct{}, 1), copies: make(chan []byte, maxCopies)}
 	if p.tcp = bottom(conn); p.tcp == nil {
 		return p, nil
 	}
@@ -84,6 +94,9 @@ func newPeer(g *Group, rank int, conn net.Conn) (*peer, error) {
 	p.direct = size / sendShare
 	return p, nil
 }
+
+// name is what errors call the rank.
+func (p *peer) name() int { return p.g.names.Of(p.rank) }
 
 // bottom finds the TCP connection below TLS and other wrappers, nil if there is none.
 func bottom(c net.Conn) *net.TCPConn {
@@ -114,10 +127,11 @@ func (p *peer) ask(f func(fd int) (int, error)) (n int, err error) {
 // tcpClosed is the state of a connection that has been reset (TCP_CLOSE in the kernel).
 const tcpClosed = 7
 
-// unsent reports whether there are bytes that the peer's kernel has not acknowledged and still may.
-func (p *peer) unsent() bool {
+// unsent returns how many bytes the peer's kernel has not acknowledged and still may: those of a
+// connection that is no TCP connection are not known.
+func (p *peer) unsent() (n int, known bool) {
 	if p.tcp == nil {
-		return false
+		return 0, false
 	}
 	n, err := p.ask(func(fd int) (int, error) {
 		// A reset does not set the count below to zero.
@@ -127,5 +141,5 @@ func (p *peer) unsent() bool {
 		}
 		return unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	})
-	return err == nil && n > 0
+	return n, err == nil
 }

@@ -170,18 +170,20 @@ func (p *peer) expect(length int, s step, most int) error {
 		return p.aborted(h)
 	case h.kind != kindData:
 		return fmt.Errorf("%w: %v here, a frame of unknown kind %#x on rank %d",
-			collective.ErrMismatch, s, h.kind, p.rank)
+			collective.ErrMismatch, s, h.kind, p.name())
 	case h.step == s:
 		return fmt.Errorf("%w: frame of %d bytes of %v here, of %d bytes on rank %d",
-			collective.ErrMismatch, length, s, h.length, p.rank)
+			collective.ErrMismatch, length, s, h.length, p.name())
+	case h.step.seq == s.seq:
+		return collective.Mismatch(s.tag, h.step.tag, s.guard, h.step.guard, p.name())
 	}
-	return fmt.Errorf("%w: %v here, %v on rank %d", collective.ErrMismatch, s, h.step, p.rank)
+	return fmt.Errorf("%w: %v here, %v on rank %d", collective.ErrMismatch, s, h.step, p.name())
 }
 
 // aborted reads an abort notice and ends the group with it.
 func (p *peer) aborted(h header) error {
 	if h.length > maxAbortText || h.step.seq >= uint64(p.g.ranks) {
-		return fmt.Errorf("%w: malformed abort notice on rank %d", collective.ErrMismatch, p.rank)
+		return fmt.Errorf("%w: malformed abort notice on rank %d", collective.ErrMismatch, p.name())
 	}
 	n := headerSize + int(h.length)
 	if err := p.fill(n, len(p.buf)); err != nil {

@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// sendJob is an order to a writer goroutine: a message of a step.
+// sendJob is an order to a writer goroutine: the message of a step, or a frame of its own, which
+// then is one of the copies.
 type sendJob struct {
-	x    []byte
-	step step
+	x     []byte
+	step  step
+	frame []byte
 }
 
 // send gives a message to the writer, which needs x until copied says so.
@@ -37,7 +39,11 @@ func (p *peer) writeLoop() {
 				p.sendNotice()
 				return
 			}
-			p.writeMessage(j)
+			if j.frame != nil {
+				p.writeCopy(j.frame)
+			} else {
+				p.writeMessage(j)
+			}
 		case <-p.notices:
 			p.sendNotice()
 		}
@@ -75,6 +81,16 @@ func (p *peer) writeMessage(j sendJob) {
 	p.g.notify()
 }
 
+// writeCopy writes a frame of a message and gives its memory back.
+func (p *peer) writeCopy(frame []byte) {
+	if !p.g.ended.Load() {
+		p.write(frame, time.Now())
+	}
+	p.written.Add(1)
+	p.copies <- frame
+	p.g.notify()
+}
+
 // awaitCopy returns when the writer does not read the caller's memory any more, once the group has
 // ended: it looks at that under the lock.
 func (p *peer) awaitCopy() {
@@ -82,8 +98,9 @@ func (p *peer) awaitCopy() {
 	defer p.source.Unlock()
 }
 
-// write writes a frame, unless the stream has failed before. A failure other than a timeout is not
-// reported here: what the peer has sent before, maybe why it ended, is still to be read.
+// write writes a frame, unless the stream has failed before. A failure other than a timeout is
+// reported by the next Send at most: what the peer has sent before, maybe why it ended, is still to
+// be read.
 func (p *peer) write(frame []byte, now time.Time) {
 	p.writing.Lock()
 	if p.writeErr == nil && !p.notified {
@@ -91,6 +108,9 @@ func (p *peer) write(frame []byte, now time.Time) {
 		if errors.Is(p.writeErr, os.ErrDeadlineExceeded) {
 			p.stuck.Store(p.late())
 			p.g.notify()
+		} else if p.writeErr != nil {
+			failed := p.writeErr
+			p.broken.Store(&failed)
 		}
 	}
 	p.writing.Unlock()

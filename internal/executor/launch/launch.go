@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 )
 
@@ -18,8 +19,9 @@ type Spec struct {
 	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it
 	// to other hosts.
 	Binary [32]byte
-	// CollectiveTimeout is how long a rank inside the driver's process waits for the others; those
-	// of other processes are told as they join.
+	// Layout is how the ranks divide the model, CollectiveTimeout how long a rank inside the driver's
+	// process waits for the others; those of other processes are told as they join.
+	Layout            layout.Layout
 	CollectiveTimeout time.Duration
 }
 

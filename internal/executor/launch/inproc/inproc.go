@@ -3,13 +3,11 @@ package inproc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/collective"
-	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/machine"
@@ -23,7 +21,7 @@ type Launcher struct {
 	exited  chan launch.Exit
 	running sync.WaitGroup
 	hub     queue.Hub
-	groups  []*shm.Group // by rank; nil for one that is alone
+	groups  []join.Groups // by rank; nil for one that is alone
 	// wrap is what stands between a rank and its port: nothing, but in tests.
 	wrap func(rank int, p queue.Port) queue.Port
 }
@@ -49,25 +47,12 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	return workers, nil
 }
 
-// connect makes the memory in which several ranks exchange tensors.
+// connect makes the communicators of several ranks.
 func (l *Launcher) connect(specs []launch.Spec) (err error) {
-	if len(specs) == 1 {
-		return nil
+	if len(specs) > 1 {
+		l.groups, err = join.InProcess(specs[0].Layout, specs[0].CollectiveTimeout)
 	}
-	memory, err := shm.Create(len(specs), collective.MessageBytes)
-	if err != nil {
-		return fmt.Errorf("shared memory of the ranks: %w", err)
-	}
-	defer memory.Close()
-	for _, s := range specs {
-		g, err := shm.Options{Timeout: s.CollectiveTimeout}.Join(memory, s.Rank, len(specs),
-			collective.MessageBytes)
-		if err != nil {
-			return errors.Join(fmt.Errorf("shared memory of the ranks: %w", err), l.closeGroups())
-		}
-		l.groups = append(l.groups, g)
-	}
-	return nil
+	return err
 }
 
 // run is one rank, from its first record to its end.
@@ -75,10 +60,10 @@ func (l *Launcher) run(rank int, port queue.Port, threads int) {
 	end := launch.End{How: launch.Returned}
 	opt := worker.Options{Rank: rank, Threads: threads, DriversClock: true}
 	if l.groups != nil {
-		// Ranks that wait for this one are freed by its end. The rank closes the group that it asks
+		// Ranks that wait for this one are freed by its end. The rank closes the groups that it asks
 		// for; it may end before.
 		defer l.groups[rank].Close()
-		opt.Group = func() (join.Group, error) { return l.groups[rank], nil }
+		opt.Groups = func() (join.Groups, error) { return l.groups[rank], nil }
 	}
 	if err := worker.Run(port, opt); err != nil {
 		end.Reason = err.Error()
@@ -110,13 +95,4 @@ func (l *Launcher) Stop(ctx context.Context, _ error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("ranks of this process still compute: %w", ctx.Err())
 	}
-}
-
-func (l *Launcher) closeGroups() error {
-	var errs []error
-	for _, g := range l.groups {
-		errs = append(errs, g.Close())
-	}
-	l.groups = nil
-	return errors.Join(errs...)
 }

@@ -66,7 +66,7 @@ func start(t *testing.T, ranks, odd int, change func(*step.Plan)) drive {
 	d := drive{New(), t}
 	specs := make([]launch.Spec, ranks)
 	for i := range specs {
-		specs[i] = launch.Spec{Rank: i, LocalRank: i}
+		specs[i] = launch.Spec{Rank: i, LocalRank: i, Layout: layout.Layout{TP: ranks}}
 	}
 	d.wrap = func(rank int, p queue.Port) queue.Port {
 		if rank == odd {
