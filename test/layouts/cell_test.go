@@ -1,0 +1,156 @@
+package layouts
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/layout"
+	"github.com/eagleray/eagleray/internal/model"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+)
+
+// cell is one way to run a workload. Its fields are the names and values of -cell.
+type cell struct {
+	// Backend starts the ranks: uni or mp.
+	Backend string
+	// TP, PP, PCP and DP are the sizes of the layout, Threads the cores of each rank.
+	TP, PP, PCP, DP, Threads int
+	// Batch is alone (one submission after the other) or mixed.
+	Batch string
+	// Chunk is the most tokens of a step, 0 for prompts that are not cut; Block is the block size.
+	Chunk, Block int
+	// Cache is the prefix cache: off, cold, or warm from an earlier run of the same workload.
+	Cache string
+	// Async plans ahead of results, Tight has so few blocks that requests are preempted, Priority
+	// is the scheduling policy.
+	Async, Tight, Priority bool
+}
+
+// plain is what all others are compared with.
+var plain = cell{Backend: "uni", TP: 1, PP: 1, PCP: 1, DP: 1, Threads: 1, Batch: "alone", Block: 16,
+	Cache: "off"}
+
+// sizes are those of the layouts compared.
+var sizes = struct{ tp, pp, pcp, dp []int }{[]int{1, 2, 4}, []int{1}, []int{1}, []int{1}}
+
+// layouts are all combinations of sizes that a model can have.
+func layouts(t testing.TB, m *modelUnderTest) []cell {
+	t.Helper()
+	var all []cell
+	for _, tp := range sizes.tp {
+		for _, pp := range sizes.pp {
+			for _, pcp := range sizes.pcp {
+				for _, dp := range sizes.dp {
+					c := plain
+					c.TP, c.PP, c.PCP, c.DP = tp, pp, pcp, dp
+					if m.fits(t, c.layout()) {
+						all = append(all, c)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (c cell) layout() layout.Layout { return layout.Layout{TP: c.TP, PP: c.PP, PCP: c.PCP} }
+
+// vary draws what is not the layout.
+func (c cell) vary(rng *rand.Rand) cell {
+	c.Threads = pick(rng, 1, 1, 2)
+	c.Batch = pick(rng, "mixed", "mixed", "mixed", "alone")
+	c.Chunk = pick(rng, 8, 64, 0)
+	c.Block = pick(rng, 16, 16, 32, 64)
+	c.Cache = pick(rng, "off", "cold", "warm")
+	c.Async = rng.IntN(2) == 0
+	c.Tight = rng.IntN(2) == 0
+	c.Priority = rng.IntN(3) == 0
+	return c
+}
+
+// String is what -cell takes: all fields as name=value.
+func (c cell) String() string {
+	v := reflect.ValueOf(c)
+	parts := make([]string, v.NumField())
+	for i := range parts {
+		parts[i] = fmt.Sprintf("%s=%v", strings.ToLower(v.Type().Field(i).Name), v.Field(i))
+	}
+	return strings.Join(parts, ",")
+}
+
+// parseCell undoes String; what is left out is as in plain.
+func parseCell(text string) (cell, error) {
+	c := plain
+	v := reflect.ValueOf(&c).Elem()
+	for _, part := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		f := v.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
+		var err error
+		switch {
+		case !f.IsValid():
+			err = fmt.Errorf("no such field")
+		case f.Kind() == reflect.String:
+			f.SetString(value)
+		case f.Kind() == reflect.Int:
+			var n int
+			n, err = strconv.Atoi(value)
+			f.SetInt(int64(n))
+		default:
+			var b bool
+			b, err = strconv.ParseBool(value)
+			f.SetBool(b)
+		}
+		if err != nil {
+			return c, fmt.Errorf("-cell: %q: %w", part, err)
+		}
+	}
+	return c, nil
+}
+
+// config is the engine's configuration.
+func (c cell) config(m *modelUnderTest) config.Config {
+	cfg := config.Default()
+	cfg.Model.Path, cfg.Model.DType, cfg.Model.MaxModelLen = m.path(), m.dtype, m.maxLen
+	cfg.Model.Tokenizer = filepath.Join("..", "..", "testdata", "models", "go-std-tiny")
+	if m.dummy {
+		cfg.Model.LoadFormat = "dummy"
+	}
+	p := &cfg.Parallel
+	p.Backend, p.CPUThreads, p.CPUISA = c.Backend, c.Threads, m.isa
+	p.TensorParallelSize, p.PipelineParallelSize = c.TP, c.PP
+	p.PrefillContextParallelSize, p.DataParallelSize = c.PCP, c.DP
+	s := &cfg.Schedule
+	s.MaxNumSeqs, s.Async, s.ChunkedPrefill = 8, c.Async, c.Chunk > 0
+	s.MaxNumBatchedTokens = max(c.Chunk, s.MaxNumSeqs)
+	if c.Priority {
+		s.Policy = "priority"
+	}
+	cfg.Cache.PrefixCaching, cfg.Cache.BlockSize = c.Cache != "off", c.Block
+	// One request of the greatest length must fit.
+	cfg.Cache.Blocks = (m.maxLen + c.Block - 1) / c.Block
+	if !c.Tight {
+		cfg.Cache.Blocks *= s.MaxNumSeqs + 1
+	}
+	return cfg
+}
+
+// fits says whether the model can have a layout.
+func (m *modelUnderTest) fits(t testing.TB, l layout.Layout) bool {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(m.path(), "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := checkpoint.ReadConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return model.CheckShard(cfg, l.TP) == nil && l.PP <= cfg.Layers
+}
