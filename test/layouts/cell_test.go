@@ -133,10 +133,12 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		s.Policy = "priority"
 	}
 	cfg.Cache.PrefixCaching, cfg.Cache.BlockSize = c.Cache != "off", c.Block
-	// One request of the greatest length must fit.
-	cfg.Cache.Blocks = (m.maxLen + c.Block - 1) / c.Block
+	// One request of the greatest length must fit. With a few blocks more others run beside it, and
+	// are preempted as outputs grow.
+	one := (m.maxLen + c.Block - 1) / c.Block
+	cfg.Cache.Blocks = one + 2
 	if !c.Tight {
-		cfg.Cache.Blocks *= s.MaxNumSeqs + 1
+		cfg.Cache.Blocks = (s.MaxNumSeqs + 1) * one
 	}
 	return cfg
 }

@@ -28,7 +28,7 @@ type outcome struct {
 func (o *outcome) add(d *engine.Delta) {
 	o.tokens = append(o.tokens, d.Tokens...)
 	o.offsets = append(o.offsets, d.TextOffsets...)
-	o.text += d.Text
+	o.text += string(d.Text)
 	o.logprobs = appendLogprobs(o.logprobs, d.Logprobs)
 	o.prompt = appendLogprobs(o.prompt, d.PromptLogprobs)
 	o.finish, o.stopString, o.stopToken = d.Finish, d.StopString, d.StopToken

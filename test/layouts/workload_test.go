@@ -75,9 +75,6 @@ type submission struct {
 	abort int
 }
 
-// maxOutput bounds the tokens of an output.
-const maxOutput = 24
-
 // draw makes the workload of a seed.
 func draw(seed uint64) *workload {
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -145,7 +142,7 @@ func drawRequest(rng *rand.Rand, m *modelUnderTest, beginning []int32) *engine.R
 func drawParams(rng *rand.Rand, vocab, room int32) sample.Params {
 	p := sample.Params{TopP: 1, RepetitionPenalty: 1, Logprobs: sample.NoLogprobs,
 		PromptLogprobs: sample.NoLogprobs, EOS: 2, Seed: rng.Uint64(),
-		MaxTokens: 1 + rng.Int32N(maxOutput), IgnoreEOS: rng.IntN(2) == 0}
+		MaxTokens: 1 + rng.Int32N(pick[int32](rng, 24, 24, 60)), IgnoreEOS: rng.IntN(2) == 0}
 	if rng.IntN(3) > 0 {
 		p.Temperature = 0.3 + 1.2*rng.Float32()
 		p.TopP = pick[float32](rng, 1, 1, 0.9, 0.5)
