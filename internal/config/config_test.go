@@ -149,6 +149,7 @@ func TestMistakes(t *testing.T) {
 func TestExpand(t *testing.T) {
 	tests := []struct{ in, want string }{
 		{"serve m -tp 2", "serve m --tensor-parallel-size 2"},
+		{"serve -n 2 -r 1", "serve --nnodes 2 --node-rank 1"},
 		{"serve -dp=1 -- -tp", "serve --data-parallel-size=1 -- -tp"},
 		{"serve m --served-model-name a b --seed 1", "serve m --served-model-name=a --served-model-name=b --seed 1"},
 		{"serve --lora_modules a=b c=d --served-model-name", "serve --lora_modules=a=b --lora_modules=c=d --served-model-name"},

@@ -16,7 +16,7 @@ var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipelin
 	"-dp":  "--data-parallel-size",
 	"-pcp": "--prefill-context-parallel-size", "-dcp": "--decode-context-parallel-size",
 	"-ep": "--enable-expert-parallel",
-	"-q":  "--quantization"}
+	"-q":  "--quantization", "-n": "--nnodes", "-r": "--node-rank"}
 
 // severalWords is the annotation of flags that take all words up to the next flag.
 const severalWords = "several words"

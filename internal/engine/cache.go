@@ -23,7 +23,7 @@ func (b *opening) sizeCache() error {
 		blocks = c.MemoryBytes / perBlock
 	default:
 		blocks = defaultBlocks(perBlock, int64(perSequence), int64(b.cfg.Schedule.MaxNumSeqs),
-			int64(b.ranks*b.engines()))
+			int64(b.ranksHere()))
 	}
 	if blocks < int64(perSequence) {
 		return fmt.Errorf("the KV cache of %d blocks of %d tokens (--kv-cache-memory-bytes) "+

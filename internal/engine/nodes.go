@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -148,8 +147,8 @@ func sampleFile(h io.Writer, path string) error {
 	fmt.Fprintf(h, "%q", filepath.Base(path))
 	_ = binary.Write(h, binary.LittleEndian, info.Size()) // a hash takes everything
 	last := max(0, info.Size()-sampleSize)
-	step := cmp.Or(last/(samples-1), last, 1)
-	for at := int64(0); at <= last; at += step {
+	for i := range int64(samples) {
+		at := last * i / (samples - 1)
 		if _, err := io.Copy(h, io.NewSectionReader(f, at, sampleSize)); err != nil {
 			return err
 		}

@@ -91,9 +91,12 @@ type opening struct {
 // engines is how many engines are opened.
 func (b *opening) engines() int { return max(1, b.cfg.Parallel.DataParallelSize) }
 
+// ranksHere is how many ranks this machine has, if it is not Ray that places them.
+func (b *opening) ranksHere() int { return b.ranks * b.engines() / max(1, b.cfg.Parallel.Nodes.Count) }
+
 // warnOfCores warns when the ranks of this machine cannot all compute at the same time.
 func (b *opening) warnOfCores() {
-	ranks, cores := b.ranks*b.engines(), machine.Cores()
+	ranks, cores := b.ranksHere(), machine.Cores()
 	if b.backend() == "ray" || ranks <= cores {
 		return
 	}

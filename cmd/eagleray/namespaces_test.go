@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// namespace is a machine as far as the network goes: addresses, ports and abstract unix sockets of
+// its own. It is gone when its holder is.
+type namespace struct {
+	t      *testing.T
+	holder *exec.Cmd
+}
+
+func newNamespace(t *testing.T) *namespace {
+	t.Helper()
+	n := &namespace{t, exec.Command("sleep", "infinity")}
+	n.holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET,
+		Pdeathsig: syscall.SIGKILL}
+	if err := n.holder.Start(); err != nil {
+		t.Skipf("no network namespace can be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = n.holder.Process.Kill()
+		_ = n.holder.Wait()
+	})
+	return n
+}
+
+func (n *namespace) pid() string { return strconv.Itoa(n.holder.Process.Pid) }
+
+// move has a command run in the namespace.
+func (n *namespace) move(c *exec.Cmd) {
+	path, err := exec.LookPath("nsenter")
+	if err != nil {
+		n.t.Skip(err)
+	}
+	c.Args = append([]string{path, "--net=/proc/" + n.pid() + "/ns/net", c.Path}, c.Args[1:]...)
+	c.Path = path
+}
+
+// do runs a command in the namespace and returns what it printed.
+func (n *namespace) do(command ...string) (string, error) {
+	c := exec.Command(command[0], command[1:]...)
+	n.move(c)
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func (n *namespace) ip(command string) {
+	n.t.Helper()
+	if out, err := n.do(append([]string{"ip"}, strings.Fields(command)...)...); err != nil {
+		n.t.Skipf("ip %s: %v: %s", command, err, out)
+	}
+}
+
+// twoMachines are joined by one cable, at 10.211.0.1 and 10.211.0.2.
+func twoMachines(t *testing.T) (a, b *namespace) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("network namespaces are for root")
+	}
+	for _, tool := range []string{"ip", "nsenter", "curl", "sleep"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	a, b = newNamespace(t), newNamespace(t)
+	a.ip("link add eth0 type veth peer name eth0 netns " + b.pid())
+	a.ip("addr add 10.211.0.1/24 dev eth0")
+	b.ip("addr add 10.211.0.2/24 dev eth0")
+	for _, n := range []*namespace{a, b} {
+		n.ip("link set lo up")
+		n.ip("link set eth0 up")
+	}
+	return a, b
+}
+
+// drawn is a completion whose tokens are drawn, with their log-probabilities.
+const drawn = `{"prompt":"package main","max_tokens":24,"temperature":0.9,"seed":7,"logprobs":3}`
+
+// choices are an answer's, which are the same for the same bits.
+func choices(t *testing.T, answer string) string {
+	t.Helper()
+	var c struct{ Choices json.RawMessage }
+	if err := json.Unmarshal([]byte(answer), &c); err != nil || len(c.Choices) < 100 {
+		t.Fatalf("answer %q, %v", answer, err)
+	}
+	return string(c.Choices)
+}
+
+// onePiece is what one process answers.
+func onePiece(t *testing.T) string {
+	t.Helper()
+	_, url := startServer(t)
+	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(drawn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return choices(t, string(answer))
+}
+
+// TestTwoMachines serves with the ranks of two machines, which share nothing but a cable, and wants
+// the tokens and the bits of log-probabilities of one process. Then the cable is cut: both sides
+// end, and name who is silent.
+func TestTwoMachines(t *testing.T) {
+	t.Parallel()
+	want := onePiece(t)
+	for name, layout := range map[string][]string{
+		"TP 2": {"-tp", "2"},
+		"TP 4": {"-tp", "4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := twoMachines(t)
+			c := newCluster(t, append(layout, "--nnodes", "2")...)
+			c.address, c.port = "10.211.0.1", "29501"
+			other, zero := c.node("1"), c.zero()
+			a.move(zero.cmd)
+			b.move(other.cmd)
+			other.start()
+			_, url := ready(t, zero)
+			other.says("serving")
+			answer, err := a.do("curl", "-sS", url+"/v1/completions", "-H",
+				"Content-Type: application/json", "-d", drawn)
+			if err != nil {
+				t.Fatalf("%v: %s", err, answer)
+			}
+			if got := choices(t, answer); got != want {
+				t.Errorf("two machines answer\n%s\none process\n%s", got, want)
+			}
+			if name == "TP 4" && !testing.Short() {
+				b.ip("link set eth0 down")
+				begun := time.Now()
+				zero.ends(exitError, " on node 1 at 10.211.0.2 (pid ")
+				other.ends(exitError, "node 0 at 10.211.0.1:29501 is gone: it is silent for 8s")
+				t.Logf("both ended %v after the cut: %s", time.Since(begun), zero.err.String())
+				return
+			}
+			zero.signal(syscall.SIGTERM)
+			zero.ends(0, "")
+			other.ends(0, "ended: node 0 has ended the group")
+		})
+	}
+}
