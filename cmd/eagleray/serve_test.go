@@ -205,9 +205,59 @@ func TestSecondSignalKills(t *testing.T) {
 	workersEnd(t, pids)
 }
 
+// TestWorkerKilled kills a worker under a stream: it goes on with the very text that it would have
+// had, from a new worker.
 func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	p, url := startServer(t, "-tp", "2")
+	pids := twoWorkers(t, p)
+	undisturbed, _ := io.ReadAll(longStream(t, url, 2000))
+	events := longStream(t, url, 2000)
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(events)
+	// The first event, which is read already, may hold more tokens of one than of the other.
+	got, want := texts(t, rest), texts(t, undisturbed)
+	if len(got) < 1000 || !strings.HasSuffix(got, want) && !strings.HasSuffix(want, got) {
+		t.Errorf("the stream goes on with %q, wanted %q", got, want)
+	}
+	for _, want := range []string{"workers failed", "rank 1", "workers are back"} {
+		if !strings.Contains(p.err.String(), want) {
+			t.Errorf("the log lacks %q", want)
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	workersEnd(t, pids)
+}
+
+// texts are the texts of the events of a stream of completions, joined.
+func texts(t *testing.T, events []byte) string {
+	t.Helper()
+	var all strings.Builder
+	for line := range strings.Lines(string(events)) {
+		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: {")
+		if !ok {
+			continue
+		}
+		var event struct{ Choices []struct{ Text string } }
+		if err := json.Unmarshal([]byte("{"+data), &event); err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+		for _, c := range event.Choices {
+			all.WriteString(c.Text)
+		}
+	}
+	return all.String()
+}
+
+// TestWorkerKilledExit ends the server with the cause when it is not to restart workers.
+func TestWorkerKilledExit(t *testing.T) {
+	t.Parallel()
+	p, url := startServer(t, "-tp", "2", "--on-failure", "exit")
 	pids := twoWorkers(t, p)
 	events := longStream(t, url, 2000)
 	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {

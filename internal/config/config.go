@@ -19,6 +19,7 @@ type Config struct {
 	Parallel Parallel
 	Schedule Schedule
 	Queue    Queue
+	Recovery Recovery
 	Server   Server
 	// Warnings are flags that were accepted without effect, each with the reason.
 	Warnings []string
@@ -186,6 +187,15 @@ type Queue struct {
 	StepTimeout time.Duration
 }
 
+// Recovery says what follows from the failure of a group of ranks.
+type Recovery struct {
+	// OnFailure is restart (another group takes its place, and requests go on) or exit.
+	OnFailure string
+	// MaxRestarts within Window are made; one more failure ends the engine.
+	MaxRestarts int
+	Window      time.Duration
+}
+
 // Server is the HTTP surface.
 type Server struct {
 	Host string
@@ -234,6 +244,7 @@ func Default() Config {
 			Policy: "fcfs", Async: true},
 		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,
 			StepTimeout: 300 * time.Second},
+		Recovery: Recovery{OnFailure: "restart", MaxRestarts: 20, Window: 10 * time.Minute},
 		Server: Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20,
 			MetricsPrefixes:        []string{"eagleray"},
 			ShutdownTimeoutSeconds: 30, LogFormat: "auto"},

@@ -113,6 +113,14 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.Var(&seconds{&q.StepTimeout}, "execute-model-timeout-seconds",
 		"how long a step may take before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
+
+	r := &c.Recovery
+	f.StringVar(&r.OnFailure, "on-failure", r.OnFailure,
+		"what follows from the loss of a worker: restart (new workers take over, and requests go "+
+			"on) or exit")
+	f.IntVar(&r.MaxRestarts, "max-restarts", r.MaxRestarts,
+		"restarts within --restart-window; one more failure ends the engine")
+	f.Var(&seconds{&r.Window}, "restart-window", "time in which --max-restarts are allowed")
 }
 
 // rayFlags defines the flags of --distributed-executor-backend ray.

@@ -42,6 +42,8 @@ func (c *Config) Validate() error {
 		atLeast("max-num-queued-reqs", s.MaxNumQueuedReqs, 0),
 		atLeast("max-logprobs", c.Model.MaxLogprobs, -1),
 		atLeast("max-connections", c.Server.MaxConnections, 0),
+		oneOf("on-failure", c.Recovery.OnFailure, "restart", "exit"),
+		atLeast("max-restarts", c.Recovery.MaxRestarts, 0),
 		atLeast("shutdown-timeout", c.Server.ShutdownTimeoutSeconds, 0),
 	} {
 		if err != nil {

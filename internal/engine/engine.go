@@ -35,6 +35,8 @@ type Engine struct {
 	// ownThread says that the loop waits for other processes, and does so on a thread of its own.
 	ownThread bool
 
+	health *health
+
 	// The inbox is how other goroutines reach the loop.
 	mu       sync.Mutex
 	added    []*request
@@ -60,6 +62,9 @@ type Engine struct {
 	flights  []flight  // sent and not applied, oldest first
 	applied  time.Time // when the last result was applied
 	turned   time.Time // when the loop last looked into the inbox
+	restarts restarts
+	suspects suspects
+	computed []uint64 // by the plans in flight when a group failed
 	seen     schedule.Stats
 	prompted uint64
 	sampled  uint64
@@ -99,14 +104,15 @@ func (e *Engine) Info() *Info { return &e.info }
 // Healthy tells whether a request would be served now; the error says why not.
 func (e *Engine) Healthy(context.Context) error {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.failure != nil {
-		return e.failure
-	}
-	if e.stopping {
+	failure, stopping := e.failure, e.stopping
+	e.mu.Unlock()
+	switch {
+	case failure != nil:
+		return failure
+	case stopping:
 		return ErrStopped
 	}
-	return nil
+	return e.health.err()
 }
 
 // Report says of every rank what it is doing.
@@ -195,6 +201,7 @@ func (e *Engine) cancel(keys []uint64, drained bool) {
 		}
 		e.sched.Abort(key)
 		delete(e.requests, key)
+		e.further(key)
 		b.ended = append(b.ended, q)
 	}
 	e.batches <- b

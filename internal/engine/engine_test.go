@@ -351,7 +351,9 @@ func TestAbort(t *testing.T) {
 func TestWorkerDeath(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		t.Run(fmt.Sprintf("busy=%v", busy), func(t *testing.T) {
-			e := open(t, func(c *config.Config) { c.Parallel.TensorParallelSize = 2 })
+			e := open(t, func(c *config.Config) {
+				c.Parallel.TensorParallelSize, c.Recovery.OnFailure = 2, "exit"
+			})
 			pid := e.Info().Ranks[1].PID
 			r := greedy(e, question, 2000)
 			r.Params.IgnoreEOS, r.Params.StopTokens = true, nil

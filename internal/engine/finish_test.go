@@ -39,6 +39,7 @@ func finishes(t *testing.T, m *metrics.Metrics) map[string]int {
 func TestFailedRequestsAreCounted(t *testing.T) {
 	e, m := openMeasured(t, func(c *config.Config) {
 		c.Parallel.TensorParallelSize, c.Schedule.MaxNumSeqs = 2, 2
+		c.Recovery.OnFailure = "exit"
 	})
 	mustAsk(t, e, greedy(e, question, 100))
 	mustAsk(t, e, greedy(e, question, 2))

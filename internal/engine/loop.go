@@ -52,8 +52,13 @@ func (e *Engine) loop() {
 	if e.maxInFlight > 1 {
 		run = e.overlapLoop
 	}
-	if err := run(); err != nil {
-		e.fail(err)
+	err := run()
+	for err != nil {
+		if err = e.recover(err); err != nil {
+			e.fail(err)
+			return
+		}
+		err = run()
 	}
 }
 
@@ -109,6 +114,7 @@ func (e *Engine) send() (bool, error) {
 	}
 	f.sent = time.Now()
 	e.flights = append(e.flights, f)
+	e.health.busy(true)
 	e.mu.Lock()
 	e.totals.Running, e.totals.Waiting = e.sched.Running(), e.sched.Waiting()
 	e.mu.Unlock()
@@ -125,6 +131,7 @@ func (e *Engine) apply() error {
 		return err
 	}
 	e.flights = e.flights[:copy(e.flights, e.flights[1:])]
+	e.health.busy(len(e.flights) > 0)
 	if err := e.sched.Check(result); err != nil {
 		e.used <- b
 		return err
@@ -135,8 +142,12 @@ func (e *Engine) apply() error {
 	b.keep()
 	sampled := len(b.tokens)
 	for i := range b.outputs {
-		if o := &b.outputs[i]; o.Finish != sample.Unfinished {
+		o := &b.outputs[i]
+		if o.Finish != sample.Unfinished {
 			delete(e.requests, o.Key)
+		}
+		if len(o.Tokens) > 0 {
+			e.further(o.Key)
 		}
 	}
 	e.batches <- b

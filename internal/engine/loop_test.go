@@ -25,6 +25,7 @@ func openTight(t *testing.T, backend string, ranks int, async bool) (*engine.Eng
 	t.Helper()
 	c := config.Default()
 	c.Schedule.Async = async
+	c.Recovery.OnFailure = "exit"
 	c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Parallel.CPUThreads = backend, ranks, 1
 	c.Model.MaxModelLen = 128
 	c.Cache.MemoryBytes, c.Cache.Blocks = 0, 10

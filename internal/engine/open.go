@@ -150,7 +150,8 @@ func (b *opening) openAll(m *metrics.Metrics) ([]*Engine, error) {
 
 // open opens the engine of a number.
 func (b *opening) open(number int, m *metrics.Engine, room *waitingRoom) (*Engine, error) {
-	c := b.cfg
+	c, well := b.cfg, new(health)
+	b.events = status.Tee(b.events, well.listen)
 	sched, err := schedule.New(schedule.Config{
 		MaxSeqs:           c.Schedule.MaxNumSeqs,
 		MaxTokens:         c.Schedule.MaxNumBatchedTokens,
@@ -190,6 +191,7 @@ func (b *opening) open(number int, m *metrics.Engine, room *waitingRoom) (*Engin
 	e.maxInFlight = c.MaxInFlight()
 	e.onStep = b.opt.OnStep
 	e.slowStep = c.Queue.StallWarning
+	e.health, e.restarts = well, restarts{policy: c.Recovery}
 	e.ownThread = ranks.backend != "uni"
 	for range batches {
 		e.used <- new(batch)

@@ -35,6 +35,7 @@ func (b *opening) supervisor() (*supervisor, error) {
 	}
 	q := &b.cfg.Queue
 	s := &supervisor{backend: b.backend(), events: b.events}
+	s.life, s.quit = context.WithCancel(context.Background())
 	common := executor.Options{
 		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,

@@ -68,4 +68,13 @@ var (
 	ErrStopped = errors.New("engine is stopped")
 	// ErrFailed means the engine died; errors wrapping it name the cause.
 	ErrFailed = errors.New("engine failed")
+	// ErrRecovering means that requests are held until a new group of ranks has taken the place of
+	// one that failed: errors wrapping it, which only Healthy returns, name the cause.
+	ErrRecovering = errors.New("engine is recovering")
+	// ErrStalled means that a rank has not moved for a while although it has work; errors wrapping
+	// it, which only Healthy returns, name the rank.
+	ErrStalled = errors.New("engine is stalled")
+	// ErrCondemned means that ranks fail whenever they compute the request; errors wrapping it name
+	// the cause.
+	ErrCondemned = errors.New("the workers failed whenever they computed this request")
 )

@@ -25,6 +25,9 @@ type supervisor struct {
 	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set it.
 	ready  func()
 	events status.Listener
+	// life ends with stop, which quit is for: it ends a start that is under way.
+	life context.Context
+	quit context.CancelFunc
 
 	mu      sync.Mutex
 	epoch   uint64
@@ -75,6 +78,7 @@ func (s *supervisor) start(ctx context.Context) (*executor.Executor, error) {
 func (s *supervisor) stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopped = true
+	s.quit()
 	group, epoch := s.group, s.epoch
 	s.mu.Unlock()
 	if group == nil {
@@ -96,8 +100,8 @@ func (s *supervisor) end(ctx context.Context, group *executor.Executor) error {
 	return group.Shutdown(ctx)
 }
 
-// failed tells of the failure of the group.
-func (s *supervisor) failed(cause error) {
+// failed tells of the failure of the group, and returns its epoch.
+func (s *supervisor) failed(cause error) uint64 {
 	s.mu.Lock()
 	f := status.GroupFailed{Epoch: s.epoch, Rank: -1, Cause: cause.Error()}
 	s.mu.Unlock()
@@ -106,6 +110,14 @@ func (s *supervisor) failed(cause error) {
 	}
 	s.events.Emit(f)
 	emitOutput(s.events, cause)
+	return f.Epoch
+}
+
+// newest is the epoch of the newest group.
+func (s *supervisor) newest() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epoch
 }
 
 // current is the newest group, which may be dead; nil before the first.

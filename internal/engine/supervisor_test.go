@@ -56,6 +56,7 @@ func TestGroupInPlace(t *testing.T) {
 			var seen recorder
 			c := config.Default()
 			c.Cache.MemoryBytes, c.Parallel.TensorParallelSize, c.Parallel.Backend = 64<<20, size, "mp"
+			c.Recovery.OnFailure = "exit"
 			e, _, err := Open(t.Context(), Options{Config: c, Events: seen.listen})
 			if err != nil {
 				t.Fatal(err)

@@ -116,7 +116,7 @@ func asAPIError(err error) *apiError {
 			message: fmt.Sprintf("request body is larger than %d bytes", tooLarge.Limit)}
 	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
 		return &apiError{status: statusClientClosed, message: "request was cancelled"}
-	case errors.Is(err, engine.ErrFailed):
+	case errors.Is(err, engine.ErrFailed), errors.Is(err, engine.ErrCondemned):
 		return &apiError{status: http.StatusInternalServerError, message: err.Error()}
 	}
 	return &apiError{status: http.StatusInternalServerError, message: "internal server error"}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // newID returns 128 random bits in hexadecimal, as vLLM's random_uuid.
@@ -95,11 +96,17 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request) error {
 }
 
 // health answers 200 with an empty body if and only if a one-token request would succeed now, else
-// 503.
+// 503. With the parameter generate it asks the engine for that token, which needs a key.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.lim.HealthTimeout)
 	defer cancel()
 	err := s.opt.Engine.Healthy(ctx)
+	if err == nil && r.URL.Query().Has("generate") {
+		if !s.keys.admits(r.Header) {
+			return &apiError{status: http.StatusUnauthorized, message: "Unauthorized"}
+		}
+		err = s.oneToken(ctx)
+	}
 	switch {
 	case err == nil:
 		w.WriteHeader(http.StatusOK)
@@ -114,6 +121,29 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 		return r.Context().Err()
 	}
 	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: err.Error()}
+}
+
+// oneToken asks the engine for a token.
+func (s *Server) oneToken(ctx context.Context) error {
+	stream, err := s.opt.Engine.Submit(ctx, engine.NewRequest([]int32{0}, sample.Params{TopP: 1,
+		RepetitionPenalty: 1, MaxTokens: 1, EOS: -1, Logprobs: sample.NoLogprobs,
+		PromptLogprobs: sample.NoLogprobs}))
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	_, err = stream.Next(ctx)
+	return err
+}
+
+// alive answers GET /livez with 200 unless the engine has failed for good: a server that recovers,
+// loads or drains is not to be restarted.
+func (s *Server) alive(w http.ResponseWriter, r *http.Request) error {
+	if err := s.opt.Engine.Healthy(r.Context()); errors.Is(err, engine.ErrFailed) {
+		return err
+	}
+	w.WriteHeader(http.StatusOK)
+	return nil
 }
 
 // version answers GET /version.

@@ -11,7 +11,7 @@ import (
 // with one none is.
 func TestRouterWalk(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "", "sk-two"} })
-	public := []string{"/health", "/ping", "/version"}
+	public := []string{"/health", "/livez", "/ping", "/readyz", "/version"}
 	routes := s.Routes()
 	if len(routes) < 12 {
 		t.Fatalf("only %d routes", len(routes))

@@ -153,6 +153,8 @@ func (s *Server) makeRoutes() map[string]*route {
 	add("GET", "/health", true, s.health)
 	add("GET", "/ping", true, s.health)
 	add("POST", "/ping", true, s.health)
+	add("GET", "/readyz", true, s.health)
+	add("GET", "/livez", true, s.alive)
 	add("GET", "/version", true, s.version)
 	if m := s.opt.Metrics; m != nil {
 		scrape := m.Handler()

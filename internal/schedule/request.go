@@ -92,8 +92,10 @@ type scheduled struct {
 
 	running bool
 	slot    uint32 // while running
-	heap    int    // index in waiting, while not
-	done    bool
+	// held says that Hold keeps it from running: it is in Scheduler.held.
+	held bool
+	heap int // index in waiting, while neither running nor held
+	done bool
 }
 
 // before tells whether a waiting request starts before another.

@@ -28,6 +28,7 @@ type Scheduler struct {
 	cache    *kvcache.Manager
 	requests map[uint64]*Request // for lookups by key only: never ranged over
 	waiting  waiting
+	held     []*Request // that wait too, until Hold lets go of them
 	turns    turns
 	// running is in the order of outlasts. A plan follows it before it lets new ones in, and preemption
 	// takes from its end, so a victim is never one that the plan being made already holds.
@@ -121,7 +122,7 @@ func (s *Scheduler) end(r *Request) {
 	if r.running {
 		s.freed = append(s.freed, r.slot)
 	} else {
-		s.unwait(r)
+		s.unqueue(r)
 	}
 	s.cache.Release(&r.seq)
 	r.running, r.done = false, true
@@ -171,7 +172,7 @@ func (s *Scheduler) requeue(r *Request) {
 func (s *Scheduler) InFlight() int { return s.owed }
 
 // Waiting returns the number of requests that wait, preempted ones included.
-func (s *Scheduler) Waiting() int { return s.waiting.len() }
+func (s *Scheduler) Waiting() int { return s.waiting.len() + len(s.held) }
 
 // Running returns the number of requests that run.
 func (s *Scheduler) Running() int { return len(s.running) }
@@ -189,7 +190,7 @@ type Stats struct {
 // Stats returns the counters.
 func (s *Scheduler) Stats() Stats {
 	return Stats{
-		Waiting: s.waiting.len(), Running: len(s.running),
+		Waiting: s.Waiting(), Running: len(s.running),
 		Preemptions: s.preemptions, Cache: s.cache.Stats(),
 	}
 }

@@ -152,8 +152,65 @@ func (e GroupFailed) String() string { return text(e) }
 
 // Log is at level error.
 func (e GroupFailed) Log() (slog.Level, string, []slog.Attr) {
-	return slog.LevelError, "engine failed", []slog.Attr{
+	return slog.LevelError, "workers failed", []slog.Attr{
 		slog.String("cause", e.Cause),
+	}
+}
+
+// GroupRestarting says that another group takes the place of one that failed.
+type GroupRestarting struct {
+	// Epoch is the group that failed.
+	Epoch uint64
+	// Restart counts those within the window in which Allowed are.
+	Restart, Allowed int
+	// Delay is how long the start waits, after failures that followed each other.
+	Delay time.Duration
+	// Requests is how many wait for it.
+	Requests int
+}
+
+func (e GroupRestarting) String() string { return text(e) }
+
+// Log is at level warn.
+func (e GroupRestarting) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, "restarting the workers", []slog.Attr{
+		slog.Int("restart", e.Restart), slog.Int("allowed", e.Allowed),
+		slog.Int64("delay_ms", e.Delay.Milliseconds()), slog.Int("requests", e.Requests),
+	}
+}
+
+// GroupRecovered says that requests go on with a new group.
+type GroupRecovered struct {
+	// Epoch is the new group.
+	Epoch uint64
+	// Requests is how many go on; Took is the time since the failure was known.
+	Requests int
+	Took     time.Duration
+}
+
+func (e GroupRecovered) String() string { return text(e) }
+
+// Log is at level info.
+func (e GroupRecovered) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "workers are back", []slog.Attr{
+		slog.Uint64("epoch", e.Epoch), slog.Int("requests", e.Requests),
+		slog.Int64("ms", e.Took.Milliseconds()),
+	}
+}
+
+// RequestCondemned is a request that was failed alone: every group that computed it failed.
+type RequestCondemned struct {
+	Request uint64
+	// Cause is the last failure.
+	Cause string
+}
+
+func (e RequestCondemned) String() string { return text(e) }
+
+// Log is at level error.
+func (e RequestCondemned) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelError, "request failed: workers fail whenever they compute it", []slog.Attr{
+		slog.Uint64("request", e.Request), slog.String("cause", e.Cause),
 	}
 }
 
@@ -279,6 +336,9 @@ var (
 	_ Event = HubLookup{}
 	_ Event = GroupReady{}
 	_ Event = GroupFailed{}
+	_ Event = GroupRestarting{}
+	_ Event = GroupRecovered{}
+	_ Event = RequestCondemned{}
 	_ Event = RankOutput{}
 	_ Event = GroupStopped{}
 	_ Event = RankStalled{}

@@ -20,7 +20,7 @@ var events = []struct {
 	{GroupReady{Epoch: 1, Backend: "mp", Ranks: 2, WeightBytes: 7, Took: time.Second},
 		`level=DEBUG msg="group is ready" epoch=1 backend=mp ranks=2 weight_bytes=7 ms=1000`},
 	{GroupFailed{Epoch: 1, Rank: 1, Node: "n", PID: 7, Cause: "rank 1 on n (pid 7): signal: SIGKILL"},
-		`level=ERROR msg="engine failed" cause="rank 1 on n (pid 7): signal: SIGKILL"`},
+		`level=ERROR msg="workers failed" cause="rank 1 on n (pid 7): signal: SIGKILL"`},
 	{RankOutput{Rank: 1, Node: "n", PID: 7, Source: "last output", Line: "panic: x"},
 		`level=ERROR msg="last output" rank=1 node=n pid=7 line="panic: x"`},
 	{GroupStopped{Epoch: 2, Took: 30 * time.Millisecond}, `level=DEBUG msg="group is stopped" epoch=2 ms=30`},

@@ -238,9 +238,9 @@ func (h *hosts) cut(t *testing.T, r *raytest.Ray, log *tail, done <-chan struct{
 	begun := time.Now()
 	h.ip("link", "set", h.veth(3), "down")
 	eventually(t, "the engine to fail",
-		func() bool { return log.line(`msg="engine failed"`) != "" })
+		func() bool { return log.line(`msg="workers failed"`) != "" })
 	t.Logf("%s: silent host known after %v", r.Version, time.Since(begun).Round(time.Millisecond))
-	if line := log.line(`msg="engine failed"`); !strings.Contains(line, h.address(3)) ||
+	if line := log.line(`msg="workers failed"`); !strings.Contains(line, h.address(3)) ||
 		!strings.Contains(line, "silent") {
 		t.Errorf("failure %q does not name the host and its silence", line)
 	}

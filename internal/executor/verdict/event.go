@@ -120,6 +120,7 @@ func (e Reported) apply(v *Verdict, now time.Time) {
 	case len(e.Missing) > 0:
 		v.failure = v.missed(f, e)
 	default:
+		f.Reported = true
 		v.failure = f
 	}
 }

@@ -14,6 +14,9 @@ type Failure struct {
 	Phase string
 	// Cause is one line.
 	Cause string
+	// Reported says that Cause is the rank's own word on an error of its own: nothing from outside
+	// has ended it.
+	Reported bool
 	// Detail is what else is known of the cause, in lines: the stack of a panic, all that Ray says.
 	Detail string
 	// Stderr are the rank's last lines of output.

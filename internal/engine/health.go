@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/eagleray/eagleray/internal/status"
+)
+
+// health is what stands in the way of a request at the moment: a recovery under way, or a rank that
+// is stalled.
+type health struct {
+	// computing says that plans are in flight, flagged that there is something in the fields below:
+	// the step loop pays for no more than two loads.
+	computing, flagged atomic.Bool
+
+	mu         sync.Mutex
+	recovering error
+	stalled    *status.RankStalled
+}
+
+// listen takes note of stalls.
+func (h *health) listen(e status.Event) {
+	if stalled, ok := e.(status.RankStalled); ok {
+		h.set(func() { h.stalled = &stalled })
+	}
+}
+
+// busy takes note that plans are in flight, or that one was answered and whether others are.
+func (h *health) busy(computing bool) {
+	if h.computing.Load() != computing {
+		h.computing.Store(computing)
+	}
+	if h.flagged.Load() {
+		h.set(func() { h.stalled = nil })
+	}
+}
+
+// recover takes note that a group is being replaced, for a cause; nil says that it has been.
+func (h *health) recover(cause error) {
+	h.set(func() { h.recovering, h.stalled = cause, nil })
+}
+
+func (h *health) set(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+	h.flagged.Store(h.recovering != nil || h.stalled != nil)
+}
+
+// err is why a request would wait, nil if it would not.
+func (h *health) err() error {
+	if !h.flagged.Load() {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.recovering != nil:
+		return fmt.Errorf("%w: %w", ErrRecovering, h.recovering)
+	case h.stalled != nil && h.computing.Load():
+		return fmt.Errorf("%w: rank %d on %s (pid %d), %s", ErrStalled, h.stalled.Rank,
+			h.stalled.Node, h.stalled.PID, h.stalled.Phase)
+	}
+	return nil
+}

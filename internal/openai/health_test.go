@@ -1,0 +1,57 @@
+package openai
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// TestHealthRoutes walks the states of an engine: what says that it serves, and what that it is not
+// to be restarted.
+func TestHealthRoutes(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		state        error
+		ready, alive int
+		says         string
+	}{
+		{"serving", nil, 200, 200, ""},
+		{"recovering", fmt.Errorf("%w: rank 1: killed", engine.ErrRecovering), 503, 200, "recovering: rank 1"},
+		{"stalled", fmt.Errorf("%w: rank 0", engine.ErrStalled), 503, 200, "stalled: rank 0"},
+		{"draining", engine.ErrStopped, 503, 200, "draining"},
+		{"failed", fmt.Errorf("%w: rank 1", engine.ErrFailed), 503, 500, "failed: rank 1"},
+	} {
+		s := newServer(t)
+		s.engine.health = c.state
+		for _, path := range []string{"/health", "/ping", "/readyz", "/health?generate"} {
+			rec := s.do("GET", path, "")
+			if rec.Code != c.ready || !strings.Contains(rec.Body.String(), c.says) ||
+				(rec.Header().Get("Retry-After") == "") != (c.ready == 200) {
+				t.Errorf("%s, %s: %d %v %s", c.name, path, rec.Code, rec.Header(), rec.Body)
+			}
+		}
+		if rec := s.do("GET", "/livez", ""); rec.Code != c.alive {
+			t.Errorf("%s, /livez: %d %s", c.name, rec.Code, rec.Body)
+		}
+	}
+}
+
+// TestHealthGenerates asks for a real token, and needs a key for it.
+func TestHealthGenerates(t *testing.T) {
+	s := newServer(t)
+	if rec := s.do("GET", "/health?generate=1", ""); rec.Code != 200 ||
+		s.engine.last(t).Params.MaxTokens != 1 {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+	s.engine.submit = func(int) error { return errors.New("no luck") }
+	if rec := s.do("GET", "/health?generate=1", ""); rec.Code != 503 {
+		t.Errorf("an engine that has no token: %d %s", rec.Code, rec.Body)
+	}
+	s = newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"key"} })
+	if rec := s.do("GET", "/health?generate=1", ""); rec.Code != 401 {
+		t.Errorf("without a key: %d", rec.Code)
+	}
+}
