@@ -168,7 +168,7 @@ func TestSameBits(t *testing.T) {
 
 // TestOneEngineDies: its requests fail with the cause, those of the other and later ones do not.
 func TestOneEngineDies(t *testing.T) {
-	r, m, log := open(t, 2, 2, nil)
+	r, m, log := open(t, 2, 2, func(c *config.Config) { c.Recovery.OnFailure = "exit" })
 	const long = 1900
 	streams := make([]engine.Stream, 4)
 	var engines []int
@@ -229,7 +229,7 @@ func TestOneEngineDies(t *testing.T) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	if want := fmt.Sprintf(`msg="engine failed" engine=%d cause=`, dead); !strings.Contains(log.String(), want) {
+	if want := fmt.Sprintf(`msg="workers failed" engine=%d cause=`, dead); !strings.Contains(log.String(), want) {
 		t.Errorf("the log lacks %q:\n%s", want, log)
 	}
 }
