@@ -26,7 +26,7 @@ var onlyFiles = map[string][]string{
 	"internal/worker":    {"rank.go"},      // the rest are broken promises of the driver
 	"internal/ray":       {"client.go", "errors.go", "process.go", "versions.go"},
 	"internal/executor":  {"connect.go", "executor.go", "load.go"}, // not those of steps
-	"internal/engine": {"cache.go", "folder.go", "generation.go", "modelconfig.go",
+	"internal/engine": {"cache.go", "cluster.go", "folder.go", "generation.go", "modelconfig.go",
 		"nodes.go", "open.go", "ranks.go", "tokenizer.go"},
 	"internal/compute/cpu":     {"device.go"},
 	"internal/queue/handshake": {"bind.go"}, // the rest stands behind the rank

@@ -88,6 +88,10 @@ func (c *Config) Validate() error {
 	if err := c.validateNodes(); err != nil {
 		return err
 	}
+	if r := &p.Ray; p.DataParallelSize > 1 && (r.PlacementGroup == "") != (r.BundleIndices == "") {
+		return usage("--data-parallel-size %d: --ray-placement-group and --bundle-indices, which lists "+
+			"the bundles engine by engine, are given together or not at all", p.DataParallelSize)
+	}
 	if r := &p.Ray; r.DeviceKey == "CPU" && r.PerWorker != 1 {
 		return usage("--ray-devices-per-worker %v with --ray-device-key CPU: --cpu-threads sets "+
 			"the CPUs of a rank", r.PerWorker)

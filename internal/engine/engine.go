@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -19,7 +20,10 @@ import (
 // Engine runs the requests of one model on one group of ranks.
 type Engine struct {
 	// number is the engine's among those opened together, from 0.
-	number  int
+	number int
+	// cluster is left when the engine has stopped.
+	cluster *cluster
+	left    sync.Once
 	info    Info
 	ranks   *supervisor
 	metrics *metrics.Engine
@@ -158,6 +162,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	err := e.ranks.stop(ctx)
 	<-e.done
+	e.left.Do(func() { err = errors.Join(err, e.cluster.leave(context.WithoutCancel(ctx))) })
 	return err
 }
 

@@ -65,6 +65,9 @@ func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, err
 		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, b.info.MaxModelLen)
 	}
 	b.warnOfCores()
+	if err := b.holdCluster(); err != nil {
+		return nil, nil, err
+	}
 	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
 		Prefixes: b.cfg.Server.MetricsPrefixes, Engines: b.engines()})
 	engines, err := b.openAll(m)
@@ -86,6 +89,10 @@ type opening struct {
 	stages layout.Stages
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
 	fromHub bool
+	// cluster is what several engines on Ray have in common; nil for others.
+	cluster *cluster
+	// number is that of the engine that is opened.
+	number int
 }
 
 // engines is how many engines are opened.
@@ -120,12 +127,15 @@ func (b *opening) openAll(m *metrics.Metrics) ([]*Engine, error) {
 	for i := range engines {
 		starts.Go(func() {
 			o := *b
-			o.ctx = ctx
+			o.ctx, o.number = ctx, i
 			if len(engines) > 1 {
 				o.opt.Log = b.opt.Log.With("engine", i)
 				o.events = b.events.FromEngine(i)
 			}
-			e, err := o.open(i, m.Engine(i), room)
+			e, err := o.open(m.Engine(i), room)
+			if err != nil {
+				err = errors.Join(err, b.cluster.leave(context.WithoutCancel(ctx)))
+			}
 			if err != nil && len(engines) > 1 {
 				err = fmt.Errorf("engine %d: %w", i, err)
 			}
@@ -148,8 +158,8 @@ func (b *opening) openAll(m *metrics.Metrics) ([]*Engine, error) {
 	return nil, failed
 }
 
-// open opens the engine of a number.
-func (b *opening) open(number int, m *metrics.Engine, room *waitingRoom) (*Engine, error) {
+// open opens one engine.
+func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	c, well := b.cfg, new(health)
 	b.events = status.Tee(b.events, well.listen)
 	sched, err := schedule.New(schedule.Config{
@@ -183,7 +193,7 @@ func (b *opening) open(number int, m *metrics.Engine, room *waitingRoom) (*Engin
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)
-	e := &Engine{number: number, info: b.info, ranks: ranks, group: group, metrics: m,
+	e := &Engine{number: b.number, cluster: b.cluster, info: b.info, ranks: ranks, group: group, metrics: m,
 		sched: sched, events: status.Tee(b.events, m.Listen), room: room,
 		requests: map[uint64]*request{},
 		batches:  make(chan *batch, batches), used: make(chan *batch, batches),

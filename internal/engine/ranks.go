@@ -118,9 +118,21 @@ func (b *opening) rankInit() (queue.Init, error) {
 
 // connectRay joins the cluster that the ranks will be placed on.
 func (b *opening) connectRay(ctx context.Context) (*rayactor.Launcher, error) {
+	o := b.rayOptions()
+	if b.cluster != nil {
+		o.Ray.Address, o.Engine, o.Census = b.cluster.address, b.number, b.cluster.census
+	}
+	var err error
+	if o.Ray.BundleIndices, err = b.ownBundles(o.Ray.BundleIndices); err != nil {
+		return nil, err
+	}
+	return rayactor.Connect(ctx, o)
+}
+
+func (b *opening) rayOptions() rayactor.Options {
 	p := &b.cfg.Parallel
-	return rayactor.Connect(ctx, rayactor.Options{
-		Ray: p.Ray, Layout: p.Layout(),
+	return rayactor.Options{
+		Ray: p.Ray, Layout: p.Layout(), Engines: b.engines(),
 		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.opt.Log, Events: b.events,
-	})
+	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -24,18 +25,26 @@ import (
 var questions = []string{"What does strings.Index do?", "What does os.Open do?",
 	"What is a goroutine?", "What does sort.Ints do?"}
 
-// asked is an engine with its log.
+// asked is an engine, or several, with their log.
 type asked struct {
-	*engine.Engine
+	*router.Router
 	log *tail
 }
 
 // open opens an engine on the site, or in this process when backend is uni. It ends with the test.
 func (s *site) open(t testing.TB, backend string, tp int, change func(*config.Ray)) (asked, error) {
 	t.Helper()
+	return s.openSeveral(t, backend, 1, tp, change)
+}
+
+// openSeveral opens as many engines of tp ranks each.
+func (s *site) openSeveral(t testing.TB, backend string, engines, tp int,
+	change func(*config.Ray)) (asked, error) {
+	t.Helper()
 	c := config.Default()
 	c.Cache.MemoryBytes = 64 << 20
 	c.Parallel.Backend, c.Parallel.TensorParallelSize = backend, tp
+	c.Parallel.DataParallelSize = engines
 	r := &c.Parallel.Ray
 	r.Address, r.Namespace, r.Python, r.NodeIP, r.DeviceKey = s.Address, namespace, s.Ray.Python,
 		s.head(), "GPU"
@@ -44,7 +53,7 @@ func (s *site) open(t testing.TB, backend string, tp int, change func(*config.Ra
 	}
 	a := asked{log: &tail{}}
 	var err error
-	a.Engine, _, err = engine.Open(within(t), engine.Options{Config: c,
+	a.Router, _, err = router.Open(within(t), engine.Options{Config: c,
 		Log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		return a, fmt.Errorf("%s\n%w", a.log, err)

@@ -4,8 +4,8 @@
 //
 // A start goes through phases, each with a deadline, logged once: connect (the bridge joins the
 // cluster), place (the group gets its resources), order (which bundle is which rank), spawn
-// (actors), identify (what each actor says of its node), ship (the binary, to nodes that lack it)
-// and init (the workers). Meeting the driver and loading are the executor's.
+// (actors), identify (what each actor says of its node), share (the nodes' cores, among several
+// engines), ship (the binary, to nodes that lack it) and init (the workers). Meeting the driver and loading are the executor's.
 package rayactor
 
 import (
@@ -32,6 +32,10 @@ type Options struct {
 	Layout layout.Layout
 	// Ray is where the cluster is and how it places the ranks.
 	config.Ray
+	// Engines is how many engines are placed on the cluster; 0 is 1. Engine is the number of this
+	// one, and Census, where there are several, what they know of each other.
+	Engines, Engine int
+	Census          *Census
 	// CPUThreads are the cores of a bundle when DeviceKey is CPU.
 	CPUThreads int
 	// Environ is the driver's environment.
@@ -148,7 +152,7 @@ func (l *Launcher) connect(ctx context.Context) ([]any, error) {
 // localResources are what a cluster that is started here offers: what the ranks need, where Ray
 // cannot count it.
 func (l *Launcher) localResources() (r ray.LocalResources) {
-	need := float64(l.o.Layout.World()) * l.perBundle()
+	need := float64(l.o.Layout.World()*max(1, l.o.Engines)) * l.perBundle()
 	switch l.o.DeviceKey {
 	case GPU:
 	case CPU:
@@ -164,6 +168,9 @@ func (l *Launcher) localResources() (r ray.LocalResources) {
 func (l *Launcher) perBundle() float64 {
 	return perBundle(l.o.DeviceKey, l.o.PerWorker, l.o.CPUThreads)
 }
+
+// ClusterAddress is where others join the cluster.
+func (l *Launcher) ClusterAddress() string { return l.cluster.GCSAddress }
 
 // Address is the driver's address on the cluster's network.
 func (l *Launcher) Address() string { return cmp.Or(l.o.NodeIP, l.cluster.NodeIP) }
@@ -186,9 +193,13 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 		{"order", initTimeout, s.order},
 		{"spawn", identifyTimeout, s.spawn},
 		{"identify", identifyTimeout + l.runtimeEnv.setup, s.identify},
+		{"share", l.placementTimeout() + placeTimeout/10, s.share},
 		{"ship", shipTimeout, s.ship},
 		{"init", initTimeout, s.init},
 	} {
+		if p.name == "share" && l.o.Census == nil {
+			continue // it has the nodes' cores for itself
+		}
 		if err := l.phase(ctx, p.name, p.timeout, p.run); err != nil {
 			l.logTable()
 			return nil, err

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+)
+
+// cluster is what several engines on Ray have in common: the cluster's address, and who computes on
+// which node. Each engine joins the cluster by itself, with a placement group of its own.
+type cluster struct {
+	address string
+	census  *rayactor.Census
+	// holder has joined the cluster, or started it here when there was none, before the engines do,
+	// and leaves it after them; nil when the address was given.
+	holder *rayactor.Launcher
+	// engines counts those that have not stopped.
+	engines atomic.Int64
+}
+
+// holdCluster finds the cluster of several engines on Ray.
+func (b *opening) holdCluster() error {
+	if b.backend() != "ray" || b.engines() == 1 {
+		return nil
+	}
+	b.cluster = &cluster{address: b.cfg.Parallel.Ray.Address, census: rayactor.NewCensus(b.engines())}
+	b.cluster.engines.Store(int64(b.engines()))
+	if b.cluster.address != "" {
+		return nil
+	}
+	o := b.rayOptions()
+	o.Ray.BundleIndices = ""
+	var err error
+	if b.cluster.holder, err = rayactor.Connect(b.ctx, o); err != nil {
+		return err
+	}
+	b.cluster.address = b.cluster.holder.ClusterAddress()
+	return nil
+}
+
+// leave is called by each engine once it has stopped. The last one leaves the cluster.
+func (c *cluster) leave(ctx context.Context) error {
+	if c == nil || c.engines.Add(-1) > 0 || c.holder == nil {
+		return nil
+	}
+	return c.holder.Stop(ctx, nil)
+}
+
+// ownBundles are the bundles of this engine among those of --bundle-indices, which lists them engine
+// by engine.
+func (b *opening) ownBundles(indices string) (string, error) {
+	if indices == "" || b.engines() == 1 {
+		return indices, nil
+	}
+	all := strings.Split(indices, ",")
+	if len(all) != b.ranks*b.engines() {
+		return "", &config.UsageError{Err: fmt.Errorf("--bundle-indices %s: %d bundles for %d engines "+
+			"of %d ranks", indices, len(all), b.engines(), b.ranks)}
+	}
+	for i, x := range all {
+		if slices.Contains(all[:i], x) {
+			return "", &config.UsageError{Err: fmt.Errorf("--bundle-indices %s: bundle %s is there twice",
+				indices, x)}
+		}
+	}
+	return strings.Join(all[b.number*b.ranks:(b.number+1)*b.ranks], ","), nil
+}
