@@ -98,6 +98,7 @@ func TestMistakes(t *testing.T) {
 		{"--cpu-isa sse", `--cpu-isa "sse"`},
 		{"--cpu-threads -1", "--cpu-threads -1"},
 		{"-tp 0", "--tensor-parallel-size 0"},
+		{"-pcp 0", "--prefill-context-parallel-size 0"},
 		{"--nnodes 0", "--nnodes 0 is less than 1"},
 		{"-tp 2 --nnodes 2", "--nnodes 2 needs --master-addr"},
 		{"-tp 2 --nnodes 2 --master-addr a", "--nnodes 2 needs --cluster-token-file"},

@@ -69,6 +69,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	p := &c.Parallel
 	f.IntVar(&p.TensorParallelSize, "tensor-parallel-size", p.TensorParallelSize,
 		"ranks each layer is divided among (-tp)")
+	f.IntVar(&p.PrefillContextParallelSize, "prefill-context-parallel-size",
+		p.PrefillContextParallelSize, "ranks the rows of long prompts are divided among (-pcp)")
 	f.IntVar(&p.DataParallelSize, "data-parallel-size", p.DataParallelSize,
 		"engines that share the requests, each with ranks and a KV cache of its own (-dp)")
 	f.IntVar(&p.DataParallelSizeLocal, "data-parallel-size-local", 0,

@@ -34,6 +34,7 @@ func (c *Config) Validate() error {
 		atLeast("max-num-batched-tokens", s.MaxNumBatchedTokens, 1),
 		atLeast("tensor-parallel-size", p.TensorParallelSize, 1),
 		atLeast("pipeline-parallel-size", p.PipelineParallelSize, 1),
+		atLeast("prefill-context-parallel-size", p.PrefillContextParallelSize, 1),
 		atLeast("data-parallel-size", p.DataParallelSize, 1),
 		atLeast("nnodes", p.Nodes.Count, 1),
 		atLeast("cpu-threads", p.CPUThreads, 0),

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -130,6 +131,49 @@ func TestAnyTensorParallelSize(t *testing.T) {
 				t.Errorf("answer %q, finish %q", a.text, a.last.Finish)
 			}
 		})
+	}
+}
+
+// TestPrefillOverRanks asks a long question of ranks that divide its rows, in processes of their own
+// and in this one: the answer, its log-probabilities and those of the prompt are those of one rank.
+func TestPrefillOverRanks(t *testing.T) {
+	long := strings.Repeat("func Index(s, substr string) int returns a number. ", 40) + question
+	var want []string
+	for _, p := range []config.Parallel{{Backend: "uni"}, {Backend: "mp", PrefillContextParallelSize: 2},
+		{Backend: "uni", TensorParallelSize: 2, PrefillContextParallelSize: 2}} {
+		e := open(t, func(c *config.Config) {
+			c.Schedule.MaxNumBatchedTokens = 300
+			c.Parallel.Backend = p.Backend
+			c.Parallel.TensorParallelSize = max(1, p.TensorParallelSize)
+			c.Parallel.PrefillContextParallelSize = max(1, p.PrefillContextParallelSize)
+		})
+		r := greedy(e, long, 12)
+		r.Params.Logprobs, r.Params.PromptLogprobs = 2, 1
+		s, err := e.Submit(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var got []string
+		for {
+			d, err := s.Next(t.Context())
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range slices.Concat(d.PromptLogprobs, d.Logprobs) {
+				got = append(got, fmt.Sprintf("%+v", l))
+			}
+		}
+		if want == nil {
+			want = got
+		}
+		if len(got) < len(r.Prompt) || !slices.Equal(got, want) {
+			t.Errorf("%s with %v: %d positions of %d differ from those of one rank", p.Backend,
+				p.Layout(), len(got), len(r.Prompt)+12)
+		}
 	}
 }
 

@@ -459,9 +459,18 @@ func TestEmptyPlan(t *testing.T) {
 	}
 }
 
-// TestAllocates nothing in steady decoding, greedy or not.
+// TestAllocates nothing in steady decoding, greedy or not, also where ranks divide long prompts.
 func TestAllocates(t *testing.T) {
+	for _, l := range []layout.Layout{{}, {TP: 2, PCP: 2}} {
+		t.Run(l.String(), func(t *testing.T) { checkAllocates(t, l) })
+	}
+}
+
+func checkAllocates(t *testing.T, l layout.Layout) {
 	r, o := newRunner(t, true)
+	opt := r.opt
+	opt.Layout = l
+	r = New(opt)
 	p := &step.Plan{ID: 1}
 	for slot := range uint32(maxSeqs) {
 		params := greedy()

@@ -100,6 +100,10 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 			return err
 		}
 		group.Comm = r.groups.TP
+		if pcp := r.groups.PCP; pcp != nil {
+			group.Prefill = &layers.Prefill{Rank: init.Layout.Place(init.Rank).PCP,
+				Size: init.Layout.PCP, Comm: pcp}
+		}
 	}
 	if err := r.loadModel(init, cfg, folder, group, stage, progress); err != nil {
 		return err
