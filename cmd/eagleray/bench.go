@@ -26,12 +26,13 @@ func newBench() *cobra.Command {
   eagleray bench latency --batch-size 1 --input-len 32 --output-len 128
   eagleray bench queue --readers 2
   eagleray bench rpc --readers 2 --running 256
+  eagleray bench fleet --ranks 8,64,1024
   eagleray bench step --running 1,64,256,1024
   eagleray bench report A.json B.json -o report.html`,
 	}
 	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(),
-		newBenchRPC(), newBenchStep(), newBenchReport(),
-		newQueueReader())
+		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchReport(),
+		newQueueReader(), newFleetRank())
 	group(c)
 	return c
 }

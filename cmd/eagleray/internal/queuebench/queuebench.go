@@ -92,7 +92,8 @@ type Quantiles struct {
 	P999 float64 `json:"p999"`
 }
 
-func quantiles(d []time.Duration) Quantiles {
+// QuantilesOf sorts durations and returns their quantiles, 0 for none.
+func QuantilesOf(d []time.Duration) Quantiles {
 	if len(d) == 0 {
 		return Quantiles{}
 	}
@@ -237,7 +238,7 @@ func gigabytes(turns []time.Duration) float64 {
 	if len(turns) == 0 {
 		return 0
 	}
-	return largeTurn * largePayload / (quantiles(turns).P50 * 1e3)
+	return largeTurn * largePayload / (QuantilesOf(turns).P50 * 1e3)
 }
 
 func (b *bench) roundTrips(r *Report) error {
@@ -258,7 +259,7 @@ func (b *bench) roundTrips(r *Report) error {
 		floor = append(floor, d[warmup:]...)
 	}
 	r.RoundTrips = len(queue)
-	r.RoundTrip, r.Floor = quantiles(queue), quantiles(floor)
+	r.RoundTrip, r.Floor = QuantilesOf(queue), QuantilesOf(floor)
 	r.RatioP50 = r.RoundTrip.P50 / r.Floor.P50
 	return nil
 }
@@ -285,7 +286,7 @@ func (b *bench) paced(r *Report) error {
 		}
 		wall += took
 	}
-	r.PacedRoundTrip, r.PacedFloor = quantiles(queue), quantiles(floor)
+	r.PacedRoundTrip, r.PacedFloor = QuantilesOf(queue), QuantilesOf(floor)
 	r.CPUShare.Paced50Hz = shares(used, wall)
 	return nil
 }

@@ -132,10 +132,10 @@ func TestQuantiles(t *testing.T) {
 	for i := range 1000 {
 		d = append(d, time.Duration(1000-i)*time.Microsecond)
 	}
-	if q := quantiles(d); q != (Quantiles{501, 991, 1000}) {
+	if q := QuantilesOf(d); q != (Quantiles{501, 991, 1000}) {
 		t.Errorf("%+v", q)
 	}
-	if q := quantiles(nil); q != (Quantiles{}) {
+	if q := QuantilesOf(nil); q != (Quantiles{}) {
 		t.Errorf("of nothing: %+v", q)
 	}
 }

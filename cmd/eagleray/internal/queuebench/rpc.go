@@ -65,20 +65,22 @@ type steps struct {
 	out    []byte
 }
 
-// newSteps makes a steady step: every request has one token to compute, and each sixteenth a new
-// block.
-func newSteps(running int) *steps {
-	s := new(steps)
+func newSteps(running int) *steps { return &steps{plan: SteadyPlan(running)} }
+
+// SteadyPlan is a step of running decoding requests: each has one token to compute, and each
+// sixteenth a new block.
+func SteadyPlan(running int) step.Plan {
+	var p step.Plan
 	for i := range uint32(running) {
 		row := step.Row{Slot: i, Start: 1000 + i, Count: 1, Last: int32(i), Source: step.FromPlan,
 			Sample: true}
 		if i%16 == 0 {
 			row.Blocks = 1
-			s.plan.Blocks = append(s.plan.Blocks, 5000+i)
+			p.Blocks = append(p.Blocks, 5000+i)
 		}
-		s.plan.Rows = append(s.plan.Rows, row)
+		p.Rows = append(p.Rows, row)
 	}
-	return s
+	return p
 }
 
 // encode writes the plan of a number behind the order that readers know.
@@ -126,7 +128,7 @@ func (b *bench) steps(r *RPCReport, s *steps) error {
 		floor = append(floor, d[warmup:]...)
 	}
 	r.Steps = len(trips)
-	r.StepRoundTrip, r.Floor = quantiles(trips), quantiles(floor)
+	r.StepRoundTrip, r.Floor = QuantilesOf(trips), QuantilesOf(floor)
 	r.RatioP50 = r.StepRoundTrip.P50 / r.Floor.P50
 	return nil
 }

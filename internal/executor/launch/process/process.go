@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -31,6 +32,7 @@ const invitationFD = 3
 
 // Launcher runs ranks as children.
 type Launcher struct {
+	arguments []string // of a child, before its rank
 	// output receives the children's standard error, each line with the rank before it.
 	output io.Writer
 
@@ -52,9 +54,13 @@ type child struct {
 	done chan struct{}
 }
 
-// New makes a launcher whose children's output goes to output.
-func New(output io.Writer) *Launcher {
-	l := &Launcher{output: output, starts: make(chan func()),
+// New makes a launcher whose children's output goes to output. They are this program with the
+// arguments that make it a rank, Verb if there are none, and --rank N.
+func New(output io.Writer, arguments ...string) *Launcher {
+	if len(arguments) == 0 {
+		arguments = []string{Verb}
+	}
+	l := &Launcher{arguments: arguments, output: output, starts: make(chan func()),
 		exited: make(chan launch.Exit, maxRanks)}
 	l.thread.Go(l.startThread)
 	return l
@@ -97,7 +103,7 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	defer theirs.Close()
 	defer ours.Close()
 	// The rank is for readers of the list of processes; the invitation has it too.
-	cmd := exec.Command(self, Verb, "--rank", strconv.Itoa(spec.Rank))
+	cmd := exec.Command(self, append(slices.Clone(l.arguments), "--rank", strconv.Itoa(spec.Rank))...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A worker never outlives the driver, however the driver ends: its connection closes, and the
 	// kernel kills it.
@@ -207,11 +213,16 @@ func (l *Launcher) Stop(ctx context.Context, _ error) error {
 // Main is the child's side: it reads its invitation, joins the driver and serves it until it is
 // gone.
 func Main() error {
-	pipe := os.NewFile(invitationFD, "invitation")
-	inv, err := join.ReadInvitation(bufio.NewReader(pipe))
-	pipe.Close()
+	inv, err := ReadInvitation()
 	if err != nil {
 		return err
 	}
 	return worker.Join(inv, nil)
+}
+
+// ReadInvitation reads what the launcher has for this child.
+func ReadInvitation() (join.Invitation, error) {
+	pipe := os.NewFile(invitationFD, "invitation")
+	defer pipe.Close()
+	return join.ReadInvitation(bufio.NewReader(pipe))
 }
