@@ -80,8 +80,10 @@ func (b *bodyBudget) release(n int64) {
 // body is a request's body with its share of the budget.
 type body struct {
 	budget *bodyBudget
-	text   []byte
-	held   int64
+	// deadline is when reading ends, zero for never.
+	deadline time.Time
+	text     []byte
+	held     int64
 }
 
 // done gives the share back. Calling it twice is harmless.
@@ -124,7 +126,7 @@ func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) erro
 			return nil
 		}
 		if err != nil {
-			return bodyError(err)
+			return b.failure(err)
 		}
 	}
 }
@@ -137,14 +139,16 @@ func (b *body) claim(ctx context.Context, n int64) error {
 	return nil
 }
 
-// bodyError says whose fault it is that a body did not arrive: it took too long, its client went
-// away, or it breaks the rules of HTTP.
-func bodyError(err error) error {
+// failure says whose fault it is that a body did not arrive: it took too long, its client went away,
+// or it breaks the rules of HTTP.
+func (b *body) failure(err error) error {
 	var tooLarge *http.MaxBytesError
+	// net/http does not tell that it waited for a trailer in vain.
+	late := !b.deadline.IsZero() && !time.Now().Before(b.deadline)
 	switch {
 	case errors.As(err, &tooLarge):
 		return err
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded), late:
 		return &apiError{status: http.StatusRequestTimeout,
 			message: "request body was not received: " + err.Error()}
 	case errors.Is(err, io.ErrUnexpectedEOF):

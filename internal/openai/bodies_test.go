@@ -189,6 +189,49 @@ func TestMalformedBodies(t *testing.T) {
 	}
 }
 
+// TestStalledBodies: a body that does not come in time is answered with 408, wherever it stalls, also
+// when a write may take less time than a body.
+func TestStalledBodies(t *testing.T) {
+	noLeak(t)
+	s := newServer(t, func(o *Options) {
+		o.Limits.BodyTimeout, o.Limits.WriteTimeout = 100*time.Millisecond, 50*time.Millisecond
+	})
+	ts := listen(t, s)
+	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
+	for name, rest := range map[string]string{
+		"body":       "Content-Length: 100\r\n\r\n{",
+		"no chunk":   chunked,
+		"chunk size": chunked + "1",
+		"chunk data": chunked + "20\r\n{",
+		"chunk end":  chunked + "1\r\n{",
+		"next chunk": chunked + "1\r\n{\r\n",
+		"trailer":    chunked + "2\r\n{}\r\n0\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", ts.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\n"+
+				"Content-Type: application/json\r\n%s", completionsPath, rest)
+			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != http.StatusRequestTimeout || !resp.Close {
+				t.Errorf("%d, error %v, closed: %v", resp.StatusCode, err, resp.Close)
+			}
+			if kind := at(t, object(t, raw), "error", "type"); kind != "RequestTimeoutError" {
+				t.Errorf("answered %s", raw)
+			}
+		})
+	}
+}
+
 // TestChunkedBodies of every size around the pieces in which they are read arrive whole.
 func TestChunkedBodies(t *testing.T) {
 	s := newServer(t)
@@ -229,6 +272,29 @@ func TestRenderingStopsWithItsClient(t *testing.T) {
 	if whole := time.Since(began); stopped > whole/2 {
 		t.Errorf("ended after %v, the whole rendering takes %v", stopped, whole)
 	}
+	if !strings.Contains(s.log.String(), "status=499") {
+		t.Errorf("logged %s", s.log)
+	}
+}
+
+// TestTokenizingStopsWithItsClient on every way to it.
+func TestTokenizingStopsWithItsClient(t *testing.T) {
+	s := newServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	text := strings.Repeat("a ", 1<<16)
+	s.model.MaxModelLen = len(text)
+	if _, bad := s.tokenize(ctx, &sampling{}, rawPrompt{text: text, isText: true}); bad == nil ||
+		bad.status != statusClientClosed {
+		t.Errorf("a prompt: %v", bad)
+	}
+	for _, m := range []*mask{newMask(), {open: "o", texts: []string{"t"}}} {
+		if _, err := s.encodeMasked(ctx, m, text, true); !errors.Is(err, context.Canceled) {
+			t.Errorf("a conversation: %v", err)
+		}
+	}
+	r := newRequest("POST", "/tokenize", `{"prompt":"`+text+`"}`)
+	s.serveRequest(r.WithContext(ctx))
 	if !strings.Contains(s.log.String(), "status=499") {
 		t.Errorf("logged %s", s.log)
 	}

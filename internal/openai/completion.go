@@ -51,7 +51,7 @@ func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*gene
 		if err := r.Context().Err(); err != nil {
 			return nil, err
 		}
-		if prompts[i], bad = s.tokenize(&req.sampling, raw); bad != nil {
+		if prompts[i], bad = s.tokenize(r.Context(), &req.sampling, raw); bad != nil {
 			return nil, bad
 		}
 		if bad = s.fit(&prompts[i], &req.sampling, base, "prompt"); bad != nil {

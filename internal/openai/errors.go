@@ -93,6 +93,11 @@ func (e *apiError) append(b []byte) []byte {
 	return append(b, "}}"...)
 }
 
+// cancelled is the answer to a request whose client went away before there was one.
+func cancelled() *apiError {
+	return &apiError{status: statusClientClosed, message: "request was cancelled"}
+}
+
 // draining is the answer of a server that is being stopped.
 func draining() *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
@@ -115,7 +120,7 @@ func asAPIError(err error) *apiError {
 		return &apiError{status: http.StatusRequestEntityTooLarge,
 			message: fmt.Sprintf("request body is larger than %d bytes", tooLarge.Limit)}
 	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
-		return &apiError{status: statusClientClosed, message: "request was cancelled"}
+		return cancelled()
 	case errors.Is(err, engine.ErrFailed), errors.Is(err, engine.ErrCondemned):
 		return &apiError{status: http.StatusInternalServerError, message: err.Error()}
 	}

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/hex"
 	"math/rand/v2"
 	"slices"
@@ -148,25 +149,32 @@ func (m *mask) restore(s string) string {
 	return out.String()
 }
 
-// encodeMasked tokenises a rendered prompt.
-func (s *Server) encodeMasked(m *mask, text string, addSpecial bool) []int32 {
+// encodeMasked tokenises a rendered prompt. It stops when ctx ends, with its error.
+func (s *Server) encodeMasked(ctx context.Context, m *mask, text string,
+	addSpecial bool) ([]int32, error) {
 	tok := s.model.Tokenizer
 	if len(m.texts) == 0 {
-		return tok.Encode(text, addSpecial)
+		return tok.EncodeUntil(ctx.Err, text, addSpecial)
 	}
 	var before, after []int32
 	if addSpecial {
 		before, after = s.addedAround()
 	}
 	ids := slices.Clone(before)
+	var err error
 	m.split(text, func(piece string, special bool) {
 		if special {
 			ids = append(ids, s.encodePlain(piece)...)
 			return
 		}
-		ids = append(ids, tok.Encode(piece, false)...)
+		if err != nil {
+			return
+		}
+		var more []int32
+		more, err = tok.EncodeUntil(ctx.Err, piece, false)
+		ids = append(ids, more...)
 	})
-	return append(ids, after...)
+	return append(ids, after...), err
 }
 
 // encodePlain tokenises the text of a special token as ordinary characters: cut in two, neither

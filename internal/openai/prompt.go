@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/engine"
@@ -14,15 +15,19 @@ type prompt struct {
 }
 
 // tokenize turns a client's prompt into token ids and truncates them. The length is checked later,
-// with max_tokens, by fit.
-func (s *Server) tokenize(r *sampling, raw rawPrompt) (prompt, *apiError) {
+// with max_tokens, by fit. It stops when ctx ends.
+func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prompt, *apiError) {
 	p := prompt{text: raw.text}
 	p.Prompt = raw.ids
 	if raw.isText {
 		if err := s.checkText(r, "prompt", raw.text); err != nil {
 			return p, err
 		}
-		p.Prompt = s.model.Tokenizer.Encode(raw.text, r.addSpecial)
+		ids, err := s.model.Tokenizer.EncodeUntil(ctx.Err, raw.text, r.addSpecial)
+		if err != nil {
+			return p, cancelled()
+		}
+		p.Prompt = ids
 		if !r.echo {
 			p.text = "" // not kept for as long as the request lasts
 		}
@@ -52,14 +57,16 @@ func (s *Server) checkText(r *sampling, field, text string) *apiError {
 	if r.truncate != nil {
 		return nil
 	}
-	most := 4 * s.maxTokenBytes * s.model.MaxModelLen
-	if len(text) > most {
+	if most := s.mostBytes(); len(text) > most {
 		return badRequest(field, "This model's maximum context length is %d tokens. The prompt "+
 			"of %d bytes cannot fit in it "+
 			"(at most %d bytes).", s.model.MaxModelLen, len(text), most)
 	}
 	return nil
 }
+
+// mostBytes is the length from which on no text fits into the model.
+func (s *Server) mostBytes() int { return 4 * s.maxTokenBytes * s.model.MaxModelLen }
 
 // truncate keeps the last (or first) truncate_prompt_tokens tokens; -1 keeps what fits beside
 // max_tokens.

@@ -40,11 +40,12 @@ func (s *Server) render(ctx context.Context, c *conversation, r *sampling) (prom
 	if bad := s.checkText(r, "messages", whole); bad != nil {
 		return prompt{}, bad
 	}
-	if ctx.Err() != nil { // tokenising is the longer half of the work
-		return prompt{}, badRequest("messages", "%v", ctx.Err())
+	ids, err := s.encodeMasked(ctx, m, text, r.addSpecial)
+	if err != nil {
+		return prompt{}, cancelled()
 	}
 	p := prompt{text: whole}
-	if p.Prompt, bad = s.truncate(r, s.encodeMasked(m, text, r.addSpecial)); bad != nil {
+	if p.Prompt, bad = s.truncate(r, ids); bad != nil {
 		return prompt{}, bad
 	}
 	if len(p.Prompt) == 0 {

@@ -192,6 +192,10 @@ type tokenized struct {
 	withText bool
 }
 
+// leastTokenized is the length of a text in bytes that /tokenize takes at least, whatever the model
+// could: texts are counted in order to be cut.
+const leastTokenized = 1 << 20
+
 func (s *Server) decodeTokenize(ctx context.Context, f *fields) (tokenized, *apiError) {
 	var out tokenized
 	model := f.optString("model")
@@ -218,7 +222,14 @@ func (s *Server) decodeTokenize(ctx context.Context, f *fields) (tokenized, *api
 		}
 	}
 	if !chat {
-		out.ids = s.model.Tokenizer.Encode(*text, r.addSpecial)
+		if most := max(s.mostBytes(), leastTokenized); len(*text) > most {
+			return out, badRequest("prompt", "the prompt of %d bytes is longer than what is "+
+				"tokenized (at most %d bytes)", len(*text), most)
+		}
+		var err error
+		if out.ids, err = s.model.Tokenizer.EncodeUntil(ctx.Err, *text, r.addSpecial); err != nil {
+			return out, cancelled()
+		}
 		return out, nil
 	}
 	p, bad := s.render(ctx, &c, r)

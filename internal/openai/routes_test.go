@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -162,6 +163,25 @@ func TestAccessLog(t *testing.T) {
 	quiet.post(completionsPath, `{`+hi+`}`)
 	if log := quiet.log.String(); strings.Contains(log, "msg=request ") || !strings.Contains(log, "request failed") {
 		t.Errorf("log without the access log %q", log)
+	}
+}
+
+// TestTokenizeIsBounded: texts that no model could take are refused, not counted.
+func TestTokenizeIsBounded(t *testing.T) {
+	s := newServer(t)
+	ask := func(n int) *httptest.ResponseRecorder {
+		return s.post("/tokenize", `{"prompt":"`+strings.Repeat(" ", n)+`"}`)
+	}
+	if rec := ask(leastTokenized); rec.Code != 200 {
+		t.Errorf("the longest text: %d %s", rec.Code, rec.Body)
+	}
+	if rec := ask(leastTokenized + 1); rec.Code != 400 ||
+		!strings.Contains(rec.Body.String(), "(at most 1048576 bytes)") {
+		t.Errorf("a longer one: %d %s", rec.Code, rec.Body)
+	}
+	chat := `{"messages":[{"role":"user","content":"` + strings.Repeat(" ", leastTokenized) + `"}]}`
+	if rec := s.post("/tokenize", chat); rec.Code != 400 {
+		t.Errorf("a conversation that cannot fit: %d %s", rec.Code, rec.Body)
 	}
 }
 

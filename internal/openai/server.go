@@ -250,8 +250,8 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 	}
 	rc := http.NewResponseController(inner)
 	// Whatever deadline an earlier request left on the connection is not ours. A body must arrive
-	// in time; readBody lifts the limit once it has. Not every writer has deadlines: then there are
-	// none.
+	// in time, whether it is read (readBody, which lifts the limit once it has) or dropped. Not every
+	// writer has deadlines: then there are none.
 	_ = rc.SetWriteDeadline(began.Add(s.lim.WriteTimeout))
 	if r.ContentLength != 0 {
 		_ = rc.SetReadDeadline(began.Add(s.lim.BodyTimeout))
@@ -270,6 +270,8 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		api := asAPIError(err)
 		s.logError(err, api)
 		if w.status == 0 {
+			// A body may have taken longer than a write may.
+			_ = rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout))
 			writeError(w, api.onWire())
 		}
 		status = api.status
@@ -385,6 +387,10 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, erro
 			message: "Content-Encoding " + clip(enc) + " is not supported"}
 	}
 	b := &body{budget: s.bodies}
+	deadline := time.Now().Add(s.lim.BodyTimeout)
+	if err := http.NewResponseController(w).SetReadDeadline(deadline); err == nil {
+		b.deadline = deadline
+	}
 	f, err := s.parseBody(b, w, r)
 	if err != nil {
 		b.done()

@@ -46,6 +46,9 @@ func (m *bpe) encode(dst []int32, piece string, sc *scratch) []int32 {
 		if skip < 0 {
 			break
 		}
+		if sc.done(skip + len(wordMark)) {
+			return dst
+		}
 		i += skip
 		if !strings.HasSuffix(piece[start:i], wordMark) {
 			dst = m.encodeWord(dst, piece[start:i], sc)
@@ -69,7 +72,9 @@ func (m *bpe) encodeWord(dst []int32, piece string, sc *scratch) []int32 {
 	}
 	start := len(dst)
 	dst = m.merge(dst, piece, sc)
-	place.store(piece, dst[start:])
+	if sc.err == nil {
+		place.store(piece, dst[start:])
+	}
 	return dst
 }
 
@@ -92,7 +97,10 @@ func (m *bpe) merge(dst []int32, piece string, sc *scratch) []int32 {
 			dst = append(dst, m.byteID[piece[i]])
 		}
 	} else {
-		dst = m.symbols(dst, piece)
+		if len(piece) > workPart {
+			dst = slices.Grow(dst, len(piece)) // no more copies
+		}
+		dst = m.symbols(dst, piece, sc)
 	}
 	n := 0
 	if symbols := dst[start:]; len(symbols) <= maxScanned {
@@ -105,10 +113,13 @@ func (m *bpe) merge(dst []int32, piece string, sc *scratch) []int32 {
 
 // symbols appends one symbol per character of the piece; it follows BPE::merge_word of Hugging
 // Face's tokenizers in what becomes of characters that are not in the vocabulary.
-func (m *bpe) symbols(dst []int32, piece string) []int32 {
+func (m *bpe) symbols(dst []int32, piece string, sc *scratch) []int32 {
 	unknowns := 0 // unknown tokens seen but not yet appended: with byte fallback they may come late
 	for i, r := range piece {
 		size := utf8.RuneLen(r)
+		if sc.done(size) {
+			break
+		}
 		if id, ok := m.symbol(piece, i, size, r); ok {
 			if unknowns > 0 {
 				dst = append(dst, m.unknown)
@@ -221,20 +232,39 @@ const noRank = ^uint32(0)
 // the heap is rank<<32 | position of the left symbol; it is stale when that symbol has another rank
 // by now.
 func (m *bpe) mergeHeap(symbols []int32, sc *scratch) int {
-	list := slices.Grow(sc.list[:0], len(symbols))[:len(symbols)]
-	sc.list = list
+	// Memory that is new is not cleared by hand, and all of it is got at once: a word of megabytes is
+	// not copied again and again.
+	if cap(sc.list) < len(symbols) {
+		sc.list = make([]linked, len(symbols))
+		sc.heap = make([]uint64, 0, len(symbols))
+	}
+	list := sc.list[:len(symbols)]
 	for i, id := range symbols {
+		if sc.done(1) {
+			return 0
+		}
 		list[i] = linked{prev: int32(i) - 1, next: int32(i) + 1, id: id}
 	}
 	list[len(list)-1].next = -1
 	heap := sc.heap[:0]
 	for i := range list {
+		if sc.done(1) {
+			return 0
+		}
 		if m.rankPair(list, int32(i)) {
 			heap = append(heap, uint64(list[i].rank)<<32|uint64(i))
 		}
 	}
-	heapInit(heap)
+	for i := len(heap)/2 - 1; i >= 0; i-- {
+		if sc.done(1) {
+			return 0
+		}
+		heapDown(heap, i)
+	}
 	for len(heap) > 0 {
+		if sc.done(1) {
+			return 0
+		}
 		top := heap[0]
 		at := int32(uint32(top))
 		left := &list[at]
@@ -297,12 +327,6 @@ func (m *bpe) rankPair(list []linked, i int32) bool {
 }
 
 // The heap is a binary min-heap of uint64.
-
-func heapInit(h []uint64) {
-	for i := len(h)/2 - 1; i >= 0; i-- {
-		heapDown(h, i)
-	}
-}
 
 func heapPush(h []uint64, x uint64) []uint64 {
 	h = append(h, x)

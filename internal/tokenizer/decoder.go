@@ -12,7 +12,7 @@ import (
 type decoderStep struct {
 	kind string
 	// rewrite is set for a step that turns each token into another by itself (Replace, Strip).
-	rewrite normalizer
+	rewrite func(string) string
 	pattern pattern // Replace
 	content string
 	strip   stripSpec
@@ -65,7 +65,8 @@ func parseDecoderStep(kind string, data json.RawMessage) (decoderStep, error) {
 			return step, err
 		}
 		step.pattern, step.content = p, spec.Content
-		step.rewrite = replacer(p, spec.Content)
+		replace := replacer(p, spec.Content)
+		step.rewrite = func(token string) string { return replace(token, new(work)) }
 		return step, nil
 	case "Strip":
 		var spec struct {

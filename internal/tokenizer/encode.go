@@ -2,6 +2,7 @@ package tokenizer
 
 // scratch holds the buffers of one call of AppendEncode.
 type scratch struct {
+	work
 	list         []linked
 	heap         []uint64
 	bytes        []byte
@@ -19,16 +20,27 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	return t.AppendEncode(make([]int32, 0, len(text)/4+8), text, addSpecial)
 }
 
+// EncodeUntil is Encode for a result that may cease to be wanted: stop is asked every few
+// milliseconds, and its first error ends the work.
+func (t *Tokenizer) EncodeUntil(stop func() error, text string, addSpecial bool) ([]int32, error) {
+	w := work{stop: stop}
+	return t.appendEncode(make([]int32, 0, len(text)/4+8), text, addSpecial, &w), w.err
+}
+
 // AppendEncode is Encode appending to dst.
 func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) []int32 {
+	return t.appendEncode(dst, text, addSpecial, new(work))
+}
+
+func (t *Tokenizer) appendEncode(dst []int32, text string, addSpecial bool, w *work) []int32 {
 	text = validText(text)
 	if t.template == nil {
-		return t.appendText(dst, text)
+		return t.appendText(dst, text, w)
 	}
 	for _, id := range t.template {
 		switch {
 		case id == sequenceMark:
-			dst = t.appendText(dst, text)
+			dst = t.appendText(dst, text, w)
 		case addSpecial:
 			dst = append(dst, id)
 		}
@@ -37,13 +49,14 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) []in
 }
 
 // appendText cuts out the added tokens and encodes what is between them.
-func (t *Tokenizer) appendText(dst []int32, text string) []int32 {
+func (t *Tokenizer) appendText(dst []int32, text string, w *work) []int32 {
 	sc := t.scratch.Get().(*scratch)
+	sc.work = *w
 	done := 0
 	if t.added != nil {
 		for from := 0; ; {
 			match, ok := t.added.find(text, from, done)
-			if !ok {
+			if !ok || sc.done(match.end-done) {
 				break
 			}
 			if done < match.start {
@@ -56,6 +69,7 @@ func (t *Tokenizer) appendText(dst []int32, text string) []int32 {
 	if done < len(text) {
 		dst = t.appendSegment(dst, text[done:], done == 0, sc)
 	}
+	*w, sc.work = sc.work, work{}
 	sc.trim()
 	t.scratch.Put(sc)
 	return dst
@@ -79,12 +93,12 @@ func (sc *scratch) trim() {
 
 // appendSegment normalizes text between added tokens and cuts out those to be found afterwards.
 func (t *Tokenizer) appendSegment(dst []int32, text string, atStart bool, sc *scratch) []int32 {
-	text = normalize(t.normalizers, text)
+	text = normalize(t.normalizers, text, &sc.work)
 	done := 0
 	if t.addedNormal != nil {
 		for from := 0; ; {
 			match, ok := t.addedNormal.find(text, from, done)
-			if !ok {
+			if !ok || sc.done(match.end-done) {
 				break
 			}
 			if done < match.start {
@@ -108,6 +122,9 @@ func (t *Tokenizer) appendPieces(dst []int32, text string, atStart bool, sc *scr
 		}
 		for i := 0; i < len(text); {
 			end := t.direct.next(text, i)
+			if sc.done(end - i) {
+				break
+			}
 			dst = t.model.encode(dst, text[i:end], sc)
 			i = end
 		}
@@ -117,11 +134,17 @@ func (t *Tokenizer) appendPieces(dst []int32, text string, atStart bool, sc *scr
 	for _, step := range t.steps {
 		next = next[:0]
 		for _, p := range pieces {
+			if sc.done(len(p.text)) {
+				break
+			}
 			next = step.split(p, next, sc)
 		}
 		pieces, next = next, pieces
 	}
 	for _, p := range pieces {
+		if sc.done(len(p.text)) {
+			break
+		}
 		dst = t.model.encode(dst, p.text, sc)
 	}
 	sc.pieces, sc.next = pieces, next

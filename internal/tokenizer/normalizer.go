@@ -5,12 +5,13 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
 
 // normalizer rewrites a part of the input before it is cut into pieces.
-type normalizer func(string) string
+type normalizer func(string, *work) string
 
 // parseNormalizer compiles the normalizer section into its steps, nested sequences flattened.
 func parseNormalizer(data json.RawMessage) ([]normalizer, error) {
@@ -38,13 +39,13 @@ func parseNormalizerStep(kind string, data json.RawMessage) (normalizer, error) 
 	case "NFKD":
 		return canonical(norm.NFKD, norm.NFKD), nil
 	case "Lowercase":
-		return lowercase, nil
+		return eachChar(lowercase), nil
 	case "StripAccents":
-		return stripAccents, nil
+		return eachChar(stripAccents), nil
 	case "ByteLevel":
-		return toByteAlphabet, nil
+		return eachChar(toByteAlphabet), nil
 	case "Strip":
-		return func(s string) string {
+		return func(s string, _ *work) string {
 			if spec.StripLeft {
 				s = strings.TrimLeftFunc(s, isSpace)
 			}
@@ -54,7 +55,7 @@ func parseNormalizerStep(kind string, data json.RawMessage) (normalizer, error) 
 			return s
 		}, nil
 	case "Prepend":
-		return func(s string) string {
+		return func(s string, _ *work) string {
 			if s == "" {
 				return s
 			}
@@ -73,11 +74,11 @@ func parseNormalizerStep(kind string, data json.RawMessage) (normalizer, error) 
 // replacer puts content in the place of every match; content is taken literally.
 func replacer(p pattern, content string) normalizer {
 	if literal, ok := p.(literalPattern); ok {
-		return func(s string) string { return strings.ReplaceAll(s, string(literal), content) }
+		return func(s string, w *work) string { return replaceAll(s, string(literal), content, w) }
 	}
-	return func(s string) string {
+	return func(s string, w *work) string {
 		var b strings.Builder
-		for _, sp := range p.find(s, nil) {
+		for _, sp := range p.find(s, nil, w) {
 			if sp.match {
 				b.WriteString(content)
 			} else {
@@ -86,6 +87,11 @@ func replacer(p pattern, content string) normalizer {
 		}
 		return b.String()
 	}
+}
+
+// eachChar is the normalizer that rewrites each character by itself.
+func eachChar(f func(string) string) normalizer {
+	return func(s string, w *work) string { return inParts(s, w, anywhere, f) }
 }
 
 // lower16 are the upper-case letters of Unicode 16 beyond package unicode (Unicode 15.0), with the
@@ -177,27 +183,46 @@ var after9 = &unicode.RangeTable{
 // canonical returns the normalizer for one of the four Unicode forms; decompose is the form that
 // only decomposes, in the same (canonical or compatibility) sense.
 func canonical(form, decompose norm.Form) normalizer {
-	return func(s string) string {
-		if isASCII(s) || form.IsNormalString(s) {
+	return func(s string, w *work) string {
+		if isASCII(s) {
 			return s
 		}
-		// Characters that Unicode 9 did not know are starters that neither change nor combine, so
-		// the text between them normalizes by itself.
-		var b strings.Builder
-		start := 0
-		for i, r := range s {
-			if r >= 0x7fd && unicode.Is(after9, r) {
-				b.WriteString(normalizeKnown(s[start:i], form, decompose))
-				b.WriteRune(r)
-				start = i + len(string(r))
+		// No character changes what is before one that begins a segment, nor that one itself.
+		boundary := func(s string, end int) int {
+			for end < len(s) && !form.PropertiesString(s[end:]).BoundaryBefore() {
+				_, n := utf8.DecodeRuneInString(s[end:])
+				if end += n; w.done(n) {
+					break
+				}
 			}
+			return end
 		}
-		if start == 0 {
-			return normalizeKnown(s, form, decompose)
-		}
-		b.WriteString(normalizeKnown(s[start:], form, decompose))
-		return b.String()
+		return inParts(s, w, boundary, func(s string) string {
+			return normalizeText(s, form, decompose, w)
+		})
 	}
+}
+
+func normalizeText(s string, form, decompose norm.Form, w *work) string {
+	if form.IsNormalString(s) {
+		return s
+	}
+	// Characters that Unicode 9 did not know are starters that neither change nor combine, so the
+	// text between them normalizes by itself.
+	var b strings.Builder
+	start := 0
+	for i, r := range s {
+		if r >= 0x7fd && unicode.Is(after9, r) {
+			b.WriteString(normalizeKnown(s[start:i], form, decompose, w))
+			b.WriteRune(r)
+			start = i + len(string(r))
+		}
+	}
+	if start == 0 {
+		return normalizeKnown(s, form, decompose, w)
+	}
+	b.WriteString(normalizeKnown(s[start:], form, decompose, w))
+	return b.String()
 }
 
 func isASCII(s string) bool {
@@ -214,11 +239,11 @@ func isASCII(s string) bool {
 // goes another way.
 const maxNonStarters = 30
 
-func normalizeKnown(s string, form, decompose norm.Form) string {
+func normalizeKnown(s string, form, decompose norm.Form, w *work) string {
 	if !hasLongRun(s, decompose) {
 		return form.String(s)
 	}
-	return normalizeLong(s, form, decompose)
+	return normalizeLong(s, form, decompose, w)
 }
 
 // hasLongRun reports whether decomposing s may yield more than maxNonStarters combining characters
@@ -248,13 +273,12 @@ func hasLongRun(s string, decompose norm.Form) bool {
 
 // normalizeLong normalizes by the definition (UAX #15, section 1.3: decompose, order canonically,
 // compose), without a bound on the run of combining characters.
-func normalizeLong(s string, form, decompose norm.Form) string {
-	type char struct {
-		r   rune
-		ccc uint8
-	}
+func normalizeLong(s string, form, decompose norm.Form, w *work) string {
 	var chars []char
 	for _, r := range s {
+		if w.done(8) { // slower than most
+			return ""
+		}
 		for _, d := range decompose.String(string(r)) {
 			chars = append(chars, char{d, decompose.PropertiesString(string(d)).CCC()})
 		}
@@ -268,8 +292,7 @@ func normalizeLong(s string, form, decompose norm.Form) string {
 		if chars[start].ccc == 0 {
 			from++
 		}
-		slices.SortStableFunc(chars[from:end],
-			func(a, b char) int { return int(a.ccc) - int(b.ccc) })
+		orderByClass(chars[from:end])
 		start = end
 	}
 	composes := form == norm.NFC || form == norm.NFKC
@@ -277,6 +300,9 @@ func normalizeLong(s string, form, decompose norm.Form) string {
 	// where the starter is in out, and the class of what was written last
 	starter, last := -1, uint8(0)
 	for _, c := range chars {
+		if w.done(8) {
+			return ""
+		}
 		if composes && starter >= 0 && (len(out) == starter+1 || last != 0 && last < c.ccc) {
 			if r, ok := composePair(out[starter], c.r); ok {
 				out[starter] = r
@@ -292,6 +318,31 @@ func normalizeLong(s string, form, decompose norm.Form) string {
 	return string(out)
 }
 
+// char is a character with its combining class.
+type char struct {
+	r   rune
+	ccc uint8
+}
+
+// orderByClass sorts a run of characters by their class and keeps the order within one. It takes
+// linear time: a text may be one run.
+func orderByClass(run []char) {
+	if slices.IsSortedFunc(run, func(a, b char) int { return int(a.ccc) - int(b.ccc) }) {
+		return
+	}
+	var at [257]int
+	for _, c := range run {
+		at[int(c.ccc)+1]++
+	}
+	for i := range 256 {
+		at[i+1] += at[i]
+	}
+	for _, c := range slices.Clone(run) {
+		run[at[c.ccc]] = c
+		at[c.ccc]++
+	}
+}
+
 // composePair returns the primary composite of two characters, if they have one.
 func composePair(a, b rune) (rune, bool) {
 	pair := string([]rune{a, b})
@@ -303,9 +354,9 @@ func composePair(a, b rune) (rune, bool) {
 	return runes[0], len(runes) == 1
 }
 
-func normalize(steps []normalizer, s string) string {
+func normalize(steps []normalizer, s string, w *work) string {
 	for _, step := range steps {
-		s = step(s)
+		s = step(s, w)
 	}
 	return s
 }

@@ -23,16 +23,19 @@ type span struct {
 // pattern finds its matches in a text. It appends to spans a list that covers the whole text in
 // order, matched and unmatched parts in turn, as Hugging Face's Pattern::find_matches does.
 type pattern interface {
-	find(text string, spans []span) []span
+	find(text string, spans []span, w *work) []span
 }
 
 // charPattern matches single characters.
 type charPattern func(rune) bool
 
-func (p charPattern) find(text string, spans []span) []span {
+func (p charPattern) find(text string, spans []span, w *work) []span {
 	rest := 0
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRuneInString(text[i:])
+		if w.done(n) {
+			break
+		}
 		if p(r) {
 			if rest < i {
 				spans = append(spans, span{rest, i, false})
@@ -55,7 +58,7 @@ func appendRest(spans []span, from, end int) []span {
 // wordPattern is \w+|[^\w\s]+, the pattern of the Whitespace pre-tokenizer.
 type wordPattern struct{}
 
-func (wordPattern) find(text string, spans []span) []span {
+func (wordPattern) find(text string, spans []span, w *work) []span {
 	kindOf := func(r rune) uint8 {
 		switch {
 		case isWordChar(r):
@@ -67,6 +70,9 @@ func (wordPattern) find(text string, spans []span) []span {
 	}
 	start, kind := 0, classOther
 	for i, r := range text {
+		if w.done(1) {
+			break
+		}
 		k := kindOf(r)
 		if i > start && k != kind {
 			spans = append(spans, span{start, i, kind != classSpace})
@@ -83,11 +89,11 @@ func (wordPattern) find(text string, spans []span) []span {
 // literalPattern matches a fixed string that is not empty.
 type literalPattern string
 
-func (p literalPattern) find(text string, spans []span) []span {
+func (p literalPattern) find(text string, spans []span, w *work) []span {
 	rest := 0
 	for {
 		i := strings.Index(text[rest:], string(p))
-		if i < 0 {
+		if i < 0 || w.done(i+len(p)) {
 			return appendRest(spans, rest, len(text))
 		}
 		spans = appendRest(spans, rest, rest+i)
@@ -97,9 +103,12 @@ func (p literalPattern) find(text string, spans []span) []span {
 }
 
 // find makes a scanner a pattern; its matches cover the text.
-func (sc *scanner) find(text string, spans []span) []span {
+func (sc *scanner) find(text string, spans []span, w *work) []span {
 	for i := 0; i < len(text); {
 		end := sc.next(text, i)
+		if w.done(end - i) {
+			break
+		}
 		spans = append(spans, span{i, end, true})
 		i = end
 	}
@@ -122,7 +131,7 @@ func newRegexPattern(expr string) (*regexPattern, error) {
 	return &regexPattern{re: re}, nil
 }
 
-func (p *regexPattern) find(text string, spans []span) []span {
+func (p *regexPattern) find(text string, spans []span, w *work) []span {
 	runes := []rune(text)
 	at, offset := 0, 0 // the same place counted in characters and in bytes
 	advance := func(to int) int {
@@ -145,7 +154,7 @@ func (p *regexPattern) find(text string, spans []span) []span {
 		spans = appendRest(spans, rest, start)
 		spans = append(spans, span{start, end, true})
 		rest = end
-		return true
+		return !w.done(length)
 	})
 	return appendRest(spans, rest, len(text))
 }

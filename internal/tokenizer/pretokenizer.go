@@ -27,7 +27,7 @@ type splitter struct {
 }
 
 func (s *splitter) split(p piece, dst []piece, sc *scratch) []piece {
-	spans := s.pattern.find(p.text, sc.spans[:0])
+	spans := s.pattern.find(p.text, sc.spans[:0], &sc.work)
 	sc.spans = spans
 	if s.invert {
 		for i := range spans {
@@ -59,6 +59,9 @@ func (b *byteLevel) split(p piece, dst []piece, sc *scratch) []piece {
 	}
 	for i := 0; i < len(p.text); {
 		end := b.scanner.next(p.text, i)
+		if sc.done(end - i) {
+			break
+		}
 		dst = append(dst, piece{b.spell(p.text[i:end]), p.atStart && i == 0})
 		i = end
 	}
@@ -89,7 +92,7 @@ type metaspace struct {
 }
 
 func (m *metaspace) split(p piece, dst []piece, sc *scratch) []piece {
-	p.text = strings.ReplaceAll(p.text, " ", m.replacement)
+	p.text = replaceAll(p.text, " ", m.replacement, &sc.work)
 	if !strings.HasPrefix(p.text, m.replacement) &&
 		(m.prepend == prependAlways || m.prepend == prependFirst && p.atStart) {
 		p.text = m.replacement + p.text

@@ -118,12 +118,12 @@ func randomText(rng *rand.Rand, n int) string {
 	return b.String()
 }
 
-func scannerPieces(sc *scanner, text string) []span { return sc.find(text, nil) }
+func scannerPieces(sc *scanner, text string) []span { return sc.find(text, nil, new(work)) }
 
 func checkScanner(t *testing.T, expr string, re *regexPattern, text string) {
 	t.Helper()
 	got := scannerPieces(scannerFor(expr), text)
-	want := re.find(text, nil)
+	want := re.find(text, nil, new(work))
 	if !slices.Equal(got, want) {
 		t.Fatalf("pattern %s: %q is cut %v, the regular expression cuts %v", expr, text, got, want)
 	}
@@ -219,7 +219,7 @@ func TestRegexTimeout(t *testing.T) {
 	p.re.MatchTimeout = 50 * time.Millisecond
 	text := strings.Repeat("a", 60) + "b"
 	begin := time.Now()
-	spans := p.find(text, nil)
+	spans := p.find(text, nil, new(work))
 	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("took %v", took)
 	}

@@ -152,7 +152,7 @@ func (t *Tokenizer) indexAdded(tokens []addedToken) {
 	}
 	t.added = newAddedMatcher(raw, func(a addedToken) string { return a.Content })
 	t.addedNormal = newAddedMatcher(normal,
-		func(a addedToken) string { return normalize(t.normalizers, a.Content) })
+		func(a addedToken) string { return normalize(t.normalizers, a.Content, new(work)) })
 }
 
 // parseSteps compiles the pre-tokenizer and decides whether the model takes raw bytes.
