@@ -10,12 +10,14 @@ import (
 
 // Broadcaster is what a runner needs of the ranks that share its layers, or the rows of its prompts.
 type Broadcaster interface {
+	Guarded
 	// Broadcast sets b on every rank to the root's. All ranks call it with equally many bytes.
 	Broadcast(b []byte, root int) error
 }
 
 // Messenger is what a runner needs of the other stages, in which each has its number.
 type Messenger interface {
+	Guarded
 	// Send and Recv carry a message whose length both sides know. Messages between two stages
 	// arrive in order, and several may be on the way.
 	Send(b []byte, to int) error
@@ -60,6 +62,8 @@ type pushed struct {
 type pushedPlan struct {
 	id     uint64
 	tokens int
+	// guarded is the hash with which they are sent.
+	guarded uint64
 }
 
 // expect notes the tokens that a plan samples.
@@ -73,7 +77,7 @@ func (r *Runner) expect(p *step.Plan) {
 		}
 	}
 	if n := len(q.slots) - before; n > 0 {
-		q.plans = append(q.plans, pushedPlan{p.ID, n})
+		q.plans = append(q.plans, pushedPlan{p.ID, n, r.guarded})
 	}
 }
 
@@ -87,8 +91,10 @@ func (r *Runner) receive(p *step.Plan) error {
 			until = max(until, r.slots[row.Slot].sampler)
 		}
 	}
+	defer r.opt.PP.Guard(r.guarded)
 	for len(q.plans) > 0 && q.plans[0].id <= until {
 		plan := q.plans[0]
+		r.opt.PP.Guard(plan.guarded)
 		q.b = slices.Grow(q.b[:0], 4*plan.tokens)[:4*plan.tokens]
 		r.opt.Status.Set(status.Collective, 0)
 		if err := r.opt.PP.Recv(q.b, r.opt.Layout.PP-1); err != nil {

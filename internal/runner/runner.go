@@ -78,6 +78,8 @@ type Runner struct {
 	logits []float32
 	shared []byte
 	pushed pushed
+	// guarded is the hash of the plan at hand.
+	guarded uint64
 	// pieceRows is how many rows of logits are computed at a time.
 	pieceRows int
 	sampling  sampleTask
@@ -96,6 +98,8 @@ type slot struct {
 	table   []int32
 	params  sample.Params
 	state   *sample.State
+	// trail is the hash of all that plans have said of the request.
+	trail uint64
 }
 
 // What stands in the place of a token: there is none, or another rank has it.
@@ -143,6 +147,7 @@ func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 	if err := r.check(p); err != nil {
 		return err
 	}
+	r.guard(p)
 	pushes := r.opt.Layout.PP > 1
 	if pushes && r.opt.Rank == 0 {
 		if err := r.receive(p); err != nil {
@@ -215,6 +220,7 @@ func (r *Runner) update(p *step.Plan) error {
 		for _, b := range n.Blocks {
 			s.table = append(s.table, int32(b))
 		}
+		s.trail = trailOfNew(n)
 		s.params.Set(&n.Params) // the plan's memory holds another one soon
 		if r.output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,12 +63,12 @@ type drive struct {
 
 // start runs ranks of the built-in model until they are ready. Plans reach rank odd as change makes
 // them.
-func start(t *testing.T, ranks, odd int, change func(*step.Plan)) drive {
+func start(t *testing.T, l layout.Layout, odd int, change func(*step.Plan)) drive {
 	t.Helper()
 	d := drive{New(), t}
-	specs := make([]launch.Spec, ranks)
+	specs := make([]launch.Spec, l.World())
 	for i := range specs {
-		specs[i] = launch.Spec{Rank: i, LocalRank: i, Layout: layout.Layout{TP: ranks}}
+		specs[i] = launch.Spec{Rank: i, LocalRank: i, Layout: l}
 	}
 	d.wrap = func(rank int, p queue.Port) queue.Port {
 		if rank == odd {
@@ -82,10 +84,10 @@ func start(t *testing.T, ranks, odd int, change func(*step.Plan)) drive {
 			t.Error(err)
 		}
 	})
-	d.send(queue.AppendJSON(nil, queue.KindInit, queue.Init{Layout: layout.Layout{TP: ranks},
-		LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4,
+	d.send(queue.AppendJSON(nil, queue.KindInit, queue.Init{Layout: l.Sizes(),
+		Stages: layout.Balance([]int64{1, 1, 1, 1}, l.Sizes().PP), LoadFormat: "auto", DType: "float32", Threads: 1, Blocks: 32, BlockSize: 16, MaxSeqs: 4,
 		MaxModelLen: 128}))
-	for range ranks {
+	for range specs {
 		d.want(queue.KindReady)
 	}
 	return d
@@ -131,7 +133,7 @@ func plan() *step.Plan {
 // collective, end too, and say that they follow.
 func TestOneRankFails(t *testing.T) {
 	const ranks, odd = 4, 2
-	d := start(t, ranks, odd, func(p *step.Plan) { p.Rows[0].Slot = 99 })
+	d := start(t, layout.Layout{TP: ranks}, odd, func(p *step.Plan) { p.Rows[0].Slot = 99 })
 	d.send(step.AppendPlan([]byte{byte(queue.KindPlan)}, plan()), nil)
 	for range ranks {
 		rank, body := d.want(queue.KindFailure)
@@ -147,5 +149,29 @@ func TestOneRankFails(t *testing.T) {
 		if exit := <-d.Exited(); exit.End.How != launch.Returned || exit.End.Reason == "" {
 			t.Errorf("exit %+v", exit)
 		}
+	}
+}
+
+// TestRanksThatDisagreeAreFound gives one rank a prompt of other tokens: the step fails, by a
+// report that names two ranks, one of them that one, and what they disagree on.
+func TestRanksThatDisagreeAreFound(t *testing.T) {
+	for _, l := range []layout.Layout{{TP: 4}, {PP: 2}} {
+		t.Run(l.String(), func(t *testing.T) {
+			const odd = 1
+			d := start(t, l, odd, func(p *step.Plan) { p.New[0].Tokens[1]++ })
+			d.send(step.AppendPlan([]byte{byte(queue.KindPlan)}, plan()), nil)
+			f := queue.Failure{Follows: true}
+			for f.Follows { // another rank has seen it, and says so
+				_, body := d.want(queue.KindFailure)
+				f = queue.Failure{}
+				if err := json.Unmarshal(body, &f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !strings.Contains(f.Message, "step state") || f.Step != 1 ||
+				f.Rank != odd && !strings.HasSuffix(f.Message, fmt.Sprint("on rank ", odd)) {
+				t.Errorf("rank %d reports %+v", f.Rank, f)
+			}
+		})
 	}
 }
