@@ -32,7 +32,7 @@ func newBench() *cobra.Command {
 	}
 	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(),
 		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchReport(),
-		newQueueReader(), newFleetRank())
+		newQueueReader(), newFleetRank(), newStepServer())
 	group(c)
 	return c
 }

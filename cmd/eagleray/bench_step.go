@@ -1,67 +1,166 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/stepbench"
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
 )
 
 // newBenchStep measures what everything but the model costs.
 func newBenchStep() *cobra.Command {
 	cfg := config.Default()
-	cfg.Parallel.Backend = "mp"
-	var o stepbench.Options
-	var running []int
-	var output string
+	o := stepBench{cfg: &cfg}
 	c := &cobra.Command{
 		Use:   "step [MODEL]",
 		Short: "Measure the driver's work per step, with ranks that compute nothing",
 		Long: `step runs an engine whose ranks answer every plan at once, and prints in microseconds how long a step
-keeps the driver's loop busy (host), how long it takes from result to result (step), and how long the
-output rank is idle between two steps (gap).
+keeps the driver's loop busy (host), how long it takes from result to result (step), how long the output
+rank is not busy between two steps (gap), and how long a round trip of bare futexes between two processes
+takes just before and after (floor). With --http it starts a server with such a rank in a process
+of its own, and reads as many streams from it.
 
   eagleray bench step --running 1,64,256,1024
-  eagleray bench step --running 64 --step-time 1ms --output-json figures.json`,
+  eagleray bench step --running 64 --step-time 1ms --output-json figures.json
+  eagleray bench step --running 256 --http`,
 		Args: arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			useModel(&cfg, args)
+			// A rank in a process of its own, unless asked for otherwise: what it costs is not in
+			// the figures.
+			cfg.Parallel.Backend = cmp.Or(cfg.Parallel.Backend, "mp")
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
-			o.Config = cfg
-			var reports []*stepbench.Report
-			fmt.Fprintln(os.Stdout, stepbench.Header)
-			for _, n := range running {
-				if n < 1 {
-					return usageError("--running %d is less than 1", n)
-				}
-				o.Running = n
-				r, err := stepbench.Run(c.Context(), o)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintln(os.Stdout, r)
-				reports = append(reports, r)
+			if o.http && !c.Flags().Changed("steps") {
+				o.steps = 8000 // all streams are to begin before the first one ends
 			}
-			if len(reports) == 1 {
-				return writeJSON(output, reports[0])
-			}
-			return writeJSON(output, reports)
+			return o.run(c.Context(), args)
 		},
 	}
 	f := c.Flags()
 	modelFlag(f, &cfg)
-	f.IntSliceVar(&running, "running", []int{1, 64, 256, 1024},
+	f.IntSliceVar(&o.running, "running", []int{1, 64, 256, 1024},
 		"requests that decode side by side, one or several numbers")
-	f.IntVar(&o.Steps, "steps", 800, "steps to measure")
-	f.DurationVar(&o.StepTime, "step-time", time.Duration(0), "how long a step keeps the ranks busy")
-	f.StringVar(&output, "output-json", "", "file for the figures: an object, a list for several --running")
+	f.IntVar(&o.steps, "steps", 2000, "steps to measure; with --http (then 8000) the tokens of each stream")
+	f.DurationVar(&o.stepTime, "step-time", 0, "how long a step keeps the ranks busy")
+	f.BoolVar(&o.http, "http", false, "measure through HTTP")
+	f.StringVar(&o.output, "output-json", "",
+		"file for the figures: an object, or a list of them for several --running")
 	cfg.EngineFlags(f)
 	configFlag(c)
+	return c
+}
+
+// stepBench is what the flags of bench step say.
+type stepBench struct {
+	cfg      *config.Config
+	running  []int
+	steps    int
+	stepTime time.Duration
+	http     bool
+	output   string
+}
+
+func (b *stepBench) run(ctx context.Context, args []string) error {
+	if b.steps < 2 {
+		return usageError("--steps %d is less than 2", b.steps)
+	}
+	var figures []any
+	for i, n := range b.running {
+		if n < 1 {
+			return usageError("--running %d is less than 1", n)
+		}
+		measure := b.direct
+		if b.http {
+			measure = b.overHTTP
+		}
+		r, err := measure(ctx, args, n, i == 0)
+		if err != nil {
+			return err
+		}
+		figures = append(figures, r)
+	}
+	if len(figures) == 1 {
+		return writeJSON(b.output, figures[0])
+	}
+	return writeJSON(b.output, figures)
+}
+
+func (b *stepBench) direct(ctx context.Context, _ []string, running int, first bool) (any, error) {
+	const floorTime = 200 * time.Millisecond
+	before, err := queuebench.Floor(queuebench.Options{Duration: floorTime})
+	if err != nil {
+		return nil, err
+	}
+	r, err := stepbench.Run(ctx, stepbench.Options{Config: *b.cfg, Running: running, Steps: b.steps,
+		StepTime: b.stepTime})
+	if err != nil {
+		return nil, err
+	}
+	after, err := queuebench.Floor(queuebench.Options{Duration: floorTime})
+	if err != nil {
+		return nil, err
+	}
+	r.FloorUS = (before.P50 + after.P50) / 2
+	if first {
+		fmt.Println(stepbench.Header)
+	}
+	fmt.Println(r)
+	return r, nil
+}
+
+func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, first bool) (any,
+	error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	command := append([]string{program, "bench", "step-server"}, model...)
+	command = append(command, "--port", "0", "--log-format", "logfmt", "--disable-uvicorn-access-log",
+		"--max-num-seqs", strconv.Itoa(running), "--step-time", b.stepTime.String(),
+		"--max-num-batched-tokens", strconv.Itoa(max(running, b.cfg.Schedule.MaxNumBatchedTokens)),
+		"--max-model-len", strconv.Itoa(b.steps+64), "--served-model-name", "null",
+		"--num-gpu-blocks-override", strconv.Itoa(running*(b.steps/b.cfg.Cache.BlockSize+6)),
+		"--distributed-executor-backend", b.cfg.Parallel.Backend,
+		"--async-scheduling="+strconv.FormatBool(b.cfg.Schedule.Async),
+		"--tensor-parallel-size", strconv.Itoa(b.cfg.Parallel.TensorParallelSize))
+	r, err := stepbench.RunHTTP(ctx, stepbench.HTTPOptions{Command: command, Streams: running,
+		Tokens: b.steps})
+	if err != nil {
+		return nil, err
+	}
+	if first {
+		fmt.Println(stepbench.HTTPHeader)
+	}
+	fmt.Println(r)
+	return r, nil
+}
+
+// newStepServer is the verb of the server that bench step --http measures.
+func newStepServer() *cobra.Command {
+	cfg := config.Default()
+	null := engine.Null{Text: stepbench.Marked}
+	c := &cobra.Command{
+		Use:    "step-server",
+		Hidden: true,
+		Args:   arguments(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			useModel(&cfg, args)
+			return serve(c.Context(), cfg, &null)
+		},
+	}
+	c.Flags().DurationVar(&null.StepTime, "step-time", 0, "how long a step keeps the ranks busy")
+	cfg.EngineFlags(c.Flags())
+	cfg.ServerFlags(c.Flags())
 	return c
 }

@@ -51,7 +51,7 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			if cfg.Parallel.Nodes.Headless {
 				return serveHeadless(c.Context(), cfg)
 			}
-			return serve(c.Context(), cfg)
+			return serve(c.Context(), cfg, nil)
 		},
 	}
 	modelFlag(c.Flags(), &cfg)
@@ -87,8 +87,9 @@ func serveHeadless(ctx context.Context, cfg config.Config) error {
 }
 
 // serve runs until ctx ends and running requests are done, or the engine fails. The listener is
-// bound first: a taken port is known before a model is loaded.
-func serve(ctx context.Context, cfg config.Config) error {
+// bound first: a taken port is known before a model is loaded. The ranks compute unless null is
+// given.
+func serve(ctx context.Context, cfg config.Config, null *engine.Null) error {
 	log, lines := logging.New(os.Stderr, cfg.Server.LogFormat)
 	defer lines.Close(failureGrace)
 	// A reader of the log that goes away does not end the server: the write fails, and that is all.
@@ -111,8 +112,8 @@ func serve(ctx context.Context, cfg config.Config) error {
 	shown := progressTo(lines, isTerminal(os.Stderr))
 	stalls, happened := make(stalls, 1), &window.Events{}
 	e, m, err := router.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
-		Version: version(),
-		Events:  status.Tee(shown.listen, stalls.listen, happened.Listen)})
+		Version: version(), Null: null,
+		Events: status.Tee(shown.listen, stalls.listen, happened.Listen)})
 	shown.end()
 	if ctx.Err() != nil {
 		// Asked to end while starting: there are no requests to finish.

@@ -143,6 +143,9 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 		e.finish(q, finish)
 	}
 	q.stream.publish(q.choice, func(d *Delta) {
+		if d.Tokens == nil {
+			q.reserve(d)
+		}
 		d.Text = append(d.Text, text...)
 		d.Tokens = append(d.Tokens, o.Tokens[i])
 		d.TextOffsets = append(d.TextOffsets, offset)
@@ -158,6 +161,16 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 		}
 		d.PromptTokens, d.CachedTokens, d.OutputTokens = len(q.Prompt), o.Cached, q.outputs
 	})
+}
+
+// reserve makes room for what a slow reader has merged into one delta, so that steady decoding does
+// not allocate: for 128 tokens, and as much more as comes.
+func (q *request) reserve(d *Delta) {
+	n := min(128, int(q.Params.MaxTokens))
+	d.Tokens, d.TextOffsets = make([]int32, 0, n), make([]int, 0, n)
+	if q.decoder != nil {
+		d.Text = make([]byte, 0, 4*n)
+	}
 }
 
 // deliverPrompt hands over log-probabilities of a prompt that is not complete yet.

@@ -25,7 +25,11 @@ func (b *opening) readModel() error {
 	}
 	b.info.DType = b.dtype.String()
 	b.info.VocabSize = b.model.VocabSize
-	b.info.MaxModelLen, err = chooseMaxModelLen(b.cfg.Model.MaxModelLen, maxContext(b.model))
+	longest := maxContext(b.model)
+	if b.opt.Null != nil { // no position is computed
+		longest = max(longest, b.cfg.Model.MaxModelLen)
+	}
+	b.info.MaxModelLen, err = chooseMaxModelLen(b.cfg.Model.MaxModelLen, longest)
 	return err
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Null describes ranks that answer every plan without a model, by which the cost of everything else
-// is measured. The model's folder is used for its tokenizer and its limits.
+// is measured. The model's folder is used for its tokenizer, and for its limits but that of length.
 type Null struct {
 	// Text is what requests are answered with, a token each by turns; without a tokenizer it
 	// is token 0.

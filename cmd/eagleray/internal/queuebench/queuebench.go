@@ -344,3 +344,29 @@ func shares(used []time.Duration, wall time.Duration) []float64 {
 	}
 	return s
 }
+
+// Floor measures round trips of a bare futex with one other process for o.Duration: what the
+// measurements of others stand beside.
+func Floor(o Options) (Quantiles, error) {
+	o.Readers = 1
+	if err := o.setDefaults(); err != nil {
+		return Quantiles{}, fmt.Errorf("queuebench: %w", err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b, err := start(o)
+	if err != nil {
+		return Quantiles{}, fmt.Errorf("queuebench: %w", err)
+	}
+	var trips []time.Duration
+	for began := time.Now(); err == nil && time.Since(began) < o.Duration; {
+		var d []time.Duration
+		if d, err = b.floorTrips(batch, 0); err == nil {
+			trips = append(trips, d[warmup:]...)
+		}
+	}
+	if err := errors.Join(err, b.stop()); err != nil {
+		return Quantiles{}, fmt.Errorf("queuebench: %w", err)
+	}
+	return QuantilesOf(trips), nil
+}

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/queue"
@@ -31,23 +31,6 @@ type Options struct {
 	StepTime time.Duration
 }
 
-// Quantiles of durations in microseconds.
-type Quantiles struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-}
-
-func quantiles(d []time.Duration) Quantiles {
-	if len(d) == 0 {
-		return Quantiles{}
-	}
-	slices.Sort(d)
-	at := func(q float64) float64 {
-		return float64(d[min(int(q*float64(len(d))), len(d)-1)].Nanoseconds()) / 1e3
-	}
-	return Quantiles{at(0.5), at(0.99)}
-}
-
 // Report is what Run finds.
 type Report struct {
 	Running int `json:"running"`
@@ -55,13 +38,15 @@ type Report struct {
 	// HostUS is how long a step keeps the step loop busy: it looks into the inbox, schedules, encodes
 	// and sends; and once the result is there decodes and applies it, and hands the tokens to the
 	// goroutine that turns them into text. Waiting is not in it.
-	HostUS Quantiles `json:"host_us"`
+	HostUS queuebench.Quantiles `json:"host_us"`
 	// StepUS is from the result of one step to that of the next, with everything that the processes
 	// did for it.
-	StepUS Quantiles `json:"step_us"`
+	StepUS queuebench.Quantiles `json:"step_us"`
 	// GapUS is how long the output rank is not busy between two steps: from its tokens to the
 	// beginning of the next plan, with the result's way out and the plan's way in.
-	GapUS Quantiles `json:"gap_us"`
+	GapUS queuebench.Quantiles `json:"gap_us"`
+	// FloorUS is the median round trip of bare futexes around the run; 0 when it was not measured.
+	FloorUS float64 `json:"floor_us,omitempty"`
 	// AllocsPerToken and CPUUSPerToken are those of the driver's process: loop, text, and one
 	// goroutine per request that reads it.
 	AllocsPerToken float64 `json:"allocs_per_token"`
@@ -217,7 +202,8 @@ func (w *window) report(o Options, ranks [][]queue.StepTimes) *Report {
 			gaps = append(gaps, time.Duration(t.Started-rank[i-1].Executed))
 		}
 	}
-	r.HostUS, r.StepUS, r.GapUS = quantiles(host), quantiles(between), quantiles(gaps)
+	r.HostUS, r.StepUS, r.GapUS = queuebench.QuantilesOf(host), queuebench.QuantilesOf(between),
+		queuebench.QuantilesOf(gaps)
 	tokens := float64(w.running * w.steps)
 	r.AllocsPerToken = float64(w.after.mallocs-w.before.mallocs) / tokens
 	r.CPUUSPerToken = float64((w.after.cpu - w.before.cpu).Nanoseconds()) / 1e3 / tokens
@@ -227,11 +213,11 @@ func (w *window) report(o Options, ranks [][]queue.StepTimes) *Report {
 
 // String is a line of a table with Header.
 func (r *Report) String() string {
-	return fmt.Sprintf("%8d %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %10.4f %9.2f %11.0f", r.Running,
-		r.HostUS.P50, r.HostUS.P99, r.StepUS.P50, r.StepUS.P99, r.GapUS.P50, r.GapUS.P99,
+	return fmt.Sprintf("%8d %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %7.1f %10.4f %9.2f %11.0f", r.Running,
+		r.HostUS.P50, r.HostUS.P99, r.StepUS.P50, r.StepUS.P99, r.GapUS.P50, r.GapUS.P99, r.FloorUS,
 		r.AllocsPerToken, r.CPUUSPerToken, r.TokensPerS)
 }
 
 // Header are the names of the columns.
-var Header = fmt.Sprintf("%8s %9s %9s %9s %9s %9s %9s %10s %9s %11s", "running", "host p50", "p99",
-	"step p50", "p99", "gap p50", "p99", "allocs/tok", "CPU us/tok", "tokens/s")
+var Header = fmt.Sprintf("%8s %9s %9s %9s %9s %9s %9s %7s %10s %9s %11s", "running",
+	"host p50", "p99", "step p50", "p99", "gap p50", "p99", "floor", "allocs/tok", "CPU us/tok", "tokens/s")
