@@ -113,12 +113,15 @@ func (e *Engine) deliver(o *schedule.Output, b *batch) {
 	}
 	if len(o.Tokens) == 0 {
 		q.deliverPrompt(o)
-		return
 	}
 	for i := range o.Tokens {
 		if e.deliverToken(q, o, i, b.applied); q.over {
 			return // a stop string ended it
 		}
+	}
+	if o.Finish == sample.FinishError {
+		e.finish(q, o.Finish)
+		q.stream.fail(fmt.Errorf("%w: after %d tokens of output", ErrUnsound, q.outputs))
 	}
 }
 
@@ -127,7 +130,7 @@ func (e *Engine) deliver(o *schedule.Output, b *batch) {
 func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Time) {
 	q.outputs++
 	finish := sample.Unfinished
-	if i == len(o.Tokens)-1 {
+	if i == len(o.Tokens)-1 && o.Finish != sample.FinishError {
 		finish = o.Finish
 	}
 	offset := q.text

@@ -74,6 +74,8 @@ var (
 	// ErrStalled means that a rank has not moved for a while although it has work; errors wrapping
 	// it, which only Healthy returns, name the rank.
 	ErrStalled = errors.New("engine is stalled")
+	// ErrUnsound means that the model's logits for the request are not numbers.
+	ErrUnsound = errors.New("the model computed NaN or infinity for this request")
 	// ErrCondemned means that ranks fail whenever they compute the request; errors wrapping it name
 	// the cause.
 	ErrCondemned = errors.New("the workers failed whenever they computed this request")

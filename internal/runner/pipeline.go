@@ -119,7 +119,7 @@ func (r *Runner) push(res *step.Result) error {
 	}
 	b := r.shared[:0]
 	for _, t := range res.Token {
-		b = binary.LittleEndian.AppendUint32(b, uint32(t))
+		b = binary.LittleEndian.AppendUint32(b, uint32(following(t)))
 	}
 	r.shared = b
 	r.opt.Status.Set(status.Send, 0)

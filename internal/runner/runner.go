@@ -320,7 +320,7 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 			continue
 		}
 		s := &r.slots[w.slot]
-		s.sampled = c.token
+		s.sampled = following(c.token)
 		res.Append(w.slot, c.token)
 		if s.params.Logprobs != sample.NoLogprobs {
 			res.Logprobs = append(res.Logprobs, c.logprobs(w.slot))
@@ -328,6 +328,10 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 	}
 	return nil
 }
+
+// following is what a row goes on with that was planned before it was known that its token is
+// unsound. The request has ended by then: any token will do.
+func following(token int32) int32 { return max(token, 0) }
 
 // reportPrompt adds one prompt position to the request's run of positions.
 func (r *Runner) reportPrompt(w want, c *choice, res *step.Result) {

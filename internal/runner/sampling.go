@@ -50,6 +50,10 @@ func (t *sampleTask) Do(chunk, thread int) {
 		c.sampled, c.top = sampler.Logprobs(logits, c.token, s.params.PromptLogprobs, c.top[:0])
 		return
 	}
+	if !sample.Sound(logits) {
+		*c = choice{token: sample.Unsound, top: c.top[:0]}
+		return
+	}
 	raw := logits
 	if s.params.Logprobs != sample.NoLogprobs {
 		// Log-probabilities are of the model's own logits; sampling overwrites them.

@@ -13,7 +13,7 @@ const (
 	FinishLength
 	// FinishAbort is a caller that gave the request up, or an engine that was stopped.
 	FinishAbort
-	// FinishError is an engine that failed.
+	// FinishError is an engine that failed, or a request that cannot go on.
 	FinishError
 	// Finishes is the number of values above.
 	Finishes = iota

@@ -132,6 +132,9 @@ func (r *Request) onItsWay(plan uint64, stages int) bool {
 // take appends sampled tokens up to the one that ends the request, and returns how many those are.
 func (r *Request) take(tokens []int32, maxModelLen int) (n int, finish sample.Finish, stop int32) {
 	for i, t := range tokens {
+		if t == sample.Unsound {
+			return i, sample.FinishError, -1
+		}
 		r.tokens = append(r.tokens, t)
 		if finish, stop := r.stop(maxModelLen); finish != sample.Unfinished {
 			return i + 1, finish, stop
