@@ -69,6 +69,11 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	p := &c.Parallel
 	f.IntVar(&p.TensorParallelSize, "tensor-parallel-size", p.TensorParallelSize,
 		"ranks each layer is divided among (-tp)")
+	f.IntVar(&p.PipelineParallelSize, "pipeline-parallel-size", p.PipelineParallelSize,
+		"stages the layers are divided among, each of --tensor-parallel-size ranks (-pp)")
+	f.Var(&counts{&p.PipelineLayerSplit}, "pipeline-layer-split",
+		"layers of each stage, such as 12,12 (default: stages of equal weights)")
+	Alias(f, "pipeline-layer-split", "VLLM_PP_LAYER_PARTITION")
 	f.IntVar(&p.PrefillContextParallelSize, "prefill-context-parallel-size",
 		p.PrefillContextParallelSize, "ranks the rows of long prompts are divided among (-pcp)")
 	f.IntVar(&p.DataParallelSize, "data-parallel-size", p.DataParallelSize,

@@ -37,8 +37,6 @@ var (
 // engineKnown are vLLM's engine flags that are accepted or refused by value.
 var engineKnown = []Known{
 	// Layouts of one.
-	{Name: "pipeline-parallel-size", Allowed: []string{"1"},
-		Why: "layers are not divided among ranks"},
 	{Name: "decode-context-parallel-size", Allowed: []string{"1"},
 		Why: "sequences are not divided among ranks"},
 	{Name: "enable-expert-parallel", Switch: true, Why: "experts are divided as other weights are"},

@@ -74,13 +74,8 @@ func (c *Config) Validate() error {
 			s.MaxNumBatchedTokens, s.MaxNumSeqs)
 	}
 	if s := p.PipelineLayerSplit; len(s) > 0 && len(s) != p.PipelineParallelSize {
-		return usage("--pipeline-layer-split has %d stages, --pipeline-parallel-size is %d", len(s),
-			p.PipelineParallelSize)
-	}
-	for _, n := range p.PipelineLayerSplit {
-		if n < 1 {
-			return usage("--pipeline-layer-split: a stage of %d layers is none", n)
-		}
+		return usage("--pipeline-layer-split %s has %d stages, --pipeline-parallel-size is %d",
+			Commas(s), len(s), p.PipelineParallelSize)
 	}
 	if n := p.DataParallelSizeLocal; n != 0 && n != p.DataParallelSize {
 		return usage("--data-parallel-size-local %d is not --data-parallel-size %d: all engines are "+

@@ -172,3 +172,39 @@ func (p *ports) Set(text string) error {
 	*p.value = [2]int{first, last}
 	return nil
 }
+
+// counts is a list of numbers of at least 1: 12,12.
+type counts struct{ value *[]int }
+
+func (c *counts) String() string {
+	if c.value == nil {
+		return ""
+	}
+	return Commas(*c.value)
+}
+
+// Type implements pflag.Value.
+func (c *counts) Type() string { return "ints" }
+
+// Set implements pflag.Value.
+func (c *counts) Set(text string) error {
+	var list []int
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || n < 1 || n > math.MaxInt32 {
+			return fmt.Errorf("%q is not a list of numbers of at least 1 such as 12,12", text)
+		}
+		list = append(list, n)
+	}
+	*c.value = list
+	return nil
+}
+
+// Commas spells a list as flags have it.
+func Commas(list []int) string {
+	words := make([]string, len(list))
+	for i, n := range list {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, ",")
+}

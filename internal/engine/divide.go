@@ -2,9 +2,8 @@ package engine
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/model"
 )
@@ -28,7 +27,7 @@ func (b *opening) divide() error {
 		}
 		if sum != all {
 			return fmt.Errorf("--pipeline-layer-split %s has %d layers, the model has %d",
-				commas(split), sum, all)
+				config.Commas(split), sum, all)
 		}
 		b.stages = layout.Split(split)
 		return nil
@@ -39,13 +38,4 @@ func (b *opening) divide() error {
 	}
 	b.stages = layout.Balance(bytes, p.PipelineParallelSize)
 	return nil
-}
-
-// commas spells a list as flags have it.
-func commas(list []int) string {
-	words := make([]string, len(list))
-	for i, n := range list {
-		words[i] = strconv.Itoa(n)
-	}
-	return strings.Join(words, ",")
 }

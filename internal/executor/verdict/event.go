@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Event is something that happened to a group. Its type says what follows from it.
@@ -125,25 +126,31 @@ func (e Reported) apply(v *Verdict, now time.Time) {
 	}
 }
 
-// missed is the failure of a group in which one rank has waited for others in vain: the first of
-// those whose process is stopped, else the first that has not followed another itself.
+// missed is the failure of a group in which one rank has waited for others in vain. A rank whose
+// process is stopped holds all others up, those too that were waited for. Else it is the first of
+// those that has not followed another one itself; if that one waits too, the rank furthest behind.
 func (v *Verdict) missed(report *Failure, e Reported) *Failure {
 	worst := -1
 	for _, r := range e.Missing {
 		if r < 0 || r >= min(len(v.ranks), len(e.Seen)) {
 			return report
 		}
-		if e.Seen[r].Stopped {
-			f := v.seen(r, "its process is stopped: "+report.Cause, e.Seen)
-			f.Step = report.Step
-			return f
-		}
 		if worst < 0 || v.followed[worst] && !v.followed[r] {
 			worst = r
 		}
 	}
-	f := v.seen(worst, "did not come: "+report.Cause, e.Seen)
-	f.Step = report.Step
+	cause, step := "did not come: ", report.Step
+	rank, stopped := slowest(e.Seen)
+	at := e.Seen[worst].Status
+	switch {
+	case stopped:
+		worst, cause = rank, "its process is stopped: "
+	case at.Phase == status.Collective && rank != e.Rank &&
+		PlaceOf(at).After(PlaceOf(e.Seen[rank].Status)):
+		worst, cause, step = rank, "holds others up: ", e.Seen[rank].Status.Started
+	}
+	f := v.seen(worst, cause+report.Cause, e.Seen)
+	f.Step = step
 	return f
 }
 
