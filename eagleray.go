@@ -36,6 +36,8 @@ type Options struct {
 	// DataParallelSize is the number of replicas, each with ranks of its own; 0 is 1. Prompts are
 	// shared out among them.
 	DataParallelSize int
+	// PipelineParallelSize is the number of stages the layers are divided among; 0 is 1.
+	PipelineParallelSize int
 	// DType is bfloat16, float16, float32, or "" for the checkpoint's.
 	DType string
 	// MaxModelLen bounds prompt plus output in tokens; 0 is what the model allows.
@@ -85,6 +87,9 @@ func Open(ctx context.Context, opt Options) (*LLM, error) {
 	c.Cache.MemoryBytes = opt.KVCacheMemoryBytes
 	if opt.TensorParallelSize > 0 {
 		c.Parallel.TensorParallelSize = opt.TensorParallelSize
+	}
+	if opt.PipelineParallelSize > 0 {
+		c.Parallel.PipelineParallelSize = opt.PipelineParallelSize
 	}
 	if opt.DataParallelSize > 0 {
 		c.Parallel.DataParallelSize = opt.DataParallelSize

@@ -9,7 +9,8 @@ versions=${1:?usage: scripts/test-ray.sh VERSIONS [full]}
 # Whole engines that are started on each change; TestFacts and the fake cluster have the cases.
 quick=(
   'TestFacts/ray'
-  'TestGeneration/ray/tp2'                 # a group by name; the answers of one rank
+  'TestGeneration/ray/tp2$'                # a group by name; the answers of one rank
+  'TestGeneration/ray/tp2pp2'              # two stages of two ranks, over two nodes
   'TestRanks/ray/tp4,external=false'       # over two nodes
   'TestBundleIndices/ray/3,2'
   'TestDevices/ray/half'

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/layout"
 )
 
 // flags is the flag set of serve.
@@ -39,6 +40,8 @@ func TestFlags(t *testing.T) {
 		{"-tp 2", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 2},
 		{"-tp=4", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 4},
 		{"--tensor_parallel_size 3", func(c *config.Config) any { return c.Parallel.TensorParallelSize }, 3},
+		{"-pp 2 --pipeline-layer-split 3,1", func(c *config.Config) any { return c.Parallel.PipelineLayerSplit }, []int{3, 1}},
+		{"-pp=3 -tp 2", func(c *config.Config) any { return c.Parallel.Layout() }, layout.Layout{TP: 2, PP: 3, PCP: 1}},
 		{"--max-model-len 4k", func(c *config.Config) any { return c.Model.MaxModelLen }, 4000},
 		{"--max_model_len=4K", func(c *config.Config) any { return c.Model.MaxModelLen }, 4096},
 		{"--max-model-len auto", func(c *config.Config) any { return c.Model.MaxModelLen }, 0},
@@ -53,7 +56,7 @@ func TestFlags(t *testing.T) {
 		{"--served-model-name a,b --served-model-name c", func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b", "c"}},
 		// A key with a comma is one key, not two shorter ones.
 		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys }, []string{"a,b", "c"}},
-		{"--enforce-eager --gpu-memory-utilization 0.9 -pp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
+		{"--enforce-eager --gpu-memory-utilization 0.9 -dcp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
 		{"--no-enable-lora", func(c *config.Config) any { return len(c.Warnings) }, 1},
 		{"--kv-cache-dtype auto", func(c *config.Config) any { return strings.Contains(c.Warnings[0], "--kv-cache-dtype has no effect") }, true},
 	}
@@ -114,6 +117,10 @@ func TestMistakes(t *testing.T) {
 		{"-tp 4 --nnodes 3 --master-addr a --cluster-token-file t", "--nnodes 3 does not divide the 4 ranks"},
 		{"--nnodes 2 --master-addr a --cluster-token-file t", "--nnodes 2 does not divide the 1 ranks"},
 		{"--distributed-timeout-seconds never", "--distributed-timeout-seconds"},
+		{"-pp 0", "--pipeline-parallel-size 0"},
+		{"-pp 2 --pipeline-layer-split 4", "--pipeline-layer-split 4 has 1 stages, --pipeline-parallel-size is 2"},
+		{"-pp 2 --pipeline-layer-split 4,0", "--pipeline-layer-split"},
+		{"-pp 2 --pipeline-layer-split 4;1", "--pipeline-layer-split"},
 		{"--max-logprobs -2", "--max-logprobs -2"},
 		{"--port 65536", "--port 65536"},
 		{"--port -1", "--port -1"},
@@ -125,7 +132,7 @@ func TestMistakes(t *testing.T) {
 		{"--lora-modules a=b c=d", "--lora-modules"},
 		{"--middleware a b", "--middleware"},
 		// Known to vLLM, and not here.
-		{"-pp 2", "--pipeline-parallel-size"},
+		{"-dcp 2", "--decode-context-parallel-size"},
 		{"-q awq", "--quantization"},
 		{"--kv-cache-dtype fp8", "--kv-cache-dtype"},
 		{"--enable-lora", "known and not supported yet"},

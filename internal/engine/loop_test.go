@@ -16,20 +16,28 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
 // openTight is an engine on ranks of one thread, with a small cache. The counter is of preemptions.
-func openTight(t *testing.T, backend string, ranks int, async bool) (*engine.Engine, *atomic.Int64) {
+func openTight(
+	t *testing.T, backend string, l layout.Layout, async bool, more ...func(*config.Config),
+) (*engine.Engine, *atomic.Int64) {
 	t.Helper()
 	c := config.Default()
 	c.Schedule.Async = async
 	c.Recovery.OnFailure = "exit"
-	c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Parallel.CPUThreads = backend, ranks, 1
+	l = l.Sizes()
+	c.Parallel.Backend, c.Parallel.CPUThreads = backend, 1
+	c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = l.TP, l.PP
 	c.Model.MaxModelLen = 128
 	c.Cache.MemoryBytes, c.Cache.Blocks = 0, 10
 	c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 24, 12
+	for _, f := range more {
+		f(&c)
+	}
 	preempted := new(atomic.Int64)
 	listen := func(e status.Event) {
 		if p, ok := e.(status.Preempted); ok {
@@ -111,11 +119,17 @@ func TestOverlappedLoop(t *testing.T) {
 	var want []string
 	for _, c := range []struct {
 		backend string
-		ranks   int
+		layout  layout.Layout
 		async   bool
-	}{{"uni", 1, false}, {"uni", 1, true}, {"uni", 2, true}, {"mp", 2, true}} {
-		t.Run(fmt.Sprintf("%s/%d/%v", c.backend, c.ranks, c.async), func(t *testing.T) {
-			e, preempted := openTight(t, c.backend, c.ranks, c.async)
+	}{
+		{"uni", layout.Layout{}, false}, {"uni", layout.Layout{}, true},
+		{"uni", layout.Layout{TP: 2}, true}, {"mp", layout.Layout{TP: 2}, true},
+		{"mp", layout.Layout{PP: 2}, false}, {"mp", layout.Layout{PP: 2}, true},
+		{"uni", layout.Layout{PP: 4}, true}, {"mp", layout.Layout{TP: 2, PP: 2}, false},
+		{"mp", layout.Layout{TP: 2, PP: 4}, true},
+	} {
+		t.Run(fmt.Sprintf("%s/%v/%v", c.backend, c.layout, c.async), func(t *testing.T) {
+			e, preempted := openTight(t, c.backend, c.layout, c.async)
 			got := runAll(t, e)
 			if preempted.Load() == 0 {
 				t.Error("no request was preempted")
@@ -168,10 +182,54 @@ func runAll(t *testing.T, e *engine.Engine) []string {
 	return all
 }
 
-// TestDeathWithPlansInFlight kills a rank while plans are in flight: the request fails with the cause.
+// TestDeathWithPlansInFlight kills a rank of each stage while plans are in flight: the request fails
+// with the cause.
 func TestDeathWithPlansInFlight(t *testing.T) {
-	e, _ := openTight(t, "mp", 2, true)
-	r := greedy(e, question, 2000)
+	stages := layout.Layout{TP: 2, PP: 2}
+	for _, c := range []struct {
+		layout layout.Layout
+		rank   int
+	}{{layout.Layout{TP: 2}, 1}, {stages, 1}, {stages, 2}, {layout.Layout{PP: 3}, 1}} {
+		t.Run(fmt.Sprintf("%v/%d", c.layout, c.rank), func(t *testing.T) {
+			e, _ := openTight(t, "mp", c.layout, true, long)
+			err := afterToken(t, e, func() error {
+				p, err := os.FindProcess(e.Info().Ranks[c.rank].PID)
+				if err != nil {
+					return err
+				}
+				return p.Kill()
+			})
+			if !errors.Is(err, engine.ErrFailed) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("rank %d on", c.rank)) ||
+				!strings.Contains(err.Error(), "killed") {
+				t.Errorf("error %v, want the end of rank %d", err, c.rank)
+			}
+		})
+	}
+}
+
+// TestStoppedStage stops the process of a middle stage: those before and after it wait, and it is to
+// blame.
+func TestStoppedStage(t *testing.T) {
+	e, _ := openTight(t, "mp", layout.Layout{PP: 3}, true, long, func(c *config.Config) {
+		c.Queue.StepTimeout = time.Second
+	})
+	pid := e.Info().Ranks[1].PID
+	err := afterToken(t, e, func() error { return syscall.Kill(pid, syscall.SIGSTOP) })
+	if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1 on") ||
+		!strings.Contains(err.Error(), "its process is stopped") {
+		t.Errorf("error %v, want rank 1 to be stopped", err)
+	}
+}
+
+// long leaves room for an output that no test waits for.
+func long(c *config.Config) { c.Model.MaxModelLen, c.Cache.Blocks = 2048, 200 }
+
+// afterToken does something to an engine that has sent the first token of a long output, and
+// returns the error that the request ends with.
+func afterToken(t *testing.T, e *engine.Engine, do func() error) error {
+	t.Helper()
+	r := greedy(e, question, 1900)
 	r.Params.IgnoreEOS, r.Params.StopTokens = true, nil
 	s, err := e.Submit(t.Context(), r)
 	if err != nil {
@@ -181,25 +239,19 @@ func TestDeathWithPlansInFlight(t *testing.T) {
 	if _, err := s.Next(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p, err := os.FindProcess(e.Info().Ranks[1].PID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Kill(); err != nil {
+	if err := do(); err != nil {
 		t.Fatal(err)
 	}
 	for err == nil {
 		_, err = s.Next(t.Context())
 	}
-	if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1") {
-		t.Errorf("error %v, want the end of rank 1", err)
-	}
+	return err
 }
 
 // TestTotalsWhileNothingMoves stops the only rank: the request in its step runs, the next one
 // waits.
 func TestTotalsWhileNothingMoves(t *testing.T) {
-	e, _ := openTight(t, "mp", 1, false)
+	e, _ := openTight(t, "mp", layout.Layout{}, false)
 	pid := e.Info().Ranks[0].PID
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

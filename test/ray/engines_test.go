@@ -17,6 +17,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/sample"
 )
@@ -32,19 +33,22 @@ type asked struct {
 }
 
 // open opens an engine on the site, or in this process when backend is uni. It ends with the test.
-func (s *site) open(t testing.TB, backend string, tp int, change func(*config.Ray)) (asked, error) {
+func (s *site) open(
+	t testing.TB, backend string, l layout.Layout, change func(*config.Ray),
+) (asked, error) {
 	t.Helper()
-	return s.openSeveral(t, backend, 1, tp, change)
+	return s.openSeveral(t, backend, 1, l, change)
 }
 
-// openSeveral opens as many engines of tp ranks each.
-func (s *site) openSeveral(t testing.TB, backend string, engines, tp int,
+// openSeveral opens as many engines, each of a layout.
+func (s *site) openSeveral(t testing.TB, backend string, engines int, l layout.Layout,
 	change func(*config.Ray)) (asked, error) {
 	t.Helper()
 	c := config.Default()
 	c.Cache.MemoryBytes = 64 << 20
-	c.Parallel.Backend, c.Parallel.TensorParallelSize = backend, tp
-	c.Parallel.DataParallelSize = engines
+	l = l.Sizes()
+	c.Parallel.Backend, c.Parallel.DataParallelSize = backend, engines
+	c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = l.TP, l.PP
 	r := &c.Parallel.Ray
 	r.Address, r.Namespace, r.Python, r.NodeIP, r.DeviceKey = s.Address, namespace, s.Ray.Python,
 		s.head(), "GPU"
@@ -118,7 +122,7 @@ func (s *site) driverEnv(t *testing.T) {
 // alone are the answers of one rank in this process.
 func (s *site) alone(t *testing.T) []string {
 	t.Helper()
-	e, err := s.open(t, "uni", 1, nil)
+	e, err := s.open(t, "uni", layout.Layout{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,23 +136,38 @@ func (s *site) alone(t *testing.T) []string {
 	return want
 }
 
-// TestGeneration wants the text of one rank in this process from any number of ranks, in groups
-// of our own and of others.
+// TestGeneration wants the text of one rank in this process from ranks of any layout, in groups of
+// our own and of others. The names of their actors say where each rank stands.
 func TestGeneration(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		s.driverEnv(t)
 		want := s.alone(t)
 		for _, c := range []struct {
-			tp    int
-			group string
-		}{{1, ""}, {2, "generation"}, {4, ""}} {
-			t.Run(fmt.Sprintf("tp%d", c.tp), func(t *testing.T) {
+			layout layout.Layout
+			group  string
+		}{{layout.Layout{TP: 1}, ""}, {layout.Layout{TP: 2}, "generation"}, {layout.Layout{TP: 4}, ""},
+			{layout.Layout{TP: 1, PP: 2}, ""}, {layout.Layout{TP: 2, PP: 2}, ""}} {
+			name := fmt.Sprintf("tp%d", c.layout.TP)
+			if c.layout.PP > 1 {
+				name += fmt.Sprintf("pp%d", c.layout.PP)
+			}
+			t.Run(name, func(t *testing.T) {
 				if c.group != "" {
-					s.group(t, c.group, bundles(c.tp))
+					s.group(t, c.group, bundles(c.layout.World()))
 				}
-				e, err := s.open(t, "ray", c.tp, func(r *config.Ray) { r.PlacementGroup = c.group })
+				e, err := s.open(t, "ray", c.layout, func(r *config.Ray) { r.PlacementGroup = c.group })
 				if err != nil {
 					t.Fatal(err)
+				}
+				actors := s.ours(t)
+				if len(actors) != c.layout.World() {
+					t.Fatalf("actors %v", actors)
+				}
+				for rank, actor := range actors {
+					end := fmt.Sprintf("_r%d%s", rank, c.layout.Suffix(rank))
+					if !strings.HasSuffix(actor, end) {
+						t.Errorf("rank %d is actor %s, want …%s", rank, actor, end)
+					}
 				}
 				got, err := e.answers(within(t))
 				if err != nil || !slices.Equal(got, want) {
@@ -233,7 +252,7 @@ func (s *site) together(t *testing.T, want []string, changes ...func(*config.Ray
 	engines, errs := make([]asked, len(changes)), make([]error, len(changes))
 	var working sync.WaitGroup
 	for i, change := range changes {
-		working.Go(func() { engines[i], errs[i] = s.open(t, "ray", 2, change) })
+		working.Go(func() { engines[i], errs[i] = s.open(t, "ray", layout.Layout{TP: 2}, change) })
 	}
 	working.Wait()
 	if err := errors.Join(errs...); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/layout"
 )
 
 // TestSeveralEngines places two engines of two ranks, each in a group of its own or in its bundles
@@ -20,7 +21,7 @@ func TestSeveralEngines(t *testing.T) {
 		s.driverEnv(t)
 		want := s.alone(t)
 		t.Run("groups of their own", func(t *testing.T) {
-			e, err := s.openSeveral(t, "ray", 2, 2, nil)
+			e, err := s.openSeveral(t, "ray", 2, layout.Layout{TP: 2}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +70,7 @@ func TestSeveralEngines(t *testing.T) {
 		})
 		t.Run("one group", func(t *testing.T) {
 			id := s.group(t, "several", bundles(4))
-			e, err := s.openSeveral(t, "ray", 2, 2, func(r *config.Ray) {
+			e, err := s.openSeveral(t, "ray", 2, layout.Layout{TP: 2}, func(r *config.Ray) {
 				r.PlacementGroup, r.BundleIndices = id, "3,1,0,2"
 			})
 			if err != nil {

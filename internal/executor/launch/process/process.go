@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -49,6 +50,7 @@ type Launcher struct {
 
 type child struct {
 	rank int
+	name string // rank and place
 	cmd  *exec.Cmd
 	tail tail
 	done chan struct{}
@@ -102,8 +104,14 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	}
 	defer theirs.Close()
 	defer ours.Close()
-	// The rank is for readers of the list of processes; the invitation has it too.
-	cmd := exec.Command(self, append(slices.Clone(l.arguments), "--rank", strconv.Itoa(spec.Rank))...)
+	// The rank and its place are for readers of the list of processes; the invitation has the rank
+	// too.
+	args := append(slices.Clone(l.arguments), "--rank", strconv.Itoa(spec.Rank))
+	place := spec.Layout.Suffix(spec.Rank)
+	if place != "" {
+		args = append(args, "--place", strings.TrimPrefix(place, "_"))
+	}
+	cmd := exec.Command(self, args...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A worker never outlives the driver, however the driver ends: its connection closes, and the
 	// kernel kills it.
@@ -117,7 +125,7 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	c := &child{rank: spec.Rank, cmd: cmd, done: make(chan struct{})}
+	c := &child{rank: spec.Rank, name: strconv.Itoa(spec.Rank) + place, cmd: cmd, done: make(chan struct{})}
 	l.mu.Lock()
 	l.children = append(l.children, c)
 	l.mu.Unlock()
@@ -147,7 +155,7 @@ func (l *Launcher) watch(c *child, stderr io.Reader) {
 		line, err := lines.ReadString('\n')
 		if line != "" {
 			c.tail.add(line)
-			fmt.Fprintf(l.output, "[rank %d] %s\n", c.rank, trimNewline(line))
+			fmt.Fprintf(l.output, "[rank %s] %s\n", c.name, trimNewline(line))
 		}
 		if err != nil {
 			break
