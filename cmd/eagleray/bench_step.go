@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"time"
@@ -31,7 +34,8 @@ of its own, and reads as many streams from it.
 
   eagleray bench step --running 1,64,256,1024
   eagleray bench step --running 64 --step-time 1ms --output-json figures.json
-  eagleray bench step --running 256 --http`,
+  eagleray bench step --running 256 --http
+  eagleray bench step --running 64 --step-time 200us --trace out.json --trace-picture out.svg`,
 		Args: arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			useModel(&cfg, args)
@@ -56,6 +60,9 @@ of its own, and reads as many streams from it.
 	f.BoolVar(&o.http, "http", false, "measure through HTTP")
 	f.StringVar(&o.output, "output-json", "",
 		"file for the figures: an object, or a list of them for several --running")
+	f.StringVar(&o.trace, "trace", "",
+		"file for the measured steps as a trace (chrome://tracing, ui.perfetto.dev)")
+	f.StringVar(&o.picture, "trace-picture", "", "file for a drawing (SVG) of a few of them")
 	cfg.EngineFlags(f)
 	configFlag(c)
 	return c
@@ -69,11 +76,17 @@ type stepBench struct {
 	stepTime time.Duration
 	http     bool
 	output   string
+	// trace and picture are files for the steps one by one.
+	trace, picture string
 }
 
 func (b *stepBench) run(ctx context.Context, args []string) error {
 	if b.steps < 2 {
 		return usageError("--steps %d is less than 2", b.steps)
+	}
+	if traced := b.trace != "" || b.picture != ""; traced && (b.http || len(b.running) > 1) {
+		return usageError("--trace and --trace-picture are of one run: they take one --running, and " +
+			"no --http")
 	}
 	var figures []any
 	for i, n := range b.running {
@@ -116,7 +129,25 @@ func (b *stepBench) direct(ctx context.Context, _ []string, running int, first b
 		fmt.Println(stepbench.Header)
 	}
 	fmt.Println(r)
-	return r, nil
+	return r, errors.Join(create("--trace", b.trace, r, stepbench.WriteTrace),
+		create("--trace-picture", b.picture, r, stepbench.WritePicture))
+}
+
+// create writes a report to the file of a flag; no path, no file.
+func create(flag, path string, r *stepbench.Report,
+	write func(io.Writer, *stepbench.Report) error) error {
+	if path == "" {
+		return nil
+	}
+	var b bytes.Buffer
+	err := write(&b, r)
+	if err == nil {
+		err = os.WriteFile(path, b.Bytes(), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	return nil
 }
 
 func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, first bool) (any,

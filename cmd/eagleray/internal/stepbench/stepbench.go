@@ -53,7 +53,9 @@ type Report struct {
 	CPUUSPerToken  float64 `json:"cpu_us_per_token"`
 	TokensPerS     float64 `json:"tokens_per_s"`
 
-	// Driver and Ranks are the times of the measured steps, for a trace.
+	// Driver and Ranks are the times of the measured steps, for a trace; Output is the rank that
+	// answers.
+	Output int                 `json:"-"`
 	Driver []engine.StepTimes  `json:"-"`
 	Ranks  [][]queue.StepTimes `json:"-"`
 }
@@ -187,7 +189,8 @@ func (w *window) step(t engine.StepTimes) {
 }
 
 func (w *window) report(o Options, ranks [][]queue.StepTimes) *Report {
-	r := &Report{Running: w.running, Steps: len(w.driver), Driver: w.driver, Ranks: ranks}
+	r := &Report{Running: w.running, Steps: len(w.driver), Driver: w.driver, Ranks: ranks,
+		Output: o.Config.Parallel.Layout().Output()}
 	var host, between, gaps []time.Duration
 	for i := range w.driver {
 		host = append(host, w.driver[i].Host())
@@ -196,7 +199,7 @@ func (w *window) report(o Options, ranks [][]queue.StepTimes) *Report {
 		}
 	}
 	first, last := w.driver[0].Plan, w.driver[len(w.driver)-1].Plan
-	rank := ranks[o.Config.Parallel.Layout().Output()]
+	rank := ranks[r.Output]
 	for i := 1; i < len(rank); i++ {
 		if t := &rank[i]; t.Plan > first && t.Plan <= last {
 			gaps = append(gaps, time.Duration(t.Started-rank[i-1].Executed))

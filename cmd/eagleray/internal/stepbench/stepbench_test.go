@@ -1,7 +1,11 @@
 package stepbench
 
 import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
 	"fmt"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -39,6 +43,7 @@ func TestRun(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 				ordered(t, r, async)
+				drawn(t, r, async)
 			})
 		}
 	}
@@ -79,5 +84,55 @@ func ordered(t *testing.T, r *Report, async bool) {
 		if !async && d.Began.Before(before.Applied) {
 			t.Errorf("plan %d was begun before the result of plan %d was applied", d.Plan, before.Plan)
 		}
+	}
+}
+
+// drawn checks the trace and the picture of a run.
+func drawn(t *testing.T, r *Report, async bool) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := WriteTrace(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	var trace struct{ TraceEvents []traceEvent }
+	if err := json.Unmarshal(b.Bytes(), &trace); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, e := range trace.TraceEvents {
+		seen[e.Phase+e.Cat]++
+		if e.TS < 0 || e.Dur < 0 {
+			t.Errorf("%+v", e)
+		}
+	}
+	for _, kind := range []string{"Xplan", "Xsend", "Xapply", "Xreceive", "Xexecute", "Xanswer", "splan", "fplan",
+		"sresult", "fresult"} {
+		if seen[kind] != r.Steps {
+			t.Errorf("%d events %s in a trace of %d steps", seen[kind], kind, r.Steps)
+		}
+	}
+	if ahead := r.Ahead(); ahead >= 0 && !async {
+		t.Errorf("plans are sent %v before the tokens of those before them", ahead)
+	}
+	b.Reset()
+	if err := WritePicture(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(&b)
+	elements := map[string]int{}
+	for {
+		x, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if start, ok := x.(xml.StartElement); ok {
+			elements[start.Name.Local]++
+		}
+	}
+	if elements["rect"] < 5*drawnSteps || elements["path"] == 0 || elements["text"] == 0 {
+		t.Errorf("the picture has %v", elements)
 	}
 }
