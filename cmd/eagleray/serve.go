@@ -199,7 +199,7 @@ func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *w
 	log *slog.Logger) (*openai.Server, error) {
 	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
 		Version: version(), Window: page,
-		Ranks: func() any { return e.Report() }})
+		Health: e.Health, Ranks: func() any { return e.Report() }})
 }
 
 func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Duration) {

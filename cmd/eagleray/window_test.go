@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"reflect"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/executor"
 )
 
 // sizes are the sizes of a page at which nothing may be wider than it.
@@ -131,6 +134,36 @@ func TestWindow(t *testing.T) {
 	}
 	b.looks("report")
 	b.clean(base)
+}
+
+// TestWindowOfSeveralEngines shows ranks by engine, and which engine has failed.
+func TestWindowOfSeveralEngines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t, "-dp", "2", "-tp", "2", "--on-failure", "exit")
+	b.resize(1600, 1000, "light")
+	b.open(base + "/#live")
+	b.until("document.querySelectorAll('.rank').length === 4")
+	const headings = "[...document.querySelectorAll('.node h3')].map((e) => e.textContent).join(' | ')"
+	b.until(headings + " === 'engine 0, localhost | engine 1, localhost'")
+	var ranks struct{ Ranks []executor.RankStatus }
+	answer, err := http.Get(base + "/debug/ranks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(&ranks); err != nil || len(ranks.Ranks) != 4 {
+		t.Fatalf("%v, ranks %+v", err, ranks.Ranks)
+	}
+	if err := syscall.Kill(ranks.Ranks[2].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.until("document.querySelectorAll('.node h3.failed').length === 1 && " + headings +
+		".includes('engine 1, localhost: engine failed: rank 0 on localhost')")
+	b.until("document.querySelector('.state').textContent === 'ready, nothing to do'")
+	b.looks("engines")
 }
 
 // TestWindowAsksForTheKey: the page loads without the key, asks for it, and shows the engine once

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -36,6 +37,21 @@ func TestHealthRoutes(t *testing.T) {
 		if rec := s.do("GET", "/livez", ""); rec.Code != c.alive {
 			t.Errorf("%s, /livez: %d %s", c.name, rec.Code, rec.Body)
 		}
+	}
+}
+
+// TestHealthOfSeveral says which engine does not serve while others do.
+func TestHealthOfSeveral(t *testing.T) {
+	list := []error{nil, nil, nil}
+	s := newServer(t, func(o *Options) { o.Health = func(context.Context) []error { return list } })
+	if rec := s.do("GET", "/health", ""); rec.Code != 200 || rec.Body.Len() != 0 {
+		t.Errorf("all serve: %d %q", rec.Code, rec.Body)
+	}
+	list[1] = fmt.Errorf("%w: rank 0 died", engine.ErrFailed)
+	rec := s.do("GET", "/health", "")
+	if rec.Code != 200 || rec.Body.String() != "engine 1: engine failed: rank 0 died\n" ||
+		rec.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("one has failed: %d %v %q", rec.Code, rec.Header(), rec.Body)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -95,8 +97,8 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, s.card(name))
 }
 
-// health answers 200 with an empty body if and only if a one-token request would succeed now, else
-// 503. With the parameter generate it asks the engine for that token, which needs a key.
+// health answers 200 if and only if a one-token request would succeed now, else 503. The body is
+// empty, or says which of several engines do not serve, a line for each. With the parameter generate it asks the engine for that token, which needs a key.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.lim.HealthTimeout)
 	defer cancel()
@@ -109,8 +111,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case err == nil:
-		w.WriteHeader(http.StatusOK)
-		return nil
+		return s.writeDegraded(ctx, w)
 	case errors.Is(err, context.DeadlineExceeded):
 		return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1,
 			message: "engine did not answer the health check within " +
@@ -121,6 +122,26 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 		return r.Context().Err()
 	}
 	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: err.Error()}
+}
+
+// writeDegraded answers that a request would succeed.
+func (s *Server) writeDegraded(ctx context.Context, w http.ResponseWriter) error {
+	if s.opt.Health == nil {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	var text strings.Builder
+	for i, err := range s.opt.Health(ctx) {
+		if err != nil {
+			fmt.Fprintf(&text, "engine %d: %v\n", i, err)
+		}
+	}
+	if text.Len() > 0 {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	w.WriteHeader(http.StatusOK)
+	_, _ = io.WriteString(w, text.String()) // who asked may have gone
+	return nil
 }
 
 // oneToken asks the engine for a token.

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Version is what /version says.
 	Version string
+	// Health says of each of several engines why it does not serve now, nil for those that do; a nil
+	// function is for one engine.
+	Health func(context.Context) []error
 	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
 	Ranks func() any
 	// Window is the page for browsers at "/", with its feed; nil for none.

@@ -22,10 +22,11 @@ func (stillEngine) Info() *engine.Info {
 	return &engine.Info{Names: []string{"secret-model"}}
 }
 
-func (stillEngine) Totals() engine.Totals         { return engine.Totals{} }
-func (stillEngine) Report() []executor.RankStatus { return nil }
-func (stillEngine) Links() []metrics.Link         { return nil }
-func (stillEngine) Healthy(context.Context) error { return nil }
+func (stillEngine) Totals() engine.Totals          { return engine.Totals{} }
+func (stillEngine) Report() []executor.RankStatus  { return nil }
+func (stillEngine) Links() []metrics.Link          { return nil }
+func (stillEngine) Healthy(context.Context) error  { return nil }
+func (stillEngine) Health(context.Context) []error { return nil }
 
 // TestWindowNeedsTheKey: the page itself is public and says nothing of the engine; what it shows is
 // behind the key.

@@ -25,6 +25,9 @@ func TestChoose(t *testing.T) {
 			{load: 200, work: 40}, {work: 900}}, 0, 1},
 		{"equal sums: the least load", []candidate{{load: 10, work: 5}, {load: 5, work: 10}}, 0, 1},
 		{"one is down", []candidate{{down: true}, {load: 1000, work: 10}}, 0, 1},
+		{"one is held", []candidate{{held: true}, {load: 1000, work: 10}}, 0, 1},
+		{"all are held", []candidate{{held: true, load: 9}, {held: true}}, 0, 1},
+		{"held is better than down", []candidate{{down: true}, {held: true, load: 9}}, 0, 1},
 		{"all are down", []candidate{{down: true}, {down: true}}, 1, -1},
 	} {
 		if got := choose(c.engines, c.turn); got != c.want {
@@ -41,7 +44,7 @@ func TestChooseProperties(t *testing.T) {
 	for round := range 20000 {
 		list := make([]candidate, 1+rng.IntN(6))
 		for i := range list {
-			list[i] = candidate{load: rng.IntN(8) * 10, work: rng.IntN(8) * 10, down: rng.IntN(4) == 0}
+			list[i] = candidate{load: rng.IntN(8) * 10, work: rng.IntN(8) * 10, down: rng.IntN(4) == 0, held: rng.IntN(4) == 0}
 		}
 		turn := rng.IntN(len(list) + 1)
 		got := choose(list, turn)
@@ -53,7 +56,11 @@ func TestChooseProperties(t *testing.T) {
 				t.Fatalf("seed %d, round %d: engine %d of %+v", seed, round, got, list)
 			}
 			b := list[got]
-			if c.load+c.work < b.load+b.work || c.load+c.work == b.load+b.work && c.load < b.load {
+			if c.held && !b.held {
+				continue
+			}
+			if b.held && !c.held || c.load+c.work < b.load+b.work ||
+				c.load+c.work == b.load+b.work && c.load < b.load {
 				t.Fatalf("seed %d, round %d: engine %d, and %d is better: %+v", seed, round, got, i, list)
 			}
 			if i == got {

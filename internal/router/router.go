@@ -10,11 +10,13 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // Engine is what the router needs of one; *engine.Engine is the real one.
@@ -39,9 +41,10 @@ type Router struct {
 	seed    maphash.Seed
 
 	mu sync.Mutex
-	// states and candidates are those of the engines; work of a candidate is set for each request.
-	states     []state
+	// candidates and prefixes are those of the engines; work and held of a candidate are set for
+	// each request.
 	candidates []candidate
+	prefixes   []prefixes
 	turn       int
 
 	// watchers wait for the engines to fail; ended is closed by Stop, failed when all have failed.
@@ -50,14 +53,18 @@ type Router struct {
 	ended, failed chan struct{}
 }
 
-// state is what the router remembers of an engine.
-type state struct {
-	prefixes prefixes
-	failure  error
-}
-
 // Open opens the engines of a configuration and a router over them, also over a single one.
 func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, error) {
+	var opening atomic.Pointer[Router]
+	opt.Events = status.Tee(opt.Events, func(e status.Event) {
+		event, i := status.Source(e)
+		if _, ok := event.(status.GroupRecovered); !ok {
+			return
+		}
+		if r := opening.Load(); r != nil {
+			r.forget(i)
+		}
+	})
 	opened, m, err := engine.OpenAll(ctx, opt)
 	if err != nil {
 		return nil, nil, err
@@ -66,7 +73,9 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 	for i, e := range opened {
 		engines[i] = e
 	}
-	return New(engines, opt.Config.Cache.PrefixCaching, opt.Log), m, nil
+	r := New(engines, opt.Config.Cache.PrefixCaching, opt.Log)
+	opening.Store(r)
+	return r, m, nil
 }
 
 // New makes a router over engines of the same model, at least one. Stop ends them. A nil log is
@@ -76,7 +85,7 @@ func New(engines []Engine, prefixCaching bool, log *slog.Logger) *Router {
 		log = slog.New(slog.DiscardHandler)
 	}
 	r := &Router{info: *engines[0].Info(), engines: engines, log: log, seed: maphash.MakeSeed(),
-		states: make([]state, len(engines)), candidates: make([]candidate, len(engines)),
+		candidates: make([]candidate, len(engines)), prefixes: make([]prefixes, len(engines)),
 		ended: make(chan struct{}), failed: make(chan struct{})}
 	r.info.Engines = len(engines)
 	for _, e := range engines[1:] {
@@ -89,14 +98,14 @@ func New(engines []Engine, prefixCaching bool, log *slog.Logger) *Router {
 	}
 	living := len(engines)
 	for i, e := range engines {
-		r.states[i].prefixes = newPrefixes(capacity)
+		r.prefixes[i] = newPrefixes(capacity)
 		r.watchers.Go(func() {
 			select {
 			case <-r.ended:
 				return
 			case <-e.Failed():
 			}
-			if r.down(i, e.Healthy(context.Background())); r.leave(&living) {
+			if r.down(i); r.leave(&living) {
 				return
 			}
 			// What the dead group still holds is given back; those that live go on.
@@ -122,12 +131,17 @@ func (r *Router) leave(living *int) bool {
 }
 
 // down notes that an engine has failed.
-func (r *Router) down(i int, cause error) {
+func (r *Router) down(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.candidates[i].down = true
-	r.states[i].failure = cause
-	r.states[i].prefixes.forget()
+}
+
+// forget notes that an engine has lost its cache.
+func (r *Router) forget(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.prefixes[i].forget()
 }
 
 // Submit gives requests whose outputs belong together to one engine; see engine.Engine.Submit. One
@@ -139,9 +153,9 @@ func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.St
 	var room [64]beginning
 	w := r.weigh(room[:0], list)
 	for {
-		i, load := r.take(&w)
+		i, load := r.take(ctx, &w)
 		if i < 0 {
-			return nil, together(r.Failures())
+			return nil, together(r.Health(ctx))
 		}
 		s, err := r.engines[i].Submit(ctx, list...)
 		if err == nil {
@@ -151,7 +165,7 @@ func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.St
 		if !errors.Is(err, engine.ErrFailed) {
 			return nil, err
 		}
-		r.down(i, err)
+		r.down(i)
 	}
 }
 
@@ -174,7 +188,7 @@ type weight struct {
 // weigh measures requests, outside the lock. Requests with one prompt compute it once.
 func (r *Router) weigh(room []beginning, list []*engine.Request) (w weight) {
 	w.list = room
-	w.adds = r.states[0].prefixes.capacity > 0
+	w.adds = r.prefixes[0].capacity > 0
 	w.reads = w.adds && len(list) > 0 && list[0].Params.PromptLogprobs == sample.NoLogprobs
 	for i, q := range list {
 		w.output += min(int(q.Params.MaxTokens), assumedOutput)
@@ -206,11 +220,13 @@ func (w *weight) cached(p *prefixes) (tokens int) {
 }
 
 // take chooses an engine, -1 when all are down, and counts the requests as its load.
-func (r *Router) take(w *weight) (i, load int) {
+func (r *Router) take(ctx context.Context, w *weight) (i, load int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.candidates {
-		r.candidates[i].work = w.prompt + w.output - w.cached(&r.states[i].prefixes)
+		c := &r.candidates[i]
+		c.work = w.prompt + w.output - w.cached(&r.prefixes[i])
+		c.held = r.engines[i].Healthy(ctx) != nil
 	}
 	i = choose(r.candidates, r.turn)
 	if i < 0 {
@@ -218,7 +234,7 @@ func (r *Router) take(w *weight) (i, load int) {
 	}
 	r.turn = i + 1
 	if w.adds {
-		r.states[i].prefixes.add(w.list)
+		r.prefixes[i].add(w.list)
 	}
 	load = r.candidates[i].work
 	r.candidates[i].load += load
@@ -230,5 +246,5 @@ func (r *Router) giveBack(i, load, outputs int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.candidates[i].load -= load
-	r.states[i].prefixes.spend(outputs)
+	r.prefixes[i].spend(outputs)
 }

@@ -21,6 +21,7 @@ import (
 type fakeEngine struct {
 	number int
 	refuse error // the answer of Submit
+	holds  bool  // Submit takes requests although it is not healthy
 	failed chan struct{}
 
 	mu      sync.Mutex
@@ -35,7 +36,7 @@ func (e *fakeEngine) Info() *engine.Info {
 }
 
 func (e *fakeEngine) Submit(_ context.Context, list ...*engine.Request) (engine.Stream, error) {
-	if err := e.Healthy(context.Background()); err != nil {
+	if err := e.Healthy(context.Background()); err != nil && !e.holds {
 		return nil, err
 	}
 	if e.refuse != nil {
@@ -235,8 +236,8 @@ func TestDeadEngine(t *testing.T) {
 	if err := r.Healthy(t.Context()); err != nil {
 		t.Errorf("one lives: %v", err)
 	}
-	if f := r.Failures(); f[0] == nil || f[1] != nil {
-		t.Errorf("failures %v", f)
+	if f := r.Health(t.Context()); !errors.Is(f[0], engine.ErrFailed) || f[1] != nil {
+		t.Errorf("health %v", f)
 	}
 	select {
 	case <-r.Failed():
@@ -249,7 +250,7 @@ func TestDeadEngine(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("all have failed, and nobody is told")
 	}
-	const want = "engine 0: engine failed: rank 0 died; engine 1: engine failed: rank 1 died"
+	const want = "engine failed: engine 0: engine failed: rank 0 died; engine 1: engine failed: rank 1 died"
 	if err := r.Healthy(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("healthy: %v", err)
 	}
@@ -260,6 +261,44 @@ func TestDeadEngine(t *testing.T) {
 	if engines[1].stops() != 0 {
 		t.Error("the last engine is ended before its clients have their answers")
 	}
+}
+
+// TestHeldEngine: while an engine is not healthy others are given its requests; if all are, they
+// wait. What is given to one that has lost its cache is not chosen by what it had.
+func TestHeldEngine(t *testing.T) {
+	r, engines := fakes(t, 2)
+	say := func(i int, err error) {
+		engines[i].mu.Lock()
+		defer engines[i].mu.Unlock()
+		engines[i].cause = err
+	}
+	first, home := submit(t, r, request(tokens(200, 200, 0)))
+	first.Close()
+	engines[home].holds = true
+	say(home, engine.ErrRecovering)
+	for range 3 {
+		s, at := submit(t, r, request(tokens(200, 200, 0)))
+		if at == home {
+			t.Error("a request is given to an engine that recovers")
+		}
+		s.Close()
+	}
+	engines[1-home].holds = true
+	say(1-home, engine.ErrStalled)
+	s, _ := submit(t, r, request(tokens(200, 200, 0)))
+	s.Close()
+	if err := r.Healthy(t.Context()); err == nil || errors.Is(err, engine.ErrFailed) {
+		t.Errorf("none serves, none has failed: %v", err)
+	}
+	say(home, nil)
+	say(1-home, nil)
+	r.forget(0)
+	r.forget(1)
+	s, _ = submit(t, r, request(tokens(200, 200, 0)))
+	if load := s.(*stream).load; load != 201 {
+		t.Errorf("a request whose beginning was lost counts %d tokens", load)
+	}
+	s.Close()
 }
 
 func TestOneView(t *testing.T) {
@@ -301,7 +340,7 @@ func BenchmarkRoute(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
 					var room [64]beginning
 					w := r.weigh(room[:0], prompts[i%64:i%64+1])
-					at, load := r.take(&w)
+					at, load := r.take(b.Context(), &w)
 					r.giveBack(at, load, 1)
 				}
 			})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/engine"
@@ -18,44 +19,43 @@ func (r *Router) Info() *engine.Info { return &r.info }
 // Healthy tells whether a request would be served now: nil while one engine serves, else why none
 // does.
 func (r *Router) Healthy(ctx context.Context) error {
-	errs := make([]error, len(r.engines))
+	all := r.Health(ctx)
+	for _, err := range all {
+		if err == nil || errors.Is(err, engine.ErrStopped) {
+			return err // they stop together
+		}
+	}
+	return together(all)
+}
+
+// Health says of every engine why it does not serve now, nil for those that do.
+func (r *Router) Health(ctx context.Context) []error {
+	list := make([]error, len(r.engines))
 	for i, e := range r.engines {
-		if errs[i] = e.Healthy(ctx); errs[i] == nil {
-			return nil
-		}
-	}
-	for _, err := range errs {
-		if !errors.Is(err, engine.ErrFailed) {
-			return err // it stops, which is one answer for all
-		}
-	}
-	return together(errs)
-}
-
-// together is one error of all failures, in one line.
-func together(failures []error) (all error) {
-	for i, err := range failures {
-		switch {
-		case len(failures) == 1:
-			all = err
-		case i == 0:
-			all = fmt.Errorf("engine %d: %w", i, err)
-		default:
-			all = fmt.Errorf("%w; engine %d: %w", all, i, err)
-		}
-	}
-	return all
-}
-
-// Failures says of every engine why it has failed, nil for those that have not.
-func (r *Router) Failures() []error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	list := make([]error, len(r.states))
-	for i := range r.states {
-		list[i] = r.states[i].failure
+		list[i] = e.Healthy(ctx)
 	}
 	return list
+}
+
+// together is one error of all engines, in one line. It is one of engine.ErrFailed only if all have
+// failed.
+func together(errs []error) (all error) {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	failed := true
+	var text strings.Builder
+	for i, err := range errs {
+		failed = failed && errors.Is(err, engine.ErrFailed)
+		if i > 0 {
+			text.WriteString("; ")
+		}
+		fmt.Fprintf(&text, "engine %d: %v", i, err)
+	}
+	if failed {
+		return fmt.Errorf("%w: %s", engine.ErrFailed, text.String())
+	}
+	return errors.New(text.String())
 }
 
 // Failed is closed when every engine has failed; Healthy then says why.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/metrics"
@@ -36,6 +37,8 @@ type About struct {
 	DType       string   `json:"dtype"`
 	WeightBytes int64    `json:"weight_bytes"`
 	MaxModelLen int      `json:"max_model_len"`
+	// Engines is how many engines serve the model.
+	Engines int `json:"engines"`
 	// Blocks of BlockSize tokens are the KV cache of each rank, CacheBytes its size.
 	Blocks     int      `json:"blocks"`
 	BlockSize  int      `json:"block_size"`
@@ -49,6 +52,7 @@ type About struct {
 
 // Device is what a rank computes with.
 type Device struct {
+	Engine      int    `json:"engine"`
 	Rank        int    `json:"rank"`
 	Kind        string `json:"kind"`
 	Threads     int    `json:"threads"`
@@ -85,8 +89,10 @@ type Sample struct {
 	TTFT *Latency `json:"ttft"`
 	TPOT *Latency `json:"tpot"`
 
-	Ranks  []Rank  `json:"ranks"`
-	Events []Event `json:"events"`
+	// Engines says of every engine why it does not serve, "" for those that do.
+	Engines []string `json:"engines"`
+	Ranks   []Rank   `json:"ranks"`
+	Events  []Event  `json:"events"`
 }
 
 // Latency is a distribution of times in milliseconds. The mean is exact. Percentiles are read from
@@ -102,10 +108,11 @@ type Latency struct {
 
 // Rank is what a rank is doing.
 type Rank struct {
-	Rank  int    `json:"rank"`
-	Node  string `json:"node"`
-	PID   int    `json:"pid"`
-	Phase string `json:"phase"`
+	Engine int    `json:"engine"`
+	Rank   int    `json:"rank"`
+	Node   string `json:"node"`
+	PID    int    `json:"pid"`
+	Phase  string `json:"phase"`
 	// Process is what the kernel says of it, "" on another host.
 	Process string `json:"process"`
 	// Step is the last one it started, Depth how many plans wait for it.
@@ -131,11 +138,12 @@ type Link struct {
 func (w *Window) About() About {
 	i := w.opt.Engine.Info()
 	a := About{Version: w.opt.Version, Models: i.Names, Root: i.Root, Chat: i.Template != nil,
-		DType: i.DType, WeightBytes: i.WeightBytes, MaxModelLen: i.MaxModelLen, Blocks: i.Blocks,
+		DType: i.DType, WeightBytes: i.WeightBytes, MaxModelLen: i.MaxModelLen,
+		Engines: i.Engines, Blocks: i.Blocks,
 		BlockSize: i.BlockSize, CacheBytes: i.CacheBytes, MaxLogprobs: w.maxLogprobs(),
 		EverySeconds: every.Seconds(), Devices: make([]Device, len(i.Ranks))}
 	for n, r := range i.Ranks {
-		a.Devices[n] = Device{Rank: r.Rank, Kind: "cpu " + r.ISA, Threads: r.Threads,
+		a.Devices[n] = Device{Engine: n * i.Engines / len(i.Ranks), Rank: r.Rank, Kind: "cpu " + r.ISA, Threads: r.Threads,
 			WeightBytes: r.WeightBytes}
 	}
 	return a
@@ -227,6 +235,13 @@ func (v *viewer) sample(ctx context.Context, now time.Time) Sample {
 	if err := e.Healthy(ctx); err != nil {
 		s.Failure = err.Error()
 	}
+	for _, err := range e.Health(ctx) {
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		s.Engines = append(s.Engines, why)
+	}
 	v.rates(&s, point{now, t.PromptTokens, t.OutputTokens, t.Steps, t.StepTime})
 	v.observe(now)
 	s.TTFT, s.TPOT = v.ttft, v.tpot
@@ -286,14 +301,15 @@ func (v *viewer) ranks() (ranks []Rank, inFlight uint64) {
 	ranks = make([]Rank, len(report))
 	for i, r := range report {
 		// The fields are read one by one: a plan may have moved on in between.
-		ranks[i] = Rank{Rank: r.Rank, Node: r.Node, PID: r.PID, Phase: r.Phase, Process: r.Process,
+		ranks[i] = Rank{Engine: r.Engine, Rank: r.Rank, Node: r.Node, PID: r.PID, Phase: r.Phase, Process: r.Process,
 			Step: r.Started, Depth: r.Sent - min(r.Received, r.Sent), Call: r.Call,
 			StillSeconds: r.StillSeconds, Stalled: r.Stalled}
 		inFlight = max(inFlight, r.Sent-min(r.Finished, r.Sent))
 	}
 	for _, l := range v.w.opt.Engine.Links() {
-		if l.Rank < len(ranks) {
-			ranks[l.Rank].Link = &Link{RoundTripMillis: l.RTT.Seconds() * 1000,
+		at := slices.IndexFunc(ranks, func(r Rank) bool { return r.Engine == l.Engine && r.Rank == l.Rank })
+		if at >= 0 {
+			ranks[at].Link = &Link{RoundTripMillis: l.RTT.Seconds() * 1000,
 				SentBytes: l.SentBytes, ReceivedBytes: l.ReceivedBytes, Resumes: l.Resumes}
 		}
 	}

@@ -29,8 +29,9 @@ type fakeEngine struct {
 }
 
 func (e *fakeEngine) Info() *engine.Info {
-	return &engine.Info{Names: []string{"tiny"}, DType: "float32", Blocks: 64, BlockSize: 16,
-		Ranks: []queue.Ready{{Rank: 0, ISA: "avx2", Threads: 2}, {Rank: 1, ISA: "avx2"}}}
+	return &engine.Info{Names: []string{"tiny"}, DType: "float32", Blocks: 64, BlockSize: 16, Engines: 2,
+		Ranks: []queue.Ready{{Rank: 0, ISA: "avx2", Threads: 2}, {Rank: 1, ISA: "avx2"}, {Rank: 0},
+			{Rank: 1, Threads: 3}}}
 }
 
 func (e *fakeEngine) Totals() engine.Totals {
@@ -46,14 +47,20 @@ func (e *fakeEngine) Report() []executor.RankStatus {
 		{Rank: 0, Node: "a", PID: 10, Phase: "forward, layer 3", Received: 7, Started: 7,
 			Finished: 6, Sent: 8},
 		{Rank: 1, Node: "b", PID: 11, Phase: "idle", Received: 8, Started: 7, Finished: 7, Sent: 8,
-			StillSeconds: 12.5, Stalled: true}}
+			StillSeconds: 12.5, Stalled: true},
+		{Engine: 1, Rank: 0, Phase: "idle"}, {Engine: 1, Rank: 1, Phase: "sample"}}
 }
 
 func (e *fakeEngine) Links() []metrics.Link {
-	return []metrics.Link{{Rank: 1, RTT: 1500 * time.Microsecond, SentBytes: 100, ReceivedBytes: 50}}
+	return []metrics.Link{{Rank: 1, RTT: 1500 * time.Microsecond, SentBytes: 100, ReceivedBytes: 50},
+		{Engine: 1, Rank: 0, Resumes: 3}}
 }
 
 func (e *fakeEngine) Healthy(context.Context) error { return e.failure }
+
+func (e *fakeEngine) Health(context.Context) []error {
+	return []error{e.failure, errors.New("engine is recovering")}
+}
 
 func newWindow(t *testing.T, e *fakeEngine, m *metrics.Metrics) *Window {
 	t.Helper()
@@ -122,7 +129,8 @@ func TestFeed(t *testing.T) {
 			w.opt.Events.Listen(status.RankStalled{Rank: 1, Node: "b", PID: 11})
 		}()
 		about, samples := watch(t, w, 5100*time.Millisecond)
-		if about.Models[0] != "tiny" || len(about.Devices) != 2 ||
+		if about.Models[0] != "tiny" || len(about.Devices) != 4 ||
+			about.Engines != 2 || about.Devices[3].Engine != 1 || about.Devices[3].Threads != 3 ||
 			about.Devices[0].Kind != "cpu avx2" || about.Blocks != 64 ||
 			about.MaxLogprobs != 20 || about.Chat {
 			t.Errorf("about is %+v", about)
@@ -153,7 +161,11 @@ func TestFeed(t *testing.T) {
 			t.Errorf("time per token %+v", l)
 		}
 		r := last.Ranks
-		if len(r) != 2 || r[0].Phase != "forward, layer 3" || r[0].Step != 7 ||
+		if e := last.Engines; len(e) != 2 || e[0] != "" || e[1] != "engine is recovering" {
+			t.Errorf("engines %q", e)
+		}
+		if len(r) != 4 || r[3].Engine != 1 || r[3].Phase != "sample" || r[3].Link != nil ||
+			r[2].Link == nil || r[2].Link.Resumes != 3 || r[0].Phase != "forward, layer 3" || r[0].Step != 7 ||
 			r[0].Depth != 1 || r[0].Link != nil || !r[1].Stalled || r[1].StillSeconds != 12.5 ||
 			r[1].Link == nil || r[1].Link.RoundTripMillis != 1.5 {
 			t.Errorf("ranks %+v", r)

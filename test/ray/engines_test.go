@@ -49,6 +49,9 @@ func (s *site) openSeveral(t testing.TB, backend string, engines int, l layout.L
 	l = l.Sizes()
 	c.Parallel.Backend, c.Parallel.DataParallelSize = backend, engines
 	c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = l.TP, l.PP
+	if engines > 1 {
+		c.Recovery.OnFailure = "exit" // what the others do meanwhile is looked at
+	}
 	r := &c.Parallel.Ray
 	r.Address, r.Namespace, r.Python, r.NodeIP, r.DeviceKey = s.Address, namespace, s.Ray.Python,
 		s.head(), "GPU"

@@ -50,9 +50,8 @@ func TestSeveralEngines(t *testing.T) {
 					kill(t, r.PID, syscall.SIGKILL)
 				}
 			}
-			eventually(t, "the death of engine 1", func() bool { return e.Failures()[1] != nil })
-			if cause := e.Failures()[1]; !errors.Is(cause, engine.ErrFailed) ||
-				!strings.Contains(cause.Error(), "rank 1 on") {
+			eventually(t, "the death of engine 1", func() bool { return errors.Is(e.Health(t.Context())[1], engine.ErrFailed) })
+			if cause := e.Health(t.Context())[1]; !strings.Contains(cause.Error(), "rank 1 on") {
 				t.Errorf("engine 1: %v", cause)
 			}
 			if got, err := e.answers(within(t)); err != nil || !slices.Equal(got, want) {

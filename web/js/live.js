@@ -103,24 +103,24 @@ export function live(section, about) {
     const stalled = s.ranks.filter((r) => r.stalled);
     failure = s.failure;
     if (s.failure) setState("failed", s.failure);
-    else if (stalled.length) setState("stalled", `${plural(stalled.length, "rank")} stalled: ${stalled.map((r) => r.rank).join(", ")}`);
+    else if (stalled.length) setState("stalled", `${plural(stalled.length, "rank")} stalled: ${stalled.map((r) => (info.engines > 1 ? `${r.rank} of engine ${r.engine}` : r.rank)).join(", ")}`);
     else if (s.running + s.waiting > 0) setState("serving", "serving");
     else setState("idle", "ready, nothing to do");
 
     const hits = s.prefix_queries ? s.prefix_hits / s.prefix_queries : null;
     setText(figures.waiting, count(s.waiting));
     setText(figures.running, count(s.running));
-    setText(figures.blocks, `${count(s.blocks_used)} / ${count(info.blocks)}`);
+    setText(figures.blocks, `${count(s.blocks_used)} / ${count(info.blocks * info.engines)}`);
     figures.blocks.title = `${percent(s.cache_usage)} of ${bytes(info.cache_bytes)} on each rank`;
     setText(figures.hits, hits === null ? "–" : percent(hits));
     setText(figures.flight, count(s.in_flight));
     setText(figures.step, s.step_ms ? millis(s.step_ms) : "–");
-    const busy = s.ranks.filter((r) => !r.phase.startsWith("idle")).length;
+    const busy = s.ranks.filter((r) => !/^(idle|unknown)/.test(r.phase)).length;
     setText(figures.ranks, `${busy} / ${s.ranks.length}`);
     setText(figures.phase, s.ranks[0]?.phase.split(/[ ,]/)[0] ?? "–");
     setText(figures.output, number(s.output_tokens_per_s));
     setText(figures.prompt, number(s.prompt_tokens_per_s));
-    ranks.set(s.ranks);
+    ranks.set(s.ranks, s.engines);
     happened.add(s.events);
 
     history.push({ ...s, ranks: null, events: null, hits: hits === null ? null : hits * 100 });

@@ -1,4 +1,4 @@
-// Ranks as boxes, by node.
+// Ranks as boxes, by engine and node.
 
 import { h, setText } from "./dom.js";
 import { bytes, count, millis, number } from "./format.js";
@@ -7,19 +7,30 @@ export function rankView() {
   const element = h("div", { class: "nodes" });
   let devices = [];
   let boxes = [];
+  let headings = []; // those of each engine
   let shape = "";
 
-  function build(ranks) {
-    const nodes = Map.groupBy ? Map.groupBy(ranks, (r) => r.node) : group(ranks);
+  function build(ranks, engines) {
+    const places = new Map();
+    for (const r of ranks) {
+      const key = `${r.engine} ${r.node}`;
+      places.set(key, [...(places.get(key) ?? []), r]);
+    }
     boxes = [];
-    element.replaceChildren(...[...nodes].map(([node, list]) =>
-      h("section", { class: "node", "aria-label": `Node ${node || "this host"}` },
-        h("h3", {}, node || "this host"),
-        h("ul", {}, list.map((r) => (boxes[r.rank] = box(r)).element)))));
+    headings = engines.map(() => []);
+    element.replaceChildren(...[...places.values()].map((list) => {
+      const { engine, node } = list[0];
+      const heading = h("h3", {});
+      heading.dataset.place = node || "this host";
+      headings[engine]?.push(heading);
+      const ul = h("ul", {}, list.map((r) => (boxes[ranks.indexOf(r)] = box(r)).element));
+      return h("section", { class: "node", "aria-label": `${engines.length > 1 ? `Engine ${engine}, node` : "Node"} ${node || "this host"}` },
+        heading, ul);
+    }));
   }
 
   function box(r) {
-    const d = devices.find((d) => d.rank === r.rank);
+    const d = devices.find((d) => d.engine === r.engine && d.rank === r.rank);
     const phase = h("p", { class: "phase" });
     const parts = {};
     const part = (name, label) => [h("dt", {}, label), (parts[name] = h("dd", {}))];
@@ -54,18 +65,16 @@ export function rankView() {
       devices = list;
       shape = "";
     },
-    set(ranks) {
-      const now = ranks.map((r) => `${r.rank} ${r.node} ${Boolean(r.link)}`).join("\n");
-      if (now !== shape) build(ranks);
+    // engines says of each why it does not serve, "" for those that do.
+    set(ranks, engines) {
+      const now = ranks.map((r) => `${r.engine} ${r.rank} ${r.node} ${Boolean(r.link)}`).join("\n");
+      if (now !== shape) build(ranks, engines);
       shape = now;
-      for (const r of ranks) boxes[r.rank].set(r);
+      engines.forEach((why, i) => headings[i].forEach((at) => {
+        at.className = why ? "failed" : "";
+        setText(at, engines.length > 1 ? `engine ${i}, ${at.dataset.place}${why ? `: ${why}` : ""}` : at.dataset.place);
+      }));
+      ranks.forEach((r, i) => boxes[i].set(r));
     },
   };
-}
-
-// group is Map.groupBy for browsers from before 2024.
-function group(ranks) {
-  const nodes = new Map();
-  for (const r of ranks) nodes.set(r.node, [...(nodes.get(r.node) ?? []), r]);
-  return nodes;
 }
