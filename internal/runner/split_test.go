@@ -39,7 +39,7 @@ func TestPrefillOverRanks(t *testing.T) {
 		layouts []layout.Layout
 	}{
 		{shipped("llama-tiny"), best, long(200, 22),
-			[]layout.Layout{{PCP: 2}, {PCP: 4}}},
+			[]layout.Layout{{PCP: 2}, {PCP: 4}, {PP: 2, PCP: 2}, {TP: 2, PP: 2, PCP: 2}}},
 		{shipped("qwen2-tiny"), best, small, two},
 		{shipped("qwen3-tiny"), best, small, two},
 		{shipped("qwen3moe-tiny"), best, small, two},
@@ -54,7 +54,7 @@ func TestPrefillOverRanks(t *testing.T) {
 				want, _ := newGroup(t, c.dir, layout.Layout{}, set.String(), c.work).generate(t, 1)
 				for i, l := range c.layouts {
 					g := newGroup(t, c.dir, l, set.String(), c.work)
-					got, _ := g.generate(t, 1+i%2)
+					got, _ := g.generate(t, l.Sizes().PP+i%2)
 					for key := range want {
 						if !slices.Equal(got[key], want[key]) {
 							t.Errorf("%v: request %d gives\n%v, not\n%v", l, key, got[key], want[key])
