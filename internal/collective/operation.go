@@ -11,8 +11,9 @@ type Op uint8
 
 // The operations. The model sums with AllReduce and collects logits with Gather; parallel layouts
 // also need the others: AllGather for keys and values of a split prompt, Broadcast for sampled
-// tokens, ReduceScatter for sums of which each rank goes on with a part, Send and its Recv for what
-// a stage hands to the next, Barrier to align ranks.
+// tokens, ReduceScatter for sums of which each rank goes on with a part, AllToAll for
+// what that is made of between hosts, Send and its Recv for what a stage hands to the next, Barrier
+// to align ranks.
 const (
 	Barrier Op = iota + 1
 	AllReduce
@@ -20,13 +21,14 @@ const (
 	Gather
 	Broadcast
 	ReduceScatter
+	AllToAll
 	Send
 	Recv
 )
 
 var names = [...]string{Barrier: "barrier", AllReduce: "all-reduce", AllGather: "all-gather",
-	Gather: "gather", Broadcast: "broadcast", ReduceScatter: "reduce-scatter", Send: "send",
-	Recv: "receive"}
+	Gather: "gather", Broadcast: "broadcast", ReduceScatter: "reduce-scatter",
+	AllToAll: "all-to-all", Send: "send", Recv: "receive"}
 
 // String returns the name used in errors.
 func (o Op) String() string {

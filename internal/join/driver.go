@@ -199,7 +199,9 @@ func (d *Driver) connectRanks() error {
 		f     func(rank int, conn *handshake.Conn) error
 	}{
 		{"listen for the other ranks", func(rank int, conn *handshake.Conn) error {
-			return Receive(conn, &here[rank])
+			err := Receive(conn, &here[rank])
+			here[rank].Host = d.host(rank, here[rank].Host)
+			return err
 		}},
 		{"rendezvous", func(rank int, conn *handshake.Conn) error {
 			return Send(conn, d.rendezvous(rank, here))
@@ -222,28 +224,30 @@ func (d *Driver) connectRanks() error {
 
 // rendezvous is what a rank must know of the others.
 func (d *Driver) rendezvous(rank int, here []Here) Rendezvous {
-	r := Rendezvous{Layout: d.o.Layout, Timeout: d.o.CollectiveTimeout}
+	host := func(rank int) int { // that of the first rank there
+		return slices.IndexFunc(here, func(h Here) bool { return h.Host == here[rank].Host })
+	}
+	r := Rendezvous{Layout: d.o.Layout, Host: host(rank), Timeout: d.o.CollectiveTimeout}
 	for _, c := range communicators(d.o.Layout, rank) {
 		for _, p := range c.ranks {
 			if p != rank {
-				local := d.host(p, here) == d.host(rank, here)
-				r.Peers = append(r.Peers, Peer{p, local, here[p].Endpoint})
+				r.Peers = append(r.Peers, Peer{p, host(p), here[p].Endpoint})
 			}
 		}
 	}
 	return r
 }
 
-// host is where a rank is. To one of this host that could not be passed memory, no other can pass
-// any either.
-func (d *Driver) host(rank int, here []Here) string {
+// host is where a rank is that says where. To one of this host that could not be passed memory, no
+// other can pass any either.
+func (d *Driver) host(rank int, said string) string {
 	switch {
 	case d.o.Hosts != nil:
 		return d.o.Hosts[rank]
 	case d.o.LinksOnly, d.conns[rank].Local && !d.local[rank]:
 		return fmt.Sprint("that of rank ", rank)
 	}
-	return here[rank].Host
+	return said
 }
 
 // Open makes the driver's end of the queue, after Admit. Its Close closes all links.

@@ -3,11 +3,11 @@ package join
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
+	"github.com/eagleray/eagleray/internal/collective/hosts"
 	"github.com/eagleray/eagleray/internal/collective/shm"
 	"github.com/eagleray/eagleray/internal/collective/tcp"
 	"github.com/eagleray/eagleray/internal/layout"
@@ -91,19 +91,29 @@ func (r *Rank) Groups() (Groups, error) {
 	return groups, nil
 }
 
-// join makes the group of a communicator: in memory when all its ranks are on one host.
+// join makes the group of a communicator: in memory when all its ranks are on one host, of
+// connections when each is on another, else of both.
 func (c *communicator) join(timeout time.Duration) (Group, error) {
 	defer c.close()
-	if len(c.local) == len(c.ranks) {
+	const most = collective.MessageBytes
+	if c.hosts == 1 {
 		o := shm.Options{Timeout: timeout, Names: c.ranks}
-		return o.Join(c.memory, c.at, len(c.ranks), collective.MessageBytes)
+		return o.Join(c.memory, c.at, len(c.ranks), most)
 	}
-	g, err := tcp.Join(c.conns, c.at, tcp.Options{MaxBytes: collective.MessageBytes,
-		Timeout: timeout, Names: c.ranks})
-	if err == nil {
-		c.conns = make([]net.Conn, len(c.ranks)) // the group closes them
+	var g Group
+	var err error
+	if c.hosts == len(c.ranks) {
+		o := tcp.Options{MaxBytes: most, Timeout: timeout, Names: c.ranks}
+		g, err = tcp.Join(c.conns, c.at, o)
+	} else {
+		o := hosts.Options{MaxBytes: most, Timeout: timeout, Names: c.ranks}
+		g, err = hosts.Join(c.memory, c.local, c.conns, c.at, o)
 	}
-	return g, err
+	if err != nil {
+		return nil, err
+	}
+	c.conns = nil // the group closes them
+	return g, nil
 }
 
 // InProcess makes the communicators of every rank of a layout, all in this process: for launchers
@@ -147,4 +157,5 @@ func InProcess(l layout.Layout, timeout time.Duration) ([]Groups, error) {
 var (
 	_ Group = (*shm.Group)(nil)
 	_ Group = (*tcp.Group)(nil)
+	_ Group = (*hosts.Group)(nil)
 )

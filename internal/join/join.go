@@ -105,6 +105,8 @@ type Here struct {
 // Rendezvous says how the ranks come together.
 type Rendezvous struct {
 	Layout layout.Layout `json:"layout"`
+	// Host is where the rank is: a number that all ranks of a host have, and no others.
+	Host int `json:"host"`
 	// Timeout is how long a rank waits for another, in nanoseconds; 0 is the transport's default.
 	Timeout time.Duration `json:"timeout"`
 	// Peers are the other ranks of this one's communicators, in their order.
@@ -113,9 +115,8 @@ type Rendezvous struct {
 
 // Peer is another rank of a communicator.
 type Peer struct {
-	Rank int `json:"rank"`
-	// Local says that it is on the same host.
-	Local    bool               `json:"local"`
+	Rank     int                `json:"rank"`
+	Host     int                `json:"host"`
 	Endpoint handshake.Endpoint `json:"endpoint"`
 }
 

@@ -57,7 +57,7 @@ func endpoint() handshake.Endpoint {
 func TestSendAndReceive(t *testing.T) {
 	e := endpoint()
 	all := []any{&Admitted{Ring: true}, &Here{"here", e}, &Rendezvous{layout.Layout{TP: 2, PP: 2},
-		time.Second, []Peer{{0, true, e}, {3, false, e}}},
+		1, time.Second, []Peer{{0, 1, e}, {3, 3, e}}},
 		&Closing{Reason: "out of cheese"}, &e, &Connected{}, &Admitted{}}
 	var c kept
 	for _, message := range all {
@@ -120,7 +120,7 @@ const nowhere = "{Instance: Unix: TCP: "
 func FuzzReceive(f *testing.F) {
 	e := endpoint()
 	for _, message := range []any{Admitted{Ring: true}, Here{"here", e},
-		Rendezvous{layout.Layout{TP: 2}, time.Second, []Peer{{1, true, e}}},
+		Rendezvous{layout.Layout{TP: 2}, 1, time.Second, []Peer{{1, 0, e}}},
 		Connected{}, Closing{"x"}, e} {
 		var c kept
 		if err := Send(&c, message); err != nil {
@@ -330,7 +330,7 @@ func TestJoinFails(t *testing.T) {
 			must(Send(c, Admitted{}))
 			var h Here
 			must(Receive(c, &h))
-			must(Send(c, Rendezvous{Layout: layout.Layout{TP: 3}, Peers: []Peer{{0, true, h.Endpoint}}}))
+			must(Send(c, Rendezvous{Layout: layout.Layout{TP: 3}, Peers: []Peer{{0, 2, h.Endpoint}}}))
 			io.ReadFull(c, make([]byte, 1))
 		}, "rank 1 is missing among 1 peers"},
 		{"a peer that is another", 3, func(c *handshake.Conn) {
@@ -339,7 +339,7 @@ func TestJoinFails(t *testing.T) {
 			must(Receive(c, &h))
 			r := Rendezvous{Layout: layout.Layout{TP: 3}}
 			for rank := range 2 {
-				r.Peers = append(r.Peers, Peer{rank, true, endpoint()})
+				r.Peers = append(r.Peers, Peer{rank, 0, endpoint()})
 			}
 			must(Send(c, r))
 			io.ReadFull(c, make([]byte, 1))

@@ -24,6 +24,8 @@ type communicator struct {
 	ranks []int
 	at    int
 	local []int
+	// hosts is how many hosts the ranks are on.
+	hosts int
 	// memory is shared by the local ones, if there are several; conns, by place, lead to the others.
 	memory *os.File
 	conns  []net.Conn
@@ -85,7 +87,7 @@ func (r *Rank) meet() error {
 		return fmt.Errorf("rendezvous: layout of %d ranks for %d", world, r.inv.World)
 	}
 	r.communicators = communicators(rendezvous.Layout, r.id.Rank)
-	peers, err := r.expect(rendezvous.Peers)
+	peers, err := r.expect(rendezvous)
 	if err != nil {
 		return fmt.Errorf("rendezvous: %w", err)
 	}
@@ -111,27 +113,31 @@ func (r *Rank) meet() error {
 // peer is another rank with its place in a communicator.
 type peer struct {
 	Peer
+	local bool // on this rank's host
 	c     *communicator
 	place int
 }
 
 // expect finds the places of the peers, who must be all the members of the communicators.
-func (r *Rank) expect(named []Peer) (map[int]peer, error) {
+func (r *Rank) expect(v Rendezvous) (map[int]peer, error) {
 	peers := map[int]peer{}
 	for _, c := range r.communicators {
+		hosts := map[int]bool{}
 		for place, rank := range c.ranks {
-			i := slices.IndexFunc(named, func(p Peer) bool { return p.Rank == rank })
-			switch {
-			case place == c.at:
-				c.local = append(c.local, place)
-				continue
-			case i < 0:
-				return nil, fmt.Errorf("rank %d is missing among %d peers", rank, len(named))
-			case named[i].Local:
+			p := Peer{Rank: rank, Host: v.Host}
+			if place != c.at {
+				i := slices.IndexFunc(v.Peers, func(p Peer) bool { return p.Rank == rank })
+				if i < 0 {
+					return nil, fmt.Errorf("rank %d is missing among %d peers", rank, len(v.Peers))
+				}
+				p = v.Peers[i]
+				peers[rank] = peer{p, p.Host == v.Host, c, place}
+			}
+			if hosts[p.Host] = true; p.Host == v.Host {
 				c.local = append(c.local, place)
 			}
-			peers[rank] = peer{named[i], c, place}
 		}
+		c.hosts = len(hosts)
 	}
 	return peers, nil
 }
@@ -145,7 +151,7 @@ func (r *Rank) connect(ctx context.Context, l *handshake.Listener, peers map[int
 			continue
 		}
 		e := p.Endpoint
-		if p.Local {
+		if p.local {
 			e.TCP = ""
 		} else {
 			e.Unix = ""
@@ -162,7 +168,7 @@ func (r *Rank) connect(ctx context.Context, l *handshake.Listener, peers map[int
 			return err
 		}
 		p, known := peers[c.Peer.Rank]
-		if !known || c.Peer.Rank <= r.id.Rank || p.c.conns[p.place] != nil || c.Local != p.Local {
+		if !known || c.Peer.Rank <= r.id.Rank || p.c.conns[p.place] != nil || c.Local != p.local {
 			c.Close()
 			return fmt.Errorf("rank %d is not expected to come here in this way", c.Peer.Rank)
 		}

@@ -26,6 +26,8 @@ type Group interface {
 	Send(b []byte, to int) error
 	Recv(b []byte, from int) error
 	Guard(h uint64)
+	Abort(cause error)
+	Close() error
 }
 
 // Contribution is what a rank brings to an operation: every rank can compute that of every other.

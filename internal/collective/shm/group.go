@@ -23,7 +23,12 @@ type Options struct {
 	Timeout time.Duration
 	// Names are what errors call the ranks, if not by their numbers in the group.
 	Names collective.Names
+	// OnWait, if not nil, is called from an operation that has waited for some milliseconds.
+	OnWait func()
 }
+
+// patience is how long an operation waits before it calls Options.OnWait.
+const patience = 5 * time.Millisecond
 
 // Group is one rank's membership in a group. Operations are collective: every rank calls the same
 // ones in the same order with the same sizes. Calls on one Group are serialised; Abort and Close
@@ -34,6 +39,7 @@ type Group struct {
 	rank, ranks int
 	timeout     time.Duration
 	names       collective.Names
+	onWait      func()
 	seg         *segment
 	peers       []*mark // of all ranks, this one included
 	ins, outs   []ring  // of all ranks, this one included
@@ -78,7 +84,7 @@ func (o Options) Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 		err := fmt.Errorf("rank %d of the collective group has already joined", rank)
 		return nil, errors.Join(err, seg.unmap())
 	}
-	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, seg: seg,
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onWait: o.OnWait, seg: seg,
 		policy: spin.NewPolicy(ranks, spin.Shared), messages: spin.NewPolicy(ranks, spin.Shared)}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout

@@ -324,3 +324,9 @@ func TestBadArguments(t *testing.T) {
 		}
 	}
 }
+
+func TestContract(t *testing.T) {
+	collectivetest.Contract(t, 0, func(t *testing.T, ranks int, timeout time.Duration) []*Group {
+		return group(t, ranks, 4096, Options{Timeout: timeout})
+	})
+}

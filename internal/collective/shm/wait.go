@@ -39,7 +39,7 @@ func (g *Group) awaitSlow(m *mark, rank int, target uint32, policy *spin.Policy)
 	}
 	m.sleepers.Add(1)
 	defer m.sleepers.Add(^uint32(0))
-	for {
+	for called := g.onWait == nil; ; {
 		w := m.word.Load()
 		if reached(w, target) {
 			return nil
@@ -58,6 +58,12 @@ func (g *Group) awaitSlow(m *mark, rank int, target uint32, policy *spin.Policy)
 				late.Missing = g.behind(target)
 			}
 			return late
+		}
+		if !called {
+			if called = time.Since(start) >= patience; called {
+				g.onWait()
+			}
+			left = min(left, patience)
 		}
 		if err := futex.Wait(&m.word, w, left, &g.timespec); err != nil {
 			return fmt.Errorf("futex wait: %w", err)
@@ -79,6 +85,9 @@ func (g *Group) behind(target uint32) []int {
 // abortCause says why the group was aborted: the error given here, or the text another rank left.
 func (g *Group) abortCause() error {
 	if cause := g.cause.Load(); cause != nil {
+		if errors.Is(*cause, collective.ErrAborted) {
+			return *cause
+		}
 		return fmt.Errorf("%w: %w", collective.ErrAborted, *cause)
 	}
 	if rank, text, ok := g.seg.aborted(); ok {

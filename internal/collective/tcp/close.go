@@ -46,7 +46,7 @@ func (g *Group) Close() error {
 	}
 	for _, p := range g.peers {
 		// If something of the peer is unread, closing drops what is still to be sent.
-		for n, _ := p.unsent(); n > 0 && time.Now().Before(until); n, _ = p.unsent() {
+		for p.unsent() && time.Now().Before(until) {
 			time.Sleep(lingerStep)
 		}
 		if !clean && p.tcp != nil {

@@ -26,7 +26,7 @@ func (g *Group) next(tag uint64) step {
 // places of dst, where each rank has one of so many bytes.
 func (g *Group) aim(x []byte, to, from int, dst []byte, each int) {
 	for _, p := range g.peers {
-		p.in, p.out, p.wants = nil, nil, includes(from, p.rank)
+		p.in, p.out, p.wants = nil, nil, includes(from, p.rank) && !p.quiet
 		if includes(to, p.rank) {
 			p.out = x
 		}
@@ -42,7 +42,7 @@ func (g *Group) exchange(s step) error {
 	size := 0
 	for _, p := range g.peers {
 		size = max(size, len(p.in), len(p.out))
-		p.later = !p.wants
+		p.later = !p.wants && !p.quiet
 	}
 	var err error
 	if size <= smallBytes {
@@ -64,7 +64,9 @@ func (g *Group) exchange(s step) error {
 // exchangeLarge gives the step to the readers and writers.
 func (g *Group) exchangeLarge(s step) error {
 	for _, p := range g.peers {
-		p.send(p.out, s)
+		if !p.quiet {
+			p.send(p.out, s)
+		}
 	}
 	for _, p := range g.peers {
 		g.postReceives(p, s)
@@ -148,6 +150,9 @@ func (g *Group) sendSmall(s step, now time.Time) {
 	header{kind: kindData, step: s}.encode(g.empty[:])
 	frame, x := g.empty[:], []byte(nil)
 	for _, p := range g.peers {
+		if p.quiet {
+			continue
+		}
 		if len(p.out) == 0 {
 			p.sendSmall(g.empty[:], nil, s, now)
 			continue

@@ -45,6 +45,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,12 @@ type Options struct {
 	Timeout time.Duration
 	// Names are what errors call the ranks, if not by their numbers in the group.
 	Names collective.Names
+	// Quiet are the ranks that operations leave out although there is a connection to them: it
+	// carries notices of an abort only.
+	Quiet []int
+	// OnEnd, if not nil, is called when the group has been aborted, with what later operations will
+	// say. It must not wait for the group.
+	OnEnd func(error)
 }
 
 // Group is one rank's membership in a group. Operations are collective: every rank calls the same
@@ -80,8 +87,9 @@ type Group struct {
 	rank, ranks int
 	timeout     time.Duration
 	names       collective.Names
+	onEnd       func(error)
 	peers       []*peer // of the ranks with a connection, starting with the next
-	byRank      []*peer // nil for those without
+	byRank      []*peer // nil for those that operations leave out
 	readers     sync.WaitGroup
 	writers     sync.WaitGroup
 
@@ -112,7 +120,7 @@ type abort struct {
 // Join makes a group of len(conns) ranks, of which the caller is the given one. conns has an
 // authenticated connection to each other rank, with nothing read or written that belongs to the
 // group, and nil for the rank itself. It may be nil for other ranks too, on both sides: operations
-// then leave these out, and sums are refused. The group owns the connections from then on and closes
+// then leave these out, and sums of the group are refused. The group owns the connections from then on and closes
 // them; they stay the caller's if Join fails. TCP connections are set to send without delay. For
 // TLS, tls.Config.DynamicRecordSizingDisabled spares the first 128 KiB of a connection from going
 // in records of 1.4 KB.
@@ -128,7 +136,7 @@ func Join(conns []net.Conn, rank int, o Options) (*Group, error) {
 		return nil, fmt.Errorf("rank %d of a collective group of %d has a connection to itself", rank,
 			ranks)
 	}
-	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names,
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onEnd: o.OnEnd,
 		events: make(chan struct{}, 1), byRank: make([]*peer, ranks),
 		scratch: make([][]byte, ranks), parts: make([][]float32, ranks)}
 	if g.timeout <= 0 {
@@ -143,7 +151,10 @@ func Join(conns []net.Conn, rank int, o Options) (*Group, error) {
 		if err != nil {
 			return nil, fmt.Errorf("connection to rank %d of the collective group: %w", p, err)
 		}
-		g.peers, g.byRank[p] = append(g.peers, peer), peer
+		g.peers = append(g.peers, peer)
+		if peer.quiet = slices.Contains(o.Quiet, p); !peer.quiet {
+			g.byRank[p] = peer
+		}
 	}
 	if len(g.peers) > 0 {
 		g.small = make([]byte, headerSize+smallBytes)
@@ -200,6 +211,19 @@ func (g *Group) finish(a *abort) {
 		}
 	}
 	g.notify()
+	if g.onEnd != nil {
+		g.onEnd(g.abortCause())
+	}
+}
+
+// Watch looks out for an abort by another rank until the next operation, for a rank that waits for
+// something else.
+func (g *Group) Watch() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed.Load() {
+		g.handOver(nil, step{})
+	}
 }
 
 // abortCause says why the group was aborted.

@@ -214,3 +214,18 @@ func TestJoinRefuses(t *testing.T) {
 		t.Error("joined with a connection to itself")
 	}
 }
+
+func TestContract(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		link        link
+		allocations float64
+	}{{"tcp", tcpPair, 0}, {"tls", tlsPair, 4}} { // crypto/tls allocates to read a record
+		t.Run(c.name, func(t *testing.T) {
+			collectivetest.Contract(t, c.allocations, func(t *testing.T, ranks int,
+				timeout time.Duration) []*Group {
+				return group(t, ranks, c.link, Options{Timeout: timeout})
+			})
+		})
+	}
+}

@@ -64,7 +64,10 @@ func (p *peer) sendMessage(b []byte) error {
 
 // hasRoom reports whether the socket surely takes so many bytes at once.
 func (p *peer) hasRoom(n int) bool {
-	queued, known := p.unsent()
+	if p.socket == nil || n > p.direct {
+		return false
+	}
+	queued, known := p.socket.queued()
 	return known && queued+n <= p.direct
 }
 
@@ -126,10 +129,9 @@ func (g *Group) receiveMessage(b []byte, p *peer) error {
 	p.lastRecv++
 	s := g.message(p.lastRecv, g.rank, len(b))
 	p.in, p.wants = b, true
-	one := [1]*peer{p}
 	if len(b) <= smallBytes {
-		return g.receiveAll(one[:], s, now)
+		return g.receiveAll(p.only[:], s, now)
 	}
-	g.handOver(one[:], s)
+	g.handOver(p.only[:], s)
 	return g.awaitAll()
 }

@@ -1,10 +1,12 @@
 package tcp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +30,11 @@ type peer struct {
 	rank int
 	conn net.Conn
 	// tcp is the connection at the bottom, nil if it is not TCP.
-	tcp *net.TCPConn
+	tcp    *net.TCPConn
+	socket *socket
+	only   [1]*peer // this one
+	// quiet says that operations leave the rank out.
+	quiet bool
 	// direct is the length of frames up to which the caller writes to the connection itself.
 	direct int
 
@@ -79,15 +85,18 @@ func newPeer(g *Group, rank int, conn net.Conn) (*peer, error) {
 	p := &peer{g: g, rank: rank, conn: conn, buf: make([]byte, 2*(headerSize+smallBytes)),
 		jobs: make(chan receiveJob, maxJobs), sends: make(chan sendJob, maxJobs),
 		notices: make(chan struct{}, 1), copies: make(chan []byte, maxCopies)}
+	p.only[0] = p
 	if p.tcp = bottom(conn); p.tcp == nil {
 		return p, nil
 	}
 	if err := p.tcp.SetNoDelay(true); err != nil {
 		return nil, err
 	}
-	size, err := p.ask(func(fd int) (int, error) {
-		return unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
-	})
+	var err error
+	if p.socket, err = newSocket(p.tcp); err != nil {
+		return nil, err
+	}
+	size, err := p.socket.sendBuffer()
 	if err != nil {
 		return nil, fmt.Errorf("size of send buffer: %w", err)
 	}
@@ -112,34 +121,59 @@ func bottom(c net.Conn) *net.TCPConn {
 	}
 }
 
-// ask calls f with the socket.
-func (p *peer) ask(f func(fd int) (int, error)) (n int, err error) {
-	raw, err := p.tcp.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	if controlErr := raw.Control(func(fd uintptr) { n, err = f(int(fd)) }); controlErr != nil {
-		return 0, controlErr
-	}
-	return n, err
-}
-
 // tcpClosed is the state of a connection that has been reset (TCP_CLOSE in the kernel).
 const tcpClosed = 7
 
-// unsent returns how many bytes the peer's kernel has not acknowledged and still may: those of a
-// connection that is no TCP connection are not known.
-func (p *peer) unsent() (n int, known bool) {
-	if p.tcp == nil {
+// socket is what is asked of the kernel about a connection. It is made once, since a function that
+// is handed to a connection is allocated.
+type socket struct {
+	raw   syscall.RawConn
+	count func(fd uintptr) // sets n and err
+	n     int
+	err   error
+}
+
+func newSocket(c *net.TCPConn) (*socket, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{raw: raw}
+	s.count = func(fd uintptr) { s.n, s.err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }
+	return s, nil
+}
+
+// sendBuffer is the size of the socket's send buffer.
+func (s *socket) sendBuffer() (size int, err error) {
+	controlErr := s.raw.Control(func(fd uintptr) {
+		size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+	})
+	return size, errors.Join(controlErr, err)
+}
+
+// queued returns how many bytes the peer's kernel has not acknowledged. It belongs to the caller.
+func (s *socket) queued() (n int, known bool) {
+	if s.raw.Control(s.count) != nil {
 		return 0, false
 	}
-	n, err := p.ask(func(fd int) (int, error) {
-		// A reset does not set the count below to zero.
-		info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
-		if err != nil || info.State == tcpClosed {
-			return 0, err
-		}
-		return unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	return s.n, s.err == nil
+}
+
+// reset reports whether the connection will bring nothing any more.
+func (s *socket) reset() (reset bool) {
+	err := s.raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO)
+		reset = err != nil || info.State == tcpClosed
 	})
-	return n, err == nil
+	return reset || err != nil
+}
+
+// unsent reports whether there are bytes that the peer's kernel has not acknowledged and still may.
+func (p *peer) unsent() bool {
+	if p.socket == nil {
+		return false
+	}
+	// A reset does not set the count to zero.
+	n, known := p.socket.queued()
+	return known && n > 0 && !p.socket.reset()
 }
