@@ -126,10 +126,15 @@ func TestOverlappedLoop(t *testing.T) {
 		{"uni", layout.Layout{TP: 2}, true}, {"mp", layout.Layout{TP: 2}, true},
 		{"mp", layout.Layout{PP: 2}, false}, {"mp", layout.Layout{PP: 2}, true},
 		{"uni", layout.Layout{PP: 4}, true}, {"mp", layout.Layout{TP: 2, PP: 2}, false},
-		{"mp", layout.Layout{TP: 2, PP: 4}, true},
+		{"mp", layout.Layout{TP: 2, PP: 4}, true}, {"link", layout.Layout{TP: 2, PP: 2}, true},
 	} {
 		t.Run(fmt.Sprintf("%s/%v/%v", c.backend, c.layout, c.async), func(t *testing.T) {
-			e, preempted := openTight(t, c.backend, c.layout, c.async)
+			change := func(cfg *config.Config) {
+				if c.backend == "link" {
+					cfg.Parallel.Backend, cfg.Queue.Transport = "mp", "link"
+				}
+			}
+			e, preempted := openTight(t, c.backend, c.layout, c.async, change)
 			got := runAll(t, e)
 			if preempted.Load() == 0 {
 				t.Error("no request was preempted")

@@ -67,15 +67,23 @@ func (p *pipe) Recv(b []byte, from int) error {
 	}
 }
 
-// TestStages runs models in stages, each of one or two ranks, with as many plans in flight as there
+// TestStages runs models in stages, each of one rank or several, with as many plans in flight as there
 // are stages and one more: tokens and log-probabilities have the bits of one rank.
 func TestStages(t *testing.T) {
-	for _, name := range []string{"llama-tiny", "opt-tiny"} {
-		t.Run(name, func(t *testing.T) {
-			want, _ := newGroup(t, shipped(name), layout.Layout{}, "", short()).generate(t, 1)
-			for _, l := range []layout.Layout{{PP: 2}, {PP: 4}, {TP: 2, PP: 2}, {TP: 2, PP: 3, PCP: 2}} {
+	for _, c := range []struct {
+		name    string
+		work    workload
+		layouts []layout.Layout
+	}{
+		{"llama-tiny", short(), []layout.Layout{{PP: 2}, {PP: 4}, {TP: 2, PP: 2}}},
+		{"opt-tiny", short(), []layout.Layout{{PP: 2}, {TP: 2, PP: 3, PCP: 2}}},
+		{"qwen3-tiny", long(96, 18), []layout.Layout{{PP: 2, PCP: 2}, {TP: 2, PP: 2, PCP: 2}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want, _ := newGroup(t, shipped(c.name), layout.Layout{}, "", c.work).generate(t, 1)
+			for _, l := range c.layouts {
 				for more := range 2 {
-					g := newGroup(t, shipped(name), l, "", short())
+					g := newGroup(t, shipped(c.name), l, "", c.work)
 					got, ahead := g.generate(t, l.PP+more)
 					for key := range want {
 						if !slices.Equal(got[key], want[key]) {
