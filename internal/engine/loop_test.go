@@ -220,7 +220,11 @@ func TestStoppedStage(t *testing.T) {
 		c.Queue.StepTimeout = time.Second
 	})
 	pid := e.Info().Ranks[1].PID
-	err := afterToken(t, e, func() error { return syscall.Kill(pid, syscall.SIGSTOP) })
+	arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if place := "--rank\x001\x00--place\x00PP1\x00"; err != nil || !strings.HasSuffix(string(arguments), place) {
+		t.Errorf("a rank's arguments are %q, %v", arguments, err)
+	}
+	err = afterToken(t, e, func() error { return syscall.Kill(pid, syscall.SIGSTOP) })
 	if !errors.Is(err, engine.ErrFailed) || !strings.Contains(err.Error(), "rank 1 on") ||
 		!strings.Contains(err.Error(), "its process is stopped") {
 		t.Errorf("error %v, want rank 1 to be stopped", err)

@@ -104,6 +104,7 @@ func TestRecovery(t *testing.T) {
 		{"tp 1", 1, func(c *config.Config) {}},
 		{"tp 2, few blocks", 2, func(c *config.Config) { c.Cache.Blocks, c.Model.MaxModelLen = 24, 128 }},
 		{"tp 2, one plan at a time", 2, func(c *config.Config) { c.Schedule.Async = false }},
+		{"tp 2, two stages", 2, func(c *config.Config) { c.Parallel.PipelineParallelSize = 2 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := open(t, func(o *config.Config) {
