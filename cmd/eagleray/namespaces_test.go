@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,7 +64,7 @@ func (n *namespace) ip(command string) {
 	}
 }
 
-// twoMachines are joined by one cable, at 10.211.0.1 and 10.211.0.2.
+// twoMachines are joined by one cable, at 10.0.0.1 and 10.0.0.2.
 func twoMachines(t *testing.T) (a, b *namespace) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -75,8 +77,8 @@ func twoMachines(t *testing.T) (a, b *namespace) {
 	}
 	a, b = newNamespace(t), newNamespace(t)
 	a.ip("link add eth0 type veth peer name eth0 netns " + b.pid())
-	a.ip("addr add 10.211.0.1/24 dev eth0")
-	b.ip("addr add 10.211.0.2/24 dev eth0")
+	a.ip("addr add 10.0.0.1/24 dev eth0")
+	b.ip("addr add 10.0.0.2/24 dev eth0")
 	for _, n := range []*namespace{a, b} {
 		n.ip("link set lo up")
 		n.ip("link set eth0 up")
@@ -120,13 +122,12 @@ func TestTwoMachines(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
 	for name, layout := range map[string][]string{
-		"TP 2": {"-tp", "2"},
 		"TP 4": {"-tp", "4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := twoMachines(t)
 			c := newCluster(t, append(layout, "--nnodes", "2")...)
-			c.address, c.port = "10.211.0.1", "29501"
+			c.address, c.port = "10.0.0.1", "29501"
 			other, zero := c.node("1"), c.zero()
 			a.move(zero.cmd)
 			b.move(other.cmd)
@@ -144,8 +145,8 @@ func TestTwoMachines(t *testing.T) {
 			if name == "TP 4" && !testing.Short() {
 				b.ip("link set eth0 down")
 				begun := time.Now()
-				zero.ends(exitError, " on node 1 at 10.211.0.2 (pid ")
-				other.ends(exitError, "node 0 at 10.211.0.1:29501 is gone: it is silent for 8s")
+				zero.ends(exitError, " on node 1 at 10.0.0.2 (pid ")
+				other.ends(exitError, "node 0 at 10.0.0.1:29501 is gone: it is silent for 8s")
 				t.Logf("both ended %v after the cut: %s", time.Since(begun), zero.err.String())
 				return
 			}
@@ -155,3 +156,64 @@ func TestTwoMachines(t *testing.T) {
 		})
 	}
 }
+
+// TestQuickstartTwoMachines runs the lines for two machines as they are, on two machines with these
+// addresses, and wants to read what they are said to log.
+func TestQuickstartTwoMachines(t *testing.T) {
+	t.Parallel()
+	a, b := twoMachines(t)
+	for _, tool := range []string{"bash", "openssl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	document, dir := quickstart(t), t.TempDir()
+	if err := os.Symlink(os.Args[0], filepath.Join(dir, "eagleray")); err != nil {
+		t.Fatal(err)
+	}
+	shell := func(n *namespace, before, block string) *program {
+		p := command(t, "")
+		p.cmd = exec.Command("bash", "-e", "-c", before+fenced(t, document, "sh "+block))
+		p.cmd.Dir, p.shown = dir, true
+		p.cmd.Env = append(os.Environ(), asProgram+"=1", "EAGLERAY_LOG_FORMAT=text",
+			"EAGLERAY_KV_CACHE_MEMORY_BYTES=64M", "PATH="+dir+":"+os.Getenv("PATH"))
+		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		n.move(p.cmd)
+		return p.start()
+	}
+	if code := shell(a, "", "secret").exit(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	second := shell(b, "exec ", "second")
+	second.says("waiting for node 0")
+	first := shell(a, "exec ", "first")
+	first.says("ready")
+	asked := shell(a, "", "ask")
+	if code := asked.exit(); code != 0 ||
+		!strings.Contains(asked.out.String(), "Open opens the named file for reading.") {
+		t.Errorf("exit code %d: %s", code, asked.out.String())
+	}
+	first.says("request")
+	first.signal(syscall.SIGINT)
+	for block, p := range map[string]*program{"first": first, "second": second} {
+		if code := p.exit(); code != 0 {
+			t.Errorf("%s: exit code %d", block, code)
+		}
+		at := 0
+		for line := range strings.Lines(fenced(t, document, "text "+block)) {
+			_, line, _ = strings.Cut(strings.TrimSpace(line), "INFO  ")
+			message := strings.TrimSpace(withoutValues.ReplaceAllString(line, ""))
+			found := strings.Index(p.err.String()[at:], message)
+			if message == "" || found < 0 {
+				t.Errorf("%s: %q is not logged, or not there", block, message)
+				continue
+			}
+			at += found
+		}
+	}
+}
+
+// withoutValues takes the values from a line of the log: from the first key on, or from what is
+// left out.
+var withoutValues = regexp.MustCompile(`( \w+=| within| …).*`)

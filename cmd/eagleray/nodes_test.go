@@ -183,6 +183,14 @@ func TestNodesDie(t *testing.T) {
 			other.ends(x.other, x.otherLast)
 			t.Logf("all ended after %v", time.Since(begun))
 			workersEnd(t, ranks)
+			if x.victim != "node 0" {
+				return
+			}
+			// What supervises the programs starts them again: they meet at the same port.
+			other = c.node("1").start()
+			zero, url := ready(t, c.zero())
+			drains(t, zero, url)
+			other.ends(0, "ended: node 0")
 		})
 	}
 }

@@ -112,7 +112,7 @@ func (l *Listener) report(from net.Addr, id Identity, err error) {
 	if suppressed > 0 {
 		args = append(args, "lines_suppressed", suppressed)
 	}
-	l.o.Log.Warn("refused a peer of the message queue", args...)
+	l.o.Log.Warn("refused a peer", args...)
 }
 
 // drain lets a refusal that was written reach its reader: to close a socket with unread bytes

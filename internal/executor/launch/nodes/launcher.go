@@ -288,7 +288,7 @@ func (l *Launcher) lost(m *member, why string) {
 // Launch waits for the other nodes, and starts all ranks. On an error Stop ends what was started.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	workers, err := l.launch(ctx, specs)
-	if err != nil {
+	if err != nil && ctx.Err() == nil { // else the start was given up
 		l.mu.Lock()
 		l.cause = err
 		l.mu.Unlock()

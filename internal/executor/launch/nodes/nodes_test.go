@@ -44,7 +44,9 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == process.Verb:
 		err = process.Main()
 	case role == "agent":
-		err = Serve(context.Background(), agentOptions(1, address, log))
+		o := agentOptions(1, address, log)
+		o.Silence = 4 * heldFor
+		err = Serve(context.Background(), o)
 	case role == "driver":
 		err = beDriver(address, log)
 	default:
@@ -68,6 +70,10 @@ func beDriver(address string, log *slog.Logger) error {
 	fmt.Fprintln(os.Stderr, "the group is there")
 	select {}
 }
+
+// heldFor is how long a node is silent until node 0 takes it for gone, in tests that hold one. It
+// beats four times in that time.
+const heldFor = 2 * time.Second
 
 // limit is for what takes milliseconds on an idle machine.
 const limit = time.Minute
@@ -354,6 +360,22 @@ func TestLate(t *testing.T) {
 	if err := end(t, joined); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the node that came: %v", err)
 	}
+	// A start that is given up is no failure of the nodes that have come.
+	l = zero(t, 3, &log)
+	joined = serving(t.Context(), agentOptions(1, l.Address(), slog.New(slog.DiscardHandler)))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for strings.Count(log.String(), "node joined") < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if _, err := executor.Start(ctx, groupOptions(l, 3)); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	if err := end(t, joined); err != nil {
+		t.Errorf("given up: %v", err)
+	}
 	if !strings.Contains(log.String(), "missing=") {
 		t.Errorf("%s", &log)
 	}
@@ -452,7 +474,7 @@ func TestSilent(t *testing.T) {
 	t.Parallel()
 	var log journal
 	o := zeroOptions(2, "127.0.0.1:0", log.log())
-	o.Silence = time.Second
+	o.Silence = heldFor
 	l, err := Listen(o)
 	if err != nil {
 		t.Fatal(err)
@@ -469,7 +491,7 @@ func TestSilent(t *testing.T) {
 	}
 	var f *executor.Failure
 	if !errors.As(e.Err(), &f) || f.Rank != 1 || f.Node != "node 1 at 127.0.0.1" ||
-		f.Cause != "node 1 at 127.0.0.1 is gone: it is silent for 1s" {
+		f.Cause != "node 1 at 127.0.0.1 is gone: it is silent for 2s" {
 		t.Errorf("%v", e.Err())
 	}
 	shutdown(t, e)
