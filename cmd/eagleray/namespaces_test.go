@@ -126,7 +126,7 @@ func TestTwoMachines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := twoMachines(t)
-			c := newCluster(t, append(layout, "--nnodes", "2")...)
+			c := newCluster(t, append(layout, "--nnodes", "2", "--on-failure", "exit")...)
 			c.address, c.port = "10.0.0.1", "29501"
 			other, zero := c.node("1"), c.zero()
 			a.move(zero.cmd)
@@ -152,7 +152,7 @@ func TestTwoMachines(t *testing.T) {
 			}
 			zero.signal(syscall.SIGTERM)
 			zero.ends(0, "")
-			other.ends(0, "ended: node 0 has ended the group")
+			other.ends(0, "ended: node 0 has ended")
 		})
 	}
 }

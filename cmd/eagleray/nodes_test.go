@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -92,7 +95,7 @@ func TestNodes(t *testing.T) {
 		t.Errorf("workers of node 1: %v", ranks)
 	}
 	drains(t, p, url)
-	other.ends(0, "ended: node 0 has ended the group, as it was asked to")
+	other.ends(0, "ended: node 0 has ended, as it was asked to")
 	workersEnd(t, ranks)
 }
 
@@ -146,7 +149,44 @@ func TestNodesRefused(t *testing.T) {
 	zero.ends(0, "stopped before it was ready")
 }
 
-// TestNodesDie kills one program after the other: what is left ends at once, with its reason.
+// TestNodesRecover kills a rank of the other node, and then that node, which is started again: a
+// stream pauses each time, and goes on.
+func TestNodesRecover(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "-tp", "2", "--nnodes", "2")
+	other := c.node("1").start()
+	zero, url := ready(t, c.zero())
+	for i, victim := range []string{"rank", "node"} {
+		other.says("serving")
+		const tokens = 1000
+		events := longStream(t, url, tokens)
+		pid := other.cmd.Process.Pid
+		if victim == "rank" {
+			pid = workers(t, pid)[1]
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if victim == "node" {
+			other.exit()
+			zero.says("waiting for other nodes")
+			other = c.node("1").start()
+		}
+		rest, err := io.ReadAll(events)
+		if err != nil || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`, tokens)) {
+			t.Errorf("%s: the stream ends with %q, %v", victim, rest[max(0, len(rest)-300):], err)
+		}
+		if n := strings.Count(zero.err.String(), "is gone"); n != i {
+			t.Errorf("%s: %d nodes have gone: %s", victim, n, zero.err.String())
+		}
+	}
+	zero.signal(syscall.SIGTERM)
+	zero.ends(0, "")
+	other.ends(0, "ended: node 0 has ended")
+}
+
+// TestNodesDie kills one program after the other where nothing is to start again: what is left ends
+// at once, with its reason.
 func TestNodesDie(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -155,13 +195,13 @@ func TestNodesDie(t *testing.T) {
 		zeroLast, otherLast string
 	}{
 		{"rank", "kill", exitError, exitError, "rank 1 on node 1 at 127.0.0.1 (pid ",
-			"has ended the group: rank 1 on node 1 at 127.0.0.1 (pid "},
+			"has ended: engine failed: rank 1 on node 1 at 127.0.0.1 (pid "},
 		{"node 1", "kill", exitError, -1, "rank 1 on node 1 at 127.0.0.1 (pid ", ""},
 		{"node 1", "term", exitError, 0, "is gone: it was asked to end", "ending: this node was asked to"},
 		{"node 0", "kill", -1, exitError, "", "is gone: "},
 	} {
 		t.Run(x.victim+" "+x.signal, func(t *testing.T) {
-			c := newCluster(t, "-tp", "2", "--nnodes", "2")
+			c := newCluster(t, "-tp", "2", "--nnodes", "2", "--on-failure", "exit")
 			other := c.node("1").start()
 			zero, _ := ready(t, c.zero())
 			other.says("serving")

@@ -8,23 +8,31 @@ import (
 	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 )
 
-// cluster is what several engines on Ray have in common: the cluster's address, and who computes on
-// which node. Each engine joins the cluster by itself, with a placement group of its own.
+// cluster is what the groups of all engines have in common: on Ray the cluster's address, and who
+// computes on which node; each engine joins the cluster by itself, with a placement group of its own.
+// Without Ray, the other nodes.
 type cluster struct {
 	address string
 	census  *rayactor.Census
+	nodes   *nodes.Cluster
 	// holder has joined the cluster, or started it here when there was none, before the engines do,
-	// and leaves it after them; nil when the address was given.
-	holder *rayactor.Launcher
+	// and leaves it after them; nil when the address was given. Without Ray it is nodes.
+	holder interface {
+		Stop(ctx context.Context, cause error) error
+	}
 	// engines counts those that have not stopped.
 	engines atomic.Int64
 }
 
-// holdCluster finds the cluster of several engines on Ray.
+// holdCluster finds the cluster of several engines on Ray, or lets other nodes come.
 func (b *opening) holdCluster() error {
+	if b.cfg.Parallel.Nodes.Count > 1 {
+		return b.listenForNodes()
+	}
 	if b.backend() != "ray" || b.engines() == 1 {
 		return nil
 	}
@@ -35,20 +43,21 @@ func (b *opening) holdCluster() error {
 	}
 	o := b.rayOptions()
 	o.Ray.BundleIndices = ""
-	var err error
-	if b.cluster.holder, err = rayactor.Connect(b.ctx, o); err != nil {
+	l, err := rayactor.Connect(b.ctx, o)
+	if err != nil {
 		return err
 	}
-	b.cluster.address = b.cluster.holder.ClusterAddress()
+	b.cluster.holder, b.cluster.address = l, l.ClusterAddress()
 	return nil
 }
 
-// leave is called by each engine once it has stopped. The last one leaves the cluster.
-func (c *cluster) leave(ctx context.Context) error {
+// leave is called by each engine once it has stopped, with the cause if it has failed. The last one
+// leaves the cluster.
+func (c *cluster) leave(ctx context.Context, cause error) error {
 	if c == nil || c.engines.Add(-1) > 0 || c.holder == nil {
 		return nil
 	}
-	return c.holder.Stop(ctx, nil)
+	return c.holder.Stop(ctx, cause)
 }
 
 // ownBundles are the bundles of this engine among those of --bundle-indices, which lists them engine

@@ -162,7 +162,13 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	err := e.ranks.stop(ctx)
 	<-e.done
-	e.left.Do(func() { err = errors.Join(err, e.cluster.leave(context.WithoutCancel(ctx))) })
+	e.mu.Lock()
+	cause := e.failure
+	e.mu.Unlock()
+	if errors.Is(cause, ErrStopped) {
+		cause = nil // it was asked to end
+	}
+	e.left.Do(func() { err = errors.Join(err, e.cluster.leave(context.WithoutCancel(ctx), cause)) })
 	return err
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
 	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
@@ -61,26 +60,26 @@ func clusterOf(opt *Options) (handshake.Token, []config.Setting, error) {
 	return token, append(settings, opt.Config.Settings()...), nil
 }
 
-// nodeOptions makes the options of attempts on several nodes, of which this one is node 0.
-func (b *opening) nodeOptions(common executor.Options,
-	s *supervisor) (func(context.Context) (executor.Options, error), error) {
+// listenForNodes lets the other nodes come to this one, which is node 0.
+func (b *opening) listenForNodes() error {
 	token, settings, err := clusterOf(&b.opt)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n := &b.cfg.Parallel.Nodes
-	return func(context.Context) (executor.Options, error) {
-		o := common
-		l, err := nodes.Listen(nodes.Options{Nodes: n.Count, Address: n.Address(), Token: token,
-			Settings: settings, Timeout: n.Timeout, Output: b.opt.workerOutput(), Log: b.opt.Log,
-			Events: b.events})
-		if err != nil {
-			return o, fmt.Errorf("--master-addr %s --master-port %d: %w", n.Master, n.MasterPort, err)
-		}
-		o.Launcher, o.Address = l, n.Master
-		s.ready = l.Serving
-		return o, nil
-	}, nil
+	c, err := nodes.Listen(nodes.Options{Nodes: n.Count, Address: n.Address(), Token: token,
+		Settings: settings, Timeout: n.Timeout, Output: b.opt.workerOutput(), Log: b.opt.Log,
+		Events: b.events})
+	if err != nil {
+		return fmt.Errorf("--master-addr %s --master-port %d: %w", n.Master, n.MasterPort, err)
+	}
+	if tp := b.cfg.Parallel.TensorParallelSize; b.ranks/n.Count%tp != 0 {
+		b.opt.Log.Warn("tensor-parallel groups are divided among nodes: every layer waits for the "+
+			"network", "tensor_parallel_size", tp, "ranks_per_node", b.ranks/n.Count)
+	}
+	b.cluster = &cluster{nodes: c, holder: c}
+	b.cluster.engines.Store(1)
+	return nil
 }
 
 // modelSettings tell one model from another without reading all of it.

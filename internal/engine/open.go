@@ -89,7 +89,8 @@ type opening struct {
 	stages layout.Stages
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
 	fromHub bool
-	// cluster is what several engines on Ray have in common; nil for others.
+	// cluster is what groups have in common on Ray with several engines, or on several nodes; nil for
+	// others.
 	cluster *cluster
 	// number is that of the engine that is opened.
 	number int
@@ -134,7 +135,11 @@ func (b *opening) openAll(m *metrics.Metrics) ([]*Engine, error) {
 			}
 			e, err := o.open(m.Engine(i), room)
 			if err != nil {
-				err = errors.Join(err, b.cluster.leave(context.WithoutCancel(ctx)))
+				cause := err
+				if b.ctx.Err() != nil {
+					cause = nil // it was asked to end
+				}
+				err = errors.Join(err, b.cluster.leave(context.WithoutCancel(ctx), cause))
 			}
 			if err != nil && len(engines) > 1 {
 				err = fmt.Errorf("engine %d: %w", i, err)

@@ -51,9 +51,15 @@ func (b *opening) supervisor() (*supervisor, error) {
 			return o, nil
 		}
 	case "mp":
-		if b.cfg.Parallel.Nodes.Count > 1 {
-			s.options, err = b.nodeOptions(common, s)
-			return s, err
+		if b.cluster != nil {
+			s.options = func(context.Context) (executor.Options, error) {
+				o := common
+				l := b.cluster.nodes.Launcher(b.ranks)
+				o.Launcher, o.Address = l, b.cfg.Parallel.Nodes.Master
+				s.ready = l.Serving
+				return o, nil
+			}
+			break
 		}
 		out := b.opt.workerOutput()
 		s.options = func(context.Context) (executor.Options, error) {

@@ -42,14 +42,15 @@ const redial = 500 * time.Millisecond
 // agent is a node that starts ranks for node 0.
 type agent struct {
 	*channel
-	o     AgentOptions
-	ranks *process.Launcher
-	// running are the numbers of the ranks that were started.
+	o AgentOptions
+	// ranks are those of a group, numbered running; nil before the first and between two.
+	ranks   *process.Launcher
 	running []int
 }
 
-// Serve joins node 0, which may come later than this node, and runs this node's ranks until node 0
-// ends the group, which is no error unless the group has failed, or ctx ends, which is none.
+// Serve joins node 0, which may come later than this node, and runs this node's ranks, of one group
+// after the other, until node 0 ends, which is an error if it was not asked to, or ctx ends, which
+// is none.
 func Serve(ctx context.Context, o AgentOptions) error {
 	o.Silence = cmp.Or(o.Silence, Silence)
 	a := &agent{o: o}
@@ -68,7 +69,6 @@ func Serve(ctx context.Context, o AgentOptions) error {
 	}
 	o.Log.Info("joined node 0: waiting for the order to start ranks", "node", o.Node,
 		"address", o.Address)
-	a.ranks = process.New(o.Output)
 	return a.run(ctx)
 }
 
@@ -168,7 +168,12 @@ func (a *agent) run(ctx context.Context) error {
 
 // obey is the agent's loop. It returns when no rank is left.
 func (a *agent) obey(ctx context.Context, orders <-chan order, lost <-chan error) error {
+	defer a.kill()
 	for {
+		var exited <-chan launch.Exit
+		if a.ranks != nil {
+			exited = a.ranks.Exited()
+		}
 		select {
 		case o := <-orders:
 			switch {
@@ -177,28 +182,32 @@ func (a *agent) obey(ctx context.Context, orders <-chan order, lost <-chan error
 			case o.Serving:
 				a.o.Log.Info("serving: all ranks of the group have loaded", "ranks", list(a.running))
 			case o.Stop != nil:
-				return a.end(*o.Stop)
+				a.stop(*o.Stop)
+			case o.End != nil && o.End.Cause != "":
+				return fmt.Errorf("node 0 at %s has ended: %s", a.o.Address, o.End.Cause)
+			case o.End != nil:
+				a.o.Log.Info("ended: node 0 has ended, as it was asked to")
+				return nil
 			}
-		case e := <-a.ranks.Exited():
+		case e := <-exited:
 			a.o.Log.Error("a rank has ended", "rank", e.Rank, "pid", e.PID, "cause", e.End.String())
 			// Node 0 decides what follows. If it is gone, that is seen too.
 			_ = a.send(report{Exit: short(e)})
 		case err := <-lost:
-			a.kill()
 			return a.lost(err)
 		case <-ctx.Done():
 			a.o.Log.Info("ending: this node was asked to", "ranks", list(a.running))
 			_ = a.send(report{Leaving: "it was asked to end"})
-			a.kill()
 			return nil
 		}
 	}
 }
 
-// start starts the ranks that node 0 has ordered.
+// start starts the ranks that node 0 has ordered, in the place of all others.
 func (a *agent) start(ctx context.Context, o order) {
+	a.kill()
+	a.ranks = process.New(a.o.Output)
 	var specs []launch.Spec
-	a.running = nil
 	for i, inv := range o.Start {
 		inv.Threads = threads(len(o.Start))
 		specs = append(specs, launch.Spec{Rank: inv.Rank, LocalRank: i, Invitation: &inv})
@@ -216,24 +225,29 @@ func (a *agent) start(ctx context.Context, o order) {
 	_ = a.send(r)
 }
 
-// end ends the ranks because node 0 says so: they have been asked to end already.
-func (a *agent) end(s stop) error {
-	err := a.ranks.Stop(context.Background(), nil)
-	_ = a.send(report{Stopped: true})
-	if s.Cause != "" {
-		return errors.Join(fmt.Errorf("node 0 at %s has ended the group: %s", a.o.Address, s.Cause),
-			err)
+// stop ends the ranks because node 0 says so: they have been asked to end already.
+func (a *agent) stop(s stop) {
+	if a.ranks != nil {
+		// Processes that were reaped have nothing more to say.
+		_ = a.ranks.Stop(context.Background(), nil)
+		a.ranks, a.running = nil, nil
 	}
-	a.o.Log.Info("ended: node 0 has ended the group, as it was asked to")
-	return err
+	if s.Cause != "" {
+		a.o.Log.Error("the group has failed: waiting for the order to start ranks of another", "cause",
+			s.Cause)
+	}
+	_ = a.send(report{Stopped: true})
 }
 
 // kill ends the ranks now.
 func (a *agent) kill() {
+	if a.ranks == nil {
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	// It has nothing to say of processes that were killed.
 	_ = a.ranks.Stop(ctx, nil)
+	a.ranks, a.running = nil, nil
 }
 
 // The most that an end says of a rank's output: what a message has room for.

@@ -39,6 +39,12 @@ const roleVariable = "EAGLERAY_NODES_TEST"
 func TestMain(m *testing.M) {
 	role, address, _ := strings.Cut(os.Getenv(roleVariable), " ")
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if role != "" && len(os.Args) == 1 {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(3) // the test is gone
+		}()
+	}
 	var err error
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == process.Verb:
@@ -60,11 +66,11 @@ func TestMain(m *testing.M) {
 
 // beDriver is a node 0 that waits to be killed.
 func beDriver(address string, log *slog.Logger) error {
-	l, err := Listen(zeroOptions(2, address, log))
+	c, err := Listen(zeroOptions(2, address, log))
 	if err != nil {
 		return err
 	}
-	if _, err := executor.Start(context.Background(), groupOptions(l, 2)); err != nil {
+	if _, err := executor.Start(context.Background(), groupOptions(c.Launcher(2), 2)); err != nil {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "the group is there")
@@ -135,18 +141,21 @@ func eventually(t *testing.T, what string, check func() bool) {
 }
 
 // zero is a node 0 at a free port, which ends with the test.
-func zero(t *testing.T, nodes int, log *journal) *Launcher {
+func zero(t *testing.T, nodes int, log *journal) *Cluster {
 	t.Helper()
-	l, err := Listen(zeroOptions(nodes, "127.0.0.1:0", log.log()))
+	c, err := Listen(zeroOptions(nodes, "127.0.0.1:0", log.log()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := l.Stop(context.Background(), nil); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
+	t.Cleanup(func() { stopCluster(t, c, nil) })
+	return c
+}
+
+func stopCluster(t *testing.T, c *Cluster, cause error) {
+	t.Helper()
+	if err := c.Stop(context.Background(), cause); err != nil {
+		t.Error(err)
+	}
 }
 
 // serving runs a node in this process; its end comes over the channel.
@@ -162,11 +171,17 @@ func node(t *testing.T, role, address string) (*exec.Cmd, *journal) {
 	c, j := exec.Command(os.Args[0]), &journal{}
 	c.Env = append(os.Environ(), roleVariable+"="+role+" "+address)
 	c.Stderr = j
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// Its end, rather than a parent-death signal, ends the node: threads of this process end with
+	// the launchers that have locked them, and may be the very ones that a node was started from.
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		stdin.Close()
 		_ = c.Process.Kill()
 		_ = c.Wait()
 		if t.Failed() {
@@ -242,46 +257,48 @@ func end(t *testing.T, ended <-chan error) error {
 	}
 }
 
-// TestGroup serves with two ranks, and with four, on two nodes, one of which comes first and one
-// late: with the tokens of one rank. The end of the group ends the other node without an error.
+// TestGroup serves with two ranks, and then with four, on two nodes of which one comes first and one
+// late: with the tokens of one rank. The end of node 0 ends the other without an error.
 func TestGroup(t *testing.T) {
 	one := groupOptions(inproc.New(), 1)
 	one.InProcess = true
 	want := tokens(t, start(t, one))
+	var log, other journal
+	c := zero(t, 2, &log)
+	ended := make(chan error, 1)
+	go func() {
+		for !strings.Contains(log.String(), "waiting for other nodes") {
+			time.Sleep(time.Millisecond)
+		}
+		ended <- Serve(t.Context(), agentOptions(1, c.Address(), other.log()))
+	}()
 	for _, ranks := range []int{2, 4} {
-		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
-			var log, other journal
-			l := zero(t, 2, &log)
-			ended := make(chan error, 1)
-			go func() {
-				for ranks == 4 && !strings.Contains(log.String(), "waiting for other nodes") {
-					time.Sleep(time.Millisecond)
-				}
-				ended <- Serve(t.Context(), agentOptions(1, l.Address(), other.log()))
-			}()
-			e := start(t, groupOptions(l, ranks))
-			l.Serving()
-			if got := tokens(t, e); !slices.Equal(got, want) {
-				t.Errorf("tokens %v, one rank has %v", got, want)
+		l := c.Launcher(ranks)
+		e := start(t, groupOptions(l, ranks))
+		l.Serving()
+		if got := tokens(t, e); !slices.Equal(got, want) {
+			t.Errorf("tokens %v, one rank has %v", got, want)
+		}
+		for _, r := range e.Ranks() {
+			if gone(r.PID) {
+				t.Errorf("%+v", r)
 			}
-			other.waitFor(t, "serving")
-			for _, r := range e.Ranks() {
-				if gone(r.PID) {
-					t.Errorf("%+v", r)
-				}
+		}
+		shutdown(t, e)
+		for _, r := range e.Ranks() {
+			if !gone(r.PID) {
+				t.Errorf("rank %d is left", r.Rank)
 			}
-			shutdown(t, e)
-			if err := end(t, ended); err != nil {
-				t.Error(err)
-			}
-			for _, r := range e.Ranks() {
-				if !gone(r.PID) {
-					t.Errorf("rank %d is left", r.Rank)
-				}
-			}
-			other.waitFor(t, "ended: node 0 has ended the group")
-		})
+		}
 	}
+	if n := strings.Count(other.String(), "serving"); n != 2 {
+		t.Errorf("the other node served %d groups: %s", n, &other)
+	}
+	stopCluster(t, c, nil)
+	if err := end(t, ended); err != nil {
+		t.Error(err)
+	}
+	other.waitFor(t, "ended: node 0 has ended")
 }
 
 // TestRefused lets nodes come that cannot take part. Each learns why, by name; node 0 logs it, and
@@ -346,78 +363,59 @@ func TestLate(t *testing.T) {
 	var log, other journal
 	o := zeroOptions(3, "127.0.0.1:0", log.log())
 	o.Timeout = 300 * time.Millisecond
-	l, err := Listen(o)
+	c, err := Listen(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	joined := serving(t.Context(), agentOptions(1, l.Address(), other.log()))
+	joined := serving(t.Context(), agentOptions(1, c.Address(), other.log()))
 	other.waitFor(t, "joined node 0")
-	_, err = executor.Start(t.Context(), groupOptions(l, 3))
-	want := "node 2 has not come to " + l.Address() + " within 300ms (--distributed-timeout-seconds)"
+	_, err = executor.Start(t.Context(), groupOptions(c.Launcher(3), 3))
+	want := "node 2 has not come to " + c.Address() + " within 300ms (--distributed-timeout-seconds)"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
+	stopCluster(t, c, err)
 	if err := end(t, joined); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the node that came: %v", err)
-	}
-	// A start that is given up is no failure of the nodes that have come.
-	l = zero(t, 3, &log)
-	joined = serving(t.Context(), agentOptions(1, l.Address(), slog.New(slog.DiscardHandler)))
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for strings.Count(log.String(), "node joined") < 2 {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
-	}()
-	if _, err := executor.Start(ctx, groupOptions(l, 3)); !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v", err)
-	}
-	if err := end(t, joined); err != nil {
-		t.Errorf("given up: %v", err)
 	}
 	if !strings.Contains(log.String(), "missing=") {
 		t.Errorf("%s", &log)
 	}
 	// Nobody is there any more.
-	a := agentOptions(1, l.Address(), other.log())
+	a := agentOptions(1, c.Address(), other.log())
 	a.Timeout = 50 * time.Millisecond
 	err = end(t, serving(t.Context(), a))
-	if err == nil || !strings.Contains(err.Error(), "node 0 was not reached at "+l.Address()+
+	if err == nil || !strings.Contains(err.Error(), "node 0 was not reached at "+c.Address()+
 		" within 50ms (--distributed-timeout-seconds): ") {
 		t.Errorf("%v", err)
 	}
 	other.waitFor(t, "waiting for node 0")
 }
 
-// TestDeaths kills an agent, a rank of another node, and lets a node end itself: each time the
-// failure names rank and node, and nothing is left.
+// TestDeaths kills an agent, and a rank of another node: each time the failure names rank and node,
+// and no rank is left. Then the next group runs: on the same agent, or on one that takes the place of
+// the one that died.
 func TestDeaths(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		do   func(agent, rank *os.Process) error
-		// cause is what the failure says, agent the other node's last word.
+		// cause is what the failure says, agent what the other node does.
 		cause, agent string
 	}{
-		{"rank", func(_, rank *os.Process) error { return rank.Kill() }, "signal: killed",
-			"has ended the group: rank 1 on node 1 at 127.0.0.1"},
-		{"agent", func(agent, _ *os.Process) error { return agent.Kill() },
-			"node 1 at 127.0.0.1 is gone: ", ""},
+		{"rank", "signal: killed", "the group has failed: waiting"},
+		{"agent", "node 1 at 127.0.0.1 is gone: ", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var log journal
-			l := zero(t, 2, &log)
-			agent, said := node(t, "agent", l.Address())
-			e := start(t, groupOptions(l, 2))
+			nodes := zero(t, 2, &log)
+			agent, said := node(t, "agent", nodes.Address())
+			e := start(t, groupOptions(nodes.Launcher(2), 2))
+			want := tokens(t, e)
 			failed := make(chan *executor.Failure, 1)
 			e.OnFailure(func(f *executor.Failure) { failed <- f })
 			pid := e.Ranks()[1].PID
-			rank, err := os.FindProcess(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.do(agent.Process, rank); err != nil {
+			victim := map[string]int{"rank": pid, "agent": agent.Process.Pid}[c.name]
+			if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			select {
@@ -433,9 +431,13 @@ func TestDeaths(t *testing.T) {
 			eventually(t, "the end of the ranks", func() bool {
 				return gone(pid) && gone(e.Ranks()[0].PID)
 			})
-			eventually(t, "the end of the agent", func() bool { return gone(agent.Process.Pid) })
-			if !strings.Contains(said.String(), c.agent) {
-				t.Errorf("the agent: %s", said)
+			said.waitFor(t, c.agent)
+			if c.name == "agent" {
+				node(t, "agent", nodes.Address())
+			}
+			if got := tokens(t, start(t, groupOptions(nodes.Launcher(2), 2))); !slices.Equal(got,
+				want) {
+				t.Errorf("tokens %v of the next group, %v of the first", got, want)
 			}
 		})
 	}
@@ -475,12 +477,13 @@ func TestSilent(t *testing.T) {
 	var log journal
 	o := zeroOptions(2, "127.0.0.1:0", log.log())
 	o.Silence = heldFor
-	l, err := Listen(o)
+	c, err := Listen(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, _ := node(t, "agent", l.Address())
-	e := start(t, groupOptions(l, 2))
+	defer stopCluster(t, c, nil)
+	agent, _ := node(t, "agent", c.Address())
+	e := start(t, groupOptions(c.Launcher(2), 2))
 	if err := agent.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@
 //
 // From then on each side may send at any time, and beats every second when it has nothing to say:
 //
-//	node 0 → node  order    start these ranks; all ranks serve; stop, and why
-//	node → node 0  report   ranks started, or why not; a rank has ended; this node ends; stopped
+//	node 0 → node  order    start these ranks; all ranks serve; stop them, and why; end, and why
+//	node → node 0  report   ranks started, or why not; a rank has ended; stopped; this node ends
 //
 // The connection is how each side learns that the other has gone: a node without node 0 ends its
 // ranks and itself, and a node that goes takes its ranks with it (its children die with it), which
@@ -52,13 +52,15 @@ type order struct {
 	// Start are the ranks to start.
 	Start []join.Invitation `json:"start,omitempty"`
 	// Serving says that all ranks of the group have loaded.
-	Serving bool  `json:"serving,omitempty"`
-	Stop    *stop `json:"stop,omitempty"`
+	Serving bool `json:"serving,omitempty"`
+	// Stop ends the ranks: another group may follow. End ends the node.
+	Stop *stop `json:"stop,omitempty"`
+	End  *stop `json:"end,omitempty"`
 }
 
-// stop is the last order.
+// stop says why something ends.
 type stop struct {
-	// Cause is why the group has failed, "" when it was asked to end.
+	// Cause is why it has failed, "" when it was asked to end.
 	Cause string `json:"cause,omitempty"`
 }
 

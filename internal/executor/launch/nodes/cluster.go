@@ -1,0 +1,407 @@
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/executor/launch/process"
+	"github.com/eagleray/eagleray/internal/queue/handshake"
+	"github.com/eagleray/eagleray/internal/status"
+)
+
+// Options are what node 0 needs.
+type Options struct {
+	// Nodes is how many there are with this one. Node n has the ranks from n·world/Nodes on.
+	Nodes int
+	// Address is this node's, host:port, at which the others arrive.
+	Address string
+	// Token is what all nodes know.
+	Token handshake.Token
+	// Settings are what must be equal on all nodes.
+	Settings []config.Setting
+	// Timeout is how long the start of a group waits for other nodes.
+	Timeout time.Duration
+	// Silence is how long a node may be silent; 0 is the constant of that name.
+	Silence time.Duration
+	// Output receives what this node's ranks print, each line with the rank before it.
+	Output io.Writer
+	Log    *slog.Logger
+	// Events is notified of whom a start waits for.
+	Events status.Listener
+}
+
+// Cluster is node 0 and the nodes that have come to it. They stay from one group of ranks to the
+// next.
+type Cluster struct {
+	o        Options
+	listener *handshake.Listener
+	running  sync.WaitGroup
+	// ctx ends with Stop.
+	ctx context.Context
+	end context.CancelFunc
+
+	mu sync.Mutex
+	// members are the nodes that are there; that of node 0 is nil.
+	members []*member
+	// changed has a value when a node has come or gone.
+	changed chan struct{}
+	stopped bool
+}
+
+// member is another node.
+type member struct {
+	*channel
+	hello
+	// label is how failures name it.
+	label string
+	// answered has what became of an order.
+	answered chan report
+	// gone is closed when the node has gone.
+	gone chan struct{}
+
+	mu sync.Mutex
+	// group is the one that the node has ranks of: workers, of which those in left have not ended.
+	group   *Launcher
+	workers []launch.Worker
+	left    map[int]bool
+	// why it has gone.
+	why string
+}
+
+// stopTimeout is how long nodes may take to stop.
+const stopTimeout = 3 * time.Second
+
+// Listen makes node 0 and lets the other nodes come. Stop undoes it.
+func Listen(o Options) (*Cluster, error) {
+	o.Silence = cmp.Or(o.Silence, Silence)
+	listener, err := handshake.Listen(handshake.Options{Instance: instance, Token: o.Token, World: 1,
+		Shared: true, TCP: o.Address, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{o: o, listener: listener, members: make([]*member, o.Nodes),
+		changed: make(chan struct{}, 1)}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	c.running.Go(func() {
+		for {
+			conn, err := listener.Accept(c.ctx)
+			if err != nil {
+				return
+			}
+			c.running.Go(func() { c.meet(conn) })
+		}
+	})
+	return c, nil
+}
+
+// Address is where the other nodes arrive.
+func (c *Cluster) Address() string { return c.listener.Endpoint().TCP }
+
+// Launcher is for one group of so many ranks; it starts them when all nodes are there.
+func (c *Cluster) Launcher(ranks int) *Launcher {
+	l := &Launcher{cluster: c, own: process.New(c.o.Output),
+		exited: make(chan launch.Exit, ranks+1)}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	l.relaying.Go(l.relay)
+	return l
+}
+
+// meet admits a node, or refuses it, and stays with it until it has gone.
+func (c *Cluster) meet(conn *handshake.Conn) {
+	defer conn.Close()
+	// What is not a member yet ends with the cluster at once.
+	end := context.AfterFunc(c.ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	m := &member{channel: &channel{conn: conn, silence: c.o.Silence},
+		answered: make(chan report, 1), gone: make(chan struct{})}
+	err := m.receive(&m.hello)
+	if !end() || err != nil {
+		return
+	}
+	m.label = fmt.Sprintf("node %d at %s", m.Node, host(conn.RemoteAddr()))
+	log := c.o.Log.With("node", m.Node, "host", m.Host, "address", conn.RemoteAddr().String(),
+		"pid", m.PID)
+	// An order may come as soon as it has its place: the answer goes before.
+	m.sending.Lock()
+	why := c.take(m)
+	if why == "" {
+		log.Info("node joined")
+	} else {
+		log.Warn("refused a node", "reason", why)
+	}
+	err = m.write(answer{Refused: why})
+	m.sending.Unlock()
+	if why != "" {
+		return
+	}
+	var beating sync.WaitGroup
+	beating.Go(func() { m.beat(m.gone) })
+	if err == nil {
+		why = m.listen()
+	} else {
+		why = inWords(err)
+	}
+	if c.release(m) {
+		log.Warn("a node has gone: another one may take its place", "reason", why)
+	}
+	m.leave(why)
+	conn.Close()
+	beating.Wait()
+}
+
+func host(a net.Addr) string {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.IP.String()
+	}
+	return a.String()
+}
+
+// take gives a node its place, or says why it cannot have it.
+func (c *Cluster) take(m *member) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := differences(m.Node, c.o.Settings, m.Settings); len(d) > 0 {
+		return strings.Join(d, "; ")
+	}
+	switch {
+	case m.Node < 1 || m.Node >= c.o.Nodes:
+		return fmt.Sprintf("--node-rank %d is outside of 1 to %d", m.Node, c.o.Nodes-1)
+	case c.members[m.Node] != nil:
+		other := c.members[m.Node]
+		return fmt.Sprintf("--node-rank %d is taken by pid %d of host %s, which joined before from %s",
+			m.Node, other.PID, other.Host, other.conn.RemoteAddr())
+	case c.stopped:
+		return "node 0 is ending"
+	}
+	c.members[m.Node] = m
+	c.change()
+	return ""
+}
+
+// change wakes a start that waits. c.mu is held.
+func (c *Cluster) change() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// release gives the place of a node back, and says whether that was not asked for.
+func (c *Cluster) release(m *member) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members[m.Node] = nil
+	c.change()
+	return !c.stopped
+}
+
+// wait returns the other nodes when all are there, and says of whom there is none from time to time.
+func (c *Cluster) wait(ctx context.Context) ([]*member, error) {
+	begun := time.Now()
+	late := time.NewTimer(c.o.Timeout)
+	defer late.Stop()
+	var p patience
+	word := time.NewTimer(0)
+	defer word.Stop()
+	for {
+		there, missing := c.present()
+		if len(missing) == 0 {
+			return there, nil
+		}
+		c.o.Events.Emit(status.Progress{Rank: -1, Phase: "wait for node " + list(missing)})
+		select {
+		case <-c.changed:
+		case <-word.C:
+			c.o.Log.Info("waiting for other nodes", "missing", list(missing), "of", c.o.Nodes,
+				"address", c.Address(), "seconds", int(time.Since(begun).Seconds()))
+			word.Reset(p.after())
+		case <-late.C:
+			return nil, fmt.Errorf("node %s has not come to %s within %v "+
+				"(--distributed-timeout-seconds)", list(missing), c.Address(), c.o.Timeout)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for node %s: %w", list(missing), ctx.Err())
+		}
+	}
+}
+
+// present are the other nodes that are there, and the numbers of those that are not.
+func (c *Cluster) present() (there []*member, missing []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n, m := range c.members {
+		switch {
+		case m != nil:
+			there = append(there, m)
+		case n > 0:
+			missing = append(missing, n)
+		}
+	}
+	return there, missing
+}
+
+// Stop ends the other nodes: with an error when cause, why this one ends, is not nil. Groups have
+// been stopped before.
+func (c *Cluster) Stop(ctx context.Context, cause error) error {
+	c.mu.Lock()
+	again := c.stopped
+	c.stopped = true
+	c.mu.Unlock()
+	if again {
+		c.running.Wait()
+		return nil
+	}
+	var s stop
+	if cause != nil {
+		s.Cause = cause.Error()
+	}
+	late, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	var ending sync.WaitGroup
+	there, _ := c.present()
+	for _, m := range there {
+		ending.Go(func() {
+			if m.send(order{End: &s}) == nil {
+				select {
+				case <-m.gone:
+				case <-late.Done():
+				}
+			}
+			m.conn.Close()
+		})
+	}
+	ending.Wait()
+	c.end()
+	err := c.listener.Close()
+	c.running.Wait()
+	return err
+}
+
+// listen receives a node's reports until it has gone, and says why.
+func (m *member) listen() string {
+	for {
+		var r report
+		if err := m.receive(&r); err != nil {
+			return inWords(err)
+		}
+		switch {
+		case len(r.Started) > 0 || r.Failed != "" || r.Stopped:
+			select {
+			case m.answered <- r:
+			default: // nobody has asked
+			}
+		case r.Exit != nil:
+			m.rankEnded(*r.Exit)
+		case r.Leaving != "":
+			return r.Leaving
+		}
+	}
+}
+
+// rankEnded hands on the end of a rank.
+func (m *member) rankEnded(e launch.Exit) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left[e.Rank] {
+		delete(m.left, e.Rank)
+		e.Node = m.label
+		m.group.exited <- e
+	}
+}
+
+// leave ends the ranks of a node that has gone.
+func (m *member) leave(why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why = why
+	for _, w := range m.workers {
+		if m.left[w.Rank] {
+			m.group.exited <- launch.Exit{Rank: w.Rank, Node: m.label, PID: w.PID,
+				End: launch.End{How: launch.Lost, Reason: m.label + " is gone: " + why}}
+		}
+	}
+	m.left = nil
+	close(m.gone)
+}
+
+// start has the node start ranks of a group.
+func (m *member) start(l *Launcher, specs []launch.Spec) error {
+	var o order
+	m.mu.Lock()
+	m.group, m.workers, m.left = l, nil, map[int]bool{}
+	for i, s := range specs {
+		o.Start = append(o.Start, *s.Invitation)
+		m.workers = append(m.workers, launch.Worker{Rank: s.Rank, LocalRank: i, Node: m.label})
+		m.left[s.Rank] = true
+	}
+	m.mu.Unlock()
+	return m.send(o)
+}
+
+// answer waits for what became of an order.
+func (m *member) answer(ctx context.Context) (report, error) {
+	select {
+	case r := <-m.answered:
+		return r, nil
+	case <-m.gone:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return report{}, errors.New("it is gone: " + m.why)
+	case <-ctx.Done():
+		return report{}, ctx.Err()
+	}
+}
+
+// started waits for the processes of the ranks that were ordered.
+func (m *member) started(ctx context.Context) ([]launch.Worker, error) {
+	late := fmt.Errorf("its ranks were not started within %v", startTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, late)
+	defer cancel()
+	r, err := m.answer(ctx)
+	switch {
+	case err != nil && context.Cause(ctx) == late:
+		return nil, late
+	case err != nil:
+		return nil, err
+	case r.Failed != "":
+		return nil, errors.New(r.Failed)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(r.Started) != len(m.workers) {
+		return nil, fmt.Errorf("%d of %d ranks were started", len(r.Started), len(m.workers))
+	}
+	for i, pid := range r.Started {
+		m.workers[i].PID = pid
+	}
+	return slices.Clone(m.workers), nil
+}
+
+// stop has the node stop its ranks of a group, and drops it when that takes too long.
+func (m *member) stop(ctx context.Context, s *stop) {
+	m.mu.Lock()
+	m.left = nil
+	m.mu.Unlock()
+	select {
+	case <-m.answered: // to an order that was not waited for
+	default:
+	}
+	err := m.send(order{Stop: s})
+	for stopped := false; err == nil && !stopped; {
+		var r report
+		r, err = m.answer(ctx)
+		stopped = r.Stopped
+	}
+	if err != nil {
+		m.conn.Close()
+	}
+}
