@@ -61,7 +61,8 @@ func (e *Executor) Err() error {
 }
 
 // OnFailure registers what is called, once, with the first failure of any rank; at once when the
-// group has already failed. It must not wait for Shutdown, which waits for it.
+// group has already failed. It must not wait for Shutdown, which waits for it, nor for calls under
+// way, which end after it.
 // The engine learns of failures by Dead and Err; this is for an owner without a loop of its own, as
 // an engine that is embedded in a Ray actor.
 func (e *Executor) OnFailure(f func(*Failure)) {
@@ -94,18 +95,20 @@ func (e *Executor) die(cause error) {
 	}
 	e.life.mu.Unlock()
 	e.life.end()
+	if notify != nil {
+		notify(f) // before ranks that end take the cores
+	}
 	select {
 	case <-e.joined:
 		e.hub.Interrupt()
 		if f != nil {
 			// A Send under way may wait for ranks that read no more. Nothing follows it.
-			for rank := range e.workers {
-				e.hub.Drop(rank)
+			all := make([]int, len(e.workers))
+			for rank := range all {
+				all[rank] = rank
 			}
+			e.hub.Drop(all...)
 		}
 	default:
-	}
-	if notify != nil {
-		notify(f)
 	}
 }

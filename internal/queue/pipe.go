@@ -193,7 +193,11 @@ func (h *pipes) Interrupt() {
 }
 
 // Drop implements Hub.
-func (h *pipes) Drop(rank int) { h.ports[rank].Close() }
+func (h *pipes) Drop(ranks ...int) {
+	for _, rank := range ranks {
+		h.ports[rank].Close()
+	}
+}
 
 // Status implements Hub.
 func (h *pipes) Status(rank int) (status.Snapshot, time.Duration) {

@@ -65,8 +65,8 @@ type Hub interface {
 	Recv(until time.Time) (rank int, record []byte, err error)
 	// Interrupt ends a Recv under way, or else the next one, with ErrInterrupted.
 	Interrupt()
-	// Drop tells that a rank is gone: it no longer holds up Send.
-	Drop(rank int)
+	// Drop tells that ranks are gone: they no longer hold up Send.
+	Drop(ranks ...int)
 	// Status is what a rank says it is doing, and how old that is.
 	Status(rank int) (status.Snapshot, time.Duration)
 	// Close ends every wait. Closing twice is harmless.

@@ -97,12 +97,18 @@ func New(r *ring.Driver, links []*link.Link) *Hub {
 }
 
 // Drop implements queue.Hub.
-func (h *Hub) Drop(rank int) {
-	h.gone[rank].Store(true)
-	if l := h.links[rank]; l != nil {
-		l.Drop()
-	} else if h.ring != nil {
-		h.ring.Drop(rank)
+func (h *Hub) Drop(ranks ...int) {
+	var local []int
+	for _, rank := range ranks {
+		h.gone[rank].Store(true)
+		if l := h.links[rank]; l != nil {
+			l.Drop()
+		} else {
+			local = append(local, rank)
+		}
+	}
+	if h.ring != nil && len(local) > 0 {
+		h.ring.Drop(local...)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -171,21 +172,26 @@ func (d *Driver) Release() {
 	d.m.leave()
 }
 
-// Drop declares a rank dead: it no longer holds up Send. Its replies so far stay readable. If it
+// Drop declares ranks dead: they no longer hold up Send. Their replies so far stay readable. If one
 // lives after all, its calls end with queue.ErrClosed; a record it is just reading may change under
-// it.
-func (d *Driver) Drop(rank int) {
-	if rank < 0 || rank >= len(d.out.peers) || !d.m.enter() {
+// it. All ranks of the ring are woken to look, once.
+func (d *Driver) Drop(ranks ...int) {
+	if !d.m.enter() {
 		return
 	}
 	defer d.m.leave()
-	c := d.m.rankControl(rank)
-	c.dropped.Store(1) // before Send writes over what the rank may be reading
-	d.out.peers[rank].dropped.Store(true)
+	ranks = slices.DeleteFunc(slices.Clone(ranks),
+		func(rank int) bool { return rank < 0 || rank >= len(d.out.peers) })
+	for _, rank := range ranks {
+		d.m.rankControl(rank).dropped.Store(1) // before Send writes over what it may be reading
+		d.out.peers[rank].dropped.Store(true)
+	}
 	d.shared.space.notify()
 	d.shared.replies.notify()
 	d.shared.data.notify()
-	c.space.notify()
+	for _, rank := range ranks {
+		d.m.rankControl(rank).space.notify()
+	}
 }
 
 // Status returns the status the rank has published, also after its death; zero after Close.

@@ -94,9 +94,7 @@ func TestDrop(t *testing.T) {
 		}
 	})
 	time.Sleep(20 * time.Millisecond)
-	d.Drop(1)
-	d.Drop(-1)
-	d.Drop(2)
+	d.Drop(2, 1, -1)
 	wg.Wait()
 	if _, err := rs[1].Recv(soon()); !errors.Is(err, queue.ErrClosed) || !strings.Contains(err.Error(), "dropped") {
 		t.Error(err)
