@@ -28,10 +28,11 @@ func newBench() *cobra.Command {
   eagleray bench rpc --readers 2 --running 256
   eagleray bench fleet --ranks 8,64,1024
   eagleray bench step --running 1,64,256,1024
+  eagleray bench chaos --seconds 60
   eagleray bench report A.json B.json -o report.html`,
 	}
 	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(),
-		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchReport(),
+		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchChaos(), newBenchReport(),
 		newQueueReader(), newFleetRank(), newStepServer())
 	group(c)
 	return c

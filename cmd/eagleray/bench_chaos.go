@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/chaos"
+)
+
+// newBenchChaos disturbs a server and counts what its clients notice.
+func newBenchChaos() *cobra.Command {
+	var o chaos.Options
+	var seconds float64
+	var output, plot string
+	var plotSeconds float64
+	var verbose bool
+	c := &cobra.Command{
+		Use:   "chaos [flags] [-- SERVE FLAGS]",
+		Short: "Inject faults into a server under load, and count what its clients notice",
+		Long: `chaos starts a server (by default with two worker processes), asks each of a set of requests once,
+then streams them from many clients while it kills, stops and crashes the server's processes. Every answer must
+be the undisturbed one: text, tokens, log-probabilities. It prints requests asked, answered, lost, duplicated
+and different, the longest pause of a stream after each kind of fault, and how often the health route did not
+tell the truth.
+
+  eagleray bench chaos --seconds 60
+  eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.svg -- -tp 4
+
+Faults: ` + strings.Join(chaos.Kinds(), ", ") + `.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			for _, name := range o.Faults {
+				if !slices.Contains(chaos.Kinds(), name) {
+					return usageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
+				}
+			}
+			if len(o.Faults) == 0 || o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
+				o.Count < 0 || o.Pause < 0 {
+				return usageError("--faults, --streams, --prompts, --tokens and --seconds are at least one")
+			}
+			var err error
+			if o.Program, err = os.Executable(); err != nil {
+				return err
+			}
+			o.Args, o.Duration = args, time.Duration(seconds*float64(time.Second))
+			if len(args) == 0 {
+				o.Args = []string{"-tp", "2"}
+			}
+			if verbose {
+				o.Output = os.Stderr
+			}
+			if isTerminal(os.Stderr) {
+				o.Progress = func(n int) { fmt.Fprintf(os.Stderr, "\r%d faults", n) }
+			}
+			r, err := chaos.Run(c.Context(), o)
+			if o.Progress != nil {
+				fmt.Fprintln(os.Stderr)
+			}
+			if err != nil {
+				return err
+			}
+			printChaos(os.Stdout, r)
+			if plot != "" {
+				if err := os.WriteFile(plot, chaos.Plot(r, plotSeconds), 0o644); err != nil {
+					return fmt.Errorf("--plot: %w", err)
+				}
+			}
+			if err := writeJSON(output, r); err != nil {
+				return err
+			}
+			if bad := r.Lost + r.Duplicated + r.Different + r.Health.Disagreed; bad > 0 {
+				return fmt.Errorf("%d requests or looks at the health route went wrong", bad)
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&o.Faults, "faults", chaos.Kinds(), "kinds of faults, injected by turns")
+	f.Float64Var(&seconds, "seconds", 30, "how long faults are injected")
+	f.IntVar(&o.Count, "count", 0, "how many faults are injected, whatever the time; 0 goes by --seconds")
+	f.IntVar(&o.Streams, "streams", 16, "clients that stream at the same time")
+	f.IntVar(&o.Prompts, "prompts", 24, "different requests")
+	f.IntVar(&o.Tokens, "tokens", 200, "tokens of each output")
+	f.DurationVar(&o.Pause, "pause", 200*time.Millisecond, "longest time from a recovery to the next fault")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of requests, faults and moments")
+	f.StringVar(&output, "output-json", "", "file for the figures")
+	f.StringVar(&plot, "plot", "", "file for a picture of tokens a second, SVG")
+	f.Float64Var(&plotSeconds, "plot-seconds", 20, "how much of the run the picture shows")
+	f.BoolVar(&verbose, "verbose", false, "show the server's log")
+	configFlag(c)
+	return c
+}
+
+func printChaos(w io.Writer, r *chaos.Report) {
+	fmt.Fprintf(w, "%-10s %8s   longest pause of a stream, ms\n", "fault", "injected")
+	fmt.Fprintf(w, "%-10s %8s %10s %10s %10s\n", "", "", "p50", "p99", "max")
+	injected := 0
+	for _, k := range r.Kinds {
+		injected += k.Injected
+		fmt.Fprintf(w, "%-10s %8d %10.0f %10.0f %10.0f\n", k.Name, k.Injected, k.PauseMS.P50, k.PauseMS.P99,
+			k.PauseMS.Max)
+	}
+	fmt.Fprintf(w, "%-10s %8d\n\n", "all", injected)
+	fmt.Fprintf(w, "%d requests of %.0f s: %d answered as undisturbed, %d lost, %d duplicated, %d different\n",
+		r.Asked, r.Seconds, r.Answered, r.Lost, r.Duplicated, r.Different)
+	fmt.Fprintf(w, "%d recoveries, from the known failure to new workers: p50 %.0f ms, p99 %.0f ms\n",
+		r.RecoveryMS.N, r.RecoveryMS.P50, r.RecoveryMS.P99)
+	fmt.Fprintf(w, "health route asked %d times beside a request for one token: %d times 503, %d disagreements\n",
+		r.Health.Asked, r.Health.Unhealthy, r.Health.Disagreed)
+	for _, line := range append(r.Trouble, r.Health.Disagreement...) {
+		fmt.Fprintln(w, "  "+line)
+	}
+}

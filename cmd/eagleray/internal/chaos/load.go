@@ -1,0 +1,259 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// answer is all that a client gets of a request, but for names and times.
+type answer struct {
+	text     string
+	tokens   []int
+	logprobs []float64
+	finish   string
+}
+
+func (a *answer) equal(b *answer) bool {
+	return a.text == b.text && a.finish == b.finish && slices.Equal(a.tokens, b.tokens) &&
+		slices.Equal(a.logprobs, b.logprobs)
+}
+
+// load are the clients: each streams one request after the other and compares what comes with the
+// undisturbed answer.
+type load struct {
+	o        Options
+	s        *server
+	requests []map[string]any
+	want     []answer
+	tokens   atomic.Int64
+	begun    time.Time
+
+	mu       sync.Mutex
+	asked    int
+	answered int
+	lost     int
+	twice    int
+	differ   int
+	trouble  []string
+	timeline []int
+	marks    []fault
+}
+
+// fault is one that was injected, and the longest pause of a stream since.
+type fault struct {
+	name  string
+	at    time.Time
+	pause time.Duration
+}
+
+func newLoad(o Options, s *server) *load {
+	l := &load{o: o, s: s}
+	rng := rand.New(rand.NewPCG(o.Seed, 3<<32))
+	for i := range o.Prompts {
+		prompt := make([]int, 1+rng.IntN(60))
+		for j := range prompt {
+			prompt[j] = 5 + rng.IntN(500)
+		}
+		l.requests = append(l.requests, map[string]any{
+			"prompt": prompt, "max_tokens": o.Tokens, "ignore_eos": true, "stream": true,
+			"temperature": 0.9, "seed": int(o.Seed) + i, "logprobs": 1, "return_token_ids": true,
+			"frequency_penalty": float64(i%3) * 0.3,
+		})
+	}
+	return l
+}
+
+// reference asks each request once, undisturbed.
+func (l *load) reference(ctx context.Context) error {
+	for _, r := range l.requests {
+		a, err := l.ask(ctx, r, func(int) {})
+		if err != nil {
+			return err
+		}
+		l.want = append(l.want, *a)
+	}
+	return nil
+}
+
+func (l *load) begin() { l.begun = time.Now() }
+
+// client asks until ctx ends; what it has asked by then it reads to the end.
+func (l *load) client(ctx context.Context, rng *rand.Rand) {
+	for ctx.Err() == nil {
+		i := rng.IntN(len(l.requests))
+		last := time.Now()
+		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		a, err := l.ask(reading, l.requests[i], func(tokens int) {
+			now := time.Now()
+			l.arrived(last, now, tokens)
+			last = now
+		})
+		cancel()
+		l.compare(i, a, err)
+	}
+}
+
+// arrived takes note of tokens that arrived after a pause.
+func (l *load) arrived(last, now time.Time, tokens int) {
+	l.tokens.Add(int64(tokens))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slot := int(now.Sub(l.begun) / (100 * time.Millisecond))
+	for len(l.timeline) <= slot {
+		l.timeline = append(l.timeline, 0)
+	}
+	l.timeline[slot] += tokens
+	if len(l.marks) == 0 {
+		return
+	}
+	f := &l.marks[len(l.marks)-1]
+	if last.Before(f.at) {
+		last = f.at
+	}
+	if now.After(f.at) {
+		f.pause = max(f.pause, now.Sub(last))
+	}
+}
+
+func (l *load) mark(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marks = append(l.marks, fault{name: name, at: time.Now()})
+}
+
+// compare counts an answer.
+func (l *load) compare(i int, a *answer, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	want := &l.want[i]
+	l.asked++
+	switch {
+	case err != nil:
+		l.lost++
+	case a.equal(want):
+		l.answered++
+		return
+	case len(a.tokens) > len(want.tokens):
+		l.twice++
+		err = fmt.Errorf("%d tokens instead of %d", len(a.tokens), len(want.tokens))
+	case len(a.tokens) < len(want.tokens):
+		l.lost++
+		err = fmt.Errorf("%d tokens instead of %d", len(a.tokens), len(want.tokens))
+	default:
+		l.differ++
+		err = errors.New("other tokens, text or log-probabilities")
+	}
+	if len(l.trouble) < 20 {
+		l.trouble = append(l.trouble, fmt.Sprintf("request %d, %s: %v", i, l.since(), err))
+	}
+}
+
+// when says which fault was the last one.
+func (l *load) when() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.since()
+}
+
+func (l *load) since() string {
+	n := len(l.marks)
+	if n == 0 {
+		return "before the first fault"
+	}
+	f := l.marks[n-1]
+	return fmt.Sprintf("%.3f s after fault %d (%s)", time.Since(f.at).Seconds(), n, f.name)
+}
+
+// ask streams one request; seen is told of the tokens of each event.
+func (l *load) ask(ctx context.Context, request any, seen func(tokens int)) (*answer, error) {
+	resp, err := l.s.post(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	var a answer
+	events := bufio.NewScanner(resp.Body)
+	events.Buffer(nil, 1<<20)
+	for events.Scan() {
+		data, ok := strings.CutPrefix(events.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		if data == "[DONE]" {
+			return &a, nil
+		}
+		n, err := a.add(data)
+		if err != nil {
+			return nil, err
+		}
+		seen(n)
+	}
+	if err := events.Err(); err != nil {
+		return nil, err
+	}
+	return nil, errors.New("the stream ends without [DONE]")
+}
+
+// add takes an event and returns how many tokens it brought.
+func (a *answer) add(data string) (int, error) {
+	var event struct {
+		Error   json.RawMessage
+		Choices []struct {
+			Text     string
+			TokenIDs []int  `json:"token_ids"`
+			Finish   string `json:"finish_reason"`
+			Logprobs struct {
+				Values []float64 `json:"token_logprobs"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(data), &event); err != nil {
+		return 0, err
+	}
+	if event.Error != nil {
+		return 0, fmt.Errorf("error event %s", event.Error)
+	}
+	n := 0
+	for _, c := range event.Choices {
+		a.text += c.Text
+		a.tokens = append(a.tokens, c.TokenIDs...)
+		a.logprobs = append(a.logprobs, c.Logprobs.Values...)
+		if c.Finish != "" {
+			a.finish = c.Finish
+		}
+		n += len(c.Logprobs.Values)
+	}
+	return n, nil
+}
+
+func (l *load) report() *Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &Report{Seconds: time.Since(l.begun).Seconds(), Asked: l.asked, Answered: l.answered,
+		Lost: l.lost, Duplicated: l.twice, Different: l.differ, Tokens: int(l.tokens.Load()),
+		Trouble: l.trouble, Timeline: l.timeline}
+	pauses := map[string][]time.Duration{}
+	for _, f := range l.marks {
+		pauses[f.name] = append(pauses[f.name], f.pause)
+		r.Marks = append(r.Marks, Mark{f.at.Sub(l.begun).Seconds(), f.name})
+	}
+	for _, name := range Kinds() {
+		if p := pauses[name]; p != nil {
+			r.Kinds = append(r.Kinds, Kind{Name: name, Injected: len(p), PauseMS: percentiles(p)})
+		}
+	}
+	return r
+}

@@ -1,0 +1,117 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// oracle asks the health route and a request for one token together, at random moments.
+//
+// The route may be wrong for window. Beyond that, 200 is wrong when the token does not come, and so
+// is 503 after it has come: both are looked at again after the window, because either may have
+// changed in between.
+type oracle struct {
+	s   *server
+	l   *load
+	rng *rand.Rand
+	h   Health
+}
+
+const (
+	window = 100 * time.Millisecond
+	// due is when a token that a healthy server owes must be there: a stalled rank is known by then.
+	due = 2*stall + window
+)
+
+func (o *oracle) run(ctx context.Context) {
+	for {
+		select {
+		case <-time.After(time.Duration(o.rng.Int64N(int64(150 * time.Millisecond)))):
+		case <-ctx.Done():
+			return
+		}
+		o.ask()
+	}
+}
+
+func (o *oracle) ask() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	token := make(chan error, 1)
+	go func() { token <- o.token(ctx) }()
+	o.h.Asked++
+	before, _ := o.s.get(ctx, "/health")
+	if before != http.StatusOK {
+		o.h.Unhealthy++
+	}
+	select {
+	case err := <-token:
+		switch {
+		case err != nil && before == http.StatusOK:
+			o.disagree("health 200, and a token fails: %v", err)
+		case err == nil && before != http.StatusOK:
+			time.Sleep(window)
+			if after, _ := o.s.get(ctx, "/health"); after != http.StatusOK {
+				// A new fault may have come: only another token tells.
+				if quick := o.within(ctx, window); quick {
+					if again, _ := o.s.get(ctx, "/health"); again != http.StatusOK {
+						o.disagree("health %d for %v although tokens come", again, window)
+					}
+				}
+			}
+		}
+		return
+	case <-time.After(due):
+	}
+	// The token is late: the route must say why, now or within the window.
+	if now, _ := o.s.get(ctx, "/health"); now == http.StatusOK {
+		time.Sleep(window)
+		select {
+		case <-token:
+			return
+		default:
+		}
+		if again, _ := o.s.get(ctx, "/health"); again == http.StatusOK {
+			select {
+			case <-token:
+				return
+			default:
+				o.disagree("health 200 although a token has not come for %v", due+window)
+			}
+		}
+	}
+	<-token
+}
+
+func (o *oracle) disagree(format string, args ...any) {
+	o.h.Disagreed++
+	if len(o.h.Disagreement) < 20 {
+		o.h.Disagreement = append(o.h.Disagreement, fmt.Sprintf(format, args...)+", "+o.l.when())
+	}
+}
+
+// within asks for a token that must come in time.
+func (o *oracle) within(ctx context.Context, d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return o.token(ctx) == nil
+}
+
+func (o *oracle) token(ctx context.Context) error {
+	resp, err := o.s.post(ctx, map[string]any{"prompt": []int{5}, "max_tokens": 1, "temperature": 0})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}

@@ -1,0 +1,248 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stall and deadline are how soon the server calls a rank stalled, and lost.
+const (
+	stall    = 250 * time.Millisecond
+	deadline = 2 * time.Second
+	// patience is how long anything may take before a run counts as hung.
+	patience = time.Minute
+)
+
+// server is the server under test.
+type server struct {
+	cmd    *exec.Cmd
+	url    string
+	client *http.Client
+	ended  chan struct{}
+	exit   error
+	// deaf is held while nothing reads the server's log.
+	deaf sync.Mutex
+
+	mu        sync.Mutex
+	recovered []time.Duration
+	lastLines []string
+	ending    []int // processes that do not outlive their fault
+}
+
+// gone takes note of a process that is about to end.
+func (s *server) gone(pid int) {
+	s.mu.Lock()
+	s.ending = append(s.ending, pid)
+	s.mu.Unlock()
+}
+
+// replaced says that the server knows of the end of all that have ended.
+func (s *server) replaced(ctx context.Context) bool {
+	pids, err := s.ranks(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || slices.ContainsFunc(s.ending, func(p int) bool { return slices.Contains(pids, p) }) {
+		return false
+	}
+	s.ending = s.ending[:0]
+	return true
+}
+
+// start starts the server and waits until it is ready.
+func start(ctx context.Context, o Options) (*server, error) {
+	args := append([]string{"serve"}, o.Args...)
+	args = append(args, "--port", "0", "--max-restarts", "1000000", "--disable-uvicorn-access-log",
+		"--disable-log-stats", "--log-format", "logfmt",
+		"--stall-warning", fmt.Sprint(stall.Seconds()),
+		"--execute-model-timeout-seconds", fmt.Sprint(deadline.Seconds()))
+	s := &server{cmd: exec.Command(o.Program, args...), ended: make(chan struct{}),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	s.cmd.Stderr = w
+	if err := s.cmd.Start(); err != nil {
+		return nil, errors.Join(err, r.Close(), w.Close())
+	}
+	w.Close()
+	ready := make(chan string, 1)
+	var reading sync.WaitGroup
+	reading.Go(func() { s.read(r, o.Output, ready) })
+	go func() {
+		reading.Wait()
+		s.exit = s.cmd.Wait()
+		close(s.ended)
+	}()
+	select {
+	case s.url = <-ready:
+		return s, nil
+	case <-s.ended:
+		return nil, fmt.Errorf("the server ended: %w: %s", s.exit, s.last())
+	case <-ctx.Done():
+	case <-time.After(patience):
+	}
+	return nil, errors.Join(errors.New("the server does not become ready"), s.stop())
+}
+
+var (
+	urlOf = regexp.MustCompile(`msg=ready .*url=(\S+)`)
+	msOf  = regexp.MustCompile(`msg="workers are back" .*ms=(\d+)`)
+)
+
+// read reads the server's log to its end.
+func (s *server) read(r io.ReadCloser, output io.Writer, ready chan<- string) {
+	defer r.Close()
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		s.deaf.Lock()
+		line := lines.Text()
+		s.deaf.Unlock()
+		if output != nil {
+			fmt.Fprintln(output, line)
+		}
+		if m := urlOf.FindStringSubmatch(line); m != nil {
+			ready <- m[1]
+		}
+		s.mu.Lock()
+		if m := msOf.FindStringSubmatch(line); m != nil {
+			ms, _ := strconv.Atoi(m[1])
+			s.recovered = append(s.recovered, time.Duration(ms)*time.Millisecond)
+		}
+		s.lastLines = append(s.lastLines[max(0, len(s.lastLines)-9):], line)
+		s.mu.Unlock()
+	}
+}
+
+func (s *server) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lastLines, "\n")
+}
+
+func (s *server) recoveries() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Duration(nil), s.recovered...)
+}
+
+// stop ends the server, which must end by itself when asked to.
+func (s *server) stop() error {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.ended:
+		if s.exit != nil {
+			return fmt.Errorf("the server ended: %w: %s", s.exit, s.last())
+		}
+		return nil
+	case <-time.After(patience):
+		_ = s.cmd.Process.Kill()
+		<-s.ended
+		return errors.New("the server did not end when it was asked to")
+	}
+}
+
+// get asks a route; the status is 0 when there was no answer.
+func (s *server) get(ctx context.Context, path string) (status int, body []byte) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+	if err != nil {
+		return 0, nil
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		return 0, nil
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, nil
+	}
+	return resp.StatusCode, body
+}
+
+// post asks for completions. The caller closes the body.
+func (s *server) post(ctx context.Context, request any) (*http.Response, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/completions",
+		bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	return s.client.Do(r)
+}
+
+// ranks are the processes of the ranks, as the server knows them.
+func (s *server) ranks(ctx context.Context) ([]int, error) {
+	status, body := s.get(ctx, "/debug/ranks")
+	var list struct {
+		Ranks []struct{ PID int }
+	}
+	if err := json.Unmarshal(body, &list); err != nil || status != http.StatusOK {
+		return nil, fmt.Errorf("/debug/ranks answers %d: %s", status, body)
+	}
+	var pids []int
+	for _, r := range list.Ranks {
+		if r.PID != s.cmd.Process.Pid {
+			pids = append(pids, r.PID)
+		}
+	}
+	if len(pids) == 0 {
+		return nil, errors.New("the ranks have no processes of their own on this host")
+	}
+	return pids, nil
+}
+
+// children are the server's processes of this moment, those included that have not joined.
+func (s *server) children() []int {
+	var pids []int
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", s.cmd.Process.Pid))
+	for _, t := range tasks {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", s.cmd.Process.Pid, t.Name()))
+		for _, f := range strings.Fields(string(raw)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// calm waits until the server serves, and tokens arrive again.
+func (s *server) calm(ctx context.Context, l *load) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for seen := l.tokens.Load(); ; time.Sleep(2 * time.Millisecond) {
+		if status, _ := s.get(ctx, "/health"); status == http.StatusOK && l.tokens.Load() > seen &&
+			s.replaced(ctx) {
+			return nil
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("the server ended: %w: %s", s.exit, s.last())
+		case <-ctx.Done():
+			return fmt.Errorf("the server does not recover: %s", s.last())
+		default:
+		}
+	}
+}
