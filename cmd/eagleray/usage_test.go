@@ -46,6 +46,8 @@ func TestExitCodes(t *testing.T) {
 		{"serve --config " + badFile, 2, "no-such-flag"},
 		{"sreve", 2, "did you mean serve?"},
 		{"bench nothing", 2, "nothing"},
+		{"bench chaos --faults kill,rain", 2, "--faults \"rain\""},
+		{"bench chaos --streams 0", 2, "--streams"},
 		{"bench fleet --ranks 8,0", 2, "--ranks [8 0]"},
 		{"bench fleet --max-processes 65", 2, "--max-processes 65"},
 		{"bench fleet --latency -1s", 2, "--latency -1s"},

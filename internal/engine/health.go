@@ -27,18 +27,28 @@ func (h *health) listen(e status.Event) {
 	}
 }
 
-// busy takes note that plans are in flight, or that one was answered and whether others are.
-func (h *health) busy(computing bool) {
+// busy takes note that plans are in flight.
+func (h *health) busy() {
+	if !h.computing.Load() {
+		h.computing.Store(true)
+	}
+}
+
+// answered takes note that the ranks have answered a plan, or have none to answer, and whether
+// others are in flight.
+func (h *health) answered(computing bool) {
 	if h.computing.Load() != computing {
 		h.computing.Store(computing)
 	}
 	if h.flagged.Load() {
-		h.set(func() { h.stalled = nil })
+		h.set(func() { h.recovering, h.stalled = nil, nil })
 	}
 }
 
-// recover takes note that a group is being replaced, for a cause; nil says that it has been.
+// recover takes note that a group is being replaced, for a cause. It counts until the new group has
+// answered a plan: before that the requests that were held are computed again.
 func (h *health) recover(cause error) {
+	h.computing.Store(false)
 	h.set(func() { h.recovering, h.stalled = cause, nil })
 }
 

@@ -114,7 +114,7 @@ func (e *Engine) send() (bool, error) {
 	}
 	f.sent = time.Now()
 	e.flights = append(e.flights, f)
-	e.health.busy(true)
+	e.health.busy()
 	e.mu.Lock()
 	e.totals.Running, e.totals.Waiting = e.sched.Running(), e.sched.Waiting()
 	e.mu.Unlock()
@@ -131,7 +131,7 @@ func (e *Engine) apply() error {
 		return err
 	}
 	e.flights = e.flights[:copy(e.flights, e.flights[1:])]
-	e.health.busy(len(e.flights) > 0)
+	e.health.answered(len(e.flights) > 0)
 	if err := e.sched.Check(result); err != nil {
 		e.used <- b
 		return err
@@ -168,6 +168,7 @@ func (e *Engine) apply() error {
 // idle waits for news: requests, aborts, the end, or the failure of a rank that had nothing to do.
 func (e *Engine) idle() error {
 	e.observeQueues()
+	e.health.answered(false)
 	select {
 	case <-e.wake:
 		return nil

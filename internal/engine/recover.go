@@ -20,7 +20,6 @@ import (
 func (e *Engine) recover(cause error) error {
 	begun := time.Now()
 	e.condemn(cause)
-	defer e.health.recover(nil)
 	for {
 		if e.ranks.life.Err() != nil {
 			return cause
@@ -30,7 +29,6 @@ func (e *Engine) recover(cause error) error {
 			return err
 		}
 		e.health.recover(cause)
-		e.health.busy(false)
 		epoch := e.ranks.failed(cause)
 		e.events.Emit(status.GroupRestarting{Epoch: epoch, Restart: len(e.restarts.made),
 			Allowed: e.restarts.policy.MaxRestarts, Delay: delay, Requests: len(e.requests)})

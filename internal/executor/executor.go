@@ -191,7 +191,12 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	defer close(e.life.down)
 	e.die(ErrShutdown)
 	var errs []error
-	if e.hub != nil {
+	var failed *Failure
+	var cause error
+	if errors.As(e.Err(), &failed) {
+		cause = failed
+	}
+	if e.hub != nil && failed == nil {
 		e.notifyShutdown()
 	}
 	e.stall.stop()
@@ -206,11 +211,6 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	// connection frees them.
 	for _, f := range e.closers {
 		errs = append(errs, f())
-	}
-	var failed *Failure
-	var cause error
-	if errors.As(e.Err(), &failed) {
-		cause = failed
 	}
 	errs = append(errs, e.opt.Launcher.Stop(ctx, cause))
 	e.background.Wait()

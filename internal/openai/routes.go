@@ -98,7 +98,8 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request) error {
 }
 
 // health answers 200 if and only if a one-token request would succeed now, else 503. The body is
-// empty, or says which of several engines do not serve, a line for each. With the parameter generate it asks the engine for that token, which needs a key.
+// empty, or says which of several engines do not serve, a line for each. With the parameter
+// generate it asks the engine for that token, which needs a key.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.lim.HealthTimeout)
 	defer cancel()
@@ -121,7 +122,8 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	case r.Context().Err() != nil:
 		return r.Context().Err()
 	}
-	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: err.Error()}
+	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: err.Error(),
+		expected: errors.Is(err, engine.ErrRecovering) || errors.Is(err, engine.ErrStalled)}
 }
 
 // writeDegraded answers that a request would succeed.

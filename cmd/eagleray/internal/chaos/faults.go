@@ -25,7 +25,7 @@ type victim struct {
 var faults = map[string]func(v *victim) error{
 	// The kernel's OOM killer, an operator, a scheduler.
 	"kill":     func(v *victim) error { return v.signal(syscall.SIGKILL) },
-	"term":     func(v *victim) error { return v.signal(syscall.SIGTERM) },
+	"term":     term,
 	"kill-all": killAll,
 	// Crashes: what a worker's runtime does of a signal that is its own fault.
 	"abort": func(v *victim) error { return v.signal(syscall.SIGABRT) },
@@ -101,6 +101,16 @@ func (v *victim) freeze(d time.Duration) error {
 	}
 	time.Sleep(d)
 	return send(pid, syscall.SIGCONT)
+}
+
+// term asks a rank to end, as a shell does with all processes of its terminal: ranks end with their
+// driver, and by nothing else.
+func term(v *victim) error {
+	pid, err := v.one()
+	if err != nil {
+		return err
+	}
+	return send(pid, syscall.SIGTERM)
 }
 
 // hang stops a rank for longer than a step may take. The server ends it.

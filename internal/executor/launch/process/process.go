@@ -192,15 +192,26 @@ func end(state *os.ProcessState, err error) launch.End {
 // Exited delivers ends of ranks that were not asked for.
 func (l *Launcher) Exited() <-chan launch.Exit { return l.exited }
 
-// Stop waits for the children, which the executor has asked to end, kills those that have not ended
-// when ctx does (or after a second), and reaps all.
-func (l *Launcher) Stop(ctx context.Context, _ error) error {
+// How long children may take to end by themselves: when they have been asked to, and after the
+// failure of their group, which waits for its successor.
+const (
+	askedGrace  = time.Second
+	failedGrace = 20 * time.Millisecond
+)
+
+// Stop waits for the children, which end with their connection to the driver, kills those that have
+// not ended when ctx does or after a grace, and reaps all.
+func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	again := l.stopping
 	l.stopping = true
 	children := l.children
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	grace := askedGrace
+	if cause != nil {
+		grace = failedGrace
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	for _, c := range children {
 		select {
