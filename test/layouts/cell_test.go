@@ -38,7 +38,8 @@ var plain = cell{Backend: "uni", TP: 1, PP: 1, PCP: 1, DP: 1, Threads: 1, Batch:
 	Cache: "off"}
 
 // sizes are those of the layouts compared.
-var sizes = struct{ tp, pp, pcp, dp []int }{[]int{1, 2, 4}, []int{1}, []int{1}, []int{1}}
+var sizes = struct{ tp, pp, pcp, dp []int }{[]int{1, 2, 4}, []int{1, 2, 4}, []int{1, 2},
+	[]int{1, 2}}
 
 // layouts are all combinations of sizes that a model can have.
 func layouts(t testing.TB, m *modelUnderTest) []cell {

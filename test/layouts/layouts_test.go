@@ -27,6 +27,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
+	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -170,9 +171,12 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 ) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	e, _, err := engine.Open(ctx, engine.Options{Config: c.config(&w.model)})
+	e, _, err := router.Open(ctx, engine.Options{Config: c.config(&w.model)})
 	if err != nil {
 		return nil, engine.Totals{}, fmt.Errorf("open: %w", err)
+	}
+	if n, want := len(e.Report()), c.layout().World()*c.DP; n != want {
+		err = fmt.Errorf("%d ranks compute, not %d", n, want)
 	}
 	r := &running{ctx: ctx, engine: e, mixed: c.Batch == "mixed"}
 	var all [][]outcome
@@ -195,7 +199,7 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 // running is an engine at work.
 type running struct {
 	ctx    context.Context
-	engine *engine.Engine
+	engine *router.Router
 	mixed  bool
 }
 
