@@ -21,7 +21,7 @@ var onlyFiles = map[string][]string{
 	"cmd/eagleray":       {"root.go", "serve.go"}, // the rest are other verbs
 	"internal/openai":    {"model.go"},            // the rest are errors of requests
 	"internal/join":      {"driver.go"},           // rank.go is the other end, which this one reports
-	"internal/model":     {"decoder.go", "model.go", "opt.go", "source.go"},
+	"internal/model":     {"decoder.go", "fit.go", "model.go", "opt.go", "source.go"},
 	"internal/tokenizer": {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"
 	"internal/worker":    {"rank.go"},      // the rest are broken promises of the driver
 	"internal/ray":       {"client.go", "errors.go", "process.go", "versions.go"},

@@ -46,7 +46,9 @@ func TestErrorsAreFound(t *testing.T) {
 		{"/no/such", "model …: …", exitError},
 		{"model.gguf", "model …: …", exitError},
 		{other, "…: model_type …, architectures … (known: …)", exitError},
-		{"-tp 3", "…: sizes that work for this model are …", exitError},
+		{"-tp 3", "tensor parallel size … does not divide the … chunks that every sum between ranks has",
+			exitUsage},
+		{"-pp 5", "each of … pipeline stages needs a layer, and the model has …", exitUsage},
 		{"--max-model-len 99999", "--max-model-len … is more than the … positions the model has",
 			exitError},
 		{"--kv-cache-memory-bytes 1k", "the KV cache of … blocks of … tokens " +

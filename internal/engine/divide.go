@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/config"
@@ -12,22 +13,18 @@ import (
 func (b *opening) divide() error {
 	p := &b.cfg.Parallel
 	b.ranks = p.Layout().World()
-	if err := model.CheckShard(b.model, p.TensorParallelSize); err != nil {
-		return fmt.Errorf("--tensor-parallel-size: %w", err)
+	if err := model.CheckLayout(b.model, p.Layout()); err != nil {
+		return misfit(err)
 	}
 	all := b.model.Layers
-	if p.PipelineParallelSize > all {
-		return fmt.Errorf("--pipeline-parallel-size %d: each stage needs a layer, and the model "+
-			"has %d: the sizes that work are 1 to %d", p.PipelineParallelSize, all, all)
-	}
 	if split := p.PipelineLayerSplit; len(split) > 0 {
 		sum := 0
 		for _, n := range split {
 			sum += n
 		}
 		if sum != all {
-			return fmt.Errorf("--pipeline-layer-split %s has %d layers, the model has %d",
-				config.Commas(split), sum, all)
+			return &config.UsageError{Err: fmt.Errorf("--pipeline-layer-split %s has %d layers, the "+
+				"model has %d", config.Commas(split), sum, all)}
 		}
 		b.stages = layout.Split(split)
 		return nil
@@ -38,4 +35,17 @@ func (b *opening) divide() error {
 	}
 	b.stages = layout.Balance(bytes, p.PipelineParallelSize)
 	return nil
+}
+
+// misfit names the flag that asks for a layout which the model cannot have.
+func misfit(err error) error {
+	var m *model.Misfit
+	if !errors.As(err, &m) {
+		return err
+	}
+	flag, size := "tensor-parallel-size", m.Layout.TP
+	if m.Stages {
+		flag, size = "pipeline-parallel-size", m.Layout.PP
+	}
+	return &config.UsageError{Err: fmt.Errorf("--%s %d: %w", flag, size, err)}
 }

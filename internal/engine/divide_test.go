@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -30,8 +31,9 @@ func TestDivide(t *testing.T) {
 		{layers: 12, stages: 4, want: []int{3, 6, 9}},
 		{layers: 12, stages: 2, split: []int{5, 7}, want: []int{5}},
 		{layers: 4, stages: 4, want: []int{1, 2, 3}},
-		{layers: 4, stages: 5, err: "--pipeline-parallel-size 5: each stage needs a layer, and the " +
-			"model has 4: the sizes that work are 1 to 4"},
+		{layers: 4, stages: 5, err: "--pipeline-parallel-size 5: each of 5 pipeline stages " +
+			"needs a layer, and the model has 4: no layout of 5 ranks works, the nearest ones that do " +
+			"are PP 4, TP 2 × PP 2, TP 4"},
 		{layers: 12, stages: 2, split: []int{6, 7},
 			err: "--pipeline-layer-split 6,7 has 13 layers, the model has 12"},
 	} {
@@ -54,7 +56,10 @@ func TestDivide(t *testing.T) {
 	cfg := config.Default()
 	cfg.Parallel.TensorParallelSize = 3
 	b := opening{cfg: &cfg, model: llama(2)}
-	if err := b.divide(); err == nil || !strings.HasPrefix(err.Error(), "--tensor-parallel-size: ") {
+	err := b.divide()
+	var mistake *config.UsageError
+	if !errors.As(err, &mistake) ||
+		!strings.HasPrefix(err.Error(), "--tensor-parallel-size 3: tensor parallel size 3 does not") {
 		t.Errorf("3 ranks per layer: %v", err)
 	}
 }

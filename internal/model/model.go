@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -199,55 +198,6 @@ func Architecture(c *checkpoint.Config) (string, error) {
 	}
 	return "", fmt.Errorf("architecture %q is not supported (supported: %s)",
 		strings.Join(c.Architectures, ", "), strings.Join(Architectures(), ", "))
-}
-
-// CheckShard tells whether the model of c can be divided among size tensor parallel ranks; the error
-// lists the sizes that work.
-func CheckShard(c *checkpoint.Config, size int) error {
-	err := checkShard(c, size)
-	if err == nil {
-		return nil
-	}
-	var works []string
-	for n := 1; n <= layers.Chunks; n++ {
-		if checkShard(c, n) == nil {
-			works = append(works, strconv.Itoa(n))
-		}
-	}
-	return fmt.Errorf("%w: sizes that work for this model are %s", err,
-		strings.Join(works, ", "))
-}
-
-func checkShard(c *checkpoint.Config, size int) error {
-	if size < 1 || layers.Chunks%size != 0 {
-		return fmt.Errorf("tensor parallel size %d does not divide the %d chunks that every sum "+
-			"between ranks has", size, layers.Chunks)
-	}
-	undivided := func(format string, n int) error {
-		return fmt.Errorf(format+" cannot be divided among tensor parallel size %d", n, size)
-	}
-	if c.Heads%size != 0 {
-		return undivided("%d attention heads", c.Heads)
-	}
-	if c.KVHeads%size != 0 && size%c.KVHeads != 0 {
-		return undivided("%d key/value heads", c.KVHeads)
-	}
-	if c.FFNDim%size != 0 {
-		return undivided("ffn_dim %d", c.FFNDim)
-	}
-	for i := range c.Layers {
-		name, width := "intermediate_size %d", c.IntermediateSize
-		if c.SparseLayer(i) {
-			name, width = "moe_intermediate_size %d", c.MoEIntermediateSize
-		}
-		if width%size != 0 {
-			return undivided(name, width)
-		}
-	}
-	if (size-1)*layers.VocabularyShare(c.VocabSize, size) >= c.VocabSize {
-		return undivided("vocab_size %d", c.VocabSize)
-	}
-	return nil
 }
 
 // CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks, for a

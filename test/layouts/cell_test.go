@@ -155,5 +155,5 @@ func (m *modelUnderTest) fits(t testing.TB, l layout.Layout) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return model.CheckShard(cfg, l.TP) == nil && l.PP <= cfg.Layers
+	return model.CheckLayout(cfg, l) == nil
 }
