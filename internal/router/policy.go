@@ -1,10 +1,11 @@
 package router
 
-// candidate is what is known of an engine when one is chosen for a request. Both figures count
+// candidate is what is known of an engine when one is chosen for a request. Load and work count
 // tokens, prompts' and outputs' alike.
 type candidate struct {
-	// load is what the engine has yet to compute for the requests it was given.
-	load int
+	// load is what the engine has to compute for the sequences it was given that are not over;
+	// sequences is their number.
+	load, sequences int
 	// work is what it would have to compute for this one: less than others where the beginning of
 	// the prompt is cached.
 	work int
@@ -15,12 +16,12 @@ type candidate struct {
 
 // choose is the number of the engine that a request is given to, -1 when all are down.
 //
-// It is the one that is done with the request first if all are equally fast: the least sum of load
-// and work. So the engine with the longest cached beginning is preferred for as long as its load
-// exceeds that of the least loaded one by no more than the tokens that the cache saves: a long
-// common beginning is worth waiting for, the few tokens that all prompts of a chat template share
-// are not. Among equal sums the least load goes first, and among those the first from turn on. An
-// engine that holds its requests is chosen only if all do.
+// It is the one where the request causes the least delay: it waits itself for what is there and for
+// its own work, and so do those that are there for its work. So the engine with the longest cached
+// beginning is preferred until its load exceeds that of another one by what the cache saves, once
+// for the request and once for each that would wait there: busy engines keep to what they have
+// cached, one that is idle takes a copy. Among equals the least load goes first, and among those the
+// first from turn on. An engine that holds its requests is chosen only if all do.
 func choose(engines []candidate, turn int) int {
 	best := -1
 	for k := range engines {
@@ -41,8 +42,11 @@ func (c *candidate) before(b *candidate) bool {
 	if c.held != b.held {
 		return b.held
 	}
-	if sum, least := c.load+c.work, b.load+b.work; sum != least {
-		return sum < least
+	if d, least := c.delay(), b.delay(); d != least {
+		return d < least
 	}
 	return c.load < b.load
 }
+
+// delay is how long the request would make itself and others wait, in tokens.
+func (c *candidate) delay() int { return c.load + c.work*(1+c.sequences) }

@@ -24,6 +24,9 @@ func TestChoose(t *testing.T) {
 		{"of two that have it the one with less load", []candidate{{load: 300, work: 40},
 			{load: 200, work: 40}, {work: 900}}, 0, 1},
 		{"equal sums: the least load", []candidate{{load: 10, work: 5}, {load: 5, work: 10}}, 0, 1},
+		{"busy engines keep to what they have", []candidate{{load: 300, sequences: 3, work: 40},
+			{load: 100, sequences: 2, work: 900}}, 1, 0},
+		{"an idle one takes a copy", []candidate{{load: 900, sequences: 9, work: 40}, {work: 900}}, 0, 1},
 		{"one is down", []candidate{{down: true}, {load: 1000, work: 10}}, 0, 1},
 		{"one is held", []candidate{{held: true}, {load: 1000, work: 10}}, 0, 1},
 		{"all are held", []candidate{{held: true, load: 9}, {held: true}}, 0, 1},
@@ -44,7 +47,7 @@ func TestChooseProperties(t *testing.T) {
 	for round := range 20000 {
 		list := make([]candidate, 1+rng.IntN(6))
 		for i := range list {
-			list[i] = candidate{load: rng.IntN(8) * 10, work: rng.IntN(8) * 10, down: rng.IntN(4) == 0, held: rng.IntN(4) == 0}
+			list[i] = candidate{load: rng.IntN(8) * 10, work: rng.IntN(8) * 10, sequences: rng.IntN(3), down: rng.IntN(4) == 0, held: rng.IntN(4) == 0}
 		}
 		turn := rng.IntN(len(list) + 1)
 		got := choose(list, turn)
@@ -59,8 +62,7 @@ func TestChooseProperties(t *testing.T) {
 			if c.held && !b.held {
 				continue
 			}
-			if b.held && !c.held || c.load+c.work < b.load+b.work ||
-				c.load+c.work == b.load+b.work && c.load < b.load {
+			if b.held && !c.held || c.delay() < b.delay() || c.delay() == b.delay() && c.load < b.load {
 				t.Fatalf("seed %d, round %d: engine %d, and %d is better: %+v", seed, round, got, i, list)
 			}
 			if i == got {

@@ -159,9 +159,9 @@ func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.St
 		}
 		s, err := r.engines[i].Submit(ctx, list...)
 		if err == nil {
-			return &stream{Stream: s, router: r, engine: i, load: load}, nil
+			return &stream{Stream: s, router: r, engine: i, load: load, sequences: len(list)}, nil
 		}
-		r.giveBack(i, load, 0)
+		r.giveBack(i, load, len(list), 0)
 		if !errors.Is(err, engine.ErrFailed) {
 			return nil, err
 		}
@@ -181,13 +181,13 @@ type weight struct {
 	prompts []int
 	// reads says that cached beginnings are used, adds that they will be there afterwards.
 	reads, adds bool
-	// prompt and output count the tokens of all.
-	prompt, output int
+	// prompt and output count the tokens of all, sequences is how many there are.
+	prompt, output, sequences int
 }
 
 // weigh measures requests, outside the lock. Requests with one prompt compute it once.
 func (r *Router) weigh(room []beginning, list []*engine.Request) (w weight) {
-	w.list = room
+	w.list, w.sequences = room, len(list)
 	w.adds = r.prefixes[0].capacity > 0
 	w.reads = w.adds && len(list) > 0 && list[0].Params.PromptLogprobs == sample.NoLogprobs
 	for i, q := range list {
@@ -238,13 +238,15 @@ func (r *Router) take(ctx context.Context, w *weight) (i, load int) {
 	}
 	load = r.candidates[i].work
 	r.candidates[i].load += load
+	r.candidates[i].sequences += w.sequences
 	return i, load
 }
 
-// giveBack ends the load of requests that are over. Their outputs are in the cache.
-func (r *Router) giveBack(i, load, outputs int) {
+// giveBack ends the load of sequences that are over. Their outputs are in the cache.
+func (r *Router) giveBack(i, load, sequences, outputs int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.candidates[i].load -= load
+	r.candidates[i].sequences -= sequences
 	r.prefixes[i].spend(outputs)
 }

@@ -341,7 +341,7 @@ func BenchmarkRoute(b *testing.B) {
 					var room [64]beginning
 					w := r.weigh(room[:0], prompts[i%64:i%64+1])
 					at, load := r.take(b.Context(), &w)
-					r.giveBack(at, load, 1)
+					r.giveBack(at, load, 1, 1)
 				}
 			})
 		}

@@ -12,8 +12,8 @@ import (
 // closed.
 type stream struct {
 	engine.Stream
-	router       *Router
-	engine, load int
+	router                  *Router
+	engine, load, sequences int
 	// outputs counts tokens of finished requests; Next is called by one goroutine at a time.
 	outputs int
 	over    atomic.Bool
@@ -39,7 +39,7 @@ func (s *stream) Close() {
 
 func (s *stream) end() {
 	if s.over.CompareAndSwap(false, true) {
-		s.router.giveBack(s.engine, s.load, s.outputs)
+		s.router.giveBack(s.engine, s.load, s.sequences, s.outputs)
 	}
 }
 
