@@ -207,6 +207,12 @@ func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Dura
 	if info.Engines > 1 {
 		log = log.With("engines", info.Engines)
 	}
+	if l := info.Layout; l.World() > 1 {
+		log = log.With("layout", l.String())
+		if l.PP > 1 {
+			log = log.With("stages", config.Commas(info.StageLayers))
+		}
+	}
 	log.Info("ready", "model", info.Names[0], "dtype", info.DType,
 		"weights_mb", info.WeightBytes>>20, "ranks", len(info.Ranks), "threads", rank.Threads,
 		"isa", rank.ISA,

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/model"
@@ -12,7 +13,7 @@ import (
 func (b *opening) sizeCache() error {
 	c := &b.cfg.Cache
 	b.info.BlockSize = c.BlockSize
-	shape := model.CacheShape(b.model, b.stages.Most(b.model.Layers),
+	shape := model.CacheShape(b.model, slices.Max(b.info.StageLayers),
 		b.cfg.Parallel.TensorParallelSize, 1, c.BlockSize, b.dtype)
 	perBlock := int64(shape.BytesPerBlock())
 	perSequence := (b.info.MaxModelLen + c.BlockSize - 1) / c.BlockSize

@@ -11,6 +11,15 @@ import (
 
 // divide decides which share of the model each rank has.
 func (b *opening) divide() error {
+	if err := b.divideLayers(); err != nil {
+		return err
+	}
+	b.info.Layout = b.cfg.Parallel.Layout()
+	b.info.StageLayers = b.stages.Counts(b.model.Layers)
+	return nil
+}
+
+func (b *opening) divideLayers() error {
 	p := &b.cfg.Parallel
 	b.ranks = p.Layout().World()
 	if err := model.CheckLayout(b.model, p.Layout()); err != nil {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/eagleray/eagleray/internal/chattemplate"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/tokenizer"
@@ -28,6 +29,10 @@ type Info struct {
 	// Blocks and BlockSize are the KV cache of each rank, CacheBytes its size.
 	Blocks, BlockSize int
 	CacheBytes        int64
+	// Layout is how the ranks of an engine divide the model, StageLayers how many of its layers each
+	// stage has.
+	Layout      layout.Layout
+	StageLayers []int
 	// Ranks are the workers, engine by engine.
 	Ranks []queue.Ready
 }

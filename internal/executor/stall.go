@@ -83,9 +83,9 @@ func (x *explainer) look(e *Executor, now time.Time) {
 		}
 		v.warned = now
 		e.opt.Events.Emit(status.RankStalled{Rank: r, Node: e.workers[r].Node,
-			PID: e.workers[r].PID, For: still, Phase: s.String(), Process: e.processState(r),
-			Received: s.Received, Started: s.Started, Finished: s.Finished, Sent: e.sent.Load(),
-			Call: e.calls.name(s.Call)})
+			PID: e.workers[r].PID, Place: e.place(r), For: still, Phase: s.String(),
+			Process: e.processState(r), Received: s.Received, Started: s.Started,
+			Finished: s.Finished, Sent: e.sent.Load(), Call: e.calls.name(s.Call)})
 	}
 }
 
@@ -116,6 +116,11 @@ func heldUp(s status.Snapshot, last verdict.Place) bool {
 	return s.Phase == status.Collective && verdict.PlaceOf(s).After(last)
 }
 
+// place is a rank's place in the layout, "" for one that is alone.
+func (e *Executor) place(rank int) string {
+	return strings.TrimPrefix(e.opt.Init.Layout.Suffix(rank), "_")
+}
+
 // behind says that a rank owes something itself, and does not only wait for others.
 func (e *Executor) behind(s status.Snapshot) bool {
 	return s.Finished < e.sent.Load() || s.Call != 0 || s.Phase != status.Idle
@@ -128,6 +133,8 @@ type RankStatus struct {
 	Rank   int    `json:"rank"`
 	Node   string `json:"node"`
 	PID    int    `json:"pid"`
+	// Place is its place in each dimension of the layout that is larger than 1, as "TP0_PP1".
+	Place string `json:"place,omitempty"`
 	// Phase is what it is doing, Received, Started and Finished the last steps it knows of, Sent
 	// the last one sent to all.
 	Phase string `json:"phase"`
@@ -155,7 +162,7 @@ func (e *Executor) Report() []RankStatus {
 	out := make([]RankStatus, len(e.workers))
 	for r, w := range e.workers {
 		s, age := e.hub.Status(r)
-		x := RankStatus{Rank: r, Node: w.Node, PID: w.PID, Phase: s.String(),
+		x := RankStatus{Rank: r, Node: w.Node, PID: w.PID, Place: e.place(r), Phase: s.String(),
 			Process: e.processState(r), Received: s.Received, Started: s.Started,
 			Finished: s.Finished, Sent: e.sent.Load(), Call: e.calls.name(s.Call),
 			AgeSeconds: age.Seconds()}
@@ -176,6 +183,9 @@ func (s RankStatus) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rank %d on %s (pid %d): %s; step received %d, started %d, finished %d of %d",
 		s.Rank, s.Node, s.PID, s.Phase, s.Received, s.Started, s.Finished, s.Sent)
+	if s.Place != "" {
+		fmt.Fprintf(&b, "; place %s", s.Place)
+	}
 	if s.Call != "" {
 		fmt.Fprintf(&b, "; in call %s", s.Call)
 	}

@@ -7,8 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/step"
 )
 
 // logTo lets the executor's events be logged to b.
@@ -123,6 +125,50 @@ func TestReportNamesTheLast(t *testing.T) {
 		report := e.Report()
 		if report[0].Phase != "collective, layer 3" || report[0].Stalled || !report[1].Stalled {
 			t.Errorf("report %+v", report)
+		}
+		close(release)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStalledStage wants of three stages only the one in the middle to be reported, which does not
+// move: the first has done its part of all steps, and the last waits. The last stage answers.
+func TestStalledStage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuilder
+		release := make(chan struct{})
+		e, _ := start(t, 3, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind != queue.KindPlan {
+				return true
+			}
+			switch c.rank {
+			case 1:
+				c.status.Set(status.Forward, 5)
+				<-release
+			case 2:
+				c.status.Set(status.Collective, 8)
+				<-release
+				c.Send(step.AppendResult([]byte{byte(queue.KindResult)}, &step.Result{Plan: 9}),
+					time.Time{})
+			}
+			c.status.Finished(9)
+			return false
+		}), logTo(&log), func(o *Options) { o.Init.Layout = layout.Layout{PP: 3} })
+		done := make(chan error)
+		go func() {
+			_, err := execute(t, e, 9)
+			done <- err
+		}()
+		time.Sleep(defaultStallWarning + 2*stallTick)
+		report := e.Report()
+		if report[0].Stalled || !report[1].Stalled || report[2].Stalled {
+			t.Errorf("report %+v", report)
+		}
+		if got := log.String(); strings.Count(got, "\n") != 1 ||
+			!strings.Contains(got, "rank=1 node=node-a pid=101 place=PP1 ") {
+			t.Errorf("explanation: %s", got)
 		}
 		close(release)
 		if err := <-done; err != nil {

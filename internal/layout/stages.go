@@ -18,14 +18,14 @@ func (s Stages) Range(stage, layers int) (from, to int) {
 	return from, to
 }
 
-// Most is the number of layers of the stage that has most of them.
-func (s Stages) Most(layers int) int {
-	most := 0
-	for i := range len(s) + 1 {
+// Counts is how many layers each stage has, in a model of so many.
+func (s Stages) Counts(layers int) []int {
+	counts := make([]int, len(s)+1)
+	for i := range counts {
 		from, to := s.Range(i, layers)
-		most = max(most, to-from)
+		counts[i] = to - from
 	}
-	return most
+	return counts
 }
 
 // Split is the stages that have so many layers each.

@@ -36,13 +36,8 @@ func TestBalance(t *testing.T) {
 		if want := Split(c.counts); !slices.Equal(got, want) {
 			t.Errorf("%s: stages begin at %v, not %v", c.name, got, want)
 		}
-		for i, n := range c.counts {
-			if from, to := got.Range(i, len(c.bytes)); to-from != n {
-				t.Errorf("%s: stage %d has layers %d to %d, not %d", c.name, i, from, to-1, n)
-			}
-		}
-		if got, want := got.Most(len(c.bytes)), slices.Max(c.counts); got != want {
-			t.Errorf("%s: most layers are %d, not %d", c.name, got, want)
+		if counts := got.Counts(len(c.bytes)); !slices.Equal(counts, c.counts) {
+			t.Errorf("%s: stages have %v layers, not %v", c.name, counts, c.counts)
 		}
 	}
 }

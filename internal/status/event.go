@@ -256,6 +256,8 @@ type RankStalled struct {
 	Rank int
 	Node string
 	PID  int
+	// Place is the rank's in each dimension of the layout that is larger than 1, as "TP0_PP1".
+	Place string
 	// For is how long it has not moved.
 	For time.Duration
 	// Phase is what it was doing, Process what the kernel says of its process ("" for one of
@@ -273,7 +275,7 @@ func (e RankStalled) String() string { return text(e) }
 func (e RankStalled) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, "rank is stalled", []slog.Attr{
 		slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
-		slog.String("seconds", fmt.Sprintf("%.1f", e.For.Seconds())),
+		slog.String("place", e.Place), slog.String("seconds", fmt.Sprintf("%.1f", e.For.Seconds())),
 		slog.String("phase", e.Phase), slog.String("process", e.Process),
 		slog.Uint64("received", e.Received), slog.Uint64("started", e.Started),
 		slog.Uint64("finished", e.Finished), slog.Uint64("sent", e.Sent),

@@ -24,9 +24,9 @@ var events = []struct {
 	{RankOutput{Rank: 1, Node: "n", PID: 7, Source: "last output", Line: "panic: x"},
 		`level=ERROR msg="last output" rank=1 node=n pid=7 line="panic: x"`},
 	{GroupStopped{Epoch: 2, Took: 30 * time.Millisecond}, `level=DEBUG msg="group is stopped" epoch=2 ms=30`},
-	{RankStalled{Rank: 1, Node: "localhost", PID: 7, For: 7 * time.Second, Phase: "collective, layer 3", Process: "stopped",
+	{RankStalled{Rank: 1, Node: "localhost", PID: 7, Place: "TP1", For: 7 * time.Second, Phase: "collective, layer 3", Process: "stopped",
 		Received: 5, Started: 5, Finished: 4, Sent: 5},
-		`level=WARN msg="rank is stalled" rank=1 node=localhost pid=7 seconds=7.0 phase="collective, layer 3" process=stopped ` +
+		`level=WARN msg="rank is stalled" rank=1 node=localhost pid=7 place=TP1 seconds=7.0 phase="collective, layer 3" process=stopped ` +
 			`received=5 started=5 finished=4 sent=5 call=""`},
 	{StepSlow{Step: 9, Requests: 2, Tokens: 700, Took: 6 * time.Second},
 		`level=WARN msg="step was slow" step=9 requests=2 tokens=700 seconds=6.0`},
