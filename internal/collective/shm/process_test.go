@@ -54,6 +54,9 @@ func child(spec string) error {
 				return err
 			}
 		}
+	case "beside":
+		_, err := beside(g, nil)
+		return errors.Join(err, g.Close())
 	case "echo":
 		return errors.Join(echo(g), g.Close())
 	}

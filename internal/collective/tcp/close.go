@@ -15,8 +15,8 @@ const (
 
 // Close leaves the group and closes the connections. An operation under way here is aborted. Ranks
 // that wait for this one, now or later, get collective.ErrLeft at once; those that have all they
-// need from it go on. It waits up to a second for what is on its way to them. The error is always nil: a
-// stream that does not close well has ended before.
+// need from it go on. It waits up to a second for what is on its way to them. The error is always
+// nil: a stream that does not close well has ended before.
 func (g *Group) Close() error {
 	if !g.mu.TryLock() {
 		g.Abort(collective.ErrClosed)

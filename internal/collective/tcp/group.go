@@ -16,6 +16,11 @@
 // Connections for which that is not certain (not TCP, or a small buffer) are written to by their
 // writer goroutine.
 //
+// Waits do not spin, unlike those in shared memory. A look at a socket is a system call (FIONREAD),
+// and between hosts a message takes longer than spin.Shared allows; between two processes of one
+// host, where it does not, all-reduces of 1 and 16 KB took 1.07 to 1.4 times a bare exchange over the
+// same kind of connection with the policy of spin.Shared before each read, and 1.01 to 1.08 without.
+//
 // A caller blocked in one stream would not see a notice of an abort in another. So after a few
 // milliseconds, when a hand-over costs nothing any more, it gives all streams to their reader
 // goroutines and waits for whatever comes first; they keep watch until the caller recalls them.
