@@ -14,10 +14,10 @@
 //	rank → driver  Connected, when it is connected to its peers
 //	driver → rank  Connected, when all ranks are
 //
-// The peers of a rank are the other ranks of its communicators, one for each dimension of the layout
-// that is larger than 1. Each two peers are connected: over a unix socket on one host, else over TCP
-// and TLS. Of the ranks of a communicator that are on one host the first makes memory and passes it
-// to the others.
+// The peers of a rank are the other ranks of its communicators, one for each dimension of the
+// layout that is larger than 1. Each two peers are connected: over a unix socket on one host, else
+// over TCP and TLS. Of the ranks of a communicator that are on one host the first makes memory and
+// passes it to the others.
 //
 // From here on there are records (package queue), the first of which is queue.Init: in the ring, or
 // over the connection itself, which is then a link. The connection of a rank that has the ring

@@ -33,8 +33,10 @@ func guards[G Group](t *testing.T, group Make[G]) {
 	for name, op := range map[string]func(g G, x []float32) error{
 		"all-reduce":     func(g G, x []float32) error { return g.AllReduce(x) },
 		"reduce-scatter": func(g G, x []float32) error { return g.ReduceScatter(x[:1], x) },
-		"all-gather":     func(g G, x []float32) error { return g.AllGather(make([]float32, 2*len(x)), x) },
-		"barrier":        func(g G, _ []float32) error { return g.Barrier() },
+		"all-gather": func(g G, x []float32) error {
+			return g.AllGather(make([]float32, 2*len(x)), x)
+		},
+		"barrier": func(g G, _ []float32) error { return g.Barrier() },
 		"broadcast": func(g G, x []float32) error {
 			return errors.Join(g.Broadcast(collective.Bytes(x), 1), g.Barrier())
 		},
@@ -75,7 +77,8 @@ func guards[G Group](t *testing.T, group Make[G]) {
 				} else if !errors.Is(err, collective.ErrAborted) && !errors.Is(err, collective.ErrLeft) {
 					t.Errorf("rank %d: %v", rank, err)
 				}
-				for _, part := range []string{"step state", "rank 0", "rank 1", "0000000000000007", "0000000000000008"} {
+				for _, part := range []string{"step state", "rank 0", "rank 1", "0000000000000007",
+					"0000000000000008"} {
 					if !strings.Contains(err.Error(), part) {
 						t.Errorf("rank %d does not say %q: %v", rank, part, err)
 					}
@@ -102,8 +105,8 @@ func badMessages[G Group](t *testing.T, group Make[G]) {
 	}
 }
 
-// longMessages has both of two ranks send first as much as may be under way, and then more than that
-// from one side.
+// longMessages has both of two ranks send first as much as may be under way, and then more than
+// that from one side.
 func longMessages[G Group](t *testing.T, group Make[G]) {
 	gs := group(t, 2, time.Minute)
 	Must(t, Each(gs, func(g G) error {
@@ -196,7 +199,8 @@ func aborts[G Group](t *testing.T, group Make[G]) {
 			gs[2].Abort(errors.New("out of cheese"))
 			select {
 			case err := <-done:
-				if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "by rank 2: out of cheese") {
+				if !errors.Is(err, collective.ErrAborted) ||
+					!strings.Contains(err.Error(), "by rank 2: out of cheese") {
 					t.Error(err)
 				}
 			case <-time.After(30 * time.Second):
@@ -253,7 +257,8 @@ func left[G Group](t *testing.T, group Make[G]) {
 	}
 	var e *collective.Error
 	err := gs[0].Recv(end, 1)
-	if !errors.Is(err, collective.ErrLeft) || !errors.As(err, &e) || !slices.Equal(e.Missing, []int{1}) {
+	if !errors.Is(err, collective.ErrLeft) || !errors.As(err, &e) ||
+		!slices.Equal(e.Missing, []int{1}) {
 		t.Errorf("waiting for one that left: %v", err)
 	}
 	if err := gs[1].Send(end, 0); !errors.Is(err, collective.ErrClosed) {
@@ -264,8 +269,10 @@ func left[G Group](t *testing.T, group Make[G]) {
 // noSum checks that sums are refused where their order is not defined.
 func noSum[G Group](t *testing.T, group Make[G]) {
 	for name, op := range map[string]func(g G) error{
-		"all-reduce":     func(g G) error { return g.AllReduce(make([]float32, 3)) },
-		"reduce-scatter": func(g G) error { return g.ReduceScatter(make([]float32, 1), make([]float32, 3)) },
+		"all-reduce": func(g G) error { return g.AllReduce(make([]float32, 3)) },
+		"reduce-scatter": func(g G) error {
+			return g.ReduceScatter(make([]float32, 1), make([]float32, 3))
+		},
 	} {
 		gs := group(t, 3, time.Minute)
 		if err := op(gs[0]); err == nil || !strings.Contains(err.Error(), "sum over 3 ranks") ||

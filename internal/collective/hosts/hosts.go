@@ -23,8 +23,8 @@ import (
 	"github.com/eagleray/eagleray/internal/collective/tcp"
 )
 
-// Group is one rank's membership in a group, with the operations of shm.Group and tcp.Group and what
-// these say of them.
+// Group is one rank's membership in a group, with the operations of shm.Group and tcp.Group and
+// what these say of them.
 type Group struct {
 	rank, ranks int
 	names       collective.Names
@@ -117,8 +117,8 @@ func (g *Group) Close() error {
 	return errors.Join(g.near.Close(), g.far.Close())
 }
 
-// end turns the outcome of an operation into what the caller sees. A failure on one of the ways ends
-// both, since some ranks notice only the one, and some only the other.
+// end turns the outcome of an operation into what the caller sees. A failure on one of the ways
+// ends both, since some ranks notice only the one, and some only the other.
 func (g *Group) end(op collective.Op, err error) error {
 	defer g.mu.Unlock()
 	if err == nil {

@@ -100,8 +100,8 @@ func beside(g *Group, more func() bool) (times [3][]float64, err error) {
 	}
 }
 
-// BenchmarkBesideFutex reports what an all-reduce of 16 KB between two processes takes, and a message
-// of 16 KB there and back, beside a bare futex round trip between the same two.
+// BenchmarkBesideFutex reports what an all-reduce of 16 KB between two processes takes, and a
+// message of 16 KB there and back, beside a bare futex round trip between the same two.
 func BenchmarkBesideFutex(b *testing.B) {
 	const ranks, maxBytes = 2, 1 << 20
 	f, err := Create(ranks, maxBytes)

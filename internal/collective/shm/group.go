@@ -33,8 +33,8 @@ const patience = 5 * time.Millisecond
 // Group is one rank's membership in a group. Operations are collective: every rank calls the same
 // ones in the same order with the same sizes. Calls on one Group are serialised; Abort and Close
 // may be called at any time from any goroutine. No operation allocates unless it fails. A failed
-// operation ends the group for all ranks; its error is a *collective.Error. Send and Recv concern two
-// ranks only, and keep their order among themselves.
+// operation ends the group for all ranks; its error is a *collective.Error. Send and Recv concern
+// two ranks only, and keep their order among themselves.
 type Group struct {
 	rank, ranks int
 	timeout     time.Duration
@@ -62,8 +62,9 @@ type Group struct {
 }
 
 // Join maps the segment and makes this process, or goroutine, the given rank of it, with default
-// Options. The ranks may be in one process: each joins with a mapping of its own. ranks and maxBytes are those given to Create. It keeps nothing of the file, which the
-// caller may close. A rank can be joined only once in the life of a segment.
+// Options. The ranks may be in one process: each joins with a mapping of its own. ranks and
+// maxBytes are those given to Create. It keeps nothing of the file, which the caller may close. A
+// rank can be joined only once in the life of a segment.
 func Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 	return Options{}.Join(f, rank, ranks, maxBytes)
 }
@@ -84,8 +85,8 @@ func (o Options) Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 		err := fmt.Errorf("rank %d of the collective group has already joined", rank)
 		return nil, errors.Join(err, seg.unmap())
 	}
-	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onWait: o.OnWait, seg: seg,
-		policy: spin.NewPolicy(ranks, spin.Shared), messages: spin.NewPolicy(ranks, spin.Shared)}
+	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onWait: o.OnWait,
+		seg: seg, policy: spin.NewPolicy(ranks, spin.Shared), messages: spin.NewPolicy(ranks, spin.Shared)}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}
@@ -104,8 +105,8 @@ func (g *Group) Rank() int { return g.rank }
 func (g *Group) Ranks() int { return g.ranks }
 
 // Guard sets what travels with every following operation of this rank: ranks that meet in one with
-// different guards fail it at once, with an error that wraps collective.ErrMismatch. It is a hash of
-// what they must have in common.
+// different guards fail it at once, with an error that wraps collective.ErrMismatch. It is a hash
+// of what they must have in common.
 func (g *Group) Guard(h uint64) {
 	g.mu.Lock()
 	g.guard = h

@@ -239,8 +239,8 @@ func (g *Group) reduceScatter(dst, x []float32) error {
 	return nil
 }
 
-// AllToAll sets dst to what the ranks have for this one, one after the other: x is what this rank has
-// for each, in the same way. All are of the same length.
+// AllToAll sets dst to what the ranks have for this one, one after the other: x is what this rank
+// has for each, in the same way. All are of the same length.
 func (g *Group) AllToAll(dst, x []float32) error {
 	if err := g.begin(collective.AllToAll); err != nil {
 		return err

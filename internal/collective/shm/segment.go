@@ -33,12 +33,12 @@
 // Send and Recv move bytes through a ring for each ordered pair of ranks, with one writer and one
 // reader. Each of the two has a counter of its own, of the lines it has written or read, with the
 // same words, flags and waits as above: the writer waits until the reader is far enough, the reader
-// until there is a line. A message is a header of what both must agree on, then its bytes, filled up
-// to whole lines; a long one goes in pieces, so that both copy at once. Lines are written with plain
-// stores before the writer's counter is advanced, and read with plain loads before the reader's is:
-// by the same two pairs of release and acquire the reader sees what was written, and the writer
-// overwrites only what has been read. The rings are at the end of the file, of which the kernel
-// takes memory for what is used only.
+// until there is a line. A message is a header of what both must agree on, then its bytes, filled
+// up to whole lines; a long one goes in pieces, so that both copy at once. Lines are written with
+// plain stores before the writer's counter is advanced, and read with plain loads before the
+// reader's is: by the same two pairs of release and acquire the reader sees what was written, and
+// the writer overwrites only what has been read. The rings are at the end of the file, of which the
+// kernel takes memory for what is used only.
 package shm
 
 import (

@@ -101,8 +101,8 @@ func (g *Group) exchangeSmall(s step) error {
 	return g.receiveAll(g.peers, s, now)
 }
 
-// receiveAll receives what the step needs from some of the peers: in the calling goroutine, or, when
-// that takes long, by the readers, while all streams are watched.
+// receiveAll receives what the step needs from some of the peers: in the calling goroutine, or,
+// when that takes long, by the readers, while all streams are watched.
 func (g *Group) receiveAll(from []*peer, s step, now time.Time) error {
 	wait := patience
 	if len(g.peers) == 1 {
@@ -133,7 +133,8 @@ func (g *Group) receiveAll(from []*peer, s step, now time.Time) error {
 	return g.awaitAll()
 }
 
-// handOver gives what the step needs from some of the peers to the readers, which watch all streams.
+// handOver gives what the step needs from some of the peers to the readers, which watch all
+// streams.
 func (g *Group) handOver(from []*peer, s step) {
 	for _, p := range from {
 		g.postReceives(p, s)

@@ -177,9 +177,9 @@ func (g *Group) gatherShares(x []float32, i int, s step) {
 	}
 }
 
-// AllToAll sets dst to what the ranks have for this one, one after the other: x is what this rank has
-// for each, in the same way. All are of the same length. The parts of ranks without a connection stay
-// as they are.
+// AllToAll sets dst to what the ranks have for this one, one after the other: x is what this rank
+// has for each, in the same way. All are of the same length. The parts of ranks without a
+// connection stay as they are.
 func (g *Group) AllToAll(dst, x []float32) error {
 	if err := g.begin(collective.AllToAll); err != nil {
 		return err
