@@ -146,11 +146,11 @@ func request(info *engine.Info, rng *rand.Rand) *engine.Request {
 		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})
 }
 
-// window collects the steps that decode all requests, after the first ones. Its methods are called
+// window collects the steps after the first ones, when all requests decode. Its methods are called
 // by the step loop.
 type window struct {
 	steps, running int
-	seen           int
+	seen, tokens   int
 	driver         []engine.StepTimes
 	before, after  usage
 	full           chan struct{}
@@ -172,15 +172,13 @@ func used() usage {
 }
 
 func (w *window) step(t engine.StepTimes) {
-	if t.Sampled != w.running {
-		return
-	}
 	w.seen++
 	switch {
 	case w.seen == warmup:
 		w.before = used()
 	case w.seen > warmup && len(w.driver) < w.steps:
 		w.driver = append(w.driver, t)
+		w.tokens += t.Sampled
 		if len(w.driver) == w.steps {
 			w.after = used()
 			close(w.full)
@@ -207,7 +205,7 @@ func (w *window) report(o Options, ranks [][]queue.StepTimes) *Report {
 	}
 	r.HostUS, r.StepUS, r.GapUS = queuebench.QuantilesOf(host), queuebench.QuantilesOf(between),
 		queuebench.QuantilesOf(gaps)
-	tokens := float64(w.running * w.steps)
+	tokens := float64(w.tokens)
 	r.AllocsPerToken = float64(w.after.mallocs-w.before.mallocs) / tokens
 	r.CPUUSPerToken = float64((w.after.cpu - w.before.cpu).Nanoseconds()) / 1e3 / tokens
 	r.TokensPerS = tokens / w.after.at.Sub(w.before.at).Seconds()
