@@ -209,6 +209,14 @@ func TestNamesOfRanks(t *testing.T) {
 		!slices.Equal(e.Missing, []int{1}) || !errors.Is(err, collective.ErrTimeout) {
 		t.Errorf("late: %v", err)
 	}
+	for _, g := range ranks {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if ranks, err = InProcess(l, time.Minute); err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan error)
 	for rank := 2; rank < 4; rank++ {
 		go func() {
