@@ -97,9 +97,14 @@ func serve(ctx context.Context, cfg config.Config, null *engine.Null) error {
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
-	listener, err := openai.Listen(cfg.Server.Host, cfg.Server.Port)
+	listener, err := openai.Inherited()
+	if err == nil && listener == nil {
+		if listener, err = openai.Listen(cfg.Server.Host, cfg.Server.Port); err != nil {
+			err = fmt.Errorf("--host %s --port %d: %w", cfg.Server.Host, cfg.Server.Port, err)
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("--host %s --port %d: %w", cfg.Server.Host, cfg.Server.Port, err)
+		return err
 	}
 	defer listener.Close()
 	if ip, ok := listener.Addr().(*net.TCPAddr); ok && !ip.IP.IsLoopback() &&

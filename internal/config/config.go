@@ -220,6 +220,9 @@ type Server struct {
 	MaxRequestBodyBytes int64
 	// MaxConnections bounds the connections open at once; 0 is what the limit of open files leaves.
 	MaxConnections int
+	// MaxRequestsPerKey is how many requests of one API key (or address, for those without) are
+	// answered at the same time; 0 is no bound.
+	MaxRequestsPerKey int
 	// MetricsPrefixes begin the names of the metrics: each is shown once under each of them.
 	MetricsPrefixes []string
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.

@@ -203,6 +203,9 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"largest request body, such as 32M")
 	f.IntVar(&s.MaxConnections, "max-connections", 0,
 		"connections open at once; 0 is as many as the limit of open files leaves")
+	f.IntVar(&s.MaxRequestsPerKey, "max-requests-per-key", 0,
+		"requests of one API key, or of one address without keys, that are answered at the same time; "+
+			"0 is no limit")
 	f.StringSliceVar(&s.MetricsPrefixes, "metrics-prefix", s.MetricsPrefixes,
 		"what names of metrics begin with: vllm for dashboards and routers made for vLLM, or "+
 			"eagleray,vllm for both")

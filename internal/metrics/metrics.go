@@ -94,7 +94,7 @@ func (m *Metrics) Handler() http.Handler {
 
 // Rejections are the reasons for which requests are refused before the engine sees them: the
 // waiting queue is full, the bodies under way leave no room, there are too many connections.
-var Rejections = []string{"queue_full", "bodies", "connections"}
+var Rejections = []string{"queue_full", "bodies", "connections", "quota"}
 
 // Rejected counts a request refused before the engine saw it, by one of Rejections.
 func (m *Metrics) Rejected(reason string) { m.rejections.WithLabelValues(reason).Inc() }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -13,6 +14,7 @@ const chatPath = "/v1/chat/completions"
 
 // chatCompletions answers POST /v1/chat/completions.
 func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
+	begun := time.Now()
 	f, err := s.readBody(w, r)
 	if err != nil {
 		return err
@@ -23,6 +25,11 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return bad
 	}
 	s.logUnknown(f)
+	r, cancel, err := deadline(r, req.timeout, begun)
+	if err != nil {
+		return err
+	}
+	defer cancel()
 	g, text, err := s.startChat(r, req)
 	f.done()
 	if err != nil {
@@ -48,7 +55,7 @@ func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, stri
 		return nil, "", bad
 	}
 	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
-	if err := r.Context().Err(); err != nil {
+	if err := ended(r.Context()); err != nil {
 		return nil, "", err
 	}
 	if bad != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -13,6 +14,7 @@ const completionPath = "/v1/completions"
 
 // completions answers POST /v1/completions.
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
+	begun := time.Now()
 	f, err := s.readBody(w, r)
 	if err != nil {
 		return err
@@ -23,6 +25,11 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 		return bad
 	}
 	s.logUnknown(f)
+	r, cancel, err := deadline(r, req.timeout, begun)
+	if err != nil {
+		return err
+	}
+	defer cancel()
 	g, err := s.startCompletion(r, req)
 	f.done()
 	if err != nil {
@@ -48,7 +55,7 @@ func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*gene
 	}
 	prompts := make([]prompt, len(req.prompts))
 	for i, raw := range req.prompts {
-		if err := r.Context().Err(); err != nil {
+		if err := ended(r.Context()); err != nil {
 			return nil, err
 		}
 		if prompts[i], bad = s.tokenize(r.Context(), &req.sampling, raw); bad != nil {

@@ -111,6 +111,8 @@ func asAPIError(err error) *apiError {
 	switch {
 	case errors.As(err, &api):
 		return api
+	case errors.Is(err, errDeadline):
+		return &apiError{status: http.StatusRequestTimeout, message: err.Error()}
 	case errors.Is(err, engine.ErrStopped):
 		return draining()
 	case errors.Is(err, engine.ErrOverloaded):

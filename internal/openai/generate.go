@@ -89,7 +89,7 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 			return nil
 		}
 		if err != nil {
-			return err
+			return errors.Join(ended(ctx), err)
 		}
 		if err := f(d.Choice, &d); err != nil {
 			return err

@@ -26,6 +26,7 @@ type sampling struct {
 	truncateRight, addSpecial             bool
 	asTokenIDs, returnTokenIDs, echo      bool
 	priority                              int
+	timeout                               *float64
 	cacheSalt, requestID                  string
 }
 
@@ -60,6 +61,7 @@ func (s *sampling) decode(f *fields, m *model) {
 	s.decodeTruncation(f)
 	s.asTokenIDs = f.optBool("return_tokens_as_token_ids", false)
 	s.returnTokenIDs = f.optBool("return_token_ids", false)
+	s.timeout = f.optFloat("timeout")
 	s.priority = int(f.ranged("priority", 0, math.MinInt32, math.MaxInt32))
 	s.decodeNames(f)
 	s.decodeUnsupported(f)

@@ -62,6 +62,7 @@ type Server struct {
 	specials      *specialTexts
 	maxTokenBytes int
 	load          atomic.Int64
+	quota         quota
 	bodies        *bodyBudget
 	// seeds counts the seeds given to requests that brought none.
 	seeds atomic.Uint64
@@ -80,9 +81,10 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("openai server: %w", err)
 	}
 	s := &Server{opt: o, model: m, created: time.Now().Unix(), lim: o.Limits.withDefaults(),
-		log:  o.Log,
-		keys: newKeyring(c.APIKeys),
-		cors: cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
+		log:   o.Log,
+		keys:  newKeyring(c.APIKeys),
+		quota: quota{limit: c.MaxRequestsPerKey},
+		cors:  cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -372,6 +374,14 @@ func (s *Server) logError(err error, api *apiError) {
 // counted keeps the number of requests in flight that /load shows.
 func (s *Server) counted(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		client := s.clientOf(r)
+		if bad := s.quota.enter(client); bad != nil {
+			if m := s.opt.Metrics; m != nil {
+				m.Rejected("quota")
+			}
+			return bad
+		}
+		defer s.quota.leave(client)
 		s.load.Add(1)
 		defer s.load.Add(-1)
 		return h(w, r)

@@ -1,0 +1,56 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// timeoutHeader is how long a client waits for its answer, in seconds; the field timeout says the
+// same. The less counts.
+const timeoutHeader = "X-Request-Timeout"
+
+// errDeadline ends a request whose time is over.
+var errDeadline = errors.New("the request's time is over")
+
+// deadline bounds a request by the time that its client gives it, in the header and in the field
+// (nil for none), from begun on. The caller calls cancel when the request is over.
+func deadline(r *http.Request, field *float64, begun time.Time) (*http.Request, context.CancelFunc,
+	error) {
+	seconds := math.Inf(1)
+	if text := r.Header.Get(timeoutHeader); text != "" {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(v > 0) {
+			return nil, nil, badRequest("", "header %s %q is not a positive number of seconds",
+				timeoutHeader, clip(text))
+		}
+		seconds = v
+	}
+	if field != nil {
+		if !(*field > 0) {
+			return nil, nil, badRequest("timeout", "`timeout` of %v is not a positive number of seconds",
+				*field)
+		}
+		seconds = min(seconds, *field)
+	}
+	const longest = 1e6 // beyond it there is none: a Duration holds some more
+	if seconds > longest {
+		return r, func() {}, nil
+	}
+	ctx, cancel := context.WithDeadlineCause(r.Context(),
+		begun.Add(time.Duration(seconds*float64(time.Second))),
+		fmt.Errorf("%w: %v s", errDeadline, seconds))
+	return r.WithContext(ctx), cancel, nil
+}
+
+// ended is why a request is not to go on: its time is over, or its client has gone; nil otherwise.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errDeadline) {
+		return cause
+	}
+	return ctx.Err()
+}
