@@ -42,7 +42,9 @@ func run(ctx context.Context, args []string) int {
 		complain("interrupted")
 		return exitInterrupted
 	}
-	complain(err)
+	if logged := (*loggedError)(nil); !errors.As(err, &logged) {
+		complain(err)
+	}
 	if errors.Is(err, errCut) {
 		return exitCut
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/logging"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/openai"
 	"github.com/eagleray/eagleray/internal/router"
@@ -76,22 +75,25 @@ func checkNames(m *config.Model) error {
 
 // serveHeadless runs ranks for the server of another machine until that ends them, or ctx ends.
 func serveHeadless(ctx context.Context, cfg config.Config) error {
-	log, lines := logging.New(os.Stderr, cfg.Server.LogFormat)
-	defer lines.Close(failureGrace)
+	log := newServerLog(cfg.Server.LogFormat)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
-	return engine.RunNode(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
-		Version: version()})
+	return log.end(engine.RunNode(ctx, engine.Options{Config: cfg, Log: log.Logger,
+		WorkerOutput: log.ranks(), Version: version()}))
 }
 
 // serve runs until ctx ends and running requests are done, or the engine fails. The listener is
 // bound first: a taken port is known before a model is loaded. The ranks compute unless null is
 // given.
 func serve(ctx context.Context, cfg config.Config, null *engine.Null) error {
-	log, lines := logging.New(os.Stderr, cfg.Server.LogFormat)
-	defer lines.Close(failureGrace)
+	log := newServerLog(cfg.Server.LogFormat)
+	return log.end(serveTo(ctx, cfg, null, log))
+}
+
+func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *serverLog) error {
+	log := logs.Logger
 	// A reader of the log that goes away does not end the server: the write fails, and that is all.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	for _, w := range cfg.Warnings {
@@ -114,9 +116,9 @@ func serve(ctx context.Context, cfg config.Config, null *engine.Null) error {
 	}
 
 	begun := time.Now()
-	shown := progressTo(lines, isTerminal(os.Stderr))
+	shown := logs.progress()
 	stalls, happened := make(stalls, 1), &window.Events{}
-	e, m, err := router.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: lines,
+	e, m, err := router.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: logs.ranks(),
 		Version: version(), Null: null,
 		Events: status.Tee(shown.listen, stalls.listen, happened.Listen)})
 	shown.end()

@@ -278,6 +278,45 @@ func TestWorkerKilledExit(t *testing.T) {
 	workersEnd(t, pids)
 }
 
+// TestJSONLog: with --log-format json every line is a record, also what ranks print and what ends
+// the server.
+func TestJSONLog(t *testing.T) {
+	t.Parallel()
+	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1",
+		"-tp", "2", "--on-failure", "exit", "--log-format", "json")
+	p.shown = true
+	p.start()
+	eventually(t, "the ready line", func() bool {
+		return strings.Contains(p.err.String(), `"msg":"ready"`)
+	})
+	pid := twoWorkers(t, p)[1]
+	if err := syscall.Kill(pid, syscall.SIGQUIT); err != nil { // it prints its goroutines
+		t.Fatal(err)
+	}
+	if code := p.exit(); code != exitError {
+		t.Errorf("exit code %d, want %d", code, exitError)
+	}
+	printed, last := false, ""
+	for text := range strings.Lines(p.err.String()) {
+		var line struct {
+			Msg, Node, Line, Error string
+			Rank, PID              int
+		}
+		if err := json.Unmarshal([]byte(text), &line); err != nil || line.Msg == "" {
+			t.Fatalf("line %q: %v", text, err)
+		}
+		printed = printed || line.Msg == "output" && line.Rank == 1 && line.PID == pid &&
+			line.Node == "localhost" && strings.Contains(line.Line, "SIGQUIT")
+		last = line.Msg + ": " + line.Error
+	}
+	if !printed {
+		t.Error("what the rank printed is not in the log")
+	}
+	if !strings.HasPrefix(last, "ended: ") || !strings.Contains(last, "rank 1") {
+		t.Errorf("the last record is %q", last)
+	}
+}
+
 func TestDriverKilled(t *testing.T) {
 	t.Parallel()
 	p, url := startServer(t, "-tp", "2")

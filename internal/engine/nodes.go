@@ -13,6 +13,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
 	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
@@ -29,9 +30,9 @@ func RunNode(ctx context.Context, opt Options) error {
 		Settings: settings, Timeout: n.Timeout, Output: opt.workerOutput(), Log: opt.Log})
 }
 
-func (o *Options) workerOutput() io.Writer {
+func (o *Options) workerOutput() launch.Output {
 	if o.WorkerOutput == nil {
-		return os.Stderr
+		return launch.Print(os.Stderr)
 	}
 	return o.WorkerOutput
 }

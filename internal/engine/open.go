@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/metrics"
@@ -30,8 +30,8 @@ type Options struct {
 	Null *Null
 	// Version is the program's, which must be the same on all nodes of --nnodes.
 	Version string
-	// WorkerOutput receives what worker processes print; nil is standard error.
-	WorkerOutput io.Writer
+	// WorkerOutput receives what worker processes of this host print; nil is standard error.
+	WorkerOutput launch.Output
 }
 
 // Open resolves the model, starts the ranks of one engine and its step loop. Errors name the flag or

@@ -128,7 +128,7 @@ var transports = []struct {
 
 // processes are the options for so many ranks in processes of their own.
 func processes(ranks int, links bool) Options {
-	o := Options{Launcher: process.New(io.Discard), Init: tinyInit(ranks), LinksOnly: links}
+	o := Options{Launcher: process.New(nil), Init: tinyInit(ranks), LinksOnly: links}
 	if links {
 		o.Address = "127.0.0.1"
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/queue"
 )
@@ -366,7 +367,7 @@ func TestOutput(t *testing.T) {
 	t.Setenv(endVariable, "0 start")
 	var b lockedBuilder
 	o := processes(1, false)
-	o.Launcher = process.New(&b)
+	o.Launcher = process.New(launch.Print(&b))
 	if _, err := Start(t.Context(), o); err == nil {
 		t.Fatal("started without a rank")
 	}

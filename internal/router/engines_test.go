@@ -19,6 +19,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/metrics"
@@ -66,7 +67,7 @@ func open(t *testing.T, dp, tp int, change func(*config.Config)) (*Router, *metr
 		change(&c)
 	}
 	log := &lines{}
-	r, m, err := Open(t.Context(), engine.Options{Config: c, WorkerOutput: log,
+	r, m, err := Open(t.Context(), engine.Options{Config: c, WorkerOutput: launch.Print(log),
 		Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +273,7 @@ func TestStartFails(t *testing.T) {
 	c.Cache.MemoryBytes = 32 << 20
 	c.Parallel.DataParallelSize, c.Parallel.Backend = 2, "mp"
 	c.Queue.Transport, c.Queue.PortRange = "link", [2]int{port, port} // room for one
-	_, _, err = Open(t.Context(), engine.Options{Config: c, WorkerOutput: io.Discard})
+	_, _, err = Open(t.Context(), engine.Options{Config: c, WorkerOutput: func(launch.Line) {}})
 	if err == nil || !strings.HasPrefix(err.Error(), "engine ") ||
 		!strings.Contains(err.Error(), fmt.Sprint(port)) {
 		t.Errorf("two engines at port %d: %v", port, err)

@@ -3,7 +3,6 @@ package fleetbench
 import (
 	"context"
 	"encoding/binary"
-	"io"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -91,7 +90,7 @@ type processes struct {
 }
 
 func newProcesses() *processes {
-	return &processes{Launcher: process.New(io.Discard, "bench", Verb)}
+	return &processes{Launcher: process.New(nil, "bench", Verb)}
 }
 
 // Launch starts the ranks and notes their processes.

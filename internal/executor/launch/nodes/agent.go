@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -31,8 +30,8 @@ type AgentOptions struct {
 	Timeout time.Duration
 	// Silence is how long node 0 may be silent; 0 is the constant of that name.
 	Silence time.Duration
-	// Output receives what this node's ranks print, each line with the rank before it.
-	Output io.Writer
+	// Output receives what this node's ranks print; nil is nobody.
+	Output launch.Output
 	Log    *slog.Logger
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -34,8 +33,8 @@ type Options struct {
 	Timeout time.Duration
 	// Silence is how long a node may be silent; 0 is the constant of that name.
 	Silence time.Duration
-	// Output receives what this node's ranks print, each line with the rank before it.
-	Output io.Writer
+	// Output receives what this node's ranks print; nil is nobody.
+	Output launch.Output
 	Log    *slog.Logger
 	// Events is notified of whom a start waits for.
 	Events status.Listener

@@ -22,6 +22,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/layout"
@@ -91,12 +92,12 @@ var (
 
 func zeroOptions(nodes int, address string, log *slog.Logger) Options {
 	return Options{Nodes: nodes, Address: address, Token: token, Settings: settings, Timeout: limit,
-		Output: os.Stderr, Log: log}
+		Output: launch.Print(os.Stderr), Log: log}
 }
 
 func agentOptions(node int, address string, log *slog.Logger) AgentOptions {
 	return AgentOptions{Node: node, Address: address, Token: token, Settings: settings,
-		Timeout: limit, Output: os.Stderr, Log: log}
+		Timeout: limit, Output: launch.Print(os.Stderr), Log: log}
 }
 
 func groupOptions(l executor.Launcher, ranks int) executor.Options {

@@ -34,8 +34,8 @@ const invitationFD = 3
 // Launcher runs ranks as children.
 type Launcher struct {
 	arguments []string // of a child, before its rank
-	// output receives the children's standard error, each line with the rank before it.
-	output io.Writer
+	// output receives the children's standard error.
+	output launch.Output
 
 	// starts carries work to the thread that children are started from.
 	starts chan func()
@@ -49,18 +49,21 @@ type Launcher struct {
 }
 
 type child struct {
-	rank int
-	name string // rank and place
-	cmd  *exec.Cmd
-	tail tail
-	done chan struct{}
+	rank  int
+	place string
+	cmd   *exec.Cmd
+	tail  tail
+	done  chan struct{}
 }
 
-// New makes a launcher whose children's output goes to output. They are this program with the
-// arguments that make it a rank, Verb if there are none, and --rank N.
-func New(output io.Writer, arguments ...string) *Launcher {
+// New makes a launcher whose children's output goes to output, or nowhere if that is nil. They are
+// this program with the arguments that make it a rank, Verb if there are none, and --rank N.
+func New(output launch.Output, arguments ...string) *Launcher {
 	if len(arguments) == 0 {
 		arguments = []string{Verb}
+	}
+	if output == nil {
+		output = func(launch.Line) {}
 	}
 	l := &Launcher{arguments: arguments, output: output, starts: make(chan func()),
 		exited: make(chan launch.Exit, maxRanks)}
@@ -125,7 +128,7 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	c := &child{rank: spec.Rank, name: strconv.Itoa(spec.Rank) + place, cmd: cmd, done: make(chan struct{})}
+	c := &child{rank: spec.Rank, place: place, cmd: cmd, done: make(chan struct{})}
 	l.mu.Lock()
 	l.children = append(l.children, c)
 	l.mu.Unlock()
@@ -155,7 +158,8 @@ func (l *Launcher) watch(c *child, stderr io.Reader) {
 		line, err := lines.ReadString('\n')
 		if line != "" {
 			c.tail.add(line)
-			fmt.Fprintf(l.output, "[rank %s] %s\n", c.name, trimNewline(line))
+			l.output(launch.Line{Rank: c.rank, Place: c.place, Node: launch.ThisHost,
+				PID: c.cmd.Process.Pid, Text: trimNewline(line)})
 		}
 		if err != nil {
 			break
