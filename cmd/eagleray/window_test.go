@@ -76,12 +76,25 @@ func TestWindow(t *testing.T) {
 	b.press("ArrowRight", "", 39)
 	b.press("ArrowRight", "", 39)
 	b.until("document.querySelectorAll('.alternatives .other').length === 5")
-	b.looks("chat")
 
-	// Regenerate gives one answer again; Esc stops.
+	// Regenerate gives one answer again.
 	b.eval("document.querySelector('.answer .again').click()")
 	b.until("document.querySelectorAll('.answer').length === 1 && " +
 		"document.querySelector('.answer .tools:not([hidden])')")
+
+	// An answer that the model is not sure of has colours.
+	b.eval("document.getElementById('chat-text').focus()")
+	b.write("How do I read a file?")
+	b.press("Enter", "\r", 13)
+	b.until("document.querySelectorAll('.answer .tools:not([hidden])').length === 2")
+	const doubts = "[...document.querySelectorAll('.answer:last-of-type .token')]" +
+		".filter((t) => Number(t.style.getPropertyValue('--doubt')) > 0.2)"
+	b.until(doubts + ".length > 0")
+	b.eval(doubts + "[0].click()")
+	b.until("document.querySelectorAll('.alternatives .other').length === 5")
+	b.looks("chat")
+
+	// Esc stops.
 	b.eval("document.getElementById('chat-text').focus()")
 	b.eval("document.getElementById('chat-max_tokens').value = '1900'")
 	b.eval("document.getElementById('chat-temperature').value = '1'")
@@ -89,7 +102,7 @@ func TestWindow(t *testing.T) {
 	b.write("What does os.Open do?")
 	b.press("Enter", "\r", 13)
 	b.press("Escape", "", 27)
-	b.until("document.querySelectorAll('.answer .tools:not([hidden])').length === 2")
+	b.until("document.querySelectorAll('.answer .tools:not([hidden])').length === 3")
 
 	// The engine, while it works.
 	b.eval("location.hash = '#live'")

@@ -21,7 +21,7 @@ export function compare(element, results, remove) {
     const ps = [...new Set(curves.flat().map(([p]) => p))].sort((a, b) => a - b);
     const p = plot({
       title, names: results.map((r) => r.name), show: millis, points: true, height: 220,
-      splits: [...markAt.keys()], range: [0, nines(99.9) * 1.02], xName: "percentile",
+      splits: [...markAt.keys()].slice(1), range: [0, nines(99.9) * 1.02], xName: "percentile",
       label: (x) => x === 0 ? "min" : `p${markAt.get(x) ?? number(Math.round((100 - 100 * 10 ** -x) * 100) / 100)}`,
     });
     plots.append(p.figure);
