@@ -1,0 +1,89 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// TestBehindTheLoop runs steps as fast as the loop makes them. A stop string ends its request
+// although the loop has gone on by then: what comes after it is dropped, the request is counted
+// once, and its slot is free again. A reader that comes when all is over gets all.
+func TestBehindTheLoop(t *testing.T) {
+	const word, words, stopped = " Time", 3000, 6
+	c := config.Default()
+	c.Model.MaxModelLen, c.Cache.Blocks = 1<<16, 1<<14
+	e, m, err := engine.Open(t.Context(), engine.Options{Config: c, Null: &engine.Null{Text: word}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	submit := func(max int32, stop ...string) engine.Stream {
+		r := engine.NewRequest([]int32{5, 6, 7}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: max,
+			EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})
+		r.Stop = stop
+		s, err := e.Submit(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	late := submit(words)
+	defer late.Close()
+	for range stopped {
+		s := submit(60000, "Time Time Time")
+		text, tokens, last := drain(t, s)
+		s.Close()
+		if text != " " || tokens != 3 || last.Finish != sample.FinishStop || last.StopString != "Time Time Time" ||
+			last.OutputTokens != 3 {
+			t.Errorf("text %q of %d tokens, ended by %v %q after %d", text, tokens, last.Finish, last.StopString,
+				last.OutputTokens)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); e.Totals().Running > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", e.Totals())
+		}
+	}
+	text, tokens, last := drain(t, late)
+	if tokens != words || len(text) != words*len(word) || last.Finish != sample.FinishLength {
+		t.Errorf("%d tokens, %d bytes, %v", tokens, len(text), last.Finish)
+	}
+	want := map[string]int{"stop": stopped, "length": 1, "abort": 0, "error": 0}
+	if got := finishes(t, m); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("finished requests %v, want %v", got, want)
+	}
+}
+
+// drain reads a stream of one request to its end.
+func drain(t *testing.T, s engine.Stream) (text string, tokens int, last engine.Delta) {
+	t.Helper()
+	for {
+		d, err := s.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			return text, tokens, last
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, at := range d.TextOffsets {
+			if want := (tokens + i) * len(" Time"); at != want {
+				t.Fatalf("token %d is at %d, want %d", tokens+i, at, want)
+			}
+		}
+		text += string(d.Text)
+		tokens += len(d.Tokens)
+		last = d
+	}
+}
