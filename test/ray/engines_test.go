@@ -22,9 +22,11 @@ import (
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
-// questions are what engines are asked, all at once.
+// questions are what engines are asked, all at once; the last is long enough to be divided over
+// ranks.
 var questions = []string{"What does strings.Index do?", "What does os.Open do?",
-	"What is a goroutine?", "What does sort.Ints do?"}
+	"What is a goroutine?", "What does sort.Ints do?",
+	strings.Repeat("What does strings.Index do? ", 20)}
 
 // asked is an engine, or several, with their log.
 type asked struct {
@@ -49,6 +51,7 @@ func (s *site) openSeveral(t testing.TB, backend string, engines int, l layout.L
 	l = l.Sizes()
 	c.Parallel.Backend, c.Parallel.DataParallelSize = backend, engines
 	c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = l.TP, l.PP
+	c.Parallel.PrefillContextParallelSize = l.PCP
 	if engines > 1 {
 		c.Recovery.OnFailure = "exit" // what the others do meanwhile is looked at
 	}
@@ -149,10 +152,14 @@ func TestGeneration(t *testing.T) {
 			layout layout.Layout
 			group  string
 		}{{layout.Layout{TP: 1}, ""}, {layout.Layout{TP: 2}, "generation"}, {layout.Layout{TP: 4}, ""},
-			{layout.Layout{TP: 1, PP: 2}, ""}, {layout.Layout{TP: 2, PP: 2}, ""}} {
+			{layout.Layout{TP: 1, PP: 2}, ""}, {layout.Layout{TP: 2, PP: 2}, ""},
+			{layout.Layout{TP: 2, PCP: 2}, ""}} {
 			name := fmt.Sprintf("tp%d", c.layout.TP)
 			if c.layout.PP > 1 {
 				name += fmt.Sprintf("pp%d", c.layout.PP)
+			}
+			if c.layout.PCP > 1 {
+				name += fmt.Sprintf("pcp%d", c.layout.PCP)
 			}
 			t.Run(name, func(t *testing.T) {
 				if c.group != "" {
