@@ -64,7 +64,7 @@ type member struct {
 	hello
 	// label is how failures name it.
 	label string
-	// answered has what became of an order.
+	// answered has what became of orders: of one to start, and of one to stop that followed too soon.
 	answered chan report
 	// gone is closed when the node has gone.
 	gone chan struct{}
@@ -122,7 +122,7 @@ func (c *Cluster) meet(conn *handshake.Conn) {
 	// What is not a member yet ends with the cluster at once.
 	end := context.AfterFunc(c.ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	m := &member{channel: &channel{conn: conn, silence: c.o.Silence},
-		answered: make(chan report, 1), gone: make(chan struct{})}
+		answered: make(chan report, 2), gone: make(chan struct{})}
 	err := m.receive(&m.hello)
 	if !end() || err != nil {
 		return
