@@ -116,17 +116,19 @@ func onePiece(t *testing.T) string {
 }
 
 // TestTwoMachines serves with the ranks of two machines, which share nothing but a cable, and wants
-// the tokens and the bits of log-probabilities of one process. Then the cable is cut: both sides
+// the tokens and the bits of log-probabilities of one process. At last the cable is cut: both sides
 // end, and name who is silent.
 func TestTwoMachines(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
-	for name, layout := range map[string][]string{
-		"TP 4": {"-tp", "4"},
-	} {
-		t.Run(name, func(t *testing.T) {
+	layouts := []string{"-tp 4", "-tp 2 -pcp 2", "-tp 2 -pp 2"}
+	if testing.Short() {
+		layouts = layouts[2:]
+	}
+	for i, layout := range layouts {
+		t.Run(layout, func(t *testing.T) {
 			a, b := twoMachines(t)
-			c := newCluster(t, append(layout, "--nnodes", "2", "--on-failure", "exit")...)
+			c := newCluster(t, append(strings.Fields(layout), "--nnodes", "2", "--on-failure", "exit")...)
 			c.address, c.port = "10.0.0.1", "29501"
 			other, zero := c.node("1"), c.zero()
 			a.move(zero.cmd)
@@ -142,17 +144,17 @@ func TestTwoMachines(t *testing.T) {
 			if got := choices(t, answer); got != want {
 				t.Errorf("two machines answer\n%s\none process\n%s", got, want)
 			}
-			if name == "TP 4" && !testing.Short() {
-				b.ip("link set eth0 down")
-				begun := time.Now()
-				zero.ends(exitError, " on node 1 at 10.0.0.2 (pid ")
-				other.ends(exitError, "node 0 at 10.0.0.1:29501 is gone: it is silent for 8s")
-				t.Logf("both ended %v after the cut: %s", time.Since(begun), zero.err.String())
+			if cut := i == len(layouts)-1 && !testing.Short(); !cut {
+				zero.signal(syscall.SIGTERM)
+				zero.ends(0, "")
+				other.ends(0, "ended: node 0 has ended")
 				return
 			}
-			zero.signal(syscall.SIGTERM)
-			zero.ends(0, "")
-			other.ends(0, "ended: node 0 has ended")
+			b.ip("link set eth0 down")
+			begun := time.Now()
+			zero.ends(exitError, " on node 1 at 10.0.0.2 (pid ")
+			other.ends(exitError, "node 0 at 10.0.0.1:29501 is gone: it is silent for 8s")
+			t.Logf("both ended %v after the cut: %s", time.Since(begun), zero.err.String())
 		})
 	}
 }

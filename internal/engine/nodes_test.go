@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // TestModelSettings tells models apart: by their path, config.json, the names and sizes of their
@@ -95,5 +96,17 @@ func TestModelSettings(t *testing.T) {
 	if _, err := modelSettings(&config.Model{Path: dir}); err == nil ||
 		!strings.Contains(err.Error(), "config.json") {
 		t.Errorf("without config.json: %v", err)
+	}
+}
+
+// TestMixedISA warns of nodes that compute differently.
+func TestMixedISA(t *testing.T) {
+	ranks := []queue.Ready{{Rank: 0, ISA: "avx512"}, {Rank: 1, ISA: "avx512"}}
+	if w := mixedISA(ranks); w != "" {
+		t.Errorf("equal ranks: %s", w)
+	}
+	w := mixedISA(append(ranks, queue.Ready{Rank: 2, ISA: "avx2"}))
+	if !strings.HasPrefix(w, "rank 0 computes with avx512, rank 2 with avx2: ") {
+		t.Errorf("%q", w)
 	}
 }

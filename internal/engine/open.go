@@ -191,6 +191,9 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if w := mixedISA(group.Ranks()); w != "" {
+		b.opt.Log.Warn(w)
+	}
 	b.info.Engines, b.info.Ranks = 1, group.Ranks()
 	for _, r := range b.info.Ranks {
 		b.info.WeightBytes += r.WeightBytes
