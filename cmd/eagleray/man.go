@@ -135,7 +135,8 @@ func flagEntry(b *bytes.Buffer, f *pflag.Flag) {
 	kind, usage := pflag.UnquoteUsage(f)
 	fmt.Fprintf(b, "\\fB\\-\\-%s\\fR \\fI%s\\fR\n%s", roff(f.Name), roff(kind), roff(usage))
 	if !slices.Contains(noDefaults, f.DefValue) && !strings.Contains(usage, "(default") {
-		fmt.Fprintf(b, " (default %s)", roff(f.DefValue))
+		// A list has no spaces at which a line could end: it may after each comma.
+		fmt.Fprintf(b, " (default %s)", strings.ReplaceAll(roff(f.DefValue), ",", `,\:`))
 	}
 	b.WriteString("\n")
 }
