@@ -49,3 +49,36 @@ func TestSameParametersAsHTTP(t *testing.T) {
 		})
 	}
 }
+
+// TestDataParallelSize: prompts are shared out among engines, and their outputs are those of one.
+func TestDataParallelSize(t *testing.T) {
+	prompts := []string{"func main() {", "What is a map?", "package os", "if err != nil", "type T struct"}
+	greedy := SamplingParams{MaxTokens: 12, Temperature: new(float32), IgnoreEOS: true}
+	var want []Output
+	for _, engines := range []int{0, 2} {
+		llm, err := Open(t.Context(), Options{DataParallelSize: engines, KVCacheMemoryBytes: 32 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := llm.Generate(t.Context(), prompts, greedy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if engines == 0 {
+			want = got
+		}
+		for i := range prompts {
+			if len(got[i].Tokens) != 12 || !slices.Equal(got[i].Tokens, want[i].Tokens) {
+				t.Errorf("%d engines, prompt %d: %v, want %v", engines, i, got[i].Tokens, want[i].Tokens)
+			}
+		}
+		for _, r := range llm.engines.Report() {
+			if r.Finished == 0 {
+				t.Errorf("engine %d of %d has nothing done", r.Engine, engines)
+			}
+		}
+		if err := llm.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
