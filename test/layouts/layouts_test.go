@@ -109,8 +109,8 @@ func chosen(t *testing.T, w *workload, cells int) []cell {
 	all := make([]cell, cells)
 	sizes := layouts(t, &w.model)
 	for i := range all {
-		at := w.seed*uint64(cells) + uint64(i)
-		all[i] = sizes[at%uint64(len(sizes))].vary(rng)
+		at := w.seed*uint64(cells+1) + uint64(i)
+		all[i] = sizes[7*at%uint64(len(sizes))].vary(rng) // 7 divides no number of layouts
 	}
 	if w.seed%4 == 0 {
 		all[cells-1].Backend = "mp"
@@ -136,7 +136,9 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 		t.Errorf("%s\nmodel %v\nshow it again with\n\tgo test ./test/layouts -run TestSameBits "+
 			"-seed %d -cell %v", fmt.Sprintf(format, args...), &w.model, w.seed, c)
 	}
+	begun := time.Now()
 	got, totals, err := run(t.Context(), w, c, nil)
+	t.Logf("%v in %.1f s", c, time.Since(begun).Seconds())
 	if err != nil {
 		failed("%v", err)
 		return
