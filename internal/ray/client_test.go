@@ -15,6 +15,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/ray/fake"
 	"github.com/eagleray/eagleray/internal/ray/frame"
+	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
 // hang is a time limit that only a hang exceeds.
@@ -101,20 +102,6 @@ func starts(ranks []int, path string, args ...string) []ray.StartSpec {
 	return specs
 }
 
-func nextExit(t *testing.T, c *ray.Client) ray.Exit {
-	t.Helper()
-	select {
-	case e, open := <-c.Exits():
-		if !open {
-			t.Fatal("exits closed")
-		}
-		return e
-	case <-time.After(hang):
-		t.Fatal("no exit")
-	}
-	panic("unreachable")
-}
-
 func awaitGone(t *testing.T, c *ray.Client) error {
 	t.Helper()
 	select {
@@ -139,7 +126,7 @@ func TestUnreadExits(t *testing.T) {
 		f.EndWorker(i, ray.Exit{Signal: "SIGKILL"})
 	}
 	for i := range 200 {
-		if e := nextExit(t, c); e.Rank != i {
+		if e := raytest.NextExit(t, c); e.Rank != i {
 			t.Fatalf("exit %d is of rank %d", i, e.Rank)
 		}
 	}

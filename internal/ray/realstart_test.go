@@ -26,7 +26,7 @@ func TestRealStartUp(t *testing.T) {
 		lap("workers started")
 		began = time.Now()
 		kill(t, started[2].PID)
-		e := nextExit(t, c)
+		e := raytest.NextExit(t, c)
 		t.Logf("%5.1f ms  from SIGKILL to the exit", float64(e.At.Sub(began).Microseconds())/1e3)
 		if e.Rank != 2 || e.Signal != "SIGKILL" {
 			t.Errorf("exit %+v", e)

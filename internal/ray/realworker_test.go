@@ -56,7 +56,7 @@ func TestRealRayletFrozen(t *testing.T) {
 			t.Fatal(err)
 		}
 		cl.FreezeRaylet(t, cl.Nodes[1])
-		if e := nextExit(t, c); e.Rank != 0 || !strings.HasPrefix(e.Class, "Actor") {
+		if e := raytest.NextExit(t, c); e.Rank != 0 || !strings.HasPrefix(e.Class, "Actor") {
 			t.Errorf("exit %+v", e)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
 var factsOfConnect = []fact{
@@ -177,7 +178,7 @@ var factsOfTokens = []fact{
 					if name == "right alone" {
 						spawned(t, b, []ray.ActorSpec{{}})
 						runScript(t, b, 0, "env | grep RAY_AUTH_ >&2; exit 5")
-						if e := nextExit(t, b); e.Code == nil || *e.Code != 5 ||
+						if e := raytest.NextExit(t, b); e.Code == nil || *e.Code != 5 ||
 							len(e.Stderr) != 0 {
 							t.Errorf("the worker knows the token: %+v", e)
 						}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/ray/raytest"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,7 +18,7 @@ var factsOfEnds = []fact{
 			c, f := w.client(t), w.actors(t, 1)[0]
 			runScript(t, c, f.Rank, waits)
 			w.signalActor(t, f, unix.SIGKILL)
-			if e := nextExit(t, c); e.Rank != f.Rank || e.Code != nil || !isActorError(e.Class) ||
+			if e := raytest.NextExit(t, c); e.Rank != f.Rank || e.Code != nil || !isActorError(e.Class) ||
 				e.Reason == "" {
 				t.Errorf("exit %+v", e)
 			}
@@ -29,7 +30,7 @@ var factsOfEnds = []fact{
 			c, f := w.client(t), w.actors(t, 1)[0]
 			runScript(t, c, f.Rank, waits)
 			w.signalActor(t, f, unix.SIGTERM)
-			e := nextExit(t, c)
+			e := raytest.NextExit(t, c)
 			if e.Rank != f.Rank || e.Code != nil && *e.Code != 0 || e.Code == nil &&
 				!isActorError(e.Class) {
 				t.Errorf("exit %+v", e)
@@ -43,7 +44,7 @@ var factsOfEnds = []fact{
 			spawned(t, c, []ray.ActorSpec{{Rank: 10, Name: "by_name"}})
 			runScript(t, c, 10, waits)
 			w.rayKill(t, factSpace, "by_name")
-			if e := nextExit(t, c); e.Rank != 10 || !isActorError(e.Class) ||
+			if e := raytest.NextExit(t, c); e.Rank != 10 || !isActorError(e.Class) ||
 				!strings.Contains(e.Reason, "ray.kill") {
 				t.Errorf("exit %+v", e)
 			}
@@ -58,7 +59,7 @@ var factsOfEnds = []fact{
 			}
 			w.lost(t, 0)
 			w.signalActor(t, all[1], unix.SIGKILL)
-			if e := nextExit(t, c); e.Rank != 1 {
+			if e := raytest.NextExit(t, c); e.Rank != 1 {
 				t.Errorf("exit %+v", e)
 			}
 			w.lost(t, 1)
@@ -74,7 +75,7 @@ var factsOfEnds = []fact{
 			spawned(t, c, []ray.ActorSpec{{Rank: 10, Group: id, GPUs: 1}})
 			runScript(t, c, 10, waits)
 			removeGroup(t, c, id)
-			e := nextExit(t, c)
+			e := raytest.NextExit(t, c)
 			if e.Rank != 10 || e.Signal == "" && (!isActorError(e.Class) ||
 				!strings.Contains(e.Reason, "placement group was removed")) {
 				t.Errorf("exit %+v", e)
@@ -93,7 +94,7 @@ var factsOfEnds = []fact{
 			runScript(t, owner, 0, waits)
 			runScript(t, c, 10, waits)
 			closeClient(t, owner)
-			e := nextExit(t, c)
+			e := raytest.NextExit(t, c)
 			if e.Rank != 10 || e.Signal == "" && !strings.Contains(e.Reason,
 				"placement group was removed") {
 				t.Errorf("exit %+v", e)
@@ -145,7 +146,7 @@ var factsOfEnds = []fact{
 			runScript(t, c, 10, waits)
 			w.killNode(t, ip)
 			// Ray's part of the actor ends its worker first, of which the actor may still tell.
-			if e := nextExit(t, c); e.Rank != 10 || e.Signal != "SIGKILL" &&
+			if e := raytest.NextExit(t, c); e.Rank != 10 || e.Signal != "SIGKILL" &&
 				(!isActorError(e.Class) || e.Reason == "") {
 				t.Errorf("exit %+v", e)
 			}

@@ -252,20 +252,6 @@ const (
 	waits      = "exec cat - " + workerMark
 )
 
-func nextExit(t *testing.T, c *ray.Client) ray.Exit {
-	t.Helper()
-	select {
-	case e, open := <-c.Exits():
-		if !open {
-			t.Fatal("exits closed")
-		}
-		return e
-	case <-time.After(patience):
-		t.Fatal("no exit")
-	}
-	panic("unreachable")
-}
-
 // class is the class of the *ray.Error in err, "" if there is none.
 func class(err error) string {
 	var e *ray.Error

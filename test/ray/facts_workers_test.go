@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/ray/raytest"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,7 +32,7 @@ var factsOfWorkers = []fact{
 			if _, err := c.StartWorkers(within(t), []ray.StartSpec{spec}); err != nil {
 				t.Fatal(err)
 			}
-			if e := nextExit(t, c); e.Code == nil || *e.Code != 0 {
+			if e := raytest.NextExit(t, c); e.Code == nil || *e.Code != 0 {
 				t.Fatalf("exit %+v", e)
 			}
 			data, err := os.ReadFile(out)
@@ -71,7 +72,7 @@ var factsOfWorkers = []fact{
 			if err := c.StopWorkers(within(t), []int{f.Rank}, patience); err != nil {
 				t.Errorf("stop: %v", err)
 			}
-			if e := nextExit(t, c); e.Rank != f.Rank || e.Code == nil && e.Signal != "SIGTERM" {
+			if e := raytest.NextExit(t, c); e.Rank != f.Rank || e.Code == nil && e.Signal != "SIGTERM" {
 				t.Errorf("exit %+v", e)
 			}
 		}},
@@ -84,7 +85,7 @@ var factsOfWorkers = []fact{
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := nextExit(t, c)
+			e := raytest.NextExit(t, c)
 			if len(e.Stderr) != 1 || strings.TrimSpace(e.Stderr[0]) != strconv.Itoa(group) {
 				t.Errorf("process group %q, the actor's %d", e.Stderr, group)
 			}
@@ -119,13 +120,13 @@ var factsOfWorkers = []fact{
 			if err := c.StopWorkers(within(t), []int{0}, patience); err != nil {
 				t.Errorf("stop: %v", err)
 			}
-			nextExit(t, c)
+			raytest.NextExit(t, c)
 		}},
 	{"exit code", "the end of a worker is told with its exit code and the last twenty lines of its errors",
 		func(t *testing.T, w *world) {
 			c, f := w.client(t), w.actors(t, 1)[0]
 			started := runScript(t, c, f.Rank, "seq 30 >&2; exit 7")
-			e := nextExit(t, c)
+			e := raytest.NextExit(t, c)
 			if e.Rank != f.Rank || e.PID != started.PID || e.Code == nil || *e.Code != 7 ||
 				e.Signal != "" || e.Class != "" ||
 				len(e.Stderr) != 20 || e.Stderr[0] != "11" || e.Stderr[19] != "30" ||
@@ -142,7 +143,7 @@ var factsOfWorkers = []fact{
 				return err == nil && strings.HasPrefix(string(args), "sleep\x00")
 			})
 			kill(t, started.PID, unix.SIGKILL)
-			e := nextExit(t, c)
+			e := raytest.NextExit(t, c)
 			if e.Rank != f.Rank || e.PID != started.PID || e.Code != nil || e.Signal != "SIGKILL" ||
 				!slices.Equal(e.Stderr, []string{"once"}) {
 				t.Errorf("exit %+v", e)
@@ -157,7 +158,7 @@ var factsOfWorkers = []fact{
 			if err := c.StopWorkers(within(t), []int{f.Rank}, 300*time.Millisecond); err != nil {
 				t.Errorf("stop: %v", err)
 			}
-			if e := nextExit(t, c); e.Rank != f.Rank || e.Signal != "SIGKILL" {
+			if e := raytest.NextExit(t, c); e.Rank != f.Rank || e.Signal != "SIGKILL" {
 				t.Errorf("exit %+v", e)
 			}
 		}},
@@ -223,7 +224,7 @@ func install(t *testing.T, w *world) {
 	if _, err := c.StartWorkers(within(t), []ray.StartSpec{{Path: path}}); err != nil {
 		t.Fatal(err)
 	}
-	if e := nextExit(t, c); e.Code == nil || *e.Code != 3 ||
+	if e := raytest.NextExit(t, c); e.Code == nil || *e.Code != 3 ||
 		!slices.Equal(e.Stderr, []string{t.Name()}) {
 		t.Errorf("the installed file: %+v", e)
 	}
