@@ -26,11 +26,11 @@ func newBenchStep() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "step [MODEL]",
 		Short: "Measure the driver's work per step, with ranks that compute nothing",
-		Long: `step runs an engine whose ranks answer every plan at once, and prints in microseconds how long a step
-keeps the driver's loop busy (host), how long it takes from result to result (step), how long the output
-rank is not busy between two steps (gap), and how long a round trip of bare futexes between two processes
-takes just before and after (floor). With --http it starts a server with such a rank in a process
-of its own, and reads as many streams from it.
+		Long: `step runs an engine whose ranks answer every plan at once, and prints in microseconds how
+long a step keeps the driver's loop busy (host), how long it takes from result to result (step), how
+long the output rank is not busy between two steps (gap), and how long a round trip of bare futexes
+between two processes takes just before and after (floor). With --http it starts a server with such
+a rank in a process of its own, and reads as many streams from it.
 
   eagleray bench step --running 1,64,256,1024
   eagleray bench step --running 64 --step-time 1ms --output-json figures.json
@@ -55,7 +55,8 @@ of its own, and reads as many streams from it.
 	modelFlag(f, &cfg)
 	f.IntSliceVar(&o.running, "running", []int{1, 64, 256, 1024},
 		"requests that decode side by side, one or several numbers")
-	f.IntVar(&o.steps, "steps", 2000, "steps to measure; with --http (then 8000) the tokens of each stream")
+	f.IntVar(&o.steps, "steps", 2000,
+		"steps to measure; with --http (then 8000) the tokens of each stream")
 	f.DurationVar(&o.stepTime, "step-time", 0, "how long a step keeps the ranks busy")
 	f.BoolVar(&o.http, "http", false, "measure through HTTP")
 	f.StringVar(&o.output, "output-json", "",
@@ -83,6 +84,9 @@ type stepBench struct {
 func (b *stepBench) run(ctx context.Context, args []string) error {
 	if b.steps < 2 {
 		return usageError("--steps %d is less than 2", b.steps)
+	}
+	if n := b.cfg.Parallel.DataParallelSize; n > 1 && !b.http {
+		return usageError("--data-parallel-size %d: without --http one engine is measured", n)
 	}
 	if traced := b.trace != "" || b.picture != ""; traced && (b.http || len(b.running) > 1) {
 		return usageError("--trace and --trace-picture are of one run: they take one --running, and " +
@@ -164,7 +168,9 @@ func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, f
 		"--num-gpu-blocks-override", strconv.Itoa(running*(b.steps/b.cfg.Cache.BlockSize+6)),
 		"--distributed-executor-backend", b.cfg.Parallel.Backend,
 		"--async-scheduling="+strconv.FormatBool(b.cfg.Schedule.Async),
-		"--tensor-parallel-size", strconv.Itoa(b.cfg.Parallel.TensorParallelSize))
+		"--tensor-parallel-size", strconv.Itoa(b.cfg.Parallel.TensorParallelSize),
+		"--pipeline-parallel-size", strconv.Itoa(b.cfg.Parallel.PipelineParallelSize),
+		"--data-parallel-size", strconv.Itoa(b.cfg.Parallel.DataParallelSize))
 	r, err := stepbench.RunHTTP(ctx, stepbench.HTTPOptions{Command: command, Streams: running,
 		Tokens: b.steps})
 	if err != nil {

@@ -157,6 +157,17 @@ func TestBenchEngine(t *testing.T) {
 	if m := read("step.json"); m["running"] != 8.0 || m["host_us"].(map[string]any)["p99"].(float64) <= 0 || m["allocs_per_token"] == nil || m["floor_us"].(float64) <= 0 {
 		t.Errorf("step %v", m)
 	}
+	for flag, bad := range map[string][]string{
+		"--running":            {"--running", "0"},
+		"--steps":              {"--steps", "1"},
+		"--trace":              {"--trace", filepath.Join(dir, "trace.json"), "--running", "1,2"},
+		"--data-parallel-size": {"-dp", "2"},
+	} {
+		code, _, stderr = execute(t, "", append([]string{"bench", "step"}, bad...)...)
+		if code != 2 || !strings.Contains(stderr, flag) {
+			t.Errorf("%v: exit code %d, errors %q", bad, code, stderr)
+		}
+	}
 	code, stdout, stderr = execute(t, "", "bench", "step", "--http", "--running", "4", "--steps", "300", "--step-time", "100us", "--output-json", filepath.Join(dir, "http.json"))
 	if code != 0 || !strings.Contains(stdout, "streams") {
 		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)

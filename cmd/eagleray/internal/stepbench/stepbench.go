@@ -221,4 +221,5 @@ func (r *Report) String() string {
 
 // Header are the names of the columns.
 var Header = fmt.Sprintf("%8s %9s %9s %9s %9s %9s %9s %7s %10s %9s %11s", "running",
-	"host p50", "p99", "step p50", "p99", "gap p50", "p99", "floor", "allocs/tok", "CPU us/tok", "tokens/s")
+	"host p50", "p99", "step p50", "p99", "gap p50", "p99", "floor", "allocs/tok",
+	"CPU us/tok", "tokens/s")
