@@ -217,7 +217,7 @@ func TestDeathWithPlansInFlight(t *testing.T) {
 // blame.
 func TestStoppedStage(t *testing.T) {
 	e, _ := openTight(t, "mp", layout.Layout{PP: 3}, true, long, func(c *config.Config) {
-		c.Queue.StepTimeout = time.Second
+		c.Queue.StepTimeout = 2 * time.Second
 	})
 	pid := e.Info().Ranks[1].PID
 	arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

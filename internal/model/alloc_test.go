@@ -38,7 +38,7 @@ func decodeStep(t testing.TB, name string, threads, rows, context int) func() {
 	}
 	dst := make([]float32, rows*s.vocab)
 	return func() {
-		if err := s.model.Forward(b, s.cache); err != nil {
+		if err := forward(s.model, b, s.cache); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.model.Logits(dst, chosen); err != nil {
@@ -115,7 +115,7 @@ func BenchmarkPrefill(b *testing.B) {
 					batch.Seq = append(batch.Seq, 0)
 				}
 				for b.Loop() {
-					if err := s.model.Forward(batch, s.cache); err != nil {
+					if err := forward(s.model, batch, s.cache); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -138,11 +138,19 @@ func batch(pieces ...piece) *compute.Batch {
 	return b
 }
 
+// forward is the whole of a batch but its logits.
+func forward(m *model.Model, b *compute.Batch, cache *layers.Cache) error {
+	if err := m.Embed(b); err != nil {
+		return err
+	}
+	return m.Layers(b, cache)
+}
+
 // forward computes pieces in one step and returns the logits of every row, on rank 0.
 func (s *shard) forward(t testing.TB, rank int, pieces ...piece) [][]float32 {
 	t.Helper()
 	b := batch(pieces...)
-	if err := s.model.Forward(b, s.cache); err != nil {
+	if err := forward(s.model, b, s.cache); err != nil {
 		t.Fatal(err)
 	}
 	rows := make([]int32, len(b.Tokens))

@@ -163,14 +163,6 @@ func (m *Model) Layers(b *compute.Batch, cache *layers.Cache) error {
 	return m.stage.GatherWanted(&m.hidden, &b.Split)
 }
 
-// Forward is Embed and then Layers: the whole of a batch but its logits.
-func (m *Model) Forward(b *compute.Batch, cache *layers.Cache) error {
-	if err := m.Embed(b); err != nil {
-		return err
-	}
-	return m.Layers(b, cache)
-}
-
 // Logits computes the logits of the chosen rows of the hidden state, which it leaves as it is, so
 // that rows may be asked for in pieces. On rank 0 dst is [len(rows)][vocabulary]; other ranks pass
 // nil. Only the last stage can.
