@@ -292,9 +292,8 @@ func TestGroup(t *testing.T) {
 			}
 		}
 	}
-	if n := strings.Count(other.String(), "serving"); n != 2 {
-		t.Errorf("the other node served %d groups: %s", n, &other)
-	}
+	other.waitFor(t, "loaded\" ranks=1\n")
+	other.waitFor(t, "loaded\" ranks=\"2 and 3\"\n")
 	stopCluster(t, c, nil)
 	if err := end(t, ended); err != nil {
 		t.Error(err)
@@ -416,11 +415,13 @@ func TestDeaths(t *testing.T) {
 			e.OnFailure(func(f *executor.Failure) { failed <- f })
 			pid := e.Ranks()[1].PID
 			victim := map[string]int{"rank": pid, "agent": agent.Process.Pid}[c.name]
+			begun := time.Now()
 			if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			select {
 			case f := <-failed:
+				t.Logf("known after %v: %v", time.Since(begun), f)
 				if f.Rank != 1 || f.Node != "node 1 at 127.0.0.1" || f.PID != pid ||
 					!strings.HasPrefix(f.Cause, c.cause) {
 					t.Errorf("%+v", f)
