@@ -33,14 +33,18 @@ func TestRun(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", backend, async), func(t *testing.T) {
 				c := config.Default()
 				c.Parallel.Backend, c.Schedule.Async = backend, async
-				o := Options{Config: c, Running: 3, Steps: 20, StepTime: 50 * time.Microsecond}
+				o := Options{Config: c, Running: 3, Steps: 100, StepTime: 50 * time.Microsecond}
 				r, err := Run(t.Context(), o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.Steps != 20 || len(r.Driver) != 20 || r.StepUS.P50 <= 0 || r.HostUS.P50 <= 0 ||
+				if r.Steps != 100 || len(r.Driver) != 100 || r.StepUS.P50 <= 0 || r.HostUS.P50 <= 0 ||
 					r.HostUS.P50 > r.HostUS.P99 || r.GapUS.P50 <= 0 || r.CPUUSPerToken <= 0 {
 					t.Errorf("%+v", r)
+				}
+				// Nothing is allocated for a step or a token; the runtime may, and slow readers.
+				if r.AllocsPerToken > 0.1 {
+					t.Errorf("%v allocations per token", r.AllocsPerToken)
 				}
 				ordered(t, r, async)
 				drawn(t, r, async)
