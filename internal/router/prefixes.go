@@ -13,6 +13,9 @@ const (
 	coarseBlocks = 8
 )
 
+// maxRemembered bounds what is remembered of an engine, in tokens: half a million hashes at most.
+const maxRemembered = 8 << 20
+
 // beginning is one of a prompt's beginnings.
 type beginning struct {
 	hash uint64

@@ -94,7 +94,7 @@ func New(engines []Engine, prefixCaching bool, log *slog.Logger) *Router {
 	}
 	capacity := 0
 	if prefixCaching {
-		capacity = r.info.Blocks * r.info.BlockSize
+		capacity = min(r.info.Blocks*r.info.BlockSize, maxRemembered)
 	}
 	living := len(engines)
 	for i, e := range engines {

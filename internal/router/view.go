@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -109,7 +108,7 @@ func (r *Router) Stop(ctx context.Context) error {
 	}
 	stopping.Wait()
 	r.watchers.Wait()
-	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
+	return errors.Join(errs...)
 }
 
 // Cut is how many requests Stop ended before they were done.
