@@ -19,10 +19,10 @@ func newBenchFleet() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fleet",
 		Short: "Measure one driver with many ranks that only talk",
-		Long: `fleet starts groups of ranks that compute nothing, uses them and takes a rank from each: how long the start,
-the broadcast of a plan, a collective call, a step and the notice of a death take, and how they grow with the
-number of ranks. Ranks are goroutines on links over memory that delays bytes as the host's loopback does, and,
-up to --max-processes, processes of this host.
+		Long: `fleet starts groups of ranks that compute nothing, uses them and takes a rank from
+each: how long the start, the broadcast of a plan, a collective call, a step and the notice of a
+death take, and how they grow with the number of ranks. Ranks are goroutines on links over memory
+that delays bytes as the host's loopback does, and, up to --max-processes, processes of this host.
 
   eagleray bench fleet --ranks 8,64,1024 --output-json fleet.json --plot fleet.svg`,
 		Args: arguments(0, 0),
@@ -47,7 +47,8 @@ up to --max-processes, processes of this host.
 		},
 	}
 	f := c.Flags()
-	f.IntSliceVar(&o.Ranks, "ranks", []int{8, 16, 32, 64, 128, 256, 512, 1024}, "sizes of the groups")
+	f.IntSliceVar(&o.Ranks, "ranks", []int{8, 16, 32, 64, 128, 256, 512, 1024},
+		"sizes of the groups")
 	f.IntVar(&o.MaxProcesses, "max-processes", fleetbench.MaxProcesses,
 		"largest group that is measured with processes too; 0 is none")
 	f.IntVar(&o.Rounds, "rounds", 5, "starts of each group")
@@ -106,7 +107,8 @@ func printFleet(w io.Writer, r *fleetbench.Report) {
 	}
 	fmt.Fprintf(w, "\n%-12s %-10s %12s %12s %8s\n", "growth", "", "µs at 0", "µs per rank", "power")
 	for _, g := range r.Growth {
-		fmt.Fprintf(w, "%-12s %-10s %12.0f %12.2f %8.2f\n", g.Kind, g.Figure, g.BaseUS, g.PerRankUS, g.Power)
+		fmt.Fprintf(w, "%-12s %-10s %12.0f %12.2f %8.2f\n", g.Kind, g.Figure, g.BaseUS,
+			g.PerRankUS, g.Power)
 	}
 }
 

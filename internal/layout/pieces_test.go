@@ -10,7 +10,8 @@ func TestPieces(t *testing.T) {
 		for _, rows := range []int{1, 2, 15, 63, 64, 65, 96, 127, 256, 257, 1001, 8192} {
 			n := l.Pieces(rows)
 			size := l.Sizes().PCP
-			if divided := size > 1 && rows >= 32*size; divided != (n == 2*size) || !divided != (n == 1) {
+			divided := size > 1 && rows >= 32*size
+			if divided != (n == 2*size) || !divided != (n == 1) {
 				t.Errorf("%v: %d rows in %d pieces", l, rows, n)
 			}
 			end, count, pairs := 0, make([]int, size), make([]int, size)
@@ -36,10 +37,12 @@ func TestPieces(t *testing.T) {
 			}
 			for r := range count {
 				if d := count[r] - count[0]; n > 1 && (d < -2 || d > 2) {
-					t.Errorf("%v: of %d rows rank %d has %d, rank 0 %d", l, rows, r, count[r], count[0])
+					t.Errorf("%v: of %d rows rank %d has %d, rank 0 %d", l, rows, r, count[r],
+						count[0])
 				}
 				if d := pairs[r] - pairs[0]; n > 1 && (d < -3*rows || d > 3*rows) {
-					t.Errorf("%v: of %d rows rank %d has %d pairs, rank 0 %d", l, rows, r, pairs[r], pairs[0])
+					t.Errorf("%v: of %d rows rank %d has %d pairs, rank 0 %d", l, rows, r, pairs[r],
+						pairs[0])
 				}
 			}
 		}

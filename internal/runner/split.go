@@ -44,7 +44,8 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 			p.Slot, start, end, len(s.tokens), len(s.table), size)
 	}
 	if p.Sample && end != len(s.tokens) {
-		return fmt.Errorf("slot %d samples after position %d of %d tokens", p.Slot, end-1, len(s.tokens))
+		return fmt.Errorf("slot %d samples after position %d of %d tokens", p.Slot, end-1,
+			len(s.tokens))
 	}
 	b := &r.batch
 	for i := range r.split.layout.Pieces(end - start) {

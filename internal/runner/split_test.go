@@ -15,7 +15,8 @@ import (
 // decoding, cached prefixes and preemption. tokens is the most that one has.
 func long(tokens, blocks int) workload {
 	return workload{config: schedule.Config{MaxSeqs: 4, MaxTokens: tokens * 3 / 4,
-		MaxModelLen: tokens, BlockSize: 16, Blocks: blocks, PrefixCaching: true, ChunkedPrefill: true},
+		MaxModelLen: tokens, BlockSize: 16, Blocks: blocks, PrefixCaching: true,
+		ChunkedPrefill: true},
 		requests: func(vocab int) []*schedule.Request {
 			all := requests(vocab, 6, tokens-48, 36)
 			for _, q := range all {
@@ -57,7 +58,8 @@ func TestPrefillOverRanks(t *testing.T) {
 					got, _ := g.generate(t, l.Sizes().PP+i%2)
 					for key := range want {
 						if !slices.Equal(got[key], want[key]) {
-							t.Errorf("%v: request %d gives\n%v, not\n%v", l, key, got[key], want[key])
+							t.Errorf("%v: request %d gives\n%v, not\n%v", l, key, got[key],
+								want[key])
 						}
 					}
 					for r, comm := range g.prefill {

@@ -37,7 +37,8 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprint(asked), "[1 goroutines 3 goroutines 24 goroutines 1 processes 3 processes]"; got != want {
+	want := "[1 goroutines 3 goroutines 24 goroutines 1 processes 3 processes]"
+	if got := fmt.Sprint(asked); got != want {
 		t.Errorf("measured %s, not %s", got, want)
 	}
 	if len(r.Groups) != 5 || len(r.Growth) != 2*len(Figures()) || !(r.LatencyUS > 0) {
@@ -65,7 +66,8 @@ func TestPlot(t *testing.T) {
 			q := func(us float64) queuebench.Quantiles { return queuebench.Quantiles{P50: us} }
 			n := 8 << i
 			r.Groups = append(r.Groups, Group{Kind: kind, Ranks: n, Start: q(1e3 * float64(n)),
-				Broadcast: q(float64(n)), Step: q(float64(n)), RPC: q(2 * float64(n)), Death: q(5e3)})
+				Broadcast: q(float64(n)), Step: q(float64(n)), RPC: q(2 * float64(n)),
+				Death: q(5e3)})
 		}
 	}
 	circles, words, elements := 0, "", xml.NewDecoder(bytes.NewReader(Plot(&r)))
@@ -80,7 +82,8 @@ func TestPlot(t *testing.T) {
 		switch x := token.(type) {
 		case xml.StartElement:
 			for _, a := range x.Attr {
-				if v, err := strconv.ParseFloat(a.Value, 64); err == nil && (v < 0 || v > 2*panelHeight) {
+				v, err := strconv.ParseFloat(a.Value, 64)
+				if err == nil && (v < 0 || v > 2*panelHeight) {
 					t.Errorf("%s with %s=%s", x.Name.Local, a.Name.Local, a.Value)
 				}
 			}
@@ -103,7 +106,8 @@ func TestPlot(t *testing.T) {
 
 // TestLatency wants bytes to come no sooner than they may, in order, and the end after them.
 func TestLatency(t *testing.T) {
-	for _, latency := range []time.Duration{time.Nanosecond, 200 * time.Microsecond, 20 * time.Millisecond} {
+	for _, latency := range []time.Duration{time.Nanosecond, 200 * time.Microsecond,
+		20 * time.Millisecond} {
 		a, b := newConns(latency)
 		began := now()
 		for i := range byte(100) {

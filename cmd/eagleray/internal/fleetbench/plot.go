@@ -12,7 +12,7 @@ const (
 	leftMargin, rightMargin      = 74, 100
 	topMargin, bottomMargin      = 46, 44
 	panelBottom                  = panelHeight - bottomMargin
-	plotFont                     = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
+	plotFont                     = "system-ui, Segoe UI, Helvetica, Arial, sans-serif"
 	textColour, mutedColour      = "#1f2328", "#656d76"
 	gridColour, backgroundColour = "#d8dee4", "#ffffff"
 )
@@ -38,8 +38,10 @@ func Plot(r *Report) []byte {
 	}
 	x, y := scales(r)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="%s" font-size="12">`+"\n",
-		plotWidth, panelHeight*len(kinds), plotWidth, panelHeight*len(kinds), plotFont)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" `,
+		plotWidth, panelHeight*len(kinds))
+	fmt.Fprintf(&b, `viewBox="0 0 %d %d" font-family="%s" font-size="12">`+"\n",
+		plotWidth, panelHeight*len(kinds), plotFont)
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="%s"/>`+"\n", backgroundColour)
 	for i, kind := range kinds {
 		fmt.Fprintf(&b, `<g transform="translate(0 %d)">`+"\n", i*panelHeight)
@@ -93,13 +95,13 @@ func scales(r *Report) (x, y axis) {
 }
 
 func label(b *bytes.Buffer, x, y float64, anchor, colour, more, text string) {
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s" %s>%s</text>`+"\n", x, y, anchor,
-		colour, more, text)
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s" %s>%s</text>`+"\n",
+		x, y, anchor, colour, more, text)
 }
 
 func segment(b *bytes.Buffer, x1, y1, x2, y2 float64) {
-	fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", x1, y1, x2, y2,
-		gridColour)
+	fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n",
+		x1, y1, x2, y2, gridColour)
 }
 
 func grid(b *bytes.Buffer, r *Report, x, y axis) {
@@ -143,7 +145,11 @@ func curves(b *bytes.Buffer, r *Report, kind string, x, y axis) {
 		var path, dots bytes.Buffer
 		for i, p := range points {
 			px, py := x.at(p.ranks), y.at(p.us)
-			fmt.Fprintf(&path, "%s%.1f %.1f", map[bool]string{true: "M", false: " L"}[i == 0], px, py)
+			command := "L"
+			if i == 0 {
+				command = "M"
+			}
+			fmt.Fprintf(&path, "%s%.1f %.1f ", command, px, py)
 			fmt.Fprintf(&dots, `<circle cx="%.1f" cy="%.1f" r="3"/>`, px, py)
 		}
 		fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", &path,

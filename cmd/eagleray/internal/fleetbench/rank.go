@@ -79,7 +79,8 @@ func (r *rank) answer(kind queue.Kind, body []byte, at time.Duration) error {
 			return err
 		}
 		r.output = r.number == init.Layout.Output()
-		return queue.SendJSON(r.port, queue.KindReady, queue.Ready{Rank: r.number, PID: os.Getpid()})
+		return queue.SendJSON(r.port, queue.KindReady,
+			queue.Ready{Rank: r.number, PID: os.Getpid()})
 	case queue.KindPlan:
 		r.had.plan = at
 		return r.execute(body)
