@@ -124,11 +124,10 @@ func (g *Group) end(op collective.Op, err error) error {
 	if err == nil {
 		return nil
 	}
-	var failure *collective.Error
-	if errors.As(err, &failure) {
-		failure.Op = op.String() // not that of which this one is made
-	} else {
-		failure = g.names.Failed(op, g.rank, err)
+	failure := g.names.Failed(op, g.rank, err)
+	if way := (*collective.Error)(nil); errors.As(err, &way) {
+		// Not the operation of which this one is made; the ways keep their error.
+		failure.Missing, failure.Err = way.Missing, way.Err
 	}
 	g.Abort(failure)
 	return failure

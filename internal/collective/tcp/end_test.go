@@ -340,3 +340,39 @@ func TestNoLeaks(t *testing.T) {
 		}
 	}
 }
+
+// TestWatch has a rank that is in no operation learn of an abort, as soon as it watches. The order
+// to watch comes with an interrupt of a watch before, which must not end the one that it begins.
+func TestWatch(t *testing.T) {
+	for range 20 {
+		ended := make(chan error, 1)
+		a, b := tcpPair(t)
+		watcher, err := Join([]net.Conn{nil, a}, 0, Options{OnEnd: func(err error) { ended <- err }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := Join([]net.Conn{b, nil}, 1, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		watcher.Watch()
+		p := watcher.peers[0]
+		for !p.watching.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		p.interrupt()
+		other.Abort(errors.New("out of cheese"))
+		select {
+		case err := <-ended:
+			if !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "by rank 1: out of cheese") {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("the abort is not noticed")
+		}
+		if err := errors.Join(watcher.Close(), other.Close()); err != nil {
+			t.Error(err)
+		}
+		watcher.Watch() // must do nothing
+	}
+}

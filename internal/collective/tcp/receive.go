@@ -92,14 +92,21 @@ func (p *peer) watch() {
 	p.watching.Store(true)
 	defer p.watching.Store(false)
 	p.until = time.Time{}
-	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
-		return
-	}
-	if p.g.ended.Load() || len(p.jobs) > 0 {
-		return
-	}
-	if p.fill(headerSize, len(p.buf)) != nil {
-		return // the next read of this stream gets the error
+	for {
+		if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
+			return
+		}
+		if p.g.ended.Load() || len(p.jobs) > 0 {
+			return
+		}
+		err := p.fill(headerSize, len(p.buf))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errSlow) {
+			return // the next read of this stream gets the error
+		}
+		// Maybe the interrupt that came with the order to watch.
 	}
 	if h := decodeHeader(p.buf[p.r:]); h.kind == kindAbort {
 		// The group ends by it.
