@@ -35,7 +35,7 @@ var levels = [][]string{
 	{"engine"},
 	{"router"},
 	{"window"},
-	{"bench", "openai", root},
+	{"bench", "doctor", "openai", root},
 	{"cmd", "docs", "internal", "packaging", "scripts", "test"},
 }
 

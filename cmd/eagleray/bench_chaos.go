@@ -30,18 +30,19 @@ and different, the longest pause of a stream after each kind of fault, and how o
 tell the truth.
 
   eagleray bench chaos --seconds 60
-  eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.svg -- -tp 4
-
-Faults: ` + strings.Join(chaos.Kinds(), ", ") + `.`,
+  eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.svg -- -tp 4`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(o.Faults) == 0 {
+				o.Faults = chaos.Kinds()
+			}
 			for _, name := range o.Faults {
 				if !slices.Contains(chaos.Kinds(), name) {
 					return usageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
 				}
 			}
-			if len(o.Faults) == 0 || o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
+			if o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
 				o.Count < 0 || o.Pause < 0 {
-				return usageError("--faults, --streams, --prompts, --tokens and --seconds are at least one")
+				return usageError("--streams, --prompts, --tokens and --seconds are at least one")
 			}
 			var err error
 			if o.Program, err = os.Executable(); err != nil {
@@ -80,7 +81,8 @@ Faults: ` + strings.Join(chaos.Kinds(), ", ") + `.`,
 		},
 	}
 	f := c.Flags()
-	f.StringSliceVar(&o.Faults, "faults", chaos.Kinds(), "kinds of faults, injected by turns")
+	f.StringSliceVar(&o.Faults, "faults", nil,
+		"kinds of faults, injected by turns: "+strings.Join(chaos.Kinds(), ", ")+" (default: all)")
 	f.Float64Var(&seconds, "seconds", 30, "how long faults are injected")
 	f.IntVar(&o.Count, "count", 0, "how many faults are injected, whatever the time; 0 goes by --seconds")
 	f.IntVar(&o.Streams, "streams", 16, "clients that stream at the same time")

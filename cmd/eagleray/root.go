@@ -32,6 +32,7 @@ standard library.
   eagleray chat                           talk to a model in the terminal
   eagleray generate "What does os.Open do?"
   eagleray bench serve                    measure a running server
+  eagleray doctor                         check this machine, or a cluster, before it hurts
 
 Flags have vLLM's names. Each can also be set in a file (--config file.yaml) or by an environment
 variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
@@ -47,7 +48,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		return usageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
 	})
 	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
-		newCollectEnv(), newVersion(), newWorker(), newMan())
+		newDoctor(), newCollectEnv(), newVersion(), newWorker(), newMan())
 	group(root)
 	versionFlag(root)
 	completeModels(root)

@@ -20,6 +20,21 @@ type environment struct {
 	offline  bool
 }
 
+// CacheDir is where repositories are kept; downloadDir, if it is not empty, goes before the
+// environment.
+func CacheDir(downloadDir string) (string, error) {
+	home, err := hubHome()
+	if err != nil {
+		return "", err
+	}
+	return cacheIn(home, downloadDir)
+}
+
+func cacheIn(home, downloadDir string) (string, error) {
+	return expand(cmp.Or(downloadDir, os.Getenv("HF_HUB_CACHE"),
+		os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub")))
+}
+
 func readEnvironment(opt Options) (environment, error) {
 	env := environment{offline: opt.Offline ||
 		isTrue(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE")))}
@@ -27,9 +42,7 @@ func readEnvironment(opt Options) (environment, error) {
 	if err != nil {
 		return env, err
 	}
-	env.cache, err = expand(cmp.Or(opt.DownloadDir, os.Getenv("HF_HUB_CACHE"),
-		os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub")))
-	if err != nil {
+	if env.cache, err = cacheIn(home, opt.DownloadDir); err != nil {
 		return env, err
 	}
 	address := strings.TrimRight(cmp.Or(opt.Endpoint, os.Getenv("HF_ENDPOINT"), publicHub), "/")

@@ -113,6 +113,15 @@ type Ready struct {
 	WeightBytes int64 `json:"weight_bytes"`
 }
 
+// Probe is a rank's answer to the call of this name.
+type Probe struct {
+	// Clock is its time, in nanoseconds of Unix time.
+	Clock int64 `json:"clock"`
+	// Niceness is that of its process, ISA what it computes with.
+	Niceness int    `json:"niceness"`
+	ISA      string `json:"isa"`
+}
+
 // Failure is a rank's own account of why it cannot go on.
 type Failure struct {
 	Rank int `json:"rank"`

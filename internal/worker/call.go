@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 )
@@ -19,6 +21,7 @@ func methods() map[string]method {
 		"check_health": func(*worker, []byte) ([]byte, error) { return nil, nil },
 		"echo":         func(_ *worker, args []byte) ([]byte, error) { return args, nil },
 		"rank_info":    (*worker).rankInfo,
+		"probe":        (*worker).probe,
 		"step_times":   (*worker).stepTimes,
 	}
 }
@@ -60,6 +63,16 @@ func (w *worker) call(body []byte) error {
 	}
 	w.out = queue.AppendReply(w.out[:0], &r)
 	return w.port.Send(w.out, time.Time{})
+}
+
+// probe says what the rank's clock shows, and what its process may expect of its node.
+func (w *worker) probe([]byte) ([]byte, error) {
+	p := queue.Probe{Clock: time.Now().UnixNano(), ISA: w.rank.isa}
+	// The system call returns 20 minus the niceness.
+	if n, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
+		p.Niceness = 20 - n
+	}
+	return json.Marshal(p)
 }
 
 // rankInfo describes the rank as JSON.

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/doctor"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/hub"
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// newDoctor checks a machine or a cluster with the flags that a server is to have.
+func newDoctor() *cobra.Command {
+	cfg := config.Default()
+	var asJSON, noStart bool
+	c := &cobra.Command{
+		Use:   "doctor [MODEL] [flags of serve]",
+		Short: "Check this machine, or a cluster, for what a server with the same flags needs",
+		Long: `doctor looks at this machine, then starts the workers that the flags ask for, on this machine, on
+other nodes or on Ray, and has them answer one token: what stands in the way is found as a server would find it.
+A line for each check: what there is, what it means, and what to do. The exit code is 1 when a check fails.
+
+  eagleray doctor
+  eagleray doctor ./Qwen3-8B -tp 4 --distributed-executor-backend ray --ray-address 10.0.0.1:6379
+  eagleray doctor --json | jq '.[] | select(.state != "ok")'`,
+		Args: arguments(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			useModel(&cfg, args)
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
+			return examine(c.Context(), cfg, !noStart, asJSON, os.Stdout)
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&asJSON, "json", false, "print the results as JSON")
+	f.BoolVar(&noStart, "no-start", false, "look at this machine only, and start no workers")
+	modelFlag(f, &cfg)
+	cfg.EngineFlags(f)
+	cfg.ServerFlags(f)
+	configFlag(c)
+	return c
+}
+
+// groupTimeout bounds the start of the workers, and their token.
+const groupTimeout = 10 * time.Minute
+
+func examine(ctx context.Context, cfg config.Config, start, asJSON bool, to io.Writer) error {
+	cache, err := hub.CacheDir(cfg.Model.DownloadDir)
+	if err != nil {
+		return err
+	}
+	m := doctor.ThisMachine()
+	lines := to
+	if asJSON {
+		lines = nil
+	}
+	results := doctor.Run(ctx, m.Checks(&cfg, cache), lines)
+	if start {
+		for _, r := range startGroup(ctx, cfg) {
+			results = append(results, r)
+			if lines != nil {
+				fmt.Fprintln(lines, r)
+			}
+		}
+	}
+	if asJSON {
+		out := json.NewEncoder(to)
+		out.SetIndent("", "  ")
+		if err := out.Encode(results); err != nil {
+			return err
+		}
+	}
+	failed, warned := doctor.Failed(results)
+	if !asJSON {
+		fmt.Fprintf(to, "%d checks, %d failed, %d warnings\n", len(results), failed, warned)
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d checks failed", failed, len(results))
+	}
+	return nil
+}
+
+// startGroup starts the workers as a server would, and has them compute a token.
+func startGroup(ctx context.Context, cfg config.Config) []doctor.Result {
+	ctx, cancel := context.WithTimeout(ctx, groupTimeout)
+	defer cancel()
+	cfg.Recovery.OnFailure = "exit"
+	shown := newProgress(os.Stderr)
+	begun := time.Now()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, Events: shown.listen, Log: log,
+		Version: version()})
+	shown.end()
+	if err != nil {
+		return []doctor.Result{doctor.NotStarted(err)}
+	}
+	facts, err := oneToken(ctx, e)
+	took := time.Since(begun)
+	err = errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
+	if err != nil {
+		return []doctor.Result{doctor.NotStarted(err)}
+	}
+	return doctor.Ranks(facts, took)
+}
+
+// oneToken has an engine compute a token, and asks its ranks what they are.
+func oneToken(ctx context.Context, e *engine.Engine) ([]doctor.RankFacts, error) {
+	s, err := e.Submit(ctx, engine.NewRequest([]int32{0}, sample.Params{TopP: 1,
+		RepetitionPenalty: 1, MaxTokens: 1, EOS: -1, Logprobs: sample.NoLogprobs,
+		PromptLogprobs: sample.NoLogprobs}))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if _, err := s.Next(ctx); err != nil {
+		return nil, err
+	}
+	probes, err := e.Probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var facts []doctor.RankFacts
+	for _, p := range probes {
+		facts = append(facts, doctor.RankFacts{Rank: p.Rank, Node: p.Node, Skew: p.Skew, Trip: p.Trip,
+			ISA: p.ISA, Niceness: p.Niceness})
+	}
+	return facts, nil
+}

@@ -1,0 +1,225 @@
+package doctor
+
+import (
+	"context"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/machine"
+)
+
+// Machine is what the checks of this machine look at; tests give another one.
+type Machine struct {
+	Root fs.FS
+	// Vectors says that the processor has the instructions of the fast kernels.
+	Vectors bool
+	Cores   int
+	// Available is the memory that this process may still take; false is unknown.
+	Available func() (bytes int64, known bool)
+	// OpenFiles is the limit of descriptors, Niceness that of this process.
+	OpenFiles uint64
+	Niceness  int
+	// Free is the room on the file system of a path.
+	Free func(path string) (bytes uint64, err error)
+	// Listen tries an address.
+	Listen func(host string, port int) error
+	// Addresses are this machine's own.
+	Addresses func() ([]net.Addr, error)
+}
+
+// ThisMachine is the machine that the program runs on.
+func ThisMachine() Machine {
+	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA, Cores: machine.Cores(),
+		Available: machine.AvailableMemory, Addresses: net.InterfaceAddrs,
+		Free: func(path string) (uint64, error) {
+			var s unix.Statfs_t
+			err := unix.Statfs(existing(path), &s)
+			return s.Bavail * uint64(s.Bsize), err
+		},
+		Listen: func(host string, port int) error {
+			l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+			if err == nil {
+				err = l.Close()
+			}
+			return err
+		}}
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
+		m.OpenFiles = r.Cur
+	}
+	// The system call returns 20 minus the niceness.
+	if n, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
+		m.Niceness = 20 - n
+	}
+	return m
+}
+
+// existing is the nearest folder above a path that there is.
+func existing(path string) string {
+	for path != "/" && path != "." {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return path
+}
+
+// The bounds of the checks.
+const (
+	fewFiles, manyFiles  = 256, 4096
+	littleRoom, someRoom = 1 << 30, 20 << 30
+	littleMemory         = 1 << 30
+)
+
+// Checks are those of this machine for a configuration. cache is where models from a Hub are kept.
+func (m *Machine) Checks(c *config.Config, cache string) []Check {
+	p := &c.Parallel
+	ranks := p.Layout().World() * max(1, p.DataParallelSize)
+	here := p.Backend != "ray"
+	check := func(name string, f func() Result) Check {
+		return Check{name, func(context.Context) Result { return f() }}
+	}
+	return []Check{
+		check("processor", m.processor),
+		check("cores", func() Result { return m.cores(here, ranks, p.CPUThreads) }),
+		check("memory", func() Result { return m.memory(int64(ranks) * c.Cache.MemoryBytes) }),
+		check("huge pages", m.hugePages),
+		check("open files", m.openFiles),
+		check("niceness", m.niceness),
+		check("disk", func() Result { return m.disk(cache) }),
+		check("shared memory", m.sharedMemory),
+		check("port", func() Result { return m.port(c.Server.Host, c.Server.Port) }),
+		check("address", func() Result { return m.address(p.Ray.NodeIP) }),
+	}
+}
+
+func (m *Machine) processor() Result {
+	if !m.Vectors {
+		return bad(Warn, "no AVX2 and FMA|products run in portable Go, many times slower|use an x86-64 "+
+			"processor of 2013 or later, or check that the hypervisor passes its features on")
+	}
+	return ok("has AVX2 and FMA; a rank says below which kernels it uses")
+}
+
+func (m *Machine) cores(here bool, ranks, threads int) Result {
+	need := ranks * max(1, threads)
+	switch {
+	case here && need > m.Cores:
+		return bad(Warn, "%d usable (affinity and cgroup quota), %d ranks of %d threads|the ranks wait "+
+			"for each other|lower --tensor-parallel-size or --cpu-threads, or raise the quota", m.Cores,
+			ranks, max(1, threads))
+	case m.Cores == 1:
+		return bad(Warn, "1 usable|requests and the model share it|give the container two or more")
+	}
+	return ok("%d usable", m.Cores)
+}
+
+func (m *Machine) memory(caches int64) Result {
+	free, known := m.Available()
+	switch {
+	case !known:
+		return bad(Warn, "unknown|/proc/meminfo cannot be read|mount /proc")
+	case caches > free:
+		return bad(Fail, "%d MB available, KV caches of %d MB asked for|the kernel would kill the "+
+			"workers|lower --kv-cache-memory-bytes, or raise the limit of the container", free>>20,
+			caches>>20)
+	case free < littleMemory:
+		return bad(Warn, "%d MB available|hardly any model fits|raise the limit of the container",
+			free>>20)
+	}
+	return ok("%d MB available", free>>20)
+}
+
+func (m *Machine) hugePages() Result {
+	raw, err := fs.ReadFile(m.Root, "sys/kernel/mm/transparent_hugepage/enabled")
+	if err != nil {
+		return ok("not this kernel's")
+	}
+	if strings.Contains(string(raw), "[never]") {
+		return bad(Warn, "transparent huge pages are off|large weights take more time to read|"+
+			"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+	}
+	return ok("%s", strings.TrimSpace(string(raw)))
+}
+
+func (m *Machine) openFiles() Result {
+	switch {
+	case m.OpenFiles < fewFiles:
+		return bad(Fail, "%d at most|connections and workers run out of them|ulimit -n %d, or "+
+			"LimitNOFILE in the unit", m.OpenFiles, manyFiles)
+	case m.OpenFiles < manyFiles:
+		return bad(Warn, "%d at most|connections are limited below that|ulimit -n %d or more",
+			m.OpenFiles, manyFiles)
+	}
+	return ok("%d at most", m.OpenFiles)
+}
+
+func (m *Machine) niceness() Result {
+	if m.Niceness > 0 {
+		return bad(Warn, "%d|any busy process goes before this one|start it without nice", m.Niceness)
+	}
+	return ok("%d", m.Niceness)
+}
+
+func (m *Machine) disk(cache string) Result {
+	free, err := m.Free(cache)
+	switch {
+	case err != nil:
+		return bad(Warn, "%v|models of a Hub cannot be kept in %s|set --download-dir or HF_HOME", err,
+			cache)
+	case free < littleRoom:
+		return bad(Fail, "%d MB free in %s|a download ends half-way|make room, or set --download-dir",
+			free>>20, cache)
+	case free < someRoom:
+		return bad(Warn, "%d GB free in %s|a model of some billion parameters does not fit|make room, "+
+			"or set --download-dir", free>>30, cache)
+	}
+	return ok("%d GB free in %s", free>>30, cache)
+}
+
+// sharedMemory is never a problem: it is checked because for other engines it is one.
+func (m *Machine) sharedMemory() Result {
+	return ok("/dev/shm is not needed: memory between processes has no name")
+}
+
+func (m *Machine) port(host string, port int) Result {
+	if port == 0 {
+		return ok("any free one")
+	}
+	if err := m.Listen(host, port); err != nil {
+		return bad(Fail, "--host %s --port %d: %v|the API cannot be served there|stop what listens "+
+			"there, or choose another --port", host, port, err)
+	}
+	return ok("%s", net.JoinHostPort(host, strconv.Itoa(port)))
+}
+
+// address checks that what other machines are told is an address of this one.
+func (m *Machine) address(told string) Result {
+	if told == "" {
+		return skip()
+	}
+	all, err := m.Addresses()
+	if err != nil {
+		return bad(Warn, "%v|the interfaces cannot be listed|see ip address", err)
+	}
+	var own []string
+	for _, a := range all {
+		if ip, _, err := net.ParseCIDR(a.String()); err == nil {
+			if ip.Equal(net.ParseIP(told)) {
+				return ok("%s is this machine's", told)
+			}
+			own = append(own, ip.String())
+		}
+	}
+	return bad(Fail, "--node-ip %s is not one of %s|workers of other machines cannot connect|give an "+
+		"address of this machine on their network", told, strings.Join(own, ", "))
+}
