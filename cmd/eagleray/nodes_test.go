@@ -197,7 +197,8 @@ func TestNodesDie(t *testing.T) {
 		{"rank", "kill", exitError, exitError, "rank 1 on node 1 at 127.0.0.1 (pid ",
 			"has ended: engine failed: rank 1 on node 1 at 127.0.0.1 (pid "},
 		{"node 1", "kill", exitError, -1, "rank 1 on node 1 at 127.0.0.1 (pid ", ""},
-		{"node 1", "term", exitError, 0, "is gone: it was asked to end", "ending: this node was asked to"},
+		{"node 1", "term", exitError, 0, "is gone: it was asked to end",
+			"ending: this node was asked to"},
 		{"node 0", "kill", -1, exitError, "", "is gone: "},
 	} {
 		t.Run(x.victim+" "+x.signal, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 )
 
 // cluster is what the groups of all engines have in common: on Ray the cluster's address, and who
-// computes on which node; each engine joins the cluster by itself, with a placement group of its own.
-// Without Ray, the other nodes.
+// computes on which node; each engine joins the cluster by itself, with a placement group of its
+// own. Without Ray, the other nodes.
 type cluster struct {
 	address string
 	census  *rayactor.Census

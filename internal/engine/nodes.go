@@ -77,7 +77,8 @@ func (b *opening) listenForNodes() error {
 	}
 	if tp := b.cfg.Parallel.TensorParallelSize; b.ranks/n.Count%tp != 0 {
 		b.opt.Log.Warn("tensor-parallel groups are divided among nodes: every layer waits for the "+
-			"network (--pipeline-parallel-size divides layers)", "tensor_parallel_size", tp, "ranks_per_node", b.ranks/n.Count)
+			"network (--pipeline-parallel-size divides layers)", "tensor_parallel_size", tp,
+			"ranks_per_node", b.ranks/n.Count)
 	}
 	b.cluster = &cluster{nodes: c, holder: c}
 	b.cluster.engines.Store(1)
@@ -157,8 +158,8 @@ func sampleFile(h io.Writer, path string) error {
 	return nil
 }
 
-// mixedISA is a warning when ranks compute with different instruction sets, "" when they do not: each
-// node takes its best, and only on one have all layouts the same bits.
+// mixedISA is a warning when ranks compute with different instruction sets, "" when they do not:
+// each node takes its best, and only on one have all layouts the same bits.
 func mixedISA(ranks []queue.Ready) string {
 	for _, r := range ranks {
 		if r.ISA != ranks[0].ISA {

@@ -204,7 +204,7 @@ func (c *Cluster) release(m *member) bool {
 	return !c.stopped
 }
 
-// wait returns the other nodes when all are there, and says of whom there is none from time to time.
+// wait returns the other nodes when all are there, and says from time to time who is missing.
 func (c *Cluster) wait(ctx context.Context) ([]*member, error) {
 	begun := time.Now()
 	late := time.NewTimer(c.o.Timeout)
