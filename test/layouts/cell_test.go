@@ -18,7 +18,8 @@ import (
 
 // cell is one way to run a workload. Its fields are the names and values of -cell.
 type cell struct {
-	// Backend starts the ranks: uni or mp.
+	// Backend starts the ranks: uni, mp, or link for mp whose ranks reach the driver and each other
+	// as those of different machines do.
 	Backend string
 	// TP, PP, PCP and DP are the sizes of the layout, Threads the cores of each rank.
 	TP, PP, PCP, DP, Threads int
@@ -125,6 +126,9 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	}
 	p := &cfg.Parallel
 	p.Backend, p.CPUThreads, p.CPUISA = c.Backend, c.Threads, m.isa
+	if c.Backend == "link" {
+		p.Backend, cfg.Queue.Transport = "mp", "link"
+	}
 	p.TensorParallelSize, p.PipelineParallelSize = c.TP, c.PP
 	p.PrefillContextParallelSize, p.DataParallelSize = c.PCP, c.DP
 	s := &cfg.Schedule

@@ -113,7 +113,7 @@ func chosen(t *testing.T, w *workload, cells int) []cell {
 		all[i] = sizes[7*at%uint64(len(sizes))].vary(rng) // 7 divides no number of layouts
 	}
 	if w.seed%4 == 0 {
-		all[cells-1].Backend = "mp"
+		all[cells-1].Backend = pick(rng, "mp", "link")
 	}
 	return all
 }
