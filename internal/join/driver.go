@@ -228,6 +228,11 @@ func (d *Driver) rendezvous(rank int, here []Here) Rendezvous {
 		return slices.IndexFunc(here, func(h Here) bool { return h.Host == here[rank].Host })
 	}
 	r := Rendezvous{Layout: d.o.Layout, Host: host(rank), Timeout: d.o.CollectiveTimeout}
+	for p := range here {
+		if host(p) == r.Host {
+			r.Neighbours++
+		}
+	}
 	for _, c := range communicators(d.o.Layout, rank) {
 		for _, p := range c.ranks {
 			if p != rank {

@@ -76,7 +76,7 @@ func (g *Groups) set(d dimension, group Group) {
 func (r *Rank) Groups() (Groups, error) {
 	var groups Groups
 	for _, c := range r.communicators {
-		g, err := c.join(r.timeout)
+		g, err := c.join(r.timeout, r.neighbours)
 		if err != nil {
 			return Groups{}, errors.Join(err, groups.Close())
 		}
@@ -93,11 +93,11 @@ func (r *Rank) Groups() (Groups, error) {
 
 // join makes the group of a communicator: in memory when all its ranks are on one host, of
 // connections when each is on another, else of both.
-func (c *communicator) join(timeout time.Duration) (Group, error) {
+func (c *communicator) join(timeout time.Duration, neighbours int) (Group, error) {
 	defer c.close()
 	const most = collective.MessageBytes
 	if c.hosts == 1 {
-		o := shm.Options{Timeout: timeout, Names: c.ranks}
+		o := shm.Options{Timeout: timeout, Names: c.ranks, Neighbours: neighbours}
 		return o.Join(c.memory, c.at, len(c.ranks), most)
 	}
 	var g Group
@@ -106,7 +106,8 @@ func (c *communicator) join(timeout time.Duration) (Group, error) {
 		o := tcp.Options{MaxBytes: most, Timeout: timeout, Names: c.ranks}
 		g, err = tcp.Join(c.conns, c.at, o)
 	} else {
-		o := hosts.Options{MaxBytes: most, Timeout: timeout, Names: c.ranks}
+		o := hosts.Options{MaxBytes: most, Timeout: timeout, Names: c.ranks,
+			Neighbours: neighbours}
 		g, err = hosts.Join(c.memory, c.local, c.conns, c.at, o)
 	}
 	if err != nil {
@@ -138,7 +139,7 @@ func InProcess(l layout.Layout, timeout time.Duration) ([]Groups, error) {
 				return fail(err)
 			}
 			for place, member := range c.ranks {
-				o := shm.Options{Timeout: timeout, Names: c.ranks}
+				o := shm.Options{Timeout: timeout, Names: c.ranks, Neighbours: l.World()}
 				g, err := o.Join(memory, place, len(c.ranks), collective.MessageBytes)
 				if err != nil {
 					memory.Close()

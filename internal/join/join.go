@@ -107,6 +107,8 @@ type Rendezvous struct {
 	Layout layout.Layout `json:"layout"`
 	// Host is where the rank is: a number that all ranks of a host have, and no others.
 	Host int `json:"host"`
+	// Neighbours is how many ranks are there, this one included.
+	Neighbours int `json:"neighbours"`
 	// Timeout is how long a rank waits for another, in nanoseconds; 0 is the transport's default.
 	Timeout time.Duration `json:"timeout"`
 	// Peers are the other ranks of this one's communicators, in their order.

@@ -57,7 +57,7 @@ func endpoint() handshake.Endpoint {
 func TestSendAndReceive(t *testing.T) {
 	e := endpoint()
 	all := []any{&Admitted{Ring: true}, &Here{"here", e}, &Rendezvous{layout.Layout{TP: 2, PP: 2},
-		1, time.Second, []Peer{{0, 1, e}, {3, 3, e}}},
+		1, 3, time.Second, []Peer{{0, 1, e}, {3, 3, e}}},
 		&Closing{Reason: "out of cheese"}, &e, &Connected{}, &Admitted{}}
 	var c kept
 	for _, message := range all {
@@ -120,7 +120,7 @@ const nowhere = "{Instance: Unix: TCP: "
 func FuzzReceive(f *testing.F) {
 	e := endpoint()
 	for _, message := range []any{Admitted{Ring: true}, Here{"here", e},
-		Rendezvous{layout.Layout{TP: 2}, 1, time.Second, []Peer{{1, 0, e}}},
+		Rendezvous{layout.Layout{TP: 2}, 1, 1, time.Second, []Peer{{1, 0, e}}},
 		Connected{}, Closing{"x"}, e} {
 		var c kept
 		if err := Send(&c, message); err != nil {

@@ -47,6 +47,9 @@ func TestLayouts(t *testing.T) {
 						return
 					}
 					defer r.Close()
+					if want := neighbours(c.layout, c.hosts, rank); r.neighbours != want {
+						t.Errorf("rank %d of %d ranks on its host, not %d", rank, r.neighbours, want)
+					}
 					groups, err := r.Groups()
 					if err != nil {
 						t.Error(err)
@@ -66,6 +69,16 @@ func TestLayouts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// neighbours is how many ranks are on a rank's host.
+func neighbours(l layout.Layout, hosts []string, rank int) (n int) {
+	for p := range l.World() {
+		if hosts == nil || hosts[p] == hosts[rank] {
+			n++
+		}
+	}
+	return n
 }
 
 // exercise uses every communicator of a rank, and checks that there are no others.

@@ -82,7 +82,7 @@ func (r *Rank) meet() error {
 	if err := Receive(r.conn, &rendezvous); err != nil {
 		return fmt.Errorf("rendezvous: %w", err)
 	}
-	r.timeout = rendezvous.Timeout
+	r.timeout, r.neighbours = rendezvous.Timeout, rendezvous.Neighbours
 	if world := rendezvous.Layout.World(); world != r.inv.World {
 		return fmt.Errorf("rendezvous: layout of %d ranks for %d", world, r.inv.World)
 	}

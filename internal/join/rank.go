@@ -31,8 +31,10 @@ type Rank struct {
 	watching sync.WaitGroup
 	left     chan struct{}
 
-	// timeout is how long this rank waits for another in its communicators.
+	// timeout is how long this rank waits for another in its communicators, neighbours how many ranks
+	// are on its host.
 	timeout       time.Duration
+	neighbours    int
 	communicators []*communicator
 
 	mu     sync.Mutex

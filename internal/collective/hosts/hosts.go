@@ -50,6 +50,8 @@ type Options struct {
 	Timeout time.Duration
 	// Names are what errors call the ranks, if not by their numbers in the group.
 	Names collective.Names
+	// Neighbours are those of shm.Options.
+	Neighbours int
 }
 
 // Join makes this process, or goroutine, the given rank of a group. conns has a connection to each
@@ -65,7 +67,7 @@ func Join(memory *os.File, local []int, conns []net.Conn, rank int, o Options) (
 	}
 	var err error
 	if memory != nil {
-		near := shm.Options{Timeout: o.Timeout, OnWait: func() { g.far.Watch() }}
+		near := shm.Options{Timeout: o.Timeout, Neighbours: o.Neighbours, OnWait: func() { g.far.Watch() }}
 		for _, p := range local {
 			near.Names = append(near.Names, o.Names.Of(p))
 		}

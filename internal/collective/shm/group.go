@@ -23,6 +23,9 @@ type Options struct {
 	Timeout time.Duration
 	// Names are what errors call the ranks, if not by their numbers in the group.
 	Names collective.Names
+	// Neighbours is how many ranks run on this host, of whatever groups, if more than this one's: a
+	// wait spins only while each may have a processor.
+	Neighbours int
 	// OnWait, if not nil, is called from an operation that has waited for some milliseconds.
 	OnWait func()
 }
@@ -85,8 +88,9 @@ func (o Options) Join(f *os.File, rank, ranks, maxBytes int) (*Group, error) {
 		err := fmt.Errorf("rank %d of the collective group has already joined", rank)
 		return nil, errors.Join(err, seg.unmap())
 	}
+	policy := spin.NewPolicy(max(ranks, o.Neighbours), spin.Shared)
 	g := &Group{rank: rank, ranks: ranks, timeout: o.Timeout, names: o.Names, onWait: o.OnWait,
-		seg: seg, policy: spin.NewPolicy(ranks, spin.Shared), messages: spin.NewPolicy(ranks, spin.Shared)}
+		seg: seg, policy: policy, messages: policy}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -329,4 +330,14 @@ func TestContract(t *testing.T) {
 	collectivetest.Contract(t, 0, func(t *testing.T, ranks int, timeout time.Duration) []*Group {
 		return group(t, ranks, 4096, Options{Timeout: timeout})
 	})
+}
+
+// TestNeighbours does not spin where more ranks than a group's own share the processors.
+func TestNeighbours(t *testing.T) {
+	for _, n := range []int{0, runtime.NumCPU() + 1} {
+		g := group(t, 1, 4096, Options{Neighbours: n})[0]
+		if spins := g.policy.Budget() > 0 && g.messages.Budget() > 0; spins != (n == 0) {
+			t.Errorf("%d neighbours: waits spin: %v", n, spins)
+		}
+	}
 }

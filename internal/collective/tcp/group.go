@@ -18,9 +18,10 @@
 //
 // Waits do not spin, unlike those in shared memory. A look at a socket is a system call (FIONREAD),
 // and between hosts a message takes longer than spin.Shared allows; between two processes of one
-// host, where it does not, all-reduces of 1 KB took 1.07 to 1.40 times a bare exchange over the same
-// kind of connection with that policy before each read, and 1.01 to 1.04 without; of 16 KB 1.14 to
-// 1.17 and 1.08 over TCP, and as much over TLS (BenchmarkAllReduce, a busy machine of 2 cores).
+// host, where it does not, all-reduces of 1 KB took 1.07 to 1.40 times a bare exchange over the
+// same kind of connection with that policy before each read, and 1.01 to 1.04 without; of 16 KB
+// 1.14 to 1.17 and 1.08 over TCP, and as much over TLS (BenchmarkAllReduce, a busy machine of 2
+// cores).
 //
 // A caller blocked in one stream would not see a notice of an abort in another. So after a few
 // milliseconds, when a hand-over costs nothing any more, it gives all streams to their reader
