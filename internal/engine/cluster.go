@@ -60,8 +60,8 @@ func (c *cluster) leave(ctx context.Context, cause error) error {
 	return c.holder.Stop(ctx, cause)
 }
 
-// ownBundles are the bundles of this engine among those of --bundle-indices, which lists them engine
-// by engine.
+// ownBundles are the bundles of this engine among those of --bundle-indices, which lists them
+// engine by engine.
 func (b *opening) ownBundles(indices string) (string, error) {
 	if indices == "" || b.engines() == 1 {
 		return indices, nil

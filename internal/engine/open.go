@@ -34,8 +34,8 @@ type Options struct {
 	WorkerOutput launch.Output
 }
 
-// Open resolves the model, starts the ranks of one engine and its step loop. Errors name the flag or
-// file at fault.
+// Open resolves the model, starts the ranks of one engine and its step loop. Errors name the flag
+// or file at fault.
 func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
 	opt.Config.Parallel.DataParallelSize = 1
 	engines, m, err := OpenAll(ctx, opt)
@@ -201,8 +201,9 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)
-	e := &Engine{number: b.number, cluster: b.cluster, info: b.info, ranks: ranks, group: group, metrics: m,
-		sched: sched, events: status.Tee(b.events, m.Listen), room: room,
+	e := &Engine{number: b.number, cluster: b.cluster, info: b.info, ranks: ranks, group: group,
+		metrics: m,
+		sched:   sched, events: status.Tee(b.events, m.Listen), room: room,
 		requests: map[uint64]*request{},
 		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}

@@ -20,8 +20,8 @@ type candidate struct {
 // its own work, and so do those that are there for its work. So the engine with the longest cached
 // beginning is preferred until its load exceeds that of another one by what the cache saves, once
 // for the request and once for each that would wait there: busy engines keep to what they have
-// cached, one that is idle takes a copy. Among equals the least load goes first, and among those the
-// first from turn on. An engine that holds its requests is chosen only if all do.
+// cached, one that is idle takes a copy. Among equals the least load goes first, and among those
+// the first from turn on. An engine that holds its requests is chosen only if all do.
 func choose(engines []candidate, turn int) int {
 	best := -1
 	for k := range engines {

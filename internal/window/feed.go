@@ -143,7 +143,8 @@ func (w *Window) About() About {
 		BlockSize: i.BlockSize, CacheBytes: i.CacheBytes, MaxLogprobs: w.maxLogprobs(),
 		EverySeconds: every.Seconds(), Devices: make([]Device, len(i.Ranks))}
 	for n, r := range i.Ranks {
-		a.Devices[n] = Device{Engine: n * i.Engines / len(i.Ranks), Rank: r.Rank, Kind: "cpu " + r.ISA, Threads: r.Threads,
+		a.Devices[n] = Device{Engine: n * i.Engines / len(i.Ranks), Rank: r.Rank,
+			Kind: "cpu " + r.ISA, Threads: r.Threads,
 			WeightBytes: r.WeightBytes}
 	}
 	return a
@@ -301,13 +302,16 @@ func (v *viewer) ranks() (ranks []Rank, inFlight uint64) {
 	ranks = make([]Rank, len(report))
 	for i, r := range report {
 		// The fields are read one by one: a plan may have moved on in between.
-		ranks[i] = Rank{Engine: r.Engine, Rank: r.Rank, Node: r.Node, PID: r.PID, Phase: r.Phase, Process: r.Process,
-			Step: r.Started, Depth: r.Sent - min(r.Received, r.Sent), Call: r.Call,
+		ranks[i] = Rank{Engine: r.Engine, Rank: r.Rank, Node: r.Node, PID: r.PID, Phase: r.Phase,
+			Process: r.Process,
+			Step:    r.Started, Depth: r.Sent - min(r.Received, r.Sent), Call: r.Call,
 			StillSeconds: r.StillSeconds, Stalled: r.Stalled}
 		inFlight = max(inFlight, r.Sent-min(r.Finished, r.Sent))
 	}
 	for _, l := range v.w.opt.Engine.Links() {
-		at := slices.IndexFunc(ranks, func(r Rank) bool { return r.Engine == l.Engine && r.Rank == l.Rank })
+		at := slices.IndexFunc(ranks, func(r Rank) bool {
+			return r.Engine == l.Engine && r.Rank == l.Rank
+		})
 		if at >= 0 {
 			ranks[at].Link = &Link{RoundTripMillis: l.RTT.Seconds() * 1000,
 				SentBytes: l.SentBytes, ReceivedBytes: l.ReceivedBytes, Resumes: l.Resumes}
