@@ -60,7 +60,8 @@ var ownToNode = []string{"cluster-token-file", "node-rank", "distributed-timeout
 	"served-model-name", "tokenizer", "skip-tokenizer-init", "download-dir", "generation-config",
 	"override-generation-config", "chat-template", "trust-request-chat-template", "max-logprobs",
 	"max-num-queued-reqs", "queue-memory", "queue-port-range", "stall-warning",
-	"execute-model-timeout-seconds", "master-addr", "master-port"}
+	"execute-model-timeout-seconds", "on-failure", "max-restarts", "restart-window", "master-addr",
+	"master-port"}
 
 // Settings are the flags of the engine that must be equal on all nodes. Those that have no effect
 // are always equal.
