@@ -3,6 +3,7 @@
 # make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
 # make test-full  everything: all cases on real Ray, the long random walks; before a release
 # make lint       gofmt, go vet, staticcheck, ruff: each finding with how to mend it
+# make cross      the program for arm64, run by qemu's user emulation where that is installed
 # make bench      the figures of the README
 # make dist       archives, Debian packages and container images, in bin/dist
 
@@ -19,7 +20,7 @@ FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
 # Exits with 1 when it has read of a failure.
 TESTLOG  = $(GO) run ./scripts/testlog
 
-.PHONY: build run test test-ray test-full ray race lint bench dist clean
+.PHONY: build cross run test test-ray test-full ray race lint bench dist clean
 
 build:
 	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/eagleray ./cmd/eagleray
@@ -37,7 +38,7 @@ test-ray: build ray
 	./scripts/test-ray.sh "$(RAY)"
 
 # Ray first: without clusters beside them the others are quick.
-test-full: build ray
+test-full: build cross ray
 	./scripts/test-ray.sh "$(RAY)" full
 	$(GO) test -json -count=1 -timeout 30m ./... | $(TESTLOG)
 
@@ -51,6 +52,14 @@ race:
 
 lint:
 	./scripts/lint.sh
+
+cross:
+	GOOS=linux GOARCH=arm64 $(GO) build -trimpath -o bin/eagleray-arm64 ./cmd/eagleray
+	@if q=$$(command -v qemu-aarch64-static || command -v qemu-aarch64); then set -e; \
+	  $$q bin/eagleray-arm64 version; \
+	  answer=$$($$q bin/eagleray-arm64 generate "What does os.Open do?"); echo "$$answer"; \
+	  [ "$$answer" = "Open opens the named file for reading." ]; \
+	else echo "not run: no qemu-aarch64 (Debian: apt-get install qemu-user-static)"; fi
 
 bench: build
 	./scripts/bench.sh
