@@ -24,6 +24,7 @@ quick=(
   'TestServeKilled/ray/load'
   'TestServeStopped/ray/ready'
   'TestServeLosesRank'
+  'TestServeRecovers'
   'TestServeRefuses/ray/another'
 )
 packages=(./test/ray)

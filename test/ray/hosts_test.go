@@ -175,7 +175,7 @@ func TestHosts(t *testing.T) {
 			h.rayStart(i, r, env, "--address="+h.address(1)+":6379", "--num-cpus=0", "--num-gpus=2")
 		}
 		log, done := &tail{}, make(chan struct{})
-		server := h.command(1, env, program(t), "serve", "--port", "8000", "-tp", "4",
+		server := h.command(1, env, program(t), "serve", "--port", "8000", "-tp", "4", "--on-failure", "exit",
 			"--distributed-executor-backend", "ray",
 			"--ray-address", h.address(1)+":6379", "--ray-python", r.Python, "--ray-device-key",
 			"GPU", "--kv-cache-memory-bytes", "64M")
