@@ -8,7 +8,8 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// Broadcaster is what a runner needs of the ranks that share its layers, or the rows of its prompts.
+// Broadcaster is what a runner needs of the ranks that share its layers, or the rows of its
+// prompts.
 type Broadcaster interface {
 	Guarded
 	// Broadcast sets b on every rank to the root's. All ranks call it with equally many bytes.

@@ -108,7 +108,8 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	if err := r.loadModel(init, cfg, folder, group, stage, progress); err != nil {
 		return err
 	}
-	shape := model.CacheShape(cfg, stage.To-stage.From, init.Layout.TP, init.Blocks, init.BlockSize, dtype)
+	shape := model.CacheShape(cfg, stage.To-stage.From, init.Layout.TP, init.Blocks, init.BlockSize,
+		dtype)
 	if r.cache, err = r.device.NewCache(shape); err != nil {
 		return err
 	}
