@@ -19,6 +19,7 @@ type Engine struct {
 
 	promptTokens, generationTokens prometheus.Counter
 	preemptions                    prometheus.Counter
+	restarts, condemned            prometheus.Counter
 	prefixQueries, prefixHits      prometheus.Counter
 	// by Finish; none for Unfinished
 	finished    [sample.Finishes]prometheus.Counter
@@ -44,6 +45,10 @@ func newEngine(f factory, tokens []float64) *Engine {
 		"Number of generation tokens processed.")
 	e.preemptions = f.counter("num_preemptions_total",
 		"Cumulative number of preemptions from the engine.")
+	e.restarts = f.counter("worker_restarts_total",
+		"New groups of workers that took the place of one that failed.")
+	e.condemned = f.counter("condemned_requests_total",
+		"Requests that were failed alone because workers fail whenever they compute them.")
 	e.prefixQueries = f.counter("prefix_cache_queries_total",
 		"Prefix cache queries, in terms of number of queried tokens.")
 	e.prefixHits = f.counter("prefix_cache_hits_total",
@@ -121,8 +126,13 @@ func (e *Engine) PrefixCache(queries, hits int) {
 
 // Listen counts what events say; it is a status.Listener.
 func (e *Engine) Listen(event status.Event) {
-	if p, ok := event.(status.Preempted); ok {
-		e.preemptions.Add(float64(p.Requests))
+	switch event := event.(type) {
+	case status.Preempted:
+		e.preemptions.Add(float64(event.Requests))
+	case status.GroupRecovered:
+		e.restarts.Inc()
+	case status.RequestCondemned:
+		e.condemned.Inc()
 	}
 }
 
