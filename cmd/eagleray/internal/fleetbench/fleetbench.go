@@ -176,8 +176,15 @@ func (s *samples) round(ctx context.Context, o Options, kind string, n, round in
 // deathTimeout bounds the notice of a death, which takes milliseconds.
 const deathTimeout = 30 * time.Second
 
-// shape is a layout of n ranks.
-func shape(n int) layout.Layout { return layout.Layout{PP: n} }
+// shape is a layout of n ranks: stages of eight that divide each layer, if it comes out even. Ranks
+// that are processes meet those of their stage, and those of their place in the others.
+func shape(n int) layout.Layout {
+	const stage = 8
+	if n%stage == 0 {
+		return layout.Layout{TP: stage, PP: n / stage}
+	}
+	return layout.Layout{PP: n}
+}
 
 // warmup is how many steps and calls a group makes before those that count.
 const warmup = 5
