@@ -17,8 +17,8 @@ type RankFacts struct {
 	Niceness int
 }
 
-// manySeconds is how far clocks may be apart: certificates and tokens have a beginning and an end.
-const manySeconds = 5 * time.Second
+// maxSkew is how far clocks may be apart: certificates and tokens have a beginning and an end.
+const maxSkew = 5 * time.Second
 
 // Ranks judges a group that was started, answered and was measured.
 func Ranks(facts []RankFacts, took time.Duration) []Result {
@@ -27,7 +27,7 @@ func Ranks(facts []RankFacts, took time.Duration) []Result {
 	var skewed, nice []string
 	for _, f := range facts {
 		nodes[f.Node], isas[f.ISA] = true, true
-		if off := max(f.Skew, -f.Skew) - f.Trip/2; off > manySeconds {
+		if off := max(f.Skew, -f.Skew) - f.Trip/2; off > maxSkew {
 			skewed = append(skewed, fmt.Sprintf("rank %d on %s by %.1f s", f.Rank, f.Node,
 				f.Skew.Seconds()))
 		}
@@ -41,7 +41,7 @@ func Ranks(facts []RankFacts, took time.Duration) []Result {
 	}
 	results := []Result{named("group", ok("%d ranks on %d nodes started, met each other and answered "+
 		"a token after %.1f s", len(facts), len(nodes), took.Seconds()))}
-	clocks := ok("within %v of the driver's", manySeconds)
+	clocks := ok("within %v of the driver's", maxSkew)
 	if skewed != nil {
 		clocks = bad(Warn, "%s|certificates and logs of the nodes disagree on the time|run chrony or "+
 			"ntpd on every node", strings.Join(skewed, ", "))
