@@ -139,8 +139,8 @@ func (b *body) claim(ctx context.Context, n int64) error {
 	return nil
 }
 
-// failure says whose fault it is that a body did not arrive: it took too long, its client went away,
-// or it breaks the rules of HTTP.
+// failure says whose fault it is that a body did not arrive: it took too long, its client went
+// away, or it breaks the rules of HTTP.
 func (b *body) failure(err error) error {
 	var tooLarge *http.MaxBytesError
 	// net/http does not tell that it waited for a trailer in vain.

@@ -67,8 +67,8 @@ func (s *Server) clientOf(r *http.Request) string {
 	return host
 }
 
-// cors answers browsers that ask whether pages of other sites may call: those of the origins listed,
-// and pages of this machine that call it by a name of its own (hostGuard.local).
+// cors answers browsers that ask whether pages of other sites may call: those of the origins
+// listed, and pages of this machine that call it by a name of its own (hostGuard.local).
 type cors struct {
 	origins, methods, headers []string
 	credentials               bool

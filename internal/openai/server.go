@@ -256,8 +256,8 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 	}
 	rc := http.NewResponseController(inner)
 	// Whatever deadline an earlier request left on the connection is not ours. A body must arrive
-	// in time, whether it is read (readBody, which lifts the limit once it has) or dropped. Not every
-	// writer has deadlines: then there are none.
+	// in time, whether it is read (readBody, which lifts the limit once it has) or dropped. Not
+	// every writer has deadlines: then there are none.
 	_ = rc.SetWriteDeadline(began.Add(s.lim.WriteTimeout))
 	if r.ContentLength != 0 {
 		_ = rc.SetReadDeadline(began.Add(s.lim.BodyTimeout))
