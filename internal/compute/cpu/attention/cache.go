@@ -67,7 +67,7 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 			return nil, fmt.Errorf("kv cache of %+v does not fit the address space", cfg)
 		}
 	}
-	memory, err := offheap.Map(int(size), 0)
+	memory, err := offheap.Map(int(size), offheap.HugePages)
 	if err != nil {
 		return nil, fmt.Errorf("kv cache: %w", err)
 	}
