@@ -35,8 +35,22 @@ type Config struct {
 	// is 1.
 	MaxInFlight int
 	// Stages is the number of stages that a plan passes through [pipeline_parallel_size]; 0 is 1.
-	// With several, requests take turns so that each stage has a plan to compute: see Schedule.
+	// With several, requests take turns so that each stage has a plan to compute: see Schedule; and
+	// with ChunkedPrefill a plan has a part of MaxTokens only, so that prompts that come together
+	// make a plan for every stage too.
 	Stages int
+}
+
+// plansPerStage is into how many plans for each of several stages MaxTokens are cut: a pipeline
+// that fills and drains once loses one part in so many and one.
+const plansPerStage = 4
+
+// budget is how many tokens one plan may compute, at least one for each request that may run.
+func (c *Config) budget() int {
+	if c.Stages <= 1 || !c.ChunkedPrefill {
+		return c.MaxTokens
+	}
+	return max(c.MaxSeqs, c.MaxTokens/(plansPerStage*c.Stages))
 }
 
 // validate refuses a configuration under which some request could never finish.

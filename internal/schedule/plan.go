@@ -68,7 +68,7 @@ func reset(p *step.Plan) {
 
 // advance plans the running requests and returns the tokens that are left.
 func (s *Scheduler) advance(p *step.Plan, f *flight) (budget int, preempted bool) {
-	budget = s.config.MaxTokens
+	budget = s.config.budget()
 	stages := s.config.Stages
 	decodes := (len(s.running) + stages - 1) / stages // how many may decode
 	for i := 0; i < len(s.running); i++ {
