@@ -227,6 +227,10 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 	t.Helper()
 	config := g.config
 	config.MaxInFlight = depth
+	if config.Stages > 1 {
+		// A plan takes a part of a step's tokens then: the same number as with one stage.
+		config.MaxTokens *= 4 * config.Stages
+	}
 	s, err := schedule.New(config)
 	if err != nil {
 		t.Fatal(err)
