@@ -47,5 +47,7 @@ for layout in $layouts; do
   echo "$layout $median $first $(sort -n "$work/$layout" | paste -sd' ')"
 done | awk 'BEGIN { print "tp pp pcp threads: output tokens/s (ratio to the first); all runs" }
   { split($1, d, ","); n = d[1] * d[2] * d[3] * d[4]
-    printf "%s %s %s %s: %.1f (%.3f)%s;", d[1], d[2], d[3], d[4], $2, $2 / $3, n > '"${THREADS:-2}"' ? ", " n " threads in all" : ""
+    more = ""
+    if (n > '"${THREADS:-2}"') more = ", " n " threads in all"
+    printf "%s %s %s %s: %.1f (%.3f)%s;", d[1], d[2], d[3], d[4], $2, $2 / $3, more
     for (i = 4; i <= NF; i++) printf " %s", $i; print "" }'
