@@ -53,13 +53,23 @@ func Plot(r *Report, seconds float64) []byte {
 		fmt.Fprintf(&b, "%.1f,%.1f ", x(float64(i)+0.5), y(float64(tokens)))
 	}
 	b.WriteString(`"/>` + "\n")
+	// Names of faults that are close stand one below the other.
+	const rows, rowHeight, letterHeight = 4, 48, 11
+	var taken [rows]float64
 	for _, m := range r.Marks {
-		if at := 10 * m.Seconds; at <= float64(slots) {
-			fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s" stroke-dasharray="3 3"/>`+
-				`<text transform="translate(%.1f %d) rotate(-90)" font-size="10" text-anchor="end" fill="%s">%s</text>`+"\n",
-				x(at), x(at), topMargin-8, plotHeight-bottomMargin, faultColour, x(at)-3, topMargin-6,
-				faultColour, m.Name)
+		at := 10 * m.Seconds
+		if at > float64(slots) {
+			break
 		}
+		row := 0
+		for row < rows-1 && x(at)-taken[row] < letterHeight {
+			row++
+		}
+		taken[row] = x(at)
+		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s" stroke-dasharray="3 3"/>`+
+			`<text transform="translate(%.1f %d) rotate(-90)" font-size="10" text-anchor="end" fill="%s">%s</text>`+"\n",
+			x(at), x(at), topMargin-8, plotHeight-bottomMargin, faultColour, x(at)-3,
+			topMargin-6+row*rowHeight, faultColour, m.Name)
 	}
 	b.WriteString("</svg>\n")
 	return b.Bytes()
