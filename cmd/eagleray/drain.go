@@ -37,8 +37,11 @@ func (s stalls) listen(event status.Event) {
 
 // drain refuses new requests and lets running ones finish within the time given, or until a rank
 // is stalled: then no request would. The error wraps errCut when some did not finish.
+//
+// A server whose socket another one has too (handedOver) refuses nothing: it accepts no more
+// connections, which the other does, and answers what comes on those that it has.
 func drain(log *slog.Logger, server *http.Server, e *router.Router, found stalls,
-	within time.Duration) error {
+	within time.Duration, handedOver bool) error {
 	now := e.Totals()
 	log.Info("shutting down: running requests may finish; another Ctrl-C or signal ends now",
 		"within", within, "running", now.Running, "waiting", now.Waiting)
@@ -70,6 +73,10 @@ func drain(log *slog.Logger, server *http.Server, e *router.Router, found stalls
 			tell(r.engine, r.Rank, r.PID, r.Phase)
 		}
 	}()
+	if handedOver {
+		// What keeps it from its end keeps the engine, too.
+		_ = server.Shutdown(ctx)
+	}
 	err := e.Stop(ctx)
 	// The requests are over; their last bytes are on the way.
 	last, cancel := context.WithTimeout(context.Background(), failureGrace)

@@ -100,7 +100,8 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		log.Warn(w)
 	}
 	listener, err := openai.Inherited()
-	if err == nil && listener == nil {
+	handedOver := listener != nil
+	if err == nil && !handedOver {
 		if listener, err = openai.Listen(cfg.Server.Host, cfg.Server.Port); err != nil {
 			err = fmt.Errorf("--host %s --port %d: %w", cfg.Server.Host, cfg.Server.Port, err)
 		}
@@ -169,7 +170,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	case <-ctx.Done():
 	}
 	err = drain(log, server, e, stalls,
-		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second)
+		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, handedOver)
 	<-served
 	return err
 }
