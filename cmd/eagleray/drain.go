@@ -38,10 +38,11 @@ func (s stalls) listen(event status.Event) {
 // drain refuses new requests and lets running ones finish within the time given, or until a rank
 // is stalled: then no request would. The error wraps errCut when some did not finish.
 //
-// A server whose socket another one has too (handedOver) refuses nothing: it accepts no more
-// connections, which the other does, and answers what comes on those that it has.
+// A server whose socket another one has too refuses nothing: it accepts no more connections, which
+// the other does, and answers what comes on those that it has. accepted, which is nil for others, is
+// then closed when the last of them is known to it.
 func drain(log *slog.Logger, server *http.Server, e *router.Router, found stalls,
-	within time.Duration, handedOver bool) error {
+	within time.Duration, accepted <-chan struct{}) error {
 	now := e.Totals()
 	log.Info("shutting down: running requests may finish; another Ctrl-C or signal ends now",
 		"within", within, "running", now.Running, "waiting", now.Waiting)
@@ -73,8 +74,11 @@ func drain(log *slog.Logger, server *http.Server, e *router.Router, found stalls
 			tell(r.engine, r.Rank, r.PID, r.Phase)
 		}
 	}()
-	if handedOver {
-		// What keeps it from its end keeps the engine, too.
+	if accepted != nil {
+		// What keeps it from its end keeps the engine, too. The first call may miss a connection that
+		// is being accepted.
+		_ = server.Shutdown(ctx)
+		<-accepted
 		_ = server.Shutdown(ctx)
 	}
 	err := e.Stop(ctx)

@@ -144,8 +144,11 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		return errors.Join(err, e.Stop(ctx))
 	}
 	server := handler.HTTPServer(listener.Addr().String())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(handler.Limit(listener)) }()
+	served, accepted := make(chan error, 1), make(chan struct{})
+	go func() {
+		served <- server.Serve(handler.Limit(listener))
+		close(accepted)
+	}()
 	logReady(log, e.Info(), listener.Addr(), time.Since(begun))
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)
@@ -169,8 +172,11 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		return errors.Join(e.Healthy(ctx), e.Stop(context.WithoutCancel(ctx)))
 	case <-ctx.Done():
 	}
+	if !handedOver {
+		accepted = nil
+	}
 	err = drain(log, server, e, stalls,
-		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, handedOver)
+		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, accepted)
 	<-served
 	return err
 }
