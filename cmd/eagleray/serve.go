@@ -172,11 +172,12 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		return errors.Join(e.Healthy(ctx), e.Stop(context.WithoutCancel(ctx)))
 	case <-ctx.Done():
 	}
-	if !handedOver {
-		accepted = nil
+	var last <-chan struct{} // of its connections
+	if handedOver {
+		last = accepted
 	}
 	err = drain(log, server, e, stalls,
-		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, accepted)
+		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, last)
 	<-served
 	return err
 }
