@@ -16,7 +16,6 @@ import (
 	"github.com/eagleray/eagleray/internal/doctor"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/hub"
-	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // newDoctor checks a machine or a cluster with the flags that a server is to have.
@@ -116,9 +115,7 @@ func startGroup(ctx context.Context, cfg config.Config) []doctor.Result {
 
 // oneToken has an engine compute a token, and asks its ranks what they are.
 func oneToken(ctx context.Context, e *engine.Engine) ([]doctor.RankFacts, error) {
-	s, err := e.Submit(ctx, engine.NewRequest([]int32{0}, sample.Params{TopP: 1,
-		RepetitionPenalty: 1, MaxTokens: 1, EOS: -1, Logprobs: sample.NoLogprobs,
-		PromptLogprobs: sample.NoLogprobs}))
+	s, err := e.Submit(ctx, engine.OneToken())
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ type Machine struct {
 // ThisMachine is the machine that the program runs on.
 func ThisMachine() Machine {
 	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA, Cores: machine.Cores(),
-		Available: machine.AvailableMemory, Addresses: net.InterfaceAddrs,
+		Available: machine.AvailableMemory, Addresses: net.InterfaceAddrs, Niceness: machine.Niceness(),
 		Free: func(path string) (uint64, error) {
 			var s unix.Statfs_t
 			err := unix.Statfs(existing(path), &s)
@@ -54,10 +54,6 @@ func ThisMachine() Machine {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
 		m.OpenFiles = r.Cur
-	}
-	// The system call returns 20 minus the niceness.
-	if n, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
-		m.Niceness = 20 - n
 	}
 	return m
 }

@@ -34,6 +34,12 @@ func NewRequest(prompt []int32, p sample.Params) *Request {
 	return &Request{Request: schedule.Request{Prompt: prompt, Params: p}}
 }
 
+// OneToken returns the least request there is: whether it succeeds says whether any would.
+func OneToken() *Request {
+	return NewRequest([]int32{0}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1, EOS: -1,
+		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})
+}
+
 // Delta is what became known of a request since the last one. Several steps may be merged into one
 // when the reader is slower than the engine.
 type Delta struct {

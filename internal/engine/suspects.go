@@ -18,13 +18,9 @@ type suspects struct {
 	alone int
 }
 
-// How often a request must fail alone before it is condemned: once more when the ranks themselves
-// reported the error, thrice when a process was killed from outside, which may be somebody else's
-// doing.
-const (
-	aloneReported = 1
-	aloneKilled   = 3
-)
+// aloneKilled is how often a request must fail alone before it is condemned when a process was
+// killed from outside, which may not be its doing; an error that a rank reported counts at once.
+const aloneKilled = 3
 
 // failed takes note that a group failed while it computed the requests, in the order in which they
 // run. It returns the one that is condemned, if any.
@@ -40,7 +36,7 @@ func (s *suspects) failed(computed []uint64, killed bool) (condemned uint64, fou
 		return 0, false
 	}
 	s.alone++
-	if s.alone < aloneReported || killed && s.alone < aloneKilled {
+	if killed && s.alone < aloneKilled {
 		return 0, false
 	}
 	condemned = both[0]

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // newID returns 128 random bits in hexadecimal, as vLLM's random_uuid.
@@ -148,9 +147,7 @@ func (s *Server) writeDegraded(ctx context.Context, w http.ResponseWriter) error
 
 // oneToken asks the engine for a token.
 func (s *Server) oneToken(ctx context.Context) error {
-	stream, err := s.opt.Engine.Submit(ctx, engine.NewRequest([]int32{0}, sample.Params{TopP: 1,
-		RepetitionPenalty: 1, MaxTokens: 1, EOS: -1, Logprobs: sample.NoLogprobs,
-		PromptLogprobs: sample.NoLogprobs}))
+	stream, err := s.opt.Engine.Submit(ctx, engine.OneToken())
 	if err != nil {
 		return err
 	}

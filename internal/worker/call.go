@@ -6,8 +6,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 )
@@ -67,12 +66,8 @@ func (w *worker) call(body []byte) error {
 
 // probe says what the rank's clock shows, and what its process may expect of its node.
 func (w *worker) probe([]byte) ([]byte, error) {
-	p := queue.Probe{Clock: time.Now().UnixNano(), ISA: w.rank.isa}
-	// The system call returns 20 minus the niceness.
-	if n, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
-		p.Niceness = 20 - n
-	}
-	return json.Marshal(p)
+	return json.Marshal(queue.Probe{Clock: time.Now().UnixNano(), Niceness: machine.Niceness(),
+		ISA: w.rank.isa})
 }
 
 // rankInfo describes the rank as JSON.
