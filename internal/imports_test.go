@@ -22,9 +22,9 @@ const (
 // packages of lower levels, and of its own room. The longest name counts: executor/launch is no
 // part of executor.
 var levels = [][]string{
-	{"chattemplate", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "sample", "status",
+	{"chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "sample", "status",
 		"transcripts", "web"},
-	{"config", "constrain", "fixtures", "hub", "metrics", "ray", "spin", "step",
+	{"config", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
 	{"compute", "model/checkpoint", "queue", "schedule"},
 	{"builtin", "collective", "model"},
@@ -46,8 +46,8 @@ var pure = map[string][]string{
 	"layout":    nil,
 	"sample":    nil,
 	"constrain": nil,
-	"step":      {"sample"},
-	"schedule":  {"kvcache", "sample", "step"},
+	"step":      {"constrain", "sample"},
+	"schedule":  {"constrain", "kvcache", "sample", "step"},
 }
 
 // impure are packages of the standard library that wait, read a clock, or do I/O.
