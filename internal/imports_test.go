@@ -23,7 +23,7 @@ const (
 // part of executor.
 var levels = [][]string{
 	{"chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "sample", "status",
-		"transcripts", "web"},
+		"store", "transcripts", "web"},
 	{"config", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
 	{"compute", "model/checkpoint", "queue", "schedule"},

@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/openai"
 	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/store"
 	"github.com/eagleray/eagleray/internal/window"
 )
 
@@ -116,6 +117,15 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 			ip.String())
 	}
 
+	kept := store.New(cfg.Server.StoreDir, store.Options{})
+	defer kept.Close()
+	// The server that hands its socket over has the store until it ends: then the first use opens it.
+	if cfg.Server.StoreDir != "" && !handedOver {
+		if err := kept.Open(); err != nil {
+			return fmt.Errorf("--store-dir: %w", err)
+		}
+	}
+
 	begun := time.Now()
 	shown := logs.progress()
 	stalls, happened := make(stalls, 1), &window.Events{}
@@ -139,7 +149,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
-	handler, err := newHandler(cfg, e, m, page, log)
+	handler, err := newHandler(cfg, e, m, page, kept, log)
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
@@ -209,11 +219,11 @@ func explainOnSignal(log *slog.Logger, e *router.Router) (stop func()) {
 // failureGrace is how long a server whose engine has failed still answers.
 const failureGrace = time.Second
 
-// newHandler is the HTTP surface of an engine. m, page and log may be nil.
+// newHandler is the HTTP surface of an engine. m, page, kept and log may be nil.
 func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *window.Window,
-	log *slog.Logger) (*openai.Server, error) {
+	kept *store.Store, log *slog.Logger) (*openai.Server, error) {
 	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
-		Version: version(), Window: page,
+		Version: version(), Window: page, Store: kept,
 		Health: e.Health, Ranks: func() any { return e.Report() }})
 }
 

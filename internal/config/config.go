@@ -223,6 +223,9 @@ type Server struct {
 	// MaxRequestsPerKey is how many requests of one API key (or address, for those without) are
 	// answered at the same time; 0 is no bound.
 	MaxRequestsPerKey int
+	// StoreDir is the folder that keeps what is to outlive the server: files, batches, responses;
+	// "" keeps nothing longer than the process.
+	StoreDir string
 	// MetricsPrefixes begin the names of the metrics: each is shown once under each of them.
 	MetricsPrefixes []string
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.

@@ -206,6 +206,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.IntVar(&s.MaxRequestsPerKey, "max-requests-per-key", 0,
 		"requests of one API key, or of one address without keys, that are answered at the same time; "+
 			"0 is no limit")
+	f.StringVar(&s.StoreDir, "store-dir", "",
+		"folder for what is to outlive the server: files, batches, stored responses")
 	f.StringSliceVar(&s.MetricsPrefixes, "metrics-prefix", s.MetricsPrefixes,
 		"what names of metrics begin with: vllm for dashboards and routers made for vLLM, or "+
 			"eagleray,vllm for both")

@@ -19,6 +19,7 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/store"
 	"github.com/eagleray/eagleray/internal/window"
 )
 
@@ -42,6 +43,8 @@ type Options struct {
 	Health func(context.Context) []error
 	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
 	Ranks func() any
+	// Store keeps what clients ask for later; nil for none, and no routes that need it.
+	Store *store.Store
 	// Window is the page for browsers at "/", with its feed; nil for none.
 	Window *window.Window
 	// SpecialTokensInContent lets the text of special tokens in chat messages become control

@@ -1,0 +1,233 @@
+// Package store keeps values under keys on disk, each until it expires: what the server must still
+// know after a restart.
+//
+// A Store is one file of a B+ tree (bbolt). What an update wrote is there after it has returned,
+// all of it, whatever happens to the process or the machine; of an update that has not returned,
+// all or nothing is there.
+package store
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse says that another process has the store open.
+var ErrInUse = errors.New("another process uses it: give each server a --store-dir of its own")
+
+// Options of a Store; the zero value is good.
+type Options struct {
+	// MaxBytes bounds the sum of all keys and values, 1 GiB if 0. The file is larger by the
+	// overhead of its pages, and does not shrink.
+	MaxBytes int64
+	// Now is the clock that values expire by; time.Now if nil.
+	Now func() time.Time
+}
+
+// Store is safe for concurrent use. Updates run one after another, readers beside them.
+type Store struct {
+	path string // "" for one in memory
+	max  int64
+	now  func() time.Time
+
+	mu     sync.Mutex
+	db     *bolt.DB
+	closed bool
+}
+
+// Name is the file of a store in its folder.
+const Name = "state.db"
+
+// New is a store in a folder, or with an empty name one in memory, which goes with the process.
+// Nothing is read, locked or made before it is first used.
+func New(dir string, o Options) *Store {
+	s := &Store{max: o.MaxBytes, now: o.Now}
+	if dir != "" {
+		s.path = filepath.Join(dir, Name)
+	}
+	if s.max == 0 {
+		s.max = 1 << 30
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	return s
+}
+
+var (
+	values  = []byte("values")  // key -> expiry, value
+	expiry  = []byte("expiry")  // expiry, key -> nothing
+	figures = []byte("figures") // "bytes" -> the sum of all keys and values
+	total   = []byte("bytes")
+)
+
+// lockWait is how long Open waits for another process that has the store: one that ends.
+const lockWait = 100 * time.Millisecond
+
+// Open makes or opens the store, and says why it cannot: ErrInUse, or an error of the file system.
+// Every other call does the same when it is the first.
+func (s *Store) Open() error {
+	_, err := s.open()
+	return err
+}
+
+func (s *Store) open() (*bolt.DB, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if s.db != nil {
+		return s.db, nil
+	}
+	var db *bolt.DB
+	var err error
+	if s.path == "" {
+		db, err = openMemory()
+	} else {
+		db, err = openFile(s.path)
+	}
+	if err != nil {
+		return nil, s.failure(err)
+	}
+	s.db = db
+	return db, nil
+}
+
+func openFile(path string) (db *bolt.DB, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	// A file that is cut or overwritten may lead bbolt to pages that are not there.
+	defer func() {
+		if v := recover(); v != nil {
+			db, err = nil, fmt.Errorf("file is damaged: %v", v)
+		}
+	}()
+	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait,
+		FreelistType: bolt.FreelistMapType, NoFreelistSync: true})
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return nil, ErrInUse
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
+		errors.Is(err, berrors.ErrVersionMismatch):
+		return nil, fmt.Errorf("file is damaged, or none of ours: %w", err)
+	case err != nil:
+		return nil, err
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{values, expiry, figures} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// openMemory opens a file without a name: what is in it is gone once it is closed.
+func openMemory() (*bolt.DB, error) {
+	fd, err := unix.MemfdCreate("eagleray-store", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	defer unix.Close(fd) // bbolt opens it once more
+	return openFile(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// Close waits for what is under way. The store is not used any more.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.db == nil {
+		return nil
+	}
+	db := s.db
+	s.db = nil
+	return db.Close()
+}
+
+// View calls f with the store as it is now. f must not call the store.
+func (s *Store) View(f func(*Tx) error) error {
+	return s.within((*bolt.DB).View, f)
+}
+
+// Update calls f with the store as it is now, and keeps what f wrote unless f or the disk fails. f
+// must not call the store.
+// Some values that have expired are removed.
+func (s *Store) Update(f func(*Tx) error) error {
+	return s.within((*bolt.DB).Update, func(tx *Tx) error {
+		if _, err := tx.sweep(); err != nil {
+			return err
+		}
+		return f(tx)
+	})
+}
+
+func (s *Store) within(run func(*bolt.DB, func(*bolt.Tx) error) error, f func(*Tx) error) error {
+	db, err := s.open()
+	if err != nil {
+		return err
+	}
+	var ours error
+	err = run(db, func(tx *bolt.Tx) error {
+		ours = f(&Tx{tx.Bucket(values), tx.Bucket(expiry), tx.Bucket(figures), s.now().UnixNano(),
+			s.max})
+		return ours
+	})
+	switch {
+	case err == nil, ours != nil:
+		return ours
+	case errors.Is(err, berrors.ErrDatabaseNotOpen):
+		return ErrClosed
+	}
+	return s.failure(err)
+}
+
+// failure says which store it is that fails.
+func (s *Store) failure(err error) error {
+	return fmt.Errorf("store %s: %w", cmp.Or(s.path, "in memory"), err)
+}
+
+// Get returns a copy of the value of a key, or ErrNotFound.
+func (s *Store) Get(key string) (value []byte, err error) {
+	err = s.View(func(tx *Tx) error {
+		v, err := tx.Get(key)
+		value = append([]byte{}, v...)
+		return err
+	})
+	return value, err
+}
+
+// Put sets the value of a key until a time, the zero one for ever.
+func (s *Store) Put(key string, value []byte, until time.Time) error {
+	return s.Update(func(tx *Tx) error { return tx.Put(key, value, until) })
+}
+
+// Delete removes keys. Those that are not there are no error.
+func (s *Store) Delete(keys ...string) error {
+	return s.Update(func(tx *Tx) error {
+		for _, key := range keys {
+			if err := tx.Delete(key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func be64(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
