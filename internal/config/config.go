@@ -228,6 +228,7 @@ type Server struct {
 	StoreDir string
 	// MetricsPrefixes begin the names of the metrics: each is shown once under each of them.
 	MetricsPrefixes []string
+	Answers         Answers
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }

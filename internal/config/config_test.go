@@ -2,7 +2,10 @@ package config_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +66,12 @@ func TestFlags(t *testing.T) {
 		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys }, []string{"a,b", "c"}},
 		{"--enforce-eager --gpu-memory-utilization 0.9 -dcp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
 		{"--no-enable-lora", func(c *config.Config) any { return len(c.Warnings) }, 1},
+		{"--drain-timeout 7", func(c *config.Config) any { return c.Server.ShutdownTimeoutSeconds }, 7},
+		{`--allowed-origins ["*"] --allowed-methods GET,PUT --allowed-methods POST`, func(c *config.Config) any {
+			return append(c.Server.AllowedOrigins, c.Server.AllowedMethods...)
+		}, []string{"*", "GET", "PUT", "POST"}},
+		{`--default-chat-template-kwargs {"a":1}`, func(c *config.Config) any { return c.Server.Answers.ChatTemplateKwargs }, `{"a":1}`},
+		{"-O3 -O 2 -O=0 -cc {} --worker-use-ray=false", func(c *config.Config) any { return len(c.Warnings) }, 5},
 		{"--kv-cache-dtype auto", func(c *config.Config) any { return strings.Contains(c.Warnings[0], "--kv-cache-dtype has no effect") }, true},
 	}
 	for _, tt := range tests {
@@ -137,6 +146,12 @@ func TestMistakes(t *testing.T) {
 		{"--override-generation-config [1]", "--override-generation-config"},
 		{"--no-enable-prefix-caching=maybe", "--no-enable-prefix-caching"},
 		{"--shutdown-timeout -1", "--shutdown-timeout -1"},
+		{"--drain-timeout -1", "--shutdown-timeout -1"},
+		{"--allowed-origins [1]", "--allowed-origins"},
+		{"--default-chat-template-kwargs [1]", "--default-chat-template-kwargs"},
+		{"--default-chat-template-kwargs null", "--default-chat-template-kwargs"},
+		{"--api-key-file /no/such/file", "--api-key-file"},
+		{"--num-scheduler-steps 8", "--num-scheduler-steps"},
 		{"--frobnicate", "--frobnicate"},
 		{"--lora-modules a=b c=d", "--lora-modules"},
 		{"--middleware a b", "--middleware"},
@@ -351,6 +366,29 @@ func TestHumanSizes(t *testing.T) {
 		_, f := flags()
 		if f.Set("max-request-body-bytes", s) == nil {
 			t.Errorf("%q was accepted", s)
+		}
+	}
+}
+
+// TestKeyFile reads keys from files, beside those of the command line.
+func TestKeyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	put := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("# of the team\n first,1 \n\nsecond\r\n")
+	c, err := parse("--api-key", "own", "--api-key-file", path)
+	if want := []string{"own", "first,1", "second"}; err != nil || !slices.Equal(c.Server.APIKeys, want) {
+		t.Errorf("%q, %v", c.Server.APIKeys, err)
+	}
+	for text, want := range map[string]string{"# none\n": "has no key",
+		strings.Repeat("k", 1<<20+1): "more than 1048576 bytes"} {
+		put(text)
+		if _, err := parse("--api-key-file", path); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "kk") {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -18,10 +19,14 @@ func (e *UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
+// otherNames are further names of flags.
+var otherNames = map[string]string{"drain-timeout": "shutdown-timeout"}
+
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
-// --max-model-len.
+// --max-model-len; and by their other names.
 func Normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	name = strings.ReplaceAll(name, "_", "-")
+	return pflag.NormalizedName(cmp.Or(otherNames[name], name))
 }
 
 // EngineFlags defines the flags of the model, its cache, ranks and scheduler.
@@ -106,6 +111,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	toggle(f, &s.Async, "async-scheduling",
 		"plan the next step while the ranks compute the one before")
 	DefineKnown(f, engineKnown, &c.Warnings)
+	DefineKnown(f, goneKnown, &c.Warnings)
 
 	q := &c.Queue
 	f.StringVar(&q.Transport, "queue-transport", q.Transport,
@@ -181,10 +187,12 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"key clients must send as a bearer token; may be given several times (or VLLM_API_KEY)")
 	Words(f, "api-key")
 	Alias(f, "api-key", "VLLM_API_KEY")
-	f.StringSliceVar(&s.AllowedOrigins, "allowed-origins", nil,
-		"origins browsers may call from (CORS)")
-	f.StringSliceVar(&s.AllowedMethods, "allowed-methods", nil, "methods allowed to those origins")
-	f.StringSliceVar(&s.AllowedHeaders, "allowed-headers", nil, "headers allowed to those origins")
+	f.Var(&keyFile{&s.APIKeys}, "api-key-file",
+		"file with such keys, one a line; # begins a comment")
+	f.Var(&list{value: &s.AllowedOrigins}, "allowed-origins",
+		"origins browsers may call from (CORS): a,b or [\"a\",\"b\"]; * is any")
+	f.Var(&list{value: &s.AllowedMethods}, "allowed-methods", "methods allowed to those origins")
+	f.Var(&list{value: &s.AllowedHeaders}, "allowed-headers", "headers allowed to those origins")
 	f.BoolVar(&s.AllowCredentials, "allow-credentials", false, "let those origins send credentials")
 	f.StringSliceVar(&s.AllowedHosts, "allowed-hosts", nil,
 		"names accepted in the Host header when bound to loopback")
@@ -212,6 +220,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"what names of metrics begin with: vllm for dashboards and routers made for vLLM, or "+
 			"eagleray,vllm for both")
 	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds,
-		"seconds SIGTERM gives requests to finish")
+		"seconds SIGTERM gives requests to finish (--drain-timeout is the same)")
+	Alias(f, "shutdown-timeout", Env+"DRAIN_TIMEOUT")
+	c.answerFlags(f)
 	DefineKnown(f, serverKnown, &c.Warnings)
 }

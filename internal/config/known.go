@@ -110,8 +110,6 @@ var serverKnown = []Known{
 	{Name: "chat-template-content-format", Allowed: []string{"auto", "string"},
 		Why: "templates get text"},
 	{Name: "response-role", Allowed: []string{"assistant"}, Why: "answers are the assistant's"},
-	{Name: "return-tokens-as-token-ids", Switch: true, Why: "tokens are shown as text"},
-	{Name: "enable-force-include-usage", Switch: true, Why: "streams report usage when asked to"},
 	{Name: "enable-log-requests", Switch: true, Why: "prompts are never logged"},
 	{Name: "disable-log-requests", Allowed: on, Switch: true, Why: "prompts are never logged"},
 	{Name: "max-log-len", Allowed: anything, Why: "prompts are never logged"},

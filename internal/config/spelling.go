@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,11 @@ var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipelin
 	"-dp":  "--data-parallel-size",
 	"-pcp": "--prefill-context-parallel-size", "-dcp": "--decode-context-parallel-size",
 	"-ep": "--enable-expert-parallel",
-	"-q":  "--quantization", "-n": "--nnodes", "-r": "--node-rank"}
+	"-q":  "--quantization", "-n": "--nnodes", "-r": "--node-rank",
+	"-O": "--optimization-level", "-cc": "--compilation-config"}
+
+// level is a short flag with its value, as in -O3.
+var level = regexp.MustCompile(`^-O([0-9]+)$`)
 
 // severalWords is the annotation of flags that take all words up to the next flag.
 const severalWords = "several words"
@@ -49,7 +54,7 @@ func Expand(f *pflag.FlagSet, args []string) []string {
 			out = append(out, a)
 			continue
 		}
-		name, value, has := strings.Cut(a, "=")
+		name, value, has := strings.Cut(level.ReplaceAllString(a, "-O=$1"), "=")
 		name = cmp.Or(short[name], name)
 		list = ""
 		if next := i + 1; !has && takesWords(f, name) && next < len(args) &&

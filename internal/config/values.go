@@ -1,8 +1,11 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -197,6 +200,98 @@ func (c *counts) Set(text string) error {
 		list = append(list, n)
 	}
 	*c.value = list
+	return nil
+}
+
+// list is words: a,b or, as vLLM has it, a JSON list. The flag given again adds to it.
+type list struct {
+	value *[]string
+	given bool
+}
+
+func (l *list) String() string {
+	if l.value == nil {
+		return ""
+	}
+	return strings.Join(*l.value, ",")
+}
+
+// Type implements pflag.Value.
+func (l *list) Type() string { return "strings" }
+
+// Set implements pflag.Value.
+func (l *list) Set(text string) error {
+	words := strings.Split(text, ",")
+	if strings.HasPrefix(text, "[") {
+		words = nil
+		if err := json.Unmarshal([]byte(text), &words); err != nil {
+			return fmt.Errorf(`%q is not a list such as a,b or ["a","b"]`, text)
+		}
+	}
+	if !l.given {
+		*l.value, l.given = nil, true
+	}
+	*l.value = append(*l.value, words...)
+	return nil
+}
+
+// object is the text of a JSON object.
+type object struct{ value *string }
+
+func (o *object) String() string {
+	if o.value == nil {
+		return ""
+	}
+	return *o.value
+}
+
+// Type implements pflag.Value.
+func (o *object) Type() string { return "JSON" }
+
+// Set implements pflag.Value.
+func (o *object) Set(text string) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &members); err != nil || members == nil {
+		return fmt.Errorf("%q is not a JSON object", text)
+	}
+	*o.value = text
+	return nil
+}
+
+// keyFile adds the keys of a file. Its errors do not repeat them.
+type keyFile struct{ keys *[]string }
+
+func (k *keyFile) String() string { return "" }
+
+// Type implements pflag.Value.
+func (k *keyFile) Type() string { return "file" }
+
+// maxKeyFile is the most bytes of a file of keys.
+const maxKeyFile = 1 << 20
+
+// Set implements pflag.Value.
+func (k *keyFile) Set(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > maxKeyFile {
+		return fmt.Errorf("%s has more than %d bytes", path, maxKeyFile)
+	}
+	before := len(*k.keys)
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			*k.keys = append(*k.keys, line)
+		}
+	}
+	if len(*k.keys) == before {
+		return fmt.Errorf("%s has no key", path)
+	}
 	return nil
 }
 

@@ -149,6 +149,19 @@ var reservedKwargs = map[string]string{
 	"tokenize":               "", "return_dict": "", "conversation": "messages",
 }
 
+// checkKwarg refuses a name that chat_template_kwargs cannot set.
+func checkKwarg(name string) *apiError {
+	field, reserved := reservedKwargs[name]
+	switch {
+	case !reserved:
+		return nil
+	case field == "":
+		return badRequest("chat_template_kwargs", "`chat_template_kwargs` cannot set %q", name)
+	}
+	return badRequest("chat_template_kwargs",
+		"`chat_template_kwargs` cannot set %q, use the field `%s`", name, field)
+}
+
 func (c *conversation) decode(f *fields, m *model) {
 	c.decodeMessages(f)
 	c.tools = f.array("tools")
@@ -156,18 +169,11 @@ func (c *conversation) decode(f *fields, m *model) {
 	c.documents = f.array("documents")
 	if raw := f.object("chat_template_kwargs"); raw != nil {
 		f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
-			if field, ok := reservedKwargs[key]; ok {
-				if field == "" {
-					return badRequest("chat_template_kwargs",
-						"`chat_template_kwargs` cannot set %q", key)
-				}
-				return badRequest("chat_template_kwargs",
-					"`chat_template_kwargs` cannot set %q, use the field `%s`", key, field)
-			}
 			c.kwargs = append(c.kwargs, member{key, raw})
-			return nil
+			return checkKwarg(key)
 		}))
 	}
+	c.kwargs = append(m.kwargs[:len(m.kwargs):len(m.kwargs)], c.kwargs...) // the last one counts
 	if t := f.optString("chat_template"); t != nil {
 		c.template = *t
 		if !m.flags.TrustRequestChatTemplate {

@@ -82,6 +82,7 @@ func TestLaxFields(t *testing.T) {
 		{`"seed":1234`, `"seed":"1_234"`},
 		{`"stop_token_ids":[5,6]`, `"stop_token_ids":["5","6"]`},
 		{`"logit_bias":{"7":-5}`, `"logit_bias":{"7":"-5"}`},
+		{`"logit_bias":{"7":-5}`, `"logit_bias":{" 7 ":-5}`},
 		{`"allowed_token_ids":[5,6]`, `"allowed_token_ids":["5",6.0]`},
 		{`"ignore_eos":true`, `"ignore_eos":"yes"`},
 		{`"ignore_eos":true`, `"ignore_eos":1`},

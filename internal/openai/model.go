@@ -15,6 +15,33 @@ import (
 type model struct {
 	*engine.Info
 	flags *config.Model
+	// answers are defaults of requests, kwargs those of chat_template_kwargs.
+	answers *config.Answers
+	kwargs  []member
+}
+
+// newModel takes the flags apart.
+func newModel(info *engine.Info, c *config.Config, lim Limits) (model, error) {
+	m := model{Info: info, flags: &c.Model, answers: &c.Server.Answers}
+	if err := m.check(); err != nil {
+		return m, err
+	}
+	text := m.answers.ChatTemplateKwargs
+	if text == "" {
+		return m, nil
+	}
+	members, bad := parseObject([]byte(text), lim)
+	for _, k := range members {
+		if bad == nil {
+			bad = checkKwarg(k.key)
+		}
+	}
+	if bad != nil {
+		return m, &config.UsageError{Err: fmt.Errorf("--default-chat-template-kwargs: %s",
+			bad.message)}
+	}
+	m.kwargs = members
+	return m, nil
 }
 
 // check finds what would otherwise fail a request at a time.

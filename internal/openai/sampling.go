@@ -53,13 +53,16 @@ func (s *sampling) decode(f *fields, m *model) {
 	}
 	s.badWords = f.strings("bad_words", f.array("bad_words"), f.lim.BadWords, f.lim.StopBytes)
 	s.decodeStream(f)
+	s.includeUsage = s.stream && (s.includeUsage || m.answers.ForceIncludeUsage)
+	// As in vLLM, usage in every chunk goes with usage at the end.
+	s.continuousUsage = s.continuousUsage && s.includeUsage
 	s.promptLogprobs = f.logprobCount("prompt_logprobs", m)
 	if s.stream && s.promptLogprobs != sample.NoLogprobs && s.promptLogprobs != 0 {
 		f.fail(badRequest("prompt_logprobs",
 			"`prompt_logprobs` are not available when `stream=True`."))
 	}
 	s.decodeTruncation(f)
-	s.asTokenIDs = f.optBool("return_tokens_as_token_ids", false)
+	s.asTokenIDs = f.optBool("return_tokens_as_token_ids", m.answers.TokensAsTokenIDs)
 	s.returnTokenIDs = f.optBool("return_token_ids", false)
 	s.timeout = f.optFloat("timeout")
 	s.priority = int(f.ranged("priority", 0, math.MinInt32, math.MaxInt32))
@@ -155,8 +158,6 @@ func (s *sampling) decodeStream(f *fields) {
 		*dst = v
 		return nil
 	}))
-	// As in vLLM, usage in every chunk goes with usage at the end.
-	s.continuousUsage = s.continuousUsage && s.includeUsage
 }
 
 func (s *sampling) decodeTruncation(f *fields) {

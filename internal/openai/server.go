@@ -79,8 +79,9 @@ func New(o Options) (*Server, error) {
 	if o.Engine == nil || o.Info == nil {
 		return nil, errors.New("openai server: no engine, or no description of its model")
 	}
-	m, c := model{o.Info, &o.Config.Model}, &o.Config.Server
-	if err := m.check(); err != nil {
+	c := &o.Config.Server
+	m, err := newModel(o.Info, &o.Config, o.Limits.withDefaults())
+	if err != nil {
 		return nil, fmt.Errorf("openai server: %w", err)
 	}
 	s := &Server{opt: o, model: m, created: time.Now().Unix(), lim: o.Limits.withDefaults(),
@@ -264,6 +265,11 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 	_ = rc.SetWriteDeadline(began.Add(s.lim.WriteTimeout))
 	if r.ContentLength != 0 {
 		_ = rc.SetReadDeadline(began.Add(s.lim.BodyTimeout))
+	}
+	if len(r.TransferEncoding) > 0 {
+		// A Content-Length may have stood beside it, which net/http drops: whoever is in between may
+		// see another end of this request, and so another next one (RFC 9112, 6.1).
+		w.Header().Set("Connection", "close")
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if s.opt.Config.Server.EnableRequestIDHeaders {

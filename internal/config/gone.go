@@ -1,0 +1,38 @@
+package config
+
+// goneKnown are flags of older releases of vLLM, and of releases that have more of them: a command
+// line goes on working where they asked for what happens anyway.
+var goneKnown = []Known{
+	{Name: "optimization-level", Allowed: anything, Why: "nothing is compiled at start"},
+	{Name: "cuda-graph-sizes", Words: true, Allowed: anything, Why: "there is no graph capture"},
+	{Name: "cudagraph-capture-sizes", Words: true, Allowed: anything,
+		Why: "there is no graph capture"},
+	{Name: "num-scheduler-steps", Allowed: []string{"1"}, Why: "each step is planned"},
+	{Name: "multi-step-stream-outputs", Allowed: on, Switch: true, Why: "each step is streamed"},
+	{Name: "num-lookahead-slots", Allowed: []string{"0"}, Why: "tokens are not drafted"},
+	{Name: "scheduler-delay-factor", Allowed: []string{"0", "0.0"}, Why: "prompts do not wait"},
+	{Name: "preemption-mode", Allowed: []string{"recompute"},
+		Why: "preempted requests are computed again"},
+	{Name: "use-v2-block-manager", Allowed: on, Switch: true, Why: "there is one cache manager"},
+	{Name: "disable-async-output-proc", Allowed: on, Switch: true,
+		Why: "see --no-async-scheduling"},
+	{Name: "worker-use-ray", Switch: true, Why: "say --distributed-executor-backend ray"},
+	{Name: "engine-use-ray", Switch: true, Why: "say --distributed-executor-backend ray"},
+	{Name: "speculative-model", Allowed: none, Why: "tokens are not drafted"},
+	{Name: "num-speculative-tokens", Allowed: none, Why: "tokens are not drafted"},
+	{Name: "tokenizer-pool-size", Allowed: anything, Why: "requests are tokenised side by side"},
+	{Name: "rope-scaling", Allowed: none, Why: "config.json is used as it is"},
+	{Name: "rope-theta", Allowed: none, Why: "config.json is used as it is"},
+	{Name: "enable-reasoning", Allowed: on, Switch: true, Why: "--reasoning-parser is enough"},
+	{Name: "enable-prompt-adapter", Switch: true, Why: "adapters are not loaded"},
+	{Name: "disable-mm-preprocessor-cache", Allowed: on, Switch: true, Why: "input is text"},
+	{Name: "hf-token", Allowed: none, Why: "set HF_TOKEN: arguments can be read by others"},
+	{Name: "show-hidden-metrics-for-version", Allowed: anything, Why: "no metric is hidden"},
+	{Name: "collect-detailed-traces", Allowed: none, Why: "a trace has one span for a request"},
+	{Name: "log-config-file", Allowed: none, Why: "--log-format json has every line as JSON"},
+	{Name: "log-error-stack", Allowed: on, Switch: true, Why: "a panic is logged with its stack"},
+	{Name: "enable-log-outputs", Switch: true, Why: "answers are never logged"},
+	{Name: "enable-log-deltas", Switch: true, Why: "answers are never logged"},
+	{Name: "disable-access-log-for-endpoints", Allowed: anything,
+		Why: "/health and other public routes are not logged"},
+}
