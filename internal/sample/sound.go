@@ -2,8 +2,17 @@ package sample
 
 import "math"
 
-// Unsound stands in the place of a token whose logits are no numbers: the request cannot go on.
-const Unsound = -1
+// What stands in the place of a token where none was chosen.
+const (
+	// Unsound says that the logits are no numbers: the request cannot go on.
+	Unsound = -1
+	// Stuck says that the request's constraint leaves no token to choose, or none that could be found
+	// within its budget: the request cannot go on.
+	Stuck = -2
+	// Pending says that the request's constraint is still being compiled: the position is to be
+	// computed again.
+	Pending = -3
+)
 
 // soundStride is the distance of the logits that Sound looks at.
 const soundStride = 16

@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/kvcache"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
@@ -20,6 +21,8 @@ type Request struct {
 	// Params are resolved. When they ask for prompt logprobs, the whole prompt is computed,
 	// whatever the prefix cache holds.
 	Params sample.Params
+	// Constraint is the language that the output keeps to.
+	Constraint constrain.Spec
 	// Salt separates the prefix cache: only requests of equal salt share blocks.
 	Salt string
 	// Priority orders requests under Config.Priority, smaller first.
@@ -46,6 +49,8 @@ type Output struct {
 	// Finish is other than Unfinished in the last Output of a request; one that was aborted has no
 	// further Output.
 	Finish sample.Finish
+	// Fault is why Finish is FinishError: sample.Unsound or sample.Stuck. Else it is 0.
+	Fault int32
 	// StopToken is the one of Params.StopTokens that ended the request, else -1, also at EOS.
 	StopToken int32
 	// Cached is how many prompt tokens came from the prefix cache when the request first ran.
@@ -132,7 +137,7 @@ func (r *Request) onItsWay(plan uint64, stages int) bool {
 // take appends sampled tokens up to the one that ends the request, and returns how many those are.
 func (r *Request) take(tokens []int32, maxModelLen int) (n int, finish sample.Finish, stop int32) {
 	for i, t := range tokens {
-		if t == sample.Unsound {
+		if t < 0 {
 			return i, sample.FinishError, -1
 		}
 		r.tokens = append(r.tokens, t)

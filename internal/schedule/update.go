@@ -2,14 +2,15 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
 // Check returns an error unless r is a complete answer to the oldest plan in flight: its number,
-// and one token, not negative but sample.Unsound, for each request that samples, in the plan's order. Update relies on
-// it: a request whose token is missing would wait for it for ever.
+// and one token, or what sample has for none, for each request that samples, in the plan's order.
+// Update relies on it: a request whose token is missing would wait for it for ever.
 func (s *Scheduler) Check(r *step.Result) error {
 	if s.owed == 0 {
 		return fmt.Errorf("schedule: result of plan %d, but no plan is under way", r.Plan)
@@ -33,7 +34,7 @@ func (s *Scheduler) Check(r *step.Result) error {
 		if len(run) != 1 {
 			return wrong(r, "has %d tokens for slot %d, 1 is due", len(run), e.slot)
 		}
-		if run[0] < 0 && run[0] != sample.Unsound {
+		if run[0] < sample.Pending || run[0] == sample.Pending && e.request.Constraint.Kind == 0 {
 			return wrong(r, "has token %d for slot %d", run[0], e.slot)
 		}
 		i++
@@ -75,6 +76,10 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 				runs++
 				o.Logprobs = logprobsOf(r.Logprobs[logprobs:], e.slot, len(o.Tokens))
 				logprobs += len(o.Logprobs)
+				if len(o.Tokens) > 0 && o.Tokens[0] == sample.Pending {
+					o.Tokens, o.Logprobs = nil, nil
+					s.again(q)
+				}
 			}
 		}
 		if q.done || len(o.Tokens) == 0 && o.PromptLogprobs == nil {
@@ -95,6 +100,9 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 // take gives a request its tokens and returns whether they end one that runs.
 func (s *Scheduler) take(q *Request, o *Output) (ended bool) {
 	n, finish, stop := q.take(o.Tokens, s.config.MaxModelLen)
+	if finish == sample.FinishError {
+		o.Fault = o.Tokens[n]
+	}
 	o.Tokens, o.Finish, o.StopToken = o.Tokens[:n], finish, stop
 	o.Logprobs = o.Logprobs[:min(n, len(o.Logprobs))]
 	if finish != sample.Unfinished {
@@ -107,6 +115,18 @@ func (s *Scheduler) take(q *Request, o *Output) (ended bool) {
 		s.cache.Cache(&q.seq, q.tokens, len(q.tokens))
 	}
 	return false
+}
+
+// again preempts a request whose token could not be chosen yet. What plans in flight choose after it
+// is not chosen either.
+func (s *Scheduler) again(q *Request) {
+	if !q.running {
+		return
+	}
+	i := slices.Index(s.running, q)
+	s.running = slices.Delete(s.running, i, i+1)
+	s.freed = append(s.freed, q.slot)
+	s.requeue(q)
 }
 
 // logprobsOf returns the first entries of list that are of slot, at most n, nil for none.

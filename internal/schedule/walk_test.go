@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/kvcache"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
@@ -259,6 +260,10 @@ func (w *walk) add(name string, i int) {
 	salt := []string{"", "", "salt"}[w.rng.IntN(3)]
 	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: salt, Priority: w.rng.IntN(3),
 		Client: name, Index: i}
+	if w.rng.IntN(4) == 0 {
+		q.Constraint = constrain.Spec{Kind: constrain.Regex, Text: fmt.Sprint(key)}
+		w.worker.compiling[q.Constraint] = w.rng.IntN(6)
+	}
 	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
 	w.s.Add(q)
@@ -282,8 +287,9 @@ func (w *walk) lose() {
 		w.Fatalf("after PreemptAll:\n%v", w.s)
 	}
 	plans := w.worker.plans
+	compiling := w.worker.compiling
 	w.worker = newWorker(w.config)
-	w.worker.plans = plans
+	w.worker.plans, w.worker.compiling = plans, compiling
 	for _, r := range w.due {
 		if w.s.Check(r) == nil {
 			w.Fatal("Check accepts the result of a plan that was lost")

@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
 )
@@ -18,6 +19,8 @@ type worker struct {
 	plans     uint64
 	// choose, when not nil, picks the token of a slot instead of the model.
 	choose func(slot uint32) int32
+	// compiling is how often the constraints of requests are not compiled yet.
+	compiling map[constrain.Spec]int
 }
 
 type slot struct {
@@ -28,10 +31,14 @@ type slot struct {
 	blocks  []uint32
 	next    int // position to be computed next
 	params  sample.Params
+	// constraint is of the request, missed says that a token has not been chosen for it.
+	constraint constrain.Spec
+	missed     bool
 }
 
 func newWorker(c Config) *worker {
-	return &worker{blockSize: c.BlockSize, memory: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{}}
+	return &worker{blockSize: c.BlockSize, memory: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{},
+		compiling: map[constrain.Spec]int{}}
 }
 
 // state is the hash of tokens[:n], continued from that of tokens[:n-1].
@@ -117,6 +124,7 @@ func (w *worker) learn(c Config, p *step.Plan) error {
 		w.slots[q.Slot] = &slot{
 			tokens: append([]int32(nil), q.Tokens...), prompt: int(q.PromptLen),
 			blocks: append([]uint32(nil), q.Blocks...), next: len(q.Blocks) * w.blockSize, params: q.Params,
+			constraint: q.Constraint,
 		}
 	}
 	return nil
@@ -198,6 +206,9 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 				t = w.choose(id)
 			}
 			s.sampled = []int32{t}
+			if left := w.compiling[s.constraint]; s.missed || left > 0 {
+				w.compiling[s.constraint], s.missed, t = max(0, left-1), true, sample.Pending
+			}
 			r.Append(id, t)
 			if s.params.Logprobs != sample.NoLogprobs {
 				r.Logprobs = append(r.Logprobs, step.Logprobs{Slot: id, Sampled: step.TokenLogprob{Token: t}})

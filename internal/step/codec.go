@@ -15,7 +15,7 @@ import (
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 3
+	Version = 4
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -25,7 +25,7 @@ const (
 // the remaining bytes cannot hold before it makes room for it.
 const (
 	minParams         = 7*4 + 8 + 5*4 + 1 + 4*4
-	minNewRequest     = 2*4 + 2*4 + minParams
+	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 1
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
 	minList           = 4
@@ -57,12 +57,16 @@ func AppendPlan(b []byte, p *Plan) []byte {
 }
 
 func appendNewRequest(b []byte, q *NewRequest) []byte {
-	b = slices.Grow(b, minNewRequest+4*(len(q.Tokens)+len(q.Blocks)))
+	b = slices.Grow(b, minNewRequest+4*(len(q.Tokens)+len(q.Blocks))+len(q.Constraint.Text))
 	b = binary.LittleEndian.AppendUint32(b, q.Slot)
 	b = binary.LittleEndian.AppendUint32(b, q.PromptLen)
 	b = appendList(b, q.Tokens)
 	b = appendList(b, q.Blocks)
-	return appendParams(b, &q.Params)
+	b = appendParams(b, &q.Params)
+	c := &q.Constraint
+	b = append(b, byte(c.Kind))
+	b = append(appendLen(b, len(c.Text)), c.Text...)
+	return appendBool(b, c.Compact)
 }
 
 func appendParams(b []byte, p *sample.Params) []byte {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -49,6 +50,8 @@ func (m maker) plan() *Plan {
 			Slot: m.Uint32(), Tokens: some(m, 40, m.i32), Blocks: some(m, 5, m.Uint32), Params: m.params(),
 		}
 		q.PromptLen = uint32(m.IntN(len(q.Tokens) + 1))
+		q.Constraint = constrain.Spec{Kind: constrain.Kind(m.IntN(constrain.Kinds)),
+			Text: strings.Repeat("ab", m.IntN(3)), Compact: m.IntN(2) == 0}
 		return q
 	})
 	for range m.IntN(20) {
@@ -139,7 +142,7 @@ func TestLayout(t *testing.T) {
 		}, Blocks: []uint32{0x0a0b0c0d},
 	})
 	want := []byte{
-		3, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		4, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -155,7 +158,7 @@ func TestLayout(t *testing.T) {
 		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1, -0.5}}}},
 	})
 	want = []byte{
-		3, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		4, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
@@ -213,8 +216,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{"filled", badRow(2, 5), "the source or the flag of a row is none"},
 		{"blocks not announced", AppendPlan(nil, &Plan{Blocks: []uint32{1}}), "0 new blocks announced, 1 listed"},
 		{"prompt beyond tokens", AppendPlan(nil, &Plan{New: []NewRequest{{PromptLen: 1}}}), "prompt of 1 tokens, 0 listed"},
-		{"huge list", append([]byte{3, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255), "Free: 4294967295 elements need 17179869180 bytes, 0 left"},
+		{"huge list", append([]byte{Version, 'P', 0, 0, 0, 0, 0, 0, 0, 0}, 255, 255, 255, 255), "Free: 4294967295 elements need 17179869180 bytes, 0 left"},
 		{"boolean 2", badBool(), "2 is no boolean"},
+		{"constraint of no kind", AppendPlan(nil, &Plan{New: []NewRequest{
+			{Constraint: constrain.Spec{Kind: constrain.Kinds}}}}), "kind 7 is none"},
 	} {
 		var p Plan
 		err := DecodePlan(c.bytes, &p)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -183,17 +184,32 @@ func (r *reader) int32(field string) int32 { return int32(r.uint32(field)) }
 func (r *reader) float32(field string) float32 { return math.Float32frombits(r.uint32(field)) }
 
 func (r *reader) bool(field string) bool {
-	if len(r.b) < 1 {
-		r.fail("%s: no bytes left", field)
-		return false
-	}
-	v := r.b[0]
+	v := r.byte(field)
 	if v > 1 {
 		r.fail("%s: %d is no boolean", field, v)
-		return false
 	}
-	r.b = r.b[1:]
 	return v == 1
+}
+
+func (r *reader) byte(field string) byte {
+	if len(r.b) < 1 {
+		r.fail("%s: no bytes left", field)
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+// text reads a string; one that is equal to was stays where that is.
+func (r *reader) text(field, was string) string {
+	n := r.length(field, 1)
+	b := r.b[:n]
+	r.b = r.b[n:]
+	if string(b) == was {
+		return was
+	}
+	return string(b)
 }
 
 // length reads the length of a list whose elements take at least size bytes each.
@@ -259,6 +275,17 @@ func (r *reader) newRequest(q *NewRequest) {
 	q.Tokens = list(r, "New.Tokens", q.Tokens)
 	q.Blocks = list(r, "New.Blocks", q.Blocks)
 	r.params(&q.Params)
+	r.constraint(&q.Constraint)
+}
+
+func (r *reader) constraint(c *constrain.Spec) {
+	kind := r.byte("New.Constraint")
+	if kind >= constrain.Kinds {
+		r.fail("New.Constraint: kind %d is none", kind)
+	}
+	c.Kind = constrain.Kind(kind)
+	c.Text = r.text("New.Constraint", c.Text)
+	c.Compact = r.bool("New.Constraint")
 }
 
 func (r *reader) params(p *sample.Params) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -106,6 +107,8 @@ type NewRequest struct {
 	Blocks []uint32
 	// Params is how its tokens are chosen.
 	Params sample.Params
+	// Constraint is the language that its output keeps to.
+	Constraint constrain.Spec
 }
 
 // Result answers one Plan.

@@ -27,6 +27,7 @@ const maxFileSize = 256 << 20
 type Tokenizer struct {
 	vocab       *vocabulary
 	special     []bool // by id
+	isAdded     []bool // by id
 	added       *addedMatcher
 	addedNormal *addedMatcher // those to be found in the normalized text
 	normalizers []normalizer
@@ -141,9 +142,11 @@ func (t *Tokenizer) parse(data []byte) error {
 // indexAdded sorts the added tokens by where they are to be found.
 func (t *Tokenizer) indexAdded(tokens []addedToken) {
 	t.special = make([]bool, len(t.vocab.text))
+	t.isAdded = make([]bool, len(t.vocab.text))
 	var raw, normal []addedToken
 	for _, a := range tokens {
 		t.special[a.ID] = t.special[a.ID] || a.Special
+		t.isAdded[a.ID] = true
 		if a.Normalized {
 			normal = append(normal, a)
 		} else {
@@ -210,6 +213,12 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 // IsSpecial reports whether the id is that of a special token, which decoding can skip.
 func (t *Tokenizer) IsSpecial(id int32) bool {
 	return t.vocab.has(id) && t.special[id]
+}
+
+// IsAdded reports whether the id is that of an added token, special or not: it is found in a text as
+// a whole, before the model divides the rest.
+func (t *Tokenizer) IsAdded(id int32) bool {
+	return t.vocab.has(id) && t.isAdded[id]
 }
 
 // Config returns what tokenizer_config.json said. The caller must not change its maps and slices.
