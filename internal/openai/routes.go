@@ -86,10 +86,9 @@ func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) error {
 	return s.writeJSON(w, list)
 }
 
-// getModel answers GET /v1/models/{model}.
+// getModel answers GET /v1/models/{model...}.
 func (s *Server) getModel(w http.ResponseWriter, r *http.Request) error {
-	_, name, _ := strings.Cut(r.URL.Path, modelPath)
-	name, bad := s.checkModel(name)
+	name, bad := s.checkModel(r.PathValue("model"))
 	if bad != nil {
 		return bad
 	}

@@ -108,7 +108,7 @@ func (c *cors) preflight(w http.ResponseWriter, r *http.Request, local bool) boo
 	h := w.Header()
 	methods, headers := strings.Join(c.methods, ", "), strings.Join(c.headers, ", ")
 	if len(c.methods) == 0 || slices.Contains(c.methods, "*") {
-		methods = "GET, POST, OPTIONS"
+		methods = "GET, POST, DELETE, OPTIONS"
 	}
 	if len(c.headers) == 0 || slices.Contains(c.headers, "*") {
 		headers = r.Header.Get("Access-Control-Request-Headers")

@@ -2,10 +2,13 @@ package openai
 
 import (
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
+
+var parameter = regexp.MustCompile(`{\w+(\.\.\.)?}`)
 
 // TestRouterWalk: without a key every route but the short public list is 401, whatever the method;
 // with one none is.
@@ -17,7 +20,7 @@ func TestRouterWalk(t *testing.T) {
 		t.Fatalf("only %d routes", len(routes))
 	}
 	for _, r := range routes {
-		path := strings.Replace(r.Path, "{model}", "tiny", 1)
+		path := parameter.ReplaceAllString(r.Path, "tiny")
 		if r.Public != slices.Contains(public, r.Path) {
 			t.Errorf("%s %s is public: %v", r.Method, r.Path, r.Public)
 		}

@@ -119,36 +119,18 @@ func New(o Options) (*Server, error) {
 // handler answers one request. An error it returns becomes the response, unless that has begun.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// route is what one path answers.
-type route struct {
-	pattern string
-	methods map[string]handler
-	// public routes need no API key.
-	public bool
-}
-
-// Route describes one route, for tests that walk them and for documentation.
-type Route struct {
-	Method, Path string
-	// Public routes need no API key.
-	Public bool
-}
-
-// modelPath is followed by a model's name, which may contain slashes.
-const modelPath = "/v1/models/"
-
 func (s *Server) makeRoutes() map[string]*route {
 	routes := map[string]*route{}
 	add := func(method, path string, public bool, h handler) {
 		if routes[path] == nil {
-			routes[path] = &route{pattern: path, methods: map[string]handler{}, public: public}
+			routes[path] = newRoute(path, public)
 		}
 		routes[path].methods[method] = h
 	}
 	add("POST", completionPath, false, s.counted(s.completions))
 	add("POST", chatPath, false, s.counted(s.chatCompletions))
 	add("GET", "/v1/models", false, s.listModels)
-	add("GET", modelPath, false, s.getModel)
+	add("GET", "/v1/models/{model...}", false, s.getModel)
 	add("POST", "/tokenize", false, s.tokenizeText)
 	add("POST", "/detokenize", false, s.detokenize)
 	add("GET", "/load", false, s.showLoad)
@@ -179,38 +161,6 @@ func (s *Server) makeRoutes() map[string]*route {
 		}
 	}
 	return routes
-}
-
-// Routes lists every route. The path of a single model ends in "{model}". A
-// test walks it for routes without a key.
-func (s *Server) Routes() []Route {
-	var list []Route
-	for path, r := range s.routes {
-		if path == modelPath {
-			path += "{model}"
-		}
-		for method := range r.methods {
-			list = append(list, Route{Method: method, Path: path, Public: r.public})
-		}
-	}
-	return list
-}
-
-// find returns the route of a path, nil for none. Paths are matched whole: no redirects, no
-// cleaning.
-func (s *Server) find(path string) *route {
-	if root := s.opt.Config.Server.RootPath; root != "" {
-		if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
-			path = rest
-		}
-	}
-	if len(path) > len(modelPath) && strings.HasPrefix(path, modelPath) {
-		return s.routes[modelPath]
-	}
-	if path == modelPath {
-		return nil
-	}
-	return s.routes[path]
 }
 
 // Handler serves the API on a listener bound to a loopback address: only host names of this machine
@@ -278,7 +228,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		}
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 	}
-	found := s.find(r.URL.Path)
+	found := s.find(r)
 	err := s.dispatch(w, r, guard, found)
 	status := w.status
 	if err != nil {
@@ -335,13 +285,7 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 	}
 	h := found.methods[r.Method]
 	if h == nil {
-		var allow []string
-		for _, m := range []string{"GET", "HEAD", "POST"} {
-			if found.methods[m] != nil {
-				allow = append(allow, m)
-			}
-		}
-		return &apiError{status: http.StatusMethodNotAllowed, allow: strings.Join(allow, ", "),
+		return &apiError{status: http.StatusMethodNotAllowed, allow: found.allowed(),
 			message: "method " + clip(r.Method) + " is not allowed for " + found.pattern}
 	}
 	return h(w, r)
