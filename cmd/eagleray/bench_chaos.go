@@ -32,12 +32,18 @@ tell the truth.
   eagleray bench chaos --seconds 60
   eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.svg -- -tp 4`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if o.Args = args; len(args) == 0 {
+				o.Args = []string{"-tp", "2"}
+			}
 			if len(o.Faults) == 0 {
-				o.Faults = chaos.Kinds()
+				o.Faults = chaos.Possible(o.Args)
 			}
 			for _, name := range o.Faults {
 				if !slices.Contains(chaos.Kinds(), name) {
 					return usageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
+				}
+				if how := chaos.Missing(name, o.Args); how != "" {
+					return usageError("--faults %s needs %s", name, how)
 				}
 			}
 			if o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
@@ -48,10 +54,7 @@ tell the truth.
 			if o.Program, err = os.Executable(); err != nil {
 				return err
 			}
-			o.Args, o.Duration = args, time.Duration(seconds*float64(time.Second))
-			if len(args) == 0 {
-				o.Args = []string{"-tp", "2"}
-			}
+			o.Duration = time.Duration(seconds * float64(time.Second))
 			if verbose {
 				o.Output = os.Stderr
 			}
@@ -82,7 +85,8 @@ tell the truth.
 	}
 	f := c.Flags()
 	f.StringSliceVar(&o.Faults, "faults", nil,
-		"kinds of faults, injected by turns: "+strings.Join(chaos.Kinds(), ", ")+" (default: all)")
+		"kinds of faults, injected by turns: "+strings.Join(chaos.Kinds(), ", ")+
+			" (default: all that the server can have)")
 	f.Float64Var(&seconds, "seconds", 30, "how long faults are injected")
 	f.IntVar(&o.Count, "count", 0, "how many faults are injected, whatever the time; 0 goes by --seconds")
 	f.IntVar(&o.Streams, "streams", 16, "clients that stream at the same time")
@@ -99,15 +103,15 @@ tell the truth.
 }
 
 func printChaos(w io.Writer, r *chaos.Report) {
-	fmt.Fprintf(w, "%-10s %8s   longest pause of a stream, ms\n", "fault", "injected")
-	fmt.Fprintf(w, "%-10s %8s %10s %10s %10s\n", "", "", "p50", "p99", "max")
+	fmt.Fprintf(w, "%-15s %8s   longest pause of a stream, ms\n", "fault", "injected")
+	fmt.Fprintf(w, "%-15s %8s %10s %10s %10s\n", "", "", "p50", "p99", "max")
 	injected := 0
 	for _, k := range r.Kinds {
 		injected += k.Injected
-		fmt.Fprintf(w, "%-10s %8d %10.0f %10.0f %10.0f\n", k.Name, k.Injected, k.PauseMS.P50, k.PauseMS.P99,
+		fmt.Fprintf(w, "%-15s %8d %10.0f %10.0f %10.0f\n", k.Name, k.Injected, k.PauseMS.P50, k.PauseMS.P99,
 			k.PauseMS.Max)
 	}
-	fmt.Fprintf(w, "%-10s %8d\n\n", "all", injected)
+	fmt.Fprintf(w, "%-15s %8d\n\n", "all", injected)
 	fmt.Fprintf(w, "%d requests of %.0f s: %d answered as undisturbed, %d lost, %d duplicated, %d different\n",
 		r.Asked, r.Seconds, r.Answered, r.Lost, r.Duplicated, r.Different)
 	fmt.Fprintf(w, "%d recoveries, from the known failure to new workers: p50 %.0f ms, p99 %.0f ms\n",

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/chaos"
 )
@@ -14,15 +16,33 @@ import (
 // another answer than undisturbed.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	out, picture := filepath.Join(t.TempDir(), "chaos.json"), filepath.Join(t.TempDir(), "chaos.svg")
-	kinds, count := []string{"kill", "loading", "segv", "pause", "driver", "log"}, "6"
-	if !testing.Short() {
-		kinds, count = chaos.Kinds(), "40"
+	for _, c := range []struct {
+		name   string
+		short  []string
+		server []string
+	}{
+		{"memory", []string{"kill", "loading", "oom", "kill-collective", "pause", "driver", "log", "disk"},
+			[]string{"-tp", "2"}},
+		{"links", []string{"cut", "kill"}, []string{"-tp", "2", "--queue-transport", "link"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kinds, times := c.short, 1
+			if !testing.Short() {
+				kinds, times = chaos.Possible(c.server), 3
+			}
+			disturbed(t, kinds, times, c.server)
+		})
 	}
-	p := command(t, "", "bench", "chaos", "--faults", strings.Join(kinds, ","), "--count", count,
-		"--streams", "4", "--prompts", "6", "--tokens", "60", "--pause", "20ms", "--output-json", out,
-		"--plot", picture).start()
-	code := p.exit()
+}
+
+// disturbed injects each of the faults so many times into a server with the arguments.
+func disturbed(t *testing.T, kinds []string, times int, server []string) {
+	t.Helper()
+	out, picture := filepath.Join(t.TempDir(), "chaos.json"), filepath.Join(t.TempDir(), "chaos.svg")
+	p := command(t, "", append([]string{"bench", "chaos", "--faults", strings.Join(kinds, ","),
+		"--count", strconv.Itoa(times * len(kinds)), "--streams", "4", "--prompts", "6", "--tokens", "60",
+		"--pause", "20ms", "--output-json", out, "--plot", picture, "--"}, server...)...).start()
+	code := p.exitWithin(5 * time.Minute)
 	raw, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatalf("exit code %d, %v: %s", code, err, p.err.String())
@@ -39,7 +59,7 @@ func TestChaos(t *testing.T) {
 		t.Errorf("exit code %d with %d disagreements", code, r.Health.Disagreed)
 	}
 	for _, k := range r.Kinds {
-		if k.Injected == 0 || k.PauseMS.N != k.Injected {
+		if k.Injected != times || k.PauseMS.N != k.Injected {
 			t.Errorf("%+v", k)
 		}
 	}

@@ -104,10 +104,16 @@ func (p *program) signal(s syscall.Signal) {
 // exit waits for the end and returns the exit code, -1 when a signal ended it.
 func (p *program) exit() int {
 	p.t.Helper()
+	return p.exitWithin(patience)
+}
+
+// exitWithin is exit for a program that may take longer than others.
+func (p *program) exitWithin(d time.Duration) int {
+	p.t.Helper()
 	select {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
+	case <-time.After(d):
 		p.t.Fatalf("%q did not end", p.cmd.Args[1:])
 		return 0
 	}

@@ -106,8 +106,11 @@ func percentiles(values []time.Duration) Percentiles {
 // Run starts a server, asks every request once, and then disturbs it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Faults {
-		if faults[name] == nil {
+		if faults[name].do == nil {
 			return nil, fmt.Errorf("no fault %q (there are %v)", name, Kinds())
+		}
+		if how := Missing(name, o.Args); how != "" {
+			return nil, fmt.Errorf("%s needs %s", name, how)
 		}
 	}
 	s, err := start(ctx, o)
@@ -160,7 +163,7 @@ func inject(ctx context.Context, o Options, s *server, l *load) error {
 		time.Sleep(time.Duration(rng.Int64N(int64(o.Pause) + 1)))
 		name := o.Faults[n%len(o.Faults)]
 		l.mark(name)
-		if err := faults[name](&victim{ctx: ctx, s: s, rng: rng}); err != nil {
+		if err := faults[name].do(&victim{ctx: ctx, s: s, rng: rng}); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if o.Progress != nil {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,38 +22,97 @@ type victim struct {
 	rng *rand.Rand
 }
 
+// kind is one way in which something goes wrong.
+type kind struct {
+	// needs is what there must be for it; nil is nothing but processes of ranks on this host.
+	needs *need
+	do    func(v *victim) error
+}
+
+// need is something that not every server has.
+type need struct {
+	met func(args []string) bool
+	// how says what makes a server that has it.
+	how string
+}
+
+var (
+	// processes are ranks that are children of the server.
+	processes = &need{how: "ranks in processes of the server's own: no Ray",
+		met: func(args []string) bool { return !onRay(args) }}
+	// links are connections between the server and its ranks.
+	links = &need{how: "--queue-transport link",
+		met: func(args []string) bool { return !onRay(args) && has(args, "--queue-transport", "link") }}
+)
+
+// has tells whether a flag of the server has a value.
+func has(args []string, flag, value string) bool {
+	i := slices.Index(args, flag)
+	return i >= 0 && i+1 < len(args) && args[i+1] == value || slices.Contains(args, flag+"="+value)
+}
+
+func onRay(args []string) bool { return has(args, "--distributed-executor-backend", "ray") }
+
 // faults are the kinds, by name.
-var faults = map[string]func(v *victim) error{
-	// The kernel's OOM killer, an operator, a scheduler.
-	"kill":     func(v *victim) error { return v.signal(syscall.SIGKILL) },
-	"term":     term,
-	"kill-all": killAll,
+var faults = map[string]kind{
+	// An operator, the kernel's OOM killer, a scheduler.
+	"kill":     {do: func(v *victim) error { return v.signal(syscall.SIGKILL) }},
+	"term":     {do: term},
+	"kill-all": {do: killAll},
+	// SIGKILL at each phase of a step.
+	"kill-idle":       {do: killIn("idle")},
+	"kill-recv":       {do: killIn("recv")},
+	"kill-forward":    {do: killIn("forward")},
+	"kill-collective": {do: killIn("collective")},
+	"kill-sample":     {do: killIn("sample")},
+	"kill-send":       {do: killIn("send")},
 	// Crashes: what a worker's runtime does of a signal that is its own fault.
-	"abort": func(v *victim) error { return v.signal(syscall.SIGABRT) },
-	"segv":  func(v *victim) error { return v.signal(syscall.SIGSEGV) },
+	"abort": {do: func(v *victim) error { return v.signal(syscall.SIGABRT) }},
+	"segv":  {do: func(v *victim) error { return v.signal(syscall.SIGSEGV) }},
 	// Hangs: beyond the deadline of a step, below it, and in bursts.
-	"stop":  hang,
-	"pause": func(v *victim) error { return v.freeze(400 * time.Millisecond) },
-	"slow":  slow,
+	"stop":  {do: hang},
+	"pause": {do: func(v *victim) error { return v.freeze(400 * time.Millisecond) }},
+	"slow":  {do: slow},
 	// A second fault while the server recovers from the first, and while a worker loads.
-	"second":  func(v *victim) error { return v.again(150 * time.Millisecond) },
-	"loading": func(v *victim) error { return v.again(0) },
+	"second":  {processes, func(v *victim) error { return v.again(150*time.Millisecond, killed) }},
+	"loading": {processes, func(v *victim) error { return v.again(0, killed) }},
+	// Less memory than a worker needs to load, and no room in any file, those in memory included.
+	"oom":  {processes, func(v *victim) error { return v.again(0, starved) }},
+	"disk": {do: func(v *victim) error { return v.limited(unix.RLIMIT_FSIZE, 0) }},
 	// The driver's own troubles: it is stopped, its log is read by nobody, its descriptors run out.
-	"driver": freezeDriver,
-	"log":    blockLog,
-	"files":  exhaustFiles,
+	"driver": {do: freezeDriver},
+	"log":    {do: blockLog},
+	"files":  {do: exhaustFiles},
+	// The network between the server and its ranks: connections are cut, for a moment and for longer
+	// than they may be; nothing comes through one that is up.
+	"cut":       {links, func(v *victim) error { return v.cut(0) }},
+	"cut-long":  {links, func(v *victim) error { return v.cut(3 * time.Second) }},
+	"half-open": {links, halfOpen},
 }
 
 // Kinds are the names of all faults.
 func Kinds() []string { return slices.Sorted(maps.Keys(faults)) }
 
+// Possible are the names of those that a server with the arguments can have.
+func Possible(args []string) []string {
+	return slices.DeleteFunc(Kinds(), func(name string) bool { return Missing(name, args) != "" })
+}
+
+// Missing says what a server with the arguments lacks for a kind; "" is nothing.
+func Missing(name string, args []string) string {
+	if n := faults[name].needs; n != nil && !n.met(args) {
+		return n.how
+	}
+	return ""
+}
+
 // one is the process of a rank.
 func (v *victim) one() (int, error) {
-	pids, err := v.s.ranks(v.ctx)
+	ranks, err := v.s.ranks(v.ctx)
 	if err != nil {
 		return 0, err
 	}
-	return pids[v.rng.IntN(len(pids))], nil
+	return ranks[v.rng.IntN(len(ranks))].PID, nil
 }
 
 // end signals a process that does not outlive it. The next fault waits until the server knows.
@@ -78,12 +138,12 @@ func (v *victim) signal(sig syscall.Signal) error {
 }
 
 func killAll(v *victim) error {
-	pids, err := v.s.ranks(v.ctx)
+	ranks, err := v.s.ranks(v.ctx)
 	if err != nil {
 		return err
 	}
-	for _, pid := range pids {
-		if err := v.end(pid, syscall.SIGKILL); err != nil {
+	for _, r := range ranks {
+		if err := v.end(r.PID, syscall.SIGKILL); err != nil {
 			return err
 		}
 	}
@@ -135,8 +195,37 @@ func slow(v *victim) error {
 	return err
 }
 
-// again kills a rank, and then, after up to a time, a process that takes its place.
-func (v *victim) again(within time.Duration) error {
+// killIn kills a rank in a phase of a step: it is stopped at moments until what it was stopped in is
+// the phase.
+func killIn(phase string) func(v *victim) error {
+	return func(v *victim) error {
+		for until := time.Now().Add(patience); time.Now().Before(until); {
+			pid, err := v.one()
+			if err != nil {
+				return err
+			}
+			if err := send(pid, syscall.SIGSTOP); err != nil {
+				return err
+			}
+			now, err := v.s.ranks(v.ctx)
+			if err != nil {
+				return errors.Join(err, send(pid, syscall.SIGCONT))
+			}
+			at := slices.IndexFunc(now, func(r rank) bool { return r.PID == pid })
+			if at >= 0 && strings.HasPrefix(now[at].Phase, phase) {
+				return v.end(pid, syscall.SIGKILL)
+			}
+			if err := send(pid, syscall.SIGCONT); err != nil {
+				return err
+			}
+			time.Sleep(time.Duration(v.rng.Int64N(int64(time.Millisecond))))
+		}
+		return fmt.Errorf("no rank was ever found in phase %s", phase)
+	}
+}
+
+// again kills a rank, and then, after up to a time, does something to a process that takes its place.
+func (v *victim) again(within time.Duration, do func(v *victim, pid int) error) error {
 	before := v.s.children()
 	if err := v.signal(syscall.SIGKILL); err != nil {
 		return err
@@ -145,11 +234,22 @@ func (v *victim) again(within time.Duration) error {
 	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		for _, pid := range v.s.children() {
 			if !slices.Contains(before, pid) {
-				return v.end(pid, syscall.SIGKILL)
+				return do(v, pid)
 			}
 		}
 	}
 	return errors.New("no worker was started in the place of one that was killed")
+}
+
+func killed(v *victim, pid int) error { return v.end(pid, syscall.SIGKILL) }
+
+// starved lets a process have no more memory than it has.
+func starved(_ *victim, pid int) error {
+	err := unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: 0, Max: 0}, nil)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
 }
 
 func freezeDriver(v *victim) error {
@@ -175,24 +275,28 @@ func blockLog(v *victim) error {
 // exhaustFiles kills a rank while the driver can open no file, so that the first new group cannot
 // be started.
 func exhaustFiles(v *victim) error {
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", v.s.cmd.Process.Pid))
+	if err != nil {
+		return err
+	}
+	return v.limited(unix.RLIMIT_NOFILE, uint64(len(open)))
+}
+
+// limited kills a rank while the driver has a tight limit.
+func (v *victim) limited(resource int, tight uint64) error {
 	pid := v.s.cmd.Process.Pid
 	rank, err := v.one()
 	if err != nil {
 		return err
 	}
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		return err
-	}
 	var was unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
+	if err := unix.Prlimit(pid, resource, nil, &was); err != nil {
 		return err
 	}
-	tight := unix.Rlimit{Cur: uint64(len(open)), Max: was.Max}
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &tight, nil); err != nil {
+	if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: tight, Max: was.Max}, nil); err != nil {
 		return err
 	}
 	err = v.end(rank, syscall.SIGKILL)
 	time.Sleep(300 * time.Millisecond)
-	return errors.Join(err, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil))
+	return errors.Join(err, unix.Prlimit(pid, resource, &was, nil))
 }

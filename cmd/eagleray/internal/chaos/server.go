@@ -20,10 +20,12 @@ import (
 	"time"
 )
 
-// stall and deadline are how soon the server calls a rank stalled, and lost.
 const (
-	stall    = 250 * time.Millisecond
-	deadline = 2 * time.Second
+	// stall is how soon the server calls a rank stalled.
+	stall = 250 * time.Millisecond
+	// deadline is how soon it calls a rank lost, and linkDeadline where there are links, which are to
+	// find out by themselves.
+	deadline, linkDeadline = 2 * time.Second, 8 * time.Second
 	// patience is how long anything may take before a run counts as hung.
 	patience = time.Minute
 )
@@ -53,10 +55,11 @@ func (s *server) gone(pid int) {
 
 // replaced says that the server knows of the end of all that have ended.
 func (s *server) replaced(ctx context.Context) bool {
-	pids, err := s.ranks(ctx)
+	ranks, err := s.ranks(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil || slices.ContainsFunc(s.ending, func(p int) bool { return slices.Contains(pids, p) }) {
+	if err != nil ||
+		slices.ContainsFunc(ranks, func(r rank) bool { return slices.Contains(s.ending, r.PID) }) {
 		return false
 	}
 	s.ending = s.ending[:0]
@@ -65,13 +68,19 @@ func (s *server) replaced(ctx context.Context) bool {
 
 // start starts the server and waits until it is ready.
 func start(ctx context.Context, o Options) (*server, error) {
+	lost := deadline
+	if links.met(o.Args) {
+		lost = linkDeadline
+	}
 	args := append([]string{"serve"}, o.Args...)
 	args = append(args, "--port", "0", "--max-restarts", "1000000", "--disable-uvicorn-access-log",
 		"--disable-log-stats", "--log-format", "logfmt",
 		"--stall-warning", fmt.Sprint(stall.Seconds()),
-		"--execute-model-timeout-seconds", fmt.Sprint(deadline.Seconds()))
+		"--execute-model-timeout-seconds", fmt.Sprint(lost.Seconds()))
 	s := &server{cmd: exec.Command(o.Program, args...), ended: make(chan struct{}),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
+	// Connections may be told to drop what comes: sockets of Multipath TCP cannot.
+	s.cmd.Env = append(os.Environ(), "GODEBUG=multipathtcp=0")
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -192,25 +201,26 @@ func (s *server) post(ctx context.Context, request any) (*http.Response, error) 
 	return s.client.Do(r)
 }
 
-// ranks are the processes of the ranks, as the server knows them.
-func (s *server) ranks(ctx context.Context) ([]int, error) {
+// rank is one that has a process of its own.
+type rank struct {
+	PID  int    `json:"pid"`
+	Node string `json:"node"`
+	// Phase is what it is doing.
+	Phase string `json:"phase"`
+}
+
+// ranks are those of this moment, as the server knows them.
+func (s *server) ranks(ctx context.Context) ([]rank, error) {
 	status, body := s.get(ctx, "/debug/ranks")
-	var list struct {
-		Ranks []struct{ PID int }
-	}
+	var list struct{ Ranks []rank }
 	if err := json.Unmarshal(body, &list); err != nil || status != http.StatusOK {
 		return nil, fmt.Errorf("/debug/ranks answers %d: %s", status, body)
 	}
-	var pids []int
-	for _, r := range list.Ranks {
-		if r.PID != s.cmd.Process.Pid {
-			pids = append(pids, r.PID)
-		}
-	}
-	if len(pids) == 0 {
+	own := slices.DeleteFunc(list.Ranks, func(r rank) bool { return r.PID == s.cmd.Process.Pid })
+	if len(own) == 0 {
 		return nil, errors.New("the ranks have no processes of their own on this host")
 	}
-	return pids, nil
+	return own, nil
 }
 
 // children are the server's processes of this moment, those included that have not joined.
