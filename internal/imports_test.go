@@ -22,7 +22,7 @@ const (
 // packages of lower levels, and of its own room. The longest name counts: executor/launch is no
 // part of executor.
 var levels = [][]string{
-	{"chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "sample", "status",
+	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "sample", "status",
 		"store", "transcripts", "web"},
 	{"config", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
@@ -42,6 +42,7 @@ var levels = [][]string{
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
 // that waits, reads a clock, or does I/O.
 var pure = map[string][]string{
+	"answer":    nil,
 	"kvcache":   nil,
 	"layout":    nil,
 	"sample":    nil,

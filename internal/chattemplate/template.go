@@ -50,7 +50,12 @@ type Options struct {
 type Template struct {
 	body  []ast.Stmt
 	slots int // variables of the outermost scope
+
+	source string
 }
+
+// Source is the text of the template.
+func (t *Template) Source() string { return t.source }
 
 // Parse parses a template. The error, if any, is an *Error.
 func Parse(source string) (*Template, error) {
@@ -61,7 +66,7 @@ func Parse(source string) (*Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Template{body: body, slots: slots}, nil
+	return &Template{body: body, slots: slots, source: source}, nil
 }
 
 // Render evaluates the template with the given variables (messages, tools, add_generation_prompt,

@@ -61,7 +61,15 @@ type Model struct {
 	TrustRequestChatTemplate bool
 	// MaxLogprobs bounds logprobs a request may ask for; -1 is no bound.
 	MaxLogprobs int
+	// EnableAutoToolChoice lets models choose whether to call tools.
+	EnableAutoToolChoice bool
+	// ToolCallParser and ReasoningParser name how the model writes calls and reasoning: AutoParser
+	// is what its chat template shows, "" leaves them in the text.
+	ToolCallParser, ReasoningParser string
 }
+
+// AutoParser chooses a parser by the chat template.
+const AutoParser = "auto"
 
 // Cache sizes the paged KV cache.
 type Cache struct {
@@ -241,7 +249,8 @@ const ServedQueue = 8192
 func Default() Config {
 	return Config{
 		Model: Model{LoadFormat: "auto", DType: "auto", GenerationConfig: "auto",
-			MaxLogprobs: 20},
+			MaxLogprobs: 20, EnableAutoToolChoice: true, ToolCallParser: AutoParser,
+			ReasoningParser: AutoParser},
 		Cache: Cache{BlockSize: 16, PrefixCaching: true},
 		Parallel: Parallel{TensorParallelSize: 1, PipelineParallelSize: 1,
 			PrefillContextParallelSize: 1, DataParallelSize: 1,

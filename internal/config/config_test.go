@@ -162,7 +162,8 @@ func TestMistakes(t *testing.T) {
 		{"--enable-lora", "known and not supported yet"},
 		{"--no-enable-lora=false", "known and not supported yet"},
 		{"--speculative-config {}", "--speculative-config"},
-		{"--tool-call-parser hermes", "--tool-call-parser"},
+		{"--tool-call-parser xlam", "--tool-call-parser"},
+		{"--reasoning-parser step3", "--reasoning-parser"},
 		{"--ssl-keyfile key.pem", "--ssl-keyfile"},
 		{"--enforce-eager=perhaps", "--enforce-eager"},
 	}

@@ -62,6 +62,10 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&m.MaxLogprobs, "max-logprobs", m.MaxLogprobs,
 		"most log-probabilities a request may ask for; -1 is no limit")
 
+	f.StringVar(&m.ReasoningParser, "reasoning-parser", m.ReasoningParser,
+		"how the model writes its reasoning: a name, auto for what its chat template shows, or "+
+			"none")
+
 	k := &c.Cache
 	f.Var(&size{value: &k.MemoryBytes}, "kv-cache-memory-bytes",
 		"size of each rank's KV cache, such as 2G (default: up to 4G among the ranks)")
@@ -204,6 +208,12 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")
+	m := &c.Model
+	toggle(f, &m.EnableAutoToolChoice, "enable-auto-tool-choice",
+		"let the model choose whether to call the tools of a request")
+	f.StringVar(&m.ToolCallParser, "tool-call-parser", m.ToolCallParser,
+		"how the model writes calls of tools: a name, auto for what its chat template shows, or "+
+			"none")
 	f.StringVar(&s.LogFormat, "log-format", s.LogFormat,
 		"lines for people (text), key=value (logfmt) or json; auto is text on a terminal, else "+
 			"logfmt")

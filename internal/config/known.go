@@ -98,14 +98,11 @@ var engineKnown = []Known{
 	{Name: "structured-outputs-config", Allowed: none, Why: "outputs are not constrained"},
 	{Name: "guided-decoding-backend", Allowed: []string{"auto"},
 		Why: "outputs are not constrained"},
-	{Name: "reasoning-parser", Allowed: none, Why: "reasoning is left in the text"},
 	{Name: "otlp-traces-endpoint", Allowed: none, Why: "traces are not exported"},
 }
 
 // serverKnown are vLLM's flags of the HTTP surface that are accepted or refused by value.
 var serverKnown = []Known{
-	{Name: "enable-auto-tool-choice", Switch: true, Why: "tool calls are left in the text"},
-	{Name: "tool-call-parser", Allowed: none, Why: "tool calls are left in the text"},
 	{Name: "lora-modules", Words: true, Allowed: none, Why: "adapters are not loaded"},
 	{Name: "chat-template-content-format", Allowed: []string{"auto", "string"},
 		Why: "templates get text"},

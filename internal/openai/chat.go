@@ -35,6 +35,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer g.closeReaders()
 	if req.stream {
 		return s.streamChat(w, r, g, req, text)
 	}
@@ -55,6 +56,7 @@ func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, stri
 		return nil, "", bad
 	}
 	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
+	reading := s.reading(req, p.text)
 	if err := ended(r.Context()); err != nil {
 		return nil, "", err
 	}
@@ -69,6 +71,9 @@ func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, stri
 		return nil, "", bad
 	}
 	g, err := s.start(r, "chatcmpl-", &req.sampling, []prompt{p})
+	if err == nil {
+		g.read(reading)
+	}
 	return g, p.text, err
 }
 
@@ -98,13 +103,14 @@ type chatChoice struct {
 }
 
 type chatMessage struct {
-	Role         string    `json:"role"`
-	Content      string    `json:"content"`
-	Refusal      *string   `json:"refusal"`
-	Annotations  *struct{} `json:"annotations"`
-	Audio        *struct{} `json:"audio"`
-	FunctionCall *struct{} `json:"function_call"`
-	Reasoning    *string   `json:"reasoning"`
+	Role         string     `json:"role"`
+	Content      *string    `json:"content"`
+	Refusal      *string    `json:"refusal"`
+	Annotations  *struct{}  `json:"annotations"`
+	Audio        *struct{}  `json:"audio"`
+	FunctionCall *struct{}  `json:"function_call"`
+	ToolCalls    []toolCall `json:"tool_calls,omitempty"`
+	Reasoning    *string    `json:"reasoning"`
 }
 
 // chatEcho is what echo puts before the answer: the last message, when the answer goes on in its
@@ -128,8 +134,8 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 		Choices: make([]chatChoice, len(g.choices)), Usage: s.usageInfo(g.usage())}
 	for i := range g.choices {
 		c := &g.choices[i]
-		out := chatChoice{Index: i, FinishReason: c.finish.String(), StopReason: c.stopReason(),
-			Message: chatMessage{Role: req.role(), Content: string(c.text)}}
+		out := chatChoice{Index: i, Message: req.message(c), StopReason: c.stopReason()}
+		out.FinishReason = c.finishReason()
 		if req.logprobs != sample.NoLogprobs {
 			out.Logprobs = s.appendChatLogprobs(nil, c.scores, req.shown(s), req.asTokenIDs)
 		}
@@ -174,36 +180,53 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 			c.started = false // prompt processing only: nothing to show yet
 			return nil
 		}
-		b := append(out.buf[:0], head...)
-		b = append(b, `{"index":`...)
-		b = strconv.AppendInt(b, int64(i), 10)
-		b = append(b, `,"delta":{"content":`...)
-		b = appendString(b, d.Text)
-		b = append(b, `},"logprobs":`...)
 		if req.logprobs != sample.NoLogprobs {
 			scores = appendScores(scores[:0], c, d, false)
-			b = s.appendChatLogprobs(b, scores, req.shown(s), req.asTokenIDs)
-		} else {
-			b = append(b, "null"...)
 		}
 		c.deliver(d.Text)
-		b = appendFinish(b, c)
-		if c.finished {
-			b = appendStopReason(b, c)
+		if c.reader != nil {
+			return s.sendParts(out, head, g, req, i, d, scores)
 		}
-		b = appendTokenIDs(b, "token_ids", d.Tokens, req.returnTokenIDs)
-		b = append(b, "}]"...)
-		if req.continuousUsage {
-			b = append(b, ',')
-			b = s.appendUsage(b, g.usageOf(i))
-		}
-		out.buf = append(b, "}\n\n"...)
-		return out.send()
+		return s.sendChunk(out, head, g, req, i, func(b []byte) []byte {
+			return appendString(append(b, `"content":`...), d.Text)
+		}, scores, d.Tokens, c.finished)
 	})
 	if err == nil && req.includeUsage {
 		err = s.sendUsage(out, head, g)
 	}
 	return s.end(out, err)
+}
+
+// sendChunk sends a chunk of choice i, with the members of its delta, with tokens and how they were
+// chosen, and with what ended the answer.
+func (s *Server) sendChunk(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+	delta func([]byte) []byte, scores []score, tokens []int32, last bool) error {
+	c := &g.choices[i]
+	b := append(out.buf[:0], head...)
+	b = append(b, `{"index":`...)
+	b = strconv.AppendInt(b, int64(i), 10)
+	b = append(b, `,"delta":{`...)
+	b = delta(b)
+	b = append(b, `},"logprobs":`...)
+	if req.logprobs != sample.NoLogprobs {
+		b = s.appendChatLogprobs(b, scores, req.shown(s), req.asTokenIDs)
+	} else {
+		b = append(b, "null"...)
+	}
+	if last {
+		b = appendFinish(b, c)
+		b = appendStopReason(b, c)
+	} else {
+		b = append(b, `,"finish_reason":null`...)
+	}
+	b = appendTokenIDs(b, "token_ids", tokens, req.returnTokenIDs)
+	b = append(b, "}]"...)
+	if req.continuousUsage {
+		b = append(b, ',')
+		b = s.appendUsage(b, g.usageOf(i))
+	}
+	out.buf = append(b, "}\n\n"...)
+	return out.send()
 }
 
 // sendRoles sends the first chunk of every choice, with what describes the prompt, and the echo.

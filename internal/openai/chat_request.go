@@ -12,6 +12,9 @@ type chatRequest struct {
 	conversation
 	// returnPromptText adds the rendered prompt to the answer.
 	returnPromptText bool
+	// includeReasoning shows what the model thought.
+	includeReasoning bool
+	toolUse
 }
 
 // conversation is what a chat template renders. Messages, tools and documents stay as the client
@@ -42,11 +45,10 @@ func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
 	f.fail(r.checkMaxTokens())
 	r.decodeLogprobs(f, m)
 	r.returnPromptText = f.optBool("return_prompt_text", false)
-	f.optBool("parallel_tool_calls", true)
-	f.unsupported("include_reasoning", "true")
+	r.includeReasoning = f.optBool("include_reasoning", true)
 	f.removed("functions", "use tools", "[]")
 	f.removed("function_call", "use tool_choice", `"none"`)
-	r.decodeToolChoice(f)
+	r.toolUse.decode(f, m, r.tools)
 	return r, f.err
 }
 
@@ -67,76 +69,6 @@ func (r *chatRequest) decodeLogprobs(f *fields, m *model) {
 	if r.echo && !r.stream && r.promptLogprobs == sample.NoLogprobs {
 		r.promptLogprobs = r.logprobs
 	}
-}
-
-// decodeToolChoice follows vLLM without a tool parser: tools reach the template with "none" only.
-func (r *chatRequest) decodeToolChoice(f *fields) {
-	raw := f.value("tool_choice")
-	choice := ""
-	if raw != nil && raw[0] == '"' {
-		choice = unquote(raw)
-	}
-	if raw == nil && r.tools != nil {
-		choice = "auto"
-	}
-	switch {
-	case choice == "none", raw == nil && choice == "":
-	case r.tools == nil:
-		f.fail(badRequest("tool_choice", "When using `tool_choice`, `tools` must be set."))
-	case choice == "auto":
-		f.fail(badRequest("tool_choice",
-			`"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. `+
-				`This server has no tool parser: set tool_choice to "none" to give the tools to the chat template only.`))
-	case choice == "required":
-		f.fail(badRequest("tool_choice",
-			"`tool_choice` \"required\" is not supported by this server"))
-	case raw[0] == '{':
-		f.fail(r.checkNamedTool(raw))
-	default:
-		f.fail(badRequest("tool_choice",
-			"Invalid value for `tool_choice`: %s! "+
-				"Only named tools, \"none\", \"auto\" or \"required\" are supported.",
-			clip(string(raw))))
-	}
-}
-
-// checkNamedTool refuses a named tool, first for what is wrong with the name.
-func (r *chatRequest) checkNamedTool(raw []byte) *apiError {
-	name := functionName(raw)
-	if name == "" {
-		return badRequest("tool_choice",
-			"Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
-	}
-	found := false
-	_ = eachElement(r.tools, func(_ int, raw []byte) *apiError {
-		found = found || functionName(raw) == name
-		return nil
-	})
-	if !found {
-		return badRequest("tool_choice",
-			"The tool specified in `tool_choice` does not match any of the specified `tools`")
-	}
-	return badRequest("tool_choice", "a named `tool_choice` is not supported by this server")
-}
-
-// functionName returns function.name of a tool or a tool choice, "" if there is none.
-func functionName(raw []byte) string {
-	name := ""
-	if raw[0] != '{' {
-		return ""
-	}
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
-		if key != "function" || raw[0] != '{' {
-			return nil
-		}
-		return eachMember(raw, func(key string, raw []byte) *apiError {
-			if key == "name" && raw[0] == '"' {
-				name = unquote(raw)
-			}
-			return nil
-		})
-	})
-	return name
 }
 
 // reservedKwargs are template variables that have a field of their own, or that would change how
@@ -288,28 +220,6 @@ func checkContent(i int, raw []byte) *apiError {
 		}
 		return nil
 	})
-}
-
-// checkTools wants what vLLM wants of tools before the template sees them.
-func (c *conversation) checkTools() *apiError {
-	if c.tools == nil {
-		return nil
-	}
-	count := 0
-	if err := eachElement(c.tools, func(i int, raw []byte) *apiError {
-		count++
-		if functionName(raw) == "" {
-			return badRequest("tools", "`tools[%d]` must be an object with function.name", i)
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	if count == 0 {
-		return badRequest("tools", "`tools` must not be an empty array. Either provide at least "+
-			"one tool or omit the field entirely.")
-	}
-	return nil
 }
 
 // forget lets go of what only the template needed: the request lasts longer.

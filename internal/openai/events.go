@@ -106,7 +106,7 @@ func appendFinish(b []byte, c *choice) []byte {
 	if !c.finished {
 		return append(b, "null"...)
 	}
-	return appendString(b, c.finish.String())
+	return appendString(b, c.finishReason())
 }
 
 // appendStopReason appends stop_reason: a stop string, a stop token, or null.

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
 )
@@ -50,6 +51,10 @@ type choice struct {
 	stopToken         int32
 	cached            int
 	outputTokens      int
+	// reader divides the text into parts; nil where all of it is content.
+	reader *answer.Parser
+	// calls counts the calls among them.
+	calls int
 }
 
 // start submits the sequences of a request, whose id begins with kind.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -18,11 +19,15 @@ type model struct {
 	// answers are defaults of requests, kwargs those of chat_template_kwargs.
 	answers *config.Answers
 	kwargs  []member
+	// format and thinking are how the model writes calls and reasoning, nil where that is unknown.
+	format   *answer.Format
+	thinking *answer.Thinking
 }
 
 // newModel takes the flags apart.
 func newModel(info *engine.Info, c *config.Config, lim Limits) (model, error) {
 	m := model{Info: info, flags: &c.Model, answers: &c.Server.Answers}
+	m.readers()
 	if err := m.check(); err != nil {
 		return m, err
 	}
@@ -42,6 +47,20 @@ func newModel(info *engine.Info, c *config.Config, lim Limits) (model, error) {
 	}
 	m.kwargs = members
 	return m, nil
+}
+
+// readers finds how the model writes calls and reasoning: by the flags, whose names are checked,
+// else by its template.
+func (m *model) readers() {
+	if m.Template != nil {
+		m.format, m.thinking = answer.Detect(m.Template.Source())
+	}
+	if name := m.flags.ToolCallParser; name != config.AutoParser {
+		m.format = answer.FormatNamed(name)
+	}
+	if name := m.flags.ReasoningParser; name != config.AutoParser {
+		m.thinking = answer.ThinkingNamed(name)
+	}
 }
 
 // check finds what would otherwise fail a request at a time.

@@ -309,7 +309,7 @@ func TestRefusedChat(t *testing.T) {
 		"tool_choice no name":     {hiChat + `,"tool_choice":{"type":"function"},` + tool, "tool_choice", "Correct usage"},
 		"functions":               {hiChat + `,"functions":[{"name":"f"}]`, "functions", "use tools"},
 		"function_call":           {hiChat + `,"function_call":"auto"`, "function_call", "use tool_choice"},
-		"include_reasoning":       {hiChat + `,"include_reasoning":false`, "include_reasoning", "not supported"},
+		"include_reasoning":       {hiChat + `,"include_reasoning":[]`, "include_reasoning", "boolean"},
 		"reasoning_effort":        {hiChat + `,"reasoning_effort":"extreme"`, "reasoning_effort", "must be"},
 		"chat_template":           {hiChat + `,"chat_template":"{{ x }}"`, "chat_template", "--trust-request-chat-template"},
 		"kwargs template":         {hiChat + `,"chat_template_kwargs":{"chat_template":"x"}`, "chat_template_kwargs", "cannot set"},

@@ -1,0 +1,168 @@
+package openai
+
+import (
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/eagleray/eagleray/internal/answer"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// toolCall is a call in a message.
+type toolCall struct {
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function functionCall `json:"function"`
+}
+
+type functionCall struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// newCallID returns a random id of a call in OpenAI's form.
+func newCallID() string {
+	b := []byte("call_")
+	for range 24 {
+		b = append(b, base62[rand.IntN(len(base62))])
+	}
+	return string(b)
+}
+
+// reading is how the answers to a conversation are divided into parts; prompt is its text.
+func (s *Server) reading(req *chatRequest, prompt string) answer.Options {
+	o := answer.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: newCallID}
+	if t := o.Reasoning; t != nil {
+		if req.continueFinal {
+			o.State = t.StateWithin(req.lastContent)
+		} else {
+			o.State = t.StateAfter(prompt)
+		}
+	}
+	if req.choice == autoTools {
+		o.Tools = s.model.format
+	}
+	return o
+}
+
+// read divides the answers of a generation into parts, where there is anything to tell apart.
+func (g *generation) read(o answer.Options) {
+	if o.Tools == nil && o.Reasoning == nil {
+		return
+	}
+	for i := range g.choices {
+		g.choices[i].reader = answer.New(o)
+	}
+}
+
+// closeReaders lets go of them.
+func (g *generation) closeReaders() {
+	for i := range g.choices {
+		if r := g.choices[i].reader; r != nil {
+			r.Close()
+		}
+	}
+}
+
+// parts are those of the next piece of a choice's text, and of its end.
+func (c *choice) parts(text string) []answer.Part {
+	list := c.reader.Push(text)
+	if c.finished {
+		list = append(list, c.reader.Close()...)
+	}
+	for _, p := range list {
+		if p.Kind == answer.Call {
+			c.calls++
+		}
+	}
+	return list
+}
+
+// finishReason says why a choice ended: an answer that ends by itself with a call waits for what
+// the tool says.
+func (c *choice) finishReason() string {
+	if c.finish == sample.FinishStop && c.calls > 0 {
+		return "tool_calls"
+	}
+	return c.finish.String()
+}
+
+// message is the whole answer of a choice.
+func (r *chatRequest) message(c *choice) chatMessage {
+	m := chatMessage{Role: r.role()}
+	if c.reader == nil {
+		m.Content = new(string(c.text))
+		return m
+	}
+	content, reasoning := string(c.text[:c.echoed]), ""
+	for _, p := range c.parts(string(c.text[c.echoed:])) {
+		switch p.Kind {
+		case answer.Reasoning:
+			reasoning += p.Text
+		case answer.Content:
+			content += p.Text
+		case answer.Call:
+			m.ToolCalls = append(m.ToolCalls, toolCall{ID: p.ID, Type: "function",
+				Function: functionCall{Name: p.Name}})
+		case answer.Arguments:
+			m.ToolCalls[p.Index].Function.Arguments += p.Text
+		}
+	}
+	if reasoning != "" && r.includeReasoning {
+		m.Reasoning = &reasoning
+	}
+	if content != "" || reasoning == "" && c.calls == 0 {
+		m.Content = &content
+	}
+	return m
+}
+
+// sendParts sends the parts of a delta, a chunk for each, and what ended the answer in one of its
+// own. Tokens and how they were chosen go with the first.
+func (s *Server) sendParts(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+	d *engine.Delta, scores []score) error {
+	c := &g.choices[i]
+	tokens := d.Tokens
+	send := func(delta func([]byte) []byte, last bool) error {
+		err := s.sendChunk(out, head, g, req, i, delta, scores, tokens, last)
+		scores, tokens = nil, nil
+		return err
+	}
+	for _, p := range c.parts(string(d.Text)) {
+		if p.Kind == answer.Reasoning && !req.includeReasoning {
+			continue
+		}
+		if err := send(func(b []byte) []byte { return appendPart(b, &p) }, false); err != nil {
+			return err
+		}
+	}
+	shown := len(tokens) > 0 && (req.returnTokenIDs || req.logprobs != sample.NoLogprobs)
+	if !c.finished && !shown {
+		return nil
+	}
+	return send(func(b []byte) []byte { return b }, c.finished)
+}
+
+// appendPart appends the members of a delta with a part.
+func appendPart(b []byte, p *answer.Part) []byte {
+	switch p.Kind {
+	case answer.Reasoning:
+		return appendString(append(b, `"reasoning":`...), p.Text)
+	case answer.Content:
+		return appendString(append(b, `"content":`...), p.Text)
+	}
+	b = append(b, `"tool_calls":[{"index":`...)
+	b = strconv.AppendInt(b, int64(p.Index), 10)
+	if p.Kind == answer.Call {
+		b = appendString(append(b, `,"id":`...), p.ID)
+		b = append(b, `,"type":"function"`...)
+	}
+	b = append(b, `,"function":{`...)
+	if p.Kind == answer.Call {
+		b = append(appendString(append(b, `"name":`...), p.Name), ',')
+	}
+	return append(appendString(append(b, `"arguments":`...), p.Text), "}}]"...)
+}

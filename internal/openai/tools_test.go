@@ -1,0 +1,198 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/chattemplate"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/fixtures"
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// answering makes the engine write texts, a delta each, and stop.
+func answering(finish sample.Finish, texts ...string) func(*Options) {
+	return func(o *Options) {
+		o.Engine = &fakeEngine{play: func(_ int, r *engine.Request) script {
+			ids := make([]int32, len(texts))
+			for i := range ids {
+				ids[i] = int32(300 + i)
+			}
+			return script{deltas: say(r, ids, texts, finish)}
+		}}
+	}
+}
+
+// hermesTemplate shows calls as Hermes writes them, and reasoning.
+func hermesTemplate(o *Options) {
+	t, err := chattemplate.Parse(`{# <tool_call>{"name": "f", "arguments": {}}</tool_call> </think> #}` +
+		`{{ messages | tojson }}{{ tools | tojson }}{% if thinking %}<think>{% endif %}`)
+	if err != nil {
+		panic(err)
+	}
+	o.Info.Template = t
+}
+
+const askTools = hiChat + `,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]`
+
+// rejoined is the message that the chunks of a stream add up to, and why it ended.
+func rejoined(t *testing.T, list []map[string]any) (message map[string]any, finish any) {
+	t.Helper()
+	message = map[string]any{}
+	var calls []any
+	for _, chunk := range list {
+		if len(at(t, chunk, "choices").([]any)) == 0 {
+			continue
+		}
+		delta := at(t, chunk, "choices", 0, "delta").(map[string]any)
+		for key, v := range delta {
+			switch key {
+			case "tool_calls":
+				for _, c := range v.([]any) {
+					if int(at(t, c, "index").(float64)) == len(calls) {
+						at(t, c, "id")
+						calls = append(calls, c)
+						continue
+					}
+					f := at(t, calls[len(calls)-1], "function").(map[string]any)
+					f["arguments"] = f["arguments"].(string) + at(t, c, "function", "arguments").(string)
+				}
+			default:
+				before, _ := message[key].(string)
+				message[key] = before + v.(string)
+			}
+		}
+		if v := at(t, chunk, "choices", 0, "finish_reason"); v != nil {
+			if finish != nil || len(delta) > 0 {
+				t.Errorf("ends twice, or with a delta: %v", chunk)
+			}
+			finish = v
+		}
+	}
+	for _, c := range calls {
+		delete(c.(map[string]any), "index")
+		c.(map[string]any)["id"] = "x"
+	}
+	if calls != nil {
+		message["tool_calls"] = calls
+	}
+	if message["content"] == "" && len(message) > 2 {
+		delete(message, "content")
+	}
+	return message, finish
+}
+
+func TestToolCalls(t *testing.T) {
+	const call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>"
+	tests := []struct {
+		name, body, text string
+		cut              bool
+		want, finish     string
+	}{
+		{"call", askTools, "I'll see.\n" + call, false,
+			`{"role":"assistant","content":"I'll see.","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
+		{"call only", askTools + `,"tool_choice":"auto"`, call, false,
+			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
+		{"two", askTools, call + "\n" + call, false,
+			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},` +
+				`{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
+		{"one at a time", askTools + `,"parallel_tool_calls":false`, call + "\n" + call, false,
+			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
+		{"none", askTools + `,"tool_choice":"none"`, call, false,
+			`{"role":"assistant","content":"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>"}`, "stop"},
+		{"cut", askTools, call[:len(call)-19], true,
+			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x"}}]}`, "length"},
+		{"text", askTools, "No < call", false, `{"role":"assistant","content":"No < call"}`, "stop"},
+		{"nothing", askTools, "", false, `{"role":"assistant","content":""}`, "stop"},
+		{"reasoning", askTools, "<think>\nhm\n</think>\n\n" + call, false,
+			`{"role":"assistant","reasoning":"hm","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}}]}`, "tool_calls"},
+		{"reasoning only", hiChat, "<think>\nhm\n</think>\n\nyes", false,
+			`{"role":"assistant","reasoning":"hm","content":"yes"}`, "stop"},
+		{"reasoning begun", hiChat + `,"chat_template_kwargs":{"thinking":true}`, "hm</think>yes", false,
+			`{"role":"assistant","reasoning":"hm","content":"yes"}`, "stop"},
+		{"reasoning hidden", hiChat + `,"include_reasoning":false`, "<think>\nhm\n</think>\n\nyes", false,
+			`{"role":"assistant","content":"yes"}`, "stop"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			finish := sample.FinishStop
+			if tt.cut {
+				finish = sample.FinishLength
+			}
+			s := newServer(t, hermesTemplate, answering(finish, strings.Split(tt.text, "")...))
+			if tt.text == "" {
+				s = newServer(t, hermesTemplate, answering(finish, ""))
+			}
+			for _, extra := range []string{"", `,"logprobs":true,"return_token_ids":true`} {
+				full := s.ok(t, chatPath, `{`+tt.body+extra+`}`)
+				m := at(t, full, "choices", 0, "message").(map[string]any)
+				for key, v := range m {
+					if v == nil {
+						delete(m, key)
+					}
+				}
+				if calls, ok := m["tool_calls"].([]any); ok {
+					for _, c := range calls {
+						c.(map[string]any)["id"] = "x"
+					}
+				}
+				list := chunks(t, s.post(chatPath, `{`+tt.body+extra+`,"stream":true}`))
+				streamed, finish := rejoined(t, list)
+				got, _ := json.Marshal(m)
+				parts, _ := json.Marshal(streamed)
+				want, _ := json.Marshal(object(t, []byte(tt.want)))
+				if string(got) != string(want) || string(parts) != string(want) {
+					t.Errorf("answer\n%s\nstream\n%s\nwant\n%s", got, parts, want)
+				}
+				if f := at(t, full, "choices", 0, "finish_reason"); f != tt.finish || finish != tt.finish {
+					t.Errorf("ends by %v, streamed by %v, want %v", f, finish, tt.finish)
+				}
+				if extra != "" {
+					tokens := 0
+					for _, c := range list {
+						ids, _ := at(t, c, "choices", 0).(map[string]any)["token_ids"].([]any)
+						tokens += len(ids)
+					}
+					if n := len(at(t, full, "choices", 0, "token_ids").([]any)); tokens != n {
+						t.Errorf("%d tokens streamed of %d", tokens, n)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestToolChoiceNeedsParser: nothing is promised that nobody reads.
+func TestToolChoiceNeedsParser(t *testing.T) {
+	s := newServer(t)
+	refused(t, s, chatPath, `{`+askTools+`}`, 400, "tool_choice", "--tool-call-parser")
+	s = newServer(t, func(o *Options) { o.Config.Model.ToolCallParser = "hermes" })
+	s.ok(t, chatPath, `{`+askTools+`}`)
+	s = newServer(t, hermesTemplate, func(o *Options) { o.Config.Model.EnableAutoToolChoice = false })
+	refused(t, s, chatPath, `{`+askTools+`}`, 400, "tool_choice", "--enable-auto-tool-choice")
+}
+
+// TestRealTemplate: the template of a published model shows how it calls and thinks.
+func TestRealTemplate(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(fixtures.Dir(t), "templates", "qwen3.jinja"))
+	if err != nil {
+		t.Skip(err)
+	}
+	s := newServer(t, func(o *Options) {
+		if o.Info.Template, err = chattemplate.Parse(string(raw)); err != nil {
+			t.Fatal(err)
+		}
+	}, answering(sample.FinishStop, "why\n</think>\n\nso"))
+	for _, thinking := range []bool{true, false} {
+		m := at(t, s.ok(t, chatPath, fmt.Sprintf(`{%s,"chat_template_kwargs":{"enable_thinking":%v}}`, hiChat, thinking)),
+			"choices", 0, "message")
+		// The template ends the reasoning where it is switched off: a tag is out of place then.
+		if at(t, m, "reasoning") != nil || at(t, m, "content") != "why\n\n\nso" {
+			t.Errorf("thinking %v: %v", thinking, m)
+		}
+	}
+}
