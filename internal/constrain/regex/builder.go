@@ -1,0 +1,451 @@
+// Package regex has regular expressions over bytes as hash-consed nodes with derivatives: union,
+// concatenation, counted repetition, intersection and complement. A Builder owns the nodes; equal
+// expressions (up to the laws that the constructors apply) have equal ids, so that an id is a
+// state of a lazily built automaton. Text is UTF-8: ranges of runes are sequences of bytes, and a
+// text may be left in the middle of a character. Nothing here recurses deeper than the nesting of
+// the expression, waits, or fails: work is counted as fuel, and what runs out of it says so.
+package regex
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Ex is an expression of one Builder.
+type Ex int32
+
+// The expressions that every Builder has.
+const (
+	Empty Ex = 0 // no text at all
+	Eps   Ex = 1 // the empty text
+)
+
+// Inf as the upper bound of a repetition is no bound.
+const Inf = -1
+
+// Kinds of nodes.
+const (
+	kEmpty = uint8(iota)
+	kEps
+	kSet // one byte of a set
+	kCat // a, then b; a is no kCat
+	kOr  // one of args: sorted, at least two, no kOr, at most one kSet
+	kAnd // all of args: sorted, at least two, no kAnd
+	kNot // every byte sequence that a does not match
+	kRep // a, min to max times
+)
+
+// ByteSet is a set of bytes.
+type ByteSet [4]uint64
+
+// Has says whether c is in the set.
+func (s *ByteSet) Has(c byte) bool { return s[c>>6]>>(c&63)&1 == 1 }
+
+// Add puts lo to hi, both included, into the set.
+func (s *ByteSet) Add(lo, hi byte) {
+	for c := int(lo); c <= int(hi); c++ {
+		s[c>>6] |= 1 << (c & 63)
+	}
+}
+
+// Count is the number of bytes in the set.
+func (s *ByteSet) Count() int {
+	return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) + bits.OnesCount64(s[2]) +
+		bits.OnesCount64(s[3])
+}
+
+// node is one expression. args are the operands of kOr and kAnd in Builder.args.
+type node struct {
+	kind     uint8
+	nullable bool
+	plain    bool // without kAnd and kNot: never dead
+	a, b     Ex   // operands; of kOr and kAnd: from, to in Builder.args
+	min, max int32
+	set      int32
+}
+
+// Builder makes expressions. The zero Builder is not usable: NewBuilder makes one. It is used by
+// one goroutine at a time.
+type Builder struct {
+	nodes   []node
+	args    []Ex
+	table   []Ex // hash table of nodes, a power of two long; 0: free
+	sets    []ByteSet
+	setIDs  map[ByteSet]int32
+	derived map[uint64]Ex
+	dead    map[Ex]bool
+	heads   map[Ex]headSet
+	within  map[[2]Ex]bool
+	fuel    int
+	out     bool
+	json    Ex // the characters of a JSON string, 0 before they are asked for
+}
+
+// NewBuilder makes a Builder that may do fuel operations: a new node and a derivative are one each.
+func NewBuilder(fuel int) *Builder {
+	b := &Builder{table: make([]Ex, 256), setIDs: map[ByteSet]int32{}, derived: map[uint64]Ex{},
+		dead: map[Ex]bool{}, heads: map[Ex]headSet{}, within: map[[2]Ex]bool{}, fuel: fuel}
+	b.nodes = append(b.nodes, node{kind: kEmpty, plain: true},
+		node{kind: kEps, nullable: true, plain: true})
+	return b
+}
+
+// Refuel sets what is left to do to fuel operations, and clears Exhausted.
+func (b *Builder) Refuel(fuel int) { b.fuel, b.out = fuel, false }
+
+// Fuel is what is left to do.
+func (b *Builder) Fuel() int { return b.fuel }
+
+// Exhausted says whether an operation since the last Refuel wanted more than there was. The
+// result of that operation, and everything made from it, is to be thrown away: nothing wrong was
+// remembered by the Builder itself.
+func (b *Builder) Exhausted() bool { return b.out }
+
+// Len is the number of expressions: a measure of the memory held, about 60 bytes each.
+func (b *Builder) Len() int { return len(b.nodes) }
+
+func (b *Builder) spend() bool {
+	if b.fuel <= 0 {
+		b.out = true
+		return false
+	}
+	b.fuel--
+	return true
+}
+
+func (b *Builder) operands(n *node) []Ex { return b.args[n.a:n.b] }
+
+func mix(h, v uint64) uint64 {
+	h = (h ^ v) * 0x9E3779B97F4A7C15
+	return h ^ h>>29
+}
+
+func (b *Builder) hash(n *node, args []Ex) uint64 {
+	h := mix(uint64(n.kind)+1, uint64(uint32(n.min))<<32|uint64(uint32(n.max)))
+	h = mix(h, uint64(uint32(n.set)))
+	if n.kind == kOr || n.kind == kAnd {
+		for _, a := range args {
+			h = mix(h, uint64(uint32(a)))
+		}
+		return h
+	}
+	return mix(h, uint64(uint32(n.a))<<32|uint64(uint32(n.b)))
+}
+
+func (b *Builder) same(x Ex, n *node, args []Ex) bool {
+	o := &b.nodes[x]
+	if o.kind != n.kind || o.min != n.min || o.max != n.max || o.set != n.set {
+		return false
+	}
+	if n.kind == kOr || n.kind == kAnd {
+		return slices.Equal(b.operands(o), args)
+	}
+	return o.a == n.a && o.b == n.b
+}
+
+// intern is the id of a node. Without fuel a node is still made, so that an operation under way
+// ends with something; the operations that could go on for long look at the fuel themselves.
+func (b *Builder) intern(n node, args []Ex) Ex {
+	mask := uint64(len(b.table) - 1)
+	i := b.hash(&n, args) & mask
+	for ; b.table[i] != 0; i = (i + 1) & mask {
+		if b.same(b.table[i], &n, args) {
+			return b.table[i]
+		}
+	}
+	b.spend()
+	if n.kind == kOr || n.kind == kAnd {
+		n.a = Ex(len(b.args))
+		b.args = append(b.args, args...)
+		n.b = Ex(len(b.args))
+	}
+	x := Ex(len(b.nodes))
+	b.nodes = append(b.nodes, n)
+	b.table[i] = x
+	if len(b.nodes)*2 > len(b.table) {
+		b.grow()
+	}
+	return x
+}
+
+func (b *Builder) grow() {
+	b.table = make([]Ex, 2*len(b.table))
+	mask := uint64(len(b.table) - 1)
+	for x := 2; x < len(b.nodes); x++ {
+		n := &b.nodes[x]
+		var args []Ex
+		if n.kind == kOr || n.kind == kAnd {
+			args = b.operands(n)
+		}
+		i := b.hash(n, args) & mask
+		for b.table[i] != 0 {
+			i = (i + 1) & mask
+		}
+		b.table[i] = Ex(x)
+	}
+}
+
+// Set matches one byte of a set; the empty set is Empty.
+func (b *Builder) Set(s ByteSet) Ex {
+	if s == (ByteSet{}) {
+		return Empty
+	}
+	id, ok := b.setIDs[s]
+	if !ok {
+		id = int32(len(b.sets))
+		b.sets = append(b.sets, s)
+		b.setIDs[s] = id
+	}
+	return b.intern(node{kind: kSet, set: id, plain: true}, nil)
+}
+
+// Bytes matches one byte of lo to hi.
+func (b *Builder) Bytes(lo, hi byte) Ex {
+	var s ByteSet
+	s.Add(lo, hi)
+	return b.Set(s)
+}
+
+// Lit matches exactly s.
+func (b *Builder) Lit(s string) Ex {
+	r := Eps
+	for i := len(s) - 1; i >= 0; i-- {
+		r = b.cat(b.Bytes(s[i], s[i]), r)
+	}
+	return r
+}
+
+// Lits matches exactly one of the texts. Texts with the same beginning share it, so that a
+// derivative costs as much as there are different next bytes, not as there are texts.
+func (b *Builder) Lits(texts []string) Ex {
+	texts = slices.Clone(texts)
+	slices.Sort(texts)
+	return b.lits(slices.Compact(texts), 0)
+}
+
+func (b *Builder) lits(texts []string, at int) Ex {
+	if len(texts) == 1 {
+		return b.Lit(texts[0][at:])
+	}
+	var alts []Ex
+	if len(texts) > 0 && len(texts[0]) == at {
+		alts = append(alts, Eps)
+		texts = texts[1:]
+	}
+	for len(texts) > 0 {
+		c, n := texts[0][at], 1
+		for n < len(texts) && texts[n][at] == c {
+			n++
+		}
+		// What all of them share is one literal: the depth of the recursion is that of the
+		// branches.
+		end := at + 1
+		for first, last := texts[0], texts[n-1]; end < len(first) && first[end] == last[end]; {
+			end++
+		}
+		alts = append(alts, b.Cat(b.Lit(texts[0][at:end]), b.lits(texts[:n], end)))
+		texts = texts[n:]
+	}
+	return b.Or(alts...)
+}
+
+// Cat matches the expressions one after another; without any it is Eps.
+func (b *Builder) Cat(xs ...Ex) Ex {
+	r := Eps
+	for i := len(xs) - 1; i >= 0; i-- {
+		r = b.cat(xs[i], r)
+	}
+	return r
+}
+
+func (b *Builder) cat(x, y Ex) Ex {
+	if x == Empty || y == Empty {
+		return Empty
+	}
+	if x == Eps {
+		return y
+	}
+	if y == Eps {
+		return x
+	}
+	var spine []Ex // of x, which may be as long as a text
+	for b.nodes[x].kind == kCat {
+		spine = append(spine, b.nodes[x].a)
+		x = b.nodes[x].b
+	}
+	y = b.cat2(x, y)
+	for i := len(spine) - 1; i >= 0; i-- {
+		y = b.cat2(spine[i], y)
+	}
+	return y
+}
+
+func (b *Builder) cat2(x, y Ex) Ex {
+	nx, ny := &b.nodes[x], &b.nodes[y]
+	return b.intern(node{kind: kCat, a: x, b: y, nullable: nx.nullable && ny.nullable,
+		plain: nx.plain && ny.plain}, nil)
+}
+
+// Or matches what any of the expressions matches; without any it is Empty.
+func (b *Builder) Or(xs ...Ex) Ex {
+	var buf [16]Ex
+	l := buf[:0]
+	var set ByteSet
+	eps := false
+	one := func(x Ex) {
+		switch n := &b.nodes[x]; n.kind {
+		case kEmpty:
+		case kSet:
+			for i, w := range b.sets[n.set] {
+				set[i] |= w
+			}
+		case kEps:
+			eps = true
+		default:
+			l = append(l, x)
+		}
+	}
+	for _, x := range xs {
+		if n := &b.nodes[x]; n.kind == kOr {
+			for _, a := range b.operands(n) {
+				one(a)
+			}
+			continue
+		}
+		one(x)
+	}
+	if set != (ByteSet{}) {
+		l = append(l, b.Set(set))
+	}
+	if eps && !slices.ContainsFunc(l, b.Nullable) {
+		l = append(l, Eps)
+	}
+	slices.Sort(l)
+	l = slices.Compact(l)
+	switch {
+	case len(l) == 0:
+		return Empty
+	case len(l) == 1:
+		return l[0]
+	}
+	n := node{kind: kOr, plain: true}
+	for _, x := range l {
+		if b.isAll(x) {
+			return x
+		}
+		n.nullable = n.nullable || b.nodes[x].nullable
+		n.plain = n.plain && b.nodes[x].plain
+	}
+	return b.intern(n, l)
+}
+
+// isAll says whether x is written as every text at all.
+func (b *Builder) isAll(x Ex) bool {
+	n := &b.nodes[x]
+	return n.kind == kNot && n.a == Empty
+}
+
+// And matches what all of the expressions match; without any it is every sequence of bytes.
+func (b *Builder) And(xs ...Ex) Ex {
+	var l []Ex
+	for _, x := range xs {
+		if n := &b.nodes[x]; n.kind == kAnd {
+			l = append(l, b.operands(n)...)
+		} else if !b.isAll(x) {
+			l = append(l, x)
+		}
+	}
+	slices.Sort(l)
+	l = slices.Compact(l)
+	if len(l) == 0 {
+		return b.Not(Empty)
+	}
+	if l[0] == Empty {
+		return Empty
+	}
+	n := node{kind: kAnd, nullable: true}
+	set, sets := ByteSet{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}, 0
+	for _, x := range l {
+		n.nullable = n.nullable && b.nodes[x].nullable
+		if o := &b.nodes[x]; o.kind == kSet {
+			sets++
+			for i, w := range b.sets[o.set] {
+				set[i] &= w
+			}
+		}
+		if o := &b.nodes[x]; o.kind == kNot {
+			if _, found := slices.BinarySearch(l, o.a); found {
+				return Empty
+			}
+		}
+	}
+	switch {
+	case len(l) == 1:
+		return l[0]
+	case l[0] == Eps && n.nullable:
+		return Eps
+	case l[0] == Eps:
+		return Empty
+	case sets > 1:
+		l = slices.DeleteFunc(l, func(x Ex) bool { return b.nodes[x].kind == kSet })
+		return b.And(append(l, b.Set(set))...)
+	}
+	return b.intern(n, l)
+}
+
+// Not matches every sequence of bytes that x does not match, also those that are no UTF-8: And it
+// with a language of texts.
+func (b *Builder) Not(x Ex) Ex {
+	if b.nodes[x].kind == kNot {
+		return b.nodes[x].a
+	}
+	return b.intern(node{kind: kNot, a: x, nullable: !b.nodes[x].nullable}, nil)
+}
+
+// Minus matches what x matches and y does not.
+func (b *Builder) Minus(x, y Ex) Ex { return b.And(x, b.Not(y)) }
+
+// Rep matches x lo to hi times; hi may be Inf. A count is one node whatever its value. Bounds
+// above 2³¹-1 are taken for that; hi below lo gives Empty.
+func (b *Builder) Rep(x Ex, lo, hi int) Ex {
+	const top = 1<<31 - 1
+	lo = max(lo, 0)
+	if hi < 0 {
+		hi = Inf
+	} else if hi < lo {
+		return Empty
+	}
+	lo, hi = min(lo, top), min(hi, top)
+	switch {
+	case hi == 0 || x == Eps:
+		return Eps
+	case x == Empty && lo > 0:
+		return Empty
+	case x == Empty:
+		return Eps
+	}
+	n := &b.nodes[x]
+	if n.nullable {
+		lo = 0
+	}
+	if lo == 1 && hi == 1 {
+		return x
+	}
+	if n.kind == kRep && n.max == Inf && n.min <= 1 && lo <= 1 && hi != 0 { // (x*)* and the like
+		return b.Rep(n.a, min(int(n.min), lo), Inf)
+	}
+	if lo == 0 && hi == 1 {
+		return b.Or(Eps, x)
+	}
+	return b.intern(node{kind: kRep, a: x, min: int32(lo), max: int32(hi),
+		nullable: lo == 0, plain: n.plain}, nil)
+}
+
+// Star, Plus and Opt are Rep with 0 to Inf, 1 to Inf and 0 to 1.
+func (b *Builder) Star(x Ex) Ex { return b.Rep(x, 0, Inf) }
+
+// Plus is x at least once.
+func (b *Builder) Plus(x Ex) Ex { return b.Rep(x, 1, Inf) }
+
+// Opt is x or nothing.
+func (b *Builder) Opt(x Ex) Ex { return b.Or(Eps, x) }

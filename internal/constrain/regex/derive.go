@@ -1,0 +1,342 @@
+package regex
+
+// headSet is the partition of the next byte by an expression: bytes of one class have the same
+// derivative. reps has one byte of each class.
+type headSet struct{ reps []byte }
+
+// Nullable says whether x matches the empty text.
+func (b *Builder) Nullable(x Ex) bool { return b.nodes[x].nullable }
+
+// Derivative matches the texts t for which x matches c·t. It is Empty when the fuel is out; see
+// Exhausted.
+func (b *Builder) Derivative(x Ex, c byte) Ex {
+	n := b.nodes[x]
+	switch n.kind {
+	case kEmpty, kEps:
+		return Empty
+	case kSet:
+		if b.sets[n.set].Has(c) {
+			return Eps
+		}
+		return Empty
+	case kCat:
+		// The head of most is one byte: nothing to remember.
+		if h := &b.nodes[n.a]; h.kind == kSet {
+			if b.sets[h.set].Has(c) {
+				return n.b
+			}
+			return Empty
+		}
+	}
+	key := uint64(x)<<8 | uint64(c)
+	if r, ok := b.derived[key]; ok {
+		return r
+	}
+	if !b.spend() {
+		return Empty
+	}
+	r := b.derive(&n, c)
+	if !b.out {
+		b.derived[key] = r
+	}
+	return r
+}
+
+func (b *Builder) derive(n *node, c byte) Ex {
+	switch n.kind {
+	case kCat:
+		r := b.cat(b.Derivative(n.a, c), n.b)
+		if b.nodes[n.a].nullable {
+			r = b.Or(r, b.Derivative(n.b, c))
+		}
+		return r
+	case kOr:
+		l := make([]Ex, 0, n.b-n.a)
+		for i := n.a; i < n.b; i++ {
+			if d := b.Derivative(b.args[i], c); d != Empty {
+				l = append(l, d)
+			}
+		}
+		return b.Or(l...)
+	case kAnd:
+		l := make([]Ex, 0, n.b-n.a)
+		for i := n.a; i < n.b; i++ {
+			d := b.Derivative(b.args[i], c)
+			if d == Empty {
+				return Empty
+			}
+			l = append(l, d)
+		}
+		return b.And(l...)
+	case kNot:
+		return b.Not(b.Derivative(n.a, c))
+	}
+	d := b.Derivative(n.a, c) // kRep
+	if d == Empty {
+		return Empty
+	}
+	lo, hi := n.min, n.max
+	if lo > 0 {
+		lo--
+	}
+	if hi > 0 {
+		hi--
+	}
+	return b.cat(d, b.Rep(n.a, int(lo), int(hi)))
+}
+
+// Heads has one byte of each class of next bytes that x tells apart.
+func (b *Builder) Heads(x Ex) []byte {
+	if h, ok := b.heads[x]; ok {
+		return h.reps
+	}
+	var sets []int32
+	seen := map[Ex]bool{}
+	var visit func(x Ex)
+	visit = func(x Ex) {
+		for {
+			if seen[x] {
+				return
+			}
+			seen[x] = true
+			n := &b.nodes[x]
+			switch n.kind {
+			case kSet:
+				sets = append(sets, n.set)
+				return
+			case kCat:
+				if b.nodes[n.a].nullable {
+					visit(n.a)
+					x = n.b
+					continue
+				}
+				x = n.a
+				continue
+			case kNot, kRep:
+				x = n.a
+				continue
+			case kOr, kAnd:
+				for i := n.a; i < n.b; i++ {
+					visit(b.args[i])
+				}
+			}
+			return
+		}
+	}
+	visit(x)
+	class, _ := partition(b.sets, sets)
+	var done [256]bool
+	var reps []byte
+	for c := range 256 {
+		if !done[class[c]] {
+			done[class[c]] = true
+			reps = append(reps, byte(c))
+		}
+	}
+	b.heads[x] = headSet{reps}
+	return reps
+}
+
+// partition numbers the classes of bytes that no set tells apart.
+func partition(sets []ByteSet, ids []int32) (class [256]uint8, n int) {
+	n = 1
+	for _, id := range ids {
+		s := &sets[id]
+		var in, all [256]int
+		for c := range 256 {
+			all[class[c]]++
+			if s.Has(byte(c)) {
+				in[class[c]]++
+			}
+		}
+		var split [256]int
+		for c := range 256 {
+			k := class[c]
+			if !s.Has(byte(c)) || in[k] == all[k] {
+				continue
+			}
+			if split[k] == 0 {
+				split[k] = n
+				n++
+			}
+			class[c] = uint8(split[k])
+		}
+	}
+	return class, n
+}
+
+// Classes numbers the bytes that no set of the Builder tells apart, from 0 to n-1: equal classes
+// have equal derivatives of every expression that is there, and of every one made of those.
+func (b *Builder) Classes() (class [256]uint8, n int) {
+	ids := make([]int32, len(b.sets))
+	for i := range ids {
+		ids[i] = int32(i)
+	}
+	return partition(b.sets, ids)
+}
+
+// Dead says whether x matches no text at all. It is decided by shape for most, by exploration for
+// intersections and complements. Without fuel it says false; see Exhausted.
+func (b *Builder) Dead(x Ex) bool {
+	n := &b.nodes[x]
+	if x == Empty {
+		return true
+	}
+	if n.plain || n.nullable {
+		return false
+	}
+	if v, ok := b.dead[x]; ok {
+		return v
+	}
+	if b.alive(x, 64) {
+		b.dead[x] = false
+		return false
+	}
+	seen := map[Ex]bool{x: true}
+	for todo := []Ex{x}; len(todo) > 0; {
+		y := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, c := range b.Heads(y) {
+			z := b.Derivative(y, c)
+			if b.out {
+				return false
+			}
+			if z == Empty || seen[z] {
+				continue
+			}
+			v, known := b.dead[z]
+			if m := &b.nodes[z]; m.plain || m.nullable || known && !v {
+				b.dead[x] = false
+				return false
+			}
+			if known {
+				continue
+			}
+			seen[z] = true
+			todo = append(todo, z)
+		}
+	}
+	for y := range seen {
+		b.dead[y] = true
+	}
+	return true
+}
+
+// Disjoint says whether no text is matched by both. Without fuel it says false.
+func (b *Builder) Disjoint(x, y Ex) bool { return b.Dead(b.And(x, y)) }
+
+// Within says whether y matches everything that x matches. Without fuel it says false.
+func (b *Builder) Within(x, y Ex) bool {
+	if x == y {
+		return true
+	}
+	if v, ok := b.within[[2]Ex{x, y}]; ok {
+		return v
+	}
+	v := b.Dead(b.Minus(x, y)) && !b.out
+	if !b.out {
+		b.within[[2]Ex{x, y}] = v
+	}
+	return v
+}
+
+// Match says whether x matches the text. Without fuel it says false.
+func (b *Builder) Match(x Ex, text string) bool {
+	for i := 0; i < len(text) && x != Empty; i++ {
+		x = b.Derivative(x, text[i])
+	}
+	return b.nodes[x].nullable
+}
+
+// alive is a quick look: true means that x matches a text. An infinite language without the texts
+// of a finite one is the usual shape.
+func (b *Builder) alive(x Ex, depth int) bool {
+	n := &b.nodes[x]
+	if n.plain {
+		return x != Empty
+	}
+	if depth == 0 {
+		return false
+	}
+	switch n.kind {
+	case kAnd:
+		infinite := 0
+		for _, a := range b.operands(n) {
+			switch o := &b.nodes[a]; {
+			case o.plain && b.infinite(a, depth):
+				infinite++
+			case o.kind != kNot || !b.finite(o.a, depth):
+				return false
+			}
+		}
+		return infinite <= 1
+	case kOr:
+		for _, a := range b.operands(n) {
+			if b.alive(a, depth-1) {
+				return true
+			}
+		}
+	case kCat:
+		return b.alive(n.a, depth-1) && b.alive(n.b, depth-1)
+	case kNot:
+		return b.finite(n.a, depth)
+	}
+	return false
+}
+
+// infinite says of a plain x that it surely matches infinitely many texts.
+func (b *Builder) infinite(x Ex, depth int) bool {
+	n := &b.nodes[x]
+	if depth == 0 {
+		return false
+	}
+	switch n.kind {
+	case kRep:
+		return n.max < 0
+	case kCat:
+		return b.infinite(n.a, depth-1) || b.infinite(n.b, depth-1)
+	case kOr:
+		for _, a := range b.operands(n) {
+			if b.infinite(a, depth-1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// finite says that x surely matches only finitely many texts.
+func (b *Builder) finite(x Ex, depth int) bool {
+	for {
+		n := &b.nodes[x]
+		if depth == 0 {
+			return false
+		}
+		switch n.kind {
+		case kEmpty, kEps, kSet:
+			return true
+		case kRep:
+			return n.max >= 0 && b.finite(n.a, depth-1)
+		case kCat:
+			if !b.finite(n.a, depth-1) {
+				return false
+			}
+			x = n.b
+			continue
+		case kOr:
+			for _, a := range b.operands(n) {
+				if !b.finite(a, depth-1) {
+					return false
+				}
+			}
+			return true
+		case kAnd:
+			for _, a := range b.operands(n) {
+				if b.finite(a, depth-1) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
