@@ -38,7 +38,7 @@ func (b *opening) divideLayers() error {
 		b.stages = layout.Split(split)
 		return nil
 	}
-	bytes, err := model.LayerBytes(b.model, p.TensorParallelSize)
+	bytes, err := model.StepBytes(b.model, p.TensorParallelSize)
 	if err != nil {
 		return fmt.Errorf("model %q: %w", b.info.Root, err)
 	}

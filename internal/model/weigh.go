@@ -12,32 +12,33 @@ func ReadBytes(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage)
 	return read, err
 }
 
-// LayerBytes is the weights of each layer of the model of c, in bytes of one of size tensor
-// parallel ranks, if its tensors are of a 16-bit type. What stands before the first layer counts
-// with that one, what follows the last layer with the last one; an embedding that is also the head
-// counts with both.
-func LayerBytes(c *checkpoint.Config, size int) ([]int64, error) {
+// StepBytes is the weights of each layer of the model of c that a step reads, in bytes of one of
+// size tensor parallel ranks, if its tensors are of a 16-bit type. Embeddings are looked up, and
+// count nothing. The output head counts with the last layer, and half: of a prompt it is computed
+// for the last row only.
+func StepBytes(c *checkpoint.Config, size int) ([]int64, error) {
 	bytes := make([]int64, c.Layers)
 	for i := range bytes {
-		read, mapped, err := weigh(c, shapes{}, layers.Group{Size: size}, Stage{i, i + 1})
+		read, head, err := weigh(c, shapes{}, layers.Group{Size: size}, Stage{i, i + 1})
 		if err != nil {
 			return nil, err
 		}
-		bytes[i] = read + mapped
+		bytes[i] = read - head/2
 	}
 	return bytes, nil
 }
 
-// weigh counts the bytes of the checkpoint that a rank's shard of a stage is made of.
-func weigh(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (read, mapped int64,
+// weigh counts the bytes of the checkpoint that a rank's shard of a stage reads, and those of them
+// that are the output head's.
+func weigh(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (read, head int64,
 	err error) {
 	m, err := build(c, g, s, layers.Weigh(g, src))
 	if err != nil {
 		return 0, 0, err
 	}
 	defer m.Close()
-	read, mapped = m.stage.Bytes()
-	return read, mapped, nil
+	read, head = m.stage.Bytes()
+	return read, head, nil
 }
 
 // shapes is a source of tensors that are not there: of whatever shape is asked for, of a 16-bit

@@ -20,7 +20,10 @@ func (l *Loader) Head(module string, vocab, in int) *Head {
 	share := VocabularyShare(vocab, l.group.Size)
 	p.rowLo = l.group.Rank * share
 	p.rowHi = min(p.rowLo+share, vocab)
-	return &Head{rank: l.rank, weight: l.weight(1, p), vocab: vocab, share: share}
+	before := l.bytes
+	y := &Head{rank: l.rank, weight: l.weight(1, p), vocab: vocab, share: share}
+	l.head = l.bytes - before
+	return y
 }
 
 // Forward computes the logits of all rows of x: dst is [rows][vocabulary] on rank 0 and not used on

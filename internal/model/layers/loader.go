@@ -28,7 +28,7 @@ type Loader struct {
 	bytes    int64
 	// weighs says that the layers are only weighed: nothing of them is read or kept.
 	weighs  bool
-	mapped  int64 // bytes of tables
+	head    int64 // bytes of the output head
 	err     error
 	weights []weight
 	// tables are the tensors that stay in use: what embeddings are looked up in.
@@ -47,9 +47,9 @@ func Weigh(g Group, src Source) *Loader {
 	return &Loader{rank: &rank{group: g}, src: src, weighs: true}
 }
 
-// Bytes are those of the checkpoint that the layers were made of: read from it, and mapped, which
-// are the tables in which embeddings are looked up.
-func (l *Loader) Bytes() (read, mapped int64) { return l.bytes, l.mapped }
+// Bytes are those of the checkpoint that the layers were made of, without the tables in which
+// embeddings are looked up, and those of them that are the output head's.
+func (l *Loader) Bytes() (read, head int64) { return l.bytes, l.head }
 
 // Enter says that the layers that run next are those of the model's layer.
 func (l *Loader) Enter(layer int) {
@@ -205,7 +205,6 @@ func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
 		return checkpoint.Tensor{}
 	}
 	l.tables = append(l.tables, t)
-	l.mapped += int64(rows) * int64(width) * int64(t.DType.Size())
 	_, err = weightKind(t)
 	l.fail(err)
 	return t
