@@ -1,7 +1,7 @@
 package answer
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"math/rand/v2"
 	"os"
@@ -10,10 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// vector is one answer of testdata/answers.jsonl and what it says.
+// vector is one answer of testdata and what it says.
 type vector struct {
 	ID         string      `json:"id"`
 	Parser     string      `json:"p"`
+	Thinking   string      `json:"t"`
 	Out        string      `json:"out"`
 	Calls      [][2]string `json:"calls"`
 	Content    string      `json:"content"`
@@ -27,19 +28,19 @@ type vector struct {
 
 func vectors(t testing.TB) []vector {
 	t.Helper()
-	file, err := os.Open("testdata/answers.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
 	var list []vector
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		var v vector
-		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
-			t.Fatalf("%v in %s", err, lines.Bytes())
+	for _, name := range []string{"answers", "families"} {
+		raw, err := os.ReadFile("testdata/" + name + ".jsonl")
+		if err != nil {
+			t.Fatal(err)
 		}
-		list = append(list, v)
+		for line := range bytes.Lines(raw) {
+			var v vector
+			if err := json.Unmarshal(line, &v); err != nil {
+				t.Fatalf("%v in %s", err, line)
+			}
+			list = append(list, v)
+		}
 	}
 	return list
 }
@@ -47,9 +48,11 @@ func vectors(t testing.TB) []vector {
 // options are how the answer is read.
 func (v *vector) options(t testing.TB) Options {
 	t.Helper()
-	o := Options{Tools: FormatNamed(v.Parser), Reasoning: ThinkingNamed("qwen3"),
+	o := Options{Tools: FormatNamed(v.Parser), Reasoning: ThinkingNamed("qwen3"), Types: types,
 		ID: func() string { return "made" }, Single: v.Parallel != nil && !*v.Parallel}
 	switch {
+	case v.Thinking != "":
+		o.Reasoning = ThinkingNamed(v.Thinking)
 	case v.Parser == "qwen3":
 		o.Tools = FormatNamed("hermes")
 	case v.Parser == "mistral":
@@ -70,6 +73,13 @@ func (v *vector) options(t testing.TB) Options {
 		o.Tools = nil
 	}
 	return o
+}
+
+// types are those of the functions in the answers.
+func types(function, parameter string) Types {
+	return map[string]Types{"get_weather.city": String, "get_weather.days": Number,
+		"save.zip": String, "save.code": String, "save.meta": Object, "save.on": Bool,
+		"save.tags": Array, "save.r": Number, "save.any": String | Number | Null}[function+"."+parameter]
 }
 
 // folded is an answer joined from its parts.
@@ -133,14 +143,11 @@ func fold(t testing.TB, o Options, pieces ...string) *folded {
 	return &f
 }
 
-// TestVectors reads the answers of testdata/answers.jsonl whole, a character at a time, in two
+// TestVectors reads the answers of testdata whole, a character at a time, in two
 // pieces at every cut, and in random pieces.
 func TestVectors(t *testing.T) {
 	dice := rand.New(rand.NewPCG(1, 2))
 	for _, v := range vectors(t) {
-		if v.Parser != "qwen3" && FormatNamed(v.Parser) == nil {
-			continue
-		}
 		t.Run(v.ID, func(t *testing.T) {
 			o := v.options(t)
 			whole := fold(t, o, v.Out)
@@ -183,4 +190,39 @@ func randomPieces(dice *rand.Rand, text string) []string {
 		}
 	}
 	return append(list, text[last:])
+}
+
+// TestDetect: templates show their family, the special before the general.
+func TestDetect(t *testing.T) {
+	for _, tt := range []struct{ template, format, thinking string }{
+		{"<tool_call>{\"name\": …</tool_call> <think></think>", "hermes", "qwen3"},
+		{"<tool_call><function=f><parameter=x></tool_call>", "qwen3_coder", ""},
+		{"<tool_call>f<arg_key>x</arg_key></tool_call></think>", "glm45", "qwen3"},
+		{"<｜Assistant｜></think><｜tool▁calls▁begin｜>```json", "deepseek_v3", "deepseek_r1"},
+		{"<｜Assistant｜></think><｜tool▁calls▁begin｜>", "deepseek_v31", "deepseek_r1"},
+		{"[TOOL_CALLS] [THINK]", "mistral", "mistral"},
+		{"<|start_header_id|> {\"name\": …, \"parameters\": …}", "llama3_json", ""},
+		{"{{ messages }}", "", ""},
+	} {
+		f, thinking := Detect(tt.template)
+		if f != FormatNamed(tt.format) || thinking != ThinkingNamed(tt.thinking) {
+			t.Errorf("%s is %v and %v", tt.template, f, thinking)
+		}
+	}
+}
+
+// TestState: the end of a prompt says whether the model is thinking.
+func TestState(t *testing.T) {
+	f := ThinkingNamed("qwen3")
+	for text, want := range map[string]State{"": Unsaid, "a<think>\n": Open, "<think>\n\n</think>\n\n": Closed,
+		"<think>a": Unsaid} {
+		if got := f.StateAfter(text); got != want {
+			t.Errorf("after %q: %d, want %d", text, got, want)
+		}
+	}
+	for text, want := range map[string]State{"": Unsaid, "<think>\na": Open, "<think>a</think>b": Closed, "a": Unsaid} {
+		if got := f.StateWithin(text); got != want {
+			t.Errorf("within %q: %d, want %d", text, got, want)
+		}
+	}
 }

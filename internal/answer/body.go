@@ -1,71 +1,77 @@
 package answer
 
+import "slices"
+
 // Format is how a family writes calls of tools.
 type Format struct {
 	// Names are those of vLLM's --tool-call-parser.
 	Names []string
-	// openers are the tags that begin calls within the content; none of them ends a call.
+	// ShortIDs says that the family's ids of calls are nine letters and digits.
+	ShortIDs bool
+	// Typed says that Options.Types is asked.
+	Typed bool
+	// start reads calls that begin the content without an opener; nil is for families that have
+	// none.
+	start func(r *reader) verdict
+	// openers are the tags that begin calls within the content; none of them ends a call. The first
+	// counts in the reasoning too.
 	openers []string
-	// follows are what comes after an opener, and white space, where it is not only spoken of; nil
-	// is anything.
+	// loose openers are ordinary text, so that what does not become a call was none.
+	loose bool
+	// follows are what comes after an opener, and white space, in reasoning that it ends; nil is
+	// anything.
 	follows []string
 	// closers are tags that end calls, dropped where one is left over after a call.
 	closers []string
+	// inner are further tags within calls.
+	inner []string
 	// read reads what follows an opener.
 	read func(r *reader, opener string) verdict
-	// whole reads all of the content, for families without an opener.
-	whole func(r *reader)
 }
+
+// Tags are the texts that must reach the parser although they may be special tokens.
+func (f *Format) Tags() []string { return slices.Concat(f.openers, f.closers, f.inner) }
 
 // body reads what follows the reasoning.
 func (r *reader) body() {
 	f := r.opt.Tools
-	if f != nil && f.whole != nil {
-		f.whole(r)
-		return
+	if f == nil {
+		f = new(Format)
 	}
-	var marks []string
-	openers := 0
-	if f != nil {
-		marks = append(marks, f.openers...)
-		openers = len(marks)
-		marks = append(marks, f.closers...)
+	if f.start != nil {
+		r.keep = r.pos
+		r.attempt(f.start(r))
 	}
-	closers := len(marks)
-	if t := r.opt.Reasoning; t != nil {
-		marks = append(marks, t.End)
+	closers := len(f.openers)
+	marks := slices.Concat(f.openers, f.closers)
+	dropped := len(marks)
+	if t := r.opt.Reasoning; t != nil && len(t.End) == 1 {
+		marks = append(marks, t.End[0])
 	}
-	if len(marks) == 0 {
-		for !r.ended() {
-			text := r.buf[r.pos:]
-			r.pos = len(r.buf)
-			r.content(text)
-		}
-		return
-	}
+	marks = append(marks, r.opt.Drop...)
 	for {
 		i := r.until(marks, r.content)
 		switch {
 		case i < 0:
 			return
-		case i < openers:
-			r.open(marks[i])
-		case i < closers && (r.calls == 0 || !r.trim):
+		case i < closers:
+			r.keep = r.pos - len(marks[i])
+			r.attempt(f.read(r, marks[i]))
+		case i < dropped && (r.calls == 0 || !r.trim):
 			r.content([]byte(marks[i]))
 		}
 	}
 }
 
-// open reads what follows a tag that begins a call. Where it is no call, all of it is content.
-func (r *reader) open(tag string) {
-	r.keep = r.pos - len(tag)
-	v := r.opt.Tools.read(r, tag)
+// attempt is done with a text, from keep on, that began like a call: where it is none, all of it is
+// content.
+func (r *reader) attempt(v verdict) {
 	from := r.keep
 	r.keep = -1
-	switch v {
-	case refused:
+	switch {
+	case v == refused, v == cut && (r.opt.Tools.loose || r.opt.Tools.start != nil):
 		r.content(r.buf[from:r.pos])
-	case cut:
+	case v == cut:
 		r.blank = r.blank[:0]
 	}
 }

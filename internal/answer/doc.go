@@ -57,6 +57,9 @@ type Options struct {
 	Types func(function, parameter string) Types
 	// ID makes the id of a call that the model gave none.
 	ID func() string
+	// Drop are texts that are no part of an answer: special tokens that are in the text only because
+	// tags are among them.
+	Drop []string
 	// Single ends the answer with its first call.
 	Single bool
 }

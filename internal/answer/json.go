@@ -66,7 +66,7 @@ func (r *reader) objectCall(o *object) verdict {
 		r.spaces()
 		switch {
 		case key == "name" && !named:
-			if name, named = r.quoted(); !named {
+			if name, named = r.quoted(); !named || name == "" {
 				return r.broken(begun)
 			}
 			if early != nil {

@@ -188,6 +188,37 @@ func (r *reader) accept(s string) bool {
 	return true
 }
 
+// acceptAny reads over the first of the texts that comes next.
+func (r *reader) acceptAny(list []string) bool {
+	for _, s := range list {
+		if r.accept(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// word reads what is before one of the marks, without white space around it, and the mark, and
+// returns the index of that: -1 where the text ends first.
+func (r *reader) word(marks ...string) (string, int) {
+	var b []byte
+	r.spaces()
+	i := r.until(marks, func(text []byte) { b = append(b, text...) })
+	return string(trimRight(b)), i
+}
+
+// name is word for the name of a function: called where it is one.
+func (r *reader) name(marks ...string) (string, int, verdict) {
+	name, at := r.word(marks...)
+	switch {
+	case at < 0:
+		return "", at, cut
+	case !isName(name):
+		return "", at, refused
+	}
+	return name, at, called
+}
+
 // spaces reads over white space.
 func (r *reader) spaces() {
 	for {
@@ -204,8 +235,12 @@ func (r *reader) spaces() {
 // returns its index: -1 where the text ends without one. Of marks that begin alike the longest
 // counts. What may become a mark is held back.
 func (r *reader) until(marks []string, f func([]byte)) int {
+	var first [256]bool
+	for _, m := range marks {
+		first[m[0]] = true
+	}
 	for {
-		i, mark, open := r.find(marks)
+		i, mark, open := r.find(marks, &first)
 		if i > r.pos {
 			text := r.buf[r.pos:i]
 			r.pos = i
@@ -222,9 +257,13 @@ func (r *reader) until(marks []string, f func([]byte)) int {
 }
 
 // find returns where the first mark begins, whole or cut by the end of what there is of the text:
-// open says that more text may make it a mark, or a longer one.
-func (r *reader) find(marks []string) (at, mark int, open bool) {
+// open says that more text may make it a mark, or a longer one. first are the bytes that marks
+// begin with.
+func (r *reader) find(marks []string, first *[256]bool) (at, mark int, open bool) {
 	for at = r.pos; at < len(r.buf); at++ {
+		if !first[r.buf[at]] {
+			continue
+		}
 		rest := r.buf[at:]
 		mark = -1
 		for i, m := range marks {

@@ -1,13 +1,16 @@
 package answer
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Thinking is how a family writes what it thinks before its answer.
 type Thinking struct {
 	// Names are those of vLLM's --reasoning-parser.
 	Names []string
-	// Start and End are the tags around it. The start is often in the prompt.
-	Start, End string
+	// Start and End are the tags around it, each in its spellings. The start is often in the prompt.
+	Start, End []string
 	// Always says that an answer thinks although neither the prompt nor the answer has the start.
 	Always bool
 }
@@ -15,11 +18,15 @@ type Thinking struct {
 // StateAfter is what a prompt leaves of the reasoning: text is its end, as the template made it.
 func (f *Thinking) StateAfter(text string) State {
 	text = strings.TrimRight(text, space)
-	switch {
-	case strings.HasSuffix(text, f.Start):
-		return Open
-	case strings.HasSuffix(text, f.End):
-		return Closed
+	for _, s := range f.Start {
+		if strings.HasSuffix(text, s) {
+			return Open
+		}
+	}
+	for _, s := range f.End {
+		if strings.HasSuffix(text, s) {
+			return Closed
+		}
 	}
 	return Unsaid
 }
@@ -27,14 +34,21 @@ func (f *Thinking) StateAfter(text string) State {
 // StateWithin is what the beginning of an answer, which the prompt ends with, leaves of the
 // reasoning.
 func (f *Thinking) StateWithin(text string) State {
-	start, end := strings.LastIndex(text, f.Start), strings.LastIndex(text, f.End)
+	last := func(tags []string) (at int) {
+		at = -1
+		for _, s := range tags {
+			at = max(at, strings.LastIndex(text, s))
+		}
+		return at
+	}
+	start, end := last(f.Start), last(f.End)
 	switch {
 	case end > start:
 		return Closed
 	case start >= 0:
 		return Open
 	}
-	return f.StateAfter(text)
+	return Unsaid
 }
 
 // answer reads all of an answer.
@@ -53,17 +67,19 @@ func (r *reader) think(f *Thinking) {
 	}
 	r.keep = r.pos
 	r.spaces()
-	found := r.accept(f.Start)
+	found := r.acceptAny(f.Start)
 	if !found && r.opt.State != Open && !f.Always {
 		r.pos, r.keep = r.keep, -1
 		return
 	}
 	r.keep = -1
 	r.trim = true
-	marks := []string{f.End}
-	if t := r.opt.Tools; t != nil {
-		marks = append(marks, t.openers...)
+	marks, ends := slices.Clone(f.End), len(f.End)
+	if t := r.opt.Tools; t != nil && len(t.openers) > 0 && !t.loose {
+		marks = append(marks, t.openers[0])
 	}
+	openers := len(marks)
+	marks = append(marks, r.opt.Drop...)
 	var blank []byte
 	text := func(b []byte) {
 		if r.trim {
@@ -82,8 +98,11 @@ func (r *reader) think(f *Thinking) {
 	}
 	for {
 		i := r.until(marks, text)
-		if i <= 0 {
+		if i < ends {
 			break
+		}
+		if i >= openers {
+			continue
 		}
 		r.keep = r.pos - len(marks[i])
 		opens := r.opens(marks[i])

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/eagleray/eagleray/internal/answer"
@@ -24,10 +25,15 @@ type functionCall struct {
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // newCallID returns a random id of a call in OpenAI's form.
-func newCallID() string {
-	b := []byte("call_")
-	for range 24 {
-		b = append(b, base62[rand.IntN(len(base62))])
+func newCallID() string { return "call_" + randomText(24) }
+
+// shortCallID returns one in Mistral's.
+func shortCallID() string { return randomText(9) }
+
+func randomText(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = base62[rand.IntN(len(base62))]
 	}
 	return string(b)
 }
@@ -44,8 +50,49 @@ func (s *Server) reading(req *chatRequest, prompt string) answer.Options {
 	}
 	if req.choice == autoTools {
 		o.Tools = s.model.format
+		o.Types = func(function, parameter string) answer.Types {
+			return req.types[function][parameter]
+		}
+		if o.Tools.ShortIDs {
+			o.ID = shortCallID
+		}
+	}
+	if s.hides(&o) && !req.keepSpecial {
+		req.keepSpecial = true
+		o.Drop = s.dropped(&o)
 	}
 	return o
+}
+
+// tags are what a parser must see.
+func tags(o *answer.Options) []string {
+	var list []string
+	if o.Tools != nil {
+		list = o.Tools.Tags()
+	}
+	if o.Reasoning != nil {
+		list = slices.Concat(list, o.Reasoning.Start, o.Reasoning.End)
+	}
+	return list
+}
+
+// hides is whether a tag is a special token, which an answer's text leaves out.
+func (s *Server) hides(o *answer.Options) bool {
+	return slices.ContainsFunc(tags(o), func(tag string) bool { return s.specials.match(tag) == tag })
+}
+
+// dropped are the other special tokens, which the text then has as well.
+func (s *Server) dropped(o *answer.Options) []string {
+	kept := tags(o)
+	var list []string
+	for _, texts := range s.specials {
+		for _, text := range texts {
+			if !slices.Contains(kept, text) {
+				list = append(list, text)
+			}
+		}
+	}
+	return list
 }
 
 // read divides the answers of a generation into parts, where there is anything to tell apart.

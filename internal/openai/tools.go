@@ -1,6 +1,10 @@
 package openai
 
-import "regexp"
+import (
+	"regexp"
+
+	"github.com/eagleray/eagleray/internal/answer"
+)
 
 // toolChoice is what tool_choice asks for.
 type toolChoice uint8
@@ -17,6 +21,8 @@ type toolUse struct {
 	choice toolChoice
 	// parallel allows more calls than one.
 	parallel bool
+	// types are those of the parameters, by function, where the model's format needs them.
+	types map[string]map[string]answer.Types
 }
 
 // decode reads the fields beside tools, which are checked, and nil where there are none.
@@ -47,6 +53,9 @@ func (u *toolUse) decode(f *fields, m *model, tools []byte) {
 			"Invalid value for `tool_choice`: %s! "+
 				"Only named tools, \"none\", \"auto\" or \"required\" are supported.",
 			clip(string(raw))))
+	}
+	if u.choice != noTools && m.format != nil && m.format.Typed {
+		u.types = parameterTypes(tools)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/chattemplate"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/fixtures"
@@ -194,5 +195,43 @@ func TestRealTemplate(t *testing.T) {
 		if at(t, m, "reasoning") != nil || at(t, m, "content") != "why\n\n\nso" {
 			t.Errorf("thinking %v: %v", thinking, m)
 		}
+	}
+}
+
+// TestTypedCalls: values without quotes become what the tool's schema says.
+func TestTypedCalls(t *testing.T) {
+	const schema = `{"type":"object","$defs":{"n":{"type":["integer","null"]}},"properties":{"zip":{"type":"string"},"n":{"$ref":"#/$defs/n"},` +
+		`"e":{"enum":["1","2"]},"any":{},"u":{"anyOf":[{"type":"string"},{"type":"boolean"}]}}}`
+	text := "<tool_call>\n<function=f>"
+	for _, key := range []string{"zip", "n", "e", "any", "u"} {
+		text += "\n<parameter=" + key + ">\n1\n</parameter>"
+	}
+	s := newServer(t, answering(sample.FinishStop, text+"\n<parameter=u>\nTrue\n</parameter>\n</function>\n</tool_call>"),
+		func(o *Options) { o.Config.Model.ToolCallParser = "qwen3_xml" })
+	got := s.ok(t, chatPath, `{`+hiChat+`,"tools":[{"type":"function","function":{"name":"f","parameters":`+schema+`}}]}`)
+	const want = `{"zip": "1", "n": 1, "e": "1", "any": 1, "u": "1", "u": true}`
+	if args := at(t, got, "choices", 0, "message", "tool_calls", 0, "function", "arguments"); args != want {
+		t.Errorf("%s, want %s", args, want)
+	}
+}
+
+// TestSpecialTags: tags that are special tokens reach the parser, and other special tokens no client.
+func TestSpecialTags(t *testing.T) {
+	s := newServer(t, hermesTemplate)
+	o := answer.Options{Tools: answer.FormatNamed("hermes")}
+	if s.hides(&o) {
+		t.Error("the tags of Hermes are no special tokens of this model")
+	}
+	s.specials = newSpecialTexts([]string{"<tool_call>", "<|im_end|>"})
+	if list := s.dropped(&o); !s.hides(&o) || len(list) != 1 || list[0] != "<|im_end|>" {
+		t.Errorf("drops %q", list)
+	}
+	s.ok(t, chatPath, `{`+askTools+`}`)
+	if !s.engine.last(t).KeepSpecial {
+		t.Error("the tags are left out of the text")
+	}
+	s.ok(t, chatPath, `{`+askTools+`,"tool_choice":"none"}`)
+	if s.engine.last(t).KeepSpecial {
+		t.Error("special tokens are kept that nobody reads")
 	}
 }
