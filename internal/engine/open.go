@@ -187,7 +187,7 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	group, err := ranks.start(b.ctx)
+	group, err := ranks.start(b.ctx, nil)
 	if err != nil {
 		return nil, err
 	}

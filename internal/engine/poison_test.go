@@ -151,8 +151,8 @@ func poisoned(t *testing.T, length int, async bool) {
 	want, _ := run(first)
 
 	options := e.ranks.options
-	e.ranks.options = func(ctx context.Context) (executor.Options, error) {
-		o, err := options(ctx)
+	e.ranks.options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
+		o, err := options(ctx, kept)
 		o.Launcher = &fragile{Launcher: inproc.New(), poison: poison, length: length}
 		return o, err
 	}

@@ -45,14 +45,14 @@ func (b *opening) supervisor() (*supervisor, error) {
 	switch s.backend {
 	case "uni":
 		common.Init.Threads = cmp.Or(init.Threads, max(1, machine.Cores()/(b.ranks*b.engines())))
-		s.options = func(context.Context) (executor.Options, error) {
+		s.options = func(context.Context, executor.Launcher) (executor.Options, error) {
 			o := common
 			o.Launcher, o.InProcess = inproc.New(), true
 			return o, nil
 		}
 	case "mp":
 		if b.cluster != nil {
-			s.options = func(context.Context) (executor.Options, error) {
+			s.options = func(context.Context, executor.Launcher) (executor.Options, error) {
 				o := common
 				l := b.cluster.nodes.Launcher(b.ranks)
 				o.Launcher, o.Address = l, b.cfg.Parallel.Nodes.Master
@@ -62,16 +62,18 @@ func (b *opening) supervisor() (*supervisor, error) {
 			break
 		}
 		out := b.opt.workerOutput()
-		s.options = func(context.Context) (executor.Options, error) {
+		s.options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 			o := common
-			o.Launcher = process.New(out)
+			if o.Keep, o.Launcher = true, kept; kept == nil {
+				o.Launcher = process.New(out)
+			}
 			if o.LinksOnly {
 				o.Address = "127.0.0.1"
 			}
 			return o, nil
 		}
 	case "ray":
-		s.options = func(ctx context.Context) (executor.Options, error) {
+		s.options = func(ctx context.Context, _ executor.Launcher) (executor.Options, error) {
 			o := common
 			l, err := b.connectRay(ctx)
 			if err != nil {

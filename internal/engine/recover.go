@@ -37,7 +37,7 @@ func (e *Engine) recover(cause error) error {
 		case <-e.ranks.life.Done():
 			return cause
 		}
-		e.group, err = e.ranks.start(e.ranks.life)
+		e.group, err = e.ranks.start(e.ranks.life, cause)
 		if err == nil {
 			break
 		}

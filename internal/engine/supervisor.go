@@ -15,19 +15,24 @@ import (
 
 // supervisor owns the group of ranks that an engine computes on: the launcher that started them,
 // the executor that drives them, and the epoch that tells one group from the next. What belongs to
-// one attempt (launcher, listener, token, shared memory) is made by start and ends with it, so that
-// a new group can take the place of one that failed.
+// one attempt (listener, token, shared memory) is made by start and ends with it, so that a new group
+// can take the place of one that failed. The launcher stays where ranks that live go on in the next.
 type supervisor struct {
 	// backend is what starts the ranks: uni, mp or ray.
 	backend string
-	// options makes the options of one attempt, with a launcher of its own.
-	options func(context.Context) (executor.Options, error)
+	// options makes the options of one attempt. It is given the launcher of the one before if its
+	// ranks may be kept, else nil.
+	options func(context.Context, executor.Launcher) (executor.Options, error)
 	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set it.
 	ready  func()
 	events status.Listener
 	// life ends with stop, which quit is for: it ends a start that is under way.
 	life context.Context
 	quit context.CancelFunc
+
+	// starting is held during a start. launcher is the last one's, until it is stopped.
+	starting sync.Mutex
+	launcher executor.Launcher
 
 	mu      sync.Mutex
 	epoch   uint64
@@ -36,19 +41,24 @@ type supervisor struct {
 }
 
 // start starts the next group and returns when all of its ranks have loaded. The group before it is
-// ended first: two never hold the devices at once. After stop it returns ErrStopped.
-func (s *supervisor) start(ctx context.Context) (*executor.Executor, error) {
-	if before := s.current(); before != nil {
-		if err := s.end(ctx, before); err != nil {
-			return nil, err
-		}
+// ended first: two never hold the devices at once. cause is why that one has failed: ranks that may
+// have survived it are kept; nil keeps none. After stop it returns ErrStopped.
+func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor, error) {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if err := s.settle(ctx, cause); err != nil {
+		return nil, err
 	}
 	begun := time.Now()
-	o, err := s.options(ctx)
+	o, err := s.options(ctx, s.launcher)
 	if err != nil {
 		return nil, err
 	}
+	o.Fresh = executor.Lost(cause)
 	group, err := executor.Start(ctx, o)
+	if o.Keep {
+		s.launcher = o.Launcher
+	}
 	if err != nil {
 		emitOutput(s.events, err)
 		return nil, err
@@ -60,7 +70,7 @@ func (s *supervisor) start(ctx context.Context) (*executor.Executor, error) {
 	epoch := s.epoch
 	s.mu.Unlock()
 	if stopped {
-		return nil, errors.Join(ErrStopped, s.end(ctx, group))
+		return nil, errors.Join(ErrStopped, s.end(ctx, group, s.launcher))
 	}
 	if s.ready != nil {
 		s.ready()
@@ -85,7 +95,9 @@ func (s *supervisor) stop(ctx context.Context) error {
 		return nil
 	}
 	begun := time.Now()
-	err := s.end(ctx, group)
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	err := s.end(ctx, group, s.launcher)
 	s.events.Emit(status.GroupStopped{Epoch: epoch, Took: time.Since(begun)})
 	return err
 }
@@ -93,11 +105,35 @@ func (s *supervisor) stop(ctx context.Context) error {
 // shutdownGrace is how long ranks may take to end by themselves.
 const shutdownGrace = 5 * time.Second
 
-// end ends a group's ranks, within the grace even if ctx is over.
-func (s *supervisor) end(ctx context.Context, group *executor.Executor) error {
+// settle ends the group before, and its ranks unless they may be kept after the cause of its failure.
+func (s *supervisor) settle(ctx context.Context, cause error) error {
+	before := s.current()
+	if s.launcher != nil && executor.CanKeep(cause) {
+		if before == nil {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		defer cancel()
+		return before.Leave(ctx)
+	}
+	launcher := s.launcher
+	s.launcher = nil
+	return s.end(ctx, before, launcher)
+}
+
+// end ends a group's ranks, and those that its launcher has kept since it was left, within the grace
+// even if ctx is over. Both may be nil.
+func (s *supervisor) end(ctx context.Context, group *executor.Executor, l executor.Launcher) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
-	return group.Shutdown(ctx)
+	var errs []error
+	if group != nil {
+		errs = append(errs, group.Shutdown(ctx))
+	}
+	if l != nil {
+		errs = append(errs, l.Stop(ctx, nil))
+	}
+	return errors.Join(errs...)
 }
 
 // failed tells of the failure of the group, and returns its epoch.

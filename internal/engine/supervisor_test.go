@@ -86,7 +86,7 @@ func TestGroupInPlace(t *testing.T) {
 				return out
 			}
 			start := func() {
-				if e.group, err = e.ranks.start(t.Context()); err != nil {
+				if e.group, err = e.ranks.start(t.Context(), nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -113,7 +113,7 @@ func TestGroupInPlace(t *testing.T) {
 			if err := e.Stop(context.Background()); err != nil {
 				t.Error(err)
 			}
-			if _, err := e.ranks.start(t.Context()); !errors.Is(err, ErrStopped) {
+			if _, err := e.ranks.start(t.Context(), nil); !errors.Is(err, ErrStopped) {
 				t.Errorf("a group started after the end: %v", err)
 			}
 			wantKinds := []string{"GroupReady", "GroupFailed", "GroupReady", "GroupReady", "Stopping", "GroupStopped"}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
@@ -21,7 +22,7 @@ func (e *Executor) connect(ctx context.Context) error {
 	specs := make([]launch.Spec, world)
 	for i := range specs {
 		specs[i] = launch.Spec{Rank: i, LocalRank: i, Layout: e.opt.Init.Layout,
-			CollectiveTimeout: patience}
+			CollectiveTimeout: patience, Fresh: slices.Contains(e.opt.Fresh, i)}
 	}
 	if e.opt.InProcess {
 		if err := e.launch(ctx, specs); err != nil {
@@ -66,7 +67,13 @@ func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 	living, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.life.ctx, cancel)()
-	err := d.Admit(living)
+	var kept []int
+	for _, w := range e.workers {
+		if w.Kept {
+			kept = append(kept, w.Rank)
+		}
+	}
+	err := d.Admit(living, kept...)
 	switch {
 	case err == nil:
 		return nil
@@ -101,9 +108,9 @@ func (e *Executor) open(d *join.Driver) error {
 		e.pids[rank] = d.PID(rank)
 		e.background.Go(func() {
 			if end := d.WatchRank(rank); end.Final {
-				e.closed(rank, end.Err.Error())
+				e.closed(rank, end)
 			} else {
-				e.lost(rank, end.Err)
+				e.lost(rank, end)
 			}
 		})
 	}

@@ -20,9 +20,11 @@ import (
 
 // Launcher places and watches ranks; it knows nothing of what they do.
 type Launcher interface {
-	// Launch starts all ranks. After an error Stop is still called, for those that did start.
+	// Launch starts all ranks. Called again, for another group in the place of one that has failed
+	// (Leave), it may keep ranks that live (launch.Worker.Kept): they are given the new invitation,
+	// and the others are started. After an error Stop is still called, for those that did start.
 	Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error)
-	// Exited delivers each end of a rank that Stop did not ask for.
+	// Exited delivers each end of a rank that Stop did not ask for, those of groups before too.
 	Exited() <-chan launch.Exit
 	// Stop ends all ranks and waits for them; stopping twice is harmless. cause is why the group has
 	// failed, nil when it was asked to end.
@@ -55,6 +57,10 @@ type Options struct {
 	Groups int
 	// MaxInFlight is how many plans may be in flight at a time; 0 is 1.
 	MaxInFlight int
+	// Keep says that the launcher can keep ranks: it is left as it is (Leave) when the start fails in
+	// a way that CanKeep. Fresh are the ranks that must not be kept from the group before.
+	Keep  bool
+	Fresh []int
 	// StepTimeout fails the group when a step takes longer; 0 is 300 s.
 	StepTimeout time.Duration
 	// Events is notified of the ranks' progress and of stalls; nil is no listener.
@@ -108,7 +114,7 @@ const (
 )
 
 // Start launches the ranks and returns when all have loaded their shards. On an error nothing is
-// left running.
+// left running, but see Options.Keep.
 func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if opt.StallWarning == 0 {
 		opt.StallWarning = defaultStallWarning
@@ -135,6 +141,9 @@ func Start(ctx context.Context, opt Options) (*Executor, error) {
 	if err := e.start(ctx); err != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), startGrace)
 		defer cancel()
+		if opt.Keep && ctx.Err() == nil && CanKeep(err) {
+			return nil, errors.Join(err, e.Leave(last))
+		}
 		return nil, errors.Join(err, e.Shutdown(last))
 	}
 	return e, nil
@@ -180,6 +189,17 @@ func (e *Executor) Links() []metrics.Link {
 
 // Shutdown ends the ranks and waits for them; calling it again waits for the first call.
 func (e *Executor) Shutdown(ctx context.Context) error {
+	return e.end(ctx, func(cause error) error { return e.opt.Launcher.Stop(ctx, cause) })
+}
+
+// Leave ends a group that has failed, but not its ranks: the launcher may start another one by those
+// that live. Without a Shutdown before the launcher is the caller's to stop.
+func (e *Executor) Leave(ctx context.Context) error {
+	return e.end(ctx, func(error) error { return nil })
+}
+
+// end ends the group, and what it has of its ranks by stop.
+func (e *Executor) end(ctx context.Context, stop func(cause error) error) error {
 	if !e.life.stop() {
 		select {
 		case <-e.life.down:
@@ -212,7 +232,7 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	for _, f := range e.closers {
 		errs = append(errs, f())
 	}
-	errs = append(errs, e.opt.Launcher.Stop(ctx, cause))
+	errs = append(errs, stop(cause))
 	e.background.Wait()
 	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/verdict"
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
 	"github.com/eagleray/eagleray/internal/queue/ring"
@@ -74,7 +75,7 @@ func (e *Executor) watch() {
 	for {
 		select {
 		case exit := <-e.opt.Launcher.Exited():
-			e.happened(verdict.Exited(exit))
+			e.exited(exit)
 			continue
 		case <-e.judge.suspected:
 		case <-timer.C:
@@ -82,7 +83,7 @@ func (e *Executor) watch() {
 			for more := true; more; {
 				select {
 				case exit := <-e.opt.Launcher.Exited():
-					e.happened(verdict.Exited(exit))
+					e.exited(exit)
 				default:
 					more = false
 				}
@@ -103,6 +104,14 @@ func (e *Executor) watch() {
 	}
 }
 
+// exited handles the end of a rank. One of a group before is none of this one's.
+func (e *Executor) exited(x launch.Exit) {
+	if x.Rank >= 0 && x.PID != 0 && x.PID != e.workers[x.Rank].PID {
+		return
+	}
+	e.happened(verdict.Exited(x))
+}
+
 // receiveAll receives until the group is dead.
 func (e *Executor) receiveAll() {
 	select {
@@ -113,21 +122,22 @@ func (e *Executor) receiveAll() {
 }
 
 // lost handles the end of a rank's connection without a reason.
-func (e *Executor) lost(rank int, err error) {
+func (e *Executor) lost(rank int, end join.End) {
 	if e.life.over() {
 		return
 	}
 	e.hub.Drop(rank)
-	e.happened(verdict.ConnectionLost{Rank: rank, Cause: "connection lost: " + err.Error()})
+	e.happened(verdict.ConnectionLost{Rank: rank, Cut: end.Cut,
+		Cause: "connection lost: " + end.Err.Error()})
 }
 
 // closed handles the end of a rank's connection with a reason.
-func (e *Executor) closed(rank int, reason string) {
+func (e *Executor) closed(rank int, end join.End) {
 	if e.life.over() {
 		return
 	}
 	e.hub.Drop(rank)
-	e.happened(verdict.ConnectionClosed{Rank: rank, Reason: reason})
+	e.happened(verdict.ConnectionClosed{Rank: rank, Cut: end.Cut, Reason: end.Err.Error()})
 }
 
 // sendFailed turns an error of the hub's Send into the failure of the group, and waits for that:
@@ -161,7 +171,7 @@ func (e *Executor) seen() []verdict.Seen {
 // reported handles a rank's report of an error.
 func (e *Executor) reported(rank int, q *queue.Failure) {
 	r := verdict.Reported{Rank: rank, Step: q.Step, Phase: q.Phase, Message: q.Message,
-		Stack: q.Stack, Follows: q.Follows, Missing: q.Missing}
+		Stack: q.Stack, Follows: q.Follows, Missing: q.Missing, Disagrees: q.Disagrees}
 	if len(r.Missing) > 0 {
 		r.Seen = e.seen()
 	}

@@ -49,6 +49,9 @@ func (l *loading) takeReady(rank int, body []byte) error {
 	if err := json.Unmarshal(body, &l.ranks[rank]); err != nil {
 		return fmt.Errorf("decode ready: %w", err)
 	}
+	if err := l.sound(rank); err != nil {
+		return err
+	}
 	if !slices.Contains(l.loaded, false) {
 		l.all <- struct{}{}
 	}

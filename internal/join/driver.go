@@ -105,14 +105,14 @@ func (e *Error) Error() string { return e.Doing + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 // Admit accepts one connection of each rank, gives each what it needs, and brings the ranks
-// together for their tensors. It ends with ctx and after Options.Timeout. An *Error names the rank
-// at fault; when the time is over that is the first rank that has not come, else the one that was
-// waited for.
-func (d *Driver) Admit(ctx context.Context) error {
+// together for their tensors. It ends with ctx and after Options.Timeout; ranks that have been in a
+// group before have nothing to start, and must come sooner. An *Error names the rank at fault; when
+// the time is over that is the first rank that has not come, else the one that was waited for.
+func (d *Driver) Admit(ctx context.Context, before ...int) error {
 	late := fmt.Errorf("not all have come within %v", d.o.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, d.o.Timeout, late)
 	defer cancel()
-	err := d.accept(ctx)
+	err := d.accept(ctx, before)
 	if err == nil {
 		err = d.admit(ctx)
 	}
@@ -128,12 +128,27 @@ func (d *Driver) Admit(ctx context.Context) error {
 	return late
 }
 
+// againTimeout is how long a rank of a group before may take to come: it must notice the end of that
+// one, which it may be computing in, and dial.
+const againTimeout = 2 * time.Second
+
 // accept waits for the connections of all ranks: only when all are there it is known who shares a
 // host with whom.
-func (d *Driver) accept(ctx context.Context) error {
+func (d *Driver) accept(ctx context.Context, before []int) error {
+	late := fmt.Errorf("it has not come back within %v", againTimeout)
+	soon, cancel := context.WithTimeoutCause(ctx, againTimeout, late)
+	defer cancel()
+	absent := func(rank int) bool { return d.conns[rank] == nil }
 	for range d.conns {
-		conn, err := d.listener.Accept(ctx)
+		until := ctx
+		if slices.ContainsFunc(before, absent) {
+			until = soon
+		}
+		conn, err := d.listener.Accept(until)
 		if err != nil {
+			if i := slices.IndexFunc(before, absent); i >= 0 && context.Cause(until) == late {
+				return &Error{before[i], "join another group", late}
+			}
 			return err
 		}
 		if d.conns[conn.Peer.Rank] != nil {
@@ -285,6 +300,8 @@ type End struct {
 	// Final says that no more will be known of it: the rank has said why it ends, or its host is
 	// out of reach. Otherwise the launcher will know more.
 	Final bool
+	// Cut says that it was the connection that failed: the rank may live.
+	Cut bool
 }
 
 // WatchRank waits for the end of a rank's connection.
@@ -292,23 +309,24 @@ func (d *Driver) WatchRank(rank int) End {
 	if l := d.links[rank]; l != nil {
 		<-l.Down()
 		err := l.Err()
+		cut := errors.Is(err, link.ErrSilent) || errors.Is(err, link.ErrCut)
 		var closed *link.PeerClosed
 		switch {
 		case errors.As(err, &closed) && closed.Reason != rankEnding:
-			return End{errors.New(closed.Reason), true}
+			return End{errors.New(closed.Reason), true, false}
 		case errors.Is(err, link.ErrSilent):
-			return End{err, true}
+			return End{err, true, cut}
 		}
-		return End{err, false}
+		return End{err, false, cut}
 	}
 	var closing Closing
 	switch err := Receive(d.conns[rank], &closing); {
 	case err == nil:
-		return End{errors.New(closing.Reason), true}
+		return End{errors.New(closing.Reason), true, false}
 	case errors.Is(err, io.EOF):
-		return End{errors.New("its process is gone"), false}
+		return End{errors.New("its process is gone"), false, false}
 	default:
-		return End{err, false}
+		return End{err, false, false}
 	}
 }
 

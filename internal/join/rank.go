@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/queue"
@@ -37,6 +38,9 @@ type Rank struct {
 	neighbours    int
 	communicators []*communicator
 
+	// cancelled says that something else than the driver ends this rank.
+	cancelled atomic.Bool
+
 	mu     sync.Mutex
 	groups Groups
 	gone   bool // the driver
@@ -52,6 +56,7 @@ func Dial(inv Invitation, cancel <-chan error) (*Rank, error) {
 	r.watching.Go(func() {
 		select {
 		case cause := <-cancel:
+			r.cancelled.Store(true)
 			r.sayWhy(cause)
 			r.driverGone(cause)
 		case <-r.left:
@@ -149,6 +154,9 @@ func (r *Rank) DriverGone() bool {
 	defer r.mu.Unlock()
 	return r.gone
 }
+
+// Cancelled says that this rank ends because it was cancelled.
+func (r *Rank) Cancelled() bool { return r.cancelled.Load() }
 
 // watchConn waits for the end of the connection beside a ring, which is the driver's end.
 func (r *Rank) watchConn() {

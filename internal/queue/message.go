@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/layout"
+	"github.com/eagleray/eagleray/internal/step"
 )
 
 // Kind is the first byte of every record.
@@ -111,6 +112,16 @@ type Ready struct {
 	Threads int    `json:"threads"`
 	// WeightBytes is the size of its shard.
 	WeightBytes int64 `json:"weight_bytes"`
+	// Past is what it has done since it loaded that; nil when it has just done so.
+	Past *Past `json:"past,omitempty"`
+}
+
+// Past is what a rank has done in the groups before.
+type Past struct {
+	// Done is the last plan that it has executed, 0 for none, and Trail what the last ones that it
+	// has begun were about, oldest first.
+	Done  uint64        `json:"done"`
+	Trail []step.Digest `json:"trail,omitempty"`
 }
 
 // Probe is a rank's answer to the call of this name.
@@ -141,6 +152,8 @@ type Failure struct {
 	// Missing are the ranks that did not come in time, when the error is that this rank has waited
 	// for them in vain.
 	Missing []int `json:"missing,omitempty"`
+	// Disagrees says that this rank and others were not in the same step.
+	Disagrees bool `json:"disagrees,omitempty"`
 }
 
 // Split returns a record's kind and body.

@@ -43,6 +43,9 @@ func (r *Runner) guard(p *step.Plan) {
 		h = mix(h, s.trail)
 	}
 	r.guarded = h
+	if r.opt.Trail != nil {
+		r.opt.Trail.add(p.ID, h)
+	}
 	if r.opt.TP != nil {
 		r.opt.TP.Guard(h)
 	}
@@ -52,6 +55,30 @@ func (r *Runner) guard(p *step.Plan) {
 	if r.opt.PP != nil {
 		r.opt.PP.Guard(h)
 	}
+}
+
+// Trail is the hashes of the last plans that a rank has begun, by which it shows that it went the
+// same way as the others. It outlives the runner.
+type Trail struct {
+	last [trailLength]step.Digest
+	n    int
+}
+
+// trailLength is more than the plans that may be in flight.
+const trailLength = 32
+
+func (t *Trail) add(plan, hash uint64) {
+	t.last[t.n%trailLength] = step.Digest{Plan: plan, Hash: hash}
+	t.n++
+}
+
+// Plans are the last plans, oldest first.
+func (t *Trail) Plans() []step.Digest {
+	var plans []step.Digest
+	for i := max(0, t.n-trailLength); i < t.n; i++ {
+		plans = append(plans, t.last[i%trailLength])
+	}
+	return plans
 }
 
 // trailOf is the trail of a request after a row of it.

@@ -59,6 +59,8 @@ type Options struct {
 	PP      Messenger
 	// Status learns when ranks exchange tokens and when they choose them.
 	Status *status.Rank
+	// Trail, unless it is nil, is where the hashes of plans go.
+	Trail *Trail
 }
 
 // Runner executes plans one at a time. After an error its state is undefined: the worker must stop.

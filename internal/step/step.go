@@ -172,3 +172,10 @@ type PromptLogprobs struct {
 	Start   uint32
 	Entries []Logprobs
 }
+
+// Digest is a hash of what a rank has made of a plan and of those before it: equal on all ranks that
+// execute it.
+type Digest struct {
+	Plan uint64 `json:"plan"`
+	Hash uint64 `json:"hash"`
+}

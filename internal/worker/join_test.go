@@ -26,7 +26,16 @@ func TestJoinServes(t *testing.T) {
 				t.Fatal(err)
 			}
 			ended := make(chan error, 1)
-			go func() { ended <- Join(*d.Invitation(0), nil) }()
+			next := make(chan *join.Invitation, 1)
+			next <- d.Invitation(0)
+			go func() {
+				ended <- Serve(func() (join.Invitation, error) {
+					if inv := <-next; inv != nil {
+						return *inv, nil
+					}
+					return join.Invitation{}, io.EOF
+				}, nil)
+			}()
 			if err := d.Admit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -38,6 +47,7 @@ func TestJoinServes(t *testing.T) {
 			if err := d.Close(); err != nil {
 				t.Error(err)
 			}
+			close(next)
 			select {
 			case err := <-ended:
 				if err != nil {

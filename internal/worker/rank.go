@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/builtin"
@@ -23,16 +24,26 @@ import (
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// rank is everything one rank computes with.
+// rank is everything one rank computes with: what it has loaded, and what it is in the group of the
+// moment.
 type rank struct {
+	// init is what it was loaded by.
+	init        queue.Init
 	device      *layers.Device
 	checkpoint  *checkpoint.Checkpoint
 	model       *model.Model
 	cache       *layers.Cache
-	groups      join.Groups
-	runner      planRunner
+	vocab       int
+	stage       model.Stage
 	output      bool
 	weightBytes int64
+	// done is the last plan that it has executed, trail what the last ones were about.
+	done  uint64
+	trail runner.Trail
+
+	groups join.Groups
+	runner planRunner
+	status *status.Rank
 	// isa and threads are what the rank computes with.
 	isa     string
 	threads int
@@ -49,25 +60,36 @@ const progressEvery = 200 * time.Millisecond
 
 // newRank loads the rank's shard. On an error whatever was acquired is given back.
 func newRank(init queue.Init, opt Options, st *status.Rank, progress func(queue.Progress) error) (*rank, error) {
-	r := &rank{output: init.Rank == init.Layout.Output()}
-	if n := init.Null; n != nil {
-		r.runner, r.isa = &null{Null: *n, output: r.output}, "none"
+	r := &rank{init: init, output: init.Rank == init.Layout.Output(), status: st, isa: "none"}
+	if init.Null != nil {
 		return r, nil
 	}
-	if err := r.load(init, opt, st, progress); err != nil {
+	if err := r.load(opt, progress); err != nil {
 		r.close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func(queue.Progress) error) error {
+// fits says that a rank, if there is one, is loaded as it would be by the configuration.
+func (r *rank) fits(init queue.Init, opt Options) bool {
+	return r != nil && reflect.DeepEqual(r.init, init) &&
+		(init.Null != nil || r.threads == threads(init, opt))
+}
+
+// threads is how many cores a rank computes on.
+func threads(init queue.Init, opt Options) int {
+	return cmp.Or(init.Threads, opt.Threads, machine.Cores())
+}
+
+func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
+	init := r.init
 	dtype, err := compute.ParseDType(init.DType)
 	if err != nil {
 		return err
 	}
-	threads := cmp.Or(init.Threads, opt.Threads, machine.Cores())
-	r.device, err = layers.Open(layers.Options{Threads: threads, ISA: init.ISA, DType: dtype})
+	r.device, err = layers.Open(layers.Options{Threads: threads(init, opt), ISA: init.ISA,
+		DType: dtype})
 	if err != nil {
 		return err
 	}
@@ -84,41 +106,68 @@ func (r *rank) load(init queue.Init, opt Options, st *status.Rank, progress func
 	if err != nil {
 		return err
 	}
-	stage := stageOf(init, cfg)
-	group := layers.Group{Rank: init.Layout.Place(init.Rank).TP, Size: init.Layout.TP, OnLayer: func(layer int, waiting bool) {
-		phase := status.Forward
-		if waiting {
-			phase = status.Collective
-		}
-		st.Set(phase, uint32(layer))
-	}}
+	r.stage, r.vocab = stageOf(init, cfg), cfg.VocabSize
+	place := init.Layout.Place(init.Rank)
+	group := layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: way{&r.groups.TP},
+		OnLayer: func(layer int, waiting bool) {
+			phase := status.Forward
+			if waiting {
+				phase = status.Collective
+			}
+			r.status.Set(phase, uint32(layer))
+		}}
+	if n := init.Layout.Sizes().PCP; n > 1 {
+		group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n, Comm: way{&r.groups.PCP}}
+	}
+	if err := r.loadModel(init, cfg, folder, group, r.stage, progress); err != nil {
+		return err
+	}
+	shape := model.CacheShape(cfg, r.stage.To-r.stage.From, init.Layout.TP, init.Blocks,
+		init.BlockSize, dtype)
+	r.cache, err = r.device.NewCache(shape)
+	return err
+}
+
+// way is a rank's way to others in the group of the moment: layers keep it for longer.
+type way struct{ group *join.Group }
+
+// AllReduce implements layers.Comm.
+func (w way) AllReduce(x []float32) error { return (*w.group).AllReduce(x) }
+
+// AllGather implements layers.PrefillComm.
+func (w way) AllGather(dst, x []float32) error { return (*w.group).AllGather(dst, x) }
+
+// Gather implements both.
+func (w way) Gather(dst, x []float32, root int) error { return (*w.group).Gather(dst, x, root) }
+
+// enter makes a loaded rank one of a group: it knows no request, but its cache is as it was.
+func (r *rank) enter(opt Options) error {
+	init := r.init
+	if n := init.Null; n != nil {
+		r.runner = &null{Null: *n, output: r.output}
+		return nil
+	}
 	if world := init.Layout.World(); world > 1 {
 		if opt.Groups == nil {
 			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
 		}
+		var err error
 		if r.groups, err = opt.Groups(); err != nil {
 			return err
 		}
-		group.Comm = r.groups.TP
-		if pcp := r.groups.PCP; pcp != nil {
-			group.Prefill = &layers.Prefill{Rank: init.Layout.Place(init.Rank).PCP,
-				Size: init.Layout.PCP, Comm: pcp}
-		}
-	}
-	if err := r.loadModel(init, cfg, folder, group, stage, progress); err != nil {
-		return err
-	}
-	shape := model.CacheShape(cfg, stage.To-stage.From, init.Layout.TP, init.Blocks, init.BlockSize,
-		dtype)
-	if r.cache, err = r.device.NewCache(shape); err != nil {
-		return err
 	}
 	r.runner = runner.New(runner.Options{Model: r.model, Pool: r.device.Pool(), Cache: r.cache,
-		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: cfg.VocabSize, MaxSeqs: init.MaxSeqs,
+		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
-		Rank: init.Rank, From: stage.From, To: stage.To, TP: r.groups.TP, PP: r.groups.PP,
-		PCP: r.groups.PCP, Status: st})
+		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
+		PCP: r.groups.PCP, Status: r.status, Trail: &r.trail})
 	return nil
+}
+
+// leave leaves the group.
+func (r *rank) leave() {
+	r.groups.Close()
+	r.groups, r.runner = join.Groups{}, nil
 }
 
 // stageOf is the layers that the rank has a share of.
@@ -212,7 +261,7 @@ func (r *rank) close() {
 	if r.checkpoint != nil {
 		r.checkpoint.Close()
 	}
-	r.groups.Close()
+	r.leave()
 	if r.device != nil {
 		r.device.Close()
 	}

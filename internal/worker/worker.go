@@ -36,18 +36,37 @@ var errShutdown = errors.New("shutdown")
 // Run serves the driver at the other end of port until it asks for shutdown or goes away; both
 // return nil. Any other end is reported to the driver as a queue.Failure and returned.
 func Run(port queue.Port, opt Options) error {
-	w := &worker{port: port, status: port.Status(), opt: opt, methods: methods()}
+	h := new(Host)
+	defer h.Close()
+	if err := h.Run(port, opt); !errors.Is(err, queue.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Host is what a rank is in one group after the other: what it has loaded stays for the next one
+// that gives it the same part of the same model. Its user closes it.
+type Host struct{ rank *rank }
+
+// Run serves a driver as the function of that name does, but for one that goes away it returns an
+// error that wraps queue.ErrClosed.
+func (h *Host) Run(port queue.Port, opt Options) error {
+	w := &worker{host: h, port: port, status: port.Status(), opt: opt, methods: methods()}
 	w.status.Set(status.Init, 0)
-	defer w.close()
+	defer h.leave()
 	err := w.guard(w.start)
 	for err == nil {
 		err = w.guard(w.serveOne)
 	}
-	if errors.Is(err, errShutdown) || errors.Is(err, queue.ErrClosed) {
+	if errors.Is(err, errShutdown) {
 		return nil
 	}
+	if errors.Is(err, queue.ErrClosed) {
+		return err
+	}
 	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.status.Snapshot().Phase.String(), Step: w.plan.ID,
-		Type: fmt.Sprintf("%T", err), Message: err.Error(), Follows: errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted)}
+		Type: fmt.Sprintf("%T", err), Message: err.Error(), Follows: follows(err),
+		Disagrees: errors.Is(err, collective.ErrMismatch)}
 	var late *collective.Error
 	if errors.As(err, &late) && errors.Is(err, collective.ErrTimeout) {
 		f.Missing = late.Missing
@@ -62,7 +81,34 @@ func Run(port queue.Port, opt Options) error {
 	return err
 }
 
+// follows says that a rank's error is only that another one has ended, or its driver.
+func follows(err error) bool {
+	return errors.Is(err, collective.ErrLeft) || errors.Is(err, collective.ErrAborted)
+}
+
+// blameless says that a rank that ends with the error is as good as before: it has waited for others
+// in vain.
+func blameless(err error) bool {
+	return follows(err) || errors.Is(err, queue.ErrClosed) || errors.Is(err, collective.ErrTimeout)
+}
+
+// leave leaves the group. What the rank has loaded stays.
+func (h *Host) leave() {
+	if h.rank != nil {
+		h.rank.leave()
+	}
+}
+
+// Close gives back what the rank has loaded.
+func (h *Host) Close() {
+	if h.rank != nil {
+		h.rank.close()
+		h.rank = nil
+	}
+}
+
 type worker struct {
+	host   *Host
 	port   queue.Port
 	status *status.Rank
 	opt    Options
@@ -74,12 +120,6 @@ type worker struct {
 	result step.Result
 	out    []byte
 	times  times
-}
-
-func (w *worker) close() {
-	if w.rank != nil {
-		w.rank.close()
-	}
 }
 
 // panicError is a panic turned into an error at the border of the package.
@@ -99,7 +139,8 @@ func (w *worker) guard(f func() error) (err error) {
 	return f()
 }
 
-// start receives the configuration, loads the shard and reports ready.
+// start receives the configuration, loads the shard, unless that was done for the group before, and
+// reports ready.
 func (w *worker) start() error {
 	record, err := w.port.Recv(time.Time{})
 	if err != nil {
@@ -121,18 +162,28 @@ func (w *worker) start() error {
 	}
 	init.Rank = w.opt.Rank
 	w.status.Set(status.Load, 0)
-	w.rank, err = newRank(init, w.opt, w.status, func(p queue.Progress) error {
-		if p.Total > 0 {
-			w.status.Set(status.Load, uint32(100*p.Done/p.Total))
+	ready := queue.Ready{Rank: init.Rank, PID: os.Getpid()}
+	if r := w.host.rank; r.fits(init, w.opt) {
+		r.status, ready.Past = w.status, &queue.Past{Done: r.done, Trail: r.trail.Plans()}
+	} else {
+		w.host.Close()
+		w.host.rank, err = newRank(init, w.opt, w.status, func(p queue.Progress) error {
+			if p.Total > 0 {
+				w.status.Set(status.Load, uint32(100*p.Done/p.Total))
+			}
+			return queue.SendJSON(w.port, queue.KindProgress, p)
+		})
+		if err != nil {
+			return err
 		}
-		return queue.SendJSON(w.port, queue.KindProgress, p)
-	})
-	if err != nil {
+	}
+	w.rank = w.host.rank
+	if err := w.rank.enter(w.opt); err != nil {
 		return err
 	}
 	w.status.Set(status.Idle, 0)
-	return queue.SendJSON(w.port, queue.KindReady, queue.Ready{Rank: init.Rank, PID: os.Getpid(),
-		ISA: w.rank.isa, Threads: w.rank.threads, WeightBytes: w.rank.weightBytes})
+	ready.ISA, ready.Threads, ready.WeightBytes = w.rank.isa, w.rank.threads, w.rank.weightBytes
+	return queue.SendJSON(w.port, queue.KindReady, ready)
 }
 
 // serveOne receives and answers one record.
@@ -173,6 +224,7 @@ func (w *worker) execute(body []byte) error {
 	if err := w.rank.runner.Execute(&w.plan, &w.result); err != nil {
 		return err
 	}
+	w.rank.done = id
 	if t != nil {
 		t.Executed = time.Now().UnixNano()
 	}

@@ -259,8 +259,8 @@ func TestUnwantedLoad(t *testing.T) {
 	gone := errors.New("nobody listens")
 	var bytes [2]int64
 	for i, told := range []error{nil, gone} {
-		r := new(rank)
-		err := r.load(tiny(), Options{}, new(status.Rank), func(queue.Progress) error { return told })
+		r := &rank{init: tiny(), status: new(status.Rank)}
+		err := r.load(Options{}, func(queue.Progress) error { return told })
 		bytes[i] = r.weightBytes
 		r.close()
 		if !errors.Is(err, told) {

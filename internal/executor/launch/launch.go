@@ -23,6 +23,9 @@ type Spec struct {
 	// process waits for the others; those of other processes are told as they join.
 	Layout            layout.Layout
 	CollectiveTimeout time.Duration
+	// Fresh says that the rank must be started anew: what has been this rank in the group before,
+	// and lives, is ended first.
+	Fresh bool
 }
 
 // ThisHost is the node of ranks that the driver started itself.
@@ -34,6 +37,8 @@ type Worker struct {
 	// Node is where it runs: ThisHost for a rank that the driver started itself, else an address.
 	Node string
 	PID  int
+	// Kept says that it was this rank in the group before: it was given its invitation only.
+	Kept bool
 	// Hub is the driver's end of the channels to ranks inside the driver's process, the same for all
 	// of them; nil for others.
 	Hub queue.Hub

@@ -23,6 +23,8 @@ type ConnectionLost struct {
 	// Rank is -1 when the queue names none.
 	Rank  int
 	Cause string
+	// Cut says that it was the connection that failed: the rank may live.
+	Cut bool
 }
 
 // ConnectionClosed is the end of a rank's connection with a reason: the rank gave it, or the link
@@ -31,6 +33,8 @@ type ConnectionLost struct {
 type ConnectionClosed struct {
 	Rank   int
 	Reason string
+	// Cut says that it was the connection that failed: the rank may live.
+	Cut bool
 }
 
 // Corrupt is a record that cannot be, or memory that no rank of this program leaves behind. It is
@@ -62,6 +66,8 @@ type Reported struct {
 	// Seen is what each rank was doing.
 	Missing []int
 	Seen    []Seen
+	// Disagrees says that this rank and others were not in the same step.
+	Disagrees bool
 }
 
 // Overdue is a step whose result did not come in time, or a record that was not read in time. The
@@ -79,16 +85,24 @@ type Overdue struct {
 func (Joined) apply(v *Verdict, _ time.Time) { v.joined = true }
 
 func (e ConnectionLost) apply(v *Verdict, now time.Time) {
-	v.suspect(now, lost, exitGrace, v.failureOf(e.Rank, e.Cause))
+	v.suspect(now, lost, exitGrace, cut(v.failureOf(e.Rank, e.Cause), e.Cut))
 }
 
 func (e ConnectionClosed) apply(v *Verdict, _ time.Time) {
-	v.failure = v.failureOf(e.Rank, e.Reason)
+	v.failure = cut(v.failureOf(e.Rank, e.Reason), e.Cut)
+}
+
+// cut is a failure by which no rank is known to be lost, if it was one.
+func cut(f *Failure, was bool) *Failure {
+	if was {
+		f.Extent = NoRank
+	}
+	return f
 }
 
 func (e Corrupt) apply(v *Verdict, _ time.Time) {
 	f := v.failureOf(e.Rank, e.Cause)
-	f.Phase = "protocol"
+	f.Phase, f.Extent = "protocol", AllRanks
 	v.failure = f
 }
 
@@ -116,12 +130,15 @@ func (e Reported) apply(v *Verdict, now time.Time) {
 	f.Step, f.Phase, f.Detail = e.Step, e.Phase, e.Stack
 	switch {
 	case e.Follows || len(e.Missing) > 0 && v.endKnownBeside(e.Rank):
-		v.followed[e.Rank] = true
+		v.followed[e.Rank], f.Extent = true, NoRank
 		v.suspect(now, follow, exitGrace, f)
 	case len(e.Missing) > 0:
 		v.failure = v.missed(f, e)
 	default:
 		f.Reported = true
+		if e.Disagrees {
+			f.Extent = AllRanks
+		}
 		v.failure = f
 	}
 }
@@ -151,7 +168,7 @@ func (v *Verdict) missed(report *Failure, e Reported) *Failure {
 	}
 	f := v.seen(worst, cause+report.Cause, e.Seen)
 	f.Step = step
-	return f
+	return cut(f, !stopped)
 }
 
 func (e Overdue) apply(v *Verdict, _ time.Time) {
@@ -168,5 +185,5 @@ func (e Overdue) apply(v *Verdict, _ time.Time) {
 	}
 	f := v.seen(rank, cause, e.Seen)
 	f.Step = e.Step
-	v.failure = f
+	v.failure = cut(f, f.Rank >= 0 && !stopped)
 }

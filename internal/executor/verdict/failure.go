@@ -14,6 +14,8 @@ type Failure struct {
 	Phase string
 	// Cause is one line.
 	Cause string
+	// Extent says which ranks are lost.
+	Extent Extent
 	// Reported says that Cause is the rank's own word on an error of its own: nothing from outside
 	// has ended it.
 	Reported bool
@@ -22,6 +24,18 @@ type Failure struct {
 	// Stderr are the rank's last lines of output.
 	Stderr []string
 }
+
+// Extent is which ranks are lost by a failure.
+type Extent uint8
+
+const (
+	// OneRank is lost: the one that is to blame.
+	OneRank Extent = iota
+	// NoRank is known to be lost: the one to blame is late, or cannot be reached by its connection.
+	NoRank
+	// AllRanks are: what watches them has ended, or they cannot be trusted.
+	AllRanks
+)
 
 // Error names the rank, where it ran, what it was doing and the cause.
 func (f *Failure) Error() string {

@@ -159,6 +159,9 @@ func (v *Verdict) suspect(now time.Time, w what, grace time.Duration, f *Failure
 // failureOf is a failure of a rank, or of none (-1).
 func (v *Verdict) failureOf(rank int, cause string) *Failure {
 	f := &Failure{Rank: rank, Cause: cause}
+	if rank < 0 {
+		f.Extent = AllRanks
+	}
 	if rank >= 0 && rank < len(v.ranks) {
 		f.Node, f.PID = v.ranks[rank].Node, v.ranks[rank].PID
 	}

@@ -121,7 +121,8 @@ func options(args []string) (fields map[string]string, text []string) {
 		switch {
 		case ok:
 			fields[name] = value
-		case slices.Contains([]string{"follows", "done", "stopped", "returned", "unknown", "lost"},
+		case slices.Contains([]string{"follows", "done", "stopped", "returned", "unknown", "lost",
+			"cut", "disagrees"},
 			a):
 			fields[a] = ""
 		default:
@@ -133,11 +134,12 @@ func options(args []string) (fields map[string]string, text []string) {
 
 func (tr *transcript) event(name string, rank int, fields map[string]string, words []string) Event {
 	text := strings.Join(words, " ")
+	_, cut := fields["cut"]
 	switch name {
 	case "lost":
-		return ConnectionLost{rank, text}
+		return ConnectionLost{rank, text, cut}
 	case "closed":
-		return ConnectionClosed{rank, text}
+		return ConnectionClosed{rank, text, cut}
 	case "corrupt":
 		return Corrupt{rank, text}
 	case "exit":
@@ -164,6 +166,7 @@ func (tr *transcript) event(name string, rank int, fields map[string]string, wor
 		r := Reported{Rank: rank, Phase: fields["phase"], Message: text, Stack: fields["stack"],
 			Seen: tr.seen}
 		_, r.Follows = fields["follows"]
+		_, r.Disagrees = fields["disagrees"]
 		if s := fields["step"]; s != "" {
 			r.Step = uint64(tr.number(s))
 		}
@@ -222,6 +225,7 @@ func (tr *transcript) say() string {
 		if len(f.Stderr) > 0 {
 			s += fmt.Sprintf(" %q", f.Stderr)
 		}
+		s += map[Extent]string{NoRank: " (it may live)", AllRanks: " (all are lost)"}[f.Extent]
 	} else if x, due := tr.v.next(); x != nil {
 		s = fmt.Sprintf("until %v: %v", due.Sub(epoch), x.failure)
 	}

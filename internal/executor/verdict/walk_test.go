@@ -42,7 +42,7 @@ func walk(rng *rand.Rand, world int) []timed {
 			}
 			e = Exited{Rank: rank, End: ends[rng.IntN(len(ends))]}
 		case n < 20:
-			e = ConnectionLost{rank, cause}
+			e = ConnectionLost{Rank: rank, Cause: cause}
 		case n < 27:
 			e = Reported{Rank: rank, Message: cause, Follows: true}
 		case n < 28:
@@ -60,7 +60,7 @@ func walk(rng *rand.Rand, world int) []timed {
 				e = Overdue{Rank: -1, Cause: cause, Seen: seen}
 			}
 		case n < 31:
-			e = ConnectionClosed{rank, cause}
+			e = ConnectionClosed{Rank: rank, Reason: cause}
 		default:
 			e = Corrupt{rank, cause}
 		}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -18,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/join"
@@ -41,8 +44,9 @@ type Launcher struct {
 	starts chan func()
 	thread sync.WaitGroup
 
-	mu       sync.Mutex
-	children []*child
+	mu sync.Mutex
+	// children are the last ones by rank.
+	children map[int]*child
 	stopping bool
 	exited   chan launch.Exit
 	running  sync.WaitGroup
@@ -52,8 +56,10 @@ type child struct {
 	rank  int
 	place string
 	cmd   *exec.Cmd
-	tail  tail
-	done  chan struct{}
+	// invitations is where it reads one for each group; its end is that of the child.
+	invitations *os.File
+	tail        tail
+	done        chan struct{}
 }
 
 // New makes a launcher whose children's output goes to output, or nowhere if that is nil. They are
@@ -66,7 +72,7 @@ func New(output launch.Output, arguments ...string) *Launcher {
 		output = func(launch.Line) {}
 	}
 	l := &Launcher{arguments: arguments, output: output, starts: make(chan func()),
-		exited: make(chan launch.Exit, maxRanks)}
+		children: map[int]*child{}, exited: make(chan launch.Exit, maxRanks)}
 	l.thread.Go(l.startThread)
 	return l
 }
@@ -74,7 +80,8 @@ func New(output launch.Output, arguments ...string) *Launcher {
 // maxRanks bounds the ends of ranks that may wait to be heard.
 const maxRanks = 64
 
-// Launch starts one child per spec. On an error Stop ends those already started.
+// Launch starts one child per spec, or gives the invitation to the one that has the rank already,
+// from a group before. On an error Stop ends those already started.
 func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	if len(specs) > maxRanks {
 		return nil, fmt.Errorf("mp starts at most %d ranks on one host, not %d", maxRanks,
@@ -86,27 +93,67 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	}
 	workers := make([]launch.Worker, 0, len(specs))
 	for _, spec := range specs {
-		c, err := l.start(self, spec)
-		if err != nil {
-			return nil, fmt.Errorf("start rank %d: %w", spec.Rank, err)
+		w := launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank, Node: launch.ThisHost}
+		c := l.keep(spec)
+		if w.Kept = c != nil; !w.Kept {
+			if c, err = l.start(self, spec); err != nil {
+				return nil, fmt.Errorf("start rank %d: %w", spec.Rank, err)
+			}
 		}
-		workers = append(workers, launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank,
-			Node: launch.ThisHost, PID: c.cmd.Process.Pid})
+		w.PID = c.cmd.Process.Pid
+		workers = append(workers, w)
 	}
 	return workers, nil
 }
 
-func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
-	invitation, err := json.Marshal(spec.Invitation)
-	if err != nil {
-		return nil, err
+// keep gives the invitation to the child that has the rank. It returns nil when there is none that
+// lives and may stay; one that may not is ended.
+func (l *Launcher) keep(spec launch.Spec) *child {
+	l.mu.Lock()
+	c := l.children[spec.Rank]
+	l.mu.Unlock()
+	if c == nil {
+		return nil
 	}
+	if !spec.Fresh && c.lives() && c.invite(spec.Invitation) == nil {
+		return c
+	}
+	// It may have ended meanwhile; there is nothing else to do about an error.
+	_ = c.cmd.Process.Kill()
+	<-c.done
+	return nil
+}
+
+// lives says that a child has not ended. One that is about to be reaped has.
+func (c *child) lives() bool {
+	var ended unix.Siginfo
+	err := unix.Waitid(unix.P_PID, c.cmd.Process.Pid, &ended,
+		unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && ended.Signo == 0
+}
+
+// invite writes an invitation, which is smaller than a pipe's buffer: this does not wait for the
+// child unless that has left many unread.
+func (c *child) invite(inv *join.Invitation) error {
+	text, err := json.Marshal(inv)
+	if err != nil {
+		return err
+	}
+	if err := c.invitations.SetWriteDeadline(time.Now().Add(inviteTimeout)); err != nil {
+		return err
+	}
+	_, err = c.invitations.Write(append(text, '\n'))
+	return err
+}
+
+const inviteTimeout = 100 * time.Millisecond
+
+func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	defer ours.Close()
 	// The rank and its place are for readers of the list of processes; the invitation has the rank
 	// too.
 	args := append(slices.Clone(l.arguments), "--rank", strconv.Itoa(spec.Rank))
@@ -120,21 +167,22 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	// kernel kills it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
 	started := make(chan error, 1)
-	l.starts <- func() { started <- cmd.Start() }
-	if err := <-started; err != nil {
+	if err == nil {
+		l.starts <- func() { started <- cmd.Start() }
+		err = <-started
+	}
+	if err != nil {
+		ours.Close()
 		return nil, err
 	}
-	c := &child{rank: spec.Rank, place: place, cmd: cmd, done: make(chan struct{})}
+	c := &child{rank: spec.Rank, place: place, cmd: cmd, invitations: ours,
+		done: make(chan struct{})}
 	l.mu.Lock()
-	l.children = append(l.children, c)
+	l.children[spec.Rank] = c
 	l.mu.Unlock()
 	l.running.Go(func() { l.watch(c, stderr) })
-	// The invitation is smaller than a pipe's buffer: this never waits for the child.
-	if _, err := ours.Write(invitation); err != nil {
+	if err := c.invite(spec.Invitation); err != nil {
 		return nil, fmt.Errorf("write invitation: %w", err)
 	}
 	return c, nil
@@ -153,6 +201,7 @@ func (l *Launcher) startThread() {
 // watch relays the child's output, then reaps it and reports an end that Stop did not ask for.
 func (l *Launcher) watch(c *child, stderr io.Reader) {
 	defer close(c.done)
+	defer c.invitations.Close()
 	lines := bufio.NewReader(stderr)
 	for {
 		line, err := lines.ReadString('\n')
@@ -209,8 +258,11 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	again := l.stopping
 	l.stopping = true
-	children := l.children
+	children := slices.Collect(maps.Values(l.children))
 	l.mu.Unlock()
+	for _, c := range children {
+		c.invitations.Close()
+	}
 	grace := askedGrace
 	if cause != nil {
 		grace = failedGrace
@@ -233,17 +285,17 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	return nil
 }
 
-// Main is the child's side: it reads its invitation, joins the driver and serves it until it is
-// gone.
+// Main is the child's side: it joins the driver of each invitation that it reads, until there are no
+// more.
 func Main() error {
-	inv, err := ReadInvitation()
-	if err != nil {
-		return err
-	}
-	return worker.Join(inv, nil)
+	pipe := os.NewFile(invitationFD, "invitation")
+	defer pipe.Close()
+	in := bufio.NewReader(pipe)
+	return worker.Serve(func() (join.Invitation, error) { return join.ReadInvitation(in) }, nil)
 }
 
-// ReadInvitation reads what the launcher has for this child.
+// ReadInvitation reads what the launcher has for this child, for a child that takes part in one
+// group only.
 func ReadInvitation() (join.Invitation, error) {
 	pipe := os.NewFile(invitationFD, "invitation")
 	defer pipe.Close()

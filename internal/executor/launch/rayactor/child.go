@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,26 +24,44 @@ const parentVariable = "EAGLERAY_PARENT_PID"
 // exitOrphaned is the exit code of a worker whose actor has gone.
 const exitOrphaned = 12
 
-// Main is the worker's side: a child of the actor, which writes the invitation to its standard
-// input as one line and keeps that open: when the input ends the worker ends, whatever it is doing.
-// The parent-death signal does the same faster, where the kernel sends it.
+// Main is the worker's side: a child of the actor, which writes an invitation for each group to its
+// standard input as one line and keeps that open: when the input ends the worker ends, whatever it is
+// doing. The parent-death signal does the same faster, where the kernel sends it.
 func Main() error {
 	if err := watchParent(); err != nil {
 		return err
 	}
 	raiseNiceness()
 	in := bufio.NewReaderSize(os.Stdin, 4096)
-	inv, err := join.ReadInvitation(in)
+	first, err := join.ReadInvitation(in)
 	if err != nil {
 		return err
 	}
+	invitations := make(chan join.Invitation, 1)
+	invitations <- first
 	// It lives as long as the process.
 	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		os.Exit(exitOrphaned)
+		for {
+			inv, err := join.ReadInvitation(in)
+			if err != nil {
+				os.Exit(exitOrphaned)
+			}
+			invitations <- inv
+		}
 	}()
-	return worker.Join(inv, raylet())
+	return worker.Serve(func() (join.Invitation, error) {
+		select {
+		case inv := <-invitations:
+			return inv, nil
+		case <-time.After(againTimeout):
+			return join.Invitation{}, io.EOF
+		}
+	}, raylet())
 }
+
+// againTimeout is how long a worker waits for another group. Ray leaves the actors of a node that was
+// cut off as they are, where nobody asks for them again.
+const againTimeout = time.Minute
 
 // watchParent asks the kernel to end this process with its parent, and ends it now when the parent
 // ended before.
