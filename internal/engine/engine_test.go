@@ -23,6 +23,7 @@ import (
 	"github.com/eagleray/eagleray/internal/fixtures"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
@@ -46,12 +47,19 @@ func open(t testing.TB, change func(c *config.Config)) *engine.Engine {
 
 func openMeasured(t testing.TB, change func(c *config.Config)) (*engine.Engine, *metrics.Metrics) {
 	t.Helper()
+	return openWith(t, change, nil)
+}
+
+func openWith(
+	t testing.TB, change func(c *config.Config), events status.Listener,
+) (*engine.Engine, *metrics.Metrics) {
+	t.Helper()
 	c := config.Default()
 	c.Cache.MemoryBytes = 64 << 20
 	if change != nil {
 		change(&c)
 	}
-	e, m, err := engine.Open(t.Context(), engine.Options{Config: c})
+	e, m, err := engine.Open(t.Context(), engine.Options{Config: c, Events: events})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,10 +44,11 @@ func (e *Engine) recover(cause error) error {
 		cause = err
 	}
 	e.flights = e.flights[:0]
-	e.sched.PreemptAll()
+	remembered := e.group.Remembers(e.sched.Applied())
+	e.sched.PreemptAll(remembered)
 	e.sched.Hold(e.suspects.held)
 	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.newest(), Requests: len(e.requests),
-		Took: time.Since(begun)})
+		Kept: e.group.Kept(), Remembered: remembered, Took: time.Since(begun)})
 	return nil
 }
 

@@ -100,7 +100,7 @@ func TestGroupInPlace(t *testing.T) {
 				t.Errorf("the second group ended with %v", e.group.Err())
 			}
 			start()
-			e.sched.PreemptAll()
+			e.sched.PreemptAll(false)
 			got = append(got, tokens(14)...)
 			if !slices.Equal(got, want) {
 				t.Errorf("tokens are\n%v\nwanted\n%v", got, want)

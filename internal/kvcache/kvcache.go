@@ -33,6 +33,7 @@ const none = -1
 // an entry is in the list of its hash bucket; it may be in both.
 type block struct {
 	hash       digest
+	plan       uint64 // at which it became an entry
 	refs       int32
 	prev, next int32 // free list
 	chain      int32 // next entry of the same bucket
@@ -54,6 +55,7 @@ type Manager struct {
 	freeHead, freeTail int32
 	free               int
 	entries            int
+	plan               uint64
 
 	hasher  hash.Hash
 	scratch []byte
@@ -97,6 +99,19 @@ func (m *Manager) Reset() {
 		b.entry = false
 		if b.refs == 0 {
 			m.pushBack(int32(i))
+		}
+	}
+}
+
+// Plan says which plan the calls that follow belong to: the number never falls.
+func (m *Manager) Plan(plan uint64) { m.plan = plan }
+
+// Rewind forgets what plans after the given one were to compute, as when they were lost but the
+// memory was not. No sequence holds blocks.
+func (m *Manager) Rewind(plan uint64) {
+	for i := range m.blocks {
+		if b := &m.blocks[i]; b.entry && b.plan > plan {
+			m.forget(int32(i))
 		}
 	}
 }

@@ -206,6 +206,32 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// TestRewind forgets what later plans were to compute, and nothing else.
+func TestRewind(t *testing.T) {
+	m := newManager(t, 8, 4)
+	a := NewSequence("", false)
+	m.Plan(1)
+	admit(t, m, &a, tokens(0, 8))
+	m.Plan(2)
+	if !m.Grow(&a, tokens(0, 16), 16) {
+		t.Fatal("no blocks")
+	}
+	m.Release(&a)
+	for _, c := range []struct {
+		plan uint64
+		hit  int
+	}{{2, 16}, {1, 8}, {0, 0}} {
+		m.Rewind(c.plan)
+		b := NewSequence("", false)
+		if hit := m.Match(&b, tokens(0, 20)); hit != c.hit {
+			t.Errorf("hit %d tokens after plan %d, wanted %d", hit, c.plan, c.hit)
+		}
+		if err := m.Check(nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestRandomWalk runs sequences over a small vocabulary (so that prefixes meet by chance) and
 // checks every invariant after every action, and every hit against a record of which tokens each
 // block was filled with.

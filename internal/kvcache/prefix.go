@@ -73,7 +73,7 @@ func (m *Manager) lookup(d *digest) int32 {
 func (m *Manager) remember(i int32, d *digest) {
 	b := &m.blocks[i]
 	head := &m.buckets[m.bucket(d)]
-	b.hash, b.entry, b.chain = *d, true, *head
+	b.hash, b.plan, b.entry, b.chain = *d, m.plan, true, *head
 	*head = i
 	m.entries++
 }

@@ -26,6 +26,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	if s.owed == len(s.flights) {
 		return false
 	}
+	s.cache.Plan(s.plans + 1)
 	f := &s.flights[(s.first+s.owed)%len(s.flights)]
 	p.Free = append(p.Free, s.freed...)
 	s.slots = append(s.slots, s.freed...)

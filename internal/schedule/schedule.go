@@ -42,6 +42,7 @@ type Scheduler struct {
 
 	arrivals    uint64
 	plans       uint64
+	applied     uint64 // the last plan whose result was
 	preemptions uint64
 }
 
@@ -129,10 +130,12 @@ func (s *Scheduler) end(r *Request) {
 	delete(s.requests, r.Key)
 }
 
-// PreemptAll puts every running request back to wait with its tokens so far, empties the prefix
-// cache, and forgets the plans in flight: their results are ignored, and the tokens they sample are
-// sampled again. It is for a new group of ranks, which know no slot and hold no keys and values.
-func (s *Scheduler) PreemptAll() {
+// PreemptAll puts every running request back to wait with its tokens so far, and forgets the plans in
+// flight: their results are ignored, and the tokens they sample are sampled again. It is for a new
+// group of ranks, which know no slot. With remembered they have the keys and values of every plan
+// that was applied, and the prefix cache stays but for what plans in flight were to add; else it is
+// emptied.
+func (s *Scheduler) PreemptAll(remembered bool) {
 	for s.owed > 0 {
 		for _, e := range s.flights[s.first].entries {
 			e.request.pending = 0
@@ -144,9 +147,16 @@ func (s *Scheduler) PreemptAll() {
 	}
 	clear(s.running)
 	s.running = s.running[:0]
-	s.cache.Reset()
+	if remembered {
+		s.cache.Rewind(s.applied)
+	} else {
+		s.cache.Reset()
+	}
 	s.resetSlots()
 }
+
+// Applied is the last plan whose result was applied, 0 for none.
+func (s *Scheduler) Applied() uint64 { return s.applied }
 
 // land takes the oldest flight off the ring.
 func (s *Scheduler) land() {

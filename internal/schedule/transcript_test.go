@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -103,7 +104,8 @@ func (tr *transcript) command(name string, args []string) string {
 			return "unknown\n"
 		}
 	case "preempt-all":
-		// Replaces the workers by new ones. The results of plans in flight still come, too late.
+		// Replaces the workers by new ones, or with "remembered" by a new group of the same ones. The
+		// results of plans in flight still come, too late.
 		//
 		// Example:
 		//
@@ -111,10 +113,9 @@ func (tr *transcript) command(name string, args []string) string {
 		for _, p := range tr.due {
 			tr.execute(p, nil)
 		}
-		tr.s.PreemptAll()
-		plans := tr.worker.plans
-		tr.worker = newWorker(tr.config)
-		tr.worker.plans = plans
+		remembered := slices.Contains(args, "remembered")
+		tr.s.PreemptAll(remembered)
+		tr.worker = tr.worker.replace(tr.config, remembered)
 	case "state":
 		// Prints Scheduler.String.
 		//

@@ -90,6 +90,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 			ended = s.take(q, o) || ended
 		}
 	}
+	s.applied = r.Plan
 	s.land()
 	if ended {
 		s.removeDone()
@@ -112,6 +113,7 @@ func (s *Scheduler) take(q *Request, o *Output) (ended bool) {
 	}
 	if q.running && q.computed >= len(q.tokens) {
 		// A plan in flight computes the new tokens too, and could not name what they fill.
+		s.cache.Plan(s.plans)
 		s.cache.Cache(&q.seq, q.tokens, len(q.tokens))
 	}
 	return false

@@ -280,16 +280,16 @@ func (w *walk) abort(key uint64) {
 	w.open = slices.DeleteFunc(w.open, func(k uint64) bool { return k == key })
 }
 
-// lose replaces the workers; a result that was under way comes late and must be ignored.
+// lose replaces the workers, or starts them again with what they hold of all plans that were
+// answered; a result that was under way comes late and must be ignored.
 func (w *walk) lose() {
-	w.s.PreemptAll()
-	if w.s.Running() != 0 || w.s.Stats().Cache.Used != 0 || w.s.Stats().Cache.Entries != 0 {
+	remembered := w.rng.IntN(2) == 0
+	w.s.PreemptAll(remembered)
+	if c := w.s.Stats().Cache; w.s.Running() != 0 || c.Used != 0 || !remembered && c.Entries != 0 {
 		w.Fatalf("after PreemptAll:\n%v", w.s)
 	}
-	plans := w.worker.plans
-	compiling := w.worker.compiling
-	w.worker = newWorker(w.config)
-	w.worker.plans, w.worker.compiling = plans, compiling
+	w.worker = w.worker.replace(w.config, remembered)
+	w.worker.spoil(w.s.Applied())
 	for _, r := range w.due {
 		if w.s.Check(r) == nil {
 			w.Fatal("Check accepts the result of a plan that was lost")

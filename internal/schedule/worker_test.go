@@ -15,6 +15,7 @@ import (
 type worker struct {
 	blockSize int
 	memory    []uint64
+	written   []uint64 // the plan that has written each cell
 	slots     map[uint32]*slot
 	plans     uint64
 	// choose, when not nil, picks the token of a slot instead of the model.
@@ -37,8 +38,29 @@ type slot struct {
 }
 
 func newWorker(c Config) *worker {
-	return &worker{blockSize: c.BlockSize, memory: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{},
+	return &worker{blockSize: c.BlockSize, memory: make([]uint64, c.Blocks*c.BlockSize),
+		written: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{},
 		compiling: map[constrain.Spec]int{}}
+}
+
+// replace makes a worker in the place of another one: it knows no slot, and has the other's memory if
+// that is remembered.
+func (w *worker) replace(c Config, remembered bool) *worker {
+	next := newWorker(c)
+	next.plans, next.compiling = w.plans, w.compiling
+	if remembered {
+		next.memory, next.written = w.memory, w.written
+	}
+	return next
+}
+
+// spoil destroys what plans after the given one have written.
+func (w *worker) spoil(after uint64) {
+	for i, plan := range w.written {
+		if plan > after {
+			w.memory[i] = 0xdead
+		}
+	}
 }
 
 // state is the hash of tokens[:n], continued from that of tokens[:n-1].
@@ -172,7 +194,7 @@ func (w *worker) write(row step.Row, blocks []uint32) error {
 	for i, t := range s.tokens[:start+count] {
 		h = state(h, t)
 		if i >= start {
-			w.memory[w.address(s, i)] = h
+			w.memory[w.address(s, i)], w.written[w.address(s, i)] = h, w.plans
 		}
 	}
 	s.next = start + count

@@ -186,6 +186,10 @@ type GroupRecovered struct {
 	// Requests is how many go on; Took is the time since the failure was known.
 	Requests int
 	Took     time.Duration
+	// Kept is how many ranks stayed with what they had loaded; Remembered says that the prefix cache
+	// stayed too.
+	Kept       int
+	Remembered bool
 }
 
 func (e GroupRecovered) String() string { return text(e) }
@@ -194,7 +198,8 @@ func (e GroupRecovered) String() string { return text(e) }
 func (e GroupRecovered) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "workers are back", []slog.Attr{
 		slog.Uint64("epoch", e.Epoch), slog.Int("requests", e.Requests),
-		slog.Int64("ms", e.Took.Milliseconds()),
+		slog.Int64("ms", e.Took.Milliseconds()), slog.Int("ranks_kept", e.Kept),
+		slog.Bool("prefix_cache_kept", e.Remembered),
 	}
 }
 

@@ -1,0 +1,85 @@
+package engine_test
+
+import (
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/status"
+)
+
+// killed are the requests with a rank killed once some stream has so many tokens.
+func killed(t *testing.T, e *engine.Engine, list []*engine.Request, rank, at int) []received {
+	t.Helper()
+	var once sync.Once
+	return receiveAll(t, e, list, func(tokens int) {
+		if tokens >= at {
+			once.Do(func() {
+				if err := syscall.Kill(e.Report()[rank].PID, syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+func pids(e *engine.Engine) (list []int) {
+	for _, r := range e.Report() {
+		list = append(list, r.PID)
+	}
+	return list
+}
+
+// TestOnlyTheDeadAreReplaced kills each rank of a group in turn: the others stay, with their process
+// and what it has loaded, and requests go on to the very same tokens.
+func TestOnlyTheDeadAreReplaced(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		tp, pp, pcp int
+		transport   string
+	}{{"tp", 2, 1, 1, "auto"}, {"stages", 1, 2, 1, "auto"}, {"prefill", 1, 1, 2, "auto"},
+		{"links", 2, 1, 1, "link"}, {"tp and stages", 2, 2, 1, "auto"}} {
+		t.Run(c.name, func(t *testing.T) {
+			var mu sync.Mutex
+			var back []status.GroupRecovered
+			e, _ := openWith(t, func(o *config.Config) {
+				p := &o.Parallel
+				p.Backend, p.TensorParallelSize, p.PipelineParallelSize = "mp", c.tp, c.pp
+				p.PrefillContextParallelSize, p.CPUThreads = c.pcp, 1
+				o.Queue.Transport = c.transport
+			}, func(event status.Event) {
+				if r, ok := event.(status.GroupRecovered); ok {
+					mu.Lock()
+					back = append(back, r)
+					mu.Unlock()
+				}
+			})
+			list := sampled(e, 4)
+			want := receiveAll(t, e, list, func(int) {})
+			world := len(e.Report())
+			for rank := range world {
+				before := pids(e)
+				got := killed(t, e, list, rank, 5+7*rank)
+				same(t, fmt.Sprintf("rank %d", rank), got, want)
+				for r, pid := range pids(e) {
+					if (pid == before[r]) == (r == rank) {
+						t.Errorf("rank %d was killed: rank %d was pid %d and is %d", rank, r, before[r], pid)
+					}
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(back) != world {
+				t.Fatalf("%d recoveries of %d", len(back), world)
+			}
+			for _, r := range back {
+				if r.Kept != world-1 || r.Remembered {
+					t.Errorf("recovered with %d ranks kept, prefix cache kept %v", r.Kept, r.Remembered)
+				}
+			}
+		})
+	}
+}
