@@ -109,5 +109,7 @@ func (m *decoder) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cach
 }
 
 func (m *decoder) logits(dst []float32, x *layers.Tensor) error {
-	return m.head.Forward(dst, m.norm.Forward(x))
+	return m.head.Forward(dst, m.final(x))
 }
+
+func (m *decoder) final(x *layers.Tensor) *layers.Tensor { return m.norm.Forward(x) }

@@ -58,6 +58,9 @@ type architecture interface {
 	// logits computes the logits of all rows of x, which are of the hidden state after the last
 	// layer; only the last stage is asked. dst is as in Model.Logits.
 	logits(dst []float32, x *layers.Tensor) error
+	// final is what the head multiplies of all rows of x; only the last stage is asked. It is the
+	// model's own memory.
+	final(x *layers.Tensor) *layers.Tensor
 }
 
 // stage is what an architecture is built with: the configuration, and the loader of the layers that
@@ -175,6 +178,16 @@ func (m *Model) Logits(dst []float32, rows []int32) error {
 	}
 	m.picked.Pick(&m.hidden, rows)
 	return m.arch.logits(dst, &m.picked)
+}
+
+// Final computes the chosen rows of the hidden state after the final norm, which is [len(rows)][width]
+// in the model's own memory, until its next step. Only the last stage can; no other rank takes part.
+func (m *Model) Final(rows []int32) (*layers.Tensor, error) {
+	if !m.stage.last() {
+		return nil, errors.New("only the last stage of a model has a final hidden state")
+	}
+	m.picked.Pick(&m.hidden, rows)
+	return m.arch.final(&m.picked), nil
 }
 
 // Architectures lists the supported names of config.json's "architectures", sorted.

@@ -142,6 +142,10 @@ func (m *opt) after(n *layers.LayerNorm, x *layers.Tensor) {
 }
 
 func (m *opt) logits(dst []float32, x *layers.Tensor) error {
+	return m.head.Forward(dst, m.final(x))
+}
+
+func (m *opt) final(x *layers.Tensor) *layers.Tensor {
 	if m.finalNorm != nil {
 		x = m.finalNorm.Forward(x)
 	}
@@ -149,5 +153,5 @@ func (m *opt) logits(dst []float32, x *layers.Tensor) error {
 		m.projectOut.Forward(&m.narrow, x)
 		x = &m.narrow
 	}
-	return m.head.Forward(dst, x)
+	return x
 }

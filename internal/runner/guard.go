@@ -98,9 +98,9 @@ func trailOf(s *slot, row *step.Row, blocks []uint32) uint64 {
 
 // trailOfNew is the trail of a request before its first row.
 func trailOfNew(n *step.NewRequest) uint64 {
-	// Of the parameters only this one decides which rows are computed.
+	// Of the parameters only these decide which rows are computed.
 	t := mix(pack(len(n.Tokens), len(n.Blocks)), pack(int(n.PromptLen),
-		int(b2u(n.Params.PromptLogprobs != sample.NoLogprobs))))
+		int(b2u(n.Params.PromptLogprobs != sample.NoLogprobs))|int(n.Pooling)<<1))
 	tokens := n.Tokens
 	for ; len(tokens) > 1; tokens = tokens[2:] {
 		t = mix(t, pack(int(tokens[0]), int(tokens[1])))

@@ -32,6 +32,8 @@ type Model interface {
 	// Logits computes, in the last stage, the logits of chosen rows: on the first rank dst is
 	// [len(rows)][vocabulary]; other ranks pass nil.
 	Logits(dst []float32, rows []int32) error
+	// Final computes, in the last stage, chosen rows of the hidden state after the final norm.
+	Final(rows []int32) (*layers.Tensor, error)
 }
 
 // Options configure a Runner.
@@ -99,7 +101,10 @@ type slot struct {
 	sampler uint64
 	table   []int32
 	params  sample.Params
-	state   *sample.State
+	pooling step.Pooling
+	// pool is the sum of the states pooled so far, for PoolMean.
+	pool  []float64
+	state *sample.State
 	// trail is the hash of all that plans have said of the request.
 	trail uint64
 }
@@ -118,9 +123,17 @@ type want struct {
 	row int32
 	// place is that of the rank that computes the row, 0 if all do.
 	place int
-	// target is the prompt position the row predicts, or -1 when the row samples the next token.
+	// target is the prompt position the row predicts, toSample when it samples the next token, or
+	// intoPool when it is pooled; last is the last one of those.
 	target int32
+	last   bool
 }
+
+// What a row is wanted for, when it is not to predict a token of the prompt.
+const (
+	toSample = -1
+	intoPool = -2
+)
 
 // New makes a runner with MaxSeqs empty slots.
 func New(opt Options) *Runner {
@@ -168,15 +181,31 @@ func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
 	if err := r.forward(); err != nil || !r.last {
 		return err
 	}
-	for at := 0; at < len(r.wants); at += r.pieceRows {
-		if err := r.sample(r.wants[at:min(at+r.pieceRows, len(r.wants))], res); err != nil {
+	for at := 0; at < len(r.wants); {
+		end, f := at+r.pieceOf(at), r.sample
+		if r.wants[at].target == intoPool {
+			f = r.pool
+		}
+		if err := f(r.wants[at:end], res); err != nil {
 			return err
 		}
+		at = end
 	}
 	if pushes && r.output {
 		return r.push(res)
 	}
 	return nil
+}
+
+// pieceOf is how many of the wanted rows from one on are taken together: of one kind, and of those
+// with logits as many as there is memory for.
+func (r *Runner) pieceOf(from int) int {
+	pools, n := r.wants[from].target == intoPool, 1
+	for from+n < len(r.wants) && (r.wants[from+n].target == intoPool) == pools &&
+		(pools || n < r.pieceRows) {
+		n++
+	}
+	return n
 }
 
 // check refuses rows of slots that hold no request.
@@ -224,6 +253,7 @@ func (r *Runner) update(p *step.Plan) error {
 		}
 		s.trail = trailOfNew(n)
 		s.params.Set(&n.Params) // the plan's memory holds another one soon
+		s.pooling, s.pool = n.Pooling, s.pool[:0]
 		if r.output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
 		}

@@ -99,6 +99,17 @@ func (o *oracle) Logits(dst []float32, rows []int32) error {
 	return nil
 }
 
+// Final is, of each row, the token that follows and its square.
+func (o *oracle) Final(rows []int32) (*layers.Tensor, error) {
+	x := new(layers.Tensor)
+	x.Resize(len(rows), 2)
+	for i, r := range rows {
+		next := float32(o.next[r])
+		copy(x.Row(i), []float32{next, next * next})
+	}
+	return x, nil
+}
+
 func (o *oracle) Close() {}
 
 // follow is what the oracle says after these tokens.

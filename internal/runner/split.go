@@ -69,8 +69,14 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 			if s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen {
 				r.addWant(want{slot: p.Slot, target: int32(pos + 1)}, piece.PCP)
 			}
-			if p.Sample && pos == end-1 {
-				r.addWant(want{slot: p.Slot, target: -1}, piece.PCP)
+			last := p.Sample && pos == end-1
+			if s.pooling == step.PoolMean || s.pooling == step.PoolLast && last {
+				r.addWant(want{slot: p.Slot, target: intoPool, last: last}, piece.PCP)
+			}
+			if last && s.pooling == step.NotPooled {
+				r.addWant(want{slot: p.Slot, target: toSample}, piece.PCP)
+			}
+			if last {
 				s.sampled = elsewhere // until this rank has it
 			}
 		}

@@ -174,7 +174,7 @@ func introduce(p *step.Plan, r *Request) {
 	}
 	q := &p.New[n]
 	q.Slot, q.PromptLen, q.Params = r.slot, uint32(r.prompt), r.Params
-	q.Constraint = r.Constraint
+	q.Constraint, q.Pooling = r.Constraint, r.Pooling
 	q.Tokens = append(q.Tokens[:0], r.tokens...)
 	q.Blocks = append(q.Blocks[:0], r.seq.Blocks()...)
 }

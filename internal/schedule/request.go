@@ -23,6 +23,8 @@ type Request struct {
 	Params sample.Params
 	// Constraint is the language that the output keeps to.
 	Constraint constrain.Spec
+	// Pooling makes it a request for hidden states of the prompt: Params.MaxTokens is 1.
+	Pooling step.Pooling
 	// Salt separates the prefix cache: only requests of equal salt share blocks.
 	Salt string
 	// Priority orders requests under Config.Priority, smaller first.
@@ -51,6 +53,9 @@ type Output struct {
 	Finish sample.Finish
 	// Fault is why Finish is FinishError: sample.Unsound or sample.Stuck. Else it is 0.
 	Fault int32
+	// Pooled is what a request that pools gets beside its token, which means nothing. It lies in the
+	// Result and lives as long as that.
+	Pooled []float32
 	// StopToken is the one of Params.StopTokens that ended the request, else -1, also at EOS.
 	StopToken int32
 	// Cached is how many prompt tokens came from the prefix cache when the request first ran.

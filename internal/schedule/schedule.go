@@ -16,6 +16,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/kvcache"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
 )
 
 // reserveTokens limits the room that is made in advance for a request's output (16 KiB of tokens),
@@ -93,7 +94,8 @@ func (s *Scheduler) Add(r *Request) {
 	s.arrivals++
 	r.scheduled = scheduled{
 		arrival: s.arrivals, tokens: r.Prompt, prompt: len(r.Prompt), reported: 1,
-		seq: kvcache.NewSequence(r.Salt, r.Params.PromptLogprobs != sample.NoLogprobs),
+		seq: kvcache.NewSequence(r.Salt, r.Params.PromptLogprobs != sample.NoLogprobs ||
+			r.Pooling == step.PoolMean),
 	}
 	if s.config.Priority {
 		r.priority = r.Priority

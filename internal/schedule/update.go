@@ -58,7 +58,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 	if s.owed == 0 || r.Plan != s.flights[s.first].plan {
 		return out
 	}
-	var runs, logprobs, prompts int // how far each list of r is used
+	var runs, logprobs, prompts, pooled int // how far each list of r is used
 	ended := false
 	for _, e := range s.flights[s.first].entries {
 		q := e.request
@@ -76,6 +76,10 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 				runs++
 				o.Logprobs = logprobsOf(r.Logprobs[logprobs:], e.slot, len(o.Tokens))
 				logprobs += len(o.Logprobs)
+				if pooled < len(r.Pooled) && r.Pooled[pooled].Slot == e.slot {
+					o.Pooled = r.Pooled[pooled].Vector
+					pooled++
+				}
 				if len(o.Tokens) > 0 && o.Tokens[0] == sample.Pending {
 					o.Tokens, o.Logprobs = nil, nil
 					s.again(q)

@@ -15,7 +15,7 @@ import (
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 4
+	Version = 5
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -25,9 +25,10 @@ const (
 // the remaining bytes cannot hold before it makes room for it.
 const (
 	minParams         = 7*4 + 8 + 5*4 + 1 + 4*4
-	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 1
+	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 1 + 1
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
+	minPooled         = 4 + 4
 	minList           = 4
 	rowSize           = 5 * 4
 )
@@ -66,7 +67,7 @@ func appendNewRequest(b []byte, q *NewRequest) []byte {
 	c := &q.Constraint
 	b = append(b, byte(c.Kind))
 	b = append(appendLen(b, len(c.Text)), c.Text...)
-	return appendBool(b, c.Compact)
+	return append(appendBool(b, c.Compact), byte(q.Pooling))
 }
 
 func appendParams(b []byte, p *sample.Params) []byte {
@@ -112,6 +113,11 @@ func AppendResult(b []byte, r *Result) []byte {
 		b = binary.LittleEndian.AppendUint32(b, p.Slot)
 		b = binary.LittleEndian.AppendUint32(b, p.Start)
 		b = appendLogprobs(b, p.Entries)
+	}
+	b = appendLen(b, len(r.Pooled))
+	for i := range r.Pooled {
+		b = binary.LittleEndian.AppendUint32(b, r.Pooled[i].Slot)
+		b = appendList(b, r.Pooled[i].Vector)
 	}
 	return b
 }

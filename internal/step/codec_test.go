@@ -52,6 +52,7 @@ func (m maker) plan() *Plan {
 		q.PromptLen = uint32(m.IntN(len(q.Tokens) + 1))
 		q.Constraint = constrain.Spec{Kind: constrain.Kind(m.IntN(constrain.Kinds)),
 			Text: strings.Repeat("ab", m.IntN(3)), Compact: m.IntN(2) == 0}
+		q.Pooling = Pooling(m.IntN(int(poolings)))
 		return q
 	})
 	for range m.IntN(20) {
@@ -79,6 +80,7 @@ func (m maker) result() *Result {
 	r.PromptLogprobs = some(m, 3, func() PromptLogprobs {
 		return PromptLogprobs{Slot: m.Uint32(), Start: m.Uint32(), Entries: some(m, 4, m.logprobs)}
 	})
+	r.Pooled = some(m, 2, func() Pooled { return Pooled{Slot: m.Uint32(), Vector: some(m, 9, m.f32)} })
 	return r
 }
 
@@ -142,7 +144,7 @@ func TestLayout(t *testing.T) {
 		}, Blocks: []uint32{0x0a0b0c0d},
 	})
 	want := []byte{
-		4, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		5, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -158,12 +160,13 @@ func TestLayout(t *testing.T) {
 		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1, -0.5}}}},
 	})
 	want = []byte{
-		4, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		5, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		1, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x80, 0xbf,
 		1, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xbf,
+		0, 0, 0, 0,
 		0, 0, 0, 0,
 	}
 	if !bytes.Equal(got, want) {
@@ -177,6 +180,9 @@ func TestLayout(t *testing.T) {
 		t.Errorf("an empty Logprobs takes %d bytes, not %d", n, minLogprobs)
 	}
 	empty := len(AppendResult(nil, &Result{}))
+	if n := len(AppendResult(nil, &Result{Pooled: make([]Pooled, 1)})) - empty; n != minPooled {
+		t.Errorf("an empty Pooled takes %d bytes, not %d", n, minPooled)
+	}
 	if n := len(AppendResult(nil, &Result{PromptLogprobs: make([]PromptLogprobs, 1)})) - empty; n != minPromptLogprobs {
 		t.Errorf("an empty PromptLogprobs takes %d bytes, not %d", n, minPromptLogprobs)
 	}

@@ -68,6 +68,11 @@ func DecodeResult(b []byte, res *Result) error {
 		p.Start = r.uint32("PromptLogprobs.Start")
 		p.Entries = r.logprobs("PromptLogprobs.Entries", p.Entries)
 	}
+	res.Pooled = records(&r, "Pooled", res.Pooled, minPooled)
+	for i := range res.Pooled {
+		res.Pooled[i].Slot = r.uint32("Pooled.Slot")
+		res.Pooled[i].Vector = list(&r, "Pooled.Vector", res.Pooled[i].Vector)
+	}
 	if err := r.end(); err != nil {
 		return fmt.Errorf("step: result: %w", err)
 	}
@@ -276,6 +281,11 @@ func (r *reader) newRequest(q *NewRequest) {
 	q.Blocks = list(r, "New.Blocks", q.Blocks)
 	r.params(&q.Params)
 	r.constraint(&q.Constraint)
+	pooling := r.byte("New.Pooling")
+	if pooling >= byte(poolings) {
+		r.fail("New.Pooling: kind %d is none", pooling)
+	}
+	q.Pooling = Pooling(pooling)
 }
 
 func (r *reader) constraint(c *constrain.Spec) {

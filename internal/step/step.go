@@ -6,6 +6,7 @@ package step
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -109,6 +110,8 @@ type NewRequest struct {
 	Params sample.Params
 	// Constraint is the language that its output keeps to.
 	Constraint constrain.Spec
+	// Pooling makes it a request for hidden states: its one token is 0 and means nothing.
+	Pooling Pooling
 }
 
 // Result answers one Plan.
@@ -126,6 +129,8 @@ type Result struct {
 	// PromptLogprobs holds the prompt positions computed in this step for requests that asked for
 	// them.
 	PromptLogprobs []PromptLogprobs
+	// Pooled holds what rows that sampled pooled instead, in the order of Slot.
+	Pooled []Pooled
 }
 
 // Reset empties the result and makes it the answer to a plan. It keeps the memory.
@@ -133,6 +138,7 @@ func (r *Result) Reset(plan uint64) {
 	r.Plan = plan
 	r.Slot, r.End, r.Token = r.Slot[:0], r.End[:0], r.Token[:0]
 	r.Logprobs, r.PromptLogprobs = r.Logprobs[:0], r.PromptLogprobs[:0]
+	r.Pooled = r.Pooled[:0]
 }
 
 // Append adds the tokens sampled for a slot.
@@ -140,6 +146,21 @@ func (r *Result) Append(slot uint32, tokens ...int32) {
 	r.Token = append(r.Token, tokens...)
 	r.Slot = append(r.Slot, slot)
 	r.End = append(r.End, uint32(len(r.Token)))
+}
+
+// Pool adds the answer of a slot that pools, and returns its vector of so many elements, to be
+// filled.
+func (r *Result) Pool(slot uint32, width int) []float32 {
+	r.Append(slot, 0)
+	n := len(r.Pooled)
+	if n < cap(r.Pooled) {
+		r.Pooled = r.Pooled[:n+1]
+	} else {
+		r.Pooled = append(r.Pooled, Pooled{})
+	}
+	p := &r.Pooled[n]
+	p.Slot, p.Vector = slot, slices.Grow(p.Vector[:0], width)[:width]
+	return p.Vector
 }
 
 // Run returns the tokens sampled for Slot[i], in the memory of the result.

@@ -19,7 +19,7 @@ func (l *Loader) Embedding(module string, rows, width int) *Embedding {
 func (y *Embedding) Lookup(dst *Tensor, ids []int32) {
 	dst.Resize(len(ids), y.width)
 	for i, id := range ids {
-		y.lookup(dst.row(i), int(id))
+		y.lookup(dst.Row(i), int(id))
 	}
 }
 
@@ -28,7 +28,7 @@ func (y *Embedding) Add(x *Tensor, ids []int32, offset int) {
 	rows := &y.normed
 	rows.Resize(len(ids), y.width)
 	for i, id := range ids {
-		y.lookup(rows.row(i), int(id)+offset)
+		y.lookup(rows.Row(i), int(id)+offset)
 	}
 	y.dev.Add(x.data, rows.data, x.rows, x.width)
 }

@@ -42,7 +42,7 @@ func (y *Head) Forward(dst []float32, x *Tensor) error {
 		y.sum.Resize(n, width)
 		y.weight.mul(y.dev, y.sum.data, x.data, n, nil)
 		for i := range n {
-			copy(y.part.row(i), y.sum.row(i))
+			copy(y.part.Row(i), y.sum.Row(i))
 		}
 	}
 	if y.group.Rank != 0 {
@@ -56,7 +56,7 @@ func (y *Head) Forward(dst []float32, x *Tensor) error {
 		for r := range y.group.Size {
 			at := r * y.share
 			width := min(y.share, y.vocab-at)
-			copy(dst[i*y.vocab+at:i*y.vocab+at+width], y.gathered.row(r*n+i))
+			copy(dst[i*y.vocab+at:i*y.vocab+at+width], y.gathered.Row(r*n+i))
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ func (y *Attention) exchange(qkv *Tensor, from int, s *compute.Split, cache *Cac
 	width := qkv.width - from
 	y.given.Resize(s.Share, width)
 	for i, row := range s.Rows {
-		copy(y.given.row(i), qkv.row(int(row))[from:])
+		copy(y.given.Row(i), qkv.Row(int(row))[from:])
 	}
 	y.gathered.Resize(y.group.Prefill.Size*s.Share, width)
 	y.report(true)
@@ -29,7 +29,7 @@ func (r *rank) GatherWanted(x *Tensor, s *compute.Split) error {
 	p := r.group.Prefill
 	r.given.Resize(s.WantedShare, x.width)
 	for i, row := range s.Wanted {
-		copy(r.given.row(i), x.row(int(row)))
+		copy(r.given.Row(i), x.Row(int(row)))
 	}
 	var dst []float32
 	if p.Rank == 0 {

@@ -27,7 +27,7 @@ func NewRotary(frequencies []float32, scale float64, maxPositions int) *Rotary {
 func (y *Rotary) Prepare(positions []int32) {
 	y.angles.Resize(len(positions), 2*len(y.frequencies))
 	for i, p := range positions {
-		copy(y.angles.row(i), y.row(int(p)))
+		copy(y.angles.Row(i), y.row(int(p)))
 	}
 }
 

@@ -35,11 +35,12 @@ func (t *Tensor) Floats() []float32 { return t.data }
 func (t *Tensor) Pick(x *Tensor, rows []int32) {
 	t.Resize(len(rows), x.width)
 	for i, r := range rows {
-		copy(t.row(i), x.row(int(r)))
+		copy(t.Row(i), x.Row(int(r)))
 	}
 }
 
-func (t *Tensor) row(i int) []float32 { return t.data[i*t.width : (i+1)*t.width] }
+// Row is one row of the tensor, in its memory.
+func (t *Tensor) Row(i int) []float32 { return t.data[i*t.width : (i+1)*t.width] }
 
 // grow returns s with n elements, keeping its memory when it is large enough. Contents are not
 // kept.

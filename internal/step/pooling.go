@@ -1,0 +1,34 @@
+package step
+
+// Pooling is what of a prompt's hidden states a request asks for, instead of tokens. The states are
+// those after the model's final norm.
+type Pooling uint8
+
+// The kinds of pooling.
+const (
+	// NotPooled is a request that generates.
+	NotPooled Pooling = iota
+	// PoolLast is the state of the last token.
+	PoolLast
+	// PoolMean is the mean over all tokens.
+	PoolMean
+	poolings
+)
+
+// String returns vLLM's name of the pooling type, "" for none.
+func (p Pooling) String() string {
+	switch p {
+	case PoolLast:
+		return "LAST"
+	case PoolMean:
+		return "MEAN"
+	}
+	return ""
+}
+
+// Pooled is what a request that pools gets in the place of a token.
+type Pooled struct {
+	Slot uint32
+	// Vector is [hidden size].
+	Vector []float32
+}
