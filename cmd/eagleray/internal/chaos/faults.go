@@ -40,6 +40,9 @@ var (
 	// processes are ranks that are children of the server.
 	processes = &need{how: "ranks in processes of the server's own: no Ray",
 		met: func(args []string) bool { return !onRay(args) }}
+	// memory is shared with the ranks, where they write what they are doing.
+	memory = &need{how: "no --queue-transport link",
+		met: func(args []string) bool { return !has(args, "--queue-transport", "link") }}
 	// links are connections between the server and its ranks.
 	links = &need{how: "--queue-transport link",
 		met: func(args []string) bool { return !onRay(args) && has(args, "--queue-transport", "link") }}
@@ -60,12 +63,12 @@ var faults = map[string]kind{
 	"term":     {do: term},
 	"kill-all": {do: killAll},
 	// SIGKILL at each phase of a step.
-	"kill-idle":       {do: killIn("idle")},
-	"kill-recv":       {do: killIn("recv")},
-	"kill-forward":    {do: killIn("forward")},
-	"kill-collective": {do: killIn("collective")},
-	"kill-sample":     {do: killIn("sample")},
-	"kill-send":       {do: killIn("send")},
+	"kill-idle":       {memory, killIn("idle")},
+	"kill-recv":       {memory, killIn("recv")},
+	"kill-forward":    {memory, killIn("forward")},
+	"kill-collective": {memory, killIn("collective")},
+	"kill-sample":     {memory, killIn("sample")},
+	"kill-send":       {memory, killIn("send")},
 	// Crashes: what a worker's runtime does of a signal that is its own fault.
 	"abort": {do: func(v *victim) error { return v.signal(syscall.SIGABRT) }},
 	"segv":  {do: func(v *victim) error { return v.signal(syscall.SIGSEGV) }},
