@@ -30,19 +30,20 @@ and different, the longest pause of a stream after each kind of fault, and how o
 tell the truth.
 
   eagleray bench chaos --seconds 60
+  eagleray bench chaos --ray-python ~/ray/bin/python --faults kill,stop,raylet --seconds 120
   eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.svg -- -tp 4`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.Args = args; len(args) == 0 {
 				o.Args = []string{"-tp", "2"}
 			}
 			if len(o.Faults) == 0 {
-				o.Faults = chaos.Possible(o.Args)
+				o.Faults = chaos.Possible(o)
 			}
 			for _, name := range o.Faults {
 				if !slices.Contains(chaos.Kinds(), name) {
 					return usageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
 				}
-				if how := chaos.Missing(name, o.Args); how != "" {
+				if how := chaos.Missing(name, o); how != "" {
 					return usageError("--faults %s needs %s", name, how)
 				}
 			}
@@ -84,6 +85,8 @@ tell the truth.
 		},
 	}
 	f := c.Flags()
+	f.StringVar(&o.RayPython, "ray-python", "", "Python of an installed Ray: the ranks are on a "+
+		"cluster of three nodes of this machine, started with it")
 	f.StringSliceVar(&o.Faults, "faults", nil,
 		"kinds of faults, injected by turns: "+strings.Join(chaos.Kinds(), ", ")+
 			" (default: all that the server can have)")

@@ -28,7 +28,7 @@ func TestChaos(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			kinds, times := c.short, 1
 			if !testing.Short() {
-				kinds, times = chaos.Possible(c.server), 3
+				kinds, times = chaos.Possible(chaos.Options{Args: c.server}), 3
 			}
 			disturbed(t, kinds, times, c.server)
 		})

@@ -285,66 +285,6 @@ func runs(url string) bool {
 		})
 }
 
-// TestServeRecovers takes workers and actors from a server in turn, with requests under way: each
-// request ends with the text that it has undisturbed, on actors and in a group that are new.
-func TestServeRecovers(t *testing.T) {
-	each(t, func(t *testing.T, s *site) {
-		p := s.serve(t, "", nil, "-tp", "2")
-		url := p.url(t)
-		want, err := complete(t, url, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for round, take := range []func(rank int) error{
-			func(rank int) error { return syscall.Kill(rank, syscall.SIGKILL) },
-			func(rank int) error { return syscall.Kill(parentOf(t, rank), syscall.SIGKILL) },
-		} {
-			type answer struct {
-				text string
-				err  error
-			}
-			asked := make(chan answer, 1)
-			go func() {
-				text, err := complete(t, url, 1000)
-				asked <- answer{text, err}
-			}()
-			eventually(t, "a running request", func() bool { return runs(url) })
-			if err := take(p.ranks(t, url)[1]); err != nil {
-				t.Fatal(err)
-			}
-			if a := <-asked; a.err != nil || a.text != want {
-				t.Errorf("round %d: %v, text %q, wanted %q", round, a.err, a.text, want)
-			}
-			back := p.await(t, fmt.Sprintf(`msg="workers are back" epoch=%d`, round+2))
-			t.Logf("%s, round %d: back %s ms after the failure was known", s.Ray.Version, round,
-				attribute(back, "ms"))
-		}
-		p.signal(t, syscall.SIGTERM)
-		if code := p.exit(t); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
-		s.clean(t)
-	})
-}
-
-// ranks are the processes of the ranks of this moment.
-func (p *server) ranks(t testing.TB, url string) (pids []int) {
-	t.Helper()
-	resp, err := http.Get(url + "/debug/ranks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var list struct{ Ranks []struct{ PID int } }
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range list.Ranks {
-		pids = append(pids, r.PID)
-	}
-	return pids
-}
-
 // TestServeLosesRank wants clients and the log to be told how a rank was lost, and exit code 1, of a
 // server that is not to restart them.
 func TestServeLosesRank(t *testing.T) {

@@ -14,14 +14,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-)
 
-// Ray is one installation.
-type Ray struct {
-	Version string
-	// Python is the environment's interpreter.
-	Python string
-}
+	"github.com/eagleray/eagleray/internal/ray/loopback"
+)
 
 // versionsVariable names the versions of Ray that tests run on, separated by spaces. Without it
 // none do.
@@ -121,11 +116,12 @@ func Shared(t *testing.T, r *Ray) *Cluster {
 	if c := shared.clusters[r.Version]; c != nil {
 		return c
 	}
-	c, err := start(r, Options{Nodes: SharedNodes, Dashboard: true, Env: QuickChecks})
+	started, err := loopback.Start(r, Options{Nodes: SharedNodes, Dashboard: true, Env: QuickChecks})
 	if err != nil {
 		shared.failed = put(shared.failed, r.Version, err)
 		t.Fatalf("start the shared cluster: %v", err)
 	}
+	c := &Cluster{started}
 	shared.clusters = put(shared.clusters, r.Version, c)
 	return c
 }
@@ -143,7 +139,7 @@ func Main(m *testing.M) {
 	code := m.Run()
 	shared.Lock()
 	for version, c := range shared.clusters {
-		if err := c.stop(); err != nil {
+		if err := c.Stop(); err != nil {
 			fmt.Fprintf(os.Stderr, "end the cluster of Ray %s: %v\n", version, err)
 			code = 1
 		}

@@ -19,6 +19,9 @@ type Options struct {
 	// Program and Args start the server; flags that the run needs are added.
 	Program string
 	Args    []string
+	// RayPython is the Python of a Ray installation: the server's ranks are on a cluster of three
+	// nodes that is started with it. "" is no such cluster.
+	RayPython string
 	// Faults are the kinds to inject, by turns; see Kinds.
 	Faults []string
 	// The injection ends after Duration, or after Count faults if that is positive.
@@ -109,16 +112,20 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		if faults[name].do == nil {
 			return nil, fmt.Errorf("no fault %q (there are %v)", name, Kinds())
 		}
-		if how := Missing(name, o.Args); how != "" {
+		if how := Missing(name, o); how != "" {
 			return nil, fmt.Errorf("%s needs %s", name, how)
 		}
 	}
-	s, err := start(ctx, o)
+	c, err := newCluster(&o)
 	if err != nil {
 		return nil, err
 	}
+	s, err := start(ctx, o, c)
+	if err != nil {
+		return nil, errors.Join(err, c.stop())
+	}
 	r, err := run(ctx, o, s)
-	return r, errors.Join(err, s.stop())
+	return r, errors.Join(err, s.stop(), c.stop())
 }
 
 func run(ctx context.Context, o Options, s *server) (*Report, error) {

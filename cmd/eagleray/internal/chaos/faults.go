@@ -31,7 +31,7 @@ type kind struct {
 
 // need is something that not every server has.
 type need struct {
-	met func(args []string) bool
+	met func(o Options) bool
 	// how says what makes a server that has it.
 	how string
 }
@@ -39,22 +39,36 @@ type need struct {
 var (
 	// processes are ranks that are children of the server.
 	processes = &need{how: "ranks in processes of the server's own: no Ray",
-		met: func(args []string) bool { return !onRay(args) }}
+		met: func(o Options) bool { return !onRay(o) }}
 	// memory is shared with the ranks, where they write what they are doing.
-	memory = &need{how: "no --queue-transport link",
-		met: func(args []string) bool { return !has(args, "--queue-transport", "link") }}
+	memory = &need{how: "no --queue-transport link", met: func(o Options) bool { return !onLinks(o) }}
 	// links are connections between the server and its ranks.
-	links = &need{how: "--queue-transport link",
-		met: func(args []string) bool { return !onRay(args) && has(args, "--queue-transport", "link") }}
+	links = &need{how: "--queue-transport link, and no Ray",
+		met: func(o Options) bool { return onLinks(o) && !onRay(o) }}
+	actors = &need{how: "--ray-python, or --distributed-executor-backend ray of the server", met: onRay}
+	// nodes can be ended, and others started.
+	nodes = &need{how: "a cluster of its own: --ray-python",
+		met: func(o Options) bool { return o.RayPython != "" }}
 )
 
-// has tells whether a flag of the server has a value.
-func has(args []string, flag, value string) bool {
-	i := slices.Index(args, flag)
-	return i >= 0 && i+1 < len(args) && args[i+1] == value || slices.Contains(args, flag+"="+value)
+func onLinks(o Options) bool { return value(o.Args, "--queue-transport") == "link" }
+
+func onRay(o Options) bool {
+	return o.RayPython != "" || value(o.Args, "--distributed-executor-backend") == "ray"
 }
 
-func onRay(args []string) bool { return has(args, "--distributed-executor-backend", "ray") }
+// value is that of a flag of the server, "" when it is not set.
+func value(args []string, flag string) string {
+	for i, a := range args {
+		if v, ok := strings.CutPrefix(a, flag+"="); ok {
+			return v
+		}
+		if a == flag && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
 
 // faults are the kinds, by name.
 var faults = map[string]kind{
@@ -91,19 +105,27 @@ var faults = map[string]kind{
 	"cut":       {links, func(v *victim) error { return v.cut(0) }},
 	"cut-long":  {links, func(v *victim) error { return v.cut(3 * time.Second) }},
 	"half-open": {links, halfOpen},
+	// What is lost on Ray: the process of an actor, an actor by ray.kill, the placement group, the
+	// bridge; a node whose raylet crashes, and one that falls silent.
+	"actor":           {actors, killActor},
+	"ray-kill":        {actors, onActor("kill")},
+	"placement-group": {actors, onActor("remove")},
+	"bridge":          {actors, killBridge},
+	"raylet":          {nodes, killRaylet},
+	"ray-node":        {nodes, cutNode},
 }
 
 // Kinds are the names of all faults.
 func Kinds() []string { return slices.Sorted(maps.Keys(faults)) }
 
-// Possible are the names of those that a server with the arguments can have.
-func Possible(args []string) []string {
-	return slices.DeleteFunc(Kinds(), func(name string) bool { return Missing(name, args) != "" })
+// Possible are the names of those that the server can have.
+func Possible(o Options) []string {
+	return slices.DeleteFunc(Kinds(), func(name string) bool { return Missing(name, o) != "" })
 }
 
-// Missing says what a server with the arguments lacks for a kind; "" is nothing.
-func Missing(name string, args []string) string {
-	if n := faults[name].needs; n != nil && !n.met(args) {
+// Missing says what the server lacks for a kind; "" is nothing.
+func Missing(name string, o Options) string {
+	if n := faults[name].needs; n != nil && !n.met(o) {
 		return n.how
 	}
 	return ""

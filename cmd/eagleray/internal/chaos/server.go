@@ -27,7 +27,7 @@ const (
 	// find out by themselves.
 	deadline, linkDeadline = 2 * time.Second, 8 * time.Second
 	// patience is how long anything may take before a run counts as hung.
-	patience = time.Minute
+	patience = 2 * time.Minute
 )
 
 // server is the server under test.
@@ -37,6 +37,8 @@ type server struct {
 	client *http.Client
 	ended  chan struct{}
 	exit   error
+	// cluster is where the ranks are; nil without Ray.
+	cluster *cluster
 	// deaf is held while nothing reads the server's log.
 	deaf sync.Mutex
 
@@ -55,7 +57,7 @@ func (s *server) gone(pid int) {
 
 // replaced says that the server knows of the end of all that have ended.
 func (s *server) replaced(ctx context.Context) bool {
-	ranks, err := s.ranks(ctx)
+	ranks, err := s.listed(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil ||
@@ -67,9 +69,9 @@ func (s *server) replaced(ctx context.Context) bool {
 }
 
 // start starts the server and waits until it is ready.
-func start(ctx context.Context, o Options) (*server, error) {
+func start(ctx context.Context, o Options, c *cluster) (*server, error) {
 	lost := deadline
-	if links.met(o.Args) {
+	if onLinks(o) {
 		lost = linkDeadline
 	}
 	args := append([]string{"serve"}, o.Args...)
@@ -77,10 +79,14 @@ func start(ctx context.Context, o Options) (*server, error) {
 		"--disable-log-stats", "--log-format", "logfmt",
 		"--stall-warning", fmt.Sprint(stall.Seconds()),
 		"--execute-model-timeout-seconds", fmt.Sprint(lost.Seconds()))
-	s := &server{cmd: exec.Command(o.Program, args...), ended: make(chan struct{}),
+	s := &server{cluster: c, cmd: exec.Command(o.Program, args...), ended: make(chan struct{}),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
 	// Connections may be told to drop what comes: sockets of Multipath TCP cannot.
-	s.cmd.Env = append(os.Environ(), "GODEBUG=multipathtcp=0")
+	s.cmd.Env = os.Environ()
+	if c != nil && c.own != nil {
+		s.cmd.Env = c.own.Env
+	}
+	s.cmd.Env = append(slices.Clip(s.cmd.Env), "GODEBUG=multipathtcp=0")
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -209,18 +215,34 @@ type rank struct {
 	Phase string `json:"phase"`
 }
 
-// ranks are those of this moment, as the server knows them.
-func (s *server) ranks(ctx context.Context) ([]rank, error) {
+// listed are the ranks of this moment, as the server knows them.
+func (s *server) listed(ctx context.Context) ([]rank, error) {
 	status, body := s.get(ctx, "/debug/ranks")
 	var list struct{ Ranks []rank }
 	if err := json.Unmarshal(body, &list); err != nil || status != http.StatusOK {
 		return nil, fmt.Errorf("/debug/ranks answers %d: %s", status, body)
 	}
-	own := slices.DeleteFunc(list.Ranks, func(r rank) bool { return r.PID == s.cmd.Process.Pid })
-	if len(own) == 0 {
+	return list.Ranks, nil
+}
+
+// ranks are those listed that have processes on this host.
+func (s *server) ranks(ctx context.Context) ([]rank, error) {
+	all, err := s.listed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	here := slices.DeleteFunc(all, func(r rank) bool { return !isWorker(r.PID) })
+	if len(here) == 0 {
 		return nil, errors.New("the ranks have no processes of their own on this host")
 	}
-	return own, nil
+	return here, nil
+}
+
+// isWorker says whether a process of this host is a rank's: that of another host may have the number
+// of any process here.
+func isWorker(pid int) bool {
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && bytes.Contains(args, []byte("\x00worker\x00"))
 }
 
 // children are the server's processes of this moment, those included that have not joined.

@@ -1,14 +1,11 @@
-package raytest
+package loopback
 
 import (
 	"bytes"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"testing"
-	"time"
 )
 
 // Process is one process of a cluster: of Ray, an actor, or a child of an actor.
@@ -72,25 +69,4 @@ func readProcess(pid int) (Process, error) {
 	return Process{PID: pid, Args: strings.Split(strings.TrimRight(string(args), "\x00"), "\x00"),
 		parent: parent,
 		start:  fields[19], zombie: fields[0] == "Z"}, nil
-}
-
-// NoneLeft checks that within a few seconds no process of the cluster has the text in its
-// arguments.
-func (c *Cluster) NoneLeft(t testing.TB, text string) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		left := slices.DeleteFunc(c.Processes(),
-			func(p Process) bool { return !strings.Contains(strings.Join(p.Args, " "), text) })
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			for _, p := range left {
-				t.Errorf("process %d is left: %s", p.PID, strings.Join(p.Args, " "))
-			}
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }

@@ -1,0 +1,252 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/ray/loopback"
+)
+
+// script is the driver of another Ray job, which takes actors and groups away.
+//
+//go:embed ray.py
+var script string
+
+// cluster is the Ray that the server's ranks are on.
+type cluster struct {
+	// own is nil for one that was there before.
+	own *loopback.Cluster
+	// helper is the process of the script.
+	helper  *exec.Cmd
+	orders  io.WriteCloser
+	answers *bufio.Reader
+	errors  bytes.Buffer
+}
+
+// node is what each node of a cluster of our own has: with one device for each, two ranks are on
+// two nodes, and the third is spare.
+var node = loopback.NodeSpec{CPUs: 1, GPUs: 1}
+
+// newCluster starts a cluster of our own if that is wanted, and adds what the server needs to know
+// of it to the arguments; else it is of the server's cluster. It is nil without Ray.
+func newCluster(o *Options) (*cluster, error) {
+	if !onRay(*o) {
+		return nil, nil
+	}
+	c := &cluster{}
+	python, address, ip, env := value(o.Args, "--ray-python"), value(o.Args, "--ray-address"),
+		value(o.Args, "--node-ip"), os.Environ()
+	if o.RayPython != "" {
+		var err error
+		c.own, err = loopback.Start(&loopback.Ray{Python: o.RayPython},
+			loopback.Options{Nodes: []loopback.NodeSpec{node, node, node}, FastFailure: true})
+		if err != nil {
+			return nil, fmt.Errorf("start a cluster of Ray: %w", err)
+		}
+		python, address, ip, env = o.RayPython, c.own.Address, c.own.Nodes[0].IP, c.own.Env
+		o.Args = append(slices.Clone(o.Args), "--distributed-executor-backend", "ray",
+			"--ray-python", python, "--ray-address", address, "--node-ip", ip,
+			"--ray-device-key", "GPU")
+	}
+	if python == "" || address == "" {
+		return nil, errors.New("faults on Ray need --ray-address and --ray-python of the server")
+	}
+	c.helper = exec.Command(python, "-u", "-c", script, address, ip)
+	c.helper.Env, c.helper.Stderr = env, &c.errors
+	c.helper.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	in, err := c.helper.StdinPipe()
+	if err != nil {
+		return nil, errors.Join(err, c.stop())
+	}
+	out, err := c.helper.StdoutPipe()
+	if err != nil {
+		return nil, errors.Join(err, c.stop())
+	}
+	c.orders, c.answers = in, bufio.NewReader(out)
+	if err := c.helper.Start(); err != nil {
+		return nil, errors.Join(err, c.stop())
+	}
+	return c, nil
+}
+
+// stop ends what newCluster started. A nil cluster has nothing.
+func (c *cluster) stop() (err error) {
+	if c == nil {
+		return nil
+	}
+	if c.helper.Process != nil {
+		c.orders.Close()
+		stuck := time.AfterFunc(patience, func() { _ = c.helper.Process.Kill() })
+		// How it ends is of no interest.
+		_ = c.helper.Wait()
+		stuck.Stop()
+	}
+	if c.own != nil {
+		err = c.own.Stop()
+	}
+	return err
+}
+
+// do asks the helper.
+func (c *cluster) do(op string, pid int) error {
+	if err := json.NewEncoder(c.orders).Encode(map[string]any{"op": op, "pid": pid}); err != nil {
+		return fmt.Errorf("the helper on Ray: %w: %s", err, c.errors.String())
+	}
+	line, err := c.answers.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("the helper on Ray: %w: %s", err, c.errors.String())
+	}
+	var answer struct{ Error string }
+	if err := json.Unmarshal(line, &answer); err != nil {
+		return fmt.Errorf("the helper on Ray: %w", err)
+	}
+	if answer.Error != "" {
+		return fmt.Errorf("%s: %s", op, answer.Error)
+	}
+	return nil
+}
+
+// killActor kills the process of an actor, of which a rank is the child.
+func killActor(v *victim) error {
+	rank, err := v.one()
+	if err != nil {
+		return err
+	}
+	actor, err := parentOf(rank)
+	if err != nil {
+		return err
+	}
+	v.s.gone(rank)
+	return send(actor, syscall.SIGKILL)
+}
+
+// onActor has the helper do something to a rank's actor, or its group.
+func onActor(op string) func(v *victim) error {
+	return func(v *victim) error {
+		rank, err := v.one()
+		if err != nil {
+			return err
+		}
+		actor, err := parentOf(rank)
+		if err != nil {
+			return err
+		}
+		v.s.gone(rank)
+		return v.s.cluster.do(op, actor)
+	}
+}
+
+// killBridge kills the server's child that speaks with Ray.
+func killBridge(v *victim) error {
+	ranks, err := v.s.ranks(v.ctx)
+	if err != nil {
+		return err
+	}
+	for _, pid := range v.s.children() {
+		args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || !bytes.Contains(args, []byte("/proc/self/fd/")) {
+			continue
+		}
+		for _, r := range ranks {
+			v.s.gone(r.PID)
+		}
+		return send(pid, syscall.SIGKILL)
+	}
+	return errors.New("the server has no bridge to Ray")
+}
+
+// remote is a node with a rank, but not the one of the server, and the rank there.
+func (v *victim) remote() (*loopback.Node, int, error) {
+	ranks, err := v.s.ranks(v.ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	nodes := v.s.cluster.own.Nodes
+	for _, r := range ranks {
+		for _, n := range nodes[1:] {
+			if n.IP == r.Node {
+				return n, r.PID, nil
+			}
+		}
+	}
+	return nil, 0, fmt.Errorf("no rank of %v is on a node beside the server's", ranks)
+}
+
+// killRaylet ends a node as a crash of its raylet does. Another node joins the cluster then.
+func killRaylet(v *victim) error {
+	n, rank, err := v.remote()
+	if err != nil {
+		return err
+	}
+	own := v.s.cluster.own
+	own.Forget(n)
+	v.s.gone(rank)
+	if err := send(n.Raylet, syscall.SIGKILL); err != nil {
+		return err
+	}
+	_, err = own.Join(node)
+	return err
+}
+
+// cutNode stops all processes of a node: nothing is heard of it any more, and no connection to it
+// ends. When the server goes on without it another node joins, and the first is gone for good.
+func cutNode(v *victim) error {
+	n, rank, err := v.remote()
+	if err != nil {
+		return err
+	}
+	own := v.s.cluster.own
+	own.Forget(n)
+	v.s.gone(rank)
+	all := append([]int{n.Raylet}, descendants(own.Processes(), n.Raylet)...)
+	for _, pid := range all {
+		err = errors.Join(err, send(pid, syscall.SIGSTOP))
+	}
+	for until := time.Now().Add(patience); err == nil && !v.s.replaced(v.ctx); {
+		if time.Now().After(until) {
+			err = fmt.Errorf("the server does not go on without node %s: %s", n.IP, v.s.last())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, pid := range all {
+		err = errors.Join(err, send(pid, syscall.SIGKILL))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = own.Join(node)
+	return err
+}
+
+// descendants are the processes below one.
+func descendants(all []loopback.Process, of int) (pids []int) {
+	for _, p := range all {
+		if parent, err := parentOf(p.PID); err == nil && parent == of {
+			pids = append(append(pids, p.PID), descendants(all, p.PID)...)
+		}
+	}
+	return pids
+}
+
+// parentOf is the process that started another.
+func parentOf(pid int) (int, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name in parentheses may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return strconv.Atoi(fields[1])
+}

@@ -1,0 +1,68 @@
+package ray_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestServeRecovers takes workers, actors, the group and the bridge from a server under load, by
+// turns: each request has the answer that it has undisturbed.
+func TestServeRecovers(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		disturbed(t, s, []string{"kill", "actor", "ray-kill", "placement-group", "bridge", "stop"},
+			"--", "--distributed-executor-backend", "ray", "--ray-address", s.Address,
+			"--ray-python", s.Ray.Python, "--ray-namespace", namespace, "--node-ip", s.head(),
+			"--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M", "-tp", "2")
+		s.clean(t)
+	})
+}
+
+// TestServeLosesNodes does so with all kinds of faults, on a cluster of the tool's own whose nodes
+// crash and fall silent, too.
+func TestServeLosesNodes(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		disturbed(t, s, []string{"raylet", "ray-node", "kill-all", "kill-forward", "kill-collective",
+			"kill-recv", "kill-sample", "kill-send", "kill-idle", "term", "abort", "segv", "pause", "slow",
+			"driver", "log", "files", "disk", "kill", "actor", "ray-kill", "placement-group", "bridge",
+			"stop"}, "--ray-python", s.Ray.Python)
+	})
+}
+
+// disturbed injects each of the faults once into a server under load.
+func disturbed(t *testing.T, s *site, faults []string, args ...string) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "chaos.json")
+	c := exec.CommandContext(within(t), program(t), append([]string{"bench", "chaos", "--streams", "4",
+		"--tokens", "200", "--prompts", "8", "--seconds", "600", "--count", strconv.Itoa(len(faults)), "--faults",
+		strings.Join(faults, ","), "--output-json", out, "--verbose"}, args...)...)
+	c.Env = s.Env
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	printed, err := c.CombinedOutput()
+	raw, readErr := os.ReadFile(out)
+	if readErr != nil {
+		t.Fatalf("%v: %s", err, printed)
+	}
+	var r struct {
+		Asked, Answered, Lost, Duplicated, Different int
+		Kinds                                        []struct {
+			Name     string
+			Injected int
+			Pause    struct{ P50 float64 } `json:"pause_ms"`
+		}
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Kinds) != len(faults) || r.Asked == 0 || r.Answered != r.Asked {
+		t.Errorf("%s\n%s", raw, printed)
+	}
+	for _, k := range r.Kinds {
+		t.Logf("%s, %s: %d injected, a pause of %.0f ms", s.Ray.Version, k.Name, k.Injected, k.Pause.P50)
+	}
+}
