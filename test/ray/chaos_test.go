@@ -9,13 +9,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 
 // TestServeRecovers takes workers, actors, the group and the bridge from a server under load, by
 // turns: each request has the answer that it has undisturbed.
 func TestServeRecovers(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		disturbed(t, s, []string{"kill", "actor", "ray-kill", "placement-group", "bridge", "stop"},
+		disturbed(t, s.Ray, s.Env, []string{"kill", "actor", "ray-kill", "placement-group", "bridge", "stop"},
 			"--", "--distributed-executor-backend", "ray", "--ray-address", s.Address,
 			"--ray-python", s.Ray.Python, "--ray-namespace", namespace, "--node-ip", s.head(),
 			"--ray-device-key", "GPU", "--kv-cache-memory-bytes", "64M", "-tp", "2")
@@ -26,22 +28,23 @@ func TestServeRecovers(t *testing.T) {
 // TestServeLosesNodes does so with all kinds of faults, on a cluster of the tool's own whose nodes
 // crash and fall silent, too.
 func TestServeLosesNodes(t *testing.T) {
-	each(t, func(t *testing.T, s *site) {
-		disturbed(t, s, []string{"raylet", "ray-node", "kill-all", "kill-forward", "kill-collective",
+	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
+		disturbed(t, r, nil, []string{"raylet", "ray-node", "kill-all", "kill-forward", "kill-collective",
 			"kill-recv", "kill-sample", "kill-send", "kill-idle", "term", "abort", "segv", "pause", "slow",
 			"driver", "log", "files", "disk", "kill", "actor", "ray-kill", "placement-group", "bridge",
-			"stop"}, "--ray-python", s.Ray.Python)
+			"stop"}, "--ray-python", r.Python)
 	})
 }
 
-// disturbed injects each of the faults once into a server under load.
-func disturbed(t *testing.T, s *site, faults []string, args ...string) {
+// disturbed injects each of the faults once into a server under load. The environment is this
+// process's when env is nil.
+func disturbed(t *testing.T, ray *raytest.Ray, env, faults []string, args ...string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "chaos.json")
 	c := exec.CommandContext(within(t), program(t), append([]string{"bench", "chaos", "--streams", "4",
 		"--tokens", "200", "--prompts", "8", "--seconds", "600", "--count", strconv.Itoa(len(faults)), "--faults",
 		strings.Join(faults, ","), "--output-json", out, "--verbose"}, args...)...)
-	c.Env = s.Env
+	c.Env = env
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	printed, err := c.CombinedOutput()
 	raw, readErr := os.ReadFile(out)
@@ -63,6 +66,6 @@ func disturbed(t *testing.T, s *site, faults []string, args ...string) {
 		t.Errorf("%s\n%s", raw, printed)
 	}
 	for _, k := range r.Kinds {
-		t.Logf("%s, %s: %d injected, a pause of %.0f ms", s.Ray.Version, k.Name, k.Injected, k.Pause.P50)
+		t.Logf("%s, %s: %d injected, a pause of %.0f ms", ray.Version, k.Name, k.Injected, k.Pause.P50)
 	}
 }
