@@ -53,6 +53,7 @@ var noStart = map[string]string{
 	"internal/offheap":          "system calls, which stand behind \"rank …\"",
 	"internal/queue":            "what breaks between the driver and a rank stands behind the rank",
 	"internal/ray/frame":        "the form of messages",
+	"internal/ray/loopback":     "clusters of tests and of measurements",
 	"internal/runner":           "steps",
 	"internal/sample":           "requests",
 	"internal/schedule":         "steps",
