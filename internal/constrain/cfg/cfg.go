@@ -27,6 +27,8 @@ type Error struct {
 	Line, Column int
 	// Reason is the sentence, lower case.
 	Reason string
+	// Subject is the keyword or construct at fault, for counts of reasons; it may be "".
+	Subject string
 }
 
 // The reasons of an Error.

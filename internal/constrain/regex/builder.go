@@ -33,6 +33,8 @@ const (
 	kAnd // all of args: sorted, at least two, no kAnd
 	kNot // every byte sequence that a does not match
 	kRep // a, min to max times
+	// kMultiple is a run of digits whose value is a multiple of a; see multiple for the fields.
+	kMultiple
 )
 
 // ByteSet is a set of bytes.

@@ -70,6 +70,8 @@ func (b *Builder) derive(n *node, c byte) Ex {
 		return b.And(l...)
 	case kNot:
 		return b.Not(b.Derivative(n.a, c))
+	case kMultiple:
+		return b.multipleBy(n, c)
 	}
 	d := b.Derivative(n.a, c) // kRep
 	if d == Empty {
@@ -115,6 +117,12 @@ func (b *Builder) Heads(x Ex) []byte {
 			case kNot, kRep:
 				x = n.a
 				continue
+			case kMultiple:
+				for _, c := range []byte(".0123456789") {
+					var one ByteSet
+					one.Add(c, c)
+					sets = append(sets, b.setIDs[one])
+				}
 			case kOr, kAnd:
 				for i := n.a; i < n.b; i++ {
 					visit(b.args[i])

@@ -1,0 +1,246 @@
+package schema
+
+import "github.com/eagleray/eagleray/internal/constrain/cfg"
+
+import "github.com/eagleray/eagleray/internal/constrain/regex"
+
+// sets are the values of a schema by their type, as unions. The zero sets have no value.
+type sets struct {
+	null, yes, no bool
+	numbers       []*numberSet
+	strings       *textSet // nil: none
+	arrays        []*arrays
+	objects       []*objects
+}
+
+func (s *sets) none() bool {
+	return !s.null && !s.yes && !s.no && len(s.numbers) == 0 && s.strings == nil &&
+		len(s.arrays) == 0 && len(s.objects) == 0
+}
+
+func (c *compiler) everything() *sets {
+	return &sets{null: true, yes: true, no: true, numbers: []*numberSet{{}},
+		strings: c.text.all(), arrays: []*arrays{anyArray()}, objects: []*objects{c.anyObject()}}
+}
+
+// some is s, or nil if it is empty.
+func (c *compiler) some(s *textSet) *textSet {
+	if s == nil {
+		return nil
+	}
+	dead := c.text.empty(s)
+	if c.text.b.Exhausted() {
+		c.tooComplex("pattern", "the patterns take too much work to combine")
+	}
+	if dead {
+		return nil
+	}
+	return s
+}
+
+func (c *compiler) intersect(s, t *sets) *sets {
+	r := &sets{null: s.null && t.null, yes: s.yes && t.yes, no: s.no && t.no}
+	if s.strings != nil && t.strings != nil {
+		r.strings = c.some(c.text.and(s.strings, t.strings))
+	}
+	for _, x := range s.numbers {
+		for _, y := range t.numbers {
+			c.spend(len(x.among) + len(y.among))
+			if z := x.and(y); !z.empty() {
+				r.numbers = append(r.numbers, z)
+			}
+		}
+	}
+	for _, x := range s.arrays {
+		for _, y := range t.arrays {
+			if z := c.andArrays(x, y); z != nil {
+				r.arrays = append(r.arrays, z)
+			}
+		}
+	}
+	for _, x := range s.objects {
+		for _, y := range t.objects {
+			if c.bad() {
+				return r
+			}
+			if z := c.andObjects(x, y); z != nil {
+				r.objects = append(r.objects, z)
+			}
+		}
+	}
+	c.bounded(r)
+	return r
+}
+
+func (c *compiler) bad() bool { return c.err != nil || c.unknown }
+
+// bounded refuses more alternatives than the limit.
+func (c *compiler) bounded(s *sets) {
+	n := max(len(s.numbers), len(s.arrays), len(s.objects))
+	if n > c.lim.Branches {
+		c.tooComplex("branches", "the schema comes to more than %d alternatives", c.lim.Branches)
+	}
+}
+
+func (c *compiler) union(s, t *sets) *sets {
+	if s.none() {
+		return t
+	}
+	if t.none() {
+		return s
+	}
+	r := &sets{null: s.null || t.null, yes: s.yes || t.yes, no: s.no || t.no,
+		strings: s.strings}
+	switch {
+	case s.strings == nil:
+		r.strings = t.strings
+	case t.strings != nil:
+		r.strings = c.text.or(s.strings, t.strings)
+	}
+	r.numbers = unionNumbers(s.numbers, t.numbers)
+	r.arrays = append(append(r.arrays, s.arrays...), t.arrays...)
+	r.objects = append(append(r.objects, s.objects...), t.objects...)
+	c.bounded(r)
+	return r
+}
+
+// unionNumbers puts listed numbers together, and leaves out what all numbers contain.
+func unionNumbers(s, t []*numberSet) []*numberSet {
+	var out []*numberSet
+	var list *numberSet
+	for _, sets := range [][]*numberSet{s, t} {
+		for _, x := range sets {
+			switch {
+			case x.universal():
+				return []*numberSet{x}
+			case !x.listed:
+				out = append(out, x)
+			case list == nil:
+				list = &numberSet{listed: true, among: append([]literal(nil), x.among...)}
+				out = append(out, list)
+			default:
+				list.among = append(list.among, x.among...)
+			}
+		}
+	}
+	return out
+}
+
+func (s *numberSet) universal() bool {
+	return s.lo == nil && s.hi == nil && s.whole == anyNumber && !s.listed &&
+		len(s.multiple)+len(s.not)+len(s.except) == 0
+}
+
+// minus takes the values of t out of s.
+func (c *compiler) minus(s, t *sets) *sets {
+	r := &sets{null: s.null && !t.null, yes: s.yes && !t.yes, no: s.no && !t.no,
+		strings: s.strings}
+	if s.strings != nil && t.strings != nil {
+		r.strings = c.some(c.text.minus(s.strings, t.strings))
+	}
+	r.numbers = s.numbers
+	for _, y := range t.numbers {
+		var left []*numberSet
+		for _, x := range r.numbers {
+			if x.and(y).empty() {
+				left = append(left, x)
+				continue
+			}
+			for _, n := range y.complement() {
+				c.spend(len(x.among))
+				if z := x.and(n); !z.empty() {
+					left = append(left, z)
+				}
+			}
+		}
+		r.numbers = left
+		if c.bounded(r); c.bad() {
+			return r
+		}
+	}
+	r.arrays = s.arrays
+	for _, y := range t.arrays {
+		var left []*arrays
+		var rest []*arrays
+		for _, x := range r.arrays {
+			if c.disjointArrays(x, y) {
+				left = append(left, x)
+				continue
+			}
+			if rest == nil {
+				rest = c.notArrays(y)
+			}
+			for _, n := range rest {
+				if z := c.andArrays(x, n); z != nil {
+					left = append(left, z)
+				}
+			}
+		}
+		r.arrays = left
+		if c.bounded(r); c.bad() {
+			return r
+		}
+	}
+	r.objects = s.objects
+	for _, y := range t.objects {
+		var left []*objects
+		var rest []*objects
+		for _, x := range r.objects {
+			if c.disjointObjects(x, y) {
+				left = append(left, x)
+				continue
+			}
+			if rest == nil {
+				rest = c.notObjects(y)
+			}
+			for _, n := range rest {
+				if c.bad() {
+					return r
+				}
+				if z := c.andObjects(x, n); z != nil {
+					left = append(left, z)
+				}
+			}
+		}
+		r.objects = left
+		if c.bounded(r); c.bad() {
+			return r
+		}
+	}
+	return r
+}
+
+// single is the sets of one value.
+func (c *compiler) single(v *value) *sets {
+	s := &sets{}
+	switch v.kind {
+	case kNull:
+		s.null = true
+	case kTrue:
+		s.yes = true
+	case kFalse:
+		s.no = true
+	case kNumber:
+		d, ok := parseDecimal(v.text)
+		if !ok {
+			c.refuse(cfg.SchemaUnsupported, v, "number", "the number %s is out of range", clip(v.text))
+			return s
+		}
+		s.numbers = []*numberSet{{listed: true, among: []literal{{d, v.text}}}}
+	case kString:
+		s.strings = c.text.list(v.text)
+	case kArray:
+		a := &arrays{rest: bottom, least: len(v.list), most: len(v.list)}
+		for _, x := range v.list {
+			a.prefix = append(a.prefix, c.literal(x))
+		}
+		s.arrays = []*arrays{a}
+	case kObject:
+		o := &objects{cells: []cell{{c.text.b.JSONText(), bottom}}, most: regex.Inf}
+		for i, x := range v.list {
+			o.props = append(o.props, prop{v.names[i], c.literal(x), true, true})
+		}
+		s.objects = []*objects{o}
+	}
+	return s
+}
