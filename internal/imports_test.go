@@ -24,7 +24,7 @@ const (
 var levels = [][]string{
 	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "sample", "status",
 		"store", "transcripts", "web"},
-	{"config", "fixtures", "hub", "metrics", "ray", "spin", "step",
+	{"batch", "config", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
 	{"compute", "model/checkpoint", "queue", "schedule"},
 	{"builtin", "collective", "model"},

@@ -66,18 +66,3 @@ func newVersion() *cobra.Command {
 		},
 	}
 }
-
-// newRunBatch is a verb of vLLM that is known, so that whoever types it is not sent looking for
-// their mistake.
-func newRunBatch() *cobra.Command {
-	return &cobra.Command{
-		Use:                "run-batch",
-		Short:              "Answer a file of requests (not there yet)",
-		Hidden:             true,
-		DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			return usageError("run-batch is not there yet: eagleray generate --json < prompts.txt " +
-				"answers a line each, and eagleray serve has OpenAI's API")
-		},
-	}
-}

@@ -57,6 +57,9 @@ func (k keyring) find(h http.Header) (n int, found bool) {
 // clientOf names whose request it is: the key's, else the remote address's. Requests of different
 // clients take turns (schedule.Request.Client).
 func (s *Server) clientOf(r *http.Request) string {
+	if client, is := rowOf(r.Context()); is {
+		return client
+	}
 	if n, found := s.keys.find(r.Header); found {
 		return "key " + strconv.Itoa(n)
 	}

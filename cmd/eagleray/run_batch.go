@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/eagleray/eagleray/internal/batch"
+	"github.com/eagleray/eagleray/internal/config"
+)
+
+// batchRun is what run-batch is asked for beside the engine's flags.
+type batchRun struct {
+	input, output, tmpDir string
+}
+
+// newRunBatch answers a file of requests.
+func newRunBatch() *cobra.Command {
+	cfg := config.Default()
+	var b batchRun
+	c := &cobra.Command{
+		Use:   "run-batch -i INPUT -o OUTPUT [MODEL]",
+		Short: "Answer a file of requests, one a line",
+		Long: `run-batch answers the requests of a file in the format of OpenAI's Batch API, and writes a line for
+each answer as it comes, in no order. What is answered stays answered: the same command line goes on
+where an earlier one was ended, however that was. A row that fails has its error in its line.
+
+  {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
+   "body": {"messages": [{"role": "user", "content": "What does os.Open do?"}]}}
+
+Input and output may be http(s) addresses: the input is fetched (GET) first, the output sent (PUT) at
+the end.
+
+  eagleray run-batch -i in.jsonl -o out.jsonl
+  eagleray run-batch -i in.jsonl -o out.jsonl --model ./Qwen3-0.6B -tp 2
+
+Exit codes: 0 every row has its line, 1 some have not, 2 the command line is wrong, 130 it was
+interrupted.`,
+		Args: arguments(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			useModel(&cfg, args)
+			if err := errors.Join(cfg.Validate(), b.validate()); err != nil {
+				return err
+			}
+			printWarnings(cfg.Warnings)
+			return b.run(c.Context(), cfg)
+		},
+	}
+	f := c.Flags()
+	f.StringVarP(&b.input, "input-file", "i", "", "file or http(s) address of the requests")
+	f.StringVarP(&b.output, "output-file", "o", "", "file or http(s) address for the answers")
+	f.StringVar(&b.tmpDir, "output-tmp-dir", "",
+		"folder for the answers until they are sent to an http(s) address (default one of this user's "+
+			"in the system's folder for temporary files)")
+	modelFlag(f, &cfg)
+	cfg.EngineFlags(f)
+	f.BoolVar(&cfg.Server.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
+		"report cached tokens in usage")
+	configFlag(c)
+	return c
+}
+
+func (b *batchRun) validate() error {
+	switch {
+	case b.input == "":
+		return usageError("-i, --input-file is required")
+	case b.output == "":
+		return usageError("-o, --output-file is required")
+	case b.input == b.output:
+		return usageError("--input-file and --output-file are the same: %s", b.input)
+	case b.tmpDir != "" && !isAddress(b.output):
+		return usageError("--output-tmp-dir is for an --output-file that is an http(s) address")
+	}
+	return nil
+}
+
+// run answers the rows and says how many there were.
+func (b *batchRun) run(ctx context.Context, cfg config.Config) (err error) {
+	in, err := openInput(ctx, b.input)
+	if err != nil {
+		return fmt.Errorf("--input-file: %w", err)
+	}
+	defer in.Close()
+	out, err := b.place()
+	if err != nil {
+		return fmt.Errorf("--output-file: %w", err)
+	}
+	e, err := openEngine(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Stop(context.WithoutCancel(ctx))) }()
+	surface, err := newHandler(cfg, e, nil, nil, nil, nil)
+	if err != nil {
+		return err
+	}
+	begun, shown := time.Now(), newMeter(os.Stderr, "rows")
+	defer shown.end()
+	file := &batch.File{Input: in, Output: out.path, MaxLine: int(cfg.Server.MaxRequestBodyBytes),
+		// Twice as many as run: whoever ends is followed at once.
+		Window: batch.NewWindow(2 * cfg.Schedule.MaxNumSeqs * e.Info().Engines),
+		Do: func(ctx context.Context, r *batch.Row) (batch.Answer, error) {
+			return surface.Row(ctx, "", r)
+		},
+		Progress: func(c batch.Counts) { shown.update(c.Completed+c.Failed, c.Total) }}
+	counts, err := file.Run(ctx)
+	shown.end()
+	if answered := counts.Completed + counts.Failed; err != nil {
+		if answered > 0 {
+			err = fmt.Errorf("%w (%d of %d rows are answered; the same command goes on)", err, answered,
+				counts.Total)
+		}
+		return err
+	}
+	if err := out.send(ctx); err != nil {
+		return fmt.Errorf("--output-file: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "%d rows in %.1f s: %d succeeded, %d failed%s\n", counts.Total,
+		time.Since(begun).Seconds(), counts.Completed, counts.Failed, before(counts.Before))
+	return nil
+}
+
+func before(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d of them were answered before", n)
+}
