@@ -61,6 +61,8 @@ type Spec struct {
 
 // Error is why a Spec cannot be enforced.
 type Error struct {
+	// Code is one of the reasons of package cfg, such as regex_invalid.
+	Code string
 	// Pointer is the JSON pointer to the part of the text at fault, where it is JSON; elsewhere it
 	// is "" or "line:column".
 	Pointer string

@@ -348,3 +348,70 @@ func (b *Builder) finite(x Ex, depth int) bool {
 		return false
 	}
 }
+
+// Forget is an expression that agrees with x on every text of fewer than n bytes: it has a
+// continuation in the one if it has one in the other, and both match it or neither does. Counts
+// that are out of reach are the same count in it. That is done where x, or an alternative of it,
+// begins with a repetition; elsewhere x is returned.
+func (b *Builder) Forget(x Ex, n int) Ex {
+	m := b.nodes[x]
+	if !m.plain {
+		return x
+	}
+	switch m.kind {
+	case kCat:
+		if h := b.Forget(m.a, n); h != m.a {
+			return b.cat(h, m.b)
+		}
+	case kRep:
+		lo, hi := min(int(m.min), n), int(m.max)
+		if hi > n {
+			hi = Inf
+		}
+		if lo != int(m.min) || hi != int(m.max) {
+			return b.Rep(m.a, lo, hi)
+		}
+	case kOr:
+		var alts []Ex
+		for i := m.a; i < m.b; i++ {
+			alts = append(alts, b.Forget(b.args[i], n))
+		}
+		return b.Or(alts...)
+	}
+	return x
+}
+
+// Holds says that every text of at most n characters, each one that the expression char matches,
+// can be continued to one that x matches; n may be Inf. It looks at the shape only: false may be
+// wrong, true is not.
+func (b *Builder) Holds(x, char Ex, n int) bool {
+	m := b.nodes[x]
+	switch m.kind {
+	case kRep:
+		return (m.max < 0 || n >= 0 && int(m.max) >= n) && b.Within(char, m.a)
+	case kCat:
+		return b.Holds(m.a, char, n) && !b.Dead(m.b)
+	case kOr:
+		for i := m.a; i < m.b; i++ {
+			if b.Holds(b.args[i], char, n) {
+				return true
+			}
+		}
+	case kNot:
+		return b.finite(m.a, 64)
+	case kAnd:
+		infinite := 0
+		for i := m.a; i < m.b; i++ {
+			a := b.args[i]
+			if o := &b.nodes[a]; o.kind == kNot && b.finite(o.a, 64) {
+				continue
+			}
+			infinite++
+			if !b.Holds(a, char, Inf) {
+				return false
+			}
+		}
+		return infinite <= 1
+	}
+	return false
+}

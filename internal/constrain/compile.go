@@ -1,0 +1,151 @@
+package constrain
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/eagleray/eagleray/internal/constrain/cfg"
+	"github.com/eagleray/eagleray/internal/constrain/regex"
+)
+
+type regexBuilder = regex.Builder
+
+// Limits bound what a constraint may cost. Zero fields have defaults.
+type Limits struct {
+	// Text is the length of a Spec's text in bytes; 1 MiB. A regular expression has a 64th of it.
+	Text int
+	// Compile is the operations on expressions to compile; 2²⁰.
+	Compile int
+	// Symbols is the size of a grammar in symbols; 500,000.
+	Symbols int
+	// Steps and Items are the operations on expressions, and the places in rules, that one token may
+	// take; 200,000 and 200,000.
+	Steps, Items int
+	// States is the lexer states that a constraint may come to have; 250,000.
+	States int
+	// RowItems is the places in rules at one place of the text; 20,000.
+	RowItems int
+	// Choices is the number of texts of a choice; 10,000.
+	Choices int
+}
+
+func (l Limits) filled() Limits {
+	for _, f := range []struct {
+		field *int
+		value int
+	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Symbols, 500_000}, {&l.Steps, 200_000},
+		{&l.Items, 200_000}, {&l.States, 250_000}, {&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+	return l
+}
+
+// Compile makes a constraint ready. It takes no longer than the limits let it, whatever the text;
+// equal specs are compiled alike everywhere. An error is an *Error.
+func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
+	limits = limits.filled()
+	longest := limits.Text
+	if s.Kind == Regex {
+		longest /= 64
+	}
+	if len(s.Text) > longest {
+		return nil, &Error{TooComplex: true, Code: cfg.GrammarTooComplex, Reason: fmt.Sprintf(
+			"a text of %d bytes, more than %d", len(s.Text), longest)}
+	}
+	if !utf8.ValidString(s.Text) {
+		return nil, &Error{Code: cfg.GrammarSyntax, Reason: "the text is not UTF-8"}
+	}
+	b := regex.NewBuilder(limits.Compile)
+	g := cfg.New(b, cfg.Greedy, limits.Symbols)
+	start, err := front(g, s, limits)
+	if err != nil {
+		return nil, err
+	}
+	return link(g, start, v, limits)
+}
+
+// front is the grammar of a spec.
+func front(g *cfg.Grammar, s Spec, limits Limits) (cfg.Sym, error) {
+	switch s.Kind {
+	case Regex:
+		return pattern(g, s.Text)
+	case Choice:
+		return choice(g, s.Text, limits)
+	case JSONObject:
+		return jsonObject(g, s.Compact), nil
+	}
+	return cfg.None, &Error{Code: cfg.GrammarUnsupported,
+		Reason: fmt.Sprintf("constraints of the kind %s are not supported", s.Kind)}
+}
+
+func pattern(g *cfg.Grammar, text string) (cfg.Sym, error) {
+	for i := range len(text) {
+		if text[i] == 0 {
+			return cfg.None, &Error{Code: cfg.RegexInvalid, Reason: "a NUL character"}
+		}
+	}
+	x, err := g.B.Pattern(text, regex.Syntax{Python: true})
+	var syntax *regex.SyntaxError
+	switch {
+	case errors.As(err, &syntax) && syntax.Unsupported:
+		return cfg.None, &Error{Code: cfg.RegexUnsupported, Reason: err.Error()}
+	case errors.As(err, &syntax):
+		return cfg.None, &Error{Code: cfg.RegexInvalid, Reason: err.Error()}
+	case err != nil:
+		return cfg.None, &Error{Code: cfg.GrammarTooComplex, Reason: err.Error(), TooComplex: true}
+	}
+	return g.Lexeme(x), nil
+}
+
+func choice(g *cfg.Grammar, text string, limits Limits) (cfg.Sym, error) {
+	var texts []string
+	if err := json.Unmarshal([]byte(text), &texts); err != nil {
+		return cfg.None, &Error{Code: cfg.ChoiceInvalid, Reason: "a choice is a list of strings"}
+	}
+	switch {
+	case len(texts) == 0:
+		return cfg.None, &Error{Code: cfg.ChoiceInvalid, Reason: "a choice of nothing"}
+	case len(texts) > limits.Choices:
+		return cfg.None, &Error{Code: cfg.ChoiceInvalid, TooComplex: true,
+			Reason: fmt.Sprintf("a choice of %d texts, more than %d", len(texts), limits.Choices)}
+	}
+	if i := slices.Index(texts, ""); i >= 0 {
+		return cfg.None, &Error{Code: cfg.ChoiceInvalid, Pointer: fmt.Sprintf("/%d", i),
+			Reason: "an empty text"}
+	}
+	return g.Lexeme(g.B.Lits(texts)), nil
+}
+
+// link makes the tables of a grammar that a front end has made.
+func link(g *cfg.Grammar, start cfg.Sym, v *Vocabulary, limits Limits) (*Compiled, error) {
+	tooComplex := func(what string) error {
+		return &Error{Code: cfg.GrammarTooComplex, Reason: what, TooComplex: true}
+	}
+	p, complex := newProgram(g, start)
+	switch {
+	case g.Full():
+		return nil, tooComplex(fmt.Sprintf("more than %d symbols", limits.Symbols))
+	case g.B.Exhausted():
+		return nil, tooComplex(fmt.Sprintf("more than %d operations", limits.Compile))
+	case complex:
+		return nil, tooComplex("the counts of a list in any order take more than 64 bits")
+	case p == nil:
+		return nil, &Error{Code: cfg.GrammarEmpty, Reason: "no text satisfies it"}
+	}
+	c := &Compiled{b: g.B, vocab: v, limits: limits, scannerless: g.Mode == cfg.Scannerless,
+		scratch: make([]uint32, v.words), forced: make([]uint32, v.words),
+		levels: make([]int32, v.longest+2)}
+	g.B.Refuel(limits.Compile)
+	c.parser = newParser(p, newLexer(g.B, limits.States), limits.Items,
+		limits.RowItems)
+	if c.parser.spent() {
+		return nil, tooComplex(fmt.Sprintf("more than %d places in rules at the beginning",
+			limits.RowItems))
+	}
+	return c, nil
+}

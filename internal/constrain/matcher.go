@@ -1,0 +1,188 @@
+package constrain
+
+import (
+	"slices"
+)
+
+// Compiled is a constraint made ready for a vocabulary. Its tables grow while its matchers are
+// used: it and they are used by one goroutine at a time.
+type Compiled struct {
+	*parser
+	b           *regexBuilder
+	vocab       *Vocabulary
+	limits      Limits
+	scannerless bool
+	scratch     []uint32 // a mask
+	forced      []uint32 // another
+	levels      []int32  // lexer states on the way down a trie
+	threads     []thread
+	ends        []int
+	spare       [2][]thread
+}
+
+// Matcher is a place in a text that a constraint admits. The zero Matcher is not usable.
+type Matcher struct {
+	c       *Compiled
+	root    *row
+	threads []thread
+	spent   bool
+}
+
+// Matcher is the beginning of a text.
+func (c *Compiled) Matcher() *Matcher {
+	if c.memo >= maxMemo {
+		c.fuel, c.crowded = c.limits.Items, false
+		c.b.Refuel(c.limits.Steps)
+		c.restart()
+	}
+	return &Matcher{c: c, root: c.root, threads: []thread{{row: c.root, lex: c.root.lex}}}
+}
+
+// Clone is another matcher at the same place.
+func (m *Matcher) Clone() *Matcher {
+	return &Matcher{c: m.c, root: m.root, threads: slices.Clone(m.threads), spent: m.spent}
+}
+
+func (m *Matcher) refuel() {
+	c := m.c
+	c.b.Refuel(c.limits.Steps)
+	c.fuel, c.crowded, c.lx.overfull = c.limits.Items, false, false
+}
+
+// Exhausted says that the last Mask, Accept or Forced could not be answered within the limits:
+// Mask then has no token, and Accept was false.
+func (m *Matcher) Exhausted() bool { return m.spent }
+
+// Mask sets row, of Words words, to the tokens that may come next: token i is bit i&31 of word
+// i>>5. Tokens that end an answer are not among them: the answer may end when Accepting. A token is
+// set exactly when Accept takes it. Words beyond those of the vocabulary are cleared.
+func (m *Matcher) Mask(row []uint32) {
+	m.refuel()
+	c := m.c
+	mask := row[:min(len(row), c.vocab.words)]
+	clear(row)
+	if len(mask) < c.vocab.words {
+		return
+	}
+	for i, t := range m.threads {
+		c.mask(m.root, t, mask, i == 0)
+	}
+	c.vocab.setTwins(mask)
+	if m.spent = c.parser.spent(); m.spent {
+		clear(mask)
+	}
+}
+
+// Accept goes on by a token, and returns false, going nowhere, when the constraint does not admit
+// it.
+func (m *Matcher) Accept(token int32) bool {
+	m.refuel()
+	c := m.c
+	if token < 0 {
+		return false
+	}
+	var next []thread
+	if int(token) < len(c.vocab.tokens) && c.vocab.ordinary(token) {
+		next = c.text(m.root, m.threads, c.vocab.tokens[token])
+	} else {
+		next = c.special(m.root, m.threads, token)
+	}
+	if m.spent = c.parser.spent(); m.spent || len(next) == 0 {
+		return false
+	}
+	if c.memo >= maxMemo { // what is left behind forgets what it remembers
+		for _, t := range m.threads {
+			t.row.kids, t.row.merged = nil, nil
+		}
+	}
+	m.threads = append(m.threads[:0], next...)
+	return true
+}
+
+// text is what becomes of threads after some bytes.
+func (c *Compiled) text(root *row, at []thread, text []byte) []thread {
+	if !c.scannerless {
+		t, ok := at[0], true
+		for _, b := range text {
+			if t, ok = c.advance(root, t, b); !ok || c.parser.spent() {
+				return nil
+			}
+		}
+		return append(c.spare[0][:0], t)
+	}
+	now, next := append(c.spare[0][:0], at...), c.spare[1][:0]
+	for _, b := range text {
+		next = c.advanceAll(root, now, b, next[:0])
+		now, next = next, now
+		if len(now) == 0 || c.parser.spent() {
+			return nil
+		}
+	}
+	c.spare = [2][]thread{now, next}
+	return now
+}
+
+// special is what becomes of threads after a special token.
+func (c *Compiled) special(root *row, at []thread, token int32) []thread {
+	var endings []ending
+	for _, t := range at {
+		r := t.row
+		if t.inside {
+			ends := c.lx.states[t.lex].ends
+			if ends == 0 || c.scannerless {
+				continue
+			}
+			r = c.scan(root, r, ends)
+		}
+		var sets []int32
+		for _, set := range r.tokens {
+			if c.allows(&c.tokens[set], token) {
+				sets = append(sets, set)
+			}
+		}
+		if len(sets) > 0 {
+			endings = append(endings, ending{r, -c.lx.set(sets)})
+		}
+	}
+	if len(endings) == 0 {
+		return nil
+	}
+	r := c.scanAll(root, endings)
+	return append(c.spare[0][:0], thread{row: r, lex: r.lex})
+}
+
+// allows says whether a set has a token.
+func (c *Compiled) allows(set *tokenSet, token int32) bool {
+	if _, stops := slices.BinarySearch(c.vocab.stop, token); stops {
+		return false
+	}
+	_, listed := slices.BinarySearch(set.ids, token)
+	_, known := slices.BinarySearch(c.vocab.texts, token)
+	return known && listed != set.except
+}
+
+// Accepting says whether the text so far is one that the constraint matches: the answer may end.
+func (m *Matcher) Accepting() bool {
+	m.refuel()
+	for _, t := range m.threads {
+		if !t.inside && t.row.accept {
+			return true
+		}
+		if ends := m.c.lx.states[t.lex].ends; t.inside && ends != 0 &&
+			m.c.scan(m.root, t.row, ends).accept {
+			return true
+		}
+	}
+	return false
+}
+
+// Forced is the only token that may come next, where there is exactly one and the answer may not
+// end instead.
+func (m *Matcher) Forced() (token int32, ok bool) {
+	if m.Accepting() {
+		return 0, false
+	}
+	m.Mask(m.c.forced)
+	n, token := count(m.c.forced)
+	return token, n == 1
+}
