@@ -42,15 +42,16 @@ var levels = [][]string{
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
 // that waits, reads a clock, or does I/O.
 var pure = map[string][]string{
-	"answer":          nil,
-	"kvcache":         nil,
-	"layout":          nil,
-	"sample":          nil,
-	"constrain":       {"constrain/cfg", "constrain/regex"},
-	"constrain/cfg":   {"constrain/regex"},
-	"constrain/regex": nil,
-	"step":            {"constrain", "sample"},
-	"schedule":        {"constrain", "kvcache", "sample", "step"},
+	"answer":           nil,
+	"kvcache":          nil,
+	"layout":           nil,
+	"sample":           nil,
+	"constrain":        {"constrain/cfg", "constrain/regex", "constrain/schema"},
+	"constrain/cfg":    {"constrain/regex"},
+	"constrain/regex":  nil,
+	"constrain/schema": {"constrain/cfg", "constrain/regex"},
+	"step":             {"constrain", "sample"},
+	"schedule":         {"constrain", "kvcache", "sample", "step"},
 }
 
 // impure are packages of the standard library that wait, read a clock, or do I/O.

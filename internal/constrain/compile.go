@@ -9,6 +9,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/constrain/cfg"
 	"github.com/eagleray/eagleray/internal/constrain/regex"
+	"github.com/eagleray/eagleray/internal/constrain/schema"
 )
 
 type regexBuilder = regex.Builder
@@ -78,9 +79,26 @@ func front(g *cfg.Grammar, s Spec, limits Limits) (cfg.Sym, error) {
 		return choice(g, s.Text, limits)
 	case JSONObject:
 		return jsonObject(g, s.Compact), nil
+	case JSONSchema:
+		start, err := schema.Compile(s.Text, g, schema.Options{Compact: s.Compact}, schema.Limits{})
+		return start, refused(err)
 	}
 	return cfg.None, &Error{Code: cfg.GrammarUnsupported,
 		Reason: fmt.Sprintf("constraints of the kind %s are not supported", s.Kind)}
+}
+
+// refused is the error of a front end.
+func refused(err error) error {
+	var e *cfg.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	at := e.Pointer
+	if e.Line > 0 {
+		at = fmt.Sprintf("%d:%d", e.Line, e.Column)
+	}
+	return &Error{Code: e.Code, Pointer: at, Reason: e.Reason,
+		TooComplex: e.Code == cfg.SchemaTooComplex || e.Code == cfg.GrammarTooComplex}
 }
 
 func pattern(g *cfg.Grammar, text string) (cfg.Sym, error) {
