@@ -52,11 +52,13 @@ func (b *opening) supervisor() (*supervisor, error) {
 		}
 	case "mp":
 		if b.cluster != nil {
-			s.options = func(context.Context, executor.Launcher) (executor.Options, error) {
+			s.options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 				o := common
-				l := b.cluster.nodes.Launcher(b.ranks)
-				o.Launcher, o.Address = l, b.cfg.Parallel.Nodes.Master
-				s.ready = l.Serving
+				if o.Keep, o.Launcher = true, kept; kept == nil {
+					l := b.cluster.nodes.Launcher(b.ranks)
+					o.Launcher, s.ready = l, l.Serving
+				}
+				o.Address = b.cfg.Parallel.Nodes.Master
 				return o, nil
 			}
 			break

@@ -42,7 +42,7 @@ const redial = 500 * time.Millisecond
 type agent struct {
 	*channel
 	o AgentOptions
-	// ranks are those of a group, numbered running; nil before the first and between two.
+	// ranks are those of a group, numbered running; nil before the first, and after an order to stop.
 	ranks   *process.Launcher
 	running []int
 }
@@ -202,25 +202,32 @@ func (a *agent) obey(ctx context.Context, orders <-chan order, lost <-chan error
 	}
 }
 
-// start starts the ranks that node 0 has ordered, in the place of all others.
+// start starts the ranks that node 0 has ordered, but for those of the group before that it keeps.
 func (a *agent) start(ctx context.Context, o order) {
-	a.kill()
-	a.ranks = process.New(a.o.Output)
+	if a.ranks == nil {
+		a.ranks = process.New(a.o.Output)
+	}
 	var specs []launch.Spec
-	for i, inv := range o.Start {
-		inv.Threads = threads(len(o.Start))
-		specs = append(specs, launch.Spec{Rank: inv.Rank, LocalRank: i, Invitation: &inv})
-		a.running = append(a.running, inv.Rank)
+	a.running = nil
+	for i, r := range o.Start {
+		r.Threads = threads(len(o.Start))
+		specs = append(specs, launch.Spec{Rank: r.Rank, LocalRank: i, Invitation: &r.Invitation,
+			Fresh: r.Fresh})
+		a.running = append(a.running, r.Rank)
 	}
 	var r report
 	workers, err := a.ranks.Launch(ctx, specs)
 	if err != nil {
 		r.Failed = err.Error()
 	}
+	kept := 0
 	for _, w := range workers {
-		r.Started = append(r.Started, w.PID)
+		r.Started, r.Kept = append(r.Started, w.PID), append(r.Kept, w.Kept)
+		if w.Kept {
+			kept++
+		}
 	}
-	a.o.Log.Info("started ranks", "ranks", list(a.running), "pids", list(r.Started))
+	a.o.Log.Info("started ranks", "ranks", list(a.running), "pids", list(r.Started), "kept", kept)
 	_ = a.send(r)
 }
 

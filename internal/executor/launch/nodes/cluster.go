@@ -70,10 +70,10 @@ type member struct {
 	gone chan struct{}
 
 	mu sync.Mutex
-	// group is the one that the node has ranks of: workers, of which those in left have not ended.
+	// group is the launcher that the node has ranks of: workers, of which the processes in ended have.
 	group   *Launcher
 	workers []launch.Worker
-	left    map[int]bool
+	ended   map[int]bool
 	// why it has gone.
 	why string
 }
@@ -107,7 +107,8 @@ func Listen(o Options) (*Cluster, error) {
 // Address is where the other nodes arrive.
 func (c *Cluster) Address() string { return c.listener.Endpoint().TCP }
 
-// Launcher is for one group of so many ranks; it starts them when all nodes are there.
+// Launcher is for groups of so many ranks, one after the other; it starts each when all nodes are
+// there.
 func (c *Cluster) Launcher(ranks int) *Launcher {
 	l := &Launcher{cluster: c, own: process.New(c.o.Output),
 		exited: make(chan launch.Exit, ranks+1)}
@@ -306,14 +307,14 @@ func (m *member) listen() string {
 	}
 }
 
-// rankEnded hands on the end of a rank.
+// rankEnded hands on the end of a rank, which may be of a group before.
 func (m *member) rankEnded(e launch.Exit) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.left[e.Rank] {
-		delete(m.left, e.Rank)
+	if m.group != nil {
+		m.ended[e.PID] = true
 		e.Node = m.label
-		m.group.exited <- e
+		m.group.report(e)
 	}
 }
 
@@ -323,12 +324,12 @@ func (m *member) leave(why string) {
 	defer m.mu.Unlock()
 	m.why = why
 	for _, w := range m.workers {
-		if m.left[w.Rank] {
-			m.group.exited <- launch.Exit{Rank: w.Rank, Node: m.label, PID: w.PID,
-				End: launch.End{How: launch.Lost, Reason: m.label + " is gone: " + why}}
+		if !m.ended[w.PID] {
+			m.group.report(launch.Exit{Rank: w.Rank, Node: m.label, PID: w.PID,
+				End: launch.End{How: launch.Lost, Reason: m.label + " is gone: " + why}})
 		}
 	}
-	m.left = nil
+	m.group = nil
 	close(m.gone)
 }
 
@@ -336,15 +337,19 @@ func (m *member) leave(why string) {
 func (m *member) start(l *Launcher, specs []launch.Spec) error {
 	var o order
 	m.mu.Lock()
-	m.group, m.workers, m.left = l, nil, map[int]bool{}
+	m.group, m.workers, m.ended = l, nil, map[int]bool{}
 	for i, s := range specs {
-		o.Start = append(o.Start, *s.Invitation)
+		o.Start = append(o.Start, rankOrder{*s.Invitation, s.Fresh})
 		m.workers = append(m.workers, launch.Worker{Rank: s.Rank, LocalRank: i, Node: m.label})
-		m.left[s.Rank] = true
 	}
 	m.mu.Unlock()
 	return m.send(o)
 }
+
+// goneError is a node that has gone.
+type goneError struct{ why string }
+
+func (e *goneError) Error() string { return "it is gone: " + e.why }
 
 // answer waits for what became of an order.
 func (m *member) answer(ctx context.Context) (report, error) {
@@ -354,7 +359,7 @@ func (m *member) answer(ctx context.Context) (report, error) {
 	case <-m.gone:
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return report{}, errors.New("it is gone: " + m.why)
+		return report{}, &goneError{m.why}
 	case <-ctx.Done():
 		return report{}, ctx.Err()
 	}
@@ -376,11 +381,11 @@ func (m *member) started(ctx context.Context) ([]launch.Worker, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(r.Started) != len(m.workers) {
+	if len(r.Started) != len(m.workers) || len(r.Kept) != len(m.workers) {
 		return nil, fmt.Errorf("%d of %d ranks were started", len(r.Started), len(m.workers))
 	}
 	for i, pid := range r.Started {
-		m.workers[i].PID = pid
+		m.workers[i].PID, m.workers[i].Kept = pid, r.Kept[i]
 	}
 	return slices.Clone(m.workers), nil
 }
@@ -388,7 +393,7 @@ func (m *member) started(ctx context.Context) ([]launch.Worker, error) {
 // stop has the node stop its ranks of a group, and drops it when that takes too long.
 func (m *member) stop(ctx context.Context, s *stop) {
 	m.mu.Lock()
-	m.left = nil
+	m.group, m.workers = nil, nil
 	m.mu.Unlock()
 	select {
 	case <-m.answered: // to an order that was not waited for

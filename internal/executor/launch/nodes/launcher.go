@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/machine"
 )
 
-// Launcher starts the ranks of one group: its share on this node, and the others by the nodes of
-// the cluster.
+// Launcher starts the ranks of groups: its share on this node, and the others by the nodes of the
+// cluster. From one group to the next, ranks that live stay.
 type Launcher struct {
 	cluster *Cluster
 	own     *process.Launcher
@@ -36,30 +37,58 @@ func (l *Launcher) relay() {
 	for {
 		select {
 		case e := <-l.own.Exited():
-			l.exited <- e
+			l.report(e)
 		case <-l.ctx.Done():
 			return
 		}
 	}
 }
 
-// Launch waits for the other nodes, and starts all ranks. On an error Stop ends what was started.
+// report hands on the end of a rank. When as many as ranks have not been heard the next group, which
+// finds out for itself who lives, has yet to start.
+func (l *Launcher) report(e launch.Exit) {
+	select {
+	case l.exited <- e:
+	default:
+	}
+}
+
+// Launch waits for the other nodes, and starts all ranks but those that it keeps. When a node goes
+// meanwhile it waits for another one. On an error Stop ends what was started.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
 	count := l.cluster.o.Nodes
 	share := len(specs) / count
 	if share*count != len(specs) || len(specs) >= cap(l.exited) {
 		return nil, fmt.Errorf("--nnodes %d does not divide the %d ranks", count, len(specs))
 	}
+	for {
+		workers, err := l.launch(ctx, specs, share)
+		if gone := (*goneError)(nil); !errors.As(err, &gone) {
+			return workers, err
+		}
+	}
+}
+
+// launch starts the ranks by the nodes that are there when all are.
+func (l *Launcher) launch(
+	ctx context.Context, specs []launch.Spec, share int,
+) ([]launch.Worker, error) {
 	nodes, err := l.cluster.wait(ctx)
 	if err != nil {
 		return nil, err
+	}
+	// Ends that nobody has heard are of groups before: who lives is asked now.
+	for len(l.exited) > 0 {
+		<-l.exited
 	}
 	l.mu.Lock()
 	l.nodes = nodes
 	l.mu.Unlock()
 	for _, m := range nodes {
 		if err := m.start(l, specs[m.Node*share:][:share]); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.label, err)
+			m.conn.Close()
+			<-m.gone
+			return nil, fmt.Errorf("%s: %w", m.label, &goneError{inWords(err)})
 		}
 	}
 	for i := range specs[:share] {

@@ -9,7 +9,8 @@
 //
 // From then on each side may send at any time, and beats every second when it has nothing to say:
 //
-//	node 0 → node  order    start these ranks; all ranks serve; stop them, and why; end, and why
+//	node 0 → node  order    start these ranks, or invite those that live to the next group; all
+//	                        ranks serve; stop them, and why; end, and why
 //	node → node 0  report   ranks started, or why not; a rank has ended; stopped; this node ends
 //
 // The connection is how each side learns that the other has gone: a node without node 0 ends its
@@ -49,13 +50,20 @@ type answer struct {
 
 // order is what node 0 wants of a node; one without content is a beat.
 type order struct {
-	// Start are the ranks to start.
-	Start []join.Invitation `json:"start,omitempty"`
+	// Start are the ranks to start, or to give an invitation to.
+	Start []rankOrder `json:"start,omitempty"`
 	// Serving says that all ranks of the group have loaded.
 	Serving bool `json:"serving,omitempty"`
 	// Stop ends the ranks: another group may follow. End ends the node.
 	Stop *stop `json:"stop,omitempty"`
 	End  *stop `json:"end,omitempty"`
+}
+
+// rankOrder is one rank of an order to start.
+type rankOrder struct {
+	join.Invitation
+	// Fresh is that of launch.Spec.
+	Fresh bool `json:"fresh,omitempty"`
 }
 
 // stop says why something ends.
@@ -66,9 +74,10 @@ type stop struct {
 
 // report is what a node says of its ranks; one without content is a beat.
 type report struct {
-	// Started are the processes of the ranks that were ordered, in that order; Failed is why they
-	// could not be started.
+	// Started are the processes of the ranks that were ordered, in that order, and Kept which of them
+	// were there before; Failed is why they could not be started.
 	Started []int        `json:"started,omitempty"`
+	Kept    []bool       `json:"kept,omitempty"`
 	Failed  string       `json:"failed,omitempty"`
 	Exit    *launch.Exit `json:"exit,omitempty"`
 	// Leaving is why this node ends itself.

@@ -91,6 +91,10 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	if err != nil {
 		return nil, fmt.Errorf("find own binary: %w", err)
 	}
+	// Ends that nobody has heard are of groups before: who lives is asked now.
+	for len(l.exited) > 0 {
+		<-l.exited
+	}
 	workers := make([]launch.Worker, 0, len(specs))
 	for _, spec := range specs {
 		w := launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank, Node: launch.ThisHost}
