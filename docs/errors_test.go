@@ -45,6 +45,7 @@ var noStart = map[string]string{
 	"internal/chattemplate":     "what is wrong in a template stands behind its source",
 	"internal/collective":       "sums between ranks, which stand behind \"rank …\"",
 	"internal/compute":          "arguments of kernels",
+	"internal/doctor":           "checks of the doctor, which say what to do",
 	"internal/executor/verdict": "which rank is at fault",
 	"internal/futex":            "system calls of a wait",
 	"internal/jsonx":            "where a JSON text is wrong stands behind the name of its file",

@@ -45,3 +45,33 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
 }
+
+// TestDoctorNodes has a node examined by node 0, without Ray, and the ranks of both started.
+func TestDoctorNodes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "-tp", "2", "--nnodes", "2")
+	args := func(more ...string) []string {
+		return append(append([]string{"doctor"}, c.args()[1:]...), more...)
+	}
+	other := command(t, "", args("--headless", "--node-rank", "1")...)
+	other.shown = true
+	other.start()
+	zero := command(t, "", args("--port", "0", "--download-dir", t.TempDir())...).start()
+	if code := zero.exit(); code != 0 {
+		t.Errorf("exit code %d: %s", code, zero.err.String())
+	}
+	for _, want := range []string{"ok    nodes          2 of 2 answer: node 0; node 1",
+		"ok    network        2 connections over TLS", "ok    group          2 ranks on 2 nodes"} {
+		if !strings.Contains(zero.out.String(), want) {
+			t.Errorf("no %q in\n%s", want, zero.out.String())
+		}
+	}
+	other.ends(0, "ended: node 0 has ended")
+	// Alone, node 0 says who has not come.
+	zero = command(t, "", args("--port", "0", "--distributed-timeout-seconds", "0.05")...).start()
+	if code := zero.exit(); code != exitError ||
+		!strings.Contains(zero.out.String(), "fail  nodes          1 of 2 nodes answer; not node 1: it has not come") ||
+		!strings.Contains(zero.out.String(), "warn  group          not started") {
+		t.Errorf("exit code %d: %s", code, zero.out.String())
+	}
+}

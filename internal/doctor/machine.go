@@ -33,12 +33,15 @@ type Machine struct {
 	Listen func(host string, port int) error
 	// Addresses are this machine's own.
 	Addresses func() ([]net.Addr, error)
+	// Model looks for the model.
+	Model func(ctx context.Context, q Question) Model
 }
 
 // ThisMachine is the machine that the program runs on.
 func ThisMachine() Machine {
 	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA, Cores: machine.Cores(),
 		Available: machine.AvailableMemory, Addresses: net.InterfaceAddrs, Niceness: machine.Niceness(),
+		Model: model,
 		Free: func(path string) (uint64, error) {
 			var s unix.Statfs_t
 			err := unix.Statfs(existing(path), &s)

@@ -62,7 +62,23 @@ func Ranks(facts []RankFacts, took time.Duration) []Result {
 // NotStarted is the result of a group that could not be started, or does not answer.
 func NotStarted(err error) Result {
 	r := bad(Fail, "%s|no request would be answered|see docs/errors.md for this error",
-		strings.ReplaceAll(err.Error(), "|", "/"))
+		plain(err))
 	r.Check = "group"
+	return r
+}
+
+// NotTried is the result of a group that is not started because nodes are not well.
+func NotTried() Result {
+	r := bad(Warn, "not started|what is wrong with the nodes would keep it waiting|mend that, then run "+
+		"doctor again")
+	r.Check = "group"
+	return r
+}
+
+// NotSurveyed is the result of a cluster that cannot be looked at.
+func NotSurveyed(err error) Result {
+	r := bad(Fail, "%s|no node can be looked at|see docs/errors.md for this error",
+		plain(err))
+	r.Check = "nodes"
 	return r
 }
