@@ -80,7 +80,8 @@ func front(g *cfg.Grammar, s Spec, limits Limits) (cfg.Sym, error) {
 	case JSONObject:
 		return jsonObject(g, s.Compact), nil
 	case JSONSchema:
-		start, err := schema.Compile(s.Text, g, schema.Options{Compact: s.Compact}, schema.Limits{})
+		start, err := schema.Compile(s.Text, g, schema.Options{Compact: s.Compact,
+			Closed: s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{})
 		return start, refused(err)
 	}
 	return cfg.None, &Error{Code: cfg.GrammarUnsupported,
@@ -97,7 +98,7 @@ func refused(err error) error {
 	if e.Line > 0 {
 		at = fmt.Sprintf("%d:%d", e.Line, e.Column)
 	}
-	return &Error{Code: e.Code, Pointer: at, Reason: e.Reason,
+	return &Error{Code: e.Code, Pointer: at, Reason: e.Reason, Subject: e.Subject,
 		TooComplex: e.Code == cfg.SchemaTooComplex || e.Code == cfg.GrammarTooComplex}
 }
 

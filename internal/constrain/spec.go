@@ -57,6 +57,12 @@ type Spec struct {
 	Text string
 	// Compact leaves no choice of white space between the tokens of JSON: none at all.
 	Compact bool
+	// Closed leaves keys out of JSON that a schema with properties does not mention, unless it says
+	// something about such keys.
+	Closed bool
+	// AnyOrder lets the keys of an object stand in any order, not only in that of the schema; an
+	// object with more than 60 keys keeps the schema's.
+	AnyOrder bool
 }
 
 // Error is why a Spec cannot be enforced.
@@ -68,6 +74,8 @@ type Error struct {
 	Pointer string
 	// Reason says what is wrong, in the terms of who wrote the text.
 	Reason string
+	// Subject is the keyword or construct at fault, for counts of reasons; it may be "".
+	Subject string
 	// TooComplex says that a budget ran out, not that the text is wrong.
 	TooComplex bool
 }

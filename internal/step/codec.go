@@ -25,7 +25,7 @@ const (
 // the remaining bytes cannot hold before it makes room for it.
 const (
 	minParams         = 7*4 + 8 + 5*4 + 1 + 4*4
-	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 1 + 1
+	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 3*1 + 1
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
 	minPooled         = 4 + 4
@@ -67,7 +67,8 @@ func appendNewRequest(b []byte, q *NewRequest) []byte {
 	c := &q.Constraint
 	b = append(b, byte(c.Kind))
 	b = append(appendLen(b, len(c.Text)), c.Text...)
-	return append(appendBool(b, c.Compact), byte(q.Pooling))
+	b = appendBool(appendBool(appendBool(b, c.Compact), c.Closed), c.AnyOrder)
+	return append(b, byte(q.Pooling))
 }
 
 func appendParams(b []byte, p *sample.Params) []byte {

@@ -51,7 +51,8 @@ func (m maker) plan() *Plan {
 		}
 		q.PromptLen = uint32(m.IntN(len(q.Tokens) + 1))
 		q.Constraint = constrain.Spec{Kind: constrain.Kind(m.IntN(constrain.Kinds)),
-			Text: strings.Repeat("ab", m.IntN(3)), Compact: m.IntN(2) == 0}
+			Text: strings.Repeat("ab", m.IntN(3)), Compact: m.IntN(2) == 0,
+			Closed: m.IntN(2) == 0, AnyOrder: m.IntN(2) == 0}
 		q.Pooling = Pooling(m.IntN(int(poolings)))
 		return q
 	})

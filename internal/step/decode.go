@@ -296,6 +296,8 @@ func (r *reader) constraint(c *constrain.Spec) {
 	c.Kind = constrain.Kind(kind)
 	c.Text = r.text("New.Constraint", c.Text)
 	c.Compact = r.bool("New.Constraint")
+	c.Closed = r.bool("New.Constraint")
+	c.AnyOrder = r.bool("New.Constraint")
 }
 
 func (r *reader) params(p *sample.Params) {
