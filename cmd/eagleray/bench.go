@@ -29,10 +29,12 @@ func newBench() *cobra.Command {
   eagleray bench fleet --ranks 8,64,1024
   eagleray bench step --running 1,64,256,1024
   eagleray bench chaos --seconds 60
+  eagleray bench constrain --schemas DIR --tokenizer DIR
   eagleray bench report A.json B.json -o report.html`,
 	}
 	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(),
-		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchChaos(), newBenchReport(),
+		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchChaos(), newBenchConstrain(),
+		newBenchReport(),
 		newQueueReader(), newFleetRank(), newStepServer())
 	group(c)
 	return c
