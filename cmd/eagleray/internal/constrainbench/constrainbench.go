@@ -30,6 +30,8 @@ type Options struct {
 	Every int
 	// Vocab is the width of a mask in tokens, as the model pads its vocabulary; 0 is the tokenizer's.
 	Vocab int
+	// AnyOrder lets the keys of objects stand in any order, not only in that of the schema.
+	AnyOrder bool
 }
 
 // Quantiles are of durations, in microseconds.
@@ -85,6 +87,7 @@ type instance struct {
 }
 
 type bench struct {
+	anyOrder   bool
 	tok        *tokenizer.Tokenizer
 	vocabulary *constrain.Vocabulary
 	mask       []uint32
@@ -106,10 +109,11 @@ func Run(o Options) (Report, error) {
 		return Report{}, fmt.Errorf("--schemas: no JSON files in %q", o.Schemas)
 	}
 	slices.Sort(files)
-	b := bench{tok: tok, vocabulary: vocabulary(tok)}
+	b := bench{anyOrder: o.AnyOrder, tok: tok, vocabulary: vocabulary(tok)}
 	width := max(b.vocabulary.Words(), (o.Vocab+31)/32)
 	b.mask = make([]uint32, width)
 	b.report.Refused, b.report.Vocab = map[string]int{}, 32*width
+	b.report.Wrong, b.report.Exhausted = []string{}, []string{}
 	for i := 0; i < len(files); i += max(o.Every, 1) {
 		if err := b.file(files[i]); err != nil {
 			return Report{}, fmt.Errorf("%s: %w", files[i], err)
@@ -137,7 +141,8 @@ func (b *bench) file(path string) error {
 	}
 	name := strings.TrimSuffix(filepath.Base(path), ".json")
 	b.report.Schemas++
-	spec := constrain.Spec{Kind: constrain.JSONSchema, Text: string(f.Schema)}
+	spec := constrain.Spec{Kind: constrain.JSONSchema, Text: string(f.Schema),
+		AnyOrder: b.anyOrder}
 	began := time.Now()
 	c, err := constrain.Compile(spec, b.vocabulary, constrain.Limits{})
 	compiled := time.Since(began)
