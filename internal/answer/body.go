@@ -25,6 +25,8 @@ type Format struct {
 	closers []string
 	// inner are further tags within calls.
 	inner []string
+	// envelope is how calls are written, nil where only some texts between could say.
+	envelope *envelope
 	// read reads what follows an opener.
 	read func(r *reader, opener string) verdict
 }

@@ -19,12 +19,14 @@ const (
 //	```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 //
 //	<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"x": 1}<｜tool▁call▁end｜>…
-func deepseek(name string) *Format {
+func deepseek(name, begin, end string) *Format {
 	return &Format{
 		Names:   []string{name},
 		openers: []string{callsBegin, callBegin},
 		closers: []string{callsEnd},
 		inner:   []string{callSep, callEnd},
+		envelope: &envelope{before: callsBegin, after: callsEnd, begin: begin, end: end,
+			between: "\n"},
 		read: func(r *reader, opener string) verdict {
 			if opener == callsBegin {
 				r.spaces()
@@ -64,6 +66,9 @@ var kimi = &Format{
 	openers: []string{"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
 	closers: []string{"<|tool_calls_section_end|>", "<|tool_call_end|>"},
 	inner:   []string{"<|tool_call_argument_begin|>"},
+	envelope: &envelope{before: "<|tool_calls_section_begin|>", after: "<|tool_calls_section_end|>",
+		begin: "<|tool_call_begin|>functions.NAME:", numbered: true,
+		middle: "<|tool_call_argument_begin|>", end: "<|tool_call_end|>"},
 	read: func(r *reader, opener string) verdict {
 		if opener != "<|tool_call_begin|>" {
 			r.spaces()

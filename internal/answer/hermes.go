@@ -11,6 +11,8 @@ func tagged(opener, closer string, names ...string) *Format {
 		openers: []string{opener},
 		closers: []string{closer},
 		follows: []string{"{"},
+		envelope: &envelope{begin: opener + "\n{\"name\": \"NAME\", \"arguments\": ",
+			end: "}\n" + closer, between: "\n"},
 		read: func(r *reader, opener string) verdict {
 			r.spaces()
 			for r.accept(opener) {
@@ -35,11 +37,16 @@ var plainObject = object{arguments: []string{"arguments", "parameters"}}
 //
 //	<|tool_call|>[{"name": "f", "arguments": {"x": 1}}]
 func listed(openers, closers []string, names ...string) *Format {
+	after := "]"
+	if len(closers) > 0 {
+		after += closers[0]
+	}
 	return &Format{
-		Names:   names,
-		openers: openers,
-		closers: closers,
-		follows: []string{"["},
+		Names:    names,
+		openers:  openers,
+		closers:  closers,
+		follows:  []string{"["},
+		envelope: objects(openers[0]+"[", "arguments", ", ", after),
 		read: func(r *reader, _ string) verdict {
 			r.spaces()
 			return r.listCall(&plainObject)
@@ -72,9 +79,10 @@ func (r *reader) listCall(o *object) verdict {
 //
 //	<|python_tag|>{"name": "f", "parameters": {"x": 1}}; {"name": "g", "parameters": {}}
 var llama3 = &Format{
-	Names:   []string{"llama3_json", "llama4_json"},
-	openers: []string{"{", "<|python_tag|>"},
-	loose:   true,
+	Names:    []string{"llama3_json", "llama4_json"},
+	openers:  []string{"{", "<|python_tag|>"},
+	loose:    true,
+	envelope: objects("", "parameters", "; ", ""),
 	read: func(r *reader, opener string) verdict {
 		if opener == "{" {
 			r.pos--
@@ -116,6 +124,7 @@ var mistral = &Format{
 	ShortIDs: true,
 	openers:  []string{"[TOOL_CALLS]"},
 	inner:    []string{"[CALL_ID]", "[ARGS]"},
+	envelope: &envelope{begin: "[TOOL_CALLS]NAME[ARGS]"},
 	read: func(r *reader, opener string) verdict {
 		r.spaces()
 		o := plainObject

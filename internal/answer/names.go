@@ -12,8 +12,8 @@ var formats = []*Format{
 	pythonic,
 	olmo,
 	mistral,
-	deepseek("deepseek_v3"),
-	deepseek("deepseek_v31"),
+	deepseek("deepseek_v3", callBegin+"function"+callSep+"NAME\n```json\n", "\n```"+callEnd),
+	deepseek("deepseek_v31", callBegin+"NAME"+callSep, callEnd),
 	dsml,
 	granite,
 	listed([]string{"functools"}, nil, "phi4_mini_json", "phi4_mini"),
@@ -25,7 +25,8 @@ var formats = []*Format{
 
 // granite may leave the tag out.
 var granite = func() *Format {
-	f := listed([]string{"<|tool_call|>", "<tool_call>"}, []string{"</tool_call>"}, "granite")
+	f := listed([]string{"<|tool_call|>", "<tool_call>"}, nil, "granite")
+	f.closers = []string{"</tool_call>"}
 	f.start = func(r *reader) verdict {
 		if r.spaces(); !r.next('[') {
 			return refused

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/constrain/cfg"
 	"github.com/eagleray/eagleray/internal/constrain/regex"
 	"github.com/eagleray/eagleray/internal/constrain/schema"
+	"github.com/eagleray/eagleray/internal/constrain/tag"
 )
 
 type regexBuilder = regex.Builder
@@ -63,7 +65,7 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 	}
 	b := regex.NewBuilder(limits.Compile)
 	g := cfg.New(b, cfg.Greedy, limits.Symbols)
-	start, err := front(g, s, limits)
+	start, err := front(g, s, v, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +73,11 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 }
 
 // front is the grammar of a spec.
-func front(g *cfg.Grammar, s Spec, limits Limits) (cfg.Sym, error) {
+func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (cfg.Sym, error) {
 	switch s.Kind {
 	case Regex:
-		return pattern(g, s.Text)
+		start, err := pattern(g, s.Text)
+		return start, refused(err)
 	case Choice:
 		return choice(g, s.Text, limits)
 	case JSONObject:
@@ -82,6 +85,9 @@ func front(g *cfg.Grammar, s Spec, limits Limits) (cfg.Sym, error) {
 	case JSONSchema:
 		start, err := schema.Compile(s.Text, g, schema.Options{Compact: s.Compact,
 			Closed: s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{})
+		return start, refused(err)
+	case StructuralTag:
+		start, err := tag.Compile(s.Text, g, host(g, s, v))
 		return start, refused(err)
 	}
 	return cfg.None, &Error{Code: cfg.GrammarUnsupported,
@@ -102,21 +108,35 @@ func refused(err error) error {
 		TooComplex: e.Code == cfg.SchemaTooComplex || e.Code == cfg.GrammarTooComplex}
 }
 
+// host compiles what is inside of structural tags.
+func host(g *cfg.Grammar, s Spec, v *Vocabulary) tag.Host {
+	return tag.Host{
+		Special:   v.Special,
+		IsSpecial: func(id int32) bool { return slices.Contains(v.texts, id) },
+		Texts:     slices.Sorted(maps.Keys(v.special)),
+		Schema: func(text string, closed bool) (cfg.Sym, error) {
+			return schema.Compile(text, g, schema.Options{Compact: s.Compact, Closed: closed},
+				schema.Limits{})
+		},
+		Pattern: func(text string) (cfg.Sym, error) { return pattern(g, text) },
+	}
+}
+
 func pattern(g *cfg.Grammar, text string) (cfg.Sym, error) {
 	for i := range len(text) {
 		if text[i] == 0 {
-			return cfg.None, &Error{Code: cfg.RegexInvalid, Reason: "a NUL character"}
+			return cfg.None, &cfg.Error{Code: cfg.RegexInvalid, Reason: "a NUL character"}
 		}
 	}
 	x, err := g.B.Pattern(text, regex.Syntax{Python: true})
 	var syntax *regex.SyntaxError
 	switch {
 	case errors.As(err, &syntax) && syntax.Unsupported:
-		return cfg.None, &Error{Code: cfg.RegexUnsupported, Reason: err.Error()}
+		return cfg.None, &cfg.Error{Code: cfg.RegexUnsupported, Reason: err.Error()}
 	case errors.As(err, &syntax):
-		return cfg.None, &Error{Code: cfg.RegexInvalid, Reason: err.Error()}
+		return cfg.None, &cfg.Error{Code: cfg.RegexInvalid, Reason: err.Error()}
 	case err != nil:
-		return cfg.None, &Error{Code: cfg.GrammarTooComplex, Reason: err.Error(), TooComplex: true}
+		return cfg.None, &cfg.Error{Code: cfg.GrammarTooComplex, Reason: err.Error()}
 	}
 	return g.Lexeme(x), nil
 }
