@@ -46,10 +46,11 @@ var pure = map[string][]string{
 	"kvcache":          nil,
 	"layout":           nil,
 	"sample":           nil,
-	"constrain":        {"constrain/cfg", "constrain/regex", "constrain/schema"},
+	"constrain":        {"constrain/cfg", "constrain/regex", "constrain/schema", "constrain/tag"},
 	"constrain/cfg":    {"constrain/regex"},
 	"constrain/regex":  nil,
 	"constrain/schema": {"constrain/cfg", "constrain/regex"},
+	"constrain/tag":    {"constrain/cfg", "constrain/regex"},
 	"step":             {"constrain", "sample"},
 	"schedule":         {"constrain", "kvcache", "sample", "step"},
 }

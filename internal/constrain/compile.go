@@ -115,8 +115,8 @@ func host(g *cfg.Grammar, s Spec, v *Vocabulary) tag.Host {
 		IsSpecial: func(id int32) bool { return slices.Contains(v.texts, id) },
 		Texts:     slices.Sorted(maps.Keys(v.special)),
 		Schema: func(text string, closed bool) (cfg.Sym, error) {
-			return schema.Compile(text, g, schema.Options{Compact: s.Compact, Closed: closed},
-				schema.Limits{})
+			return schema.Compile(text, g, schema.Options{Compact: s.Compact,
+				Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{})
 		},
 		Pattern: func(text string) (cfg.Sym, error) { return pattern(g, text) },
 	}
