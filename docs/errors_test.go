@@ -48,6 +48,7 @@ var noStart = map[string]string{
 	"internal/doctor":           "checks of the doctor, which say what to do",
 	"internal/executor/verdict": "which rank is at fault",
 	"internal/futex":            "system calls of a wait",
+	"internal/grammars":         "requests",
 	"internal/jsonx":            "where a JSON text is wrong stands behind the name of its file",
 	"internal/kvcache":          "steps",
 	"internal/metrics":          "measurements",

@@ -26,7 +26,7 @@ var levels = [][]string{
 		"store", "transcripts", "web"},
 	{"batch", "config", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
-	{"compute", "model/checkpoint", "queue", "schedule"},
+	{"compute", "grammars", "model/checkpoint", "queue", "schedule"},
 	{"builtin", "collective", "model"},
 	{"join", "runner"},
 	{"executor/launch", "worker"},

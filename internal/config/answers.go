@@ -1,6 +1,13 @@
 package config
 
-import "github.com/spf13/pflag"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
 
 // Answers are what a server does for requests that do not say it themselves.
 type Answers struct {
@@ -10,6 +17,8 @@ type Answers struct {
 	TokensAsTokenIDs bool
 	// ChatTemplateKwargs is a JSON object of variables for the chat template; "" is none.
 	ChatTemplateKwargs string
+	// CompactJSON leaves no white space in JSON that answers are constrained to.
+	CompactJSON bool
 }
 
 // answerFlags defines the flags of Answers.
@@ -22,4 +31,42 @@ func (c *Config) answerFlags(f *pflag.FlagSet) {
 	f.Var(&object{&a.ChatTemplateKwargs}, "default-chat-template-kwargs",
 		"JSON object of variables for the chat template, such as "+
 			`{"enable_thinking":false}; those of a request go before`)
+	f.Var(&structuredOutputs{answers: a}, "structured-outputs-config",
+		`JSON object of how answers are constrained: {"disable_any_whitespace":true} for JSON `+
+			"without white space")
+}
+
+// structuredOutputs is vLLM's StructuredOutputsConfig, of which one member has a meaning.
+type structuredOutputs struct {
+	answers *Answers
+	text    string
+}
+
+func (o *structuredOutputs) String() string { return o.text }
+
+// Type implements pflag.Value.
+func (o *structuredOutputs) Type() string { return "JSON" }
+
+// Set implements pflag.Value.
+func (o *structuredOutputs) Set(text string) error {
+	var c struct {
+		Backend              string `json:"backend"`
+		DisableFallback      bool   `json:"disable_fallback"`
+		Compact              bool   `json:"disable_any_whitespace"`
+		AdditionalProperties bool   `json:"disable_additional_properties"`
+		InReasoning          bool   `json:"enable_in_reasoning"`
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return fmt.Errorf("%q: %w", text, err)
+	}
+	switch {
+	case c.AdditionalProperties:
+		return errors.New("disable_additional_properties is not supported: schemas are obeyed as they are")
+	case c.InReasoning:
+		return errors.New("enable_in_reasoning is not supported: constraints begin after the reasoning")
+	}
+	o.answers.CompactJSON, o.text = c.Compact, text
+	return nil
 }

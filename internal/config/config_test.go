@@ -70,6 +70,8 @@ func TestFlags(t *testing.T) {
 		{`--allowed-origins ["*"] --allowed-methods GET,PUT --allowed-methods POST`, func(c *config.Config) any {
 			return append(c.Server.AllowedOrigins, c.Server.AllowedMethods...)
 		}, []string{"*", "GET", "PUT", "POST"}},
+		{`--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}`,
+			func(c *config.Config) any { return c.Server.Answers.CompactJSON }, true},
 		{`--default-chat-template-kwargs {"a":1}`, func(c *config.Config) any { return c.Server.Answers.ChatTemplateKwargs }, `{"a":1}`},
 		{"-O3 -O 2 -O=0 -cc {} --worker-use-ray=false", func(c *config.Config) any { return len(c.Warnings) }, 5},
 		{"--kv-cache-dtype auto", func(c *config.Config) any { return strings.Contains(c.Warnings[0], "--kv-cache-dtype has no effect") }, true},
@@ -150,6 +152,8 @@ func TestMistakes(t *testing.T) {
 		{"--allowed-origins [1]", "--allowed-origins"},
 		{"--default-chat-template-kwargs [1]", "--default-chat-template-kwargs"},
 		{"--default-chat-template-kwargs null", "--default-chat-template-kwargs"},
+		{`--structured-outputs-config {"disable_additional_properties":true}`, "--structured-outputs-config"},
+		{`--structured-outputs-config {"backends":"auto"}`, "--structured-outputs-config"},
 		{"--api-key-file /no/such/file", "--api-key-file"},
 		{"--num-scheduler-steps 8", "--num-scheduler-steps"},
 		{"--frobnicate", "--frobnicate"},
@@ -163,7 +167,7 @@ func TestMistakes(t *testing.T) {
 		{"--no-enable-lora=false", "known and not supported yet"},
 		{"--speculative-config {}", "--speculative-config"},
 		{"--tool-call-parser xlam", "--tool-call-parser"},
-		{"--reasoning-parser step3", "--reasoning-parser"},
+		{"--reasoning-parser nobody", "--reasoning-parser"},
 		{"--ssl-keyfile key.pem", "--ssl-keyfile"},
 		{"--enforce-eager=perhaps", "--enforce-eager"},
 	}

@@ -95,9 +95,8 @@ var engineKnown = []Known{
 	{Name: "enable-prompt-embeds", Switch: true, Why: "prompts are text or token ids"},
 	{Name: "enable-lora", Switch: true, Why: "adapters are not loaded"},
 	{Name: "speculative-config", Allowed: none, Why: "tokens are not drafted"},
-	{Name: "structured-outputs-config", Allowed: none, Why: "outputs are not constrained"},
-	{Name: "guided-decoding-backend", Allowed: []string{"auto"},
-		Why: "outputs are not constrained"},
+	{Name: "guided-decoding-backend", Allowed: anything,
+		Why: "there is one way to constrain answers"},
 	{Name: "otlp-traces-endpoint", Allowed: none, Why: "traces are not exported"},
 }
 

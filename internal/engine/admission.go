@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/constrain"
 )
 
 // Submit queues requests whose outputs belong together, such as the choices of one answer: all of
-// them, or none. It fails with an error wrapping *sample.ParamError or naming the prompt for a bad
-// request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be closed.
+// them, or none. It fails with an error wrapping *sample.ParamError, a *constrain.Error, or one
+// naming the prompt for a bad request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be closed.
 // ctx bounds only the call.
 func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	if len(list) == 0 {
@@ -32,6 +34,15 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 			if err := e.checkPrompt(r.Prompt); err != nil {
 				return nil, err
 			}
+		}
+		if i == 0 || r.Constraint != list[i-1].Constraint {
+			if err := e.checkConstraint(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+		if r.Constraint.Kind != constrain.None {
+			// What is complete can only end, and may end nowhere else.
+			q.Params.MinTokens, q.Params.IgnoreEOS = 0, false
 		}
 		if err := q.Params.Validate(e.info.VocabSize); err != nil {
 			return nil, err
@@ -61,6 +72,20 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	e.metrics.ObserveParams(max(1, list[0].N), int(list[0].Params.MaxTokens))
 	e.signal()
 	return s, nil
+}
+
+// checkConstraint finds out whether the constraint of a request can be enforced, which may take a
+// while.
+func (e *Engine) checkConstraint(ctx context.Context, r *Request) error {
+	switch {
+	case r.Constraint.Kind == constrain.None:
+		return nil
+	case e.info.Grammars == nil:
+		return &constrain.Error{Reason: "the server runs without a tokenizer"}
+	case e.info.EOS < 0 && len(r.Params.StopTokens) == 0:
+		return &constrain.Error{Reason: "the model has no token that ends an output"}
+	}
+	return e.info.Grammars.Check(ctx, r.Constraint)
 }
 
 // samePrompt reports whether two prompts are the same memory.

@@ -121,7 +121,11 @@ func (e *Engine) deliver(o *schedule.Output, b *batch) {
 	}
 	if o.Finish == sample.FinishError {
 		e.finish(q, o.Finish)
-		q.stream.fail(fmt.Errorf("%w: after %d tokens of output", ErrUnsound, q.outputs))
+		why := ErrUnsound
+		if o.Fault == sample.Stuck {
+			why = ErrStuck
+		}
+		q.stream.fail(fmt.Errorf("%w: after %d tokens of output", why, q.outputs))
 	}
 }
 

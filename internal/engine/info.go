@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/eagleray/eagleray/internal/chattemplate"
+	"github.com/eagleray/eagleray/internal/grammars"
 	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -19,6 +20,8 @@ type Info struct {
 	sample.Defaults
 	// Tokenizer is nil when it was skipped: then prompts are token ids and outputs too.
 	Tokenizer *tokenizer.Tokenizer
+	// Grammars says which constraints can be enforced; it is nil without a tokenizer.
+	Grammars *grammars.Cache
 	// Template renders conversations; it is nil when the model has none.
 	Template *chattemplate.Template
 	// DType is what the model runs in, WeightBytes the size of all shards.

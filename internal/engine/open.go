@@ -82,11 +82,13 @@ type opening struct {
 	cfg    *config.Config
 	folder checkpoint.Folder
 	dir    string // absolute; "" for the built-in model
-	model  *checkpoint.Config
-	info   Info
-	dtype  compute.DType
-	ranks  int
-	stages layout.Stages
+	// tokenizerDir is the folder of --tokenizer, absolute; "" for the model's own.
+	tokenizerDir string
+	model        *checkpoint.Config
+	info         Info
+	dtype        compute.DType
+	ranks        int
+	stages       layout.Stages
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
 	fromHub bool
 	// cluster is what groups have in common on Ray with several engines, or on several nodes; nil for

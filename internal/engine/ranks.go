@@ -112,6 +112,7 @@ func (b *opening) rankInit() (queue.Init, error) {
 		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen,
 	}
 	init.Null = b.opt.Null.init(&b.info)
+	init.Tokenizer = b.tokenizerDir
 	if !b.fromHub {
 		return init, nil
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/step"
@@ -50,7 +51,8 @@ func collect(t *testing.T, s engine.Stream, seen func(tokens int)) (a received) 
 	}
 }
 
-// sampled are requests with all that a rank keeps of one: seeds, penalties, log-probabilities.
+// sampled are requests with all that a rank keeps of one: seeds, penalties, log-probabilities,
+// constraints.
 func sampled(e *engine.Engine, n int) []*engine.Request {
 	var list []*engine.Request
 	for i := range n {
@@ -60,6 +62,9 @@ func sampled(e *engine.Engine, n int) []*engine.Request {
 		if i%2 == 0 {
 			r.Params.Logprobs = 3
 			r.Params.FrequencyPenalty, r.Params.RepetitionPenalty = 0.4, 1.2
+		}
+		if i%3 == 1 {
+			r.Constraint = constrain.Spec{Kind: constrain.Regex, Text: "(yes|no)( or (yes|no)){7,9}"}
 		}
 		list = append(list, r)
 	}

@@ -82,6 +82,9 @@ var (
 	ErrStalled = errors.New("engine is stalled")
 	// ErrUnsound means that the model's logits for the request are not numbers.
 	ErrUnsound = errors.New("the model computed NaN or infinity for this request")
+	// ErrStuck means that the constraint of a request leaves it no token to go on with, or none that
+	// could be found within its budget.
+	ErrStuck = errors.New("the constraint on the output leaves no token to choose")
 	// ErrCondemned means that ranks fail whenever they compute the request; errors wrapping it name
 	// the cause.
 	ErrCondemned = errors.New("the workers failed whenever they computed this request")

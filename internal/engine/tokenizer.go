@@ -4,11 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/chattemplate"
+	"github.com/eagleray/eagleray/internal/constrain"
+	"github.com/eagleray/eagleray/internal/grammars"
+	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/tokenizer"
 )
@@ -25,6 +29,9 @@ func (b *opening) readTokenizer() error {
 			return fmt.Errorf("--tokenizer: %w", err)
 		}
 		if folder, err = checkpoint.Dir(dir); err != nil {
+			return fmt.Errorf("--tokenizer: %w", err)
+		}
+		if b.tokenizerDir, err = filepath.Abs(dir); err != nil {
 			return fmt.Errorf("--tokenizer: %w", err)
 		}
 	}
@@ -49,6 +56,9 @@ func (b *opening) loadTokenizer(folder checkpoint.Folder) error {
 	if b.info.Tokenizer, err = tokenizer.Parse(raw, tokConfig); err != nil {
 		return fmt.Errorf("model %q: %w", b.info.Root, err)
 	}
+	b.info.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {
+		return grammars.Vocabulary(b.info.Tokenizer), nil
+	}, (machine.Cores()+1)/2)
 	source, from, err := b.templateSource(folder)
 	if err != nil || source == "" {
 		return err

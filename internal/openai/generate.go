@@ -71,12 +71,16 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		q.N = req.n
 		q.Params.Seed = s.seedFor(req, i%req.n)
 		q.Client = client
+		q.Constraint = req.constraint
 		list[i] = &q
 	}
 	var err error
 	if g.stream, err = s.opt.Engine.Submit(r.Context(), list...); err != nil {
 		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil {
 			s.opt.Metrics.Rejected("queue_full")
+		}
+		if bad := constraintError(req.constraintField, err); bad != nil {
+			return nil, bad
 		}
 		return nil, err
 	}

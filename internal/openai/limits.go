@@ -18,6 +18,9 @@ type Limits struct {
 	Sequences int
 	// Stops is the largest number of stop strings: 64; StopBytes the longest one: 1024.
 	Stops, StopBytes int
+	// Choices is the largest number of choices of structured_outputs, each as long as a stop string:
+	// 4096.
+	Choices int
 	// StopTokens is the largest number of stop_token_ids: 1024.
 	StopTokens int
 	// LogitBias is the largest number of logit_bias entries: 1024.
@@ -55,6 +58,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Sequences, 4096)
 	def(&l.Stops, 64)
 	def(&l.StopBytes, 1024)
+	def(&l.Choices, 4096)
 	def(&l.StopTokens, 1024)
 	def(&l.LogitBias, 1024)
 	def(&l.BadWords, 512)

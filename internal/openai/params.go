@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -28,6 +29,9 @@ func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *apiError) {
 	}
 	// Each prompt's room may be less than max_tokens: fit compares min_tokens with what is left.
 	o.MinTokens = 0
+	if r.constraint.Kind != constrain.None {
+		o.IgnoreEOS = false // an answer that is complete can only end
+	}
 	p, err := s.model.Resolve(&o, maxTokens)
 	var wrong *sample.ParamError
 	if errors.As(err, &wrong) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -28,6 +29,10 @@ type sampling struct {
 	priority                              int
 	timeout                               *float64
 	cacheSalt, requestID                  string
+	// constraint is what the answer keeps to, constraintField the field that says so, "" for tools.
+	constraint      constrain.Spec
+	constraintField string
+	compactJSON     bool
 }
 
 // decode reads the shared fields. The caller reads its own before or after, then calls f.rest.
@@ -67,6 +72,8 @@ func (s *sampling) decode(f *fields, m *model) {
 	s.timeout = f.optFloat("timeout")
 	s.priority = int(f.ranged("priority", 0, math.MinInt32, math.MaxInt32))
 	s.decodeNames(f)
+	s.compactJSON = m.answers.CompactJSON
+	s.decodeConstraint(f)
 	s.decodeUnsupported(f)
 	f.fail(s.checkRanges())
 }
@@ -222,7 +229,6 @@ func (s *sampling) decodeUnsupported(f *fields) {
 	f.unsupported("thinking_token_budget", "-1")
 	f.unsupported("stream_interval", "1")
 	f.unsupported("prompt_embeds", "[]")
-	f.unsupported("structured_outputs")
 	f.unsupported("kv_transfer_params", "{}")
 	f.unsupported("ec_transfer_params", "{}")
 	f.unsupported("vllm_xargs", "{}")
@@ -232,37 +238,7 @@ func (s *sampling) decodeUnsupported(f *fields) {
 	f.unsupported("mm_processor_kwargs", "{}")
 	f.unsupported("media_io_kwargs", "{}")
 	f.unsupported("logits_processors", "[]")
-	s.decodeResponseFormat(f)
-
 	f.removed("best_of", "use n", "1")
-	for _, name := range []string{"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-		"guided_decoding_backend", "guided_whitespace_pattern"} {
-		f.removed(name, "structured_outputs took its place")
-	}
-}
-
-// decodeResponseFormat accepts plain text only.
-func (s *sampling) decodeResponseFormat(f *fields) {
-	raw := f.object("response_format")
-	if raw == nil {
-		return
-	}
-	kind := ""
-	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
-		if key == "type" && raw[0] == '"' {
-			kind = unquote(raw)
-		}
-		return nil
-	}))
-	switch kind {
-	case "text":
-	case "json_object", "json_schema", "structural_tag":
-		f.fail(badRequest("response_format",
-			"`response_format` of type %q is not supported by this server", kind))
-	default:
-		f.fail(badRequest("response_format",
-			"`response_format.type` must be text, json_object, json_schema or structural_tag"))
-	}
 }
 
 // checkRanges holds vLLM's ranges (SamplingParams._verify_args).

@@ -55,6 +55,8 @@ type Init struct {
 	Revision    string `json:"revision,omitempty"`
 	DownloadDir string `json:"download_dir,omitempty"`
 	LoadFormat  string `json:"load_format"`
+	// Tokenizer is the folder of the tokenizer on the driver's node, "" for the model's own.
+	Tokenizer string `json:"tokenizer,omitempty"`
 	// DType is resolved: bfloat16, float16 or float32.
 	DType string `json:"dtype"`
 	// ISA is an instruction set, "" for the best of this machine.

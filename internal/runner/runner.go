@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/grammars"
 	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -59,6 +60,8 @@ type Options struct {
 	// prompts, PP the other stages; nil where there are no others.
 	TP, PCP Broadcaster
 	PP      Messenger
+	// Grammars compiles the constraints of requests; only the output rank uses it.
+	Grammars *grammars.Cache
 	// Status learns when ranks exchange tokens and when they choose them.
 	Status *status.Rank
 	// Trail, unless it is nil, is where the hashes of plans go.
@@ -105,6 +108,8 @@ type slot struct {
 	// pool is the sum of the states pooled so far, for PoolMean.
 	pool  []float64
 	state *sample.State
+	// bound keeps the output within the request's constraint, nil without one.
+	bound *bound
 	// trail is the hash of all that plans have said of the request.
 	trail uint64
 }
@@ -225,7 +230,7 @@ func (r *Runner) update(p *step.Plan) error {
 			return fmt.Errorf("plan %d frees slot %d of %d", p.ID, id, len(r.slots))
 		}
 		r.slots[id].used = false
-		r.slots[id].state = nil
+		r.slots[id].state, r.slots[id].bound = nil, nil
 	}
 	for i := range p.New {
 		n := &p.New[i]
@@ -256,6 +261,7 @@ func (r *Runner) update(p *step.Plan) error {
 		s.pooling, s.pool = n.Pooling, s.pool[:0]
 		if r.output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
+			s.bound = r.bind(n.Constraint, s.tokens[n.PromptLen:])
 		}
 	}
 	return nil
@@ -326,6 +332,9 @@ func (r *Runner) takeLast(row *step.Row, s *slot) error {
 	if s.state != nil {
 		s.state.Append(token)
 	}
+	if s.bound != nil {
+		s.bound.append(token)
+	}
 	return nil
 }
 
@@ -344,6 +353,7 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 		return err
 	}
 	r.opt.Status.Set(status.Sample, 0)
+	r.awaitGrammar(wants)
 	r.sampling.run(wants)
 	for i, w := range wants {
 		c := &r.sampling.choices[i]

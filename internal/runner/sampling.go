@@ -12,6 +12,7 @@ type sampleTask struct {
 	choices  []choice
 	samplers []sample.Sampler
 	raw      [][]float32 // one per thread: logits before sampling changed them
+	masks    [][]uint32  // one per thread: what constraints allow
 }
 
 // choice is what became of one row.
@@ -25,6 +26,7 @@ func (t *sampleTask) init(r *Runner, threads int) {
 	t.r = r
 	t.samplers = make([]sample.Sampler, threads)
 	t.raw = make([][]float32, threads)
+	t.masks = make([][]uint32, threads)
 }
 
 func (t *sampleTask) run(wants []want) {
@@ -54,13 +56,30 @@ func (t *sampleTask) Do(chunk, thread int) {
 		*c = choice{token: sample.Unsound, top: c.top[:0]}
 		return
 	}
+	var mask []uint32
+	if s.bound != nil {
+		var none int32
+		if mask, none = s.bound.mask(t.masks[thread][:0], vocab, &s.params); none != 0 {
+			*c = choice{token: none, top: c.top[:0]}
+			return
+		}
+		t.masks[thread] = mask
+	}
 	raw := logits
 	if s.params.Logprobs != sample.NoLogprobs {
 		// Log-probabilities are of the model's own logits; sampling overwrites them.
 		raw = append(t.raw[thread][:0], logits...)
 		t.raw[thread] = raw
 	}
+	if mask != nil {
+		sample.Restrict(logits, mask)
+	}
 	c.token = sampler.Sample(logits, &s.params, s.state, uint32(len(s.tokens)))
+	if mask != nil && !sample.Allows(mask, c.token) {
+		// Other parameters forbid what the constraint demands.
+		*c = choice{token: sample.Stuck, top: c.top[:0]}
+		return
+	}
 	if s.params.Logprobs != sample.NoLogprobs {
 		c.sampled, c.top = sampler.Logprobs(raw, c.token, s.params.Logprobs, c.top[:0])
 	}

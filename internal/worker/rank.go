@@ -12,6 +12,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/constrain"
+	"github.com/eagleray/eagleray/internal/grammars"
 	"github.com/eagleray/eagleray/internal/hub"
 	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/machine"
@@ -36,6 +38,7 @@ type rank struct {
 	vocab       int
 	stage       model.Stage
 	output      bool
+	grammars    *grammars.Cache
 	weightBytes int64
 	// done is the last plan that it has executed, trail what the last ones were about.
 	done  uint64
@@ -122,6 +125,11 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if err := r.loadModel(init, cfg, folder, group, r.stage, progress); err != nil {
 		return err
 	}
+	if r.output {
+		r.grammars = grammars.New(func() (*constrain.Vocabulary, error) {
+			return vocabulary(init, folder)
+		}, 1)
+	}
 	shape := model.CacheShape(cfg, r.stage.To-r.stage.From, init.Layout.TP, init.Blocks,
 		init.BlockSize, dtype)
 	r.cache, err = r.device.NewCache(shape)
@@ -156,7 +164,8 @@ func (r *rank) enter(opt Options) error {
 			return err
 		}
 	}
-	r.runner = runner.New(runner.Options{Model: r.model, Pool: r.device.Pool(), Cache: r.cache,
+	r.runner = runner.New(runner.Options{Model: r.model, Grammars: r.grammars,
+		Pool: r.device.Pool(), Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
 		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
@@ -252,6 +261,9 @@ func (w wanted) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 
 // close gives everything back; it is called once, also after a load that failed half-way.
 func (r *rank) close() {
+	if r.grammars != nil {
+		r.grammars.Close()
+	}
 	if r.model != nil {
 		r.model.Close()
 	}

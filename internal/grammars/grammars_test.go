@@ -1,0 +1,124 @@
+package grammars
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/constrain"
+)
+
+func vocabulary() (*constrain.Vocabulary, error) {
+	tokens := make([][]byte, 256)
+	for i := range tokens {
+		tokens[i] = []byte{byte(i)}
+	}
+	return constrain.NewVocabulary(tokens, nil), nil
+}
+
+func regex(text string) constrain.Spec {
+	return constrain.Spec{Kind: constrain.Regex, Text: text}
+}
+
+// TestShared asks for the same and for other constraints from many goroutines: each is compiled
+// once, and matchers of one grammar are used at the same time.
+func TestShared(t *testing.T) {
+	var loads atomic.Int32
+	c := New(func() (*constrain.Vocabulary, error) {
+		loads.Add(1)
+		return vocabulary()
+	}, 2)
+	defer c.Close()
+	var asking sync.WaitGroup
+	for i := range 40 {
+		asking.Go(func() {
+			spec := regex(fmt.Sprintf("(ab){%d}c", 5+i%4))
+			if err := c.Check(t.Context(), spec); err != nil {
+				t.Error(err)
+				return
+			}
+			g := c.Start(spec)
+			<-g.Done()
+			m, err := g.Matcher()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mask := make([]uint32, m.Words())
+			for n := range 2 * (5 + i%4) {
+				want := int32("ab"[n%2])
+				if done := m.Mask(mask); done || mask[want>>5] != 1<<(want&31) || !m.Accept(want) {
+					t.Errorf("%v after %d: complete %v, mask %x", spec, n, done, mask)
+					return
+				}
+			}
+			if m.Accept('x') || !m.Accept('c') || !m.Mask(mask) {
+				t.Errorf("%v does not end after c", spec)
+			}
+		})
+	}
+	asking.Wait()
+	if n := loads.Load(); n != 1 {
+		t.Errorf("the vocabulary was loaded %d times", n)
+	}
+	if len(c.grammars) != 4 {
+		t.Errorf("%d grammars of 4", len(c.grammars))
+	}
+}
+
+// TestForgets keeps a bounded number of grammars, the latest ones, and those in use go on.
+func TestForgets(t *testing.T) {
+	c := New(vocabulary, 1)
+	defer c.Close()
+	first := c.Start(regex("first"))
+	for i := range kept + 10 {
+		if err := c.Check(t.Context(), regex(fmt.Sprint("a", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.grammars) != kept || c.recent.Len() != kept || c.grammars[regex("first")] != nil {
+		t.Errorf("%d grammars, %d in order", len(c.grammars), c.recent.Len())
+	}
+	<-first.Done()
+	if m, err := first.Matcher(); err != nil || !m.Accept('f') {
+		t.Errorf("a forgotten grammar: %v", err)
+	}
+}
+
+// TestErrors: what cannot be compiled says so to each who asks, who gives up does not wait, and a
+// cache that is closed compiles nothing more.
+func TestErrors(t *testing.T) {
+	c := New(vocabulary, 1)
+	var wrong *constrain.Error
+	for range 2 {
+		if err := c.Check(t.Context(), regex("a(")); !errors.As(err, &wrong) {
+			t.Errorf("error %v", err)
+		}
+	}
+	c.turn <- struct{}{} // another one compiles
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Check(ctx, regex("b")); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	late := c.Start(regex("c"))
+	if late.Ready() {
+		t.Error("it is compiled out of turn")
+	}
+	c.Close()
+	<-late.Done()
+	if _, err := late.Matcher(); !errors.Is(err, ErrClosed) {
+		t.Errorf("error %v", err)
+	}
+	if g := c.Start(regex("d")); !g.Ready() || !errors.Is(g.err, ErrClosed) {
+		t.Errorf("error %v", g.err)
+	}
+	none := New(func() (*constrain.Vocabulary, error) { return nil, errors.New("no tokenizer") }, 1)
+	defer none.Close()
+	if err := none.Check(t.Context(), regex("a")); err == nil || err.Error() != "no tokenizer" {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,124 @@
+package runner
+
+import (
+	"slices"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/constrain"
+	"github.com/eagleray/eagleray/internal/grammars"
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// compileWait is how long a plan waits for a grammar when it samples for nobody else: the driver
+// plans the request again at once.
+const compileWait = 10 * time.Millisecond
+
+// bound keeps the output of one request within its constraint, on the output rank.
+type bound struct {
+	grammar *grammars.Grammar
+	// at is where the output has come to, nil until the grammar is compiled; tokens are the output
+	// until then.
+	at     *grammars.Matcher
+	tokens []int32
+	// missed says that a token could not be chosen because the grammar was not compiled: what comes
+	// after it is not of the output. lost says that the output is not what the grammar allows.
+	missed, lost bool
+}
+
+// bind returns what keeps an output, so far of these tokens, to a constraint; nil without one.
+func (r *Runner) bind(c constrain.Spec, output []int32) *bound {
+	if c.Kind == constrain.None {
+		return nil
+	}
+	if r.opt.Grammars == nil {
+		return &bound{lost: true}
+	}
+	return &bound{grammar: r.opt.Grammars.Start(c), tokens: slices.Clone(output)}
+}
+
+// append goes on by a token of the output.
+func (b *bound) append(token int32) {
+	switch {
+	case b.missed || b.lost:
+	case b.at == nil:
+		b.tokens = append(b.tokens, token)
+	default:
+		// A token that ends the request is none of the grammar's. No other can fail: it was chosen
+		// from the grammar's own.
+		b.lost = !b.at.Accept(token)
+	}
+}
+
+// ready says whether the next token can be chosen now.
+func (b *bound) ready() bool { return b.lost || b.at != nil || !b.missed && b.grammar.Ready() }
+
+// begin makes the matcher, once the grammar is compiled.
+func (b *bound) begin() {
+	m, err := b.grammar.Matcher()
+	if err != nil {
+		b.lost = true // the driver's compiler refused it, too, or this rank has no vocabulary
+		return
+	}
+	b.at = m
+	for _, t := range b.tokens {
+		b.append(t)
+	}
+	b.tokens = nil
+}
+
+// mask appends the bits of the tokens of a vocabulary that may come next to dst, which is empty.
+// When there is none it returns what stands in the place of a token, else 0.
+func (b *bound) mask(dst []uint32, vocab int, p *sample.Params) (mask []uint32, none int32) {
+	if !b.ready() {
+		b.missed = true
+		return dst, sample.Pending
+	}
+	if b.at == nil && !b.lost {
+		b.begin()
+	}
+	if b.lost {
+		return dst, sample.Stuck
+	}
+	words := max((vocab+31)/32, b.at.Words())
+	mask = slices.Grow(dst, words)[:words]
+	if b.at.Mask(mask) {
+		allow(mask, p.EOS)
+		for _, t := range p.StopTokens {
+			allow(mask, t)
+		}
+	}
+	if !slices.ContainsFunc(mask, func(w uint32) bool { return w != 0 }) {
+		return dst, sample.Stuck
+	}
+	return mask, 0
+}
+
+func allow(mask []uint32, token int32) {
+	if token >= 0 && int(token) < 32*len(mask) {
+		mask[token>>5] |= 1 << (token & 31)
+	}
+}
+
+// awaitGrammar waits for a grammar that is being compiled, for a while, unless there is something
+// else to sample.
+func (r *Runner) awaitGrammar(wants []want) {
+	var first *grammars.Grammar
+	for _, w := range wants {
+		b := r.slots[w.slot].bound
+		if w.target >= 0 || b == nil || b.ready() {
+			return
+		}
+		if first == nil && !b.missed {
+			first = b.grammar
+		}
+	}
+	if first == nil {
+		return
+	}
+	timer := time.NewTimer(compileWait)
+	defer timer.Stop()
+	select {
+	case <-first.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,31 @@
+package worker
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/constrain"
+	"github.com/eagleray/eagleray/internal/grammars"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/tokenizer"
+)
+
+// vocabulary reads what the tokens of the model stand for: once, and only on a rank that is given a
+// request with a constraint.
+func vocabulary(init queue.Init, folder checkpoint.Folder) (*constrain.Vocabulary, error) {
+	if init.Tokenizer != "" {
+		var err error
+		if folder, err = checkpoint.Dir(init.Tokenizer); err != nil {
+			return nil, fmt.Errorf("tokenizer: %w", err)
+		}
+	}
+	raw, err := folder.ReadFile("tokenizer.json")
+	if err != nil {
+		return nil, err
+	}
+	t, err := tokenizer.Parse(raw, nil)
+	if err != nil {
+		return nil, err
+	}
+	return grammars.Vocabulary(t), nil
+}
