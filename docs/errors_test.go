@@ -54,6 +54,8 @@ var noStart = map[string]string{
 	"internal/metrics":          "measurements",
 	"internal/model/layers":     "a tensor's error stands behind \"load …\"",
 	"internal/offheap":          "system calls, which stand behind \"rank …\"",
+	"internal/openai/responses": "requests",
+	"internal/openai/messages":  "requests",
 	"internal/queue":            "what breaks between the driver and a rank stands behind the rank",
 	"internal/ray/frame":        "the form of messages",
 	"internal/ray/loopback":     "clusters of tests and of measurements",

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -117,11 +118,12 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 			ip.String())
 	}
 
-	kept := store.New(cfg.Server.StoreDir, store.Options{})
-	defer kept.Close()
-	// The server that hands its socket over has the store until it ends: then the first use opens it.
+	stores := newKept(cfg.Server.StoreDir)
+	defer stores.close()
+	// The server that hands its socket over has the stores until it ends: then the first use opens
+	// them.
 	if cfg.Server.StoreDir != "" && !handedOver {
-		if err := kept.Open(); err != nil {
+		if err := stores.open(); err != nil {
 			return fmt.Errorf("--store-dir: %w", err)
 		}
 	}
@@ -149,10 +151,11 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
-	handler, err := newHandler(cfg, e, m, page, kept, log)
+	handler, err := newHandler(cfg, e, m, page, stores, log)
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
+	defer handler.Close()
 	server := handler.HTTPServer(listener.Addr().String())
 	served, accepted := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -219,11 +222,35 @@ func explainOnSignal(log *slog.Logger, e *router.Router) (stop func()) {
 // failureGrace is how long a server whose engine has failed still answers.
 const failureGrace = time.Second
 
-// newHandler is the HTTP surface of an engine. m, page, kept and log may be nil.
+// kept are the stores of a server. Responses, which clients make without a thought, have one of their
+// own: they crowd out nothing but older ones.
+type kept struct{ state, responses *store.Store }
+
+// maxResponseBytes bounds what is kept of responses.
+const maxResponseBytes = 256 << 20
+
+// newKept makes the stores of a folder, "" for memory.
+func newKept(dir string) kept {
+	responses := dir
+	if dir != "" {
+		responses = filepath.Join(dir, "responses")
+	}
+	return kept{store.New(dir, store.Options{}),
+		store.New(responses, store.Options{MaxBytes: maxResponseBytes})}
+}
+
+func (k kept) open() error { return errors.Join(k.state.Open(), k.responses.Open()) }
+
+func (k kept) close() {
+	k.state.Close()
+	k.responses.Close()
+}
+
+// newHandler is the HTTP surface of an engine. m, page and log may be nil, and so may the stores.
 func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *window.Window,
-	kept *store.Store, log *slog.Logger) (*openai.Server, error) {
+	kept kept, log *slog.Logger) (*openai.Server, error) {
 	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
-		Version: version(), Window: page, Store: kept,
+		Version: version(), Window: page, Store: kept.state, Responses: kept.responses,
 		Health: e.Health, Ranks: func() any { return e.Report() }})
 }
 

@@ -30,7 +30,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer cancel()
-	g, text, err := s.startChat(r, req)
+	g, text, err := s.startChat(r, "chatcmpl-", req)
 	f.done()
 	if err != nil {
 		return err
@@ -42,8 +42,9 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	return s.fullChat(w, r, g, req, text)
 }
 
-// startChat renders and submits a conversation; it also returns the rendered prompt.
-func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, string, error) {
+// startChat renders and submits a conversation, whose id begins with kind; it also returns the
+// rendered prompt.
+func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*generation, string, error) {
 	var bad *apiError
 	if req.model, bad = s.checkModel(req.model); bad != nil {
 		return nil, "", bad
@@ -70,7 +71,7 @@ func (s *Server) startChat(r *http.Request, req *chatRequest) (*generation, stri
 	if bad = s.fit(&p, &req.sampling, base, "messages"); bad != nil {
 		return nil, "", bad
 	}
-	g, err := s.start(r, "chatcmpl-", &req.sampling, []prompt{p})
+	g, err := s.start(r, kind, &req.sampling, []prompt{p})
 	if err == nil {
 		g.read(reading)
 	}

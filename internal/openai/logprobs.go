@@ -135,6 +135,12 @@ func (s *Server) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
 // likely ones.
 func (s *Server) appendChatLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	b = append(b, `{"content":[`...)
+	b = s.appendTokenLogprobs(b, scores, shown, asID)
+	return append(b, "]}"...)
+}
+
+// appendTokenLogprobs appends the objects of appendChatLogprobs, separated by commas.
+func (s *Server) appendTokenLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	for i := range scores {
 		b = comma(b, i)
 		c := &scores[i]
@@ -147,7 +153,7 @@ func (s *Server) appendChatLogprobs(b []byte, scores []score, shown int, asID bo
 		}
 		b = append(b, "]}"...)
 	}
-	return append(b, "]}"...)
+	return b
 }
 
 // appendChatToken appends {"token","logprob","bytes" without the closing brace.

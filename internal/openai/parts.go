@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -116,6 +117,12 @@ func (g *generation) closeReaders() {
 
 // parts are those of the next piece of a choice's text, and of its end.
 func (c *choice) parts(text string) []answer.Part {
+	if c.reader == nil {
+		if text == "" {
+			return nil
+		}
+		return []answer.Part{{Kind: answer.Content, Text: text}}
+	}
 	list := c.reader.Push(text)
 	if c.finished {
 		list = append(list, c.reader.Close()...)
@@ -126,6 +133,44 @@ func (c *choice) parts(text string) []answer.Part {
 		}
 	}
 	return list
+}
+
+// eachPart calls f with every part of the only answer of a generation, as they come, until it has
+// ended. logprobs are entries of a list, of the tokens that a part of the content is made of.
+func (s *Server) eachPart(ctx context.Context, g *generation, req *chatRequest,
+	f func(p answer.Part, logprobs []byte) error) error {
+	var scores []score
+	var logprobs []byte
+	return g.each(ctx, func(i int, d *engine.Delta) error {
+		c := &g.choices[i]
+		c.take(d)
+		if req.logprobs != sample.NoLogprobs {
+			if scores = appendScores(scores[:0], c, d, false); len(scores) > 0 {
+				logprobs = comma(logprobs, len(logprobs))
+			}
+			logprobs = s.appendTokenLogprobs(logprobs, scores, req.shown(s), req.asTokenIDs)
+		}
+		c.deliver(d.Text)
+		for _, p := range c.parts(string(d.Text)) {
+			switch {
+			case p.Kind != answer.Content:
+				logprobs = logprobs[:0] // of what was left out before it, too
+			case len(logprobs) > 0:
+				if err := f(p, logprobs); err != nil {
+					return err
+				}
+				logprobs = logprobs[:0]
+				continue
+			}
+			if p.Kind == answer.Reasoning && !req.includeReasoning {
+				continue
+			}
+			if err := f(p, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // finishReason says why a choice ended: an answer that ends by itself with a call waits for what

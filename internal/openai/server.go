@@ -45,6 +45,8 @@ type Options struct {
 	Ranks func() any
 	// Store keeps what clients ask for later; nil for none, and no routes that need it.
 	Store *store.Store
+	// Responses keeps the responses of /v1/responses; nil for none, and then nothing is kept of them.
+	Responses *store.Store
 	// Window is the page for browsers at "/", with its feed; nil for none.
 	Window *window.Window
 	// SpecialTokensInContent lets the text of special tokens in chat messages become control
@@ -67,6 +69,7 @@ type Server struct {
 	load          atomic.Int64
 	quota         quota
 	bodies        *bodyBudget
+	live          liveResponses
 	// seeds counts the seeds given to requests that brought none.
 	seeds atomic.Uint64
 	// unknown remembers the names of unknown fields that have been logged.
@@ -129,6 +132,11 @@ func (s *Server) makeRoutes() map[string]*route {
 	}
 	add("POST", completionPath, false, s.counted(s.completions))
 	add("POST", chatPath, false, s.counted(s.chatCompletions))
+	add("POST", responsesPath, false, s.createResponse)
+	add("GET", responsesPath+"/{id}", false, s.getResponse)
+	add("DELETE", responsesPath+"/{id}", false, s.deleteResponse)
+	add("POST", responsesPath+"/{id}/cancel", false, s.cancelResponse)
+	add("GET", responsesPath+"/{id}/input_items", false, s.responseInput)
 	add("GET", "/v1/models", false, s.listModels)
 	add("GET", "/v1/models/{model...}", false, s.getModel)
 	add("POST", "/tokenize", false, s.tokenizeText)
@@ -327,21 +335,32 @@ func (s *Server) logError(err error, api *apiError) {
 // counted keeps the number of requests in flight that /load shows.
 func (s *Server) counted(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if _, is := rowOf(r.Context()); is { // their number has a bound of its own
-			return h(w, r)
+		leave, err := s.enter(r)
+		if err != nil {
+			return err
 		}
-		client := s.clientOf(r)
-		if bad := s.quota.enter(client); bad != nil {
-			if m := s.opt.Metrics; m != nil {
-				m.Rejected("quota")
-			}
-			return bad
-		}
-		defer s.quota.leave(client)
-		s.load.Add(1)
-		defer s.load.Add(-1)
+		defer leave()
 		return h(w, r)
 	}
+}
+
+// enter counts a request in flight until leave is called, unless its client has too many.
+func (s *Server) enter(r *http.Request) (leave func(), err error) {
+	if _, is := rowOf(r.Context()); is { // their number has a bound of its own
+		return func() {}, nil
+	}
+	client := s.clientOf(r)
+	if bad := s.quota.enter(client); bad != nil {
+		if m := s.opt.Metrics; m != nil {
+			m.Rejected("quota")
+		}
+		return nil, bad
+	}
+	s.load.Add(1)
+	return func() {
+		s.quota.leave(client)
+		s.load.Add(-1)
+	}, nil
 }
 
 // readBody reads and checks a JSON body. The caller calls done of the fields once they are not
@@ -424,10 +443,15 @@ func (s *Server) writeJSON(w http.ResponseWriter, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
+	return s.writeRaw(w, b.String())
+}
+
+// writeRaw answers 200 with JSON.
+func (s *Server) writeRaw(w http.ResponseWriter, b string) error {
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(http.StatusOK)
-	return writeInTime(w, b.String(), s.lim.WriteTimeout)
+	return writeInTime(w, b, s.lim.WriteTimeout)
 }
 
 // writeInTime writes in pieces, each of which the client must take within timeout.
