@@ -19,7 +19,7 @@ const module = "github.com/eagleray/eagleray/"
 // onlyFiles narrows packages of which little belongs to a start.
 var onlyFiles = map[string][]string{
 	"cmd/eagleray":       {"root.go", "serve.go"}, // the rest are other verbs
-	"internal/openai":    {"model.go"},            // the rest are errors of requests
+	"internal/openai":    {"model.go", "tls.go"},  // the rest are errors of requests
 	"internal/join":      {"driver.go"},           // rank.go is the other end, which this one reports
 	"internal/model":     {"decoder.go", "fit.go", "model.go", "opt.go", "source.go"},
 	"internal/tokenizer": {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"

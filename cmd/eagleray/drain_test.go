@@ -165,8 +165,14 @@ func TestOpenURL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := openURL(a); got != want {
+		if got := openURL(a, false); got != want {
 			t.Errorf("%s: %s, want %s", addr, got, want)
 		}
+	}
+	if got := openURL(&net.TCPAddr{IP: net.IPv4zero, Port: 8}, true); got != "https://127.0.0.1:8" {
+		t.Error(got)
+	}
+	if got := openURL(&net.UnixAddr{Name: "/run/x", Net: "unix"}, false); got != "unix:/run/x" {
+		t.Error(got)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,12 +102,14 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
+	secure, err := openai.TLS(&cfg.Server.Transport, log)
+	if err != nil {
+		return err
+	}
 	listener, err := openai.Inherited()
 	handedOver := listener != nil
 	if err == nil && !handedOver {
-		if listener, err = openai.Listen(cfg.Server.Host, cfg.Server.Port); err != nil {
-			err = fmt.Errorf("--host %s --port %d: %w", cfg.Server.Host, cfg.Server.Port, err)
-		}
+		listener, err = openai.ListenAt(&cfg.Server)
 	}
 	if err != nil {
 		return err
@@ -158,11 +161,15 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	defer handler.Close()
 	server := handler.HTTPServer(listener.Addr().String())
 	served, accepted := make(chan error, 1), make(chan struct{})
+	limited := handler.Limit(listener)
+	if secure != nil {
+		limited = tls.NewListener(limited, secure)
+	}
 	go func() {
-		served <- server.Serve(handler.Limit(listener))
+		served <- server.Serve(limited)
 		close(accepted)
 	}()
-	logReady(log, e.Info(), listener.Addr(), time.Since(begun))
+	logReady(log, e.Info(), openURL(listener.Addr(), secure != nil), time.Since(begun))
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)
 		var loop sync.WaitGroup
@@ -254,7 +261,7 @@ func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *w
 		Health: e.Health, Ranks: func() any { return e.Report() }})
 }
 
-func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Duration) {
+func logReady(log *slog.Logger, info *engine.Info, url string, took time.Duration) {
 	rank := info.Ranks[0]
 	if info.Engines > 1 {
 		log = log.With("engines", info.Engines)
@@ -271,15 +278,22 @@ func logReady(log *slog.Logger, info *engine.Info, addr net.Addr, took time.Dura
 		"kv_cache_tokens", info.Engines*info.Blocks*info.BlockSize,
 		"kv_cache_mb", info.CacheBytes>>20,
 		"max_model_len", info.MaxModelLen, "seconds", fmt.Sprintf("%.3f", took.Seconds()),
-		"url", openURL(addr))
+		"url", url)
 }
 
 // openURL is an address at which this machine reaches the server: one that listens everywhere is
 // not at the address that says so.
-func openURL(addr net.Addr) string {
+func openURL(addr net.Addr, secure bool) string {
+	if addr.Network() == "unix" {
+		return "unix:" + addr.String()
+	}
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
 	host, port, err := net.SplitHostPort(addr.String())
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
-		return "http://" + net.JoinHostPort("127.0.0.1", port)
+		return scheme + net.JoinHostPort("127.0.0.1", port)
 	}
-	return "http://" + addr.String()
+	return scheme + addr.String()
 }

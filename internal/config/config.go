@@ -237,6 +237,7 @@ type Server struct {
 	// MetricsPrefixes begin the names of the metrics: each is shown once under each of them.
 	MetricsPrefixes []string
 	Answers         Answers
+	Transport       Transport
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }

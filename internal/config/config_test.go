@@ -169,6 +169,11 @@ func TestMistakes(t *testing.T) {
 		{"--tool-call-parser xlam", "--tool-call-parser"},
 		{"--reasoning-parser nobody", "--reasoning-parser"},
 		{"--ssl-keyfile key.pem", "--ssl-keyfile"},
+		{"--ssl-certfile cert.pem", "--ssl-certfile"},
+		{"--ssl-cert-reqs 3", "--ssl-cert-reqs 3"},
+		{"--ssl-cert-reqs 2", "--ssl-cert-reqs 2 needs --ssl-ca-certs"},
+		{"--ssl-ca-certs ca.pem", "--ssl-ca-certs needs"},
+		{"--ssl-ciphers HIGH", "--ssl-ciphers"},
 		{"--enforce-eager=perhaps", "--enforce-eager"},
 	}
 	for _, tt := range tests {

@@ -233,5 +233,6 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"seconds SIGTERM gives requests to finish (--drain-timeout is the same)")
 	Alias(f, "shutdown-timeout", Env+"DRAIN_TIMEOUT")
 	c.answerFlags(f)
+	c.transportFlags(f)
 	DefineKnown(f, serverKnown, &c.Warnings)
 }

@@ -120,11 +120,9 @@ var serverKnown = []Known{
 		Why: "headers have limits of their own"},
 	{Name: "h11-max-header-count", Allowed: anything, Why: "headers have limits of their own"},
 	{Name: "middleware", Words: true, Allowed: none, Why: "there is no Python"},
-	{Name: "uds", Allowed: none, Why: "the server listens on --host and --port"},
-	{Name: "ssl-keyfile", Allowed: none, Why: "a proxy can add TLS"},
-	{Name: "ssl-certfile", Allowed: none, Why: "a proxy can add TLS"},
-	{Name: "ssl-ca-certs", Allowed: none, Why: "a proxy can add TLS"},
-	{Name: "ssl-cert-reqs", Allowed: []string{"0"}, Why: "a proxy can add TLS"},
+	{Name: "enable-ssl-refresh", Allowed: on, Switch: true,
+		Why: "certificates are always read again when they change"},
+	{Name: "ssl-ciphers", Allowed: none, Why: "the ciphers of TLS are chosen here"},
 }
 
 // DefineKnown adds the flags of a table, hidden from help. Each accepted one adds a line to

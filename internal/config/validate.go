@@ -88,6 +88,9 @@ func (c *Config) Validate() error {
 		return usage("--data-parallel-size-local %d is not --data-parallel-size %d: all engines are "+
 			"started from here", n, p.DataParallelSize)
 	}
+	if err := c.Server.Transport.check(); err != nil {
+		return err
+	}
 	if err := c.validateNodes(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"os"
@@ -201,6 +202,9 @@ type connectionKey struct{}
 
 // withConnection lets a request's context find its connection.
 func withConnection(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
 	if limited, ok := c.(*connection); ok {
 		return context.WithValue(ctx, connectionKey{}, limited)
 	}
