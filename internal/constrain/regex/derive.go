@@ -1,5 +1,7 @@
 package regex
 
+import "slices"
+
 // headSet is the partition of the next byte by an expression: bytes of one class have the same
 // derivative. reps has one byte of each class.
 type headSet struct{ reps []byte }
@@ -132,6 +134,11 @@ func (b *Builder) Heads(x Ex) []byte {
 		}
 	}
 	visit(x)
+	slices.Sort(sets)
+	sets = slices.Compact(sets)
+	for range sets { // each is a look at every byte
+		b.spend()
+	}
 	class, _ := partition(b.sets, sets)
 	var done [256]bool
 	var reps []byte

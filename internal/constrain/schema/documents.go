@@ -88,9 +88,13 @@ func (d *documents) add(v *value, uri string, version draft) *resource {
 	return r
 }
 
-// data are keywords whose values are no schemas.
-var data = map[string]bool{"enum": true, "const": true, "default": true, "examples": true,
-	"example": true}
+// holders are the keywords that hold schemas: by themselves or in a list, or by name.
+var holders = map[string]bool{"additionalItems": false, "additionalProperties": false,
+	"allOf": false, "anyOf": false, "contains": false, "contentSchema": false, "else": false,
+	"if": false, "items": false, "not": false, "oneOf": false, "prefixItems": false,
+	"propertyNames": false, "then": false, "unevaluatedItems": false,
+	"unevaluatedProperties": false, "$defs": true, "definitions": true, "dependencies": true,
+	"dependentSchemas": true, "patternProperties": true, "properties": true}
 
 // scan finds identifiers and anchors. Its depth is that of the JSON.
 func (d *documents) scan(v *value, in *resource) {
@@ -109,13 +113,22 @@ func (d *documents) scan(v *value, in *resource) {
 			d.dynamic[""] = append(d.dynamic[""], v)
 		}
 	}
-	names := v.parent != nil && v.kind == kObject && (v.token == "properties" ||
-		v.token == "$defs" || v.token == "definitions")
 	for i, x := range v.list {
-		if x.kind < kArray || v.kind == kObject && !names && data[v.names[i]] {
-			continue
+		switch {
+		case v.kind == kArray:
+			d.scan(x, in)
+		case x.kind < kArray:
+		default:
+			byName, holds := holders[v.names[i]]
+			if holds && !byName {
+				d.scan(x, in)
+			}
+			for _, y := range x.list {
+				if byName && y.kind == kObject {
+					d.scan(y, in)
+				}
+			}
 		}
-		d.scan(x, in)
 	}
 }
 

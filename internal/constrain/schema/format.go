@@ -29,8 +29,13 @@ func (c *compiler) format(name string) (regex.Ex, bool) {
 		c.unsupported("format", "the format %s: %v", name, err)
 		return c.text.b.JSONText(), true
 	}
-	if name == "hostname" {
-		x = c.text.b.And(x, c.text.b.Rep(c.text.b.JSONRune(), 1, 253))
+	if name == "hostname" || name == "idn-hostname" {
+		// Labels with hyphens in the third and fourth place are encoded ones: not all are right.
+		encoded, err := c.search(`(?:^|\.)[^.]{2}--`)
+		if err != nil {
+			c.unsupported("format", "the format %s: %v", name, err)
+		}
+		x = c.text.b.Minus(c.text.b.And(x, c.text.b.Rep(c.text.b.JSONRune(), 1, 253)), encoded)
 	}
 	return x, true
 }
@@ -48,6 +53,7 @@ func makeFormats() map[string]string {
 		label   = `[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?`
 		host    = label + `(?:\.` + label + `)*`
 		atom    = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+		wide    = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~\\u00A0-\\u{10FFFD}-]+"
 		octet   = `(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
 		ipv4    = octet + `(?:\.` + octet + `){3}`
 		h       = `[0-9A-Fa-f]{1,4}`
@@ -86,7 +92,9 @@ func makeFormats() map[string]string {
 		"duration": `P(?:\d+W|(?:\d+D|\d+M(?:\d+D)?|\d+Y(?:\d+M(?:\d+D)?)?)(?:T` + seconds +
 			`)?|T` + seconds + `)`,
 		"email":         atom + `(?:\.` + atom + `)*@` + host,
+		"idn-email":     wide + `(?:\.` + wide + `)*@` + host,
 		"hostname":      host,
+		"idn-hostname":  host,
 		"ipv4":          ipv4,
 		"ipv6":          v6,
 		"uuid":          `[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}`,
@@ -97,6 +105,32 @@ func makeFormats() map[string]string {
 		"uri-template": "(?:[^\\x00-\\x20\"'<>%\\\\^`{|}\\x7f]|" + hex + `|\{[+#./;?&=,!@|]?` +
 			varspec + `(?:,` + varspec + `)*\})*`,
 		"json-pointer":          pointer,
+		"regex":                 expression(3),
 		"relative-json-pointer": `(?:0|[1-9]\d*)(?:#|` + pointer + `)`,
 	}
+}
+
+// expression is a pattern of regular expressions that every dialect reads alike: groups up to a
+// depth, no back references, no assertions but anchors.
+func expression(depth int) string {
+	const escaped = `\\[dDsSwWnrtfv^$\\.*+?()\[\]{}|/-]`
+	var ranges []string
+	for _, span := range []string{"az", "AZ", "09"} {
+		for first := span[0]; first <= span[1]; first++ {
+			ranges = append(ranges, string(first)+"-["+string(first)+"-"+span[1:]+"]")
+		}
+	}
+	class := `\[\^?(?:` + strings.Join(ranges, "|") + `|[^\[\]\\^&~|-]|` + escaped + `)+-?\]`
+	count := `(?:(?:[*+?]|\{\d{1,3},?\})\??)?`
+	atom := `(?:[^\\^$.*+?()\[\]{}|]|\.|` + escaped + `|` + class + `)` + count
+	x := ``
+	for range depth + 1 {
+		item := `(?:` + atom + `|[\^$]`
+		if x != `` {
+			item += `|\((?:\?:)?` + x + `\)` + count
+		}
+		item += `)`
+		x = item + `*(?:\|` + item + `*)*`
+	}
+	return x
 }

@@ -1,182 +1,162 @@
-package schema
+package schema_test
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/constrain/cfg"
-	"github.com/eagleray/eagleray/internal/constrain/regex"
+	"github.com/eagleray/eagleray/internal/constrain"
 )
 
-// TestMaskBench compiles the schemas of MaskBench (a directory of its JSON files) and looks at
-// their instances. EAGLERAY_MASKBENCH_SPLIT is dev (four fifths by hash, the default), held or all.
+// verdicts counts what became of a set of schemas and their instances.
+type verdicts struct {
+	mu                       sync.Mutex
+	schemas, compiled, wrong int
+	valid, refused           int
+	invalid, accepted        int
+	reasons                  map[string]int
+	times                    []time.Duration
+	slowest                  string
+	lines                    []string
+}
+
+// instance is a document, as the writers of MaskBench had it.
+type benchFile struct {
+	Schema json.RawMessage
+	Tests  []struct {
+		Valid bool
+		Data  json.RawMessage
+	}
+}
+
+// file compiles the schema of one file of MaskBench and looks at its instances.
+func (v *verdicts) file(path string, vocabulary *constrain.Vocabulary, anyOrder bool) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var doc benchFile
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return err
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, doc.Schema); err != nil {
+		return err
+	}
+	began := time.Now()
+	c, err := constrain.Compile(constrain.Spec{Kind: constrain.JSONSchema, Text: compact.String(),
+		AnyOrder: anyOrder}, vocabulary, constrain.Limits{})
+	took := time.Since(began)
+	name := filepath.Base(path)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.schemas++
+	if len(v.times) == 0 || took > slices.Max(v.times) {
+		v.slowest = name
+	}
+	v.times = append(v.times, took)
+	var e *constrain.Error
+	if errors.As(err, &e) {
+		v.reasons[e.Code+" "+e.Subject]++
+		v.lines = append(v.lines, fmt.Sprintf("refused %s %s %s: %v", e.Code, e.Subject, name, err))
+		return nil
+	}
+	v.compiled++
+	v.mu.Unlock()
+	var wrong []string
+	valid, refused, accepted := 0, 0, 0
+	for i, x := range doc.Tests {
+		if x.Valid {
+			valid++
+		}
+		if got := matches(c, string(respaced(nil, x.Data))); got != x.Valid {
+			wrong = append(wrong, fmt.Sprintf("wrong: valid is %v: %s %d", x.Valid, name, i))
+			if got {
+				accepted++
+			} else {
+				refused++
+			}
+		}
+	}
+	v.mu.Lock()
+	v.valid, v.invalid = v.valid+valid, v.invalid+len(doc.Tests)-valid
+	v.refused, v.accepted = v.refused+refused, v.accepted+accepted
+	v.lines = append(v.lines, wrong...)
+	if len(wrong) > 0 {
+		v.wrong++
+	}
+	return nil
+}
+
+// TestMaskBench compiles the schemas of MaskBench and looks at their instances: EAGLERAY_MASKBENCH
+// names its folder data. EAGLERAY_MASKBENCH_SPLIT is dev (four fifths by hash, the default), held
+// or all, EAGLERAY_MASKBENCH_ORDER any or schema. EAGLERAY_MASKBENCH_OUT is a file for the list of
+// what is refused or wrong.
 func TestMaskBench(t *testing.T) {
 	dir := os.Getenv("EAGLERAY_MASKBENCH")
 	if dir == "" {
-		t.Skip("EAGLERAY_MASKBENCH names no directory: MaskBench is not looked at")
+		t.Skip("EAGLERAY_MASKBENCH names no folder: MaskBench is not looked at")
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files in %s: %v", dir, err)
 	}
-	split := os.Getenv("EAGLERAY_MASKBENCH_SPLIT")
-	var mu sync.Mutex
-	reasons := map[string]int{}
-	total, compiled, refusedValid, acceptedInvalid, badSchemas := 0, 0, 0, 0, 0
-	valid, invalid := 0, 0
-	var lines []string
-	var times []time.Duration
+	v := &verdicts{reasons: map[string]int{}}
+	vocabulary := byteVocabulary()
 	work := make(chan string)
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
 			for f := range work {
-				var doc struct {
-					Schema json.RawMessage
-					Tests  []struct {
-						Valid bool
-						Data  json.RawMessage
-					}
-				}
-				raw, err := os.ReadFile(f)
-				if err == nil {
-					err = json.Unmarshal(raw, &doc)
-				}
-				if err != nil {
-					t.Error(f, err)
-					continue
-				}
-				began := time.Now()
-				g := cfg.New(regex.NewBuilder(4_000_000), cfg.Greedy, 500_000)
-				start, err := Compile(string(doc.Schema), g, Options{AnyOrder: os.Getenv("EAGLERAY_MASKBENCH_ORDER") == "any"}, Limits{})
-				took := time.Since(began)
-				mu.Lock()
-				total++
-				times = append(times, took)
-				if err != nil {
-					e := err.(*cfg.Error)
-					reasons[e.Code+" "+e.Subject]++
-					lines = append(lines, fmt.Sprintf("REFUSED %s %s %s: %v", e.Code, e.Subject, filepath.Base(f), err))
-					mu.Unlock()
-					continue
-				}
-				compiled++
-				mu.Unlock()
-				g.B.Refuel(1 << 40)
-				bad := false
-				for i, x := range doc.Tests {
-					text := respaced(x.Data)
-					got := recognises(g, start, text)
-					mu.Lock()
-					if x.Valid {
-						valid++
-					} else {
-						invalid++
-					}
-					if got != x.Valid {
-						bad = true
-						if x.Valid {
-							refusedValid++
-						} else {
-							acceptedInvalid++
-						}
-						lines = append(lines, fmt.Sprintf("WRONG want=%v %s #%d", x.Valid, filepath.Base(f), i))
-					}
-					mu.Unlock()
-				}
-				if bad {
-					mu.Lock()
-					badSchemas++
-					mu.Unlock()
+				if err := v.file(f, vocabulary, os.Getenv("EAGLERAY_MASKBENCH_ORDER") == "any"); err != nil {
+					t.Errorf("%s: %v", f, err)
 				}
 			}
-		}()
+		})
 	}
+	split := cmp.Or(os.Getenv("EAGLERAY_MASKBENCH_SPLIT"), "dev")
 	for _, f := range files {
 		h := fnv.New32a()
 		h.Write([]byte(filepath.Base(f)))
-		held := h.Sum32()%5 == 0
-		if split != "all" && held != (split == "held") {
-			continue
+		if held := h.Sum32()%5 == 0; split == "all" || held == (split == "held") {
+			work <- f
 		}
-		work <- f
 	}
 	close(work)
-	wg.Wait()
-	slices.Sort(lines)
+	workers.Wait()
+	slices.Sort(v.lines)
 	if out := os.Getenv("EAGLERAY_MASKBENCH_OUT"); out != "" {
-		os.WriteFile(out, []byte(fmt.Sprintln(lines)), 0o644)
-		f, _ := os.Create(out)
-		for _, l := range lines {
-			fmt.Fprintln(f, l)
+		var b bytes.Buffer
+		for _, l := range v.lines {
+			fmt.Fprintln(&b, l)
 		}
-		f.Close()
-	}
-	slices.Sort(times)
-	t.Logf("%d schemas, %d compiled (%.4f); %d schemas with wrong verdicts: %d of %d valid refused, %d of %d invalid accepted; compile p50 %v p99 %v max %v",
-		total, compiled, float64(compiled)/float64(total), badSchemas, refusedValid, valid, acceptedInvalid, invalid,
-		times[len(times)/2], times[len(times)*99/100], times[len(times)-1])
-	type kv struct {
-		k string
-		n int
-	}
-	var l []kv
-	for k, n := range reasons {
-		l = append(l, kv{k, n})
-	}
-	slices.SortFunc(l, func(a, b kv) int { return b.n - a.n })
-	for _, x := range l {
-		t.Logf("%5d %s", x.n, x.k)
-	}
-}
-
-// respaced is JSON with one space after each comma and colon, as most writers put it.
-func respaced(raw json.RawMessage) string {
-	v, err := parse(string(raw), Limits{Depth: 10000, Values: 1 << 30})
-	if err != nil {
-		panic(err)
-	}
-	return string(spell(nil, v))
-}
-
-func spell(b []byte, v *value) []byte {
-	switch v.kind {
-	case kNull:
-		return append(b, "null"...)
-	case kTrue:
-		return append(b, "true"...)
-	case kFalse:
-		return append(b, "false"...)
-	case kNumber:
-		return append(b, v.text...)
-	case kString:
-		return append(append(append(b, '"'), regex.JSONSpell(v.text)...), '"')
-	case kArray:
-		b = append(b, '[')
-		for i, x := range v.list {
-			if i > 0 {
-				b = append(b, ", "...)
-			}
-			b = spell(b, x)
+		if err := os.WriteFile(out, b.Bytes(), 0o644); err != nil {
+			t.Error(err)
 		}
-		return append(b, ']')
 	}
-	b = append(b, '{')
-	for i, x := range v.list {
-		if i > 0 {
-			b = append(b, ", "...)
-		}
-		b = append(append(append(b, '"'), regex.JSONSpell(v.names[i])...), `": `...)
-		b = spell(b, x)
+	slices.Sort(v.times)
+	at := func(p int) time.Duration { return v.times[min(len(v.times)*p/100, len(v.times)-1)] }
+	t.Logf("%d schemas, %d compiled: %.4f; p50 %v, p99 %v, most %v (%s)", v.schemas, v.compiled,
+		float64(v.compiled)/float64(v.schemas), at(50), at(99), at(100), v.slowest)
+	t.Logf("%d with a wrong verdict: %d of %d valid instances refused, %d of %d invalid accepted",
+		v.wrong, v.refused, v.valid, v.accepted, v.invalid)
+	for _, r := range slices.SortedFunc(maps.Keys(v.reasons), func(a, b string) int {
+		return v.reasons[b] - v.reasons[a]
+	}) {
+		t.Logf("%5d %s", v.reasons[r], r)
 	}
-	return append(b, '}')
+	if v.accepted > 0 {
+		t.Error("invalid instances are accepted")
+	}
 }

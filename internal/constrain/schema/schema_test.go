@@ -1,4 +1,4 @@
-package schema
+package schema_test
 
 import (
 	"encoding/json"
@@ -8,14 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/constrain/cfg"
 	"github.com/eagleray/eagleray/internal/constrain/regex"
+	"github.com/eagleray/eagleray/internal/constrain/schema"
 )
 
 // compile makes a grammar as a server would.
-func compile(text string, o Options) (*cfg.Grammar, cfg.Sym, error) {
+func compile(text string, o schema.Options) (*cfg.Grammar, cfg.Sym, error) {
 	g := cfg.New(regex.NewBuilder(2_000_000), cfg.Greedy, 500_000)
-	start, err := Compile(text, g, o, Limits{})
+	start, err := schema.Compile(text, g, o, schema.Limits{})
 	return g, start, err
 }
 
@@ -40,7 +42,7 @@ func TestCases(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			g, start, err := compile(string(c.Schema), Options{Compact: c.Compact,
+			g, start, err := compile(string(c.Schema), schema.Options{Compact: c.Compact,
 				Closed: c.Closed, AnyOrder: c.AnyOrder})
 			if c.Code != "" {
 				var e *cfg.Error
@@ -52,14 +54,21 @@ func TestCases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, text := range c.Valid {
-				if !recognises(g, start, text) {
-					t.Errorf("%s is refused", text)
-				}
+			// The texts as a matcher takes them, and as the rules derive them.
+			compiled, err := constrain.Compile(constrain.Spec{Kind: constrain.JSONSchema,
+				Text: string(c.Schema), Compact: c.Compact, Closed: c.Closed, AnyOrder: c.AnyOrder},
+				byteVocabulary(), constrain.Limits{})
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, text := range c.Invalid {
-				if recognises(g, start, text) {
-					t.Errorf("%s is accepted", text)
+			for valid, texts := range map[bool][]string{true: c.Valid, false: c.Invalid} {
+				for _, text := range texts {
+					if got := recognises(g, start, text); got != valid {
+						t.Errorf("%s: derived is %v", text, got)
+					}
+					if got := matches(compiled, text); got != valid {
+						t.Errorf("%s: matched is %v", text, got)
+					}
 				}
 			}
 		})
@@ -83,7 +92,7 @@ func TestJSON(t *testing.T) {
 		strings.Repeat("[", 100_000): "nested deeper than 128 levels",
 		`{"enum":[` + strings.Repeat("0,", 300_000) + `0]}`: "the schema has too many values",
 	} {
-		_, _, err := compile(text, Options{})
+		_, _, err := compile(text, schema.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: error %v instead of %q", text, err, want)
 		}
@@ -133,7 +142,7 @@ func TestHostile(t *testing.T) {
 		}) + `},"additionalProperties":false}`, cfg.SchemaTooComplex},
 	} {
 		began := time.Now()
-		g, _, err := compile(c.text, Options{})
+		g, _, err := compile(c.text, schema.Options{})
 		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("%s: takes %v", name, took)
 		}

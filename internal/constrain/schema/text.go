@@ -12,7 +12,7 @@ type textSet struct {
 	among  []string
 	listed bool
 	// ex matches the strings as they stand between quotes, in the plain spelling of each
-	// character; not used when they are listed.
+	// character. For listed ones it is made when it is asked for.
 	ex regex.Ex
 	// least and most, if most is not 0, say that ex is all strings of those lengths.
 	least, most int
@@ -37,11 +37,14 @@ func (t texts) of(s *textSet) regex.Ex {
 	if !s.listed {
 		return s.ex
 	}
-	spelled := make([]string, len(s.among))
-	for i, x := range s.among {
-		spelled[i] = regex.JSONSpell(x)
+	if s.ex == regex.Empty && len(s.among) > 0 {
+		spelled := make([]string, len(s.among))
+		for i, x := range s.among {
+			spelled[i] = regex.JSONSpell(x)
+		}
+		s.ex = t.b.Lits(spelled)
 	}
-	return t.b.Lits(spelled)
+	return s.ex
 }
 
 func (t texts) isAll(s *textSet) bool { return !s.listed && s.ex == t.b.JSONText() }
