@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ import (
 func newBenchChaos() *cobra.Command {
 	var o chaos.Options
 	var seconds float64
-	var output, plot string
+	var output, plot, view string
 	var plotSeconds float64
 	var verbose bool
 	c := &cobra.Command{
@@ -47,6 +48,9 @@ tell the truth.
 					return usageError("--faults %s needs %s", name, how)
 				}
 			}
+			if plot != "" && filepath.Ext(plot) != ".svg" && filepath.Ext(plot) != ".png" {
+				return usageError("--plot %s is not a .svg or .png file", plot)
+			}
 			if o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
 				o.Count < 0 || o.Pause < 0 {
 				return usageError("--streams, --prompts, --tokens and --seconds are at least one")
@@ -71,8 +75,13 @@ tell the truth.
 			}
 			printChaos(os.Stdout, r)
 			if plot != "" {
-				if err := os.WriteFile(plot, chaos.Plot(r, plotSeconds), 0o644); err != nil {
+				if err := writePlot(plot, r, plotSeconds); err != nil {
 					return fmt.Errorf("--plot: %w", err)
+				}
+			}
+			if view != "" {
+				if err := os.WriteFile(view, chaos.View(r), 0o644); err != nil {
+					return fmt.Errorf("--client-view: %w", err)
 				}
 			}
 			if err := writeJSON(output, r); err != nil {
@@ -98,11 +107,24 @@ tell the truth.
 	f.DurationVar(&o.Pause, "pause", 200*time.Millisecond, "longest time from a recovery to the next fault")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of requests, faults and moments")
 	f.StringVar(&output, "output-json", "", "file for the figures")
-	f.StringVar(&plot, "plot", "", "file for a picture of tokens a second, SVG")
+	f.StringVar(&plot, "plot", "", "file for a picture of tokens a second, .svg or .png")
+	f.StringVar(&view, "client-view", "", "file for when each event of a stream came, around the faults")
 	f.Float64Var(&plotSeconds, "plot-seconds", 20, "how much of the run the picture shows")
 	f.BoolVar(&verbose, "verbose", false, "show the server's log")
 	configFlag(c)
 	return c
+}
+
+func writePlot(file string, r *chaos.Report, seconds float64) error {
+	draw := chaos.SVG
+	if filepath.Ext(file) == ".png" {
+		draw = chaos.PNG
+	}
+	picture, err := draw(r, seconds)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, picture, 0o644)
 }
 
 func printChaos(w io.Writer, r *chaos.Report) {

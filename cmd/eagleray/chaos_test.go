@@ -39,9 +39,10 @@ func TestChaos(t *testing.T) {
 func disturbed(t *testing.T, kinds []string, times int, server []string) {
 	t.Helper()
 	out, picture := filepath.Join(t.TempDir(), "chaos.json"), filepath.Join(t.TempDir(), "chaos.svg")
+	view := filepath.Join(t.TempDir(), "view.txt")
 	p := command(t, "", append([]string{"bench", "chaos", "--faults", strings.Join(kinds, ","),
 		"--count", strconv.Itoa(times * len(kinds)), "--streams", "4", "--prompts", "6", "--tokens", "60",
-		"--pause", "20ms", "--output-json", out, "--plot", picture, "--"}, server...)...).start()
+		"--pause", "20ms", "--output-json", out, "--plot", picture, "--client-view", view, "--"}, server...)...).start()
 	code := p.exitWithin(5 * time.Minute)
 	raw, err := os.ReadFile(out)
 	if err != nil {
@@ -62,6 +63,10 @@ func disturbed(t *testing.T, kinds []string, times int, server []string) {
 		if k.Injected != times || k.PauseMS.N != k.Injected {
 			t.Errorf("%+v", k)
 		}
+	}
+	seen, err := os.ReadFile(view)
+	if err != nil || strings.Count(string(seen), "fault: ") != times*len(kinds) {
+		t.Errorf("view %s, %v", seen, err)
 	}
 	if svg, err := os.ReadFile(picture); err != nil || !strings.Contains(string(svg), "faults, 0 of") {
 		t.Errorf("picture %.200q, %v", svg, err)

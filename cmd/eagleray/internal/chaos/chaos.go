@@ -61,6 +61,8 @@ type Report struct {
 	// Timeline counts the tokens of each tenth of a second; Marks are the faults.
 	Timeline []int  `json:"timeline"`
 	Marks    []Mark `json:"marks"`
+	// Client is what the first client received.
+	Client []Event `json:"client"`
 }
 
 // Kind is the faults of one kind.
@@ -138,7 +140,7 @@ func run(ctx context.Context, o Options, s *server) (*Report, error) {
 	l.begin()
 	var clients sync.WaitGroup
 	for i := range o.Streams {
-		clients.Go(func() { l.client(loaded, rand.New(rand.NewPCG(o.Seed, uint64(i)))) })
+		clients.Go(func() { l.client(loaded, i, rand.New(rand.NewPCG(o.Seed, uint64(i)))) })
 	}
 	asked := &oracle{s: s, l: l, rng: rand.New(rand.NewPCG(o.Seed, 1<<32))}
 	watching, unwatch := context.WithCancel(ctx)
@@ -170,7 +172,7 @@ func inject(ctx context.Context, o Options, s *server, l *load) error {
 		time.Sleep(time.Duration(rng.Int64N(int64(o.Pause) + 1)))
 		name := o.Faults[n%len(o.Faults)]
 		l.mark(name)
-		if err := faults[name].do(&victim{ctx: ctx, s: s, rng: rng}); err != nil {
+		if err := faults[name].do(&victim{ctx: ctx, s: s, l: l, rng: rng}); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if o.Progress != nil {

@@ -19,6 +19,7 @@ import (
 type victim struct {
 	ctx context.Context
 	s   *server
+	l   *load
 	rng *rand.Rand
 }
 
@@ -238,6 +239,7 @@ func killIn(phase string) func(v *victim) error {
 			}
 			at := slices.IndexFunc(now, func(r rank) bool { return r.PID == pid })
 			if at >= 0 && strings.HasPrefix(now[at].Phase, phase) {
+				v.l.now()
 				return v.end(pid, syscall.SIGKILL)
 			}
 			if err := send(pid, syscall.SIGCONT); err != nil {

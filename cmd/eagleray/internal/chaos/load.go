@@ -47,6 +47,7 @@ type load struct {
 	trouble  []string
 	timeline []int
 	marks    []fault
+	events   []Event // of the first client
 }
 
 // fault is one that was injected, and the longest pause of a stream since.
@@ -88,15 +89,18 @@ func (l *load) reference(ctx context.Context) error {
 func (l *load) begin() { l.begun = time.Now() }
 
 // client asks until ctx ends; what it has asked by then it reads to the end.
-func (l *load) client(ctx context.Context, rng *rand.Rand) {
-	for ctx.Err() == nil {
+func (l *load) client(ctx context.Context, number int, rng *rand.Rand) {
+	for request := 0; ctx.Err() == nil; request++ {
 		i := rng.IntN(len(l.requests))
-		last := time.Now()
+		last, total := time.Now(), 0
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		a, err := l.ask(reading, l.requests[i], func(tokens int) {
 			now := time.Now()
 			l.arrived(last, now, tokens)
-			last = now
+			last, total = now, total+tokens
+			if number == 0 && tokens > 0 {
+				l.events = append(l.events, Event{now.Sub(l.begun).Seconds(), request, tokens, total})
+			}
 		})
 		cancel()
 		l.compare(i, a, err)
@@ -129,6 +133,14 @@ func (l *load) mark(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.marks = append(l.marks, fault{name: name, at: time.Now()})
+}
+
+// now says that the fault that was marked last happens only now.
+func (l *load) now() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := &l.marks[len(l.marks)-1]
+	f.at, f.pause = time.Now(), 0
 }
 
 // compare counts an answer.
@@ -244,7 +256,7 @@ func (l *load) report() *Report {
 	defer l.mu.Unlock()
 	r := &Report{Seconds: time.Since(l.begun).Seconds(), Asked: l.asked, Answered: l.answered,
 		Lost: l.lost, Duplicated: l.twice, Different: l.differ, Tokens: int(l.tokens.Load()),
-		Trouble: l.trouble, Timeline: l.timeline}
+		Trouble: l.trouble, Timeline: l.timeline, Client: l.events}
 	pauses := map[string][]time.Duration{}
 	for _, f := range l.marks {
 		pauses[f.name] = append(pauses[f.name], f.pause)

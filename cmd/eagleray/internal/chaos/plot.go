@@ -1,24 +1,73 @@
 package chaos
 
 import (
-	"bytes"
 	"fmt"
+	"image/color"
 	"slices"
 )
 
 // The measures of the picture, in pixels.
 const (
-	plotWidth, plotHeight                 = 960, 300
-	leftMargin, rightMargin               = 64, 16
-	topMargin, bottomMargin               = 44, 36
-	plotFont                              = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
-	textColour, mutedColour, gridColour   = "#1f2328", "#656d76", "#d8dee4"
-	tokenColour, faultColour, paperColour = "#0072b2", "#d55e00", "#ffffff"
+	plotWidth, plotHeight   = 960, 300
+	leftMargin, rightMargin = 64, 16
+	topMargin, bottomMargin = 44, 36
+	fontSize, smallFontSize = 12, 10
 )
 
-// Plot draws the tokens a second over time, with the faults marked, as SVG. Of a long run it shows
+// The colours of the picture.
+var (
+	textColour  = color.RGBA{0x1f, 0x23, 0x28, 0xff}
+	mutedColour = color.RGBA{0x65, 0x6d, 0x76, 0xff}
+	gridColour  = color.RGBA{0xd8, 0xde, 0xe4, 0xff}
+	tokenColour = color.RGBA{0x00, 0x72, 0xb2, 0xff}
+	faultColour = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+	paperColour = color.RGBA{0xff, 0xff, 0xff, 0xff}
+)
+
+// point is a place in the picture, in pixels from its left and top.
+type point struct{ x, y float64 }
+
+// stroke is how a line is drawn.
+type stroke struct {
+	colour color.RGBA
+	width  float64
+	dashed bool
+}
+
+// label is a text: where it is anchored, by its start, its middle or its end ("" is the start), and
+// whether it is read from the bottom to the top.
+type label struct {
+	at      point
+	anchor  string
+	colour  color.RGBA
+	size    float64
+	upwards bool
+	text    string
+}
+
+// canvas is what the picture is drawn on. Its background is paperColour.
+type canvas interface {
+	line(points []point, s stroke)
+	label(l label)
+	encode() ([]byte, error)
+}
+
+// SVG and PNG draw the tokens a second over time, with the faults marked. Of a long run they show
 // the first seconds.
-func Plot(r *Report, seconds float64) []byte {
+func SVG(r *Report, seconds float64) ([]byte, error) {
+	return plot(newVector(plotWidth, plotHeight), r, seconds)
+}
+
+// PNG is SVG's picture in pixels, two for one.
+func PNG(r *Report, seconds float64) ([]byte, error) {
+	c, err := newRaster(plotWidth, plotHeight, 2)
+	if err != nil {
+		return nil, err
+	}
+	return plot(c, r, seconds)
+}
+
+func plot(c canvas, r *Report, seconds float64) ([]byte, error) {
 	slots := min(len(r.Timeline), max(1, int(10*seconds)))
 	most := max(1, slices.Max(append([]int{1}, r.Timeline[:slots]...)))
 	x := func(slot float64) float64 {
@@ -28,33 +77,28 @@ func Plot(r *Report, seconds float64) []byte {
 		const bottom = plotHeight - bottomMargin
 		return bottom - tokens/float64(most)*(bottom-topMargin)
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" `+
-		`font-family="%s" font-size="12"><rect width="100%%" height="100%%" fill="%s"/>`+"\n",
-		plotWidth, plotHeight, plotFont, paperColour)
-	label := func(x, y float64, anchor, colour, text string) {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s">%s</text>`+"\n", x, y, anchor,
-			colour, text)
-	}
-	label(leftMargin, 20, "start", textColour, fmt.Sprintf("Tokens a second of all streams; %d faults, "+
-		"%d of %d requests lost, %d different", len(r.Marks), r.Lost, r.Asked, r.Different))
+	c.label(label{at: point{leftMargin, 20}, colour: textColour, size: fontSize,
+		text: fmt.Sprintf("Tokens a second of all streams; %d faults, %d of %d requests lost, %d different",
+			len(r.Marks), r.Lost, r.Asked, r.Different)})
 	for i := range 5 {
 		tokens := float64(most) * float64(i) / 4
-		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="%s"/>`+"\n", leftMargin,
-			plotWidth-rightMargin, y(tokens), y(tokens), gridColour)
-		label(leftMargin-6, y(tokens)+4, "end", mutedColour, fmt.Sprintf("%.0f", 10*tokens))
+		c.line([]point{{leftMargin, y(tokens)}, {plotWidth - rightMargin, y(tokens)}},
+			stroke{colour: gridColour, width: 1})
+		c.label(label{at: point{leftMargin - 6, y(tokens) + 4}, anchor: "end", colour: mutedColour,
+			size: fontSize, text: fmt.Sprintf("%.0f", 10*tokens)})
 	}
 	every := max(1, slots/100)
 	for s := 0; s <= slots/10; s += every {
-		label(x(float64(10*s)), plotHeight-bottomMargin+16, "middle", mutedColour, fmt.Sprintf("%d s", s))
+		c.label(label{at: point{x(float64(10 * s)), plotHeight - bottomMargin + 16}, anchor: "middle",
+			colour: mutedColour, size: fontSize, text: fmt.Sprintf("%d s", s)})
 	}
-	b.WriteString(`<polyline fill="none" stroke="` + tokenColour + `" stroke-width="1.5" points="`)
-	for i, tokens := range r.Timeline[:slots] {
-		fmt.Fprintf(&b, "%.1f,%.1f ", x(float64(i)+0.5), y(float64(tokens)))
+	var tokens []point
+	for i, n := range r.Timeline[:slots] {
+		tokens = append(tokens, point{x(float64(i) + 0.5), y(float64(n))})
 	}
-	b.WriteString(`"/>` + "\n")
+	c.line(tokens, stroke{colour: tokenColour, width: 1.5})
 	// Names of faults that are close stand one below the other.
-	const rows, rowHeight, letterHeight = 4, 48, 11
+	const rows, rowHeight, letterHeight = 4, 54, 11
 	var taken [rows]float64
 	for _, m := range r.Marks {
 		at := 10 * m.Seconds
@@ -66,11 +110,10 @@ func Plot(r *Report, seconds float64) []byte {
 			row++
 		}
 		taken[row] = x(at)
-		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s" stroke-dasharray="3 3"/>`+
-			`<text transform="translate(%.1f %d) rotate(-90)" font-size="10" text-anchor="end" fill="%s">%s</text>`+"\n",
-			x(at), x(at), topMargin-8, plotHeight-bottomMargin, faultColour, x(at)-3,
-			topMargin-6+row*rowHeight, faultColour, m.Name)
+		c.line([]point{{x(at), topMargin - 8}, {x(at), plotHeight - bottomMargin}},
+			stroke{colour: faultColour, width: 1, dashed: true})
+		c.label(label{at: point{x(at) - 3, topMargin - 6 + float64(row*rowHeight)}, anchor: "end",
+			colour: faultColour, size: smallFontSize, upwards: true, text: m.Name})
 	}
-	b.WriteString("</svg>\n")
-	return b.Bytes()
+	return c.encode()
 }
