@@ -75,7 +75,7 @@ tell the truth.
 			}
 			printChaos(os.Stdout, r)
 			if plot != "" {
-				if err := writePlot(plot, r, plotSeconds); err != nil {
+				if err := writeChaosPlot(plot, r, plotSeconds); err != nil {
 					return fmt.Errorf("--plot: %w", err)
 				}
 			}
@@ -115,7 +115,7 @@ tell the truth.
 	return c
 }
 
-func writePlot(file string, r *chaos.Report, seconds float64) error {
+func writeChaosPlot(file string, r *chaos.Report, seconds float64) error {
 	draw := chaos.SVG
 	if filepath.Ext(file) == ".png" {
 		draw = chaos.PNG
