@@ -57,79 +57,114 @@ func Bare(name string) *Format {
 	}
 }
 
-// element is a format of xgrammar's structural tags.
-type element map[string]any
+// Element is a format of xgrammar's structural tags, as its JSON says it.
+type Element map[string]any
 
-func constant(text string) element { return element{"type": "const_string", "value": text} }
+func constant(text string) Element { return Element{"type": "const_string", "value": text} }
 
-func sequence(list ...element) element {
-	return element{"type": "sequence", "elements": list}
+func sequence(list ...Element) Element {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return Element{"type": "sequence", "elements": list}
 }
 
-// HasEnvelope says whether the calls of a format can be forced.
+// AnyOf is any of several formats.
+func AnyOf(list ...Element) Element {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return Element{"type": "or", "elements": list}
+}
+
+// HasEnvelope says whether calls of the format can be forced.
 func (f *Format) HasEnvelope() bool { return f.envelope != nil }
 
-// Calls is the structural tag, in xgrammar's JSON, of an answer that thinks, if the state leaves
-// that open, and then calls tools: at least one, and no more with single. Parameters that a schema
-// does not mention are left out.
-func (f *Format) Calls(t *Thinking, s State, tools []Tool, single bool) string {
+// HasTriggers says whether calls of the format can be constrained in free text.
+func (f *Format) HasTriggers() bool { return f.envelope != nil && !f.loose && len(f.openers) > 0 }
+
+// Calls is at least one call of the tools, and no more with single. Parameters that a schema does
+// not mention are left out.
+func (f *Format) Calls(tools []Tool, single bool) Element {
 	e := f.envelope
-	tags := make([]element, len(tools))
-	for i, tool := range tools {
-		content := element{"type": "json_schema", "json_schema": tool.Parameters, "closed": true}
-		if e.style != "" {
-			content["style"] = e.style
-		}
-		if e.numbered {
-			content = sequence(element{"type": "regex", "pattern": "[0-9]{1,3}"}, constant(e.middle),
-				content)
-		}
-		tags[i] = element{"type": "tag", "begin": strings.Replace(e.begin, "NAME", tool.Name, 1),
-			"content": content, "end": e.end}
+	tags := make([]Element, len(tools))
+	for i := range tools {
+		tags[i] = e.tag(&tools[i])
 	}
-	list := t.before(s)
+	var list []Element
 	if e.before != "" {
 		list = append(list, constant(e.before))
 	}
-	list = append(list, element{"type": "tags_with_separator", "tags": tags,
+	list = append(list, Element{"type": "tags_with_separator", "tags": tags,
 		"separator": e.between, "at_least_one": true, "stop_after_first": single})
 	if e.after != "" {
 		list = append(list, constant(e.after))
 	}
-	return structuralTag(sequence(list...))
+	return sequence(list...)
 }
 
-// Before is the structural tag of an answer that thinks, if the state leaves that open, and then
-// follows a format of xgrammar's.
-func (t *Thinking) Before(s State, format any) string {
-	then, ok := format.(map[string]any)
-	if !ok {
-		then = nil
+// tag is one call.
+func (e *envelope) tag(tool *Tool) Element {
+	content := Element{"type": "json_schema", "json_schema": tool.Parameters, "closed": true}
+	if e.style != "" {
+		content["style"] = e.style
 	}
-	return structuralTag(sequence(append(t.before(s), element(then))...))
+	if e.numbered {
+		content = sequence(Element{"type": "regex", "pattern": "[0-9]{1,3}"}, constant(e.middle),
+			content)
+	}
+	return Element{"type": "tag", "begin": strings.Replace(e.begin, "NAME", tool.Name, 1),
+		"content": content, "end": e.end}
 }
 
-func structuralTag(format element) string {
-	// Only schemas that are no JSON could not be marshalled: they have been checked.
-	b, _ := json.Marshal(element{"type": "structural_tag", "format": format})
-	return string(b)
+// FreeCalls is text in which calls of the tools may be: every one that begins is one.
+func (f *Format) FreeCalls(tools []Tool, single bool) Element {
+	e := f.envelope
+	trigger := f.openers[0]
+	free := Element{"type": "triggered_tags", "triggers": []string{trigger},
+		"stop_after_first": single}
+	if e.before != "" {
+		rest := *f
+		rest.envelope = new(*e)
+		rest.envelope.before, rest.envelope.after = "", ""
+		free["tags"] = []Element{{"type": "tag", "begin": e.before,
+			"content": rest.Calls(tools, single), "end": e.after}}
+		return free
+	}
+	tags := make([]Element, len(tools))
+	for i := range tools {
+		tags[i] = e.tag(&tools[i])
+	}
+	free["tags"] = tags
+	return free
+}
+
+// Constrain is the structural tag, in xgrammar's JSON, of an answer that thinks, if the state
+// leaves that open, and then is of a format.
+func Constrain(t *Thinking, s State, then Element) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	// Only a schema that is no JSON could not be encoded: those of requests are.
+	_ = e.Encode(Element{"type": "structural_tag",
+		"format": sequence(append(t.before(s), then)...)})
+	return b.String()
 }
 
 // before are the formats of what comes before an answer that is constrained.
-func (t *Thinking) before(s State) []element {
+func (t *Thinking) before(s State) []Element {
 	if t == nil || s == Closed {
 		return nil
 	}
-	thought := element{"type": "tag", "begin": "", "content": element{"type": "any_text"},
+	thought := Element{"type": "tag", "begin": "", "content": Element{"type": "any_text"},
 		"end": t.End}
-	space := element{"type": "regex", "pattern": "[ \\n]{0,4}"}
+	space := Element{"type": "regex", "pattern": "[ \\n]{0,4}"}
 	if s == Open || t.Always {
-		return []element{thought, space}
+		return []Element{thought, space}
 	}
-	var starts []element
+	var starts []Element
 	for _, start := range t.Start {
 		starts = append(starts, constant(start))
 	}
-	return []element{{"type": "optional", "content": sequence(
-		element{"type": "or", "elements": starts}, thought, space)}}
+	return []Element{{"type": "optional", "content": sequence(AnyOf(starts...), thought, space)}}
 }

@@ -160,6 +160,18 @@ var mistral = &Format{
 	},
 }
 
+// mistralListed is the first of the ways, which tokenizers without [ARGS] have.
+var mistralListed = &Format{ShortIDs: true, openers: mistral.openers, read: mistral.read,
+	envelope: objects("[TOOL_CALLS][", "arguments", ", ", "]")}
+
+// For is the format as a model with these special tokens writes it.
+func (f *Format) For(special func(text string) bool) *Format {
+	if f == mistral && !special("[ARGS]") {
+		return mistralListed
+	}
+	return f
+}
+
 // jsonArguments reads the arguments of the call that just began.
 func (r *reader) jsonArguments() {
 	c, ok := r.peek()

@@ -57,10 +57,13 @@ func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*gen
 		return nil, "", bad
 	}
 	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
-	reading := s.reading(req, p.text)
 	if err := ended(r.Context()); err != nil {
 		return nil, "", err
 	}
+	if bad != nil {
+		return nil, "", bad
+	}
+	reading, bad := s.reading(req, p.text)
 	if bad != nil {
 		return nil, "", bad
 	}
@@ -73,7 +76,7 @@ func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*gen
 	}
 	g, err := s.start(r, kind, &req.sampling, []prompt{p})
 	if err == nil {
-		g.read(reading)
+		g.read(reading, req.choice == oneTool)
 	}
 	return g, p.text, err
 }

@@ -3,6 +3,9 @@ package openai
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/constrain"
 )
@@ -181,17 +184,33 @@ func (f *fields) spec(field string, kind constrain.Kind, raw []byte) constrain.S
 
 // constraintError is the answer to a request whose constraint cannot be enforced, nil for other
 // errors.
-func constraintError(field string, err error) *apiError {
+func constraintError(r *sampling, err error) *apiError {
 	var wrong *constrain.Error
 	if !errors.As(err, &wrong) {
 		return nil
 	}
-	if field == "" {
-		field = "tools"
+	field, at := r.constraintField, wrong.Pointer
+	if r.wrapped {
+		field, at = r.unwrap(at)
 	}
-	api := badRequest(field, "`%s`: %s", field, wrong.Error())
+	reason := wrong.Reason
+	if at != "" {
+		reason = "at " + at + ": " + reason
+	}
+	api := badRequest(field, "`%s`: %s", field, reason)
 	if wrong.TooComplex {
-		api.message = "`" + field + "` is too complex: " + wrong.Error()
+		api.message = "`" + field + "` is too complex: " + reason
 	}
 	return api
+}
+
+// unwrap finds the field that a place in the structural tag was made of, and the place in it.
+func (r *sampling) unwrap(pointer string) (field, at string) {
+	whole, at, found := strings.Cut(pointer, "/json_schema")
+	_, tag, _ := strings.Cut(whole, "/tags/")
+	tag, _, _ = strings.Cut(tag, "/")
+	if i, err := strconv.Atoi(tag); err == nil && found && i < len(r.toolOfTag) {
+		return fmt.Sprintf("tools[%d].function.parameters", r.toolOfTag[i]), at
+	}
+	return r.constraintField, at
 }

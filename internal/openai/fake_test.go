@@ -38,6 +38,7 @@ type script struct {
 type fakeEngine struct {
 	play   func(n int, r *engine.Request) script
 	submit func(n int) error
+	check  func(r *engine.Request) error
 	health error
 
 	mu       sync.Mutex
@@ -54,6 +55,11 @@ func (e *fakeEngine) Submit(_ context.Context, list ...*engine.Request) (engine.
 			if err := e.submit(len(e.requests) + i); err != nil {
 				return nil, err
 			}
+		}
+	}
+	if e.check != nil {
+		if err := e.check(list[0]); err != nil {
+			return nil, err
 		}
 	}
 	s := &fakeStream{engine: e, closed: make(chan struct{})}

@@ -55,6 +55,8 @@ type choice struct {
 	reader *answer.Parser
 	// calls counts the calls among them.
 	calls int
+	// named says that the request named the tool: a call of it is no reason to end.
+	named bool
 }
 
 // start submits the sequences of a request, whose id begins with kind.
@@ -79,7 +81,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil {
 			s.opt.Metrics.Rejected("queue_full")
 		}
-		if bad := constraintError(req.constraintField, err); bad != nil {
+		if bad := constraintError(req, err); bad != nil {
 			return nil, bad
 		}
 		return nil, err

@@ -39,8 +39,9 @@ func randomText(n int) string {
 	return string(b)
 }
 
-// reading is how the answers to a conversation are divided into parts; prompt is its text.
-func (s *Server) reading(req *chatRequest, prompt string) answer.Options {
+// reading is how the answers to a conversation are divided into parts, and makes the constraint that
+// its tools are; prompt is its text.
+func (s *Server) reading(req *chatRequest, prompt string) (answer.Options, *apiError) {
 	o := answer.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: newCallID}
 	if t := o.Reasoning; t != nil {
 		if req.continueFinal {
@@ -49,8 +50,10 @@ func (s *Server) reading(req *chatRequest, prompt string) answer.Options {
 			o.State = t.StateAfter(prompt)
 		}
 	}
-	if req.choice == autoTools {
-		o.Tools = s.model.format
+	if bad := s.constrainCalls(req, &o); bad != nil {
+		return o, bad
+	}
+	if o.Tools != nil {
 		o.Types = func(function, parameter string) answer.Types {
 			return req.types[function][parameter]
 		}
@@ -62,7 +65,7 @@ func (s *Server) reading(req *chatRequest, prompt string) answer.Options {
 		req.keepSpecial = true
 		o.Drop = s.dropped(&o)
 	}
-	return o
+	return o, nil
 }
 
 // tags are what a parser must see.
@@ -97,12 +100,12 @@ func (s *Server) dropped(o *answer.Options) []string {
 }
 
 // read divides the answers of a generation into parts, where there is anything to tell apart.
-func (g *generation) read(o answer.Options) {
+func (g *generation) read(o answer.Options, named bool) {
 	if o.Tools == nil && o.Reasoning == nil {
 		return
 	}
 	for i := range g.choices {
-		g.choices[i].reader = answer.New(o)
+		g.choices[i].reader, g.choices[i].named = answer.New(o), named
 	}
 }
 
@@ -176,7 +179,7 @@ func (s *Server) eachPart(ctx context.Context, g *generation, req *chatRequest,
 // finishReason says why a choice ended: an answer that ends by itself with a call waits for what
 // the tool says.
 func (c *choice) finishReason() string {
-	if c.finish == sample.FinishStop && c.calls > 0 {
+	if c.finish == sample.FinishStop && c.calls > 0 && !c.named {
 		return "tool_calls"
 	}
 	return c.finish.String()

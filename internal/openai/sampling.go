@@ -33,6 +33,10 @@ type sampling struct {
 	constraint      constrain.Spec
 	constraintField string
 	compactJSON     bool
+	// wrapped says that the constraint is a structural tag that was made of what the field says;
+	// toolOfTag are then the numbers of the tools that its tags are of.
+	wrapped   bool
+	toolOfTag []int
 }
 
 // decode reads the shared fields. The caller reads its own before or after, then calls f.rest.

@@ -4,6 +4,7 @@ import (
 	"regexp"
 
 	"github.com/eagleray/eagleray/internal/answer"
+	"github.com/eagleray/eagleray/internal/jsonx"
 )
 
 // toolChoice is what tool_choice asks for.
@@ -14,11 +15,17 @@ const (
 	noTools toolChoice = iota
 	// autoTools: the answer may call tools.
 	autoTools
+	// someTool: it calls one or more.
+	someTool
+	// oneTool: it calls the one that is named, once.
+	oneTool
 )
 
 // toolUse is how the answer may call tools.
 type toolUse struct {
 	choice toolChoice
+	// allowed are the names of the tools that may be called; nil is all.
+	allowed []string
 	// parallel allows more calls than one.
 	parallel bool
 	// types are those of the parameters, by function, where the model's format needs them.
@@ -44,10 +51,12 @@ func (u *toolUse) decode(f *fields, m *model, tools []byte) {
 		u.choice = autoTools
 		f.fail(m.checkAuto())
 	case choice == "required":
-		f.fail(badRequest("tool_choice",
-			"`tool_choice` \"required\" is not supported by this server"))
+		u.choice = someTool
+	case raw[0] == '{' && isAllowed(raw):
+		f.fail(u.decodeAllowed(raw, tools, m))
 	case raw[0] == '{':
-		f.fail(checkNamedTool(raw, tools))
+		u.choice, u.allowed = oneTool, []string{functionName(raw)}
+		f.fail(checkNamedTool(u.allowed[0], tools))
 	default:
 		f.fail(badRequest("tool_choice",
 			"Invalid value for `tool_choice`: %s! "+
@@ -74,9 +83,49 @@ func (m *model) checkAuto() *apiError {
 	return nil
 }
 
-// checkNamedTool refuses a named tool, first for what is wrong with the name.
-func checkNamedTool(raw, tools []byte) *apiError {
-	name := functionName(raw)
+// isAllowed is whether a tool_choice is a list of tools that may be called.
+func isAllowed(raw []byte) bool {
+	return unquoteOr(memberOf(raw, "type", '"'), "") == "allowed_tools"
+}
+
+func unquoteOr(raw []byte, otherwise string) string {
+	if raw == nil {
+		return otherwise
+	}
+	return unquote(raw)
+}
+
+// decodeAllowed reads {"type":"allowed_tools","allowed_tools":{"mode":…,"tools":[…]}}.
+func (u *toolUse) decodeAllowed(raw, tools []byte, m *model) *apiError {
+	raw = memberOf(raw, "allowed_tools", '{')
+	list := memberOf(raw, "tools", '[')
+	switch mode := unquoteOr(memberOf(raw, "mode", '"'), ""); {
+	case mode == "auto":
+		u.choice = autoTools
+		if bad := m.checkAuto(); bad != nil {
+			return bad
+		}
+	case mode == "required":
+		u.choice = someTool
+	default:
+		return badRequest("tool_choice",
+			"`tool_choice.allowed_tools.mode` must be auto or required, got %q", clip(mode))
+	}
+	u.allowed = []string{}
+	for _, tool := range jsonx.Elements(list) {
+		u.allowed = append(u.allowed, functionName(tool))
+		if bad := checkNamedTool(functionName(tool), tools); bad != nil {
+			return bad
+		}
+	}
+	if len(u.allowed) == 0 {
+		return badRequest("tool_choice", "`tool_choice.allowed_tools.tools` must name a tool")
+	}
+	return nil
+}
+
+// checkNamedTool refuses the name of a tool that there is not.
+func checkNamedTool(name string, tools []byte) *apiError {
 	if name == "" {
 		return badRequest("tool_choice",
 			"Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
@@ -90,7 +139,7 @@ func checkNamedTool(raw, tools []byte) *apiError {
 		return badRequest("tool_choice",
 			"The tool specified in `tool_choice` does not match any of the specified `tools`")
 	}
-	return badRequest("tool_choice", "a named `tool_choice` is not supported by this server")
+	return nil
 }
 
 // functionName returns function.name of a tool or a tool choice, "" if there is none.

@@ -10,8 +10,10 @@ import (
 
 	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/chattemplate"
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/fixtures"
+	"github.com/eagleray/eagleray/internal/grammars"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -234,4 +236,104 @@ func TestSpecialTags(t *testing.T) {
 	if s.engine.last(t).KeepSpecial {
 		t.Error("special tokens are kept that nobody reads")
 	}
+}
+
+// TestForcedTools: an answer that must call has a constraint that only calls match, and is read as
+// the constraint has it written.
+func TestForcedTools(t *testing.T) {
+	const two = hiChat + `,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"x":{"type":"integer"}}}}},` +
+		`{"type":"function","function":{"name":"g"}}]`
+	tests := []struct {
+		name, body, parser, text string
+		has, lacks               []string
+		calls                    int
+		finish                   string
+	}{
+		{"required", two + `,"tool_choice":"required"`, "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+			[]string{`<tool_call>\n{\"name\": \"f\"`, `\"g\"`, `"stop_after_first":false`}, nil, 1, "tool_calls"},
+		{"required once", two + `,"tool_choice":"required","parallel_tool_calls":false`, "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+			[]string{`"stop_after_first":true`}, nil, 1, "tool_calls"},
+		{"named", two + `,"tool_choice":{"type":"function","function":{"name":"g"}}`, "hermes", "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
+			[]string{`\"g\"`, `"stop_after_first":true`}, []string{`\"f\"`}, 1, "stop"},
+		{"allowed", two + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}}]}}`, "hermes",
+			"<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>", []string{`\"g\"`}, []string{`\"f\"`}, 1, "tool_calls"},
+		{"required as JSON", two + `,"tool_choice":"required"`, "none", `[{"name": "f", "parameters": {"x": 1}}, {"name": "g", "parameters": {}}]`,
+			[]string{`"value":"["`, `{\"name\": \"f\", \"parameters\": `}, nil, 2, "tool_calls"},
+		{"named as JSON", two + `,"tool_choice":{"type":"function","function":{"name":"f"}}`, "none", `{"x": 1}`,
+			[]string{`"begin":""`}, []string{`\"f\"`}, 1, "stop"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newServer(t, answering(sample.FinishStop, strings.Split(tt.text, "")...), func(o *Options) { o.Config.Model.ToolCallParser = tt.parser })
+			full := s.ok(t, chatPath, `{`+tt.body+`}`)
+			c := s.engine.last(t).Constraint
+			for _, text := range tt.has {
+				if c.Kind != constrain.StructuralTag || !strings.Contains(c.Text, text) {
+					t.Errorf("no %s in %v", text, c)
+				}
+			}
+			for _, text := range tt.lacks {
+				if strings.Contains(c.Text, text) {
+					t.Errorf("%s in %v", text, c)
+				}
+			}
+			if _, err := constrain.Compile(c, grammars.Vocabulary(s.model.Tokenizer), constrain.Limits{}); err != nil {
+				t.Error(err)
+			}
+			message := at(t, full, "choices", 0, "message")
+			if calls := at(t, message, "tool_calls").([]any); len(calls) != tt.calls || at(t, message, "content") != nil {
+				t.Errorf("the answer is %v", message)
+			}
+			streamed, finish := rejoined(t, chunks(t, s.post(chatPath, `{`+tt.body+`,"stream":true}`)))
+			if f := at(t, full, "choices", 0, "finish_reason"); f != tt.finish || finish != tt.finish || len(streamed["tool_calls"].([]any)) != tt.calls {
+				t.Errorf("ends by %v, streamed by %v: %v", f, finish, streamed)
+			}
+		})
+	}
+}
+
+// TestConstraintAfterThinking: what an answer keeps to is said of what comes after the reasoning.
+func TestConstraintAfterThinking(t *testing.T) {
+	s := newServer(t, hermesTemplate)
+	const format = `,"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"integer"}}}`
+	for body, want := range map[string]string{
+		hiChat + `,"chat_template_kwargs":{"thinking":true}` + format: `{"format":{"elements":[{"begin":"","content":{"type":"any_text"},"end":["</think>"],"type":"tag"},` +
+			`{"pattern":"[ \\n]{0,4}","type":"regex"},{"json_schema":{"type":"integer"},"type":"json_schema"}],"type":"sequence"},"type":"structural_tag"}`,
+		hiChat + `,"structured_outputs":{"choice":["a","b"]}`: `"optional"`,
+		hiChat + `,"structured_outputs":{"regex":"a+"}`:       `"pattern":"a+"`,
+		hiChat + `,"structured_outputs":{"json_object":true}`: `"json_schema":{"type":"object"}`,
+		askTools + format: `{\"name\": \"f\"`,
+		strings.Replace(askTools, `"name":"f"`, `"name":"f","strict":true`, 1):                                                          `"triggered_tags"`,
+		hiChat + `,"structured_outputs":{"structural_tag":{"type":"structural_tag","format":{"type":"const_string","value":"x"}}}`:      `"value":"x"`,
+		hiChat + `,"structured_outputs":{"structural_tag":{"structures":[{"begin":"<f>","schema":{},"end":"</f>"}],"triggers":["<f"]}}`: `"triggered_tags"`,
+	} {
+		s.ok(t, chatPath, `{`+body+`}`)
+		c := s.engine.last(t).Constraint
+		if c.Kind != constrain.StructuralTag || !strings.Contains(c.Text, want) {
+			t.Errorf("%s makes %v, want %s", body, c, want)
+		}
+		if _, err := constrain.Compile(c, grammars.Vocabulary(s.model.Tokenizer), constrain.Limits{}); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	s.ok(t, chatPath, `{`+askTools+`}`)
+	if c := s.engine.last(t).Constraint; c.Kind != constrain.None {
+		t.Errorf("tools that need not be called constrain: %v", c)
+	}
+}
+
+// TestConstraintErrors name the part of the request that is at fault.
+func TestConstraintErrors(t *testing.T) {
+	s := newServer(t, hermesTemplate, func(o *Options) {
+		v := grammars.Vocabulary(o.Info.Tokenizer)
+		o.Engine = &fakeEngine{check: func(r *engine.Request) error {
+			_, err := constrain.Compile(r.Constraint, v, constrain.Limits{})
+			return err
+		}}
+	})
+	const bad = `{"type":"object","properties":{"x":{"type":"strin"}}}`
+	refused(t, s, chatPath, `{`+hiChat+`,"tools":[{"function":{"name":"g"}},{"function":{"name":"f","parameters":`+bad+`}}],"tool_choice":"required"}`,
+		400, "tools[1].function.parameters", "at /properties/x/type")
+	refused(t, s, chatPath, `{`+hiChat+`,"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":`+bad+`}}}`,
+		400, "response_format", "at /properties/x/type")
 }
