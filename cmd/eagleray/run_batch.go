@@ -100,7 +100,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) (err error) {
 	}
 	begun, shown := time.Now(), newMeter(os.Stderr, "rows")
 	defer shown.end()
-	file := &batch.File{Input: in, Output: out.path, MaxLine: int(cfg.Server.MaxRequestBodyBytes),
+	file := &batch.Offline{Input: in, Output: out.path, MaxLine: int(cfg.Server.MaxRequestBodyBytes),
 		// Twice as many as run: whoever ends is followed at once.
 		Window: batch.NewWindow(2 * cfg.Schedule.MaxNumSeqs * e.Info().Engines),
 		Do: func(ctx context.Context, r *batch.Row) (batch.Answer, error) {

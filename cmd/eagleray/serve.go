@@ -159,6 +159,8 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		return errors.Join(err, e.Stop(ctx))
 	}
 	defer handler.Close()
+	handler.StartBatches()
+	defer handler.StopBatches()
 	server := handler.HTTPServer(listener.Addr().String())
 	served, accepted := make(chan error, 1), make(chan struct{})
 	limited := handler.Limit(listener)
@@ -196,6 +198,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	if handedOver {
 		last = accepted
 	}
+	handler.StopBatches() // what they have not answered the next server will
 	err = drain(log, server, e, stalls,
 		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, last)
 	<-served

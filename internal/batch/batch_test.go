@@ -108,8 +108,8 @@ func (e *echo) do(_ context.Context, r *Row) (Answer, error) {
 	return Answer{Status: 200, RequestID: "x", Body: r.Body}, nil
 }
 
-func fileOf(in string, out string, do Do) *File {
-	return &File{Input: strings.NewReader(in), Output: out, MaxLine: 1 << 20, Window: NewWindow(8),
+func fileOf(in string, out string, do Do) *Offline {
+	return &Offline{Input: strings.NewReader(in), Output: out, MaxLine: 1 << 20, Window: NewWindow(8),
 		Do: do}
 }
 
@@ -345,7 +345,7 @@ func (m *many) Seek(int64, int) (int64, error) {
 // TestMemory runs 30 MB of rows in a few.
 func TestMemory(t *testing.T) {
 	var heap []uint64
-	f := &File{Input: &many{rows: 20_000}, Output: filepath.Join(t.TempDir(), "out"), MaxLine: 1 << 20,
+	f := &Offline{Input: &many{rows: 20_000}, Output: filepath.Join(t.TempDir(), "out"), MaxLine: 1 << 20,
 		Window: NewWindow(512),
 		Do: func(context.Context, *Row) (Answer, error) {
 			return Answer{Status: 200, Body: json.RawMessage(`{}`)}, nil

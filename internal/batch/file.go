@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// File is a batch from one file to another, as run-batch has it.
-type File struct {
+// Offline is a batch from one file to another, as run-batch has it.
+type Offline struct {
 	// Input has the rows. It is read twice: to count them, and to ask them.
 	Input io.ReadSeeker
 	// Output is the path of the answers, in the order in which they come. Rows that are answered
@@ -32,7 +32,7 @@ type Counts struct {
 
 // Run asks every row that has no answer yet. An error leaves an output that another Run goes on
 // with.
-func (f *File) Run(ctx context.Context) (c Counts, err error) {
+func (f *Offline) Run(ctx context.Context) (c Counts, err error) {
 	var answered done
 	out, err := openSpool(f.Output, func(_ int, o *outcome) error {
 		c.count(o)
@@ -77,7 +77,7 @@ func (f *File) Run(ctx context.Context) (c Counts, err error) {
 }
 
 // compare counts the rows of the input, and wants those that have been answered to be among them.
-func (f *File) compare(answered done, c *Counts) error {
+func (f *Offline) compare(answered done, c *Counts) error {
 	l, found := newLines(f.Input, f.MaxLine), 0
 	for {
 		line, err := l.next()
@@ -111,7 +111,7 @@ func (f *File) compare(answered done, c *Counts) error {
 }
 
 func (c *Counts) count(o *outcome) {
-	if o.Response != nil && (&Answer{Status: o.Response.Status}).ok() {
+	if succeeded(o) {
 		c.Completed++
 	} else {
 		c.Failed++

@@ -49,6 +49,8 @@ type pump struct {
 	done   done
 	window *Window
 	do     Do
+	// refusal is what is said of each row instead of asking it, nil for asking.
+	refusal *fault
 	// emit takes what came of a row; it is called by several goroutines.
 	emit func(r *Row, o *outcome) error
 }
@@ -111,6 +113,9 @@ func (p *pump) feed(ctx context.Context, ask func(r *Row, weight int64)) error {
 
 // row asks one row until there is an answer.
 func (p *pump) row(ctx context.Context, r *Row) error {
+	if p.refusal != nil {
+		return p.emit(r, r.unanswered(p.refusal.Code, p.refusal.Message))
+	}
 	if r.Problem != nil {
 		return p.emit(r, r.unanswered(r.Problem.Code, r.Problem.Message))
 	}

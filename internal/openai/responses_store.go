@@ -39,9 +39,12 @@ func (k *storedResponse) state() (background bool, status responses.Status) {
 	return v.Background, v.Status
 }
 
-// ownerOf names whose responses are whose: those of an API key are found with it alone, those of a
-// server without keys by everyone.
+// ownerOf names whose responses, files and batches are whose: those of an API key are found with it
+// alone, those of a server without keys by everyone. A row has the owner of its batch.
 func (s *Server) ownerOf(r *http.Request) string {
+	if client, is := rowOf(r.Context()); is {
+		return client
+	}
 	n, found := s.keys.find(r.Header)
 	if !found {
 		return "all"

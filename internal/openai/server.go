@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/batch"
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/metrics"
@@ -70,6 +71,7 @@ type Server struct {
 	quota         quota
 	bodies        *bodyBudget
 	live          liveResponses
+	batches       *batch.Batches // nil for none
 	// seeds counts the seeds given to requests that brought none.
 	seeds atomic.Uint64
 	// unknown remembers the names of unknown fields that have been logged.
@@ -107,6 +109,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.specials = newSpecialTexts(special)
 	s.bodies = newBodyBudget(4*c.MaxRequestBodyBytes, s.lim.BodyWait)
+	s.batches = s.newBatches()
 	s.routes = s.makeRoutes()
 	if m := o.Metrics; m != nil {
 		for _, r := range s.routes {
@@ -141,6 +144,7 @@ func (s *Server) makeRoutes() map[string]*route {
 	add("GET", "/v1/models/{model...}", false, s.getModel)
 	add("POST", "/tokenize", false, s.tokenizeText)
 	add("POST", "/detokenize", false, s.detokenize)
+	s.addBatches(add)
 	add("GET", "/load", false, s.showLoad)
 	if ranks := s.opt.Ranks; ranks != nil {
 		add("GET", "/debug/ranks", false, func(w http.ResponseWriter, _ *http.Request) error {
