@@ -61,6 +61,11 @@ type Model struct {
 	TrustRequestChatTemplate bool
 	// MaxLogprobs bounds logprobs a request may ask for; -1 is no bound.
 	MaxLogprobs int
+	// Runner is auto or generate for tokens, or pooling for embeddings and scores.
+	Runner string
+	// PoolerConfig is a JSON object that says how a model pools, HFOverrides one of what the model's
+	// config.json does not say; "" is the model's own.
+	PoolerConfig, HFOverrides string
 	// EnableAutoToolChoice lets models choose whether to call tools.
 	EnableAutoToolChoice bool
 	// ToolCallParser and ReasoningParser name how the model writes calls and reasoning: AutoParser

@@ -62,6 +62,14 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&m.MaxLogprobs, "max-logprobs", m.MaxLogprobs,
 		"most log-probabilities a request may ask for; -1 is no limit")
 
+	f.StringVar(&m.Runner, "runner", "auto",
+		"generate (auto) for tokens, or pooling for embeddings and scores")
+	f.StringVar(&m.PoolerConfig, "pooler-config", "",
+		`JSON object of how a model pools, such as {"pooling_type":"MEAN","normalize":false} `+
+			"(default: the model's own, else the last token, normalized)")
+	f.StringVar(&m.HFOverrides, "hf-overrides", "",
+		"JSON object of what config.json does not say of a model that pools: is_matryoshka, "+
+			"matryoshka_dimensions, classifier_from_token, is_original_qwen3_reranker")
 	f.StringVar(&m.ReasoningParser, "reasoning-parser", m.ReasoningParser,
 		"how the model writes its reasoning: a name, auto for what its chat template shows, or "+
 			"none")

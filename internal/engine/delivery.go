@@ -155,6 +155,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 		}
 		d.Text = append(d.Text, text...)
 		d.Tokens = append(d.Tokens, o.Tokens[i])
+		d.Pooled = append(d.Pooled, o.Pooled...)
 		d.TextOffsets = append(d.TextOffsets, offset)
 		if o.Logprobs != nil {
 			d.Logprobs = append(d.Logprobs, o.Logprobs[i])

@@ -24,6 +24,8 @@ type Info struct {
 	Grammars *grammars.Cache
 	// Template renders conversations; it is nil when the model has none.
 	Template *chattemplate.Template
+	// Pooling is how the model pools; nil for one that generates.
+	Pooling *Pooling
 	// DType is what the model runs in, WeightBytes the size of all shards.
 	DType       string
 	WeightBytes int64

@@ -55,7 +55,7 @@ func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, err
 	}
 	b.events = status.Tee(status.LogTo(b.opt.Log), opt.Events)
 	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
-		b.readGenerationConfig, b.sizeCache} {
+		b.readGenerationConfig, b.readPooling, b.sizeCache} {
 		if err := f(); err != nil {
 			return nil, nil, err
 		}

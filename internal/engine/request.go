@@ -53,6 +53,8 @@ type Delta struct {
 	// TextOffsets, parallel to Tokens, is the length in bytes of the output text known before each
 	// token.
 	TextOffsets []int
+	// Pooled is what a request that pools asked for; its token means nothing.
+	Pooled []float32
 	// PromptLogprobs (when asked for) comes with the first delta: one entry per prompt token, the
 	// first entry empty because nothing precedes it.
 	PromptLogprobs []step.Logprobs

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/model/layers"
@@ -15,9 +16,22 @@ type checkpointSource struct{ *checkpoint.Checkpoint }
 // FromCheckpoint is the source of the tensors of c.
 func FromCheckpoint(c *checkpoint.Checkpoint) layers.Source { return checkpointSource{c} }
 
+// name is what the checkpoint calls a tensor. Where the model stands for itself, without a head, as
+// embedding models are published, its tensors have no prefix.
+func (s checkpointSource) name(tensor string) string {
+	if bare, ok := strings.CutPrefix(tensor, "model."); ok && !s.Checkpoint.Has(tensor) &&
+		s.Checkpoint.Has(bare) {
+		return bare
+	}
+	return tensor
+}
+
+// Has implements layers.Source.
+func (s checkpointSource) Has(name string) bool { return s.Checkpoint.Has(s.name(name)) }
+
 // Tensor implements layers.Source.
 func (s checkpointSource) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
-	t, err := s.Checkpoint.Tensor(name)
+	t, err := s.Checkpoint.Tensor(s.name(name))
 	if err != nil {
 		return t, err
 	}

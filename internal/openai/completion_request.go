@@ -25,7 +25,7 @@ type rawPrompt struct {
 func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 	r := &completionRequest{}
 	r.sampling.decode(f, m)
-	r.prompts = decodePrompt(f, m)
+	r.prompts = decodePrompt(f, m, "prompt")
 	r.echo = f.optBool("echo", false)
 	r.addSpecial = f.boolean("add_special_tokens", true)
 	r.decodeMaxTokens(f, "max_tokens")
@@ -69,25 +69,24 @@ func (s *sampling) checkMaxTokens() *apiError {
 }
 
 // decodePrompt reads a text, a list of texts, a list of token ids, or a list of lists of token ids.
-func decodePrompt(f *fields, m *model) []rawPrompt {
-	raw := f.value("prompt")
-	if raw == nil && f.members["messages"] != nil {
+func decodePrompt(f *fields, m *model, field string) []rawPrompt {
+	raw := f.value(field)
+	if raw == nil && field == "prompt" && f.members["messages"] != nil {
 		f.fail(badRequest("messages", "`messages` are for POST %s; this route, %s, "+
 			"takes `prompt`", chatPath, completionPath))
 		return nil
 	}
 	if raw == nil {
-		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be "+
-			"provided and non-empty."))
+		f.fail(f.noPrompt(field))
 		return nil
 	}
 	switch raw[0] {
 	case '"':
-		return f.nonEmpty([]rawPrompt{{text: unquote(raw), isText: true}})
+		return f.nonEmpty(field, []rawPrompt{{text: unquote(raw), isText: true}})
 	case '[':
 	default:
-		f.fail(badRequest("prompt", "`prompt` must be a string, a list of strings, a list of "+
-			"token ids or a list of such lists, got %s", describe(raw)))
+		f.fail(badRequest(field, "`%s` must be a string, a list of strings, a list of "+
+			"token ids or a list of such lists, got %s", field, describe(raw)))
 		return nil
 	}
 
@@ -99,49 +98,55 @@ func decodePrompt(f *fields, m *model) []rawPrompt {
 			kind = describe(raw)
 		}
 		if describe(raw) != kind {
-			return badRequest("prompt", "`prompt` mixes %s and %s", kind, describe(raw))
+			return badRequest(field, "`%s` mixes %s and %s", field, kind, describe(raw))
 		}
 		if kind != "a number" && i == f.lim.Prompts {
-			return badRequest("prompt", "`prompt` has more than %d prompts", f.lim.Prompts)
+			return badRequest(field, "`%s` has more than %d prompts", field, f.lim.Prompts)
 		}
 		switch kind {
 		case "a string":
 			prompts = append(prompts, rawPrompt{text: unquote(raw), isText: true})
 		case "a number":
-			id, err := parseToken("prompt", raw, m.VocabSize)
+			id, err := parseToken(field, raw, m.VocabSize)
 			ids = append(ids, id)
 			return err
 		case "an array":
 			var one []int32
 			err := eachElement(raw, func(_ int, raw []byte) *apiError {
-				id, err := parseToken("prompt", raw, m.VocabSize)
+				id, err := parseToken(field, raw, m.VocabSize)
 				one = append(one, id)
 				return err
 			})
 			prompts = append(prompts, rawPrompt{ids: one})
 			return err
 		default:
-			return badRequest("prompt", "`prompt[%d]` must be a string, a token id or a list of "+
-				"token ids, got %s", i, describe(raw))
+			return badRequest(field, "`%s[%d]` must be a string, a token id or a list of "+
+				"token ids, got %s", field, i, describe(raw))
 		}
 		return nil
 	}))
 	if ids != nil {
 		prompts = []rawPrompt{{ids: ids}}
 	}
-	return f.nonEmpty(prompts)
+	return f.nonEmpty(field, prompts)
 }
 
 // nonEmpty refuses empty prompts.
-func (f *fields) nonEmpty(prompts []rawPrompt) []rawPrompt {
+func (f *fields) nonEmpty(field string, prompts []rawPrompt) []rawPrompt {
 	if len(prompts) == 0 {
-		f.fail(badRequest("prompt", "Either prompt or prompt_embeds must be "+
-			"provided and non-empty."))
+		f.fail(f.noPrompt(field))
 	}
 	for i, p := range prompts {
 		if p.text == "" && len(p.ids) == 0 {
-			f.fail(badRequest("prompt", "prompt %d is empty", i))
+			f.fail(badRequest(field, "%s %d is empty", field, i))
 		}
 	}
 	return prompts
+}
+
+func (f *fields) noPrompt(field string) *apiError {
+	if field == "prompt" {
+		return badRequest(field, "Either prompt or prompt_embeds must be provided and non-empty.")
+	}
+	return badRequest(field, "`%s` must not be empty", field)
 }

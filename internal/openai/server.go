@@ -133,8 +133,17 @@ func (s *Server) makeRoutes() map[string]*route {
 		}
 		routes[path].methods[method] = h
 	}
-	add("POST", completionPath, false, s.counted(s.completions))
-	add("POST", chatPath, false, s.counted(s.chatCompletions))
+	add("POST", completionPath, false, s.generated(s.completions))
+	add("POST", chatPath, false, s.generated(s.chatCompletions))
+	add("POST", embeddingsPath, false, s.pooled("Embeddings API",
+		poolingRoute(s, decodeEmbedding, s.embed)))
+	score := s.pooled("Score API", poolingRoute(s, decodeScore, s.score))
+	add("POST", scorePath, false, score)
+	add("POST", "/score", false, score)
+	rerank := s.pooled("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
+	for _, path := range []string{rerankPath, "/rerank", "/v2/rerank"} {
+		add("POST", path, false, rerank)
+	}
 	add("POST", responsesPath, false, s.createResponse)
 	add("GET", responsesPath+"/{id}", false, s.getResponse)
 	add("DELETE", responsesPath+"/{id}", false, s.deleteResponse)

@@ -3,6 +3,7 @@ package runner
 import (
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 )
@@ -33,17 +34,25 @@ func (r *Runner) pool(wants []want, res *step.Result) error {
 			continue
 		}
 		s.sampled = 0
-		vector := res.Pool(w.slot, len(row))
-		if s.pooling == step.PoolLast {
-			copy(vector, row)
+		if s.pooling == step.PoolMean {
+			row = r.mean(s)
+		}
+		if !sample.Sound(row) {
+			res.Append(w.slot, sample.Unsound)
 			continue
 		}
-		n := float64(s.promptLen)
-		for j, sum := range s.pool {
-			vector[j] = float32(sum / n)
-		}
+		copy(res.Pool(w.slot, len(row)), row)
 	}
 	return nil
+}
+
+// mean is that of a prompt whose states are summed, in the runner's memory.
+func (r *Runner) mean(s *slot) []float32 {
+	r.logits = r.logits[:0]
+	for _, sum := range s.pool {
+		r.logits = append(r.logits, float32(sum/float64(s.promptLen)))
+	}
+	return r.logits
 }
 
 // add adds a state to the slot's sum.

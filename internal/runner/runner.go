@@ -363,6 +363,10 @@ func (r *Runner) sample(wants []want, res *step.Result) error {
 		}
 		s := &r.slots[w.slot]
 		s.sampled = following(c.token)
+		if s.pooling == step.PoolLogits && c.token >= 0 {
+			copy(res.Pool(w.slot, len(c.pooled)), c.pooled)
+			continue
+		}
 		res.Append(w.slot, c.token)
 		if s.params.Logprobs != sample.NoLogprobs {
 			res.Logprobs = append(res.Logprobs, c.logprobs(w.slot))

@@ -20,6 +20,8 @@ type choice struct {
 	token   int32
 	sampled sample.Choice
 	top     []sample.Choice
+	// pooled is what the row has for PoolLogits instead of a token.
+	pooled []float32
 }
 
 func (t *sampleTask) init(r *Runner, threads int) {
@@ -54,6 +56,13 @@ func (t *sampleTask) Do(chunk, thread int) {
 	}
 	if !sample.Sound(logits) {
 		*c = choice{token: sample.Unsound, top: c.top[:0]}
+		return
+	}
+	if s.pooling == step.PoolLogits {
+		*c = choice{pooled: c.pooled[:0], top: c.top[:0]}
+		for _, id := range s.params.AllowedTokens {
+			c.pooled = append(c.pooled, logits[id])
+		}
 		return
 	}
 	var mask []uint32

@@ -73,7 +73,7 @@ func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
 			if s.pooling == step.PoolMean || s.pooling == step.PoolLast && last {
 				r.addWant(want{slot: p.Slot, target: intoPool, last: last}, piece.PCP)
 			}
-			if last && s.pooling == step.NotPooled {
+			if last && s.pooling != step.PoolLast && s.pooling != step.PoolMean {
 				r.addWant(want{slot: p.Slot, target: toSample}, piece.PCP)
 			}
 			if last {

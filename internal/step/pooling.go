@@ -1,7 +1,7 @@
 package step
 
 // Pooling is what of a prompt's hidden states a request asks for, instead of tokens. The states are
-// those after the model's final norm.
+// those after the model's final norm, [hidden size].
 type Pooling uint8
 
 // The kinds of pooling.
@@ -12,6 +12,8 @@ const (
 	PoolLast
 	// PoolMean is the mean over all tokens.
 	PoolMean
+	// PoolLogits are the logits of Params.AllowedTokens after the last token.
+	PoolLogits
 	poolings
 )
 
@@ -22,13 +24,14 @@ func (p Pooling) String() string {
 		return "LAST"
 	case PoolMean:
 		return "MEAN"
+	case PoolLogits:
+		return "logits"
 	}
 	return ""
 }
 
 // Pooled is what a request that pools gets in the place of a token.
 type Pooled struct {
-	Slot uint32
-	// Vector is [hidden size].
+	Slot   uint32
 	Vector []float32
 }

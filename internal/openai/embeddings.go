@@ -1,0 +1,172 @@
+package openai
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+const embeddingsPath = "/v1/embeddings"
+
+// embeddingRequest is the body of POST /v1/embeddings: OpenAI's, or with messages, vLLM's.
+type embeddingRequest struct {
+	pooling
+	conversation
+	input     []rawPrompt
+	chat      bool
+	base64    bool
+	normalize bool
+	// dimensions is how many of a vector's elements are wanted.
+	dimensions int
+}
+
+func decodeEmbedding(f *fields, s *Server) (*embeddingRequest, *pooling) {
+	m := &s.model
+	r := &embeddingRequest{}
+	if f.members["messages"] != nil {
+		r.chat = true
+		r.conversation.decode(f, m)
+	} else {
+		r.input = decodePrompt(f, m, "input")
+	}
+	r.pooling.decode(f)
+	switch format := f.optString("encoding_format"); {
+	case format == nil || *format == "float":
+	case *format == "base64":
+		r.base64 = true
+	default:
+		f.fail(badRequest("encoding_format", "`encoding_format` must be float or base64, got %q",
+			clip(*format)))
+	}
+	r.normalize = m.Pooling.Normalize
+	for _, name := range []string{"normalize", "use_activation"} {
+		r.normalize = f.optBool(name, r.normalize)
+	}
+	r.dimensions = m.Pooling.Width
+	if d := f.optInt("dimensions"); d != nil {
+		f.fail(checkDimensions(m.Pooling, *d))
+		r.dimensions = int(*d)
+	}
+	f.unsupported("embed_dtype", `"float32"`)
+	f.unsupported("endianness", `"native"`, `"little"`)
+	return r, &r.pooling
+}
+
+// checkDimensions lets models be cut that were trained for it.
+func checkDimensions(p *engine.Pooling, d int64) *apiError {
+	switch {
+	case d < 1 || d > int64(p.Width):
+		return badRequest("dimensions", "`dimensions` must be between 1 and %d, got %d", p.Width, d)
+	case !p.Matryoshka && d != int64(p.Width):
+		return badRequest("dimensions", "Model does not support matryoshka representation, changing "+
+			"output dimensions will lead to poor results. (--hf-overrides '{\"is_matryoshka\": true}' "+
+			"says that it does.)")
+	case len(p.Dimensions) > 0 && !slices.Contains(p.Dimensions, int(d)):
+		return badRequest("dimensions", "`dimensions` of %d is not one of those the model has: %v", d,
+			p.Dimensions)
+	}
+	return nil
+}
+
+type embeddingResponse struct {
+	ID      string      `json:"id"`
+	Object  string      `json:"object"`
+	Created int64       `json:"created"`
+	Model   string      `json:"model"`
+	Data    []embedding `json:"data"`
+	Usage   usageInfo   `json:"usage"`
+}
+
+// embedding is one vector: its numbers, or as base64 of little-endian float32.
+type embedding struct {
+	Index     int    `json:"index"`
+	Object    string `json:"object"`
+	Embedding any    `json:"embedding"`
+}
+
+// floats are numbers as JSON: each as short as reads back to the same float32.
+type floats []float32
+
+// MarshalJSON implements json.Marshaler.
+func (v floats) MarshalJSON() ([]byte, error) {
+	b := append(make([]byte, 0, 12*len(v)+2), '[')
+	for i, x := range v {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
+	}
+	return append(b, ']'), nil
+}
+
+// embed answers POST /v1/embeddings.
+func (s *Server) embed(r *http.Request, req *embeddingRequest) (any, error) {
+	var prompts []prompt
+	var bad *apiError
+	if req.chat {
+		p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
+		if bad != nil {
+			return nil, bad
+		}
+		req.input = []rawPrompt{{ids: p.Prompt}}
+		req.conversation.forget()
+	}
+	prompts, bad = s.poolPrompts(r.Context(), &req.pooling, "input", req.input, s.model.Pooling.Type)
+	if bad != nil {
+		return nil, bad
+	}
+	g, vectors, err := s.pool(r, "embd-", &req.pooling, prompts)
+	if err != nil {
+		return nil, err
+	}
+	answer := embeddingResponse{ID: g.id, Object: "list", Created: g.created, Model: g.model,
+		Data: make([]embedding, len(vectors)), Usage: usageOfPrompts(g)}
+	for i, v := range vectors {
+		v = v[:req.dimensions]
+		if req.normalize {
+			normalize(v)
+		}
+		e := embedding{Index: i, Object: "embedding", Embedding: floats(v)}
+		if req.base64 {
+			b := make([]byte, 0, 4*len(v))
+			for _, x := range v {
+				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+			}
+			e.Embedding = base64.StdEncoding.EncodeToString(b)
+		}
+		answer.Data[i] = e
+	}
+	return answer, nil
+}
+
+// normalize makes a vector one of length 1; zero stays.
+func normalize(v []float32) {
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	if sum == 0 {
+		return
+	}
+	scale := 1 / math.Sqrt(sum)
+	for i, x := range v {
+		v[i] = float32(float64(x) * scale)
+	}
+}
+
+// listed is a field that is a text or a list of texts.
+func (f *fields) listed(m *model, names ...string) (field string, list []rawPrompt) {
+	for _, name := range names {
+		if f.members[name] != nil {
+			return name, decodePrompt(f, m, name)
+		}
+	}
+	f.fail(badRequest(names[0], "`%s` is missing", strings.Join(names, "` or `")))
+	return names[0], nil
+}

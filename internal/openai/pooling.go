@@ -1,0 +1,138 @@
+package openai
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// pooled answers requests of a model that pools: it refuses those of one that generates.
+func (s *Server) pooled(what string, h handler) handler {
+	if s.model.Pooling != nil {
+		return s.counted(h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not support %s: it generates text. A server that "+
+			"is started with --runner pooling has them.", what)
+	}
+}
+
+// generated answers requests of a model that generates: it refuses those of one that pools.
+func (s *Server) generated(h handler) handler {
+	if s.model.Pooling == nil {
+		return s.counted(h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not generate text: the server was started with "+
+			"--runner pooling")
+	}
+}
+
+// pooling is what all requests for vectors share.
+type pooling struct {
+	sampling
+}
+
+// decode reads the shared fields.
+func (p *pooling) decode(f *fields) {
+	if name := f.optString("model"); name != nil {
+		p.model = *name
+	}
+	p.decodeTruncation(f)
+	p.decodeNames(f)
+	p.timeout = f.optFloat("timeout")
+	p.priority = int(f.ranged("priority", 0, -1<<31, 1<<31-1))
+	p.addSpecial = f.boolean("add_special_tokens", true)
+	p.n, p.logprobs, p.promptLogprobs = 1, sample.NoLogprobs, sample.NoLogprobs
+	f.unsupported("mm_processor_kwargs", "{}")
+	f.unsupported("softmax", "true")
+}
+
+// begin settles what does not depend on the texts.
+func (s *Server) begin(p *pooling) *apiError {
+	var bad *apiError
+	if p.model, bad = s.checkModel(p.model); bad != nil {
+		return bad
+	}
+	return s.checkPriority(&p.sampling)
+}
+
+// poolPrompts turns texts into requests, each for what kind pools of it.
+func (s *Server) poolPrompts(ctx context.Context, p *pooling, field string, raw []rawPrompt,
+	kind step.Pooling, tokens ...int32) ([]prompt, *apiError) {
+	prompts := make([]prompt, len(raw))
+	for i, one := range raw {
+		if err := ctx.Err(); err != nil {
+			return nil, cancelled()
+		}
+		t, bad := s.tokenize(ctx, &p.sampling, one)
+		if bad != nil {
+			return nil, bad
+		}
+		if n, most := len(t.Prompt), s.model.MaxModelLen-1; n > most {
+			return nil, badRequest(field, "This model's maximum context length is %d tokens. "+
+				"However, `%s` %d has %d tokens. Set `truncate_prompt_tokens` to -1 to have it cut.",
+				most, field, i, n)
+		}
+		q := engine.NewPoolingRequest(t.Prompt, kind, tokens...)
+		q.Salt, q.Priority = p.cacheSalt, p.priority
+		prompts[i] = prompt{Request: *q}
+	}
+	return prompts, nil
+}
+
+// pool computes the vectors of prompts.
+func (s *Server) pool(r *http.Request, kind string, p *pooling, prompts []prompt) (
+	g *generation, vectors [][]float32, err error) {
+	if g, err = s.start(r, kind, &p.sampling, prompts); err != nil {
+		return nil, nil, err
+	}
+	vectors = make([][]float32, len(prompts))
+	err = g.each(r.Context(), func(i int, d *engine.Delta) error {
+		g.choices[i].take(d)
+		vectors[i] = append(vectors[i], d.Pooled...)
+		return nil
+	})
+	return g, vectors, err
+}
+
+// poolingRoute is a handler of requests for vectors: answer computes and renders what decode read.
+func poolingRoute[T any](s *Server, decode func(f *fields, s *Server) (T, *pooling),
+	answer func(r *http.Request, req T) (any, error)) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		begun := time.Now()
+		f, err := s.readBody(w, r)
+		if err != nil {
+			return err
+		}
+		defer f.done()
+		req, p := decode(f, s)
+		if f.err != nil {
+			return f.err
+		}
+		s.logUnknown(f)
+		r, cancel, err := deadline(r, p.timeout, begun)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		if bad := s.begin(p); bad != nil {
+			return bad
+		}
+		v, err := answer(r, req)
+		if err != nil {
+			return err
+		}
+		return s.writeJSON(w, v)
+	}
+}
+
+// usageOfPrompts counts tokens that are only read.
+func usageOfPrompts(g *generation) usageInfo {
+	n := g.usage().prompt
+	return usageInfo{PromptTokens: n, TotalTokens: n}
+}
