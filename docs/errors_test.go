@@ -28,7 +28,7 @@ var onlyFiles = map[string][]string{
 	"internal/ray":       {"client.go", "errors.go", "process.go", "versions.go"},
 	"internal/executor":  {"connect.go", "executor.go", "load.go"}, // not those of steps
 	"internal/engine": {"cache.go", "cluster.go", "folder.go", "generation.go", "modelconfig.go",
-		"nodes.go", "open.go", "ranks.go", "tokenizer.go"},
+		"nodes.go", "open.go", "pooling.go", "ranks.go", "tokenizer.go"},
 	"internal/compute/cpu":     {"device.go"},
 	"internal/queue/handshake": {"bind.go"}, // the rest stands behind the rank
 	// safetensors.go, rope.go and dummy.go stand behind "malformed checkpoint", "rope: …"

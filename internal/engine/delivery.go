@@ -48,6 +48,7 @@ func (b *batch) keep() {
 		b.tokens = append(b.tokens, o.Tokens...)
 		// Where append takes new memory the old one stays with the outputs before.
 		o.Tokens = b.tokens[from:]
+		o.Pooled = slices.Clone(o.Pooled)
 		if o.Logprobs != nil {
 			o.Logprobs = cloneLogprobs(o.Logprobs)
 		}

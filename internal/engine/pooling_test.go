@@ -1,0 +1,184 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/step"
+)
+
+// pooledGoldens are the final hidden states that transformers computes in float32, and the
+// probability of one token against another.
+type pooledGoldens struct {
+	No, Yes int32
+	Cases   []struct {
+		IDs        []int32
+		Last, Mean []float32
+		Score      float64
+	}
+}
+
+// apart is the distance of two vectors beside the length of the second.
+func apart(a, b []float32) float64 {
+	var d, n float64
+	for i := range b {
+		d += math.Pow(float64(a[i])-float64(b[i]), 2)
+		n += math.Pow(float64(b[i]), 2)
+	}
+	return math.Sqrt(d / n)
+}
+
+// TestPoolingGoldens holds pooled states and scores to those of transformers, and to the very same
+// bits in any layout, for any chunks, and with a warm prefix cache.
+func TestPoolingGoldens(t *testing.T) {
+	for _, name := range []string{"qwen3-tiny", "qwen2-tiny", "llama-tiny", "opt-tiny"} {
+		raw, err := os.ReadFile("../../testdata/pooling/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want pooledGoldens
+		if err := json.Unmarshal(raw, &want); err != nil {
+			t.Fatal(err)
+		}
+		var first [][]float32
+		for _, set := range []func(*config.Config){
+			func(*config.Config) {},
+			func(c *config.Config) { c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 24, 8 },
+			func(c *config.Config) {
+				c.Parallel.Backend, c.Parallel.CPUThreads = "uni", 1
+				c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, 2
+			},
+			func(c *config.Config) {
+				c.Parallel.Backend, c.Parallel.PrefillContextParallelSize = "uni", 2
+				c.Parallel.CPUThreads = 1
+			},
+		} {
+			e := open(t, func(c *config.Config) {
+				c.Model.Path, c.Model.SkipTokenizerInit = "../../testdata/models/"+name, true
+				c.Model.DType, c.Model.Runner = "float32", "pooling"
+				set(c)
+			})
+			var list []*engine.Request
+			for _, x := range want.Cases {
+				for _, kind := range []step.Pooling{step.PoolLast, step.PoolMean} {
+					list = append(list, engine.NewPoolingRequest(x.IDs, kind))
+				}
+				list = append(list, engine.NewPoolingRequest(x.IDs, step.PoolLogits, want.No, want.Yes))
+			}
+			for range 2 {
+				got := pooled(t, e, list)
+				if first == nil {
+					first = got
+				}
+				for i := range got {
+					if !slices.Equal(got[i], first[i]) {
+						t.Errorf("%s, layout %v, %v of %d tokens: other bits", name, e.Info().Layout,
+							list[i].Pooling, len(list[i].Prompt))
+					}
+				}
+			}
+		}
+		for i, x := range want.Cases {
+			last, mean, logits := first[3*i], first[3*i+1], first[3*i+2]
+			score := 1 / (1 + math.Exp(float64(logits[0])-float64(logits[1])))
+			if a, b := apart(last, x.Last), apart(mean, x.Mean); a > 1e-5 || b > 1e-5 ||
+				math.Abs(score-x.Score) > 1e-5 {
+				t.Errorf("%s, %d tokens: last %.2g and mean %.2g from transformers', score %v, want %v",
+					name, len(x.IDs), a, b, score, x.Score)
+			}
+		}
+	}
+}
+
+// pooled submits the requests together and returns their vectors.
+func pooled(t *testing.T, e *engine.Engine, list []*engine.Request) [][]float32 {
+	t.Helper()
+	s, err := e.Submit(t.Context(), list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	vectors := make([][]float32, len(list))
+	for left := len(list); left > 0; left-- {
+		d, err := s.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		vectors[d.Choice] = slices.Clone(d.Pooled)
+	}
+	return vectors
+}
+
+// TestPoolingFlags reads how a model pools from its folder and from the flags.
+func TestPoolingFlags(t *testing.T) {
+	folder := func(files map[string]string) string {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS("../../testdata/models/go-std-tiny")); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range files {
+			path := filepath.Join(dir, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	mean := folder(map[string]string{"1_Pooling/config.json": `{"pooling_mode_mean_tokens":true}`})
+	for _, c := range []struct {
+		dir, pooler, overrides string
+		kind                   step.Pooling
+		normalize              bool
+		err                    string
+	}{
+		{dir: "", kind: step.PoolLast, normalize: true},
+		{dir: mean, kind: step.PoolMean},
+		{dir: mean, pooler: `{"pooling_type":"last","normalize":true}`, kind: step.PoolLast, normalize: true},
+		{dir: folder(map[string]string{"1_Pooling/config.json": `{"pooling_mode_lasttoken":true}`,
+			"2_Normalize/x": ""}), kind: step.PoolLast, normalize: true},
+		{dir: folder(map[string]string{"1_Pooling/config.json": `{}`}), err: "1_Pooling/config.json"},
+		{pooler: `{"pooling_type":"CLS"}`, err: `--pooler-config: pooling_type "CLS" is not one of`},
+		{pooler: `{"kind":1}`, err: "--pooler-config"},
+		{overrides: `{"matryoshka_dimensions":[8,100000]}`, err: "--hf-overrides: matryoshka_dimensions"},
+		{overrides: `{"classifier_from_token":["no"]}`, err: "classifier_from_token has 1 tokens"},
+		{overrides: `{"classifier_from_token":["no","yes indeed"]}`, err: "tokens of the model, not one"},
+		{overrides: `{"rope":1}`, err: "--hf-overrides"},
+	} {
+		conf := config.Default()
+		conf.Cache.MemoryBytes, conf.Model.Path, conf.Model.Runner = 16<<20, c.dir, "pooling"
+		conf.Model.PoolerConfig, conf.Model.HFOverrides = c.pooler, c.overrides
+		e, _, err := engine.Open(t.Context(), engine.Options{Config: conf})
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%+v: error %v", c, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		if p := e.Info().Pooling; p.Type != c.kind || p.Normalize != c.normalize {
+			t.Errorf("%+v: %+v", c, p)
+		}
+		if err := e.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	conf := config.Default()
+	conf.Model.PoolerConfig = `{"pooling_type":"LAST"}`
+	if _, _, err := engine.Open(t.Context(), engine.Options{Config: conf}); err == nil ||
+		!strings.Contains(err.Error(), "are for --runner pooling") {
+		t.Errorf("error %v", err)
+	}
+}
