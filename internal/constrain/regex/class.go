@@ -26,7 +26,8 @@ func normal(ranges []rune) []rune {
 	return out
 }
 
-func negate(ranges []rune) []rune {
+// Negate is the ranges of all characters but those of ranges, for Runes.
+func Negate(ranges []rune) []rune {
 	var out []rune
 	next := rune(0)
 	for r := normal(ranges); len(r) > 0; r = r[2:] {
@@ -106,19 +107,19 @@ func (p *parser) escaped() (set []rune, single bool) {
 	case 'd':
 		return digits, false
 	case 'D':
-		return negate(digits), false
+		return Negate(digits), false
 	case 'w':
 		return word, false
 	case 'W':
-		return negate(word), false
+		return Negate(word), false
 	case 's':
 		return space, false
 	case 'S':
-		return negate(space), false
+		return Negate(space), false
 	case 'p', 'P':
 		set := p.property()
 		if c == 'P' {
-			set = negate(set)
+			set = Negate(set)
 		}
 		return set, false
 	case 't':
@@ -236,7 +237,7 @@ func (p *parser) brackets() []rune {
 	}
 	set = p.folded(set)
 	if negated {
-		return negate(set)
+		return Negate(set)
 	}
 	return normal(set)
 }

@@ -209,7 +209,7 @@ func (p *parser) atom() (t *term, fixed bool) {
 		if p.DotAll {
 			return p.class([]rune{0, utf8.MaxRune}), false
 		}
-		return p.class(negate([]rune{'\n', '\n', '\r', '\r', 0x2028, 0x2029})), false
+		return p.class(Negate([]rune{'\n', '\n', '\r', '\r', 0x2028, 0x2029})), false
 	case '*', '+', '?':
 		p.fail("nothing to repeat before %c", c)
 		return nil, true
