@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/constrain/cfg"
+	"github.com/eagleray/eagleray/internal/constrain/ebnf"
 	"github.com/eagleray/eagleray/internal/constrain/regex"
 	"github.com/eagleray/eagleray/internal/constrain/schema"
 	"github.com/eagleray/eagleray/internal/constrain/tag"
@@ -65,33 +66,41 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 	}
 	b := regex.NewBuilder(limits.Compile)
 	g := cfg.New(b, cfg.Greedy, limits.Symbols)
-	start, err := front(g, s, v, limits)
+	start, place, err := front(g, s, v, limits)
 	if err != nil {
 		return nil, err
 	}
-	return link(g, start, v, limits)
+	c, e := link(g, start, v, limits)
+	if e == nil {
+		return c, nil
+	}
+	if e.Pointer == "" {
+		e.Pointer = place
+	}
+	return nil, e
 }
 
-// front is the grammar of a spec.
-func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (cfg.Sym, error) {
+// front is the grammar of a spec, and the place where it starts in the text, where that is known.
+func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (start cfg.Sym, place string, err error) {
 	switch s.Kind {
 	case Regex:
-		start, err := pattern(g, s.Text)
-		return start, refused(err)
+		start, err = pattern(g, s.Text)
 	case Choice:
-		return choice(g, s.Text, limits)
+		start, err = choice(g, s.Text, limits)
 	case JSONObject:
-		return jsonObject(g, s.Compact), nil
+		start = jsonObject(g, s.Compact)
 	case JSONSchema:
-		start, err := schema.Compile(s.Text, g, schema.Options{Compact: s.Compact,
+		start, err = schema.Compile(s.Text, g, schema.Options{Compact: s.Compact,
 			Closed: s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{})
-		return start, refused(err)
 	case StructuralTag:
-		start, err := tag.Compile(s.Text, g, host(g, s, v))
-		return start, refused(err)
+		start, err = tag.Compile(s.Text, g, host(g, s, v))
+	case Grammar:
+		start, place, err = grammar(g, s.Text, v)
+	default:
+		err = &Error{Code: cfg.GrammarUnsupported,
+			Reason: fmt.Sprintf("constraints of the kind %s are not supported", s.Kind)}
 	}
-	return cfg.None, &Error{Code: cfg.GrammarUnsupported,
-		Reason: fmt.Sprintf("constraints of the kind %s are not supported", s.Kind)}
+	return start, place, refused(err)
 }
 
 // refused is the error of a front end.
@@ -119,7 +128,16 @@ func host(g *cfg.Grammar, s Spec, v *Vocabulary) tag.Host {
 				Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{})
 		},
 		Pattern: func(text string) (cfg.Sym, error) { return pattern(g, text) },
+		Grammar: func(text string) (cfg.Sym, error) {
+			start, _, err := grammar(g, text, v)
+			return start, err
+		},
 	}
+}
+
+// grammar is that of a text in one of the notations.
+func grammar(g *cfg.Grammar, text string, v *Vocabulary) (cfg.Sym, string, error) {
+	return ebnf.Compile(text, g, v.Special)
 }
 
 func pattern(g *cfg.Grammar, text string) (cfg.Sym, error) {
@@ -161,8 +179,8 @@ func choice(g *cfg.Grammar, text string, limits Limits) (cfg.Sym, error) {
 }
 
 // link makes the tables of a grammar that a front end has made.
-func link(g *cfg.Grammar, start cfg.Sym, v *Vocabulary, limits Limits) (*Compiled, error) {
-	tooComplex := func(what string) error {
+func link(g *cfg.Grammar, start cfg.Sym, v *Vocabulary, limits Limits) (*Compiled, *Error) {
+	tooComplex := func(what string) *Error {
 		return &Error{Code: cfg.GrammarTooComplex, Reason: what, TooComplex: true}
 	}
 	p, complex := newProgram(g, start)

@@ -11,7 +11,7 @@ type thread struct {
 }
 
 // maxThreads is how many ways to cut a text without a lexer are followed at once.
-const maxThreads = 64
+const maxThreads = 256
 
 // advanceAll goes on by a byte with several threads, of which it appends what becomes of them to
 // out. Lexemes that end at one place are one row, whatever came before.

@@ -30,7 +30,8 @@ func Compile(text string, g *cfg.Grammar, special func(string) (int32, bool)) (c
 	var list []rules.Rule
 	root := 0
 	for p.blank(); p.at < len(p.src) && p.err == nil; {
-		r := rules.Rule{At: p.at, Name: p.name()}
+		r := rules.Rule{At: p.at}
+		r.Name = p.name()
 		if p.blank(); r.Name == "" || !p.take("::=") {
 			p.fail("a rule, name ::= …, is expected")
 			break
@@ -244,7 +245,7 @@ func (p *parser) quoted(quote byte) string {
 		}
 		s.WriteRune(p.char())
 	}
-	if p.err == nil && (p.at >= len(p.src) || p.src[p.at] != quote) {
+	if p.at >= len(p.src) || p.src[p.at] != quote {
 		p.fail("missing %c", quote)
 		return ""
 	}

@@ -371,6 +371,9 @@ func (e *emitter) symbol(x *Expr) cfg.Sym {
 	case Ref:
 		return e.ref(e.rules[x.Name])
 	case Rep:
+		if e.g.Mode == cfg.Scannerless && x.Min <= 1 && x.Max == regex.Inf {
+			return e.repeat(x)
+		}
 		return e.g.Rep(e.one(x.Subs[0]), cfg.None, x.Min, x.Max)
 	case And, Not:
 		e.fail(cfg.GrammarUnsupported, x.At, "& and ~ are of terminals only")
@@ -381,6 +384,42 @@ func (e *emitter) symbol(x *Expr) cfg.Sym {
 		e.g.Rule(nt, e.sequence(alt)...)
 	}
 	return nt
+}
+
+// repeat is the symbol of x* or x+. Alternatives that are regular are repeated within one lexeme,
+// which never follows itself: a text that repeats them is then read in one way, not in as many as
+// it can be cut.
+func (e *emitter) repeat(x *Expr) cfg.Sym {
+	body := x.Subs[0]
+	for range 10 {
+		if body.Kind == Seq && len(body.Subs) == 1 {
+			body = body.Subs[0]
+		} else if body.Kind == Ref && !e.rules[body.Name].regular {
+			body = e.rules[body.Name].Body
+		}
+	}
+	var regular []regex.Ex
+	var others []cfg.Sym
+	size := 0
+	for _, alt := range alternatives(body, nil) {
+		if y, n, ok := e.fold(alt); ok && size+n <= maxFold {
+			regular, size = append(regular, y), size+n
+		} else {
+			others = append(others, e.g.Seq(e.sequence(alt)...))
+		}
+	}
+	if len(regular) == 0 {
+		return e.g.Rep(e.one(x.Subs[0]), cfg.None, x.Min, x.Max)
+	}
+	run := e.g.Lexeme(e.g.B.Plus(e.g.B.Or(regular...)))
+	other := e.g.Alt(others...)
+	more := e.g.Rep(e.g.Seq(other, e.g.Opt(run)), cfg.None, 0, regex.Inf)
+	all := e.g.Seq(run, more)
+	rest := e.g.Seq(other, e.g.Opt(run), more)
+	if x.Min == 0 {
+		return e.g.Opt(e.g.Alt(all, rest))
+	}
+	return e.g.Alt(all, rest)
 }
 
 // one is the symbol of any expression.
