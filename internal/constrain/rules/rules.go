@@ -77,7 +77,7 @@ func (s Source) Place(at int) string {
 // any number of times. An error is a *cfg.Error with a line and a column.
 func Emit(g *cfg.Grammar, src Source, list []Rule, start string, ignored regex.Ex) (cfg.Sym, error) {
 	e := emitter{g: g, src: src, rules: make(map[string]*rule, len(list)),
-		ignored: g.B.Star(ignored), rigid: map[*Expr]bool{}}
+		ignored: g.B.Star(ignored), rigid: map[*Expr]bool{}, repeats: map[*Expr]cfg.Sym{}}
 	for i := range list {
 		r := &list[i]
 		if e.rules[r.Name] != nil {
@@ -128,6 +128,7 @@ type emitter struct {
 
 	ignored regex.Ex
 	rigid   map[*Expr]bool // expressions that are not regular
+	repeats map[*Expr]cfg.Sym
 }
 
 func (e *emitter) fail(code string, at int, format string, args ...any) {
@@ -390,6 +391,11 @@ func (e *emitter) symbol(x *Expr) cfg.Sym {
 // which never follows itself: a text that repeats them is then read in one way, not in as many as
 // it can be cut.
 func (e *emitter) repeat(x *Expr) cfg.Sym {
+	if nt, ok := e.repeats[x]; ok { // its rules are being made
+		return nt
+	}
+	nt := e.g.Nonterminal("")
+	e.repeats[x] = nt
 	body := x.Subs[0]
 	for range 10 {
 		if body.Kind == Seq && len(body.Subs) == 1 {
@@ -409,17 +415,18 @@ func (e *emitter) repeat(x *Expr) cfg.Sym {
 		}
 	}
 	if len(regular) == 0 {
-		return e.g.Rep(e.one(x.Subs[0]), cfg.None, x.Min, x.Max)
+		e.g.Rule(nt, e.g.Rep(e.one(x.Subs[0]), cfg.None, x.Min, x.Max))
+		return nt
 	}
 	run := e.g.Lexeme(e.g.B.Plus(e.g.B.Or(regular...)))
 	other := e.g.Alt(others...)
 	more := e.g.Rep(e.g.Seq(other, e.g.Opt(run)), cfg.None, 0, regex.Inf)
-	all := e.g.Seq(run, more)
-	rest := e.g.Seq(other, e.g.Opt(run), more)
+	e.g.Rule(nt, run, more)
+	e.g.Rule(nt, other, e.g.Opt(run), more)
 	if x.Min == 0 {
-		return e.g.Opt(e.g.Alt(all, rest))
+		e.g.Rule(nt)
 	}
-	return e.g.Alt(all, rest)
+	return nt
 }
 
 // one is the symbol of any expression.
