@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+)
+
+// fixedPort is a port that was free a moment ago.
+func fixedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// TestFullDisk kills a worker of a server whose log is on a disk without room: neither ends it.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	port := fixedPort(t)
+	p := command(t, "", "serve", "--port", port, "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1",
+		"-tp", "2")
+	p.cmd.Stderr = full
+	p.start()
+	url := "http://127.0.0.1:" + port
+	eventually(t, "the server", func() bool {
+		resp, err := http.Get(url + "/health")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	want, err := io.ReadAll(longStream(t, url, 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := longStream(t, url, 1000)
+	if err := syscall.Kill(twoWorkers(t, p)[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(events)
+	got, whole := texts(t, rest), texts(t, want)
+	// The first event may hold more tokens of one than of the other.
+	if err != nil || len(got) < 500 || !strings.HasSuffix(got, whole) && !strings.HasSuffix(whole, got) {
+		t.Errorf("the stream goes on with %q, wanted %q; %v", got, whole, err)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestClientRetries kills a server under a client that asks again what was not answered, as OpenAI's
+// does: from the server that is started in its place it has the answer of the first.
+func TestClientRetries(t *testing.T) {
+	t.Parallel()
+	port := fixedPort(t)
+	serve := func() *program {
+		p, _ := ready(t, command(t, "", "serve", "--port", port, "--kv-cache-memory-bytes", "64M",
+			"--cpu-threads", "1", "-tp", "2"))
+		return p
+	}
+	client := openai.NewClient(option.WithBaseURL("http://127.0.0.1:"+port+"/v1"),
+		option.WithAPIKey("none"), option.WithMaxRetries(10))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ask := func() (string, error) {
+		a, err := client.Completions.New(ctx, openai.CompletionNewParams{Model: "go-std-tiny",
+			Prompt:    openai.CompletionNewParamsPromptUnion{OfString: openai.String("package main")},
+			MaxTokens: openai.Int(1500), Temperature: openai.Float(0.9), Seed: openai.Int(3)},
+			option.WithJSONSet("ignore_eos", true))
+		if err != nil {
+			return "", err
+		}
+		return a.Choices[0].Text, nil
+	}
+	p := serve()
+	want, err := ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		text string
+		err  error
+	}
+	asked := make(chan answer, 1)
+	go func() {
+		text, err := ask()
+		asked <- answer{text, err}
+	}()
+	eventually(t, "the request", func() bool {
+		resp, err := http.Get("http://127.0.0.1:" + port + "/load")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return err == nil && strings.Contains(string(body), ":1")
+	})
+	p.signal(syscall.SIGKILL)
+	p.exit()
+	second := serve()
+	if a := <-asked; a.err != nil || a.text != want {
+		t.Errorf("%v, text %q, wanted %q", a.err, a.text, want)
+	}
+	second.signal(syscall.SIGTERM)
+	second.exit()
+}
+
+// TestOutOfMemory lets the kernel's OOM killer end a worker: it may have no more memory than it has,
+// and a request makes it need more. The answer is the undisturbed one.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	group := memoryGroup(t)
+	ask := func(url string) string {
+		t.Helper()
+		body := `{"prompt":[` + strings.Repeat("7,8,9,", 500) + `10],"max_tokens":100,"temperature":0.9,` +
+			`"seed":5,"ignore_eos":true,"logprobs":1}`
+		resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return choices(t, string(answer))
+	}
+	_, url := startServer(t, "-tp", "2")
+	want := ask(url)
+	p, url := startServer(t, "-tp", "2")
+	if err := group.admit(twoWorkers(t, p)[1]); err != nil {
+		t.Skip(err)
+	}
+	if got := ask(url); got != want {
+		t.Errorf("answer %s, wanted %s", got, want)
+	}
+	if !strings.Contains(p.err.String(), "signal: killed") {
+		t.Errorf("nothing was killed")
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// cgroup is one that may have next to no memory.
+type cgroup string
+
+// memoryGroup makes a cgroup of its own for the test, of version 2 or 1.
+func memoryGroup(t *testing.T) cgroup {
+	t.Helper()
+	var failures []error
+	for root, limit := range map[string]string{"/sys/fs/cgroup": "memory.max",
+		"/sys/fs/cgroup/memory": "memory.limit_in_bytes"} {
+		dir := filepath.Join(root, fmt.Sprintf("eagleray-test-%d", os.Getpid()))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		t.Cleanup(func() {
+			eventually(t, "the end of the cgroup", func() bool { return os.Remove(dir) == nil })
+		})
+		// Where it is no file of the kernel's, it does not exist.
+		f, err := os.OpenFile(filepath.Join(dir, limit), os.O_WRONLY, 0)
+		if err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		_, err = f.WriteString("65536")
+		if err := errors.Join(err, f.Close()); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		return cgroup(dir)
+	}
+	t.Skipf("no cgroup for memory can be made here: %v", errors.Join(failures...))
+	return ""
+}
+
+// admit moves a process into the group.
+func (g cgroup) admit(pid int) error {
+	return os.WriteFile(filepath.Join(string(g), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
