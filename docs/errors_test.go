@@ -29,6 +29,9 @@ var onlyFiles = map[string][]string{
 	"internal/executor":  {"connect.go", "executor.go", "load.go"}, // not those of steps
 	"internal/engine": {"cache.go", "cluster.go", "folder.go", "generation.go", "modelconfig.go",
 		"nodes.go", "open.go", "pooling.go", "ranks.go", "tokenizer.go"},
+	// again.go falls back to start.go, which says its own.
+	"internal/executor/launch/rayactor": {"bundles.go", "census.go", "child.go", "environment.go",
+		"group.go", "identify.go", "launcher.go", "names.go", "runtimeenv.go", "start.go"},
 	"internal/compute/cpu":     {"device.go"},
 	"internal/queue/handshake": {"bind.go"}, // the rest stands behind the rank
 	// safetensors.go, rope.go and dummy.go stand behind "malformed checkpoint", "rope: …"

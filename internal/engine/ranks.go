@@ -75,13 +75,16 @@ func (b *opening) supervisor() (*supervisor, error) {
 			return o, nil
 		}
 	case "ray":
-		s.options = func(ctx context.Context, _ executor.Launcher) (executor.Options, error) {
+		s.options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
 			o := common
-			l, err := b.connectRay(ctx)
-			if err != nil {
-				return o, err
+			l, ok := kept.(*rayactor.Launcher)
+			if !ok {
+				var err error
+				if l, err = b.connectRay(ctx); err != nil {
+					return o, err
+				}
 			}
-			o.Launcher, o.Address = l, l.Address()
+			o.Keep, o.Launcher, o.Address = true, l, l.Address()
 			return o, nil
 		}
 	default:

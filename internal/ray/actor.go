@@ -176,6 +176,23 @@ func (c *Client) StartWorkers(ctx context.Context, specs []StartSpec) ([]Started
 	return out.ordered(ranks), rankErrors("start worker", out.Errors)
 }
 
+// Input is what the worker of a rank is given on its standard input.
+type Input struct {
+	Rank  int    `json:"rank"`
+	Stdin []byte `json:"stdin"`
+}
+
+// FeedWorkers writes more to the standard input of workers that run, after their StartSpec.Stdin.
+// Ranks without a worker that runs are RankErrors.
+func (c *Client) FeedWorkers(ctx context.Context, inputs []Input) error {
+	var out rankResults[struct{}]
+	if err := c.call(ctx, "actors_feed", map[string]any{"inputs": listed(inputs)},
+		&out); err != nil {
+		return err
+	}
+	return rankErrors("feed worker", out.Errors)
+}
+
 // StopWorkers ends the worker processes of the ranks, first with SIGTERM and the end of their
 // standard input, after the grace with SIGKILL. The actors live on; Exits tells of the ends. It is
 // for a new group of workers in the same actors.

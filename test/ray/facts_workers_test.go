@@ -76,6 +76,33 @@ var factsOfWorkers = []fact{
 				t.Errorf("exit %+v", e)
 			}
 		}},
+	{"more input",
+		"a worker that runs is given more input, after the first; one that has ended is told by rank",
+		func(t *testing.T, w *world) {
+			c, f := w.client(t), w.actors(t, 1)[0]
+			out := filepath.Join(t.TempDir(), "stdin")
+			spec := shell(f.Rank, "exec head -n 3 > "+out)
+			spec.Stdin = []byte("one\n")
+			if _, err := c.StartWorkers(within(t), []ray.StartSpec{spec}); err != nil {
+				t.Fatal(err)
+			}
+			for _, more := range []string{"two\n", "three\n"} {
+				if err := c.FeedWorkers(within(t), []ray.Input{{Rank: f.Rank, Stdin: []byte(more)}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if e := raytest.NextExit(t, c); e.Code == nil || *e.Code != 0 {
+				t.Fatalf("exit %+v", e)
+			}
+			if got, err := os.ReadFile(out); err != nil || string(got) != "one\ntwo\nthree\n" {
+				t.Errorf("the worker has read %q, %v", got, err)
+			}
+			err := c.FeedWorkers(within(t), []ray.Input{{Rank: f.Rank, Stdin: []byte("four\n")}})
+			if got := rankClass(t, err, f.Rank); !strings.Contains(got, "RuntimeError") ||
+				!strings.Contains(err.Error(), "no worker runs") {
+				t.Errorf("input of a worker that has ended: %v", err)
+			}
+		}},
 	{"worker's group",
 		"a worker is in the process group of its parent, which Ray's clean-up reaches",
 		func(t *testing.T, w *world) {

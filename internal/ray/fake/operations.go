@@ -46,7 +46,7 @@ var operations = map[string]operation{
 	"actors_create": (*job).actorsCreate, "actors_facts": (*job).actorsFacts,
 	"actors_install": (*job).actorsInstall,
 	"actors_start":   (*job).actorsStart, "actors_stop": (*job).actorsStop,
-	"actors_kill": (*job).actorsKill,
+	"actors_feed": (*job).actorsFeed, "actors_kill": (*job).actorsKill,
 }
 
 func valueError(format string, a ...any) *frame.Fault {

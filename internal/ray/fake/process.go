@@ -42,6 +42,10 @@ func Process(spec ray.StartSpec, node map[string]string) (*Worker, error) {
 		_, _ = stdin.Write(spec.Stdin)
 	}()
 	return &Worker{PID: cmd.Process.Pid,
+		Feed: func(more []byte) {
+			<-fed
+			_, _ = stdin.Write(more)
+		},
 		Signal: func(s unix.Signal) {
 			// It may have ended already.
 			_ = cmd.Process.Signal(s)

@@ -23,6 +23,8 @@ type Worker struct {
 	Signal func(unix.Signal)
 	// Wait returns how it ended, when it has.
 	Wait func() ray.Exit
+	// Feed is given what is written to its standard input after its start; nil drops it.
+	Feed func([]byte)
 
 	// ended is closed when Wait has returned.
 	ended chan struct{}
@@ -110,6 +112,29 @@ func classOf(err error) string {
 		return "PermissionError"
 	}
 	return "OSError"
+}
+
+func (j *job) actorsFeed(_ context.Context, a args) (any, *frame.Fault) {
+	var list struct {
+		Inputs []ray.Input `json:"inputs"`
+	}
+	if err := json.Unmarshal(a.raw, &list); err != nil {
+		return nil, valueError("%v", err)
+	}
+	out := newRanks()
+	for _, in := range list.Inputs {
+		part := j.on([]int{in.Rank}, func(x *actor) (any, *frame.Fault) {
+			switch {
+			case x.worker == nil:
+				return nil, &frame.Fault{Class: "RuntimeError", Message: "no worker runs"}
+			case x.worker.Feed != nil:
+				x.worker.Feed(in.Stdin)
+			}
+			return empty{}, nil
+		})
+		out.set(in.Rank, part.Results[in.Rank], part.Errors[in.Rank])
+	}
+	return out, nil
 }
 
 func (j *job) actorsStop(_ context.Context, a args) (any, *frame.Fault) {

@@ -134,10 +134,11 @@ class Worker:
         """Lasts until the worker ends, and says how."""
         if self.child is None or self.drained is None:
             raise RuntimeError("no worker was started")
+        child = self.child
         self.ended.wait()
         # A process that the worker left behind may hold the pipe open: do not wait for that.
         self.drained.join(0.2)
-        code = self.child.returncode
+        code = child.returncode
         # Ray ends an actor by SIGTERM, some versions its process group with it: this process ends
         # in a moment, and what Ray says of that is the reason. The signal of the worker is none,
         # and would look like another's deed.
@@ -149,6 +150,17 @@ class Worker:
                 signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"
             )
         return {"code": None if code < 0 else code, "signal": name, "stderr": list(self.tail)}
+
+    def feed(self, stdin: bytes) -> dict[str, Any]:
+        """Writes more to the worker's standard input, after what it was started with."""
+        if self.child is None or self.feeder is None or self.ended.is_set():
+            raise RuntimeError("no worker runs")
+        before = self.feeder
+        self.feeder = threading.Thread(
+            target=self._feed, args=(stdin, before), name="stdin", daemon=True
+        )
+        self.feeder.start()
+        return {}
 
     def stop(self, grace: float) -> dict[str, Any]:
         """Ends the worker: asked first, killed after the grace."""
@@ -208,7 +220,9 @@ class Worker:
             child.wait()
             self.ended.set()
 
-    def _feed(self, stdin: bytes) -> None:
+    def _feed(self, stdin: bytes, before: threading.Thread | None = None) -> None:
+        if before is not None:
+            before.join()
         # The pipe stays open: its end tells the worker that its actor is gone. A write to one that
         # has ended fails, and run says why it has.
         with contextlib.suppress(OSError, ValueError):

@@ -101,6 +101,7 @@ class Operations:
             "actors_facts": self.actors_facts,
             "actors_install": self.actors_install,
             "actors_start": self.actors_start,
+            "actors_feed": self.actors_feed,
             "actors_stop": self.actors_stop,
             "actors_kill": self.actors_kill,
             "shutdown": self.shutdown,
@@ -377,6 +378,12 @@ class Operations:
                 self.watchers.append(watcher)
                 watcher.start()
         return out
+
+    def actors_feed(self, call: Call, inputs: list[JSON]) -> JSON:
+        by_rank = {part["rank"]: base64.b64decode(part["stdin"]) for part in inputs}
+        return self._ask(
+            call, list(by_rank), lambda rank, n: rank.handle.feed.remote(by_rank[n]), GRACE_SECONDS
+        )
 
     def actors_stop(self, call: Call, ranks: list[int], grace: float) -> JSON:
         return self._ask(call, ranks, lambda rank, n: rank.handle.stop.remote(grace))

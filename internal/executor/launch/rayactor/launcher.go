@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,12 +65,17 @@ type Launcher struct {
 	watch  sync.WaitGroup
 	done   chan struct{}
 
-	mu       sync.Mutex
-	group    string
-	table    []row
-	running  map[int]bool
-	stopping bool
-	quiet    chan struct{} // closed when nothing runs any more, while stopping
+	// last is the start whose ranks may be kept. Only Launch uses it.
+	last *start
+
+	mu    sync.Mutex
+	group string
+	table []row
+	// running are the processes of workers by rank, unknownPID while one is started; before are those
+	// that were there before it.
+	running, before map[int]int
+	stopping        bool
+	quiet           chan struct{} // closed when nothing runs any more, while stopping
 }
 
 // The deadlines of the phases. That of place is an option.
@@ -94,7 +100,7 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 		o.Start = ray.Start
 	}
 	l := &Launcher{o: o, exited: make(chan launch.Exit, o.Layout.World()+1), done: make(chan struct{}),
-		running: map[int]bool{}, quiet: make(chan struct{})}
+		running: map[int]int{}, before: map[int]int{}, quiet: make(chan struct{})}
 	if err := l.parse(); err != nil {
 		return nil, &config.UsageError{Err: err}
 	}
@@ -175,15 +181,49 @@ func (l *Launcher) ClusterAddress() string { return l.cluster.GCSAddress }
 // Address is the driver's address on the cluster's network.
 func (l *Launcher) Address() string { return cmp.Or(l.o.NodeIP, l.cluster.NodeIP) }
 
-// Launch places the ranks and starts a worker for each.
+// unknownPID is the process of a worker that is being started.
+const unknownPID = -1
+
+// Launch places the ranks and starts a worker for each. After the failure of a group it keeps the
+// workers that live, if that can be done (again.go), else the cluster is left as before a first start.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
-	if len(specs) != l.o.Layout.World() {
-		return nil, fmt.Errorf("ray: %d ranks to start, not %d", len(specs), l.o.Layout.World())
+	world := l.o.Layout.World()
+	if len(specs) != world {
+		return nil, fmt.Errorf("ray: %d ranks to start, not %d", len(specs), world)
 	}
-	s := &start{Launcher: l, specs: specs}
+	// Ends that nobody has heard are of groups before: who lives is asked now.
+	for len(l.exited) > 0 {
+		<-l.exited
+	}
+	if l.last != nil {
+		workers, err := l.again(ctx, specs)
+		if err == nil || ctx.Err() != nil || l.client.Err() != nil {
+			return workers, err
+		}
+		l.o.Log.Warn("workers that live cannot be kept: all are started anew", "reason", err)
+		if err := l.clear(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s := &start{Launcher: l, specs: specs, turn: 1,
+		instance: string(specs[0].Invitation.Endpoint.Instance), facts: make([]ray.Facts, world),
+		paths: make([]string, world), workers: make([]launch.Worker, world)}
+	for rank := range specs {
+		s.actors, s.fresh = append(s.actors, rank), append(s.fresh, rank)
+	}
 	l.mu.Lock()
-	l.table = make([]row, len(specs))
+	l.table = make([]row, world)
 	l.mu.Unlock()
+	if err := l.phases(ctx, s, "place", "order", "spawn", "identify", "share", "ship",
+		"init"); err != nil {
+		return nil, err
+	}
+	l.last = s
+	return s.workers, nil
+}
+
+// phases runs phases of a start, in their order.
+func (l *Launcher) phases(ctx context.Context, s *start, names ...string) error {
 	for _, p := range []struct {
 		name    string
 		timeout time.Duration
@@ -191,21 +231,22 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	}{
 		{"place", l.placementTimeout() + placeTimeout/10, s.place},
 		{"order", initTimeout, s.order},
+		{"replace", l.placementTimeout() + placeTimeout/10, s.placeAgain},
 		{"spawn", identifyTimeout, s.spawn},
 		{"identify", identifyTimeout + l.runtimeEnv.setup, s.identify},
 		{"share", l.placementTimeout() + placeTimeout/10, s.share},
 		{"ship", shipTimeout, s.ship},
 		{"init", initTimeout, s.init},
 	} {
-		if p.name == "share" && l.o.Census == nil {
-			continue // it has the nodes' cores for itself
+		if !slices.Contains(names, p.name) || p.name == "share" && l.o.Census == nil {
+			continue // without a census it has the nodes' cores for itself
 		}
 		if err := l.phase(ctx, p.name, p.timeout, p.run); err != nil {
 			l.logTable()
-			return nil, err
+			return err
 		}
 	}
-	return s.workers, nil
+	return nil
 }
 
 func (l *Launcher) placementTimeout() time.Duration {
@@ -262,19 +303,24 @@ func (l *Launcher) ended(x ray.Exit) {
 		how = launch.End{How: launch.Lost, Reason: "its placement group was removed"}
 	}
 	l.mu.Lock()
-	ran := l.running[x.Rank]
+	pid, ran := l.running[x.Rank]
+	// News of a worker that another one has taken the place of may come late.
+	if ran && pid != x.PID && (pid != unknownPID || l.before[x.Rank] == x.PID) {
+		l.mu.Unlock()
+		return
+	}
 	delete(l.running, x.Rank)
+	l.before[x.Rank] = x.PID
 	var node string
-	var pid int
 	if x.Rank < len(l.table) {
 		r := &l.table[x.Rank]
-		node, pid, r.Status = r.Node, r.PID, how.String()
+		node, r.Status = r.Node, how.String()
 	}
 	if l.stopping && ran && len(l.running) == 0 {
 		close(l.quiet)
 	}
 	l.mu.Unlock()
-	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: pid, End: how, Detail: detail,
+	l.report(launch.Exit{Rank: x.Rank, Node: node, PID: x.PID, End: how, Detail: detail,
 		Stderr: x.Stderr})
 }
 

@@ -28,13 +28,20 @@ func (p EnvPlan) digests() map[string]string {
 	return d
 }
 
-// start is one call of Launch: what each phase leaves to the next.
+// start is one call of Launch: what each phase leaves to the next, and to the next call.
 type start struct {
 	*Launcher
 	specs []launch.Spec
+	// actors are the ranks that get another actor, fresh those that get another worker: all, unless
+	// some are kept.
+	actors, fresh []int
+	// instance names the placement group and the actors, turn tells actors of one rank apart: 1 are the
+	// first ones in the group.
+	instance string
+	turn     int
 
+	// By rank.
 	bundles []Bundle
-	ranks   []int
 	facts   []ray.Facts
 	places  []Place
 	paths   []string
@@ -145,10 +152,7 @@ func (s *start) tryGroup(ctx context.Context, name string, bundles []map[string]
 // sha256 is the hash of the binary in hexadecimal.
 func (s *start) sha256() string { return hex.EncodeToString(s.specs[0].Binary[:]) }
 
-func (s *start) name() string {
-	return "eagleray_" +
-		string(s.specs[0].Invitation.Endpoint.Instance)
-}
+func (s *start) name() string { return "eagleray_" + s.instance }
 
 // The first wait for a group before its shortage is reported, and the shortest wait of all:
 // resources of a group that was just removed take up to a second to come back.
@@ -238,12 +242,15 @@ func (s *start) order(context.Context) ([]any, error) {
 
 // spawn submits all actors before any is waited for.
 func (s *start) spawn(ctx context.Context) ([]any, error) {
-	actors := make([]ray.ActorSpec, len(s.bundles))
-	for rank, b := range s.bundles {
-		name, err := ActorName(string(s.specs[rank].Invitation.Endpoint.Instance), rank,
-			s.o.Layout)
+	actors := make([]ray.ActorSpec, 0, len(s.actors))
+	for _, rank := range s.actors {
+		b := s.bundles[rank]
+		name, err := ActorName(s.instance, rank, s.o.Layout)
 		if err != nil {
 			return nil, err
+		}
+		if s.turn > 1 {
+			name += "_" + strconv.Itoa(s.turn)
 		}
 		a := ray.ActorSpec{Rank: rank, Group: s.group, Bundle: b.Index, Name: name,
 			RuntimeEnv: s.runtimeEnv.actor}
@@ -255,8 +262,7 @@ func (s *start) spawn(ctx context.Context) ([]any, error) {
 		default:
 			a.Resources = map[string]float64{s.o.DeviceKey: s.perBundle()}
 		}
-		actors[rank] = a
-		s.ranks = append(s.ranks, rank)
+		actors = append(actors, a)
 		s.set(rank, func(r *row) { r.Status = "actor requested" })
 	}
 	if err := s.client.CreateActors(ctx, actors); err != nil {
@@ -287,19 +293,22 @@ func (s *start) identify(ctx context.Context) ([]any, error) {
 	if key == CPU {
 		key = ""
 	}
-	s.facts, err = s.client.Facts(ctx, s.ranks, ray.FactsRequest{EnvDigests: s.env.digests(),
+	facts, err := s.client.Facts(ctx, s.actors, ray.FactsRequest{EnvDigests: s.env.digests(),
 		DeviceKey: key,
 		SHA256:    s.sha256(), CacheHint: self})
 	if err != nil {
 		return nil, s.blame(err)
 	}
+	environments := make([]NodeEnv, len(facts))
+	for i, f := range facts {
+		s.facts[f.Rank] = f
+		environments[i] = NodeEnv{Node: f.NodeIP, Differs: f.Differs}
+		s.set(f.Rank, func(r *row) { r.Node, r.PID, r.Status = f.NodeIP, f.PID, "actor runs" })
+	}
 	own := make([]Identity, len(s.facts))
-	environments := make([]NodeEnv, len(s.facts))
 	for i, f := range s.facts {
 		own[i] = Identity{Rank: f.Rank, NodeID: f.NodeID, NodeIP: f.NodeIP, Devices: f.DeviceIDs,
 			CPUs: f.CPUs}
-		environments[i] = NodeEnv{Node: f.NodeIP, Differs: f.Differs}
-		s.set(f.Rank, func(r *row) { r.Node, r.PID, r.Status = f.NodeIP, f.PID, "actor runs" })
 	}
 	if s.places, err = Identify(own, s.o.DeviceKey, s.o.PerWorker); err != nil {
 		return nil, err
@@ -322,8 +331,14 @@ func (s *start) identify(ctx context.Context) ([]any, error) {
 // ship brings the binary to the nodes that lack it, one rank for each node.
 func (s *start) ship(ctx context.Context) ([]any, error) {
 	byNode := map[string]string{}
+	for rank, path := range s.paths {
+		if path != "" && !slices.Contains(s.actors, rank) {
+			byNode[s.facts[rank].NodeID] = path
+		}
+	}
 	var lacking []int
-	for _, f := range s.facts {
+	for _, rank := range s.actors {
+		f := s.facts[rank]
 		if _, asked := byNode[f.NodeID]; !asked {
 			byNode[f.NodeID] = f.HasBinary
 			if f.HasBinary == "" {
@@ -342,8 +357,8 @@ func (s *start) ship(ctx context.Context) ([]any, error) {
 			byNode[s.facts[i.Rank].NodeID] = i.Path
 		}
 	}
-	for _, f := range s.facts {
-		s.paths = append(s.paths, byNode[f.NodeID])
+	for _, rank := range s.actors {
+		s.paths[rank] = byNode[s.facts[rank].NodeID]
 	}
 	return []any{"nodes", len(byNode), "shipped", len(lacking)}, nil
 }
@@ -358,11 +373,12 @@ func (s *start) threads(rank int) int {
 	return of
 }
 
-// init starts the workers. Their invitation goes through standard input, because arguments and
-// environment can be read by others.
+// init starts workers, and gives those that are kept their invitation. It goes through standard
+// input, because arguments and environment can be read by others.
 func (s *start) init(ctx context.Context) ([]any, error) {
-	specs := make([]ray.StartSpec, len(s.ranks))
-	for rank := range specs {
+	var specs []ray.StartSpec
+	var again []ray.Input
+	for rank := range s.specs {
 		p := s.places[rank]
 		inv := *s.specs[rank].Invitation
 		inv.Threads = s.threads(rank)
@@ -370,28 +386,47 @@ func (s *start) init(ctx context.Context) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		specs[rank] = ray.StartSpec{Rank: rank, Path: s.paths[rank],
+		text = append(text, '\n')
+		if !slices.Contains(s.fresh, rank) {
+			again = append(again, ray.Input{Rank: rank, Stdin: text})
+			continue
+		}
+		specs = append(specs, ray.StartSpec{Rank: rank, Path: s.paths[rank],
 			Args:       []string{process.Verb, ActorFlag, "--rank", strconv.Itoa(rank)},
-			DefaultEnv: s.env.Send, SetEnv: p.Env, Stdin: append(text, '\n')}
+			DefaultEnv: s.env.Send, SetEnv: p.Env, Stdin: text})
 		s.set(rank, func(r *row) { r.Status = "worker requested" })
 	}
 	// From here on a rank can be lost: what Ray says of it before StartWorkers returns counts too.
 	s.mu.Lock()
-	for _, rank := range s.ranks {
-		s.running[rank] = true
+	for _, rank := range s.fresh {
+		s.running[rank] = unknownPID
 	}
 	s.mu.Unlock()
+	if len(again) > 0 {
+		if err := s.client.FeedWorkers(ctx, again); err != nil {
+			return nil, s.blame(err)
+		}
+	}
 	started, err := s.client.StartWorkers(ctx, specs)
 	if err != nil {
 		return nil, s.blame(err)
 	}
-	s.workers = make([]launch.Worker, len(specs))
-	pids := make([]string, len(specs))
+	for rank := range s.workers {
+		s.workers[rank].Kept = !slices.Contains(s.fresh, rank)
+	}
 	for _, w := range started {
 		s.workers[w.Rank] = launch.Worker{Rank: w.Rank, LocalRank: s.places[w.Rank].LocalRank,
 			Node: s.facts[w.Rank].NodeIP, PID: w.PID}
-		pids[w.Rank] = strconv.Itoa(w.PID)
+		s.mu.Lock()
+		if s.running[w.Rank] == unknownPID {
+			s.running[w.Rank] = w.PID
+		}
+		s.mu.Unlock()
 		s.set(w.Rank, func(r *row) { r.PID, r.Status = w.PID, "worker runs" })
 	}
-	return []any{"pids", strings.Join(pids, ",")}, nil
+	pids := make([]string, len(s.workers))
+	for rank, w := range s.workers {
+		pids[rank] = strconv.Itoa(w.PID)
+	}
+	return []any{"pids", strings.Join(pids, ","), "kept", len(again)}, nil
 }
