@@ -98,7 +98,7 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(cfg, e, nil, nil, kept{}, nil)
+	handler, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil)
 	if err != nil {
 		return nil, errors.Join(err, e.Stop(ctx))
 	}

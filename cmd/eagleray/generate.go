@@ -224,7 +224,7 @@ func (g *generation) encoder(cfg config.Config,
 			return e.Info().Tokenizer.Encode(prompt, true), nil
 		}, nil
 	}
-	surface, err := newHandler(cfg, e, nil, nil, kept{}, nil)
+	surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil)
 	if err != nil {
 		return nil, err
 	}

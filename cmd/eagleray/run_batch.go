@@ -94,7 +94,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Stop(context.WithoutCancel(ctx))) }()
-	surface, err := newHandler(cfg, e, nil, nil, kept{}, nil)
+	surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/store"
+	"github.com/eagleray/eagleray/internal/tracing"
 	"github.com/eagleray/eagleray/internal/window"
 )
 
@@ -106,6 +107,13 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	if err != nil {
 		return err
 	}
+	var tracer *tracing.Tracer
+	if endpoint := cfg.Server.Observe.TracesEndpoint; endpoint != "" {
+		if tracer, err = tracing.New(ctx, endpoint, version(), log); err != nil {
+			return usageError("--otlp-traces-endpoint: %w", err)
+		}
+		defer closeTracer(tracer)
+	}
 	listener, err := openai.Inherited()
 	handedOver := listener != nil
 	if err == nil && !handedOver {
@@ -154,7 +162,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
-	handler, err := newHandler(cfg, e, m, page, stores, log)
+	handler, err := newHandler(cfg, e, m, page, stores, log, tracer)
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
 	}
@@ -229,6 +237,16 @@ func explainOnSignal(log *slog.Logger, e *router.Router) (stop func()) {
 	}
 }
 
+// closeTracer exports the spans that are left.
+func closeTracer(t *tracing.Tracer) {
+	ctx, cancel := context.WithTimeout(context.Background(), tracesGrace)
+	defer cancel()
+	_ = t.Close(ctx) // what a collector does not take in time is lost
+}
+
+// tracesGrace is how long the end of a server waits for its collector.
+const tracesGrace = 3 * time.Second
+
 // failureGrace is how long a server whose engine has failed still answers.
 const failureGrace = time.Second
 
@@ -256,11 +274,12 @@ func (k kept) close() {
 	k.responses.Close()
 }
 
-// newHandler is the HTTP surface of an engine. m, page and log may be nil, and so may the stores.
+// newHandler is the HTTP surface of an engine. m, page, log and tracer may be nil, and so may the
+// stores.
 func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *window.Window,
-	kept kept, log *slog.Logger) (*openai.Server, error) {
+	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.Server, error) {
 	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
-		Version: version(), Window: page, Store: kept.state, Responses: kept.responses,
+		Version: version(), Window: page, Tracer: tracer, Store: kept.state, Responses: kept.responses,
 		Health: e.Health, Ranks: func() any { return e.Report() }})
 }
 

@@ -243,6 +243,7 @@ type Server struct {
 	MetricsPrefixes []string
 	Answers         Answers
 	Transport       Transport
+	Observe         Observe
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }

@@ -242,5 +242,6 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	Alias(f, "shutdown-timeout", Env+"DRAIN_TIMEOUT")
 	c.answerFlags(f)
 	c.transportFlags(f)
+	c.observeFlags(f)
 	DefineKnown(f, serverKnown, &c.Warnings)
 }

@@ -95,7 +95,6 @@ var engineKnown = []Known{
 	{Name: "speculative-config", Allowed: none, Why: "tokens are not drafted"},
 	{Name: "guided-decoding-backend", Allowed: anything,
 		Why: "there is one way to constrain answers"},
-	{Name: "otlp-traces-endpoint", Allowed: none, Why: "traces are not exported"},
 }
 
 // serverKnown are vLLM's flags of the HTTP surface that are accepted or refused by value.
@@ -104,7 +103,6 @@ var serverKnown = []Known{
 	{Name: "chat-template-content-format", Allowed: []string{"auto", "string"},
 		Why: "templates get text"},
 	{Name: "response-role", Allowed: []string{"assistant"}, Why: "answers are the assistant's"},
-	{Name: "enable-log-requests", Switch: true, Why: "prompts are never logged"},
 	{Name: "disable-log-requests", Allowed: on, Switch: true, Why: "prompts are never logged"},
 	{Name: "max-log-len", Allowed: anything, Why: "prompts are never logged"},
 	{Name: "uvicorn-log-level", Allowed: anything, Why: "see --disable-uvicorn-access-log"},

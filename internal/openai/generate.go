@@ -86,6 +86,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		}
 		return nil, err
 	}
+	observedBy(r.Context()).submitted(g, req)
 	return g, nil
 }
 
@@ -93,6 +94,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 // the first error of the stream or of f; then the stream is closed.
 func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) error) error {
 	defer g.stream.Close()
+	seen := observedBy(ctx)
 	var d engine.Delta // escapes into f: one for the whole stream
 	for {
 		var err error
@@ -102,6 +104,7 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 		if err != nil {
 			return errors.Join(ended(ctx), err)
 		}
+		seen.tokens(len(d.Tokens))
 		if err := f(d.Choice, &d); err != nil {
 			return err
 		}

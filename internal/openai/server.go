@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/store"
+	"github.com/eagleray/eagleray/internal/tracing"
 	"github.com/eagleray/eagleray/internal/window"
 )
 
@@ -48,6 +49,8 @@ type Options struct {
 	Store *store.Store
 	// Responses keeps the responses of /v1/responses; nil for none, and then nothing is kept of them.
 	Responses *store.Store
+	// Tracer exports spans of requests; nil does not.
+	Tracer *tracing.Tracer
 	// Window is the page for browsers at "/", with its feed; nil for none.
 	Window *window.Window
 	// SpecialTokensInContent lets the text of special tokens in chat messages become control
@@ -335,7 +338,7 @@ func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
 	s.log.Log(r.Context(), level, "request", "method", clip(r.Method), "path", clip(r.URL.Path),
 		"status", status,
 		"ms", float64(took.Microseconds())/1000, "bytes", bytes, "client", r.RemoteAddr,
-		"id", clip(r.Header.Get("X-Request-Id")))
+		"id", clip(r.Header.Get("X-Request-Id")), traceOf(r))
 }
 
 // logError logs what the client's operator cannot see from the answer.
@@ -347,6 +350,7 @@ func (s *Server) logError(err error, api *apiError) {
 
 // counted keeps the number of requests in flight that /load shows.
 func (s *Server) counted(h handler) handler {
+	h = s.observe(h)
 	return func(w http.ResponseWriter, r *http.Request) error {
 		leave, err := s.enter(r)
 		if err != nil {
