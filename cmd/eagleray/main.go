@@ -31,6 +31,9 @@ func run(ctx context.Context, args []string) int {
 	started := false
 	root := newRoot(&started)
 	if c, _, err := root.Find(args); err == nil {
+		if topic, asked := helpTopic(args); asked {
+			return told(explain(c, topic, os.Stdout))
+		}
 		args = config.Expand(c.Flags(), args)
 	}
 	root.SetArgs(args)
@@ -53,6 +56,15 @@ func run(ctx context.Context, args []string) int {
 		return exitUsage
 	}
 	return exitError
+}
+
+// told is the exit code of a help that was printed, or of a topic that there is not.
+func told(err error) int {
+	if err != nil {
+		complain(err)
+		return exitUsage
+	}
+	return 0
 }
 
 // complain prints the last line. A standard error that nothing reads does not keep the program from

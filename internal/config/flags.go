@@ -74,6 +74,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"how the model writes its reasoning: a name, auto for what its chat template shows, or "+
 			"none")
 
+	markGroup(f, "ModelConfig")
+
 	k := &c.Cache
 	f.Var(&size{value: &k.MemoryBytes}, "kv-cache-memory-bytes",
 		"size of each rank's KV cache, such as 2G (default: up to 4G among the ranks)")
@@ -82,6 +84,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&k.Blocks, "num-gpu-blocks-override", 0,
 		"number of KV cache blocks, whatever their size")
 	toggle(f, &k.PrefixCaching, "enable-prefix-caching", "share the KV cache of equal beginnings")
+
+	markGroup(f, "CacheConfig")
 
 	p := &c.Parallel
 	f.IntVar(&p.TensorParallelSize, "tensor-parallel-size", p.TensorParallelSize,
@@ -107,7 +111,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"instruction set: portable, avx2, avx512 or avx512bf16 (default: the best there is)")
 
 	c.nodeFlags(f)
+	markGroup(f, "ParallelConfig")
 	c.rayFlags(f)
+	markGroup(f, "RayConfig")
 
 	s := &c.Schedule
 	f.Var(&count{value: &s.MaxNumSeqs}, "max-num-seqs", "most requests that run at once")
@@ -122,6 +128,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"waiting sequences (n times prompts) beyond which requests are refused; 0 is no limit")
 	toggle(f, &s.Async, "async-scheduling",
 		"plan the next step while the ranks compute the one before")
+	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)
 	DefineKnown(f, goneKnown, &c.Warnings)
 
@@ -190,6 +197,7 @@ func (c *Config) rayFlags(f *pflag.FlagSet) {
 
 // ServerFlags defines the flags of the HTTP surface.
 func (c *Config) ServerFlags(f *pflag.FlagSet) {
+	markGroup(f, "EngineConfig")
 	s := &c.Server
 	f.StringVar(&s.Host, "host", s.Host, "address to listen on")
 	f.IntVar(&s.Port, "port", s.Port, "port to listen on; 0 is any free one")
@@ -244,4 +252,5 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	c.transportFlags(f)
 	c.observeFlags(f)
 	DefineKnown(f, serverKnown, &c.Warnings)
+	markGroup(f, "Frontend")
 }

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// groupOf is the annotation of a flag with what it is about.
+const groupOf = "group"
+
+// markGroup says what all flags are about that were defined since the last call.
+func markGroup(f *pflag.FlagSet, name string) {
+	f.VisitAll(func(x *pflag.Flag) {
+		if x.Annotations == nil {
+			x.Annotations = map[string][]string{}
+		}
+		if x.Annotations[groupOf] == nil {
+			x.Annotations[groupOf] = []string{name}
+		}
+	})
+}
+
+// Groups are what the flags of f are about, in alphabetical order; the others have no group.
+func Groups(f *pflag.FlagSet) []string {
+	var names []string
+	f.VisitAll(func(x *pflag.Flag) { names = append(names, x.Annotations[groupOf]...) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Find returns flags of f by a topic: a group, else the flag of that name, else those that have it in
+// their name; "all" is every one. Flags that do nothing here are only found by "all" and by name.
+func Find(f *pflag.FlagSet, topic string) []*pflag.Flag {
+	topic = strings.TrimLeft(topic, "-")
+	every := strings.EqualFold(topic, "all")
+	var group, part []*pflag.Flag
+	word := string(Normalize(f, strings.ToLower(topic)))
+	f.VisitAll(func(x *pflag.Flag) {
+		negation := x.Hidden && strings.HasPrefix(x.Name, "no-")
+		of := x.Annotations[groupOf]
+		switch {
+		case every, len(of) > 0 && strings.EqualFold(of[0], topic):
+			if !negation && (every || !x.Hidden) {
+				group = append(group, x)
+			}
+		case strings.Contains(x.Name, word) && !negation:
+			part = append(part, x)
+		}
+	})
+	if group != nil {
+		return group
+	}
+	if x := f.Lookup(word); x != nil {
+		return []*pflag.Flag{x}
+	}
+	return slices.DeleteFunc(part, func(x *pflag.Flag) bool { return x.Hidden })
+}
+
+// Names are the other spellings of a flag: environment variables, and further names.
+func Names(x *pflag.Flag) []string {
+	names := []string{Env + strings.ToUpper(strings.ReplaceAll(x.Name, "-", "_"))}
+	names = append(names, x.Annotations[aliases]...)
+	for other, name := range otherNames {
+		if name == x.Name {
+			names = append(names, "--"+other)
+		}
+	}
+	for letters, name := range short {
+		if name == "--"+x.Name {
+			names = append(names, letters)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
