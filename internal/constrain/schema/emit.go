@@ -331,7 +331,9 @@ func (e *emitter) mixing(nt cfg.Sym, l cfg.List, from int) {
 			"than %d kinds are told apart", anyOrderBits)
 		return
 	}
-	if l.Min == 0 && l.Max == cfg.Inf {
+	if together := l.AnyOrder && len(l.Elems) <= anyOrderBits; !together && l.Min == 0 &&
+		l.Max == cfg.Inf {
+
 		inner := cfg.List{Sep: l.Sep, Elems: l.Elems[from:], Max: cfg.Inf, AnyOrder: true}
 		l.Elems = append(slices.Clone(l.Elems[:from]),
 			cfg.Elem{Sym: e.g.List(inner), Min: 1, Max: 1})
@@ -438,8 +440,8 @@ func (e *emitter) counted(nt cfg.Sym, a *arrays) {
 		at     int
 		counts [kinds]int
 	}
-	// From last on, the place makes no difference.
-	last := max(len(a.prefix), a.least)
+	// From last on, the place makes no difference. The first item is without a comma.
+	last := max(len(a.prefix), a.least, 1)
 	if a.most != regex.Inf {
 		last = max(last, a.most)
 	}
