@@ -1,0 +1,105 @@
+package openai_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/openai"
+	"github.com/eagleray/eagleray/internal/openai/openaitest"
+)
+
+// serve is the built-in model behind the API.
+func serve(t *testing.T, change func(*config.Config)) *httptest.Server {
+	t.Helper()
+	e := openaitest.Open(t, "auto")
+	c := config.Default()
+	if change != nil {
+		change(&c)
+	}
+	s, err := openai.New(openai.Options{Info: e.Info(), Engine: e, Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s.Handler())
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestCallsOfModel: a model that has never seen a tool calls as it is told to, in every format.
+func TestCallsOfModel(t *testing.T) {
+	const schema = `{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":0,"maximum":30}},"required":["city"]}`
+	type arguments struct {
+		City string
+		Days *int
+	}
+	ended := 0
+	for _, parser := range []string{"none", "hermes", "llama3_json", "qwen3_xml", "deepseek_v31", "mistral"} {
+		url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = parser }).URL
+		for i, choice := range []string{`"required"`, `{"type":"function","function":{"name":"weather"}}`} {
+			for seed := range 3 {
+				body := fmt.Sprintf(`{"messages":[{"role":"user","content":"The weather?"}],"max_tokens":200,"seed":%d,"parallel_tool_calls":false,`+
+					`"tools":[{"type":"function","function":{"name":"weather","parameters":%s}}],"tool_choice":%s}`, seed, schema, choice)
+				r, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got struct {
+					Choices []struct {
+						FinishReason string `json:"finish_reason"`
+						Message      struct {
+							Content   *string
+							ToolCalls []struct {
+								Function struct{ Name, Arguments string }
+							} `json:"tool_calls"`
+						}
+					}
+				}
+				err = json.NewDecoder(r.Body).Decode(&got)
+				if r.Body.Close(); err != nil || r.StatusCode != http.StatusOK {
+					t.Fatalf("%s: status %d, %v", parser, r.StatusCode, err)
+				}
+				c := got.Choices[0]
+				if c.FinishReason == "length" {
+					continue
+				}
+				ended++
+				if want := []string{"tool_calls", "stop"}[i]; c.FinishReason != want || c.Message.Content != nil || len(c.Message.ToolCalls) != 1 {
+					t.Fatalf("%s: %+v", parser, c)
+				}
+				f, a := c.Message.ToolCalls[0].Function, arguments{}
+				d := json.NewDecoder(strings.NewReader(f.Arguments))
+				d.DisallowUnknownFields()
+				if err := d.Decode(&a); err != nil || f.Name != "weather" || a.City != "Paris" && a.City != "Rome" || a.Days != nil && (*a.Days < 0 || *a.Days > 30) {
+					t.Errorf("%s: %+v: %v", parser, f, err)
+				}
+			}
+		}
+	}
+	if ended < 24 {
+		t.Errorf("only %d calls came to an end", ended)
+	}
+}
+
+// TestPythonClients runs testdata/clients with the Python in $EAGLERAY_CLIENTS, which has
+// requirements/clients.txt.
+func TestPythonClients(t *testing.T) {
+	python := os.Getenv("EAGLERAY_CLIENTS")
+	if python == "" {
+		t.Skip("EAGLERAY_CLIENTS names no Python with requirements/clients.txt")
+	}
+	url := serve(t, nil).URL
+	for _, script := range []string{"tools.py"} {
+		out, err := exec.CommandContext(t.Context(), python, "testdata/clients/"+script, url).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", script, err, out)
+		}
+		t.Logf("%s: %s", script, out)
+	}
+}
