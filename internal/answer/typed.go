@@ -144,6 +144,8 @@ func qwenXML(opener, closer string, names ...string) *Format {
 		openers: []string{opener, functionBegin},
 		closers: []string{closer, functionEnd},
 		follows: []string{functionBegin},
+		envelope: &envelope{begin: opener + "\n<function=NAME>\n", end: "</function>\n" + closer,
+			between: "\n", style: "qwen_xml"},
 		read: func(r *reader, tag string) verdict {
 			if tag == opener {
 				r.spaces()
@@ -217,7 +219,9 @@ var glm = &Format{
 	openers: []string{"<tool_call>"},
 	closers: []string{"</tool_call>"},
 	follows: []string{},
-	inner:   []string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+	envelope: &envelope{begin: "<tool_call>NAME\n", end: "</tool_call>", between: "\n",
+		style: "glm_xml"},
+	inner: []string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
 	read: func(r *reader, _ string) verdict {
 		name, at, v := r.name("\n", "<arg_key>", "</tool_call>")
 		if v != called {
@@ -273,7 +277,9 @@ var dsml = &Format{
 	Names:   []string{"deepseek_v32"},
 	openers: []string{"<｜DSML｜function_calls>", dsmlInvoke},
 	closers: []string{"</｜DSML｜function_calls>", dsmlInvokeEnd},
-	inner:   []string{"<｜DSML｜parameter name=\"", "</｜DSML｜parameter>"},
+	envelope: &envelope{before: "<｜DSML｜function_calls>\n", after: "</｜DSML｜function_calls>",
+		begin: dsmlInvoke + "NAME\">\n", end: dsmlInvokeEnd + "\n", style: "deepseek_xml"},
+	inner: []string{"<｜DSML｜parameter name=\"", "</｜DSML｜parameter>"},
 	read: func(r *reader, tag string) verdict {
 		if tag != dsmlInvoke {
 			r.spaces()

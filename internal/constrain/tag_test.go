@@ -183,3 +183,50 @@ func FuzzStructuralTag(f *testing.F) {
 		c.Matcher().Mask(mask)
 	})
 }
+
+// TestStyles: members between tags, texts as they are.
+func TestStyles(t *testing.T) {
+	v := small()
+	const schema = `{"type":"object","$defs":{"c":{"enum":["red","blue",1]}},"properties":{` +
+		`"s":{"type":"string","maxLength":9},"n":{"type":["integer","null"]},"o":{"anyOf":[{"type":"string"},{"type":"null"}]},"c":{"$ref":"#/$defs/c"}},"required":["s"]}`
+	p := func(key, value string) string { return "<parameter=" + key + ">\n" + value + "\n</parameter>\n" }
+	format := `{"type":"json_schema","style":"qwen_xml","json_schema":` + schema + `}`
+	c, err := Compile(tagOf(format), v, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		p("s", ""): true, p("s", "a \"b\"\n"): true, p("s", "0123456789"): false, p("s", "</parameter"): false, "": false,
+		p("s", "<é\n\n<"): true, p("s", "a</parameter>"): false,
+		p("s", "x") + p("n", "12"): true, p("s", "x") + p("n", "null"): true, p("s", "x") + p("n", "x"): false,
+		p("s", "x") + p("o", "free"): true, p("s", "x") + p("o", "null"): true, p("s", "x") + p("o", "{1"): true,
+		p("s", "x") + p("c", "red"): true, p("s", "x") + p("c", "1"): true, p("s", "x") + p("c", "green"): false,
+		p("n", "1") + p("s", "x"): false, p("s", "x") + p("z", "x"): false,
+	} {
+		if ok, upto := admits(t, c, v, text, false); ok != want {
+			t.Errorf("%q is admitted: %v (as far as %q)", text, ok, upto)
+		}
+	}
+	for style, text := range map[string]string{
+		"glm_xml":      "<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n",
+		"deepseek_xml": "<｜DSML｜parameter name=\"s\" string=\"true\">a</｜DSML｜parameter>\n<｜DSML｜parameter name=\"n\" string=\"false\">1</｜DSML｜parameter>\n",
+	} {
+		c, err := Compile(tagOf(strings.Replace(format, "qwen_xml", style, 1)), v, Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, upto := admits(t, c, v, text, false); !ok {
+			t.Errorf("%s: %q is refused after %q", style, text, upto)
+		}
+	}
+	for member, pointer := range map[string]string{
+		`{"type":"string","format":"date"}`: "/format/json_schema/properties/x/format",
+		`{"$ref":"#/$defs/none"}`:           "/format/json_schema/properties/x/$ref",
+		`{"type":"integ"}`:                  "/format/json_schema/properties/x/type",
+	} {
+		_, err := Compile(tagOf(`{"type":"json_schema","style":"qwen_xml","json_schema":{"type":"object","properties":{"x":`+member+`}}}`), v, Limits{})
+		if e, ok := err.(*Error); !ok || e.Pointer != pointer {
+			t.Errorf("%s: %v, want an error at %s", member, err, pointer)
+		}
+	}
+}

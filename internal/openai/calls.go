@@ -2,17 +2,21 @@ package openai
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/constrain"
+	"github.com/eagleray/eagleray/internal/constrain/cfg"
 	"github.com/eagleray/eagleray/internal/jsonx"
 )
 
 // constrainCalls chooses how calls are read, and makes the constraint of an answer that must call,
 // that calls strictly, or that thinks before it keeps to a constraint of its own.
-func (s *Server) constrainCalls(req *chatRequest, o *answer.Options) *apiError {
+func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
+	o *answer.Options) *apiError {
 	forced := req.choice == someTool || req.choice == oneTool
 	if forced && req.constraint.Kind != constrain.None {
 		return badRequest(req.constraintField, "You can only either use constraints for "+
@@ -23,7 +27,7 @@ func (s *Server) constrainCalls(req *chatRequest, o *answer.Options) *apiError {
 		o.Tools = s.model.format
 	}
 	if forced {
-		o.Tools = s.forcible(req)
+		o.Tools = s.forcible(req, s.model.format)
 	}
 	switch c := &req.constraint; c.Kind {
 	case constrain.JSONSchema, constrain.Choice, constrain.StructuralTag:
@@ -65,13 +69,26 @@ func (s *Server) constrainCalls(req *chatRequest, o *answer.Options) *apiError {
 	req.wrapped = true
 	req.constraint.Kind = constrain.StructuralTag
 	req.constraint.Text = answer.Constrain(o.Reasoning, o.State, then)
+	if forced && o.Tools.Typed && !s.enforceable(ctx, req.constraint) {
+		tools, _ := callable(req) // which has been asked already
+		o.Tools = s.forcible(req, nil)
+		req.constraint.Text = answer.Constrain(o.Reasoning, o.State, o.Tools.Calls(tools, o.Single))
+	}
 	return nil
+}
+
+// enforceable is whether a constraint can be. Values without quotes cannot say all that a schema
+// can.
+func (s *Server) enforceable(ctx context.Context, c constrain.Spec) bool {
+	var wrong *constrain.Error
+	return s.model.Grammars == nil || !errors.As(s.model.Grammars.Check(ctx, c), &wrong) ||
+		wrong.Code != cfg.GrammarUnsupported
 }
 
 // forcible is how calls are written that the answer must have: as the model's family does, or as
 // JSON.
-func (s *Server) forcible(req *chatRequest) *answer.Format {
-	if f := s.model.format; f != nil && f.HasEnvelope() {
+func (s *Server) forcible(req *chatRequest, f *answer.Format) *answer.Format {
+	if f != nil && f.HasEnvelope() {
 		return f.For(func(text string) bool { return s.specials.match(text) == text })
 	}
 	if req.choice == oneTool {
@@ -98,6 +115,7 @@ func isStrict(tool []byte) bool {
 // is not strict, in an answer that may call it or not, any object.
 func callable(req *chatRequest) ([]answer.Tool, *apiError) {
 	var list []answer.Tool
+	req.toolOfTag = req.toolOfTag[:0]
 	for i, raw := range jsonx.Elements(req.tools) {
 		tool := answer.Tool{Name: functionName(raw)}
 		if req.allowed != nil && !slices.Contains(req.allowed, tool.Name) {

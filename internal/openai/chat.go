@@ -63,7 +63,7 @@ func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*gen
 	if bad != nil {
 		return nil, "", bad
 	}
-	reading, bad := s.reading(req, p.text)
+	reading, bad := s.reading(r.Context(), req, p.text)
 	if bad != nil {
 		return nil, "", bad
 	}

@@ -41,7 +41,8 @@ func randomText(n int) string {
 
 // reading is how the answers to a conversation are divided into parts, and makes the constraint that
 // its tools are; prompt is its text.
-func (s *Server) reading(req *chatRequest, prompt string) (answer.Options, *apiError) {
+func (s *Server) reading(ctx context.Context, req *chatRequest,
+	prompt string) (answer.Options, *apiError) {
 	o := answer.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: newCallID}
 	if t := o.Reasoning; t != nil {
 		if req.continueFinal {
@@ -50,7 +51,7 @@ func (s *Server) reading(req *chatRequest, prompt string) (answer.Options, *apiE
 			o.State = t.StateAfter(prompt)
 		}
 	}
-	if bad := s.constrainCalls(req, &o); bad != nil {
+	if bad := s.constrainCalls(ctx, req, &o); bad != nil {
 		return o, bad
 	}
 	if o.Tools != nil {

@@ -25,5 +25,8 @@ func (c *compiler) schema(f *format, at string) (cfg.Sym, error) {
 		s, err := c.h.Schema(text, f.Closed)
 		return s, within(at, err)
 	}
+	if s := styles[f.Style]; s != nil {
+		return c.styled(s, f.Schema, at)
+	}
 	return cfg.None, invalid(strings.TrimSuffix(at, "/json_schema")+"/style", "the style %q is not supported", f.Style)
 }
