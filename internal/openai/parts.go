@@ -177,6 +177,14 @@ func (s *Server) eachPart(ctx context.Context, g *generation, req *chatRequest,
 	})
 }
 
+// complete is an error if the only answer of a generation was broken off.
+func (g *generation) complete() error {
+	if f := g.choices[0].finish; f != sample.FinishStop && f != sample.FinishLength {
+		return draining()
+	}
+	return nil
+}
+
 // finishReason says why a choice ended: an answer that ends by itself with a call waits for what
 // the tool says.
 func (c *choice) finishReason() string {

@@ -21,10 +21,14 @@ func (s *Server) pooled(what string, h handler) handler {
 	}
 }
 
-// generated answers requests of a model that generates: it refuses those of one that pools.
-func (s *Server) generated(h handler) handler {
+// generated answers requests of a model that generates, and counts them: it refuses those of one that
+// pools.
+func (s *Server) generated(h handler) handler { return s.generates(s.counted(h)) }
+
+// generates is generated for those that count themselves.
+func (s *Server) generates(h handler) handler {
 	if s.model.Pooling == nil {
-		return s.counted(h)
+		return h
 	}
 	return func(http.ResponseWriter, *http.Request) error {
 		return badRequest("model", "The model does not generate text: the server was started with "+

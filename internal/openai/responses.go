@@ -132,12 +132,11 @@ func (s *Server) respond(ctx context.Context, g *generation, req *responseReques
 	if err := s.eachPart(ctx, g, req.chatRequest, t.Part); err != nil {
 		return err
 	}
-	c := &g.choices[0]
-	if c.finish != sample.FinishStop && c.finish != sample.FinishLength {
-		return draining()
+	if err := g.complete(); err != nil {
+		return err
 	}
 	u := g.usage()
-	return t.Close(responses.End{Cut: c.finish == sample.FinishLength, At: time.Now().Unix(),
+	return t.Close(responses.End{Cut: g.choices[0].finish == sample.FinishLength, At: time.Now().Unix(),
 		Usage: responses.Usage{InputTokens: u.prompt, OutputTokens: u.output,
 			TotalTokens:        u.prompt + u.output,
 			InputTokensDetails: responses.InputDetails{CachedTokens: u.cached}}})

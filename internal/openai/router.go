@@ -13,6 +13,18 @@ type route struct {
 	methods  map[string]handler
 	// public routes need no API key.
 	public bool
+	// begin sets headers of every answer; nil for none.
+	begin func(http.ResponseWriter)
+	// fail answers with an error; nil for OpenAI's shape.
+	fail func(http.ResponseWriter, *apiError)
+}
+
+// errors answers with an error in the shape of the route, which may be nil.
+func (r *route) errors() func(http.ResponseWriter, *apiError) {
+	if r == nil || r.fail == nil {
+		return writeError
+	}
+	return r.fail
 }
 
 // newRoute makes a route without methods. A segment {name} of its pattern stands for any one

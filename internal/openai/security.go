@@ -34,14 +34,24 @@ func (k keyring) admits(h http.Header) bool {
 	return found
 }
 
-// find returns the number of the key that the request carries.
-func (k keyring) find(h http.Header) (n int, found bool) {
-	values := h.Values("Authorization")
-	if len(values) != 1 {
-		return 0, false
+// presented is the key that a request carries: OpenAI's clients have it in Authorization, and
+// Anthropic's in X-Api-Key, which counts where the other is not there.
+func presented(h http.Header) (token string, found bool) {
+	values, keys := h.Values("Authorization"), h.Values("X-Api-Key")
+	switch {
+	case len(values) == 0 && len(keys) == 1:
+		return keys[0], true
+	case len(values) != 1:
+		return "", false
 	}
 	scheme, token, found := strings.Cut(values[0], " ")
-	if !found || !strings.EqualFold(scheme, "Bearer") {
+	return token, found && strings.EqualFold(scheme, "Bearer")
+}
+
+// find returns the number of the key that the request carries.
+func (k keyring) find(h http.Header) (n int, found bool) {
+	token, found := presented(h)
+	if !found {
 		return 0, false
 	}
 	digest := sha256.Sum256([]byte(strings.TrimSpace(token)))

@@ -37,7 +37,11 @@ func TestRouterWalk(t *testing.T) {
 			}
 			if method != "HEAD" {
 				e := at(t, object(t, rec.Body.Bytes()), "error").(map[string]any)
-				if e["message"] != "Unauthorized" || e["type"] != "AuthenticationError" || e["code"] != 401.0 {
+				if strings.HasPrefix(r.Path, messagesPath) {
+					if e["message"] != "Unauthorized" || e["type"] != "authentication_error" {
+						t.Errorf("%s %s: body %v", method, path, e)
+					}
+				} else if e["message"] != "Unauthorized" || e["type"] != "AuthenticationError" || e["code"] != 401.0 {
 					t.Errorf("%s %s: body %v", method, path, e)
 				}
 			}
@@ -67,6 +71,21 @@ func TestKeys(t *testing.T) {
 		rec := s.do("GET", "/v1/models", "", "Authorization", header)
 		if rec.Code != want {
 			t.Errorf("%q answered %d, want %d", header, rec.Code, want)
+		}
+	}
+	for _, c := range []struct {
+		code    int
+		headers []string
+	}{
+		{200, []string{"X-Api-Key", "sk-one"}},
+		{200, []string{"X-Api-Key", "sk-wrong", "Authorization", "Bearer sk-one"}},
+		{401, []string{"X-Api-Key", "sk-one", "Authorization", "Bearer sk-wrong"}},
+		{401, []string{"X-Api-Key", "sk-one", "X-Api-Key", "sk-one"}},
+		{401, []string{"X-Api-Key", "sk-on"}},
+		{401, []string{"X-Api-Key", ""}},
+	} {
+		if rec := s.do("GET", "/v1/models", "", c.headers...); rec.Code != c.code {
+			t.Errorf("%q answered %d, want %d", c.headers, rec.Code, c.code)
 		}
 	}
 	if rec := s.do("GET", "/v1/models", "", "Authorization", "Bearer sk-one", "Authorization", "Bearer sk-one"); rec.Code != 401 {

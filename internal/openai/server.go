@@ -147,7 +147,11 @@ func (s *Server) makeRoutes() map[string]*route {
 	for _, path := range []string{rerankPath, "/rerank", "/v2/rerank"} {
 		add("POST", path, false, rerank)
 	}
-	add("POST", responsesPath, false, s.createResponse)
+	add("POST", messagesPath, false, s.generated(s.createMessage))
+	add("POST", countTokensPath, false, s.generated(s.countTokens))
+	anthropic(routes[messagesPath])
+	anthropic(routes[countTokensPath])
+	add("POST", responsesPath, false, s.generates(s.createResponse))
 	add("GET", responsesPath+"/{id}", false, s.getResponse)
 	add("DELETE", responsesPath+"/{id}", false, s.deleteResponse)
 	add("POST", responsesPath+"/{id}/cancel", false, s.cancelResponse)
@@ -253,6 +257,9 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 	}
 	found := s.find(r)
+	if found != nil && found.begin != nil {
+		found.begin(w)
+	}
 	err := s.dispatch(w, r, guard, found)
 	status := w.status
 	if err != nil {
@@ -261,7 +268,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		if w.status == 0 {
 			// A body may have taken longer than a write may.
 			_ = rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout))
-			writeError(w, api.onWire())
+			found.errors()(w, api.onWire())
 		}
 		status = api.status
 	}
@@ -489,8 +496,11 @@ func writeInTime(w http.ResponseWriter, s string, timeout time.Duration) error {
 	return nil
 }
 
-// writeError answers with an error. A failed write has no one to be reported to.
-func writeError(w http.ResponseWriter, e *apiError) {
+// writeError answers with an error in OpenAI's shape.
+func writeError(w http.ResponseWriter, e *apiError) { writeErrorBody(w, e, e.append(nil)) }
+
+// writeErrorBody answers with an error. A failed write has no one to be reported to.
+func writeErrorBody(w http.ResponseWriter, e *apiError, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	if e.retryAfter > 0 {
@@ -500,7 +510,7 @@ func writeError(w http.ResponseWriter, e *apiError) {
 		h.Set("Allow", e.allow)
 	}
 	w.WriteHeader(e.status)
-	_, _ = w.Write(append(e.append(nil), '\n'))
+	_, _ = w.Write(append(body, '\n'))
 }
 
 // recorder notes the status and size of a response.
