@@ -128,15 +128,21 @@ func writeChaosPlot(file string, r *chaos.Report, seconds float64) error {
 }
 
 func printChaos(w io.Writer, r *chaos.Report) {
-	fmt.Fprintf(w, "%-15s %8s   longest pause of a stream, ms\n", "fault", "injected")
-	fmt.Fprintf(w, "%-15s %8s %10s %10s %10s\n", "", "", "p50", "p99", "max")
+	fmt.Fprintf(w, "%-15s %8s %5s %9s   %-17s   %s\n", "", "", "", "", "recovery, ms",
+		"longest pause of a stream, ms")
+	fmt.Fprintf(w, "%-15s %8s %5s %9s %8s %8s   %8s %8s %8s\n", "fault", "injected", "lost", "different",
+		"p50", "p99", "p50", "p99", "max")
 	injected := 0
 	for _, k := range r.Kinds {
 		injected += k.Injected
-		fmt.Fprintf(w, "%-15s %8d %10.0f %10.0f %10.0f\n", k.Name, k.Injected, k.PauseMS.P50, k.PauseMS.P99,
-			k.PauseMS.Max)
+		recovery := fmt.Sprintf("%8s %8s", "-", "-")
+		if k.RecoveryMS.N > 0 {
+			recovery = fmt.Sprintf("%8.0f %8.0f", k.RecoveryMS.P50, k.RecoveryMS.P99)
+		}
+		fmt.Fprintf(w, "%-15s %8d %5d %9d %s   %8.0f %8.0f %8.0f\n", k.Name, k.Injected, k.Lost,
+			k.Different, recovery, k.PauseMS.P50, k.PauseMS.P99, k.PauseMS.Max)
 	}
-	fmt.Fprintf(w, "%-15s %8d\n\n", "all", injected)
+	fmt.Fprintf(w, "%-15s %8d %5d %9d\n\n", "all", injected, r.Lost, r.Different+r.Duplicated)
 	fmt.Fprintf(w, "%d requests of %.0f s: %d answered as undisturbed, %d lost, %d duplicated, %d different\n",
 		r.Asked, r.Seconds, r.Answered, r.Lost, r.Duplicated, r.Different)
 	fmt.Fprintf(w, "%d recoveries, from the known failure to new workers: p50 %.0f ms, p99 %.0f ms\n",

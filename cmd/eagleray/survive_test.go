@@ -71,6 +71,32 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestTenFaults kills a worker ten times within seconds, of a server with the defaults of
+// --max-restarts and --restart-window: it serves on.
+func TestTenFaults(t *testing.T) {
+	t.Parallel()
+	p, url := startServer(t, "-tp", "2")
+	want, err := io.ReadAll(longStream(t, url, 400))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 10 {
+		events := longStream(t, url, 400)
+		if err := syscall.Kill(twoWorkers(t, p)[n%2], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(events)
+		got, whole := texts(t, rest), texts(t, want)
+		// The first event may hold more tokens of one than of the other.
+		if err != nil || len(got) < 200 || !strings.HasSuffix(got, whole) && !strings.HasSuffix(whole, got) {
+			t.Errorf("fault %d: the stream goes on with %q, wanted %q; %v", n, got, whole, err)
+		}
+	}
+	if n := strings.Count(p.err.String(), "workers are back"); n != 10 {
+		t.Errorf("%d recoveries", n)
+	}
+}
+
 // TestClientRetries kills a server under a client that asks again what was not answered, as OpenAI's
 // does: from the server that is started in its place it has the answer of the first.
 func TestClientRetries(t *testing.T) {

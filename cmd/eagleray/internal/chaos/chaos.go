@@ -69,6 +69,12 @@ type Report struct {
 type Kind struct {
 	Name     string `json:"name"`
 	Injected int    `json:"injected"`
+	// Lost and Different count the answers that went wrong after such a fault and before the next
+	// one; duplicated tokens are different ones.
+	Lost      int `json:"lost"`
+	Different int `json:"different"`
+	// RecoveryMS are the times from the server's knowledge of a failure to its new workers.
+	RecoveryMS Percentiles `json:"recovery_ms"`
 	// PauseMS are the longest pauses of a client's stream after each fault.
 	PauseMS Percentiles `json:"pause_ms"`
 }
@@ -153,9 +159,8 @@ func run(ctx context.Context, o Options, s *server) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := l.report()
+	report := l.report(s.recoveries())
 	report.Seed, report.Health = o.Seed, asked.h
-	report.RecoveryMS = percentiles(s.recoveries())
 	return report, nil
 }
 

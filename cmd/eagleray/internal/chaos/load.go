@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -50,11 +51,13 @@ type load struct {
 	events   []Event // of the first client
 }
 
-// fault is one that was injected, and the longest pause of a stream since.
+// fault is one that was injected, the longest pause of a stream since, and the answers since that
+// were wrong.
 type fault struct {
-	name  string
-	at    time.Time
-	pause time.Duration
+	name            string
+	at              time.Time
+	pause           time.Duration
+	lost, different int
 }
 
 func newLoad(o Options, s *server) *load {
@@ -149,20 +152,28 @@ func (l *load) compare(i int, a *answer, err error) {
 	defer l.mu.Unlock()
 	want := &l.want[i]
 	l.asked++
+	last := &fault{}
+	if n := len(l.marks); n > 0 {
+		last = &l.marks[n-1]
+	}
 	switch {
 	case err != nil:
 		l.lost++
+		last.lost++
 	case a.equal(want):
 		l.answered++
 		return
 	case len(a.tokens) > len(want.tokens):
 		l.twice++
+		last.different++
 		err = fmt.Errorf("%d tokens instead of %d", len(a.tokens), len(want.tokens))
 	case len(a.tokens) < len(want.tokens):
 		l.lost++
+		last.lost++
 		err = fmt.Errorf("%d tokens instead of %d", len(a.tokens), len(want.tokens))
 	default:
 		l.differ++
+		last.different++
 		err = errors.New("other tokens, text or log-probabilities")
 	}
 	if len(l.trouble) < 20 {
@@ -251,21 +262,31 @@ func (a *answer) add(data string) (int, error) {
 	return n, nil
 }
 
-func (l *load) report() *Report {
+func (l *load) report(recoveries []recovery) *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &Report{Seconds: time.Since(l.begun).Seconds(), Asked: l.asked, Answered: l.answered,
 		Lost: l.lost, Duplicated: l.twice, Different: l.differ, Tokens: int(l.tokens.Load()),
 		Trouble: l.trouble, Timeline: l.timeline, Client: l.events}
-	pauses := map[string][]time.Duration{}
-	for _, f := range l.marks {
-		pauses[f.name] = append(pauses[f.name], f.pause)
+	var all []time.Duration
+	pauses, took, kinds := map[string][]time.Duration{}, map[string][]time.Duration{}, map[string]Kind{}
+	for i, f := range l.marks {
 		r.Marks = append(r.Marks, Mark{f.at.Sub(l.begun).Seconds(), f.name})
-	}
-	for _, name := range Kinds() {
-		if p := pauses[name]; p != nil {
-			r.Kinds = append(r.Kinds, Kind{Name: name, Injected: len(p), PauseMS: percentiles(p)})
+		pauses[f.name] = append(pauses[f.name], f.pause)
+		k := kinds[f.name]
+		k.Injected, k.Lost, k.Different = k.Injected+1, k.Lost+f.lost, k.Different+f.different
+		kinds[f.name] = k
+		for _, b := range recoveries {
+			if b.at.After(f.at) && (i+1 == len(l.marks) || b.at.Before(l.marks[i+1].at)) {
+				took[f.name], all = append(took[f.name], b.took), append(all, b.took)
+			}
 		}
+	}
+	r.RecoveryMS = percentiles(all)
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		k := kinds[name]
+		k.Name, k.PauseMS, k.RecoveryMS = name, percentiles(pauses[name]), percentiles(took[name])
+		r.Kinds = append(r.Kinds, k)
 	}
 	return r
 }

@@ -43,9 +43,16 @@ type server struct {
 	deaf sync.Mutex
 
 	mu        sync.Mutex
-	recovered []time.Duration
+	recovered []recovery
 	lastLines []string
 	ending    []int // processes that do not outlive their fault
+}
+
+// recovery is one that the server told of: when, and how long it took from its knowledge of the
+// failure.
+type recovery struct {
+	at   time.Time
+	took time.Duration
 }
 
 // gone takes note of a process that is about to end.
@@ -139,7 +146,8 @@ func (s *server) read(r io.ReadCloser, output io.Writer, ready chan<- string) {
 		s.mu.Lock()
 		if m := msOf.FindStringSubmatch(line); m != nil {
 			ms, _ := strconv.Atoi(m[1])
-			s.recovered = append(s.recovered, time.Duration(ms)*time.Millisecond)
+			s.recovered = append(s.recovered,
+				recovery{time.Now(), time.Duration(ms) * time.Millisecond})
 		}
 		s.lastLines = append(s.lastLines[max(0, len(s.lastLines)-9):], line)
 		s.mu.Unlock()
@@ -152,10 +160,10 @@ func (s *server) last() string {
 	return strings.Join(s.lastLines, "\n")
 }
 
-func (s *server) recoveries() []time.Duration {
+func (s *server) recoveries() []recovery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]time.Duration(nil), s.recovered...)
+	return slices.Clone(s.recovered)
 }
 
 // stop ends the server, which must end by itself when asked to.
