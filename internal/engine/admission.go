@@ -13,11 +13,16 @@ import (
 // them, or none. It fails with an error wrapping *sample.ParamError, a *constrain.Error, or one
 // naming the prompt for a bad request, ErrOverloaded, ErrStopped, or an error wrapping ErrFailed. The stream must be closed.
 // ctx bounds only the call.
+// Requests in the background take no place in the queue, and are refused while it is full.
 func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no request to submit")
 	}
-	if err := e.refusal(len(list)); err != nil { // before the work of preparing them
+	places := len(list)
+	if list[0].Background {
+		places = 0 // their number has a bound of its own
+	}
+	if err := e.refusal(places); err != nil { // before the work of preparing them
 		return nil, err
 	}
 	s := newStream(e, len(list))
@@ -56,10 +61,10 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.refusalLocked(len(list)); err != nil {
+	if err := e.refusalLocked(places); err != nil {
 		return nil, err
 	}
-	if !e.room.take(len(list)) {
+	if !e.room.take(places) {
 		return nil, ErrOverloaded
 	}
 	for i, q := range added {
@@ -67,7 +72,7 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 		q.Key = e.nextKey
 		s.choices[i].key = q.Key
 	}
-	e.queued += len(added)
+	e.queued += places
 	e.added = append(e.added, added...)
 	e.metrics.ObserveParams(max(1, list[0].N), int(list[0].Params.MaxTokens))
 	e.signal()

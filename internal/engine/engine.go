@@ -186,7 +186,13 @@ func (e *Engine) admit() bool {
 	added, aborted := e.added, e.aborted
 	e.added, e.aborted = nil, nil
 	stopping, drained := e.stopping, e.drained
-	e.setQueued(e.sched.Waiting() + len(added))
+	queued := e.sched.Queued()
+	for _, q := range added {
+		if !q.Background {
+			queued++
+		}
+	}
+	e.setQueued(queued)
 	e.mu.Unlock()
 	for _, q := range added {
 		e.requests[q.Key] = q

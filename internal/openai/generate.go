@@ -67,18 +67,19 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
 	client := s.clientOf(r)
+	_, background := rowOf(r.Context())
 	list := make([]*engine.Request, len(g.choices))
 	for i := range list {
 		q := prompts[i/req.n].Request
 		q.N = req.n
 		q.Params.Seed = s.seedFor(req, i%req.n)
-		q.Client = client
+		q.Client, q.Background = client, background
 		q.Constraint = req.constraint
 		list[i] = &q
 	}
 	var err error
 	if g.stream, err = s.opt.Engine.Submit(r.Context(), list...); err != nil {
-		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil {
+		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !background {
 			s.opt.Metrics.Rejected("queue_full")
 		}
 		if bad := constraintError(req, err); bad != nil {

@@ -14,7 +14,8 @@ import (
 //
 // Requests that run come first, in order, then waiting ones as long as tokens, slots and blocks
 // last. When blocks run out, the last running request gives its own up and waits again; in the plan
-// where that happens no request starts.
+// where that happens no request starts. Those in the background come after all others, and give up
+// their slots and blocks for them.
 //
 // With several stages a request whose token is on its way is planned again at the earliest as many
 // plans later, when the first stage can have that token, and a plan takes at most its share of the
@@ -32,11 +33,18 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	s.slots = append(s.slots, s.freed...)
 	s.freed = s.freed[:0]
 
-	budget, preempted := s.advance(p, f)
-	if !preempted {
-		s.admit(p, f, budget)
+	stages := s.config.Stages
+	t := turn{plan: p, flight: f, budget: s.config.budget(),
+		decodes: (len(s.running) + stages - 1) / stages}
+	s.advance(&t, false)
+	if !t.preempted {
+		s.admit(&t, false)
 	}
-	if len(p.Rows) == 0 && !preempted {
+	s.advance(&t, true)
+	if !t.preempted && s.waiting.len() == s.waiting.background {
+		s.admit(&t, true)
+	}
+	if len(p.Rows) == 0 && !t.preempted {
 		if s.owed > 0 {
 			s.keep(p)
 		}
@@ -67,37 +75,49 @@ func reset(p *step.Plan) {
 	p.Blocks = p.Blocks[:0]
 }
 
-// advance plans the running requests and returns the tokens that are left.
-func (s *Scheduler) advance(p *step.Plan, f *flight) (budget int, preempted bool) {
-	budget = s.config.budget()
-	stages := s.config.Stages
-	decodes := (len(s.running) + stages - 1) / stages // how many may decode
-	for i := 0; i < len(s.running); i++ {
-		r := s.running[i]
-		if r.planned(s.config.MaxModelLen) || r.onItsWay(s.plans+1, stages) {
+// turn is a plan that is being made.
+type turn struct {
+	plan   *step.Plan
+	flight *flight
+	// budget is how many tokens are left, decodes how many requests may still decode.
+	budget, decodes int
+	// at is how many running requests have been seen to.
+	at int
+	// preempted says that some gave up their blocks.
+	preempted bool
+}
+
+// advance plans the running requests that have not been seen to, those in the background only if
+// that is asked for.
+func (s *Scheduler) advance(t *turn, background bool) {
+	for ; t.at < len(s.running); t.at++ {
+		r := s.running[t.at]
+		if r.Background && !background {
+			return
+		}
+		if r.planned(s.config.MaxModelLen) || r.onItsWay(s.plans+1, s.config.Stages) {
 			continue
 		}
 		if r.length()-r.computed == 1 {
-			if decodes == 0 {
+			if t.decodes == 0 {
 				continue
 			}
-			decodes--
+			t.decodes--
 		}
 		// One token is kept for each request after this one: a long prompt does not stall those
 		// that decode. MaxTokens >= MaxSeqs leaves at least one here.
-		n := s.limit(r.length()-r.computed, budget-(len(s.running)-1-i))
+		n := s.limit(r.length()-r.computed, t.budget-(len(s.running)-1-t.at))
 		held := len(r.seq.Blocks())
 		for !s.cache.Grow(&r.seq, r.tokens, r.computed+n) {
-			preempted = true
-			s.preemptLast(p)
-			if len(s.running) == i {
-				return budget, true
+			t.preempted = true
+			s.preemptLast(t.plan)
+			if len(s.running) == t.at {
+				return
 			}
 		}
-		s.plan(p, f, r, n, held)
-		budget -= n
+		s.plan(t.plan, t.flight, r, n, held)
+		t.budget -= n
 	}
-	return budget, preempted
 }
 
 // limit cuts a number of tokens to compute to what is left and to the limit of long prompts.
@@ -124,33 +144,50 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 // admit lets waiting requests run. The first that does not fit keeps those behind it out: a small
 // request never overtakes a large one for ever. So does a preempted one until its tokens in flight
 // are known: what it is introduced with are all its tokens.
-func (s *Scheduler) admit(p *step.Plan, f *flight, budget int) {
-	for budget > 0 {
-		r := s.waiting.next(len(s.running), s.config.MaxSeqs)
+func (s *Scheduler) admit(t *turn, background bool) {
+	for t.budget > len(s.running)-t.at {
+		r := s.waiting.next(t.at, s.config.MaxSeqs, background)
 		if r == nil || r.pending > 0 {
 			return
 		}
-		hit := s.cache.Match(&r.seq, r.tokens)
-		n := s.limit(len(r.tokens)-hit, budget)
-		if !s.config.ChunkedPrefill && n < len(r.tokens)-hit {
-			return
-		}
-		if !s.cache.Start(&r.seq, r.tokens, hit) {
+		hit, n := s.fit(t, r)
+		if n == 0 {
 			return
 		}
 		s.unwait(r)
 		s.start(r, hit)
-		introduce(p, r)
-		// Start has made sure of the blocks of all tokens, these are some of them.
+		t.at++
+		introduce(t.plan, r)
+		// fit has made sure of the blocks of all tokens, these are some of them.
 		s.cache.Grow(&r.seq, r.tokens, hit+n)
-		s.plan(p, f, r, n, hit/s.config.BlockSize)
-		budget -= n
+		s.plan(t.plan, t.flight, r, n, hit/s.config.BlockSize)
+		t.budget -= n
+	}
+}
+
+// fit finds room for a waiting request: in its cache the first hit tokens are known, the next n are
+// to be computed in this plan, 0 if it does not fit. Running requests that have not been seen to
+// are in the background: they make room, and one token is kept for each of them that stays.
+func (s *Scheduler) fit(t *turn, r *Request) (hit, n int) {
+	for {
+		hit = s.cache.Match(&r.seq, r.tokens)
+		n = s.limit(len(r.tokens)-hit, t.budget-(len(s.running)-t.at))
+		if len(s.running) < s.config.MaxSeqs &&
+			(s.config.ChunkedPrefill || n == len(r.tokens)-hit) &&
+			s.cache.Start(&r.seq, r.tokens, hit) {
+			return hit, n
+		}
+		if len(s.running) == t.at {
+			return 0, 0
+		}
+		t.preempted = true
+		s.preemptLast(t.plan)
 	}
 }
 
 // start makes a waiting request a running one with hit tokens computed.
 func (s *Scheduler) start(r *Request, hit int) {
-	s.turns.now = max(s.turns.now, r.turn)
+	s.turns[r.class()].now = max(s.turns[r.class()].now, r.turn)
 	if !r.ran {
 		r.ran, r.cached = true, hit
 		room := min(int(r.Params.MaxTokens), s.config.MaxModelLen-r.prompt, reserveTokens)

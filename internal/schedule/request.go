@@ -34,6 +34,9 @@ type Request struct {
 	// choices of one answer.
 	Client string
 	Index  int
+	// Background requests take what others leave: they start when no other waits, are preempted for
+	// those that do, and have turns of their own.
+	Background bool
 	// Owner is given back in Output: what the request is to the caller.
 	Owner any
 
@@ -108,16 +111,24 @@ type scheduled struct {
 	done bool
 }
 
+// class is 1 for a request in the background, else 0.
+func (r *Request) class() int {
+	if r.Background {
+		return 1
+	}
+	return 0
+}
+
 // before tells whether a waiting request starts before another.
 func (r *Request) before(o *Request) bool {
-	return cmp.Or(cmp.Compare(r.priority, o.priority), cmp.Compare(r.turn, o.turn),
-		cmp.Compare(r.Index, o.Index), cmp.Compare(r.arrival, o.arrival)) < 0
+	return cmp.Or(cmp.Compare(r.class(), o.class()), cmp.Compare(r.priority, o.priority),
+		cmp.Compare(r.turn, o.turn), cmp.Compare(r.Index, o.Index), cmp.Compare(r.arrival, o.arrival)) < 0
 }
 
 // outlasts tells whether a running request is preempted after another.
 func (r *Request) outlasts(o *Request) bool {
-	return cmp.Or(cmp.Compare(r.priority, o.priority), cmp.Compare(r.Index, o.Index),
-		cmp.Compare(r.turn, o.turn), cmp.Compare(r.arrival, o.arrival)) < 0
+	return cmp.Or(cmp.Compare(r.class(), o.class()), cmp.Compare(r.priority, o.priority),
+		cmp.Compare(r.Index, o.Index), cmp.Compare(r.turn, o.turn), cmp.Compare(r.arrival, o.arrival)) < 0
 }
 
 // length is the number of tokens, those included that plans in flight sample.

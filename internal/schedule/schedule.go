@@ -30,7 +30,7 @@ type Scheduler struct {
 	requests map[uint64]*Request // for lookups by key only: never ranged over
 	waiting  waiting
 	held     []*Request // that wait too, until Hold lets go of them
-	turns    turns
+	turns    [2]turns   // by Request.class
 	// running is in the order of outlasts. A plan follows it before it lets new ones in, and preemption
 	// takes from its end, so a victim is never one that the plan being made already holds.
 	running []*Request
@@ -75,7 +75,7 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, cache: cache, requests: make(map[uint64]*Request),
-		turns:   turns{clients: make(map[string]*lots)},
+		turns:   [2]turns{{clients: make(map[string]*lots)}, {clients: make(map[string]*lots)}},
 		flights: make([]flight, c.MaxInFlight),
 	}
 	s.resetSlots()
@@ -100,7 +100,7 @@ func (s *Scheduler) Add(r *Request) {
 	if s.config.Priority {
 		r.priority = r.Priority
 	}
-	s.turns.give(r)
+	s.turns[r.class()].give(r)
 	s.requests[r.Key] = r
 	s.wait(r)
 }
@@ -175,7 +175,7 @@ func (s *Scheduler) land() {
 func (s *Scheduler) requeue(r *Request) {
 	s.cache.Release(&r.seq)
 	r.computed, r.running = 0, false
-	s.turns.again(r)
+	s.turns[r.class()].again(r)
 	s.wait(r)
 	s.preemptions++
 }
@@ -185,6 +185,9 @@ func (s *Scheduler) InFlight() int { return s.owed }
 
 // Waiting returns the number of requests that wait, preempted ones included.
 func (s *Scheduler) Waiting() int { return s.waiting.len() + len(s.held) }
+
+// Queued returns the number of requests that wait and are not in the background.
+func (s *Scheduler) Queued() int { return s.Waiting() - s.waiting.background }
 
 // Running returns the number of requests that run.
 func (s *Scheduler) Running() int { return len(s.running) }

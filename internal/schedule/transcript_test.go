@@ -56,7 +56,7 @@ func (tr *transcript) command(name string, args []string) string {
 		// Example:
 		//
 		// add 7 prompt=1..10,5 max=3 min=1 eos=2 stop=3,4 ignore-eos logprobs prompt-logprobs
-		// salt=x prio=1 client=a index=0
+		// salt=x prio=1 client=a index=0 background
 		tr.add(args)
 	case "step":
 		// Makes a plan, sends it to the worker model, and prints it: "idle" if there is nothing to
@@ -246,6 +246,8 @@ func (tr *transcript) add(args []string) {
 			q.Client = value
 		case "index":
 			q.Index = tr.number(value)
+		case "background":
+			q.Background = true
 		default:
 			tr.Fatalf("add: unknown %q", a)
 		}

@@ -5,6 +5,7 @@ import "container/heap"
 // waiting are the requests that wait: those that are the first of their lot, and the rest.
 type waiting struct {
 	firsts, rest line
+	background   int // how many of them are in the background
 }
 
 // line is a heap of requests by their order (Request.before). Each request keeps its index in it
@@ -56,13 +57,14 @@ func (w *waiting) len() int { return len(w.firsts) + len(w.rest) }
 const keptSlots = 16
 
 // next returns the waiting request whose turn it is to start beside so many that run, in slots,
-// nil for none.
-func (w *waiting) next(running, slots int) *Request {
+// nil for none. It is one in the background, or none is.
+func (w *waiting) next(running, slots int, background bool) *Request {
 	var r *Request
-	if len(w.firsts) > 0 && running < slots {
+	if len(w.firsts) > 0 && running < slots && w.firsts[0].Background == background {
 		r = w.firsts[0]
 	}
-	if len(w.rest) > 0 && running < slots-slots/keptSlots && (r == nil || w.rest[0].before(r)) {
+	if len(w.rest) > 0 && running < slots-slots/keptSlots && w.rest[0].Background == background &&
+		(r == nil || w.rest[0].before(r)) {
 		r = w.rest[0]
 	}
 	return r
@@ -71,14 +73,17 @@ func (w *waiting) next(running, slots int) *Request {
 // wait lets a request wait.
 func (s *Scheduler) wait(r *Request) {
 	heap.Push(s.waiting.of(r), r)
-	s.turns.of(r).waiting++
+	s.waiting.background += r.class()
+	s.turns[r.class()].of(r).waiting++
 }
 
 // unwait takes a request out of those that wait.
 func (s *Scheduler) unwait(r *Request) {
 	heap.Remove(s.waiting.of(r), r.heap)
-	l := s.turns.of(r)
+	s.waiting.background -= r.class()
+	t := &s.turns[r.class()]
+	l := t.of(r)
 	if l.waiting--; l.waiting == 0 {
-		delete(s.turns.clients, r.Client)
+		delete(t.clients, r.Client)
 	}
 }

@@ -47,9 +47,11 @@ func (s *Scheduler) check() error {
 		seqs = append(seqs, &r.seq)
 		tokens = append(tokens, r.tokens)
 	}
-	waiting := map[string]int{}
+	waiting := [2]map[string]int{{}, {}}
+	background := 0
 	for _, r := range slices.Concat(s.waiting.firsts, s.waiting.rest) {
-		waiting[r.Client]++
+		waiting[r.class()][r.Client]++
+		background += r.class()
 		line := *s.waiting.of(r)
 		if r.running || r.done || s.requests[r.Key] != r || line[r.heap] != r ||
 			r.heap > 0 && r.before(line[(r.heap-1)/2]) {
@@ -62,13 +64,19 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.Key, r.computed, r.seq.Blocks())
 		}
 	}
-	if len(waiting) != len(s.turns.clients) {
-		return fmt.Errorf("%d clients wait, %d are known", len(waiting), len(s.turns.clients))
-	}
-	for name, n := range waiting {
-		if l := s.turns.clients[name]; l == nil || l.waiting != n {
-			return fmt.Errorf("%d requests of client %q wait: %+v", n, name, l)
+	for class, waiting := range waiting {
+		clients := s.turns[class].clients
+		if len(waiting) != len(clients) {
+			return fmt.Errorf("%d clients wait, %d are known", len(waiting), len(clients))
 		}
+		for name, n := range waiting {
+			if l := clients[name]; l == nil || l.waiting != n {
+				return fmt.Errorf("%d requests of client %q wait: %+v", n, name, l)
+			}
+		}
+	}
+	if background != s.waiting.background {
+		return fmt.Errorf("%d wait in the background, not %d", background, s.waiting.background)
 	}
 	for _, id := range slices.Concat(s.slots, s.freed) {
 		if slots[id] {
@@ -161,7 +169,8 @@ type walk struct {
 	plan  step.Plan
 	wire  step.Plan
 	out   []Output
-	ahead int // rows that went on from an unknown token
+	ahead int      // rows that went on from an unknown token
+	ran   []uint64 // keys of the requests that ran before the newest plan
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -205,9 +214,9 @@ func (w *walk) run() {
 	for range 400 {
 		switch n := w.rng.IntN(100); {
 		case n < 18:
-			name := fmt.Sprint(w.rng.IntN(3))
+			name, background := fmt.Sprint(w.rng.IntN(3)), w.rng.IntN(3) == 0
 			for i := range 1 + w.rng.IntN(3) {
-				w.add(name, i)
+				w.add(name, i, background)
 			}
 		case n < 22 && len(w.open) > 0:
 			w.abort(w.open[w.rng.IntN(len(w.open))])
@@ -239,7 +248,7 @@ func (w *walk) check() {
 }
 
 // add adds a client's i-th request of a lot.
-func (w *walk) add(name string, i int) {
+func (w *walk) add(name string, i int, background bool) {
 	key := uint64(len(w.clients) + 1)
 	prompt := append(slices.Clone(w.prefixes[w.rng.IntN(3)]), w.tokens(w.rng.IntN(5))...)
 	prompt = append(prompt, 0)[:min(len(prompt)+1, w.config.MaxModelLen-1)]
@@ -259,7 +268,7 @@ func (w *walk) add(name string, i int) {
 	}
 	salt := []string{"", "", "salt"}[w.rng.IntN(3)]
 	q := &Request{Key: key, Prompt: prompt, Params: p, Salt: salt, Priority: w.rng.IntN(3),
-		Client: name, Index: i}
+		Client: name, Index: i, Background: background}
 	if w.rng.IntN(4) == 0 {
 		q.Constraint = constrain.Spec{Kind: constrain.Regex, Text: fmt.Sprint(key)}
 		w.worker.compiling[q.Constraint] = w.rng.IntN(6)
@@ -312,6 +321,10 @@ func (w *walk) step() bool {
 		return true
 	}
 	before, running := w.s.Stats(), w.s.Running()
+	w.ran = w.ran[:0]
+	for _, r := range w.s.running {
+		w.ran = append(w.ran, r.Key)
+	}
 	if !w.s.Schedule(&w.plan) {
 		if len(w.due) > 0 {
 			w.apply()
@@ -323,15 +336,13 @@ func (w *walk) step() bool {
 		return false
 	}
 	w.turns(running)
+	w.classes(w.s.Stats().Preemptions > before.Preemptions)
 	if err := step.DecodePlan(step.AppendPlan(nil, &w.plan), &w.wire); err != nil {
 		w.Fatal(err)
 	}
 	result, err := w.worker.execute(w.config, &w.wire, w.vocab)
 	if err != nil {
 		w.Fatalf("%v\n%+v\n%v", err, w.wire, w.s)
-	}
-	if w.s.Stats().Preemptions > before.Preemptions && len(w.plan.New) > 0 {
-		w.Fatalf("plan %d preempts and lets in", w.plan.ID)
 	}
 	for _, row := range w.plan.Rows {
 		if row.Source == step.FromSampler {
@@ -340,6 +351,32 @@ func (w *walk) step() bool {
 	}
 	w.due = append(w.due, result)
 	return true
+}
+
+// classes checks that requests in the background start only when no other waits and the plan has
+// preempted none; and that a plan lets others in only for those of the background that it preempts.
+func (w *walk) classes(preempted bool) {
+	started := func(slot uint32) *Request {
+		i := slices.IndexFunc(w.s.running, func(r *Request) bool { return r.slot == slot })
+		return w.s.running[i]
+	}
+	foreground := 0
+	for _, q := range w.plan.New {
+		switch r := started(q.Slot); {
+		case !r.Background:
+			foreground++
+		case preempted || w.s.waiting.len() > w.s.waiting.background:
+			w.Fatalf("request %d has started in the background:\n%v", r.Key, w.s)
+		}
+	}
+	if !preempted || foreground == 0 {
+		return
+	}
+	for _, r := range slices.Concat(w.s.waiting.firsts, w.s.waiting.rest) {
+		if !r.Background && slices.Contains(w.ran, r.Key) {
+			w.Fatalf("plan %d preempts request %d and lets in", w.plan.ID, r.Key)
+		}
+	}
 }
 
 // turns checks who has a place in the newest plan, before which so many requests were running: with
@@ -463,7 +500,7 @@ func TestDeterministic(t *testing.T) {
 	trace := func(seed uint64) (all []byte) {
 		w := newWalk(t, seed)
 		for i := range 200 {
-			w.add(fmt.Sprint(i%7), i%3)
+			w.add(fmt.Sprint(i%7), i%3, false)
 			for range 3 {
 				w.step()
 				all = step.AppendPlan(all, &w.plan)
