@@ -42,13 +42,15 @@ var levels = [][]string{
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
 // that waits, reads a clock, or does I/O.
 var pure = map[string][]string{
-	"answer":           nil,
-	"kvcache":          nil,
-	"layout":           nil,
-	"sample":           nil,
-	"constrain":        {"constrain/cfg", "constrain/ebnf", "constrain/regex", "constrain/schema", "constrain/tag"},
+	"answer":  nil,
+	"kvcache": nil,
+	"layout":  nil,
+	"sample":  nil,
+	"constrain": {"constrain/cfg", "constrain/ebnf",
+		"constrain/lark", "constrain/regex", "constrain/schema", "constrain/tag"},
 	"constrain/cfg":    {"constrain/regex"},
 	"constrain/ebnf":   {"constrain/cfg", "constrain/regex", "constrain/rules"},
+	"constrain/lark":   {"constrain/cfg", "constrain/regex", "constrain/rules"},
 	"constrain/rules":  {"constrain/cfg", "constrain/regex"},
 	"constrain/regex":  nil,
 	"constrain/schema": {"constrain/cfg", "constrain/regex"},

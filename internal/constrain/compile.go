@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/constrain/cfg"
 	"github.com/eagleray/eagleray/internal/constrain/ebnf"
+	"github.com/eagleray/eagleray/internal/constrain/lark"
 	"github.com/eagleray/eagleray/internal/constrain/regex"
 	"github.com/eagleray/eagleray/internal/constrain/schema"
 	"github.com/eagleray/eagleray/internal/constrain/tag"
@@ -95,7 +97,7 @@ func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (start cfg.Sym,
 	case StructuralTag:
 		start, err = tag.Compile(s.Text, g, host(g, s, v))
 	case Grammar:
-		start, place, err = grammar(g, s.Text, v)
+		start, place, err = grammar(g, s.Text, s, v)
 	default:
 		err = &Error{Code: cfg.GrammarUnsupported,
 			Reason: fmt.Sprintf("constraints of the kind %s are not supported", s.Kind)}
@@ -129,15 +131,22 @@ func host(g *cfg.Grammar, s Spec, v *Vocabulary) tag.Host {
 		},
 		Pattern: func(text string) (cfg.Sym, error) { return pattern(g, text) },
 		Grammar: func(text string) (cfg.Sym, error) {
-			start, _, err := grammar(g, text, v)
+			start, _, err := grammar(g, text, s, v)
 			return start, err
 		},
 	}
 }
 
-// grammar is that of a text in one of the notations.
-func grammar(g *cfg.Grammar, text string, v *Vocabulary) (cfg.Sym, string, error) {
-	return ebnf.Compile(text, g, v.Special)
+// grammar is that of a text in one of the notations: one with ::= is EBNF, another is Lark's.
+func grammar(g *cfg.Grammar, text string, s Spec, v *Vocabulary) (cfg.Sym, string, error) {
+	if strings.Contains(text, "::=") {
+		return ebnf.Compile(text, g, v.Special)
+	}
+	return lark.Compile(text, g, lark.Host{Special: v.Special,
+		Schema: func(text string) (cfg.Sym, error) {
+			return schema.Compile(text, g, schema.Options{Compact: s.Compact, Closed: s.Closed,
+				AnyOrder: s.AnyOrder}, schema.Limits{})
+		}})
 }
 
 func pattern(g *cfg.Grammar, text string) (cfg.Sym, error) {

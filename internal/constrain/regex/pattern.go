@@ -383,3 +383,15 @@ func (p *parser) flags() (alone bool) {
 	p.fail("missing )")
 	return false
 }
+
+// Quote is the pattern of exactly text.
+func Quote(text string) string {
+	out := make([]byte, 0, len(text)+8)
+	for i := range len(text) {
+		if c := text[i]; c < 0x80 && !isWord(c) && c > ' ' {
+			out = append(out, '\\')
+		}
+		out = append(out, text[i])
+	}
+	return string(out)
+}

@@ -22,6 +22,7 @@ const (
 	Rep                 // Subs[0], Min to Max times (regex.Inf)
 	And                 // all of Subs, which are regular
 	Not                 // what Subs[0], which is regular, does not match
+	Lazy                // the texts of Subs[0], which is regular, that begin with no other of them
 	Symbol              // Sym, made elsewhere
 )
 
@@ -76,26 +77,16 @@ func (s Source) Place(at int) string {
 // all is not looked at. Where the grammar is read greedily, ignored may stand before every lexeme,
 // any number of times. An error is a *cfg.Error with a line and a column.
 func Emit(g *cfg.Grammar, src Source, list []Rule, start string, ignored regex.Ex) (cfg.Sym, error) {
-	e := emitter{g: g, src: src, rules: make(map[string]*rule, len(list)),
-		ignored: g.B.Star(ignored), rigid: map[*Expr]bool{}, repeats: map[*Expr]cfg.Sym{}}
-	for i := range list {
-		r := &list[i]
-		if e.rules[r.Name] != nil {
-			return cfg.None, src.Fail(cfg.GrammarSyntax, r.At, "the rule %s is defined twice", r.Name)
-		}
-		e.rules[r.Name] = &rule{Rule: r}
-	}
+	e := newEmitter(g, src, list)
+	e.ignored = g.B.Star(ignored)
 	root := e.rules[start]
-	if root == nil {
-		return cfg.None, src.Fail(cfg.GrammarUndefined, 0, "there is no rule %s", start)
+	if e.err == nil && root == nil {
+		e.err = src.Fail(cfg.GrammarUndefined, 0, "there is no rule %s", start)
 	}
-	for i := range list {
-		e.names(list[i].Body, e.rules[list[i].Name])
+	if e.err != nil {
+		return cfg.None, e.err
 	}
-	if e.err == nil {
-		e.foldAll(list)
-	}
-	start1 := e.ref(root)
+	s := e.ref(root)
 	for len(e.todo) > 0 && e.err == nil {
 		r := e.todo[len(e.todo)-1]
 		e.todo = e.todo[:len(e.todo)-1]
@@ -104,7 +95,42 @@ func Emit(g *cfg.Grammar, src Source, list []Rule, start string, ignored regex.E
 	if e.err != nil {
 		return cfg.None, e.err
 	}
-	return start1, nil
+	return s, nil
+}
+
+// Regular is the expression of x, which must be regular and may use terminals of the rules.
+func Regular(g *cfg.Grammar, src Source, list []Rule, x *Expr) (regex.Ex, error) {
+	e := newEmitter(g, src, append(list[:len(list):len(list)],
+		Rule{Name: "%", At: x.At, Body: x, Terminal: true}))
+	if e.err != nil {
+		return regex.Empty, e.err
+	}
+	r := e.rules["%"]
+	if !r.regular {
+		return regex.Empty, src.Fail(cfg.GrammarTooComplex, x.At, "the grammar is too complex")
+	}
+	return r.folded, nil
+}
+
+// newEmitter knows all rules by their names, and those that are regular as expressions.
+func newEmitter(g *cfg.Grammar, src Source, list []Rule) *emitter {
+	e := &emitter{g: g, src: src, rules: make(map[string]*rule, len(list)),
+		rigid: map[*Expr]bool{}, repeats: map[*Expr]cfg.Sym{}}
+	for i := range list {
+		r := &list[i]
+		if e.rules[r.Name] != nil {
+			e.fail(cfg.GrammarSyntax, r.At, "the rule %s is defined twice", r.Name)
+			return e
+		}
+		e.rules[r.Name] = &rule{Rule: r}
+	}
+	for i := range list {
+		e.names(list[i].Body, e.rules[list[i].Name])
+	}
+	if e.err == nil {
+		e.foldAll(list)
+	}
+	return e
 }
 
 // rule is a Rule with what is known of it.
@@ -178,7 +204,7 @@ func (e *emitter) foldAll(list []Rule) {
 	}
 	for i := range list {
 		if r := e.rules[list[i].Name]; r.Terminal && !r.regular && !e.g.B.Exhausted() {
-			e.fail(cfg.GrammarUnsupported, r.At, "the terminal %s is recursive, or too large", r.Name)
+			e.fail(cfg.GrammarUnsupported, r.At, "%s is a terminal, and uses itself or a rule, or is too large", r.Name)
 		}
 	}
 }
@@ -294,6 +320,8 @@ func (e *emitter) fold(x *Expr) (ex regex.Ex, size int, ok bool) {
 		return b.And(subs...), size, true
 	case Not:
 		return b.Minus(b.AnyText(), subs[0]), size, true
+	case Lazy:
+		return b.Minus(subs[0], b.Cat(subs[0], b.Plus(b.AnyRune()))), size, true
 	}
 	return b.Rep(subs[0], x.Min, x.Max), size, true
 }
@@ -347,7 +375,7 @@ func (e *emitter) sequence(x *Expr) []cfg.Sym {
 		var y regex.Ex
 		n, ok := 0, false
 		if e.g.Mode == cfg.Scannerless || item.Kind == Pattern || item.Kind == Ref ||
-			item.Kind == And || item.Kind == Not {
+			item.Kind == And || item.Kind == Not || item.Kind == Lazy {
 			y, n, ok = e.fold(item)
 		}
 		if !ok {
@@ -376,8 +404,8 @@ func (e *emitter) symbol(x *Expr) cfg.Sym {
 			return e.repeat(x)
 		}
 		return e.g.Rep(e.one(x.Subs[0]), cfg.None, x.Min, x.Max)
-	case And, Not:
-		e.fail(cfg.GrammarUnsupported, x.At, "& and ~ are of terminals only")
+	case And, Not, Lazy:
+		e.fail(cfg.GrammarUnsupported, x.At, "&, ~ and [lazy] are of terminals only")
 		return cfg.None
 	}
 	nt := e.g.Nonterminal("")
