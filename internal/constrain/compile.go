@@ -199,7 +199,7 @@ func link(g *cfg.Grammar, start cfg.Sym, v *Vocabulary, limits Limits) (*Compile
 	case g.B.Exhausted():
 		return nil, tooComplex(fmt.Sprintf("more than %d operations", limits.Compile))
 	case complex:
-		return nil, tooComplex("the counts of a list in any order take more than 64 bits")
+		return nil, tooComplex("too many symbols depend on each other")
 	case p == nil:
 		return nil, &Error{Code: cfg.GrammarEmpty, Reason: "no text satisfies it"}
 	}

@@ -51,21 +51,30 @@ type program struct {
 
 // list is a cfg.List whose elements all derive something.
 type list struct {
-	nt        int32
-	sep       dot // of kind dotEnd for none
-	elems     []element
-	min, max  int64
-	anyOrder  bool
-	prefix    bool
-	before    int32 // dots: before + 2i expects element i or a later one, and the next is after it
-	byLexeme  map[int32][]int32
-	byRule    map[int32][]int32
-	byTokens  map[int32][]int32
-	least     []int64 // elements from i on need so many in all
-	most      []int64 // and have at most so many; Inf
-	shift     []uint8 // of the counts of elements in an item's word, with anyOrder
-	width     []uint8
-	totalBits uint8
+	nt       int32
+	sep      dot // of kind dotEnd for none
+	elems    []element
+	min, max int64
+	anyOrder bool
+	prefix   bool
+	before   int32 // dots: before + 2i expects element i or a later one, and the next is after it
+	byLexeme map[int32][]int32
+	byRule   map[int32][]int32
+	byTokens map[int32][]int32
+	least    []int64 // elements from i on need so many in all
+	most     []int64 // and have at most so many; Inf
+	fields   []field // of the counts, with anyOrder: of all, then of each element
+	// vectors are counts that do not fit the word of an item, by number; nil where they do.
+	vectors [][]uint64
+	numbers map[string]uint64
+	scratch []uint64
+	single  [1]uint64
+}
+
+// field is the place of a count in words.
+type field struct {
+	word         int32
+	shift, width uint8
 }
 
 // element is one element of a list. One that is a single rule which begins with a lexeme has that
@@ -89,11 +98,15 @@ type builder struct {
 	todo       []cfg.Sym
 	lexemes    map[regex.Ex]int32
 	byTokens   map[cfg.Sym]int32
+	work       int
 	complex    bool
 }
 
+// maxWork is how many symbols are looked at to find what derives a text.
+const maxWork = 20_000_000
+
 // newProgram brings a grammar into the parser's form; nil when the start derives no text. complex
-// says that a list in any order has more counts than fit.
+// says that this is too much work to find out.
 func newProgram(g *cfg.Grammar, start cfg.Sym) (p *program, complex bool) {
 	b := builder{g: g, lexemes: map[regex.Ex]int32{}, byTokens: map[cfg.Sym]int32{},
 		productive: make([]bool, g.Len()+1), nullable: make([]bool, g.Len()+1),
@@ -102,8 +115,8 @@ func newProgram(g *cfg.Grammar, start cfg.Sym) (p *program, complex bool) {
 		b.nts[i] = -1
 	}
 	b.analyse()
-	if !b.productive[start] {
-		return nil, false
+	if b.complex || !b.productive[start] {
+		return nil, b.complex
 	}
 	b.p.start = b.nonterminal(start)
 	for len(b.todo) > 0 {
@@ -147,6 +160,10 @@ func (b *builder) analyse() {
 		for len(todo) > 0 {
 			s := todo[len(todo)-1]
 			todo = todo[:len(todo)-1]
+			if b.work += b.g.At(s).Len(); b.work > maxWork {
+				b.complex = true
+				return
+			}
 			if !mark[s] && holds(b.g.At(s)) {
 				mark[s] = true
 				for _, u := range users[s] {
@@ -421,8 +438,8 @@ func (b *builder) defineList(nt int32, of *cfg.List) {
 		b.dot(dot{kind: dotBefore, arg: id, elem: int32(i)})
 		b.dot(dot{kind: dotAfter, arg: id, elem: int32(i)})
 	}
-	if l.anyOrder && !l.pack() {
-		b.complex = true
+	if l.anyOrder {
+		l.pack()
 	}
 	if len(l.elems) > 0 && l.max != 0 {
 		b.p.nts[nt].starts = append(b.p.nts[nt].starts, l.before)
@@ -444,23 +461,25 @@ func (b *builder) enter(e *element, s cfg.Sym) {
 	}
 }
 
-// pack gives the counts of a list in any order their places in an item's word.
-func (l *list) pack() bool {
-	place := uint8(0)
-	field := func(least, most int64) uint8 {
+// pack gives the counts of a list in any order their places.
+func (l *list) pack() {
+	word, place := int32(0), uint8(0)
+	add := func(least, most int64) {
 		w := uint8(bits.Len64(uint64(max(least, most, 0))))
-		place += w
-		return w
-	}
-	l.totalBits = field(l.min, l.max)
-	for _, e := range l.elems {
-		if place > 64 {
-			return false
+		if place+w > 64 {
+			word, place = word+1, 0
 		}
-		l.shift = append(l.shift, place)
-		l.width = append(l.width, field(e.min, e.max))
+		l.fields = append(l.fields, field{word, place, w})
+		place += w
 	}
-	return place <= 64
+	add(l.min, l.max)
+	for _, e := range l.elems {
+		add(e.min, e.max)
+	}
+	if word > 0 {
+		l.vectors, l.numbers = [][]uint64{}, map[string]uint64{}
+		l.word(make([]uint64, word+1)) // number 0, where a list begins
+	}
 }
 
 // loop turns right recursion into repetition: A → x A | y is any number of x, then y. A row of

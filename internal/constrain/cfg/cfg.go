@@ -106,12 +106,25 @@ type Symbol struct {
 	List *List
 }
 
+// Len is the number of symbols that a symbol is made of.
+func (s *Symbol) Len() int {
+	n := 1
+	for _, r := range s.Rules {
+		n += 1 + len(r)
+	}
+	if s.List != nil {
+		n += len(s.List.Elems)
+	}
+	return n
+}
+
 // List is elements, each a symbol with how often it stands there, and a separator between every
 // two of them.
 type List struct {
 	// Sep stands between two elements; None for nothing.
 	Sep Sym
-	// Elems are at most 65,000; with AnyOrder, as many as their counts have bits for (64 in all).
+	// Elems cost time in proportion to how many they are at every place where the list goes on; with
+	// AnyOrder and bounds of the list, to the square of that.
 	Elems []Elem
 	// Min and Max bound how many elements there are in all; Max may be Inf.
 	Min, Max int

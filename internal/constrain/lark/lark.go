@@ -302,6 +302,10 @@ func (p *parser) sequence() *rules.Expr {
 			break
 		}
 		negated := p.take("~")
+		if p.blank(p.depth > 1); p.at >= len(p.src) {
+			p.fail("nothing follows ~")
+			break
+		}
 		item := p.item()
 		if p.err != nil {
 			break
