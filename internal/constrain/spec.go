@@ -61,7 +61,7 @@ type Spec struct {
 	// something about such keys.
 	Closed bool
 	// AnyOrder lets the keys of an object stand in any order, not only in that of the schema; an
-	// object with more than 60 keys keeps the schema's.
+	// object with more than 500 keys keeps the schema's.
 	AnyOrder bool
 }
 

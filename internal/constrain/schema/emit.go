@@ -188,8 +188,12 @@ func (e *emitter) member(keys regex.Ex, value id) cfg.Sym {
 	return s
 }
 
-// anyOrderBits is how many keys may stand in any order.
-const anyOrderBits = 60
+// anyOrderBits is how many kinds of elements are counted one by one, anyOrderKeys how many keys may
+// stand in any order.
+const (
+	anyOrderBits = 60
+	anyOrderKeys = 500
+)
 
 func (e *emitter) object(nt cfg.Sym, o *objects) {
 	b := e.g.B
@@ -221,7 +225,7 @@ func (e *emitter) object(nt cfg.Sym, o *objects) {
 		return b.Minus(keys, declared)
 	}
 	l := cfg.List{Sep: e.comma, Min: o.least, Max: o.most,
-		AnyOrder: e.c.options.AnyOrder && len(elems) <= anyOrderBits}
+		AnyOrder: e.c.options.AnyOrder && len(elems) <= anyOrderKeys}
 	if len(o.exists) > 0 {
 		e.existing(nt, o, l, elems, outside)
 		return
