@@ -59,6 +59,9 @@ func (c *Config) Validate() error {
 			return err
 		}
 	}
+	if err := c.Recovery.validate(); err != nil {
+		return err
+	}
 	if k.BlockSize < 16 || k.BlockSize%16 != 0 {
 		return usage("--block-size %d is not a multiple of 16", k.BlockSize)
 	}
@@ -106,6 +109,21 @@ func (c *Config) Validate() error {
 	if r := &p.Ray; r.DeviceKey == "" || !(r.PerWorker > 0) || r.PerWorker > 1 {
 		return usage("--ray-devices-per-worker %v of --ray-device-key %q: a rank takes one "+
 			"device or a part of one", r.PerWorker, r.DeviceKey)
+	}
+	return nil
+}
+
+// validate refuses what contradicts itself.
+func (r *Recovery) validate() error {
+	normal := Default().Recovery
+	switch {
+	case r.OnFailure == "exit" && r.MaxRestarts != normal.MaxRestarts:
+		return usage("--max-restarts %d with --on-failure exit: nothing is restarted", r.MaxRestarts)
+	case r.OnFailure == "exit" && r.Window != normal.Window:
+		return usage("--restart-window %v with --on-failure exit: nothing is restarted", r.Window)
+	case r.MaxRestarts > 0 && r.Window <= 0:
+		return usage("--restart-window %v: --max-restarts %d are counted in no time", r.Window,
+			r.MaxRestarts)
 	}
 	return nil
 }

@@ -17,13 +17,20 @@ type health struct {
 
 	mu         sync.Mutex
 	recovering error
-	stalled    *status.RankStalled
+	// phase is what the recovery is at, "" where that is not known.
+	phase   string
+	stalled *status.RankStalled
 }
 
-// listen takes note of stalls.
+// listen takes note of stalls, and of what a recovery is at.
 func (h *health) listen(e status.Event) {
-	if stalled, ok := e.(status.RankStalled); ok {
-		h.set(func() { h.stalled = &stalled })
+	switch e := e.(type) {
+	case status.RankStalled:
+		h.set(func() { h.stalled = &e })
+	case status.Progress:
+		if e.Rank < 0 && h.flagged.Load() {
+			h.set(func() { h.phase = e.Phase })
+		}
 	}
 }
 
@@ -49,7 +56,7 @@ func (h *health) answered(computing bool) {
 // answered a plan: before that the requests that were held are computed again.
 func (h *health) recover(cause error) {
 	h.computing.Store(false)
-	h.set(func() { h.recovering, h.stalled = cause, nil })
+	h.set(func() { h.recovering, h.phase, h.stalled = cause, "", nil })
 }
 
 func (h *health) set(f func()) {
@@ -67,6 +74,8 @@ func (h *health) err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
+	case h.recovering != nil && h.phase != "":
+		return fmt.Errorf("%w (%s): %w", ErrRecovering, h.phase, h.recovering)
 	case h.recovering != nil:
 		return fmt.Errorf("%w: %w", ErrRecovering, h.recovering)
 	case h.stalled != nil && h.computing.Load():

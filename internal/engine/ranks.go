@@ -80,7 +80,7 @@ func (b *opening) supervisor() (*supervisor, error) {
 			l, ok := kept.(*rayactor.Launcher)
 			if !ok {
 				var err error
-				if l, err = b.connectRay(ctx); err != nil {
+				if l, err = b.connectRay(ctx, s.newest() > 0); err != nil {
 					return o, err
 				}
 			}
@@ -130,9 +130,10 @@ func (b *opening) rankInit() (queue.Init, error) {
 	return init, nil
 }
 
-// connectRay joins the cluster that the ranks will be placed on.
-func (b *opening) connectRay(ctx context.Context) (*rayactor.Launcher, error) {
+// connectRay joins the cluster that the ranks will be placed on, again after a failure.
+func (b *opening) connectRay(ctx context.Context, again bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()
+	o.Again = again
 	if b.cluster != nil {
 		o.Ray.Address, o.Engine, o.Census = b.cluster.address, b.number, b.cluster.census
 	}

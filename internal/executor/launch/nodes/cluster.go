@@ -218,7 +218,8 @@ func (c *Cluster) wait(ctx context.Context) ([]*member, error) {
 		if len(missing) == 0 {
 			return there, nil
 		}
-		c.o.Events.Emit(status.Progress{Rank: -1, Phase: "wait for node " + list(missing)})
+		c.o.Events.Emit(status.Progress{Rank: -1, Phase: fmt.Sprintf("wait for node %s of %d",
+			list(missing), c.o.Nodes)})
 		select {
 		case <-c.changed:
 		case <-word.C:

@@ -141,6 +141,49 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// TestAgainSmaller starts a group again on a cluster that has lost a node: it waits for another one,
+// says for what, and is refused with the numbers when that takes too long.
+func TestAgainSmaller(t *testing.T) {
+	for name, c := range map[string]struct {
+		comes time.Duration // the node
+		limit time.Duration // of the wait; 0 is the default one
+		want  string        // of the error
+	}{
+		"it comes":      {comes: 10 * time.Minute},
+		"it comes late": {comes: 10 * time.Minute, limit: 5 * time.Minute, want: "no place after 5m0s"},
+		"never":         {comes: 24 * time.Hour, want: "no place after 30m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newTrial(t, 4)
+				_, err := x.start(t.Context(), func(o *Options) { o.PlacementTimeout = c.limit })
+				if err != nil {
+					t.Fatal(err)
+				}
+				x.phases = nil
+				x.KillNode("node2")
+				x.exits(2)
+				came := time.AfterFunc(c.comes, func() {
+					x.AddNode(ray.Node{ID: "spare", IP: "10.0.0.9",
+						Resources: map[string]float64{"CPU": 4, "GPU": 2}})
+				})
+				defer came.Stop()
+				workers, err := x.succeed(2)
+				if c.want != "" {
+					x.wants(err, c.want, "wanted: 4 bundles of {GPU: 1}; 2 of 4 fit into what is free now")
+				} else if err != nil || workers[3].Node != "10.0.0.9" {
+					t.Errorf("%+v, %v", workers, err)
+				}
+				const phase = "ray place, wanted: 4 bundles of {GPU: 1}; 2 of 4 fit into what is free now"
+				if !slices.Contains(x.phases, phase) {
+					t.Errorf("phases %q", x.phases)
+				}
+				x.end()
+			})
+		})
+	}
+}
+
 // TestAgainAdopted replaces an actor in a group that is not ours, which stays with the other actors.
 func TestAgainAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -37,6 +37,8 @@ type Options struct {
 	// one, and Census, where there are several, what they know of each other.
 	Engines, Engine int
 	Census          *Census
+	// Again says that a group has run on the cluster before: what no node has now it may have soon.
+	Again bool
 	// CPUThreads are the cores of a bundle when DeviceKey is CPU.
 	CPUThreads int
 	// Environ is the driver's environment.
@@ -218,7 +220,7 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 		"init"); err != nil {
 		return nil, err
 	}
-	l.last = s
+	l.last, l.o.Again = s, true
 	return s.workers, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // digests are what the actors compare their node's environment with: values need not travel for
@@ -162,7 +163,8 @@ const (
 )
 
 // await waits for the group's resources. At 10, 20, 40 … seconds it logs what is wanted and what
-// there is.
+// there is. What even idle nodes could not hold is refused at once, unless they did before: then
+// nodes may come back.
 func (s *start) await(ctx context.Context, adopted bool) error {
 	begun := time.Now()
 	deadline := begun.Add(s.placementTimeout())
@@ -180,8 +182,10 @@ func (s *start) await(ctx context.Context, adopted bool) error {
 		if err != nil {
 			return err
 		}
+		wanted, _, _ := strings.Cut(shortage, "\n")
+		s.o.Events.Emit(status.Progress{Rank: -1, Phase: "ray place, " + wanted})
 		switch {
-		case hopeless && s.o.PlacementTimeout == 0:
+		case hopeless && s.o.PlacementTimeout == 0 && !s.o.Again:
 			return fmt.Errorf("the cluster can never hold the group:\n%s; or set --ray-placement-timeout to wait for nodes to join", shortage)
 		case !now.Before(deadline):
 			return fmt.Errorf("no place after %v (--ray-placement-timeout):\n%s",
