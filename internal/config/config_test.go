@@ -102,7 +102,6 @@ func TestMistakes(t *testing.T) {
 		{"--kv-cache-memory-bytes -1G", "--kv-cache-memory-bytes"},
 		{"--on-failure exit --max-restarts 3", "--max-restarts 3 with --on-failure exit"},
 		{"--on-failure exit --restart-window 60", "--restart-window 1m0s with --on-failure exit"},
-		{"--restart-window 0", "--restart-window 0s: --max-restarts 20"},
 		{"--block-size 8", "--block-size 8"},
 		{"--block-size 24", "--block-size 24"},
 		{"--block-size 0", "--block-size 0"},

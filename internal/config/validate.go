@@ -121,9 +121,6 @@ func (r *Recovery) validate() error {
 		return usage("--max-restarts %d with --on-failure exit: nothing is restarted", r.MaxRestarts)
 	case r.OnFailure == "exit" && r.Window != normal.Window:
 		return usage("--restart-window %v with --on-failure exit: nothing is restarted", r.Window)
-	case r.MaxRestarts > 0 && r.Window <= 0:
-		return usage("--restart-window %v: --max-restarts %d are counted in no time", r.Window,
-			r.MaxRestarts)
 	}
 	return nil
 }

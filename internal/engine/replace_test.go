@@ -43,6 +43,9 @@ func TestOnlyTheDeadAreReplaced(t *testing.T) {
 	}{{"tp", 2, 1, 1, "auto"}, {"stages", 1, 2, 1, "auto"}, {"prefill", 1, 1, 2, "auto"},
 		{"links", 2, 1, 1, "link"}, {"tp and stages", 2, 2, 1, "auto"}} {
 		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() && c.tp*c.pp*c.pcp > 2 {
+				t.Skip("four processes, without -short")
+			}
 			var mu sync.Mutex
 			var back []status.GroupRecovered
 			e, _ := openWith(t, func(o *config.Config) {
