@@ -12,7 +12,8 @@ import (
 // its JSON text stands for (absent or empty: an empty object; not JSON: left as it is); tool_calls
 // that are empty or null go away, so that templates that ask whether they are defined see none;
 // content that is a list is checked to hold text parts only, and for FormatString joined with
-// newlines; content that is absent or null becomes "" or, for FormatOpenAI, an empty list.
+// newlines; content that is absent or null becomes "" or, for FormatOpenAI, an empty list; reasoning, as
+// answers have it, is given as reasoning_content too, as templates know it.
 func Messages(raw []json.RawMessage, f Format) (values.Value, error) {
 	list := make([]values.Value, len(raw))
 	for i, text := range raw {
@@ -50,6 +51,11 @@ func prepareMessage(v values.Value, f Format) (values.Value, error) {
 		return values.Value{}, err
 	}
 	m.Set("content", content)
+	if reasoning, ok := m.Get("reasoning"); ok && reasoning.IsString() {
+		if _, ok := m.Get("reasoning_content"); !ok {
+			m.Set("reasoning_content", reasoning)
+		}
+	}
 	calls, ok := m.Get("tool_calls")
 	if !ok {
 		return m.Value(), nil

@@ -32,6 +32,10 @@ func TestMessages(t *testing.T) {
 			`[{"role": "assistant", "content": "", "tool_calls": [{"function": {"arguments": {"a": 1}}}]}]`},
 		{"arguments empty", `[{"role":"assistant","content":"","tool_calls":[{"function":{"arguments":""}},{"function":{"name":"g"}}]}]`, FormatString,
 			`[{"role": "assistant", "content": "", "tool_calls": [{"function": {"arguments": {}}}, {"function": {"name": "g", "arguments": {}}}]}]`},
+		{"reasoning", `[{"role":"assistant","content":"a","reasoning":"r"},{"role":"assistant","content":"a","reasoning":"r","reasoning_content":"c"},` +
+			`{"role":"assistant","content":"a","reasoning":null}]`, FormatString,
+			`[{"role": "assistant", "content": "a", "reasoning": "r", "reasoning_content": "r"}, ` +
+				`{"role": "assistant", "content": "a", "reasoning": "r", "reasoning_content": "c"}, {"role": "assistant", "content": "a", "reasoning": null}]`},
 		{"no calls", `[{"role":"assistant","content":"a","tool_calls":[]},{"role":"user","tool_calls":null,"content":"b"}]`, FormatString,
 			`[{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]`},
 		{"other function types", `[{"role":"assistant","content":"","tool_calls":[{"type":"custom"}]}]`, FormatString,

@@ -71,6 +71,8 @@ type Model struct {
 	// ToolCallParser and ReasoningParser name how the model writes calls and reasoning: AutoParser
 	// is what its chat template shows, "" leaves them in the text.
 	ToolCallParser, ReasoningParser string
+	// ExcludeToolsWhenToolChoiceNone keeps tools that must not be called from the template.
+	ExcludeToolsWhenToolChoiceNone bool
 }
 
 // AutoParser chooses a parser by the chat template.

@@ -227,6 +227,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	m := &c.Model
 	toggle(f, &m.EnableAutoToolChoice, "enable-auto-tool-choice",
 		"let the model choose whether to call the tools of a request")
+	toggle(f, &m.ExcludeToolsWhenToolChoiceNone, "exclude-tools-when-tool-choice-none",
+		"leave tools out of the prompt when the request says that none is to be called")
 	f.StringVar(&m.ToolCallParser, "tool-call-parser", m.ToolCallParser,
 		"how the model writes calls of tools: a name, auto for what its chat template shows, or "+
 			"none")

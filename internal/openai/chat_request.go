@@ -49,6 +49,9 @@ func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
 	f.removed("functions", "use tools", "[]")
 	f.removed("function_call", "use tool_choice", `"none"`)
 	r.toolUse.decode(f, m, r.tools)
+	if r.choice == noTools && m.flags.ExcludeToolsWhenToolChoiceNone {
+		r.tools = nil
+	}
 	return r, f.err
 }
 

@@ -337,3 +337,16 @@ func TestConstraintErrors(t *testing.T) {
 	refused(t, s, chatPath, `{`+hiChat+`,"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":`+bad+`}}}`,
 		400, "response_format", "at /properties/x/type")
 }
+
+// TestToolsInPrompt: tools that are not to be called are in the prompt, unless a flag leaves them out.
+func TestToolsInPrompt(t *testing.T) {
+	for _, exclude := range []bool{false, true} {
+		s := newServer(t, hermesTemplate, func(o *Options) { o.Config.Model.ExcludeToolsWhenToolChoiceNone = exclude })
+		for choice, left := range map[string]bool{"none": exclude, "auto": false, "required": false} {
+			got := s.ok(t, chatPath, `{`+askTools+`,"return_prompt_text":true,"tool_choice":"`+choice+`"}`)
+			if text := at(t, got, "prompt_text").(string); strings.Contains(text, `"parameters"`) == left {
+				t.Errorf("excluded %v, %s: %s", exclude, choice, text)
+			}
+		}
+	}
+}
