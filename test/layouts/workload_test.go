@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
 )
@@ -137,6 +138,10 @@ func drawRequest(rng *rand.Rand, m *modelUnderTest, beginning []int32) *engine.R
 	if rng.IntN(4) == 0 {
 		r.Stop = []string{pick(rng, "e", "in", "s ", "the", "\n"), "return nil"}
 		r.IncludeStop = rng.IntN(2) == 0
+	}
+	if p := &r.Params; rng.IntN(4) == 0 && p.AllowedTokens == nil && p.BadWords == nil {
+		r.Constraint = pick(rng, constrain.Spec{Kind: constrain.JSONObject},
+			constrain.Spec{Kind: constrain.Regex, Text: `([a-z]{1,7}( |, )){2,20}[a-z]+\.`})
 	}
 	return r
 }
