@@ -81,11 +81,13 @@ func (c *compiler) refuse(code string, at *value, keyword, format string, args .
 }
 
 func (c *compiler) unsupported(keyword, format string, args ...any) {
-	c.fail(&cfg.Error{Code: cfg.SchemaUnsupported, Subject: keyword, Reason: fmt.Sprintf(format, args...)})
+	c.fail(&cfg.Error{Code: cfg.SchemaUnsupported, Subject: keyword,
+		Reason: fmt.Sprintf(format, args...)})
 }
 
 func (c *compiler) tooComplex(keyword, format string, args ...any) {
-	c.fail(&cfg.Error{Code: cfg.SchemaTooComplex, Subject: keyword, Reason: fmt.Sprintf(format, args...)})
+	c.fail(&cfg.Error{Code: cfg.SchemaTooComplex, Subject: keyword,
+		Reason: fmt.Sprintf(format, args...)})
 }
 
 // spend counts n operations.
@@ -232,8 +234,8 @@ func (c *compiler) resolve(x id) *sets {
 			c.unknown = true // below a probe: whether it is empty depends on itself
 			return nil
 		}
-		c.refuse(cfg.SchemaInvalid, c.source(x), "$ref", "the schema refers to itself without an array or "+
-			"object between")
+		c.refuse(cfg.SchemaInvalid, c.source(x), "$ref",
+			"the schema refers to itself without an array or object between")
 		return nil
 	}
 	n.level = c.level + 1

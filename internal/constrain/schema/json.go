@@ -106,8 +106,8 @@ func (r *reader) fail(format string, args ...any) *value {
 		before := r.text[:at]
 		line := 1 + strings.Count(before, "\n")
 		col := at - strings.LastIndexByte(before, '\n')
-		r.failed = &cfg.Error{Code: cfg.SchemaInvalid, Reason: fmt.Sprintf("line %d, column %d: %s", line, col,
-			fmt.Sprintf(format, args...))}
+		r.failed = &cfg.Error{Code: cfg.SchemaInvalid, Subject: "JSON", Reason: fmt.Sprintf(
+			"line %d, column %d: %s", line, col, fmt.Sprintf(format, args...))}
 	}
 	return nil
 }

@@ -123,19 +123,24 @@ func TestHostile(t *testing.T) {
 		"nested not":  {nested(120, `{"not":`, `}`), ""},
 		"references that double": {`{"$ref":"#/$defs/d40","$defs":{"d0":{"type":"integer"},` +
 			repeat(40, func(i int) string {
-				return `"d` + num(i+1) + `":{"type":"object","required":["a","b"],"properties":{"a":{"$ref":"#/$defs/d` + num(i) +
-					`"},"b":{"$ref":"#/$defs/d` + num(i) + `"}}}`
+				ref := `{"$ref":"#/$defs/d` + num(i) + `"}`
+				return `"d` + num(i+1) + `":{"type":"object","required":["a","b"],"properties":{"a":` +
+					ref + `,"b":` + ref + `}}`
 			}) + `}}`, ""},
 		"conditions that multiply": {`{"type":"object","allOf":[` + repeat(30, func(i int) string {
 			return `{"anyOf":[{"required":["a` + num(i) + `"]},{"required":["b` + num(i) + `"]}]}`
 		}) + `]}`, cfg.SchemaTooComplex},
-		"references in a circle": {`{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}]}}}`,
+		"references in a circle": {`{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},` +
+			`"b":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}]}}}`,
 			cfg.SchemaInvalid},
-		"many values": {`{"enum":[` + repeat(50_000, func(i int) string { return `"v` + num(i) + `"` }) + `]}`, ""},
+		"many values": {`{"enum":[` + repeat(50_000, func(i int) string {
+			return `"v` + num(i) + `"`
+		}) + `]}`, ""},
 		"many properties": {`{"properties":{` + repeat(20_000, func(i int) string {
 			return `"p` + num(i) + `":{"type":"integer"}`
 		}) + `}}`, ""},
-		"large counts":     {`{"type":"array","minItems":1000000000,"maxItems":1e300,"items":{"minLength":900000000}}`, ""},
+		"large counts": {`{"type":"array","minItems":1000000000,"maxItems":1e300,` +
+			`"items":{"minLength":900000000}}`, ""},
 		"a large exponent": {`{"minimum":1e999999999}`, cfg.SchemaUnsupported},
 		"many patterns": {`{"type":"object","patternProperties":{` + repeat(40, func(i int) string {
 			return `"x.{` + num(i) + `}y":{"minimum":` + num(i) + `}`

@@ -12,9 +12,77 @@ import (
 	"github.com/eagleray/eagleray/internal/constrain/schema"
 )
 
+// suiteGroup is a schema of the official suite with its tests.
+type suiteGroup struct {
+	Description string
+	Schema      json.RawMessage
+	Tests       []struct {
+		Description string
+		Data        json.RawMessage
+		Valid       bool
+	}
+}
+
+// suiteCount is what became of tests.
+type suiteCount struct {
+	all, passed, refused, narrowed, accepted int
+	reasons                                  map[string]int
+}
+
+// file runs the tests of one file.
+func (n *suiteCount) file(t *testing.T, draft, path string) {
+	var groups []suiteGroup
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(raw, &groups)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	for _, group := range groups {
+		text := declared(string(group.Schema), draft)
+		g, start, err := compile(text, schema.Options{AnyOrder: true})
+		var e *cfg.Error
+		none := errors.As(err, &e) && e.Code == cfg.SchemaUnsatisfiable
+		for _, x := range group.Tests {
+			n.all++
+			if err != nil && !none {
+				n.refused++
+				n.reasons[e.Code+" "+e.Subject]++
+				continue
+			}
+			got := !none && recognises(g, start, string(respaced(nil, x.Data)))
+			if got == x.Valid {
+				n.passed++
+				continue
+			}
+			what := "narrowed"
+			if got {
+				what = "accepted"
+				n.accepted++
+			} else {
+				n.narrowed++
+			}
+			t.Logf("%s: %s/%s: %s: %s: %s", what, draft, filepath.Base(path), group.Description,
+				x.Description, x.Data)
+		}
+	}
+}
+
+// declared gives a schema of an older draft, which the suite leaves undeclared, its $schema.
+func declared(text, draft string) string {
+	if !strings.HasPrefix(text, "{") || strings.Contains(text, `"$schema"`) {
+		return text
+	}
+	text = `{"$schema":"http://json-schema.org/` +
+		strings.Replace(draft, "draft", "draft-0", 1) + `/schema#",` + text[1:]
+	return strings.Replace(text, `,}`, `}`, 1)
+}
+
 // TestSuite runs JSON-Schema-Test-Suite: EAGLERAY_JSON_SCHEMA_SUITE names its folder tests. A
-// schema is compiled or refused by name. Compiled, no invalid instance may be accepted; a valid
-// one that is not is one of the narrowings that docs/structured-outputs.md lists.
+// schema is compiled, or refused by name. Compiled, no invalid instance is accepted; a valid one
+// that is not accepted is narrowed, as docs/structured-outputs.md says. What draft 7 makes of
+// contentMediaType and contentEncoding is left out there, as in later drafts.
 func TestSuite(t *testing.T) {
 	dir := os.Getenv("EAGLERAY_JSON_SCHEMA_SUITE")
 	if dir == "" {
@@ -26,59 +94,16 @@ func TestSuite(t *testing.T) {
 			if err != nil || len(files) == 0 {
 				t.Fatalf("no files in %s/%s: %v", draft, kind, err)
 			}
-			var n struct{ all, passed, refused, narrowed, wrong int }
-			reasons := map[string]int{}
+			n := suiteCount{reasons: map[string]int{}}
 			for _, f := range files {
-				var groups []struct {
-					Description string
-					Schema      json.RawMessage
-					Tests       []struct {
-						Description string
-						Data        json.RawMessage
-						Valid       bool
-					}
-				}
-				raw, err := os.ReadFile(f)
-				if err == nil {
-					err = json.Unmarshal(raw, &groups)
-				}
-				if err != nil {
-					t.Fatal(f, err)
-				}
-				for _, group := range groups {
-					text := string(group.Schema)
-					if strings.HasPrefix(text, "{") && !strings.Contains(text, `"$schema"`) {
-						uri := "http://json-schema.org/" + strings.Replace(draft, "draft", "draft-0", 1) + "/schema#"
-						text = `{"$schema":"` + uri + `",` + text[1:]
-						text = strings.Replace(text, `,}`, `}`, 1)
-					}
-					g, start, err := compile(text, schema.Options{AnyOrder: true})
-					var e *cfg.Error
-					none := errors.As(err, &e) && e.Code == cfg.SchemaUnsatisfiable
-					for _, x := range group.Tests {
-						n.all++
-						if err != nil && !none {
-							n.refused++
-							reasons[e.Code+" "+e.Subject]++
-							continue
-						}
-						got := !none && recognises(g, start, string(respaced(nil, x.Data)))
-						switch {
-						case got == x.Valid:
-							n.passed++
-						case x.Valid:
-							n.narrowed++
-							t.Logf("narrowed: %s/%s: %s: %s: %s", draft, filepath.Base(f), group.Description, x.Description, x.Data)
-						default:
-							n.wrong++
-							t.Logf("WRONG: %s/%s: %s: %s: %s %s", draft, filepath.Base(f), group.Description, x.Description, text, x.Data)
-						}
-					}
+				if draft != "draft7" || filepath.Base(f) != "content.json" {
+					n.file(t, draft, f)
 				}
 			}
-			t.Logf("TABLE %s %s: %d tests, %d passed, %d refused, %d narrowed, %d wrong", draft, kind, n.all, n.passed, n.refused, n.narrowed, n.wrong)
-			for k, v := range reasons {
-				t.Logf("   %s: %d of %s", draft, v, k)
+			t.Logf("%s %s: %d tests, %d passed, %d refused, %d narrowed, %d accepted wrongly: %v",
+				draft, kind, n.all, n.passed, n.refused, n.narrowed, n.accepted, n.reasons)
+			if n.accepted > 0 {
+				t.Errorf("%s %s: invalid instances are accepted", draft, kind)
 			}
 		}
 	}
