@@ -121,7 +121,15 @@ func expression(depth int) string {
 		}
 	}
 	class := `\[\^?(?:` + strings.Join(ranges, "|") + `|[^\[\]\\^&~|-]|` + escaped + `)+-?\]`
-	count := `(?:(?:[*+?]|\{\d{1,3},?\})\??)?`
+	var spans []string // of counts, the second not less than the first
+	for d := '0'; d <= '9'; d++ {
+		spans = append(spans, string(d)+",["+string(d)+"-9]")
+		if d > '0' && d < '9' {
+			spans = append(spans, string(d)+`\d,[`+string(d+1)+`-9]\d`)
+		}
+	}
+	count := `(?:(?:[*+?]|\{(?:\d{1,3},?|\d,[1-9]\d{1,2}|[1-9]\d,[1-9]\d\d|` +
+		strings.Join(spans, "|") + `)\})\??)?`
 	atom := `(?:[^\\^$.*+?()\[\]{}|]|\.|` + escaped + `|` + class + `)` + count
 	x := ``
 	for range depth + 1 {

@@ -136,6 +136,9 @@ func (c *compiler) andCells(x, y []cell) []cell {
 	var out []cell
 	for _, p := range x {
 		for _, q := range y {
+			if c.bad() {
+				return out
+			}
 			keys := p.keys
 			switch {
 			case p.keys == q.keys || q.keys == all:
@@ -153,6 +156,9 @@ func (c *compiler) andCells(x, y []cell) []cell {
 	return out
 }
 
+// mostCells bounds how many classes of keys the patterns of an object make.
+const mostCells = 64
+
 // addCell appends a cell, to one of the same schema if there is one.
 func (c *compiler) addCell(cells []cell, x cell) []cell {
 	for i := range cells {
@@ -161,8 +167,8 @@ func (c *compiler) addCell(cells []cell, x cell) []cell {
 			return cells
 		}
 	}
-	if len(cells) >= c.lim.Branches {
-		c.tooComplex("patternProperties", "keys fall into more than %d classes", c.lim.Branches)
+	if len(cells) >= mostCells {
+		c.tooComplex("patternProperties", "keys fall into more than %d classes", mostCells)
 		return cells
 	}
 	return append(cells, x)

@@ -148,7 +148,8 @@ func TestHostile(t *testing.T) {
 	} {
 		began := time.Now()
 		g, _, err := compile(c.text, schema.Options{})
-		if took := time.Since(began); took > 20*time.Second {
+		took := time.Since(began)
+		if took > 20*time.Second {
 			t.Errorf("%s: takes %v", name, took)
 		}
 		var e *cfg.Error
