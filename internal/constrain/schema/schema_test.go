@@ -16,7 +16,7 @@ import (
 
 // compile makes a grammar as a server would.
 func compile(text string, o schema.Options) (*cfg.Grammar, cfg.Sym, error) {
-	g := cfg.New(regex.NewBuilder(2_000_000), cfg.Greedy, 500_000)
+	g := cfg.New(regex.NewBuilder(1<<20), cfg.Greedy, 500_000)
 	start, err := schema.Compile(text, g, o, schema.Limits{})
 	return g, start, err
 }
