@@ -242,7 +242,15 @@ func (s *sampling) decodeUnsupported(f *fields) {
 	f.unsupported("mm_processor_kwargs", "{}")
 	f.unsupported("media_io_kwargs", "{}")
 	f.unsupported("logits_processors", "[]")
-	f.removed("best_of", "use n", "1")
+	s.decodeBestOf(f)
+}
+
+// decodeBestOf reads best_of: as many candidates as answers are what n asks for.
+func (s *sampling) decodeBestOf(f *fields) {
+	if n := f.optInt("best_of"); n != nil && *n != int64(s.n) {
+		f.fail(badRequest("best_of", "`best_of` was removed from the API: use n. Only the value of `n`, "+
+			"%d, is accepted, got %d", s.n, *n))
+	}
 }
 
 // checkRanges holds vLLM's ranges (SamplingParams._verify_args).

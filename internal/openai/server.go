@@ -138,6 +138,8 @@ func (s *Server) makeRoutes() map[string]*route {
 	}
 	add("POST", completionPath, false, s.generated(s.completions))
 	add("POST", chatPath, false, s.generated(s.chatCompletions))
+	add("POST", chatBatchPath, false, s.generated(s.chatBatch))
+	add("POST", tokensPath, false, s.generated(s.generateTokens))
 	add("POST", embeddingsPath, false, s.pooled("Embeddings API",
 		poolingRoute(s, decodeEmbedding, s.embed)))
 	score := s.pooled("Score API", poolingRoute(s, decodeScore, s.score))

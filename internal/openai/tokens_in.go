@@ -1,0 +1,123 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/sample"
+)
+
+// tokensPath is vLLM's: token ids in and out, for programs that have the tokenizer themselves.
+const tokensPath = "/inference/v1/generate"
+
+// tokensKind is what ids of its answers begin with.
+const tokensKind = "generate-tokens-"
+
+// tokensResponse is vLLM's GenerateResponse.
+type tokensResponse struct {
+	RequestID        string          `json:"request_id"`
+	Choices          []tokensChoice  `json:"choices"`
+	PromptLogprobs   json.RawMessage `json:"prompt_logprobs"`
+	KVTransferParams *struct{}       `json:"kv_transfer_params"`
+}
+
+type tokensChoice struct {
+	Index        int             `json:"index"`
+	Logprobs     json.RawMessage `json:"logprobs"`
+	FinishReason string          `json:"finish_reason"`
+	TokenIDs     []int32         `json:"token_ids"`
+}
+
+// generateTokens answers POST /inference/v1/generate. It is a completion whose fields of sampling
+// stand in an object of their own.
+func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request) error {
+	begun := time.Now()
+	f, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	defer f.done()
+	req, bad := s.decodeTokens(f)
+	if bad != nil {
+		return bad
+	}
+	s.logUnknown(f)
+	r, cancel, err := deadline(r, req.timeout, begun)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	g, err := s.startCompletion(r, req)
+	f.done()
+	if err != nil {
+		return err
+	}
+	if err := s.collect(r, g, &req.sampling); err != nil {
+		return err
+	}
+	answer := tokensResponse{RequestID: tokensKind + strings.TrimPrefix(g.id, "cmpl-"),
+		Choices: make([]tokensChoice, len(g.choices))}
+	for i := range g.choices {
+		c := &g.choices[i]
+		out := tokensChoice{Index: i, FinishReason: c.finishReason(),
+			TokenIDs: append([]int32{}, c.tokens...)}
+		if req.logprobs != sample.NoLogprobs {
+			out.Logprobs = s.appendChatLogprobs(nil, c.scores,
+				shownLogprobs(req.logprobs, s.model.VocabSize), true)
+		}
+		answer.Choices[i] = out
+	}
+	if req.promptLogprobs != sample.NoLogprobs {
+		answer.PromptLogprobs = s.appendPromptLogprobs(nil, g.choices[0].promptScores)
+	}
+	return s.writeJSON(w, answer)
+}
+
+// samplingNeutral are members of vLLM's SamplingParams that change nothing here.
+var samplingNeutral = []string{"detokenize", "output_kind", "skip_clone", "output_text_buffer_length"}
+
+// decodeTokens moves what stands in sampling_params to the fields of a completion.
+func (s *Server) decodeTokens(f *fields) (*completionRequest, *apiError) {
+	ids, params := f.array("token_ids"), f.object("sampling_params")
+	if ids == nil {
+		f.fail(badRequest("token_ids", "`token_ids` must be a list of token ids"))
+	}
+	f.unsupported("stream", "false")
+	f.take("stream_options") // of no stream
+	f.unsupported("features", "{}")
+	if f.err != nil {
+		return nil, f.err
+	}
+	if params != nil {
+		f.fail(eachMember(params, func(key string, raw []byte) *apiError {
+			if _, twice := f.members[key]; twice {
+				return badRequest("sampling_params", "`%s` is also outside of `sampling_params`", clip(key))
+			}
+			f.members[key] = raw
+			return nil
+		}))
+	}
+	for _, name := range samplingNeutral {
+		f.take(name)
+	}
+	for _, name := range []string{"prompt", "stream", "echo", "suffix"} {
+		if f.take(name) != nil {
+			f.fail(badRequest(name, "`%s` is no field of this route", name))
+		}
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	f.members["prompt"] = ids
+	f.members["return_token_ids"] = []byte("true")
+	req, bad := decodeCompletion(f, &s.model)
+	if bad == nil && (len(req.prompts) != 1 || req.prompts[0].isText) {
+		bad = badRequest("token_ids", "`token_ids` must be a list of token ids")
+	}
+	if bad != nil && bad.param == "prompt" {
+		bad.param = "token_ids"
+	}
+	return req, bad
+}
