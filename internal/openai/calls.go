@@ -35,10 +35,11 @@ func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
 			return nil // the engine says what is wrong
 		}
 	}
+	own := req.constraint
 	var then answer.Element
 	switch {
 	case forced, o.Tools != nil && o.Tools.HasTriggers() && anyStrict(req.tools):
-		tools, bad := callable(req)
+		tools, bad := callable(req, o.Tools)
 		if bad != nil {
 			return bad
 		}
@@ -56,7 +57,7 @@ func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
 	case req.constraint.Kind == constrain.None:
 		return nil
 	case o.Tools != nil && o.Tools.HasEnvelope():
-		tools, bad := callable(req)
+		tools, bad := callable(req, o.Tools)
 		if bad != nil {
 			return bad
 		}
@@ -69,10 +70,18 @@ func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
 	req.wrapped = true
 	req.constraint.Kind = constrain.StructuralTag
 	req.constraint.Text = answer.Constrain(o.Reasoning, o.State, then)
-	if forced && o.Tools.Typed && !s.enforceable(ctx, req.constraint) {
-		tools, _ := callable(req) // which has been asked already
+	if o.Tools == nil || !o.Tools.Typed || s.enforceable(ctx, req.constraint) {
+		return nil
+	}
+	switch {
+	case forced:
+		tools, _ := callable(req, answer.Listed) // which has been asked already
 		o.Tools = s.forcible(req, nil)
 		req.constraint.Text = answer.Constrain(o.Reasoning, o.State, o.Tools.Calls(tools, o.Single))
+	case own.Kind != constrain.None:
+		req.constraint.Text = answer.Constrain(o.Reasoning, o.State, elementOf(own))
+	default:
+		req.constraint = constrain.Spec{}
 	}
 	return nil
 }
@@ -112,8 +121,8 @@ func isStrict(tool []byte) bool {
 }
 
 // callable are the tools that the answer may call, with what their arguments are: for a tool that
-// is not strict, in an answer that may call it or not, any object.
-func callable(req *chatRequest) ([]answer.Tool, *apiError) {
+// is not strict, in an answer that may call it or not, any object, where the format can say that.
+func callable(req *chatRequest, f *answer.Format) ([]answer.Tool, *apiError) {
 	var list []answer.Tool
 	req.toolOfTag = req.toolOfTag[:0]
 	for i, raw := range jsonx.Elements(req.tools) {
@@ -122,7 +131,7 @@ func callable(req *chatRequest) ([]answer.Tool, *apiError) {
 			continue
 		}
 		switch schema := parameters(raw); {
-		case req.choice == autoTools && !isStrict(raw):
+		case req.choice == autoTools && !isStrict(raw) && !f.Typed:
 			tool.Parameters = json.RawMessage(`{"type":"object"}`)
 		case schema == nil:
 			tool.Parameters = noParameters

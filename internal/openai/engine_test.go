@@ -3,6 +3,7 @@ package openai_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -84,6 +85,25 @@ func TestCallsOfModel(t *testing.T) {
 	}
 	if ended < 24 {
 		t.Errorf("only %d calls came to an end", ended)
+	}
+}
+
+// TestFormatsThatCannotSay: what values without quotes cannot say of a schema is said as JSON where a
+// call must be, and not at all where none has to be.
+func TestFormatsThatCannotSay(t *testing.T) {
+	url := serve(t, func(c *config.Config) { c.Model.ToolCallParser = "qwen3_xml" }).URL
+	const tool = `{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{"d":{"type":"string","format":"date"}},"required":["d"]}}}`
+	for _, choice := range []string{`"auto"`, `"required"`, `{"type":"function","function":{"name":"f"}}`} {
+		r, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(`{"messages":[{"role":"user","content":"When?"}],`+
+			`"max_tokens":60,"seed":1,"tools":[`+tool+`],"tool_choice":`+choice+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if called := strings.Contains(string(body), `"arguments":"{`); err != nil || r.StatusCode != http.StatusOK || called != (choice != `"auto"`) {
+			t.Errorf("%s: status %d: %s", choice, r.StatusCode, body)
+		}
 	}
 }
 
