@@ -1,6 +1,7 @@
 # make run        build, serve the built-in model with two worker ranks, ask it one question
 # make test       everything but real Ray, in three minutes
 # make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
+# make test-clients  openai-python, openai-node and anthropic against the built-in model
 # make test-full  everything: all cases on real Ray, the long random walks; before a release
 # make lint       gofmt, go vet, staticcheck, ruff: each finding with how to mend it
 # make cross      the program for arm64, run by qemu's user emulation where that is installed
@@ -20,7 +21,7 @@ FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
 # Exits with 1 when it has read of a failure.
 TESTLOG  = $(GO) run ./scripts/testlog
 
-.PHONY: build cross run test test-ray test-full ray race lint bench dist clean
+.PHONY: build cross run test test-clients test-ray test-full ray race lint bench dist clean
 
 build:
 	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/eagleray ./cmd/eagleray
@@ -37,9 +38,13 @@ test: build
 test-ray: build ray
 	./scripts/test-ray.sh "$(RAY)"
 
+test-clients:
+	GO=$(GO) ./scripts/test-clients.sh
+
 # Ray first: without clusters beside them the others are quick.
 test-full: build cross ray
 	./scripts/test-ray.sh "$(RAY)" full
+	GO=$(GO) ./scripts/test-clients.sh
 	$(GO) test -json -count=1 -timeout 30m ./... | $(TESTLOG)
 
 # Ray's pinned versions in virtual environments. A machine without Python 3.11 is told what it skips.

@@ -9,8 +9,10 @@ import (
 
 	openai "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/store"
 )
 
 // newClient is OpenAI's own client against the server.
@@ -198,5 +200,49 @@ func TestClientRetriesOverload(t *testing.T) {
 		option.WithHTTPClient(&http.Client{}))
 	if _, err := c.Chat.Completions.New(t.Context(), hiParams()); err != nil || tries != 2 {
 		t.Errorf("%v after %d tries", err, tries)
+	}
+}
+
+// TestClientResponses: OpenAI's own client creates, streams, retrieves, and goes on.
+func TestClientResponses(t *testing.T) {
+	s := newServer(t, keeping(t, store.Options{}))
+	t.Cleanup(s.Close)
+	c := newClient(t, s)
+	p := responses.ResponseNewParams{Model: "tiny",
+		Input: responses.ResponseNewParamsInputUnion{OfString: openai.String("hi")}}
+	first, err := c.Responses.New(t.Context(), p)
+	if err != nil || first.OutputText() != " hello world" || first.Status != "completed" ||
+		first.Usage.OutputTokens != 2 {
+		t.Fatalf("%v, %+v", err, first)
+	}
+	stream := c.Responses.NewStreaming(t.Context(), p)
+	text, last := "", ""
+	for stream.Next() {
+		switch e := stream.Current().AsAny().(type) {
+		case responses.ResponseTextDeltaEvent:
+			text += e.Delta
+		case responses.ResponseCompletedEvent:
+			last = e.Response.OutputText()
+		}
+	}
+	if stream.Err() != nil || text != " hello world" || last != text {
+		t.Errorf("streamed %q, %q, %v", text, last, stream.Err())
+	}
+	p.PreviousResponseID = openai.String(first.ID)
+	second, err := c.Responses.New(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Responses.Get(t.Context(), second.ID, responses.ResponseGetParams{})
+	if err != nil || got.PreviousResponseID != first.ID {
+		t.Errorf("%v, %+v", err, got)
+	}
+	if err := c.Responses.Delete(t.Context(), first.ID); err != nil {
+		t.Error(err)
+	}
+	var wrong *openai.Error
+	if _, err := c.Responses.New(t.Context(), p); !errors.As(err, &wrong) || wrong.StatusCode != 404 ||
+		wrong.Param != "previous_response_id" {
+		t.Errorf("%v", err)
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/openai"
 	"github.com/eagleray/eagleray/internal/openai/openaitest"
+	"github.com/eagleray/eagleray/internal/store"
 )
 
 // serve is the built-in model behind the API.
@@ -24,10 +26,13 @@ func serve(t *testing.T, change func(*config.Config)) *httptest.Server {
 	if change != nil {
 		change(&c)
 	}
-	s, err := openai.New(openai.Options{Info: e.Info(), Engine: e, Config: c})
+	kept := store.New("", store.Options{})
+	t.Cleanup(func() { kept.Close() })
+	s, err := openai.New(openai.Options{Info: e.Info(), Engine: e, Config: c, Responses: kept})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(s.Close)
 	server := httptest.NewServer(s.Handler())
 	t.Cleanup(server.Close)
 	return server
@@ -115,11 +120,25 @@ func TestPythonClients(t *testing.T) {
 		t.Skip("EAGLERAY_CLIENTS names no Python with requirements/clients.txt")
 	}
 	url := serve(t, nil).URL
-	for _, script := range []string{"tools.py"} {
+	for _, script := range []string{"tools.py", "responses.py", "messages.py"} {
 		out, err := exec.CommandContext(t.Context(), python, "testdata/clients/"+script, url).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}
 		t.Logf("%s: %s", script, out)
+	}
+}
+
+// TestNodeClients runs testdata/clients with the modules in $EAGLERAY_NODE_CLIENTS, a folder where npm
+// has installed requirements/clients-node.json as its package.json.
+func TestNodeClients(t *testing.T) {
+	folder := os.Getenv("EAGLERAY_NODE_CLIENTS")
+	if folder == "" {
+		t.Skip("EAGLERAY_NODE_CLIENTS names no folder with the modules of requirements/clients-node.json")
+	}
+	c := exec.CommandContext(t.Context(), "node", "testdata/clients/responses.cjs", serve(t, nil).URL)
+	c.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(folder, "node_modules"))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
