@@ -32,7 +32,7 @@ tell the truth.
 
   eagleray bench chaos --seconds 60
   eagleray bench chaos --ray-python ~/ray/bin/python --faults kill,stop,raylet --seconds 120
-  eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.svg -- -tp 4`,
+  eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.png -- -tp 4`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.Args = args; len(args) == 0 {
 				o.Args = []string{"-tp", "2"}

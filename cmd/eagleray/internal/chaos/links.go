@@ -139,16 +139,24 @@ func (v *victim) cut(d time.Duration) error {
 	return err
 }
 
-// halfOpen takes what one rank sends from the network: its connection stays up.
+// halfOpen takes what one rank sends from the network, and waits until the server does without that
+// connection, which stays up: tokens may come all the while, when they are another rank's.
 func halfOpen(v *victim) error {
 	listener, ranks, err := v.s.connections()
 	if err != nil {
 		return err
 	}
 	listener.close()
+	before := len(v.s.recoveries())
 	err = ranks[v.rng.IntN(len(ranks))].deafen()
 	for _, c := range ranks {
 		c.close()
+	}
+	for until := time.Now().Add(patience); err == nil && len(v.s.recoveries()) == before; {
+		if time.Now().After(until) {
+			err = fmt.Errorf("the server does not notice: %s", v.s.last())
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	return err
 }
