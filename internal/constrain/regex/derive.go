@@ -207,7 +207,13 @@ func (b *Builder) Dead(x Ex) bool {
 		b.dead[x] = false
 		return false
 	}
-	seen := map[Ex]bool{x: true}
+	// What leads to a text is alive, too: the next question about any of it is answered.
+	from := map[Ex]Ex{x: x}
+	found := func(y Ex) {
+		for ; !b.known(y); y = from[y] {
+			b.dead[y] = false
+		}
+	}
 	for todo := []Ex{x}; len(todo) > 0; {
 		y := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -216,25 +222,34 @@ func (b *Builder) Dead(x Ex) bool {
 			if b.out {
 				return false
 			}
-			if z == Empty || seen[z] {
+			if z == Empty {
+				continue
+			}
+			if _, seen := from[z]; seen {
 				continue
 			}
 			v, known := b.dead[z]
-			if m := &b.nodes[z]; m.plain || m.nullable || known && !v {
-				b.dead[x] = false
+			if m := &b.nodes[z]; m.plain || m.nullable || known && !v || !known && b.alive(z, 64) {
+				found(y)
 				return false
 			}
 			if known {
 				continue
 			}
-			seen[z] = true
+			from[z] = y
 			todo = append(todo, z)
 		}
 	}
-	for y := range seen {
+	for y := range from {
 		b.dead[y] = true
 	}
 	return true
+}
+
+// known says whether Dead has been answered.
+func (b *Builder) known(x Ex) bool {
+	_, ok := b.dead[x]
+	return ok
 }
 
 // Disjoint says whether no text is matched by both. Without fuel it says false.

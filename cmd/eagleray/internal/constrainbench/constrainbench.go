@@ -4,6 +4,7 @@ package constrainbench
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,11 +75,20 @@ type Report struct {
 	// with the tables of the first.
 	Cold Quantiles `json:"cold_us"`
 	Warm Quantiles `json:"warm_us"`
+	// Slowest has the slowest masks, one of a schema at most, and the slowest compilations.
+	Slowest []Slow `json:"slowest"`
 	// Curves have the duration of each thousandth of the masks, for the plot.
 	Curves struct {
 		Cold []float64 `json:"cold_us"`
 		Warm []float64 `json:"warm_us"`
 	} `json:"curves"`
+}
+
+// Slow is something that took long.
+type Slow struct {
+	Schema string  `json:"schema"`
+	What   string  `json:"what"`
+	US     float64 `json:"us"`
 }
 
 type instance struct {
@@ -123,6 +133,8 @@ func Run(o Options) (Report, error) {
 	r.Share = float64(r.Compiled) / float64(max(r.Schemas, 1))
 	r.Compile, r.FirstMask = quantiles(b.compile), quantiles(b.first)
 	r.Cold, r.Warm = quantiles(b.cold), quantiles(b.warm)
+	slices.SortFunc(r.Slowest, func(a, b Slow) int { return cmp.Compare(b.US, a.US) })
+	r.Slowest = r.Slowest[:min(len(r.Slowest), 20)]
 	r.Curves.Cold, r.Curves.Warm = curve(b.cold), curve(b.warm)
 	return *r, nil
 }
@@ -156,6 +168,11 @@ func (b *bench) file(path string) error {
 	}
 	b.report.Compiled++
 	b.compile = append(b.compile, compiled)
+	defer func(cold, warm int) {
+		b.slow(name, "compile", []time.Duration{compiled})
+		b.slow(name, "cold mask", b.cold[cold:])
+		b.slow(name, "warm mask", b.warm[warm:])
+	}(len(b.cold), len(b.warm))
 	m := c.Matcher()
 	m.Mask(b.mask)
 	b.first = append(b.first, time.Since(began))
@@ -182,6 +199,17 @@ func (b *bench) file(path string) error {
 		}
 	}
 	return nil
+}
+
+// slow notes the longest of durations, if it is longer than most.
+func (b *bench) slow(name, what string, took []time.Duration) {
+	const long = time.Millisecond
+	if len(took) == 0 {
+		return
+	}
+	if d := slices.Max(took); d > long {
+		b.report.Slowest = append(b.report.Slowest, Slow{name, what, us(d)})
+	}
 }
 
 // through goes through an instance, with a mask before every token of a valid one, and says whether
