@@ -76,7 +76,8 @@ type Builder struct {
 	setIDs  map[ByteSet]int32
 	derived map[uint64]Ex
 	dead    map[Ex]bool
-	heads   map[Ex]headSet
+	heads   map[Ex][]byte
+	bySets  map[string][]byte // the heads of expressions that begin with these sets
 	within  map[[2]Ex]bool
 	fuel    int
 	out     bool
@@ -86,7 +87,8 @@ type Builder struct {
 // NewBuilder makes a Builder that may do fuel operations: a new node and a derivative are one each.
 func NewBuilder(fuel int) *Builder {
 	b := &Builder{table: make([]Ex, 256), setIDs: map[ByteSet]int32{}, derived: map[uint64]Ex{},
-		dead: map[Ex]bool{}, heads: map[Ex]headSet{}, within: map[[2]Ex]bool{}, fuel: fuel}
+		dead: map[Ex]bool{}, heads: map[Ex][]byte{},
+		bySets: map[string][]byte{}, within: map[[2]Ex]bool{}, fuel: fuel}
 	b.nodes = append(b.nodes, node{kind: kEmpty, plain: true},
 		node{kind: kEps, nullable: true, plain: true})
 	return b

@@ -1,10 +1,9 @@
 package regex
 
-import "slices"
-
-// headSet is the partition of the next byte by an expression: bytes of one class have the same
-// derivative. reps has one byte of each class.
-type headSet struct{ reps []byte }
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // Nullable says whether x matches the empty text.
 func (b *Builder) Nullable(x Ex) bool { return b.nodes[x].nullable }
@@ -91,8 +90,8 @@ func (b *Builder) derive(n *node, c byte) Ex {
 
 // Heads has one byte of each class of next bytes that x tells apart.
 func (b *Builder) Heads(x Ex) []byte {
-	if h, ok := b.heads[x]; ok {
-		return h.reps
+	if reps, ok := b.heads[x]; ok {
+		return reps
 	}
 	var sets []int32
 	seen := map[Ex]bool{}
@@ -136,19 +135,26 @@ func (b *Builder) Heads(x Ex) []byte {
 	visit(x)
 	slices.Sort(sets)
 	sets = slices.Compact(sets)
-	for range sets { // each is a look at every byte
-		b.spend()
+	key := make([]byte, 0, 4*len(sets))
+	for _, id := range sets {
+		key = binary.LittleEndian.AppendUint32(key, uint32(id))
 	}
-	class, _ := partition(b.sets, sets)
-	var done [256]bool
-	var reps []byte
-	for c := range 256 {
-		if !done[class[c]] {
-			done[class[c]] = true
-			reps = append(reps, byte(c))
+	reps, ok := b.bySets[string(key)]
+	if !ok {
+		for range sets { // each is a look at every byte
+			b.spend()
 		}
+		class, _ := partition(b.sets, sets)
+		var done [256]bool
+		for c := range 256 {
+			if !done[class[c]] {
+				done[class[c]] = true
+				reps = append(reps, byte(c))
+			}
+		}
+		b.bySets[string(key)] = reps
 	}
-	b.heads[x] = headSet{reps}
+	b.heads[x] = reps
 	return reps
 }
 
