@@ -79,7 +79,7 @@ func (b *batchRun) validate() error {
 }
 
 // run answers the rows and says how many there were.
-func (b *batchRun) run(ctx context.Context, cfg config.Config) (err error) {
+func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	in, err := openInput(ctx, b.input)
 	if err != nil {
 		return fmt.Errorf("--input-file: %w", err)
@@ -89,26 +89,29 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("--output-file: %w", err)
 	}
-	e, err := openEngine(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, e.Stop(context.WithoutCancel(ctx))) }()
-	surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil)
-	if err != nil {
-		return err
-	}
 	begun, shown := time.Now(), newMeter(os.Stderr, "rows")
 	defer shown.end()
+	stop := func() error { return nil }
 	file := &batch.Offline{Input: in, Output: out.path, MaxLine: int(cfg.Server.MaxRequestBodyBytes),
-		// Twice as many as run: whoever ends is followed at once.
-		Window: batch.NewWindow(2 * cfg.Schedule.MaxNumSeqs * e.Info().Engines),
-		Do: func(ctx context.Context, r *batch.Row) (batch.Answer, error) {
-			return surface.Row(ctx, "", r)
+		Window: batch.NewWindow(batchWindow(&cfg)),
+		Open: func(ctx context.Context) (batch.Do, error) {
+			e, err := openEngine(ctx, cfg)
+			if err != nil {
+				return nil, err
+			}
+			stop = func() error { return e.Stop(context.WithoutCancel(ctx)) }
+			surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil)
+			if err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context, r *batch.Row) (batch.Answer, error) {
+				return surface.Row(ctx, "", r)
+			}, nil
 		},
 		Progress: func(c batch.Counts) { shown.update(c.Completed+c.Failed, c.Total) }}
 	counts, err := file.Run(ctx)
 	shown.end()
+	err = errors.Join(err, stop())
 	if answered := counts.Completed + counts.Failed; err != nil {
 		if answered > 0 {
 			err = fmt.Errorf("%w (%d of %d rows are answered; the same command goes on)", err, answered,
@@ -122,6 +125,12 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) (err error) {
 	fmt.Fprintf(os.Stderr, "%d rows in %.1f s: %d succeeded, %d failed%s\n", counts.Total,
 		time.Since(begun).Seconds(), counts.Completed, counts.Failed, before(counts.Before))
 	return nil
+}
+
+// batchWindow is how many rows are asked at a time: twice as many as run, so that whoever ends is
+// followed at once.
+func batchWindow(cfg *config.Config) int {
+	return 2 * cfg.Schedule.MaxNumSeqs * cfg.Parallel.DataParallelSize
 }
 
 func before(n int) string {

@@ -53,7 +53,8 @@ func TestParseRow(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"custom_id":"a","method":"POST","url":"/u","body":{"model":"m"}}`:       "",
 		"\xef\xbb\xbf" + `{"custom_id":"a","method":"POST","url":"/u","body":{}}`: "",
-		`{"custom_id":"a","method":"POST","url":"/u","body":{"stream":true}}`:     "stream",
+		`{"custom_id":"a","method":"POST","url":"/u","body":{"stream":true}}`:     "'stream' must",
+		`{"custom_id":"a","method":"POST","url":"/u","body":{"background":true}}`: "'background' must",
 		`{"custom_id":"a","method":"POST","url":"/u","body":{"stream":false}}`:    "",
 		`nonsense`:        CodeJSON,
 		`[]`:              CodeJSON,
@@ -82,8 +83,8 @@ func TestParseRow(t *testing.T) {
 			if *r.Problem.Line != 7 || r.Problem.Message == "" {
 				t.Errorf("%s: %+v", in, r.Problem)
 			}
-		case r.streams():
-			got = "stream"
+		case r.refused != "":
+			got = strings.Join(strings.Fields(r.refused)[:2], " ")
 		}
 		if got != want {
 			t.Errorf("%.80s: %q instead of %q", in, got, want)
@@ -110,7 +111,11 @@ func (e *echo) do(_ context.Context, r *Row) (Answer, error) {
 
 func fileOf(in string, out string, do Do) *Offline {
 	return &Offline{Input: strings.NewReader(in), Output: out, MaxLine: 1 << 20, Window: NewWindow(8),
-		Do: do}
+		Open: opened(do)}
+}
+
+func opened(do Do) func(context.Context) (Do, error) {
+	return func(context.Context) (Do, error) { return do, nil }
 }
 
 // outcomes are the lines of an output by their custom ids.
@@ -202,10 +207,9 @@ nonsense
 			t.Errorf("no line with %s in\n%s", want, b)
 		}
 	}
-	e := &echo{}
-	f.Do, f.Input = e.do, strings.NewReader(in)
-	if c, err := f.Run(t.Context()); err != nil || c.Before != 6 || e.asked.Load() != 0 {
-		t.Errorf("again: %+v, %d asked, %v", c, e.asked.Load(), err)
+	f.Open, f.Input = nil, strings.NewReader(in) // nothing is asked
+	if c, err := f.Run(t.Context()); err != nil || c.Before != 6 {
+		t.Errorf("again: %+v, %v", c, err)
 	}
 }
 
@@ -347,9 +351,9 @@ func TestMemory(t *testing.T) {
 	var heap []uint64
 	f := &Offline{Input: &many{rows: 20_000}, Output: filepath.Join(t.TempDir(), "out"), MaxLine: 1 << 20,
 		Window: NewWindow(512),
-		Do: func(context.Context, *Row) (Answer, error) {
+		Open: opened(func(context.Context, *Row) (Answer, error) {
 			return Answer{Status: 200, Body: json.RawMessage(`{}`)}, nil
-		},
+		}),
 		Progress: func(c Counts) {
 			if (c.Completed+c.Failed)%5000 == 0 {
 				var m runtime.MemStats

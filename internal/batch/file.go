@@ -18,7 +18,8 @@ type Offline struct {
 	// MaxLine bounds a row, in bytes.
 	MaxLine int
 	Window  *Window
-	Do      Do
+	// Open is called before the first row is asked, and not where none is left to ask.
+	Open func(context.Context) (Do, error)
 	// Progress is told of each row that is over, one call after the other; nil for no need.
 	Progress func(Counts)
 }
@@ -56,8 +57,14 @@ func (f *Offline) Run(ctx context.Context) (c Counts, err error) {
 			f.Progress(c)
 		}
 	}
-	tell()
-	p := &pump{input: f.Input, most: f.MaxLine, done: answered, window: f.Window, do: f.Do,
+	if tell(); c.Before == c.Total {
+		return c, nil
+	}
+	do, err := f.Open(ctx)
+	if err != nil {
+		return c, err
+	}
+	p := &pump{input: f.Input, most: f.MaxLine, done: answered, window: f.Window, do: do,
 		emit: func(_ *Row, o *outcome) error {
 			line, err := o.line()
 			if err != nil {

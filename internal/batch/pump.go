@@ -119,8 +119,8 @@ func (p *pump) row(ctx context.Context, r *Row) error {
 	if r.Problem != nil {
 		return p.emit(r, r.unanswered(r.Problem.Code, r.Problem.Message))
 	}
-	if r.streams() {
-		return p.emit(r, r.unanswered(CodeValue, "'stream' must not be true in a batch."))
+	if r.refused != "" {
+		return p.emit(r, r.unanswered(CodeValue, r.refused))
 	}
 	wait := firstWait
 	for {

@@ -23,10 +23,12 @@ type Row struct {
 	// Model is that of the body, "" for none.
 	Model string
 	Body  json.RawMessage
-	// Problem is why it cannot be asked, nil if it can.
+	// Problem is why it is no row, nil if it is one.
 	Problem *Problem
 
-	sum uint32
+	// refused is why the row is not asked, "" if it is: what its route would answer fits no line.
+	refused string
+	sum     uint32
 }
 
 // Problem is an error of a row, or of a batch, in OpenAI's words.
@@ -128,21 +130,22 @@ func (r *Row) check(noMethod bool) *Problem {
 		return problem(r.Line, CodeMissing, "body", "Missing required parameter: 'body'.")
 	}
 	var body struct {
-		Model  any `json:"model"`
-		Stream any `json:"stream"`
+		Model      any `json:"model"`
+		Stream     any `json:"stream"`
+		Background any `json:"background"`
 	}
 	if r.Body[0] != '{' || json.Unmarshal(r.Body, &body) != nil {
 		return problem(r.Line, CodeValue, "body", "'body' must be a JSON object.")
 	}
 	r.Model, _ = body.Model.(string)
-	if body.Stream == true {
-		r.Body = nil
+	switch {
+	case body.Stream == true:
+		r.refused = "'stream' must not be true in a batch."
+	case body.Background == true:
+		r.refused = "'background' must not be true in a batch."
 	}
 	return nil
 }
-
-// streams says that the row asks for a stream, which no line can hold.
-func (r *Row) streams() bool { return r.Problem == nil && r.Body == nil }
 
 const idPrefix = "batch_req_"
 
