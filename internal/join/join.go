@@ -39,6 +39,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/layout"
@@ -54,6 +55,9 @@ type Invitation struct {
 	Rank  int    `json:"rank"`
 	// World is the number of ranks.
 	World int `json:"world"`
+	// Binary is the SHA-256 of the rank's program, from a launcher that knows it because it runs the
+	// same; without it the rank finds out itself.
+	Binary []byte `json:"binary,omitempty"`
 	// Threads is the rank's share of its node's cores, for a configuration that does not say; 0 is
 	// all of them.
 	Threads int `json:"threads"`
@@ -161,8 +165,10 @@ func Receive(c net.Conn, message any) error {
 }
 
 // BinaryHash is the SHA-256 of the running program, by which driver and ranks know that they are
-// the same.
-func BinaryHash() ([32]byte, error) {
+// the same. It is read once: it does not change, and a recovery waits for it.
+func BinaryHash() ([32]byte, error) { return binaryHash() }
+
+var binaryHash = sync.OnceValues(func() ([32]byte, error) {
 	f, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return [32]byte{}, fmt.Errorf("own binary: %w", err)
@@ -173,4 +179,4 @@ func BinaryHash() ([32]byte, error) {
 		return [32]byte{}, fmt.Errorf("own binary: %w", err)
 	}
 	return [32]byte(h.Sum(nil)), nil
-}
+})

@@ -74,7 +74,9 @@ func dial(inv Invitation) (*Rank, error) {
 	if r.token, err = handshake.ParseToken(inv.Token); err != nil {
 		return nil, fmt.Errorf("invitation: %w", err)
 	}
-	if r.id.Binary, err = BinaryHash(); err != nil {
+	if len(inv.Binary) == len(r.id.Binary) {
+		r.id.Binary = [32]byte(inv.Binary)
+	} else if r.id.Binary, err = BinaryHash(); err != nil {
 		return nil, err
 	}
 	if r.conn, err = handshake.Dial(ctx, inv.Endpoint, r.token, r.id); err != nil {

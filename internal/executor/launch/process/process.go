@@ -91,6 +91,10 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	if err != nil {
 		return nil, fmt.Errorf("find own binary: %w", err)
 	}
+	binary, err := join.BinaryHash()
+	if err != nil {
+		return nil, err
+	}
 	// Ends that nobody has heard are of groups before: who lives is asked now.
 	for len(l.exited) > 0 {
 		<-l.exited
@@ -98,6 +102,9 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	workers := make([]launch.Worker, 0, len(specs))
 	for _, spec := range specs {
 		w := launch.Worker{Rank: spec.Rank, LocalRank: spec.LocalRank, Node: launch.ThisHost}
+		inv := *spec.Invitation
+		inv.Binary = binary[:]
+		spec.Invitation = &inv
 		c := l.keep(spec)
 		if w.Kept = c != nil; !w.Kept {
 			if c, err = l.start(self, spec); err != nil {
@@ -152,6 +159,11 @@ func (c *child) invite(inv *join.Invitation) error {
 
 const inviteTimeout = 100 * time.Millisecond
 
+// program is what children run: this process's own program, also when another file has taken its
+// place meanwhile.
+const program = "/proc/self/exe"
+
+// start starts a child that knows itself by the name self.
 func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
@@ -165,7 +177,8 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	if place != "" {
 		args = append(args, "--place", strings.TrimPrefix(place, "_"))
 	}
-	cmd := exec.Command(self, args...)
+	cmd := exec.Command(program, args...)
+	cmd.Args[0] = self
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A worker never outlives the driver, however the driver ends: its connection closes, and the
 	// kernel kills it.
