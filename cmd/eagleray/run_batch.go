@@ -108,7 +108,9 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 				return surface.Row(ctx, "", r)
 			}, nil
 		},
-		Progress: func(c batch.Counts) { shown.update(c.Completed+c.Failed, c.Total) }}
+		Progress: func(c batch.Counts) {
+			shown.update(c.Completed+c.Failed-c.Before, c.Total-c.Before)
+		}}
 	counts, err := file.Run(ctx)
 	shown.end()
 	err = errors.Join(err, stop())
