@@ -19,6 +19,8 @@ type Answers struct {
 	ChatTemplateKwargs string
 	// CompactJSON leaves no white space in JSON that answers are constrained to.
 	CompactJSON bool
+	// TokenizerInfo has the route /tokenizer_info answer with the tokenizer's configuration.
+	TokenizerInfo bool
 }
 
 // answerFlags defines the flags of Answers.
@@ -28,6 +30,8 @@ func (c *Config) answerFlags(f *pflag.FlagSet) {
 		"end every stream with its usage, asked for or not")
 	toggle(f, &a.TokensAsTokenIDs, "return-tokens-as-token-ids",
 		"show tokens in log-probabilities as token_id:N")
+	toggle(f, &a.TokenizerInfo, "enable-tokenizer-info-endpoint",
+		"answer GET /tokenizer_info with tokenizer_config.json and the chat template")
 	f.Var(&object{&a.ChatTemplateKwargs}, "default-chat-template-kwargs",
 		"JSON object of variables for the chat template, such as "+
 			`{"enable_thinking":false}; those of a request go before`)

@@ -111,7 +111,6 @@ var serverKnown = []Known{
 		Why: "HTTP is served by the driver process"},
 	{Name: "api-server-count", Allowed: []string{"1"}, Why: "HTTP is served by the driver process"},
 	{Name: "enable-server-load-tracking", Allowed: on, Switch: true, Why: "/load always counts"},
-	{Name: "enable-tokenizer-info-endpoint", Switch: true, Why: "there is no such route"},
 	{Name: "h11-max-incomplete-event-size", Allowed: anything,
 		Why: "headers have limits of their own"},
 	{Name: "h11-max-header-count", Allowed: anything, Why: "headers have limits of their own"},

@@ -100,3 +100,22 @@ func TestBestOf(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenizerInfo: the route is there when it is asked for, behind the key.
+func TestTokenizerInfo(t *testing.T) {
+	if rec := newServer(t).do("GET", "/tokenizer_info", ""); rec.Code != 404 {
+		t.Errorf("without the flag: %d", rec.Code)
+	}
+	s := newServer(t, func(o *Options) {
+		o.Config.Server.Answers.TokenizerInfo, o.Config.Server.APIKeys = true, []string{"k"}
+	})
+	if rec := s.do("GET", "/tokenizer_info", ""); rec.Code != 401 {
+		t.Errorf("without the key: %d", rec.Code)
+	}
+	rec := s.do("GET", "/tokenizer_info", "", "Authorization", "Bearer k")
+	answer := object(t, rec.Body.Bytes())
+	template, _ := answer["chat_template"].(string)
+	if rec.Code != 200 || answer["tokenizer_class"] == nil || !strings.Contains(template, "messages") {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}

@@ -284,3 +284,20 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.writeJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(ids, false)})
 }
+
+// tokenizerInfo answers GET /tokenizer_info: what tokenizer_config.json says, and the chat template
+// wherever it stands.
+func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
+	if s.model.Tokenizer == nil {
+		return badRequest("", "the server runs without a tokenizer")
+	}
+	c := s.model.Tokenizer.Config()
+	answer := make(map[string]any, len(c.Fields)+1)
+	for name, value := range c.Fields {
+		answer[name] = value
+	}
+	if template, ok := c.ChatTemplates["default"]; ok {
+		answer["chat_template"] = template
+	}
+	return s.writeJSON(w, answer)
+}

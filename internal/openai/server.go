@@ -162,6 +162,9 @@ func (s *Server) makeRoutes() map[string]*route {
 	add("GET", "/v1/models/{model...}", false, s.getModel)
 	add("POST", "/tokenize", false, s.tokenizeText)
 	add("POST", "/detokenize", false, s.detokenize)
+	if s.model.answers.TokenizerInfo {
+		add("GET", "/tokenizer_info", false, s.tokenizerInfo)
+	}
 	s.addBatches(add)
 	add("GET", "/load", false, s.showLoad)
 	if ranks := s.opt.Ranks; ranks != nil {

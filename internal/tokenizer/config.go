@@ -22,6 +22,8 @@ type Config struct {
 	AddBOS bool
 	// ModelMaxLength is the longest input in tokens, 0 when the file sets no real limit.
 	ModelMaxLength int
+	// Fields are all members of tokenizer_config.json as they stand there.
+	Fields map[string]json.RawMessage
 }
 
 // tokenText is a token in tokenizer_config.json: null, a string, or an object with its content.
@@ -59,6 +61,7 @@ func parseConfig(data []byte) (Config, error) {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return c, err
 	}
+	c.Fields = fields
 	for key, value := range fields {
 		if !strings.HasSuffix(key, "_token") {
 			continue

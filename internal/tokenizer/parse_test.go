@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -156,6 +157,13 @@ func TestConfig(t *testing.T) {
 		if test.want.ChatTemplates == nil {
 			test.want.ChatTemplates = map[string]string{}
 		}
+		var fields map[string]json.RawMessage
+		if test.text != "" {
+			if err := json.Unmarshal([]byte(test.text), &fields); err != nil {
+				t.Fatal(err)
+			}
+		}
+		test.want.Fields = fields
 		if !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s gives %+v, want %+v", test.text, got, test.want)
 		}
