@@ -108,7 +108,8 @@ func (c *Compiled) text(root *row, at []thread, text []byte) []thread {
 				return nil
 			}
 		}
-		return append(c.spare[0][:0], t)
+		c.spare[0] = append(c.spare[0][:0], t)
+		return c.spare[0]
 	}
 	now, next := append(c.spare[0][:0], at...), c.spare[1][:0]
 	for _, b := range text {
