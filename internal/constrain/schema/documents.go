@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"encoding/binary"
+	"fmt"
 	"github.com/eagleray/eagleray/internal/constrain/cfg"
 	"strconv"
 	"strings"
@@ -52,13 +54,14 @@ type documents struct {
 	resources map[*value]*resource
 	byURI     map[string]*resource
 	numbers   map[*value]int
+	texts     map[string]int // numbers by kind, text and numbers of what is inside
 	// dynamic are the schemas with each dynamic anchor; "" stands for $recursiveAnchor.
 	dynamic map[string][]*value
 }
 
 func newDocuments(root *value) *documents {
 	d := &documents{root: root, resources: map[*value]*resource{}, byURI: map[string]*resource{},
-		numbers: map[*value]int{}, dynamic: map[string][]*value{}}
+		numbers: map[*value]int{}, texts: map[string]int{}, dynamic: map[string][]*value{}}
 	var version draft
 	if s := root.get("$schema"); s != nil && s.kind == kString {
 		version = draftOf(s.text)
@@ -68,13 +71,29 @@ func newDocuments(root *value) *documents {
 	return d
 }
 
-// number identifies a value.
+// number identifies a value: equal texts in one resource have the same.
 func (d *documents) number(v *value) int {
-	n, ok := d.numbers[v]
-	if !ok {
-		n = len(d.numbers)
-		d.numbers[v] = n
+	if n, ok := d.numbers[v]; ok {
+		return n
 	}
+	key := binary.AppendUvarint([]byte{byte(v.kind)}, uint64(len(v.text)))
+	key = append(key, v.text...)
+	for i, x := range v.list {
+		if v.kind == kObject {
+			key = binary.AppendUvarint(key, uint64(len(v.names[i])))
+			key = append(key, v.names[i]...)
+		}
+		key = binary.AppendUvarint(key, uint64(d.number(x)))
+	}
+	if len(d.byURI) > 1 { // references in it are relative to where it stands
+		key = fmt.Appendf(key, "%p", d.resource(v))
+	}
+	n, ok := d.texts[string(key)]
+	if !ok {
+		n = len(d.texts)
+		d.texts[string(key)] = n
+	}
+	d.numbers[v] = n
 	return n
 }
 

@@ -265,12 +265,24 @@ func (e *emitter) closes(o *objects, x cell) bool {
 		slices.ContainsFunc(o.props, func(p prop) bool { return p.named })
 }
 
+// mostExists bounds the keys of one object that must exist and are known by a pattern only: the
+// ways in which one key can be all that several ask for are many.
+const mostExists = 5
+
 // existing adds alternatives for an object of which some keys must exist that are known by a
 // pattern only: each is either a key with a name, or one of the others.
 func (e *emitter) existing(nt cfg.Sym, o *objects, l cfg.List, elems []cfg.Elem,
 	outside func(regex.Ex) regex.Ex) {
 
 	c := e.c
+	c.spend(100 + 10*len(o.props))
+	if len(o.exists) > mostExists {
+		c.tooComplex("additionalProperties", "more than %d keys that are known by a pattern only "+
+			"must exist", mostExists)
+	}
+	if c.bad() || e.g.Full() {
+		return
+	}
 	x := o.exists[0]
 	without := *o
 	without.exists = o.exists[1:]
@@ -298,6 +310,7 @@ func (e *emitter) existing(nt cfg.Sym, o *objects, l cfg.List, elems []cfg.Elem,
 		if c.bad() {
 			return
 		}
+		c.spend(len(elems))
 		if i == len(o.exists) {
 			r := l
 			r.Elems = slices.Clone(elems)

@@ -244,6 +244,9 @@ func (c *compiler) both(x, y exist) (exist, bool) {
 func (c *compiler) satisfied(o *objects) bool {
 	var left []exist
 	for _, x := range o.exists {
+		if slices.Contains(left, x) {
+			continue
+		}
 		can, at, met := 0, 0, false
 		for i, p := range o.props {
 			n := c.fits(p, x)

@@ -130,6 +130,12 @@ func TestHostile(t *testing.T) {
 		"conditions that multiply": {`{"type":"object","allOf":[` + repeat(30, func(i int) string {
 			return `{"anyOf":[{"required":["a` + num(i) + `"]},{"required":["b` + num(i) + `"]}]}`
 		}) + `]}`, cfg.SchemaTooComplex},
+		"keys that must exist": {`{"type":"object","allOf":[` + repeat(14, func(i int) string {
+			return `{"not":{"additionalProperties":{"const":` + num(i) + `}}}`
+		}) + `]}`, cfg.SchemaTooComplex},
+		"one key that must exist": {`{"type":"object","allOf":[` + repeat(14, func(i int) string {
+			return `{"minLength":` + num(i) + `,"not":{"additionalProperties":{"type":"null"}}}`
+		}) + `]}`, ""},
 		"references in a circle": {`{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},` +
 			`"b":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}]}}}`,
 			cfg.SchemaInvalid},
