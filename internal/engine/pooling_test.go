@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"os"
@@ -180,5 +182,39 @@ func TestPoolingFlags(t *testing.T) {
 	if _, _, err := engine.Open(t.Context(), engine.Options{Config: conf}); err == nil ||
 		!strings.Contains(err.Error(), "are for --runner pooling") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestBareTensors pools with a checkpoint as embedding models are published: its tensors have no
+// "model." before their names.
+func TestBareTensors(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../../testdata/models/qwen3-tiny")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := 8 + int(binary.LittleEndian.Uint64(b))
+	header := bytes.ReplaceAll(b[8:end], []byte(`"model.`), []byte(`"`))
+	if len(header) == end-8 {
+		t.Fatal("no tensor has a prefix")
+	}
+	bare := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	if err := os.WriteFile(path, append(append(bare, header...), b[end:]...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var got [][][]float32
+	for _, folder := range []string{"../../testdata/models/qwen3-tiny", dir} {
+		e := open(t, func(c *config.Config) {
+			c.Model.Path, c.Model.SkipTokenizerInit, c.Model.Runner = folder, true, "pooling"
+		})
+		got = append(got, pooled(t, e, []*engine.Request{
+			engine.NewPoolingRequest([]int32{1, 2, 3}, step.PoolLast)}))
+	}
+	if !slices.EqualFunc(got[0], got[1], slices.Equal) {
+		t.Error("the same weights under other names have other states")
 	}
 }
