@@ -202,7 +202,7 @@ func killRaylet(v *victim) error {
 
 // silence is how long a node that was cut off stays silent at most. Ray, which takes seconds to
 // miss it, may give it to the next group, and then waits for it until its connections end: 2.35.0
-// does so also when it knows that the node is dead.
+// did so also when it knew that the node was dead.
 const silence = 15 * time.Second
 
 // cutNode stops all processes of a node: nothing is heard of it any more, and no connection to it
