@@ -37,9 +37,7 @@ count = client.messages.count_tokens(model=ask["model"], messages=QUESTION)
 usage = whole.usage
 check(count.input_tokens == usage.input_tokens + usage.cache_read_input_tokens, count)
 
-call = client.messages.create(
-    messages=QUESTION, tools=[TOOL], tool_choice={"type": "any"}, **ask
-)
+call = client.messages.create(messages=QUESTION, tools=[TOOL], tool_choice={"type": "any"}, **ask)
 block = call.content[-1]
 check(call.stop_reason == "tool_use" and isinstance(block.input["on"], bool), call)
 with client.messages.stream(
@@ -52,9 +50,7 @@ told = client.messages.create(
         {"role": "assistant", "content": call.content},
         {
             "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": block.id, "content": "sunny"}
-            ],
+            "content": [{"type": "tool_result", "tool_use_id": block.id, "content": "sunny"}],
         },
     ],
     tools=[TOOL],

@@ -43,9 +43,7 @@ with client.responses.stream(input=QUESTION, top_logprobs=2, **ask) as stream:
 check(final.output_text == ANSWER and kinds[-1] == "response.completed", kinds, final)
 check(len(final.output[0].content[0].logprobs[0].top_logprobs) == 2, final)
 
-second = client.responses.create(
-    input="And os.Create?", previous_response_id=first.id, **ask
-)
+second = client.responses.create(input="And os.Create?", previous_response_id=first.id, **ask)
 check(second.usage.input_tokens > first.usage.input_tokens, second)
 check(client.responses.retrieve(second.id).output_text == second.output_text, second)
 items = client.responses.input_items.list(second.id)
@@ -57,22 +55,16 @@ with client.responses.stream(input="On?", text_format=Switch, **ask) as stream:
     stream.until_done()
     check(stream.get_final_response().output_parsed == parsed.output_parsed)
 
-called = client.responses.create(
-    input="On?", tools=[TOOL], tool_choice="required", **ask
-)
+called = client.responses.create(input="On?", tools=[TOOL], tool_choice="required", **ask)
 call = called.output[-1]
 check(call.type == "function_call" and call.name == "weather", called)
 check(isinstance(json.loads(call.arguments)["on"], bool), called)
-with client.responses.stream(
-    input="On?", tools=[TOOL], tool_choice="required", **ask
-) as stream:
+with client.responses.stream(input="On?", tools=[TOOL], tool_choice="required", **ask) as stream:
     stream.until_done()
     check(stream.get_final_response().output[-1].arguments == call.arguments)
 told = client.responses.create(
     previous_response_id=called.id,
-    input=[
-        {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
-    ],
+    input=[{"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}],
     **ask,
 )
 check(told.status in ("completed", "incomplete"), told)
@@ -84,9 +76,7 @@ while job.status in ("queued", "in_progress"):
     job = client.responses.retrieve(job.id)
 check(job.output_text == ANSWER, job)
 cut, events = None, []
-for event in client.responses.create(
-    input=QUESTION, background=True, stream=True, **ask
-):
+for event in client.responses.create(input=QUESTION, background=True, stream=True, **ask):
     if event.type == "response.created":
         cut = event.response.id
     events.append((event.type, event.sequence_number))

@@ -84,9 +84,7 @@ def check_calls(choice, seed):
 
 
 def check_parse(seed):
-    request = dict(
-        model=MODEL, messages=messages, response_format=Thing, seed=seed, max_tokens=200
-    )
+    request = dict(model=MODEL, messages=messages, response_format=Thing, seed=seed, max_tokens=200)
     parsed = client.chat.completions.parse(**request).choices[0].message.parsed
     assert isinstance(parsed, Thing)
     with client.chat.completions.stream(**request) as stream:
