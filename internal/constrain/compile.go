@@ -28,7 +28,7 @@ type Limits struct {
 	// Symbols is the size of a grammar in symbols; 500,000.
 	Symbols int
 	// Steps and Items are the operations on expressions, and the places in rules, that one token may
-	// take; 200,000 and 200,000.
+	// take; 2,000,000 and 200,000. A mask that has to be made first can take most of it.
 	Steps, Items int
 	// States is the lexer states that a constraint may come to have; 250,000.
 	States int
@@ -42,7 +42,7 @@ func (l Limits) filled() Limits {
 	for _, f := range []struct {
 		field *int
 		value int
-	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Symbols, 500_000}, {&l.Steps, 200_000},
+	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Symbols, 500_000}, {&l.Steps, 2_000_000},
 		{&l.Items, 200_000}, {&l.States, 250_000}, {&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
 		if *f.field == 0 {
 			*f.field = f.value
@@ -83,7 +83,9 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 }
 
 // front is the grammar of a spec, and the place where it starts in the text, where that is known.
-func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (start cfg.Sym, place string, err error) {
+func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (start cfg.Sym, place string,
+	err error) {
+
 	switch s.Kind {
 	case Regex:
 		start, err = pattern(g, s.Text)
