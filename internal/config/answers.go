@@ -17,8 +17,9 @@ type Answers struct {
 	TokensAsTokenIDs bool
 	// ChatTemplateKwargs is a JSON object of variables for the chat template; "" is none.
 	ChatTemplateKwargs string
-	// CompactJSON leaves no white space in JSON that answers are constrained to.
-	CompactJSON bool
+	// CompactJSON leaves no white space in JSON that answers are constrained to, AnyKeyOrder lets
+	// objects have their keys in any order, not the schema's.
+	CompactJSON, AnyKeyOrder bool
 	// TokenizerInfo has the route /tokenizer_info answer with the tokenizer's configuration.
 	TokenizerInfo bool
 }
@@ -37,7 +38,7 @@ func (c *Config) answerFlags(f *pflag.FlagSet) {
 			`{"enable_thinking":false}; those of a request go before`)
 	f.Var(&structuredOutputs{answers: a}, "structured-outputs-config",
 		`JSON object of how answers are constrained: {"disable_any_whitespace":true} for JSON `+
-			"without white space")
+			`without white space, {"any_key_order":true} for keys in another order than the schema's`)
 }
 
 // structuredOutputs is vLLM's StructuredOutputsConfig, of which one member has a meaning.
@@ -59,6 +60,7 @@ func (o *structuredOutputs) Set(text string) error {
 		Compact              bool   `json:"disable_any_whitespace"`
 		AdditionalProperties bool   `json:"disable_additional_properties"`
 		InReasoning          bool   `json:"enable_in_reasoning"`
+		AnyKeyOrder          bool   `json:"any_key_order"`
 	}
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
@@ -71,6 +73,6 @@ func (o *structuredOutputs) Set(text string) error {
 	case c.InReasoning:
 		return errors.New("enable_in_reasoning is not supported: constraints begin after the reasoning")
 	}
-	o.answers.CompactJSON, o.text = c.Compact, text
+	o.answers.CompactJSON, o.answers.AnyKeyOrder, o.text = c.Compact, c.AnyKeyOrder, text
 	return nil
 }

@@ -67,6 +67,7 @@ func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*gen
 	if bad != nil {
 		return nil, "", bad
 	}
+	s.boundThinking(req, &reading, &base)
 	req.forget()
 	if !req.returnPromptText {
 		p.text = ""

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"math"
 
 	"github.com/eagleray/eagleray/internal/sample"
 )
@@ -14,6 +15,8 @@ type chatRequest struct {
 	returnPromptText bool
 	// includeReasoning shows what the model thought.
 	includeReasoning bool
+	// thinkingBudget is how many tokens it may think, nil for any number.
+	thinkingBudget *int32
 	toolUse
 }
 
@@ -44,6 +47,7 @@ func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
 	r.decodeMaxTokens(f, "max_completion_tokens", "max_tokens")
 	f.fail(r.checkMaxTokens())
 	r.decodeLogprobs(f, m)
+	r.decodeThinkingBudget(f, m)
 	r.returnPromptText = f.optBool("return_prompt_text", false)
 	r.includeReasoning = f.optBool("include_reasoning", true)
 	f.removed("functions", "use tools", "[]")
@@ -53,6 +57,22 @@ func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
 		r.tools = nil
 	}
 	return r, f.err
+}
+
+// decodeThinkingBudget reads vLLM's bound of the tokens of reasoning; -1 is none.
+func (r *chatRequest) decodeThinkingBudget(f *fields, m *model) {
+	const field = "thinking_token_budget"
+	v := f.optInt(field)
+	switch {
+	case v == nil || *v == -1:
+		return
+	case *v < 0 || *v > math.MaxInt32:
+		f.fail(badRequest(field, "`%s` must be -1 or at least 0, got %d", field, *v))
+	case m.thinking == nil:
+		f.fail(badRequest(field, "`%s` needs a model that reasons: --reasoning-parser says how it "+
+			"writes that", field))
+	}
+	r.thinkingBudget = new(int32(*v))
 }
 
 func (r *chatRequest) decodeLogprobs(f *fields, m *model) {

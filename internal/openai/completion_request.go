@@ -35,6 +35,7 @@ func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 	}
 	f.fail(r.checkMaxTokens())
 	f.unsupported("suffix", `""`)
+	f.unsupported("thinking_token_budget", "-1")
 
 	r.logprobs = f.logprobCount("logprobs", m)
 	if r.echo && r.promptLogprobs == sample.NoLogprobs {

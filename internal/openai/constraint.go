@@ -19,7 +19,7 @@ func (s *sampling) setConstraint(f *fields, field string, c constrain.Spec) {
 		return
 	}
 	s.constraint, s.constraintField = c, field
-	s.constraint.Compact = s.compactJSON
+	s.constraint.Compact, s.constraint.AnyOrder = s.compactJSON, s.anyKeyOrder
 }
 
 // decodeConstraint reads the fields that keep an answer within a language: OpenAI's, vLLM's, and
@@ -128,6 +128,8 @@ func (s *sampling) decodeStructuredOutputs(f *fields) {
 			s.setConstraint(f, name, f.spec(name, kind, raw))
 		case key == "disable_any_whitespace":
 			s.compactJSON = f.parseBool(name, raw, false)
+		case key == "any_key_order": // not vLLM's
+			s.anyKeyOrder = f.parseBool(name, raw, false)
 		case key == "disable_fallback":
 			f.parseBool(name, raw, false) // there is nothing to fall back to
 		case key == "disable_additional_properties" && string(raw) == "false":
@@ -140,7 +142,7 @@ func (s *sampling) decodeStructuredOutputs(f *fields) {
 		f.fail(badRequest(field, "`structured_outputs` must have one of json, regex, choice, "+
 			"grammar, json_object and structural_tag"))
 	}
-	s.constraint.Compact = s.compactJSON
+	s.constraint.Compact, s.constraint.AnyOrder = s.compactJSON, s.anyKeyOrder
 }
 
 // spec reads the value of a field that states a constraint of a kind. A JSON value may be given as

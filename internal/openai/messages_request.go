@@ -31,7 +31,7 @@ func decodeMessage(f *fields, m *model, generate bool) (*messageRequest, *apiErr
 	r.set("stop", f.array("stop_sequences"), "stop_sequences")
 	r.decodeMessages()
 	r.decodeTools()
-	r.decodeThinking()
+	r.decodeThinking(m)
 	r.decodeOutput()
 	r.decodeService()
 	var bad *apiError
@@ -310,7 +310,7 @@ func toolOf(at path, raw []byte) ([]byte, *apiError) {
 
 // decodeThinking makes `thinking` the template's enable_thinking. What is not said, the template
 // decides.
-func (r *messageRequest) decodeThinking() {
+func (r *messageRequest) decodeThinking(m *model) {
 	raw := r.object("thinking")
 	if raw == nil {
 		return
@@ -330,6 +330,9 @@ func (r *messageRequest) decodeThinking() {
 			v, bad := parseInt("thinking.budget_tokens", raw)
 			if bad == nil && v < 1 {
 				bad = at.member(key).bad("must be at least 1, got %d", v)
+			}
+			if bad == nil && m.thinking != nil {
+				r.set("thinking_token_budget", raw, "thinking.budget_tokens")
 			}
 			return bad
 		case key == "display" && string(raw) == `"omitted"`:

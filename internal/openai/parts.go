@@ -69,6 +69,19 @@ func (s *Server) reading(ctx context.Context, req *chatRequest,
 	return o, nil
 }
 
+// boundThinking has the reasoning of an answer end when its budget is spent.
+func (s *Server) boundThinking(req *chatRequest, o *answer.Options, p *sample.Params) {
+	t := o.Reasoning
+	if req.thinkingBudget == nil || t == nil || o.State == answer.Closed {
+		return
+	}
+	tokens := func(tag []string) []int32 { return s.model.Tokenizer.Encode(tag[0], false) }
+	p.ThinkingBudget, p.ThinkingEnd = *req.thinkingBudget, tokens(t.End)
+	if o.State == answer.Unsaid && !t.Always && len(t.Start) > 0 {
+		p.ThinkingStart = tokens(t.Start)
+	}
+}
+
 // tags are what a parser must see.
 func tags(o *answer.Options) []string {
 	var list []string

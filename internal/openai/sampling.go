@@ -30,9 +30,9 @@ type sampling struct {
 	timeout                               *float64
 	cacheSalt, requestID                  string
 	// constraint is what the answer keeps to, constraintField the field that says so, "" for tools.
-	constraint      constrain.Spec
-	constraintField string
-	compactJSON     bool
+	constraint               constrain.Spec
+	constraintField          string
+	compactJSON, anyKeyOrder bool
 	// wrapped says that the constraint is a structural tag that was made of what the field says;
 	// toolOfTag are then the numbers of the tools that its tags are of.
 	wrapped   bool
@@ -76,7 +76,7 @@ func (s *sampling) decode(f *fields, m *model) {
 	s.timeout = f.optFloat("timeout")
 	s.priority = int(f.ranged("priority", 0, math.MinInt32, math.MaxInt32))
 	s.decodeNames(f)
-	s.compactJSON = m.answers.CompactJSON
+	s.compactJSON, s.anyKeyOrder = m.answers.CompactJSON, m.answers.AnyKeyOrder
 	s.decodeConstraint(f)
 	s.decodeUnsupported(f)
 	f.fail(s.checkRanges())
@@ -230,7 +230,6 @@ func (s *sampling) decodeUnsupported(f *fields) {
 	f.unsupported("watermarking", "false")
 	f.unsupported("logprob_token_ids")
 	f.unsupported("repetition_detection")
-	f.unsupported("thinking_token_budget", "-1")
 	f.unsupported("stream_interval", "1")
 	f.unsupported("prompt_embeds", "[]")
 	f.unsupported("kv_transfer_params", "{}")

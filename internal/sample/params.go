@@ -44,6 +44,11 @@ type Params struct {
 	AllowedTokens []int32
 	// BadWords are token sequences whose last token may not follow the others.
 	BadWords [][]int32
+	// ThinkingBudget is how many tokens reasoning may have; then the tokens of ThinkingEnd follow.
+	// Reasoning begins with the tokens of ThinkingStart, or with the output where there are none, and
+	// ends with those of ThinkingEnd; without these there is no bound.
+	ThinkingBudget             int32
+	ThinkingStart, ThinkingEnd []int32
 }
 
 // Set makes p equal to q. It keeps nothing of q's memory, and reuses p's.
@@ -53,6 +58,8 @@ func (p *Params) Set(q *Params) {
 	p.StopTokens = append(was.StopTokens[:0], q.StopTokens...)
 	p.LogitBias = append(was.LogitBias[:0], q.LogitBias...)
 	p.AllowedTokens = append(was.AllowedTokens[:0], q.AllowedTokens...)
+	p.ThinkingStart = append(was.ThinkingStart[:0], q.ThinkingStart...)
+	p.ThinkingEnd = append(was.ThinkingEnd[:0], q.ThinkingEnd...)
 	p.BadWords = was.BadWords[:0]
 	for i, w := range q.BadWords {
 		var word []int32

@@ -4,8 +4,16 @@ import "slices"
 
 // process changes the logits as the request asks, in the order of vLLM V1's sampler: allowed
 // tokens, bad words, min_tokens, logit bias, penalties. All of these also apply to a greedy choice.
+// Where reasoning has come to its bound, its end is all that is left, whatever the others say.
 // Ids outside the row are skipped.
 func (s *Sampler) process(logits []float32, p *Params, st *State) {
+	if st != nil && st.thinking != nil {
+		if only := st.thinking.forced(); in(logits, only) {
+			s.only[0] = only
+			s.allowOnly(logits, s.only[:])
+			return
+		}
+	}
 	if len(p.AllowedTokens) > 0 {
 		s.allowOnly(logits, p.AllowedTokens)
 	}

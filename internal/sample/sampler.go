@@ -13,6 +13,7 @@ type Sampler struct {
 	keys  []uint32
 	saved []float32
 	edge  []Choice
+	only  [1]int32
 	// Candidates that passed the filters, in order of their ids.
 	ids    []int32
 	logits []float32

@@ -9,13 +9,15 @@ type State struct {
 	// tail holds the last output tokens, as many as the longest bad word needs before its last
 	// token.
 	tail []int32
+	// thinking is nil where reasoning has no bound.
+	thinking *thinking
 }
 
 // NewState returns the state of a request with these prompt and output tokens (output is what was
 // generated before a preemption, usually nothing). Neither slice is kept. p must be the Params
 // later given to Sample.
 func NewState(p *Params, prompt, output []int32) *State {
-	s := &State{}
+	s := &State{thinking: newThinking(p)}
 	withPrompt := p.RepetitionPenalty != 1
 	if withPrompt || p.PresencePenalty != 0 || p.FrequencyPenalty != 0 {
 		// Room for what is known and a while of output; a long one grows it by doubling.
@@ -46,6 +48,9 @@ func NewState(p *Params, prompt, output []int32) *State {
 // Append adds an output token.
 func (s *State) Append(token int32) {
 	s.outputs++
+	if s.thinking != nil {
+		s.thinking.add(token)
+	}
 	if s.seen != nil {
 		s.seen.add(token, 1)
 	}

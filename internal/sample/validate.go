@@ -3,6 +3,7 @@ package sample
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ParamError says which sampling parameter is wrong, in the words of the OpenAI API and vLLM's
@@ -102,6 +103,10 @@ func (p *Params) checkIDs(vocab int) *ParamError {
 		return err
 	}
 	if err := checkTokens("allowed_token_ids", p.AllowedTokens, vocab); err != nil {
+		return err
+	}
+	if err := checkTokens("thinking_token_budget",
+		slices.Concat(p.ThinkingStart, p.ThinkingEnd), vocab); err != nil {
 		return err
 	}
 	for _, w := range p.BadWords {

@@ -15,7 +15,7 @@ import (
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 5
+	Version = 6
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -24,7 +24,7 @@ const (
 // Encoded sizes of records when their lists are empty. A decoder uses them to refuse a length that
 // the remaining bytes cannot hold before it makes room for it.
 const (
-	minParams         = 7*4 + 8 + 5*4 + 1 + 4*4
+	minParams         = 7*4 + 8 + 5*4 + 1 + 4*4 + 3*4
 	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 3*1 + 1
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
@@ -93,7 +93,9 @@ func appendParams(b []byte, p *sample.Params) []byte {
 	for _, w := range p.BadWords {
 		b = appendList(b, w)
 	}
-	return b
+	b = appendInt(b, p.ThinkingBudget)
+	b = appendList(b, p.ThinkingStart)
+	return appendList(b, p.ThinkingEnd)
 }
 
 // AppendResult appends the encoding of r to b. Slot and End are equally long, and End divides Token

@@ -36,10 +36,11 @@ func (m maker) params() sample.Params {
 		Temperature: m.f32(), TopP: m.f32(), TopK: m.i32(), MinP: m.f32(), RepetitionPenalty: m.f32(),
 		PresencePenalty: m.f32(), FrequencyPenalty: m.f32(), Seed: m.Uint64(), Logprobs: m.i32(),
 		PromptLogprobs: m.i32(), MaxTokens: m.i32(), MinTokens: m.i32(), EOS: m.i32(), IgnoreEOS: m.IntN(2) == 0,
-		StopTokens:    some(m, 3, m.i32),
-		LogitBias:     some(m, 3, func() sample.Bias { return sample.Bias{ID: m.i32(), Value: m.f32()} }),
-		AllowedTokens: some(m, 3, m.i32),
-		BadWords:      some(m, 3, func() []int32 { return some(m, 3, m.i32) }),
+		StopTokens:     some(m, 3, m.i32),
+		LogitBias:      some(m, 3, func() sample.Bias { return sample.Bias{ID: m.i32(), Value: m.f32()} }),
+		AllowedTokens:  some(m, 3, m.i32),
+		BadWords:       some(m, 3, func() []int32 { return some(m, 3, m.i32) }),
+		ThinkingBudget: m.i32(), ThinkingStart: some(m, 3, m.i32), ThinkingEnd: some(m, 3, m.i32),
 	}
 }
 
@@ -145,7 +146,7 @@ func TestLayout(t *testing.T) {
 		}, Blocks: []uint32{0x0a0b0c0d},
 	})
 	want := []byte{
-		5, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		6, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -161,7 +162,7 @@ func TestLayout(t *testing.T) {
 		Logprobs: []Logprobs{{Slot: 1, Sampled: TokenLogprob{7, 2, -1}, Top: []TokenLogprob{{8, 1, -0.5}}}},
 	})
 	want = []byte{
-		5, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		6, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,

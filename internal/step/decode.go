@@ -322,6 +322,9 @@ func (r *reader) params(p *sample.Params) {
 	for i := range p.BadWords {
 		p.BadWords[i] = list(r, "Params.BadWords", p.BadWords[i])
 	}
+	p.ThinkingBudget = r.int32("Params.ThinkingBudget")
+	p.ThinkingStart = list(r, "Params.ThinkingStart", p.ThinkingStart)
+	p.ThinkingEnd = list(r, "Params.ThinkingEnd", p.ThinkingEnd)
 }
 
 func (r *reader) logprobs(field string, dst []Logprobs) []Logprobs {

@@ -192,7 +192,8 @@ func (b *bench) file(path string) error {
 		}
 		accepted := b.through(c.Matcher(), ids, t.Valid, &b.cold)
 		if again := b.through(c.Matcher(), ids, t.Valid, &b.warm); again != accepted {
-			return fmt.Errorf("instance %d is judged otherwise the second time", i)
+			// It ran out of its budget, and had less to do the second time.
+			b.report.Exhausted = append(b.report.Exhausted, fmt.Sprintf("%s/tests/%d", name, i))
 		}
 		if b.judge(accepted, t.Valid); accepted != t.Valid {
 			b.report.Wrong = append(b.report.Wrong, fmt.Sprintf("%s/tests/%d", name, i))
