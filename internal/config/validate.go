@@ -27,7 +27,7 @@ func (c *Config) Validate() error {
 	for _, err := range []error{
 		oneOf("load-format", c.Model.LoadFormat, "auto", "safetensors", "dummy"),
 		oneOf("dtype", c.Model.DType, "auto", "bfloat16", "float16", "half", "float32", "float"),
-		oneOf("runner", c.Model.Runner, "auto", "generate", "pooling"),
+		oneOf("runner", c.Model.Runner, "", "auto", "generate", "pooling"),
 		oneOf("scheduling-policy", s.Policy, "fcfs", "priority"),
 		oneOf("distributed-executor-backend", p.Backend, "", "uni", "mp", "ray"),
 		oneOf("queue-transport", c.Queue.Transport, "auto", "link"),
