@@ -123,9 +123,14 @@ func (s *Server) usageInfo(u usage) usageInfo {
 	return info
 }
 
+// repetitionDetected is the stop reason of an output that repeats itself.
+const repetitionDetected = "repetition_detected"
+
 // stopReason is a string, a token id, or nil.
 func (c *choice) stopReason() any {
 	switch {
+	case c.finish == sample.FinishRepetition:
+		return repetitionDetected
 	case c.stopString != "":
 		return c.stopString
 	case c.stopToken >= 0:

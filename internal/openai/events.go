@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/sample"
 )
 
 // errClientGone marks a write that failed: the client no longer reads, and nothing more is written.
@@ -113,6 +115,8 @@ func appendFinish(b []byte, c *choice) []byte {
 func appendStopReason(b []byte, c *choice) []byte {
 	b = append(b, `,"stop_reason":`...)
 	switch {
+	case c.finish == sample.FinishRepetition:
+		return appendString(b, repetitionDetected)
 	case c.stopString != "":
 		return appendString(b, c.stopString)
 	case c.finished && c.stopToken >= 0:

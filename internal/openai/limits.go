@@ -27,6 +27,8 @@ type Limits struct {
 	LogitBias int
 	// BadWords is the largest number of bad_words, and of token sequences made of them: 512.
 	BadWords int
+	// Pattern is the longest pattern in tokens that repetition_detection looks for: 1024.
+	Pattern int
 	// HeaderTimeout, BodyTimeout and IdleTimeout bound reading a header, reading a body, and
 	// waiting for the next request on a connection: 10 s, 60 s, 120 s.
 	HeaderTimeout, BodyTimeout, IdleTimeout time.Duration
@@ -62,6 +64,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.StopTokens, 1024)
 	def(&l.LogitBias, 1024)
 	def(&l.BadWords, 512)
+	def(&l.Pattern, 1024)
 	wait(&l.HeaderTimeout, 10*time.Second)
 	wait(&l.BodyTimeout, 60*time.Second)
 	wait(&l.BodyWait, 5*time.Second)

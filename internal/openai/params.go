@@ -134,6 +134,7 @@ func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string)
 	}
 	params.MinTokens = int32(r.MinTokens)
 	p.Params, p.Salt, p.Priority = params, r.cacheSalt, r.priority
+	p.Repetition = r.repetition
 	p.Stop, p.IncludeStop, p.KeepSpecial = r.stop, r.includeStop, r.keepSpecial
 	p.Raw = s.model.Tokenizer == nil
 	return nil

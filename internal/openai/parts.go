@@ -192,10 +192,11 @@ func (s *Server) eachPart(ctx context.Context, g *generation, req *chatRequest,
 
 // complete is an error if the only answer of a generation was broken off.
 func (g *generation) complete() error {
-	if f := g.choices[0].finish; f != sample.FinishStop && f != sample.FinishLength {
-		return draining()
+	switch g.choices[0].finish {
+	case sample.FinishStop, sample.FinishLength, sample.FinishRepetition:
+		return nil
 	}
-	return nil
+	return draining()
 }
 
 // finishReason says why a choice ended: an answer that ends by itself with a call waits for what

@@ -7,6 +7,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/schedule"
 )
 
 // sampling holds the fields that completions and chat share, checked one by one. Of those in
@@ -31,6 +32,7 @@ type sampling struct {
 	cacheSalt, requestID                  string
 	// constraint is what the answer keeps to, constraintField the field that says so, "" for tools.
 	constraint               constrain.Spec
+	repetition               schedule.Repetition
 	constraintField          string
 	compactJSON, anyKeyOrder bool
 	// wrapped says that the constraint is a structural tag that was made of what the field says;
@@ -78,6 +80,7 @@ func (s *sampling) decode(f *fields, m *model) {
 	s.decodeNames(f)
 	s.compactJSON, s.anyKeyOrder = m.answers.CompactJSON, m.answers.AnyKeyOrder
 	s.decodeConstraint(f)
+	s.decodeRepetition(f)
 	s.decodeUnsupported(f)
 	f.fail(s.checkRanges())
 }
@@ -229,7 +232,6 @@ func (s *sampling) decodeUnsupported(f *fields) {
 	f.unsupported("spaces_between_special_tokens", "true")
 	f.unsupported("watermarking", "false")
 	f.unsupported("logprob_token_ids")
-	f.unsupported("repetition_detection")
 	f.unsupported("stream_interval", "1")
 	f.unsupported("prompt_embeds", "[]")
 	f.unsupported("kv_transfer_params", "{}")

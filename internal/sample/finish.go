@@ -15,11 +15,14 @@ const (
 	FinishAbort
 	// FinishError is an engine that failed, or a request that cannot go on.
 	FinishError
+	// FinishRepetition is an output that repeats itself, where the request asked to end it then.
+	FinishRepetition
 	// Finishes is the number of values above.
 	Finishes = iota
 )
 
-// String returns "stop", "length", "abort" or "error", and "" for a request that goes on.
+// String returns "stop", "length", "abort", "error" or "repetition", and "" for a request that goes
+// on.
 func (f Finish) String() string {
 	switch f {
 	case Unfinished:
@@ -30,6 +33,8 @@ func (f Finish) String() string {
 		return "length"
 	case FinishAbort:
 		return "abort"
+	case FinishRepetition:
+		return "repetition"
 	}
 	return "error"
 }

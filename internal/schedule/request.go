@@ -23,6 +23,8 @@ type Request struct {
 	Params sample.Params
 	// Constraint is the language that the output keeps to.
 	Constraint constrain.Spec
+	// Repetition ends an output that repeats itself.
+	Repetition Repetition
 	// Pooling makes it a request for hidden states of the prompt: Params.MaxTokens is 1.
 	Pooling step.Pooling
 	// Salt separates the prefix cache: only requests of equal salt share blocks.
@@ -100,6 +102,8 @@ type scheduled struct {
 	// ran says that the request has run; cached is then Output.Cached.
 	ran    bool
 	cached int
+	// repeats follows the output for Repetition.
+	repeats repeats
 	// reported is the prompt position whose logprob is to be reported next.
 	reported uint32
 
@@ -165,8 +169,8 @@ func (r *Request) take(tokens []int32, maxModelLen int) (n int, finish sample.Fi
 }
 
 // stop returns whether the newest token ends the request, and the stop token if one did. The order
-// of the checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths; and
-// before MinTokens only lengths count.
+// of the checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths,
+// repetition; and before MinTokens only lengths count.
 func (r *Request) stop(maxModelLen int) (sample.Finish, int32) {
 	p, output := &r.Params, len(r.tokens)-r.prompt
 	if output >= int(p.MinTokens) {
@@ -182,6 +186,10 @@ func (r *Request) stop(maxModelLen int) (sample.Finish, int32) {
 	}
 	if output >= int(p.MaxTokens) || len(r.tokens) >= maxModelLen {
 		return sample.FinishLength, -1
+	}
+	if output >= int(p.MinTokens) &&
+		r.repeats.find(r.tokens[r.prompt:], r.Repetition, int(p.MaxTokens)) {
+		return sample.FinishRepetition, -1
 	}
 	return sample.Unfinished, -1
 }

@@ -125,6 +125,9 @@ func reference(c Config, q *Request, vocab int) (output []int32, finish sample.F
 		if len(output) == int(q.Params.MaxTokens) || len(q.Prompt)+len(output) == c.MaxModelLen {
 			return output, sample.FinishLength, -1
 		}
+		if len(output) >= int(q.Params.MinTokens) && repeatsItself(output, q.Repetition) {
+			return output, sample.FinishRepetition, -1
+		}
 	}
 }
 
@@ -272,6 +275,9 @@ func (w *walk) add(name string, i int, background bool) {
 	if w.rng.IntN(4) == 0 {
 		q.Constraint = constrain.Spec{Kind: constrain.Regex, Text: fmt.Sprint(key)}
 		w.worker.compiling[q.Constraint] = w.rng.IntN(6)
+	}
+	if w.rng.IntN(3) == 0 {
+		q.Repetition = Repetition{MinPattern: w.rng.IntN(3), MaxPattern: 2 + w.rng.IntN(3), MinCount: 2}
 	}
 	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
