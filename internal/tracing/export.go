@@ -171,7 +171,7 @@ func attributes(list []attribute.KeyValue) []keyValue {
 			b := a.Value.AsBool()
 			kv.Value.Bool = &b
 		default:
-			s := a.Value.Emit()
+			s := a.Value.String()
 			kv.Value.String = &s
 		}
 		out = append(out, kv)

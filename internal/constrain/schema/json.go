@@ -363,33 +363,3 @@ func clip(s string) string {
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
-
-// equal says whether two values are equal in the sense of JSON Schema: numbers by value, objects
-// without regard to order.
-func equal(a, b *value) bool {
-	if a.kind != b.kind {
-		return false
-	}
-	switch a.kind {
-	case kNumber:
-		x, okX := parseDecimal(a.text)
-		y, okY := parseDecimal(b.text)
-		return okX && okY && x.cmp(y) == 0
-	case kString:
-		return a.text == b.text
-	case kArray, kObject:
-		if len(a.list) != len(b.list) {
-			return false
-		}
-		for i, x := range a.list {
-			y := b.list[i]
-			if a.kind == kObject {
-				y = b.get(a.names[i])
-			}
-			if y == nil || !equal(x, y) {
-				return false
-			}
-		}
-	}
-	return true
-}

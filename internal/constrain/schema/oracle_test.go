@@ -22,8 +22,6 @@ func (w writer) one(list ...string) string { return list[w.IntN(len(list))] }
 
 func (w writer) number() string { return fmt.Sprint(w.IntN(7) - 2) }
 
-func (w writer) key() string { return w.one(`"a"`, `"b"`, `"ab"`, `"c"`) }
-
 // value is a small document.
 func (w writer) value(depth int) string {
 	n := 7

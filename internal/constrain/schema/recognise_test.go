@@ -13,7 +13,6 @@ type recogniser struct {
 	g    *cfg.Grammar
 	text string
 	memo map[at][]int
-	lex  map[at][]int
 }
 
 type at struct {
