@@ -83,8 +83,9 @@ func (s *Server) conversations(f *fields) ([][]byte, *apiError) {
 
 // checkBatch refuses what vLLM refuses, and what has room for one prompt only.
 func (r *chatRequest) checkBatch() *apiError {
-	for name, asked := range map[string]bool{"stream": r.stream, "n": r.n != 1, "tools": r.tools != nil,
-		"echo": r.echo, "prompt_logprobs": r.promptLogprobs != sample.NoLogprobs,
+	for name, asked := range map[string]bool{"stream": r.stream, "n": r.n != 1, "use_beam_search": r.beams != nil,
+		"tools": r.tools != nil,
+		"echo":  r.echo, "prompt_logprobs": r.promptLogprobs != sample.NoLogprobs,
 		"return_prompt_text": r.returnPromptText, "return_token_ids": r.returnTokenIDs} {
 		if asked {
 			return badRequest(name, "`%s` is not for a batch of conversations", name)

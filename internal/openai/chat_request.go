@@ -56,6 +56,7 @@ func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
 	if r.choice == noTools && m.flags.ExcludeToolsWhenToolChoiceNone {
 		r.tools = nil
 	}
+	r.checkBeams(f, m, r.choice != noTools, r.thinkingBudget != nil)
 	return r, f.err
 }
 

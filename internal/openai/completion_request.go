@@ -41,6 +41,7 @@ func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 	if r.echo && r.promptLogprobs == sample.NoLogprobs {
 		r.promptLogprobs = r.logprobs
 	}
+	r.checkBeams(f, m, false, false)
 	if n := len(r.prompts) * r.n; n > f.lim.Sequences {
 		f.fail(badRequest("n", "`n` times the number of prompts is %d, more than %d", n,
 			f.lim.Sequences))

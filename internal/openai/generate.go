@@ -62,6 +62,9 @@ type choice struct {
 // start submits the sequences of a request, whose id begins with kind.
 func (s *Server) start(r *http.Request, kind string, req *sampling,
 	prompts []prompt) (*generation, error) {
+	if bad := s.checkBeamWork(req, prompts); bad != nil {
+		return nil, bad
+	}
 	g := &generation{id: kind + requestID(r, req.requestID), created: time.Now().Unix(),
 		prompts: prompts, n: req.n}
 	g.model = req.model
@@ -78,7 +81,13 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		list[i] = &q
 	}
 	var err error
-	if g.stream, err = s.opt.Engine.Submit(r.Context(), list...); err != nil {
+	if req.beams != nil {
+		search := newBeamSearch(s.opt.Engine, s.model.Tokenizer, *req.beams, list)
+		g.stream, err = search, search.submit(r.Context())
+	} else {
+		g.stream, err = s.opt.Engine.Submit(r.Context(), list...)
+	}
+	if err != nil {
 		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !background {
 			s.opt.Metrics.Rejected("queue_full")
 		}

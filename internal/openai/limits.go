@@ -29,6 +29,8 @@ type Limits struct {
 	BadWords int
 	// Pattern is the longest pattern in tokens that repetition_detection looks for: 1024.
 	Pattern int
+	// BeamTokens is the largest number of beams times tokens of one request: 65536.
+	BeamTokens int
 	// HeaderTimeout, BodyTimeout and IdleTimeout bound reading a header, reading a body, and
 	// waiting for the next request on a connection: 10 s, 60 s, 120 s.
 	HeaderTimeout, BodyTimeout, IdleTimeout time.Duration
@@ -65,6 +67,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.LogitBias, 1024)
 	def(&l.BadWords, 512)
 	def(&l.Pattern, 1024)
+	def(&l.BeamTokens, 65536)
 	wait(&l.HeaderTimeout, 10*time.Second)
 	wait(&l.BodyTimeout, 60*time.Second)
 	wait(&l.BodyWait, 5*time.Second)

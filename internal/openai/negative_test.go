@@ -139,8 +139,16 @@ var sharedRefusals = map[string]refusal{
 	"cache_salt number":       {`"cache_salt":5`, "cache_salt", "string"},
 
 	// Known and not supported, removed.
-	"beam search":                   {`"use_beam_search":true`, "use_beam_search", "not supported"},
-	"length_penalty":                {`"length_penalty":1.5`, "length_penalty", "not supported"},
+	"beam search number":            {`"use_beam_search":3`, "use_beam_search", "boolean"},
+	"beam search streamed":          {`"use_beam_search":true,"stream":true`, "stream", "cannot be used together"},
+	"beam search constrained":       {`"use_beam_search":true,"guided_regex":"a"`, "guided_regex", "cannot be used together"},
+	"beam search to a stop":         {`"use_beam_search":true,"stop":"a"`, "stop", "cannot be used together"},
+	"beam search biased":            {`"use_beam_search":true,"logit_bias":{"1":1}`, "logit_bias", "cannot be used together"},
+	"beam search penalised":         {`"use_beam_search":true,"frequency_penalty":1`, "frequency_penalty", "cannot be used together"},
+	"beam search repeating":         {`"use_beam_search":true,"repetition_detection":{"max_pattern_size":2,"min_count":2}`, "repetition_detection", "cannot be used together"},
+	"length_penalty alone":          {`"length_penalty":1.5`, "length_penalty", "needs `use_beam_search`"},
+	"length_penalty large":          {`"use_beam_search":true,"length_penalty":17`, "length_penalty", "[-16, 16]"},
+	"early_stopping alone":          {`"early_stopping":true`, "early_stopping", "needs `use_beam_search`"},
 	"spaces between":                {`"spaces_between_special_tokens":false`, "spaces_between_special_tokens", "not supported"},
 	"watermarking":                  {`"watermarking":true`, "watermarking", "not supported"},
 	"logprob_token_ids":             {`"logprob_token_ids":[1]`, "logprob_token_ids", "not supported"},

@@ -37,7 +37,7 @@ func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *apiError) {
 	if errors.As(err, &wrong) {
 		return p, badRequest(wrong.Field, "%s", wrong.Message)
 	}
-	if p.Temperature == 0 && r.n > 1 {
+	if p.Temperature == 0 && r.n > 1 && r.beams == nil {
 		return p, badRequest("n", "n must be 1 when using greedy sampling, got %d.", r.n)
 	}
 	return p, checkChoice(r, &p)

@@ -31,8 +31,10 @@ type sampling struct {
 	timeout                               *float64
 	cacheSalt, requestID                  string
 	// constraint is what the answer keeps to, constraintField the field that says so, "" for tools.
-	constraint               constrain.Spec
-	repetition               schedule.Repetition
+	constraint constrain.Spec
+	repetition schedule.Repetition
+	// beams is nil unless it is to be beam search.
+	beams                    *beams
 	constraintField          string
 	compactJSON, anyKeyOrder bool
 	// wrapped says that the constraint is a structural tag that was made of what the field says;
@@ -81,6 +83,7 @@ func (s *sampling) decode(f *fields, m *model) {
 	s.compactJSON, s.anyKeyOrder = m.answers.CompactJSON, m.answers.AnyKeyOrder
 	s.decodeConstraint(f)
 	s.decodeRepetition(f)
+	s.decodeBeams(f)
 	s.decodeUnsupported(f)
 	f.fail(s.checkRanges())
 }
@@ -226,9 +229,6 @@ func validID(id string) bool {
 // decodeUnsupported refuses by name what vLLM knows and this server does not do yet, and what vLLM
 // has dropped.
 func (s *sampling) decodeUnsupported(f *fields) {
-	f.unsupported("use_beam_search", "false")
-	f.unsupported("length_penalty", "1")
-	f.unsupported("early_stopping", "false")
 	f.unsupported("spaces_between_special_tokens", "true")
 	f.unsupported("watermarking", "false")
 	f.unsupported("logprob_token_ids")

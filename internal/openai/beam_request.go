@@ -1,0 +1,84 @@
+package openai
+
+// beams is what a request says of beam search.
+type beams struct {
+	// width is how many beams are kept, and answered: n.
+	width int
+	// penalty is the power of the length that the sum of log-probabilities is divided by.
+	penalty float64
+	// early ends the search with as many ends as beams.
+	early bool
+}
+
+// decodeBeams reads the fields of beam search; n is known.
+func (s *sampling) decodeBeams(f *fields) {
+	if !f.boolean("use_beam_search", false) {
+		f.needsBeams("length_penalty", "1")
+		f.needsBeams("early_stopping", "false")
+		return
+	}
+	s.beams = &beams{width: s.n, penalty: 1, early: f.optBool("early_stopping", false)}
+	if v := f.optFloat("length_penalty"); v != nil {
+		if s.beams.penalty = *v; *v < -16 || *v > 16 {
+			f.fail(badRequest("length_penalty", "`length_penalty` must be in [-16, 16], got %v", *v))
+		}
+	}
+}
+
+// needsBeams refuses a field that has no meaning without beam search, but for its neutral value.
+func (f *fields) needsBeams(name, neutral string) {
+	before := f.err
+	if f.unsupported(name, neutral); f.err != before {
+		f.err.message = "`" + name + "` needs `use_beam_search`"
+	}
+}
+
+// checkBeams refuses what beam search cannot obey, and more work than a request may ask for.
+func (s *sampling) checkBeams(f *fields, m *model, tools, budget bool) {
+	if s.beams == nil {
+		return
+	}
+	off := func(v *float64, neutral float64) bool { return v != nil && *v != neutral }
+	for _, c := range []struct {
+		field string
+		given bool
+	}{
+		{"stream", s.stream},
+		{"tools", tools},
+		{s.constraintField, s.constraintField != ""},
+		{"stop", len(s.stop) > 0},
+		{"min_tokens", s.MinTokens > 0},
+		{"logit_bias", len(s.LogitBias) > 0},
+		{"allowed_token_ids", len(s.AllowedTokens) > 0},
+		{"bad_words", len(s.badWords) > 0},
+		{"repetition_penalty", off(s.RepetitionPenalty, 1)},
+		{"presence_penalty", off(s.PresencePenalty, 0)},
+		{"frequency_penalty", off(s.FrequencyPenalty, 0)},
+		{"repetition_detection", s.repetition.MaxPattern > 0},
+		{"thinking_token_budget", budget},
+	} {
+		if c.given {
+			f.fail(badRequest(c.field, "`%s` and `use_beam_search` cannot be used together", c.field))
+		}
+	}
+	if 2*s.n > m.VocabSize {
+		f.fail(badRequest("n", "beam search with n = %d needs a vocabulary of at least %d tokens, "+
+			"and the model's has %d", s.n, 2*s.n, m.VocabSize))
+	}
+}
+
+// checkBeamWork refuses a search after some prompts that asks for more tokens than one may.
+func (s *Server) checkBeamWork(r *sampling, prompts []prompt) *apiError {
+	if r.beams == nil {
+		return nil
+	}
+	work := 0
+	for i := range prompts {
+		work += r.n * int(prompts[i].Params.MaxTokens)
+	}
+	if work > s.lim.BeamTokens {
+		return badRequest(r.maxTokensField, "beam search of %d tokens, that is `n` times `%s` times the "+
+			"number of prompts, is more than %d", work, r.maxTokensField, s.lim.BeamTokens)
+	}
+	return nil
+}
