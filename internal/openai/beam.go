@@ -13,10 +13,11 @@ import (
 	"github.com/eagleray/eagleray/internal/tokenizer"
 )
 
-// beamSearch is the Stream of requests that ask for beam search, as vLLM's server does it: each step
-// asks the engine for one token after every beam, with the 2 × width most likely ones, and keeps the
-// best; the prefix cache makes that cheap. Its scores are the model's log-probabilities, which no
-// parameter of sampling changes, so that equal requests have equal answers. A choice is one delta.
+// beamSearch is the Stream of requests that ask for beam search, as vLLM's server does it: each
+// step asks the engine for one token after every beam, with the 2 × width most likely ones, and
+// keeps the best; the prefix cache makes that cheap. Its scores are the model's log-probabilities,
+// which no parameter of sampling changes, so that equal requests have equal answers. A choice is one
+// delta. The engine decides over each step alone: one that it refuses fails the search.
 type beamSearch struct {
 	engine  Engine
 	tok     *tokenizer.Tokenizer
@@ -53,8 +54,9 @@ type beam struct {
 	sum, score float64
 }
 
-// newBeamSearch returns the search after prompts; the first of n choices of each says what is asked.
-func newBeamSearch(e Engine, tok *tokenizer.Tokenizer, opt beams, list []*engine.Request) *beamSearch {
+// newBeamSearch returns the search after prompts. The first of n choices of each says what is asked.
+func newBeamSearch(e Engine, tok *tokenizer.Tokenizer, opt beams,
+	list []*engine.Request) *beamSearch {
 	s := &beamSearch{engine: e, tok: tok, opt: opt}
 	for i := 0; i < len(list); i += opt.width {
 		s.prompts = append(s.prompts, &beamPrompt{Request: list[i], opt: opt, first: true,
