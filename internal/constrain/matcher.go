@@ -43,10 +43,12 @@ func (m *Matcher) Clone() *Matcher {
 	return &Matcher{c: m.c, root: m.root, threads: slices.Clone(m.threads), spent: m.spent}
 }
 
-func (m *Matcher) refuel() {
+func (m *Matcher) refuel() { m.refuelWith(m.c.limits.Steps, m.c.limits.Items) }
+
+func (m *Matcher) refuelWith(steps, items int) {
 	c := m.c
-	c.b.Refuel(c.limits.Steps)
-	c.fuel, c.crowded, c.lx.overfull = c.limits.Items, false, false
+	c.b.Refuel(steps)
+	c.fuel, c.crowded, c.lx.overfull = items, false, false
 }
 
 // Exhausted says that the last Mask, Accept or Forced could not be answered within the limits:
@@ -58,6 +60,18 @@ func (m *Matcher) Exhausted() bool { return m.spent }
 // set exactly when Accept takes it. Words beyond those of the vocabulary are cleared.
 func (m *Matcher) Mask(row []uint32) {
 	m.refuel()
+	m.fill(row)
+}
+
+// Try is Mask with at most so many operations on expressions, and places in rules, and says whether
+// they were enough. What it has found out is known to the next one.
+func (m *Matcher) Try(row []uint32, operations int) (enough bool) {
+	m.refuelWith(min(operations, m.c.limits.Steps), min(operations, m.c.limits.Items))
+	m.fill(row)
+	return !m.spent
+}
+
+func (m *Matcher) fill(row []uint32) {
 	c := m.c
 	mask := row[:min(len(row), c.vocab.words)]
 	clear(row)

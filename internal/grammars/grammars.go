@@ -9,8 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/tokenizer"
@@ -22,6 +25,9 @@ const (
 	kept     = 256
 	keptText = 16 << 20
 )
+
+// quick is how many operations a mask may take at once: some milliseconds, however they fall out.
+const quick = 4000
 
 // ErrClosed is why a grammar has not been compiled that was asked for when the cache was closed.
 var ErrClosed = errors.New("grammars are closed")
@@ -81,7 +87,7 @@ func (c *Cache) get(s constrain.Spec) (g *Grammar, isNew bool) {
 		c.recent.MoveToFront(e)
 		return e.Value.(*Grammar), false
 	}
-	g = &Grammar{spec: s, done: make(chan struct{})}
+	g = &Grammar{spec: s, done: make(chan struct{}), hard: c.tasks.Go}
 	c.grammars[s] = c.recent.PushFront(g)
 	c.text += len(s.Text)
 	for c.recent.Len() > kept || c.text > keptText && c.recent.Len() > 1 {
@@ -157,6 +163,12 @@ type Grammar struct {
 	mu       sync.Mutex
 	compiled *constrain.Compiled
 	words    int
+	// busy says that hard holds mu: it runs what takes long.
+	busy atomic.Bool
+	hard func(func())
+	// prepared says that hard has found out what the next mask takes, spent that the limits were not
+	// enough for that.
+	prepared, spent bool
 }
 
 // finish says what came of compiling; only the first time counts.
@@ -206,12 +218,52 @@ func (m *Matcher) Accept(token int32) bool {
 }
 
 // Mask sets the bits of the tokens that may come next and clears the others (see constrain's), and
-// says whether the answer may end here.
-func (m *Matcher) Mask(mask []uint32) (complete bool) {
-	m.grammar.mu.Lock()
-	defer m.grammar.mu.Unlock()
-	m.at.Mask(mask)
-	return m.at.Accepting()
+// says whether the answer may end here. Where that takes long it returns false for ready, and has a
+// goroutine find out what it takes, until when the grammar is not Usable: then it is to be asked
+// again.
+func (m *Matcher) Mask(mask []uint32) (complete, ready bool) {
+	g := m.grammar
+	for !g.mu.TryLock() {
+		if g.busy.Load() {
+			return false, false
+		}
+		runtime.Gosched() // another row's mask is made
+	}
+	operations := quick
+	if g.prepared {
+		operations = math.MaxInt // what takes long has been found out
+	}
+	if m.at.Try(mask, operations) || g.prepared || g.spent {
+		g.prepared = false
+		defer g.mu.Unlock()
+		return m.at.Accepting(), true
+	}
+	g.busy.Store(true)
+	g.hard(func() {
+		m.at.Mask(make([]uint32, m.words))
+		g.spent = m.at.Exhausted()
+		g.prepared = !g.spent
+		g.busy.Store(false)
+		g.mu.Unlock()
+	})
+	return false, false
+}
+
+// Usable says whether a mask can be had now: the grammar has been compiled, or found impossible, and
+// no mask is being made that takes long.
+func (g *Grammar) Usable() bool { return g.Ready() && !g.busy.Load() }
+
+// Await waits until the grammar is usable, but not for longer than some time.
+func (g *Grammar) Await(most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-g.done:
+	case <-timer.C:
+	}
+	for until := time.Now().Add(most); g.busy.Load() && time.Now().Before(until); {
+		time.Sleep(most / 50)
+	}
 }
 
 // Words is the least length of a mask.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/constrain"
 )
@@ -50,12 +51,13 @@ func TestShared(t *testing.T) {
 			mask := make([]uint32, m.Words())
 			for n := range 2 * (5 + i%4) {
 				want := int32("ab"[n%2])
-				if done := m.Mask(mask); done || mask[want>>5] != 1<<(want&31) || !m.Accept(want) {
+				if done, ready := m.Mask(mask); done || !ready || mask[want>>5] != 1<<(want&31) || !m.Accept(want) {
 					t.Errorf("%v after %d: complete %v, mask %x", spec, n, done, mask)
 					return
 				}
 			}
-			if m.Accept('x') || !m.Accept('c') || !m.Mask(mask) {
+			accepted := !m.Accept('x') && m.Accept('c')
+			if done, ready := m.Mask(mask); !accepted || !done || !ready {
 				t.Errorf("%v does not end after c", spec)
 			}
 		})
@@ -121,4 +123,39 @@ func TestErrors(t *testing.T) {
 	if err := none.Check(t.Context(), regex("a")); err == nil || err.Error() != "no tokenizer" {
 		t.Errorf("error %v", err)
 	}
+}
+
+// TestLongMask asks for a mask that takes many operations: it is made aside, and is there when the
+// grammar is asked again; a grammar whose masks never come is spent, and says so at once.
+func TestLongMask(t *testing.T) {
+	c := New(vocabulary, 1)
+	defer c.Close()
+	// Derivatives of an intersection of counted expressions are many.
+	hard := constrain.Spec{Kind: constrain.JSONSchema, Text: `{"allOf":[` +
+		`{"type":"string","pattern":"^([a-z0-9]+[-.])*[a-z]{2,60}$","maxLength":240},` +
+		`{"pattern":"^(.{3,9}[.])*.{4,77}$"},{"pattern":"^(ab?|[b-z]{2,5}[^a]|.{7})*$"}]}`}
+	g := c.Start(hard)
+	<-g.Done()
+	asked := 0
+	m, err := g.Matcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mask := make([]uint32, m.Words())
+	for _, b := range []byte(`"ab.cdefgh.xyz`) {
+		for {
+			_, ready := m.Mask(mask)
+			if ready {
+				break
+			}
+			if asked++; asked > 1000 {
+				t.Fatal("a mask never comes")
+			}
+			g.Await(time.Minute)
+		}
+		if mask[b>>5]>>(b&31)&1 == 0 || !m.Accept(int32(b)) {
+			t.Fatalf("%q is not allowed", b)
+		}
+	}
+	t.Logf("%d masks were made aside", asked)
 }

@@ -16,8 +16,8 @@ const compileWait = 10 * time.Millisecond
 // bound keeps the output of one request within its constraint, on the output rank.
 type bound struct {
 	grammar *grammars.Grammar
-	// at is where the output has come to, nil until the grammar is compiled; tokens are the output
-	// until then.
+	// at is where the output has come to but for tokens, which are those after it, nil until the
+	// grammar is compiled.
 	at     *grammars.Matcher
 	tokens []int32
 	// missed says that a token could not be chosen because the grammar was not compiled: what comes
@@ -38,32 +38,34 @@ func (r *Runner) bind(c constrain.Spec, output []int32) *bound {
 
 // append goes on by a token of the output.
 func (b *bound) append(token int32) {
-	switch {
-	case b.missed || b.lost:
-	case b.at == nil:
+	if !b.missed && !b.lost {
 		b.tokens = append(b.tokens, token)
-	default:
-		// A token that ends the request is none of the grammar's. No other can fail: it was chosen
-		// from the grammar's own.
-		b.lost = !b.at.Accept(token)
 	}
 }
 
 // ready says whether the next token can be chosen now.
-func (b *bound) ready() bool { return b.lost || b.at != nil || !b.missed && b.grammar.Ready() }
+func (b *bound) ready() bool {
+	return b.lost || !b.missed && b.grammar.Usable()
+}
 
-// begin makes the matcher, once the grammar is compiled.
-func (b *bound) begin() {
-	m, err := b.grammar.Matcher()
-	if err != nil {
-		b.lost = true // the driver's compiler refused it, too, or this rank has no vocabulary
-		return
+// advance leads the matcher, which is made when the grammar is compiled, through the output.
+func (b *bound) advance() {
+	if b.at == nil {
+		m, err := b.grammar.Matcher()
+		if err != nil {
+			b.lost = true // the driver's compiler refused it, too, or this rank has no vocabulary
+			return
+		}
+		b.at = m
 	}
-	b.at = m
 	for _, t := range b.tokens {
-		b.append(t)
+		// A token that ends the request is none of the grammar's. No other can fail: it was chosen
+		// from the grammar's own.
+		if b.lost = !b.at.Accept(t); b.lost {
+			return
+		}
 	}
-	b.tokens = nil
+	b.tokens = b.tokens[:0]
 }
 
 // mask appends the bits of the tokens of a vocabulary that may come next to dst, which is empty.
@@ -73,15 +75,20 @@ func (b *bound) mask(dst []uint32, vocab int, p *sample.Params) (mask []uint32, 
 		b.missed = true
 		return dst, sample.Pending
 	}
-	if b.at == nil && !b.lost {
-		b.begin()
+	if !b.lost {
+		b.advance()
 	}
 	if b.lost {
 		return dst, sample.Stuck
 	}
 	words := max((vocab+31)/32, b.at.Words())
 	mask = slices.Grow(dst, words)[:words]
-	if b.at.Mask(mask) {
+	complete, ready := b.at.Mask(mask)
+	if !ready {
+		b.missed = true
+		return dst, sample.Pending
+	}
+	if complete {
 		allow(mask, p.EOS)
 		for _, t := range p.StopTokens {
 			allow(mask, t)
@@ -99,8 +106,8 @@ func allow(mask []uint32, token int32) {
 	}
 }
 
-// awaitGrammar waits for a grammar that is being compiled, for a while, unless there is something
-// else to sample.
+// awaitGrammar waits for a grammar that is being compiled, or is busy, for a while, unless there is
+// something else to sample.
 func (r *Runner) awaitGrammar(wants []want) {
 	var first *grammars.Grammar
 	for _, w := range wants {
@@ -112,13 +119,7 @@ func (r *Runner) awaitGrammar(wants []want) {
 			first = b.grammar
 		}
 	}
-	if first == nil {
-		return
-	}
-	timer := time.NewTimer(compileWait)
-	defer timer.Stop()
-	select {
-	case <-first.Done():
-	case <-timer.C:
+	if first != nil {
+		first.Await(compileWait)
 	}
 }
