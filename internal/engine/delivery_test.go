@@ -60,7 +60,7 @@ func TestBehindTheLoop(t *testing.T) {
 	if tokens != words || len(text) != words*len(word) || last.Finish != sample.FinishLength {
 		t.Errorf("%d tokens, %d bytes, %v", tokens, len(text), last.Finish)
 	}
-	want := map[string]int{"stop": stopped, "length": 1, "abort": 0, "error": 0}
+	want := map[string]int{"stop": stopped, "length": 1, "abort": 0, "error": 0, "repetition": 0}
 	if got := finishes(t, m); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("finished requests %v, want %v", got, want)
 	}

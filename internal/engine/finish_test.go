@@ -77,7 +77,8 @@ func TestFailedRequestsAreCounted(t *testing.T) {
 		t.Errorf("a later request ended with %v", err)
 	}
 	got := finishes(t, m)
-	if want := map[string]int{"stop": 1, "length": 1, "abort": 0, "error": open}; fmt.Sprint(got) != fmt.Sprint(want) {
+	if want := map[string]int{"stop": 1, "length": 1, "abort": 0, "error": open,
+		"repetition": 0}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("finished requests %v, want %v", got, want)
 	}
 }
