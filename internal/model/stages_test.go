@@ -227,7 +227,7 @@ func TestStageLoadsItsOwn(t *testing.T) {
 }
 
 // TestStepBytes holds the weights that a step reads of each layer to what is read of a checkpoint
-// for a stage of that layer alone, the output head half: the fixtures' tensors are of 16 bits too.
+// for a stage of that layer alone, a third of the output head: the fixtures' tensors are of 16 bits too.
 func TestStepBytes(t *testing.T) {
 	for _, name := range []string{"llama-tiny", "qwen2-tiny", "opt-tiny", "qwen3moe-tiny"} {
 		f := shipped(name)
@@ -256,7 +256,7 @@ func TestStepBytes(t *testing.T) {
 						head = int64(len(x.Data)) / int64(size)
 					}
 				}
-				if n != read-head/2 {
+				if n != read-head+head/3 {
 					t.Errorf("%s, layer %d of %d ranks: %d bytes, %d are read, %d of the head",
 						name, i, size, n, read, head)
 				}
