@@ -212,7 +212,9 @@ type Matcher struct {
 
 // Accept goes on by a token, and returns false, going nowhere, when the grammar does not allow it.
 func (m *Matcher) Accept(token int32) bool {
-	m.grammar.mu.Lock()
+	if !m.grammar.lock() {
+		m.grammar.mu.Lock()
+	}
 	defer m.grammar.mu.Unlock()
 	return m.at.Accept(token)
 }
@@ -223,11 +225,8 @@ func (m *Matcher) Accept(token int32) bool {
 // again.
 func (m *Matcher) Mask(mask []uint32) (complete, ready bool) {
 	g := m.grammar
-	for !g.mu.TryLock() {
-		if g.busy.Load() {
-			return false, false
-		}
-		runtime.Gosched() // another row's mask is made
+	if !g.lock() {
+		return false, false
 	}
 	operations := quick
 	if g.prepared {
@@ -247,6 +246,20 @@ func (m *Matcher) Mask(mask []uint32) (complete, ready bool) {
 		g.mu.Unlock()
 	})
 	return false, false
+}
+
+// lock takes the grammar, unless it is not usable. It spins: what others do with a grammar that is
+// usable takes microseconds, less than to sleep and to be woken.
+func (g *Grammar) lock() bool {
+	for spins := 1; !g.mu.TryLock(); spins++ {
+		if g.busy.Load() {
+			return false
+		}
+		if spins%(1<<12) == 0 {
+			runtime.Gosched()
+		}
+	}
+	return true
 }
 
 // Usable says whether a mask can be had now: the grammar has been compiled, or found impossible, and
