@@ -77,16 +77,19 @@ func (s *sampling) decodeResponseFormat(f *fields) {
 }
 
 // formatSchema reads response_format.json_schema. The name and the description are for the model's
-// maker, and every schema is obeyed as strict ones are.
+// maker. Every schema is obeyed as strict ones are; keys that it leaves open are left out unless it
+// is said not to be strict, as vLLM's first back end does it: a model that may add keys hardly ends.
 func (f *fields) formatSchema(raw []byte) constrain.Spec {
 	const field = "response_format"
 	if raw == nil || raw[0] != '{' {
 		f.fail(badRequest(field, "`response_format.json_schema` must be an object with `schema`"))
 		return constrain.Spec{}
 	}
-	c := constrain.Spec{Kind: constrain.JSONSchema}
+	c := constrain.Spec{Kind: constrain.JSONSchema, Closed: true}
 	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
 		switch {
+		case key == "strict" && string(raw) == "false":
+			c.Closed = false
 		case key != "schema":
 		case isSchema(raw):
 			c.Text = string(raw)
@@ -165,6 +168,7 @@ func (f *fields) spec(field string, kind constrain.Kind, raw []byte) constrain.S
 			f.fail(badRequest(field, "`%s` must not be empty", field))
 		}
 	case constrain.JSONSchema, constrain.StructuralTag:
+		c.Closed = kind == constrain.JSONSchema
 		if !text && !isSchema(raw) {
 			f.fail(badRequest(field, "`%s` must be an object, or its text, got %s", field,
 				describe(raw)))
