@@ -17,6 +17,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/constrain/regex"
+	"github.com/eagleray/eagleray/internal/grammars"
 	"github.com/eagleray/eagleray/internal/tokenizer"
 )
 
@@ -119,7 +120,7 @@ func Run(o Options) (Report, error) {
 		return Report{}, fmt.Errorf("--schemas: no JSON files in %q", o.Schemas)
 	}
 	slices.Sort(files)
-	b := bench{anyOrder: o.AnyOrder, tok: tok, vocabulary: vocabulary(tok)}
+	b := bench{anyOrder: o.AnyOrder, tok: tok, vocabulary: grammars.Vocabulary(tok)}
 	width := max(b.vocabulary.Words(), (o.Vocab+31)/32)
 	b.mask = make([]uint32, width)
 	b.report.Refused, b.report.Vocab = map[string]int{}, 32*width
@@ -317,19 +318,4 @@ func respace(raw json.RawMessage) (string, error) {
 			fmt.Fprint(&out, v)
 		}
 	}
-}
-
-// vocabulary is the tokens of a tokenizer, as masks want them.
-func vocabulary(t *tokenizer.Tokenizer) *constrain.Vocabulary {
-	tokens, special := make([][]byte, t.VocabSize()), map[string]int32{}
-	for id := range tokens {
-		id := int32(id)
-		switch text, ok := t.Token(id); {
-		case ok && t.IsAdded(id):
-			special[text] = id
-		case ok:
-			tokens[id] = t.TokenBytes(id)
-		}
-	}
-	return constrain.NewVocabulary(tokens, special)
 }
