@@ -52,6 +52,15 @@ func (s *start) end(ctx context.Context) error {
 	if len(s.fresh) == 0 {
 		return nil
 	}
+	// First, for news of their ends may come before StopWorkers returns.
+	s.mu.Lock()
+	for _, rank := range s.fresh {
+		if pid, runs := s.running[rank]; runs {
+			s.before[rank] = pid
+			delete(s.running, rank)
+		}
+	}
+	s.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	var lost ray.RankErrors
@@ -63,14 +72,6 @@ func (s *start) end(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	s.mu.Lock()
-	for _, rank := range s.fresh {
-		if pid, runs := s.running[rank]; runs {
-			s.before[rank] = pid
-			delete(s.running, rank)
-		}
-	}
-	s.mu.Unlock()
 	if len(s.actors) == 0 {
 		return nil
 	}

@@ -306,8 +306,8 @@ func (l *Launcher) ended(x ray.Exit) {
 	}
 	l.mu.Lock()
 	pid, ran := l.running[x.Rank]
-	// News of a worker that another one has taken the place of may come late.
-	if ran && pid != x.PID && (pid != unknownPID || l.before[x.Rank] == x.PID) {
+	// News of a worker that another one has taken the place of, or takes it now, may come late.
+	if l.before[x.Rank] == x.PID || ran && pid != x.PID && pid != unknownPID {
 		l.mu.Unlock()
 		return
 	}
