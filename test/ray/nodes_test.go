@@ -62,7 +62,48 @@ func TestNodes(t *testing.T) {
 				func(t *testing.T) { s.killedWhileStarting(t, phase) })
 		}
 		t.Run("no shared memory", s.noSharedMemory)
+		t.Run("an adopted group loses a node", s.adoptedGroupLosesNode)
 	})
+}
+
+// adoptedGroupLosesNode takes a node from a server whose group is not its own. Ray gives the lost
+// bundles their place on a node that joins; the server waits for that, and the request that runs
+// has the answer that it has undisturbed.
+func (s *site) adoptedGroupLosesNode(t *testing.T) {
+	const tokens = 1200
+	node := s.AddNode(t, raytest.NodeSpec{CPUs: 1, GPUs: 2})
+	id := s.group(t, "adopted", bundles(4))
+	p := s.serve(t, "", nil, "-tp", "4", "--ray-placement-group", id)
+	url := p.url(t)
+	want, err := complete(t, url, tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		text string
+		err  error
+	}
+	asked := make(chan answer, 1)
+	go func() {
+		text, err := complete(t, url, tokens)
+		asked <- answer{text, err}
+	}()
+	eventually(t, "a running request", func() bool { return runs(url) })
+	s.KillRaylet(t, node)
+	spare := s.AddNode(t, raytest.NodeSpec{CPUs: 1, GPUs: 2})
+	defer s.RemoveNode(t, spare)
+	if a := <-asked; a.err != nil || a.text != want {
+		t.Errorf("%v, %q, want %q", a.err, a.text, want)
+	}
+	if state := s.find(t, id).State; state != "CREATED" {
+		t.Errorf("the adopted group is %s", state)
+	}
+	p.await(t, `msg="restarting the workers"`)
+	p.signal(t, syscall.SIGTERM)
+	if code := p.exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	s.clean(t)
 }
 
 // comesAndGoes starts four ranks of which two have their place only when a node joins, and takes
