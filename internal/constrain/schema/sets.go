@@ -76,7 +76,10 @@ func (c *compiler) bad() bool { return c.err != nil || c.unknown }
 
 // bounded refuses more alternatives than the limit.
 func (c *compiler) bounded(s *sets) {
-	n := max(len(s.numbers), len(s.arrays), len(s.objects))
+	c.alternatives(max(len(s.numbers), len(s.arrays), len(s.objects)))
+}
+
+func (c *compiler) alternatives(n int) {
 	if n > c.lim.Branches {
 		c.tooComplex("branches", "the schema comes to more than %d alternatives", c.lim.Branches)
 	}
@@ -138,76 +141,49 @@ func (c *compiler) minus(s, t *sets) *sets {
 	if s.strings != nil && t.strings != nil {
 		r.strings = c.some(c.text.minus(s.strings, t.strings))
 	}
-	r.numbers = s.numbers
-	for _, y := range t.numbers {
-		var left []*numberSet
-		for _, x := range r.numbers {
-			if x.and(y).empty() {
-				left = append(left, x)
-				continue
+	r.numbers = subtract(c, s.numbers, t.numbers,
+		func(x, y *numberSet) bool { return x.and(y).empty() }, (*numberSet).complement,
+		func(x, n *numberSet) *numberSet {
+			c.spend(len(x.among))
+			if z := x.and(n); !z.empty() {
+				return z
 			}
-			for _, n := range y.complement() {
-				c.spend(len(x.among))
-				if z := x.and(n); !z.empty() {
-					left = append(left, z)
-				}
-			}
-		}
-		r.numbers = left
-		if c.bounded(r); c.bad() {
-			return r
-		}
-	}
-	r.arrays = s.arrays
-	for _, y := range t.arrays {
-		var left []*arrays
-		var rest []*arrays
-		for _, x := range r.arrays {
-			if c.disjointArrays(x, y) {
+			return nil
+		})
+	r.arrays = subtract(c, s.arrays, t.arrays, c.disjointArrays, c.notArrays, c.andArrays)
+	r.objects = subtract(c, s.objects, t.objects, c.disjointObjects, c.notObjects, c.andObjects)
+	return r
+}
+
+// subtract takes alternatives out of others: what is left of each is its intersections with the
+// complement of what is taken, and all of it where the two are disjoint. and returns nil for nothing.
+func subtract[T any](c *compiler, from, taken []*T, disjoint func(x, y *T) bool,
+	not func(y *T) []*T, and func(x, n *T) *T) []*T {
+	for _, y := range taken {
+		var left, rest []*T
+		for _, x := range from {
+			if disjoint(x, y) {
 				left = append(left, x)
 				continue
 			}
 			if rest == nil {
-				rest = c.notArrays(y)
-			}
-			for _, n := range rest {
-				if z := c.andArrays(x, n); z != nil {
-					left = append(left, z)
-				}
-			}
-		}
-		r.arrays = left
-		if c.bounded(r); c.bad() {
-			return r
-		}
-	}
-	r.objects = s.objects
-	for _, y := range t.objects {
-		var left []*objects
-		var rest []*objects
-		for _, x := range r.objects {
-			if c.disjointObjects(x, y) {
-				left = append(left, x)
-				continue
-			}
-			if rest == nil {
-				rest = c.notObjects(y)
+				rest = not(y)
 			}
 			for _, n := range rest {
 				if c.bad() {
-					return r
+					return left
 				}
-				if z := c.andObjects(x, n); z != nil {
+				if z := and(x, n); z != nil {
 					left = append(left, z)
 				}
 			}
 		}
-		r.objects = left
-		if c.bounded(r); c.bad() {
-			return r
+		from = left
+		if c.alternatives(len(from)); c.bad() {
+			return from
 		}
 	}
-	return r
+	return from
 }
 
 // single is the sets of one value.

@@ -108,9 +108,9 @@ var faults = map[string]kind{
 	"half-open": {links, halfOpen},
 	// What is lost on Ray: the process of an actor, an actor by ray.kill, the placement group, the
 	// bridge; a node whose raylet crashes, and one that falls silent.
-	"actor":           {actors, killActor},
-	"ray-kill":        {actors, onActor("kill")},
-	"placement-group": {actors, onActor("remove")},
+	"actor":           {actors, onActor(killActor)},
+	"ray-kill":        {actors, onActor(helped("kill"))},
+	"placement-group": {actors, onActor(helped("remove"))},
 	"bridge":          {actors, killBridge},
 	"raylet":          {nodes, killRaylet},
 	"ray-node":        {nodes, cutNode},

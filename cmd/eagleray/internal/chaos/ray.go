@@ -119,21 +119,15 @@ func (c *cluster) do(op string, pid int) error {
 }
 
 // killActor kills the process of an actor, of which a rank is the child.
-func killActor(v *victim) error {
-	rank, err := v.one()
-	if err != nil {
-		return err
-	}
-	actor, err := parentOf(rank)
-	if err != nil {
-		return err
-	}
-	v.s.gone(rank)
-	return send(actor, syscall.SIGKILL)
+func killActor(_ *victim, actor int) error { return send(actor, syscall.SIGKILL) }
+
+// helped has the helper do something to an actor, or its group.
+func helped(op string) func(v *victim, actor int) error {
+	return func(v *victim, actor int) error { return v.s.cluster.do(op, actor) }
 }
 
-// onActor has the helper do something to a rank's actor, or its group.
-func onActor(op string) func(v *victim) error {
+// onActor does something to a rank's actor.
+func onActor(do func(v *victim, actor int) error) func(v *victim) error {
 	return func(v *victim) error {
 		rank, err := v.one()
 		if err != nil {
@@ -144,7 +138,7 @@ func onActor(op string) func(v *victim) error {
 			return err
 		}
 		v.s.gone(rank)
-		return v.s.cluster.do(op, actor)
+		return do(v, actor)
 	}
 }
 
