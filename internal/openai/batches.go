@@ -9,24 +9,20 @@ import (
 )
 
 // createBatch answers POST /v1/batches.
-func (s *Server) createBatch(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.readBody(w, r)
-	if err != nil {
-		return err
-	}
-	defer f.done()
-	q := batch.Request{InputFileID: f.text("input_file_id"), Endpoint: f.text("endpoint"),
-		CompletionWindow: f.text("completion_window"), Metadata: f.metadata(),
-		OutputLifetime: int64(f.lifetime("output_expires_after") / time.Second)}
-	if f.err != nil {
-		return f.err
-	}
-	s.logUnknown(f)
+func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, _ *fields,
+	q batch.Request) error {
 	o, err := s.batches.Create(s.ownerOf(r), q)
 	if err != nil {
 		return err
 	}
 	return s.writeJSON(w, o)
+}
+
+func decodeBatch(f *fields, _ *model) (batch.Request, *apiError) {
+	q := batch.Request{InputFileID: f.text("input_file_id"), Endpoint: f.text("endpoint"),
+		CompletionWindow: f.text("completion_window"), Metadata: f.metadata(),
+		OutputLifetime: int64(f.lifetime("output_expires_after") / time.Second)}
+	return q, f.err
 }
 
 // text returns a string that must be there.

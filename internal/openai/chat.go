@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -13,23 +12,8 @@ import (
 const chatPath = "/v1/chat/completions"
 
 // chatCompletions answers POST /v1/chat/completions.
-func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
-	begun := time.Now()
-	f, err := s.readBody(w, r)
-	if err != nil {
-		return err
-	}
-	defer f.done()
-	req, bad := decodeChat(f, &s.model)
-	if bad != nil {
-		return bad
-	}
-	s.logUnknown(f)
-	r, cancel, err := deadline(r, req.timeout, begun)
-	if err != nil {
-		return err
-	}
-	defer cancel()
+func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f *fields,
+	req *chatRequest) error {
 	g, text, err := s.startChat(r, "chatcmpl-", req)
 	f.done()
 	if err != nil {

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -11,29 +10,31 @@ import (
 // chatBatchPath is vLLM's: many conversations in one request.
 const chatBatchPath = chatPath + "/batch"
 
-// chatBatch answers POST /v1/chat/completions/batch: `messages` is a list of conversations, of which
-// each is answered by the choice of its number. What is said of one conversation's prompt is refused.
-func (s *Server) chatBatch(w http.ResponseWriter, r *http.Request) error {
-	begun := time.Now()
-	f, err := s.readBody(w, r)
-	if err != nil {
-		return err
-	}
-	defer f.done()
-	list, bad := s.conversations(f)
+// chatBatchRequest is the body of it: what all conversations share, and each as it came.
+type chatBatchRequest struct {
+	*chatRequest
+	list [][]byte
+}
+
+func decodeChatBatch(f *fields, m *model) (*chatBatchRequest, *apiError) {
+	list, bad := conversations(f)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
 	f.members["messages"] = list[0]
-	req, bad := decodeChat(f, &s.model)
+	req, bad := decodeChat(f, m)
 	if bad == nil {
 		bad = req.checkBatch()
 	}
-	if bad != nil {
-		return bad
-	}
+	return &chatBatchRequest{req, list}, bad
+}
+
+// chatBatch answers POST /v1/chat/completions/batch: `messages` is a list of conversations, of which
+// each is answered by the choice of its number. What is said of one conversation's prompt is refused.
+func (s *Server) chatBatch(w http.ResponseWriter, r *http.Request, f *fields,
+	req *chatBatchRequest) error {
 	// What all share is rendered with each.
-	size := len(req.documents)
+	list, size := req.list, len(req.documents)
 	for _, k := range req.kwargs {
 		size += len(k.raw)
 	}
@@ -41,23 +42,17 @@ func (s *Server) chatBatch(w http.ResponseWriter, r *http.Request) error {
 		return badRequest("chat_template_kwargs", "`documents` and `chat_template_kwargs` of %d bytes for "+
 			"%d conversations are more than %d bytes", size, len(list), most)
 	}
-	s.logUnknown(f)
-	r, cancel, err := deadline(r, req.timeout, begun)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	g, err := s.startBatch(r, f, req, list)
+	g, err := s.startBatch(r, f, req.chatRequest, list)
 	f.done()
 	if err != nil {
 		return err
 	}
 	defer g.closeReaders()
-	return s.fullChat(w, r, g, req, "")
+	return s.fullChat(w, r, g, req.chatRequest, "")
 }
 
 // conversations takes the list of them apart.
-func (s *Server) conversations(f *fields) ([][]byte, *apiError) {
+func conversations(f *fields) ([][]byte, *apiError) {
 	raw := f.array("messages")
 	if raw == nil {
 		f.fail(badRequest("messages", "`messages` must be a list of conversations"))

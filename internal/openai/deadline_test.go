@@ -53,3 +53,17 @@ func TestDeadline(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadlineOfTexts gives routes that count tokens less time than that takes.
+func TestDeadlineOfTexts(t *testing.T) {
+	s := newServer(t)
+	for path, body := range map[string]string{
+		"/tokenize":     `{"prompt":"` + strings.Repeat("many words ", 90000) + `"}`,
+		countTokensPath: `{"messages":[{"role":"user","content":"hi"}],"timeout":1e-9}`,
+	} {
+		rec := s.do("POST", path, body, timeoutHeader, "1e-9")
+		if rec.Code != 408 || !strings.Contains(rec.Body.String(), "time is over") {
+			t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
+		}
+	}
+}

@@ -26,8 +26,7 @@ type embeddingRequest struct {
 	dimensions int
 }
 
-func decodeEmbedding(f *fields, s *Server) (*embeddingRequest, *pooling) {
-	m := &s.model
+func decodeEmbedding(f *fields, m *model) (*embeddingRequest, *apiError) {
 	r := &embeddingRequest{}
 	if f.members["messages"] != nil {
 		r.chat = true
@@ -55,7 +54,7 @@ func decodeEmbedding(f *fields, s *Server) (*embeddingRequest, *pooling) {
 	}
 	f.unsupported("embed_dtype", `"float32"`)
 	f.unsupported("endianness", `"native"`, `"little"`)
-	return r, &r.pooling
+	return r, f.err
 }
 
 // checkDimensions lets models be cut that were trained for it.

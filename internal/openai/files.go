@@ -48,7 +48,7 @@ func (s *Server) addBatches(add func(method, path string, public bool, h handler
 	add("GET", "/v1/files/{id}", false, s.kept(s.getFile))
 	add("GET", "/v1/files/{id}/content", false, s.kept(s.fileContent))
 	add("DELETE", "/v1/files/{id}", false, s.kept(s.deleteFile))
-	add("POST", "/v1/batches", false, s.kept(s.createBatch))
+	add("POST", "/v1/batches", false, s.kept(posted(s, decodeBatch, s.createBatch)))
 	add("GET", "/v1/batches", false, s.kept(s.listBatches))
 	add("GET", "/v1/batches/{id}", false, s.kept(s.getBatch))
 	add("POST", "/v1/batches/{id}/cancel", false, s.kept(s.cancelBatch))

@@ -3,7 +3,6 @@ package openai
 import (
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/openai/messages"
@@ -19,26 +18,12 @@ const (
 const anthropicID = "Request-Id"
 
 // createMessage answers POST /v1/messages, Anthropic's API.
-func (s *Server) createMessage(w http.ResponseWriter, r *http.Request) error {
-	begun := time.Now()
-	f, err := s.readBody(w, r)
-	if err != nil {
-		return err
-	}
-	defer f.done()
-	req, bad := decodeMessage(f, &s.model, true)
-	if bad != nil {
-		return bad
-	}
-	s.logUnknown(f)
-	r, cancel, err := deadline(r, req.timeout, begun)
-	if err != nil {
-		return err
-	}
-	defer cancel()
+func (s *Server) createMessage(w http.ResponseWriter, r *http.Request, f *fields,
+	req *messageRequest) error {
 	g, _, err := s.startChat(r, "msg_", req.chatRequest)
 	f.done()
 	if err != nil {
+		var bad *apiError
 		if errors.As(err, &bad) {
 			req.rename(bad)
 		}
@@ -103,18 +88,9 @@ func (c *choice) messageEnd() (reason string, sequence *string) {
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
-func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.readBody(w, r)
-	if err != nil {
-		return err
-	}
-	defer f.done()
-	req, bad := decodeMessage(f, &s.model, false)
-	if bad == nil {
-		s.logUnknown(f)
-		_, bad = s.checkModel(req.model)
-	}
-	if bad != nil {
+func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *fields,
+	req *messageRequest) error {
+	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
 	}
 	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)

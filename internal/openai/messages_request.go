@@ -20,14 +20,19 @@ var notInMessages = map[string]string{
 	"return_prompt_text": "", "include_reasoning": "thinking",
 }
 
-// decodeMessage reads all fields. A request to generate needs max_tokens.
-func decodeMessage(f *fields, m *model, generate bool) (*messageRequest, *apiError) {
+// decodeMessage reads a request to generate, which needs max_tokens.
+func decodeMessage(f *fields, m *model) (*messageRequest, *apiError) {
+	if raw := f.members["max_tokens"]; raw == nil || isNull(raw) {
+		f.fail(badRequest("max_tokens", "`max_tokens` is required"))
+	}
+	return decodeCounted(f, m)
+}
+
+// decodeCounted reads all fields.
+func decodeCounted(f *fields, m *model) (*messageRequest, *apiError) {
 	r := &messageRequest{translation: &translation{fields: f, route: messagesPath,
 		names: map[string]string{}}}
 	r.refuse(notInMessages)
-	if raw := f.members["max_tokens"]; generate && (raw == nil || isNull(raw)) {
-		f.fail(badRequest("max_tokens", "`max_tokens` is required"))
-	}
 	r.set("stop", f.array("stop_sequences"), "stop_sequences")
 	r.decodeMessages()
 	r.decodeTools()

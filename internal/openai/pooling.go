@@ -3,7 +3,6 @@ package openai
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -40,6 +39,8 @@ func (s *Server) generates(h handler) handler {
 type pooling struct {
 	sampling
 }
+
+func (p *pooling) shared() *pooling { return p }
 
 // decode reads the shared fields.
 func (p *pooling) decode(f *fields) {
@@ -105,26 +106,11 @@ func (s *Server) pool(r *http.Request, kind string, p *pooling, prompts []prompt
 }
 
 // poolingRoute is a handler of requests for vectors: answer computes and renders what decode read.
-func poolingRoute[T any](s *Server, decode func(f *fields, s *Server) (T, *pooling),
+func poolingRoute[T interface{ shared() *pooling }](s *Server,
+	decode func(f *fields, m *model) (T, *apiError),
 	answer func(r *http.Request, req T) (any, error)) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		begun := time.Now()
-		f, err := s.readBody(w, r)
-		if err != nil {
-			return err
-		}
-		defer f.done()
-		req, p := decode(f, s)
-		if f.err != nil {
-			return f.err
-		}
-		s.logUnknown(f)
-		r, cancel, err := deadline(r, p.timeout, begun)
-		if err != nil {
-			return err
-		}
-		defer cancel()
-		if bad := s.begin(p); bad != nil {
+	return posted(s, decode, func(w http.ResponseWriter, r *http.Request, _ *fields, req T) error {
+		if bad := s.begin(req.shared()); bad != nil {
 			return bad
 		}
 		v, err := answer(r, req)
@@ -132,7 +118,7 @@ func poolingRoute[T any](s *Server, decode func(f *fields, s *Server) (T, *pooli
 			return err
 		}
 		return s.writeJSON(w, v)
-	}
+	})
 }
 
 // usageOfPrompts counts tokens that are only read.

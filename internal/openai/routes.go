@@ -175,29 +175,64 @@ func (s *Server) showLoad(w http.ResponseWriter, _ *http.Request) error {
 	return s.writeJSON(w, map[string]int64{"server_load": s.load.Load()})
 }
 
+// tokenizeRequest is the body of POST /tokenize: a prompt, or a conversation.
+type tokenizeRequest struct {
+	model string
+	text  *string // nil for a conversation
+	conversation
+	addSpecial, withText bool
+}
+
+func decodeTokenize(f *fields, m *model) (*tokenizeRequest, *apiError) {
+	r := &tokenizeRequest{}
+	r.model = f.tokenizing(m)
+	r.withText = f.optBool("return_token_strs", false)
+	_, chat := f.members["messages"]
+	r.text = f.optString("prompt")
+	r.addSpecial = f.boolean("add_special_tokens", !chat)
+	switch {
+	case chat && r.text != nil:
+		f.fail(badRequest("messages", "give `prompt` or `messages`, not both"))
+	case chat:
+		r.conversation.decode(f, m)
+	case r.text == nil:
+		f.fail(badRequest("prompt", "`prompt` or `messages` is required"))
+	}
+	return r, f.err
+}
+
+// tokenizing reads the model of a request that needs its tokenizer.
+func (f *fields) tokenizing(m *model) string {
+	if m.Tokenizer == nil {
+		f.fail(noTokenizer())
+	}
+	if name := f.optString("model"); name != nil {
+		return *name
+	}
+	return ""
+}
+
+func noTokenizer() *apiError { return badRequest("", "the server runs without a tokenizer") }
+
 // tokenizeText answers POST /tokenize: a prompt or a conversation as token ids.
-func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.readBody(w, r)
+func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, _ *fields,
+	req *tokenizeRequest) error {
+	if _, bad := s.checkModel(req.model); bad != nil {
+		return bad
+	}
+	ids, err := s.tokensOf(r.Context(), req)
 	if err != nil {
 		return err
-	}
-	defer f.done()
-	if s.model.Tokenizer == nil {
-		return badRequest("", "the server runs without a tokenizer")
-	}
-	ids, bad := s.decodeTokenize(r.Context(), f)
-	if bad != nil {
-		return bad
 	}
 	answer := struct {
 		Count       int      `json:"count"`
 		MaxModelLen int      `json:"max_model_len"`
 		Tokens      []int32  `json:"tokens"`
 		TokenStrs   []string `json:"token_strs"`
-	}{Count: len(ids.ids), MaxModelLen: s.model.MaxModelLen, Tokens: append([]int32{}, ids.ids...)}
-	if ids.withText {
+	}{Count: len(ids), MaxModelLen: s.model.MaxModelLen, Tokens: append([]int32{}, ids...)}
+	if req.withText {
 		answer.TokenStrs = []string{}
-		for _, id := range ids.ids {
+		for _, id := range ids {
 			text, _ := s.model.Tokenizer.Token(id)
 			answer.TokenStrs = append(answer.TokenStrs, text)
 		}
@@ -205,91 +240,55 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, answer)
 }
 
-// tokenized is the result of /tokenize.
-type tokenized struct {
-	ids      []int32
-	withText bool
-}
-
 // leastTokenized is the length of a text in bytes that /tokenize takes at least, whatever the model
 // could: texts are counted in order to be cut.
 const leastTokenized = 1 << 20
 
-func (s *Server) decodeTokenize(ctx context.Context, f *fields) (tokenized, *apiError) {
-	var out tokenized
-	model := f.optString("model")
-	out.withText = f.optBool("return_token_strs", false)
-	_, chat := f.members["messages"]
-	text := f.optString("prompt")
-	r := &sampling{addSpecial: f.boolean("add_special_tokens", !chat)}
-	var c conversation
-	switch {
-	case chat && text != nil:
-		f.fail(badRequest("messages", "give `prompt` or `messages`, not both"))
-	case chat:
-		c.decode(f, &s.model)
-	case text == nil:
-		f.fail(badRequest("prompt", "`prompt` or `messages` is required"))
-	}
-	if f.err != nil {
-		return out, f.err
-	}
-	s.logUnknown(f)
-	if model != nil {
-		if _, bad := s.checkModel(*model); bad != nil {
-			return out, bad
+func (s *Server) tokensOf(ctx context.Context, req *tokenizeRequest) ([]int32, error) {
+	if req.text == nil {
+		p, bad := s.render(ctx, &req.conversation, &sampling{addSpecial: req.addSpecial})
+		if bad != nil {
+			return nil, bad
 		}
+		return p.Prompt, nil
 	}
-	if !chat {
-		if most := max(s.mostBytes(), leastTokenized); len(*text) > most {
-			return out, badRequest("prompt", "the prompt of %d bytes is longer than what is "+
-				"tokenized (at most %d bytes)", len(*text), most)
-		}
-		var err error
-		if out.ids, err = s.model.Tokenizer.EncodeUntil(ctx.Err, *text, r.addSpecial); err != nil {
-			return out, cancelled()
-		}
-		return out, nil
+	if most := max(s.mostBytes(), leastTokenized); len(*req.text) > most {
+		return nil, badRequest("prompt", "the prompt of %d bytes is longer than what is "+
+			"tokenized (at most %d bytes)", len(*req.text), most)
 	}
-	p, bad := s.render(ctx, &c, r)
-	out.ids = p.Prompt
-	return out, bad
+	return s.model.Tokenizer.EncodeUntil(ctx.Err, *req.text, req.addSpecial)
 }
 
-// detokenize answers POST /detokenize: token ids as text, special tokens included.
-func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.readBody(w, r)
-	if err != nil {
-		return err
-	}
-	defer f.done()
-	if s.model.Tokenizer == nil {
-		return badRequest("", "the server runs without a tokenizer")
-	}
-	model := f.optString("model")
+// detokenizeRequest is the body of POST /detokenize.
+type detokenizeRequest struct {
+	model string
+	ids   []int32
+}
+
+func decodeDetokenize(f *fields, m *model) (*detokenizeRequest, *apiError) {
+	r := &detokenizeRequest{model: f.tokenizing(m)}
 	if raw := f.members["tokens"]; raw == nil || isNull(raw) {
 		f.fail(badRequest("tokens", "`tokens` is required"))
 	}
 	// A token may be a hundred times as long as its number.
-	most := max(4*s.model.MaxModelLen, 65536)
-	ids := f.tokens("tokens", most, s.model.VocabSize)
-	if f.err != nil {
-		return f.err
+	r.ids = f.tokens("tokens", max(4*m.MaxModelLen, 65536), m.VocabSize)
+	return r, f.err
+}
+
+// detokenize answers POST /detokenize: token ids as text, special tokens included.
+func (s *Server) detokenize(w http.ResponseWriter, _ *http.Request, _ *fields,
+	req *detokenizeRequest) error {
+	if _, bad := s.checkModel(req.model); bad != nil {
+		return bad
 	}
-	s.logUnknown(f)
-	if model != nil {
-		if _, bad := s.checkModel(*model); bad != nil {
-			return bad
-		}
-	}
-	return s.writeJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(ids, false)})
+	return s.writeJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(req.ids, false)})
 }
 
 // tokenizerInfo answers GET /tokenizer_info: what tokenizer_config.json says, and the chat template
 // wherever it stands.
 func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 	if s.model.Tokenizer == nil {
-		return badRequest("", "the server runs without a tokenizer")
+		return noTokenizer()
 	}
 	c := s.model.Tokenizer.Config()
 	answer := make(map[string]any, len(c.Fields)+1)

@@ -43,6 +43,9 @@ type sampling struct {
 	toolOfTag []int
 }
 
+// patience is how long the client waits.
+func (s *sampling) patience() *float64 { return s.timeout }
+
 // decode reads the shared fields. The caller reads its own before or after, then calls f.rest.
 func (s *sampling) decode(f *fields, m *model) {
 	if name := f.optString("model"); name != nil {

@@ -31,16 +31,16 @@ type scoreRequest struct {
 	instruction        string
 }
 
-func decodeScore(f *fields, s *Server) (*scoreRequest, *pooling) {
+func decodeScore(f *fields, m *model) (*scoreRequest, *apiError) {
 	r := &scoreRequest{}
 	var field string
-	field, r.queries = f.listed(&s.model, "text_1", "queries", "data_1")
-	_, r.documents = f.listed(&s.model, "text_2", "documents", "items", "data_2")
-	r.decodePairs(f, s, field)
-	return r, &r.pooling
+	field, r.queries = f.listed(m, "text_1", "queries", "data_1")
+	_, r.documents = f.listed(m, "text_2", "documents", "items", "data_2")
+	r.decodePairs(f, m, field)
+	return r, f.err
 }
 
-func (r *scoreRequest) decodePairs(f *fields, s *Server, field string) {
+func (r *scoreRequest) decodePairs(f *fields, m *model, field string) {
 	r.pooling.decode(f)
 	if text := f.optString("instruction"); text != nil {
 		r.instruction = *text
@@ -53,7 +53,7 @@ func (r *scoreRequest) decodePairs(f *fields, s *Server, field string) {
 	}
 	for _, list := range [][]rawPrompt{r.queries, r.documents} {
 		for _, p := range list {
-			if !p.isText && s.scoresByToken() {
+			if !p.isText && m.scoresByToken() {
 				f.fail(badRequest(field, "texts are scored, not token ids"))
 			}
 		}
@@ -62,7 +62,7 @@ func (r *scoreRequest) decodePairs(f *fields, s *Server, field string) {
 
 // scoresByToken says that pairs are scored by what the model would say, rather than by how alike
 // their vectors are.
-func (s *Server) scoresByToken() bool { return len(s.model.Pooling.Classifier) > 0 }
+func (m *model) scoresByToken() bool { return len(m.Pooling.Classifier) > 0 }
 
 type scoreResponse struct {
 	ID      string      `json:"id"`
@@ -96,7 +96,7 @@ func (s *Server) score(r *http.Request, req *scoreRequest) (any, error) {
 // scores are those of each document with its query.
 func (s *Server) scores(r *http.Request, req *scoreRequest, kind string) (*generation, []float64,
 	error) {
-	if s.scoresByToken() {
+	if s.model.scoresByToken() {
 		return s.classified(r, req, kind)
 	}
 	all := slices.Concat(req.queries, req.documents)
@@ -161,19 +161,19 @@ type rerankRequest struct {
 	top int
 }
 
-func decodeRerank(f *fields, s *Server) (*rerankRequest, *pooling) {
+func decodeRerank(f *fields, m *model) (*rerankRequest, *apiError) {
 	r := &rerankRequest{}
-	field, queries := f.listed(&s.model, "query")
+	field, queries := f.listed(m, "query")
 	r.queries = queries
-	_, r.documents = f.listed(&s.model, "documents")
-	r.decodePairs(f, s, field)
+	_, r.documents = f.listed(m, "documents")
+	r.decodePairs(f, m, field)
 	if len(r.queries) > 1 {
 		f.fail(badRequest("query", "`query` must be one text"))
 	}
 	r.top = int(f.ranged("top_n", 0, 0, 1<<31-1))
 	f.optBool("return_documents", true)
 	f.unsupported("max_tokens_per_doc", "0")
-	return r, &r.pooling
+	return r, f.err
 }
 
 type rerankResponse struct {

@@ -136,10 +136,10 @@ func (s *Server) makeRoutes() map[string]*route {
 		}
 		routes[path].methods[method] = h
 	}
-	add("POST", completionPath, false, s.generated(s.completions))
-	add("POST", chatPath, false, s.generated(s.chatCompletions))
-	add("POST", chatBatchPath, false, s.generated(s.chatBatch))
-	add("POST", tokensPath, false, s.generated(s.generateTokens))
+	add("POST", completionPath, false, s.generated(posted(s, decodeCompletion, s.completions)))
+	add("POST", chatPath, false, s.generated(posted(s, decodeChat, s.chatCompletions)))
+	add("POST", chatBatchPath, false, s.generated(posted(s, decodeChatBatch, s.chatBatch)))
+	add("POST", tokensPath, false, s.generated(posted(s, decodeTokens, s.generateTokens)))
 	add("POST", embeddingsPath, false, s.pooled("Embeddings API",
 		poolingRoute(s, decodeEmbedding, s.embed)))
 	score := s.pooled("Score API", poolingRoute(s, decodeScore, s.score))
@@ -149,8 +149,8 @@ func (s *Server) makeRoutes() map[string]*route {
 	for _, path := range []string{rerankPath, "/rerank", "/v2/rerank"} {
 		add("POST", path, false, rerank)
 	}
-	add("POST", messagesPath, false, s.generated(s.createMessage))
-	add("POST", countTokensPath, false, s.generated(s.countTokens))
+	add("POST", messagesPath, false, s.generated(posted(s, decodeMessage, s.createMessage)))
+	add("POST", countTokensPath, false, s.generated(posted(s, decodeCounted, s.countTokens)))
 	anthropic(routes[messagesPath])
 	anthropic(routes[countTokensPath])
 	add("POST", responsesPath, false, s.generates(s.createResponse))
@@ -160,8 +160,8 @@ func (s *Server) makeRoutes() map[string]*route {
 	add("GET", responsesPath+"/{id}/input_items", false, s.responseInput)
 	add("GET", "/v1/models", false, s.listModels)
 	add("GET", "/v1/models/{model...}", false, s.getModel)
-	add("POST", "/tokenize", false, s.tokenizeText)
-	add("POST", "/detokenize", false, s.detokenize)
+	add("POST", "/tokenize", false, posted(s, decodeTokenize, s.tokenizeText))
+	add("POST", "/detokenize", false, posted(s, decodeDetokenize, s.detokenize))
 	if s.model.answers.TokenizerInfo {
 		add("GET", "/tokenizer_info", false, s.tokenizerInfo)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/eagleray/eagleray/internal/sample"
 )
@@ -32,23 +31,8 @@ type tokensChoice struct {
 
 // generateTokens answers POST /inference/v1/generate. It is a completion whose fields of sampling
 // stand in an object of their own.
-func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request) error {
-	begun := time.Now()
-	f, err := s.readBody(w, r)
-	if err != nil {
-		return err
-	}
-	defer f.done()
-	req, bad := s.decodeTokens(f)
-	if bad != nil {
-		return bad
-	}
-	s.logUnknown(f)
-	r, cancel, err := deadline(r, req.timeout, begun)
-	if err != nil {
-		return err
-	}
-	defer cancel()
+func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request, f *fields,
+	req *completionRequest) error {
 	g, err := s.startCompletion(r, req)
 	f.done()
 	if err != nil {
@@ -79,7 +63,7 @@ func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request) error {
 var samplingNeutral = []string{"detokenize", "output_kind", "skip_clone", "output_text_buffer_length"}
 
 // decodeTokens moves what stands in sampling_params to the fields of a completion.
-func (s *Server) decodeTokens(f *fields) (*completionRequest, *apiError) {
+func decodeTokens(f *fields, m *model) (*completionRequest, *apiError) {
 	ids, params := f.array("token_ids"), f.object("sampling_params")
 	if ids == nil {
 		f.fail(badRequest("token_ids", "`token_ids` must be a list of token ids"))
@@ -112,7 +96,7 @@ func (s *Server) decodeTokens(f *fields) (*completionRequest, *apiError) {
 	}
 	f.members["prompt"] = ids
 	f.members["return_token_ids"] = []byte("true")
-	req, bad := decodeCompletion(f, &s.model)
+	req, bad := decodeCompletion(f, m)
 	if bad == nil && (len(req.prompts) != 1 || req.prompts[0].isText) {
 		bad = badRequest("token_ids", "`token_ids` must be a list of token ids")
 	}

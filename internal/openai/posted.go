@@ -1,0 +1,43 @@
+package openai
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+)
+
+// timed is a request that may say how long its client waits for the answer, in seconds.
+type timed interface{ patience() *float64 }
+
+// posted is a handler of requests with a JSON body. decode reads its fields; those that it leaves
+// over are logged as unknown. respond has the time that the client gives, and may let go of the
+// fields before it ends.
+func posted[T any](s *Server, decode func(f *fields, m *model) (T, *apiError),
+	respond func(w http.ResponseWriter, r *http.Request, f *fields, req T) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		begun := time.Now()
+		f, err := s.readBody(w, r)
+		if err != nil {
+			return err
+		}
+		defer f.done()
+		req, bad := decode(f, &s.model)
+		if bad != nil {
+			return bad
+		}
+		s.logUnknown(f)
+		var given *float64
+		if t, ok := any(req).(timed); ok {
+			given = t.patience()
+		}
+		r, cancel, err := deadline(r, given, begun)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		if err := respond(w, r, f, req); err != nil {
+			return cmp.Or(ended(r.Context()), err) // what was broken off does not say why
+		}
+		return nil
+	}
+}
