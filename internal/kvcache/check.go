@@ -38,12 +38,10 @@ func (m *Manager) Check(seqs []*Sequence, tokens [][]int32) error {
 
 func (m *Manager) checkSequence(s *Sequence, tokens []int32, refs []int32) error {
 	fresh := Sequence{salt: s.salt}
-	if m.caching {
-		if len(s.digests) > len(tokens)/m.size {
-			return fmt.Errorf("%d digests for %d tokens", len(s.digests), len(tokens))
-		}
-		m.extend(&fresh, tokens, len(s.digests))
+	if len(s.digests) > len(tokens)/m.size {
+		return fmt.Errorf("%d digests for %d tokens", len(s.digests), len(tokens))
 	}
+	m.extend(&fresh, tokens, len(s.digests))
 	for i, d := range s.digests {
 		if d != fresh.digests[i] {
 			return fmt.Errorf("digest %d is not that of its tokens", i)

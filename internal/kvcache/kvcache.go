@@ -8,6 +8,10 @@
 // with the same tokens takes the same blocks by reference instead of computing them again. A block
 // that no sequence references stays an entry until it is needed for something else: least recently
 // used first.
+//
+// A block that a sequence holds is reserved first, and nobody else's; it is computed when its keys
+// and values are there for every plan that follows. Only then it is an entry. What a plan computes
+// is so from that plan on (Grow); what comes from elsewhere when it has come (Allocate, then Cache).
 package kvcache
 
 import (
@@ -79,8 +83,8 @@ func New(c Config) (*Manager, error) {
 		}
 		m.buckets = make([]int32, n)
 		m.mask = uint64(n - 1)
-		m.initHash()
 	}
+	m.initHash()
 	m.Reset()
 	return m, nil
 }

@@ -188,6 +188,66 @@ func TestStartWantsWholePrompt(t *testing.T) {
 	}
 }
 
+// TestReservedBlocksAreNobodyElses allocates blocks, and finds them only once they are computed.
+func TestReservedBlocksAreNobodyElses(t *testing.T) {
+	m := newManager(t, 8, 4)
+	a, toks := NewSequence("", false), tokens(0, 12)
+	if !m.Start(&a, toks, 0) || !m.Allocate(&a, 12) {
+		t.Fatal("no room for 12 tokens")
+	}
+	find := func(want int) {
+		t.Helper()
+		b := NewSequence("", false)
+		if hit := m.Match(&b, tokens(0, 20)); hit != want {
+			t.Errorf("hit %d tokens, want %d", hit, want)
+		}
+		if err := m.Check([]*Sequence{&a}, [][]int32{toks}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find(0)
+	m.Cache(&a, toks, 8)
+	find(8)
+	if m.Allocate(&a, 33) || len(a.Blocks()) != 3 {
+		t.Errorf("9 blocks of 8: %v", a.Blocks())
+	}
+	b := a
+	a.Disown()
+	m.Release(&a)
+	if st := m.Stats(); st.Used != 3 {
+		t.Errorf("a sequence gives back what it has given away: %+v", st)
+	}
+	m.Release(&b)
+	find(8)
+}
+
+// TestDigest names prompts and salts, with the prefix cache and without.
+func TestDigest(t *testing.T) {
+	seen := map[string]string{}
+	for _, caching := range []bool{true, false} {
+		m, err := New(Config{Blocks: 8, BlockSize: 4, PrefixCaching: caching})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			salt string
+			toks []int32
+			n    int
+		}{{"", tokens(0, 9), 0}, {"", tokens(0, 9), 1}, {"", tokens(0, 9), 2}, {"x", tokens(0, 9), 2},
+			{"", tokens(1, 9), 2}} {
+			s, name := NewSequence(c.salt, false), fmt.Sprint(c)
+			d := m.Digest(&s, c.toks, c.n)
+			if other, ok := seen[string(d[:])]; ok && other != name {
+				t.Errorf("%s has the digest of %s", name, other)
+			}
+			seen[string(d[:])] = name
+		}
+	}
+	if len(seen) != 5 {
+		t.Errorf("%d digests of 5 beginnings", len(seen))
+	}
+}
+
 func TestReset(t *testing.T) {
 	m := newManager(t, 4, 4)
 	a := NewSequence("", false)

@@ -48,6 +48,16 @@ func (m *Manager) extend(s *Sequence, tokens []int32, n int) {
 	}
 }
 
+// Digest names the contents of the first n blocks of a sequence, which the tokens fill, and its salt:
+// engines whose blocks have one size agree on it.
+func (m *Manager) Digest(s *Sequence, tokens []int32, n int) [sha256.Size]byte {
+	m.extend(s, tokens, n)
+	if n == 0 {
+		return s.root
+	}
+	return s.digests[n-1]
+}
+
 func (m *Manager) bucket(d *digest) uint64 { return binary.LittleEndian.Uint64(d[:]) & m.mask }
 
 // lookup finds an entry by digest. Among equal ones it prefers a block that is in use, which costs

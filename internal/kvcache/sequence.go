@@ -24,6 +24,9 @@ func NewSequence(salt string, noRead bool) Sequence { return Sequence{salt: salt
 // Release.
 func (s *Sequence) Blocks() []uint32 { return s.blocks }
 
+// Disown makes the sequence one without blocks: what it held belongs to a copy of it.
+func (s *Sequence) Disown() { s.blocks, s.digests, s.entries = nil, nil, 0 }
+
 // Reserve makes room for a table of n blocks, so that growing up to it does not allocate.
 func (m *Manager) Reserve(s *Sequence, n int) {
 	s.blocks = slices.Grow(s.blocks, max(0, n-len(s.blocks)))
@@ -83,6 +86,16 @@ func (m *Manager) Start(s *Sequence, tokens []int32, hit int) bool {
 // another sequence of the same step may share the blocks. Positions beyond tokens are of tokens
 // that are not known yet. Grow refuses, and changes nothing, when there are not enough free blocks.
 func (m *Manager) Grow(s *Sequence, tokens []int32, n int) bool {
+	if !m.Allocate(s, n) {
+		return false
+	}
+	m.Cache(s, tokens, min(n, len(tokens)))
+	return true
+}
+
+// Allocate extends the block table to n positions with reserved blocks: nobody else has them, and
+// nobody finds them. It refuses, and changes nothing, when there are not enough free blocks.
+func (m *Manager) Allocate(s *Sequence, n int) bool {
 	need := m.BlocksFor(n) - len(s.blocks)
 	if need > m.free {
 		return false
@@ -90,12 +103,11 @@ func (m *Manager) Grow(s *Sequence, tokens []int32, n int) bool {
 	for range need {
 		s.blocks = append(s.blocks, m.take())
 	}
-	m.Cache(s, tokens, min(n, len(tokens)))
 	return true
 }
 
-// Cache makes the blocks that the first n positions fill cache entries. Their tokens are known, and
-// plans made so far compute them.
+// Cache makes the blocks that the first n positions fill cache entries: they are computed. Their
+// tokens are known, and plans made so far compute them, or they have come from elsewhere.
 func (m *Manager) Cache(s *Sequence, tokens []int32, n int) {
 	full := n / m.size
 	if !m.caching || full <= s.entries {

@@ -12,7 +12,8 @@ func (s *Scheduler) Hold(keys []uint64) {
 	clear(s.held)
 	s.held = s.held[:0]
 	for _, key := range keys {
-		if r := s.requests[key]; r != nil && !r.running && !r.held {
+		if r := s.requests[key]; r != nil && !r.running && !r.held &&
+			r.remote != receiving && r.remote != received {
 			s.unwait(r)
 			r.held = true
 			s.held = append(s.held, r)
@@ -22,7 +23,13 @@ func (s *Scheduler) Hold(keys []uint64) {
 
 // unqueue takes out a request that waits.
 func (s *Scheduler) unqueue(r *Request) {
-	if r.held {
+	switch {
+	case r.remote == receiving:
+		return // its blocks are being written: see Received
+	case r.remote == received:
+		s.received = slices.DeleteFunc(s.received, func(h *Request) bool { return h == r })
+		return
+	case r.held:
 		s.held = slices.DeleteFunc(s.held, func(h *Request) bool { return h == r })
 		return
 	}

@@ -41,7 +41,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 		s.admit(&t, false)
 	}
 	s.advance(&t, true)
-	if !t.preempted && s.waiting.len() == s.waiting.background {
+	if !t.preempted && s.waiting.len() == s.waiting.background && s.nextReceived(false) == nil {
 		s.admit(&t, true)
 	}
 	if len(p.Rows) == 0 && !t.preempted {
@@ -107,7 +107,6 @@ func (s *Scheduler) advance(t *turn, background bool) {
 		// One token is kept for each request after this one: a long prompt does not stall those
 		// that decode. MaxTokens >= MaxSeqs leaves at least one here.
 		n := s.limit(r.length()-r.computed, t.budget-(len(s.running)-1-t.at))
-		held := len(r.seq.Blocks())
 		for !s.cache.Grow(&r.seq, r.tokens, r.computed+n) {
 			t.preempted = true
 			s.preemptLast(t.plan)
@@ -115,7 +114,7 @@ func (s *Scheduler) advance(t *turn, background bool) {
 				return
 			}
 		}
-		s.plan(t.plan, t.flight, r, n, held)
+		s.plan(t.plan, t.flight, r, n)
 		t.budget -= n
 	}
 }
@@ -143,24 +142,34 @@ func (s *Scheduler) preemptLast(p *step.Plan) {
 
 // admit lets waiting requests run. The first that does not fit keeps those behind it out: a small
 // request never overtakes a large one for ever. So does a preempted one until its tokens in flight
-// are known: what it is introduced with are all its tokens.
+// are known: what it is introduced with are all its tokens. Those that have received what they
+// waited for come first: they have their blocks, which nobody can take from them before they run.
 func (s *Scheduler) admit(t *turn, background bool) {
 	for t.budget > len(s.running)-t.at {
-		r := s.waiting.next(t.at, s.config.MaxSeqs, background)
+		r := s.nextReceived(background)
+		if r == nil {
+			r = s.waiting.next(t.at, s.config.MaxSeqs, background)
+		}
 		if r == nil || r.pending > 0 {
 			return
+		}
+		if r.Source != 0 && r.remote == unasked {
+			if !s.ask(t, r) {
+				return
+			}
+			continue
 		}
 		hit, n := s.fit(t, r)
 		if n == 0 {
 			return
 		}
-		s.unwait(r)
+		s.leave(r)
 		s.start(r, hit)
 		t.at++
-		introduce(t.plan, r)
+		introduce(t.plan, r, hit/s.config.BlockSize)
 		// fit has made sure of the blocks of all tokens, these are some of them.
 		s.cache.Grow(&r.seq, r.tokens, hit+n)
-		s.plan(t.plan, t.flight, r, n, hit/s.config.BlockSize)
+		s.plan(t.plan, t.flight, r, n)
 		t.budget -= n
 	}
 }
@@ -170,11 +179,13 @@ func (s *Scheduler) admit(t *turn, background bool) {
 // are in the background: they make room, and one token is kept for each of them that stays.
 func (s *Scheduler) fit(t *turn, r *Request) (hit, n int) {
 	for {
-		hit = s.cache.Match(&r.seq, r.tokens)
+		if hit = r.computed; r.remote != received {
+			hit = s.cache.Match(&r.seq, r.tokens)
+		}
 		n = s.limit(len(r.tokens)-hit, t.budget-(len(s.running)-t.at))
 		if len(s.running) < s.config.MaxSeqs &&
 			(s.config.ChunkedPrefill || n == len(r.tokens)-hit) &&
-			s.cache.Start(&r.seq, r.tokens, hit) {
+			(r.remote == received || s.cache.Start(&r.seq, r.tokens, hit)) {
 			return hit, n
 		}
 		if len(s.running) == t.at {
@@ -201,8 +212,8 @@ func (s *Scheduler) start(r *Request, hit int) {
 	s.running = slices.Insert(s.running, at, r)
 }
 
-// introduce tells the ranks of a request that starts, with the blocks of its prefix hit.
-func introduce(p *step.Plan, r *Request) {
+// introduce tells the ranks of a request that starts, with the blocks that have keys and values.
+func introduce(p *step.Plan, r *Request, blocks int) {
 	n := len(p.New)
 	if n < cap(p.New) {
 		p.New = p.New[:n+1]
@@ -213,13 +224,13 @@ func introduce(p *step.Plan, r *Request) {
 	q.Slot, q.PromptLen, q.Params = r.slot, uint32(r.prompt), r.Params
 	q.Constraint, q.Pooling = r.Constraint, r.Pooling
 	q.Tokens = append(q.Tokens[:0], r.tokens...)
-	q.Blocks = append(q.Blocks[:0], r.seq.Blocks()...)
+	q.Blocks = append(q.Blocks[:0], r.seq.Blocks()[:blocks]...)
 }
 
-// plan adds the next n tokens of a request, whose first held blocks the ranks know.
-func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n, held int) {
-	blocks := r.seq.Blocks()[held:]
+// plan adds the next n tokens of a request. The ranks know the blocks of those before.
+func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
 	end := r.computed + n
+	blocks := r.seq.Blocks()[s.cache.BlocksFor(r.computed):s.cache.BlocksFor(end)]
 	// The row is filled in place: a copy of it would wait for its bytes to be written.
 	p.Rows = append(p.Rows, step.Row{})
 	row := &p.Rows[len(p.Rows)-1]

@@ -39,6 +39,14 @@ type Request struct {
 	// Background requests take what others leave: they start when no other waits, are preempted for
 	// those that do, and have turns of their own.
 	Background bool
+	// Source, unless it is 0, is a number for where the keys and values of Remote leading tokens of
+	// the prompt come from (see Fetch): requests that are the same beginning of the same prompt have
+	// the same.
+	Source uint64
+	Remote int
+	// HandOver keeps the prompt's blocks after the end of the request, until Release: the last Output
+	// says which they are.
+	HandOver bool
 	// Owner is given back in Output: what the request is to the caller.
 	Owner any
 
@@ -68,6 +76,9 @@ type Output struct {
 	// Logprobs describes the choice of each token when that was asked for, else it is nil. It lies
 	// in the Result and lives as long as that.
 	Logprobs []step.Logprobs
+	// HandOver is what was kept of a request that asks for it, in the last Output; nil when its
+	// prompt fills no block, or its blocks were taken from it.
+	HandOver *HandOver
 	// PromptLogprobs are prompt positions not reported before, in order and without gaps over the
 	// life of the request, also when it is preempted. It points into the Result and lives as long
 	// as that.
@@ -109,6 +120,8 @@ type scheduled struct {
 
 	running bool
 	slot    uint32 // while running
+	// remote is how far the keys and values are that come from elsewhere.
+	remote remote
 	// held says that Hold keeps it from running: it is in Scheduler.held.
 	held bool
 	heap int // index in waiting, while neither running nor held
@@ -133,6 +146,11 @@ func (r *Request) before(o *Request) bool {
 func (r *Request) outlasts(o *Request) bool {
 	return cmp.Or(cmp.Compare(r.class(), o.class()), cmp.Compare(r.priority, o.priority),
 		cmp.Compare(r.Index, o.Index), cmp.Compare(r.turn, o.turn), cmp.Compare(r.arrival, o.arrival)) < 0
+}
+
+// computesAll tells whether the request computes its whole prompt, whatever is known of it.
+func (r *Request) computesAll() bool {
+	return r.Params.PromptLogprobs != sample.NoLogprobs || r.Pooling == step.PoolMean
 }
 
 // length is the number of tokens, those included that plans in flight sample.

@@ -15,8 +15,6 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/kvcache"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/step"
 )
 
 // reserveTokens limits the room that is made in advance for a request's output (16 KiB of tokens),
@@ -30,7 +28,8 @@ type Scheduler struct {
 	requests map[uint64]*Request // for lookups by key only: never ranged over
 	waiting  waiting
 	held     []*Request // that wait too, until Hold lets go of them
-	turns    [2]turns   // by Request.class
+	transfers
+	turns [2]turns // by Request.class
 	// running is in the order of outlasts. A plan follows it before it lets new ones in, and preemption
 	// takes from its end, so a victim is never one that the plan being made already holds.
 	running []*Request
@@ -75,8 +74,9 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, cache: cache, requests: make(map[uint64]*Request),
-		turns:   [2]turns{{clients: make(map[string]*lots)}, {clients: make(map[string]*lots)}},
-		flights: make([]flight, c.MaxInFlight),
+		turns:     [2]turns{{clients: make(map[string]*lots)}, {clients: make(map[string]*lots)}},
+		flights:   make([]flight, c.MaxInFlight),
+		transfers: transfers{kept: make(map[uint64]*Request)},
 	}
 	s.resetSlots()
 	return s, nil
@@ -94,8 +94,7 @@ func (s *Scheduler) Add(r *Request) {
 	s.arrivals++
 	r.scheduled = scheduled{
 		arrival: s.arrivals, tokens: r.Prompt, prompt: len(r.Prompt), reported: 1,
-		seq: kvcache.NewSequence(r.Salt, r.Params.PromptLogprobs != sample.NoLogprobs ||
-			r.Pooling == step.PoolMean),
+		seq: kvcache.NewSequence(r.Salt, r.computesAll()),
 	}
 	if s.config.Priority {
 		r.priority = r.Priority
@@ -127,7 +126,9 @@ func (s *Scheduler) end(r *Request) {
 	} else {
 		s.unqueue(r)
 	}
-	s.cache.Release(&r.seq)
+	if r.remote != receiving {
+		s.cache.Release(&r.seq)
+	}
 	r.running, r.done = false, true
 	delete(s.requests, r.Key)
 }
@@ -136,7 +137,7 @@ func (s *Scheduler) end(r *Request) {
 // flight: their results are ignored, and the tokens they sample are sampled again. It is for a new
 // group of ranks, which know no slot. With remembered they have the keys and values of every plan
 // that was applied, and the prefix cache stays but for what plans in flight were to add; else it is
-// emptied.
+// emptied. Nothing comes from elsewhere any more, and nothing is kept for others.
 func (s *Scheduler) PreemptAll(remembered bool) {
 	for s.owed > 0 {
 		for _, e := range s.flights[s.first].entries {
@@ -149,6 +150,7 @@ func (s *Scheduler) PreemptAll(remembered bool) {
 	}
 	clear(s.running)
 	s.running = s.running[:0]
+	s.dropTransfers()
 	if remembered {
 		s.cache.Rewind(s.applied)
 	} else {
@@ -184,7 +186,9 @@ func (s *Scheduler) requeue(r *Request) {
 func (s *Scheduler) InFlight() int { return s.owed }
 
 // Waiting returns the number of requests that wait, preempted ones included.
-func (s *Scheduler) Waiting() int { return s.waiting.len() + len(s.held) }
+func (s *Scheduler) Waiting() int {
+	return s.waiting.len() + len(s.held) + s.transfers.waiting()
+}
 
 // Queued returns the number of requests that wait and are not in the background.
 func (s *Scheduler) Queued() int { return s.Waiting() - s.waiting.background }
@@ -198,6 +202,9 @@ type Stats struct {
 	Waiting, Running int
 	// Preemptions counts requests put back to wait since the beginning.
 	Preemptions uint64
+	// Receiving is how many of those that wait do so for keys and values from elsewhere, Kept how
+	// many that have ended have blocks that are kept.
+	Receiving, Kept int
 	// Cache describes the blocks.
 	Cache kvcache.Stats
 }
@@ -207,5 +214,6 @@ func (s *Scheduler) Stats() Stats {
 	return Stats{
 		Waiting: s.Waiting(), Running: len(s.running),
 		Preemptions: s.preemptions, Cache: s.cache.Stats(),
+		Receiving: len(s.receiving), Kept: len(s.kept),
 	}
 }

@@ -2,12 +2,14 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
 
 // String describes the state for people and for the transcripts of the tests: running requests in
-// order, then waiting ones in order, then the plans in flight if there are several, then the
+// order, then waiting ones in order, those that wait for keys and values from elsewhere or have
+// received them, what is kept for others, then the plans in flight if there are several, then the
 // blocks. A * marks a request that has run before; tokens 5+1 are five known ones and one that a
 // plan in flight samples.
 func (s *Scheduler) String() string {
@@ -29,6 +31,17 @@ func (s *Scheduler) String() string {
 			mark = "*"
 		}
 		fmt.Fprintf(&b, "waiting %d%s: prompt %d, tokens %s\n", r.Key, mark, r.prompt, r.count())
+	}
+	for _, r := range s.receiving {
+		fmt.Fprintf(&b, "receiving %d: prompt %d, computed %d, blocks %v\n",
+			r.Key, r.prompt, r.computed, r.seq.Blocks())
+	}
+	for _, r := range s.received {
+		fmt.Fprintf(&b, "received %d: prompt %d, computed %d, blocks %v\n",
+			r.Key, r.prompt, r.computed, r.seq.Blocks())
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.kept)) {
+		fmt.Fprintf(&b, "kept %d: blocks %v\n", key, s.kept[key].seq.Blocks())
 	}
 	if s.owed > 1 {
 		b.WriteString("in flight:")

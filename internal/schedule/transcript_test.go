@@ -28,6 +28,8 @@ type transcript struct {
 	worker *worker
 	plan   step.Plan
 	due    []*planned
+	// fetches are all that were asked for.
+	fetches []Fetch
 }
 
 // planned is a plan in flight. The worker model executes it when its result is asked for, or when
@@ -56,7 +58,7 @@ func (tr *transcript) command(name string, args []string) string {
 		// Example:
 		//
 		// add 7 prompt=1..10,5 max=3 min=1 eos=2 stop=3,4 ignore-eos logprobs prompt-logprobs
-		// salt=x prio=1 client=a index=0 background
+		// salt=x prio=1 client=a index=0 background source=1 remote=8 hand-over
 		tr.add(args)
 	case "step":
 		// Makes a plan, sends it to the worker model, and prints it: "idle" if there is nothing to
@@ -94,6 +96,28 @@ func (tr *transcript) command(name string, args []string) string {
 		if err := tr.s.Check(&step.Result{Plan: uint64(tr.number(args[0]))}); err != nil {
 			return err.Error() + "\n"
 		}
+	case "received":
+		// What a request has asked for has come, or is lost.
+		//
+		// Example:
+		//
+		// received 7
+		// received 7 lost
+		key := uint64(tr.number(args[0]))
+		complete := len(args) == 1
+		for _, f := range tr.fetches {
+			if complete && f.Key == key {
+				tr.worker.memorise(f, f.Owner.(*Request).Prompt)
+			}
+		}
+		tr.s.Received(key, complete)
+	case "release":
+		// Gives up what was kept of a request.
+		//
+		// Example:
+		//
+		// release 7
+		tr.s.Release(uint64(tr.number(args[0])))
 	case "abort":
 		// Aborts the request of a key.
 		//
@@ -210,6 +234,7 @@ func (tr *transcript) configure(args []string) string {
 		return err.Error() + "\n"
 	}
 	tr.config, tr.s, tr.worker, tr.due = c, s, newWorker(c), nil
+	tr.fetches = nil
 	return ""
 }
 
@@ -248,19 +273,34 @@ func (tr *transcript) add(args []string) {
 			q.Index = tr.number(value)
 		case "background":
 			q.Background = true
+		case "source":
+			q.Source = uint64(tr.number(value))
+		case "remote":
+			q.Remote = tr.number(value)
+		case "hand-over":
+			q.HandOver = true
 		default:
 			tr.Fatalf("add: unknown %q", a)
 		}
 	}
+	q.Owner = q
 	tr.s.Add(q)
 }
 
 func (tr *transcript) step() string {
-	if !tr.s.Schedule(&tr.plan) {
+	made := tr.s.Schedule(&tr.plan)
+	var fetches strings.Builder
+	from := len(tr.fetches)
+	tr.fetches = tr.s.Fetches(tr.fetches)
+	for _, f := range tr.fetches[from:] {
+		fmt.Fprintf(&fetches, "  fetch for %d: blocks %v from %d on, after plan %d\n", f.Key, f.Blocks, f.First,
+			f.Plan)
+	}
+	if !made {
 		if tr.s.InFlight() > 0 {
-			return "wait\n"
+			return fetches.String() + "wait\n"
 		}
-		return "idle\n"
+		return fetches.String() + "idle\n"
 	}
 	p := &planned{keys: map[uint32]uint64{}}
 	if err := step.DecodePlan(step.AppendPlan(nil, &tr.plan), &p.plan); err != nil {
@@ -270,7 +310,7 @@ func (tr *transcript) step() string {
 		p.keys[e.slot] = e.request.Key
 	}
 	tr.due = append(tr.due, p)
-	return tr.print(p)
+	return tr.print(p) + fetches.String()
 }
 
 func (tr *transcript) print(planned *planned) string {
@@ -363,6 +403,9 @@ func (tr *transcript) sample(args []string) string {
 		}
 		if o.StopToken >= 0 {
 			fmt.Fprintf(&b, " by %d", o.StopToken)
+		}
+		if h := o.HandOver; h != nil {
+			fmt.Fprintf(&b, ", keeps blocks %v of plan %d", h.Blocks, h.Plan)
 		}
 		b.WriteByte('\n')
 	}

@@ -112,6 +112,9 @@ func (s *Scheduler) take(q *Request, o *Output) (ended bool) {
 	o.Logprobs = o.Logprobs[:min(n, len(o.Logprobs))]
 	if finish != sample.Unfinished {
 		ended = q.running
+		if q.HandOver && ended && finish != sample.FinishError {
+			o.HandOver = s.keepFor(q)
+		}
 		s.end(q)
 		return ended
 	}

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -64,6 +65,11 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("waiting request %d holds %d tokens, blocks %v", r.Key, r.computed, r.seq.Blocks())
 		}
 	}
+	if err := s.checkTransfers(func(r *Request, seen []int32) {
+		seqs, tokens = append(seqs, &r.seq), append(tokens, seen)
+	}); err != nil {
+		return err
+	}
 	for class, waiting := range waiting {
 		clients := s.turns[class].clients
 		if len(waiting) != len(clients) {
@@ -87,10 +93,40 @@ func (s *Scheduler) check() error {
 	if len(slots) != s.config.MaxSeqs {
 		return fmt.Errorf("%d slots of %d", len(slots), s.config.MaxSeqs)
 	}
-	if len(s.requests) != len(s.running)+s.waiting.len() {
-		return fmt.Errorf("%d requests, %d run and %d wait", len(s.requests), len(s.running), s.waiting.len())
+	if n := s.waiting.len() + s.transfers.waiting(); len(s.requests) != len(s.running)+n {
+		return fmt.Errorf("%d requests, %d run and %d wait", len(s.requests), len(s.running), n)
 	}
 	return s.cache.Check(seqs, tokens)
+}
+
+// checkTransfers verifies the requests that receive, and what is kept, and tells of each that holds
+// blocks, with its tokens.
+func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
+	asked := map[uint64]bool{}
+	for _, r := range s.receiving {
+		switch blocks := len(r.seq.Blocks()); {
+		case r.running || r.remote != receiving || r.done == (s.requests[r.Key] == r):
+			return fmt.Errorf("receiving request %d: %+v", r.Key, r)
+		case blocks > 0 && blocks != s.cache.BlocksFor(len(r.tokens)):
+			return fmt.Errorf("receiving request %d holds blocks %v", r.Key, r.seq.Blocks())
+		case blocks > 0:
+			asked[r.Source] = true
+			holds(r, r.tokens)
+		case !asked[r.Source]:
+			return fmt.Errorf("receiving request %d waits for nobody", r.Key)
+		}
+	}
+	for _, r := range s.received {
+		if r.running || r.done || r.remote != received || s.requests[r.Key] != r || r.computed == 0 ||
+			len(r.seq.Blocks()) != s.cache.BlocksFor(len(r.tokens)) {
+			return fmt.Errorf("received request %d: %+v", r.Key, r)
+		}
+		holds(r, r.tokens)
+	}
+	for _, r := range s.kept {
+		holds(r, r.tokens)
+	}
+	return nil
 }
 
 // client is what a client of the walk knows of its request.
@@ -102,6 +138,8 @@ type client struct {
 	cached  int
 	prompts []int32 // tokens of prompt logprobs
 	aborted bool
+	// asked says that it has asked for blocks from elsewhere.
+	asked bool
 }
 
 // reference generates the whole output of a request at once, without a scheduler.
@@ -140,7 +178,7 @@ func TestRandomWalk(t *testing.T) {
 		seeds = 40
 	}
 	var seen Stats
-	ahead := 0
+	ahead, arrived, handed := 0, 0, 0
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWalk(t, seed)
@@ -150,10 +188,13 @@ func TestRandomWalk(t *testing.T) {
 			seen.Cache.Hits += st.Cache.Hits
 			seen.Cache.Evictions += st.Cache.Evictions
 			ahead += w.ahead
+			arrived, handed = arrived+w.arrived, handed+w.handed
 		})
 	}
-	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 {
-		t.Errorf("the walks never met %+v, or %d unknown tokens", seen, ahead)
+	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
+		arrived == 0 || handed == 0 {
+		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d handed over", seen, ahead,
+			arrived, handed)
 	}
 }
 
@@ -174,6 +215,10 @@ type walk struct {
 	out   []Output
 	ahead int      // rows that went on from an unknown token
 	ran   []uint64 // keys of the requests that ran before the newest plan
+	// fetches are those that are not answered, kept what is kept of requests.
+	fetches         []Fetch
+	kept            map[uint64]*HandOver
+	arrived, handed int
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -197,7 +242,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	}
 	w := &walk{
 		T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12),
-		clients: map[uint64]*client{},
+		clients: map[uint64]*client{}, kept: map[uint64]*HandOver{},
 	}
 	for range 3 {
 		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
@@ -218,13 +263,16 @@ func (w *walk) run() {
 		switch n := w.rng.IntN(100); {
 		case n < 18:
 			name, background := fmt.Sprint(w.rng.IntN(3)), w.rng.IntN(3) == 0
+			lot := uint64(len(w.clients) + 1)
 			for i := range 1 + w.rng.IntN(3) {
-				w.add(name, i, background)
+				w.add(name, i, background, lot)
 			}
 		case n < 22 && len(w.open) > 0:
 			w.abort(w.open[w.rng.IntN(len(w.open))])
 		case n < 23:
 			w.lose()
+		case n < 35:
+			w.transfer()
 		default:
 			w.step()
 		}
@@ -235,6 +283,10 @@ func (w *walk) run() {
 			w.Fatalf("no end in sight:\n%v", w.s)
 		}
 		w.step()
+		w.check()
+	}
+	for len(w.fetches) > 0 || len(w.kept) > 0 {
+		w.transfer()
 		w.check()
 	}
 	for w.step() {
@@ -250,8 +302,8 @@ func (w *walk) check() {
 	}
 }
 
-// add adds a client's i-th request of a lot.
-func (w *walk) add(name string, i int, background bool) {
+// add adds a client's i-th request of a lot, which is the number of the first.
+func (w *walk) add(name string, i int, background bool, lot uint64) {
 	key := uint64(len(w.clients) + 1)
 	prompt := append(slices.Clone(w.prefixes[w.rng.IntN(3)]), w.tokens(w.rng.IntN(5))...)
 	prompt = append(prompt, 0)[:min(len(prompt)+1, w.config.MaxModelLen-1)]
@@ -279,6 +331,15 @@ func (w *walk) add(name string, i int, background bool) {
 	if w.rng.IntN(3) == 0 {
 		q.Repetition = Repetition{MinPattern: w.rng.IntN(3), MaxPattern: 2 + w.rng.IntN(3), MinCount: 2}
 	}
+	q.HandOver = w.rng.IntN(4) == 0
+	if w.rng.IntN(3) == 0 {
+		q.Source, q.Remote = key, w.rng.IntN(len(prompt)+1)
+		if first := w.clients[lot]; i > 0 && first.request.Source == lot {
+			// A choice of the same answer.
+			q.Source, q.Remote = lot, first.request.Remote
+			q.Prompt, q.Salt = first.request.Prompt, first.request.Salt
+		}
+	}
 	w.clients[key] = &client{request: q, cached: -1}
 	w.open = append(w.open, key)
 	w.s.Add(q)
@@ -305,6 +366,12 @@ func (w *walk) lose() {
 	}
 	w.worker = w.worker.replace(w.config, remembered)
 	w.worker.spoil(w.s.Applied())
+	clear(w.kept)
+	late := w.fetches
+	w.fetches = nil
+	for _, f := range late {
+		w.s.Received(f.Key, w.rng.IntN(2) == 0)
+	}
 	for _, r := range w.due {
 		if w.s.Check(r) == nil {
 			w.Fatal("Check accepts the result of a plan that was lost")
@@ -331,9 +398,15 @@ func (w *walk) step() bool {
 	for _, r := range w.s.running {
 		w.ran = append(w.ran, r.Key)
 	}
-	if !w.s.Schedule(&w.plan) {
+	made := w.s.Schedule(&w.plan)
+	w.fetch()
+	if !made {
 		if len(w.due) > 0 {
 			w.apply()
+			return true
+		}
+		if len(w.open) > 0 && len(w.fetches)+len(w.kept) > 0 {
+			w.transfer() // which makes room
 			return true
 		}
 		if len(w.open) > 0 {
@@ -359,6 +432,65 @@ func (w *walk) step() bool {
 	return true
 }
 
+// fetch takes note of what requests ask for from elsewhere.
+func (w *walk) fetch() {
+	for _, f := range w.s.Fetches(nil) {
+		c := w.clients[f.Key]
+		if c.asked || c.request.Source == 0 || f.Plan > w.s.plans {
+			w.Fatalf("fetch %+v of request %+v", f, c.request)
+		}
+		c.asked = true
+		if len(f.Blocks) == 0 {
+			continue
+		}
+		end := (f.First + len(f.Blocks)) * w.config.BlockSize
+		if end > c.request.Remote || end >= len(c.request.Prompt) || c.request.computesAll() {
+			w.Fatalf("fetch %+v of request %+v", f, c.request)
+		}
+		// What was in the blocks is lost from now on.
+		for _, b := range f.Blocks {
+			for i := range w.config.BlockSize {
+				w.worker.memory[int(b)*w.config.BlockSize+i] = 0xbad
+			}
+		}
+		w.fetches = append(w.fetches, f)
+	}
+}
+
+// transfer answers one of the fetches, or has what is kept of a request read and given up.
+func (w *walk) transfer() {
+	if n := len(w.fetches); n > 0 && (len(w.kept) == 0 || w.rng.IntN(2) == 0) {
+		i := w.rng.IntN(n)
+		f := w.fetches[i]
+		w.fetches = slices.Delete(w.fetches, i, i+1)
+		complete := w.rng.IntN(4) > 0
+		if complete {
+			w.worker.memorise(f, w.clients[f.Key].request.Prompt)
+			w.arrived++
+		}
+		w.s.Received(f.Key, complete)
+		w.s.Received(f.Key, true) // which is ignored
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(w.kept)) {
+		if w.rng.IntN(2) == 0 {
+			continue
+		}
+		k, q := w.kept[key], w.clients[key].request
+		h := uint64(0)
+		for i, t := range q.Prompt[:len(k.Blocks)*w.config.BlockSize] {
+			h = state(h, t)
+			if b := int(k.Blocks[i/w.config.BlockSize]); w.worker.memory[b*w.config.BlockSize+i%w.config.BlockSize] != h {
+				w.Fatalf("position %d of kept request %d, block %d, holds something else", i, key, b)
+			}
+		}
+		w.s.Release(key)
+		delete(w.kept, key)
+		w.handed++
+		return
+	}
+}
+
 // classes checks that requests in the background start only when no other waits and the plan has
 // preempted none; and that a plan lets others in only for those of the background that it preempts.
 func (w *walk) classes(preempted bool) {
@@ -371,7 +503,7 @@ func (w *walk) classes(preempted bool) {
 		switch r := started(q.Slot); {
 		case !r.Background:
 			foreground++
-		case preempted || w.s.waiting.len() > w.s.waiting.background:
+		case preempted || w.s.waiting.len() > w.s.waiting.background || w.s.nextReceived(false) != nil:
 			w.Fatalf("request %d has started in the background:\n%v", r.Key, w.s)
 		}
 	}
@@ -462,6 +594,12 @@ func (w *walk) apply() {
 				c.prompts = append(c.prompts, e.Sampled.Token)
 			}
 		}
+		if o.HandOver != nil {
+			w.kept[o.Key] = o.HandOver
+			if o.Finish == sample.Unfinished || !c.request.HandOver {
+				w.Fatalf("request %d hands over %+v", o.Key, o)
+			}
+		}
 		if len(o.Tokens) == 0 {
 			continue
 		}
@@ -506,7 +644,7 @@ func TestDeterministic(t *testing.T) {
 	trace := func(seed uint64) (all []byte) {
 		w := newWalk(t, seed)
 		for i := range 200 {
-			w.add(fmt.Sprint(i%7), i%3, false)
+			w.add(fmt.Sprint(i%7), 0, false, uint64(len(w.clients)+1))
 			for range 3 {
 				w.step()
 				all = step.AppendPlan(all, &w.plan)

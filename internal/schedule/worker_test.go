@@ -63,6 +63,17 @@ func (w *worker) spoil(after uint64) {
 	}
 }
 
+// memorise writes what a fetch of a prompt's blocks brings.
+func (w *worker) memorise(f Fetch, prompt []int32) {
+	h := uint64(0)
+	for i, t := range prompt {
+		h = state(h, t)
+		if b := i/w.blockSize - f.First; b >= 0 && b < len(f.Blocks) {
+			w.memory[int(f.Blocks[b])*w.blockSize+i%w.blockSize] = h
+		}
+	}
+}
+
 // state is the hash of tokens[:n], continued from that of tokens[:n-1].
 func state(before uint64, token int32) uint64 {
 	h := before*0x9e3779b97f4a7c15 + uint64(token) + 1 // splitmix64's mixing
