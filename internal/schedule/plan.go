@@ -188,12 +188,27 @@ func (s *Scheduler) fit(t *turn, r *Request) (hit, n int) {
 			(r.remote == received || s.cache.Start(&r.seq, r.tokens, hit)) {
 			return hit, n
 		}
-		if len(s.running) == t.at {
+		if !s.makeRoom(t, r) {
 			return 0, 0
 		}
+	}
+}
+
+// makeRoom takes the slot or the blocks of one in the background for a request. It returns false
+// when none is left that could give any up.
+func (s *Scheduler) makeRoom(t *turn, r *Request) bool {
+	if len(s.running) > t.at {
 		t.preempted = true
 		s.preemptLast(t.plan)
+		return true
 	}
+	o := s.nextReceived(true)
+	if o == nil || r.Background || len(s.running) == s.config.MaxSeqs {
+		return false
+	}
+	s.unqueue(o)
+	s.settle(o)
+	return true
 }
 
 // start makes a waiting request a running one with hit tokens computed.

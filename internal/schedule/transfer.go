@@ -106,11 +106,9 @@ func (s *Scheduler) ask(t *turn, r *Request) bool {
 		return true
 	}
 	for !s.cache.Start(&r.seq, r.tokens, hit) {
-		if len(s.running) == t.at {
+		if !s.makeRoom(t, r) {
 			return false
 		}
-		t.preempted = true
-		s.preemptLast(t.plan)
 		hit = s.cache.Match(&r.seq, r.tokens)
 		f.First = hit / s.config.BlockSize
 	}
@@ -176,12 +174,10 @@ func (s *Scheduler) settle(r *Request) {
 
 // leave takes a request that starts out of those that wait.
 func (s *Scheduler) leave(r *Request) {
-	if r.remote != received {
-		s.unwait(r)
-		return
+	s.unqueue(r)
+	if r.remote == received {
+		r.remote = settled
 	}
-	s.received = slices.DeleteFunc(s.received, func(h *Request) bool { return h == r })
-	r.remote = settled
 }
 
 // keepFor keeps the blocks of a request that ends, until Release. It returns nil when there are
