@@ -121,9 +121,9 @@ func onePiece(t *testing.T) string {
 func TestTwoMachines(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
-	layouts := []string{"-tp 4", "-tp 2 -pcp 2", "-tp 2 -pp 2"}
+	layouts := []string{"-tp 4", "-tp 2 -pcp 2", "-tp 2 -dp 2", "-tp 2 -pp 2"}
 	if testing.Short() {
-		layouts = layouts[2:]
+		layouts = layouts[len(layouts)-1:]
 	}
 	for i, layout := range layouts {
 		t.Run(layout, func(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -179,6 +181,76 @@ func TestNodesRecover(t *testing.T) {
 		if n := strings.Count(zero.err.String(), "is gone"); n != i {
 			t.Errorf("%s: %d nodes have gone: %s", victim, n, zero.err.String())
 		}
+	}
+	zero.signal(syscall.SIGTERM)
+	zero.ends(0, "")
+	other.ends(0, "ended: node 0 has ended")
+}
+
+// TestNodesReplicas serves with two engines, each on a node of its own, with the bits of one process.
+// A rank of the second one is killed, and then its node: streams of both engines go on, and the first
+// engine notices nothing.
+func TestNodesReplicas(t *testing.T) {
+	t.Parallel()
+	want := onePiece(t)
+	c := newCluster(t, "-tp", "2", "--data-parallel-size", "2", "--data-parallel-size-local", "1",
+		"--nnodes", "2")
+	other := c.node("1").start()
+	zero, url := ready(t, c.zero())
+	other.says("serving")
+	for range 2 { // by turns
+		resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(drawn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := choices(t, string(answer)); got != want {
+			t.Errorf("two nodes answer\n%s\none process\n%s", got, want)
+		}
+	}
+	first := workers(t, zero.cmd.Process.Pid)
+	for _, victim := range []string{"rank", "node"} {
+		const tokens = 600
+		streams := []io.Reader{longStream(t, url, tokens), longStream(t, url, tokens)}
+		pid := other.cmd.Process.Pid
+		second := workers(t, pid)
+		if len(first) != 2 || len(second) != 2 {
+			t.Fatalf("workers of node 0 %v, of node 1 %v", first, second)
+		}
+		if victim == "rank" {
+			pid = second[1]
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if victim == "node" {
+			other.exit()
+			zero.says("a node has gone")
+			other = c.node("1").start()
+		}
+		for i, events := range streams {
+			rest, err := io.ReadAll(events)
+			if err != nil || !bytes.Contains(rest, fmt.Appendf(nil, `"completion_tokens":%d`, tokens)) {
+				t.Errorf("%s: stream %d ends with %q, %v", victim, i, rest[max(0, len(rest)-300):], err)
+			}
+		}
+	}
+	log := zero.err.String()
+	failures := strings.Count(log, "workers failed")
+	if n := strings.Count(log, "engine=1"); failures != 2 || n == 0 {
+		t.Errorf("%d failures: %s", failures, log)
+	}
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "workers failed") && !strings.Contains(line, "engine=1") {
+			t.Errorf("the first engine has failed: %s", line)
+		}
+	}
+	if now := workers(t, zero.cmd.Process.Pid); !maps.Equal(now, first) {
+		t.Errorf("the first engine's ranks are %v, before %v", now, first)
 	}
 	zero.signal(syscall.SIGTERM)
 	zero.ends(0, "")

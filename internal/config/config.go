@@ -103,7 +103,8 @@ type Parallel struct {
 	PrefillContextParallelSize int
 	// DataParallelSize is the number of engines, each with a group of ranks of its own.
 	DataParallelSize int
-	// DataParallelSizeLocal is how many of them this machine starts, which is all; 0 is not given.
+	// DataParallelSizeLocal is how many of them each node has, or takes part in: an equal part, which
+	// is at least one; 0 is not given.
 	DataParallelSizeLocal int
 	// Backend is uni, mp, ray, or "" for uni with one rank and mp with more.
 	Backend string

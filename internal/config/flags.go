@@ -100,7 +100,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&p.DataParallelSize, "data-parallel-size", p.DataParallelSize,
 		"engines that share the requests, each with ranks and a KV cache of its own (-dp)")
 	f.IntVar(&p.DataParallelSizeLocal, "data-parallel-size-local", 0,
-		"engines started from here: all of them")
+		"engines that each node has or takes part in: an equal part of all")
 	f.Lookup("data-parallel-size-local").Hidden = true
 	f.StringVar(&p.Backend, "distributed-executor-backend", "",
 		"uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) "+

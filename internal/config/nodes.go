@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -91,7 +92,7 @@ func (c *Config) Settings() []Setting {
 func (c *Config) validateNodes() error {
 	p := &c.Parallel
 	n := &p.Nodes
-	switch ranks := p.Layout().World(); {
+	switch {
 	case n.Rank < 0 || n.Rank >= n.Count:
 		return usage("--node-rank %d is outside of 0 to %d (--nnodes %d)", n.Rank, n.Count-1, n.Count)
 	case n.Headless && n.Rank == 0:
@@ -110,12 +111,55 @@ func (c *Config) validateNodes() error {
 			n.Count)
 	case n.Rank > 0 && !n.Headless:
 		return usage("--node-rank %d needs --headless: only node 0 has the API", n.Rank)
-	case p.DataParallelSize > 1:
-		return usage("--nnodes %d with --data-parallel-size %d: a replica cannot be divided among nodes",
-			n.Count, p.DataParallelSize)
-	case ranks%n.Count != 0:
-		return usage("--nnodes %d does not divide the %d ranks (tensor × pipeline × prefill context "+
-			"parallel size)", n.Count, ranks)
 	}
-	return nil
+	return p.checkNodes()
 }
+
+// checkNodes refuses replicas that cannot be divided among the nodes. Each node has as many ranks as
+// every other: whole replicas, or an equal part of one.
+func (p *Parallel) checkNodes() error {
+	n, d, ranks := p.Nodes.Count, p.DataParallelSize, p.Layout().World()
+	if divisible(n, d, ranks) {
+		return nil
+	}
+	nodes := nearest(n, func(n int) bool { return divisible(n, d, ranks) })
+	if d == 1 {
+		return usage("--nnodes %d does not divide the %d ranks (tensor × pipeline × prefill context "+
+			"parallel size): --nnodes %s would", n, ranks, nodes)
+	}
+	return usage("--nnodes %d with --data-parallel-size %d: nodes have whole replicas of %d ranks, or "+
+		"equal parts of one: --nnodes %s would do, or --data-parallel-size %s", n, d, ranks, nodes,
+		nearest(d, func(d int) bool { return divisible(n, d, ranks) }))
+}
+
+// divisible says whether replicas of so many ranks can be divided among nodes.
+func divisible(nodes, replicas, ranks int) bool {
+	if nodes <= replicas {
+		return replicas%nodes == 0
+	}
+	return nodes%replicas == 0 && ranks%(nodes/replicas) == 0
+}
+
+// furthest is how far above a number another one is looked for.
+const furthest = 1024
+
+// nearest are the numbers next to one that will not do, below and above, that do, in words.
+func nearest(n int, does func(int) bool) string {
+	var found []string
+	for below := n - 1; below > 0; below-- {
+		if does(below) {
+			found = append(found, strconv.Itoa(below))
+			break
+		}
+	}
+	for above := n + 1; above <= n+furthest; above++ {
+		if does(above) {
+			found = append(found, strconv.Itoa(above))
+			break
+		}
+	}
+	return strings.Join(found, " or ")
+}
+
+// localReplicas is how many replicas each node has, or takes part in.
+func (p *Parallel) localReplicas() int { return max(1, p.DataParallelSize/p.Nodes.Count) }

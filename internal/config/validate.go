@@ -88,15 +88,15 @@ func (c *Config) Validate() error {
 		return usage("--pipeline-layer-split %s has %d stages, --pipeline-parallel-size is %d",
 			Commas(s), len(s), p.PipelineParallelSize)
 	}
-	if n := p.DataParallelSizeLocal; n != 0 && n != p.DataParallelSize {
-		return usage("--data-parallel-size-local %d is not --data-parallel-size %d: all engines are "+
-			"started from here", n, p.DataParallelSize)
-	}
 	if err := c.Server.Transport.check(); err != nil {
 		return err
 	}
 	if err := c.validateNodes(); err != nil {
 		return err
+	}
+	if n, own := p.DataParallelSizeLocal, p.localReplicas(); n != 0 && n != own {
+		return usage("--data-parallel-size-local %d is not %d: each of --nnodes %d has an equal part of "+
+			"--data-parallel-size %d", n, own, p.Nodes.Count, p.DataParallelSize)
 	}
 	if r := &p.Ray; p.DataParallelSize > 1 && (r.PlacementGroup == "") != (r.BundleIndices == "") {
 		return usage("--data-parallel-size %d: --ray-placement-group and --bundle-indices, which lists "+

@@ -70,18 +70,17 @@ func (b *opening) listenForNodes() error {
 	}
 	n := &b.cfg.Parallel.Nodes
 	c, err := nodes.Listen(nodes.Options{Nodes: n.Count, Address: n.Address(), Token: token,
-		Settings: settings, Timeout: n.Timeout, Output: b.opt.workerOutput(), Log: b.opt.Log,
-		Events: b.events})
+		Settings: settings, Timeout: n.Timeout, Output: b.opt.workerOutput(), Log: b.opt.Log})
 	if err != nil {
 		return fmt.Errorf("--master-addr %s --master-port %d: %w", n.Master, n.MasterPort, err)
 	}
-	if tp := b.cfg.Parallel.TensorParallelSize; b.ranks/n.Count%tp != 0 {
+	if tp := b.cfg.Parallel.TensorParallelSize; min(b.ranks, b.ranksHere())%tp != 0 {
 		b.opt.Log.Warn("tensor-parallel groups are divided among nodes: every layer waits for the "+
 			"network (--pipeline-parallel-size divides layers)", "tensor_parallel_size", tp,
-			"ranks_per_node", b.ranks/n.Count)
+			"ranks_per_node", b.ranksHere())
 	}
 	b.cluster = &cluster{nodes: c, holder: c}
-	b.cluster.engines.Store(1)
+	b.cluster.engines.Store(int64(b.engines()))
 	return nil
 }
 

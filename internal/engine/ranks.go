@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
+	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/machine"
@@ -55,7 +56,8 @@ func (b *opening) supervisor() (*supervisor, error) {
 			s.options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 				o := common
 				if o.Keep, o.Launcher = true, kept; kept == nil {
-					l := b.cluster.nodes.Launcher(b.ranks)
+					l := b.cluster.nodes.Launcher(nodes.Group{Number: b.number, Ranks: b.ranks,
+						Share: b.ranksHere(), Log: b.opt.Log, Events: b.events})
 					o.Launcher, s.ready = l, l.Serving
 				}
 				o.Address = b.cfg.Parallel.Nodes.Master

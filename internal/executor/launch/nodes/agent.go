@@ -42,7 +42,19 @@ const redial = 500 * time.Millisecond
 type agent struct {
 	*channel
 	o AgentOptions
-	// ranks are those of a group, numbered running; nil before the first, and after an order to stop.
+	// groups are those that it was given orders for, by their numbers.
+	groups map[int]*group
+	// living are their goroutines.
+	living sync.WaitGroup
+}
+
+// group is what a node has of a group of ranks. What it does takes the time of no other.
+type group struct {
+	*agent
+	number int
+	log    *slog.Logger
+	orders chan order
+	// ranks are numbered running; nil before the first order to start, and after one to stop.
 	ranks   *process.Launcher
 	running []int
 }
@@ -52,7 +64,7 @@ type agent struct {
 // is none.
 func Serve(ctx context.Context, o AgentOptions) error {
 	o.Silence = cmp.Or(o.Silence, Silence)
-	a := &agent{o: o}
+	a := &agent{o: o, groups: map[int]*group{}}
 	conn, err := a.dial(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -167,56 +179,89 @@ func (a *agent) run(ctx context.Context) error {
 
 // obey is the agent's loop. It returns when no rank is left.
 func (a *agent) obey(ctx context.Context, orders <-chan order, lost <-chan error) error {
-	defer a.kill()
+	groups, end := context.WithCancel(ctx)
+	defer a.living.Wait()
+	defer end()
 	for {
-		var exited <-chan launch.Exit
-		if a.ranks != nil {
-			exited = a.ranks.Exited()
-		}
 		select {
 		case o := <-orders:
 			switch {
-			case len(o.Start) > 0:
-				a.start(ctx, o)
-			case o.Serving:
-				a.o.Log.Info("serving: all ranks of the group have loaded", "ranks", list(a.running))
-			case o.Stop != nil:
-				a.stop(*o.Stop)
+			case len(o.Start) > 0 || o.Serving || o.Stop != nil:
+				select {
+				case a.group(groups, o.Group).orders <- o:
+				case <-groups.Done():
+				}
 			case o.End != nil && o.End.Cause != "":
 				return fmt.Errorf("node 0 at %s has ended: %s", a.o.Address, o.End.Cause)
 			case o.End != nil:
 				a.o.Log.Info("ended: node 0 has ended, as it was asked to")
 				return nil
 			}
-		case e := <-exited:
-			a.o.Log.Error("a rank has ended", "rank", e.Rank, "pid", e.PID, "cause", e.End.String())
-			// Node 0 decides what follows. If it is gone, that is seen too.
-			_ = a.send(report{Exit: short(e)})
 		case err := <-lost:
 			return a.lost(err)
 		case <-ctx.Done():
-			a.o.Log.Info("ending: this node was asked to", "ranks", list(a.running))
+			a.o.Log.Info("ending: this node was asked to")
 			_ = a.send(report{Leaving: "it was asked to end"})
 			return nil
 		}
 	}
 }
 
+// group is the one of a number, which lives until ctx ends.
+func (a *agent) group(ctx context.Context, number int) *group {
+	g := a.groups[number]
+	if g == nil {
+		g = &group{agent: a, number: number, log: a.o.Log.With("engine", number),
+			orders: make(chan order)}
+		a.groups[number] = g
+		a.living.Go(func() { g.obey(ctx) })
+	}
+	return g
+}
+
+// obey carries out the orders for a group until ctx ends, and its ranks with it.
+func (g *group) obey(ctx context.Context) {
+	defer g.kill()
+	for {
+		var exited <-chan launch.Exit
+		if g.ranks != nil {
+			exited = g.ranks.Exited()
+		}
+		select {
+		case o := <-g.orders:
+			switch {
+			case len(o.Start) > 0:
+				g.start(ctx, o)
+			case o.Serving:
+				g.log.Info("serving: all ranks of the group have loaded", "ranks", list(g.running))
+			default:
+				g.stop(*o.Stop)
+			}
+		case e := <-exited:
+			g.log.Error("a rank has ended", "rank", e.Rank, "pid", e.PID, "cause", e.End.String())
+			// Node 0 decides what follows. If it is gone, that is seen too.
+			_ = g.send(report{Group: g.number, Exit: short(e)})
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // start starts the ranks that node 0 has ordered, but for those of the group before that it keeps.
-func (a *agent) start(ctx context.Context, o order) {
-	if a.ranks == nil {
-		a.ranks = process.New(a.o.Output)
+func (g *group) start(ctx context.Context, o order) {
+	if g.ranks == nil {
+		g.ranks = process.New(g.o.Output)
 	}
 	var specs []launch.Spec
-	a.running = nil
+	g.running = nil
 	for i, r := range o.Start {
-		r.Threads = threads(len(o.Start))
+		r.Threads = threads(max(o.Share, len(o.Start)))
 		specs = append(specs, launch.Spec{Rank: r.Rank, LocalRank: i, Invitation: &r.Invitation,
 			Fresh: r.Fresh})
-		a.running = append(a.running, r.Rank)
+		g.running = append(g.running, r.Rank)
 	}
-	var r report
-	workers, err := a.ranks.Launch(ctx, specs)
+	r := report{Group: g.number}
+	workers, err := g.ranks.Launch(ctx, specs)
 	if err != nil {
 		r.Failed = err.Error()
 	}
@@ -227,33 +272,33 @@ func (a *agent) start(ctx context.Context, o order) {
 			kept++
 		}
 	}
-	a.o.Log.Info("started ranks", "ranks", list(a.running), "pids", list(r.Started), "kept", kept)
-	_ = a.send(r)
+	g.log.Info("started ranks", "ranks", list(g.running), "pids", list(r.Started), "kept", kept)
+	_ = g.send(r)
 }
 
 // stop ends the ranks because node 0 says so: they have been asked to end already.
-func (a *agent) stop(s stop) {
-	if a.ranks != nil {
+func (g *group) stop(s stop) {
+	if g.ranks != nil {
 		// Processes that were reaped have nothing more to say.
-		_ = a.ranks.Stop(context.Background(), nil)
-		a.ranks, a.running = nil, nil
+		_ = g.ranks.Stop(context.Background(), nil)
+		g.ranks, g.running = nil, nil
 	}
 	if s.Cause != "" {
-		a.o.Log.Error("the group has failed: waiting for the order to start ranks of another", "cause",
+		g.log.Error("the group has failed: waiting for the order to start ranks of another", "cause",
 			s.Cause)
 	}
-	_ = a.send(report{Stopped: true})
+	_ = g.send(report{Group: g.number, Stopped: true})
 }
 
 // kill ends the ranks now.
-func (a *agent) kill() {
-	if a.ranks == nil {
+func (g *group) kill() {
+	if g.ranks == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = a.ranks.Stop(ctx, nil)
-	a.ranks, a.running = nil, nil
+	_ = g.ranks.Stop(ctx, nil)
+	g.ranks, g.running = nil, nil
 }
 
 // The most that an end says of a rank's output: what a message has room for.

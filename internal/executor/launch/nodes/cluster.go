@@ -21,7 +21,7 @@ import (
 
 // Options are what node 0 needs.
 type Options struct {
-	// Nodes is how many there are with this one. Node n has the ranks from n·world/Nodes on.
+	// Nodes is how many there are with this one.
 	Nodes int
 	// Address is this node's, host:port, at which the others arrive.
 	Address string
@@ -36,8 +36,6 @@ type Options struct {
 	// Output receives what this node's ranks print; nil is nobody.
 	Output launch.Output
 	Log    *slog.Logger
-	// Events is notified of whom a start waits for.
-	Events status.Listener
 }
 
 // Cluster is node 0 and the nodes that have come to it. They stay from one group of ranks to the
@@ -53,7 +51,7 @@ type Cluster struct {
 	mu sync.Mutex
 	// members are the nodes that are there; that of node 0 is nil.
 	members []*member
-	// changed has a value when a node has come or gone.
+	// changed is closed when a node has come or gone, and another one takes its place.
 	changed chan struct{}
 	stopped bool
 }
@@ -64,18 +62,24 @@ type member struct {
 	hello
 	// label is how failures name it.
 	label string
-	// answered has what became of orders: of one to start, and of one to stop that followed too soon.
-	answered chan report
 	// gone is closed when the node has gone.
 	gone chan struct{}
 
 	mu sync.Mutex
-	// group is the launcher that the node has ranks of: workers, of which the processes in ended have.
-	group   *Launcher
-	workers []launch.Worker
-	ended   map[int]bool
+	// shares are what the node has of groups, by their numbers.
+	shares map[int]*share
 	// why it has gone.
 	why string
+}
+
+// share is what a node has of a group.
+type share struct {
+	group *Launcher
+	// workers are its ranks, of which the processes in ended have.
+	workers []launch.Worker
+	ended   map[int]bool
+	// answered has what became of orders: of one to start, and of one to stop that followed too soon.
+	answered chan report
 }
 
 // stopTimeout is how long nodes may take to stop.
@@ -90,7 +94,7 @@ func Listen(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{o: o, listener: listener, members: make([]*member, o.Nodes),
-		changed: make(chan struct{}, 1)}
+		changed: make(chan struct{})}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	c.running.Go(func() {
 		for {
@@ -107,11 +111,14 @@ func Listen(o Options) (*Cluster, error) {
 // Address is where the other nodes arrive.
 func (c *Cluster) Address() string { return c.listener.Endpoint().TCP }
 
-// Launcher is for groups of so many ranks, one after the other; it starts each when all nodes are
-// there.
-func (c *Cluster) Launcher(ranks int) *Launcher {
-	l := &Launcher{cluster: c, own: process.New(c.o.Output),
-		exited: make(chan launch.Exit, ranks+1)}
+// Launcher is for a group of ranks, and those that take its place; it starts each when all nodes
+// that it has ranks on are there.
+func (c *Cluster) Launcher(g Group) *Launcher {
+	if g.Log == nil {
+		g.Log = c.o.Log
+	}
+	l := &Launcher{Group: g, cluster: c, own: process.New(c.o.Output),
+		exited: make(chan launch.Exit, g.Ranks+1)}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.relaying.Go(l.relay)
 	return l
@@ -123,7 +130,7 @@ func (c *Cluster) meet(conn *handshake.Conn) {
 	// What is not a member yet ends with the cluster at once.
 	end := context.AfterFunc(c.ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	m := &member{channel: &channel{conn: conn, silence: c.o.Silence},
-		answered: make(chan report, 2), gone: make(chan struct{})}
+		gone: make(chan struct{}), shares: map[int]*share{}}
 	err := m.receive(&m.hello)
 	if !end() || err != nil {
 		return
@@ -188,12 +195,10 @@ func (c *Cluster) take(m *member) string {
 	return ""
 }
 
-// change wakes a start that waits. c.mu is held.
+// change wakes the starts that wait. c.mu is held.
 func (c *Cluster) change() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // release gives the place of a node back, and says whether that was not asked for.
@@ -205,8 +210,9 @@ func (c *Cluster) release(m *member) bool {
 	return !c.stopped
 }
 
-// wait returns the other nodes when all are there, and says from time to time who is missing.
-func (c *Cluster) wait(ctx context.Context) ([]*member, error) {
+// wait returns the other nodes that a group has ranks on when all are there, and says from time to
+// time who is missing.
+func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
 	begun := time.Now()
 	late := time.NewTimer(c.o.Timeout)
 	defer late.Stop()
@@ -214,16 +220,16 @@ func (c *Cluster) wait(ctx context.Context) ([]*member, error) {
 	word := time.NewTimer(0)
 	defer word.Stop()
 	for {
-		there, missing := c.present()
+		there, missing, changed := c.present(g.nodes())
 		if len(missing) == 0 {
 			return there, nil
 		}
-		c.o.Events.Emit(status.Progress{Rank: -1, Phase: fmt.Sprintf("wait for node %s of %d",
+		g.Events.Emit(status.Progress{Rank: -1, Phase: fmt.Sprintf("wait for node %s of %d",
 			list(missing), c.o.Nodes)})
 		select {
-		case <-c.changed:
+		case <-changed:
 		case <-word.C:
-			c.o.Log.Info("waiting for other nodes", "missing", list(missing), "of", c.o.Nodes,
+			g.Log.Info("waiting for other nodes", "missing", list(missing), "of", c.o.Nodes,
 				"address", c.Address(), "seconds", int(time.Since(begun).Seconds()))
 			word.Reset(p.after())
 		case <-late.C:
@@ -235,19 +241,19 @@ func (c *Cluster) wait(ctx context.Context) ([]*member, error) {
 	}
 }
 
-// present are the other nodes that are there, and the numbers of those that are not.
-func (c *Cluster) present() (there []*member, missing []int) {
+// present are the other nodes from first up to end that are there, the numbers of those that are
+// not, and what is closed when that changes.
+func (c *Cluster) present(first, end int) (there []*member, missing []int, changed chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for n, m := range c.members {
-		switch {
-		case m != nil:
+	for n := max(1, first); n < end; n++ {
+		if m := c.members[n]; m != nil {
 			there = append(there, m)
-		case n > 0:
+		} else {
 			missing = append(missing, n)
 		}
 	}
-	return there, missing
+	return there, missing, c.changed
 }
 
 // Stop ends the other nodes: with an error when cause, why this one ends, is not nil. Groups have
@@ -268,7 +274,7 @@ func (c *Cluster) Stop(ctx context.Context, cause error) error {
 	late, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	var ending sync.WaitGroup
-	there, _ := c.present()
+	there, _, _ := c.present(1, c.o.Nodes)
 	for _, m := range there {
 		ending.Go(func() {
 			if m.send(order{End: &s}) == nil {
@@ -296,12 +302,16 @@ func (m *member) listen() string {
 		}
 		switch {
 		case len(r.Started) > 0 || r.Failed != "" || r.Stopped:
-			select {
-			case m.answered <- r:
-			default: // nobody has asked
+			m.mu.Lock()
+			if s := m.shares[r.Group]; s != nil {
+				select {
+				case s.answered <- r:
+				default: // nobody has asked
+				}
 			}
+			m.mu.Unlock()
 		case r.Exit != nil:
-			m.rankEnded(*r.Exit)
+			m.rankEnded(r.Group, *r.Exit)
 		case r.Leaving != "":
 			return r.Leaving
 		}
@@ -309,13 +319,13 @@ func (m *member) listen() string {
 }
 
 // rankEnded hands on the end of a rank, which may be of a group before.
-func (m *member) rankEnded(e launch.Exit) {
+func (m *member) rankEnded(group int, e launch.Exit) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.group != nil {
-		m.ended[e.PID] = true
+	if s := m.shares[group]; s != nil && s.workers != nil {
+		s.ended[e.PID] = true
 		e.Node = m.label
-		m.group.report(e)
+		s.group.report(e)
 	}
 }
 
@@ -324,25 +334,28 @@ func (m *member) leave(why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.why = why
-	for _, w := range m.workers {
-		if !m.ended[w.PID] {
-			m.group.report(launch.Exit{Rank: w.Rank, Node: m.label, PID: w.PID,
-				End: launch.End{How: launch.Lost, Reason: m.label + " is gone: " + why}})
+	for _, s := range m.shares {
+		for _, w := range s.workers {
+			if !s.ended[w.PID] {
+				s.group.report(launch.Exit{Rank: w.Rank, Node: m.label, PID: w.PID,
+					End: launch.End{How: launch.Lost, Reason: m.label + " is gone: " + why}})
+			}
 		}
+		s.workers = nil
 	}
-	m.group = nil
 	close(m.gone)
 }
 
 // start has the node start ranks of a group.
 func (m *member) start(l *Launcher, specs []launch.Spec) error {
-	var o order
-	m.mu.Lock()
-	m.group, m.workers, m.ended = l, nil, map[int]bool{}
-	for i, s := range specs {
-		o.Start = append(o.Start, rankOrder{*s.Invitation, s.Fresh})
-		m.workers = append(m.workers, launch.Worker{Rank: s.Rank, LocalRank: i, Node: m.label})
+	o := order{Group: l.Number, Share: l.Share}
+	s := &share{group: l, ended: map[int]bool{}, answered: make(chan report, 2)}
+	for i, spec := range specs {
+		o.Start = append(o.Start, rankOrder{*spec.Invitation, spec.Fresh})
+		s.workers = append(s.workers, launch.Worker{Rank: spec.Rank, LocalRank: i, Node: m.label})
 	}
+	m.mu.Lock()
+	m.shares[l.Number] = s
 	m.mu.Unlock()
 	return m.send(o)
 }
@@ -352,10 +365,10 @@ type goneError struct{ why string }
 
 func (e *goneError) Error() string { return "it is gone: " + e.why }
 
-// answer waits for what became of an order.
-func (m *member) answer(ctx context.Context) (report, error) {
+// answer waits for what became of an order to do with a group.
+func (m *member) answer(ctx context.Context, s *share) (report, error) {
 	select {
-	case r := <-m.answered:
+	case r := <-s.answered:
 		return r, nil
 	case <-m.gone:
 		m.mu.Lock()
@@ -366,12 +379,20 @@ func (m *member) answer(ctx context.Context) (report, error) {
 	}
 }
 
-// started waits for the processes of the ranks that were ordered.
-func (m *member) started(ctx context.Context) ([]launch.Worker, error) {
+// share is what the node has of a group; nil when that was stopped.
+func (m *member) share(group int) *share {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.shares[group]
+}
+
+// started waits for the processes of the ranks of a group that were ordered.
+func (m *member) started(ctx context.Context, group int) ([]launch.Worker, error) {
 	late := fmt.Errorf("its ranks were not started within %v", startTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, late)
 	defer cancel()
-	r, err := m.answer(ctx)
+	s := m.share(group)
+	r, err := m.answer(ctx, s)
 	switch {
 	case err != nil && context.Cause(ctx) == late:
 		return nil, late
@@ -382,31 +403,42 @@ func (m *member) started(ctx context.Context) ([]launch.Worker, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(r.Started) != len(m.workers) || len(r.Kept) != len(m.workers) {
-		return nil, fmt.Errorf("%d of %d ranks were started", len(r.Started), len(m.workers))
+	switch {
+	case s.workers == nil:
+		return nil, &goneError{m.why}
+	case len(r.Started) != len(s.workers) || len(r.Kept) != len(s.workers):
+		return nil, fmt.Errorf("%d of %d ranks were started", len(r.Started), len(s.workers))
 	}
 	for i, pid := range r.Started {
-		m.workers[i].PID, m.workers[i].Kept = pid, r.Kept[i]
+		s.workers[i].PID, s.workers[i].Kept = pid, r.Kept[i]
 	}
-	return slices.Clone(m.workers), nil
+	return slices.Clone(s.workers), nil
 }
 
 // stop has the node stop its ranks of a group, and drops it when that takes too long.
-func (m *member) stop(ctx context.Context, s *stop) {
+func (m *member) stop(ctx context.Context, group int, why *stop) {
 	m.mu.Lock()
-	m.group, m.workers = nil, nil
+	s := m.shares[group]
+	if s == nil {
+		s = &share{answered: make(chan report, 2)}
+		m.shares[group] = s
+	}
+	s.workers = nil
 	m.mu.Unlock()
 	select {
-	case <-m.answered: // to an order that was not waited for
+	case <-s.answered: // to an order that was not waited for
 	default:
 	}
-	err := m.send(order{Stop: s})
+	err := m.send(order{Group: group, Stop: why})
 	for stopped := false; err == nil && !stopped; {
 		var r report
-		r, err = m.answer(ctx)
+		r, err = m.answer(ctx, s)
 		stopped = r.Stopped
 	}
 	if err != nil {
 		m.conn.Close()
 	}
+	m.mu.Lock()
+	delete(m.shares, group)
+	m.mu.Unlock()
 }

@@ -29,7 +29,7 @@ func TestDeaths(t *testing.T) {
 			var log journal
 			nodes := zero(t, 2, &log)
 			agent, said := node(t, "agent", nodes.Address())
-			e := start(t, groupOptions(nodes.Launcher(2), 2))
+			e := start(t, groupOptions(nodes.Launcher(only(2, 2)), 2))
 			want := tokens(t, e)
 			failed := make(chan *executor.Failure, 1)
 			e.OnFailure(func(f *executor.Failure) { failed <- f })
@@ -57,8 +57,8 @@ func TestDeaths(t *testing.T) {
 			if c.name == "agent" {
 				node(t, "agent", nodes.Address())
 			}
-			if got := tokens(t, start(t, groupOptions(nodes.Launcher(2), 2))); !slices.Equal(got,
-				want) {
+			again := start(t, groupOptions(nodes.Launcher(only(2, 2)), 2))
+			if got := tokens(t, again); !slices.Equal(got, want) {
 				t.Errorf("tokens %v of the next group, %v of the first", got, want)
 			}
 		})
@@ -105,7 +105,7 @@ func TestSilent(t *testing.T) {
 	}
 	defer stopCluster(t, c, nil)
 	agent, _ := node(t, "agent", c.Address())
-	e := start(t, groupOptions(c.Launcher(2), 2))
+	e := start(t, groupOptions(c.Launcher(only(2, 2)), 2))
 	if err := agent.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestRanksStay(t *testing.T) {
 	var log, other journal
 	c := zero(t, 2, &log)
 	agent, _ := node(t, "agent", c.Address())
-	l := c.Launcher(4)
+	l := c.Launcher(only(2, 4))
 	o := groupOptions(l, 4)
 	e := start(t, o)
 	want := tokens(t, e)

@@ -4,17 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
-// Launcher starts the ranks of groups: its share on this node, and the others by the nodes of the
-// cluster. From one group to the next, ranks that live stay.
+// Group is one of the groups of ranks that the nodes run at the same time, all of one size: the
+// ranks of all of them, group by group, are divided among the nodes in order.
+type Group struct {
+	// Number is the group's, from 0, Ranks is how many it has.
+	Number, Ranks int
+	// Share is how many ranks each node has, of all groups.
+	Share int
+	Log   *slog.Logger
+	// Events is notified of whom a start waits for.
+	Events status.Listener
+}
+
+// node is the one that has a rank.
+func (g *Group) node(rank int) int { return (g.Number*g.Ranks + rank) / g.Share }
+
+// nodes are those that the group has ranks on, from first up to end.
+func (g *Group) nodes() (first, end int) { return g.node(0), g.node(g.Ranks-1) + 1 }
+
+// Launcher starts the ranks of a group: its share on this node, and the others by the nodes of the
+// cluster. From one group to the one that takes its place, ranks that live stay.
 type Launcher struct {
+	Group
 	cluster *Cluster
 	own     *process.Launcher
 
@@ -25,8 +46,8 @@ type Launcher struct {
 	end context.CancelFunc
 
 	mu sync.Mutex
-	// nodes have been ordered to start ranks.
-	nodes []*member
+	// ordered are the nodes that have been ordered to start ranks.
+	ordered []*member
 }
 
 // startTimeout bounds the start of ranks on a node that was ordered.
@@ -56,13 +77,12 @@ func (l *Launcher) report(e launch.Exit) {
 // Launch waits for the other nodes, and starts all ranks but those that it keeps. When a node goes
 // meanwhile it waits for another one. On an error Stop ends what was started.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
-	count := l.cluster.o.Nodes
-	share := len(specs) / count
-	if share*count != len(specs) || len(specs) >= cap(l.exited) {
-		return nil, fmt.Errorf("--nnodes %d does not divide the %d ranks", count, len(specs))
+	if _, end := l.nodes(); len(specs) != l.Ranks || end > l.cluster.o.Nodes {
+		return nil, fmt.Errorf("--nnodes %d has no place for %d ranks of group %d, %d on each node",
+			l.cluster.o.Nodes, len(specs), l.Number, l.Share)
 	}
 	for {
-		workers, err := l.launch(ctx, specs, share)
+		workers, err := l.launch(ctx, specs)
 		if gone := (*goneError)(nil); !errors.As(err, &gone) {
 			return workers, err
 		}
@@ -70,10 +90,8 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 }
 
 // launch starts the ranks by the nodes that are there when all are.
-func (l *Launcher) launch(
-	ctx context.Context, specs []launch.Spec, share int,
-) ([]launch.Worker, error) {
-	nodes, err := l.cluster.wait(ctx)
+func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
+	nodes, err := l.cluster.wait(ctx, &l.Group)
 	if err != nil {
 		return nil, err
 	}
@@ -82,24 +100,25 @@ func (l *Launcher) launch(
 		<-l.exited
 	}
 	l.mu.Lock()
-	l.nodes = nodes
+	l.ordered = nodes
 	l.mu.Unlock()
 	for _, m := range nodes {
-		if err := m.start(l, specs[m.Node*share:][:share]); err != nil {
+		if err := m.start(l, l.on(m.Node, specs)); err != nil {
 			m.conn.Close()
 			<-m.gone
 			return nil, fmt.Errorf("%s: %w", m.label, &goneError{inWords(err)})
 		}
 	}
-	for i := range specs[:share] {
-		specs[i].Invitation.Threads = threads(share)
+	own := l.on(0, specs)
+	for i := range own {
+		own[i].Invitation.Threads = threads(l.Share)
 	}
-	workers, err := l.own.Launch(ctx, specs[:share])
+	workers, err := l.own.Launch(ctx, own)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range nodes {
-		theirs, err := m.started(ctx)
+		theirs, err := m.started(ctx, l.Number)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.label, err)
 		}
@@ -108,21 +127,33 @@ func (l *Launcher) launch(
 	return workers, nil
 }
 
+// on are the specs of a node's ranks.
+func (l *Launcher) on(node int, specs []launch.Spec) []launch.Spec {
+	before := l.Number * l.Ranks
+	at := func(n int) int { return min(max(0, n*l.Share-before), len(specs)) }
+	return specs[at(node):at(node+1)]
+}
+
 // threads is a rank's share of this machine's cores.
 func threads(ranks int) int { return max(1, machine.Cores()/ranks) }
 
 // Serving tells the other nodes that all ranks have loaded.
 func (l *Launcher) Serving() {
-	for _, m := range l.ordered() {
+	for _, m := range l.take(false) {
 		// One that cannot be told is gone, which its reader sees.
-		_ = m.send(order{Serving: true})
+		_ = m.send(order{Group: l.Number, Serving: true})
 	}
 }
 
-func (l *Launcher) ordered() []*member {
+// take returns the nodes that have been ordered to start ranks, and forgets them if that is wanted.
+func (l *Launcher) take(forget bool) []*member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.nodes
+	nodes := l.ordered
+	if forget {
+		l.ordered = nil
+	}
+	return nodes
 }
 
 // Exited delivers ends of ranks, of all nodes, that were not asked for.
@@ -136,13 +167,9 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	}
 	late, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	nodes := l.ordered()
-	l.mu.Lock()
-	l.nodes = nil
-	l.mu.Unlock()
 	var stopping sync.WaitGroup
-	for _, m := range nodes {
-		stopping.Go(func() { m.stop(late, &s) })
+	for _, m := range l.take(true) {
+		stopping.Go(func() { m.stop(late, l.Number, &s) })
 	}
 	err := l.own.Stop(ctx, cause)
 	stopping.Wait()

@@ -69,7 +69,8 @@ func beDriver(address string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if _, err := executor.Start(context.Background(), groupOptions(c.Launcher(2), 2)); err != nil {
+	l := c.Launcher(only(2, 2))
+	if _, err := executor.Start(context.Background(), groupOptions(l, 2)); err != nil {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "the group is there")
@@ -97,6 +98,9 @@ func agentOptions(node int, address string, log *slog.Logger) AgentOptions {
 	return AgentOptions{Node: node, Address: address, Token: token, Settings: settings,
 		Timeout: limit, Output: launch.Print(os.Stderr), Log: log}
 }
+
+// only is the one group of so many nodes.
+func only(nodes, ranks int) Group { return Group{Ranks: ranks, Share: ranks / nodes} }
 
 func groupOptions(l executor.Launcher, ranks int) executor.Options {
 	return executor.Options{Launcher: l, Address: "127.0.0.1",
@@ -272,7 +276,7 @@ func TestGroup(t *testing.T) {
 		ended <- Serve(t.Context(), agentOptions(1, c.Address(), other.log()))
 	}()
 	for _, ranks := range []int{2, 4} {
-		l := c.Launcher(ranks)
+		l := c.Launcher(only(2, ranks))
 		e := start(t, groupOptions(l, ranks))
 		l.Serving()
 		if got := tokens(t, e); !slices.Equal(got, want) {
@@ -290,8 +294,8 @@ func TestGroup(t *testing.T) {
 			}
 		}
 	}
-	other.waitFor(t, "loaded\" ranks=1\n")
-	other.waitFor(t, "loaded\" ranks=\"2 and 3\"\n")
+	other.waitFor(t, "loaded\" engine=0 ranks=1\n")
+	other.waitFor(t, "loaded\" engine=0 ranks=\"2 and 3\"\n")
 	stopCluster(t, c, nil)
 	if err := end(t, ended); err != nil {
 		t.Error(err)
@@ -367,7 +371,7 @@ func TestLate(t *testing.T) {
 	}
 	joined := serving(t.Context(), agentOptions(1, c.Address(), other.log()))
 	other.waitFor(t, "joined node 0")
-	_, err = executor.Start(t.Context(), groupOptions(c.Launcher(3), 3))
+	_, err = executor.Start(t.Context(), groupOptions(c.Launcher(only(3, 3)), 3))
 	want := "node 2 has not come to " + c.Address() + " within 300ms (--distributed-timeout-seconds)"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)

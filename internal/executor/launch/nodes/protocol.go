@@ -13,6 +13,9 @@
 //	                        ranks serve; stop them, and why; end, and why
 //	node → node 0  report   ranks started, or why not; a rank has ended; stopped; this node ends
 //
+// Several groups (--data-parallel-size) share nodes and connections. Each has orders and reports of
+// its own, and each rank belongs to one: what ends one group leaves the others alone.
+//
 // The connection is how each side learns that the other has gone: a node without node 0 ends its
 // ranks and itself, and a node that goes takes its ranks with it (its children die with it), which
 // fails the group.
@@ -50,6 +53,10 @@ type answer struct {
 
 // order is what node 0 wants of a node; one without content is a beat.
 type order struct {
+	// Group is the number of the group that Start, Serving and Stop are for.
+	Group int `json:"group,omitempty"`
+	// Share is how many ranks the node has, of all groups.
+	Share int `json:"share,omitempty"`
 	// Start are the ranks to start, or to give an invitation to.
 	Start []rankOrder `json:"start,omitempty"`
 	// Serving says that all ranks of the group have loaded.
@@ -72,8 +79,9 @@ type stop struct {
 	Cause string `json:"cause,omitempty"`
 }
 
-// report is what a node says of its ranks; one without content is a beat.
+// report is what a node says of its ranks of a group; one without content is a beat.
 type report struct {
+	Group int `json:"group,omitempty"`
 	// Started are the processes of the ranks that were ordered, in that order, and Kept which of them
 	// were there before; Failed is why they could not be started.
 	Started []int        `json:"started,omitempty"`
