@@ -14,6 +14,12 @@ type reader struct {
 	buf       []byte
 	pos, keep int
 	eof       bool
+	// base is where buf begins in the answer.
+	base int
+	// thought is where the reasoning ends in the answer, math.MaxInt while it goes on. Until settled
+	// is set it may begin still.
+	thought int
+	settled bool
 
 	parts []Part
 	// text is of the last part.
@@ -120,6 +126,7 @@ func (r *reader) more() bool {
 	if from := r.forgotten(); from > len(r.buf)/2 {
 		r.buf = r.buf[:copy(r.buf, r.buf[from:])]
 		r.pos -= from
+		r.base += from
 		if r.keep >= 0 {
 			r.keep -= from
 		}

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -56,6 +57,7 @@ func (r *reader) answer() {
 	if r.opt.Reasoning != nil {
 		r.think(r.opt.Reasoning)
 	}
+	r.settled = true
 	r.body()
 	r.flush()
 }
@@ -74,6 +76,7 @@ func (r *reader) think(f *Thinking) {
 	}
 	r.keep = -1
 	r.trim = true
+	r.thought = math.MaxInt
 	marks, ends := slices.Clone(f.End), len(f.End)
 	if t := r.opt.Tools; t != nil && len(t.openers) > 0 && !t.loose {
 		marks = append(marks, t.openers[0])
@@ -98,7 +101,11 @@ func (r *reader) think(f *Thinking) {
 	}
 	for {
 		i := r.until(marks, text)
+		if i < 0 {
+			break
+		}
 		if i < ends {
+			r.thought = r.base + r.pos
 			break
 		}
 		if i >= openers {
@@ -109,6 +116,7 @@ func (r *reader) think(f *Thinking) {
 		at := r.pos
 		r.pos, r.keep = r.keep, -1
 		if opens {
+			r.thought = r.base + r.pos
 			break
 		}
 		text(r.buf[r.pos:at])

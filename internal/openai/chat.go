@@ -120,7 +120,7 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 		return err
 	}
 	answer := chatResponse{ID: g.id, Object: "chat.completion", Created: g.created, Model: g.model,
-		Choices: make([]chatChoice, len(g.choices)), Usage: s.usageInfo(g.usage())}
+		Choices: make([]chatChoice, len(g.choices))}
 	for i := range g.choices {
 		c := &g.choices[i]
 		out := chatChoice{Index: i, Message: req.message(c), StopReason: c.stopReason()}
@@ -133,6 +133,7 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 		}
 		answer.Choices[i] = out
 	}
+	answer.Usage = s.usageInfo(g.usage())
 	if req.promptLogprobs != sample.NoLogprobs {
 		answer.PromptLogprobs = s.appendPromptLogprobs(nil, g.choices[0].promptScores)
 	}

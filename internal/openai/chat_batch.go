@@ -135,7 +135,7 @@ func (s *Server) startBatch(r *http.Request, f *fields, req *chatRequest,
 	}
 	for i, o := range readings {
 		if o.Reasoning != nil {
-			g.choices[i].reader = answer.New(o)
+			g.choices[i].readBy(o)
 		}
 	}
 	return g, nil

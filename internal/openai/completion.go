@@ -92,10 +92,16 @@ type usageInfo struct {
 	TotalTokens         int                  `json:"total_tokens"`
 	CompletionTokens    int                  `json:"completion_tokens"`
 	PromptTokensDetails *promptTokensDetails `json:"prompt_tokens_details"`
+	// CompletionTokensDetails is there where reasoning is told apart.
+	CompletionTokensDetails *completionTokensDetails `json:"completion_tokens_details,omitempty"`
 }
 
 type promptTokensDetails struct {
 	CachedTokens int `json:"cached_tokens"`
+}
+
+type completionTokensDetails struct {
+	ReasoningTokens int `json:"reasoning_tokens"`
 }
 
 func (s *Server) usageInfo(u usage) usageInfo {
@@ -103,6 +109,9 @@ func (s *Server) usageInfo(u usage) usageInfo {
 		CompletionTokens: u.output}
 	if s.opt.Config.Server.EnablePromptTokensDetails {
 		info.PromptTokensDetails = &promptTokensDetails{CachedTokens: u.cached}
+	}
+	if u.reasons {
+		info.CompletionTokensDetails = &completionTokensDetails{ReasoningTokens: u.reasoning}
 	}
 	return info
 }

@@ -149,11 +149,18 @@ func (s *Server) appendUsage(b []byte, u usage) []byte {
 		b = strconv.AppendInt(b, int64(u.cached), 10)
 		b = append(b, '}')
 	}
+	if u.reasons {
+		b = append(b, `,"completion_tokens_details":{"reasoning_tokens":`...)
+		b = strconv.AppendInt(b, int64(u.reasoning), 10)
+		b = append(b, '}')
+	}
 	return append(b, '}')
 }
 
 // usageOf counts the tokens of one choice, for continuous_usage_stats.
 func (g *generation) usageOf(i int) usage {
 	c := &g.choices[i]
-	return usage{prompt: len(g.prompts[i/g.n].Prompt), output: c.outputTokens, cached: c.cached}
+	u := usage{prompt: len(g.prompts[i/g.n].Prompt), cached: c.cached}
+	u.add(c)
+	return u
 }

@@ -51,6 +51,8 @@ type choice struct {
 	stopToken         int32
 	cached            int
 	outputTokens      int
+	// thoughts is what is known of the tokens of its reasoning.
+	thoughts thoughts
 	// reader divides the text into parts; nil where all of it is content.
 	reader *answer.Parser
 	// calls counts the calls among them.
@@ -126,6 +128,7 @@ func (c *choice) take(d *engine.Delta) {
 	c.started = true
 	c.cached = d.CachedTokens
 	c.outputTokens = d.OutputTokens
+	c.thoughts.take(d)
 	if d.Finish == sample.Unfinished {
 		return
 	}
@@ -146,6 +149,9 @@ func (c *choice) deliver(text []byte) {
 // usage counts the tokens of a request.
 type usage struct {
 	prompt, output, cached int
+	// reasons says that the model's reasoning is told apart: reasoning counts its tokens.
+	reasons   bool
+	reasoning int
 }
 
 func (g *generation) usage() usage {
@@ -155,7 +161,7 @@ func (g *generation) usage() usage {
 			u.prompt += len(g.prompts[i/g.n].Prompt)
 			u.cached += g.choices[i].cached
 		}
-		u.output += g.choices[i].outputTokens
+		u.add(&g.choices[i])
 	}
 	return u
 }

@@ -119,8 +119,14 @@ func (g *generation) read(o answer.Options, named bool) {
 		return
 	}
 	for i := range g.choices {
-		g.choices[i].reader, g.choices[i].named = answer.New(o), named
+		g.choices[i].readBy(o)
+		g.choices[i].named = named
 	}
+}
+
+// readBy divides a choice's answer into parts.
+func (c *choice) readBy(o answer.Options) {
+	c.reader, c.thoughts.on = answer.New(o), o.Reasoning != nil
 }
 
 // closeReaders lets go of them.
@@ -144,6 +150,7 @@ func (c *choice) parts(text string) []answer.Part {
 	if c.finished {
 		list = append(list, c.reader.Close()...)
 	}
+	c.thoughts.read(c.reader)
 	for _, p := range list {
 		if p.Kind == answer.Call {
 			c.calls++

@@ -138,8 +138,9 @@ func (s *Server) respond(ctx context.Context, g *generation, req *responseReques
 	u := g.usage()
 	return t.Close(responses.End{Cut: g.choices[0].finish == sample.FinishLength, At: time.Now().Unix(),
 		Usage: responses.Usage{InputTokens: u.prompt, OutputTokens: u.output,
-			TotalTokens:        u.prompt + u.output,
-			InputTokensDetails: responses.InputDetails{CachedTokens: u.cached}}})
+			TotalTokens:         u.prompt + u.output,
+			InputTokensDetails:  responses.InputDetails{CachedTokens: u.cached},
+			OutputTokensDetails: responses.OutputDetails{ReasoningTokens: u.reasoning}}})
 }
 
 // foreground answers with a response, at once or with its events.

@@ -3,6 +3,10 @@ package openai
 import (
 	"slices"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/store"
 )
 
 // TestThinkingBudget: the tags of the model's reasoning reach the sampler as tokens, with the budget;
@@ -33,4 +37,69 @@ func TestThinkingBudget(t *testing.T) {
 	refused(t, s, chatPath, `{`+messages+`,"thinking_token_budget":-2}`, 400, "thinking_token_budget", "at least 0")
 	refused(t, newServer(t), chatPath, `{`+messages+`,"thinking_token_budget":2}`, 400,
 		"thinking_token_budget", "needs a model that reasons")
+}
+
+// merged puts deltas together where the bits of cut are unset, as the engine does for slow readers.
+func merged(list []engine.Delta, cut int) (out []engine.Delta) {
+	for i, d := range list {
+		if i == 0 || cut>>(i-1)&1 == 1 {
+			out = append(out, d)
+			continue
+		}
+		last := &out[len(out)-1]
+		last.Text = slices.Concat(last.Text, d.Text)
+		last.Tokens = slices.Concat(last.Tokens, d.Tokens)
+		last.TextOffsets = slices.Concat(last.TextOffsets, d.TextOffsets)
+		last.OutputTokens, last.Finish = d.OutputTokens, d.Finish
+	}
+	return out
+}
+
+// TestReasoningTokens: the tokens of the reasoning are counted with those of its tags, on every route
+// that tells it apart, streamed or not, however the engine's news were put together.
+func TestReasoningTokens(t *testing.T) {
+	for _, c := range []struct {
+		texts  []string
+		tokens float64
+	}{
+		{[]string{"<think>", "a b", " c", "</th", "ink>", "It", " is"}, 5},
+		{[]string{"<think>", "a", "</think>It", " is"}, 3},
+		{[]string{"It", " is", ""}, 0},
+		{[]string{"<think>", "a", " b", ""}, 4}, // cut
+		{[]string{"<th", "is is it"}, 0},
+		{[]string{"<think>", "a", `<tool_call>{"name":"f"}`, "</tool_call>"}, 2},
+	} {
+		cut := 0
+		s := newServer(t, hermesTemplate, keeping(t, store.Options{}), func(o *Options) {
+			o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = "hermes", "qwen3"
+			o.Engine = &fakeEngine{play: func(_ int, r *engine.Request) script {
+				ids := make([]int32, len(c.texts))
+				return script{deltas: merged(say(r, ids, c.texts, sample.FinishStop), cut)}
+			}}
+		})
+		for cut = range 1 << (len(c.texts) - 1) {
+			chat, response := `{`+askTools, `{`+hiInput
+			got := []any{
+				at(t, s.ok(t, chatPath, chat+`}`), "usage", "completion_tokens_details",
+					"reasoning_tokens"),
+				at(t, s.ok(t, responsesPath, response+
+					`,"tools":[{"type":"function","name":"f"}]}`), "usage",
+					"output_tokens_details", "reasoning_tokens"),
+			}
+			list := chunks(t, s.post(chatPath, chat+
+				`,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`))
+			got = append(got, at(t, list[len(list)-1], "usage", "completion_tokens_details",
+				"reasoning_tokens"))
+			for _, v := range got {
+				if v != c.tokens {
+					t.Errorf("%q cut by %b: %v tokens of reasoning, want %v", c.texts, cut, got, c.tokens)
+				}
+			}
+		}
+		s.Close()
+	}
+	s := newServer(t)
+	if u := s.ok(t, chatPath, `{"messages":[{"role":"user","content":"hi"}]}`)["usage"].(map[string]any); u["completion_tokens_details"] != nil {
+		t.Errorf("without a parser of reasoning: %v", u)
+	}
 }
