@@ -64,7 +64,14 @@ type node struct {
 	a, b     Ex   // operands; of kOr and kAnd: from, to in Builder.args
 	min, max int32
 	set      int32
+	// whole are the alphabets, as bits, of which each text is made of whole characters.
+	whole uint8
+	// least is a bound from below on the length of the texts, in bytes.
+	least int32
 }
+
+// most is the greatest bound that node.least has.
+const most = 1 << 29
 
 // Builder makes expressions. The zero Builder is not usable: NewBuilder makes one. It is used by
 // one goroutine at a time.
@@ -81,16 +88,18 @@ type Builder struct {
 	within  map[[2]Ex]bool
 	fuel    int
 	out     bool
-	json    Ex // the characters of a JSON string, 0 before they are asked for
+	// json are the characters of a JSON string, rune those of a text; 0 before they are asked for.
+	json, rune Ex
 }
 
-// NewBuilder makes a Builder that may do fuel operations: a new node and a derivative are one each.
+// NewBuilder makes a Builder that may do fuel operations: a new node and a derivative are one each,
+// and one more for every eight alternatives or operands of an intersection.
 func NewBuilder(fuel int) *Builder {
 	b := &Builder{table: make([]Ex, 256), setIDs: map[ByteSet]int32{}, derived: map[uint64]Ex{},
 		dead: map[Ex]bool{}, heads: map[Ex][]byte{},
 		bySets: map[string][]byte{}, within: map[[2]Ex]bool{}, fuel: fuel}
-	b.nodes = append(b.nodes, node{kind: kEmpty, plain: true},
-		node{kind: kEps, nullable: true, plain: true})
+	b.nodes = append(b.nodes, node{kind: kEmpty, plain: true, least: most, whole: inJSON | inText},
+		node{kind: kEps, nullable: true, plain: true, whole: inJSON | inText})
 	return b
 }
 
@@ -108,12 +117,17 @@ func (b *Builder) Exhausted() bool { return b.out }
 // Len is the number of expressions: a measure of the memory held, about 60 bytes each.
 func (b *Builder) Len() int { return len(b.nodes) }
 
-func (b *Builder) spend() bool {
-	if b.fuel <= 0 {
-		b.out = true
+// perUnit is how many operands take as long as an operation.
+const perUnit = 8
+
+func (b *Builder) spend() bool { return b.spendN(1) }
+
+func (b *Builder) spendN(n int) bool {
+	if b.fuel < n {
+		b.fuel, b.out = 0, true
 		return false
 	}
-	b.fuel--
+	b.fuel -= n
 	return true
 }
 
@@ -157,12 +171,13 @@ func (b *Builder) intern(n node, args []Ex) Ex {
 			return b.table[i]
 		}
 	}
-	b.spend()
+	b.spendN(1 + len(args)/perUnit)
 	if n.kind == kOr || n.kind == kAnd {
 		n.a = Ex(len(b.args))
 		b.args = append(b.args, args...)
 		n.b = Ex(len(b.args))
 	}
+	n.least, n.whole = b.least(&n), b.whole(&n)
 	x := Ex(len(b.nodes))
 	b.nodes = append(b.nodes, n)
 	b.table[i] = x
@@ -170,6 +185,33 @@ func (b *Builder) intern(n node, args []Ex) Ex {
 		b.grow()
 	}
 	return x
+}
+
+func (b *Builder) least(n *node) int32 {
+	switch n.kind {
+	case kSet:
+		return 1
+	case kCat:
+		return min(b.nodes[n.a].least+b.nodes[n.b].least, most)
+	case kRep:
+		return int32(min(int64(n.min)*int64(b.nodes[n.a].least), most))
+	case kOr:
+		l := int32(most)
+		for _, a := range b.operands(n) {
+			l = min(l, b.nodes[a].least)
+		}
+		return l
+	case kAnd:
+		l := int32(0)
+		for _, a := range b.operands(n) {
+			l = max(l, b.nodes[a].least)
+		}
+		return l
+	}
+	if n.nullable {
+		return 0
+	}
+	return 1
 }
 
 func (b *Builder) grow() {
@@ -272,6 +314,7 @@ func (b *Builder) cat(x, y Ex) Ex {
 	if y == Eps {
 		return x
 	}
+	whole := b.nodes[x].whole & b.nodes[y].whole
 	var spine []Ex // of x, which may be as long as a text
 	for b.nodes[x].kind == kCat {
 		spine = append(spine, b.nodes[x].a)
@@ -281,7 +324,7 @@ func (b *Builder) cat(x, y Ex) Ex {
 	for i := len(spine) - 1; i >= 0; i-- {
 		y = b.cat2(spine[i], y)
 	}
-	return y
+	return b.mark(y, whole)
 }
 
 func (b *Builder) cat2(x, y Ex) Ex {
@@ -289,125 +332,6 @@ func (b *Builder) cat2(x, y Ex) Ex {
 	return b.intern(node{kind: kCat, a: x, b: y, nullable: nx.nullable && ny.nullable,
 		plain: nx.plain && ny.plain}, nil)
 }
-
-// Or matches what any of the expressions matches; without any it is Empty.
-func (b *Builder) Or(xs ...Ex) Ex {
-	var buf [16]Ex
-	l := buf[:0]
-	var set ByteSet
-	eps := false
-	one := func(x Ex) {
-		switch n := &b.nodes[x]; n.kind {
-		case kEmpty:
-		case kSet:
-			for i, w := range b.sets[n.set] {
-				set[i] |= w
-			}
-		case kEps:
-			eps = true
-		default:
-			l = append(l, x)
-		}
-	}
-	for _, x := range xs {
-		if n := &b.nodes[x]; n.kind == kOr {
-			for _, a := range b.operands(n) {
-				one(a)
-			}
-			continue
-		}
-		one(x)
-	}
-	if set != (ByteSet{}) {
-		l = append(l, b.Set(set))
-	}
-	if eps && !slices.ContainsFunc(l, b.Nullable) {
-		l = append(l, Eps)
-	}
-	slices.Sort(l)
-	l = slices.Compact(l)
-	switch {
-	case len(l) == 0:
-		return Empty
-	case len(l) == 1:
-		return l[0]
-	}
-	n := node{kind: kOr, plain: true}
-	for _, x := range l {
-		if b.isAll(x) {
-			return x
-		}
-		n.nullable = n.nullable || b.nodes[x].nullable
-		n.plain = n.plain && b.nodes[x].plain
-	}
-	return b.intern(n, l)
-}
-
-// isAll says whether x is written as every text at all.
-func (b *Builder) isAll(x Ex) bool {
-	n := &b.nodes[x]
-	return n.kind == kNot && n.a == Empty
-}
-
-// And matches what all of the expressions match; without any it is every sequence of bytes.
-func (b *Builder) And(xs ...Ex) Ex {
-	var l []Ex
-	for _, x := range xs {
-		if n := &b.nodes[x]; n.kind == kAnd {
-			l = append(l, b.operands(n)...)
-		} else if !b.isAll(x) {
-			l = append(l, x)
-		}
-	}
-	slices.Sort(l)
-	l = slices.Compact(l)
-	if len(l) == 0 {
-		return b.Not(Empty)
-	}
-	if l[0] == Empty {
-		return Empty
-	}
-	n := node{kind: kAnd, nullable: true}
-	set, sets := ByteSet{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}, 0
-	for _, x := range l {
-		n.nullable = n.nullable && b.nodes[x].nullable
-		if o := &b.nodes[x]; o.kind == kSet {
-			sets++
-			for i, w := range b.sets[o.set] {
-				set[i] &= w
-			}
-		}
-		if o := &b.nodes[x]; o.kind == kNot {
-			if _, found := slices.BinarySearch(l, o.a); found {
-				return Empty
-			}
-		}
-	}
-	switch {
-	case len(l) == 1:
-		return l[0]
-	case l[0] == Eps && n.nullable:
-		return Eps
-	case l[0] == Eps:
-		return Empty
-	case sets > 1:
-		l = slices.DeleteFunc(l, func(x Ex) bool { return b.nodes[x].kind == kSet })
-		return b.And(append(l, b.Set(set))...)
-	}
-	return b.intern(n, l)
-}
-
-// Not matches every sequence of bytes that x does not match, also those that are no UTF-8: And it
-// with a language of texts.
-func (b *Builder) Not(x Ex) Ex {
-	if b.nodes[x].kind == kNot {
-		return b.nodes[x].a
-	}
-	return b.intern(node{kind: kNot, a: x, nullable: !b.nodes[x].nullable}, nil)
-}
-
-// Minus matches what x matches and y does not.
-func (b *Builder) Minus(x, y Ex) Ex { return b.And(x, b.Not(y)) }
 
 // Rep matches x lo to hi times; hi may be Inf. A count is one node whatever its value. Bounds
 // above 2³¹-1 are taken for that; hi below lo gives Empty.

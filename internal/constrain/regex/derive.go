@@ -1,6 +1,7 @@
 package regex
 
 import (
+	"container/heap"
 	"encoding/binary"
 	"slices"
 )
@@ -33,7 +34,11 @@ func (b *Builder) Derivative(x Ex, c byte) Ex {
 	if r, ok := b.derived[key]; ok {
 		return r
 	}
-	if !b.spend() {
+	cost := 1
+	if n.kind == kOr || n.kind == kAnd {
+		cost += int(n.b-n.a) / perUnit
+	}
+	if !b.spendN(cost) {
 		return Empty
 	}
 	r := b.derive(&n, c)
@@ -220,9 +225,10 @@ func (b *Builder) Dead(x Ex) bool {
 			b.dead[y] = false
 		}
 	}
-	for todo := []Ex{x}; len(todo) > 0; {
-		y := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	// What has the shortest way to a text, by its shape, comes first: a search among long texts
+	// does not go through all lengths.
+	for todo := (frontier{b, []Ex{x}}); len(todo.of) > 0; {
+		y := heap.Pop(&todo).(Ex)
 		for _, c := range b.Heads(y) {
 			z := b.Derivative(y, c)
 			if b.out {
@@ -243,13 +249,31 @@ func (b *Builder) Dead(x Ex) bool {
 				continue
 			}
 			from[z] = y
-			todo = append(todo, z)
+			heap.Push(&todo, z)
 		}
 	}
 	for y := range from {
 		b.dead[y] = true
 	}
 	return true
+}
+
+// frontier is a heap of expressions: the first is one with the least bound on its texts' length.
+type frontier struct {
+	b  *Builder
+	of []Ex
+}
+
+func (f *frontier) Len() int { return len(f.of) }
+func (f *frontier) Less(i, j int) bool {
+	return f.b.nodes[f.of[i]].least < f.b.nodes[f.of[j]].least
+}
+func (f *frontier) Swap(i, j int) { f.of[i], f.of[j] = f.of[j], f.of[i] }
+func (f *frontier) Push(x any)    { f.of = append(f.of, x.(Ex)) }
+func (f *frontier) Pop() any {
+	last := f.of[len(f.of)-1]
+	f.of = f.of[:len(f.of)-1]
+	return last
 }
 
 // known says whether Dead has been answered.

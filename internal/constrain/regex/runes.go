@@ -12,11 +12,16 @@ func (b *Builder) Runes(ranges ...rune) Ex {
 	for i := 0; i+1 < len(ranges); i += 2 {
 		alts = b.runeRange(alts, ranges[i], ranges[i+1])
 	}
-	return b.Or(alts...)
+	return b.mark(b.Or(alts...), inText)
 }
 
 // AnyRune matches one character.
-func (b *Builder) AnyRune() Ex { return b.Runes(0, utf8.MaxRune) }
+func (b *Builder) AnyRune() Ex {
+	if b.rune == 0 {
+		b.rune = b.Runes(0, utf8.MaxRune)
+	}
+	return b.rune
+}
 
 // AnyText matches every text of whole characters, the empty one too.
 func (b *Builder) AnyText() Ex { return b.Star(b.AnyRune()) }
@@ -107,7 +112,7 @@ func (b *Builder) JSONRunes(ranges ...rune) Ex {
 			alts = b.runeRange(alts, lo, hi)
 		}
 	}
-	return b.Or(alts...)
+	return b.mark(b.Or(alts...), inJSON|inText)
 }
 
 // rawRun is the last character from lo to hi up to which all stand for themselves in JSON; lo-1 if
@@ -163,7 +168,7 @@ func (b *Builder) JSONFreeRune() Ex {
 }
 
 // JSONLit matches s as it stands between the quotes of a JSON string, in the plain spelling.
-func (b *Builder) JSONLit(s string) Ex { return b.Lit(JSONSpell(s)) }
+func (b *Builder) JSONLit(s string) Ex { return b.mark(b.Lit(JSONSpell(s)), inJSON|inText) }
 
 // JSONSpell is s as it stands between the quotes of a JSON string, in the plain spelling of
 // JSONRunes.
