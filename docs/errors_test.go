@@ -43,6 +43,7 @@ var onlyFiles = map[string][]string{
 // noStart are packages, with those below them, whose errors do not end a start by themselves.
 var noStart = map[string]string{
 	"cmd/eagleray/internal":     "measurements",
+	"internal/attach":           "what a program sends",
 	"internal/batch":            "rows of batches",
 	"internal/bench":            "measurements",
 	"internal/chattemplate":     "what is wrong in a template stands behind its source",

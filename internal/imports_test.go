@@ -35,7 +35,7 @@ var levels = [][]string{
 	{"engine"},
 	{"router"},
 	{"window"},
-	{"bench", "doctor", "openai", root},
+	{"attach", "bench", "doctor", "openai", root},
 	{"cmd", "docs", "internal", "packaging", "scripts", "test"},
 }
 

@@ -200,6 +200,12 @@ func (s *Server) makeRoutes() map[string]*route {
 // and those in AllowedHosts are answered. HTTPServer knows the address it is for.
 func (s *Server) Handler() http.Handler { return s.handler(true) }
 
+// Attached serves the API to the program that started this one, which may do what its user may: there
+// are no keys, hosts and origins to check.
+func (s *Server) Attached() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) })
+}
+
 // HTTPServer returns a server for addr with the time and size limits of Limits. The caller listens
 // and serves.
 func (s *Server) HTTPServer(addr string) *http.Server {
@@ -230,7 +236,7 @@ func (s *Server) guard(loopback bool) *hostGuard {
 		cors: &s.cors}
 }
 
-// serve answers one request, then logs and counts it.
+// serve answers one request, then logs and counts it. Without a guard everything is admitted.
 func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGuard) {
 	began := time.Now()
 	w := &recorder{ResponseWriter: inner}
@@ -297,24 +303,10 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 				message: "internal server error"}
 		}
 	}()
-	if bad := guard.check(r); bad != nil {
-		return bad
-	}
-	local := guard.local(r)
-	s.cors.headersFor(w.Header(), r.Header.Get("Origin"), local)
-	if s.cors.preflight(w, r, local) {
-		return nil
-	}
-	if (found == nil || !found.public) && !s.keys.admits(r.Header) {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		return &apiError{status: http.StatusUnauthorized, message: "Unauthorized"}
-	}
-	if c := connectionOf(r); c != nil && c.surplus && (found == nil || !found.public) {
-		if m := s.opt.Metrics; m != nil {
-			m.Rejected("connections")
+	if guard != nil {
+		if answered, err := s.admit(w, r, guard, found); answered || err != nil {
+			return err
 		}
-		return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
-			message: "too many connections are open: try again later"}
 	}
 	if found == nil {
 		return &apiError{status: http.StatusNotFound, message: "no such route: " + clip(r.URL.Path)}
@@ -325,6 +317,32 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 			message: "method " + clip(r.Method) + " is not allowed for " + found.pattern}
 	}
 	return h(w, r)
+}
+
+// admit refuses what is not for this server, or not for this client. A browser's question about what
+// it may ask is answered.
+func (s *Server) admit(w *recorder, r *http.Request, guard *hostGuard,
+	found *route) (answered bool, err error) {
+	if bad := guard.check(r); bad != nil {
+		return false, bad
+	}
+	local := guard.local(r)
+	s.cors.headersFor(w.Header(), r.Header.Get("Origin"), local)
+	if s.cors.preflight(w, r, local) {
+		return true, nil
+	}
+	if (found == nil || !found.public) && !s.keys.admits(r.Header) {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		return false, &apiError{status: http.StatusUnauthorized, message: "Unauthorized"}
+	}
+	if c := connectionOf(r); c != nil && c.surplus && (found == nil || !found.public) {
+		if m := s.opt.Metrics; m != nil {
+			m.Rejected("connections")
+		}
+		return false, &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
+			message: "too many connections are open: try again later"}
+	}
+	return false, nil
 }
 
 // record writes the access log and the metrics of a request.

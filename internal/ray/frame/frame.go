@@ -18,19 +18,22 @@ const MaxLength = 16 << 20
 // headLength is the length of the length.
 const headLength = 4
 
-// ErrLength is returned for a message that is longer than MaxLength or has no bytes at all. After
+// ErrLength is returned for a message that is longer than allowed or has no bytes at all. After
 // it the stream is of no use.
 var ErrLength = errors.New("frame length out of range")
 
 // Read reads one message from r. It returns io.EOF at a clean end and io.ErrUnexpectedEOF at an
 // end within a message. Memory grows with what has arrived, not with what the length promises.
-func Read(r io.Reader) (json.RawMessage, error) {
+func Read(r io.Reader) (json.RawMessage, error) { return ReadAtMost(r, MaxLength) }
+
+// ReadAtMost is Read for messages of another length.
+func ReadAtMost(r io.Reader, most int) (json.RawMessage, error) {
 	var head [headLength]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(head[:])
-	if n == 0 || n > MaxLength {
+	if n == 0 || int64(n) > int64(most) {
 		return nil, fmt.Errorf("%w: %d bytes", ErrLength, n)
 	}
 	body, err := io.ReadAll(io.LimitReader(r, int64(n)))

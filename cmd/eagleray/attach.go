@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/attach"
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/router"
+)
+
+// newAttach is the verb of programs that have an engine of their own: standard input is one end of a
+// socket pair, over which requests come and answers go.
+func newAttach() *cobra.Command {
+	cfg := config.Default()
+	c := &cobra.Command{
+		Use:    "attach [MODEL]",
+		Short:  "Answer the program that started this one, over standard input",
+		Hidden: true,
+		Args:   arguments(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			useModel(&cfg, args)
+			// The program asks for what it wants to know.
+			cfg.Server.EnablePromptTokensDetails = true
+			return answerParent(c.Context(), func(ctx context.Context) (*router.Router, error) {
+				if err := errors.Join(notListening(c.Flags()), cfg.Validate()); err != nil {
+					return nil, err
+				}
+				printWarnings(cfg.Warnings)
+				return openEngine(ctx, cfg)
+			}, &cfg)
+		},
+	}
+	modelFlag(c.Flags(), &cfg)
+	cfg.EngineFlags(c.Flags())
+	cfg.ServerFlags(c.Flags())
+	configFlag(c)
+	run := c.RunE
+	// What is wrong with a flag, a file or the environment is told to the program, too.
+	c.RunE = func(c *cobra.Command, args []string) error { return tellParent(run(c, args)) }
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return tellParent(usageError("%w", config.FlagError(c.Flags(), err)))
+	})
+	return c
+}
+
+// listening are flags of servers that mean nothing without an address.
+var listening = []string{"host", "port", "uds", "api-key", "api-key-file", "root-path", "headless",
+	"ssl-certfile", "ssl-keyfile"}
+
+func notListening(f *pflag.FlagSet) error {
+	for _, name := range listening {
+		if f.Changed(name) {
+			return usageError("--%s is for a server: nobody connects to this engine", name)
+		}
+	}
+	return nil
+}
+
+// tellParent tells the program why there is no engine, unless it knows.
+func tellParent(err error) error {
+	if told := (*loggedError)(nil); err == nil || errors.As(err, &told) {
+		return err
+	}
+	socket, socketErr := parentSocket()
+	if socketErr != nil {
+		return err // and somebody reads standard error
+	}
+	return serveParent(context.Background(), socket, 0,
+		func(context.Context) (http.Handler, any, error) { return nil, nil, err })
+}
+
+// serveParent is attach.Serve, after which the program knows of an error.
+func serveParent(ctx context.Context, socket net.Conn, body int, open attach.Open) error {
+	err := attach.Serve(ctx, socket, body, func(ctx context.Context) (http.Handler, any, error) {
+		h, ready, err := open(ctx)
+		if mistake := (*config.UsageError)(nil); errors.As(err, &mistake) {
+			err = attach.Usage{Err: err}
+		}
+		return h, ready, err
+	})
+	if err != nil {
+		return &loggedError{err}
+	}
+	return nil
+}
+
+// parentSocket is standard input, which must be a socket.
+func parentSocket() (net.Conn, error) {
+	socket, err := net.FileConn(os.Stdin) // a duplicate
+	if err != nil {
+		return nil, usageError("attach is for programs: standard input is no socket (%w)", err)
+	}
+	os.Stdin.Close()
+	return socket, nil
+}
+
+// attachedEngine is what the program is told of the engine.
+type attachedEngine struct {
+	PID     int    `json:"pid"`
+	Version string `json:"version"`
+	// Model is the first of its names.
+	Model       string `json:"model"`
+	MaxModelLen int    `json:"max_model_len"`
+	// Window is how many requests keep the engine busy.
+	Window int `json:"window"`
+	// MaxBody bounds the bytes of a request's body.
+	MaxBody int64 `json:"max_body"`
+	// Pooling says that the engine answers with embeddings and scores, not with tokens.
+	Pooling bool `json:"pooling"`
+}
+
+// answerParent answers the program until it closes its end, dies, or the engine fails. Ctrl-C is the
+// program's business.
+func answerParent(ctx context.Context, open func(context.Context) (*router.Router, error),
+	cfg *config.Config) error {
+	socket, err := parentSocket()
+	if err != nil {
+		return err
+	}
+	if err := endWithParent(); err != nil {
+		return err
+	}
+	_, release := interruptible(ctx)
+	defer release()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var e *router.Router
+	var watch sync.WaitGroup
+	err = serveParent(ctx, socket, int(cfg.Server.MaxRequestBodyBytes),
+		func(ctx context.Context) (http.Handler, any, error) {
+			var err error
+			if e, err = open(ctx); err != nil {
+				return nil, nil, err
+			}
+			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			surface, err := newHandler(*cfg, e, nil, nil, kept{}, log, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			watch.Go(func() {
+				select {
+				case <-e.Failed():
+					fail(e.Healthy(ctx))
+				case <-ctx.Done():
+				}
+			})
+			info := e.Info()
+			return surface.Attached(), attachedEngine{PID: os.Getpid(), Version: version(), Model: info.Names[0],
+				MaxModelLen: info.MaxModelLen, Window: batchWindow(cfg),
+				MaxBody: cfg.Server.MaxRequestBodyBytes, Pooling: info.Pooling != nil}, nil
+		})
+	watch.Wait()
+	if e != nil {
+		err = errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+// endWithParent has the kernel end this process, as a signal from outside would, with the thread that
+// started it, should another process still hold the program's end of the socket.
+func endWithParent() error {
+	// A reader of standard error that goes away does not end the engine.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
+		return fmt.Errorf("parent-death signal: %w", err)
+	}
+	return nil
+}
