@@ -90,7 +90,10 @@ func (e *Engine) checkConstraint(ctx context.Context, r *Request) error {
 	case e.info.EOS < 0 && len(r.Params.StopTokens) == 0:
 		return &constrain.Error{Reason: "the model has no token that ends an output"}
 	}
-	return e.info.Grammars.Check(ctx, r.Constraint)
+	began := time.Now()
+	kept, err := e.info.Grammars.Check(ctx, r.Constraint)
+	e.metrics.Grammar(kept, time.Since(began))
+	return err
 }
 
 // samePrompt reports whether two prompts are the same memory.

@@ -59,6 +59,7 @@ func (e *Engine) observeQueues() {
 	if n := s.Preemptions - was.Preemptions; n > 0 {
 		e.events.Emit(status.Preempted{Requests: int(n), Running: s.Running, Waiting: s.Waiting})
 	}
+	e.metrics.Deferred(int(s.Deferred - was.Deferred))
 	if n := s.Cache.Queries - was.Cache.Queries; n > 0 {
 		e.metrics.PrefixCache(int(n), int(s.Cache.Hits-was.Cache.Hits))
 	}

@@ -57,10 +57,11 @@ func New(vocabulary func() (*constrain.Vocabulary, error), atOnce int) *Cache {
 }
 
 // Check says whether a constraint can be enforced: it compiles it, unless that has been done, or is
-// being done by another caller. An error is a *constrain.Error when the text is at fault.
-func (c *Cache) Check(ctx context.Context, s constrain.Spec) error {
-	g, _ := c.get(s)
-	return c.settle(ctx, g)
+// being done by another caller: then the grammar is kept already. An error is a *constrain.Error when
+// the text is at fault.
+func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err error) {
+	g, isNew := c.get(s)
+	return !isNew, c.settle(ctx, g)
 }
 
 // Start returns the grammar of a spec, and has it compiled unless that has been done. It does not

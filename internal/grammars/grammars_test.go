@@ -37,12 +37,15 @@ func TestShared(t *testing.T) {
 	for i := range 40 {
 		asking.Go(func() {
 			spec := regex(fmt.Sprintf("(ab){%d}c", 5+i%4))
-			if err := c.Check(t.Context(), spec); err != nil {
+			if _, err := c.Check(t.Context(), spec); err != nil {
 				t.Error(err)
 				return
 			}
 			g := c.Start(spec)
 			<-g.Done()
+			if kept, err := c.Check(t.Context(), spec); !kept || err != nil {
+				t.Errorf("%v is compiled again: %v", spec, err)
+			}
 			m, err := g.Matcher()
 			if err != nil {
 				t.Error(err)
@@ -77,7 +80,7 @@ func TestForgets(t *testing.T) {
 	defer c.Close()
 	first := c.Start(regex("first"))
 	for i := range kept + 10 {
-		if err := c.Check(t.Context(), regex(fmt.Sprint("a", i))); err != nil {
+		if _, err := c.Check(t.Context(), regex(fmt.Sprint("a", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,14 +99,14 @@ func TestErrors(t *testing.T) {
 	c := New(vocabulary, 1)
 	var wrong *constrain.Error
 	for range 2 {
-		if err := c.Check(t.Context(), regex("a(")); !errors.As(err, &wrong) {
+		if _, err := c.Check(t.Context(), regex("a(")); !errors.As(err, &wrong) {
 			t.Errorf("error %v", err)
 		}
 	}
 	c.turn <- struct{}{} // another one compiles
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.Check(ctx, regex("b")); !errors.Is(err, context.Canceled) {
+	if _, err := c.Check(ctx, regex("b")); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	late := c.Start(regex("c"))
@@ -120,7 +123,7 @@ func TestErrors(t *testing.T) {
 	}
 	none := New(func() (*constrain.Vocabulary, error) { return nil, errors.New("no tokenizer") }, 1)
 	defer none.Close()
-	if err := none.Check(t.Context(), regex("a")); err == nil || err.Error() != "no tokenizer" {
+	if _, err := none.Check(t.Context(), regex("a")); err == nil || err.Error() != "no tokenizer" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -21,6 +21,8 @@ type Engine struct {
 	preemptions                    prometheus.Counter
 	restarts, condemned            prometheus.Counter
 	prefixQueries, prefixHits      prometheus.Counter
+	grammars, grammarsKept         prometheus.Counter
+	deferred                       prometheus.Counter
 	// by Finish; none for Unfinished
 	finished    [sample.Finishes]prometheus.Counter
 	cacheConfig *prometheus.GaugeVec
@@ -28,6 +30,7 @@ type Engine struct {
 	ttft, itl                                        prometheus.Histogram
 	e2e, queue, inference, prefill, decode, perToken prometheus.Histogram
 	iteration, requestPrompt, requestGeneration      prometheus.Histogram
+	grammarCompile                                   prometheus.Histogram
 	requestMaxGeneration, requestN, requestMaxTokens prometheus.Histogram
 }
 
@@ -53,6 +56,15 @@ func newEngine(f factory, tokens []float64) *Engine {
 		"Prefix cache queries, in terms of number of queried tokens.")
 	e.prefixHits = f.counter("prefix_cache_hits_total",
 		"Prefix cache hits, in terms of number of cached tokens.")
+	e.grammars = f.counter("grammar_cache_queries_total",
+		"Requests with a constraint: a schema, a regular expression, a grammar.")
+	e.grammarsKept = f.counter("grammar_cache_hits_total",
+		"Requests whose constraint was compiled before, or was being compiled.")
+	e.deferred = f.counter("grammar_deferred_tokens_total",
+		"Tokens chosen a step or more later, because their constraint or its mask was not ready.")
+	e.grammarCompile = f.histogram("grammar_compile_seconds",
+		"Histogram of time to compile a constraint, with the wait for other ones.",
+		grammarCompileBuckets)
 	finished := f.counterVec("request_success_total", "Count of finished requests.",
 		"finished_reason")
 	for f := sample.FinishStop; f < sample.Finishes; f++ {
@@ -123,6 +135,19 @@ func (e *Engine) PrefixCache(queries, hits int) {
 	e.prefixQueries.Add(float64(queries))
 	e.prefixHits.Add(float64(hits))
 }
+
+// Grammar counts a request with a constraint, and times the compiling of one that was not kept.
+func (e *Engine) Grammar(kept bool, took time.Duration) {
+	e.grammars.Inc()
+	if kept {
+		e.grammarsKept.Inc()
+		return
+	}
+	e.grammarCompile.Observe(took.Seconds())
+}
+
+// Deferred counts tokens that waited for their constraint.
+func (e *Engine) Deferred(n int) { e.deferred.Add(float64(n)) }
 
 // Listen counts what events say; it is a status.Listener.
 func (e *Engine) Listen(event status.Event) {

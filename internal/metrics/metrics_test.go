@@ -29,6 +29,9 @@ func exercised() *Metrics {
 	m.Engine(0).ObserveRequest(Request{Finish: sample.FinishLength, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
 		Prefill: time.Second, Decode: time.Second, PromptTokens: 100, OutputTokens: 11})
 	m.Engine(0).ObserveParams(2, 64)
+	m.Engine(0).Grammar(false, 3*time.Millisecond)
+	m.Engine(0).Grammar(true, time.Millisecond)
+	m.Engine(0).Deferred(2)
 	m.Rejected("queue_full")
 	m.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})
 	m.Expect("/v1/completions", "POST")
@@ -99,6 +102,10 @@ func TestValues(t *testing.T) {
 		"eagleray:request_time_per_output_token_seconds_sum" + l + " 0.1",
 		"eagleray:e2e_request_latency_seconds_sum" + l + " 3",
 		"eagleray:request_params_n_sum" + l + " 2",
+		"eagleray:grammar_cache_queries_total" + l + " 2",
+		"eagleray:grammar_cache_hits_total" + l + " 1",
+		"eagleray:grammar_compile_seconds_sum" + l + " 0.003",
+		"eagleray:grammar_deferred_tokens_total" + l + " 2",
 		`http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {

@@ -90,8 +90,11 @@ func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
 // can.
 func (s *Server) enforceable(ctx context.Context, c constrain.Spec) bool {
 	var wrong *constrain.Error
-	return s.model.Grammars == nil || !errors.As(s.model.Grammars.Check(ctx, c), &wrong) ||
-		wrong.Code != cfg.GrammarUnsupported
+	if s.model.Grammars == nil {
+		return true
+	}
+	_, err := s.model.Grammars.Check(ctx, c)
+	return !errors.As(err, &wrong) || wrong.Code != cfg.GrammarUnsupported
 }
 
 // forcible is how calls are written that the answer must have: as the model's family does, or as

@@ -44,6 +44,7 @@ type Scheduler struct {
 	plans       uint64
 	applied     uint64 // the last plan whose result was
 	preemptions uint64
+	deferred    uint64
 }
 
 // flight is a plan that awaits its result.
@@ -202,6 +203,8 @@ type Stats struct {
 	Waiting, Running int
 	// Preemptions counts requests put back to wait since the beginning.
 	Preemptions uint64
+	// Deferred counts tokens that were due before it was known what their constraint allows.
+	Deferred uint64
 	// Receiving is how many of those that wait do so for keys and values from elsewhere, Kept how
 	// many that have ended have blocks that are kept.
 	Receiving, Kept int
@@ -213,7 +216,7 @@ type Stats struct {
 func (s *Scheduler) Stats() Stats {
 	return Stats{
 		Waiting: s.Waiting(), Running: len(s.running),
-		Preemptions: s.preemptions, Cache: s.cache.Stats(),
+		Preemptions: s.preemptions, Deferred: s.deferred, Cache: s.cache.Stats(),
 		Receiving: len(s.receiving), Kept: len(s.kept),
 	}
 }

@@ -132,6 +132,7 @@ func (s *Scheduler) again(q *Request) {
 	if !q.running {
 		return
 	}
+	s.deferred++
 	i := slices.Index(s.running, q)
 	s.running = slices.Delete(s.running, i, i+1)
 	s.freed = append(s.freed, q.slot)

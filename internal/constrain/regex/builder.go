@@ -93,7 +93,7 @@ type Builder struct {
 }
 
 // NewBuilder makes a Builder that may do fuel operations: a new node and a derivative are one each,
-// and one more for every eight alternatives or operands of an intersection.
+// and one more for every 16 alternatives or operands of an intersection.
 func NewBuilder(fuel int) *Builder {
 	b := &Builder{table: make([]Ex, 256), setIDs: map[ByteSet]int32{}, derived: map[uint64]Ex{},
 		dead: map[Ex]bool{}, heads: map[Ex][]byte{},
@@ -118,7 +118,7 @@ func (b *Builder) Exhausted() bool { return b.out }
 func (b *Builder) Len() int { return len(b.nodes) }
 
 // perUnit is how many operands take as long as an operation.
-const perUnit = 8
+const perUnit = 16
 
 func (b *Builder) spend() bool { return b.spendN(1) }
 
