@@ -3,14 +3,20 @@ package worker
 import (
 	"time"
 
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/step"
 )
 
-// null executes plans without a model: see queue.Null.
+// null executes plans without a model: see queue.Null. Stages wait for each other as those of a model
+// do: what they hand on is a few bytes.
 type null struct {
 	queue.Null
 	output bool
+	// stages are the others, nil if there are none; this one is number stage, and the last one is.
+	stages      join.Group
+	stage, last int
+	message     [8]byte
 }
 
 // Execute implements planRunner.
@@ -23,10 +29,18 @@ func (n *null) Execute(p *step.Plan, res *step.Result) error {
 			}
 		}
 	}
+	if n.stage > 0 {
+		if err := n.stages.Recv(n.message[:], n.stage-1); err != nil {
+			return err
+		}
+	}
 	if n.StepTime > 0 && len(p.Rows) > 0 {
 		// A thread that computes does not sleep either.
 		for began := time.Now(); time.Since(began) < n.StepTime; {
 		}
 	}
-	return nil
+	if n.stage == n.last {
+		return nil
+	}
+	return n.stages.Send(n.message[:], n.stage+1)
 }

@@ -151,11 +151,7 @@ func (w way) Gather(dst, x []float32, root int) error { return (*w.group).Gather
 // enter makes a loaded rank one of a group: it knows no request, but its cache is as it was.
 func (r *rank) enter(opt Options) error {
 	init := r.init
-	if n := init.Null; n != nil {
-		r.runner = &null{Null: *n, output: r.output}
-		return nil
-	}
-	if world := init.Layout.World(); world > 1 {
+	if world := init.Layout.World(); world > 1 && (init.Null == nil || init.Layout.PP > 1) {
 		if opt.Groups == nil {
 			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
 		}
@@ -163,6 +159,11 @@ func (r *rank) enter(opt Options) error {
 		if r.groups, err = opt.Groups(); err != nil {
 			return err
 		}
+	}
+	if n := init.Null; n != nil {
+		r.runner = &null{Null: *n, output: r.output, stages: r.groups.PP,
+			stage: init.Layout.Place(init.Rank).PP, last: init.Layout.Sizes().PP - 1}
+		return nil
 	}
 	r.runner = runner.New(runner.Options{Model: r.model, Grammars: r.grammars,
 		Pool: r.device.Pool(), Cache: r.cache,

@@ -28,21 +28,23 @@ type picture struct {
 
 // WritePicture draws a few measured steps as SVG: the same moments as in WriteTrace.
 func WritePicture(w io.Writer, r *Report) error {
-	steps := r.Driver[len(r.Driver)/2:]
-	steps = steps[:min(drawnSteps+2, len(steps))]
-	if len(steps) < 3 {
-		return fmt.Errorf("a picture of %d steps: at least 3 are needed after the middle", len(steps))
+	first, stages := len(r.Driver)/2, r.Layout.Sizes().PP
+	last := min(first+drawnSteps+stages, len(r.Driver)-1)
+	if last < first+2 {
+		return fmt.Errorf("a picture of %d steps: at least 3 are needed after the middle", last+1-first)
 	}
+	p := &picture{from: r.Driver[first].Began.UnixNano(), to: r.Driver[last].Sent.UnixNano()}
+	// Of plans before the first, ranks are still at work.
+	steps := r.Driver[max(0, first-stages-1) : last+1]
 	of := map[uint64]int{}
 	for i := range steps {
 		of[steps[i].Plan] = i
 	}
-	p := &picture{from: steps[0].Began.UnixNano(), to: steps[len(steps)-1].Sent.UnixNano()}
 	lanes := 2 + len(r.Ranks)
 	height := top + lanes*lane + 44
 	p.open(height, r)
 	for i := range lanes {
-		p.printf(`<text x="12" y="%d">%s</text>`, p.y(i)+bar/2+4, laneName(i))
+		p.printf(`<text x="12" y="%d">%s</text>`, p.y(i)+bar/2+4, r.laneName(i))
 		p.printf(`<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#d8dee6"/>`, left, p.y(i)+bar/2,
 			pictureWidth-right, p.y(i)+bar/2)
 	}
@@ -52,7 +54,7 @@ func WritePicture(w io.Writer, r *Report) error {
 		p.bar(0, d.Made.UnixNano(), d.Sent.UnixNano(), "#1f4e79", fmt.Sprintf("%d", d.Plan))
 		p.bar(1, d.Arrived.UnixNano(), d.Applied.UnixNano(), "#b8860b", fmt.Sprintf("%d", d.Plan))
 	}
-	for rank, list := range r.Ranks {
+	for rank, list := range r.computed() {
 		for i := range list {
 			x := &list[i]
 			at, ok := of[x.Plan]
@@ -72,14 +74,14 @@ func WritePicture(w io.Writer, r *Report) error {
 	return err
 }
 
-func laneName(i int) string {
+func (r *Report) laneName(i int) string {
 	switch i {
 	case 0:
 		return "plan and send"
 	case 1:
 		return "apply result"
 	}
-	return fmt.Sprintf("rank %d", i-2)
+	return r.rankName(i - 2)
 }
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
@@ -114,6 +116,9 @@ func (p *picture) open(height int, r *Report) {
 func (p *picture) bar(row int, from, to int64, colour, label string) {
 	x1, _ := p.x(from)
 	x2, _ := p.x(to)
+	if x2 < left || x1 > pictureWidth-right {
+		return
+	}
 	width := max(x2-x1, 1)
 	p.printf(`<rect clip-path="url(#c)" x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x1,
 		p.y(row), width, bar, colour)
@@ -127,7 +132,7 @@ func (p *picture) bar(row int, from, to int64, colour, label string) {
 // rank draws a plan on a rank.
 func (p *picture) rank(rank int, x *queue.StepTimes, output bool) {
 	n := 2 + rank
-	p.bar(n, x.Received, x.Started, "#9ecae9", "")
+	p.bar(n, x.Received, x.Started, "#dbe9f4", "")
 	p.bar(n, x.Started, x.Executed, "#54a24b", "")
 	if output {
 		p.bar(n, x.Executed, x.Answered, "#b8860b", "")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/sample"
 )
@@ -58,6 +60,32 @@ type Report struct {
 	Output int                 `json:"-"`
 	Driver []engine.StepTimes  `json:"-"`
 	Ranks  [][]queue.StepTimes `json:"-"`
+	// Layout is how the ranks are divided among stages, StepTime the least that a plan keeps one busy.
+	Layout   layout.Layout `json:"-"`
+	StepTime time.Duration `json:"-"`
+}
+
+// computed are the times of every rank with Started when it began to compute: not before the stage
+// before it was done with the plan.
+func (r *Report) computed() [][]queue.StepTimes {
+	handed := make([]map[uint64]int64, len(r.Ranks))
+	all := make([][]queue.StepTimes, len(r.Ranks))
+	for rank, list := range r.Ranks {
+		all[rank], handed[rank] = slices.Clone(list), map[uint64]int64{}
+		place := r.Layout.Place(rank)
+		for i := range list {
+			x := &all[rank][i]
+			handed[rank][x.Plan] = x.Executed
+			if place.PP > 0 {
+				before := place
+				before.PP--
+				// The one before is back from sending later than what it sent is there.
+				at := min(handed[r.Layout.Rank(before)][x.Plan], x.Executed-r.StepTime.Nanoseconds())
+				x.Started = max(x.Started, at)
+			}
+		}
+	}
+	return all
 }
 
 const (
@@ -188,7 +216,7 @@ func (w *window) step(t engine.StepTimes) {
 
 func (w *window) report(o Options, ranks [][]queue.StepTimes) *Report {
 	r := &Report{Running: w.running, Steps: len(w.driver), Driver: w.driver, Ranks: ranks,
-		Output: o.Config.Parallel.Layout().Output()}
+		StepTime: o.StepTime, Layout: o.Config.Parallel.Layout(), Output: o.Config.Parallel.Layout().Output()}
 	var host, between, gaps []time.Duration
 	for i := range w.driver {
 		host = append(host, w.driver[i].Host())

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 func TestMain(m *testing.M) {
@@ -138,5 +140,46 @@ func drawn(t *testing.T, r *Report, async bool) {
 	}
 	if elements["rect"] < 5*drawnSteps || elements["path"] == 0 || elements["text"] == 0 {
 		t.Errorf("the picture has %v", elements)
+	}
+}
+
+// TestStages measures two stages: each begins with a plan when the one before it is done with it, and
+// several plans are on their way at a time. The trace and the picture have a row for each.
+func TestStages(t *testing.T) {
+	c := config.Default()
+	c.Parallel.Backend, c.Parallel.PipelineParallelSize = "uni", 2
+	const busy = 50 * time.Microsecond
+	r, err := Run(t.Context(), Options{Config: c, Running: 6, Steps: 60, StepTime: busy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks, overlap := r.computed(), 0
+	first := map[uint64]queue.StepTimes{}
+	for _, x := range ranks[0] {
+		first[x.Plan] = x
+	}
+	for _, x := range ranks[1] {
+		before, ok := first[x.Plan]
+		if !ok || x.Started < before.Started+int64(busy) || x.Executed < x.Started+int64(busy) {
+			t.Errorf("plan %d: stage 0 %+v, stage 1 %+v", x.Plan, before, x)
+		}
+		if next, ok := first[x.Plan+1]; ok && next.Started < x.Executed {
+			overlap++
+		}
+	}
+	if overlap < r.Steps/2 {
+		t.Errorf("stage 0 was ahead in %d of %d plans", overlap, r.Steps)
+	}
+	var b bytes.Buffer
+	for _, write := range []func(io.Writer, *Report) error{WriteTrace, WritePicture} {
+		b.Reset()
+		if err := write(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range []string{"rank 0, stage 0", "rank 1, stage 1"} {
+			if !strings.Contains(b.String(), row) {
+				t.Errorf("%s has no row", row)
+			}
+		}
 	}
 }

@@ -60,16 +60,20 @@ func WriteTrace(w io.Writer, r *Report) error {
 		slice(driverTrack, "send", d.Plan, d.Made.UnixNano(), d.Sent.UnixNano())
 		slice(driverTrack, "apply", d.Plan, d.Arrived.UnixNano(), d.Applied.UnixNano())
 	}
-	for rank, list := range r.Ranks {
+	received := r.Ranks
+	for rank, list := range r.computed() {
 		track := firstRank + rank
-		events = append(events, name(track, fmt.Sprintf("rank %d", rank)))
+		events = append(events, name(track, r.rankName(rank)))
 		for i := range list {
 			x := &list[i]
 			d := driver[x.Plan]
 			if d == nil {
 				continue // before the first measured step
 			}
-			slice(track, "receive", x.Plan, x.Received, x.Started)
+			slice(track, "receive", x.Plan, x.Received, received[rank][i].Started)
+			if handed := received[rank][i].Started; x.Started > handed {
+				slice(track, "wait for stage", x.Plan, handed, x.Started)
+			}
 			slice(track, "execute", x.Plan, x.Started, x.Executed)
 			id := x.Plan*uint64(len(r.Ranks)) + uint64(rank)
 			arrow("plan", id, driverTrack, d.Made.UnixNano(), track, x.Received)
@@ -80,6 +84,14 @@ func WriteTrace(w io.Writer, r *Report) error {
 		}
 	}
 	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ns"})
+}
+
+// rankName is a rank with its stage, if there are several.
+func (r *Report) rankName(rank int) string {
+	if r.Layout.PP < 2 {
+		return fmt.Sprintf("rank %d", rank)
+	}
+	return fmt.Sprintf("rank %d, stage %d", rank, r.Layout.Place(rank).PP)
 }
 
 // Ahead is by how much, in the median of the measured steps, a plan was sent before the output rank
