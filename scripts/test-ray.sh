@@ -44,7 +44,10 @@ go=${GO:-go}
 
 test_on() {
   local begun=$SECONDS code=0
-  EAGLERAY_RAY=$1 "$go" test -json -p 1 -count=1 -timeout "$timeout" -run "$run" "${packages[@]}" 2>&1 |
+  {
+    EAGLERAY_RAY=$1 "$go" test -json -p 1 -count=1 -timeout "$timeout" -run "$run" "${packages[@]}"
+    [ "$run" != . ] || EAGLERAY_RAY=$1 "$go" test -json -count=1 -run OnRay ./test/layouts
+  } 2>&1 |
     "$logs/testlog" >"$logs/$1.log" || code=$?
   echo "Ray $1: $((SECONDS - begun)) s" >>"$logs/$1.log"
   return $code

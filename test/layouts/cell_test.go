@@ -18,8 +18,8 @@ import (
 
 // cell is one way to run a workload. Its fields are the names and values of -cell.
 type cell struct {
-	// Backend starts the ranks: uni, mp, or link for mp whose ranks reach the driver and each other
-	// as those of different machines do.
+	// Backend starts the ranks: uni, mp, link for mp whose ranks reach the driver and each other as
+	// those of different machines do, nodes for mp over two nodes on loopback, or ray.
 	Backend string
 	// TP, PP, PCP and DP are the sizes of the layout, Threads the cores of each rank.
 	TP, PP, PCP, DP, Threads int
@@ -126,8 +126,11 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	}
 	p := &cfg.Parallel
 	p.Backend, p.CPUThreads, p.CPUISA = c.Backend, c.Threads, m.isa
-	if c.Backend == "link" {
+	switch c.Backend {
+	case "link":
 		p.Backend, cfg.Queue.Transport = "mp", "link"
+	case "nodes":
+		p.Backend, p.Nodes.Count, p.Nodes.Master = "mp", 2, "127.0.0.1"
 	}
 	p.TensorParallelSize, p.PipelineParallelSize = c.TP, c.PP
 	p.PrefillContextParallelSize, p.DataParallelSize = c.PCP, c.DP
@@ -146,6 +149,24 @@ func (c cell) config(m *modelUnderTest) config.Config {
 		cfg.Cache.Blocks = (s.MaxNumSeqs + 1) * one
 	}
 	return cfg
+}
+
+// processes are the backends whose ranks are processes, on this machine.
+var processes = []string{"mp", "link", "nodes"}
+
+// maxProcesses is how many of them a cell may have.
+const maxProcesses = 8
+
+// runsOn says whether a cell can be run by a backend, and with as many processes as may be.
+func (c cell) runsOn(backend string) bool {
+	ranks := c.layout().World() * c.DP
+	switch backend {
+	case "nodes":
+		return ranks%2 == 0 && ranks <= maxProcesses
+	case "mp", "link":
+		return ranks <= maxProcesses
+	}
+	return true
 }
 
 // fits says whether the model can have a layout.

@@ -19,14 +19,18 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/sample"
 )
@@ -36,14 +40,15 @@ var (
 	cellFlag = flag.String("cell", "", "the only cell to run, as a failure prints it; fields "+
 		"that are left out are those of one rank")
 	workloadsFlag = flag.Int("workloads", 0, "how many workloads; 0 is 8 with -short, else 60")
-	cellsFlag     = flag.Int("cells", 0, "how many cells of each; 0 is 5 with -short, else 12")
-	budgetFlag    = flag.Duration("budget", 5*time.Minute, "no workload begins after this time")
+	cellsFlag     = flag.Int("cells", 0, "how many cells of each; 0 is 5 with -short, else every "+
+		"layout, and three with processes")
+	budgetFlag = flag.Duration("budget", 5*time.Minute, "no workload begins after this time")
 )
 
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == process.Verb {
-		if err := process.Main(); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == engine.WorkerVerb {
+		if err := engine.RunWorker(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -56,11 +61,31 @@ func TestMain(m *testing.M) {
 type count struct {
 	cells, outcomes, tokens, logprobs int
 	preempted, cached, aborted        int
+	// layouts are the sizes that were run, backends what has started the ranks, each how often.
+	layouts, backends map[string]int
+}
+
+// String is a summary in several lines.
+func (n *count) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d runs, %d outputs, %d tokens and %d log-probabilities compared; %d preemptions, "+
+		"%d tokens from the prefix cache, %d outputs given up", n.cells, n.outcomes, n.tokens, n.logprobs,
+		n.preempted, n.cached, n.aborted)
+	for _, m := range []struct {
+		what string
+		of   map[string]int
+	}{{"backends", n.backends}, {"layouts", n.layouts}} {
+		fmt.Fprintf(&b, "\n%d %s:", len(m.of), m.what)
+		for _, name := range slices.Sorted(maps.Keys(m.of)) {
+			fmt.Fprintf(&b, " %s %d;", name, m.of[name])
+		}
+	}
+	return b.String()
 }
 
 // TestSameBits runs workloads in cells and wants the same of all.
 func TestSameBits(t *testing.T) {
-	workloads, cells := 60, 12
+	workloads, cells := 60, 0
 	if testing.Short() {
 		workloads, cells = 8, 5
 	}
@@ -69,7 +94,7 @@ func TestSameBits(t *testing.T) {
 	if *seedFlag > 0 {
 		first, workloads = *seedFlag, 1
 	}
-	var n count
+	n := count{layouts: map[string]int{}, backends: map[string]int{}}
 	begun := time.Now()
 	for seed := first; seed < first+uint64(workloads); seed++ {
 		if time.Since(begun) > *budgetFlag {
@@ -84,18 +109,17 @@ func TestSameBits(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d workloads (seeds %d to %d) × %d cells: %d runs, %d outputs, %d tokens and %d "+
-		"log-probabilities compared; %d preemptions, %d tokens from the prefix cache, %d outputs "+
-		"given up; %v", workloads, first, first+uint64(workloads)-1, cells, n.cells, n.outcomes, n.tokens,
-		n.logprobs, n.preempted, n.cached, n.aborted, time.Since(begun).Round(time.Second))
+	t.Logf("%d workloads (seeds %d to %d) in %v: %v", workloads, first, first+uint64(workloads)-1,
+		time.Since(begun).Round(time.Second), &n)
 	if *seedFlag == 0 && !t.Failed() && (n.preempted == 0 || n.cached == 0 || n.aborted == 0) {
 		t.Error("nothing was preempted, found in the prefix cache, or given up")
 	}
 }
 
-// chosen are the cells to run a workload in: the one of the flag, else so many. The layouts take
-// turns from one seed to the next, so that a few workloads have been run in all. For every fourth
-// seed the ranks of the last cell are processes of their own.
+// chosen are the cells to run a workload in: the one of the flag, else so many, of which the ranks of
+// the last are processes of their own for every second seed. The layouts take turns from one seed to
+// the next, so that a few workloads have been run in all. For 0 cells they are all layouts, and one
+// for each backend with processes.
 func chosen(t *testing.T, w *workload, cells int) []cell {
 	t.Helper()
 	if *cellFlag != "" {
@@ -106,14 +130,31 @@ func chosen(t *testing.T, w *workload, cells int) []cell {
 		return []cell{c}
 	}
 	rng := rand.New(rand.NewPCG(w.seed, 2))
-	all := make([]cell, cells)
+	var all []cell
 	sizes := layouts(t, &w.model)
-	for i := range all {
-		at := w.seed*uint64(cells+1) + uint64(i)
-		all[i] = sizes[7*at%uint64(len(sizes))].vary(rng) // 7 divides no number of layouts
+	if cells == 0 {
+		for _, c := range sizes {
+			all = append(all, c.vary(rng))
+		}
+		for _, backend := range processes {
+			c := pick(rng, sizes...)
+			for !c.runsOn(backend) {
+				c = pick(rng, sizes...)
+			}
+			c = c.vary(rng)
+			c.Backend = backend
+			all = append(all, c)
+		}
+		return all
 	}
-	if w.seed%4 == 0 {
-		all[cells-1].Backend = pick(rng, "mp", "link")
+	for i := range cells {
+		at := w.seed*uint64(cells+1) + uint64(i)
+		all = append(all, sizes[7*at%uint64(len(sizes))].vary(rng)) // 7 divides no number of layouts
+	}
+	if last := &all[cells-1]; w.seed%2 == 0 {
+		if b := processes[w.seed/2%uint64(len(processes))]; last.runsOn(b) {
+			last.Backend = b
+		}
 	}
 	return all
 }
@@ -148,6 +189,8 @@ func compare(t *testing.T, w *workload, c cell, want [][]outcome, n *count) {
 		return
 	}
 	n.cells++
+	n.layouts[fmt.Sprintf("TP %d PP %d PCP %d DP %d", c.TP, c.PP, c.PCP, c.DP)]++
+	n.backends[c.Backend]++
 	n.preempted += int(totals.Preemptions)
 	n.cached += int(totals.PrefixHits)
 	for i := range got {
@@ -173,7 +216,7 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 ) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	e, _, err := router.Open(ctx, engine.Options{Config: c.config(&w.model)})
+	e, end, err := open(ctx, w, c)
 	if err != nil {
 		return nil, engine.Totals{}, fmt.Errorf("open: %w", err)
 	}
@@ -195,7 +238,50 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 		err = fmt.Errorf("%w\nranks: %+v", err, e.Report())
 	}
 	totals := e.Totals()
-	return all, totals, errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
+	return all, totals, errors.Join(err, e.Stop(context.WithoutCancel(ctx)), end())
+}
+
+// open opens the engine of a cell; what is returned waits for its other node, if it has one.
+func open(ctx context.Context, w *workload, c cell) (*router.Router, func() error, error) {
+	cfg := c.config(&w.model)
+	if c.Backend == "ray" {
+		cfg.Parallel.Ray = w.ray
+	}
+	if c.Backend != "nodes" {
+		e, _, err := router.Open(ctx, engine.Options{Config: cfg})
+		return e, func() error { return nil }, err
+	}
+	dir, err := os.MkdirTemp("", "eagleray-layouts")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(dir)
+	n := &cfg.Parallel.Nodes
+	n.TokenFile = filepath.Join(dir, "token")
+	if err := os.WriteFile(n.TokenFile, []byte("a secret of these tests"), 0o600); err != nil {
+		return nil, nil, err
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	n.MasterPort = free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	other := cfg
+	other.Parallel.Nodes.Rank, other.Parallel.Nodes.Headless = 1, true
+	ended := make(chan error, 1)
+	life, stop := context.WithCancel(ctx)
+	go func() { ended <- engine.RunNode(life, engine.Options{Config: other}) }()
+	e, _, err := router.Open(ctx, engine.Options{Config: cfg})
+	end := func() error {
+		defer stop()
+		return <-ended
+	}
+	if err != nil {
+		stop()
+		return nil, nil, errors.Join(err, end())
+	}
+	return e, end, nil
 }
 
 // running is an engine at work.

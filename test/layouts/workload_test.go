@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -64,6 +65,8 @@ type workload struct {
 	seed        uint64
 	model       modelUnderTest
 	submissions []submission
+	// ray is where cells with the backend ray are run.
+	ray config.Ray
 }
 
 // submission is requests that are submitted together: the choices of one answer.
