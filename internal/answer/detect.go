@@ -20,12 +20,16 @@ type sign struct {
 var (
 	formatSigns = []sign{
 		{"kimi_k2", []string{"<|tool_calls_section_begin|>"}},
+		{"deepseek_v4", []string{"｜DSML｜tool_calls"}},
 		{"deepseek_v32", []string{"｜DSML｜"}},
 		{"deepseek_v3", []string{callsBegin, "```json"}},
 		{"deepseek_v31", []string{callsBegin}},
 		{"mistral", []string{"[TOOL_CALLS]"}},
 		{"glm45", []string{"<arg_key>"}},
 		{"seed_oss", []string{"<seed:tool_call>"}},
+		{"minimax_m2", []string{"<minimax:tool_call>"}},
+		{"lfm2", []string{"<|tool_call_start|>"}},
+		{"internlm", []string{"<|action_start|>"}},
 		{"longcat", []string{"<longcat_tool_call>"}},
 		{"qwen3_coder", []string{"<tool_call>", functionBegin}},
 		{"olmo3", []string{"<function_calls>"}},

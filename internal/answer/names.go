@@ -6,7 +6,7 @@ import "slices"
 var formats = []*Format{
 	tagged("<tool_call>", "</tool_call>", "hermes", "granite4"),
 	tagged("<longcat_tool_call>", "</longcat_tool_call>", "longcat"),
-	qwenXML("<tool_call>", "</tool_call>", "qwen3_coder", "qwen3_xml"),
+	qwenXML("<tool_call>", "</tool_call>", "qwen3_coder", "qwen3_xml", "mimo", "step3p5"),
 	qwenXML("<seed:tool_call>", "</seed:tool_call>", "seed_oss"),
 	llama3,
 	pythonic,
@@ -14,11 +14,17 @@ var formats = []*Format{
 	mistral,
 	deepseek("deepseek_v3", callBegin+"function"+callSep+"NAME\n```json\n", "\n```"+callEnd),
 	deepseek("deepseek_v31", callBegin+"NAME"+callSep, callEnd),
-	dsml,
+	dsml("function_calls", "deepseek_v32"),
+	dsml("tool_calls", "deepseek_v4"),
+	minimax("minimax_m2"),
+	lfm2,
+	internlm,
+	granite20b,
+	xlam,
 	granite,
 	listed([]string{"functools"}, nil, "phi4_mini_json", "phi4_mini"),
 	listed([]string{"<tool_calls>"}, []string{"</tool_calls>"},
-		"jamba"),
+		"jamba", "hunyuan_a13b"),
 	glm,
 	kimi,
 }
@@ -36,13 +42,56 @@ var granite = func() *Format {
 	return f
 }()
 
+// internlm has one call, as an object of JSON.
+var internlm = &Format{
+	Names:   []string{"internlm"},
+	openers: []string{"<|action_start|>"},
+	closers: []string{"<|action_end|>"},
+	inner:   []string{"<|plugin|>"},
+	envelope: &envelope{begin: "<|action_start|><|plugin|>\n{\"name\": \"NAME\", \"parameters\": ",
+		end: "}<|action_end|>", between: "\n"},
+	read: func(r *reader, _ string) verdict {
+		r.spaces()
+		r.accept("<|plugin|>")
+		r.spaces()
+		return r.objectCall(&plainObject)
+	},
+}
+
+// granite20b has a tag before each call, and none after it.
+var granite20b = &Format{
+	Names:   []string{"granite-20b-fc"},
+	openers: []string{"<function_call>"},
+	follows: []string{"{"},
+	envelope: &envelope{begin: "<function_call> {\"name\": \"NAME\", \"arguments\": ", end: "}",
+		between: "\n"},
+	read: func(r *reader, _ string) verdict {
+		r.spaces()
+		return r.objectCall(&plainObject)
+	},
+}
+
+// xlam has a list for all of its answer, which it may put in a block of code.
+var xlam = &Format{
+	Names:    []string{"xlam"},
+	closers:  []string{"```"},
+	envelope: objects("[", "arguments", ", ", "]"),
+	start: func(r *reader) verdict {
+		r.spaces()
+		if r.acceptAny([]string{"```json", "```"}) {
+			r.spaces()
+		}
+		return r.listCall(&plainObject)
+	},
+}
+
 // thinkings are all ways of writing reasoning.
 var thinkings = []*Thinking{
-	think("<think>", "</think>", false, "qwen3", "deepseek_v3", "glm45", "kimi_k2", "ernie45", "holo2",
-		"olmo3", "mimo"),
+	think("<think>", "</think>", false, "qwen3", "deepseek_v3", "deepseek_v4", "glm45", "glm47",
+		"kimi_k2", "ernie45", "holo2", "olmo3", "mimo"),
 	// The templates of these begin the reasoning, or leave that to the model, which does not always
 	// write the tag.
-	think("<think>", "</think>", true, "deepseek_r1", "minimax_m2", "nemotron_v3", "step3"),
+	think("<think>", "</think>", true, "deepseek_r1", "minimax_m2", "nemotron_v3", "step3", "step3p5"),
 	think("<seed:think>", "</seed:think>", false, "seed_oss"),
 	think("[THINK]", "[/THINK]", false, "mistral"),
 	{Names: []string{"granite"},

@@ -45,6 +45,27 @@ var olmo = &Format{
 	read:    func(r *reader, _ string) verdict { return r.pythonCalls('<') },
 }
 
+// lfm2 are the calls of LFM 2, a list between tags:
+//
+//	<|tool_call_start|>[f(x=1)]<|tool_call_end|>
+var lfm2 = &Format{
+	Names:   []string{"lfm2"},
+	openers: []string{"<|tool_call_start|>"},
+	closers: []string{"<|tool_call_end|>"},
+	follows: []string{"["},
+	read: func(r *reader, _ string) verdict {
+		if r.spaces(); !r.accept("[") {
+			return r.noCall()
+		}
+		v := r.pythonCalls(']')
+		if v == called {
+			r.spaces()
+			r.accept("]")
+		}
+		return v
+	},
+}
+
 // pythonCalls reads calls with commas or white space between them, up to a byte.
 func (r *reader) pythonCalls(end byte) verdict {
 	for first := true; ; first = false {

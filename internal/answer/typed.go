@@ -266,57 +266,86 @@ var glm = &Format{
 	},
 }
 
-// dsml are the calls of DeepSeek V3.2, which say what is a text:
+// dsml are the calls of DeepSeek V3.2, and of V4 with another name for all of them. They say what is
+// a text:
 //
 //	<｜DSML｜function_calls>
 //	<｜DSML｜invoke name="f">
 //	<｜DSML｜parameter name="x" string="false">1</｜DSML｜parameter>
 //	</｜DSML｜invoke>
 //	</｜DSML｜function_calls>
-var dsml = &Format{
-	Names:   []string{"deepseek_v32"},
-	openers: []string{"<｜DSML｜function_calls>", dsmlInvoke},
-	closers: []string{"</｜DSML｜function_calls>", dsmlInvokeEnd},
-	envelope: &envelope{before: "<｜DSML｜function_calls>\n", after: "</｜DSML｜function_calls>",
-		begin: dsmlInvoke + "NAME\">\n", end: dsmlInvokeEnd + "\n", style: "deepseek_xml"},
-	inner: []string{"<｜DSML｜parameter name=\"", "</｜DSML｜parameter>"},
-	read: func(r *reader, tag string) verdict {
-		if tag != dsmlInvoke {
-			r.spaces()
-			if !r.accept(dsmlInvoke) {
-				return r.noCall()
-			}
-		}
-		name, at, v := r.name(`">`, "\n")
-		if v != called || at > 0 {
-			return max(v, refused)
-		}
-		r.call(name, "")
-		for n := 0; ; n++ {
-			switch r.until([]string{"<｜DSML｜parameter name=\"", dsmlInvokeEnd}, func([]byte) {}) {
-			case -1:
-				return called
-			case 1:
-				r.endMembers(n)
-				return called
-			}
+func dsml(calls, name string) *Format {
+	return invoked("｜DSML｜"+calls, "｜DSML｜", name, "deepseek_xml",
+		func(r *reader, _ string) (string, Types, bool) {
 			key, end := r.word(`" string="true">`, `" string="false">`, `">`)
-			if end < 0 {
-				return called
-			}
-			r.member(n, key)
-			t := String
 			if end == 1 {
-				t = Number | Bool | Null | Array | Object
+				return key, Number | Bool | Null | Array | Object, true
 			}
-			if r.typedValue(t, []string{"</｜DSML｜parameter>"}) < 0 {
-				return called
-			}
-		}
-	},
+			return key, String, end >= 0
+		})
 }
 
-const (
-	dsmlInvoke    = "<｜DSML｜invoke name=\""
-	dsmlInvokeEnd = "</｜DSML｜invoke>"
-)
+// minimax are the calls of MiniMax M2:
+//
+//	<minimax:tool_call>
+//	<invoke name="f">
+//	<parameter name="x">1</parameter>
+//	</invoke>
+//	</minimax:tool_call>
+func minimax(name string) *Format {
+	f := invoked("minimax:tool_call", "", name, "minimax_xml",
+		func(r *reader, function string) (string, Types, bool) {
+			key, end := r.word(`">`)
+			return key, r.types(function, key), end >= 0
+		})
+	f.Typed = true
+	return f
+}
+
+// invoked are calls between tags of their own, with a tag for each argument, all of which may have
+// a prefix. parameter reads the rest of such a tag, and what the value is: false where the text ends
+// within.
+func invoked(calls, prefix, name, style string,
+	parameter func(r *reader, function string) (string, Types, bool)) *Format {
+	all, allEnd := "<"+calls+">", "</"+calls+">"
+	invoke, invokeEnd := "<"+prefix+`invoke name="`, "</"+prefix+"invoke>"
+	argument, argumentEnd := "<"+prefix+`parameter name="`, "</"+prefix+"parameter>"
+	return &Format{
+		Names:   []string{name},
+		openers: []string{all, invoke},
+		closers: []string{allEnd, invokeEnd},
+		envelope: &envelope{before: all + "\n", after: allEnd, begin: invoke + "NAME\">\n",
+			end: invokeEnd + "\n", style: style},
+		inner: []string{argument, argumentEnd},
+		read: func(r *reader, tag string) verdict {
+			if tag != invoke {
+				r.spaces()
+				if !r.accept(invoke) {
+					return r.noCall()
+				}
+			}
+			function, at, v := r.name(`">`, "\n")
+			if v != called || at > 0 {
+				return max(v, refused)
+			}
+			r.call(function, "")
+			for n := 0; ; n++ {
+				switch r.until([]string{argument, invokeEnd}, func([]byte) {}) {
+				case -1:
+					return called
+				case 1:
+					r.endMembers(n)
+					return called
+				}
+				key, t, ok := parameter(r, function)
+				if !ok {
+					return called
+				}
+				r.member(n, key)
+				if r.typedValue(t, []string{argumentEnd}) < 0 {
+					return called
+				}
+			}
+		},
+	}
+}

@@ -171,7 +171,7 @@ func TestMistakes(t *testing.T) {
 		{"--enable-lora", "known and not supported yet"},
 		{"--no-enable-lora=false", "known and not supported yet"},
 		{"--speculative-config {}", "--speculative-config"},
-		{"--tool-call-parser xlam", "--tool-call-parser"},
+		{"--tool-call-parser openai", "--tool-call-parser"},
 		{"--reasoning-parser nobody", "--reasoning-parser"},
 		{"--ssl-keyfile key.pem", "--ssl-keyfile"},
 		{"--ssl-certfile cert.pem", "--ssl-certfile"},

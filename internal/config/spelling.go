@@ -110,16 +110,23 @@ func Similar(f *pflag.FlagSet, name string) string {
 	if len(name) < 3 {
 		return ""
 	}
+	var names []string
+	f.VisitAll(func(x *pflag.Flag) { names = append(names, x.Name) })
+	return closest(name, names)
+}
+
+// closest is the name that one may have been meant for, "" for none.
+func closest(name string, names []string) string {
 	best, least := "", len(name)/4+1
-	f.VisitAll(func(x *pflag.Flag) {
-		d := distance(name, x.Name)
-		if d >= least && d > 0 && strings.HasPrefix(x.Name, name) {
+	for _, x := range names {
+		d := distance(name, x)
+		if d >= least && d > 0 && strings.HasPrefix(x, name) {
 			d = least - 1 // a name that was cut short
 		}
 		if d < least {
-			best, least = x.Name, d
+			best, least = x, d
 		}
-	})
+	}
 	return best
 }
 

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-
-	"github.com/eagleray/eagleray/internal/answer"
 )
 
 // Validate refuses values no model could be served with; each error names its flag.
@@ -33,10 +31,7 @@ func (c *Config) Validate() error {
 		oneOf("queue-transport", c.Queue.Transport, "auto", "link"),
 		oneOf("cpu-isa", p.CPUISA, "", "portable", "avx2", "avx512", "avx512bf16"),
 		oneOf("log-format", c.Server.LogFormat, "auto", "text", "logfmt", "json"),
-		oneOf("tool-call-parser", c.Model.ToolCallParser,
-			append([]string{"", AutoParser, "none"}, answer.FormatNames()...)...),
-		oneOf("reasoning-parser", c.Model.ReasoningParser,
-			append([]string{"", AutoParser, "none"}, answer.ThinkingNames()...)...),
+		checkParsers(&c.Model),
 		atLeast("max-num-seqs", s.MaxNumSeqs, 1),
 		atLeast("max-num-batched-tokens", s.MaxNumBatchedTokens, 1),
 		atLeast("tensor-parallel-size", p.TensorParallelSize, 1),

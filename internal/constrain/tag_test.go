@@ -210,6 +210,7 @@ func TestStyles(t *testing.T) {
 	for style, text := range map[string]string{
 		"glm_xml":      "<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n",
 		"deepseek_xml": "<｜DSML｜parameter name=\"s\" string=\"true\">a</｜DSML｜parameter>\n<｜DSML｜parameter name=\"n\" string=\"false\">1</｜DSML｜parameter>\n",
+		"minimax_xml":  "<parameter name=\"s\">a</parameter>\n<parameter name=\"n\">1</parameter>\n",
 	} {
 		c, err := Compile(tagOf(strings.Replace(format, "qwen_xml", style, 1)), v, Limits{})
 		if err != nil {

@@ -31,6 +31,8 @@ var styles = map[string]*style{
 	"deepseek_xml": {text: "<｜DSML｜parameter name=\"KEY\" string=\"true\">",
 		other: "<｜DSML｜parameter name=\"KEY\" string=\"false\">", end: "</｜DSML｜parameter>", tail: "\n",
 		marks: []string{"</｜DSML｜parameter>"}},
+	"minimax_xml": {text: `<parameter name="KEY">`, other: `<parameter name="KEY">`,
+		end: "</parameter>", tail: "\n", marks: []string{"</parameter>"}},
 }
 
 // object is a schema of an object, as far as styles can say it.
