@@ -68,17 +68,22 @@ func TestTokensInAndOut(t *testing.T) {
 		t.Errorf("%+v", r.Params)
 	}
 	for body, field := range map[string]string{
-		`{}`:                                                 "token_ids",
-		`{"token_ids":[]}`:                                   "token_ids",
-		`{"token_ids":["a"]}`:                                "token_ids",
-		`{"token_ids":[[1],[2]]}`:                            "token_ids",
-		`{"token_ids":[99999]}`:                              "token_ids",
-		`{"token_ids":[1],"stream":true}`:                    "stream",
-		`{"token_ids":[1],"features":{"a":1}}`:               "features",
-		`{"token_ids":[1],"sampling_params":[1]}`:            "sampling_params",
-		`{"token_ids":[1],"sampling_params":{"n":0}}`:        "n",
-		`{"token_ids":[1],"sampling_params":{"prompt":"a"}}`: "prompt",
-		`{"token_ids":[1],"priority":0,"sampling_params":{"priority":0}}`: "sampling_params",
+		`{}`:                             "token_ids",
+		`{"token_ids":[]}`:               "token_ids",
+		`{"token_ids":["a"]}`:            "token_ids",
+		`{"token_ids":[[1],[2]]}`:        "token_ids",
+		`{"token_ids":[99999]}`:          "token_ids",
+		`{"token_ids":[1],"stream":1.5}`: "stream",
+		`{"token_ids":[1],"prompt":"a"}`: "prompt",
+		`{"token_ids":[1],"echo":true}`:  "echo",
+		`{"token_ids":[1],"sampling_params":{"stream":true}}`:                     "stream",
+		`{"token_ids":[1],"stream":true,"sampling_params":{"prompt_logprobs":0}}`: "prompt_logprobs",
+		`{"token_ids":[1],"stream_options":{"include_usage":true}}`:               "stream_options",
+		`{"token_ids":[1],"features":{"a":1}}`:                                    "features",
+		`{"token_ids":[1],"sampling_params":[1]}`:                                 "sampling_params",
+		`{"token_ids":[1],"sampling_params":{"n":0}}`:                             "n",
+		`{"token_ids":[1],"sampling_params":{"prompt":"a"}}`:                      "prompt",
+		`{"token_ids":[1],"priority":0,"sampling_params":{"priority":0}}`:         "sampling_params",
 	} {
 		rec := s.post(tokensPath, body)
 		if rec.Code != 400 || at(t, object(t, rec.Body.Bytes()), "error", "param") != field {
@@ -117,5 +122,38 @@ func TestTokenizerInfo(t *testing.T) {
 	template, _ := answer["chat_template"].(string)
 	if rec.Code != 200 || answer["tokenizer_class"] == nil || !strings.Contains(template, "messages") {
 		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}
+
+// TestTokensStreamed: the events of a stream of token ids add up to the answer without one.
+func TestTokensStreamed(t *testing.T) {
+	s := newServer(t)
+	const body = `{"request_id":"r1","token_ids":[1,2,3],"sampling_params":{"n":2,"logprobs":1,"seed":3}`
+	whole := s.ok(t, tokensPath, body+`}`)
+	list := chunks(t, s.post(tokensPath, body+`,"stream":true,"stream_options":{"include_usage":true}}`))
+	type choice struct {
+		ids, scores []any
+		finish      any
+	}
+	var got [2]choice
+	for _, e := range list[:len(list)-1] {
+		if e["request_id"] != whole["request_id"] {
+			t.Errorf("an event of %v", e["request_id"])
+		}
+		c := at(t, e, "choices", 0).(map[string]any)
+		to := &got[int(c["index"].(float64))]
+		to.ids = append(to.ids, c["token_ids"].([]any)...)
+		to.scores = append(to.scores, at(t, c, "logprobs", "content").([]any)...)
+		to.finish = c["finish_reason"]
+	}
+	for i := range got {
+		want := at(t, whole, "choices", i).(map[string]any)
+		if marshal(t, got[i].ids) != marshal(t, want["token_ids"]) || got[i].finish != want["finish_reason"] ||
+			marshal(t, got[i].scores) != marshal(t, at(t, want, "logprobs", "content")) {
+			t.Errorf("choice %d adds up to %+v, want %v", i, got[i], want)
+		}
+	}
+	if u := at(t, list[len(list)-1], "usage", "completion_tokens"); u != 4.0 {
+		t.Errorf("%v tokens are counted", u)
 	}
 }
