@@ -34,6 +34,7 @@ func newAttach() *cobra.Command {
 			useModel(&cfg, args)
 			// The program asks for what it wants to know.
 			cfg.Server.EnablePromptTokensDetails = true
+			cfg.Model.TrustRequestChatTemplate = true
 			return answerParent(c.Context(), func(ctx context.Context) (*router.Router, error) {
 				if err := errors.Join(notListening(c.Flags()), cfg.Validate()); err != nil {
 					return nil, err

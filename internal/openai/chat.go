@@ -135,7 +135,7 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 	}
 	answer.Usage = s.usageInfo(g.usage())
 	if req.promptLogprobs != sample.NoLogprobs {
-		answer.PromptLogprobs = s.appendPromptLogprobs(nil, g.choices[0].promptScores)
+		answer.PromptLogprobs = s.appendLogprobsByID(nil, g.choices[0].promptScores, s.model.VocabSize)
 	}
 	if req.returnTokenIDs {
 		answer.PromptTokenIDs = g.prompts[0].Prompt

@@ -178,10 +178,10 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 			if req.echo {
 				scores = append(c.promptScores[:len(c.promptScores):len(c.promptScores)], scores...)
 			}
-			out.Logprobs = s.appendCompletionLogprobs(nil, scores, shown, req.asTokenIDs)
+			out.Logprobs = s.appendLogprobs(nil, scores, shown, &req.sampling)
 		}
 		if req.promptLogprobs != sample.NoLogprobs {
-			out.PromptLogprobs = s.appendPromptLogprobs(nil, c.promptScores)
+			out.PromptLogprobs = s.appendLogprobsByID(nil, c.promptScores, s.model.VocabSize)
 		}
 		if req.returnTokenIDs {
 			out.PromptTokenIDs = p.Prompt
@@ -254,7 +254,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 		b = appendString(b, text)
 		b = append(b, `,"logprobs":`...)
 		if req.logprobs != sample.NoLogprobs {
-			b = s.appendCompletionLogprobs(b, scores, shown, req.asTokenIDs)
+			b = s.appendLogprobs(b, scores, shown, &req.sampling)
 		} else {
 			b = append(b, "null"...)
 		}

@@ -27,6 +27,8 @@ func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 	r.sampling.decode(f, m)
 	r.prompts = decodePrompt(f, m, "prompt")
 	r.echo = f.optBool("echo", false)
+	r.logprobsByID = f.optBool("logprobs_by_id", false)
+	r.capMaxTokens = f.optBool("cap_max_tokens", false)
 	r.addSpecial = f.boolean("add_special_tokens", true)
 	r.decodeMaxTokens(f, "max_tokens")
 	if r.echo && r.MaxTokens != nil && *r.MaxTokens == 0 {

@@ -18,9 +18,11 @@ const embeddingsPath = "/v1/embeddings"
 type embeddingRequest struct {
 	pooling
 	conversation
-	input     []rawPrompt
-	chat      bool
-	base64    bool
+	input  []rawPrompt
+	chat   bool
+	base64 bool
+	// tokens says that the ids of each prompt are shown.
+	tokens    bool
 	normalize bool
 	// dimensions is how many of a vector's elements are wanted.
 	dimensions int
@@ -43,6 +45,7 @@ func decodeEmbedding(f *fields, m *model) (*embeddingRequest, *apiError) {
 		f.fail(badRequest("encoding_format", "`encoding_format` must be float or base64, got %q",
 			clip(*format)))
 	}
+	r.tokens = f.optBool("return_token_ids", false)
 	r.normalize = m.Pooling.Normalize
 	for _, name := range []string{"normalize", "use_activation"} {
 		r.normalize = f.optBool(name, r.normalize)
@@ -87,6 +90,8 @@ type embedding struct {
 	Index     int    `json:"index"`
 	Object    string `json:"object"`
 	Embedding any    `json:"embedding"`
+	// PromptTokenIDs are what was read, with return_token_ids.
+	PromptTokenIDs []int32 `json:"prompt_token_ids,omitempty"`
 }
 
 // floats are numbers as JSON: each as short as reads back to the same float32.
@@ -138,6 +143,9 @@ func (s *Server) embed(r *http.Request, req *embeddingRequest) (any, error) {
 				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
 			}
 			e.Embedding = base64.StdEncoding.EncodeToString(b)
+		}
+		if req.tokens {
+			e.PromptTokenIDs = prompts[i].Prompt
 		}
 		answer.Data[i] = e
 	}

@@ -75,6 +75,14 @@ func (s *Server) tokenText(id int32, asID bool) string {
 	return "token_id:" + strconv.Itoa(int(id))
 }
 
+// appendLogprobs appends the log-probabilities of a completion in the form that it asks for.
+func (s *Server) appendLogprobs(b []byte, scores []score, shown int, r *sampling) []byte {
+	if r.logprobsByID {
+		return s.appendLogprobsByID(b, scores, shown)
+	}
+	return s.appendCompletionLogprobs(b, scores, shown, r.asTokenIDs)
+}
+
 // appendCompletionLogprobs appends the legacy form: four parallel lists. Each top_logprobs entry
 // holds the chosen token and the shown most likely ones.
 func (s *Server) appendCompletionLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
@@ -166,9 +174,9 @@ func (s *Server) appendChatToken(b []byte, id int32, logprob float32, asID bool)
 	return appendInts(b, []byte(s.tokenText(id, false)))
 }
 
-// appendPromptLogprobs appends vLLM's list: null for the first token, then {token id: {logprob,
-// rank, decoded_token}} of the token that is there and the most likely ones.
-func (s *Server) appendPromptLogprobs(b []byte, scores []score) []byte {
+// appendLogprobsByID appends vLLM's list of prompt_logprobs: null for the first token of a prompt, then
+// {token id: {logprob, rank, decoded_token}} of the token that is there and the shown most likely ones.
+func (s *Server) appendLogprobsByID(b []byte, scores []score, shown int) []byte {
 	b = append(b, '[')
 	for i := range scores {
 		b = comma(b, i)
@@ -178,21 +186,21 @@ func (s *Server) appendPromptLogprobs(b []byte, scores []score) []byte {
 			continue
 		}
 		b = append(b, '{')
-		b = s.appendPromptToken(b, step.TokenLogprob{Token: c.token, Rank: c.rank,
+		b = s.appendTokenByID(b, step.TokenLogprob{Token: c.token, Rank: c.rank,
 			Logprob: c.logprob})
-		for _, t := range c.top {
+		for _, t := range c.top[:min(shown, len(c.top))] {
 			if t.Token == c.token {
 				continue
 			}
 			b = append(b, ',')
-			b = s.appendPromptToken(b, t)
+			b = s.appendTokenByID(b, t)
 		}
 		b = append(b, '}')
 	}
 	return append(b, ']')
 }
 
-func (s *Server) appendPromptToken(b []byte, t step.TokenLogprob) []byte {
+func (s *Server) appendTokenByID(b []byte, t step.TokenLogprob) []byte {
 	b = append(b, '"')
 	b = strconv.AppendInt(b, int64(t.Token), 10)
 	b = append(b, `":{"logprob":`...)

@@ -116,7 +116,7 @@ func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string)
 			"but the prompt has %d tokens and there must be room for one more. "+
 			"Please reduce the length of the input prompt.", length, promptLen)
 	}
-	if asked != nil && *asked > room {
+	if asked != nil && *asked > room && !(r.capMaxTokens && room >= 1) {
 		if room >= 1 {
 			field = r.maxTokensField
 		}

@@ -75,7 +75,7 @@ func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
 		return ids, nil
 	}
 	room := int64(s.model.MaxModelLen) - 1
-	if r.MaxTokens != nil {
+	if r.MaxTokens != nil && !r.capMaxTokens {
 		room = int64(s.model.MaxModelLen - *r.MaxTokens)
 	}
 	keep := *r.truncate

@@ -180,13 +180,15 @@ type tokenizeRequest struct {
 	model string
 	text  *string // nil for a conversation
 	conversation
-	addSpecial, withText bool
+	// withText asks for the text of each token, whole for that of the prompt.
+	addSpecial, withText, whole bool
 }
 
 func decodeTokenize(f *fields, m *model) (*tokenizeRequest, *apiError) {
 	r := &tokenizeRequest{}
 	r.model = f.tokenizing(m)
 	r.withText = f.optBool("return_token_strs", false)
+	r.whole = f.optBool("return_prompt", false)
 	_, chat := f.members["messages"]
 	r.text = f.optString("prompt")
 	r.addSpecial = f.boolean("add_special_tokens", !chat)
@@ -220,16 +222,21 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, _ *fields,
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
 	}
-	ids, err := s.tokensOf(r.Context(), req)
+	p, err := s.tokensOf(r.Context(), req)
 	if err != nil {
 		return err
 	}
+	ids := p.Prompt
 	answer := struct {
 		Count       int      `json:"count"`
 		MaxModelLen int      `json:"max_model_len"`
 		Tokens      []int32  `json:"tokens"`
 		TokenStrs   []string `json:"token_strs"`
+		Prompt      *string  `json:"prompt,omitempty"`
 	}{Count: len(ids), MaxModelLen: s.model.MaxModelLen, Tokens: append([]int32{}, ids...)}
+	if req.whole {
+		answer.Prompt = &p.text
+	}
 	if req.withText {
 		answer.TokenStrs = []string{}
 		for _, id := range ids {
@@ -244,25 +251,28 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, _ *fields,
 // could: texts are counted in order to be cut.
 const leastTokenized = 1 << 20
 
-func (s *Server) tokensOf(ctx context.Context, req *tokenizeRequest) ([]int32, error) {
+func (s *Server) tokensOf(ctx context.Context, req *tokenizeRequest) (p prompt, err error) {
 	if req.text == nil {
 		p, bad := s.render(ctx, &req.conversation, &sampling{addSpecial: req.addSpecial})
 		if bad != nil {
-			return nil, bad
+			return p, bad
 		}
-		return p.Prompt, nil
+		return p, nil
 	}
 	if most := max(s.mostBytes(), leastTokenized); len(*req.text) > most {
-		return nil, badRequest("prompt", "the prompt of %d bytes is longer than what is "+
+		return p, badRequest("prompt", "the prompt of %d bytes is longer than what is "+
 			"tokenized (at most %d bytes)", len(*req.text), most)
 	}
-	return s.model.Tokenizer.EncodeUntil(ctx.Err, *req.text, req.addSpecial)
+	p.text = *req.text
+	p.Prompt, err = s.model.Tokenizer.EncodeUntil(ctx.Err, p.text, req.addSpecial)
+	return p, err
 }
 
 // detokenizeRequest is the body of POST /detokenize.
 type detokenizeRequest struct {
-	model string
-	ids   []int32
+	model       string
+	ids         []int32
+	skipSpecial bool
 }
 
 func decodeDetokenize(f *fields, m *model) (*detokenizeRequest, *apiError) {
@@ -272,16 +282,18 @@ func decodeDetokenize(f *fields, m *model) (*detokenizeRequest, *apiError) {
 	}
 	// A token may be a hundred times as long as its number.
 	r.ids = f.tokens("tokens", max(4*m.MaxModelLen, 65536), m.VocabSize)
+	r.skipSpecial = f.optBool("skip_special_tokens", false)
 	return r, f.err
 }
 
-// detokenize answers POST /detokenize: token ids as text, special tokens included.
+// detokenize answers POST /detokenize: token ids as text, special tokens included unless
+// skip_special_tokens is set.
 func (s *Server) detokenize(w http.ResponseWriter, _ *http.Request, _ *fields,
 	req *detokenizeRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
 	}
-	return s.writeJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(req.ids, false)})
+	return s.writeJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(req.ids, req.skipSpecial)})
 }
 
 // tokenizerInfo answers GET /tokenizer_info: what tokenizer_config.json says, and the chat template

@@ -27,9 +27,12 @@ type sampling struct {
 	truncate                              *int64
 	truncateRight, addSpecial             bool
 	asTokenIDs, returnTokenIDs, echo      bool
-	priority                              int
-	timeout                               *float64
-	cacheSalt, requestID                  string
+	// logprobsByID gives log-probabilities the form of prompt_logprobs; capMaxTokens has max_tokens be
+	// as many as the context has room for, not refused, where it is more.
+	logprobsByID, capMaxTokens bool
+	priority                   int
+	timeout                    *float64
+	cacheSalt, requestID       string
 	// constraint is what the answer keeps to, constraintField the field that says so, "" for tools.
 	constraint constrain.Spec
 	repetition schedule.Repetition

@@ -59,7 +59,7 @@ func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request, f *field
 		answer.Choices[i] = out
 	}
 	if req.promptLogprobs != sample.NoLogprobs {
-		answer.PromptLogprobs = s.appendPromptLogprobs(nil, g.choices[0].promptScores)
+		answer.PromptLogprobs = s.appendLogprobsByID(nil, g.choices[0].promptScores, s.model.VocabSize)
 	}
 	return s.writeJSON(w, answer)
 }

@@ -6,20 +6,50 @@ process of its own, which answers over a socket; it ends with this one, however 
 
 from .async_llm import AsyncLLM
 from .errors import BadRequestError, ConfigError, EagleRayError, EngineDeadError, RequestError
-from .outputs import CompletionOutput, Logprob, RequestOutput
-from .sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from .llm import LLM
+from .outputs import (
+    BeamSearchOutput,
+    BeamSearchSequence,
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    Logprob,
+    PoolingRequestOutput,
+    RequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+)
+from .sampling_params import (
+    BeamSearchParams,
+    RepetitionDetectionParams,
+    RequestOutputKind,
+    SamplingParams,
+    StructuredOutputsParams,
+)
+from .tokenizer import Tokenizer
 
 __all__ = [
+    "LLM",
     "AsyncLLM",
     "BadRequestError",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "CompletionOutput",
     "ConfigError",
     "EagleRayError",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
     "EngineDeadError",
     "Logprob",
+    "PoolingRequestOutput",
+    "RepetitionDetectionParams",
     "RequestError",
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "ScoringOutput",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
+    "Tokenizer",
 ]

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Protocol
 
 from . import _binary, errors
@@ -75,11 +75,15 @@ class Engine:
         return None if process is None or self._ended.is_set() else process.pid
 
     def send(
-        self, route: str, body: Optional[dict[str, Any]], receiver: Receiver, method: str = "POST"
+        self,
+        route: str,
+        body: Optional[Mapping[str, Any]],
+        receiver: Receiver,
+        method: str = "POST",
     ) -> int:
         """Ask a route, and return the id of the request. Raises EngineDeadError."""
         number = next(self._ids)
-        message = {"id": number, "method": method, "route": route}
+        message: dict[str, Any] = {"id": number, "method": method, "route": route}
         if body is not None:
             message["body"] = body
         frame = _frame(message)
@@ -129,7 +133,7 @@ class Engine:
         cause: Optional[errors.EagleRayError] = None
         try:
             with theirs:
-                self._process = subprocess.Popen(command, stdin=theirs)
+                self._process = subprocess.Popen(command, stdin=theirs.fileno())
             cause = self._read()
         except OSError as err:
             cause = errors.EngineDeadError(f"{command[0]}: {err}")
@@ -204,7 +208,7 @@ class Engine:
             os.close(fd)
 
 
-def _frame(message: dict[str, Any]) -> bytes:
+def _frame(message: Mapping[str, Any]) -> bytes:
     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     raw = text.encode()
     return _LENGTH.pack(len(raw)) + raw

@@ -7,33 +7,40 @@ import collections
 import itertools
 import threading
 import weakref
-from collections.abc import AsyncGenerator
-from typing import Any, Optional
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Callable, Optional, TypeVar
 
-from . import errors
+from . import _jobs, _waiting, errors
 from ._arguments import command_line
 from ._completion import ROUTE, Completion, PromptType
 from ._engine import Engine
-from .outputs import RequestOutput
+from ._jobs import Job, Message
+from .outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
 from .sampling_params import SamplingParams
+from .tokenizer import Tokenizer
+
+_Result = TypeVar("_Result")
 
 
 class AsyncLLM:
-    """A model and its engine. Any event loop of any thread may use it.
+    """A model and its engine, a process of its own that ends with this one.
 
     The keyword arguments are the engine's flags with vLLM's names: ``tensor_parallel_size=2``.
-    Without a model it is the built-in one. A wrong argument is a ConfigError, a ValueError.
+    Without a model it is the built-in one. A wrong argument is a ConfigError, a ValueError. The
+    engine starts before this returns, which for a large model is minutes.
+
+    Any event loop of any thread may use it.
     """
 
     def __init__(self, model: Optional[str] = None, **engine_args: Any) -> None:
         self._engine = Engine(command_line({"model": model, **engine_args}))
-        self._close = weakref.finalize(self, self._engine.close)
+        self._finalizer = weakref.finalize(self, self._engine.close)
         self._inboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = (
             weakref.WeakKeyDictionary()
         )
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the inboxes and of what runs
         self._names = itertools.count()
-        self._running: dict[str, tuple[int, _Receiver]] = {}
+        self._running: dict[str, _Receiver] = {}
 
     async def generate(
         self,
@@ -48,27 +55,79 @@ class AsyncLLM:
         Whoever stops iterating ends the request. Raises BadRequestError, RequestError or
         EngineDeadError.
         """
-        name = request_id if request_id is not None else str(next(self._names))
-        request = Completion(prompt, sampling_params, name, priority)
-        if request.final_only:
-            request.take(await self.request(ROUTE, request.body))
-            yield request.shown(finished=True)
-            return
-        receiver = self._ask(ROUTE, request.stream_body, name=name)
-        try:
-            while not receiver.over:
-                for event in await receiver.events():
-                    request.take(event)
-                if receiver.over or not request.complete:
-                    yield request.shown(finished=receiver.over)
-        finally:
-            receiver.close()
+        name = self._name(request_id)
+        request = Completion(prompt, sampling_params, name, self._length, priority)
+        async for output in self._generate(request, name):
+            yield output
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling_params: Optional[SamplingParams] = None,
+        request_id: Optional[str] = None,
+        *,
+        chat_template: Optional[str] = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        chat_template_kwargs: Optional[Mapping[str, Any]] = None,
+        priority: int = 0,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Yield the answer to a conversation as it comes, as :meth:`generate` does."""
+        name = self._name(request_id)
+        options = {
+            "chat_template": chat_template,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            "tools": None if tools is None else list(tools),
+            "chat_template_kwargs": chat_template_kwargs,
+        }
+        text, tokens = await self._do(_jobs.conversation(messages, options), name)
+        request = Completion(tokens, sampling_params, name, self._length, priority)
+        async for output in self._generate(request, name):
+            output.prompt = text
+            yield output
+
+    async def embed(
+        self,
+        prompt: PromptType,
+        request_id: Optional[str] = None,
+        *,
+        truncate_prompt_tokens: Optional[int] = None,
+        dimensions: Optional[int] = None,
+        normalize: Optional[bool] = None,
+    ) -> EmbeddingRequestOutput:
+        """Embed a prompt, with a model that was started with ``runner="pooling"``."""
+        name = self._name(request_id)
+        options = {
+            "truncate_prompt_tokens": truncate_prompt_tokens,
+            "dimensions": dimensions,
+            "normalize": normalize,
+        }
+        return await self._do(_jobs.embedding(prompt, options, name), name)
+
+    async def score(
+        self,
+        query: str,
+        documents: Sequence[str],
+        request_id: Optional[str] = None,
+        *,
+        truncate_prompt_tokens: Optional[int] = None,
+    ) -> list[ScoringRequestOutput]:
+        """Score documents for a query."""
+        name = self._name(request_id)
+        options = {"truncate_prompt_tokens": truncate_prompt_tokens}
+        return await self._do(_jobs.scores(query, documents, options, name), name)
 
     async def request(
-        self, route: str, body: Optional[dict[str, Any]] = None, method: str = "POST"
+        self,
+        route: str,
+        body: Optional[Mapping[str, Any]] = None,
+        method: str = "POST",
+        request_id: Optional[str] = None,
     ) -> Any:
         """Ask any route of the server's API, and return the body of the answer."""
-        receiver = self._ask(route, body, method)
+        receiver = self._ask(route, body, method, request_id)
         try:
             while not receiver.over:
                 await receiver.events()
@@ -77,10 +136,10 @@ class AsyncLLM:
             receiver.close()
 
     async def stream(
-        self, route: str, body: dict[str, Any]
+        self, route: str, body: Mapping[str, Any], request_id: Optional[str] = None
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Ask a route whose body says ``"stream": True``, and yield the events."""
-        receiver = self._ask(route, body)
+        receiver = self._ask(route, body, "POST", request_id)
         try:
             while not receiver.over:
                 for event in await receiver.events():
@@ -88,16 +147,25 @@ class AsyncLLM:
         finally:
             receiver.close()
 
+    async def get_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer, which is in the engine; its calls are short, and wait."""
+        return Tokenizer(lambda route, body: _waiting.ask(self._engine, route, body))
+
     async def abort(self, request_id: str) -> None:
-        """End the request of a name: whoever waits for it has a RequestError."""
-        number, receiver = self._running.get(request_id, (0, None))
+        """End a request: whoever waits for it has a RequestError of status 499."""
+        receiver = self._running.get(request_id)
         if receiver is not None:
-            self._engine.cancel(number)
+            receiver.cancel()
             receiver.fail(errors.RequestError(f"request {request_id} was aborted", 499))
+
+    @property
+    def max_concurrency(self) -> int:
+        """How many requests at a time keep the engine busy; more only wait."""
+        return int(self._engine.ready["window"])
 
     def shutdown(self) -> None:
         """End the engine. Requests that are running fail. Calling it twice is harmless."""
-        self._close()
+        self._finalizer()
 
     async def __aenter__(self) -> AsyncLLM:
         return self
@@ -105,24 +173,64 @@ class AsyncLLM:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self.shutdown)
 
+    @property
+    def _length(self) -> int:
+        return int(self._engine.ready["max_model_len"])
+
+    def _name(self, given: Optional[str]) -> str:
+        return str(next(self._names)) if given is None else given
+
+    async def _generate(
+        self, request: Completion, name: str
+    ) -> AsyncGenerator[RequestOutput, None]:
+        if request.at_once:
+            yield await self._do(_jobs.completion(request), name)
+            return
+        receiver = self._ask(ROUTE, request.stream_body, "POST", name)
+        try:
+            while not receiver.over:
+                for event in await receiver.events():
+                    request.take(event)
+                if receiver.over or not request.complete:  # its end is on the way
+                    yield request.shown(finished=receiver.over)
+        finally:
+            receiver.close()
+
+    async def _do(self, job: Job[_Result], name: str) -> _Result:
+        answer: Any = None
+        while True:
+            try:
+                route, body = job.send(answer)
+            except StopIteration as end:
+                result: _Result = end.value
+                return result
+            answer = await self.request(route, body, "POST", name)
+
     def _ask(
         self,
         route: str,
-        body: Optional[dict[str, Any]],
-        method: str = "POST",
-        name: Optional[str] = None,
+        body: Optional[Mapping[str, Any]],
+        method: str,
+        request_id: Optional[str],
     ) -> _Receiver:
         loop = asyncio.get_running_loop()
+        name = self._name(request_id)
         with self._lock:
             inbox = self._inboxes.get(loop)
             if inbox is None:
                 inbox = self._inboxes[loop] = _Inbox(loop)
-        receiver = _Receiver(inbox)
-        number = self._engine.send(route, body, receiver, method)
-        receiver.cancel = lambda: self._engine.cancel(number)
-        if name is not None:
-            self._running[name] = (number, receiver)
-            receiver.forget = lambda: self._running.pop(name, None)
+            if name in self._running:
+                raise ValueError(f"request_id: {name} is running already")
+            receiver = self._running[name] = _Receiver(inbox)
+        try:
+            number = self._engine.send(route, body, receiver, method)
+        except BaseException:
+            self._running.pop(name, None)
+            raise
+        receiver.begin(
+            cancel=lambda: self._engine.cancel(number),
+            forget=lambda: self._running.pop(name, None),
+        )
         return receiver
 
 
@@ -164,17 +272,22 @@ class _Receiver:
         self._waiter: Optional[asyncio.Future[None]] = None
         self._ended = False
         self.body: Any = None
-        self.cancel: Any = lambda: None
-        self.forget: Any = lambda: None
+
+    def begin(self, cancel: Callable[[], None], forget: Callable[[], object]) -> None:
+        """Take what ends the request early, and what frees its name."""
+        self.cancel, self._forget = cancel, forget
 
     def event(self, event: dict[str, Any]) -> None:
+        """Take an event of a stream."""
         self._inbox.put(self, event)
 
     def answer(self, status: int, body: Any) -> None:
+        """Take the answer, or the end of a stream."""
         ok = 200 <= status < 300
         self._inbox.put(self, _End(body) if ok else errors.of_answer(status, body))
 
     def fail(self, error: errors.EagleRayError) -> None:
+        """Take what comes instead of an answer."""
         self._inbox.put(self, error)
 
     @property
@@ -213,7 +326,7 @@ class _Receiver:
 
     def close(self) -> None:
         """Have nothing come any more."""
-        self.forget()
+        self._forget()
         if not self._ended:
             self._ended = True
             self.cancel()

@@ -1,9 +1,9 @@
-"""What a request is answered with, with vLLM's names."""
+"""What requests are answered with, with vLLM's names."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Union
+from typing import Any, Generic, Optional, TypeVar, Union
 
 
 @dataclasses.dataclass
@@ -16,7 +16,10 @@ class Logprob:
 
 
 SampleLogprobs = list[dict[int, Logprob]]
+"""For each token of an output: the token itself first, then the most likely ones."""
+
 PromptLogprobs = list[Optional[dict[int, Logprob]]]
+"""The same of a prompt, whose first token has none."""
 
 
 @dataclasses.dataclass
@@ -27,11 +30,14 @@ class CompletionOutput:
     text: str
     token_ids: list[int]
     cumulative_logprob: Optional[float] = None
+    """The sum over ``token_ids``, where log-probabilities are asked for."""
     logprobs: Optional[SampleLogprobs] = None
     finish_reason: Optional[str] = None
-    """``stop``, ``length`` or ``repetition``; None while it is not finished."""
+    """``stop``, ``length``, ``abort`` or ``repetition``; None while it is not finished."""
     stop_reason: Union[int, str, None] = None
     """The stop string or the token that ended it; None for the end-of-sequence token."""
+    lora_request: None = None
+    kv_transfer_params: Optional[dict[str, Any]] = None
 
     def finished(self) -> bool:
         """Say whether nothing more comes."""
@@ -44,9 +50,76 @@ class RequestOutput:
 
     request_id: str
     prompt: Optional[str]
+    """The text, of a conversation as the chat template made it; None for token ids."""
     prompt_token_ids: Optional[list[int]]
     prompt_logprobs: Optional[PromptLogprobs]
     outputs: list[CompletionOutput]
     finished: bool
+    metrics: None = None
+    lora_request: None = None
     num_cached_tokens: Optional[int] = None
-    """Tokens of the prompt that the prefix cache had."""
+    """Tokens of the prompt that the prefix cache had; None until it is finished."""
+    kv_transfer_params: Optional[dict[str, Any]] = None
+
+
+_Output = TypeVar("_Output")
+
+
+@dataclasses.dataclass
+class PoolingRequestOutput(Generic[_Output]):
+    """What a pooling model makes of one input."""
+
+    request_id: str
+    outputs: _Output
+    prompt_token_ids: list[int]
+    finished: bool = True
+
+
+@dataclasses.dataclass
+class EmbeddingOutput:
+    """A vector."""
+
+    embedding: list[float]
+
+    @property
+    def hidden_size(self) -> int:
+        """The number of its elements."""
+        return len(self.embedding)
+
+    def __repr__(self) -> str:
+        return f"EmbeddingOutput(hidden_size={self.hidden_size})"
+
+
+class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
+    """The embedding of one input."""
+
+
+@dataclasses.dataclass
+class ScoringOutput:
+    """How well a pair of texts fits."""
+
+    score: float
+
+
+class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
+    """The score of one pair; ``prompt_token_ids`` is empty."""
+
+
+@dataclasses.dataclass
+class BeamSearchSequence:
+    """One beam: the prompt's tokens and its own."""
+
+    tokens: list[int]
+    logprobs: SampleLogprobs
+    cum_logprob: float
+    """The sum over its own tokens, without that of the end-of-sequence token."""
+    text: str
+    finish_reason: Optional[str] = None
+    stop_reason: Union[int, str, None] = None
+
+
+@dataclasses.dataclass
+class BeamSearchOutput:
+    """The beams of one prompt, the best first."""
+
+    sequences: list[BeamSearchSequence]

@@ -92,10 +92,22 @@ class SamplingParams:
         return dataclasses.replace(self)
 
 
+@dataclasses.dataclass
+class BeamSearchParams:
+    """How beams are searched."""
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0
+    include_stop_str_in_output: bool = False
+
+
 _OURS = ("detokenize", "output_kind", "extra_args")
 
 
-def fields(params: Optional[SamplingParams]) -> dict[str, Any]:
+def fields(params: Optional[SamplingParams], max_model_len: int) -> dict[str, Any]:
     """Return the fields of a completion's body: of None, the model's own defaults."""
     if params is None:
         return {}
@@ -106,7 +118,7 @@ def fields(params: Optional[SamplingParams]) -> dict[str, Any]:
     }
     body = {name: value for name, value in body.items() if value is not None}
     if params.max_tokens is None:
-        body["max_tokens"] = None
+        body["max_tokens"] = max_model_len  # the engine cuts it to the room there is
     for name in ("structured_outputs", "repetition_detection"):
         if name in body:
             given = dataclasses.asdict(body[name])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 import unittest
 
 import eagleray
-from eagleray import AsyncLLM, RequestOutput, SamplingParams
+from eagleray import AsyncLLM, RequestOutput, RequestOutputKind, SamplingParams
 
 QUESTION = "What does os.Open do?"
 
@@ -21,7 +23,7 @@ async def last(llm: AsyncLLM, prompt: str, params: SamplingParams) -> RequestOut
 class TestAsyncLLM(unittest.IsolatedAsyncioTestCase):
     """One engine for each test: a start is 30 ms."""
 
-    async def asyncSetUp(self) -> None:
+    def setUp(self) -> None:
         self.llm = AsyncLLM()
         self.addCleanup(self.llm.shutdown)
 
@@ -54,9 +56,93 @@ class TestAsyncLLM(unittest.IsolatedAsyncioTestCase):
             await last(self.llm, QUESTION, SamplingParams(temperature=-1))
         self.assertIsInstance(caught.exception, eagleray.BadRequestError)
 
+    async def test_delta_and_final(self) -> None:
+        params = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True, logprobs=1)
+        whole = await last(self.llm, QUESTION, params)
+        params.output_kind = RequestOutputKind.DELTA
+        pieces = [o async for o in self.llm.generate(QUESTION, params)]
+        outputs = [output for piece in pieces for output in piece.outputs]
+        self.assertEqual("".join(o.text for o in outputs), whole.outputs[0].text)
+        self.assertEqual([t for o in outputs for t in o.token_ids], whole.outputs[0].token_ids)
+        self.assertEqual(sum(len(o.logprobs or []) for o in outputs), 50)
+        self.assertEqual(outputs[-1].cumulative_logprob, whole.outputs[0].cumulative_logprob)
+        self.assertEqual([piece.finished for piece in pieces].index(True), len(pieces) - 1)
+        params.output_kind = RequestOutputKind.FINAL_ONLY
+        (final,) = [o async for o in self.llm.generate(QUESTION, params)]
+        self.assertEqual(final.outputs, whole.outputs)
+
+    async def test_several_outputs(self) -> None:
+        params = SamplingParams(n=3, temperature=1, seed=7, max_tokens=20, prompt_logprobs=1)
+        output = await last(self.llm, QUESTION, params)
+        self.assertEqual([o.index for o in output.outputs], [0, 1, 2])
+        self.assertEqual(len({o.text for o in output.outputs}), 3)
+        self.assertEqual(len(output.prompt_logprobs or []), len(output.prompt_token_ids or []))
+
+    async def test_stops_with_its_reader(self) -> None:
+        params = SamplingParams(max_tokens=None, ignore_eos=True)
+        stream = self.llm.generate(QUESTION, params)
+        await stream.__anext__()
+        self.assertEqual((await self.load())["server_load"], 1)
+        await stream.aclose()
+        task = asyncio.create_task(last(self.llm, QUESTION, params))
+        await asyncio.sleep(0)
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        deadline = time.monotonic() + 30
+        while (await self.load())["server_load"]:
+            self.assertLess(time.monotonic(), deadline)
+
+    async def load(self) -> dict[str, int]:
+        """Return how many requests run."""
+        answer: dict[str, int] = await self.llm.request("/load", method="GET")
+        return answer
+
+    async def test_abort(self) -> None:
+        stream = self.llm.generate(QUESTION, SamplingParams(max_tokens=None, ignore_eos=True), "me")
+        await stream.__anext__()
+        with self.assertRaisesRegex(ValueError, "me is running already"):
+            await self.llm.generate(QUESTION, request_id="me").__anext__()
+        await self.llm.abort("me")
+        await self.llm.abort("nobody")
+        with self.assertRaisesRegex(eagleray.RequestError, "me was aborted"):
+            async for _ in stream:
+                pass
+
+    async def test_chat_and_stream(self) -> None:
+        messages = [{"role": "user", "content": QUESTION}]
+        async for output in self.llm.chat(messages, SamplingParams(temperature=0, max_tokens=50)):
+            pass
+        self.assertEqual(output.outputs[0].text, "Open opens the named file for reading.")
+        self.assertIn("<|im_start|>user", output.prompt or "")
+        body = {"messages": messages, "temperature": 0, "max_tokens": 50, "stream": True}
+        text = ""
+        async for event in self.llm.stream("/v1/chat/completions", body):
+            text += event["choices"][0]["delta"].get("content") or ""
+        self.assertEqual(text, output.outputs[0].text)
+        tokenizer = await self.llm.get_tokenizer()
+        self.assertEqual(tokenizer.decode(output.outputs[0].token_ids, True), text)
+
     async def test_request(self) -> None:
         models = await self.llm.request("/v1/models", method="GET")
         self.assertEqual(models["data"][0]["id"], "go-std-tiny")
+        with self.assertRaises(eagleray.RequestError) as caught:
+            await self.llm.request("/nowhere", {})
+        self.assertEqual(caught.exception.status, 404)
+
+    def test_other_loops(self) -> None:
+        def ask(results: list[str]) -> None:
+            output = asyncio.run(last(self.llm, QUESTION, SamplingParams(temperature=0)))
+            results.append(output.outputs[0].text)
+
+        results: list[str] = []
+        threads = [threading.Thread(target=ask, args=(results,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(results), 4)
+        self.assertEqual(len(set(results)), 1)
 
 
 class TestArguments(unittest.TestCase):
@@ -70,7 +156,7 @@ class TestArguments(unittest.TestCase):
             ({"port": 8000}, "--port is for a server"),
         ):
             with self.assertRaisesRegex(ValueError, message):
-                AsyncLLM(**arguments)  # type: ignore[arg-type]
+                AsyncLLM(**arguments)
 
 
 if __name__ == "__main__":

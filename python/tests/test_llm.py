@@ -1,0 +1,203 @@
+"""LLM against the binary and its built-in model."""
+
+from __future__ import annotations
+
+import time
+import unittest
+
+from eagleray import (
+    LLM,
+    BadRequestError,
+    BeamSearchParams,
+    SamplingParams,
+    StructuredOutputsParams,
+)
+
+QUESTION = "What does os.Open do?"
+GREEDY = SamplingParams(temperature=0, max_tokens=20)
+
+
+class TestLLM(unittest.TestCase):
+    """What a model that generates answers."""
+
+    llm: LLM
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.llm = LLM(max_num_seqs=8)  # a window of 16
+        cls.addClassCleanup(cls.llm.close)
+
+    def test_prompts(self) -> None:
+        (text,) = self.llm.generate(QUESTION, GREEDY)
+        tokens = text.prompt_token_ids
+        assert tokens is not None
+        for prompts in (
+            [QUESTION],
+            tokens,
+            [tokens],
+            {"prompt": QUESTION},
+            [{"prompt_token_ids": tokens}],
+        ):
+            (output,) = self.llm.generate(prompts, GREEDY)
+            self.assertEqual(output.outputs, text.outputs)
+            self.assertEqual(output.prompt_token_ids, tokens)
+        self.assertEqual(self.llm.generate([], GREEDY), [])
+
+    def test_wrong_prompts(self) -> None:
+        for prompt, kind in (
+            ({"multi_modal_data": 1}, ValueError),
+            ([1.5], TypeError),
+            ([[True]], TypeError),
+            ("", ValueError),
+            ([[1 << 30]], ValueError),
+            ("\ud800", ValueError),
+        ):
+            with self.assertRaises(kind):
+                self.llm.generate(prompt, GREEDY)  # type: ignore[arg-type]
+
+    def test_order(self) -> None:
+        prompts = [f"{QUESTION} {i}" for i in range(50)]
+        lengths = [1 + (7 * i) % 23 for i in range(50)]
+        params = [SamplingParams(max_tokens=n, ignore_eos=True) for n in lengths]
+        outputs = self.llm.generate(prompts, params)
+        self.assertEqual([o.prompt for o in outputs], prompts)
+        self.assertEqual([len(o.outputs[0].token_ids) for o in outputs], lengths)
+        with self.assertRaisesRegex(ValueError, "there are 50 for 49 prompts"):
+            self.llm.generate(prompts[1:], params)
+
+    def test_one_refused_ends_all(self) -> None:
+        params = [SamplingParams(max_tokens=None, ignore_eos=True) for _ in range(20)]
+        params[9].temperature = -1
+        with self.assertRaisesRegex(BadRequestError, "temperature must be at least 0") as caught:
+            self.llm.generate([QUESTION] * 20, params)
+        self.assertEqual((caught.exception.status, caught.exception.param), (400, "temperature"))
+        deadline = time.monotonic() + 30
+        while self.llm.request("/load", method="GET")["server_load"]:
+            self.assertLess(time.monotonic(), deadline)
+
+    def test_parameters(self) -> None:
+        with self.assertRaises(TypeError):
+            SamplingParams(tempurature=1)  # type: ignore[call-arg]
+        with self.assertRaisesRegex(ValueError, "exactly one of"):
+            StructuredOutputsParams()
+        choice = StructuredOutputsParams(choice=["red", "blue"])
+        regex = StructuredOutputsParams(regex="[0-9]{3}")
+        schema = StructuredOutputsParams(json={"type": "integer"})
+        params = [
+            SamplingParams(structured_outputs=choice, seed=1),
+            SamplingParams(structured_outputs=regex),
+            SamplingParams(structured_outputs=schema),
+            SamplingParams(logit_bias={5: 100.0}, max_tokens=3, ignore_eos=True),
+            SamplingParams(stop=[" the"], temperature=0, include_stop_str_in_output=True),
+            SamplingParams(max_tokens=1_000_000, temperature=0),
+            SamplingParams(max_tokens=4, detokenize=False, truncate_prompt_tokens=2),
+            None,
+        ]
+        outputs = [o.outputs[0] for o in self.llm.generate([QUESTION] * len(params), params)]
+        self.assertIn(outputs[0].text, ("red", "blue"))
+        self.assertRegex(outputs[1].text, "^[0-9]{3}$")
+        int(outputs[2].text)
+        self.assertEqual(outputs[3].token_ids, [5, 5, 5])
+        self.assertTrue(outputs[4].text.endswith(" the"))
+        self.assertEqual(outputs[4].stop_reason, " the")
+        self.assertEqual((outputs[5].finish_reason, outputs[5].stop_reason), ("stop", None))
+        self.assertEqual((outputs[6].text, len(outputs[6].token_ids)), ("", 4))
+
+    def test_logprobs(self) -> None:
+        params = SamplingParams(temperature=0, max_tokens=5, logprobs=2, prompt_logprobs=1)
+        (output,) = self.llm.generate(QUESTION, params)
+        completion = output.outputs[0]
+        assert completion.logprobs is not None
+        assert output.prompt_logprobs is not None
+        total = 0.0
+        for token, position in zip(completion.token_ids, completion.logprobs):
+            self.assertEqual(position[token].rank, 1)
+            self.assertEqual(len(position), 2)
+            total += position[token].logprob
+        self.assertEqual(completion.cumulative_logprob, total)
+        text = "".join(
+            position[token].decoded_token or ""
+            for token, position in zip(completion.token_ids, completion.logprobs)
+        )
+        self.assertEqual(text, completion.text)
+        self.assertIsNone(output.prompt_logprobs[0])
+        for token, prompt in list(zip(output.prompt_token_ids or [], output.prompt_logprobs))[1:]:
+            assert prompt is not None
+            self.assertIn(token, prompt)
+
+    def test_chat(self) -> None:
+        talk = [{"role": "user", "content": QUESTION}]
+        (output,) = self.llm.chat(talk, GREEDY)
+        self.assertEqual(output.outputs[0].text, "Open opens the named file for reading.")
+        both = self.llm.chat([talk, [{"role": "user", "content": "Hello"}]], GREEDY)
+        self.assertEqual(both[0].outputs, output.outputs)
+        template = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
+        (own,) = self.llm.chat(talk, GREEDY, chat_template=template)
+        self.assertEqual(own.prompt, f"<{QUESTION}>")
+
+    def test_tokenizer(self) -> None:
+        tokenizer = self.llm.get_tokenizer()
+        tokens = tokenizer.encode(QUESTION)
+        self.assertEqual(tokenizer.decode(tokens), QUESTION)
+        talk = [{"role": "user", "content": "x"}]
+        text = tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
+        assert isinstance(text, str)
+        self.assertTrue(text.endswith("assistant\n"))
+        self.assertEqual(
+            tokenizer.apply_chat_template(talk, add_generation_prompt=True),
+            tokenizer.encode(text),
+        )
+
+    def test_beam_search(self) -> None:
+        (found,) = self.llm.beam_search(["What does os.Open"], BeamSearchParams(3, 5))
+        self.assertEqual(len(found.sequences), 3)
+        for beam in found.sequences:
+            own = beam.tokens[-len(beam.logprobs) :]
+            total = sum(position[token].logprob for token, position in zip(own, beam.logprobs))
+            self.assertAlmostEqual(beam.cum_logprob, total)
+
+    def test_cached_tokens(self) -> None:
+        prompt = "Tell me: " + " ".join(f"word{i}" for i in range(40))
+        self.llm.generate(prompt, GREEDY)
+        (again,) = self.llm.generate(prompt, GREEDY)
+        self.assertGreaterEqual(again.num_cached_tokens or 0, 16)
+
+    def test_progress(self) -> None:
+        shown: list[int] = []
+
+        class Bar:
+            def __init__(self, total: int, desc: str, dynamic_ncols: bool) -> None:
+                shown.append(-total)
+
+            def update(self, n: int) -> None:
+                shown.append(n)
+
+            def close(self) -> None:
+                shown.append(0)
+
+        self.llm.generate([QUESTION] * 3, GREEDY, use_tqdm=Bar)
+        self.assertEqual(shown, [-3, 1, 1, 1, 0])
+
+
+class TestPooling(unittest.TestCase):
+    """What a model that pools answers."""
+
+    def test_vectors(self) -> None:
+        with LLM(runner="pooling") as llm:
+            one, two, same = llm.embed(["a file", "a number", "a file"])
+            self.assertEqual(one.outputs, same.outputs)
+            self.assertEqual(one.outputs.hidden_size, 256)
+            self.assertAlmostEqual(sum(x * x for x in one.outputs.embedding), 1, places=5)
+            self.assertGreater(len(one.prompt_token_ids), 0)
+            product = sum(x * y for x, y in zip(one.outputs.embedding, two.outputs.embedding))
+            first, second = llm.score("a file", ["a number", "a file"])
+            self.assertAlmostEqual(first.outputs.score, product, places=5)
+            self.assertAlmostEqual(second.outputs.score, 1, places=5)
+            with self.assertRaisesRegex(ValueError, "2 texts meet 3"):
+                llm.score(["a", "b"], ["c", "d", "e"])
+            with self.assertRaisesRegex(BadRequestError, "does not generate"):
+                llm.generate("a")
+
+
+if __name__ == "__main__":
+    unittest.main()
