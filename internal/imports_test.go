@@ -22,7 +22,7 @@ const (
 // packages of lower levels, and of its own room. The longest name counts: executor/launch is no
 // part of executor.
 var levels = [][]string{
-	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "sample", "status", "tracing",
+	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "parent", "sample", "status", "tracing",
 		"store", "transcripts", "web"},
 	{"batch", "config", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},

@@ -21,6 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/openai"
+	"github.com/eagleray/eagleray/internal/parent"
 	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/store"
@@ -32,6 +33,7 @@ import (
 func newServe() *cobra.Command {
 	cfg := config.Default()
 	cfg.Schedule.MaxNumQueuedReqs = config.ServedQueue
+	check := false
 	c := &cobra.Command{
 		Use:   "serve [MODEL]",
 		Short: "Serve a model over OpenAI's API",
@@ -51,6 +53,12 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
+			if check {
+				return engine.Check(c.Context(), engine.Options{Config: cfg})
+			}
+			if err := endWithParent(); err != nil {
+				return err
+			}
 			if cfg.Parallel.Nodes.Headless {
 				return serveHeadless(c.Context(), cfg)
 			}
@@ -60,8 +68,28 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 	modelFlag(c.Flags(), &cfg)
 	cfg.EngineFlags(c.Flags())
 	cfg.ServerFlags(c.Flags())
+	c.Flags().BoolVar(&check, "check", false, "find what is wrong with the flags, and with a model "+
+		"that is a folder, without loading it")
 	configFlag(c)
 	return c
+}
+
+// endWithParent ends this process with the one that started it, if that asks for it: by the signal of
+// the kernel, else at the end of standard input. Nobody is left who would get its answers.
+func endWithParent() error {
+	asked, err := parent.Watch()
+	if !asked || err != nil {
+		return err
+	}
+	// The ranks' parent is another one.
+	if err := os.Unsetenv(parent.Variable); err != nil {
+		return err
+	}
+	go func() {
+		<-parent.Ended(os.Stdin)
+		os.Exit(exitError)
+	}()
+	return nil
 }
 
 // checkNames finds a model that was written behind its names, which take all words.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -72,6 +73,29 @@ func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, err
 		Prefixes: b.cfg.Server.MetricsPrefixes, Engines: b.engines()})
 	engines, err := b.openAll(m)
 	return engines, m, err
+}
+
+// Check finds what Open would find wrong with the flags and with the model's files, its weights
+// aside, without starting anything. A model that is no folder of this machine is not looked at.
+func Check(ctx context.Context, opt Options) error {
+	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config}
+	b.opt.Log = slog.New(slog.DiscardHandler)
+	b.events = status.LogTo(b.opt.Log)
+	for _, path := range []string{b.cfg.Model.Path, b.cfg.Model.Tokenizer} {
+		if path == "" {
+			continue
+		}
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			return nil
+		}
+	}
+	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
+		b.readGenerationConfig, b.readPooling} {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // opening is one call of OpenAll.

@@ -12,14 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/parent"
 	"github.com/eagleray/eagleray/internal/worker"
 )
 
 // ActorFlag tells the worker verb that an actor started it.
 const ActorFlag = "--actor"
-
-// parentVariable is the environment variable in which the actor tells its process id.
-const parentVariable = "EAGLERAY_PARENT_PID"
 
 // exitOrphaned is the exit code of a worker whose actor has gone.
 const exitOrphaned = 12
@@ -28,7 +26,7 @@ const exitOrphaned = 12
 // standard input as one line and keeps that open: when the input ends the worker ends, whatever it is
 // doing. The parent-death signal does the same faster, where the kernel sends it.
 func Main() error {
-	if err := watchParent(); err != nil {
+	if _, err := parent.Watch(); err != nil {
 		return err
 	}
 	raiseNiceness()
@@ -62,22 +60,6 @@ func Main() error {
 // againTimeout is how long a worker waits for another group. Ray leaves the actors of a node that was
 // cut off as they are, where nobody asks for them again.
 const againTimeout = time.Minute
-
-// watchParent asks the kernel to end this process with its parent, and ends it now when the parent
-// ended before.
-func watchParent() error {
-	parent := os.Getenv(parentVariable)
-	if parent == "" {
-		return nil
-	}
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return fmt.Errorf("parent-death signal: %w", err)
-	}
-	if strconv.Itoa(os.Getppid()) != parent {
-		return fmt.Errorf("actor (pid %s) is gone", parent)
-	}
-	return nil
-}
 
 // raiseNiceness takes niceness 0 where this process may: Ray runs its workers at 15, where any busy
 // process of the machine starves them, Ray's own included. Niceness belongs to threads, so each is
