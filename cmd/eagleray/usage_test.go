@@ -42,8 +42,6 @@ func TestExitCodes(t *testing.T) {
 		{"serve -pp 2 --pipeline-layer-split 4", 2, "--pipeline-layer-split 4 has 1 stages"},
 		{"serve --enable-lora", 2, "--enable-lora"},
 		{"serve a b", 2, "0 to 1 arguments"},
-		{"serve --check", 0, ""},
-		{"serve --check no/such-repo", 0, ""},
 		{"serve --check -tp 3", 2, "layouts of 3 ranks that work are PP 3"},
 		{"serve --check " + strange, 1, "StrangeForCausalLM"},
 		{"serve --check --max-model-len 4096", 1, "2048 positions"},
@@ -114,6 +112,16 @@ func TestExitCodes(t *testing.T) {
 		}
 		if len(lines) != 1 || stdout != "" {
 			t.Errorf("%s: printed %q and %q, want one line", tt.args, stdout, stderr)
+		}
+	}
+}
+
+// TestCheck finds nothing wrong, and starts nothing.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"serve --check -tp 2 --port 70", "serve --check no/such-repo"} {
+		if code, out, errOut := execute(t, "", strings.Fields(args)...); code != 0 || out+errOut != "" {
+			t.Errorf("%s: exit code %d, %q, %q", args, code, out, errOut)
 		}
 	}
 }
