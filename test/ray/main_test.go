@@ -4,6 +4,7 @@
 package ray_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,12 +28,30 @@ var ownEnv = os.Environ()
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
 	eagleray.RunWorker()
-	// The nodes inherit it.
-	if err := os.Setenv(nodeVariable, nodeValue); err != nil {
+	if err := nodeEnvironment(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	raytest.Main(m)
+}
+
+// nodeEnvironment sets what the nodes inherit: a variable of tests, and where the Python package and
+// its binary are.
+func nodeEnvironment() error {
+	if os.Getenv("EAGLERAY_RAY") == "" {
+		return nil // no cluster is started
+	}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return err
+	}
+	binary, err := build()
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Setenv(nodeVariable, nodeValue),
+		os.Setenv("PYTHONPATH", filepath.Join(root, "python")),
+		os.Setenv("EAGLERAY_BINARY", binary))
 }
 
 // program is the built command, in a folder that goes with this process.

@@ -1,0 +1,18 @@
+"""Models on Ray Serve: deployments whose replicas are engines, behind OpenAI's API.
+
+The names are those of ``ray.serve.llm``. Building an application needs Ray and its Serve
+(``pip install 'eagleray[ray]'``); the configuration does not.
+"""
+
+from __future__ import annotations
+
+from .builder import build_llm_deployment, build_openai_app
+from .config import LLMConfig, LLMServingArgs, ModelLoadingConfig
+
+__all__ = [
+    "LLMConfig",
+    "LLMServingArgs",
+    "ModelLoadingConfig",
+    "build_llm_deployment",
+    "build_openai_app",
+]

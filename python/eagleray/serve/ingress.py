@@ -1,0 +1,193 @@
+"""The deployment in front of several models: it finds the model of a request, and a replica."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Optional
+from urllib.parse import unquote
+
+from ray import serve
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError
+
+from ..errors import EngineDeadError
+from .asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
+from .asgi import send_start
+from .prefix import blocks_of
+from .server import Head
+
+# How often a request is given to another replica because its own has died before it answered.
+ATTEMPTS = 5
+
+# What a caller sees of a replica that has died, or whose engine has.
+_LOST = (RayActorError, EngineDeadError)
+
+_JSON = [(b"content-type", b"application/json")]
+
+# How long what Serve says of the deployments is remembered.
+_STATUS_SECONDS = 1.0
+
+
+class OpenAIIngress:
+    """A replica of the ingress."""
+
+    def __init__(self, models: Sequence[str], handles: Sequence[Any], routed: bool) -> None:
+        """Take a handle for each model; routed says that their router looks at prefixes."""
+        self._relays = {
+            model: handle.options(method_name="relay", stream=True)
+            for model, handle in zip(models, handles)
+        }
+        self._routed = routed
+        self._created = int(time.time())
+        self._status: tuple[float, dict[str, str]] = (0.0, {})
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of Serve's proxy."""
+        try:
+            method, path = scope["method"], path_of(scope)
+            if method in ("GET", "HEAD") and path.startswith("/v1/models"):
+                await send_all(send, 200, _JSON, self._models(path))
+            elif method in ("GET", "HEAD") and path in ("/health", "/readyz", "/ping", "/livez"):
+                if path != "/livez":
+                    await self._check_deployments()
+                await send_all(send, 200, [], b"")
+            else:
+                await self._relay(scope, await read_body(receive), send)
+        except RequestError as e:
+            await e.send(send)
+
+    def _models(self, path: str) -> bytes:
+        cards = [
+            {"id": m, "object": "model", "created": self._created, "owned_by": "eagleray"}
+            for m in self._relays
+        ]
+        if path in ("/v1/models", "/v1/models/"):
+            return json.dumps({"object": "list", "data": cards}).encode()
+        name = unquote(path[len("/v1/models/") :])
+        for card in cards:
+            if card["id"] == name:
+                return json.dumps(card).encode()
+        raise _no_model(name)
+
+    async def _check_deployments(self) -> None:
+        """Raise RequestError unless Serve finds all of this application's deployments healthy."""
+        at, found = self._status
+        if time.monotonic() - at > _STATUS_SECONDS:
+            found = await asyncio.get_running_loop().run_in_executor(None, _unhealthy)
+            self._status = time.monotonic(), found
+        if found:
+            text = ", ".join(f"{name} is {status}" for name, status in found.items())
+            raise RequestError(503, text, retry_after=1)
+
+    async def _relay(self, scope: Scope, body: bytes, send: Send) -> None:
+        model, fields = self._model_of(scope["method"], body)
+        prefix = blocks_of(fields) if self._routed else ()
+        request = (scope["method"].encode(), target_of(scope), scope["headers"], body, prefix)
+        begun = False
+        answer = self._ask(model, request)
+        try:
+            head: Head = await answer.__anext__()
+            status, headers, part, more = head
+            if not more:
+                await send_all(send, status, _without_length(headers), part)
+                return
+            await send_start(send, status, headers)
+            begun = True
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            async for part in answer:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        except _LOST as e:
+            if not begun:
+                raise RequestError(503, f"no replica has answered: {e}", retry_after=1) from None
+            # What has begun cannot begin again: its reader learns of it within the stream.
+            lost = RequestError(503, "the replica that was answering has ended")
+            await send(
+                {
+                    "type": "http.response.body",
+                    "body": b"\n\ndata: " + lost.body + b"\n\n",
+                    "more_body": True,
+                }
+            )
+        finally:
+            await answer.aclose()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _ask(self, model: str, request: tuple[Any, ...]) -> AsyncGenerator[Any, None]:
+        """Give a request to a replica, and to another one while none has begun to answer."""
+        attempt = 1
+        while True:
+            stream = self._relays[model].remote(*request)
+            ended = False
+            begun = False
+            try:
+                async for item in stream:
+                    begun = True
+                    yield item
+                ended = True
+                return
+            except _LOST:
+                ended = True
+                if begun or attempt == ATTEMPTS:
+                    raise
+            except BackPressureError as e:
+                ended = True
+                raise RequestError(503, str(e), retry_after=1) from None
+            finally:
+                if not ended:
+                    stream.cancel()
+            # Serve needs a moment to learn of it, too.
+            await asyncio.sleep(0.05 * 2**attempt)
+            attempt += 1
+
+    def _model_of(self, method: str, body: bytes) -> tuple[str, dict[str, Any]]:
+        """Return the model of a request, and the members of its body."""
+        first = next(iter(self._relays))
+        if not body:
+            if len(self._relays) == 1 or method == "OPTIONS":
+                return first, {}
+            raise RequestError(
+                404, "the ingress of several models has this route only for requests with a model"
+            )
+        try:
+            fields = json.loads(body)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            if len(self._relays) == 1:
+                return first, {}  # the engine says what is wrong with it
+            raise RequestError(400, "the body is not a JSON object")
+        name = fields.get("model")
+        if name is None and len(self._relays) == 1:
+            return first, fields
+        if name is None:
+            raise RequestError(400, f"model is missing: one of {self._names()}", "model")
+        if not isinstance(name, str) or name not in self._relays:
+            raise _no_model(name)
+        return name, fields
+
+    def _names(self) -> str:
+        return ", ".join(self._relays)
+
+
+def _no_model(name: Any) -> RequestError:
+    return RequestError(404, f"The model `{str(name)[:200]}` does not exist.", "model")
+
+
+def _without_length(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [(k, v) for k, v in headers if k not in (b"content-length", b"transfer-encoding")]
+
+
+def _unhealthy() -> dict[str, Optional[str]]:
+    """Return the deployments of this application that are not healthy, with their status."""
+    name = serve.get_replica_context().app_name
+    application = serve.status().applications.get(name)
+    if application is None:
+        return {}
+    return {
+        deployment: str(status.status.value)
+        for deployment, status in application.deployments.items()
+        if status.status.value in ("UNHEALTHY", "DEPLOY_FAILED")
+    }

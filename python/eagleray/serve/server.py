@@ -1,0 +1,152 @@
+"""The deployment of one model: each replica is an engine, whose API it passes through."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Optional, Union
+
+import ray
+
+from ..errors import EngineDeadError
+from .asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
+from .metrics import read_load
+from .process import Process
+from .relay import Answer, Engine, Headers
+
+# How long an engine may not be healthy, as while it replaces a lost rank, before its replica is.
+# The requests that it holds go on after that; they would be lost with the replica.
+UNHEALTHY_SECONDS = 60.0
+
+# How long requests of an ended engine have to tell that, before the replica ends.
+_LAST_WORDS_SECONDS = 0.5
+
+Head = tuple[int, Headers, bytes, bool]
+"""Status, headers, the beginning of the body, and whether more comes."""
+
+
+class LLMServer:
+    """A replica. Its engine ends with it, and it with its engine."""
+
+    def __init__(self, arguments: Sequence[str], on_ray: bool, key: Optional[str]) -> None:
+        """Start the engine. Raises ConfigError or EngineDeadError with the engine's line."""
+        env = dict(os.environ)
+        if on_ray:
+            env.update(_group_of_replica())
+            arguments = [*arguments, f"--ray-python={sys.executable}"]
+        self._process = Process(arguments, env)
+        self._process.when_ended(_end_replica)
+        self._engine = Engine(self._process.path)
+        self._key = [(b"authorization", b"Bearer " + key.encode())] if key else []
+        self._well = time.monotonic()
+
+    async def relay(
+        self, method: bytes, target: bytes, headers: Headers, body: bytes, *_: Any
+    ) -> AsyncGenerator[Union[Head, bytes], None]:
+        """Answer a request of an ingress: the head, then what follows of the body.
+
+        Further arguments are for the router. Raises EngineDeadError when the engine ends.
+        """
+        answer = await self._engine.ask(method, target, headers, body)
+        try:
+            # An answer that is not streamed comes as one.
+            part = await (answer.read() if answer.streamed else answer.read_all())
+            yield answer.status, answer.headers, part, not answer.complete
+            while not answer.complete:
+                if part := await answer.read():
+                    yield part
+        finally:
+            answer.close()
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of Serve's proxy."""
+        try:
+            body = await read_body(receive)
+            answer = await self._ask(scope["method"].encode(), target_of(scope), scope, body)
+        except RequestError as e:
+            await e.send(send)
+            return
+        try:
+            if not answer.streamed:
+                body = await answer.read_all()
+                await send_all(send, answer.status, _without_length(answer.headers), body)
+                return
+            await send_start(send, answer.status, answer.headers)
+            while not answer.complete:
+                part = await answer.read()
+                await send(
+                    {
+                        "type": "http.response.body",
+                        "body": part,
+                        "more_body": not answer.complete,
+                    }
+                )
+        finally:
+            answer.close()
+
+    async def _ask(self, method: bytes, target: bytes, scope: Scope, body: bytes) -> Answer:
+        try:
+            return await self._engine.ask(method, target, scope["headers"], body)
+        except EngineDeadError as e:
+            raise RequestError(503, str(e), retry_after=1) from None
+
+    async def check_health(self) -> None:
+        """Tell Serve whether this replica lives. Raises EngineDeadError with the reason."""
+        self._process.check()
+        status, text = await self._get(b"/health")
+        if status == 200:
+            self._well = time.monotonic()
+        elif time.monotonic() - self._well > UNHEALTHY_SECONDS:
+            raise EngineDeadError(f"the engine is not healthy: {text}")
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Tell Serve's autoscaler how many requests the engine runs, and how many wait."""
+        return await self._load()
+
+    async def record_routing_stats(self) -> dict[str, float]:
+        """Tell request routers the same."""
+        return await self._load()
+
+    async def _load(self) -> dict[str, float]:
+        _, text = await self._get(b"/metrics")
+        return read_load(text)
+
+    async def _get(self, path: bytes) -> tuple[int, str]:
+        answer = await self._engine.ask(b"GET", path, self._key, b"")
+        try:
+            return answer.status, (await answer.read_all()).decode(errors="replace")
+        finally:
+            answer.close()
+
+    def __del__(self) -> None:
+        """End the engine, once Serve has drained the replica."""
+        if hasattr(self, "_process"):
+            self._process.stop()
+
+
+def _without_length(headers: Headers) -> Headers:
+    return [(k, v) for k, v in headers if k not in (b"content-length", b"transfer-encoding")]
+
+
+def _group_of_replica() -> dict[str, str]:
+    """Return what the engine must know to take the other bundles of the replica's group."""
+    context = ray.get_runtime_context()
+    group = ray.util.get_current_placement_group()
+    env = {
+        "EAGLERAY_RAY_ADDRESS": context.gcs_address,
+        "EAGLERAY_RAY_NAMESPACE": context.namespace,
+        "EAGLERAY_NODE_IP": ray.util.get_node_ip_address(),
+    }
+    if group is not None:
+        env["EAGLERAY_RAY_PLACEMENT_GROUP"] = group.id.hex()
+        env["EAGLERAY_RAY_SKIP_BUNDLE"] = "0"
+    return env
+
+
+def _end_replica() -> None:
+    """End this process soon: Serve then starts another replica at once, and callers try others."""
+    threading.Timer(_LAST_WORDS_SECONDS, os._exit, args=(1,)).start()

@@ -1,0 +1,239 @@
+"""Applications of eagleray.serve on a real cluster, which the tests in test/ray start.
+
+    python -m unittest tests.ray_serve.Quick
+
+RAY_ADDRESS and EAGLERAY_NODE_IP say where the cluster is, EAGLERAY_BINARY what serves, and
+RAY_DASHBOARD has its REST API.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+import time
+import unittest
+from collections.abc import Iterator
+from typing import Any, Optional
+
+import ray
+from ray import serve
+
+import eagleray.serve as eagle
+from eagleray.errors import ConfigError
+
+PATIENCE = 120.0
+BUILTIN = "go-std-tiny"
+PROMPT = "What does strings.Index do?"
+RAY = tuple(int(n) for n in ray.__version__.split(".")[:2])
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def model(name: str, engine: Optional[dict[str, Any]] = None, **deployment: Any) -> dict[str, Any]:
+    deployment.setdefault("ray_actor_options", {"num_cpus": 0})
+    return {
+        "model_loading_config": {"model_id": name, "model_source": BUILTIN},
+        "engine_kwargs": {"cpu_threads": 1, "kv_cache_memory_bytes": "64M", **(engine or {})},
+        "deployment_config": deployment,
+    }
+
+
+class Cluster(unittest.TestCase):
+    port: int
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        ray.init(
+            os.environ["RAY_ADDRESS"],
+            namespace="eagleray-serve",
+            _node_ip_address=os.environ["EAGLERAY_NODE_IP"],
+            log_to_driver=False,
+            logging_level="warning",
+        )
+        cls.port = free_port()
+        serve.start(
+            proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": cls.port}
+        )
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        serve.shutdown()
+        ray.shutdown()
+
+    def deploy(self, *models: dict[str, Any], name: str = "app", **args: Any) -> None:
+        app = eagle.build_openai_app({"llm_configs": list(models), **args})
+        serve.run(app, name=name, route_prefix=f"/{name}")
+
+    def ask(
+        self, path: str, body: Optional[dict[str, Any]] = None, timeout: float = PATIENCE
+    ) -> tuple[int, Any]:
+        status, data = self.fetch(path, body, timeout)
+        return status, json.loads(data) if data else None
+
+    def fetch(
+        self, path: str, body: Optional[dict[str, Any]] = None, timeout: float = PATIENCE
+    ) -> tuple[int, bytes]:
+        with contextlib.closing(self.send(path, body, timeout)) as connection:
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def send(
+        self, path: str, body: Optional[dict[str, Any]] = None, timeout: float = PATIENCE
+    ) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        if body is None:
+            connection.request("GET", path)
+        else:
+            connection.request(
+                "POST", path, json.dumps(body), {"Content-Type": "application/json"}
+            )
+        return connection
+
+    def completion(self, name: str, app: str = "app", **fields: Any) -> tuple[int, Any]:
+        fields = {"model": name, "prompt": PROMPT, "max_tokens": 8, "temperature": 0, **fields}
+        return self.ask(f"/{app}/v1/completions", fields)
+
+    def events(self, name: str, app: str = "app", **fields: Any) -> Iterator[dict[str, Any]]:
+        fields = {"model": name, "prompt": PROMPT, "temperature": 0, "stream": True, **fields}
+        with contextlib.closing(self.send(f"/{app}/v1/completions", fields)) as connection:
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise RuntimeError(f"{answer.status} {answer.read()!r}")
+            for line in answer:
+                if line.startswith(b"data: ") and line != b"data: [DONE]\n":
+                    yield json.loads(line[len("data: ") :])
+
+    def eventually(self, what: str, check: Any) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not check():
+            if time.monotonic() > deadline:
+                self.fail(f"{what} has not come: {serve.status()}")
+            time.sleep(0.05)
+
+    def replicas(self, deployment: str, app: str = "app") -> int:
+        found = serve.status().applications[app].deployments
+        states = next(d.replica_states for n, d in found.items() if n.endswith(deployment))
+        return int(states.get("RUNNING", 0))
+
+
+def engines(name: str) -> list[int]:
+    """Return the processes of engines of a model."""
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{entry}/cmdline", "rb") as f:
+                words = f.read().split(b"\0")
+            if b"serve" in words and b"--served-model-name=" + name.encode() in words:
+                found.append(int(entry))
+    return found
+
+
+def parent(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as f:
+        return int(f.read().rpartition(")")[2].split()[1])
+
+
+class Quick(Cluster):
+    """What each change is tried with."""
+
+    def test_models_behind_one_ingress(self) -> None:
+        self.deploy(model("one", num_replicas=2), model("two"), name="models")
+        status, listed = self.ask("/models/v1/models")
+        self.assertEqual((status, [m["id"] for m in listed["data"]]), (200, ["one", "two"]))
+        self.assertEqual(self.ask("/models/v1/models/two")[1]["id"], "two")
+        self.assertEqual(self.ask("/models/health")[0], 200)
+        status, answer = self.completion("one", "models")
+        self.assertEqual((status, answer["model"]), (200, "one"))
+        text = answer["choices"][0]["text"]
+        events = list(self.events("two", "models", max_tokens=8))
+        self.assertEqual("".join(e["choices"][0]["text"] for e in events), text)
+        self.assertGreater(len(events), 4)
+        for fields, want, param in (
+            ({"model": "three"}, 404, "model"),
+            ({"model": None}, 400, "model"),
+            ({"model": "one", "max_tokens": -1}, 400, "max_tokens"),
+        ):
+            status, answer = self.ask("/models/v1/completions", {"prompt": "x", **fields})
+            self.assertEqual((status, answer["error"]["param"]), (want, param), answer)
+        self.kill_replicas("one", "models")
+        serve.delete("models")
+        self.eventually("the end of the engines", lambda: not engines("one") + engines("two"))
+
+    def kill_replicas(self, name: str, app: str, kills: int = 2) -> None:
+        """Kill replicas by turns while requests run: each is answered."""
+        done = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            clients = [pool.submit(self.client, name, app, done) for _ in range(4)]
+            try:
+                for n in range(kills):
+                    self.eventually("two replicas", lambda: len(engines(name)) == 2)
+                    self.eventually("both", lambda: self.replicas(f":{name}", app) == 2)
+                    pid = engines(name)[n % 2]
+                    os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
+                    self.eventually("its end", lambda pid=pid: pid not in engines(name))
+            finally:
+                done.set()
+            answers = [a for c in clients for a in c.result(PATIENCE)]
+        self.assertGreater(len(answers), 4)
+        self.assertEqual([a for a in answers if a[0] != 200], [])
+
+    def client(self, name: str, app: str, done: threading.Event) -> list[tuple[int, Any]]:
+        answers = []
+        while not done.is_set():
+            answers.append(self.completion(name, app, max_tokens=64, ignore_eos=True))
+        return answers
+
+    def test_mistakes(self) -> None:
+        bad = model("bad", {"tensor_parallel_size": 3}, num_replica=2)
+        with self.assertRaises(ConfigError) as raised:
+            eagle.build_openai_app({"llm_configs": [bad]})
+        self.assertRegex(str(raised.exception), "deployment_config.num_replica: Ray")
+        self.assertRegex(str(raised.exception), "--tensor-parallel-size 3")
+        self.refused("args", {"llm_configs": [bad]}, "--tensor-parallel-size 3")
+        gone = model("gone")
+        gone["model_loading_config"]["model_source"] = "/no/such/folder"
+        self.refused("gone", {"llm_configs": [gone]}, "/no/such/folder")
+
+    def refused(self, name: str, args: dict[str, Any], words: str) -> None:
+        """Deploy by Serve's REST API: its status has the engine's line."""
+        config = {
+            "applications": [
+                {
+                    "name": name,
+                    "route_prefix": f"/{name}",
+                    "import_path": "eagleray.serve:build_openai_app",
+                    "args": args,
+                }
+            ]
+        }
+        host = os.environ["RAY_DASHBOARD"]
+        with contextlib.closing(http.client.HTTPConnection(host, timeout=PATIENCE)) as c:
+            c.request(
+                "PUT",
+                "/api/serve/applications/",
+                json.dumps(config),
+                {"Content-Type": "application/json"},
+            )
+            answer = c.getresponse()
+            self.assertEqual(answer.status, 200, answer.read())
+
+        def failed() -> bool:
+            found = serve.status().applications.get(name)
+            return found is not None and str(found.status.value) == "DEPLOY_FAILED"
+
+        self.eventually("DEPLOY_FAILED", failed)
+        found = serve.status().applications[name]
+        text = found.message + "".join(d.message for d in found.deployments.values())
+        self.assertIn(words, text)
+        serve.delete(name)
