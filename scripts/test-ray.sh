@@ -26,6 +26,7 @@ quick=(
   'TestServeLosesRank'
   'TestServeRecovers'
   'TestServeRefuses/ray/another'
+  'TestServeApp/Quick'                     # models behind one ingress, a replica lost, mistakes
 )
 packages=(./test/ray)
 timeout=15m

@@ -150,7 +150,9 @@ class Process:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
                     s.connect(path)
                     # It is answered once the engine serves, or broken when it ends.
-                    s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    s.sendall(
+                        b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                    )
                     answer = http.client.HTTPResponse(s)
                     answer.begin()
                     text = answer.read().decode(errors="replace")
