@@ -56,7 +56,7 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			if check {
 				return engine.Check(c.Context(), engine.Options{Config: cfg})
 			}
-			if err := endWithParent(); err != nil {
+			if err := watchParent(); err != nil {
 				return err
 			}
 			if cfg.Parallel.Nodes.Headless {
@@ -74,9 +74,9 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 	return c
 }
 
-// endWithParent ends this process with the one that started it, if that asks for it: by the signal of
+// watchParent ends this process with the one that started it, if that asks for it: by the signal of
 // the kernel, else at the end of standard input. Nobody is left who would get its answers.
-func endWithParent() error {
+func watchParent() error {
 	asked, err := parent.Watch()
 	if !asked || err != nil {
 		return err
