@@ -3,7 +3,7 @@
 # make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
 # make test-clients  openai-python, openai-node and anthropic against the built-in model
 # make test-full  everything: all cases on real Ray, the long random walks; before a release
-# make lint       gofmt, go vet, staticcheck, ruff: each finding with how to mend it
+# make lint       gofmt, go vet, staticcheck, ruff, mypy: each finding with how to mend it
 # make cross      the program for arm64, run by qemu's user emulation where that is installed
 # make bench      the figures of the README
 # make dist       archives, Debian packages and container images, in bin/dist

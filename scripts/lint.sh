@@ -22,10 +22,13 @@ check gofmt "gofmt -w cmd docs internal packaging scripts test ./*.go" gofmt -l 
 check "go vet" "each line says where; go doc cmd/vet says what an analyzer looks for" "$go" vet ./...
 check staticcheck "https://staticcheck.dev/docs/checks says what a code (SA4006, U1000, …) means and shows the cure" \
   "$go" tool staticcheck ./...
-if ruff=$(./scripts/ruff.sh); then
+if tools=$(./scripts/lint-venv.sh); then
+  ruff=$tools/ruff
   check "ruff check" "$ruff check --fix; https://docs.astral.sh/ruff/rules says what a code means" "$ruff" check --quiet .
   check "ruff format" "$ruff format ." "$ruff" format --check .
+  check mypy "each line says where; https://mypy.readthedocs.io/en/stable/error_codes.html says what a code means" \
+    "$tools/mypy" --config-file python/pyproject.toml --cache-dir "${tools%/bin}/cache"
 else
-  echo "$ruff"
+  echo "$tools"
 fi
 [ ${#failed[@]} -eq 0 ] || { echo; echo "failed: ${failed[*]}"; exit 1; }

@@ -37,8 +37,10 @@ class Engine:
     def __init__(self, arguments: Sequence[str]) -> None:
         """Start it, and wait until it answers.
 
-        Raises ConfigError when an argument is wrong, EngineDeadError when it does not start.
+        Raises ConfigError when an argument is wrong, EngineDeadError when it does not start,
+        FileNotFoundError when there is no binary.
         """
+        command = [os.fspath(_binary.find()), "attach", *arguments]
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._owner = os.getpid()
@@ -51,7 +53,6 @@ class Engine:
         self._started = threading.Event()
         self._ended = threading.Event()
         self.ready: dict[str, Any] = {}
-        command = [os.fspath(_binary.find()), "attach", *arguments]
         # The process ends with the thread that starts it (its parent-death signal): the one that
         # reads from it, to its end.
         self._thread = threading.Thread(
