@@ -1,0 +1,113 @@
+"""A dataset of rows becomes a dataset of answers."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Mapping
+from typing import Any, Callable, Optional
+
+from ._config import EngineProcessorConfig
+from ._stage import BLOCK, EngineStage
+
+Function = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+class Processor:
+    """Makes a dataset of a dataset, lazily, as every operation of Ray Data."""
+
+    def __init__(
+        self,
+        config: EngineProcessorConfig,
+        preprocess: Optional[Function] = None,
+        postprocess: Optional[Function] = None,
+        preprocess_map_kwargs: Optional[Mapping[str, Any]] = None,
+        postprocess_map_kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        self.config = config
+        self._preprocess = preprocess
+        self._postprocess = postprocess
+        self._preprocess_map_kwargs = preprocess_map_kwargs or {}
+        self._postprocess_map_kwargs = postprocess_map_kwargs
+
+    def __call__(self, dataset: Any) -> Any:
+        """Return the dataset of the answers.
+
+        Nothing runs before the dataset is asked for its rows.
+        """
+        config, apart = self.config, self._postprocess_map_kwargs is not None
+        # One task does both: Ray puts blocks together until they have the rows of a batch, and
+        # then each block is one row. So an actor has whole blocks at once, not a batch after the
+        # other.
+        rows = dataset.map_batches(
+            _packer(self._preprocess),
+            batch_size=config.batch_size,
+            batch_format="pyarrow",
+            **self._preprocess_map_kwargs,
+        )
+        blocks = rows.map_batches(
+            _whole, batch_size=None, batch_format="pyarrow", **self._preprocess_map_kwargs
+        )
+        answered = blocks.map_batches(
+            EngineStage,
+            fn_constructor_kwargs={
+                "config": config,
+                "postprocess": None if apart else self._postprocess,
+            },
+            batch_size=1,
+            batch_format="pyarrow",
+            zero_copy_batch=True,
+            **_pool(config),
+            **config.actor_options(),
+        )
+        if not apart or self._postprocess is None:
+            return answered
+        return answered.map(self._postprocess, **(self._postprocess_map_kwargs or {}))
+
+
+def build_processor(
+    config: EngineProcessorConfig,
+    preprocess: Optional[Function] = None,
+    postprocess: Optional[Function] = None,
+    preprocess_map_kwargs: Optional[Mapping[str, Any]] = None,
+    postprocess_map_kwargs: Optional[Mapping[str, Any]] = None,
+) -> Processor:
+    """Return a processor: ``build_processor(config, …)(dataset)``.
+
+    ``preprocess`` returns columns that are added to a row: ``messages``, ``prompt`` or
+    ``tokenized_prompt``, and ``sampling_params``. ``postprocess`` takes the row with what was
+    generated, and returns the row of the result; by default all of it. It runs beside the engine,
+    with ``postprocess_map_kwargs`` in tasks of its own.
+    """
+    return Processor(config, preprocess, postprocess, preprocess_map_kwargs, postprocess_map_kwargs)
+
+
+def _pool(config: EngineProcessorConfig) -> dict[str, Any]:
+    """Return what Ray wants to know of the pool: before 2.55 the calls are an option of actors."""
+    from ray.data import ActorPoolStrategy
+
+    calls = config.max_concurrent_batches
+    if "max_concurrent_calls_per_actor" in inspect.signature(ActorPoolStrategy).parameters:
+        return {"compute": ActorPoolStrategy(**config.pool(), max_concurrent_calls_per_actor=calls)}
+    return {"compute": ActorPoolStrategy(**config.pool()), "max_concurrency": calls}
+
+
+def _packer(preprocess: Optional[Function]) -> Callable[[Any], dict[str, list[bytes]]]:
+    """Return a function of a block of rows that makes one column of them.
+
+    So each row stays what it was: as columns, rows with different sampling_params would get each
+    other's, and Ray would have to find a type for what is not of one.
+    """
+
+    def preprocessed(block: Any) -> dict[str, list[bytes]]:
+        packed = []
+        for row in block.to_pylist():
+            added = preprocess(row) if preprocess else {}
+            packed.append(pickle.dumps({**row, **added}, protocol=5))
+        return {BLOCK: packed}
+
+    return preprocessed
+
+
+def _whole(block: Any) -> dict[str, list[bytes]]:
+    return {BLOCK: [pickle.dumps(block.column(BLOCK).to_pylist(), protocol=5)]}

@@ -1,0 +1,93 @@
+"""What an engine has done, in the job's log and in Ray's metrics."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Optional
+
+
+class Progress:
+    """Counts rows and tokens. Any thread may use it."""
+
+    def __init__(self, model: str, interval: float) -> None:
+        from ray.util import metrics
+
+        tags = {"model": model}
+        self._rows = metrics.Counter(
+            "eagleray_data_rows", "Rows that have ended.", tag_keys=("model", "outcome")
+        )
+        self._tokens = metrics.Counter(
+            "eagleray_data_tokens", "Tokens of answered rows.", tag_keys=("model", "kind")
+        )
+        self._waiting = metrics.Gauge(
+            "eagleray_data_pending_rows", "Rows that the engine has.", tag_keys=("model",)
+        )
+        for metric in (self._rows, self._tokens, self._waiting):
+            metric.set_default_tags(tags)
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._counts = {"answered": 0, "failed": 0, "kept": 0}
+        self._prompt = self._generated = 0
+        self._begun: Optional[float] = None
+        self._idle = 0.0
+        self._told = (time.monotonic(), 0, 0, 0)
+
+    def begin(self) -> None:
+        """Count a row that has come."""
+        with self._lock:
+            if self._begun is None:
+                self._begun = time.monotonic()
+                self._told = (self._begun, 0, 0, 0)
+            self._pending += 1
+
+    def end(self, outcome: str, prompt: int = 0, generated: int = 0) -> None:
+        """Count a row that has ended: answered, failed, or kept in a checkpoint."""
+        with self._lock:
+            self._pending -= 1
+            self._counts[outcome] += 1
+            self._prompt += prompt
+            self._generated += generated
+            now, line = time.monotonic(), ""
+            idle = self._pending == 0 and now - self._idle >= 1
+            if idle:
+                self._idle = now
+            if idle or now - self._told[0] >= self._interval:
+                line = self._line(now)
+            pending = self._pending
+        self._rows.inc(1, {"outcome": outcome})
+        for kind, count in (("prompt", prompt), ("generated", generated)):
+            if count:
+                self._tokens.inc(count, {"kind": kind})
+        self._waiting.set(pending)
+        if line:
+            _show(line)
+
+    def close(self) -> None:
+        """Tell what has not been told."""
+        with self._lock:
+            rows = sum(self._counts.values())
+            line = self._line(time.monotonic()) if rows > self._told[1] else ""
+        if line:
+            _show(line)
+
+    def _line(self, now: float) -> str:
+        rows = sum(self._counts.values())
+        then, rows_then, prompt_then, generated_then = self._told
+        took = max(now - then, 1e-9)
+        self._told = (now, rows, self._prompt, self._generated)
+        return (
+            f"eagleray data: {rows} rows, {(rows - rows_then) / took:.1f} rows/s, "
+            f"{(self._prompt - prompt_then) / took:.0f} prompt tokens/s, "
+            f"{(self._generated - generated_then) / took:.0f} generated tokens/s, "
+            f"{self._pending} pending, {self._counts['failed']} failed, "
+            f"{self._counts['kept']} of a checkpoint, "
+            f"{now - (self._begun or now):.1f} s since the first"
+        )
+
+
+def _show(line: str) -> None:
+    """Write to where Ray takes it to the driver's log."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,162 @@
+"""A row as a request of the server's API, and its answer as columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eagleray.sampling_params import (
+    RepetitionDetectionParams,
+    SamplingParams,
+    StructuredOutputsParams,
+    fields,
+)
+
+from ._config import EMBED, EngineProcessorConfig
+
+ERROR = "__inference_error__"
+
+_NESTED = {
+    "structured_outputs": StructuredOutputsParams,
+    "guided_decoding": StructuredOutputsParams,
+    "repetition_detection": RepetitionDetectionParams,
+}
+
+
+def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[str, dict[str, Any]]:
+    """Return the route and the body that a row asks for. Raises ValueError or TypeError."""
+    if config.task_type == EMBED:
+        return "/v1/embeddings", {"input": _prompt(row), **_given(row, "pooling_params")}
+    params = _params(_given(row, "sampling_params"))
+    wanted = {"return_token_ids": True, **fields(params, max_model_len=0)}
+    template = config.template
+    if row.get("messages") is None or _tokens(row) is not None or not template["enabled"]:
+        return "/v1/completions", {"prompt": _prompt(row), **wanted}
+    messages = [_without_none(message) for message in plain(row["messages"])]
+    body: dict[str, Any] = {"messages": messages, "return_prompt_text": True, **wanted}
+    if messages and messages[-1].get("role") == "assistant":
+        body.update(add_generation_prompt=False, continue_final_message=True)
+    if params.logprobs is not None:
+        body.update(logprobs=True, top_logprobs=params.logprobs)
+    body.update({k: v for k, v in template.items() if k != "enabled"})
+    if row.get("tools") is not None:
+        body["tools"] = [_without_none(tool) for tool in plain(row["tools"])]
+    return "/v1/chat/completions", body
+
+
+def outputs_of(
+    row: Mapping[str, Any], body: Mapping[str, Any], answer: Mapping[str, Any], text: bool
+) -> dict[str, Any]:
+    """Return the columns that an answer adds to a row; ``text`` is whether to show texts."""
+    usage = answer["usage"]
+    common = {"num_input_tokens": usage["prompt_tokens"]}
+    if "data" in answer:
+        return {**common, "embeddings": answer["data"][0]["embedding"]}
+    choice = answer["choices"][0]
+    message = choice.get("message")
+    generated = choice["text"] if message is None else message.get("content") or ""
+    prompt = body.get("prompt") if message is None else answer.get("prompt_text")
+    ids = choice.get("prompt_token_ids") or answer.get("prompt_token_ids") or []
+    outputs = {
+        **common,
+        "prompt": prompt if isinstance(prompt, str) else "",
+        "prompt_token_ids": ids,
+        "generated_text": generated if text else "",
+        "generated_tokens": choice["token_ids"],
+        "num_generated_tokens": usage["completion_tokens"],
+        "finish_reason": choice["finish_reason"],
+        "request_id": answer["id"],
+        "params": json.dumps(_given(row, "sampling_params")),
+    }
+    # As JSON: their keys differ from row to row, which columns cannot.
+    for name, value in (
+        ("logprobs", choice.get("logprobs")),
+        ("prompt_logprobs", choice.get("prompt_logprobs") or answer.get("prompt_logprobs")),
+        ("tool_calls", (message or {}).get("tool_calls")),
+        ("reasoning", (message or {}).get("reasoning")),
+    ):
+        if value:
+            outputs[name] = value if isinstance(value, str) else json.dumps(value)
+    return outputs
+
+
+def failed(row: Mapping[str, Any], error: str, config: EngineProcessorConfig) -> dict[str, Any]:
+    """Return the columns of a row without an answer: those of the others, empty."""
+    if config.task_type == EMBED:
+        return {"num_input_tokens": 0, "embeddings": [], "time_taken_llm": -1.0, ERROR: error}
+    prompt = row.get("prompt")
+    return {
+        "num_input_tokens": 0,
+        "prompt": prompt if isinstance(prompt, str) else "",
+        "prompt_token_ids": [],
+        "generated_text": "",
+        "generated_tokens": [],
+        "num_generated_tokens": 0,
+        "finish_reason": "",
+        "request_id": "",
+        "params": "",
+        "time_taken_llm": -1.0,
+        ERROR: error,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return a value of NumPy or Arrow as Python's own."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value
+
+
+def _given(row: Mapping[str, Any], column: str) -> dict[str, Any]:
+    given = row.get(column)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{column}: {type(given).__name__} is no dict")
+    # Of a dict from a column, what another row has is None.
+    return {key: plain(value) for key, value in given.items() if value is not None}
+
+
+def _params(given: dict[str, Any]) -> SamplingParams:
+    for name, kind in _NESTED.items():
+        if isinstance(given.get(name), Mapping):
+            value = {k: v for k, v in given.pop(name).items() if v is not None}
+            given["structured_outputs" if name == "guided_decoding" else name] = kind(**value)
+    try:
+        return SamplingParams(**given)
+    except TypeError as err:
+        raise TypeError(f"sampling_params: {err}") from None
+
+
+def _tokens(row: Mapping[str, Any]) -> Any:
+    tokens = row.get("tokenized_prompt")
+    return row.get("prompt_token_ids") if tokens is None else tokens
+
+
+def _prompt(row: Mapping[str, Any]) -> Any:
+    tokens = _tokens(row)
+    if tokens is not None:
+        ids = plain(tokens)
+        if not isinstance(ids, Sequence) or not all(type(token) is int for token in ids):
+            raise TypeError("tokenized_prompt: not a list of token ids")
+        return ids
+    prompt = row.get("prompt")
+    if not isinstance(prompt, str):
+        raise ValueError(
+            f"the row has neither messages nor a text as prompt nor tokenized_prompt: its columns "
+            f"are {', '.join(sorted(row))}"
+        )
+    return prompt
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(v) for key, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_none(v) for v in value]
+    return value

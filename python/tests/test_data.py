@@ -1,0 +1,180 @@
+"""What of eagleray.data needs no Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import unittest
+from typing import Any
+
+from eagleray.data import EngineProcessorConfig
+from eagleray.data._checkpoint import Checkpoint, digest_of, key_of
+from eagleray.data._rows import request_of
+
+RAY = {"distributed_executor_backend": "ray", "tensor_parallel_size": 2}
+
+
+class TestConfig(unittest.TestCase):
+    def test_refused(self) -> None:
+        for name, fields in {
+            "batch_size": {"batch_size": 0},
+            "concurrency": {"concurrency": (2, 1)},
+            "max_pending_requests": {"max_pending_requests": -1},
+            "task_type": {"task_type": "score"},
+            "engine_kwargs": {"engine_kwargs": {"model": "x"}},
+            "checkpoint_path": {"checkpoint_path": "s3://bucket/folder"},
+            "log_interval_s": {"log_interval_s": 0.0},
+            "chat_template_stage": {"chat_template_stage": {"template": "x"}},
+            "tokenize_stage": {"tokenize_stage": {"enabled": True}},
+            "give one of": {"placement_group_config": {}},
+            "unknown": {"placement_group_config": {"bundle": {}}},
+            "3 bundles for 1 ranks": {"placement_group_config": {"bundles": [{"CPU": 1}] * 3}},
+            "SPREAD": {
+                "engine_kwargs": RAY,
+                "placement_group_config": {"bundle_per_worker": {"GPU": 1}, "strategy": "SPREAD"},
+            },
+            "one device": {
+                "engine_kwargs": RAY,
+                "placement_group_config": {"bundle_per_worker": {"GPU": 1, "CPU": 1}},
+            },
+        }.items():
+            with self.subTest(name), self.assertRaisesRegex(ValueError, name):
+                EngineProcessorConfig(**fields)  # type: ignore[arg-type]
+
+    def test_asked_of_ray(self) -> None:
+        for fields, want in (
+            ({}, {"num_cpus": 1}),
+            (
+                {"engine_kwargs": {"tensor_parallel_size": 2, "cpu_threads": 3}},
+                {"num_cpus": 6},
+            ),
+            (
+                {"accelerator_type": "H100", "engine_kwargs": {"pipeline_parallel_size": 2}},
+                {"num_gpus": 2, "accelerator_type": "H100"},
+            ),
+            ({"engine_kwargs": RAY}, {"num_cpus": 0}),
+            (
+                {"placement_group_config": {"bundles": [{"CPU": 2, "GPU": 1, "NPU": 3}]}},
+                {"num_cpus": 2, "num_gpus": 1, "resources": {"NPU": 3}},
+            ),
+        ):
+            with self.subTest(fields):
+                config = EngineProcessorConfig(**fields)  # type: ignore[arg-type]
+                self.assertEqual(config.actor_options(), want)
+
+    def test_pool(self) -> None:
+        self.assertEqual(
+            EngineProcessorConfig(concurrency=(1, 4), max_concurrent_batches=3).pool(),
+            {"min_size": 1, "max_size": 4, "max_tasks_in_flight_per_actor": 6},
+        )
+        self.assertEqual(EngineProcessorConfig(engine_kwargs={"max_num_seqs": 10}).pending, 20)
+
+
+class TestRows(unittest.TestCase):
+    def body(self, row: dict[str, Any], **fields: Any) -> tuple[str, dict[str, Any]]:
+        """Return what is asked, without what every request has."""
+        route, body = request_of(row, EngineProcessorConfig(**fields))
+        known = request_of({"prompt": ""}, EngineProcessorConfig())[1]
+        return route, {k: v for k, v in body.items() if k not in known or v != known[k]}
+
+    def test_routes(self) -> None:
+        said = [{"role": "user", "content": "hi", "name": None}]
+        chat = {"messages": [{"role": "user", "content": "hi"}], "return_prompt_text": True}
+        for row, fields, want in (
+            ({"prompt": "a"}, {}, ("/v1/completions", {"prompt": "a"})),
+            (
+                {"tokenized_prompt": [1, 2], "prompt": "a"},
+                {},
+                ("/v1/completions", {"prompt": [1, 2]}),
+            ),
+            ({"messages": said}, {}, ("/v1/chat/completions", chat)),
+            (
+                {"messages": said, "prompt": "a"},
+                {"chat_template_stage": False},
+                ("/v1/completions", {"prompt": "a"}),
+            ),
+            (
+                {"messages": said, "sampling_params": {"temperature": 0.0, "seed": None}},
+                {"chat_template_stage": {"chat_template_kwargs": {"x": 1}}},
+                (
+                    "/v1/chat/completions",
+                    {**chat, "temperature": 0.0, "chat_template_kwargs": {"x": 1}},
+                ),
+            ),
+            (
+                {"prompt": "a", "sampling_params": {"guided_decoding": {"regex": "a+"}}},
+                {},
+                ("/v1/completions", {"prompt": "a", "structured_outputs": {"regex": "a+"}}),
+            ),
+            ({"prompt": "a"}, {"task_type": "embed"}, ("/v1/embeddings", {"input": "a"})),
+        ):
+            with self.subTest(row=row):
+                self.assertEqual(self.body(row, **fields), want)
+
+    def test_refused(self) -> None:
+        for name, row in {
+            "neither messages": {"text": "a"},
+            "sampling_params": {"prompt": "a", "sampling_params": {"temprature": 1}},
+            "is no dict": {"prompt": "a", "sampling_params": 3},
+            "token ids": {"tokenized_prompt": ["a"]},
+            "exactly one": {"prompt": "a", "sampling_params": {"structured_outputs": {}}},
+        }.items():
+            with self.subTest(name), self.assertRaisesRegex((ValueError, TypeError), name):
+                request_of(row, EngineProcessorConfig())
+
+
+class TestCheckpoint(unittest.TestCase):
+    def setUp(self) -> None:
+        held = tempfile.TemporaryDirectory()
+        self.addCleanup(held.cleanup)
+        self.folder = held.name
+
+    def open(self) -> Checkpoint:
+        """Return one more actor's."""
+        kept = Checkpoint(self.folder)
+        self.addCleanup(kept.close)
+        return kept
+
+    def test_kept(self) -> None:
+        first, other = self.open(), self.open()
+        for i in range(3):
+            first.add(key_of(i), "d", {"text": f"é{i}"})
+        self.assertEqual(first.find("1", "d"), {"text": "é1"})
+        self.assertIsNone(other.find("1", "d"))
+        other.refresh()
+        self.assertEqual(other.find("2", "d"), {"text": "é2"})
+        first.add(key_of("3"), "d", {"text": "later"})
+        other.refresh()
+        self.assertEqual(other.find('"3"', "d"), {"text": "later"})
+        self.assertIsNone(other.find("3", "d"), "a number is not the text of it")
+        self.assertIsNone(other.find("2", "e"), "of another request")
+        self.assertEqual(self.open().find("0", "d"), {"text": "é0"})
+
+    def test_cut_off(self) -> None:
+        first = self.open()
+        first.add("1", "d", {"text": "a"})
+        first.add("2", "d", {"text": "b"})
+        (name,) = os.listdir(self.folder)
+        path = os.path.join(self.folder, name)
+        whole = os.path.getsize(path)
+        os.truncate(path, whole - 3)
+        again = self.open()
+        self.assertEqual(again.find("1", "d"), {"text": "a"})
+        self.assertIsNone(again.find("2", "d"))
+        # Its writer finishes the line, and a disk that is full leaves one that is no answer.
+        with open(path, "ab") as file:
+            file.write(b'}}\n{"id": "3", "req\n')
+            file.write(json.dumps({"id": "4", "request": "d", "outputs": {}}).encode() + b"\n")
+        again.refresh()
+        self.assertEqual(again.find("2", "d"), {"text": "b"})
+        self.assertIsNone(again.find("3", "d"))
+        self.assertEqual(again.find("4", "d"), {})
+
+    def test_names(self) -> None:
+        with self.assertRaisesRegex(ValueError, "neither a text nor a number"):
+            key_of(None)
+        self.assertNotEqual(digest_of("a", "/r", {"x": 1}), digest_of("b", "/r", {"x": 1}))
+        self.assertEqual(
+            digest_of("a", "/r", {"x": 1, "y": 2}), digest_of("a", "/r", {"y": 2, "x": 1})
+        )

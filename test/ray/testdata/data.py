@@ -1,0 +1,131 @@
+"""Datasets on the cluster: data.py ADDRESS NODE_IP CASE FOLDER."""
+
+import json
+import os
+import sys
+import time
+
+import ray
+import ray.data
+from eagleray.data import EngineProcessorConfig, build_processor
+
+address, node_ip, case, folder = sys.argv[1:]
+names = ("PYTHONPATH", "EAGLERAY_BINARY")
+ray.init(
+    address,
+    _node_ip_address=node_ip,
+    runtime_env={"env_vars": {name: os.environ[name] for name in names}},
+)
+ENGINE = {"cpu_threads": 1, "kv_cache_memory_bytes": "64M"}
+MESSAGES = [{"role": "user", "content": "What does os.Open do?"}]
+GREEDY = {"temperature": 0.0, "max_tokens": 30}
+ANSWER = "Open opens the named file for reading."
+
+
+def answers(rows, preprocess=None, postprocess=None, **fields):
+    """Return the answers to rows, by their ids."""
+    config = EngineProcessorConfig(**{"engine_kwargs": ENGINE, **fields})
+    answered = build_processor(config, preprocess, postprocess)(rows).take_all()
+    by_id = {row["id"]: row for row in answered}
+    assert len(by_id) == len(answered) == rows.count(), (len(by_id), len(answered))
+    return by_id
+
+
+def kinds():
+    """Rows of every kind, in blocks of one row, with one that the engine refuses."""
+
+    def preprocess(row):
+        return [
+            {"messages": MESSAGES, "sampling_params": GREEDY},
+            {"prompt": "func ", "sampling_params": {**GREEDY, "logprobs": 1}},
+            {"tokenized_prompt": [1, 2, 3], "sampling_params": {**GREEDY, "ignore_eos": True}},
+            {"prompt": "func ", "sampling_params": {"temperature": -3.0}},
+            {"prompt": None},
+        ][row["id"] % 5]
+
+    rows = ray.data.from_items([{"id": i} for i in range(100)])
+    got = answers(rows, preprocess, should_continue_on_error=True)
+    for i, row in got.items():
+        error, tokens = row["__inference_error__"], row["generated_tokens"]
+        assert len(tokens) == row["num_generated_tokens"], row
+        assert len(row["prompt_token_ids"]) == row["num_input_tokens"], row
+        if i % 5 == 0:
+            assert (row["generated_text"], error) == (ANSWER, ""), row
+        elif i % 5 == 1:
+            assert row["prompt"] == "func " and json.loads(row["logprobs"])["tokens"], row
+        elif i % 5 == 2:
+            assert list(row["prompt_token_ids"]) == [1, 2, 3] and len(tokens) == 30, row
+        elif i % 5 == 3:
+            assert "temperature must be at least 0" in error, row
+        else:
+            assert "neither messages nor" in error, row
+    assert got[1]["generated_text"] == got[96]["generated_text"]
+
+
+def embeddings():
+    rows = ray.data.from_items([{"id": i, "prompt": f"text {i % 2}"} for i in range(8)])
+    got = answers(rows, task_type="embed")
+    same = [list(got[i]["embeddings"]) for i in (0, 1, 2)]
+    assert same[0] == same[2] != same[1] and len(same[0]) > 8, same
+
+
+def refused():
+    """A wrong flag and a wrong row end the job with the engine's line."""
+    rows = ray.data.from_items([{"id": 0, "prompt": "a", "sampling_params": {"temperature": -1}}])
+    for fields, want in (
+        ({"engine_kwargs": {"max_num_seq": 3}}, "--max-num-seq"),
+        ({}, "temperature must be at least 0"),
+    ):
+        try:
+            answers(rows, **fields)
+        except Exception as err:
+            assert want in str(err), err
+        else:
+            raise AssertionError(f"no error with {want}")
+
+
+def ranks():
+    """The ranks of an engine are actors on two nodes, or processes of the actor."""
+    rows = ray.data.from_items([{"id": i, "messages": MESSAGES} for i in range(20)])
+    for engine, fields in (
+        (
+            {"distributed_executor_backend": "ray"},
+            {"placement_group_config": {"bundle_per_worker": {"GPU": 1}}},
+        ),
+        ({}, {"placement_group_config": {"bundles": [{"CPU": 1}, {"GPU": 1}]}}),
+    ):
+        engine = {**ENGINE, **engine, "tensor_parallel_size": 2}
+        got = answers(
+            rows,
+            lambda row: {"sampling_params": GREEDY},
+            lambda row: {"id": row["id"], "text": row["generated_text"]},
+            engine_kwargs=engine,
+            **fields,
+        )
+        assert all(row["text"] == ANSWER for row in got.values()), got
+
+
+def kept(count=400):
+    """Rows that are answered one after the other, and kept."""
+    rows = ray.data.range(count, override_num_blocks=4)
+    got = answers(
+        rows,
+        lambda row: {
+            "messages": MESSAGES,
+            "sampling_params": {**GREEDY, "max_tokens": 100, "ignore_eos": True},
+        },
+        lambda row: {"id": row["id"], "count": row["num_generated_tokens"], "pid": os.getpid()},
+        engine_kwargs={**ENGINE, "max_num_seqs": 4},
+        batch_size=8,
+        concurrency=2,
+        checkpoint_path=folder,
+    )
+    assert all(row["count"] == 100 for row in got.values())
+    lines = [line for name in os.listdir(folder) for line in open(os.path.join(folder, name))]
+    ids = [json.loads(line)["id"] for line in lines if line.endswith("\n")]
+    assert len(ids) == len(set(ids)) == count, f"{len(ids)} answers, {len(set(ids))} rows"
+
+
+begun = time.time()
+{f.__name__: f for f in (kinds, embeddings, refused, ranks, kept)}[case]()
+print(f"{case}: {time.time() - begun:.1f} s")
