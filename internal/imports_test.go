@@ -22,19 +22,20 @@ const (
 // packages of lower levels, and of its own room. The longest name counts: executor/launch is no
 // part of executor.
 var levels = [][]string{
-	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "parent", "sample", "status", "tracing",
+	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "parent", "rlhf/state",
+		"sample", "status", "tracing",
 		"store", "transcripts", "web"},
 	{"batch", "config", "fixtures", "hub", "metrics", "ray", "spin", "step",
 		"tokenizer"},
 	{"compute", "grammars", "model/checkpoint", "queue", "schedule"},
-	{"builtin", "collective", "model"},
+	{"builtin", "collective", "model", "weights"},
 	{"join", "runner"},
 	{"executor/launch", "worker"},
 	{"executor/launch/inproc", "executor/launch/process", "executor/verdict"},
 	{"executor", "executor/launch/nodes", "executor/launch/rayactor"},
 	{"engine"},
 	{"router"},
-	{"window"},
+	{"rlhf", "window"},
 	{"attach", "bench", "doctor", "openai", root},
 	{"cmd", "docs", "internal", "packaging", "scripts", "test"},
 }
@@ -42,10 +43,11 @@ var levels = [][]string{
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
 // that waits, reads a clock, or does I/O.
 var pure = map[string][]string{
-	"answer":  nil,
-	"kvcache": nil,
-	"layout":  nil,
-	"sample":  nil,
+	"answer":     nil,
+	"kvcache":    nil,
+	"layout":     nil,
+	"rlhf/state": nil,
+	"sample":     nil,
 	"constrain": {"constrain/cfg", "constrain/ebnf",
 		"constrain/lark", "constrain/regex", "constrain/schema", "constrain/tag"},
 	"constrain/cfg":    {"constrain/regex"},

@@ -10,11 +10,13 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/schedule"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
 	"github.com/eagleray/eagleray/internal/tokenizer"
+	"github.com/eagleray/eagleray/internal/weights"
 )
 
 // Engine runs the requests of one model on one group of ranks.
@@ -30,6 +32,10 @@ type Engine struct {
 	events  status.Listener
 	sched   *schedule.Scheduler
 	room    *waitingRoom
+	// steering is shared like room.
+	steering *Steering
+	// model is its configuration.
+	model *checkpoint.Config
 	// onStep is notified of every step that was applied; nil is nobody.
 	onStep func(StepTimes)
 	// slowStep is how long a step may take before it is called slow.
@@ -45,6 +51,7 @@ type Engine struct {
 	mu       sync.Mutex
 	added    []*request
 	aborted  []uint64
+	orders   []*order
 	nextKey  uint64
 	queued   int // waiting requests as of the last step, plus those in the inbox
 	stopping bool
@@ -68,7 +75,10 @@ type Engine struct {
 	turned   time.Time // when the loop last looked into the inbox
 	restarts restarts
 	suspects suspects
-	computed []uint64 // by the plans in flight when a group failed
+	todo     []*order        // that came with orders and is not done
+	cached   *weights.Update // by which the prefix cache was computed
+	parked   []*request      // in requests, and held by a pause before the scheduler has them
+	computed []uint64        // by the plans in flight when a group failed
 	seen     schedule.Stats
 	prompted uint64
 	sampled  uint64
@@ -102,6 +112,9 @@ func (e *Engine) signal() {
 	}
 }
 
+// Model is the configuration of the model that is served.
+func (e *Engine) Model() *checkpoint.Config { return e.model }
+
 // Info describes the model that is served.
 func (e *Engine) Info() *Info { return &e.info }
 
@@ -115,6 +128,8 @@ func (e *Engine) Healthy(context.Context) error {
 		return failure
 	case stopping:
 		return ErrStopped
+	case e.steering.held():
+		return ErrPaused
 	}
 	return e.health.err()
 }
@@ -184,9 +199,10 @@ func (e *Engine) admit() bool {
 	e.turned = time.Now()
 	e.mu.Lock()
 	added, aborted := e.added, e.aborted
-	e.added, e.aborted = nil, nil
+	e.todo = append(e.todo, e.orders...)
+	e.added, e.aborted, e.orders = nil, nil, nil
 	stopping, drained := e.stopping, e.drained
-	queued := e.sched.Queued()
+	queued := e.sched.Queued() + e.waitingParked()
 	for _, q := range added {
 		if !q.Background {
 			queued++
@@ -194,10 +210,7 @@ func (e *Engine) admit() bool {
 	}
 	e.setQueued(queued)
 	e.mu.Unlock()
-	for _, q := range added {
-		e.requests[q.Key] = q
-		e.sched.Add(&q.Request.Request)
-	}
+	e.letIn(added)
 	if len(aborted) > 0 {
 		e.cancel(aborted, false)
 	}

@@ -65,6 +65,9 @@ func (e *Engine) loop() {
 // normalLoop has one plan in flight: each is made with all results known.
 func (e *Engine) normalLoop() error {
 	for e.admit() {
+		if err := e.turnTo(); err != nil {
+			return err
+		}
 		sent, err := e.send()
 		switch {
 		case err != nil:
@@ -84,6 +87,9 @@ func (e *Engine) normalLoop() error {
 // ranks compute, and goes on from tokens that are not known yet.
 func (e *Engine) overlapLoop() error {
 	for e.admit() {
+		if err := e.turnTo(); err != nil {
+			return err
+		}
 		sent, err := e.send()
 		switch {
 		case err != nil:
@@ -103,7 +109,7 @@ func (e *Engine) overlapLoop() error {
 // send makes a plan and sends it to the ranks. It returns false when there is none to make before
 // the next result, or before news from outside.
 func (e *Engine) send() (bool, error) {
-	if !e.sched.Schedule(&e.plan) {
+	if e.waits() || !e.sched.Schedule(&e.plan) {
 		return false, nil
 	}
 	f := flight{began: e.turned, made: time.Now(), plan: e.plan.ID, requests: len(e.plan.Rows)}

@@ -50,7 +50,7 @@ func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
 // share the bound of waiting requests, one set of metrics and what clients may know of the model.
 // When one fails to start the error names it, and none is left running.
 func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, error) {
-	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config}
+	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config, steering: new(Steering)}
 	if opt.Log == nil {
 		b.opt.Log = slog.New(slog.DiscardHandler)
 	}
@@ -118,6 +118,8 @@ type opening struct {
 	// cluster is what groups have in common on Ray with several engines, or on several nodes; nil for
 	// others.
 	cluster *cluster
+	// steering is that of all engines.
+	steering *Steering
 	// number is that of the engine that is opened.
 	number int
 }
@@ -227,7 +229,11 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)
-	e := &Engine{number: b.number, cluster: b.cluster, info: b.info, ranks: ranks, group: group,
+	if err := catchUp(group, b.steering); err != nil {
+		return nil, errors.Join(err, ranks.stop(context.WithoutCancel(b.ctx)))
+	}
+	e := &Engine{number: b.number, cluster: b.cluster, steering: b.steering, model: b.model,
+		cached: b.steering.weights.Load(), info: b.info, ranks: ranks, group: group,
 		metrics: m,
 		sched:   sched, events: status.Tee(b.events, m.Listen), room: room,
 		requests: map[uint64]*request{},

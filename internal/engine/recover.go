@@ -39,12 +39,17 @@ func (e *Engine) recover(cause error) error {
 		}
 		e.group, err = e.ranks.start(e.ranks.life, cause)
 		if err == nil {
+			err = catchUp(e.group, e.steering)
+		}
+		if err == nil {
 			break
 		}
 		cause = err
 	}
 	e.flights = e.flights[:0]
-	remembered := e.group.Remembers(e.sched.Applied())
+	now := e.steering.weights.Load()
+	remembered := e.group.Remembers(e.sched.Applied()) && e.cached == now
+	e.cached = now
 	e.sched.PreemptAll(remembered)
 	e.sched.Hold(e.suspects.held)
 	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.newest(), Requests: len(e.requests),

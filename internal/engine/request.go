@@ -82,6 +82,8 @@ var (
 	// ErrStalled means that a rank has not moved for a while although it has work; errors wrapping
 	// it, which only Healthy returns, name the rank.
 	ErrStalled = errors.New("engine is stalled")
+	// ErrPaused means that requests wait until generation is resumed; only Healthy returns it.
+	ErrPaused = errors.New("generation is paused")
 	// ErrUnsound means that the model's logits for the request are not numbers.
 	ErrUnsound = errors.New("the model computed NaN or infinity for this request")
 	// ErrStuck means that the constraint of a request leaves it no token to go on with, or none that

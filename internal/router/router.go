@@ -58,7 +58,9 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 	var opening atomic.Pointer[Router]
 	opt.Events = status.Tee(opt.Events, func(e status.Event) {
 		event, i := status.Source(e)
-		if _, ok := event.(status.GroupRecovered); !ok {
+		switch event.(type) {
+		case status.GroupRecovered, status.CacheReset:
+		default:
 			return
 		}
 		if r := opening.Load(); r != nil {

@@ -118,3 +118,14 @@ func (r *Router) Cut() (cut int) {
 	}
 	return cut
 }
+
+// Engines are the engines behind the router that a trainer can steer.
+func (r *Router) Engines() []*engine.Engine {
+	var list []*engine.Engine
+	for _, e := range r.engines {
+		if e, ok := e.(*engine.Engine); ok {
+			list = append(list, e)
+		}
+	}
+	return list
+}

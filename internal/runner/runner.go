@@ -154,6 +154,10 @@ func New(opt Options) *Runner {
 	return r
 }
 
+// Use has the runner compute with other weights and another cache from the next plan on. What the cache
+// had of requests is gone: the driver introduces them again.
+func (r *Runner) Use(m Model, c *layers.Cache) { r.opt.Model, r.opt.Cache = m, c }
+
 // Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan
 // is. It allocates nothing in steady decoding.
 func (r *Runner) Execute(p *step.Plan, res *step.Result) error {

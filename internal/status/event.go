@@ -203,6 +203,16 @@ func (e GroupRecovered) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
+// CacheReset says that what an engine has computed of requests is void: its prefix cache is empty.
+type CacheReset struct{}
+
+func (e CacheReset) String() string { return text(e) }
+
+// Log is at level debug.
+func (e CacheReset) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelDebug, "prefix cache is reset", nil
+}
+
 // RequestCondemned is a request that was failed alone: every group that computed it failed.
 type RequestCondemned struct {
 	Request uint64
@@ -345,6 +355,7 @@ var (
 	_ Event = GroupFailed{}
 	_ Event = GroupRestarting{}
 	_ Event = GroupRecovered{}
+	_ Event = CacheReset{}
 	_ Event = RequestCondemned{}
 	_ Event = RankOutput{}
 	_ Event = GroupStopped{}

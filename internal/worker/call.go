@@ -22,6 +22,12 @@ func methods() map[string]method {
 		"rank_info":    (*worker).rankInfo,
 		"probe":        (*worker).probe,
 		"step_times":   (*worker).stepTimes,
+		"sleep":        (*worker).sleep,
+		"weights_open": (*worker).weightsOpen,
+		"weights_data": (*worker).weightsData,
+		"weights_load": (*worker).weightsLoad,
+		"weights_swap": (*worker).weightsSwap,
+		"weights_drop": (*worker).weightsDrop,
 	}
 }
 

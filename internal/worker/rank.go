@@ -30,10 +30,15 @@ import (
 // moment.
 type rank struct {
 	// init is what it was loaded by.
-	init        queue.Init
-	device      *layers.Device
-	checkpoint  *checkpoint.Checkpoint
-	model       *model.Model
+	init   queue.Init
+	device *layers.Device
+	config *checkpoint.Config
+	// folder is the model's, group the rank's place among those that share its layers.
+	folder checkpoint.Folder
+	group  layers.Group
+	// weights are what it computes with, staging what it may compute with next.
+	weights     loaded
+	staging     staging
 	cache       *layers.Cache
 	vocab       int
 	stage       model.Stage
@@ -97,11 +102,10 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 		return err
 	}
 	r.isa, r.threads = r.device.ISA(), r.device.Pool().Threads()
-	folder, err := modelFolder(init, progress)
-	if err != nil {
+	if r.folder, err = modelFolder(init, progress); err != nil {
 		return err
 	}
-	raw, err := folder.ReadFile("config.json")
+	raw, err := r.folder.ReadFile("config.json")
 	if err != nil {
 		return err
 	}
@@ -109,9 +113,9 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if err != nil {
 		return err
 	}
-	r.stage, r.vocab = stageOf(init, cfg), cfg.VocabSize
+	r.config, r.stage, r.vocab = cfg, stageOf(init, cfg), cfg.VocabSize
 	place := init.Layout.Place(init.Rank)
-	group := layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: way{&r.groups.TP},
+	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: way{&r.groups.TP},
 		OnLayer: func(layer int, waiting bool) {
 			phase := status.Forward
 			if waiting {
@@ -120,20 +124,17 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 			r.status.Set(phase, uint32(layer))
 		}}
 	if n := init.Layout.Sizes().PCP; n > 1 {
-		group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n, Comm: way{&r.groups.PCP}}
+		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n, Comm: way{&r.groups.PCP}}
 	}
-	if err := r.loadModel(init, cfg, folder, group, r.stage, progress); err != nil {
+	if err := r.loadModel(progress); err != nil {
 		return err
 	}
 	if r.output {
 		r.grammars = grammars.New(func() (*constrain.Vocabulary, error) {
-			return vocabulary(init, folder)
+			return vocabulary(init, r.folder)
 		}, 1)
 	}
-	shape := model.CacheShape(cfg, r.stage.To-r.stage.From, init.Layout.TP, init.Blocks,
-		init.BlockSize, dtype)
-	r.cache, err = r.device.NewCache(shape)
-	return err
+	return r.newCache()
 }
 
 // way is a rank's way to others in the group of the moment: layers keep it for longer.
@@ -165,7 +166,7 @@ func (r *rank) enter(opt Options) error {
 			stage: init.Layout.Place(init.Rank).PP, last: init.Layout.Sizes().PP - 1}
 		return nil
 	}
-	r.runner = runner.New(runner.Options{Model: r.model, Grammars: r.grammars,
+	r.runner = runner.New(runner.Options{Model: r.weights.model, Grammars: r.grammars,
 		Pool: r.device.Pool(), Cache: r.cache,
 		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
 		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
@@ -215,17 +216,17 @@ func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoi
 	return checkpoint.Dir(dir)
 }
 
-func (r *rank) loadModel(init queue.Init, cfg *checkpoint.Config, folder checkpoint.Folder,
-	group layers.Group, stage model.Stage, progress func(queue.Progress) error) error {
-	src := model.Dummy(init.Seed)
+// loadModel loads the rank's share of the model's files.
+func (r *rank) loadModel(progress func(queue.Progress) error) error {
+	src := model.Dummy(r.init.Seed)
 	var total int64
-	if init.LoadFormat != "dummy" {
+	if r.init.LoadFormat != "dummy" {
 		var err error
-		if r.checkpoint, err = checkpoint.Open(folder); err != nil {
+		if r.weights.checkpoint, err = checkpoint.Open(r.folder); err != nil {
 			return err
 		}
-		src = model.FromCheckpoint(r.checkpoint)
-		if total, err = model.ReadBytes(cfg, src, group, stage); err != nil {
+		src = model.FromCheckpoint(r.weights.checkpoint)
+		if total, err = model.ReadBytes(r.config, src, r.group, r.stage); err != nil {
 			return err
 		}
 	}
@@ -239,8 +240,8 @@ func (r *rank) loadModel(init queue.Init, cfg *checkpoint.Config, folder checkpo
 		}
 	}
 	var err error
-	r.model, err = model.Load(cfg, wanted{src, &sendErr}, r.device,
-		model.Options{Group: group, Stage: stage, Progress: report})
+	r.weights.model, err = model.Load(r.config, wanted{src, &sendErr}, r.device,
+		model.Options{Group: r.group, Stage: r.stage, Progress: report})
 	if err != nil {
 		return err
 	}
@@ -265,14 +266,10 @@ func (r *rank) close() {
 	if r.grammars != nil {
 		r.grammars.Close()
 	}
-	if r.model != nil {
-		r.model.Close()
-	}
+	r.staging.close()
+	r.weights.close()
 	if r.cache != nil {
 		r.cache.Free()
-	}
-	if r.checkpoint != nil {
-		r.checkpoint.Close()
 	}
 	r.leave()
 	if r.device != nil {

@@ -1,0 +1,348 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/weights"
+)
+
+// Steering is what a trainer has asked of the engines that were opened together: it holds for each of
+// them, also for the next group of one whose ranks have failed, and for one that is opened later.
+type Steering struct {
+	hold    atomic.Int32
+	asleep  atomic.Pointer[queue.Asleep]
+	weights atomic.Pointer[weights.Update]
+	// using is held by those that bring weights to ranks, for reading.
+	using sync.RWMutex
+}
+
+// What a pause holds.
+const (
+	holdNothing = iota
+	// holdNew lets those requests go on that the scheduler has.
+	holdNew
+	// holdAll computes nothing.
+	holdAll
+)
+
+// Hold lets new requests wait, and with keep those in flight too; each engine must then be asked to
+// Settle.
+func (s *Steering) Hold(keep bool) {
+	if keep {
+		s.hold.Store(holdAll)
+		return
+	}
+	s.hold.Store(holdNew)
+}
+
+// Release lets all requests go on; each engine must then be asked to Settle.
+func (s *Steering) Release() { s.hold.Store(holdNothing) }
+
+// SetAsleep says what is to sleep; each engine must then be asked to Rest.
+func (s *Steering) SetAsleep(a queue.Asleep) { s.asleep.Store(&a) }
+
+// Commit makes an update the weights that count, from now on and for every group that is started; each
+// engine must then be asked to Swap. It returns those from before, nil for the model's own.
+func (s *Steering) Commit(u *weights.Update) (before *weights.Update) { return s.weights.Swap(u) }
+
+// Retire gives back the memory of an update that Commit has returned, once no engine uses it.
+func (s *Steering) Retire(u *weights.Update) {
+	if u == nil {
+		return
+	}
+	s.using.Lock()
+	defer s.using.Unlock()
+	u.Close()
+}
+
+// held says whether generation is paused.
+func (s *Steering) held() bool { return s.hold.Load() != holdNothing }
+
+// Steering is shared by the engines that were opened together.
+func (e *Engine) Steering() *Steering { return e.steering }
+
+// order is something that the loop does between two steps, with no plan in flight.
+type order struct {
+	ctx  context.Context
+	do   func() error
+	done chan error
+	// drained waits until the scheduler has no request, and holds up no step.
+	drained bool
+	// must says that the group of ranks cannot go on when it fails.
+	must bool
+}
+
+// obey asks the loop to do something, and waits for it. What has begun is not given up with ctx.
+func (e *Engine) obey(o *order) error {
+	o.done = make(chan error, 1)
+	e.mu.Lock()
+	if e.failure != nil {
+		defer e.mu.Unlock()
+		return e.failure
+	}
+	e.orders = append(e.orders, o)
+	e.mu.Unlock()
+	e.signal()
+	select {
+	case err := <-o.done:
+		return err
+	case <-e.done:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return cmp.Or(e.failure, ErrStopped)
+	case <-o.ctx.Done():
+		return o.ctx.Err()
+	}
+}
+
+func (e *Engine) between(ctx context.Context, do func() error) error {
+	return e.obey(&order{ctx: ctx, do: do})
+}
+
+// insist has the loop do what the group of ranks cannot go on without: when it fails the next group
+// does it.
+func (e *Engine) insist(ctx context.Context, do func() error) error {
+	for {
+		err := e.obey(&order{ctx: ctx, do: do, must: true})
+		if lost := (*executor.Failure)(nil); !errors.As(err, &lost) || errors.Is(err, ErrFailed) {
+			return err
+		}
+	}
+}
+
+// Settle returns when the engine does what Hold or Release has asked for: with no step in flight.
+func (e *Engine) Settle(ctx context.Context) error {
+	return e.between(ctx, func() error { return nil })
+}
+
+// Drain returns when no request is in flight but those that a pause holds.
+func (e *Engine) Drain(ctx context.Context) error {
+	return e.obey(&order{ctx: ctx, do: func() error { return nil }, drained: true})
+}
+
+// AbortAll ends all requests with what they have.
+func (e *Engine) AbortAll(ctx context.Context) error {
+	return e.between(ctx, func() error {
+		e.cancel(slices.Collect(maps.Keys(e.requests)), false)
+		return nil
+	})
+}
+
+// ResetPrefixCache empties the prefix cache. Requests that run would go on to use what they have: with
+// running they are computed again, else their presence is an answer of false.
+func (e *Engine) ResetPrefixCache(ctx context.Context, running bool) (done bool, err error) {
+	err = e.between(ctx, func() error {
+		if done = running || e.sched.Running() == 0; done {
+			e.forget()
+		}
+		return nil
+	})
+	return done, err
+}
+
+// forget makes what the ranks have computed of requests void.
+func (e *Engine) forget() {
+	e.sched.Forget()
+	e.events.Emit(status.CacheReset{})
+}
+
+// Stage has every rank load its share of an update, beside what it computes with. On an error no rank
+// keeps anything of it.
+func (e *Engine) Stage(ctx context.Context, u *weights.Update) error {
+	return e.between(ctx, func() error {
+		err := stage(e.group, u)
+		if err != nil && e.group.Err() == nil {
+			if _, dropping := call(e.group, "weights_drop", nil); dropping != nil {
+				return fmt.Errorf("%w; and it was not dropped: %w", err, dropping)
+			}
+		}
+		return err
+	})
+}
+
+// Swap has the ranks compute with the update that was committed. Requests in flight are computed again
+// from their tokens so far. When the ranks fail, those in their place have it.
+func (e *Engine) Swap(ctx context.Context) error {
+	return e.insist(ctx, func() error {
+		if err := catchUp(e.group, e.steering); err != nil {
+			return err
+		}
+		e.cached = e.steering.weights.Load()
+		e.forget()
+		return nil
+	})
+}
+
+// Drop has the ranks forget an update that is not to be committed.
+func (e *Engine) Drop(ctx context.Context) error {
+	return e.between(ctx, func() error {
+		_, err := call(e.group, "weights_drop", nil)
+		return err
+	})
+}
+
+// Rest has the ranks sleep or wake up as SetAsleep has asked for.
+func (e *Engine) Rest(ctx context.Context) error {
+	return e.insist(ctx, func() error {
+		e.forget()
+		return catchUp(e.group, e.steering)
+	})
+}
+
+// Call runs a method on every rank, between two steps, and returns the results in rank order.
+func (e *Engine) Call(ctx context.Context, method string, args []byte,
+	timeout time.Duration) (results [][]byte, err error) {
+	err = e.between(ctx, func() error {
+		results, err = e.group.CollectiveRPC(ctx, method, args, executor.RPCOptions{Timeout: timeout})
+		return err
+	})
+	return results, err
+}
+
+// callTimeout bounds what ranks do about weights: it is far more than the largest take.
+const callTimeout = 15 * time.Minute
+
+// call runs a method on every rank.
+func call(group *executor.Executor, method string, args []byte) ([][]byte, error) {
+	return group.CollectiveRPC(context.Background(), method, args,
+		executor.RPCOptions{Timeout: callTimeout})
+}
+
+// maxData is how much of an update is sent at a time.
+const maxData = 1 << 20
+
+// stage brings an update to the ranks of a group and has them load it.
+func stage(group *executor.Executor, u *weights.Update) error {
+	args, err := json.Marshal(u)
+	if err != nil {
+		return err
+	}
+	answers, err := call(group, "weights_open", args)
+	if err != nil {
+		return err
+	}
+	has := func(answer []byte) bool { return string(answer) == "true" }
+	if slices.ContainsFunc(answers, func(a []byte) bool { return !has(a) }) {
+		var data []byte
+		for _, r := range u.Data(maxData) {
+			data = binary.LittleEndian.AppendUint32(data[:0], uint32(r.Segment))
+			data = binary.LittleEndian.AppendUint64(data, uint64(r.Offset))
+			if _, err := call(group, "weights_data", append(data, u.View(r)...)); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = call(group, "weights_load", []byte(u.ID))
+	return err
+}
+
+// catchUp brings ranks that may just have been started to what was asked of those before.
+func catchUp(group *executor.Executor, s *Steering) error {
+	s.using.RLock()
+	defer s.using.RUnlock()
+	asleep := s.asleep.Load()
+	if asleep != nil {
+		args, err := json.Marshal(asleep)
+		if err != nil {
+			return err
+		}
+		if _, err := call(group, "sleep", args); err != nil {
+			return err
+		}
+	}
+	u := s.weights.Load()
+	if u == nil || asleep != nil && asleep.Weights {
+		return nil
+	}
+	if err := stage(group, u); err != nil {
+		return err
+	}
+	_, err := call(group, "weights_swap", []byte(u.ID))
+	return err
+}
+
+// turnTo does what was asked of the loop, as far as it can be done now. It returns the failure of the
+// group that comes of it.
+func (e *Engine) turnTo() (failed error) {
+	if len(e.todo) == 0 {
+		return nil
+	}
+	left := e.todo[:0]
+	for i, o := range e.todo {
+		busy := len(e.flights) > 0 || o.drained && e.sched.Running()+e.sched.Waiting() > 0
+		if busy && o.ctx.Err() == nil {
+			left = append(left, o)
+			continue
+		}
+		err := o.ctx.Err()
+		if err == nil {
+			if err = o.do(); o.must {
+				failed = err
+			}
+		}
+		o.done <- err
+		if failed == nil {
+			failed = e.group.Err()
+		}
+		if failed != nil {
+			e.todo = append(left, e.todo[i+1:]...)
+			return failed
+		}
+	}
+	clear(e.todo[len(left):])
+	e.todo = left
+	return nil
+}
+
+// waits says that no plan is to be made now.
+func (e *Engine) waits() bool {
+	if e.steering.hold.Load() == holdAll {
+		return true
+	}
+	return slices.ContainsFunc(e.todo, func(o *order) bool { return !o.drained })
+}
+
+// letIn hands new requests to the scheduler, and those that a pause has held.
+func (e *Engine) letIn(added []*request) {
+	for _, q := range added {
+		e.requests[q.Key] = q
+	}
+	if e.steering.held() {
+		e.parked = slices.DeleteFunc(append(e.parked, added...), func(q *request) bool {
+			return e.requests[q.Key] != q // aborted meanwhile
+		})
+		return
+	}
+	for _, list := range [][]*request{e.parked, added} {
+		for _, q := range list {
+			if e.requests[q.Key] == q { // not aborted meanwhile
+				e.sched.Add(&q.Request.Request)
+			}
+		}
+	}
+	clear(e.parked)
+	e.parked = e.parked[:0]
+}
+
+// waitingParked counts the requests that a pause holds and that count as queued.
+func (e *Engine) waitingParked() (n int) {
+	for _, q := range e.parked {
+		if !q.Background && e.requests[q.Key] == q {
+			n++
+		}
+	}
+	return n
+}
