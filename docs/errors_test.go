@@ -63,11 +63,13 @@ var noStart = map[string]string{
 	"internal/queue":            "what breaks between the driver and a rank stands behind the rank",
 	"internal/ray/frame":        "the form of messages",
 	"internal/ray/loopback":     "clusters of tests and of measurements",
+	"internal/rlhf":             "what a trainer asks for",
 	"internal/runner":           "steps",
 	"internal/sample":           "requests",
 	"internal/schedule":         "steps",
 	"internal/status":           "steps",
 	"internal/step":             "steps",
+	"internal/weights":          "updates of weights",
 	"internal/window":           "the page and its reports",
 }
 
