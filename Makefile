@@ -6,7 +6,7 @@
 # make lint       gofmt, go vet, staticcheck, ruff, mypy: each finding with how to mend it
 # make cross      the program for arm64, run by qemu's user emulation where that is installed
 # make bench      the figures of the README
-# make dist       archives, Debian packages and container images, in bin/dist
+# make dist       archives, Debian packages, container images and Python wheels, in bin/dist
 
 GO      ?= go
 # The release of a tagged commit, else the commit and its date.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds what a release consists of, into bin/dist: for amd64 and arm64 an archive with the static
-# binary, the manual and the completions, a Debian package, and a container image for "docker load".
+# binary, the manual and the completions, a Debian package, a container image for "docker load", and
+# a Python wheel.
 # It needs no Docker; nothing is published.
 #
 #   scripts/dist.sh          all of it
@@ -71,7 +72,8 @@ for arch in amd64 arm64; do
   ARCH=$arch VERSION=${VERSION#v} BINARY=$folder/eagleray \
     go run $nfpm package --config packaging/nfpm.yaml --packager deb --target bin/dist
   image $arch "$folder/eagleray" "${folder}_image.tar.gz"
+  env "VERSION=$VERSION" "BINARY_$arch=$folder/eagleray" scripts/wheel.sh $arch
   rm -r "$folder"
 done
-(cd bin/dist && sha256sum eagleray_* >SHA256SUMS)
+(cd bin/dist && sha256sum eagleray[_-]* >SHA256SUMS)
 ls -l bin/dist
