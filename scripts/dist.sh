@@ -5,7 +5,8 @@
 # It needs no Docker; nothing is published.
 #
 #   scripts/dist.sh          all of it
-#   scripts/dist.sh share    only the manual and the completions, into bin/share
+#   scripts/dist.sh share    only the manual and the completions, into bin/share, and the Python
+#                            package without the binary, into bin/python
 #
 # VERSION is the release; without a tag it is 0.0.0-g and the commit. CERTIFICATES are the
 # authorities that the image trusts, by default this machine's.
@@ -32,6 +33,10 @@ share() {
     bin/share/eagleray completion $shell >bin/share/completions/eagleray.$shell
   done
   rm bin/share/eagleray
+  rm -rf bin/python
+  (cd python && find eagleray -name '*.py' -o -name py.typed) | while read -r file; do
+    install -D -m 644 "python/$file" "bin/python/$file"
+  done
 }
 
 pack() { # FOLDER NAMES...: an archive that depends on nothing but the files and the commit
@@ -45,6 +50,8 @@ image() { # ARCH BINARY FILE
   line() { sed -n "s/^$1 //p" packaging/Dockerfile; }
   install -D -m 755 "$2" "$stage/root/usr/bin/eagleray"
   install -D -m 644 "$CERTIFICATES" "$stage/root/etc/ssl/certs/ca-certificates.crt"
+  mkdir -p "$stage/root/usr/share/eagleray"
+  cp -r bin/python "$stage/root/usr/share/eagleray/python"
   pack "$stage/root" etc usr >"$stage/layer.tar"
   cat >"$stage/config.json" <<END
 {"os":"linux","architecture":"$1","created":"$(git log -1 --format=%cI)",

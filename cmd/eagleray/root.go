@@ -48,7 +48,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		return usageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
 	})
 	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
-		newDoctor(), newCollectEnv(), newVersion(), newWorker(), newAttach(),
+		newDoctor(), newCollectEnv(), newVersion(), newWorker(), newAttach(), newCopy(),
 		newMan())
 	group(root)
 	versionFlag(root)
