@@ -2,6 +2,7 @@
 # make test       everything but real Ray, in three minutes
 # make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
 # make test-clients  openai-python, openai-node and anthropic against the built-in model
+# make test-kubernetes  the chart and the manifests against Helm and published schemas (kubeconform)
 # make test-full  everything: all cases on real Ray, the long random walks; before a release
 # make lint       gofmt, go vet, staticcheck, ruff, mypy: each finding with how to mend it
 # make cross      the program for arm64, run by qemu's user emulation where that is installed
@@ -21,7 +22,7 @@ FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
 # Exits with 1 when it has read of a failure.
 TESTLOG  = $(GO) run ./scripts/testlog
 
-.PHONY: build cross run test test-clients test-ray test-full ray race lint bench dist clean
+.PHONY: build cross run test test-clients test-ray test-kubernetes test-full ray race lint bench dist clean
 
 build:
 	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/eagleray ./cmd/eagleray
@@ -41,10 +42,15 @@ test-ray: build ray
 test-clients:
 	GO=$(GO) ./scripts/test-clients.sh
 
+# Helm takes minutes to build, once. -rewrite renders the chart anew into deploy/helm/rendered.
+test-kubernetes:
+	EAGLERAY_KUBERNETES=1 $(GO) test -count=1 -timeout 20m ./deploy
+
 # Ray first: without clusters beside them the others are quick.
 test-full: build cross ray
 	./scripts/test-ray.sh "$(RAY)" full
 	GO=$(GO) ./scripts/test-clients.sh
+	$(MAKE) test-kubernetes
 	$(GO) test -json -count=1 -timeout 30m ./... | $(TESTLOG)
 
 # Ray's pinned versions in virtual environments. A machine without Python 3.11 is told what it skips.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/eagleray/eagleray/internal/config"
 )
@@ -122,88 +121,4 @@ func parseServe(t *testing.T, line string) config.Config {
 		t.Errorf("%q: %v", line, err)
 	}
 	return cfg
-}
-
-// TestKubeRay holds the manifest to itself and to the flags: ranks fit the worker pods one by one,
-// and the service finds the server.
-func TestKubeRay(t *testing.T) {
-	t.Parallel()
-	type pod struct {
-		RayStartParams map[string]string `yaml:"rayStartParams"`
-		Replicas       int
-		Template       struct {
-			Metadata struct{ Labels map[string]string }
-			Spec     struct {
-				Containers []struct {
-					Image string
-					Ports []struct {
-						ContainerPort int `yaml:"containerPort"`
-					}
-					Resources struct{ Limits map[string]string }
-				}
-			}
-		}
-	}
-	var job struct {
-		APIVersion string `yaml:"apiVersion"`
-		Kind       string
-		Spec       struct {
-			Entrypoint     string
-			RayClusterSpec struct {
-				RayVersion       string `yaml:"rayVersion"`
-				HeadGroupSpec    pod    `yaml:"headGroupSpec"`
-				WorkerGroupSpecs []pod  `yaml:"workerGroupSpecs"`
-			} `yaml:"rayClusterSpec"`
-		}
-	}
-	var service struct {
-		Spec struct {
-			Selector map[string]string
-			Ports    []struct {
-				TargetPort int `yaml:"targetPort"`
-			}
-		}
-	}
-	file, err := os.Open(filepath.Join("..", "..", "deploy", "kuberay.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	documents := yaml.NewDecoder(file)
-	for _, into := range []any{&job, &service} {
-		if err := documents.Decode(into); err != nil {
-			t.Fatal(err)
-		}
-	}
-	line, ok := strings.CutPrefix(job.Spec.Entrypoint, "exec eagleray serve")
-	if !ok || job.Kind != "RayJob" || job.APIVersion != "ray.io/v1" {
-		t.Fatalf("%s %s with entry point %q", job.APIVersion, job.Kind, job.Spec.Entrypoint)
-	}
-	cfg := parseServe(t, line)
-	cluster := job.Spec.RayClusterSpec
-	head, workers := cluster.HeadGroupSpec, cluster.WorkerGroupSpecs[0]
-	if workers.Replicas != cfg.Parallel.TensorParallelSize || cfg.Parallel.Backend != "ray" ||
-		head.RayStartParams["num-cpus"] != "0" ||
-		workers.Template.Spec.Containers[0].Resources.Limits["cpu"] !=
-			strconv.Itoa(cfg.Parallel.CPUThreads) {
-		t.Errorf("%d ranks of %d CPUs on pods %+v", cfg.Parallel.TensorParallelSize,
-			cfg.Parallel.CPUThreads, workers)
-	}
-	ports := head.Template.Spec.Containers[0].Ports
-	if last := ports[len(ports)-1].ContainerPort; last != cfg.Server.Port ||
-		service.Spec.Ports[0].TargetPort != last || cfg.Server.Host != "0.0.0.0" {
-		t.Errorf("port %d of the pod, %+v of the service, %d of the server", last,
-			service.Spec.Ports, cfg.Server.Port)
-	}
-	for name, want := range service.Spec.Selector {
-		if got := head.Template.Metadata.Labels[name]; got != want && name != "ray.io/node-type" {
-			t.Errorf("the service looks for %s=%s, the head has %q", name, want, got)
-		}
-	}
-	for _, p := range []pod{head, workers} {
-		image := p.Template.Spec.Containers[0].Image
-		if !strings.HasSuffix(image, ":"+cluster.RayVersion) {
-			t.Errorf("image %s with Ray %s", image, cluster.RayVersion)
-		}
-	}
 }
