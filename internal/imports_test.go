@@ -37,7 +37,7 @@ var levels = [][]string{
 	{"router"},
 	{"rlhf", "window"},
 	{"attach", "bench", "doctor", "openai", root},
-	{"cmd", "docs", "internal", "packaging", "scripts", "test"},
+	{"cmd", "deploy", "docs", "internal", "packaging", "scripts", "test"},
 }
 
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
