@@ -56,11 +56,11 @@ class TestConfig(unittest.TestCase):
             ({"engine_kwargs": RAY}, {"num_cpus": 0}),
             (
                 {"placement_group_config": {"bundles": [{"CPU": 2, "GPU": 1, "NPU": 3}]}},
-                {"num_cpus": 2, "num_gpus": 1, "resources": {"NPU": 3}},
+                {"num_gpus": 1, "resources": {"NPU": 3}},
             ),
         ):
             with self.subTest(fields):
-                config = EngineProcessorConfig(**fields)  # type: ignore[arg-type]
+                config = EngineProcessorConfig(**fields)
                 self.assertEqual(config.actor_options(), want)
 
     def test_pool(self) -> None:
@@ -113,13 +113,14 @@ class TestRows(unittest.TestCase):
                 self.assertEqual(self.body(row, **fields), want)
 
     def test_refused(self) -> None:
-        for name, row in {
+        wrong: dict[str, dict[str, Any]] = {
             "neither messages": {"text": "a"},
             "sampling_params": {"prompt": "a", "sampling_params": {"temprature": 1}},
             "is no dict": {"prompt": "a", "sampling_params": 3},
             "token ids": {"tokenized_prompt": ["a"]},
             "exactly one": {"prompt": "a", "sampling_params": {"structured_outputs": {}}},
-        }.items():
+        }
+        for name, row in wrong.items():
             with self.subTest(name), self.assertRaisesRegex((ValueError, TypeError), name):
                 request_of(row, EngineProcessorConfig())
 

@@ -165,9 +165,11 @@ class EngineProcessorConfig:
             total: collections.Counter[str] = collections.Counter()
             for bundle in self.bundles:
                 total.update(bundle)
-            options["num_cpus"] = total.pop("CPU", 0)
-            options["num_gpus"] = total.pop("GPU", 0)
-            options["resources"] = dict(total)
+            cpus, gpus = total.pop("CPU", 0), total.pop("GPU", 0)
+            # Ray Data takes one of them.
+            options.update({"num_gpus": gpus} if gpus else {"num_cpus": cpus})
+            if total:
+                options["resources"] = dict(total)
         elif self.accelerator_type is not None:
             options["num_gpus"] = self.world_size
         else:

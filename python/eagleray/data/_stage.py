@@ -40,6 +40,11 @@ class EngineStage:
         folder = config.checkpoint()
         self._checkpoint = None if folder is None else Checkpoint(folder)
         self._progress = Progress(config.model_source or "built-in", config.log_interval_s)
+        try:
+            # Ray runs its workers at the lowest priority, below whatever else the node does.
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+        except OSError:
+            pass  # only root may
         self._llm = AsyncLLM(config.model_source, **_place.engine_args(config))
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="rows", daemon=True).start()

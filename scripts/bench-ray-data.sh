@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Answers the same rows by eagleray run-batch and by eagleray.data on a Ray of this machine, in turn, and prints how
+# much of run-batch's throughput Ray Data has: rows a second from the first row's begin to the last one's end, the
+# median of the rounds. The whole times beside it have Ray's start of an actor in them.
+#
+#   scripts/bench-ray-data.sh [VERSION...]      ROWS=1500 TOKENS=200 ROUNDS=3 MODEL=./Qwen3-0.6B
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ -x bin/eagleray ] || make build
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export ROWS=${ROWS:-1500} TOKENS=${TOKENS:-200} ROUNDS=${ROUNDS:-3} MODEL=${MODEL:-}
+export EAGLERAY_BINARY=$PWD/bin/eagleray PYTHONPATH=$PWD/python PYTHONDONTWRITEBYTECODE=1 RAY_AUTH_MODE=disabled
+versions=("$@")
+[ $# -gt 0 ] || versions=(2.35.0 2.60.0)
+for version in "${versions[@]}"; do
+  hash=$(sha256sum "requirements/ray-$version.txt" | cut -c1-12)
+  python=${EAGLERAY_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/eagleray/venv}/ray-$version-$hash/bin/python
+  [ -x "$python" ] || { echo "no Ray $version: run make ray" >&2; exit 1; }
+  "$python" scripts/bench_ray_data.py "$work"
+done
