@@ -162,7 +162,8 @@ func openEngine(ctx context.Context, cfg config.Config) (*router.Router, error) 
 			fmt.Fprintln(os.Stderr, e)
 		}
 	})
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: logLevel()}))
+	logRayJob(log)
 	e, _, err := router.Open(ctx, engine.Options{Config: cfg, Events: events, Log: log,
 		Version: version()})
 	return e, err

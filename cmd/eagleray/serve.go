@@ -128,6 +128,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	log := logs.Logger
 	// A reader of the log that goes away does not end the server: the write fails, and that is all.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	logRayJob(log)
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}

@@ -92,10 +92,14 @@ func (j *job) reports(t *testing.T) {
 	t.Helper()
 	log := &tail{text: []byte(j.log())}
 	for _, c := range []struct{ phase, name, want string }{
+		{"ray job", "id", j.id},
+		{"ray job", "address", j.s.Address},
+		{"ray job", "version", ""},
 		{"ray connect", "ray", j.s.Ray.Version},
 		{"ray connect", "address", j.s.Address},
 		{"ray place", "group", ""},
 		{"ray order", "bundles", ""},
+		{"ray identify", "ranks", ""},
 	} {
 		got := attribute(log.line(`msg="`+c.phase+`"`), c.name)
 		if got == "" || c.want != "" && got != c.want {
