@@ -28,7 +28,7 @@ var onlyFiles = map[string][]string{
 	"internal/ray":       {"client.go", "errors.go", "process.go", "versions.go"},
 	"internal/executor":  {"connect.go", "executor.go", "load.go"}, // not those of steps
 	"internal/engine": {"cache.go", "cluster.go", "folder.go", "generation.go", "modelconfig.go",
-		"nodes.go", "open.go", "pooling.go", "ranks.go", "tokenizer.go"},
+		"nodes.go", "open.go", "pooling.go", "ranks.go", "tokenizer.go", "transfer.go"},
 	// again.go falls back to start.go, which says its own.
 	"internal/executor/launch/rayactor": {"bundles.go", "census.go", "child.go", "environment.go",
 		"group.go", "identify.go", "launcher.go", "names.go", "runtimeenv.go", "start.go"},
@@ -55,6 +55,7 @@ var noStart = map[string]string{
 	"internal/grammars":         "requests",
 	"internal/jsonx":            "where a JSON text is wrong stands behind the name of its file",
 	"internal/kvcache":          "steps",
+	"internal/kvtransfer":       "requests, and what stands behind the rank",
 	"internal/metrics":          "measurements",
 	"internal/model/layers":     "a tensor's error stands behind \"load …\"",
 	"internal/offheap":          "system calls, which stand behind \"rank …\"",

@@ -29,7 +29,7 @@ var levels = [][]string{
 		"tokenizer"},
 	{"compute", "grammars", "model/checkpoint", "queue", "schedule"},
 	{"builtin", "collective", "model", "weights"},
-	{"join", "runner"},
+	{"join", "kvtransfer", "runner"},
 	{"executor/launch", "worker"},
 	{"executor/launch/inproc", "executor/launch/process", "executor/verdict"},
 	{"executor", "executor/launch/nodes", "executor/launch/rayactor"},

@@ -16,6 +16,7 @@ import (
 type Config struct {
 	Model    Model
 	Cache    Cache
+	Transfer Transfer
 	Parallel Parallel
 	Schedule Schedule
 	Queue    Queue
@@ -266,6 +267,7 @@ func Default() Config {
 			PrefillContextParallelSize: 1, DataParallelSize: 1,
 			Nodes: Nodes{Count: 1, MasterPort: 29501, Timeout: 10 * time.Minute}, Ray: Ray{DeviceKey: "CPU", PerWorker: 1,
 				SkipBundle: -1}},
+		Transfer: Transfer{HoldTimeout: 8 * time.Minute, FetchTimeout: 30 * time.Second},
 		Schedule: Schedule{MaxNumSeqs: 256, MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
 			Policy: "fcfs", Async: true},
 		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,

@@ -58,7 +58,6 @@ var engineKnown = []Known{
 	{Name: "disable-hybrid-kv-cache-manager", Allowed: on, Switch: true,
 		Why: "there is one cache manager"},
 	{Name: "prefix-caching-hash-algo", Allowed: anything, Why: "the hash is chosen here"},
-	{Name: "kv-transfer-config", Allowed: none, Why: "caches are not moved between servers"},
 	{Name: "kv-events-config", Allowed: none, Why: "cache events are not published"},
 	{Name: "enable-sleep-mode", Switch: true, Why: "the server is always awake"},
 	// Execution.

@@ -60,7 +60,7 @@ type Setting struct {
 var ownToNode = []string{"cluster-token-file", "node-rank", "distributed-timeout-seconds",
 	"served-model-name", "tokenizer", "skip-tokenizer-init", "download-dir", "generation-config",
 	"override-generation-config", "chat-template", "trust-request-chat-template", "max-logprobs",
-	"runner", "pooler-config", "hf-overrides",
+	"kv-transfer-config", "runner", "pooler-config", "hf-overrides",
 	"max-num-queued-reqs", "queue-memory", "queue-port-range", "stall-warning",
 	"execute-model-timeout-seconds", "on-failure", "max-restarts", "restart-window", "master-addr",
 	"master-port"}

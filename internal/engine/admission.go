@@ -52,6 +52,9 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 		if err := q.Params.Validate(e.info.VocabSize); err != nil {
 			return nil, err
 		}
+		if err := e.checkTransfer(r, i); err != nil {
+			return nil, err
+		}
 		q.stops = stopFinder{stops: r.Stop, include: r.IncludeStop}
 		if !r.Raw && e.info.Tokenizer != nil {
 			q.decoder = e.info.Tokenizer.NewStream(r.Prompt, !r.KeepSpecial)
@@ -71,6 +74,9 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 		e.nextKey++
 		q.Key = e.nextKey
 		s.choices[i].key = q.Key
+		if q.Ticket != nil && (i == 0 || e.shares) {
+			q.Source, q.Remote = added[0].Key, q.Ticket.Tokens
+		}
 	}
 	e.queued += places
 	e.added = append(e.added, added...)

@@ -165,6 +165,9 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 			q.addPromptLogprobs(d, o)
 		}
 		d.Finish, d.StopString = finish, stop
+		if finish != sample.Unfinished {
+			d.Ticket = q.ticket
+		}
 		if finish != sample.Unfinished && stop == "" {
 			d.StopToken = o.StopToken
 		}

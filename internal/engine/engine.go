@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -46,6 +47,10 @@ type Engine struct {
 	ownThread bool
 
 	health *health
+	// transfers exchanges KV blocks with other engines, nil where none are. shares says that
+	// sequences find the blocks of others.
+	transfers *transfers
+	shares    bool
 
 	// The inbox is how other goroutines reach the loop.
 	mu       sync.Mutex
@@ -57,6 +62,9 @@ type Engine struct {
 	stopping bool
 	drained  bool // Stop waits no longer
 	cut      int  // requests that Stop ended before they were done
+	// received and released are of the requests whose transfers are over.
+	received []arrival
+	released []uint64
 	failure  error
 	totals   Totals
 	failed   chan struct{} // closed when failure is set and Stop was not called
@@ -101,6 +109,9 @@ type request struct {
 	// prompted tells that log-probabilities of the prompt were delivered, over that the last delta
 	// was.
 	prompted, over bool
+	// asked says that its Ticket is used up. ticket is what it hands over.
+	asked  bool
+	ticket *kvtransfer.Ticket
 
 	scheduled, first, last time.Time
 }
@@ -177,6 +188,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	err := e.ranks.stop(ctx)
 	<-e.done
+	e.transfers.wait()
 	e.mu.Lock()
 	cause := e.failure
 	e.mu.Unlock()
@@ -201,6 +213,8 @@ func (e *Engine) admit() bool {
 	added, aborted := e.added, e.aborted
 	e.todo = append(e.todo, e.orders...)
 	e.added, e.aborted, e.orders = nil, nil, nil
+	received, released := e.received, e.released
+	e.received, e.released = nil, nil
 	stopping, drained := e.stopping, e.drained
 	queued := e.sched.Queued() + e.waitingParked()
 	for _, q := range added {
@@ -210,6 +224,12 @@ func (e *Engine) admit() bool {
 	}
 	e.setQueued(queued)
 	e.mu.Unlock()
+	for _, r := range received {
+		e.sched.Received(r.key, r.complete)
+	}
+	for _, key := range released {
+		e.sched.Release(key)
+	}
 	e.letIn(added)
 	if len(aborted) > 0 {
 		e.cancel(aborted, false)
@@ -232,6 +252,7 @@ func (e *Engine) cancel(keys []uint64, drained bool) {
 		e.sched.Abort(key)
 		delete(e.requests, key)
 		e.further(key)
+		e.renounce(q)
 		b.ended = append(b.ended, q)
 	}
 	e.batches <- b

@@ -109,7 +109,12 @@ func (e *Engine) overlapLoop() error {
 // send makes a plan and sends it to the ranks. It returns false when there is none to make before
 // the next result, or before news from outside.
 func (e *Engine) send() (bool, error) {
-	if e.waits() || !e.sched.Schedule(&e.plan) {
+	if e.waits() {
+		return false, nil
+	}
+	made := e.sched.Schedule(&e.plan)
+	e.fetch()
+	if !made {
 		return false, nil
 	}
 	f := flight{began: e.turned, made: time.Now(), plan: e.plan.ID, requests: len(e.plan.Rows)}
@@ -149,6 +154,9 @@ func (e *Engine) apply() error {
 	sampled := len(b.tokens)
 	for i := range b.outputs {
 		o := &b.outputs[i]
+		if o.HandOver != nil {
+			e.handOver(o)
+		}
 		if o.Finish != sample.Unfinished {
 			delete(e.requests, o.Key)
 		}

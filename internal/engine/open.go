@@ -244,6 +244,13 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	e.slowStep = c.Queue.StallWarning
 	e.health, e.restarts = well, restarts{policy: c.Recovery}
 	e.ownThread = ranks.backend != "uni"
+	e.shares = c.Cache.PrefixCaching
+	if e.transfers, err = b.transfers(); err == nil {
+		err = e.openTransfers()
+	}
+	if err != nil {
+		return nil, errors.Join(err, ranks.stop(b.ctx))
+	}
 	for range batches {
 		e.used <- new(batch)
 	}

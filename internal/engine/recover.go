@@ -37,9 +37,11 @@ func (e *Engine) recover(cause error) error {
 		case <-e.ranks.life.Done():
 			return cause
 		}
-		e.group, err = e.ranks.start(e.ranks.life, cause)
-		if err == nil {
+		if e.group, err = e.ranks.start(e.ranks.life, cause); err == nil {
 			err = catchUp(e.group, e.steering)
+		}
+		if err == nil {
+			err = e.openTransfers()
 		}
 		if err == nil {
 			break

@@ -5,6 +5,7 @@ package engine
 import (
 	"errors"
 
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/schedule"
 	"github.com/eagleray/eagleray/internal/step"
@@ -25,6 +26,8 @@ type Request struct {
 	KeepSpecial bool
 	// N is how many outputs of the prompt the client asked for, as the metrics count them; 0 is 1.
 	N int
+	// Ticket is where the keys and values of the prompt's beginning are, nil for nowhere.
+	Ticket *kvtransfer.Ticket
 	// Raw gives token ids only, no text (no tokenizer, or detokenize=false).
 	Raw bool
 }
@@ -64,6 +67,9 @@ type Delta struct {
 	// StopTokens; "" and -1 otherwise.
 	StopString string
 	StopToken  int32
+	// Ticket, in the last delta, is for who is to go on from the keys and values of the prompt; nil
+	// unless the request asks for it (HandOver), and when there are none to go on from.
+	Ticket *kvtransfer.Ticket
 	// PromptTokens and CachedTokens count the prompt; OutputTokens is the output so far.
 	PromptTokens, CachedTokens, OutputTokens int
 }

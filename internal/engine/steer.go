@@ -182,7 +182,7 @@ func (e *Engine) Swap(ctx context.Context) error {
 		}
 		e.cached = e.steering.weights.Load()
 		e.forget()
-		return nil
+		return e.openTransfers()
 	})
 }
 
@@ -198,7 +198,10 @@ func (e *Engine) Drop(ctx context.Context) error {
 func (e *Engine) Rest(ctx context.Context) error {
 	return e.insist(ctx, func() error {
 		e.forget()
-		return catchUp(e.group, e.steering)
+		if err := catchUp(e.group, e.steering); err != nil {
+			return err
+		}
+		return e.openTransfers()
 	})
 }
 

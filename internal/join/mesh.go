@@ -70,7 +70,7 @@ func (r *Rank) meet() error {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	listener, err := handshake.Listen(handshake.Options{Instance: r.id.Instance, Token: r.token,
-		World: r.inv.World, Binary: r.id.Binary, TCP: r.host(), Unix: true})
+		World: r.inv.World, Binary: r.id.Binary, TCP: r.Host(), Unix: true})
 	if err != nil {
 		return err
 	}
@@ -200,9 +200,9 @@ func (c *communicator) shareMemory() error {
 	return nil
 }
 
-// host is the address at which other ranks can reach this one: the one by which it reaches the
+// Host is the address at which other ranks can reach this one: the one by which it reaches the
 // driver, or the driver's own when the two share a host.
-func (r *Rank) host() string {
+func (r *Rank) Host() string {
 	if a, ok := r.conn.LocalAddr().(*net.TCPAddr); ok {
 		return a.IP.String()
 	}

@@ -26,6 +26,9 @@ type Engine struct {
 	// by Finish; none for Unfinished
 	finished    [sample.Finishes]prometheus.Counter
 	cacheConfig *prometheus.GaugeVec
+	// of KV blocks from elsewhere and to elsewhere, by whether they arrived
+	fetched, handed map[bool]prometheus.Counter
+	fetchTime       prometheus.Histogram
 
 	ttft, itl                                        prometheus.Histogram
 	e2e, queue, inference, prefill, decode, perToken prometheus.Histogram
@@ -84,6 +87,17 @@ func newEngine(f factory, tokens []float64) *Engine {
 		"Histogram of e2e request latency in seconds.", requestLatencyBuckets)
 	e.queue = f.histogram("request_queue_time_seconds",
 		"Histogram of time spent in WAITING phase for request.", requestLatencyBuckets)
+	transfers := f.counterVec("kv_transfers_total",
+		"Prompts whose KV blocks came from another engine (in) or went to one (out), by whether they "+
+			"arrived.", "direction", "outcome")
+	both := func(direction string) map[bool]prometheus.Counter {
+		return map[bool]prometheus.Counter{true: transfers.WithLabelValues(direction, "done"),
+			false: transfers.WithLabelValues(direction, "lost")}
+	}
+	e.fetched, e.handed = both("in"), both("out")
+	e.fetchTime = f.histogram("kv_transfer_time_seconds",
+		"Histogram of time that a request waited for KV blocks from another engine.",
+		requestLatencyBuckets)
 	e.inference = f.histogram("request_inference_time_seconds",
 		"Histogram of time spent in RUNNING phase for request.", requestLatencyBuckets)
 	e.prefill = f.histogram("request_prefill_time_seconds",
@@ -148,6 +162,16 @@ func (e *Engine) Grammar(kept bool, took time.Duration) {
 
 // Deferred counts tokens that waited for their constraint.
 func (e *Engine) Deferred(n int) { e.deferred.Add(float64(n)) }
+
+// Fetched counts a prompt whose KV blocks were to come from another engine, and times the wait for
+// them.
+func (e *Engine) Fetched(took time.Duration, arrived bool) {
+	e.fetched[arrived].Inc()
+	e.fetchTime.Observe(took.Seconds())
+}
+
+// HandedOver counts a prompt whose KV blocks were to go to another engine.
+func (e *Engine) HandedOver(arrived bool) { e.handed[arrived].Inc() }
 
 // Listen counts what events say; it is a status.Listener.
 func (e *Engine) Listen(event status.Event) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -68,18 +69,18 @@ func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*gen
 
 // chatResponse is the answer without streaming.
 type chatResponse struct {
-	ID                string          `json:"id"`
-	Object            string          `json:"object"`
-	Created           int64           `json:"created"`
-	Model             string          `json:"model"`
-	Choices           []chatChoice    `json:"choices"`
-	ServiceTier       *string         `json:"service_tier"`
-	SystemFingerprint *string         `json:"system_fingerprint"`
-	Usage             usageInfo       `json:"usage"`
-	PromptLogprobs    json.RawMessage `json:"prompt_logprobs"`
-	PromptTokenIDs    []int32         `json:"prompt_token_ids"`
-	PromptText        *string         `json:"prompt_text"`
-	KVTransferParams  *struct{}       `json:"kv_transfer_params"`
+	ID                string             `json:"id"`
+	Object            string             `json:"object"`
+	Created           int64              `json:"created"`
+	Model             string             `json:"model"`
+	Choices           []chatChoice       `json:"choices"`
+	ServiceTier       *string            `json:"service_tier"`
+	SystemFingerprint *string            `json:"system_fingerprint"`
+	Usage             usageInfo          `json:"usage"`
+	PromptLogprobs    json.RawMessage    `json:"prompt_logprobs"`
+	PromptTokenIDs    []int32            `json:"prompt_token_ids"`
+	PromptText        *string            `json:"prompt_text"`
+	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
 }
 
 type chatChoice struct {
@@ -133,7 +134,7 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 		}
 		answer.Choices[i] = out
 	}
-	answer.Usage = s.usageInfo(g.usage())
+	answer.Usage, answer.KVTransferParams = s.usageInfo(g.usage()), g.ticket
 	if req.promptLogprobs != sample.NoLogprobs {
 		answer.PromptLogprobs = s.appendLogprobsByID(nil, g.choices[0].promptScores, s.model.VocabSize)
 	}

@@ -40,6 +40,7 @@ type conversation struct {
 
 func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
 	r := &chatRequest{}
+	r.decodeTransfer(f)
 	r.sampling.decode(f, m)
 	r.conversation.decode(f, m)
 	r.echo = f.boolean("echo", false)
@@ -53,6 +54,7 @@ func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
 	f.removed("functions", "use tools", "[]")
 	f.removed("function_call", "use tool_choice", `"none"`)
 	r.toolUse.decode(f, m, r.tools)
+	f.fail(r.checkTransfer(1))
 	if r.choice == noTools && m.flags.ExcludeToolsWhenToolChoiceNone {
 		r.tools = nil
 	}

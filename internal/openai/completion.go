@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -72,7 +73,7 @@ type completionResponse struct {
 	ServiceTier       *string            `json:"service_tier"`
 	SystemFingerprint *string            `json:"system_fingerprint"`
 	Usage             usageInfo          `json:"usage"`
-	KVTransferParams  *struct{}          `json:"kv_transfer_params"`
+	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
 }
 
 type completionChoice struct {
@@ -140,6 +141,9 @@ func (s *Server) collect(r *http.Request, g *generation, req *sampling) error {
 			c.promptScores = s.promptScores(g.prompts[i/g.n].Prompt, d.PromptLogprobs)
 		}
 		c.take(d)
+		if d.Ticket != nil {
+			g.ticket = d.Ticket
+		}
 		if req.logprobs != sample.NoLogprobs {
 			c.scores = appendScores(c.scores, c, d, true)
 		}
@@ -189,7 +193,7 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 		}
 		answer.Choices[i] = out
 	}
-	answer.Usage = s.usageInfo(g.usage())
+	answer.Usage, answer.KVTransferParams = s.usageInfo(g.usage()), g.ticket
 	return s.writeJSON(w, answer)
 }
 

@@ -24,6 +24,7 @@ type rawPrompt struct {
 
 func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 	r := &completionRequest{}
+	r.decodeTransfer(f)
 	r.sampling.decode(f, m)
 	r.prompts = decodePrompt(f, m, "prompt")
 	r.echo = f.optBool("echo", false)
@@ -44,6 +45,7 @@ func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 		r.promptLogprobs = r.logprobs
 	}
 	r.checkBeams(f, m, false, false)
+	f.fail(r.checkTransfer(len(r.prompts)))
 	if n := len(r.prompts) * r.n; n > f.lim.Sequences {
 		f.fail(badRequest("n", "`n` times the number of prompts is %d, more than %d", n,
 			f.lim.Sequences))

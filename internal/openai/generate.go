@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -32,6 +33,8 @@ type generation struct {
 	n       int
 	stream  engine.Stream
 	choices []choice
+	// ticket is what an answer has for the server that goes on from its prompt.
+	ticket *kvtransfer.Ticket
 }
 
 // choice is what is known of one choice so far.
@@ -80,6 +83,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		q.Params.Seed = s.seedFor(req, i%req.n)
 		q.Client, q.Background = client, background
 		q.Constraint = req.constraint
+		q.HandOver, q.Ticket = req.handOver, req.ticket
 		list[i] = &q
 	}
 	var err error
@@ -95,6 +99,9 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		}
 		if bad := constraintError(req, err); bad != nil {
 			return nil, bad
+		}
+		if wrong := (*engine.TransferError)(nil); errors.As(err, &wrong) {
+			return nil, transferError(wrong.Field, wrong.Reason)
 		}
 		return nil, err
 	}

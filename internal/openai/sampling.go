@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/constrain"
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/schedule"
 )
@@ -36,6 +37,10 @@ type sampling struct {
 	// constraint is what the answer keeps to, constraintField the field that says so, "" for tools.
 	constraint constrain.Spec
 	repetition schedule.Repetition
+	// handOver says that the keys and values of the prompt are for another server, ticket where they
+	// come from; nil for nowhere.
+	handOver bool
+	ticket   *kvtransfer.Ticket
 	// beams is nil unless it is to be beam search.
 	beams                    *beams
 	constraintField          string

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/sample"
 )
 
@@ -19,10 +20,10 @@ const tokensKind = "generate-tokens-"
 
 // tokensResponse is vLLM's GenerateResponse.
 type tokensResponse struct {
-	RequestID        string          `json:"request_id"`
-	Choices          []tokensChoice  `json:"choices"`
-	PromptLogprobs   json.RawMessage `json:"prompt_logprobs"`
-	KVTransferParams *struct{}       `json:"kv_transfer_params"`
+	RequestID        string             `json:"request_id"`
+	Choices          []tokensChoice     `json:"choices"`
+	PromptLogprobs   json.RawMessage    `json:"prompt_logprobs"`
+	KVTransferParams *kvtransfer.Ticket `json:"kv_transfer_params"`
 }
 
 type tokensChoice struct {
@@ -47,7 +48,8 @@ func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request, f *field
 	if err := s.collect(r, g, &req.sampling); err != nil {
 		return err
 	}
-	answer := tokensResponse{RequestID: g.tokensID(), Choices: make([]tokensChoice, len(g.choices))}
+	answer := tokensResponse{RequestID: g.tokensID(), Choices: make([]tokensChoice, len(g.choices)),
+		KVTransferParams: g.ticket}
 	for i := range g.choices {
 		c := &g.choices[i]
 		out := tokensChoice{Index: i, FinishReason: c.finishReason(),

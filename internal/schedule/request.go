@@ -121,7 +121,9 @@ type scheduled struct {
 	running bool
 	slot    uint32 // while running
 	// remote is how far the keys and values are that come from elsewhere.
+	// lapsed says that what it receives is of no use any more.
 	remote remote
+	lapsed bool
 	// held says that Hold keeps it from running: it is in Scheduler.held.
 	held bool
 	heap int // index in waiting, while neither running nor held

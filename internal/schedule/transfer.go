@@ -50,7 +50,8 @@ type Fetch struct {
 
 // HandOver is what was kept of a request.
 type HandOver struct {
-	// Blocks are the blocks that its prompt fills, Digest names their contents.
+	// Blocks are those that its prompt fills without its last token, which whoever goes on from them
+	// computes; Digest names their contents.
 	Blocks []uint32
 	Digest [sha256.Size]byte
 	// Plan is the last one that writes to them.
@@ -141,7 +142,7 @@ func (s *Scheduler) Received(key uint64, complete bool) {
 		return
 	}
 	r := s.receiving[i]
-	if complete {
+	if complete = complete && !r.lapsed; complete {
 		r.computed = min(r.Remote, len(r.tokens)-1) / s.config.BlockSize * s.config.BlockSize
 		s.cache.Plan(s.plans)
 		s.cache.Cache(&r.seq, r.tokens, r.computed)
@@ -183,7 +184,7 @@ func (s *Scheduler) leave(r *Request) {
 // keepFor keeps the blocks of a request that ends, until Release. It returns nil when there are
 // none to keep.
 func (s *Scheduler) keepFor(r *Request) *HandOver {
-	n := r.prompt / s.config.BlockSize
+	n := (r.prompt - 1) / s.config.BlockSize
 	if n == 0 {
 		return nil
 	}
@@ -193,6 +194,9 @@ func (s *Scheduler) keepFor(r *Request) *HandOver {
 	return &HandOver{Blocks: slices.Clone(k.seq.Blocks()[:n]),
 		Digest: s.cache.Digest(&k.seq, k.tokens, n), Plan: s.plans}
 }
+
+// Made is the last plan that was made, 0 for none.
+func (s *Scheduler) Made() uint64 { return s.plans }
 
 // Release gives the blocks back that were kept of a request, if there are any.
 func (s *Scheduler) Release(key uint64) {

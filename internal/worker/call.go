@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -28,6 +29,11 @@ func methods() map[string]method {
 		"weights_load": (*worker).weightsLoad,
 		"weights_swap": (*worker).weightsSwap,
 		"weights_drop": (*worker).weightsDrop,
+		"kv_open":      (*worker).openTransfers,
+		"kv_ranks":     (*worker).knowRanks,
+		"kv_hold":      (*worker).hold,
+		"kv_free":      (*worker).free,
+		"kv_fetch":     (*worker).fetch,
 	}
 }
 
@@ -49,6 +55,7 @@ func (w *worker) call(body []byte) error {
 	w.status.Call(c.ID)
 	w.status.Set(status.Call, 0)
 	defer w.status.Call(0)
+	w.called = c.ID
 	r := queue.Reply{ID: c.ID, Rank: uint32(w.opt.Rank)}
 	m := w.methods[c.Method]
 	if w.opt.DriversClock {
@@ -63,11 +70,14 @@ func (w *worker) call(body []byte) error {
 	default:
 		r.Value, err = m(w, c.Args)
 	}
+	if errors.Is(err, errLater) {
+		return nil
+	}
 	if err != nil {
 		r.Type, r.Failure, r.Value = fmt.Sprintf("%T", err), err.Error(), nil
 	}
 	w.out = queue.AppendReply(w.out[:0], &r)
-	return w.port.Send(w.out, time.Time{})
+	return w.send(w.out)
 }
 
 // probe says what the rank's clock shows, and what its process may expect of its node.

@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/grammars"
 	"github.com/eagleray/eagleray/internal/hub"
 	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
@@ -48,6 +49,8 @@ type rank struct {
 	// done is the last plan that it has executed, trail what the last ones were about.
 	done  uint64
 	trail runner.Trail
+	// agent exchanges blocks with other engines, nil where that was not asked for.
+	agent *kvtransfer.Agent
 
 	groups join.Groups
 	runner planRunner
@@ -177,6 +180,7 @@ func (r *rank) enter(opt Options) error {
 
 // leave leaves the group.
 func (r *rank) leave() {
+	r.endTransfers()
 	r.groups.Close()
 	r.groups, r.runner = join.Groups{}, nil
 }
@@ -266,12 +270,12 @@ func (r *rank) close() {
 	if r.grammars != nil {
 		r.grammars.Close()
 	}
+	r.leave() // before the cache is gone that others read
 	r.staging.close()
 	r.weights.close()
 	if r.cache != nil {
 		r.cache.Free()
 	}
-	r.leave()
 	if r.device != nil {
 		r.device.Close()
 	}

@@ -118,6 +118,7 @@ func (w *worker) weightsSwap(id []byte) ([]byte, error) {
 	if r.staging.loaded == nil || r.staging.loaded.update != string(id) {
 		return nil, fmt.Errorf("update %s was not loaded", id)
 	}
+	r.endTransfers() // what was computed is void, and the driver begins anew
 	before := r.weights
 	r.weights, r.staging.loaded = *r.staging.loaded, nil
 	r.compute()
@@ -142,6 +143,7 @@ func (w *worker) sleep(args []byte) ([]byte, error) {
 	if r.init.Null != nil {
 		return nil, nil
 	}
+	r.endTransfers()
 	switch {
 	case asleep.Weights:
 		r.staging.close()

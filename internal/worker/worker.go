@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
@@ -28,6 +29,8 @@ type Options struct {
 	Threads int
 	// DriversClock says that the rank's clock is the driver's: they are on one host.
 	DriversClock bool
+	// Host is the rank's address for those of other engines; "" is this host's loopback one.
+	Host string
 }
 
 // errShutdown ends the loop without being a failure.
@@ -75,6 +78,8 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	if errors.As(err, &p) {
 		f.Type, f.Stack = "panic", p.stack
 	}
+	w.sending.Lock()
+	defer w.sending.Unlock()
 	if sendErr := queue.SendJSON(port, queue.KindFailure, f); sendErr != nil {
 		return errors.Join(err, sendErr)
 	}
@@ -120,6 +125,17 @@ type worker struct {
 	result step.Result
 	out    []byte
 	times  times
+	// called is the call at hand. sending is held while a record is sent: answers to calls that take
+	// long come from other goroutines.
+	called  uint64
+	sending sync.Mutex
+}
+
+// send sends a record to the driver.
+func (w *worker) send(record []byte) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	return w.port.Send(record, time.Time{})
 }
 
 // panicError is a panic turned into an error at the border of the package.
@@ -225,13 +241,16 @@ func (w *worker) execute(body []byte) error {
 		return err
 	}
 	w.rank.done = id
+	if a := w.rank.agent; a != nil {
+		a.Executed(id)
+	}
 	if t != nil {
 		t.Executed = time.Now().UnixNano()
 	}
 	if w.rank.output {
 		w.status.Set(status.Send, 0)
 		w.out = step.AppendResult(append(w.out[:0], byte(queue.KindResult)), &w.result)
-		if err := w.port.Send(w.out, time.Time{}); err != nil {
+		if err := w.send(w.out); err != nil {
 			return err
 		}
 	}

@@ -289,6 +289,8 @@ type running struct {
 	ctx    context.Context
 	engine *router.Router
 	mixed  bool
+	// before, unless it is nil, may change the i-th submission before it is submitted.
+	before func(i int, s *submission) error
 }
 
 // workload runs all submissions.
@@ -307,6 +309,11 @@ func (r *running) workload(w *workload, change func(*submission)) ([][]outcome, 
 			defer progress.over(i)
 			if r.mixed && s.after >= 0 {
 				progress.await(s.after, s.tokens)
+			}
+			if r.before != nil {
+				if errs[i] = r.before(i, &s); errs[i] != nil {
+					return
+				}
 			}
 			if err := r.submit(&s, all[i], func(n int) { progress.add(i, n) }); err != nil {
 				errs[i] = fmt.Errorf("request %d: %w", i, err)

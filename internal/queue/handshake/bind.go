@@ -31,11 +31,11 @@ func (l *Listener) bind() error {
 	}
 	l.listeners = append(l.listeners, t)
 	l.endpoint.TCP = t.Addr().String()
-	cert, fingerprint, err := certificate(l.o.Instance)
+	cert, fingerprint, err := Certificate(l.o.Instance)
 	if err != nil {
 		return fmt.Errorf("handshake: %w", err)
 	}
-	l.endpoint.Fingerprint, l.config = fingerprint, driverTLS(cert)
+	l.endpoint.Fingerprint, l.config = fingerprint, ServerTLS(cert)
 	return nil
 }
 

@@ -90,7 +90,7 @@ func dialTCP(ctx context.Context, e Endpoint, t Token, id Identity) (*Conn, erro
 	}
 	stop := guard(ctx, raw)
 	defer stop()
-	c := tls.Client(raw, workerTLS(e))
+	c := tls.Client(raw, ClientTLS(e))
 	binding, err := secure(c)
 	if err != nil {
 		raw.Close()

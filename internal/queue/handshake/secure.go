@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// certificate makes a self-signed one that lives as long as the process. Neither side checks its name or
+// Certificate makes a self-signed one that lives as long as the process. Neither side checks its name or
 // dates: workers know its SHA-256, which is returned beside it.
-func certificate(i Instance) (tls.Certificate, [32]byte, error) {
+func Certificate(i Instance) (tls.Certificate, [32]byte, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, [32]byte{}, fmt.Errorf("make certificate: %w", err)
@@ -43,9 +43,9 @@ func certificate(i Instance) (tls.Certificate, [32]byte, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}, sha256.Sum256(der), nil
 }
 
-// driverTLS is TLS 1.3 alone. Records are not kept small at the start of a connection: a step is a
+// ServerTLS is TLS 1.3 alone. Records are not kept small at the start of a connection: a step is a
 // few KB, and each record is a system call.
-func driverTLS(c tls.Certificate) *tls.Config {
+func ServerTLS(c tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates:                []tls.Certificate{c},
 		MinVersion:                  tls.VersionTLS13,
@@ -54,8 +54,8 @@ func driverTLS(c tls.Certificate) *tls.Config {
 	}
 }
 
-// workerTLS accepts the one certificate that the endpoint names, or any if that is not pinned.
-func workerTLS(e Endpoint) *tls.Config {
+// ClientTLS accepts the one certificate that the endpoint names, or any if that is not pinned.
+func ClientTLS(e Endpoint) *tls.Config {
 	c := &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
 		DynamicRecordSizingDisabled: true,

@@ -31,7 +31,7 @@ func (f *fixture) plain(t testing.TB, network string) (net.Conn, []byte) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { raw.Close() })
-	c := tls.Client(raw, workerTLS(f.Endpoint()))
+	c := tls.Client(raw, ClientTLS(f.Endpoint()))
 	binding, err := secure(c)
 	if err != nil {
 		t.Fatal(err)

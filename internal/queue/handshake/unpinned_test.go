@@ -24,7 +24,7 @@ func TestUnpinned(t *testing.T) {
 		t.Errorf("another token: %v", err)
 	}
 
-	cert, _, err := certificate("between")
+	cert, _, err := Certificate("between")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +38,8 @@ func TestUnpinned(t *testing.T) {
 		if err != nil {
 			return
 		}
-		in := tls.Server(raw, driverTLS(cert))
-		out, err := tls.Dial("tcp", f.Endpoint().TCP, workerTLS(Endpoint{Unpinned: true}))
+		in := tls.Server(raw, ServerTLS(cert))
+		out, err := tls.Dial("tcp", f.Endpoint().TCP, ClientTLS(Endpoint{Unpinned: true}))
 		if err != nil {
 			t.Error(err)
 			return

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/builtin"
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
+	"github.com/eagleray/eagleray/internal/kvtransfer"
+	"github.com/eagleray/eagleray/internal/queue/handshake"
+)
+
+// transfers are an engine's part in the exchange of KV blocks with others (--kv-transfer-config).
+// Blocks travel between ranks; here is what they are told, by calls that are answered when they have
+// done it, each waited for by a goroutine. The step loop starts those and hears of them by its inbox.
+type transfers struct {
+	config *config.Transfer
+	// port is where the first rank listens, 0 for any.
+	port  int
+	id    string
+	shape kvtransfer.Shape
+	// token seals tickets; nil when engines have no secret in common.
+	token []byte
+	log   *slog.Logger
+	// running are the goroutines.
+	running sync.WaitGroup
+
+	// first is the agent of the first rank of the group; zero while there is none.
+	first kvtransfer.Address
+}
+
+// openTimeout bounds the calls by which the ranks of a group start to exchange blocks.
+const openTimeout = 10 * time.Second
+
+// transfers makes the engine's part, nil without --kv-transfer-config.
+func (b *opening) transfers() (*transfers, error) {
+	c := &b.cfg.Transfer
+	if c.Role == "" {
+		return nil, nil
+	}
+	t := &transfers{config: c, id: c.EngineID, log: b.opt.Log, port: c.Port}
+	if t.id == "" {
+		t.id = string(handshake.NewInstance())
+	}
+	if b.engines() > 1 {
+		t.id += fmt.Sprintf("-%d", b.number)
+	}
+	if t.port > 0 {
+		t.port += b.number * b.ranks
+	}
+	if file := b.cfg.Parallel.Nodes.TokenFile; file != "" {
+		token, err := nodes.ReadToken(file)
+		if err != nil {
+			return nil, &config.UsageError{Err: fmt.Errorf("--cluster-token-file: %w", err)}
+		}
+		t.token = token[:]
+	}
+	name, err := b.weightsName()
+	if err != nil {
+		return nil, err
+	}
+	m := b.model
+	t.shape = kvtransfer.Shape{Model: name, DType: b.info.DType, ISA: b.info.Ranks[0].ISA,
+		BlockSize: b.info.BlockSize, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Layers: m.Layers,
+		Layout: b.cfg.Parallel.Layout(), Stages: b.stages}
+	return t, nil
+}
+
+// weightsName tells one model's weights from another's, wherever they lie.
+func (b *opening) weightsName() (string, error) {
+	h := sha256.New()
+	if b.dir == "" {
+		return builtin.Name, nil
+	}
+	raw, err := os.ReadFile(filepath.Join(b.dir, "config.json"))
+	if err != nil {
+		return "", err
+	}
+	h.Write(raw)
+	if b.cfg.Model.LoadFormat == "dummy" {
+		fmt.Fprintf(h, "dummy %d", b.cfg.Model.Seed)
+	} else {
+		weights, err := sampleWeights(b.dir)
+		if err != nil {
+			return "", err
+		}
+		h.Write([]byte(weights))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+// openTransfers lets the ranks of a group take part that has just started, or has other weights or
+// another cache than before. While the cache sleeps they do not.
+func (e *Engine) openTransfers() error {
+	t := e.transfers
+	if t == nil {
+		return nil
+	}
+	t.first = kvtransfer.Address{}
+	if asleep := e.steering.asleep.Load(); asleep != nil && asleep.KVCache {
+		return nil
+	}
+	shape := t.shape
+	if u := e.steering.weights.Load(); u != nil {
+		shape.Model += ", update " + u.ID
+	}
+	ctx, cancel := context.WithTimeout(e.ranks.life, openTimeout)
+	defer cancel()
+	var addresses []kvtransfer.Address
+	err := func() error {
+		args, err := json.Marshal(kvtransfer.Open{Shape: shape, Host: t.config.IP, Port: t.port,
+			Plan: e.sched.Made()})
+		if err != nil {
+			return err
+		}
+		results, err := e.group.CollectiveRPC(ctx, "kv_open", args, executor.RPCOptions{})
+		if err != nil {
+			return err
+		}
+		addresses = make([]kvtransfer.Address, len(results))
+		for i, r := range results {
+			if err := json.Unmarshal(r, &addresses[i]); err != nil {
+				return err
+			}
+			if !addresses[i].Loopback() && t.token == nil {
+				return &config.UsageError{Err: fmt.Errorf("--kv-transfer-config: rank %d listens at %s, "+
+					"which other machines reach: --cluster-token-file is needed", i, addresses[i].Host)}
+			}
+		}
+		if args, err = json.Marshal(addresses); err != nil {
+			return err
+		}
+		_, err = e.group.CollectiveRPC(ctx, "kv_ranks", args, executor.RPCOptions{})
+		return err
+	}()
+	if err != nil {
+		return fmt.Errorf("exchange of KV blocks: %w", err)
+	}
+	t.first = addresses[0]
+	t.log.Info("KV blocks are exchanged with other engines", "role", t.config.Role, "engine_id", t.id,
+		"address", fmt.Sprintf("%s:%d", t.first.Host, t.first.Port), "ranks", len(addresses))
+	return nil
+}

@@ -1,0 +1,161 @@
+package kvtransfer
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/queue/handshake"
+)
+
+// Fetch is what a driver tells its ranks to fetch.
+type Fetch struct {
+	Secret Secret `json:"secret"`
+	// From is the agent of the producer's first rank.
+	From Address `json:"from"`
+	// Blocks are where they go, First the number of the first of them in the transfer; none only
+	// tells the producer that nothing is needed.
+	Blocks []uint32 `json:"blocks"`
+	First  int      `json:"first"`
+	// Digest names the contents that are expected.
+	Digest Digest `json:"digest"`
+	// Plan is the last one that may write to the blocks for what was in them before.
+	Plan uint64 `json:"plan"`
+	// Timeout bounds it all.
+	Timeout time.Duration `json:"timeout"`
+}
+
+// Fetch fetches this rank's part of blocks, and tells the producer when it has it, or has given it up.
+// An error leaves the blocks in any state; when it has returned nothing writes to them.
+func (a *Agent) Fetch(ctx context.Context, f *Fetch) error {
+	for _, b := range f.Blocks {
+		if int64(b) >= int64(a.opt.Blocks) {
+			return fmt.Errorf("fetch block %d of %d", b, a.opt.Blocks)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
+	defer cancel()
+	err := a.await(ctx, func() bool { return a.done.Load() >= f.Plan })
+	if err != nil {
+		return fmt.Errorf("wait for plan %d: %w", f.Plan, err)
+	}
+	first, err := dial(ctx, f.From)
+	if err != nil {
+		return err
+	}
+	defer first.close()
+	if len(f.Blocks) > 0 {
+		err = a.fetch(ctx, f, first)
+	}
+	_, doneErr := first.ask(&ask{Op: "done", Secret: f.Secret, Rank: a.opt.Rank,
+		Ranks: a.opt.Shape.Layout.World()})
+	if err == nil && len(f.Blocks) == 0 {
+		err = doneErr
+	}
+	return err
+}
+
+// fetch reads from every rank that has some of this one's part.
+func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer) error {
+	about, err := first.ask(&ask{Op: "describe", Secret: f.Secret})
+	if err != nil {
+		return err
+	}
+	if about.Shape == nil {
+		return fmt.Errorf("the other engine does not say what it has")
+	}
+	theirs := about.Shape
+	if err := theirs.sound(); err != nil {
+		return err
+	}
+	if err := a.opt.Shape.check(theirs); err != nil {
+		return err
+	}
+	pieces, err := theirs.cover(a.part)
+	if err != nil {
+		return err
+	}
+	for _, p := range pieces {
+		if p.rank >= len(about.Ranks) {
+			return fmt.Errorf("the other engine has %d ranks, not %d", len(about.Ranks), p.rank+1)
+		}
+		from := first
+		if at := about.Ranks[p.rank]; at != f.From {
+			if from, err = dial(ctx, at); err != nil {
+				return err
+			}
+		}
+		err := a.readFrom(from, f, p.Part)
+		if from != first {
+			from.close()
+		}
+		if err != nil {
+			return fmt.Errorf("read from rank %d: %w", p.rank, errors.Join(err, ctx.Err()))
+		}
+	}
+	return nil
+}
+
+// readFrom reads a part into the cache.
+func (a *Agent) readFrom(from *peer, f *Fetch, p Part) error {
+	about, err := from.ask(&ask{Op: "read", Secret: f.Secret, Digest: f.Digest, Part: p, First: f.First,
+		Count: len(f.Blocks)})
+	if err != nil {
+		return err
+	}
+	var want int64
+	_ = a.each(p, f.Blocks, func(b []byte) error { want += int64(len(b)); return nil })
+	if about.Bytes != want {
+		return fmt.Errorf("%d bytes come, not %d", about.Bytes, want)
+	}
+	return a.each(p, f.Blocks, func(b []byte) error {
+		_, err := io.ReadFull(from.r, b)
+		return err
+	})
+}
+
+// peer is a connection to another engine's agent.
+type peer struct {
+	c net.Conn
+	r *bufio.Reader
+	// stop ends the watch of the context that ends the connection.
+	stop func() bool
+}
+
+// dial connects to an agent. The connection ends with ctx.
+func dial(ctx context.Context, at Address) (*peer, error) {
+	d := tls.Dialer{Config: handshake.ClientTLS(handshake.Endpoint{Fingerprint: at.Fingerprint})}
+	to := net.JoinHostPort(at.Host, strconv.Itoa(at.Port))
+	c, err := d.DialContext(ctx, "tcp", to)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", to, err)
+	}
+	return &peer{c: c, r: bufio.NewReaderSize(c, buffered),
+		stop: context.AfterFunc(ctx, func() { c.Close() })}, nil
+}
+
+func (p *peer) close() {
+	p.stop()
+	p.c.Close()
+}
+
+// ask asks for something and returns the answer; an error in it is an error here.
+func (p *peer) ask(q *ask) (*answer, error) {
+	if err := put(p.c, q); err != nil {
+		return nil, err
+	}
+	var r answer
+	if err := take(p.r, maxAnswer, &r); err != nil {
+		return nil, err
+	}
+	if r.Error != "" {
+		return nil, fmt.Errorf("the other engine says: %.200s", r.Error)
+	}
+	return &r, nil
+}

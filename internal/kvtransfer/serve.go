@@ -1,0 +1,139 @@
+package kvtransfer
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+)
+
+// buffered is how many bytes of blocks are gathered for a write, or read at a time.
+const buffered = 256 << 10
+
+// serve answers one peer until it goes, is silent for too long, or asks for what it must not.
+func (a *Agent) serve(c net.Conn) {
+	r, w := bufio.NewReader(c), bufio.NewWriterSize(c, buffered)
+	for {
+		var q ask
+		c.SetDeadline(time.Now().Add(patience))
+		if err := take(r, maxAsk, &q); err != nil {
+			return // nobody is there to learn of it, or a stranger
+		}
+		err := a.answer(c, w, &q)
+		if err != nil {
+			c.SetDeadline(time.Now().Add(patience))
+			_ = put(w, answer{Error: err.Error()})
+		}
+		if w.Flush() != nil || err != nil {
+			return
+		}
+	}
+}
+
+// answer does what a peer asks for. Its errors go to the peer.
+func (a *Agent) answer(c net.Conn, w *bufio.Writer, q *ask) error {
+	h, err := a.find(q.Secret)
+	if err != nil {
+		return err
+	}
+	switch q.Op {
+	case "describe":
+		a.mu.Lock()
+		ranks := a.ranks
+		a.mu.Unlock()
+		return put(w, answer{Shape: &a.opt.Shape, Ranks: ranks})
+	case "read":
+		return a.read(c, w, h, q)
+	case "done":
+		if q.Ranks < 1 || q.Ranks > maxRanks || q.Rank < 0 || q.Rank >= q.Ranks {
+			return fmt.Errorf("rank %d of %d is done", q.Rank, q.Ranks)
+		}
+		a.mu.Lock()
+		h.ranks[q.Rank] = true
+		if len(h.ranks) >= q.Ranks && !closed(h.handed) {
+			close(h.handed)
+		}
+		a.mu.Unlock()
+		return put(w, answer{})
+	}
+	return fmt.Errorf("unknown request %.20q", q.Op)
+}
+
+// find is the transfer of a secret, once it is held and its blocks are computed. What the driver has
+// told its client it has told its ranks too, but perhaps later.
+func (a *Agent) find(s Secret) (*hold, error) {
+	ctx, cancel := context.WithTimeout(a.life, a.opt.Early)
+	defer cancel()
+	name := nameOf(s)
+	var h *hold
+	if a.await(ctx, func() bool {
+		h = a.holds[name]
+		return h != nil && a.done.Load() >= h.Plan || slices.Contains(a.freed[:], name)
+	}) != nil || h == nil {
+		return nil, fmt.Errorf("the blocks are not held here, or not any more")
+	}
+	return h, nil
+}
+
+// read sends the part of blocks that a peer asks for.
+func (a *Agent) read(c net.Conn, w *bufio.Writer, h *hold, q *ask) error {
+	own, part := a.part, q.Part
+	size, err := a.opt.Shape.headBytes()
+	if err != nil {
+		return err
+	}
+	switch {
+	case q.Digest != h.Digest || q.First+q.Count != len(h.Blocks):
+		return fmt.Errorf("the blocks are of another prompt, or of another cache salt")
+	case q.First < 0 || q.Count < 1:
+		return fmt.Errorf("%d blocks from %d on are asked for", q.Count, q.First)
+	case !within(part.Layers, own.Layers) || !within(part.Heads, own.Heads):
+		return fmt.Errorf("layers %v and heads %v are asked for, rank %d has %v and %v", part.Layers,
+			part.Heads, a.opt.Rank, own.Layers, own.Heads)
+	}
+	a.mu.Lock()
+	over := h.over
+	if !over {
+		h.readers[c] = true
+	}
+	a.mu.Unlock()
+	if over {
+		return fmt.Errorf("the blocks are not held any more")
+	}
+	defer func() {
+		a.mu.Lock()
+		delete(h.readers, c)
+		a.wake()
+		a.mu.Unlock()
+	}()
+	layers, heads := part.Layers[1]-part.Layers[0], part.Heads[1]-part.Heads[0]
+	if err := put(w, answer{Bytes: int64(layers) * int64(q.Count) * 2 * int64(heads*size)}); err != nil {
+		return err
+	}
+	return a.each(part, h.Blocks[q.First:], func(b []byte) error {
+		if w.Available() < len(b) {
+			c.SetWriteDeadline(time.Now().Add(patience))
+		}
+		_, err := w.Write(b)
+		return err
+	})
+}
+
+func within(x, of [2]int) bool { return x[0] >= of[0] && x[0] < x[1] && x[1] <= of[1] }
+
+// each calls f with the memory of a part of blocks, in the order in which they travel.
+func (a *Agent) each(p Part, blocks []uint32, f func([]byte) error) error {
+	from, to := p.Heads[0]-a.part.Heads[0], p.Heads[1]-a.part.Heads[0]
+	for layer := p.Layers[0] - a.part.Layers[0]; layer < p.Layers[1]-a.part.Layers[0]; layer++ {
+		for _, b := range blocks {
+			for _, values := range [...]bool{false, true} {
+				if err := f(a.opt.Memory.Heads(layer, int(b), values, from, to)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package kvtransfer
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Bounds of messages in bytes. An answer lists the ranks of an engine.
+const (
+	maxAsk    = 4 << 10
+	maxAnswer = 1 << 20
+)
+
+// ask is what a peer asks an agent for.
+type ask struct {
+	Op     string `json:"op"`
+	Secret Secret `json:"secret"`
+	// Digest is the contents that the peer expects up to the last of the blocks that it reads.
+	Digest Digest `json:"digest"`
+	// Part, First and Count are what it reads: First is a number in the transfer's list of blocks.
+	Part
+	First int `json:"first"`
+	Count int `json:"count"`
+	// Rank of Ranks is the peer's, which has what it needs.
+	Rank  int `json:"rank"`
+	Ranks int `json:"ranks"`
+}
+
+// answer is what the agent says to it; Error is "" when it does as it is asked.
+type answer struct {
+	Error string    `json:"error,omitempty"`
+	Shape *Shape    `json:"shape,omitempty"`
+	Ranks []Address `json:"ranks,omitempty"`
+	// Bytes follow.
+	Bytes int64 `json:"bytes,omitempty"`
+}
+
+// put writes a message after its length.
+func put(w io.Writer, message any) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+	return err
+}
+
+// take reads a message of at most so many bytes.
+func take(r io.Reader, most int, message any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if int64(n) > int64(most) {
+		return fmt.Errorf("message of %d bytes, more than %d", n, most)
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, message); err != nil {
+		return fmt.Errorf("decode message: %w", err)
+	}
+	return nil
+}
