@@ -17,7 +17,8 @@ import (
 var documents = []string{
 	"README.md", "CHANGELOG.md", "docs/architecture.md", "docs/compat-vllm.md", "docs/decisions.md",
 	"docs/vllm-tests.md", "docs/vllm-tests-ray.md", "docs/errors.md",
-	"docs/quickstart.md", "docs/kubernetes.md", "docs/batch.md", "docs/faults.md", "docs/ray.md",
+	"docs/quickstart.md", "docs/kubernetes.md", "docs/batch.md", "docs/faults.md", "docs/python.md",
+	"docs/ray.md",
 	"docs/structured-outputs.md",
 	"CONTRIBUTING.md",
 }
