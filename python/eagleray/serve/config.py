@@ -186,7 +186,8 @@ def read_model(given: Any) -> LLMConfig:
             given = yaml.safe_load(pathlib.Path(given).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as e:
             raise ConfigError(f"file: {e}") from None
-    return _read_or_raise(LLMConfig, given)
+    config: LLMConfig = _read_or_raise(LLMConfig, given)
+    return config
 
 
 def _read_or_raise(cls: type[Any], given: Any) -> Any:

@@ -73,7 +73,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
             seen.popitem(last=False)
 
     def _hits(self, replica: ReplicaID, blocks: tuple[int, ...]) -> int:
-        seen = self._seen.get(replica, {})
+        seen = self._seen.get(replica, OrderedDict())
         for n, block in enumerate(blocks):
             if block not in seen:
                 return n
@@ -83,7 +83,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         """Return how many requests a replica has: those of this router, and its engine's word."""
         sent = self.replica_queue_len_cache.get(replica.replica_id) or 0
         stats = replica.routing_stats or {}
-        return max(sent, stats.get("running", 0) + stats.get("waiting", 0))
+        return float(max(sent, stats.get("running", 0) + stats.get("waiting", 0)))
 
 
 def _blocks(request: Optional[PendingRequest]) -> tuple[int, ...]:
