@@ -100,9 +100,12 @@ const firstPiece = 64 << 10
 
 // receive reads a body of at most limit bytes. The caller calls done, also after an error.
 func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) error {
-	in := http.MaxBytesReader(w, r.Body, limit)
 	length := r.ContentLength
-	claim := min(length, limit) + 1 // one to see the end
+	if length > limit { // a client that waits for 100 Continue need not send it
+		return &http.MaxBytesError{Limit: limit}
+	}
+	in := http.MaxBytesReader(w, r.Body, limit)
+	claim := length + 1 // one to see the end
 	if length < 0 {
 		claim = firstPiece
 	}

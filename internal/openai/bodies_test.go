@@ -189,6 +189,38 @@ func TestMalformedBodies(t *testing.T) {
 	}
 }
 
+// TestTooLongBodies: a body that says itself that it is too long is not asked for.
+func TestTooLongBodies(t *testing.T) {
+	s := filing(t)
+	ts := listen(t, s)
+	for path, kind := range map[string]string{completionsPath: "application/json",
+		"/v1/files": "multipart/form-data; boundary=B"} {
+		conn, err := net.Dial("tcp", ts.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n"+
+			"Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n", path, kind)
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if !strings.Contains(line, " 413 ") {
+			t.Errorf("%s: %q %v", path, line, err)
+		}
+		conn.Close()
+	}
+}
+
+// TestLongTextsToTruncate: a text is not tokenized at any length only because its end is not wanted.
+func TestLongTextsToTruncate(t *testing.T) {
+	s := newServer(t)
+	text := strings.Repeat("many words ", leastTokenized/11+1)
+	refused(t, s, completionsPath, `{"prompt":"`+text+`","truncate_prompt_tokens":3}`, 400, "prompt",
+		"in order to be truncated")
+	refused(t, s, chatPath, `{"messages":[{"role":"user","content":"`+text+
+		`"}],"truncate_prompt_tokens":3}`, 400, "messages", "in order to be truncated")
+	s.ok(t, completionsPath, `{"prompt":"`+text[:leastTokenized]+`","truncate_prompt_tokens":3}`)
+}
+
 // TestStalledBodies: a body that does not come in time is answered with 408, wherever it stalls, also
 // when a write may take less time than a body.
 func TestStalledBodies(t *testing.T) {

@@ -81,6 +81,9 @@ func (s *Server) kept(h handler) handler {
 
 // createFile answers POST /v1/files. The content goes to the disk as it comes.
 func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength > maxUpload {
+		return &http.MaxBytesError{Limit: maxUpload}
+	}
 	in := &uploadReader{s: s, rc: http.NewResponseController(w)}
 	in.r = http.MaxBytesReader(w, r.Body, maxUpload)
 	r.Body = io.NopCloser(in)

@@ -54,10 +54,15 @@ func (s *Server) checkText(r *sampling, field, text string) *apiError {
 		return badRequest(field, "the server runs without a tokenizer: give `prompt` as "+
 			"token ids to /v1/completions")
 	}
+	most := s.mostBytes()
 	if r.truncate != nil {
+		if most = max(most, leastTokenized); len(text) > most {
+			return badRequest(field, "the prompt of %d bytes is longer than what is tokenized in order "+
+				"to be truncated (at most %d bytes)", len(text), most)
+		}
 		return nil
 	}
-	if most := s.mostBytes(); len(text) > most {
+	if len(text) > most {
 		return badRequest(field, "This model's maximum context length is %d tokens. The prompt "+
 			"of %d bytes cannot fit in it "+
 			"(at most %d bytes).", s.model.MaxModelLen, len(text), most)
