@@ -369,3 +369,33 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%d KB of heap: %v", most, heap)
 	}
 }
+
+// FuzzRow: any line is a row, or a problem that says where and why.
+func FuzzRow(f *testing.F) {
+	f.Add(`{"custom_id":"1","method":"POST","url":"/u","body":{"model":"m"}}`)
+	f.Add(`{"custom_id":"","method":"POST","url":"/u","body":{}}`)
+	f.Add(`{"custom_id":"1","method":"GET","url":"/u","body":{"stream":true}}`)
+	f.Add("\xef\xbb\xbf{}")
+	f.Add(`{"custom_id":1}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, line string) {
+		r := parseRow([]byte(line), 7)
+		switch p := r.Problem; {
+		case r.Line != 7 || r.sum == 0:
+			t.Fatalf("row %d, sum %d", r.Line, r.sum)
+		case p != nil && (p.Code == "" || p.Message == "" || p.Line == nil || *p.Line != 7):
+			t.Fatalf("%+v", p)
+		case p == nil && (*r.CustomID == "" || r.URL == "" || !json.Valid(r.Body) || r.Body[0] != '{'):
+			t.Fatalf("%+v", r)
+		}
+		// What is said of it is a line of JSON, known again by its id.
+		text, err := r.unanswered("code", "message").line()
+		var o outcome
+		if err != nil || json.Unmarshal(text, &o) != nil || bytes.Count(text, []byte("\n")) != 1 {
+			t.Fatalf("%q, %v", text, err)
+		}
+		if number, sum, ok := parseID(o.ID); !ok || number != 7 || sum != r.sum {
+			t.Fatalf("%s is of row %d", o.ID, number)
+		}
+	})
+}

@@ -23,11 +23,15 @@ func refuse(status int, param, format string, args ...any) *Error {
 	return &Error{status, param, fmt.Sprintf(format, args...)}
 }
 
+// noRoom is whether a disk is full, or a share of it.
+func noRoom(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
 // told gives errors of the disk and the store their status; others are the server's own.
 func told(err error) error {
 	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT),
-		errors.Is(err, store.ErrFull):
+	case noRoom(err), errors.Is(err, store.ErrFull):
 		return &Error{http.StatusInsufficientStorage, "", "the server's store has no room: " +
 			"delete files, or try again later"}
 	case errors.Is(err, store.ErrInUse), errors.Is(err, store.ErrClosed):

@@ -25,6 +25,9 @@ type job struct {
 
 	mu  sync.Mutex
 	rec record
+
+	// disk is held by who writes an answer.
+	disk sync.Mutex
 }
 
 // Causes for which a batch ends before its rows are answered.
@@ -313,6 +316,7 @@ func (j *job) pump(in io.ReadSeeker, o *outputs) (Status, error) {
 			return j.b.opt.Do(ctx, j.owner, r)
 		}}
 	var mu sync.Mutex
+	until := rows                 // there is room
 	after := slices.Clone(o.done) // p reads its own
 	p.emit = func(r *Row, line *outcome) error {
 		to := o.failed
@@ -323,7 +327,7 @@ func (j *job) pump(in io.ReadSeeker, o *outputs) (Status, error) {
 		if err != nil {
 			return err
 		}
-		if err := to.append(text); err != nil {
+		if err := j.write(until, to, text); err != nil {
 			return err
 		}
 		j.count(line)
@@ -351,7 +355,27 @@ func (j *job) pump(in io.ReadSeeker, o *outputs) (Status, error) {
 		return "", err
 	}
 	p.done = slices.Clone(after)
+	until = j.b.ctx
 	return end, p.run(j.b.ctx)
+}
+
+// write appends a line. On a full disk it waits until there is room, or ctx ends: a row is not asked
+// again because its answer could not be kept, and rows that come meanwhile wait as well.
+func (j *job) write(ctx context.Context, to *spool, line []byte) error {
+	j.disk.Lock()
+	defer j.disk.Unlock()
+	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
+		err := to.append(line)
+		if err == nil || !noRoom(err) {
+			return err
+		}
+		j.b.log.Error("batch waits for room on the disk", "batch", j.id, "error", err, "again_in", wait)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
 }
 
 // finish gives the answers their places among the files, and ends the batch.

@@ -92,7 +92,9 @@ func (s *spool) append(line []byte) error {
 	s.size += int64(len(line))
 	if now := time.Now(); now.Sub(s.synced) > syncEvery {
 		s.synced = now
-		return s.f.Sync()
+		if err := s.f.Sync(); err != nil { // the line is there, whatever the cause
+			return fmt.Errorf("sync %s: %v", s.f.Name(), err)
+		}
 	}
 	return nil
 }

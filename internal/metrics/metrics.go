@@ -47,6 +47,8 @@ type Metrics struct {
 	engines  []*Engine
 
 	rejections   *prometheus.CounterVec
+	batchRows    *prometheus.CounterVec
+	batchRunning prometheus.Gauge
 	httpRequests *prometheus.CounterVec
 	httpDuration *prometheus.HistogramVec
 }
@@ -69,6 +71,13 @@ func New(o Options) *Metrics {
 	for _, reason := range Rejections {
 		m.rejections.WithLabelValues(reason)
 	}
+	server := factory{registry: m.registry, labels: m.engines[0].labels}
+	m.batchRows = server.counterVec("batch_rows_total",
+		"Count of rows of batches that were answered, by the class of their status.", "status")
+	for _, status := range []string{"2xx", "4xx", "5xx"} {
+		m.batchRows.WithLabelValues(status)
+	}
+	m.batchRunning = server.gauge("batch_rows_running", "Rows of batches that are being answered.")
 	m.httpRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "http_requests_total", Help: "Total number of requests by " +
 			"method, status and handler.",
@@ -98,6 +107,18 @@ var Rejections = []string{"queue_full", "bodies", "connections", "quota"}
 
 // Rejected counts a request refused before the engine saw it, by one of Rejections.
 func (m *Metrics) Rejected(reason string) { m.rejections.WithLabelValues(reason).Inc() }
+
+// BatchRow counts a row of a batch that is being answered, until done is called with the status of
+// its answer, 0 for none.
+func (m *Metrics) BatchRow() (done func(status int)) {
+	m.batchRunning.Inc()
+	return func(status int) {
+		m.batchRunning.Dec()
+		if status != 0 {
+			m.batchRows.WithLabelValues(statusClass(status)).Inc()
+		}
+	}
+}
 
 // HTTP counts one HTTP request. The handler is the route's pattern, never the raw path, and the
 // method one the route knows, so that clients cannot make series.

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"errors"
 	"io"
 	"mime/multipart"
@@ -12,13 +13,28 @@ import (
 	"github.com/eagleray/eagleray/internal/batch"
 )
 
+// batchRow is Row, for the metrics too.
+func (s *Server) batchRow(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
+	if s.opt.Metrics == nil {
+		return s.Row(ctx, client, row)
+	}
+	done := s.opt.Metrics.BatchRow()
+	a, err := s.Row(ctx, client, row)
+	if err != nil {
+		done(0) // it is asked again, or never
+		return a, err
+	}
+	done(a.Status)
+	return a, nil
+}
+
 // newBatches makes the Files and Batch API, nil without a folder to keep them in.
 func (s *Server) newBatches() *batch.Batches {
 	dir := s.opt.Config.Server.StoreDir
 	if s.opt.Store == nil || dir == "" {
 		return nil
 	}
-	return batch.New(batch.Options{Store: s.opt.Store, Dir: dir, Do: s.Row, Log: s.log,
+	return batch.New(batch.Options{Store: s.opt.Store, Dir: dir, Do: s.batchRow, Log: s.log,
 		Answers: s.answersRows,
 		Serves: func(name string) bool {
 			_, bad := s.checkModel(name)

@@ -8,12 +8,18 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	openai "github.com/openai/openai-go/v3"
 
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/step"
 	"github.com/eagleray/eagleray/internal/store"
 )
 
@@ -267,4 +273,96 @@ func TestClientBatch(t *testing.T) {
 			t.Errorf("%s: %d", path, rec.Code)
 		}
 	}
+}
+
+// TestBatchOfEmbeddings: rows of every route of vectors are answered as the routes do, and counted.
+func TestBatchOfEmbeddings(t *testing.T) {
+	for endpoint, c := range map[string]struct{ body, want string }{
+		embeddingsPath: {`{"input":[[3]],"encoding_format":"float"}`, `"embedding":[`},
+		scorePath:      {`{"text_1":"a","text_2":["b"]}`, `"score":`},
+		rerankPath:     {`{"query":"a","documents":["b"]}`, `"relevance_score":`},
+	} {
+		var m *metrics.Metrics
+		s := filing(t, func(o *Options) {
+			m = metrics.New(metrics.Options{ModelName: "tiny", MaxModelLen: 256})
+			o.Metrics = m
+			o.Info.Pooling = &engine.Pooling{Type: step.PoolLast, Normalize: true, Width: 3}
+		})
+		s.engine.play = func(int, *engine.Request) script {
+			return script{deltas: []engine.Delta{{Tokens: []int32{0}, Pooled: []float32{1, 2, 3},
+				Finish: sample.FinishLength, OutputTokens: 1}}}
+		}
+		in := fmt.Sprintf(`{"custom_id":"1","method":"POST","url":%q,"body":%s}
+{"custom_id":"2","method":"POST","url":%q,"body":{}}`, endpoint, c.body, endpoint)
+		body, kind := form(t, "purpose", "batch", "file:in.jsonl", in)
+		f := object(t, s.upload(body, kind).Body.Bytes())
+		b := s.ok(t, "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":%q,"completion_window":"24h"}`,
+			f["id"], endpoint))
+		for end := time.Now().Add(10 * time.Second); b["status"] != "completed"; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%v", b)
+			}
+			b = object(t, s.do("GET", "/v1/batches/"+b["id"].(string), "").Body.Bytes())
+		}
+		out := s.do("GET", "/v1/files/"+b["output_file_id"].(string)+"/content", "").Body.String()
+		if !strings.Contains(out, c.want) || at(t, b, "request_counts", "completed") != 1.0 ||
+			at(t, b, "request_counts", "failed") != 1.0 {
+			t.Errorf("%s: %s, %v", endpoint, out, b)
+		}
+		shown := s.do("GET", "/metrics", "").Body.String()
+		for _, status := range []string{"2xx", "4xx"} {
+			if !strings.Contains(shown, `eagleray:batch_rows_total{engine="0",model_name="tiny",status="`+status+`"} 1`) {
+				t.Errorf("%s: the metrics do not count a row with %s", endpoint, status)
+			}
+		}
+		if !strings.Contains(shown, `eagleray:batch_rows_running{engine="0",model_name="tiny"} 0`) {
+			t.Error("rows still run")
+		}
+	}
+}
+
+// FuzzUpload: whatever form is uploaded, it is a file or an error with a message, and nothing stays of
+// the latter.
+func FuzzUpload(f *testing.F) {
+	const kind = "multipart/form-data; boundary=B"
+	part := func(head, text string) string { return "--B\r\n" + head + "\r\n\r\n" + text + "\r\n" }
+	const purpose, file = `Content-Disposition: form-data; name="purpose"`,
+		`Content-Disposition: form-data; name="file"; filename="a"`
+	f.Add(kind, part(purpose, "batch")+part(file, "{}")+"--B--\r\n")
+	f.Add(kind, part(file, "{}")+part(purpose, "batch")+"--B--")
+	f.Add(kind, part(file, "{}"))
+	f.Add(kind, part(purpose, "batch")+part(purpose, "batch"))
+	f.Add("multipart/form-data", "")
+	f.Add("multipart/form-data; boundary=", "--\r\n")
+	f.Add(kind, part(`Content-Disposition: form-data; name="expires_after[seconds]"`, "3600")+part(file, ""))
+	dir := f.TempDir()
+	kept := store.New(dir, store.Options{})
+	s := newServer(f, func(o *Options) { o.Store, o.Config.Server.StoreDir = kept, dir })
+	s.StartBatches()
+	f.Cleanup(func() {
+		s.StopBatches()
+		kept.Close()
+	})
+	for s.batches.Ready() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	f.Fuzz(func(t *testing.T, kind, body string) {
+		rec := s.upload(body, kind)
+		o := object(t, rec.Body.Bytes())
+		switch {
+		case rec.Code == 200:
+			id := o["id"].(string)
+			if n := s.do("GET", "/v1/files/"+id+"/content", "").Body.Len(); float64(n) != o["bytes"] {
+				t.Errorf("%d bytes of %v", n, o)
+			}
+			if rec := s.do("DELETE", "/v1/files/"+id, ""); rec.Code != 200 {
+				t.Errorf("not deleted: %s", rec.Body)
+			}
+		case rec.Code < 400 || rec.Code >= 500 || at(t, o, "error", "message") == "":
+			t.Errorf("%d %s", rec.Code, rec.Body)
+		}
+		if left, err := os.ReadDir(filepath.Join(dir, "files")); err == nil && len(left) > 0 {
+			t.Errorf("%d files stay", len(left))
+		}
+	})
 }
