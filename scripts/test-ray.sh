@@ -26,6 +26,8 @@ quick=(
   'TestServeLosesRank'
   'TestServeRecovers'
   'TestServeRefuses/ray/another'
+  'TestData$/ray/kinds'
+  'TestJob/ray/batch$'
   'TestServeApp/Quick'                     # models behind one ingress, a replica lost, mistakes
 )
 packages=(./test/ray)

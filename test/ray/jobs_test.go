@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -141,17 +143,34 @@ func TestJob(t *testing.T) {
 			j.stop(t)
 			j.gone(t)
 		})
-		t.Run("serve stopped", func(t *testing.T) {
-			j := s.submit(t, "serve", "--port", "0")
-			eventually(t, "the server", func() bool {
-				return strings.Contains(j.log(),
-					"msg=ready")
+		for _, frozen := range []bool{false, true} {
+			t.Run(fmt.Sprintf("serve stopped,frozen=%v", frozen), func(t *testing.T) {
+				j := s.submit(t, "serve", "--port", "0")
+				eventually(t, "the server",
+					func() bool { return strings.Contains(j.log(), "msg=ready") })
+				j.reports(t)
+				if frozen {
+					// It does not see SIGTERM, and Ray kills it three seconds later.
+					if err := syscall.Kill(j.pid(t), syscall.SIGSTOP); err != nil {
+						t.Fatal(err)
+					}
+				}
+				j.stop(t)
+				j.gone(t)
 			})
-			j.reports(t)
-			j.stop(t)
-			j.gone(t)
-		})
+		}
 	})
+}
+
+// pid is the program's.
+func (j *job) pid(t *testing.T) int {
+	t.Helper()
+	log := &tail{text: []byte(j.log())}
+	pid, err := strconv.Atoi(attribute(log.line(`msg="ray job"`), "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
 }
 
 func (j *job) stop(t *testing.T) {
