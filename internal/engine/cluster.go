@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/config"
@@ -16,9 +17,15 @@ import (
 // computes on which node; each engine joins the cluster by itself, with a placement group of its
 // own. Without Ray, the other nodes.
 type cluster struct {
+	census *rayactor.Census
+	nodes  *nodes.Cluster
+	// share is how many ranks each of the nodes has.
+	share int
+
+	mu      sync.Mutex
 	address string
-	census  *rayactor.Census
-	nodes   *nodes.Cluster
+	// startedHere says that a single engine has started the cluster, which ends with it.
+	startedHere bool
 	// holder has joined the cluster, or started it here when there was none, before the engines do,
 	// and leaves it after them; nil when the address was given. Without Ray it is nodes.
 	holder interface {
@@ -33,11 +40,17 @@ func (b *opening) holdCluster() error {
 	if b.cfg.Parallel.Nodes.Count > 1 {
 		return b.listenForNodes()
 	}
-	if b.backend() != "ray" || b.engines() == 1 {
+	if b.backend() != "ray" {
 		return nil
 	}
-	b.cluster = &cluster{address: b.cfg.Parallel.Ray.Address, census: rayactor.NewCensus(b.engines())}
+	b.cluster = &cluster{address: b.cfg.Parallel.Ray.Address, census: rayactor.NewCensus(0)}
 	b.cluster.engines.Store(int64(b.engines()))
+	if b.engines() == 1 {
+		return nil
+	}
+	for i := range b.engines() {
+		b.cluster.expect(i)
+	}
 	if b.cluster.address != "" {
 		return nil
 	}
@@ -49,6 +62,34 @@ func (b *opening) holdCluster() error {
 	}
 	b.cluster.holder, b.cluster.address = l, l.ClusterAddress()
 	return nil
+}
+
+// joined takes note of the cluster that the first engine has found, or started.
+func (c *cluster) joined(l *rayactor.Launcher) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.address == "" {
+		c.address, c.startedHere = l.ClusterAddress(), l.StartedCluster()
+	}
+}
+
+// at is the cluster's address, and whether it ends with the first engine.
+func (c *cluster) at() (address string, startedHere bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.address, c.startedHere
+}
+
+// expect says that an engine will be placed.
+func (c *cluster) expect(engine int) {
+	if c.census != nil {
+		c.census.Expect(engine)
+	}
+}
+
+// group is the one of an engine on several nodes.
+func (c *cluster) group(engine, ranks int) nodes.Group {
+	return nodes.Group{Number: engine, Ranks: ranks, Share: c.share}
 }
 
 // leave is called by each engine once it has stopped, with the cause if it has failed. The last one

@@ -2,11 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
+	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/config"
@@ -50,7 +49,18 @@ func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
 // share the bound of waiting requests, one set of metrics and what clients may know of the model.
 // When one fails to start the error names it, and none is left running.
 func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, error) {
-	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config, steering: new(Steering)}
+	o, err := NewOpener(ctx, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	engines, err := o.OpenFirst(ctx)
+	return engines, o.metrics, err
+}
+
+// NewOpener resolves the model, and lets other nodes come or finds the cluster.
+func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
+	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config, steering: new(Steering),
+		weightBytes: new(atomic.Int64)}
 	if opt.Log == nil {
 		b.opt.Log = slog.New(slog.DiscardHandler)
 	}
@@ -58,7 +68,7 @@ func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, err
 	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
 		b.readGenerationConfig, b.readPooling, b.sizeCache} {
 		if err := f(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if c := &b.cfg.Schedule; !c.ChunkedPrefill {
@@ -67,12 +77,11 @@ func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, err
 	}
 	b.warnOfCores()
 	if err := b.holdCluster(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
 		Prefixes: b.cfg.Server.MetricsPrefixes, Engines: b.engines()})
-	engines, err := b.openAll(m)
-	return engines, m, err
+	return &Opener{b: b, metrics: m, room: &waitingRoom{bound: b.cfg.Schedule.MaxNumQueuedReqs}}, nil
 }
 
 // Check finds what Open would find wrong with the flags and with the model's files, its weights
@@ -98,7 +107,7 @@ func Check(ctx context.Context, opt Options) error {
 	return nil
 }
 
-// opening is one call of OpenAll.
+// opening is one call of NewOpener.
 type opening struct {
 	ctx    context.Context
 	opt    Options
@@ -122,6 +131,8 @@ type opening struct {
 	steering *Steering
 	// number is that of the engine that is opened.
 	number int
+	// weightBytes is the size of the weights of an engine that was opened, 0 before.
+	weightBytes *atomic.Int64
 }
 
 // engines is how many engines are opened.
@@ -142,53 +153,6 @@ func (b *opening) warnOfCores() {
 	}
 	b.opt.Log.Warn("there are more ranks than cores: they wait for each other", "ranks", ranks,
 		"cores", cores, "layout", shape)
-}
-
-// openAll opens the engines at the same time. The first error ends the start of the others.
-func (b *opening) openAll(m *metrics.Metrics) ([]*Engine, error) {
-	ctx, cancel := context.WithCancel(b.ctx)
-	defer cancel()
-	engines := make([]*Engine, b.engines())
-	room := &waitingRoom{bound: b.cfg.Schedule.MaxNumQueuedReqs}
-	var starts sync.WaitGroup
-	var failing sync.Once
-	var failed error
-	for i := range engines {
-		starts.Go(func() {
-			o := *b
-			o.ctx, o.number = ctx, i
-			if len(engines) > 1 {
-				o.opt.Log = b.opt.Log.With("engine", i)
-				o.events = b.events.FromEngine(i)
-			}
-			e, err := o.open(m.Engine(i), room)
-			if err != nil {
-				cause := err
-				if b.ctx.Err() != nil {
-					cause = nil // it was asked to end
-				}
-				err = errors.Join(err, b.cluster.leave(context.WithoutCancel(ctx), cause))
-			}
-			if err != nil && len(engines) > 1 {
-				err = fmt.Errorf("engine %d: %w", i, err)
-			}
-			if err != nil {
-				failing.Do(func() { failed = err })
-				cancel()
-			}
-			engines[i] = e
-		})
-	}
-	starts.Wait()
-	if failed == nil {
-		return engines, nil
-	}
-	for _, e := range engines {
-		if e != nil {
-			failed = errors.Join(failed, e.Stop(context.WithoutCancel(ctx)))
-		}
-	}
-	return nil, failed
 }
 
 // open opens one engine.
@@ -226,6 +190,7 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	for _, r := range b.info.Ranks {
 		b.info.WeightBytes += r.WeightBytes
 	}
+	b.weightBytes.Store(b.info.WeightBytes)
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
-	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/machine"
@@ -56,8 +55,9 @@ func (b *opening) supervisor() (*supervisor, error) {
 			s.options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 				o := common
 				if o.Keep, o.Launcher = true, kept; kept == nil {
-					l := b.cluster.nodes.Launcher(nodes.Group{Number: b.number, Ranks: b.ranks,
-						Share: b.ranksHere(), Log: b.opt.Log, Events: b.events})
+					g := b.cluster.group(b.number, b.ranks)
+					g.Log, g.Events = b.opt.Log, b.events
+					l := b.cluster.nodes.Launcher(g)
 					o.Launcher, s.ready = l, l.Serving
 				}
 				o.Address = b.cfg.Parallel.Nodes.Master
@@ -136,14 +136,19 @@ func (b *opening) rankInit() (queue.Init, error) {
 func (b *opening) connectRay(ctx context.Context, again bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()
 	o.Again = again
-	if b.cluster != nil {
-		o.Ray.Address, o.Engine, o.Census = b.cluster.address, b.number, b.cluster.census
+	if b.engines() > 1 {
+		o.Ray.Address, _ = b.cluster.at()
+		o.Engine, o.Census = b.number, b.cluster.census
 	}
 	var err error
 	if o.Ray.BundleIndices, err = b.ownBundles(o.Ray.BundleIndices); err != nil {
 		return nil, err
 	}
-	return rayactor.Connect(ctx, o)
+	l, err := rayactor.Connect(ctx, o)
+	if err == nil {
+		b.cluster.joined(l)
+	}
+	return l, err
 }
 
 func (b *opening) rayOptions() rayactor.Options {

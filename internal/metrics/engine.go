@@ -12,8 +12,8 @@ import (
 
 // Engine are the series of one engine.
 type Engine struct {
-	labels   prometheus.Labels
-	registry *prometheus.Registry
+	factory
+	series []prometheus.Collector
 
 	up, running, waiting, kvUsage prometheus.Gauge
 
@@ -39,7 +39,9 @@ type Engine struct {
 
 // newEngine makes the series of one engine; tokens are the buckets of tokens of a request.
 func newEngine(f factory, tokens []float64) *Engine {
-	e := &Engine{labels: f.labels, registry: f.registry}
+	e := &Engine{factory: f}
+	f.made = &e.series
+	e.made = f.made
 	e.up = f.gauge("engine_up", "1 while the engine serves requests, 0 once it has failed.")
 	e.up.Set(1)
 	e.running = f.gauge("num_requests_running", "Number of requests in model execution batches.")

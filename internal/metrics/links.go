@@ -28,7 +28,7 @@ func (e *Engine) WatchLinks(f func() []Link) {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(prefix+name, help, []string{"rank"}, e.labels)
 	}
-	e.registry.MustRegister(&linkCollector{
+	e.register(&linkCollector{
 		links: f,
 		rtt: desc("link_round_trip_seconds",
 			"Smoothed round-trip time to a rank of another host."),

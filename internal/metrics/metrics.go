@@ -15,6 +15,7 @@ package metrics
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,7 +45,11 @@ type Options struct {
 type Metrics struct {
 	registry *prometheus.Registry
 	shown    prometheus.Gatherer
-	engines  []*Engine
+	options  Options
+
+	mu sync.Mutex
+	// engines are those that there are, by number.
+	engines map[int]*Engine
 
 	rejections   *prometheus.CounterVec
 	batchRows    *prometheus.CounterVec
@@ -55,17 +60,15 @@ type Metrics struct {
 
 // New makes the series at zero.
 func New(o Options) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), engines: make([]*Engine, max(1, o.Engines))}
+	m := &Metrics{registry: prometheus.NewRegistry(), options: o, engines: map[int]*Engine{}}
 	if len(o.Prefixes) == 0 {
 		o.Prefixes = []string{DefaultPrefix}
 	}
 	m.shown = renamed(m.registry, o.Prefixes)
-	for i := range m.engines {
-		m.engines[i] = newEngine(factory{registry: m.registry,
-			labels: prometheus.Labels{"model_name": o.ModelName, "engine": strconv.Itoa(i)}},
-			oneTwoFive(o.MaxModelLen))
+	for i := range max(1, o.Engines) {
+		m.Engine(i)
 	}
-	m.rejections = factory{registry: m.registry, labels: m.engines[0].labels}.counterVec(
+	m.rejections = factory{registry: m.registry, labels: m.Engine(0).labels}.counterVec(
 		"admission_rejections_total",
 		"Count of requests refused before they reached the engine.", "reason")
 	for _, reason := range Rejections {
@@ -92,8 +95,32 @@ func New(o Options) *Metrics {
 	return m
 }
 
-// Engine are the series of an engine by its number, from 0.
-func (m *Metrics) Engine(i int) *Engine { return m.engines[i] }
+// Engine are the series of an engine by its number, from 0. Those of one that was not there before
+// begin at zero.
+func (m *Metrics) Engine(i int) *Engine {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.engines[i]
+	if e == nil {
+		e = newEngine(factory{registry: m.registry, labels: prometheus.Labels{
+			"model_name": m.options.ModelName, "engine": strconv.Itoa(i)}},
+			oneTwoFive(m.options.MaxModelLen))
+		m.engines[i] = e
+	}
+	return e
+}
+
+// Remove takes the series of an engine that was removed away.
+func (m *Metrics) Remove(i int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.engines[i]; e != nil {
+		for _, c := range e.series {
+			m.registry.Unregister(c)
+		}
+		delete(m.engines, i)
+	}
+}
 
 // Handler shows the series in Prometheus' text format (or OpenMetrics where the scraper asks for
 // it).

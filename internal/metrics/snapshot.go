@@ -20,6 +20,8 @@ type Histogram struct {
 // Latencies are copies of the histograms of the time to the first token and of the time between
 // two tokens, of all engines together.
 func (m *Metrics) Latencies() (first, next Histogram) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, e := range m.engines {
 		first, next = first.and(snapshot(e.ttft)), next.and(snapshot(e.itl))
 	}

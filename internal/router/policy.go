@@ -9,12 +9,13 @@ type candidate struct {
 	// work is what it would have to compute for this one: less than others where the beginning of
 	// the prompt is cached.
 	work int
-	// down says that the engine has failed, held that it does not compute now: what it is given waits
+	// down says that the engine has failed, leaving that it is about to be removed, held that it does not compute now: what it is given waits
 	// until its ranks have been replaced, or move again.
-	down, held bool
+	down, leaving, held bool
 }
 
-// choose is the number of the engine that a request is given to, -1 when all are down.
+// choose is the number of the engine that a request is given to, -1 when all are down or
+// leaving.
 //
 // It is the one where the request causes the least delay: it waits itself for what is there and for
 // its own work, and so do those that are there for its work. So the engine with the longest cached
@@ -27,7 +28,7 @@ func choose(engines []candidate, turn int) int {
 	for k := range engines {
 		i := (turn + k) % len(engines)
 		c := &engines[i]
-		if c.down {
+		if c.down || c.leaving {
 			continue
 		}
 		if best < 0 || c.before(&engines[best]) {

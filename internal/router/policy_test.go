@@ -28,6 +28,7 @@ func TestChoose(t *testing.T) {
 			{load: 100, sequences: 2, work: 900}}, 1, 0},
 		{"an idle one takes a copy", []candidate{{load: 900, sequences: 9, work: 40}, {work: 900}}, 0, 1},
 		{"one is down", []candidate{{down: true}, {load: 1000, work: 10}}, 0, 1},
+		{"one is leaving", []candidate{{leaving: true}, {held: true, load: 1000, work: 10}}, 0, 1},
 		{"one is held", []candidate{{held: true}, {load: 1000, work: 10}}, 0, 1},
 		{"all are held", []candidate{{held: true, load: 9}, {held: true}}, 0, 1},
 		{"held is better than down", []candidate{{down: true}, {held: true, load: 9}}, 0, 1},

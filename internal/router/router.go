@@ -32,25 +32,49 @@ type Engine interface {
 	Cut() int
 }
 
+// member is one of the engines, with what is known of it.
+type member struct {
+	Engine
+	number int
+	// gone is closed, by leave, when it was removed.
+	gone  chan struct{}
+	leave sync.Once
+
+	// The rest belongs to Router.mu. work and held of the candidate are set for each request.
+	candidate
+	prefixes prefixes
+	// idle is closed when one that is leaving has nothing left; nil for others.
+	idle chan struct{}
+}
+
 // Router shares requests out among engines. It serves as long as one of them does. Its methods are
 // safe for concurrent use.
 type Router struct {
-	info    engine.Info
-	engines []Engine
-	log     *slog.Logger
-	seed    maphash.Seed
+	info atomic.Pointer[engine.Info]
+	log  *slog.Logger
+	seed maphash.Seed
+	// capacity is how many tokens of prompts are remembered of each engine.
+	capacity int
+	// site opens more engines; nil where their number is fixed.
+	site site
 
 	mu sync.Mutex
-	// candidates and prefixes are those of the engines; work and held of a candidate are set for
-	// each request.
+	// members are the engines by number, without gaps. The list is never written: another one takes
+	// its place.
+	members []*member
+	turn    int
+	// candidates is what choose is given.
 	candidates []candidate
-	prefixes   []prefixes
-	turn       int
+	over       bool // failed is closed
 
-	// watchers wait for the engines to fail; ended is closed by Stop, failed when all have failed.
-	watchers      sync.WaitGroup
-	stop          sync.Once
-	ended, failed chan struct{}
+	scaling scaling
+
+	// watchers wait for the engines to fail; life ends with Stop, failed is closed when all have
+	// failed.
+	watchers sync.WaitGroup
+	life     context.Context
+	end      context.CancelFunc
+	failed   chan struct{}
 }
 
 // Open opens the engines of a configuration and a router over them, also over a single one.
@@ -67,17 +91,26 @@ func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, e
 			r.forget(i)
 		}
 	})
-	opened, m, err := engine.OpenAll(ctx, opt)
+	opener, err := engine.NewOpener(ctx, opt)
 	if err != nil {
 		return nil, nil, err
 	}
+	engines, err := opener.OpenFirst(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := New(interfaces(engines), opt.Config.Cache.PrefixCaching, opt.Log)
+	r.site = site{opener}
+	opening.Store(r)
+	return r, opener.Metrics(), nil
+}
+
+func interfaces(opened []*engine.Engine) []Engine {
 	engines := make([]Engine, len(opened))
 	for i, e := range opened {
 		engines[i] = e
 	}
-	r := New(engines, opt.Config.Cache.PrefixCaching, opt.Log)
-	opening.Store(r)
-	return r, m, nil
+	return engines
 }
 
 // New makes a router over engines of the same model, at least one. Stop ends them. A nil log is
@@ -86,88 +119,123 @@ func New(engines []Engine, prefixCaching bool, log *slog.Logger) *Router {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	r := &Router{info: *engines[0].Info(), engines: engines, log: log, seed: maphash.MakeSeed(),
-		candidates: make([]candidate, len(engines)), prefixes: make([]prefixes, len(engines)),
-		ended: make(chan struct{}), failed: make(chan struct{})}
-	r.info.Engines = len(engines)
-	for _, e := range engines[1:] {
-		r.info.WeightBytes += e.Info().WeightBytes
-		r.info.Ranks = append(r.info.Ranks[:len(r.info.Ranks):len(r.info.Ranks)], e.Info().Ranks...)
+	r := &Router{log: log, seed: maphash.MakeSeed(), failed: make(chan struct{})}
+	r.life, r.end = context.WithCancel(context.Background())
+	if info := engines[0].Info(); prefixCaching {
+		r.capacity = min(info.Blocks*info.BlockSize, maxRemembered)
 	}
-	capacity := 0
-	if prefixCaching {
-		capacity = min(r.info.Blocks*r.info.BlockSize, maxRemembered)
-	}
-	living := len(engines)
+	members := make([]*member, len(engines))
 	for i, e := range engines {
-		r.prefixes[i] = newPrefixes(capacity)
-		r.watchers.Go(func() {
-			select {
-			case <-r.ended:
-				return
-			case <-e.Failed():
-			}
-			if r.down(i); r.leave(&living) {
-				return
-			}
-			// What the dead group still holds is given back; those that live go on.
-			if err := e.Stop(context.Background()); err != nil {
-				log.Error("a failed engine was not ended", "engine", i, "cause", err)
-			}
-		})
+		members[i] = r.newMember(i, e)
 	}
+	r.replace(members)
 	return r
 }
 
-// leave counts an engine out. It returns true for the last one, after which nothing is served.
-func (r *Router) leave(living *int) bool {
+// newMember makes a member of an engine, and watches it.
+func (r *Router) newMember(number int, e Engine) *member {
+	m := &member{Engine: e, number: number, gone: make(chan struct{}),
+		prefixes: newPrefixes(r.capacity)}
+	r.watchers.Go(func() { r.watch(m) })
+	return m
+}
+
+// watch waits until an engine fails, and gives back what its dead group still holds; those that live
+// go on.
+func (r *Router) watch(m *member) {
+	select {
+	case <-r.life.Done():
+		return
+	case <-m.gone:
+		return
+	case <-m.Failed():
+	}
+	if r.down(m); r.leave() {
+		return
+	}
+	if err := m.Stop(context.Background()); err != nil {
+		r.log.Error("a failed engine was not ended", "engine", m.number, "cause", err)
+	}
+}
+
+// replace puts another list of members in the place of the one there is, and describes it.
+func (r *Router) replace(members []*member) {
+	info := *members[0].Info()
+	info.Engines, info.WeightBytes, info.Ranks = len(members), 0, nil
+	for _, m := range members {
+		info.WeightBytes += m.Info().WeightBytes
+		info.Ranks = append(info.Ranks, m.Info().Ranks...)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	*living--
-	if *living > 0 {
-		r.log.Warn("the other engines go on", "engines", *living)
+	r.members = members
+	r.info.Store(&info)
+}
+
+// list are the members of the moment.
+func (r *Router) list() []*member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.members
+}
+
+// leave takes note that an engine has failed. It returns true for the last one, after which nothing is
+// served.
+func (r *Router) leave() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	living := 0
+	for _, m := range r.members {
+		if !m.candidate.down {
+			living++
+		}
+	}
+	if living > 0 {
+		r.log.Warn("the other engines go on", "engines", living)
 		return false
 	}
-	close(r.failed)
+	if !r.over {
+		r.over = true
+		close(r.failed)
+	}
 	return true
 }
 
 // down notes that an engine has failed.
-func (r *Router) down(i int) {
+func (r *Router) down(m *member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.candidates[i].down = true
+	m.candidate.down = true
 }
 
 // forget notes that an engine has lost its cache.
-func (r *Router) forget(i int) {
+func (r *Router) forget(number int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.prefixes[i].forget()
+	if number < len(r.members) {
+		r.members[number].prefixes.forget()
+	}
 }
 
 // Submit gives requests whose outputs belong together to one engine; see engine.Engine.Submit. One
 // that fails before it has taken them is left out, and the next best is asked.
 func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
-	if len(r.engines) == 1 {
-		return r.engines[0].Submit(ctx, list...)
-	}
 	var room [64]beginning
-	w := r.weigh(room[:0], list)
+	w := r.weigh(room[:0], list, len(r.list()) > 1)
 	for {
-		i, load := r.take(ctx, &w)
-		if i < 0 {
+		m, load := r.take(ctx, &w)
+		if m == nil {
 			return nil, together(r.Health(ctx))
 		}
-		s, err := r.engines[i].Submit(ctx, list...)
+		s, err := m.Submit(ctx, list...)
 		if err == nil {
-			return &stream{Stream: s, router: r, engine: i, load: load, sequences: len(list)}, nil
+			return &stream{Stream: s, router: r, engine: m, load: load, sequences: len(list)}, nil
 		}
-		r.giveBack(i, load, len(list), 0)
+		r.giveBack(m, load, len(list), 0)
 		if !errors.Is(err, engine.ErrFailed) {
 			return nil, err
 		}
-		r.down(i)
+		r.down(m)
 	}
 }
 
@@ -187,10 +255,11 @@ type weight struct {
 	prompt, output, sequences int
 }
 
-// weigh measures requests, outside the lock. Requests with one prompt compute it once.
-func (r *Router) weigh(room []beginning, list []*engine.Request) (w weight) {
+// weigh measures requests, outside the lock. Requests with one prompt compute it once. Where there is
+// nothing to choose the beginnings of prompts are of no interest.
+func (r *Router) weigh(room []beginning, list []*engine.Request, several bool) (w weight) {
 	w.list, w.sequences = room, len(list)
-	w.adds = r.prefixes[0].capacity > 0
+	w.adds = several && r.capacity > 0
 	w.reads = w.adds && len(list) > 0 && list[0].Params.PromptLogprobs == sample.NoLogprobs
 	for i, q := range list {
 		w.output += min(int(q.Params.MaxTokens), assumedOutput)
@@ -201,7 +270,8 @@ func (r *Router) weigh(room []beginning, list []*engine.Request) (w weight) {
 		}
 		w.prompt += len(q.Prompt)
 		if w.adds {
-			w.list = beginnings(w.list, r.seed, q.Salt, q.Prompt, r.info.BlockSize)
+			w.list = beginnings(w.list, r.seed, q.Salt, q.Prompt,
+				r.Info().BlockSize)
 			w.prompts = append(w.prompts, len(w.list))
 		}
 	}
@@ -221,34 +291,49 @@ func (w *weight) cached(p *prefixes) (tokens int) {
 	return tokens
 }
 
-// take chooses an engine, -1 when all are down, and counts the requests as its load.
-func (r *Router) take(ctx context.Context, w *weight) (i, load int) {
+// take chooses an engine, nil when all are down, and counts the requests as its load. A single one is
+// asked whatever it is at: it knows itself why it does not serve.
+func (r *Router) take(ctx context.Context, w *weight) (chosen *member, load int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range r.candidates {
-		c := &r.candidates[i]
-		c.work = w.prompt + w.output - w.cached(&r.prefixes[i])
-		c.held = r.engines[i].Healthy(ctx) != nil
+	if len(r.members) == 1 {
+		chosen = r.members[0]
+		chosen.work = w.prompt + w.output
+	} else {
+		r.candidates = r.candidates[:0]
+		for _, m := range r.members {
+			m.work = w.prompt + w.output - w.cached(&m.prefixes)
+			m.held = m.Healthy(ctx) != nil
+			r.candidates = append(r.candidates, m.candidate)
+		}
+		i := choose(r.candidates, r.turn)
+		if i < 0 {
+			return nil, 0
+		}
+		chosen, r.turn = r.members[i], i+1
 	}
-	i = choose(r.candidates, r.turn)
-	if i < 0 {
-		return i, 0
-	}
-	r.turn = i + 1
 	if w.adds {
-		r.prefixes[i].add(w.list)
+		chosen.prefixes.add(w.list)
 	}
-	load = r.candidates[i].work
-	r.candidates[i].load += load
-	r.candidates[i].sequences += w.sequences
-	return i, load
+	chosen.load += chosen.work
+	chosen.sequences += w.sequences
+	return chosen, chosen.work
 }
 
 // giveBack ends the load of sequences that are over. Their outputs are in the cache.
-func (r *Router) giveBack(i, load, sequences, outputs int) {
+func (r *Router) giveBack(m *member, load, sequences, outputs int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.candidates[i].load -= load
-	r.candidates[i].sequences -= sequences
-	r.prefixes[i].spend(outputs)
+	m.load -= load
+	m.sequences -= sequences
+	m.prefixes.spend(outputs)
+	m.rest()
+}
+
+// rest tells whoever waits for an engine that is leaving when it has nothing left. Router.mu is held.
+func (m *member) rest() {
+	if m.idle != nil && m.sequences == 0 {
+		close(m.idle)
+		m.idle = nil
+	}
 }

@@ -125,13 +125,13 @@ func submit(t *testing.T, r *Router, list ...*engine.Request) (engine.Stream, in
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, s.(*stream).engine
+	return s, s.(*stream).engine.number
 }
 
 func loads(r *Router) (list []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.candidates {
+	for _, c := range r.members {
 		list = append(list, c.load)
 	}
 	return list
@@ -339,7 +339,7 @@ func BenchmarkRoute(b *testing.B) {
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
 					var room [64]beginning
-					w := r.weigh(room[:0], prompts[i%64:i%64+1])
+					w := r.weigh(room[:0], prompts[i%64:i%64+1], true)
 					at, load := r.take(b.Context(), &w)
 					r.giveBack(at, load, 1, 1)
 				}

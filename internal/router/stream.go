@@ -12,8 +12,9 @@ import (
 // closed.
 type stream struct {
 	engine.Stream
-	router                  *Router
-	engine, load, sequences int
+	router          *Router
+	engine          *member
+	load, sequences int
 	// outputs counts tokens of finished requests; Next is called by one goroutine at a time.
 	outputs int
 	over    atomic.Bool

@@ -12,8 +12,8 @@ import (
 	"github.com/eagleray/eagleray/internal/metrics"
 )
 
-// Info describes the model that is served, with the ranks of all engines, engine by engine.
-func (r *Router) Info() *engine.Info { return &r.info }
+// Info describes the model that is served, with the ranks of all engines, engine by engine, as of now.
+func (r *Router) Info() *engine.Info { return r.info.Load() }
 
 // Healthy tells whether a request would be served now: nil while one engine serves, else why none
 // does.
@@ -29,8 +29,9 @@ func (r *Router) Healthy(ctx context.Context) error {
 
 // Health says of every engine why it does not serve now, nil for those that do.
 func (r *Router) Health(ctx context.Context) []error {
-	list := make([]error, len(r.engines))
-	for i, e := range r.engines {
+	members := r.list()
+	list := make([]error, len(members))
+	for i, e := range members {
 		list[i] = e.Healthy(ctx)
 	}
 	return list
@@ -63,13 +64,14 @@ func (r *Router) Failed() <-chan struct{} { return r.failed }
 // Totals are the figures of all engines together.
 func (r *Router) Totals() engine.Totals {
 	var sum engine.Totals
-	for _, e := range r.engines {
+	members := r.list()
+	for _, e := range members {
 		t := e.Totals()
 		sum.PromptTokens += t.PromptTokens
 		sum.OutputTokens += t.OutputTokens
 		sum.Running += t.Running
 		sum.Waiting += t.Waiting
-		sum.CacheUsage += t.CacheUsage / float64(len(r.engines)) // the caches are of one size
+		sum.CacheUsage += t.CacheUsage / float64(len(members)) // the caches are of one size
 		sum.BlocksUsed += t.BlocksUsed
 		sum.PrefixQueries += t.PrefixQueries
 		sum.PrefixHits += t.PrefixHits
@@ -83,7 +85,7 @@ func (r *Router) Totals() engine.Totals {
 // Report says of every rank of every engine what it is doing.
 func (r *Router) Report() []executor.RankStatus {
 	var list []executor.RankStatus
-	for _, e := range r.engines {
+	for _, e := range r.list() {
 		list = append(list, e.Report()...)
 	}
 	return list
@@ -92,18 +94,21 @@ func (r *Router) Report() []executor.RankStatus {
 // Links are the figures of the connections to ranks of other hosts.
 func (r *Router) Links() []metrics.Link {
 	var list []metrics.Link
-	for _, e := range r.engines {
+	for _, e := range r.list() {
 		list = append(list, e.Links()...)
 	}
 	return list
 }
 
-// Stop stops all engines at the same time; see engine.Engine.Stop.
+// Stop stops all engines at the same time; see engine.Engine.Stop. A change of their number that is
+// under way is given up.
 func (r *Router) Stop(ctx context.Context) error {
-	r.stop.Do(func() { close(r.ended) })
-	errs := make([]error, len(r.engines))
+	r.end()
+	r.scaling.close()
+	members := r.list()
+	errs := make([]error, len(members))
 	var stopping sync.WaitGroup
-	for i, e := range r.engines {
+	for i, e := range members {
 		stopping.Go(func() { errs[i] = e.Stop(ctx) })
 	}
 	stopping.Wait()
@@ -113,7 +118,7 @@ func (r *Router) Stop(ctx context.Context) error {
 
 // Cut is how many requests Stop ended before they were done.
 func (r *Router) Cut() (cut int) {
-	for _, e := range r.engines {
+	for _, e := range r.list() {
 		cut += e.Cut()
 	}
 	return cut

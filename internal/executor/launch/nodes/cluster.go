@@ -49,8 +49,8 @@ type Cluster struct {
 	end context.CancelFunc
 
 	mu sync.Mutex
-	// members are the nodes that are there; that of node 0 is nil.
-	members []*member
+	// members are the other nodes that are there, by their numbers.
+	members map[int]*member
 	// changed is closed when a node has come or gone, and another one takes its place.
 	changed chan struct{}
 	stopped bool
@@ -93,7 +93,7 @@ func Listen(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{o: o, listener: listener, members: make([]*member, o.Nodes),
+	c := &Cluster{o: o, listener: listener, members: map[int]*member{},
 		changed: make(chan struct{})}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	c.running.Go(func() {
@@ -177,12 +177,12 @@ func host(a net.Addr) string {
 func (c *Cluster) take(m *member) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d := differences(m.Node, c.o.Settings, m.Settings); len(d) > 0 {
+	if d := c.differences(m); len(d) > 0 {
 		return strings.Join(d, "; ")
 	}
 	switch {
-	case m.Node < 1 || m.Node >= c.o.Nodes:
-		return fmt.Sprintf("--node-rank %d is outside of 1 to %d", m.Node, c.o.Nodes-1)
+	case m.Node < 1 || m.Node >= maxNodes:
+		return fmt.Sprintf("--node-rank %d is outside of 1 to %d", m.Node, maxNodes-1)
 	case c.members[m.Node] != nil:
 		other := c.members[m.Node]
 		return fmt.Sprintf("--node-rank %d is taken by pid %d of host %s, which joined before from %s",
@@ -195,6 +195,25 @@ func (c *Cluster) take(m *member) string {
 	return ""
 }
 
+// maxNodes bounds the numbers of nodes that may come for engines that are added.
+const maxNodes = 4096
+
+// differences are the settings of which node 0 and another node have other values, in words. A node
+// beyond those that node 0 was started with is for engines that are added: it knows of more nodes.
+func (c *Cluster) differences(m *member) []string {
+	zeros, theirs := c.o.Settings, m.Settings
+	if m.Node >= c.o.Nodes {
+		zeros, theirs = withoutSizes(zeros), withoutSizes(theirs)
+	}
+	return differences(m.Node, zeros, theirs)
+}
+
+func withoutSizes(settings []config.Setting) []config.Setting {
+	return slices.DeleteFunc(slices.Clone(settings), func(s config.Setting) bool {
+		return s.Name == "--nnodes" || strings.HasPrefix(s.Name, "--data-parallel-size")
+	})
+}
+
 // change wakes the starts that wait. c.mu is held.
 func (c *Cluster) change() {
 	close(c.changed)
@@ -205,7 +224,7 @@ func (c *Cluster) change() {
 func (c *Cluster) release(m *member) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.members[m.Node] = nil
+	delete(c.members, m.Node)
 	c.change()
 	return !c.stopped
 }
@@ -224,12 +243,16 @@ func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
 		if len(missing) == 0 {
 			return there, nil
 		}
+		of := c.o.Nodes
+		if _, end := g.nodes(); end > of {
+			of = end
+		}
 		g.Events.Emit(status.Progress{Rank: -1, Phase: fmt.Sprintf("wait for node %s of %d",
-			list(missing), c.o.Nodes)})
+			list(missing), of)})
 		select {
 		case <-changed:
 		case <-word.C:
-			g.Log.Info("waiting for other nodes", "missing", list(missing), "of", c.o.Nodes,
+			g.Log.Info("waiting for other nodes", "missing", list(missing), "of", of,
 				"address", c.Address(), "seconds", int(time.Since(begun).Seconds()))
 			word.Reset(p.after())
 		case <-late.C:
@@ -239,6 +262,12 @@ func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
 			return nil, fmt.Errorf("wait for node %s: %w", list(missing), ctx.Err())
 		}
 	}
+}
+
+// Missing are the numbers of the nodes that a group has ranks on and that are not there.
+func (c *Cluster) Missing(g *Group) []int {
+	_, missing, _ := c.present(g.nodes())
+	return missing
 }
 
 // present are the other nodes from first up to end that are there, the numbers of those that are
@@ -274,7 +303,7 @@ func (c *Cluster) Stop(ctx context.Context, cause error) error {
 	late, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	var ending sync.WaitGroup
-	there, _, _ := c.present(1, c.o.Nodes)
+	there, _, _ := c.present(1, maxNodes)
 	for _, m := range there {
 		ending.Go(func() {
 			if m.send(order{End: &s}) == nil {

@@ -77,9 +77,8 @@ func (l *Launcher) report(e launch.Exit) {
 // Launch waits for the other nodes, and starts all ranks but those that it keeps. When a node goes
 // meanwhile it waits for another one. On an error Stop ends what was started.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
-	if _, end := l.nodes(); len(specs) != l.Ranks || end > l.cluster.o.Nodes {
-		return nil, fmt.Errorf("--nnodes %d has no place for %d ranks of group %d, %d on each node",
-			l.cluster.o.Nodes, len(specs), l.Number, l.Share)
+	if len(specs) != l.Ranks {
+		return nil, fmt.Errorf("group %d has %d ranks, not %d", l.Number, l.Ranks, len(specs))
 	}
 	for {
 		workers, err := l.launch(ctx, specs)

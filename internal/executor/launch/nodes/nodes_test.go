@@ -322,8 +322,8 @@ func TestRefused(t *testing.T) {
 	}{
 		{func(o *AgentOptions) {}, "refuses this node: --node-rank 1 is taken by pid " +
 			strconv.Itoa(os.Getpid()) + " of host "},
-		{func(o *AgentOptions) { o.Node = 3 }, "--node-rank 3 is outside of 1 to 2"},
-		{func(o *AgentOptions) { o.Node = 0 }, "--node-rank 0 is outside of 1 to 2"},
+		{func(o *AgentOptions) { o.Node = 5000 }, "--node-rank 5000 is outside of 1 to 4095"},
+		{func(o *AgentOptions) { o.Node = 0 }, "--node-rank 0 is outside of 1 to 4095"},
 		{func(o *AgentOptions) { o.Node, o.Token = 2, handshake.TokenOf([]byte("guessed")) },
 			"--cluster-token-file: node 0 at " + l.Address() + " has another token"},
 		{func(o *AgentOptions) {

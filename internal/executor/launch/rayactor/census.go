@@ -10,17 +10,40 @@ import (
 // share the nodes' cores.
 type Census struct {
 	mu sync.Mutex
-	// ranks are those of each engine by node, nil until it is placed; missing counts these.
-	ranks   []map[string]int
-	missing int
-	// complete is closed when every engine is placed.
-	complete chan struct{}
+	// ranks are those of each engine by node, nil until it is placed.
+	ranks map[int]map[string]int
+	// changed is closed when an engine is placed, or leaves, and another one takes its place.
+	changed chan struct{}
 }
 
 // NewCensus is for as many engines.
 func NewCensus(engines int) *Census {
-	return &Census{ranks: make([]map[string]int, engines), missing: engines,
-		complete: make(chan struct{})}
+	c := &Census{ranks: map[int]map[string]int{}, changed: make(chan struct{})}
+	for i := range engines {
+		c.ranks[i] = nil
+	}
+	return c
+}
+
+// Expect says that an engine will be placed.
+func (c *Census) Expect(engine int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ranks[engine] = nil
+}
+
+// Leave takes an engine out.
+func (c *Census) Leave(engine int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.ranks, engine)
+	c.change()
+}
+
+// change wakes those that wait. c.mu is held.
+func (c *Census) change() {
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // Count tells on which nodes the ranks of an engine are, one entry for each, and waits until it is
@@ -31,27 +54,37 @@ func (c *Census) Count(ctx context.Context, engine int, nodes []string) (map[str
 		own[n]++
 	}
 	c.mu.Lock()
-	if c.ranks[engine] == nil {
-		if c.missing--; c.missing == 0 {
-			close(c.complete)
+	c.ranks[engine] = own
+	c.change()
+	c.mu.Unlock()
+	for {
+		all, changed := c.sum()
+		if all != nil {
+			return all, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for the placement of the other engines: %w", ctx.Err())
 		}
 	}
-	c.ranks[engine] = own
-	c.mu.Unlock()
-	select {
-	case <-c.complete:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for the placement of the other engines: %w", ctx.Err())
-	}
+}
+
+// sum is how many ranks there are on each node, nil while an engine is not placed, and what is closed
+// when that changes.
+func (c *Census) sum() (all map[string]int, changed chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[string]int{}
+	all = map[string]int{}
 	for _, ranks := range c.ranks {
+		if ranks == nil {
+			return nil, c.changed
+		}
 		for node, n := range ranks {
 			all[node] += n
 		}
 	}
-	return all, nil
+	return all, c.changed
 }
 
 // share gives each rank its part of the cores that its node has for the ranks of all engines.

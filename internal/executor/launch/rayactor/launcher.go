@@ -180,6 +180,9 @@ func (l *Launcher) perBundle() float64 {
 // ClusterAddress is where others join the cluster.
 func (l *Launcher) ClusterAddress() string { return l.cluster.GCSAddress }
 
+// StartedCluster says that this launcher has started the cluster, which ends with it.
+func (l *Launcher) StartedCluster() bool { return l.cluster.Started }
+
 // Address is the driver's address on the cluster's network.
 func (l *Launcher) Address() string { return cmp.Or(l.o.NodeIP, l.cluster.NodeIP) }
 

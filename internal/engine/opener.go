@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/metrics"
+)
+
+// Opener opens engines of one model: the first ones of a server, and later ones beside them. They
+// share the bound of waiting requests, one set of metrics and what clients may know of the model. Its
+// methods are for one caller at a time.
+type Opener struct {
+	b       *opening
+	metrics *metrics.Metrics
+	room    *waitingRoom
+}
+
+// OpenFirst opens as many engines as the configuration asks for. When one fails to start the error
+// names it, and none is left running.
+func (o *Opener) OpenFirst(ctx context.Context) ([]*Engine, error) {
+	numbers := make([]int, o.b.engines())
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return o.openAll(ctx, numbers)
+}
+
+// Metrics are those of all engines.
+func (o *Opener) Metrics() *metrics.Metrics { return o.metrics }
+
+// MaxEngines bounds how many engines a server may be scaled to.
+const MaxEngines = 1024
+
+// Refused is why a server cannot be scaled as it was asked to be. What it had goes on.
+type Refused struct{ Reason string }
+
+func (e *Refused) Error() string { return e.Reason }
+
+func refuse(format string, args ...any) error { return &Refused{fmt.Sprintf(format, args...)} }
+
+// Check refuses engines of the numbers, beside as many that there are, that cannot be.
+func (o *Opener) Check(numbers []int, total int) error {
+	p := &o.b.cfg.Parallel
+	switch last := numbers[len(numbers)-1]; {
+	case o.b.backend() == "ray":
+		return o.checkRay(last)
+	case o.b.cluster != nil:
+		return o.b.cluster.checkNodes(numbers, o.b.ranks, p.Nodes.Count)
+	}
+	free, ok := machine.AvailableMemory()
+	each := o.b.weightBytes.Load()
+	if !ok || each == 0 || each*int64(len(numbers)) <= free {
+		return nil
+	}
+	return refuse("%d more engines take %d MiB of weights each, of %d MiB that are free: %d in all "+
+		"would fit", len(numbers), each>>20, free>>20, total-len(numbers)+int(free/each))
+}
+
+// checkRay refuses what cannot be placed: engines beyond those that bundles were given for, and more
+// than one on a Ray that ends with the first.
+func (o *Opener) checkRay(last int) error {
+	r := &o.b.cfg.Parallel.Ray
+	switch {
+	case r.PlacementGroup != "" && last >= o.b.engines():
+		return refuse("--ray-placement-group %s has bundles for %d engines, which is the most there "+
+			"can be: without it each engine has a placement group of its own", r.PlacementGroup,
+			o.b.engines())
+	}
+	if _, here := o.b.cluster.at(); here && last > 0 {
+		return refuse("Ray was started for one engine, and ends with it: start the server at a cluster "+
+			"(--ray-address), or with --data-parallel-size %d", last+1)
+	}
+	return nil
+}
+
+// checkNodes refuses engines on nodes that have not come.
+func (c *cluster) checkNodes(numbers []int, ranks, nodes int) error {
+	for _, number := range numbers {
+		g := c.group(number, ranks)
+		missing := c.nodes.Missing(&g)
+		if len(missing) == 0 {
+			continue
+		}
+		n := max(nodes, missing[len(missing)-1]+1)
+		return refuse("engine %d is for node %d, which has not come (serve --headless --node-rank %d "+
+			"--nnodes %d --data-parallel-size %d, and the other flags as on node 0): %d engines have nodes",
+			number, missing[0], missing[0], n, n*c.share/ranks, number)
+	}
+	return nil
+}
+
+// Open opens engines of the given numbers, none of which is open, at the same time. total is how many
+// there will be: cores are divided among as many. When one fails to start the error names it, and
+// none of these is left running.
+func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine, error) {
+	b := *o.b
+	cfg := *b.cfg
+	cfg.Parallel.DataParallelSize = max(total, numbers[len(numbers)-1]+1)
+	b.cfg = &cfg
+	if b.cluster != nil {
+		b.cluster.engines.Add(int64(len(numbers)))
+		for _, number := range numbers {
+			b.cluster.expect(number)
+		}
+	}
+	more := Opener{b: &b, metrics: o.metrics, room: o.room}
+	engines, err := more.openAll(ctx, numbers)
+	if err != nil {
+		for _, number := range numbers {
+			o.Close(number)
+		}
+	}
+	return engines, err
+}
+
+// Close takes the metrics of an engine that has stopped away.
+func (o *Opener) Close(number int) {
+	o.metrics.Remove(number)
+	if c := o.b.cluster; c != nil && c.census != nil {
+		c.census.Leave(number)
+	}
+}
+
+// openAll opens engines at the same time. The first error ends the start of the others.
+func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error) {
+	ctx, cancel := context.WithCancel(asked)
+	defer cancel()
+	engines := make([]*Engine, len(numbers))
+	several := o.b.engines() > 1
+	var starts sync.WaitGroup
+	var failing sync.Once
+	var failed error
+	for i, number := range numbers {
+		starts.Go(func() {
+			b := *o.b
+			b.ctx, b.number = ctx, number
+			if several {
+				b.opt.Log = o.b.opt.Log.With("engine", number)
+				b.events = o.b.events.FromEngine(number)
+			}
+			e, err := b.open(o.metrics.Engine(number), o.room)
+			if err != nil {
+				cause := err
+				if asked.Err() != nil {
+					cause = nil // it was asked to end
+				}
+				err = errors.Join(err, b.cluster.leave(context.WithoutCancel(ctx), cause))
+			}
+			if err != nil && several {
+				err = fmt.Errorf("engine %d: %w", number, err)
+			}
+			if err != nil {
+				failing.Do(func() { failed = err })
+				cancel()
+			}
+			engines[i] = e
+		})
+	}
+	starts.Wait()
+	if failed == nil {
+		return engines, nil
+	}
+	for _, e := range engines {
+		if e != nil {
+			failed = errors.Join(failed, e.Stop(context.WithoutCancel(ctx)))
+		}
+	}
+	return nil, failed
+}
