@@ -25,6 +25,7 @@ var onlyFiles = map[string][]string{
 	"internal/tokenizer": {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"
 	"internal/worker":    {"rank.go"},      // the rest are broken promises of the driver
 	"internal/store":     {"store.go"},     // the rest are errors of requests
+	"internal/router":    {"router.go"},    // the rest are errors of requests
 	"internal/ray":       {"client.go", "errors.go", "process.go", "versions.go"},
 	"internal/executor":  {"connect.go", "executor.go", "load.go"}, // not those of steps
 	"internal/engine": {"cache.go", "cluster.go", "folder.go", "generation.go", "modelconfig.go",

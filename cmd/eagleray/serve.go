@@ -309,7 +309,7 @@ func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *w
 	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.Server, error) {
 	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
 		Version: version(), Window: page, Tracer: tracer, Store: kept.state, Responses: kept.responses,
-		Health: e.Health, Ranks: func() any { return e.Report() }})
+		Health: e.Health, Elastic: e, Ranks: func() any { return e.Report() }})
 }
 
 func logReady(log *slog.Logger, info *engine.Info, url string, took time.Duration) {

@@ -19,8 +19,6 @@ import (
 type cluster struct {
 	census *rayactor.Census
 	nodes  *nodes.Cluster
-	// share is how many ranks each of the nodes has.
-	share int
 
 	mu      sync.Mutex
 	address string
@@ -88,8 +86,8 @@ func (c *cluster) expect(engine int) {
 }
 
 // group is the one of an engine on several nodes.
-func (c *cluster) group(engine, ranks int) nodes.Group {
-	return nodes.Group{Number: engine, Ranks: ranks, Share: c.share}
+func (b *opening) group(engine int) nodes.Group {
+	return nodes.Group{Number: engine, Ranks: b.ranks, Share: b.share}
 }
 
 // leave is called by each engine once it has stopped, with the cause if it has failed. The last one

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
@@ -33,6 +34,9 @@ type Engine struct {
 	events  status.Listener
 	sched   *schedule.Scheduler
 	room    *waitingRoom
+	// opening is what the ranks are started by, shown what clients may know; info does not change.
+	opening *opening
+	shown   atomic.Pointer[Info]
 	// steering is shared like room.
 	steering *Steering
 	// model is its configuration.
@@ -127,7 +131,7 @@ func (e *Engine) signal() {
 func (e *Engine) Model() *checkpoint.Config { return e.model }
 
 // Info describes the model that is served.
-func (e *Engine) Info() *Info { return &e.info }
+func (e *Engine) Info() *Info { return e.shown.Load() }
 
 // Healthy tells whether a request would be served now; the error says why not.
 func (e *Engine) Healthy(context.Context) error {

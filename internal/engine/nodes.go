@@ -79,7 +79,8 @@ func (b *opening) listenForNodes() error {
 			"network (--pipeline-parallel-size divides layers)", "tensor_parallel_size", tp,
 			"ranks_per_node", b.ranksHere())
 	}
-	b.cluster = &cluster{nodes: c, holder: c, share: b.ranksHere()}
+	b.cluster = &cluster{nodes: c, holder: c}
+	b.share = b.ranksHere()
 	b.cluster.engines.Store(int64(b.engines()))
 	return nil
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -129,8 +130,8 @@ type opening struct {
 	cluster *cluster
 	// steering is that of all engines.
 	steering *Steering
-	// number is that of the engine that is opened.
-	number int
+	// number is that of the engine that is opened, share how many ranks each of several nodes has.
+	number, share int
 	// weightBytes is the size of the weights of an engine that was opened, 0 before.
 	weightBytes *atomic.Int64
 }
@@ -186,11 +187,11 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	if w := mixedISA(group.Ranks()); w != "" {
 		b.opt.Log.Warn(w)
 	}
-	b.info.Engines, b.info.Ranks = 1, group.Ranks()
-	for _, r := range b.info.Ranks {
-		b.info.WeightBytes += r.WeightBytes
+	var weights int64
+	for _, r := range group.Ranks() {
+		weights += r.WeightBytes
 	}
-	b.weightBytes.Store(b.info.WeightBytes)
+	b.weightBytes.Store(weights)
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)
@@ -204,6 +205,8 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 		requests: map[uint64]*request{},
 		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
+	e.opening = b
+	e.show(b, group)
 	e.maxInFlight = c.MaxInFlight()
 	e.onStep = b.opt.OnStep
 	e.slowStep = c.Queue.StallWarning

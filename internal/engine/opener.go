@@ -35,6 +35,12 @@ func (o *Opener) Metrics() *metrics.Metrics { return o.metrics }
 // MaxEngines bounds how many engines a server may be scaled to.
 const MaxEngines = 1024
 
+// ErrScaling is why a change of the engines is refused while another one is under way.
+var ErrScaling = errors.New("the engines are being changed already")
+
+// ErrBusy is why engines were not removed: they had requests for too long.
+var ErrBusy = errors.New("engines that are to be removed still have requests")
+
 // Refused is why a server cannot be scaled as it was asked to be. What it had goes on.
 type Refused struct{ Reason string }
 
@@ -49,7 +55,7 @@ func (o *Opener) Check(numbers []int, total int) error {
 	case o.b.backend() == "ray":
 		return o.checkRay(last)
 	case o.b.cluster != nil:
-		return o.b.cluster.checkNodes(numbers, o.b.ranks, p.Nodes.Count)
+		return o.b.checkNodes(numbers, p.Nodes.Count)
 	}
 	free, ok := machine.AvailableMemory()
 	each := o.b.weightBytes.Load()
@@ -78,17 +84,17 @@ func (o *Opener) checkRay(last int) error {
 }
 
 // checkNodes refuses engines on nodes that have not come.
-func (c *cluster) checkNodes(numbers []int, ranks, nodes int) error {
+func (b *opening) checkNodes(numbers []int, nodes int) error {
 	for _, number := range numbers {
-		g := c.group(number, ranks)
-		missing := c.nodes.Missing(&g)
+		g := b.group(number)
+		missing := b.cluster.nodes.Missing(&g)
 		if len(missing) == 0 {
 			continue
 		}
 		n := max(nodes, missing[len(missing)-1]+1)
 		return refuse("engine %d is for node %d, which has not come (serve --headless --node-rank %d "+
 			"--nnodes %d --data-parallel-size %d, and the other flags as on node 0): %d engines have nodes",
-			number, missing[0], missing[0], n, n*c.share/ranks, number)
+			number, missing[0], missing[0], n, n*b.share/b.ranks, number)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
@@ -29,13 +30,19 @@ func RunWorker(args []string) error {
 
 // supervisor makes the supervisor of this engine's ranks.
 func (b *opening) supervisor() (*supervisor, error) {
+	s := &supervisor{events: b.events}
+	s.life, s.quit = context.WithCancel(context.Background())
+	return s, b.supervise(s)
+}
+
+// supervise has a supervisor start groups as this opening says.
+func (b *opening) supervise(s *supervisor) error {
 	init, err := b.rankInit()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	q := &b.cfg.Queue
-	s := &supervisor{backend: b.backend(), events: b.events}
-	s.life, s.quit = context.WithCancel(context.Background())
+	s.backend, s.ready = b.backend(), nil
 	common := executor.Options{
 		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
@@ -55,7 +62,7 @@ func (b *opening) supervisor() (*supervisor, error) {
 			s.options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 				o := common
 				if o.Keep, o.Launcher = true, kept; kept == nil {
-					g := b.cluster.group(b.number, b.ranks)
+					g := b.group(b.number)
 					g.Log, g.Events = b.opt.Log, b.events
 					l := b.cluster.nodes.Launcher(g)
 					o.Launcher, s.ready = l, l.Serving
@@ -82,7 +89,7 @@ func (b *opening) supervisor() (*supervisor, error) {
 			l, ok := kept.(*rayactor.Launcher)
 			if !ok {
 				var err error
-				if l, err = b.connectRay(ctx, s.newest() > 0); err != nil {
+				if l, err = b.connectRay(ctx, s.newest() > 0, s.other); err != nil {
 					return o, err
 				}
 			}
@@ -90,10 +97,9 @@ func (b *opening) supervisor() (*supervisor, error) {
 			return o, nil
 		}
 	default:
-		return nil, fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp, ray",
-			s.backend)
+		return fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp, ray", s.backend)
 	}
-	return s, nil
+	return nil
 }
 
 // backend is what starts the ranks: the flag's choice, else uni for one rank and mp for more.
@@ -133,9 +139,13 @@ func (b *opening) rankInit() (queue.Init, error) {
 }
 
 // connectRay joins the cluster that the ranks will be placed on, again after a failure.
-func (b *opening) connectRay(ctx context.Context, again bool) (*rayactor.Launcher, error) {
+// For another layout there is little patience: what was there waits to go on.
+func (b *opening) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()
-	o.Again = again
+	o.Again = again && !other
+	if other {
+		o.Ray.PlacementTimeout = cmp.Or(o.Ray.PlacementTimeout, relayoutPatience)
+	}
 	if b.engines() > 1 {
 		o.Ray.Address, _ = b.cluster.at()
 		o.Engine, o.Census = b.number, b.cluster.census
@@ -150,6 +160,9 @@ func (b *opening) connectRay(ctx context.Context, again bool) (*rayactor.Launche
 	}
 	return l, err
 }
+
+// relayoutPatience is how long another layout waits for resources that are in use.
+const relayoutPatience = time.Minute
 
 func (b *opening) rayOptions() rayactor.Options {
 	p := &b.cfg.Parallel

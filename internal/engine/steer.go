@@ -186,6 +186,14 @@ func (e *Engine) Swap(ctx context.Context) error {
 	})
 }
 
+// CatchUp brings an engine that was opened beside others to what was asked of those meanwhile.
+func (e *Engine) CatchUp(ctx context.Context) error {
+	if e.steering.weights.Load() == nil && e.steering.asleep.Load() == nil {
+		return nil
+	}
+	return e.Swap(ctx)
+}
+
 // Drop has the ranks forget an update that is not to be committed.
 func (e *Engine) Drop(ctx context.Context) error {
 	return e.between(ctx, func() error {

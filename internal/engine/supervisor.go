@@ -24,7 +24,9 @@ type supervisor struct {
 	// ranks may be kept, else nil.
 	options func(context.Context, executor.Launcher) (executor.Options, error)
 	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set it.
-	ready  func()
+	ready func()
+	// other says that the next start is of another layout than the group before.
+	other  bool
 	events status.Listener
 	// life ends with stop, which quit is for: it ends a start that is under way.
 	life context.Context

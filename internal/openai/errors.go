@@ -52,6 +52,8 @@ func (e *apiError) kind() string {
 		return "MethodNotAllowedError"
 	case http.StatusRequestTimeout:
 		return "RequestTimeoutError"
+	case http.StatusConflict:
+		return "ConflictError"
 	case http.StatusRequestEntityTooLarge:
 		return "RequestEntityTooLargeError"
 	case http.StatusUnsupportedMediaType:

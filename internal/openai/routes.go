@@ -96,7 +96,8 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request) error {
 }
 
 // health answers 200 if and only if a one-token request would succeed now, else 503. The body is
-// empty, or says which of several engines do not serve, a line for each. With the parameter
+// empty, or says which of several engines do not serve, a line for each, and which change of the
+// engines is under way. With the parameter
 // generate it asks the engine for that token, which needs a key.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.lim.HealthTimeout)
@@ -126,14 +127,17 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 
 // writeDegraded answers that a request would succeed.
 func (s *Server) writeDegraded(ctx context.Context, w http.ResponseWriter) error {
-	if s.opt.Health == nil {
-		w.WriteHeader(http.StatusOK)
-		return nil
-	}
 	var text strings.Builder
-	for i, err := range s.opt.Health(ctx) {
-		if err != nil {
-			fmt.Fprintf(&text, "engine %d: %v\n", i, err)
+	if s.opt.Health != nil {
+		for i, err := range s.opt.Health(ctx) {
+			if err != nil {
+				fmt.Fprintf(&text, "engine %d: %v\n", i, err)
+			}
+		}
+	}
+	if s.opt.Elastic != nil {
+		if what := s.opt.Elastic.Scaling(); what != "" {
+			text.WriteString(what + "\n")
 		}
 	}
 	if text.Len() > 0 {

@@ -43,6 +43,8 @@ type Options struct {
 	// Health says of each of several engines why it does not serve now, nil for those that do; a nil
 	// function is for one engine.
 	Health func(context.Context) []error
+	// Elastic changes the engines while they serve; nil for no such routes.
+	Elastic Elastic
 	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
 	Ranks func() any
 	// Store keeps what clients ask for later; nil for none, and no routes that need it.
@@ -166,6 +168,7 @@ func (s *Server) makeRoutes() map[string]*route {
 		add("GET", "/tokenizer_info", false, s.tokenizerInfo)
 	}
 	s.addBatches(add)
+	s.addElastic(add)
 	add("GET", "/load", false, s.showLoad)
 	if ranks := s.opt.Ranks; ranks != nil {
 		add("GET", "/debug/ranks", false, func(w http.ResponseWriter, _ *http.Request) error {

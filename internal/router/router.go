@@ -30,6 +30,9 @@ type Engine interface {
 	Failed() <-chan struct{}
 	Stop(ctx context.Context) error
 	Cut() int
+	// Relayout and CatchUp are for engines whose number or layout changes.
+	Relayout(ctx context.Context, tp int) error
+	CatchUp(ctx context.Context) error
 }
 
 // member is one of the engines, with what is known of it.

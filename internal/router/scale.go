@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,12 +9,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine"
 )
-
-// ErrScaling is why a change of the engines is refused while another one is under way.
-var ErrScaling = errors.New("the engines are being changed already")
-
-// ErrBusy is why engines were not removed: they had requests for too long.
-var ErrBusy = errors.New("engines that are to be removed still have requests")
 
 // site is where more engines come from.
 type site struct{ *engine.Opener }
@@ -38,7 +31,7 @@ func (s *scaling) begin(what string) error {
 	case s.closed:
 		return engine.ErrStopped
 	case s.what != "":
-		return fmt.Errorf("%w: %s", ErrScaling, s.what)
+		return fmt.Errorf("%w: %s", engine.ErrScaling, s.what)
 	}
 	s.what = what
 	s.running.Add(1)
@@ -69,8 +62,8 @@ func (r *Router) Scaling() string {
 
 // ScaleEngines changes how many engines there are while they serve. Those that are added get requests
 // once they are ready, in the place of failed ones too; of those that are to be removed, which are the
-// last ones, requests that run finish, for as long as drain, else all stay (ErrBusy). An error leaves
-// the engines that there were: *engine.Refused, ErrScaling, or why one did not start. It goes on when
+// last ones, requests that run finish, for as long as drain, else all stay (engine.ErrBusy). An error leaves
+// the engines that there were: *engine.Refused, engine.ErrScaling, or why one did not start. It goes on when
 // ctx ends: ctx bounds only the wait for it.
 func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) error {
 	if r.site.Opener == nil {
@@ -83,10 +76,65 @@ func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) 
 	if err := r.scaling.begin(fmt.Sprintf("scaling from %d to %d engines", len(r.list()), to)); err != nil {
 		return err
 	}
+	return r.await(ctx, func() error { return r.scale(to, drain) })
+}
+
+// Relayout has every engine, one after the other, divide each layer of the model among so many ranks:
+// each holds its requests for as long as its new ranks take to start, and the others serve. An error
+// leaves the layout that there was, as ScaleEngines says; it goes on when ctx ends.
+func (r *Router) Relayout(ctx context.Context, tp int) error {
+	if r.site.Opener == nil {
+		return &engine.Refused{Reason: "the layout is fixed here"}
+	}
+	if err := r.scaling.begin(fmt.Sprintf("changing to tensor parallel size %d", tp)); err != nil {
+		return err
+	}
+	return r.await(ctx, func() error { return r.relayout(tp) })
+}
+
+// relayout changes the engines that live, and back those that were changed before one that fails.
+func (r *Router) relayout(tp int) error {
+	begun, from := time.Now(), r.site.TensorParallelSize()
+	if tp == from {
+		return nil
+	}
+	members := r.list()
+	for i, m := range members {
+		if m.failed() {
+			continue
+		}
+		err := m.Relayout(r.life, tp)
+		if err == nil {
+			continue
+		}
+		for _, changed := range members[:i] {
+			if back := changed.Relayout(r.life, from); back != nil && !changed.failed() {
+				r.log.Error("an engine has another layout than the others", "engine", changed.number,
+					"tensor_parallel_size", tp, "cause", back)
+			}
+		}
+		r.replace(members)
+		if r.life.Err() != nil {
+			return engine.ErrStopped
+		}
+		return err
+	}
+	if err := r.site.Relaid(tp); err != nil {
+		return err
+	}
+	r.replace(members)
+	r.log.Info("changed the layout", "tensor_parallel_size", tp, "before", from, "ms",
+		time.Since(begun).Milliseconds())
+	return nil
+}
+
+// await runs the change that has begun, and waits for it until ctx ends.
+func (r *Router) await(ctx context.Context, change func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		defer r.scaling.done()
-		done <- r.scale(to, drain)
+		err := change()
+		r.scaling.done()
+		done <- err
 	}()
 	select {
 	case err := <-done:
@@ -159,9 +207,11 @@ func (r *Router) add(numbers []int, total int) error {
 		}
 		return err
 	}
-	members := slices.Clone(before)
+	members, added := slices.Clone(before), make([]*member, len(opened))
 	for i, e := range opened {
 		m := r.newMember(numbers[i], e)
+		m.leaving = true // no requests before it has caught up
+		added[i] = m
 		if m.number < len(members) {
 			members[m.number] = m
 		} else {
@@ -169,6 +219,16 @@ func (r *Router) add(numbers []int, total int) error {
 		}
 	}
 	r.replace(members)
+	for _, m := range added {
+		if err := m.CatchUp(r.life); err != nil {
+			r.replace(before)
+			for _, m := range added {
+				r.close(m)
+			}
+			return fmt.Errorf("engine %d: %w", m.number, err)
+		}
+	}
+	r.keep(added)
 	return nil
 }
 
@@ -187,7 +247,7 @@ func (r *Router) remove(from int, drain time.Duration) error {
 		case <-idle:
 			continue
 		case <-late.C:
-			err = fmt.Errorf("%w after %v", ErrBusy, drain)
+			err = fmt.Errorf("%w after %v", engine.ErrBusy, drain)
 		case <-r.life.Done():
 			err = engine.ErrStopped
 		}

@@ -163,7 +163,7 @@ func TestScaleDrains(t *testing.T) {
 		held = s
 	}
 	err := r.ScaleEngines(t.Context(), 1, 10*time.Millisecond)
-	if !errors.Is(err, ErrBusy) || r.Info().Engines != 2 || r.Scaling() != "" {
+	if !errors.Is(err, engine.ErrBusy) || r.Info().Engines != 2 || r.Scaling() != "" {
 		t.Fatalf("%v, %d engines, %q", err, r.Info().Engines, r.Scaling())
 	}
 	// It is given requests again.
@@ -182,7 +182,7 @@ func TestScaleDrains(t *testing.T) {
 	if s := r.Scaling(); s != "scaling from 2 to 1 engines" {
 		t.Errorf("%q", s)
 	}
-	if err := r.ScaleEngines(t.Context(), 3, 0); !errors.Is(err, ErrScaling) {
+	if err := r.ScaleEngines(t.Context(), 3, 0); !errors.Is(err, engine.ErrScaling) {
 		t.Errorf("a second change: %v", err)
 	}
 	if _, at := submit(t, r, ask(r, "What is a slice?", 2)); at != 0 {
@@ -277,4 +277,64 @@ func TestScaleEnds(t *testing.T) {
 		}
 		s.Close()
 	}
+}
+
+// TestRelayout changes the layout under load, there and back: no request is lost, and each has the
+// same bits. A layout that cannot be is refused with the nearest ones, and what there is goes on.
+func TestRelayout(t *testing.T) {
+	for _, c := range []struct {
+		backend string
+		dp      int
+	}{{"uni", 1}, {"mp", 2}} {
+		t.Run(c.backend, func(t *testing.T) {
+			r, _, log := open(t, c.dp, 1, func(cfg *config.Config) { cfg.Parallel.Backend = c.backend })
+			const outputs = 40
+			l := startLoad(t, r, 3, outputs, reference(t, r, outputs))
+			for _, tp := range []int{2, 4, 1, 2} {
+				l.more(3)
+				if err := r.Relayout(t.Context(), tp); err != nil {
+					t.Fatalf("tensor parallel size %d: %v\n%s", tp, err, log)
+				}
+				if i := r.Info(); i.Layout.TP != tp || len(i.Ranks) != c.dp*tp || len(r.Report()) != c.dp*tp {
+					t.Errorf("tensor parallel size %d: %v, %d ranks", tp, i.Layout, len(i.Ranks))
+				}
+				l.more(3)
+			}
+			err := r.Relayout(t.Context(), 3)
+			if no := (*engine.Refused)(nil); !errors.As(err, &no) ||
+				!strings.Contains(err.Error(), "--tensor-parallel-size 3") {
+				t.Errorf("%v", err)
+			}
+			// An engine that is added has the layout of the others.
+			if err := r.ScaleEngines(t.Context(), c.dp+1, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(r.Report()); n != 2*(c.dp+1) {
+				t.Errorf("%d ranks", n)
+			}
+			l.more(6)
+			t.Logf("%d answers", l.end())
+		})
+	}
+}
+
+// TestRelayoutFails starts ranks for which there is no room in the queue's memory: those of the old
+// layout go on, also with a request that runs.
+func TestRelayoutFails(t *testing.T) {
+	r, _, log := open(t, 2, 1, func(c *config.Config) {
+		c.Parallel.Backend, c.Queue.MemoryBytes = "mp", 128<<10
+	})
+	const outputs = 200
+	l := startLoad(t, r, 2, outputs, reference(t, r, outputs))
+	l.more(2)
+	err := r.Relayout(t.Context(), 8)
+	if err == nil || !strings.Contains(err.Error(), "TP 8: ") {
+		t.Errorf("%v", err)
+	}
+	if i := r.Info(); i.Layout.TP != 1 || len(r.Report()) != 2 ||
+		!strings.Contains(log.String(), "the other layout did not start") {
+		t.Errorf("%+v\n%s", r.Report(), log)
+	}
+	l.more(4)
+	l.end()
 }

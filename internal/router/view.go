@@ -127,8 +127,8 @@ func (r *Router) Cut() (cut int) {
 // Engines are the engines behind the router that a trainer can steer.
 func (r *Router) Engines() []*engine.Engine {
 	var list []*engine.Engine
-	for _, e := range r.engines {
-		if e, ok := e.(*engine.Engine); ok {
+	for _, m := range r.list() {
+		if e, ok := m.Engine.(*engine.Engine); ok {
 			list = append(list, e)
 		}
 	}

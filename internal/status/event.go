@@ -334,6 +334,20 @@ func (e Preempted) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
+// RelayoutFailed says that a group of another layout did not start: one of the old layout goes on.
+type RelayoutFailed struct {
+	// Layout is what was asked for, Cause why it is not to be had.
+	Layout, Cause string
+}
+
+func (e RelayoutFailed) String() string { return text(e) }
+
+// Log is at level error.
+func (e RelayoutFailed) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelError, "the other layout did not start", []slog.Attr{
+		slog.String("layout", e.Layout), slog.String("cause", e.Cause)}
+}
+
 // Stopping says that an engine takes no new requests; those it has may finish for a while.
 type Stopping struct{ Running, Waiting int }
 
@@ -362,5 +376,6 @@ var (
 	_ Event = RankStalled{}
 	_ Event = StepSlow{}
 	_ Event = Preempted{}
+	_ Event = RelayoutFailed{}
 	_ Event = Stopping{}
 )

@@ -77,9 +77,6 @@ func (l *Launcher) report(e launch.Exit) {
 // Launch waits for the other nodes, and starts all ranks but those that it keeps. When a node goes
 // meanwhile it waits for another one. On an error Stop ends what was started.
 func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
-	if len(specs) != l.Ranks {
-		return nil, fmt.Errorf("group %d has %d ranks, not %d", l.Number, l.Ranks, len(specs))
-	}
 	for {
 		workers, err := l.launch(ctx, specs)
 		if gone := (*goneError)(nil); !errors.As(err, &gone) {

@@ -1,0 +1,122 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// Elastic is what the routes need that change the engines of a running server.
+type Elastic interface {
+	// ScaleEngines changes how many engines there are, Relayout how many ranks divide each layer of
+	// the model. Both return when that is done; an error leaves what there was.
+	ScaleEngines(ctx context.Context, to int, drain time.Duration) error
+	Relayout(ctx context.Context, tp int) error
+	// Scaling is the change that is under way, in words; "" for none.
+	Scaling() string
+}
+
+// The time that engines which are removed have for their requests, as vLLM has it, and its bound.
+const (
+	defaultDrain = 120
+	maxDrain     = 24 * 60 * 60
+)
+
+// addElastic adds the routes for a server whose engines can be changed.
+func (s *Server) addElastic(add func(method, path string, public bool, h handler)) {
+	if s.opt.Elastic == nil {
+		return
+	}
+	add("POST", "/scale_elastic", false, s.scale)
+	add("POST", "/scale_elastic_ep", false, s.scaleAsVLLM)
+	add("POST", "/is_scaling_elastic_ep", false, s.isScaling)
+	add("GET", "/is_scaling_elastic_ep", false, s.isScaling)
+}
+
+// scale answers POST /scale_elastic?dp=N&drain_timeout=S or ?tp=N.
+func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	if q.Has("dp") == q.Has("tp") {
+		return badRequest("dp", "one of `dp`, the number of engines, and `tp`, the tensor parallel "+
+			"size, must be given")
+	}
+	if q.Has("tp") {
+		n, bad := queryInt(q, "tp", 0, 1, engine.MaxEngines)
+		if bad != nil {
+			return bad
+		}
+		if err := s.opt.Elastic.Relayout(r.Context(), n); err != nil {
+			return scalingError(err, "tp")
+		}
+		return s.writeJSON(w, map[string]any{"message": "Scaled to another layout",
+			"tensor_parallel_size": n})
+	}
+	n, bad := queryInt(q, "dp", 0, 1, engine.MaxEngines)
+	if bad != nil {
+		return bad
+	}
+	drain, bad := queryInt(q, "drain_timeout", defaultDrain, 0, maxDrain)
+	if bad != nil {
+		return bad
+	}
+	return s.scaleTo(w, r, n, drain, "dp")
+}
+
+// scaleAsVLLM answers POST /scale_elastic_ep.
+func (s *Server) scaleAsVLLM(w http.ResponseWriter, r *http.Request) error {
+	f, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	defer f.done()
+	const size = "new_data_parallel_size"
+	if _, there := f.members[size]; !there {
+		return badRequest(size, "`%s` is required", size)
+	}
+	n := f.ranged(size, 1, 1, engine.MaxEngines)
+	drain := f.ranged("drain_timeout", defaultDrain, 1, maxDrain)
+	if f.err != nil {
+		return f.err
+	}
+	return s.scaleTo(w, r, int(n), int(drain), size)
+}
+
+// scaleTo changes how many engines there are.
+func (s *Server) scaleTo(w http.ResponseWriter, r *http.Request, n, drain int, param string) error {
+	err := s.opt.Elastic.ScaleEngines(r.Context(), n, time.Duration(drain)*time.Second)
+	if err != nil {
+		return scalingError(err, param)
+	}
+	return s.writeJSON(w, map[string]any{"message": "Scaled to the number of data parallel engines",
+		"data_parallel_size": n})
+}
+
+// scalingError is the answer where the engines stay as they were.
+func scalingError(err error, param string) error {
+	var refused *engine.Refused
+	switch {
+	case errors.As(err, &refused):
+		return badRequest(param, "%s", refused.Reason)
+	case errors.Is(err, engine.ErrScaling):
+		return &apiError{status: http.StatusConflict, message: err.Error()}
+	case errors.Is(err, engine.ErrBusy):
+		return &apiError{status: http.StatusRequestTimeout, expected: true,
+			message: err.Error() + ": they stay"}
+	case errors.Is(err, engine.ErrStopped):
+		return draining()
+	case errors.Is(err, context.Canceled):
+		return cancelled() // it goes on
+	}
+	return &apiError{status: http.StatusInternalServerError,
+		message: "the engines stay as they were: " + strings.TrimSpace(err.Error())}
+}
+
+// isScaling answers /is_scaling_elastic_ep.
+func (s *Server) isScaling(w http.ResponseWriter, _ *http.Request) error {
+	what := s.opt.Elastic.Scaling()
+	return s.writeJSON(w, map[string]any{"is_scaling_elastic_ep": what != "", "detail": what})
+}
