@@ -66,6 +66,7 @@ var noStart = map[string]string{
 	"internal/ray/frame":        "the form of messages",
 	"internal/ray/loopback":     "clusters of tests and of measurements",
 	"internal/rlhf":             "what a trainer asks for",
+	"internal/route":            "requests, and addresses of another verb",
 	"internal/runner":           "steps",
 	"internal/sample":           "requests",
 	"internal/schedule":         "steps",

@@ -36,7 +36,7 @@ var levels = [][]string{
 	{"engine"},
 	{"router"},
 	{"rlhf", "window"},
-	{"attach", "bench", "doctor", "openai", root},
+	{"attach", "bench", "doctor", "openai", "route", root},
 	{"cmd", "deploy", "docs", "internal", "packaging", "scripts", "test"},
 }
 

@@ -47,7 +47,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
 	})
-	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(),
+	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(), newRoute(),
 		newDoctor(), newCollectEnv(), newVersion(), newWorker(), newAttach(), newCopy(),
 		newMan())
 	group(root)
