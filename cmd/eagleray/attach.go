@@ -36,7 +36,7 @@ func newAttach() *cobra.Command {
 			cfg.Server.EnablePromptTokensDetails = true
 			cfg.Model.TrustRequestChatTemplate = true
 			return answerParent(c.Context(), func(ctx context.Context) (*router.Router, error) {
-				if err := errors.Join(notListening(c.Flags()), cfg.Validate()); err != nil {
+				if err := cfg.Validate(); err != nil {
 					return nil, err
 				}
 				printWarnings(cfg.Warnings)
@@ -50,7 +50,12 @@ func newAttach() *cobra.Command {
 	configFlag(c)
 	run := c.RunE
 	// What is wrong with a flag, a file or the environment is told to the program, too.
-	c.RunE = func(c *cobra.Command, args []string) error { return tellParent(run(c, args)) }
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := notListening(c.Flags()); err != nil {
+			return tellParent(err)
+		}
+		return tellParent(run(c, args))
+	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return tellParent(usageError("%w", config.FlagError(c.Flags(), err)))
 	})
@@ -61,6 +66,8 @@ func newAttach() *cobra.Command {
 var listening = []string{"host", "port", "uds", "api-key", "api-key-file", "root-path", "headless",
 	"ssl-certfile", "ssl-keyfile"}
 
+// notListening refuses those that the program gave. A file or an environment that is for servers, too,
+// may have them.
 func notListening(f *pflag.FlagSet) error {
 	for _, name := range listening {
 		if f.Changed(name) {

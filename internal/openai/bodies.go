@@ -37,6 +37,10 @@ func newBodyBudget(total int64, wait time.Duration) *bodyBudget {
 var errBodies = &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
 	message: "too many bytes of request bodies are under way: try again later"}
 
+// patientKey is what the context of a request holds a value under whose body waits for room without
+// an end.
+type patientKey struct{}
+
 // take adds n bytes to a body that holds some already. It waits for room as long as the budget
 // says, and ctx lasts.
 func (b *bodyBudget) take(ctx context.Context, held, n int64) error {
@@ -54,7 +58,7 @@ func (b *bodyBudget) take(ctx context.Context, held, n int64) error {
 		}
 		freed := b.freed
 		b.mu.Unlock()
-		if late == nil {
+		if late == nil && ctx.Value(patientKey{}) == nil {
 			timer := time.NewTimer(b.wait)
 			defer timer.Stop()
 			late = timer.C

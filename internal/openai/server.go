@@ -204,9 +204,12 @@ func (s *Server) makeRoutes() map[string]*route {
 func (s *Server) Handler() http.Handler { return s.handler(true) }
 
 // Attached serves the API to the program that started this one, which may do what its user may: there
-// are no keys, hosts and origins to check.
+// are no keys, hosts and origins to check. However much it asks at a time, its requests wait for each
+// other.
 func (s *Server) Attached() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.serve(w, r.WithContext(context.WithValue(r.Context(), patientKey{}, true)), nil)
+	})
 }
 
 // HTTPServer returns a server for addr with the time and size limits of Limits. The caller listens

@@ -138,6 +138,9 @@ class Engine:
             cause = self._read()
         except OSError as err:
             cause = errors.EngineDeadError(f"{command[0]}: {err}")
+        except Exception as err:  # whoever waits must not wait for a thread that is gone
+            cause = errors.EngineDeadError(f"the engine's answers are not understood: {err!r}")
+        self._shut()
         if self._process is not None:
             code = self._process.wait()
             cause = cause or errors.EngineDeadError(f"the engine's process ended: {_exit(code)}")
@@ -191,11 +194,15 @@ class Engine:
             waiting, self._receivers = self._receivers, {}
         for receiver in waiting.values():
             receiver.fail(self._dead())
+        self._shut()
+        self._started.set()
+
+    def _shut(self) -> None:
+        """End the connection, and by that the process."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it has ended
-        self._started.set()
 
     def _dead(self) -> errors.EagleRayError:
         """Return why nothing answers, a new exception for each that it is raised in."""

@@ -13,6 +13,8 @@ import textwrap
 import threading
 import time
 import unittest
+from typing import Any
+from unittest import mock
 
 from eagleray import LLM, AsyncLLM, EngineDeadError, RequestOutput, SamplingParams
 
@@ -174,6 +176,14 @@ class TestEnds(unittest.TestCase):
         self.assertEqual(os.listdir("/proc/self/fd"), before)
         self.assertEqual(threading.active_count(), threads)
 
+    def test_environment_for_servers(self) -> None:
+        environment = {"EAGLERAY_PORT": "1", "VLLM_API_KEY": "secret"}
+        with mock.patch.dict(os.environ, environment), LLM() as llm:
+            self.assertTrue(llm.generate("x", SamplingParams(max_tokens=1))[0].finished)
+        with mock.patch.dict(os.environ, EAGLERAY_BLOCK_SIZE="none"):
+            with self.assertRaisesRegex(ValueError, "EAGLERAY_BLOCK_SIZE"):
+                LLM()
+
     def test_outlives_the_thread_that_made_it(self) -> None:
         made: list[LLM] = []
         thread = threading.Thread(target=lambda: made.append(LLM()))
@@ -213,6 +223,22 @@ class TestEngineDies(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(EngineDeadError, "the engine was closed"):
             async for _ in stream:
                 pass
+
+    def test_reader_fails(self) -> None:
+        class Broken:
+            def event(self, event: dict[str, Any]) -> None: ...
+
+            def answer(self, status: int, body: Any) -> None:
+                raise KeyError("broken")
+
+            def fail(self, error: Exception) -> None: ...
+
+        with LLM() as llm:
+            llm._engine.send("/load", None, Broken(), "GET")
+            with self.assertRaisesRegex(EngineDeadError, r"not understood: KeyError\('broken'\)"):
+                while True:
+                    llm.generate("x", SamplingParams(max_tokens=1))
+            self.assertEqual(descendants(os.getpid()), [])
 
     def test_failed(self) -> None:
         """A rank is lost for good: the engine says which, before its process ends."""
