@@ -53,7 +53,7 @@ func (b *opening) holdCluster() error {
 		return nil
 	}
 	o := b.rayOptions()
-	o.Ray.BundleIndices = ""
+	o.Ray.BundleIndices, o.Samples = "", nil
 	l, err := rayactor.Connect(b.ctx, o)
 	if err != nil {
 		return err

@@ -130,6 +130,8 @@ type opening struct {
 	cluster *cluster
 	// steering is that of all engines.
 	steering *Steering
+	// series are the metrics of the engine that is opened.
+	series *metrics.Engine
 	// number is that of the engine that is opened, share how many ranks each of several nodes has.
 	number, share int
 	// weightBytes is the size of the weights of an engine that was opened, 0 before.
@@ -159,6 +161,7 @@ func (b *opening) warnOfCores() {
 // open opens one engine.
 func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	c, well := b.cfg, new(health)
+	b.series = m
 	b.events = status.Tee(b.events, well.listen)
 	sched, err := schedule.New(schedule.Config{
 		MaxSeqs:           c.Schedule.MaxNumSeqs,

@@ -15,6 +15,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/ray"
 )
 
 // WorkerVerb is the first argument of the program when it is started as a rank.
@@ -169,5 +170,16 @@ func (b *opening) rayOptions() rayactor.Options {
 	return rayactor.Options{
 		Ray: p.Ray, Layout: p.Layout(), Engines: b.engines(),
 		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.opt.Log, Events: b.events,
+		Samples: b.samples,
 	}
+}
+
+// samples are the engine's series, as Ray takes them.
+func (b *opening) samples() []ray.Sample {
+	all := b.series.Samples()
+	out := make([]ray.Sample, len(all))
+	for i, s := range all {
+		out[i] = ray.Sample(s)
+	}
+	return out
 }

@@ -141,6 +141,30 @@ func TestBoard(t *testing.T) {
 	}
 }
 
+// TestRayBoard: the board for Ray's export of the same series differs from the other one by their
+// names and its own. (-rewrite)
+func TestRayBoard(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(deployed, "grafana/eagleray.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.NewReplacer("eagleray:", "ray_eagleray_", "http_request", "ray_eagleray_http_request",
+		`"uid": "eagleray"`, `"uid": "eagleray-ray"`, `"title": "Eagle Ray"`, `"title": "Eagle Ray on Ray"`).
+		Replace(string(raw))
+	path := filepath.Join(deployed, "grafana/eagleray-ray.json")
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s is not made of the other board: %v", path, err)
+	}
+	if strings.Count(want, "eagleray-ray\"") != 1 || strings.Count(want, "Eagle Ray on Ray") != 1 {
+		t.Error("the boards have one name")
+	}
+}
+
 // TestRules: every rule is about series that exist; promtool agrees, where it is installed.
 func TestRules(t *testing.T) {
 	path := filepath.Join(deployed, "prometheus/rules.yaml")

@@ -69,6 +69,20 @@ func (c *Client) Connect(ctx context.Context, options ConnectOptions) (Cluster, 
 	return c.connect(ctx, options)
 }
 
+// Sample is the value of a series, which Ray shows as a gauge with the prefix "ray_".
+type Sample struct {
+	Name   string            `json:"name"`
+	Help   string            `json:"help"`
+	Labels map[string]string `json:"labels"`
+	Value  float64           `json:"value"`
+}
+
+// ShowMetrics has Ray show samples where it shows its own metrics: at the metrics port of the
+// engine's node. They stay until they are shown again, or the client ends.
+func (c *Client) ShowMetrics(ctx context.Context, samples []Sample) error {
+	return c.call(ctx, "metrics", map[string]any{"samples": samples}, nil)
+}
+
 // Nodes lists the nodes of the cluster, those that have left included.
 func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	nodes, _, err := c.Resources(ctx)

@@ -51,6 +51,7 @@ type Cluster struct {
 	// outside is what others hold outside groups: no node shows it.
 	outside map[string]float64
 	jobs    []*job
+	samples []ray.Sample
 	pids    int
 	// changed is closed and replaced whenever something happened that a waiting operation may be
 	// waiting for.
@@ -467,6 +468,13 @@ func (c *Cluster) giveBack(g *group) {
 		}
 	}
 	c.notify()
+}
+
+// Samples are the metrics shown last.
+func (c *Cluster) Samples() []ray.Sample {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.samples)
 }
 
 func (c *Cluster) notify() {

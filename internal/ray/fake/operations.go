@@ -46,6 +46,7 @@ var operations = map[string]operation{
 	"actors_create": (*job).actorsCreate, "actors_facts": (*job).actorsFacts,
 	"actors_install": (*job).actorsInstall,
 	"actors_start":   (*job).actorsStart, "actors_stop": (*job).actorsStop,
+	"metrics":     (*job).metrics,
 	"actors_feed": (*job).actorsFeed, "actors_kill": (*job).actorsKill,
 }
 
@@ -226,6 +227,17 @@ func (j *job) groupGet(_ context.Context, a args) (any, *frame.Fault) {
 		return nil, fault
 	}
 	return g.clone(), nil
+}
+
+func (j *job) metrics(_ context.Context, a args) (any, *frame.Fault) {
+	var shown struct {
+		Samples []ray.Sample `json:"samples"`
+	}
+	if err := json.Unmarshal(a.raw, &shown); err != nil {
+		return nil, valueError("%v", err)
+	}
+	j.cluster.samples = shown.Samples
+	return empty{}, nil
 }
 
 func (j *job) groupRemove(_ context.Context, a args) (any, *frame.Fault) {

@@ -20,6 +20,7 @@ from typing import Any, Callable
 
 import ray
 import ray.cloudpickle
+from ray.util.metrics import Gauge
 from ray.util.placement_group import (
     PlacementGroup,
     get_placement_group,
@@ -89,6 +90,8 @@ class Operations:
         # Whether the cluster is one that connect has started.
         self.started = False
         self.leaving = threading.Lock()
+        self.gauges: dict[str, Gauge] = {}
+        self.showing = threading.Lock()
         self.table: dict[str, Callable[..., JSON]] = {
             "connect": self.connect,
             "nodes": self.nodes,
@@ -104,6 +107,7 @@ class Operations:
             "actors_feed": self.actors_feed,
             "actors_stop": self.actors_stop,
             "actors_kill": self.actors_kill,
+            "metrics": self.metrics,
             "shutdown": self.shutdown,
         }
 
@@ -114,6 +118,21 @@ class Operations:
         if call.op not in ("connect", "shutdown") and not ray.is_initialized():
             raise RuntimeError("not connected to a Ray cluster")
         return operation(call, **call.args)
+
+    # -- metrics --------------------
+
+    def metrics(self, call: Call, samples: list[JSON]) -> JSON:
+        """Shows series of the engine through Ray's own export, as they stand: a counter or a
+        bucket is a gauge here, since it is counted elsewhere."""
+        with self.showing:
+            for sample in samples:
+                name, labels = sample["name"], sample["labels"]
+                gauge = self.gauges.get(name)
+                if gauge is None:
+                    gauge = Gauge(name, description=sample["help"], tag_keys=tuple(sorted(labels)))
+                    self.gauges[name] = gauge
+                gauge.set(sample["value"], tags=labels)
+        return {}
 
     # -- the cluster --------------------
 

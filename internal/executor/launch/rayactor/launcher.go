@@ -47,6 +47,8 @@ type Options struct {
 	// Start starts the bridge to Ray; nil is ray.Start. Tests give one that leads to a fake
 	// cluster.
 	Start func(context.Context, ray.Options) (*ray.Client, error)
+	// Samples, if it is not nil, are the values that Ray's own export of metrics shows beside Ray's.
+	Samples func() []ray.Sample
 	// Events is notified of each phase of the start: its beginning as Progress, its end as
 	// PhaseEnded.
 	Events status.Listener
@@ -91,6 +93,8 @@ const (
 	// to clean up.
 	stopGrace    = time.Second
 	closeTimeout = 10 * time.Second
+	// showEvery is how often Ray is given samples; it shows what it has every ten seconds.
+	showEvery = 5 * time.Second
 )
 
 // Connect joins the cluster, or starts a local one when there is none. Stop undoes it.
@@ -113,7 +117,31 @@ func Connect(ctx context.Context, o Options) (*Launcher, error) {
 	if err := l.phase(ctx, "connect", connectTimeout, l.connect); err != nil {
 		return nil, errors.Join(err, l.Stop(context.WithoutCancel(ctx), nil))
 	}
+	if o.Samples != nil {
+		l.watch.Go(l.showMetrics)
+	}
 	return l, nil
+}
+
+// showMetrics gives Ray samples until the bridge is gone.
+func (l *Launcher) showMetrics() {
+	tick := time.NewTicker(showEvery)
+	defer tick.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), showEvery)
+		err := l.client.ShowMetrics(ctx, l.o.Samples())
+		cancel()
+		if err != nil {
+			l.o.Log.Debug("Ray does not show metrics", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-l.client.Gone():
+			return
+		case <-l.done:
+			return
+		}
+	}
 }
 
 // parse reads the options that are texts.
