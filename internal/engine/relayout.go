@@ -134,7 +134,7 @@ func (e *Engine) startAs(b *opening) error {
 		return err
 	}
 	e.show(b, group)
-	return nil
+	return e.openTransfers()
 }
 
 // show describes the engine to clients with the ranks of a group.

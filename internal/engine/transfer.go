@@ -26,8 +26,9 @@ import (
 type transfers struct {
 	config *config.Transfer
 	// port is where the first rank listens, 0 for any.
-	port  int
-	id    string
+	port int
+	id   string
+	// shape is that of the newest group.
 	shape kvtransfer.Shape
 	// token seals tickets; nil when engines have no secret in common.
 	token []byte
@@ -70,9 +71,8 @@ func (b *opening) transfers() (*transfers, error) {
 		return nil, err
 	}
 	m := b.model
-	t.shape = kvtransfer.Shape{Model: name, DType: b.info.DType, ISA: b.info.Ranks[0].ISA,
-		BlockSize: b.info.BlockSize, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Layers: m.Layers,
-		Layout: b.cfg.Parallel.Layout(), Stages: b.stages}
+	t.shape = kvtransfer.Shape{Model: name, DType: b.info.DType,
+		BlockSize: b.info.BlockSize, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Layers: m.Layers}
 	return t, nil
 }
 
@@ -110,6 +110,8 @@ func (e *Engine) openTransfers() error {
 	if asleep := e.steering.asleep.Load(); asleep != nil && asleep.KVCache {
 		return nil
 	}
+	t.shape.Layout, t.shape.Stages = e.opening.cfg.Parallel.Layout(), e.opening.stages
+	t.shape.ISA = e.group.Ranks()[0].ISA
 	shape := t.shape
 	if u := e.steering.weights.Load(); u != nil {
 		shape.Model += ", update " + u.ID
