@@ -4,13 +4,13 @@
 # last one's end; of run-batch, what more it takes than for one row of one token. The whole times beside it have the
 # starts of engines and actors in them. Nothing else may run on the machine.
 #
-#   scripts/bench-ray-data.sh [VERSION...]      ROWS=1500 TOKENS=200 ROUNDS=3 MODEL=./Qwen3-0.6B
+#   scripts/bench-ray-data.sh [VERSION...]      ROWS=4000 TOKENS=200 ROUNDS=3 MODEL=./Qwen3-0.6B
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -x bin/eagleray ] || make build
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export ROWS=${ROWS:-1500} TOKENS=${TOKENS:-200} ROUNDS=${ROUNDS:-3} MODEL=${MODEL:-}
+export ROWS=${ROWS:-4000} TOKENS=${TOKENS:-200} ROUNDS=${ROUNDS:-3} MODEL=${MODEL:-}
 export EAGLERAY_BINARY=$PWD/bin/eagleray PYTHONPATH=$PWD/python PYTHONDONTWRITEBYTECODE=1 RAY_AUTH_MODE=disabled
 versions=("$@")
 [ $# -gt 0 ] || versions=(2.35.0 2.60.0)
