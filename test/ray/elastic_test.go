@@ -1,0 +1,66 @@
+package ray_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/layout"
+	"github.com/eagleray/eagleray/internal/ray/raytest"
+)
+
+// TestScale adds an engine on Ray, in a placement group of its own on a node that has joined since,
+// changes the layout, and goes back: with the text of one rank each time. What no cluster could hold is
+// given up at once, and what there was serves on.
+func TestScale(t *testing.T) {
+	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
+		c := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 1}}})
+		s := &site{Cluster: c, observer: startObserver(t, c)}
+		t.Cleanup(s.observer.end)
+		s.driverEnv(t)
+		want := s.alone(t)
+		e, err := s.openSeveral(t, "ray", 1, layout.Layout{TP: 1}, func(r *config.Ray) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := func(when string, ranks int) {
+			t.Helper()
+			if got, err := e.answers(within(t)); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: %v, answers\n%q, want\n%q", when, err, got, want)
+			}
+			if n := len(e.Report()); n != ranks {
+				t.Errorf("%s: %d ranks, not %d", when, n, ranks)
+			}
+		}
+		same("one engine", 1)
+		if err := e.ScaleEngines(within(t), 2, time.Minute); err == nil {
+			t.Error("a second engine has no device, and was added")
+		} else {
+			t.Log(err)
+		}
+		same("after an engine without a device", 1)
+		var refused *engine.Refused
+		if err := e.Relayout(within(t), 2); err == nil || errors.As(err, &refused) {
+			t.Errorf("two ranks on one device: %v", err)
+		}
+		same("after two ranks without a device", 1)
+		c.AddNode(t, raytest.NodeSpec{CPUs: 1, GPUs: 1})
+		if err := e.ScaleEngines(within(t), 2, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		same("two engines", 2)
+		if err := e.ScaleEngines(within(t), 1, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		same("one engine again", 1)
+		if err := e.Relayout(within(t), 2); err != nil {
+			t.Error(err)
+		}
+		same("two ranks", 2)
+		e.end(t)
+		s.clean(t)
+	})
+}
