@@ -134,6 +134,8 @@ type opening struct {
 	series *metrics.Engine
 	// number is that of the engine that is opened, share how many ranks each of several nodes has.
 	number, share int
+	// added says that the engine is opened beside others that serve.
+	added bool
 	// weightBytes is the size of the weights of an engine that was opened, 0 before.
 	weightBytes *atomic.Int64
 }

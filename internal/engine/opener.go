@@ -106,7 +106,7 @@ func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine,
 	b := *o.b
 	cfg := *b.cfg
 	cfg.Parallel.DataParallelSize = max(total, numbers[len(numbers)-1]+1)
-	b.cfg = &cfg
+	b.cfg, b.added = &cfg, true
 	if b.cluster != nil {
 		b.cluster.engines.Add(int64(len(numbers)))
 		for _, number := range numbers {

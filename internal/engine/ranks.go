@@ -140,12 +140,13 @@ func (b *opening) rankInit() (queue.Init, error) {
 }
 
 // connectRay joins the cluster that the ranks will be placed on, again after a failure.
-// For another layout there is little patience: what was there waits to go on.
+// For an engine that is added and for another layout there is little patience: somebody waits for the
+// answer, or what was there to go on.
 func (b *opening) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()
 	o.Again = again && !other
-	if other {
-		o.Ray.PlacementTimeout = cmp.Or(o.Ray.PlacementTimeout, relayoutPatience)
+	if other || b.added && !again {
+		o.Ray.PlacementTimeout = cmp.Or(o.Ray.PlacementTimeout, scalingPatience)
 	}
 	if b.engines() > 1 {
 		o.Ray.Address, _ = b.cluster.at()
@@ -162,8 +163,8 @@ func (b *opening) connectRay(ctx context.Context, again, other bool) (*rayactor.
 	return l, err
 }
 
-// relayoutPatience is how long another layout waits for resources that are in use.
-const relayoutPatience = time.Minute
+// scalingPatience is how long a change of a running server waits for resources that are in use.
+const scalingPatience = time.Minute
 
 func (b *opening) rayOptions() rayactor.Options {
 	p := &b.cfg.Parallel

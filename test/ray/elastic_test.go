@@ -22,7 +22,9 @@ func TestScale(t *testing.T) {
 		t.Cleanup(s.observer.end)
 		s.driverEnv(t)
 		want := s.alone(t)
-		e, err := s.openSeveral(t, "ray", 1, layout.Layout{TP: 1}, func(r *config.Ray) {})
+		e, err := s.openSeveral(t, "ray", 1, layout.Layout{TP: 1}, func(r *config.Ray) {
+			r.PlacementTimeout = 3 * time.Second
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
