@@ -18,6 +18,10 @@ import (
 func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
 	o *answer.Options) *apiError {
 	forced := req.choice == someTool || req.choice == oneTool
+	if forced && req.constraintField == "response_format" {
+		// It is of what is said to the user, which is nothing: clients send one with every request.
+		req.constraint, req.constraintField = constrain.Spec{}, ""
+	}
 	if forced && req.constraint.Kind != constrain.None {
 		return badRequest(req.constraintField, "You can only either use constraints for "+
 			"structured outputs or tools, not both.")

@@ -12,6 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/store"
 )
 
@@ -244,5 +245,38 @@ func TestClientResponses(t *testing.T) {
 	if _, err := c.Responses.New(t.Context(), p); !errors.As(err, &wrong) || wrong.StatusCode != 404 ||
 		wrong.Param != "previous_response_id" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestClientObjectAndTool asks for an object by a schema and for a call of a tool with OpenAI's own
+// client, which takes both from the answer.
+func TestClientObjectAndTool(t *testing.T) {
+	const object, call = `{"ok":true}`, `<tool_call>
+{"name": "f", "arguments": {"x": 1}}
+</tool_call>`
+	s := newServer(t, hermesTemplate, func(o *Options) {
+		o.Config.Model.ToolCallParser = "hermes"
+		o.Engine = &fakeEngine{play: func(n int, r *engine.Request) script {
+			return script{deltas: say(r, []int32{300}, []string{[]string{object, call}[n%2]}, sample.FinishStop)}
+		}}
+	})
+	c := newClient(t, s)
+	schema := map[string]any{"type": "object", "properties": map[string]any{"ok": map[string]any{"type": "boolean"}}}
+	p := hiParams()
+	p.ResponseFormat.OfJSONSchema = &openai.ResponseFormatJSONSchemaParam{
+		JSONSchema: openai.ResponseFormatJSONSchemaJSONSchemaParam{Name: "n", Schema: schema, Strict: openai.Bool(true)}}
+	got, err := c.Chat.Completions.New(t.Context(), p)
+	if err != nil || got.Choices[0].Message.Content != object {
+		t.Errorf("%+v, %v", got, err)
+	}
+	p = hiParams()
+	p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(
+		openai.FunctionDefinitionParam{Name: "f", Parameters: map[string]any{"type": "object"}})}
+	p.ToolChoice.OfAuto = openai.String("required")
+	got, err = c.Chat.Completions.New(t.Context(), p)
+	if err != nil || len(got.Choices[0].Message.ToolCalls) != 1 ||
+		got.Choices[0].Message.ToolCalls[0].Function.Arguments != `{"x": 1}` ||
+		got.Choices[0].FinishReason != "tool_calls" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

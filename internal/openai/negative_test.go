@@ -332,7 +332,7 @@ func TestRefusedChat(t *testing.T) {
 		"tool_choice alone":         {hiChat + `,"tool_choice":"auto"`, "tool_choice", "`tools` must be set"},
 		"tool_choice unknown":       {hiChat + `,"tool_choice":"maybe",` + tool, "tool_choice", "Invalid value"},
 		"tool_choice number":        {hiChat + `,"tool_choice":1,` + tool, "tool_choice", "Invalid value"},
-		"tool_choice and format":    {hiChat + `,"tool_choice":"required","response_format":{"type":"json_object"},` + tool, "response_format", "not both"},
+		"tool_choice and format":    {hiChat + `,"tool_choice":"required","structured_outputs":{"json_object":true},` + tool, "structured_outputs.json_object", "not both"},
 		"tool_choice allowed":       {hiChat + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"maybe","tools":[]}},` + tool, "tool_choice", "mode"},
 		"tool_choice allowed none":  {hiChat + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[]}},` + tool, "tool_choice", "name a tool"},
 		"tool_choice allowed other": {hiChat + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"function":{"name":"g"}}]}},` + tool, "tool_choice", "does not match"},

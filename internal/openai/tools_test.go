@@ -350,3 +350,20 @@ func TestToolsInPrompt(t *testing.T) {
 		}
 	}
 }
+
+// TestForcedToolBesideFormat: a format of the answer to the user does not bind an answer that is a
+// call, on any route: clients send both.
+func TestForcedToolBesideFormat(t *testing.T) {
+	s := newServer(t, hermesTemplate, func(o *Options) { o.Config.Model.ToolCallParser = "hermes" })
+	const format = `{"type":"json_schema","json_schema":{"name":"n","schema":{"enum":["only this"]}}}`
+	for path, body := range map[string]string{
+		chatPath: `{` + askTools + `,"tool_choice":"required","response_format":` + format + `}`,
+		responsesPath: `{` + hiInput + `,"tools":[{"type":"function","name":"f"}],"tool_choice":"required",` +
+			`"text":{"format":{"type":"json_schema","name":"n","schema":{"enum":["only this"]}}}}`,
+	} {
+		s.ok(t, path, body)
+		if c := s.engine.last(t).Constraint; c.Kind == constrain.None || strings.Contains(c.Text, "only this") {
+			t.Errorf("%s: bound to %+v", path, c)
+		}
+	}
+}
