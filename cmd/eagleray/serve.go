@@ -22,6 +22,7 @@ import (
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/openai"
 	"github.com/eagleray/eagleray/internal/parent"
+	"github.com/eagleray/eagleray/internal/rlhf"
 	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/store"
@@ -307,9 +308,25 @@ func (k kept) close() {
 // stores.
 func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *window.Window,
 	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.Server, error) {
-	return openai.New(openai.Options{Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
+	trainer, err := newTrainer(&cfg, e, log)
+	if err != nil {
+		return nil, err
+	}
+	return openai.New(openai.Options{Trainer: trainer, Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
 		Version: version(), Window: page, Tracer: tracer, Store: kept.state, Responses: kept.responses,
 		Health: e.Health, Elastic: e, Ranks: func() any { return e.Report() }})
+}
+
+// newTrainer is the control of --enable-rlhf and --enable-sleep-mode, nil without either.
+func newTrainer(cfg *config.Config, e *router.Router, log *slog.Logger) (*rlhf.Control, error) {
+	if s := &cfg.Server; !s.EnableRLHF && !s.EnableSleepMode {
+		return nil, nil
+	}
+	host := ""
+	if cfg.Server.EnableRLHF && cfg.Server.Transport.UDS == "" {
+		host = cfg.Server.Host
+	}
+	return rlhf.New(rlhf.Options{Engines: e.Engines, Host: host, Layout: e.Info().Layout, Log: log})
 }
 
 func logReady(log *slog.Logger, info *engine.Info, url string, took time.Duration) {

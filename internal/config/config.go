@@ -248,6 +248,9 @@ type Server struct {
 	Answers         Answers
 	Transport       Transport
 	Observe         Observe
+	// EnableRLHF has the routes by which a trainer steers the server, EnableSleepMode those of sleep
+	// alone.
+	EnableRLHF, EnableSleepMode bool
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }

@@ -150,6 +150,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"how long a step may take before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
 
+	toggle(f, &c.Server.EnableSleepMode, "enable-sleep-mode",
+		"answer /sleep and /wake_up, which give memory back and take it again")
+
 	r := &c.Recovery
 	f.StringVar(&r.OnFailure, "on-failure", r.OnFailure,
 		"what follows from the loss of a worker: restart (new workers take over, and requests go "+
@@ -225,6 +228,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"answer with an X-Request-Id header")
 	f.BoolVar(&s.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
 		"report cached tokens in usage")
+	toggle(f, &s.EnableRLHF, "enable-rlhf",
+		"answer the routes of a trainer: pauses, sleep, updates of the weights")
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")

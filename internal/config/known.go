@@ -59,7 +59,6 @@ var engineKnown = []Known{
 		Why: "there is one cache manager"},
 	{Name: "prefix-caching-hash-algo", Allowed: anything, Why: "the hash is chosen here"},
 	{Name: "kv-events-config", Allowed: none, Why: "cache events are not published"},
-	{Name: "enable-sleep-mode", Switch: true, Why: "the server is always awake"},
 	// Execution.
 	{Name: "enforce-eager", Allowed: on, Switch: true, Why: "there is no graph capture"},
 	{Name: "compilation-config", Allowed: anything, Why: "nothing is compiled at start"},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"net"
 	"slices"
 	"strings"
 )
@@ -66,6 +67,10 @@ func (c *Config) Validate() error {
 	if slices.Contains(c.Server.APIKeys, "") {
 		return usage("--api-key is empty")
 	}
+	if s := &c.Server; s.EnableRLHF && len(s.APIKeys) == 0 && s.Transport.UDS == "" && !loopback(s.Host) {
+		return usage("--enable-rlhf at --host %q without --api-key: whoever reaches it could change the "+
+			"weights", s.Host)
+	}
 	for _, p := range c.Server.MetricsPrefixes {
 		if strings.Trim(strings.ToLower(p), "abcdefghijklmnopqrstuvwxyz_") != "" || p == "" {
 			return usage("--metrics-prefix %q is not a word of letters", p)
@@ -109,6 +114,12 @@ func (c *Config) Validate() error {
 			"device or a part of one", r.PerWorker, r.DeviceKey)
 	}
 	return nil
+}
+
+// loopback says that a host is this machine alone.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // validate refuses what contradicts itself.

@@ -81,6 +81,7 @@ type chatResponse struct {
 	PromptTokenIDs    []int32            `json:"prompt_token_ids"`
 	PromptText        *string            `json:"prompt_text"`
 	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
+	WeightVersion     string             `json:"weight_version,omitempty"`
 }
 
 type chatChoice struct {
@@ -121,7 +122,7 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 		return err
 	}
 	answer := chatResponse{ID: g.id, Object: "chat.completion", Created: g.created, Model: g.model,
-		Choices: make([]chatChoice, len(g.choices))}
+		Choices: make([]chatChoice, len(g.choices)), WeightVersion: s.weightVersion()}
 	for i := range g.choices {
 		c := &g.choices[i]
 		out := chatChoice{Index: i, Message: req.message(c), StopReason: c.stopReason()}

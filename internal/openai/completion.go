@@ -74,6 +74,7 @@ type completionResponse struct {
 	SystemFingerprint *string            `json:"system_fingerprint"`
 	Usage             usageInfo          `json:"usage"`
 	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
+	WeightVersion     string             `json:"weight_version,omitempty"`
 }
 
 type completionChoice struct {
@@ -169,7 +170,7 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
 	answer := completionResponse{ID: g.id, Object: "text_completion", Created: g.created,
 		Model:   g.model,
-		Choices: make([]completionChoice, len(g.choices))}
+		Choices: make([]completionChoice, len(g.choices)), WeightVersion: s.weightVersion()}
 	for i := range g.choices {
 		c, p := &g.choices[i], &g.prompts[i/g.n]
 		if req.scoreOnly {

@@ -48,6 +48,8 @@ func (e *apiError) kind() string {
 		return "PermissionDeniedError"
 	case http.StatusNotFound:
 		return "NotFoundError"
+	case http.StatusConflict:
+		return "ConflictError"
 	case http.StatusMethodNotAllowed:
 		return "MethodNotAllowedError"
 	case http.StatusRequestTimeout:

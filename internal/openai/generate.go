@@ -33,8 +33,13 @@ type generation struct {
 	n       int
 	stream  engine.Stream
 	choices []choice
+<<<<<<< HEAD
 	// ticket is what an answer has for the server that goes on from its prompt.
 	ticket *kvtransfer.Ticket
+=======
+	// done, unless it is nil, says that abort_requests cannot name the request any more.
+	done func()
+>>>>>>> b4dc46a (A trainer steers a server by vLLM's routes: --enable-rlhf, --enable-sleep-mode; answers say by which weights they were computed)
 }
 
 // choice is what is known of one choice so far.
@@ -105,6 +110,9 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		}
 		return nil, err
 	}
+	if s.opt.Trainer != nil {
+		g.done = s.inFlight.add(kind, g.id, g.stream)
+	}
 	observedBy(r.Context()).submitted(g, req)
 	return g, nil
 }
@@ -113,6 +121,9 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 // the first error of the stream or of f; then the stream is closed.
 func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) error) error {
 	defer g.stream.Close()
+	if g.done != nil {
+		defer g.done()
+	}
 	seen := observedBy(ctx)
 	var d engine.Delta // escapes into f: one for the whole stream
 	for {

@@ -73,6 +73,9 @@ func (s *Server) Close() {
 	}
 	s.live.mu.Unlock()
 	s.live.running.Wait()
+	if t := s.opt.Trainer; t != nil {
+		t.Close()
+	}
 }
 
 // liveResponse is a response in the background.

@@ -122,7 +122,8 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 		return r.Context().Err()
 	}
 	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: err.Error(),
-		expected: errors.Is(err, engine.ErrRecovering) || errors.Is(err, engine.ErrStalled)}
+		expected: errors.Is(err, engine.ErrRecovering) || errors.Is(err, engine.ErrStalled) ||
+			errors.Is(err, engine.ErrPaused)}
 }
 
 // writeDegraded answers that a request would succeed.

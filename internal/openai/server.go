@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/rlhf"
 	"github.com/eagleray/eagleray/internal/store"
 	"github.com/eagleray/eagleray/internal/tracing"
 	"github.com/eagleray/eagleray/internal/window"
@@ -55,6 +56,8 @@ type Options struct {
 	Tracer *tracing.Tracer
 	// Window is the page for browsers at "/", with its feed; nil for none.
 	Window *window.Window
+	// Trainer steers the engines for a trainer; nil for no such routes. Close closes it.
+	Trainer *rlhf.Control
 	// SpecialTokensInContent lets the text of special tokens in chat messages become control
 	// tokens, as vLLM does.
 	SpecialTokensInContent bool
@@ -76,6 +79,7 @@ type Server struct {
 	quota         quota
 	bodies        *bodyBudget
 	live          liveResponses
+	inFlight      inFlight
 	batches       *batch.Batches // nil for none
 	// seeds counts the seeds given to requests that brought none.
 	seeds atomic.Uint64
@@ -175,6 +179,7 @@ func (s *Server) makeRoutes() map[string]*route {
 			return s.writeJSON(w, map[string]any{"ranks": ranks()})
 		})
 	}
+	s.addTrainer(add)
 	if page := s.opt.Window; page != nil {
 		s.addWindow(page, add)
 	}
@@ -267,6 +272,9 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		w.Header().Set("Connection", "close")
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if v := s.weightVersion(); v != "" {
+		w.Header().Set("X-Weight-Version", v)
+	}
 	if s.opt.Config.Server.EnableRequestIDHeaders {
 		if !validID(r.Header.Get("X-Request-Id")) {
 			r.Header.Set("X-Request-Id", newID())
