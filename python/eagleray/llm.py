@@ -21,12 +21,13 @@ from .outputs import (
 )
 from .sampling_params import BeamSearchParams, SamplingParams
 from .tokenizer import Tokenizer
+from .weights import Trainable
 
 _Result = TypeVar("_Result")
 Params = Optional[Union[SamplingParams, Sequence[Optional[SamplingParams]]]]
 
 
-class LLM:
+class LLM(Trainable):
     """A model and its engine, a process of its own that ends with this one.
 
     The keyword arguments are the engine's flags with vLLM's names: ``tensor_parallel_size=2``.

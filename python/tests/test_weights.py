@@ -1,0 +1,122 @@
+"""New weights, pauses and sleep, against the binary and its built-in model."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import struct
+import unittest
+from typing import Any
+
+from eagleray import LLM, BadRequestError, SamplingParams
+from eagleray.weights import Part, Raw, WeightTransfer, update_weights
+
+MODEL = pathlib.Path(__file__).parents[2] / "internal/builtin/go-std-tiny/model.safetensors"
+QUESTION = "What does os.Open do?"
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+
+
+def tensors() -> dict[str, Raw]:
+    """Return the weights of the built-in model."""
+    raw = MODEL.read_bytes()
+    (length,) = struct.unpack_from("<Q", raw)
+    header = json.loads(raw[8 : 8 + length])
+    header.pop("__metadata__", None)
+    data = memoryview(raw)[8 + length :]
+    return {
+        name: Raw(data[slice(*t["data_offsets"])], t["dtype"], t["shape"])
+        for name, t in header.items()
+    }
+
+
+def swapped(own: dict[str, Raw]) -> dict[str, Raw]:
+    """Return the same with the first two layers in each other's place."""
+    other = {".layers.0.": ".layers.1.", ".layers.1.": ".layers.0."}
+    result = {}
+    for name, tensor in own.items():
+        for here, there in other.items():
+            if here in name:
+                name = name.replace(here, there)
+                break
+        result[name] = tensor
+    return result
+
+
+def halves(name: str, tensor: Raw) -> list[tuple[str, Any]]:
+    """Return a tensor as two ranks have it, that divide its rows."""
+    if len(tensor.shape) != 2 or tensor.shape[0] % 2:
+        return [(name, tensor)]
+    rows, columns = tensor.shape[0] // 2, tensor.shape[1]
+    middle = len(tensor.data) // 2
+    return [
+        (name, Part(Raw(tensor.data[:middle], tensor.dtype, [rows, columns]), (0, 0))),
+        (name, Part(Raw(tensor.data[middle:], tensor.dtype, [rows, columns]), (rows, 0))),
+    ]
+
+
+class TestWeights(unittest.TestCase):
+    """What becomes of answers when the weights change."""
+
+    llm: LLM
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.llm = LLM(max_num_seqs=8, tensor_parallel_size=2)
+        cls.addClassCleanup(cls.llm.close)
+        cls.own = tensors()
+        cls.other = swapped(cls.own)
+
+    own: dict[str, Raw]
+    other: dict[str, Raw]
+
+    def answer(self) -> list[int]:
+        (output,) = self.llm.generate(QUESTION, GREEDY, use_tqdm=False)
+        return list(output.outputs[0].token_ids)
+
+    def test_transports(self) -> None:
+        before = self.answer()
+        answers = []
+        for transport in ("shm", "unix", "tcp"):
+            if transport == "tcp":
+                with self.assertRaises(ValueError):  # nobody but its program reaches this engine
+                    WeightTransfer(self.llm, transport)
+                continue
+            self.assertEqual(update_weights(self.llm, self.other, transport, transport), transport)
+            answers.append(self.answer())
+            transfer = WeightTransfer(self.llm, transport)
+            transfer.start()
+            for name, tensor in self.own.items():
+                transfer.send(halves(name, tensor))
+            transfer.finish()
+            self.assertEqual(self.answer(), before)
+        self.assertEqual(answers[0], answers[1])
+        self.assertNotEqual(answers[0], before)
+        self.llm.load_weights(str(MODEL), "files")
+        self.assertEqual(self.llm.weight_info()["weight_version"], "files")
+        self.assertEqual(self.answer(), before)
+
+    def test_differences(self) -> None:
+        before = self.answer()
+        wrong = {f"x.{name}": tensor for name, tensor in self.own.items()}
+        for transport in ("shm", "unix"):
+            with self.assertRaisesRegex(BadRequestError, f"differ .* in {len(wrong)} tensors"):
+                update_weights(self.llm, wrong, transport=transport)
+        missing = dict(self.own)
+        missing.pop("model.norm.weight")
+        with self.assertRaisesRegex(BadRequestError, '"model.norm.weight" is missing'):
+            self.llm.update_weights(missing)
+        self.assertEqual(self.answer(), before)
+
+    def test_pause_and_sleep(self) -> None:
+        before = self.answer()
+        self.llm.pause("wait")
+        self.assertTrue(self.llm.is_paused())
+        self.llm.resume()
+        self.assertFalse(self.llm.is_paused())
+        self.llm.sleep(2)
+        self.llm.wake_up(["weights"])
+        self.assertTrue(self.llm.is_sleeping())
+        self.llm.wake_up()
+        self.assertEqual(self.answer(), before)
+        self.assertTrue(self.llm.reset_prefix_cache())
+        self.assertEqual(self.llm.collective_rpc("echo", args=[7]), [7, 7])
