@@ -33,13 +33,10 @@ type generation struct {
 	n       int
 	stream  engine.Stream
 	choices []choice
-<<<<<<< HEAD
 	// ticket is what an answer has for the server that goes on from its prompt.
 	ticket *kvtransfer.Ticket
-=======
 	// done, unless it is nil, says that abort_requests cannot name the request any more.
 	done func()
->>>>>>> b4dc46a (A trainer steers a server by vLLM's routes: --enable-rlhf, --enable-sleep-mode; answers say by which weights they were computed)
 }
 
 // choice is what is known of one choice so far.
