@@ -48,8 +48,6 @@ func (e *apiError) kind() string {
 		return "PermissionDeniedError"
 	case http.StatusNotFound:
 		return "NotFoundError"
-	case http.StatusConflict:
-		return "ConflictError"
 	case http.StatusMethodNotAllowed:
 		return "MethodNotAllowedError"
 	case http.StatusRequestTimeout:
