@@ -51,6 +51,7 @@ test-full: build cross ray
 	./scripts/test-ray.sh "$(RAY)" full
 	GO=$(GO) ./scripts/test-clients.sh
 	$(MAKE) test-kubernetes
+	./scripts/test-rlhf.sh
 	$(GO) test -json -count=1 -timeout 30m ./... | $(TESTLOG)
 
 # Ray's pinned versions in virtual environments. A machine without Python 3.11 is told what it skips.
