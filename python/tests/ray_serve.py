@@ -23,6 +23,7 @@ from typing import Any, Optional
 
 import ray
 from ray import serve
+from ray.util.state import list_actors
 
 import eagleray.serve as eagle
 from eagleray.errors import ConfigError
@@ -235,3 +236,199 @@ class Quick(Cluster):
         text = found.message + "".join(d.message for d in found.deployments.values())
         self.assertIn(words, text)
         serve.delete(name)
+
+
+def live_groups() -> dict[str, Any]:
+    """Return placement groups that are not removed, by id."""
+    table = ray.util.placement_group_table()
+    return {n: g for n, g in table.items() if g["state"] != "REMOVED"}
+
+
+def rank_groups() -> list[str]:
+    """Return the placement group of each rank's actor."""
+    actors = list_actors(filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
+    return [a.placement_group_id for a in actors if (a.name or "").startswith("eagleray_")]
+
+
+class Layouts(Cluster):
+    """Ranks over nodes, in the replica's placement group."""
+
+    def test_group_is_adopted(self) -> None:
+        group = {"bundle_per_worker": {"GPU": 1}, "strategy": "SPREAD"}
+        engine = {
+            "tensor_parallel_size": 2,
+            "pipeline_parallel_size": 2,
+            "distributed_executor_backend": "ray",
+            "ray_device_key": "GPU",
+        }
+        spread = {**model("spread", engine), "placement_group_config": group}
+        before = live_groups()
+        self.deploy(spread, model("alone"), name="layouts")
+        text = self.completion("alone", "layouts")[1]["choices"][0]["text"]
+        self.assertEqual(self.completion("spread", "layouts")[1]["choices"][0]["text"], text)
+        ((number, found),) = [(n, g) for n, g in live_groups().items() if n not in before]
+        self.assertEqual(rank_groups(), [number] * 4)
+        # The replica's own bundle, and one for each rank.
+        self.assertEqual(len(found["bundles"]), 5)
+        nodes = {n for i, n in found["bundles_to_node_id"].items() if i != 0}
+        self.assertGreater(len(nodes), 1)
+        serve.delete("layouts")
+        self.eventually("the end of the engines", lambda: not engines("spread"))
+        self.eventually("the end of the group", lambda: set(live_groups()) <= set(before))
+
+
+class Scaling(Cluster):
+    """Replicas come and go with the load."""
+
+    def autoscaling(self, **more: Any) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "min_replicas": 0,
+            "max_replicas": 2,
+            "target_ongoing_requests": 2,
+            "upscale_delay_s": 0.5,
+            "downscale_delay_s": 1,
+            "metrics_interval_s": 0.5,
+            "look_back_period_s": 1,
+            **more,
+        }
+        return config
+
+    def scales(self, name: str, deployed: dict[str, Any]) -> None:
+        """Deploy a model, which goes from nothing to two replicas and back to nothing."""
+        self.deploy(deployed, name=name)
+        self.eventually("no replica", lambda: not engines(name))
+        # The first request starts a replica, and waits for it.
+        self.assertEqual(self.completion(name, name)[0], 200)
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            done = threading.Event()
+            clients = [pool.submit(self.client, name, done) for _ in range(12)]
+            try:
+                self.eventually("a second replica", lambda: len(engines(name)) == 2)
+            finally:
+                done.set()
+            answers = [a for c in clients for a in c.result(PATIENCE)]
+        self.assertEqual([a for a in answers if a != 200], [])
+        self.eventually("no replica", lambda: not engines(name))
+        serve.delete(name)
+
+    def client(self, name: str, done: threading.Event) -> list[int]:
+        answers = []
+        while not done.is_set():
+            answers.append(self.completion(name, name, max_tokens=200, ignore_eos=True)[0])
+        return answers
+
+    def test_ongoing_requests(self) -> None:
+        self.scales("ongoing", model("ongoing", autoscaling_config=self.autoscaling()))
+
+    @unittest.skipIf(RAY < (2, 51), "no custom policies")
+    def test_own_queue(self) -> None:
+        # Two run at once, ten wait in the engine: by requests alone one replica would be enough.
+        policy = {"policy_function": "eagleray.serve.autoscaling:queue_policy"}
+        scaling = self.autoscaling(policy=policy, target_ongoing_requests=50)
+        self.scales("queue", model("queue", {"max_num_seqs": 2}, autoscaling_config=scaling))
+
+    def test_drained_replica_ends_its_streams(self) -> None:
+        two = model("drain", num_replicas=2)
+        self.deploy(two, name="drain")
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            begun = threading.Barrier(9)
+            streams = [pool.submit(self.long_stream, begun) for _ in range(8)]
+            begun.wait(PATIENCE)
+            # With one replica this application would have no ingress, and so be another one.
+            self.deploy(model("drain", num_replicas=1), name="drain", ingress_deployment_config={})
+            lengths = [s.result(PATIENCE) for s in streams]
+        self.assertEqual(lengths, [1000] * 8)
+        self.eventually("one engine", lambda: len(engines("drain")) == 1)
+        serve.delete("drain")
+
+    def long_stream(self, begun: threading.Barrier) -> int:
+        count = 0
+        for event in self.events(
+            "drain",
+            "drain",
+            max_tokens=1000,
+            ignore_eos=True,
+            stream_options={"include_usage": True},
+        ):
+            if count == 0 and event["choices"]:
+                begun.wait(PATIENCE)
+                count = 1
+            if event.get("usage"):
+                count = event["usage"]["completion_tokens"]
+        return count
+
+    def test_gone_client_ends_its_request(self) -> None:
+        for name, args in (("left", {}), ("leaves", {"ingress_deployment_config": {}})):
+            self.deploy(model(name), name=name, **args)
+            stream = self.events(name, name, max_tokens=1900, ignore_eos=True)
+            next(stream)
+            stream.close()
+            pid = engines(name)[0]
+            self.eventually("an idle engine", lambda pid=pid: idle(pid))
+            serve.delete(name)
+
+    @unittest.skipIf(RAY < (2, 49), "no request routers")
+    def test_prefix_router(self) -> None:
+        router = {
+            "request_router_class": "eagleray.serve.routing:PrefixRouter",
+            "request_routing_stats_period_s": 1,
+        }
+        engine = {"enable_prompt_tokens_details": True}
+        routed = model("routed", engine, num_replicas=2, request_router_config=router)
+        self.deploy(routed, name="routed")
+        hits = 0
+        for n in range(8):
+            prompt = f"{n} is the number of this text. " * 20
+            for again in range(4):
+                status, answer = self.completion("routed", "routed", prompt=prompt, max_tokens=1)
+                self.assertEqual(status, 200, answer)
+                if again:
+                    hits += answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+        self.assertEqual(hits, 24)
+        serve.delete("routed")
+
+
+class Lost(Cluster):
+    """No request is lost to fifty changes of scale and twenty kills."""
+
+    def test_no_request_is_lost(self) -> None:
+        self.deploy(model("lost", num_replicas=2), name="lost")
+        done = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            clients = [pool.submit(self.client, done) for _ in range(6)]
+            try:
+                for n in range(50):
+                    self.deploy(model("lost", num_replicas=3 - n % 2), name="lost")
+                for n in range(20):
+                    self.eventually("a second", lambda: self.replicas(":lost", "lost") >= 2)
+                    pid = engines("lost")[0]
+                    os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
+                    self.eventually("its end", lambda pid=pid: pid not in engines("lost"))
+            finally:
+                done.set()
+            answers = [a for c in clients for a in c.result(PATIENCE)]
+        print(f"{len(answers)} requests, 50 changes of scale, 20 kills")
+        self.assertEqual([a for a in answers if a[0] != 200], [])
+        self.assertEqual(len({a[1] for a in answers}), 1)
+        serve.delete("lost")
+
+    def client(self, done: threading.Event) -> list[tuple[int, str]]:
+        answers = []
+        while not done.is_set():
+            status, answer = self.completion("lost", "lost", max_tokens=64, ignore_eos=True)
+            text = answer["choices"][0]["text"] if status == 200 else str(answer)
+            answers.append((status, text))
+        return answers
+
+
+def idle(pid: int) -> bool:
+    """Say whether a process computes nothing."""
+
+    def ticks() -> int:
+        with open(f"/proc/{pid}/stat") as f:
+            words = f.read().rpartition(")")[2].split()
+        return int(words[11]) + int(words[12])
+
+    before = ticks()
+    time.sleep(0.3)
+    return ticks() - before <= 2

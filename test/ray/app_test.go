@@ -11,10 +11,10 @@ import (
 // TestServeApp runs the cases of python/tests/ray_serve.py on a cluster whose nodes have the Python
 // package: applications of eagleray.serve.
 func TestServeApp(t *testing.T) {
-	for _, class := range []string{"Quick"} {
+	for _, class := range []string{"Quick", "Layouts", "Scaling", "Lost"} {
 		t.Run(class, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
-				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 				defer cancel()
 				c := exec.CommandContext(ctx, s.Ray.Python, "-m", "unittest", "-v",
 					"tests.ray_serve."+class)

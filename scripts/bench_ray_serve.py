@@ -1,0 +1,269 @@
+"""Deploys models and bare deployments, and measures both: see bench-ray-serve.sh.
+
+A bare deployment answers the bytes that a model has answered, with nothing behind it: what Serve
+itself costs. "one" is a deployment that Serve's proxy calls, "two" one behind an ingress.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import ray
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from eagleray.serve import build_openai_app
+
+MODEL = "go-std-tiny"
+# How a request of bench serve looks, which the recorded one must equal in its sizes.
+INPUT, OUTPUT = 128, 32
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+NULL = """#!/bin/sh
+for last; do :; done
+[ "$last" != --check ] || exec {0} "$@"
+shift
+exec {0} bench step-server --step-time {1}ms "$@"
+"""
+
+
+class Bare:
+    """Answers recorded bytes: a stream event by event, at the pace at which they came."""
+
+    def __init__(self, events: list[bytes], whole: bytes, pause: float) -> None:
+        self.events, self.whole, self.pause = events, whole, pause
+
+    async def stream(self) -> Any:
+        for event in self.events:
+            await asyncio.sleep(self.pause)
+            yield event
+
+    async def __call__(self, request: Request) -> Response:
+        body = await request.json()
+        if body.get("stream"):
+            return StreamingResponse(self.stream(), media_type="text/event-stream")
+        await asyncio.sleep(self.pause * len(self.events))
+        return Response(self.whole, media_type="application/json")
+
+    async def relay(self, body: bytes) -> Any:
+        if json.loads(body).get("stream"):
+            async for event in self.stream():
+                yield event
+        else:
+            await asyncio.sleep(self.pause * len(self.events))
+            yield self.whole
+
+
+class Ingress:
+    """Hands requests to another deployment, as several models behind one address need."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle.options(method_name="relay", stream=True)
+
+    async def __call__(self, request: Request) -> Response:
+        body = await request.body()
+        streamed = json.loads(body).get("stream")
+        answer = self.handle.remote(body)
+        if streamed:
+            return StreamingResponse(answer, media_type="text/event-stream")
+        return Response(await answer.__anext__(), media_type="application/json")
+
+
+def main() -> None:
+    p = argparse.ArgumentParser()
+    p.add_argument("--address", required=True)
+    p.add_argument("--node-ip", required=True)
+    p.add_argument("--rounds", type=int, default=4)
+    p.add_argument("--prompts", type=int, default=200)
+    p.add_argument("--clients", type=int, nargs="+", default=[16])
+    p.add_argument("--step-ms", type=float, default=1)
+    a = p.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        # Engines whose ranks compute nothing, and are busy for the time of a step: what a GPU is to
+        # the cores of its machine.
+        null = os.path.join(folder, "eagleray")
+        with open(null, "w") as f:
+            f.write(NULL.format(os.environ["EAGLERAY_BINARY"], a.step_ms))
+        os.chmod(null, 0o700)
+        run(a, null)
+
+
+def run(a: argparse.Namespace, null: str) -> None:
+    ray.init(a.address, _node_ip_address=a.node_ip, log_to_driver=False, logging_level="warning")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
+    print(f"Ray {ray.__version__}, {len(os.sched_getaffinity(0))} cores")
+    try:
+        starts()
+        measure(port, a, null)
+    finally:
+        serve.shutdown()
+
+
+def options() -> dict[str, Any]:
+    return {"ray_actor_options": {"num_cpus": 0}, "max_ongoing_requests": 10000}
+
+
+def model(binary: str = "", **app: Any) -> Any:
+    config = {
+        "model_loading_config": {"model_id": MODEL},
+        "engine_kwargs": {
+            "cpu_threads": 1,
+            "kv_cache_memory_bytes": "256M",
+            "disable_log_stats": True,
+            "disable_uvicorn_access_log": True,
+        },
+        "deployment_config": options(),
+    }
+    if binary:
+        config["runtime_env"] = {"env_vars": {"EAGLERAY_BINARY": binary}}
+    return build_openai_app({"llm_configs": [config], **app})
+
+
+def bare(events: list[bytes], whole: bytes, pause: float) -> Any:
+    return serve.deployment(Bare).options(**options()).bind(events, whole, pause)
+
+
+def starts() -> None:
+    """Print how long replicas take to be ready, in turn."""
+    took: dict[str, list[float]] = {"bare": [], "model": []}
+    for n in range(5):
+        for name in ("bare", "model") if n % 2 else ("model", "bare"):
+            app = model() if name == "model" else bare([], b"", 0)
+            begun = time.monotonic()
+            serve.run(app, name=name, route_prefix=f"/{name}")
+            took[name].append(time.monotonic() - begun)
+            serve.delete(name)
+    for name, seconds in took.items():
+        print(f"ready, {name}: median {statistics.median(seconds):.2f} s of {len(seconds)}")
+    more = statistics.median(took["model"]) - statistics.median(took["bare"])
+    print(f"ready, model - bare: {more:.2f} s")
+
+
+def record(port: int, stream: bool) -> tuple[list[bytes], float]:
+    """Return the pieces of a model's answer, and the time between them."""
+    body = {"model": MODEL, "prompt": [5] * INPUT, "max_tokens": OUTPUT, "ignore_eos": True}
+    if stream:
+        body.update(stream=True, stream_options={"include_usage": True})
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as c:
+        headers = {"Content-Type": "application/json"}
+        c.request("POST", "/model/v1/completions", json.dumps(body), headers)
+        answer = c.getresponse()
+        if answer.status != 200:
+            raise RuntimeError(answer.read())
+        begun = time.monotonic()
+        if not stream:
+            return [answer.read()], 0.0
+        text = answer.read()
+        took = time.monotonic() - begun
+        pieces = [e + b"\n\n" for e in text.split(b"\n\n") if e]
+        return pieces, took / len(pieces)
+
+
+def measure(port: int, a: argparse.Namespace, null: str) -> None:
+    serve.run(model(null), name="model", route_prefix="/model")
+    serve.run(model(null, ingress_deployment_config={}), name="ingress", route_prefix="/ingress")
+    events, pause = record(port, True)
+    (whole,), _ = record(port, False)
+    serve.run(bare(events, whole, pause), name="one", route_prefix="/one")
+    serve.run(
+        serve.deployment(Ingress)
+        .options(**options())
+        .bind(serve.deployment(Bare).options(**options()).bind(events, whole, pause)),
+        name="two",
+        route_prefix="/two",
+    )
+    print(
+        f"{len(events)} events of a stream, {pause * 1000:.1f} ms apart, "
+        f"{sum(map(len, events))} bytes; {len(whole)} bytes"
+    )
+    names = ["one", "model", "two", "ingress"]
+    for clients in a.clients:
+        for stream in (True, False):
+            rates: dict[str, list[float]] = {n: [] for n in names}
+            for n in range(a.rounds):
+                for name in names[n % len(names) :] + names[: n % len(names)]:
+                    url = f"http://127.0.0.1:{port}/{name}"
+                    rates[name].append(rate(url, clients, a.prompts, n, stream))
+            kind = "streams" if stream else "answers"
+            for name in names:
+                median = statistics.median(rates[name])
+                all_rates = " ".join(f"{r:.1f}" for r in rates[name])
+                print(f"{kind}, {clients} clients, {name}: {median:.1f} requests/s ({all_rates})")
+            for ours, base in (("model", "one"), ("ingress", "two")):
+                pairs = [x / y for x, y in zip(rates[ours], rates[base])]
+                print(f"{kind}, {clients} clients, {ours} / {base}: {statistics.median(pairs):.3f}")
+
+
+def rate(url: str, clients: int, prompts: int, seed: int, stream: bool) -> float:
+    """Return how many requests per second are answered."""
+    if not stream:
+        return plain_rate(url, clients, prompts)
+    with tempfile.NamedTemporaryFile() as f:
+        command = [os.environ["EAGLERAY_BINARY"], "bench", "serve", "--base-url", url]
+        command += ["--model", MODEL, "--random-input-len", str(INPUT)]
+        command += ["--random-output-len", str(OUTPUT), "--num-prompts", str(prompts)]
+        command += ["--num-warmups", "8", "--max-concurrency", str(clients), "--disable-tqdm"]
+        command += ["--seed", str(seed), "--output-json", f.name]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        found: float = json.load(f)["request_throughput"]
+        return found
+
+
+def plain_rate(url: str, clients: int, prompts: int) -> float:
+    """Ask for answers that are not streamed, from a process of its own."""
+    code = f"import bench_ray_serve as b; print(b.ask({url!r}, {clients}, {prompts}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{HERE}:{os.environ['PYTHONPATH']}"},
+    )
+    return float(done.stdout.split()[-1])
+
+
+def ask(url: str, clients: int, prompts: int) -> float:
+    return asyncio.run(_ask(url, clients, prompts))
+
+
+async def _ask(url: str, clients: int, prompts: int) -> float:
+    import aiohttp
+
+    left = iter(range(prompts))
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        for n in left:
+            body = {
+                "model": MODEL,
+                "prompt": [5 + n % 100] * INPUT,
+                "max_tokens": OUTPUT,
+                "ignore_eos": True,
+            }
+            async with session.post(url + "/v1/completions", json=body) as answer:
+                assert answer.status == 200, await answer.text()
+                await answer.read()
+
+    async with aiohttp.ClientSession() as session:
+        begun = time.monotonic()
+        await asyncio.gather(*(client(session) for _ in range(clients)))
+        return prompts / (time.monotonic() - begun)
+
+
+if __name__ == "__main__":
+    main()
