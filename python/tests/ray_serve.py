@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 import unittest
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Optional
 
 import ray
@@ -101,7 +101,9 @@ class Cluster(unittest.TestCase):
         fields = {"model": name, "prompt": PROMPT, "max_tokens": 8, "temperature": 0, **fields}
         return self.ask(f"/{app}/v1/completions", fields)
 
-    def events(self, name: str, app: str = "app", **fields: Any) -> Iterator[dict[str, Any]]:
+    def events(
+        self, name: str, app: str = "app", **fields: Any
+    ) -> Generator[dict[str, Any], None, None]:
         fields = {"model": name, "prompt": PROMPT, "temperature": 0, "stream": True, **fields}
         with contextlib.closing(self.send(f"/{app}/v1/completions", fields)) as connection:
             answer = connection.getresponse()
@@ -358,7 +360,8 @@ class Scaling(Cluster):
         return count
 
     def test_gone_client_ends_its_request(self) -> None:
-        for name, args in (("left", {}), ("leaves", {"ingress_deployment_config": {}})):
+        ingress: dict[str, Any] = {"ingress_deployment_config": {}}
+        for name, args in (("left", {}), ("leaves", ingress)):
             self.deploy(model(name), name=name, **args)
             stream = self.events(name, name, max_tokens=1900, ignore_eos=True)
             next(stream)

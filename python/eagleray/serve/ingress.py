@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Optional
+from typing import Any
 from urllib.parse import unquote
 
 from ray import serve
@@ -180,7 +180,7 @@ def _without_length(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byt
     return [(k, v) for k, v in headers if k not in (b"content-length", b"transfer-encoding")]
 
 
-def _unhealthy() -> dict[str, Optional[str]]:
+def _unhealthy() -> dict[str, str]:
     """Return the deployments of this application that are not healthy, with their status."""
     name = serve.get_replica_context().app_name
     application = serve.status().applications.get(name)
