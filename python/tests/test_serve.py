@@ -49,9 +49,10 @@ class TestConfig(unittest.TestCase):
             "ingres: is not known (known are llm_configs, ingress_deployment_config)",
         ):
             self.assertIn(words, text)
-        for given in ({}, {"llm_configs": []}, {"llm_configs": M}, [M]):
+        others: list[Any] = [{}, {"llm_configs": []}, {"llm_configs": M}, [M]]
+        for other in others:
             with self.assertRaises(ConfigError):
-                read_args(given)
+                read_args(other)
         with self.assertRaisesRegex(ConfigError, "'m' is the model_id of several models"):
             LLMServingArgs([M, LLMConfig({"model_id": "m"})])
 
