@@ -42,7 +42,7 @@ class OpenAIIngress:
         }
         self._routed = routed
         self._created = int(time.time())
-        self._status: tuple[float, dict[str, Optional[str]]] = (0.0, {})
+        self._status: tuple[float, dict[str, str]] = (0.0, {})
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of Serve's proxy."""
