@@ -60,11 +60,11 @@ func (r *Router) Scaling() string {
 	return r.scaling.what
 }
 
-// ScaleEngines changes how many engines there are while they serve. Those that are added get requests
-// once they are ready, in the place of failed ones too; of those that are to be removed, which are the
-// last ones, requests that run finish, for as long as drain, else all stay (engine.ErrBusy). An error leaves
-// the engines that there were: *engine.Refused, engine.ErrScaling, or why one did not start. It goes on when
-// ctx ends: ctx bounds only the wait for it.
+// ScaleEngines changes how many engines there are while they serve. Those that are added get
+// requests once they are ready, in the place of failed ones too; of those that are to be removed,
+// which are the last ones, requests that run finish, for as long as drain, else all stay
+// (engine.ErrBusy). An error leaves the engines that there were: *engine.Refused, engine.ErrScaling,
+// or why one did not start. It goes on when ctx ends: ctx bounds only the wait for it.
 func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) error {
 	if r.site.Opener == nil {
 		return &engine.Refused{Reason: "the number of engines is fixed here"}
@@ -73,7 +73,8 @@ func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) 
 		return &engine.Refused{Reason: fmt.Sprintf("%d engines: there can be 1 to %d", to,
 			engine.MaxEngines)}
 	}
-	if err := r.scaling.begin(fmt.Sprintf("scaling from %d to %d engines", len(r.list()), to)); err != nil {
+	what := fmt.Sprintf("scaling from %d to %d engines", len(r.list()), to)
+	if err := r.scaling.begin(what); err != nil {
 		return err
 	}
 	return r.await(ctx, func() error { return r.scale(to, drain) })
