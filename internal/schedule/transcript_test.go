@@ -127,6 +127,13 @@ func (tr *transcript) command(name string, args []string) string {
 		if !tr.s.Abort(uint64(tr.number(args[0]))) {
 			return "unknown\n"
 		}
+	case "forget":
+		// The workers' weights or cache are others now: what they have computed is void.
+		//
+		// Example:
+		//
+		// forget
+		tr.s.Forget()
 	case "preempt-all":
 		// Replaces the workers by new ones, or with "remembered" by a new group of the same ones. The
 		// results of plans in flight still come, too late.
