@@ -18,7 +18,7 @@ var documents = []string{
 	"README.md", "CHANGELOG.md", "docs/architecture.md", "docs/compat-vllm.md", "docs/decisions.md",
 	"docs/vllm-tests.md", "docs/vllm-tests-ray.md", "docs/errors.md",
 	"docs/quickstart.md", "docs/kubernetes.md", "docs/batch.md", "docs/faults.md", "docs/python.md",
-	"docs/ray.md",
+	"docs/ray.md", "docs/rlhf.md", "docs/kv-transfer.md", "docs/security.md", "docs/api.md", "docs/doctor.md",
 	"docs/structured-outputs.md",
 	"CONTRIBUTING.md",
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/rlhf"
 )
 
 var parameter = regexp.MustCompile(`{\w+(\.\.\.)?}`)
@@ -13,7 +15,37 @@ var parameter = regexp.MustCompile(`{\w+(\.\.\.)?}`)
 // TestRouterWalk: without a key every route but the short public list is 401, whatever the method;
 // with one none is.
 func TestRouterWalk(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "", "sk-two"} })
+	keys := func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "", "sk-two"} }
+	s := newServer(t, keys)
+	// Of the routes that steer a server none is called: nobody has a key.
+	steered := newServer(t, keys, func(o *Options) {
+		o.Elastic, o.Trainer, o.Config.Server.EnableRLHF = &fakeElastic{}, &rlhf.Control{}, true
+	})
+	if n := len(steered.Routes()) - len(s.Routes()); n < 20 {
+		t.Errorf("only %d routes steer a server", n)
+	}
+	walkWithoutKey(t, s)
+	walkWithoutKey(t, steered)
+	for _, r := range s.Routes() {
+		path := parameter.ReplaceAllString(r.Path, "tiny")
+		if rec := s.do(r.Method, path, "", "Authorization", "Bearer sk-two"); rec.Code == http.StatusUnauthorized {
+			t.Errorf("%s %s refused a good key", r.Method, path)
+		}
+	}
+	// Paths that look like routes.
+	for _, path := range []string{"/", "/v1", "/v1/", "//v1/models", "/v1/models/", "/V1/models", "/v1/models/..", "/v1/completions/", "/invocations", "/v1//completions", "/metrics/", "/health/../metrics"} {
+		if rec := s.do("GET", path, ""); rec.Code != http.StatusUnauthorized {
+			t.Errorf("%s without a key answered %d", path, rec.Code)
+		}
+	}
+	if len(s.engine.requests) != 0 {
+		t.Error("a request without a key reached the engine")
+	}
+}
+
+// walkWithoutKey asks every route with every method.
+func walkWithoutKey(t *testing.T, s *testServer) {
+	t.Helper()
 	public := []string{"/health", "/livez", "/ping", "/readyz", "/version"}
 	routes := s.Routes()
 	if len(routes) < 12 {
@@ -46,18 +78,6 @@ func TestRouterWalk(t *testing.T) {
 				}
 			}
 		}
-		if rec := s.do(r.Method, path, "", "Authorization", "Bearer sk-two"); rec.Code == http.StatusUnauthorized {
-			t.Errorf("%s %s refused a good key", r.Method, path)
-		}
-	}
-	// Paths that look like routes.
-	for _, path := range []string{"/", "/v1", "/v1/", "//v1/models", "/v1/models/", "/V1/models", "/v1/models/..", "/v1/completions/", "/invocations", "/v1//completions", "/metrics/", "/health/../metrics"} {
-		if rec := s.do("GET", path, ""); rec.Code != http.StatusUnauthorized {
-			t.Errorf("%s without a key answered %d", path, rec.Code)
-		}
-	}
-	if len(s.engine.requests) != 0 {
-		t.Error("a request without a key reached the engine")
 	}
 }
 
