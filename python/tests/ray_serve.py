@@ -391,6 +391,61 @@ class Scaling(Cluster):
         serve.delete("routed")
 
 
+class Split(Cluster):
+    """Prompts are computed by one deployment, answers by another."""
+
+    def test_answers_are_those_of_one_engine(self) -> None:
+        # Without a prefix cache every prompt travels.
+        engine = {"enable_prefix_caching": False}
+        one = model("split", engine)
+        app = eagle.build_pd_openai_app({"prefill_config": one, "decode_config": one})
+        serve.run(app, name="split", route_prefix="/split")
+        self.deploy(one, name="whole")
+        travelled = self.taken()
+        asked = 0
+        for n in range(12):
+            prompt = f"{PROMPT} And what does example {n} of it print?" * (n % 3 + 1)
+            fields: dict[str, Any] = {"prompt": prompt, "max_tokens": 24}
+            if n % 2:
+                fields.update(temperature=1.0, seed=n, logprobs=2)
+            got, want = (self.completion("split", a, **fields) for a in ("split", "whole"))
+            self.assertEqual((got[0], got[1]["choices"]), (200, want[1]["choices"]))
+            self.assertEqual(got[1]["usage"], want[1]["usage"])
+            streamed = [list(self.events("split", a, **fields)) for a in ("split", "whole")]
+            texts = ["".join(e["choices"][0]["text"] for e in s) for s in streamed]
+            self.assertEqual(texts, [want[1]["choices"][0]["text"]] * 2)
+            asked += 2
+        self.assertEqual(self.taken() - travelled, asked)
+        # What only the decode side may refuse, and what is not split.
+        self.assertEqual(self.completion("split", "split", max_tokens=-1)[0], 400)
+        self.assertEqual(self.ask("/split/v1/models")[1]["data"][0]["id"], "split")
+        self.prompts_are_computed_without_prefill()
+        for name in ("split", "whole"):
+            serve.delete(name)
+        self.eventually("the end of the engines", lambda: not engines("split"))
+
+    def taken(self) -> int:
+        """Return how many prompts' blocks the engine that answers has taken from another one."""
+        text = self.fetch("/split/metrics")[1].decode()
+        lines = [x for x in text.splitlines() if x.startswith("eagleray:kv_transfers_total{")]
+        return sum(
+            int(float(x.rpartition(" ")[2]))
+            for x in lines
+            if 'direction="in"' in x and 'outcome="done"' in x
+        )
+
+    def prompts_are_computed_without_prefill(self) -> None:
+        want = self.completion("split", "whole")[1]["choices"]
+        for pid in engines("split"):
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                words = f.read()
+            if b"kv_producer" in words:
+                os.kill(parent(pid), signal.SIGKILL)
+        for _ in range(4):
+            status, answer = self.completion("split", "split")
+            self.assertEqual((status, answer["choices"]), (200, want))
+
+
 class Lost(Cluster):
     """No request is lost to fifty changes of scale and twenty kills."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import tempfile
 import types
 import unittest
@@ -13,8 +15,16 @@ from eagleray.serve import LLMConfig, LLMServingArgs
 from eagleray.serve.autoscaling import queue_policy
 from eagleray.serve.builder import _arguments, _bundles, _own_bundle, _single
 from eagleray.serve.config import read_args, read_model
+from eagleray.serve.handover import (
+    decode_body,
+    prefill_body,
+    read_pd_args,
+    refuses_transfer,
+    transfer_flag,
+)
 from eagleray.serve.metrics import read_load
 from eagleray.serve.prefix import BLOCK_CHARS, MAX_BLOCKS, blocks_of
+from eagleray.serve.process import _memory
 
 M = {"model_loading_config": {"model_id": "m"}}
 
@@ -168,3 +178,94 @@ class TestLoad(unittest.TestCase):
                 config=types.SimpleNamespace(target_ongoing_requests=4),
             )
             self.assertEqual(queue_policy(context), (want, {}), (running, waiting))
+
+
+class TestSplit(unittest.TestCase):
+    def test_roles(self) -> None:
+        extra = {"kv_connector_extra_config": {"hold_timeout_seconds": 9}}
+        given = {**M, "engine_kwargs": {"block_size": 8, "kv_transfer_config": extra}}
+        args = read_pd_args({"prefill_config": given, "decode_config": M})
+        connector = {"kv_connector": "EagleRayConnector"}
+        self.assertEqual(
+            args.prefill.engine_kwargs,
+            {
+                "block_size": 8,
+                "kv_transfer_config": {**connector, "kv_role": "kv_producer", **extra},
+            },
+        )
+        config = args.decode.engine_kwargs["kv_transfer_config"]
+        self.assertEqual(config, {**connector, "kv_role": "kv_consumer"})
+        flag, _, value = transfer_flag(config, "10.0.0.1").partition("=")
+        self.assertEqual(flag, "--kv-transfer-config")
+        self.assertEqual(json.loads(value), {**config, "kv_ip": "10.0.0.1"})
+
+    def test_all_that_is_wrong_is_told(self) -> None:
+        def role(name: Any) -> dict[str, Any]:
+            return {**M, "engine_kwargs": {"kv_transfer_config": name}}
+
+        for prefill, decode, words in (
+            (
+                role({"kv_role": "kv_consumer"}),
+                M,
+                "prefill_config.engine_kwargs.kv_transfer_config",
+            ),
+            (M, role({"kv_role": "kv_producer"}), "'kv_producer' is not kv_consumer or kv_both"),
+            (role("{}"), M, "kv_transfer_config: '{}' is not an object"),
+            ({}, M, "prefill_config.model_loading_config: is missing"),
+            (M, {"model_loading_config": {"model_id": "n"}}, "'n' is not that of prefill_config"),
+        ):
+            with self.assertRaises(ConfigError) as raised:
+                read_pd_args({"prefill_config": prefill, "decode_config": decode})
+            self.assertIn(words, str(raised.exception))
+        with self.assertRaisesRegex(ConfigError, "decode_config: is missing"):
+            read_pd_args({"prefill_config": M})
+        with self.assertRaisesRegex(ConfigError, "ingress_deployment_config: 7 is not an object"):
+            read_pd_args({"prefill_config": M, "decode_config": M, "ingress_deployment_config": 7})
+
+    def test_requests(self) -> None:
+        body = b' {"prompt": "x",  "stream": true, "max_tokens": 9, "seed": 3, "n": 2}'
+        asked = prefill_body(b"/v1/completions?a=b", body)
+        assert asked is not None
+        want = {"prompt": "x", "max_tokens": 1, "seed": 3}
+        self.assertEqual(
+            json.loads(asked), {**want, "kv_transfer_params": {"do_remote_decode": True}}
+        )
+        answer = json.dumps({"choices": [], "kv_transfer_params": {"remote_port": 7}}).encode()
+        self.assertEqual(
+            decode_body(body, 200, answer),
+            b' {"kv_transfer_params":{"remote_port": 7},' + body[2:],
+        )
+        for status, text in ((200, b"{}"), (200, b"[]"), (200, b"no"), (503, answer)):
+            self.assertIsNone(decode_body(body, status, text))
+        for target, text in (
+            (b"/v1/embeddings", body),
+            (b"/v1/completions", b"[1]"),
+            (b"/v1/completions", b"{}"),
+            (b"/v1/completions", b"no"),
+            (b"/v1/chat/completions", b'{"use_beam_search": true}'),
+            (b"/v1/chat/completions", b'{"kv_transfer_params": {}}'),
+        ):
+            self.assertIsNone(prefill_body(target, text))
+
+    def test_refusals(self) -> None:
+        for status, param, want in (
+            (400, "kv_transfer_params.remote_seal", True),
+            (400, "kv_transfer_params", True),
+            (400, "max_tokens", False),
+            (400, None, False),
+            (500, "kv_transfer_params", False),
+        ):
+            text = json.dumps({"error": {"param": param}}).encode()
+            self.assertEqual(refuses_transfer(status, text), want, (status, param))
+        self.assertFalse(refuses_transfer(400, b"no"))
+
+    def test_token_has_no_name(self) -> None:
+        fd = _memory("secret")
+        try:
+            for _ in range(2):
+                read = subprocess.run(
+                    ["cat", f"/proc/self/fd/{fd}"], pass_fds=(fd,), capture_output=True, check=True
+                )
+                self.assertEqual(read.stdout, b"secret")
+        finally:
+            os.close(fd)

@@ -6,13 +6,16 @@ The names are those of ``ray.serve.llm``. Building an application needs Ray and 
 
 from __future__ import annotations
 
-from .builder import build_llm_deployment, build_openai_app
+from .builder import build_llm_deployment, build_openai_app, build_pd_openai_app
 from .config import LLMConfig, LLMServingArgs, ModelLoadingConfig
+from .handover import PDServingArgs
 
 __all__ = [
     "LLMConfig",
     "LLMServingArgs",
     "ModelLoadingConfig",
+    "PDServingArgs",
     "build_llm_deployment",
     "build_openai_app",
+    "build_pd_openai_app",
 ]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import secrets
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 from .._arguments import command_line
 from ..errors import ConfigError
 from .config import BUILTIN_MODEL, LLMConfig, LLMServingArgs, read_args, read_model
+from .handover import PDServingArgs, read_pd_args
 from .process import check
 
 # What a deployment of engines is unless its configuration says otherwise.
@@ -69,6 +71,44 @@ def build_openai_app(args: Union[Mapping[str, Any], LLMServingArgs]) -> Any:
     )
 
 
+def build_pd_openai_app(args: Union[Mapping[str, Any], PDServingArgs]) -> Any:
+    """Return the application that serves a model over OpenAI's API by two deployments.
+
+    Replicas of one compute prompts, those of the other go on from them (``kv_transfer_config``).
+
+    ``args`` are those of :class:`PDServingArgs`, also as ``args`` of a Serve configuration file with
+    ``import_path: eagleray.serve:build_pd_openai_app``. Raises ConfigError, with a line for each
+    field that is wrong, with those of the engines.
+    """
+    given = read_pd_args(args)
+    # Replicas know by it whose blocks they may take; each build has another one.
+    token = secrets.token_hex(32)
+    handles, wrong = [], []
+    routed = False
+    for name, model in (("prefill", given.prefill), ("decode", given.decode)):
+        options = _options(model)
+        if "name" not in model.deployment_config:
+            options["name"] = f"{name.capitalize()}:{options['name']}"
+        routed = routed or "request_router_config" in options
+        mistakes = _mistakes(model, options)
+        wrong += [f"{name}_config: {line}" for line in mistakes]
+        if not mistakes:
+            handles.append(_deploy(model, options, front=False, token=token))
+    own = {**_INGRESS_DEFAULTS, **(given.ingress_deployment_config or {})}
+    wrong += _unknown(own, "ingress_deployment_config")
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    from ray import serve
+
+    from .asgi import Front
+    from .split import PDIngress
+
+    ingress = serve.deployment(serve.ingress(Front())(PDIngress))
+    return _with_options(ingress, own, "ingress_deployment_config").bind(
+        given.decode.model_id, *handles, routed
+    )
+
+
 def build_llm_deployment(
     llm_config: Union[Mapping[str, Any], LLMConfig], *, name_prefix: Optional[str] = None
 ) -> Any:
@@ -86,7 +126,7 @@ def build_llm_deployment(
     return _deploy(model, options, front=False)
 
 
-def _deploy(model: LLMConfig, options: dict[str, Any], front: bool) -> Any:
+def _deploy(model: LLMConfig, options: dict[str, Any], front: bool, token: str = "") -> Any:
     from ray import serve
 
     from .asgi import Front
@@ -94,7 +134,10 @@ def _deploy(model: LLMConfig, options: dict[str, Any], front: bool) -> Any:
 
     cls = serve.ingress(Front())(LLMServer) if front else LLMServer
     return _with_options(serve.deployment(cls), options, "deployment_config").bind(
-        _arguments(model), model.on_ray, _key(model)
+        _arguments(model),
+        model.on_ray,
+        _key(model),
+        (model.engine_kwargs["kv_transfer_config"], token) if token else None,
     )
 
 

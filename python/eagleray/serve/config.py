@@ -172,7 +172,7 @@ class LLMServingArgs:
 
 def read_args(given: Any) -> LLMServingArgs:
     """Read the arguments of an application. Raises ConfigError."""
-    return given if isinstance(given, LLMServingArgs) else _read_or_raise(LLMServingArgs, given)
+    return given if isinstance(given, LLMServingArgs) else read_or_raise(LLMServingArgs, given)
 
 
 def read_model(given: Any) -> LLMConfig:
@@ -186,11 +186,12 @@ def read_model(given: Any) -> LLMConfig:
             given = yaml.safe_load(pathlib.Path(given).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as e:
             raise ConfigError(f"file: {e}") from None
-    config: LLMConfig = _read_or_raise(LLMConfig, given)
+    config: LLMConfig = read_or_raise(LLMConfig, given)
     return config
 
 
-def _read_or_raise(cls: type[Any], given: Any) -> Any:
+def read_or_raise(cls: type[Any], given: Any) -> Any:
+    """Make an object of a class of arguments out of a mapping. Raises ConfigError."""
     wrong: list[str] = []
     try:
         value = _read(cls, given, "", wrong)

@@ -51,9 +51,13 @@ def check(arguments: Sequence[str]) -> None:
 class Process:
     """An engine in a process of its own, which ends with this one, however that ends."""
 
-    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], env: Mapping[str, str], token: Optional[str] = None
+    ) -> None:
         """Start it, and wait until it serves.
 
+        ``token`` is the secret of ``--cluster-token-file``: the file is memory that only the engine
+        inherits, and has no name.
         Raises ConfigError when an argument is wrong, EngineDeadError when it does not start.
         """
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -64,6 +68,9 @@ class Process:
         self._dir = tempfile.mkdtemp(prefix="eagleray-", dir="/tmp")
         path = os.path.join(self._dir, "s")
         command = [os.fspath(_binary.find()), "serve", *arguments, f"--uds={path}"]
+        self._token = None if token is None else _memory(token)
+        if self._token is not None:
+            command.append(f"--cluster-token-file=/proc/self/fd/{self._token}")
         started: queue.SimpleQueue[object] = queue.SimpleQueue()
         # The kernel ends the process with the thread that starts it (its parent-death signal).
         threading.Thread(
@@ -124,11 +131,18 @@ class Process:
         try:
             # Standard input stays open for as long as this process lives: its end is the engine's.
             self._child = subprocess.Popen(
-                command, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+                command,
+                env=env,
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=() if self._token is None else (self._token,),
             )
         except OSError as e:
             started.put(EngineDeadError(f"{command[0]}: {e.strerror or e}"))
             return
+        finally:
+            if self._token is not None:
+                os.close(self._token)
         started.put(None)
         assert self._child.stderr is not None
         while line := self._child.stderr.readline(_LINE_BYTES):
@@ -172,6 +186,13 @@ class Process:
         if self._code < 0:
             how = signal.Signals(-self._code).name
         return EngineDeadError(f"the engine has ended ({how}): {said}")
+
+
+def _memory(text: str) -> int:
+    """Return a file of memory with a text."""
+    fd = os.memfd_create("eagleray-token")
+    os.write(fd, text.encode())
+    return fd
 
 
 def _said(lines: Sequence[str] | deque[str]) -> str:

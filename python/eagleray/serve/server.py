@@ -6,13 +6,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import ray
 
 from ..errors import EngineDeadError
 from .asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
+from .handover import transfer_flag
 from .metrics import read_load
 from .process import Process
 from .relay import Answer, Engine, Headers
@@ -31,13 +32,28 @@ Head = tuple[int, Headers, bytes, bool]
 class LLMServer:
     """A replica. Its engine ends with it, and it with its engine."""
 
-    def __init__(self, arguments: Sequence[str], on_ray: bool, key: Optional[str]) -> None:
-        """Start the engine. Raises ConfigError or EngineDeadError with the engine's line."""
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        on_ray: bool,
+        key: Optional[str],
+        exchange: Optional[tuple[Mapping[str, Any], str]] = None,
+    ) -> None:
+        """Start the engine. Raises ConfigError or EngineDeadError with the engine's line.
+
+        ``exchange`` is kv_transfer_config and the secret of the engines that exchange KV blocks.
+        """
         env = dict(os.environ)
         if on_ray:
             env.update(_group_of_replica())
             arguments = [*arguments, f"--ray-python={sys.executable}"]
-        self._process = Process(arguments, env)
+        token = None
+        if exchange is not None:
+            config, token = exchange
+            if not on_ray:  # actors know where they are
+                node = ray.util.get_node_ip_address()
+                arguments = [*arguments, transfer_flag(config, node)]
+        self._process = Process(arguments, env, token)
         self._process.when_ended(_end_replica)
         self._engine = Engine(self._process.path)
         self._key = [(b"authorization", b"Bearer " + key.encode())] if key else []
