@@ -8,6 +8,7 @@ RAY_DASHBOARD has its REST API.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import http.client
@@ -18,7 +19,8 @@ import socket
 import threading
 import time
 import unittest
-from collections.abc import Generator
+import unittest.mock
+from collections.abc import AsyncGenerator, Generator
 from typing import Any, Optional
 
 import ray
@@ -27,6 +29,7 @@ from ray.util.state import list_actors
 
 import eagleray.serve as eagle
 from eagleray.errors import ConfigError
+from eagleray.serve import split
 
 PATIENCE = 120.0
 BUILTIN = "go-std-tiny"
@@ -398,7 +401,8 @@ class Split(Cluster):
         # Without a prefix cache every prompt travels.
         engine = {"enable_prefix_caching": False}
         one = model("split", engine)
-        app = eagle.build_pd_openai_app({"prefill_config": one, "decode_config": one})
+        two = model("split", engine, num_replicas=2)
+        app = eagle.build_pd_openai_app({"prefill_config": two, "decode_config": one})
         serve.run(app, name="split", route_prefix="/split")
         self.deploy(one, name="whole")
         travelled = self.taken()
@@ -424,6 +428,43 @@ class Split(Cluster):
             serve.delete(name)
         self.eventually("the end of the engines", lambda: not engines("split"))
 
+    def test_mistakes_of_both_are_told(self) -> None:
+        bad = model("split", {"tensor_parallel_size": 3}, num_replica=2)
+        with self.assertRaises(ConfigError) as raised:
+            eagle.build_pd_openai_app({"prefill_config": bad, "decode_config": bad})
+        for name in ("prefill_config", "decode_config"):
+            for words in (
+                "deployment_config.num_replica: Ray",
+                "eagleray: --tensor-parallel-size 3",
+            ):
+                self.assertRegex(str(raised.exception), f"(?m)^{name}: {words}")
+
+    def test_what_prefill_cannot_do_decode_does(self) -> None:
+        ticket = json.dumps({"kv_transfer_params": {"remote_port": 7}}).encode()
+        refused = b'{"error": {"param": "kv_transfer_params.remote_seal"}}'
+        mistake = b'{"error": {"param": "max_tokens"}}'
+        for name, prefill, decode, want, bodies in (
+            ("split", [(200, ticket)], [(200, b"a")], (200, b"a"), [True]),
+            ("refused", [(200, ticket)], [(400, refused), (200, b"a")], (200, b"a"), [True, False]),
+            ("mistake", [(200, ticket)], [(400, mistake)], (400, mistake), [True]),
+            ("failed", [(500, b"{}")], [(200, b"a")], (200, b"a"), [False]),
+            ("broken", [OSError("no")], [(200, b"a")], (200, b"a"), [False]),
+            ("nobody", [None], [(200, b"a")], (200, b"a"), [False]),
+        ):
+            with (
+                self.subTest(name),
+                unittest.mock.patch.object(split, "_running", lambda _: False),
+                unittest.mock.patch.object(split, "_LOOK_SECONDS", 0.01),
+            ):
+                first, second = FakeHandle(prefill), FakeHandle(decode)
+                ingress = split.PDIngress("m", first, second, False)
+                request: tuple[Any, ...] = (b"POST", b"/v1/completions", [], b'{"prompt": "x"}', ())
+                head = asyncio.run(only(ingress._ask("m", request)))
+                self.assertEqual((head[0], head[2]), want)
+                carried = [b"remote_port" in r[3] for r in second.asked]
+                self.assertEqual((carried, len(first.asked)), (bodies, 1))
+                self.assertEqual(first.cancelled, name == "nobody")
+
     def taken(self) -> int:
         """Return how many prompts' blocks the engine that answers has taken from another one."""
         text = self.fetch("/split/metrics")[1].decode()
@@ -444,6 +485,42 @@ class Split(Cluster):
         for _ in range(4):
             status, answer = self.completion("split", "split")
             self.assertEqual((status, answer["choices"]), (200, want))
+
+
+class FakeHandle:
+    """A deployment with given answers by turns; None never comes."""
+
+    deployment_name = "fake"
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[Any, ...]] = []
+        self.cancelled = False
+
+    def options(self, **_: Any) -> FakeHandle:
+        return self
+
+    def remote(self, *request: Any) -> FakeHandle:
+        self.asked.append(request)
+        return self
+
+    def cancel(self) -> None:
+        self.cancelled = self.answers[:1] == [None]
+
+    async def __aiter__(self) -> AsyncGenerator[Any, None]:
+        if self.answers[0] is None:
+            await asyncio.Event().wait()
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        yield (answer[0], [], answer[1], False)
+
+
+async def only(answers: AsyncGenerator[Any, None]) -> Any:
+    """Return the only item."""
+    (item,) = [a async for a in answers]
+    await asyncio.sleep(0)  # what was cancelled ends
+    return item
 
 
 class Lost(Cluster):
