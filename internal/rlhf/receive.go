@@ -1,7 +1,6 @@
 package rlhf
 
 import (
-	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -338,13 +337,15 @@ func (r *receiver) await(ctx context.Context, stream string) (*incoming, error) 
 
 // receive takes in the pieces that a connection brings, in their order.
 func receive(ctx context.Context, i *incoming, b *weights.Builder, pieces []weights.Piece) error {
-	defer i.conn.Close()
 	if i.memory != nil {
+		defer i.conn.Close()
 		return b.Adopt(i.memory, pieces)
 	}
 	stop := context.AfterFunc(ctx, func() { i.conn.Close() })
 	defer stop()
-	r := bufio.NewReaderSize(patient{i.conn}, 64<<10)
+	r := readAhead(patient{i.conn})
+	defer r.wait()
+	defer i.conn.Close() // ends the reading
 	for k := range pieces {
 		p := &pieces[k]
 		crc, err := b.Receive(r, p)

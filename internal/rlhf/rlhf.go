@@ -39,6 +39,9 @@ type Options struct {
 type Control struct {
 	opt      Options
 	steering *engine.Steering
+	// retiring gives back the memory of the update before the last one, which the system takes long to
+	// do: nobody waits for it but the next update.
+	retiring sync.WaitGroup
 	tied     bool
 	specs    []checkpoint.Spec
 	log      *slog.Logger
@@ -80,6 +83,7 @@ func (c *Control) Close() {
 	if c.builder != nil {
 		c.builder.Close()
 	}
+	c.retiring.Wait()
 	c.steering.Retire(c.steering.Commit(nil))
 }
 
@@ -526,10 +530,11 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 		return err
 	}
 	loaded := time.Now()
+	c.retiring.Wait()
 	// This is the decision: a group that fails from here on has the new weights when it is back.
 	before := c.steering.Commit(u)
 	swapping := c.each(func(e *engine.Engine) error { return e.Swap(ctx) })
-	c.steering.Retire(before)
+	c.retiring.Go(func() { c.steering.Retire(before) })
 	c.mu.Lock()
 	c.machine = m
 	c.updates++

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/builtin"
@@ -40,6 +41,7 @@ type rank struct {
 	// weights are what it computes with, staging what it may compute with next.
 	weights     loaded
 	staging     staging
+	retiring    sync.WaitGroup
 	cache       *layers.Cache
 	vocab       int
 	stage       model.Stage
@@ -272,6 +274,7 @@ func (r *rank) close() {
 	}
 	r.leave() // before the cache is gone that others read
 	r.staging.close()
+	r.retiring.Wait()
 	r.weights.close()
 	if r.cache != nil {
 		r.cache.Free()

@@ -43,6 +43,11 @@ func (l *loaded) close() {
 	*l = loaded{update: l.update}
 }
 
+// retire closes what the rank does not compute with any more, without having anybody wait for it: the
+// system takes long to take back a model's memory. The next update waits, so that there are never
+// three.
+func (r *rank) retire(before loaded) { r.retiring.Go(before.close) }
+
 func (s *staging) close() {
 	if s.staged != nil {
 		s.staged.Close()
@@ -94,6 +99,7 @@ func (w *worker) weightsLoad(id []byte) ([]byte, error) {
 	case r.staging.staged == nil || r.staging.staged.ID() != string(id):
 		return nil, fmt.Errorf("update %s was not opened", id)
 	}
+	r.retiring.Wait()
 	c, err := r.staging.staged.Checkpoint()
 	if err != nil {
 		return nil, err
@@ -122,7 +128,7 @@ func (w *worker) weightsSwap(id []byte) ([]byte, error) {
 	before := r.weights
 	r.weights, r.staging.loaded = *r.staging.loaded, nil
 	r.compute()
-	before.close()
+	r.retire(before)
 	return nil, nil
 }
 
@@ -144,6 +150,7 @@ func (w *worker) sleep(args []byte) ([]byte, error) {
 		return nil, nil
 	}
 	r.endTransfers()
+	r.retiring.Wait()
 	switch {
 	case asleep.Weights:
 		r.staging.close()
