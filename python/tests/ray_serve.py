@@ -9,6 +9,7 @@ RAY_DASHBOARD has its REST API.
 from __future__ import annotations
 
 import asyncio
+import collections
 import concurrent.futures
 import contextlib
 import http.client
@@ -21,7 +22,7 @@ import time
 import unittest
 import unittest.mock
 from collections.abc import AsyncGenerator, Generator
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import ray
 from ray import serve
@@ -77,6 +78,40 @@ class Cluster(unittest.TestCase):
         app = eagle.build_openai_app({"llm_configs": list(models), **args})
         serve.run(app, name=name, route_prefix=f"/{name}")
 
+    def put(self, name: str, args: dict[str, Any], **deployments: int) -> None:
+        """Deploy by Serve's REST API. Further arguments are replicas of models.
+
+        A configuration that differs in these alone scales in place, where ``serve.run``, or another
+        number in ``args``, replaces every replica.
+        """
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": self.port},
+            "applications": [
+                {
+                    "name": name,
+                    "route_prefix": f"/{name}",
+                    "import_path": "eagleray.serve:build_openai_app",
+                    "args": args,
+                    "deployments": [
+                        {"name": f"LLMServer:{model}", "num_replicas": n}
+                        for model, n in deployments.items()
+                    ],
+                }
+            ],
+        }
+        host = os.environ["RAY_DASHBOARD"]
+        with contextlib.closing(http.client.HTTPConnection(host, timeout=PATIENCE)) as c:
+            c.request(
+                "PUT",
+                "/api/serve/applications/",
+                json.dumps(config),
+                # The dashboard of Ray 2.35 fails without a User-Agent.
+                {"Content-Type": "application/json", "User-Agent": "test"},
+            )
+            answer = c.getresponse()
+            self.assertEqual(answer.status, 200, answer.read())
+
     def ask(
         self, path: str, body: Optional[dict[str, Any]] = None, timeout: float = PATIENCE
     ) -> tuple[int, Any]:
@@ -130,15 +165,27 @@ class Cluster(unittest.TestCase):
 
 
 def engines(name: str) -> list[int]:
-    """Return the processes of engines of a model."""
+    """Return the processes of engines of a model in this cluster: others may run beside it."""
     found = []
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
             with open(f"/proc/{entry}/cmdline", "rb") as f:
                 words = f.read().split(b"\0")
-            if b"serve" in words and b"--served-model-name=" + name.encode() in words:
+            named = b"--served-model-name=" + name.encode()
+            if b"serve" in words and named in words and is_ours(entry):
                 found.append(int(entry))
     return found
+
+
+def is_ours(pid: str) -> bool:
+    """Say whether a worker of this cluster has started a process."""
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        variables = dict(v.partition(b"=")[::2] for v in f.read().split(b"\0"))
+    raylet = variables.get(b"RAY_RAYLET_PID")
+    if raylet is None:
+        return False
+    with open(f"/proc/{int(raylet)}/cmdline", "rb") as f:
+        return os.environ["RAY_ADDRESS"].encode() in f.read()
 
 
 def parent(pid: int) -> int:
@@ -208,29 +255,7 @@ class Quick(Cluster):
 
     def refused(self, name: str, args: dict[str, Any], words: str) -> None:
         """Deploy by Serve's REST API: its status has the engine's line."""
-        config = {
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": "127.0.0.1", "port": self.port},
-            "applications": [
-                {
-                    "name": name,
-                    "route_prefix": f"/{name}",
-                    "import_path": "eagleray.serve:build_openai_app",
-                    "args": args,
-                }
-            ],
-        }
-        host = os.environ["RAY_DASHBOARD"]
-        with contextlib.closing(http.client.HTTPConnection(host, timeout=PATIENCE)) as c:
-            c.request(
-                "PUT",
-                "/api/serve/applications/",
-                json.dumps(config),
-                # The dashboard of Ray 2.35 fails without a User-Agent.
-                {"Content-Type": "application/json", "User-Agent": "test"},
-            )
-            answer = c.getresponse()
-            self.assertEqual(answer.status, 200, answer.read())
+        self.put(name, args)
 
         def failed() -> bool:
             found = serve.status().applications.get(name)
@@ -524,36 +549,90 @@ async def only(answers: AsyncGenerator[Any, None]) -> Any:
 
 
 class Lost(Cluster):
-    """No request is lost to fifty changes of scale and twenty kills."""
+    """No request is lost to fifty changes of scale and twenty kills.
+
+    A stream that a killed replica had begun ends with an error: these are counted by themselves.
+    """
 
     def test_no_request_is_lost(self) -> None:
-        self.deploy(model("lost", num_replicas=2), name="lost")
-        done = threading.Event()
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            clients = [pool.submit(self.client, done) for _ in range(6)]
-            try:
-                for n in range(50):
-                    self.deploy(model("lost", num_replicas=3 - n % 2), name="lost")
-                for n in range(20):
-                    self.eventually("a second", lambda: self.replicas(":lost", "lost") >= 2)
-                    pid = engines("lost")[0]
-                    os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
-                    self.eventually("its end", lambda pid=pid: pid not in engines("lost"))
-            finally:
-                done.set()
-            answers = [a for c in clients for a in c.result(PATIENCE)]
-        print(f"{len(answers)} requests, 50 changes of scale, 20 kills")
-        self.assertEqual([a for a in answers if a[0] != 200], [])
-        self.assertEqual(len({a[1] for a in answers}), 1)
+        args = {"llm_configs": [model("lost", num_replicas=2)]}
+        self.put("lost", args, lost=2)
+        self.scaled(2)
+        scaled = self.under_load(lambda: self.scale(args))
+        killed = self.under_load(self.kill)
+        for what, answers in (("50 changes of scale", scaled), ("20 kills", killed)):
+            count = collections.Counter(kind for kind, _ in answers)
+            print(f"{what}: {len(answers)} requests, {dict(count)}", flush=True)
+        for kind in ("cut", "lost"):
+            self.assertEqual([a for a in scaled if a[0] == kind], [])
+        self.assertEqual([a for a in killed if a[0] == "lost"], [])
+        whole = {text for kind, text in scaled + killed if kind == "answered"}
+        self.assertEqual(len(whole), 1)
         serve.delete("lost")
 
-    def client(self, done: threading.Event) -> list[tuple[int, str]]:
+    def scaled(self, replicas: int) -> None:
+        self.eventually(f"{replicas} replicas", lambda: self.running() == replicas)
+
+    def running(self) -> int:
+        found = serve.status().applications.get("lost")
+        return self.replicas(":lost", "lost") if found and found.deployments else 0
+
+    def scale(self, args: dict[str, Any]) -> None:
+        for n in range(50):
+            before = set(engines("lost"))
+            self.put("lost", args, lost=3 - n % 2)
+            self.scaled(3 - n % 2)
+            kept = before & set(engines("lost"))
+            self.assertGreaterEqual(len(kept), 2, "replicas were replaced")
+
+    def kill(self) -> None:
+        for n in range(20):
+            self.eventually("two engines", lambda: len(engines("lost")) == 2)
+            self.scaled(2)
+            pid = engines("lost")[n // 2 % 2]
+            os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
+            self.eventually("its end", lambda pid=pid: pid not in engines("lost"))
+
+    def under_load(self, act: Callable[[], None]) -> list[tuple[str, str]]:
+        """Return what became of the requests that were asked meanwhile."""
+        done = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            asks = [self.whole, self.stream] * 2
+            clients = [pool.submit(self.client, ask, done) for ask in asks]
+            try:
+                act()
+            finally:
+                done.set()
+            return [a for c in clients for a in c.result(PATIENCE)]
+
+    def client(
+        self, ask: Callable[[], tuple[str, str]], done: threading.Event
+    ) -> list[tuple[str, str]]:
         answers = []
         while not done.is_set():
-            status, answer = self.completion("lost", "lost", max_tokens=64, ignore_eos=True)
-            text = answer["choices"][0]["text"] if status == 200 else str(answer)
-            answers.append((status, text))
+            answers.append(ask())
         return answers
+
+    def whole(self) -> tuple[str, str]:
+        try:
+            status, answer = self.completion("lost", "lost", max_tokens=64, ignore_eos=True)
+        except (OSError, http.client.HTTPException) as e:
+            return "lost", repr(e)
+        if status != 200:
+            return "lost", f"{status} {answer}"
+        return "answered", answer["choices"][0]["text"]
+
+    def stream(self) -> tuple[str, str]:
+        text, ended = "", False
+        try:
+            for event in self.events("lost", "lost", max_tokens=64, ignore_eos=True):
+                if "error" in event:
+                    return "cut", text
+                text += event["choices"][0]["text"]
+                ended = event["choices"][0]["finish_reason"] is not None
+        except (OSError, http.client.HTTPException, RuntimeError) as e:
+            return "lost", repr(e)
+        return ("answered", text) if ended else ("lost", f"no end after {text!r}")
 
 
 def idle(pid: int) -> bool:
