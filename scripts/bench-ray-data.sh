@@ -2,7 +2,8 @@
 # Answers the same rows by eagleray run-batch and by eagleray.data on a Ray of this machine, in turn, and prints how
 # much of run-batch's throughput Ray Data has, the median of the rounds: rows a second from the first row's begin to the
 # last one's end; of run-batch, what more it takes than for one row of one token. The whole times beside it have the
-# starts of engines and actors in them. Nothing else may run on the machine.
+# starts of engines and actors in them. So are the CPU seconds of all processes, in milliseconds a row and by what they
+# are: user and system, less those of one row, which other load changes less. Nothing else may run on the machine.
 #
 #   scripts/bench-ray-data.sh [VERSION...]      ROWS=4000 TOKENS=200 ROUNDS=3 MODEL=./Qwen3-0.6B
 set -euo pipefail

@@ -1,8 +1,10 @@
 """The measurement of bench-ray-data.sh, with one version of Ray: bench_ray_data.py FOLDER."""
 
+import collections
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import time
 
 import ray
 import ray.data
+from cpu_seconds import Meter
 from eagleray.data import EngineProcessorConfig, build_processor
 
 folder = sys.argv[1]
@@ -23,44 +26,59 @@ def prompt(number: int) -> str:
     return f"func number{number} returns"
 
 
-def run_batch(count: int, tokens: int) -> tuple[float, float]:
-    """Return the seconds that it says it took, with its engine's start, and all."""
+def run_batch(count: int, tokens: int) -> tuple[float, float, float]:
+    """Return the seconds that it says it took, with its engine's start, all, and those of CPUs."""
     rows, out = os.path.join(folder, "rows.jsonl"), os.path.join(folder, "out.jsonl")
     with open(rows, "w") as file:
         for i in range(count):
             body = {"prompt": prompt(i), **params, "max_tokens": tokens}
             row = {"custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": body}
             file.write(json.dumps(row) + "\n")
-    begun = time.time()
+    begun, cpu = time.time(), children()
     command = [binary, "run-batch", "-i", rows, "-o", out, *([model] if model else [])]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
-    wall = time.time() - begun
+    wall, cpu = time.time() - begun, children() - cpu
     os.remove(out)
     said = re.search(rf"{count} rows in ([0-9.]+) s: {count} succeeded", done.stderr)
     if said is None:
         raise SystemExit(done.stderr)
-    return float(said[1]), wall
+    return float(said[1]), wall, cpu
 
 
-def data() -> tuple[float, float]:
-    """Return the seconds between the first row's begin and the last one's end, and all."""
+def children() -> float:
+    """Return the seconds of CPUs of all that this process has started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def data(count: int, tokens: int) -> tuple[float, float, collections.Counter[str]]:
+    """Return the seconds from the first row's begin to the last one's end, all, and of CPUs."""
     config = EngineProcessorConfig(model_source=model, batch_size=128)
+    asked = {**params, "max_tokens": tokens}
     processor = build_processor(
         config,
-        lambda row: {"prompt": prompt(row["id"]), "sampling_params": params},
+        lambda row: {"prompt": prompt(row["id"]), "sampling_params": asked},
         lambda row: {
             "end": time.time(),
             "took": row["time_taken_llm"],
             "tokens": row["num_generated_tokens"],
         },
     )
-    begun = time.time()
-    rows = processor(ray.data.range(count, override_num_blocks=max(1, count // 128))).take_all()
-    wall = time.time() - begun
+    begun, cpu = time.time(), meter.read()
+    # Ray hands on a few blocks a second at first: the first one is to fill the engine.
+    blocks = max(1, count // config.pending)
+    rows = processor(ray.data.range(count, override_num_blocks=blocks)).take_all()
+    wall, after = time.time() - begun, meter.read()
+    after.subtract(cpu)
     if len(rows) != count or any(row["tokens"] != tokens for row in rows):
         raise SystemExit(f"{len(rows)} rows, of {count} with {tokens} tokens each")
     first = min(row["end"] - row["took"] for row in rows)
-    return max(row["end"] for row in rows) - first, wall
+    return max(row["end"] for row in rows) - first, wall, after
+
+
+def per_row(all_rows: float, one: float) -> float:
+    """Return the milliseconds of a row: what one row takes alone is the start."""
+    return 1000 * (all_rows - one) / max(1, count - 1)
 
 
 ray.init(
@@ -71,16 +89,29 @@ ray.init(
     runtime_env={"env_vars": {n: os.environ[n] for n in ("EAGLERAY_BINARY", "PYTHONPATH")}},
 )
 ray.data.DataContext.get_current().enable_progress_bars = False
-ratios = []
+meter = Meter()
+data(1, 1)  # the workers that Ray keeps have started then
+ratios, costs = [], []
 for _ in range(rounds):
-    start, _ = run_batch(1, 1)
-    ours, ours_wall = run_batch(count, tokens)
+    start, _, ours_one = run_batch(1, 1)
+    ours, ours_wall, ours_cpu = run_batch(count, tokens)
     ours -= start
-    rays, rays_wall = data()
+    _, _, rays_one = data(1, 1)
+    rays, rays_wall, rays_cpu = data(count, tokens)
     ratios.append(ours / rays)
+    cost = per_row(ours_cpu, ours_one)
+    parts = {kind: per_row(spent, rays_one[kind]) for kind, spent in rays_cpu.items()}
+    costs.append(cost / sum(parts.values()))
     print(
         f"Ray {ray.__version__}: run-batch {count / ours:.1f} rows/s ({ours_wall:.1f} s in all), "
-        f"Ray Data {count / rays:.1f} rows/s ({rays_wall:.1f} s in all), ratio {ratios[-1]:.3f}",
+        f"Ray Data {count / rays:.1f} rows/s ({rays_wall:.1f} s in all), ratio {ratios[-1]:.3f}; "
+        f"CPU {cost:.2f} and {sum(parts.values()):.2f} ms a row, ratio {costs[-1]:.3f} ("
+        + ", ".join(f"{kind} {spent:.2f}" for kind, spent in sorted(parts.items()))
+        + ")",
         flush=True,
     )
-print(f"Ray {ray.__version__}: median ratio {statistics.median(ratios):.3f}", flush=True)
+print(
+    f"Ray {ray.__version__}: median ratio {statistics.median(ratios):.3f}, of CPU "
+    f"{statistics.median(costs):.3f}",
+    flush=True,
+)
