@@ -213,6 +213,7 @@ func (s *Server) sendChunk(out *eventWriter, head []byte, g *generation, req *ch
 	}
 	b = appendTokenIDs(b, "token_ids", tokens, req.returnTokenIDs)
 	b = append(b, "}]"...)
+	b = s.appendWeightVersion(b, last)
 	if req.continuousUsage {
 		b = append(b, ',')
 		b = s.appendUsage(b, g.usageOf(i))

@@ -268,6 +268,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 		b = appendTokenIDs(b, "prompt_token_ids", p.Prompt, first && req.returnTokenIDs)
 		b = appendTokenIDs(b, "token_ids", d.Tokens, req.returnTokenIDs)
 		b = append(b, "}]"...)
+		b = s.appendWeightVersion(b, c.finished)
 		if req.continuousUsage {
 			b = append(b, ',')
 			b = s.appendUsage(b, g.usageOf(i))

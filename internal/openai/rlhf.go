@@ -397,6 +397,18 @@ func (s *Server) weightVersion() string {
 	return s.opt.Trainer.Version()
 }
 
+// appendWeightVersion gives the last chunk of a choice the version of the weights.
+func (s *Server) appendWeightVersion(b []byte, last bool) []byte {
+	if !last {
+		return b
+	}
+	v := s.weightVersion()
+	if v == "" {
+		return b
+	}
+	return appendString(append(b, `,"weight_version":`...), v)
+}
+
 // inFlight are the requests that abort_requests can name, by their ids: with what they begin with
 // here, such as "cmpl-", and without.
 type inFlight struct {

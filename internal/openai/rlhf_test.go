@@ -107,6 +107,11 @@ func TestTrainer(t *testing.T) {
 		{"POST /update_weight_version", `{"new_version": "v7"}`, 200, `"weight_version":"v7"`},
 		{"GET /weight_info", "", 200, `"weight_version":"v7","num_updates":0`},
 		{"POST /v1/completions", `{"prompt": "a", "max_tokens": 1}`, 200, `"weight_version":"v7"`},
+		{"POST /v1/completions", `{"prompt": "a", "max_tokens": 2, "stream": true}`, 200,
+			`"token_ids":null}],"weight_version":"v7"}`},
+		{"POST /v1/chat/completions", `{"messages": [{"role": "user", "content": "a"}], ` +
+			`"max_tokens": 2, "stream": true}`, 200,
+			`"token_ids":null}],"weight_version":"v7"}`},
 		{"POST /sleep?level=3", "", 400, "`level` must be an integer between 0 and 2"},
 		{"POST /sleep?level=2", "", 200, ""},
 		{"POST /resume", "", 409, "the server sleeps; wake it up first"},
