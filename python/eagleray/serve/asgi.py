@@ -90,8 +90,9 @@ class RequestError(Exception):
 
 
 async def send_all(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Send an answer that is complete."""
-    await send_start(send, status, [*headers, (b"content-length", b"%d" % len(body))])
+    """Send an answer that is complete; its length replaces what the headers say of it."""
+    others = [(k, v) for k, v in headers if k not in (b"content-length", b"transfer-encoding")]
+    await send_start(send, status, [*others, (b"content-length", b"%d" % len(body))])
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 

@@ -92,7 +92,7 @@ class OpenAIIngress:
             head: Head = await answer.__anext__()
             status, headers, part, more = head
             if not more:
-                await send_all(send, status, _without_length(headers), part)
+                await send_all(send, status, headers, part)
                 return
             await send_start(send, status, headers)
             begun = True
@@ -174,10 +174,6 @@ class OpenAIIngress:
 
 def _no_model(name: Any) -> RequestError:
     return RequestError(404, f"The model `{str(name)[:200]}` does not exist.", "model")
-
-
-def _without_length(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [(k, v) for k, v in headers if k not in (b"content-length", b"transfer-encoding")]
 
 
 def _unhealthy() -> dict[str, str]:

@@ -88,7 +88,7 @@ class LLMServer:
         try:
             if not answer.streamed:
                 body = await answer.read_all()
-                await send_all(send, answer.status, _without_length(answer.headers), body)
+                await send_all(send, answer.status, answer.headers, body)
                 return
             await send_start(send, answer.status, answer.headers)
             while not answer.complete:
@@ -141,10 +141,6 @@ class LLMServer:
         """End the engine, once Serve has drained the replica."""
         if hasattr(self, "_process"):
             self._process.stop()
-
-
-def _without_length(headers: Headers) -> Headers:
-    return [(k, v) for k, v in headers if k not in (b"content-length", b"transfer-encoding")]
 
 
 def _group_of_replica() -> dict[str, str]:
