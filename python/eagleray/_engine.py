@@ -136,6 +136,8 @@ class Engine:
             with theirs:
                 self._process = subprocess.Popen(command, stdin=theirs.fileno())
             cause = self._read()
+        except ConnectionError:
+            pass  # it has ended with requests unread: the process says how
         except OSError as err:
             cause = errors.EngineDeadError(f"{command[0]}: {err}")
         except Exception as err:  # whoever waits must not wait for a thread that is gone

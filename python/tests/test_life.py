@@ -216,6 +216,17 @@ class TestEngineDies(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(EngineDeadError, "signal 9"):
             await llm.request("/v1/models", method="GET")
 
+    async def test_requests_unread(self) -> None:
+        llm = AsyncLLM()
+        self.addCleanup(llm.shutdown)
+        (engine,) = descendants(os.getpid())
+        os.kill(engine, signal.SIGSTOP)
+        tasks = [asyncio.create_task(llm.request("/v1/models", method="GET")) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        os.kill(engine, signal.SIGKILL)
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            self.assertEqual(str(result), "the engine's process ended: signal 9")
+
     async def test_closed_by_another(self) -> None:
         async with AsyncLLM() as llm:
             stream = llm.generate("x", ENDLESS)

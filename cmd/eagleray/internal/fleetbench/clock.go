@@ -6,14 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// started is this process's beginning: a reading of its clock, which costs no system call, and what
-// the host's clock said then.
-var started, hostStarted = time.Now(), hostClock()
-
-// now is the host's monotonic clock, the same for all its processes.
-func now() time.Duration { return hostStarted + time.Since(started) }
-
-func hostClock() time.Duration {
+// now is the host's monotonic clock, the same for all its processes. It costs a system call:
+// time.Now costs none, but counts from a moment of this process, and whatever the process pauses
+// between the two readings that relate that moment to the host's clock shifts all that follows.
+func now() time.Duration {
 	var t unix.Timespec
 	// The clock exists wherever this program runs.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
