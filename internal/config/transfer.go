@@ -25,6 +25,8 @@ type Transfer struct {
 	// HoldTimeout is how long blocks are kept for who is to fetch them, FetchTimeout how long
 	// fetching them may take until they are computed instead.
 	HoldTimeout, FetchTimeout time.Duration
+	// Remote says that blocks travel over TCP also between processes of one host.
+	Remote bool
 
 	text string
 }
@@ -57,6 +59,7 @@ type transferJSON struct {
 type transferMoreJSON struct {
 	HoldSeconds  float64 `json:"hold_timeout_seconds"`
 	FetchSeconds float64 `json:"fetch_timeout_seconds"`
+	SharedMemory bool    `json:"shared_memory"`
 }
 
 // transferRefused are vLLM's keys that are refused, each with the reason.
@@ -79,7 +82,7 @@ const maxTransferSeconds = 24 * 60 * 60
 // Set implements pflag.Value.
 func (t *Transfer) Set(text string) error {
 	j := transferJSON{Device: "cpu", LoadFailure: "recompute", Permute: false}
-	j.Extra.HoldSeconds, j.Extra.FetchSeconds = t.HoldTimeout.Seconds(), t.FetchTimeout.Seconds()
+	j.Extra = transferMoreJSON{t.HoldTimeout.Seconds(), t.FetchTimeout.Seconds(), true}
 	limits := jsonx.Limits{Bytes: 1 << 16, Depth: 8, Members: 256}
 	if err := jsonx.Read([]byte(text), limits, func(r *jsonx.Reader) error {
 		_, err := r.Raw()
@@ -128,6 +131,7 @@ func (t *Transfer) Set(text string) error {
 		}
 	}
 	*t = Transfer{Role: j.Role, EngineID: j.EngineID, IP: j.IP, Port: int(port), text: text,
+		Remote:       !j.Extra.SharedMemory,
 		HoldTimeout:  time.Duration(j.Extra.HoldSeconds * float64(time.Second)),
 		FetchTimeout: time.Duration(j.Extra.FetchSeconds * float64(time.Second))}
 	return nil

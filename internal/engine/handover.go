@@ -97,18 +97,19 @@ func (e *Engine) renounce(q *request) {
 func (t *transfers) start(e *Engine, key uint64, f *kvtransfer.Fetch) {
 	group, began := e.group, time.Now()
 	t.running.Go(func() {
-		err := t.fetch(e.ranks.life, group, f)
+		moved, err := t.fetch(e.ranks.life, group, f)
 		if key == 0 {
 			return
 		}
 		took := time.Since(began)
-		e.metrics.Fetched(took, err == nil)
+		e.metrics.Fetched(took, err == nil, moved.Memory, moved.Link)
 		if err != nil {
 			t.log.Warn("KV blocks have not come: they are computed here", "transfer", f.Secret.Name(),
 				"blocks", len(f.Blocks), "error", err)
 		} else {
 			t.log.Debug("KV blocks have come", "transfer", f.Secret.Name(), "blocks", len(f.Blocks),
-				"began", began.UnixMicro(), "took", took)
+				"began", began.UnixMicro(), "took", took, "by_memory", moved.Memory, "by_link",
+				moved.Link)
 		}
 		e.mu.Lock()
 		e.received = append(e.received, arrival{key, err == nil})
@@ -118,14 +119,15 @@ func (t *transfers) start(e *Engine, key uint64, f *kvtransfer.Fetch) {
 }
 
 // fetch returns when no rank writes to the blocks any more.
-func (t *transfers) fetch(ctx context.Context, group *executor.Executor, f *kvtransfer.Fetch) error {
+func (t *transfers) fetch(ctx context.Context, group *executor.Executor,
+	f *kvtransfer.Fetch) (moved kvtransfer.Moved, err error) {
 	args, err := json.Marshal(f)
 	if err != nil {
-		return err
+		return moved, err
 	}
 	results, err := group.CollectiveRPC(ctx, "kv_fetch", args, executor.RPCOptions{})
 	if err != nil {
-		return err // the group is over, and with it its agents
+		return moved, err // the group is over, and with it its agents
 	}
 	var errs []error
 	for i, r := range results {
@@ -135,8 +137,10 @@ func (t *transfers) fetch(ctx context.Context, group *executor.Executor, f *kvtr
 		} else if done.Error != "" {
 			errs = append(errs, fmt.Errorf("rank %d: %s", i, done.Error))
 		}
+		moved.Memory += done.Memory
+		moved.Link += done.Link
 	}
-	return errors.Join(errs...)
+	return moved, errors.Join(errs...)
 }
 
 // handOver makes the ticket of a request that has ended, and has the ranks hand out its blocks.
@@ -148,7 +152,7 @@ func (e *Engine) handOver(o *schedule.Output) {
 	}
 	k := &kvtransfer.Ticket{DoRemotePrefill: true, EngineID: t.id, Secret: kvtransfer.NewSecret(),
 		BlockIDs: h.Blocks, Tokens: len(h.Blocks) * t.shape.BlockSize, Host: t.first.Host,
-		Port: t.first.Port, Fingerprint: t.first.Fingerprint, TPSize: t.shape.Layout.Sizes().TP}
+		Port: t.first.Port, Fingerprint: t.first.Fingerprint, Local: t.first.Local, TPSize: t.shape.Layout.Sizes().TP}
 	k.RequestID = k.Secret.Name()
 	if t.token != nil {
 		k.SealBy(t.token)

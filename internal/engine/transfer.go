@@ -121,7 +121,8 @@ func (e *Engine) openTransfers() error {
 	var addresses []kvtransfer.Address
 	err := func() error {
 		args, err := json.Marshal(kvtransfer.Open{Shape: shape, Host: t.config.IP, Port: t.port,
-			Plan: e.sched.Made()})
+			Remote: t.config.Remote,
+			Plan:   e.sched.Made()})
 		if err != nil {
 			return err
 		}

@@ -30,9 +30,11 @@ type Options struct {
 	// Memory is the rank's cache, of so many Blocks.
 	Memory Memory
 	Blocks int
-	// Host and Port are where it listens; 0 is any port.
-	Host string
-	Port int
+	// Host and Port are where it listens; 0 is any port. Remote says that blocks travel over TCP also
+	// between processes of one host, which else share memory.
+	Host   string
+	Port   int
+	Remote bool
 	// Plan is the last one that the rank will not execute any more, or has.
 	Plan uint64
 	// Early is how much earlier than the driver's word of it a peer may ask for a transfer; 0 is 5 s.
@@ -54,6 +56,8 @@ type Agent struct {
 	opt      Options
 	part     Part
 	listener net.Listener
+	local    *net.UnixListener // nil for none
+	cert     *tls.Config
 	address  Address
 	life     context.Context
 	quit     context.CancelFunc
@@ -106,12 +110,19 @@ func Listen(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("listen for transfers of KV blocks: %w", err)
 	}
 	at := l.Addr().(*net.TCPAddr)
-	a := &Agent{opt: o, part: o.Shape.Part(o.Rank), listener: tls.NewListener(l, handshake.ServerTLS(cert)),
-		address: Address{o.Host, at.Port, fingerprint}, peers: make(chan struct{}, maxPeers),
-		moved: make(chan struct{}), holds: map[Digest]*hold{}}
+	a := &Agent{opt: o, part: o.Shape.Part(o.Rank), listener: l, cert: handshake.ServerTLS(cert),
+		address: Address{Host: o.Host, Port: at.Port, Fingerprint: fingerprint},
+		peers:   make(chan struct{}, maxPeers), moved: make(chan struct{}), holds: map[Digest]*hold{}}
+	if !o.Remote {
+		// Without it blocks travel over TCP.
+		a.local, a.address.Local, _ = listenLocal()
+	}
 	a.life, a.quit = context.WithCancel(context.Background())
 	a.done.Store(o.Plan)
-	a.running.Go(a.accept)
+	a.running.Go(func() { a.accept(a.listener) })
+	if a.local != nil {
+		a.running.Go(func() { a.accept(a.local) })
+	}
 	return a, nil
 }
 
@@ -240,13 +251,16 @@ func (a *Agent) Go(f func(ctx context.Context)) {
 func (a *Agent) Close() {
 	a.quit()
 	a.listener.Close()
+	if a.local != nil {
+		a.local.Close()
+	}
 	a.running.Wait()
 }
 
 // accept serves peers until the agent is closed.
-func (a *Agent) accept() {
+func (a *Agent) accept(l net.Listener) {
 	for {
-		c, err := a.listener.Accept()
+		c, err := l.Accept()
 		if err != nil {
 			if a.life.Err() != nil {
 				return
@@ -268,7 +282,15 @@ func (a *Agent) accept() {
 			defer func() { <-a.peers }()
 			defer c.Close()
 			defer context.AfterFunc(a.life, func() { c.Close() })()
-			a.serve(c)
+			var memory *segment
+			if u, ok := c.(*net.UnixConn); ok {
+				var err error
+				if memory, err = acceptLocal(u); err != nil {
+					return // a stranger, or one that goes on over TCP
+				}
+				defer memory.close()
+			}
+			a.serve(tls.Server(c, a.cert), memory)
 		})
 	}
 }

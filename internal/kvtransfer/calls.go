@@ -8,12 +8,15 @@ type Open struct {
 	Port int    `json:"port,omitempty"`
 	// Plan is the last one of groups before.
 	Plan uint64 `json:"plan"`
+	// Remote is Options.Remote.
+	Remote bool `json:"remote,omitempty"`
 }
 
 // Fetched is what became of a rank's Fetch.
 type Fetched struct {
 	// Error is "" when everything is there.
 	Error string `json:"error,omitempty"`
+	Moved
 	// Began and Ended are in nanoseconds since 1970, by the clock of the rank's host.
 	Began int64 `json:"began"`
 	Ended int64 `json:"ended"`

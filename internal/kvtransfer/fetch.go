@@ -31,38 +31,45 @@ type Fetch struct {
 	Timeout time.Duration `json:"timeout"`
 }
 
+// Moved counts the bytes of blocks by the way that they came.
+type Moved struct {
+	// Memory is what came through shared memory, Link over TCP.
+	Memory int64 `json:"memory"`
+	Link   int64 `json:"link"`
+}
+
 // Fetch fetches this rank's part of blocks, and tells the producer when it has it, or has given it up.
 // An error leaves the blocks in any state; when it has returned nothing writes to them.
-func (a *Agent) Fetch(ctx context.Context, f *Fetch) error {
+func (a *Agent) Fetch(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	for _, b := range f.Blocks {
 		if int64(b) >= int64(a.opt.Blocks) {
-			return fmt.Errorf("fetch block %d of %d", b, a.opt.Blocks)
+			return moved, fmt.Errorf("fetch block %d of %d", b, a.opt.Blocks)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
-	err := a.await(ctx, func() bool { return a.done.Load() >= f.Plan })
+	err = a.await(ctx, func() bool { return a.done.Load() >= f.Plan })
 	if err != nil {
-		return fmt.Errorf("wait for plan %d: %w", f.Plan, err)
+		return moved, fmt.Errorf("wait for plan %d: %w", f.Plan, err)
 	}
-	first, err := dial(ctx, f.From)
+	first, err := a.dial(ctx, f.From)
 	if err != nil {
-		return err
+		return moved, err
 	}
 	defer first.close()
 	if len(f.Blocks) > 0 {
-		err = a.fetch(ctx, f, first)
+		err = a.fetch(ctx, f, first, &moved)
 	}
 	_, doneErr := first.ask(&ask{Op: "done", Secret: f.Secret, Rank: a.opt.Rank,
 		Ranks: a.opt.Shape.Layout.World()})
 	if err == nil && len(f.Blocks) == 0 {
 		err = doneErr
 	}
-	return err
+	return moved, err
 }
 
 // fetch reads from every rank that has some of this one's part.
-func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer) error {
+func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer, moved *Moved) error {
 	about, err := first.ask(&ask{Op: "describe", Secret: f.Secret})
 	if err != nil {
 		return err
@@ -87,11 +94,11 @@ func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer) error {
 		}
 		from := first
 		if at := about.Ranks[p.rank]; at != f.From {
-			if from, err = dial(ctx, at); err != nil {
+			if from, err = a.dial(ctx, at); err != nil {
 				return err
 			}
 		}
-		err := a.readFrom(from, f, p.Part)
+		err := a.readFrom(from, f, p.Part, moved)
 		if from != first {
 			from.close()
 		}
@@ -103,7 +110,7 @@ func (a *Agent) fetch(ctx context.Context, f *Fetch, first *peer) error {
 }
 
 // readFrom reads a part into the cache.
-func (a *Agent) readFrom(from *peer, f *Fetch, p Part) error {
+func (a *Agent) readFrom(from *peer, f *Fetch, p Part, moved *Moved) error {
 	about, err := from.ask(&ask{Op: "read", Secret: f.Secret, Digest: f.Digest, Part: p, First: f.First,
 		Count: len(f.Blocks)})
 	if err != nil {
@@ -114,8 +121,13 @@ func (a *Agent) readFrom(from *peer, f *Fetch, p Part) error {
 	if about.Bytes != want {
 		return fmt.Errorf("%d bytes come, not %d", about.Bytes, want)
 	}
+	r, count := io.Reader(from.r), &moved.Link
+	if from.memory != nil {
+		r, count = &drainer{segment: from.memory, c: from.c, r: from.r}, &moved.Memory
+	}
 	return a.each(p, f.Blocks, func(b []byte) error {
-		_, err := io.ReadFull(from.r, b)
+		n, err := io.ReadFull(r, b)
+		*count += int64(n)
 		return err
 	})
 }
@@ -124,25 +136,41 @@ func (a *Agent) readFrom(from *peer, f *Fetch, p Part) error {
 type peer struct {
 	c net.Conn
 	r *bufio.Reader
+	// memory is what blocks go through; nil when they come over the connection.
+	memory *segment
 	// stop ends the watch of the context that ends the connection.
 	stop func() bool
 }
 
-// dial connects to an agent. The connection ends with ctx.
-func dial(ctx context.Context, at Address) (*peer, error) {
-	d := tls.Dialer{Config: handshake.ClientTLS(handshake.Endpoint{Fingerprint: at.Fingerprint})}
+// dial connects to an agent, of this host by shared memory when that is to be had. The connection ends
+// with ctx.
+func (a *Agent) dial(ctx context.Context, at Address) (*peer, error) {
+	config := handshake.ClientTLS(handshake.Endpoint{Fingerprint: at.Fingerprint})
+	if at.Local != "" && a.local != nil {
+		if c, memory, err := dialLocal(ctx, at.Local, config); err == nil {
+			return newPeer(ctx, c, memory), nil
+		}
+	}
+	d := tls.Dialer{Config: config}
 	to := net.JoinHostPort(at.Host, strconv.Itoa(at.Port))
 	c, err := d.DialContext(ctx, "tcp", to)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", to, err)
 	}
-	return &peer{c: c, r: bufio.NewReaderSize(c, buffered),
-		stop: context.AfterFunc(ctx, func() { c.Close() })}, nil
+	return newPeer(ctx, c, nil), nil
+}
+
+func newPeer(ctx context.Context, c net.Conn, memory *segment) *peer {
+	return &peer{c: c, r: bufio.NewReaderSize(c, buffered), memory: memory,
+		stop: context.AfterFunc(ctx, func() { c.Close() })}
 }
 
 func (p *peer) close() {
 	p.stop()
 	p.c.Close()
+	if p.memory != nil {
+		p.memory.close()
+	}
 }
 
 // ask asks for something and returns the answer; an error in it is an error here.

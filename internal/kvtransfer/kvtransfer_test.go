@@ -108,6 +108,12 @@ func (g *group) hold(t *testing.T, h Hold) {
 	}
 }
 
+// remote is an agent's address as another host has it.
+func remote(a Address) Address {
+	a.Local = ""
+	return a
+}
+
 func shape(tp, pp int) Shape {
 	return Shape{Model: "m", DType: "bfloat16", ISA: "avx2", BlockSize: 16, KVHeads: 4, HeadDim: 8,
 		Layers: 6, Layout: layout.Layout{TP: tp, PP: pp}.Sizes(), Stages: layout.Stages{2, 3}[:pp-1]}
@@ -115,7 +121,7 @@ func shape(tp, pp int) Shape {
 
 func (g *group) fetch(from *group, h Hold, blocks []uint32) error {
 	for _, a := range g.agents {
-		if err := a.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: from.agents[0].Address(),
+		if _, err := a.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: from.agents[0].Address(),
 			Blocks: blocks, First: len(h.Blocks) - len(blocks), Digest: h.Digest, Plan: 5,
 			Timeout: 10 * time.Second}); err != nil {
 			return err
@@ -186,19 +192,20 @@ func TestRefused(t *testing.T) {
 		"before first":        {to, func(f *Fetch) { f.First, f.Blocks = -1, []uint32{1, 2, 3} }, "from -1 on"},
 		"a block of nobody":   {to, func(f *Fetch) { f.Blocks = []uint32{64, 1} }, "fetch block 64 of 64"},
 		"another certificate": {to, func(f *Fetch) { f.From.Fingerprint[3]++ }, "fingerprint"},
-		"nobody there":        {to, func(f *Fetch) { f.From.Port = 1 }, "connect to 127.0.0.1:1"},
-		"a plan to come":      {to, func(f *Fetch) { f.Plan = 6 }, "wait for plan 6"},
-		"another model":       {other(func(s *Shape) { s.Model = "x" }), nil, "model is m, this one's x"},
-		"another type":        {other(func(s *Shape) { s.DType = "float32" }), nil, "data type is bfloat16"},
-		"other instructions":  {other(func(s *Shape) { s.ISA = "avx512" }), nil, "instruction set"},
-		"other blocks":        {other(func(s *Shape) { s.BlockSize = 32 }), nil, "block size is 16"},
-		"other layers":        {other(func(s *Shape) { s.Layers = 7 }), nil, "number of layers is 6"},
+		"nobody there": {to, func(f *Fetch) { f.From = remote(f.From); f.From.Port = 1 },
+			"connect to 127.0.0.1:1"},
+		"a plan to come":     {to, func(f *Fetch) { f.Plan = 6 }, "wait for plan 6"},
+		"another model":      {other(func(s *Shape) { s.Model = "x" }), nil, "model is m, this one's x"},
+		"another type":       {other(func(s *Shape) { s.DType = "float32" }), nil, "data type is bfloat16"},
+		"other instructions": {other(func(s *Shape) { s.ISA = "avx512" }), nil, "instruction set"},
+		"other blocks":       {other(func(s *Shape) { s.BlockSize = 32 }), nil, "block size is 16"},
+		"other layers":       {other(func(s *Shape) { s.Layers = 7 }), nil, "number of layers is 6"},
 	} {
 		f := good
 		if c.change != nil {
 			c.change(&f)
 		}
-		err := c.to.agents[0].Fetch(context.Background(), &f)
+		_, err := c.to.agents[0].Fetch(context.Background(), &f)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -212,7 +219,7 @@ func TestRefused(t *testing.T) {
 	}
 	began := time.Now()
 	good.Timeout = time.Minute
-	err := to.agents[0].Fetch(context.Background(), &good)
+	_, err := to.agents[0].Fetch(context.Background(), &good)
 	if err == nil || !strings.Contains(err.Error(), "not any more") || time.Since(began) > time.Second {
 		t.Errorf("after the end: %v in %v", err, time.Since(began))
 	}
@@ -250,7 +257,7 @@ func TestCut(t *testing.T) {
 		h := Hold{Secret: NewSecret(), Blocks: []uint32{1, 2, 3, 4}, Digest: Digest{1}, Plan: 5}
 		g.hold(t, h)
 		a := g.agents[0]
-		p, err := dial(context.Background(), a.Address())
+		p, err := a.dial(context.Background(), remote(a.Address()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,8 +380,8 @@ func TestHostileProducer(t *testing.T) {
 		with(good, func(s *Shape) {}):                                                  "has 0 ranks",
 	} {
 		go func() { says <- text }()
-		err := to.Fetch(context.Background(), &Fetch{Blocks: []uint32{1},
-			From: Address{"127.0.0.1", at.Port, fingerprint}, Timeout: time.Second})
+		_, err := to.Fetch(context.Background(), &Fetch{Blocks: []uint32{1},
+			From: Address{Host: "127.0.0.1", Port: at.Port, Fingerprint: fingerprint}, Timeout: time.Second})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v", text, err)
 		}

@@ -12,8 +12,9 @@ import (
 // buffered is how many bytes of blocks are gathered for a write, or read at a time.
 const buffered = 256 << 10
 
-// serve answers one peer until it goes, is silent for too long, or asks for what it must not.
-func (a *Agent) serve(c net.Conn) {
+// serve answers one peer until it goes, is silent for too long, or asks for what it must not. memory is
+// that of a local connection, nil for another one.
+func (a *Agent) serve(c net.Conn, memory *segment) {
 	r, w := bufio.NewReader(c), bufio.NewWriterSize(c, buffered)
 	for {
 		var q ask
@@ -21,7 +22,7 @@ func (a *Agent) serve(c net.Conn) {
 		if err := take(r, maxAsk, &q); err != nil {
 			return // nobody is there to learn of it, or a stranger
 		}
-		err := a.answer(c, w, &q)
+		err := a.answer(c, memory, w, &q)
 		if err != nil {
 			c.SetDeadline(time.Now().Add(patience))
 			_ = put(w, answer{Error: err.Error()})
@@ -33,7 +34,7 @@ func (a *Agent) serve(c net.Conn) {
 }
 
 // answer does what a peer asks for. Its errors go to the peer.
-func (a *Agent) answer(c net.Conn, w *bufio.Writer, q *ask) error {
+func (a *Agent) answer(c net.Conn, memory *segment, w *bufio.Writer, q *ask) error {
 	h, err := a.find(q.Secret)
 	if err != nil {
 		return err
@@ -45,7 +46,7 @@ func (a *Agent) answer(c net.Conn, w *bufio.Writer, q *ask) error {
 		a.mu.Unlock()
 		return put(w, answer{Shape: &a.opt.Shape, Ranks: ranks})
 	case "read":
-		return a.read(c, w, h, q)
+		return a.read(c, memory, w, h, q)
 	case "done":
 		if q.Ranks < 1 || q.Ranks > maxRanks || q.Rank < 0 || q.Rank >= q.Ranks {
 			return fmt.Errorf("rank %d of %d is done", q.Rank, q.Ranks)
@@ -78,7 +79,7 @@ func (a *Agent) find(s Secret) (*hold, error) {
 }
 
 // read sends the part of blocks that a peer asks for.
-func (a *Agent) read(c net.Conn, w *bufio.Writer, h *hold, q *ask) error {
+func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *hold, q *ask) error {
 	own, part := a.part, q.Part
 	size, err := a.opt.Shape.headBytes()
 	if err != nil {
@@ -112,13 +113,28 @@ func (a *Agent) read(c net.Conn, w *bufio.Writer, h *hold, q *ask) error {
 	if err := put(w, answer{Bytes: int64(layers) * int64(q.Count) * 2 * int64(heads*size)}); err != nil {
 		return err
 	}
-	return a.each(part, h.Blocks[q.First:], func(b []byte) error {
-		if w.Available() < len(b) {
-			c.SetWriteDeadline(time.Now().Add(patience))
-		}
-		_, err := w.Write(b)
+	blocks := h.Blocks[q.First:]
+	waits := func() { c.SetDeadline(time.Now().Add(patience)) }
+	if memory == nil {
+		return a.each(part, blocks, func(b []byte) error {
+			if w.Available() < len(b) {
+				waits()
+			}
+			_, err := w.Write(b)
+			return err
+		})
+	}
+	if err := w.Flush(); err != nil {
 		return err
-	})
+	}
+	f := &filler{segment: memory, c: c, waits: waits}
+	if err := a.each(part, blocks, func(b []byte) error {
+		_, err := f.Write(b)
+		return err
+	}); err != nil {
+		return err
+	}
+	return f.finish()
 }
 
 func within(x, of [2]int) bool { return x[0] >= of[0] && x[0] < x[1] && x[1] <= of[1] }

@@ -6,7 +6,8 @@
 // of its layers and heads, so the two engines may be divided in different ways. What is read is named by a
 // secret that the producer's driver has made for one request and given to its client (Ticket): who
 // does not know it learns nothing. Connections are TCP with TLS 1.3; the certificate of the first one
-// is named by the ticket, those of the others by the first.
+// is named by the ticket, those of the others by the first. Two ranks of one host speak TLS over a
+// local socket, and the bytes of blocks go through memory that they share.
 //
 // On a connection the peer asks and the agent answers, both with a message of JSON after its length
 // in four bytes, big-endian; after the answer to "read" come the bytes:

@@ -60,6 +60,8 @@ type Address struct {
 	Host        string `json:"host"`
 	Port        int    `json:"port"`
 	Fingerprint Digest `json:"fingerprint"`
+	// Local is the agent's name to processes of its host; "" for none.
+	Local string `json:"local,omitempty"`
 }
 
 // Loopback says that only this host can be there.
@@ -80,10 +82,11 @@ type Ticket struct {
 	BlockIDs []uint32 `json:"remote_block_ids"`
 	// Tokens is how many leading tokens of the prompt are in them.
 	Tokens int `json:"remote_num_tokens"`
-	// Host, Port and Fingerprint are the agent of the producer's first rank.
+	// Host, Port, Fingerprint and Local are the agent of the producer's first rank.
 	Host        string `json:"remote_host"`
 	Port        int    `json:"remote_port"`
 	Fingerprint Digest `json:"remote_fingerprint"`
+	Local       string `json:"remote_local,omitempty"`
 	TPSize      int    `json:"tp_size"`
 	Secret      Secret `json:"remote_secret"`
 	// Seal proves that the ticket is from an engine with the same cluster token; without one it is
@@ -92,7 +95,7 @@ type Ticket struct {
 }
 
 // Address is the agent of the producer's first rank.
-func (t *Ticket) Address() Address { return Address{t.Host, t.Port, t.Fingerprint} }
+func (t *Ticket) Address() Address { return Address{t.Host, t.Port, t.Fingerprint, t.Local} }
 
 // SealBy seals the ticket.
 func (t *Ticket) SealBy(token []byte) { t.Seal = t.seal(token) }

@@ -29,6 +29,8 @@ type Engine struct {
 	// of KV blocks from elsewhere and to elsewhere, by whether they arrived
 	fetched, handed map[bool]prometheus.Counter
 	fetchTime       prometheus.Histogram
+	// bytes of them, by the way that they came
+	byMemory, byLink prometheus.Counter
 
 	ttft, itl                                        prometheus.Histogram
 	e2e, queue, inference, prefill, decode, perToken prometheus.Histogram
@@ -97,6 +99,9 @@ func newEngine(f factory, tokens []float64) *Engine {
 			false: transfers.WithLabelValues(direction, "lost")}
 	}
 	e.fetched, e.handed = both("in"), both("out")
+	ways := f.counterVec("kv_transfer_bytes_total",
+		"Bytes of KV blocks that came from another engine, through shared memory or over a link.", "way")
+	e.byMemory, e.byLink = ways.WithLabelValues("shared_memory"), ways.WithLabelValues("link")
 	e.fetchTime = f.histogram("kv_transfer_time_seconds",
 		"Histogram of time that a request waited for KV blocks from another engine.",
 		requestLatencyBuckets)
@@ -166,9 +171,11 @@ func (e *Engine) Grammar(kept bool, took time.Duration) {
 func (e *Engine) Deferred(n int) { e.deferred.Add(float64(n)) }
 
 // Fetched counts a prompt whose KV blocks were to come from another engine, and times the wait for
-// them.
-func (e *Engine) Fetched(took time.Duration, arrived bool) {
+// them. So many bytes have come through shared memory, and over a link.
+func (e *Engine) Fetched(took time.Duration, arrived bool, byMemory, byLink int64) {
 	e.fetched[arrived].Inc()
+	e.byMemory.Add(float64(byMemory))
+	e.byLink.Add(float64(byLink))
 	e.fetchTime.Observe(took.Seconds())
 }
 

@@ -56,7 +56,8 @@ func (w *worker) openTransfers(args []byte) ([]byte, error) {
 		return nil, fmt.Errorf("rank %d has no cache", w.opt.Rank)
 	}
 	opt := kvtransfer.Options{Shape: o.Shape, Rank: w.opt.Rank, Memory: r.cache, Blocks: r.init.Blocks,
-		Host: cmp.Or(o.Host, w.opt.Host, "127.0.0.1"), Plan: o.Plan}
+		Host: cmp.Or(o.Host, w.opt.Host, "127.0.0.1"), Plan: o.Plan,
+		Remote: o.Remote}
 	if o.Port > 0 {
 		opt.Port = o.Port + w.opt.Rank
 	}
@@ -113,7 +114,8 @@ func (w *worker) fetch(args []byte) ([]byte, error) {
 	a := w.rank.agent
 	return w.later(func(ctx context.Context) []byte {
 		done := kvtransfer.Fetched{Began: time.Now().UnixNano()}
-		if err := a.Fetch(ctx, &f); err != nil {
+		var err error
+		if done.Moved, err = a.Fetch(ctx, &f); err != nil {
 			done.Error = err.Error()
 		}
 		done.Ended = time.Now().UnixNano()

@@ -67,10 +67,13 @@ func TestSplit(t *testing.T) {
 func runSplit(ctx context.Context, w *workload, from, to cell) (all [][]outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	rng := rand.New(rand.NewPCG(w.seed, 5))
+	memory := rng.IntN(3) > 0
 	open := func(c cell, role string) (*router.Router, error) {
 		cfg := c.config(&w.model)
-		if err := cfg.Transfer.Set(`{"kv_connector":"EagleRayConnector","kv_role":"` + role +
-			`","kv_connector_extra_config":{"hold_timeout_seconds":2}}`); err != nil {
+		if err := cfg.Transfer.Set(fmt.Sprintf(`{"kv_connector":"EagleRayConnector","kv_role":%q,
+			"kv_connector_extra_config":{"hold_timeout_seconds":2,"shared_memory":%v}}`, role,
+			memory)); err != nil {
 			return nil, err
 		}
 		e, _, err := router.Open(ctx, engine.Options{Config: cfg})
@@ -87,7 +90,6 @@ func runSplit(ctx context.Context, w *workload, from, to cell) (all [][]outcome,
 	}
 	defer func() { err = errors.Join(err, consumer.Stop(context.WithoutCancel(ctx))) }()
 	r := &running{ctx: ctx, engine: consumer, mixed: to.Batch == "mixed"}
-	rng := rand.New(rand.NewPCG(w.seed, 5))
 	lost := make([]int, len(w.submissions))
 	for i := range lost {
 		lost[i] = rng.IntN(8)
@@ -99,7 +101,7 @@ func runSplit(ctx context.Context, w *workload, from, to cell) (all [][]outcome,
 		}
 		switch lost[i] {
 		case 0:
-			t.Port = 1 // nobody is there
+			t.Port, t.Local = 1, "" // nobody is there
 		case 1:
 			t.Fingerprint[0]++ // a stranger is
 		}

@@ -1,0 +1,206 @@
+package kvtransfer
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// childVariable makes the test binary one side of a transfer, which stops in the middle of it.
+const childVariable = "EAGLERAY_KV_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if job := os.Getenv(childVariable); job != "" {
+		if err := child(job); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// stuck is a cache that says "half" when half of it has been touched, and is silent from then on.
+type stuck struct {
+	*flat
+	touched int
+}
+
+func (s *stuck) Heads(layer, block int, values bool, from, to int) []byte {
+	if s.touched++; s.touched == len(s.cells)/(2*s.size) {
+		fmt.Println("half")
+		select {}
+	}
+	return s.flat.Heads(layer, block, values, from, to)
+}
+
+// bulky is a shape of whose blocks a few do not fit in memory and buffers.
+func bulky() Shape {
+	s := shape(1, 1)
+	s.Layers, s.KVHeads, s.HeadDim = 24, 1, 1024
+	return s
+}
+
+// bulkyHold is all of them.
+func bulkyHold() Hold {
+	h := Hold{Secret: Secret{7}, Digest: Digest{1}}
+	for i := range bulkyBlocks {
+		h.Blocks = append(h.Blocks, uint32(i))
+	}
+	return h
+}
+
+const bulkyBlocks = 32
+
+// child holds blocks, or fetches those of the address that it is given, as JSON.
+func child(job string) error {
+	s := bulky()
+	a, err := Listen(Options{Shape: s, Memory: &stuck{flat: newFlat(&s, bulkyBlocks)},
+		Blocks: bulkyBlocks, Host: "127.0.0.1"})
+	if err != nil {
+		return err
+	}
+	h := bulkyHold()
+	if job != "hold" {
+		var from Address
+		if err := json.Unmarshal([]byte(job), &from); err != nil {
+			return err
+		}
+		_, err := a.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: from, Blocks: h.Blocks,
+			Digest: h.Digest, Timeout: time.Hour})
+		return fmt.Errorf("the fetch has ended: %v", err)
+	}
+	a.Know([]Address{a.Address()})
+	if err := a.Hold(h); err != nil {
+		return err
+	}
+	text, err := json.Marshal(a.Address())
+	if err != nil {
+		return err
+	}
+	fmt.Println(string(text))
+	select {}
+}
+
+func startChild(t *testing.T, job string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), childVariable+"="+job)
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+	return c, bufio.NewReader(out)
+}
+
+func line(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	text, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(text)
+}
+
+// left is what transfers have left in this process, and in /dev/shm.
+func left() error {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	if strings.Contains(string(maps), "eagleray-kv") {
+		return fmt.Errorf("memory is still mapped:\n%s", maps)
+	}
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if to, _ := os.Readlink("/proc/self/fd/" + f.Name()); strings.Contains(to, "eagleray-kv") {
+			return fmt.Errorf("memory is still open: %s", to)
+		}
+	}
+	shm, _ := os.ReadDir("/dev/shm")
+	for _, f := range shm {
+		if strings.Contains(f.Name(), "eagleray-kv") {
+			return fmt.Errorf("/dev/shm has %s", f.Name())
+		}
+	}
+	return nil
+}
+
+// TestKilled kills either side in the middle of a transfer, by both ways. The other one knows at once,
+// and nothing is left.
+func TestKilled(t *testing.T) {
+	s := bulky()
+	for _, memory := range []bool{true, false} {
+		way := func(a Address) Address {
+			if memory {
+				return a
+			}
+			return remote(a)
+		}
+		own, err := Listen(Options{Shape: s, Memory: newFlat(&s, bulkyBlocks), Blocks: bulkyBlocks,
+			Host: "127.0.0.1", Remote: !memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(own.Close)
+		own.Know([]Address{way(own.Address())})
+
+		producer, says := startChild(t, "hold")
+		var from Address
+		if err := json.Unmarshal([]byte(line(t, says)), &from); err != nil {
+			t.Fatal(err)
+		}
+		h := bulkyHold()
+		ended := make(chan error, 1)
+		go func() {
+			moved, err := own.Fetch(context.Background(), &Fetch{Secret: h.Secret, From: way(from),
+				Blocks: h.Blocks, Digest: h.Digest, Timeout: time.Hour})
+			if moved.Memory > 0 != memory || moved.Link > 0 == memory {
+				t.Errorf("%+v has come", moved)
+			}
+			ended <- err
+		}()
+		line(t, says)
+		producer.Process.Kill()
+		if err := <-ended; err == nil {
+			t.Error("all has come of a producer that was killed")
+		}
+		eventually(t, left)
+
+		if err := own.Hold(h); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(way(own.Address()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumer, says := startChild(t, string(text))
+		line(t, says)
+		consumer.Process.Kill()
+		// The agent has no more readers than before, without anybody's word.
+		eventually(t, func() error {
+			own.mu.Lock()
+			defer own.mu.Unlock()
+			if n := len(own.holds[nameOf(h.Secret)].readers); n > 0 {
+				return fmt.Errorf("%d read on", n)
+			}
+			return nil
+		})
+		own.Free(h.Secret)
+		eventually(t, left)
+	}
+}

@@ -1,0 +1,285 @@
+package kvtransfer
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A local connection is for two processes of one host: a socket of the abstract namespace, and memory
+// that the one that dials has made and passed with the first byte. What is said on it is what is said
+// over TCP, in TLS with the same certificate; only the bytes of blocks go through the memory. It has
+// several parts that are filled in turn. The one that fills says over the connection how much is
+// in the next part, the other one when it has copied that out, so whatever ends a connection ends a
+// wait. Neither the memory (memfd) nor the socket has a name in a file system: they are gone with who
+// held them.
+
+// localParts are the parts of the memory, of localPart bytes: small enough for the processor's cache,
+// large enough that the words about them cost nothing beside.
+const (
+	localParts = 4
+	localPart  = 256 << 10
+)
+
+// localPatience bounds the start of a local connection: then it is TCP.
+const localPatience = 2 * time.Second
+
+// socketName is the abstract socket of a name in an Address. Others' sockets cannot be named by it.
+func socketName(name string) (string, error) {
+	if raw, err := hex.DecodeString(name); err != nil || len(raw) != 16 {
+		return "", fmt.Errorf("%.40q is no name of a local socket", name)
+	}
+	return "@eagleray-kv-" + name, nil
+}
+
+// listenLocal listens at a socket of a random name.
+func listenLocal() (l *net.UnixListener, name string, err error) {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	name = hex.EncodeToString(random[:])
+	at, err := socketName(name)
+	if err != nil {
+		return nil, "", err
+	}
+	l, err = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: at})
+	return l, name, err
+}
+
+// segment is the memory of a local connection.
+type segment struct {
+	file *os.File
+	data []byte
+}
+
+const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// newSegment makes memory of which nobody can change the size.
+func newSegment() (*segment, error) {
+	const name = "eagleray-kv"
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	s := &segment{file: os.NewFile(uintptr(fd), name)}
+	err = s.file.Truncate(localParts * localPart)
+	if err == nil {
+		_, err = unix.FcntlInt(s.file.Fd(), unix.F_ADD_SEALS, segmentSeals)
+	}
+	if err == nil {
+		err = s.mapIn()
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// takeSegment maps memory that a peer has passed. It is refused when the peer could shrink it, which
+// would end who writes to it.
+func takeSegment(fd int) (*segment, error) {
+	s := &segment{file: os.NewFile(uintptr(fd), "eagleray-kv")}
+	seals, err := unix.FcntlInt(s.file.Fd(), unix.F_GET_SEALS, 0)
+	if err == nil && seals&segmentSeals != segmentSeals {
+		err = fmt.Errorf("memory with seals %#x", seals)
+	}
+	var info os.FileInfo
+	if err == nil {
+		info, err = s.file.Stat()
+	}
+	if err == nil && info.Size() != localParts*localPart {
+		err = fmt.Errorf("memory of %d bytes", info.Size())
+	}
+	if err == nil {
+		err = s.mapIn()
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *segment) mapIn() (err error) {
+	s.data, err = unix.Mmap(int(s.file.Fd()), 0, localParts*localPart,
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return os.NewSyscallError("mmap", err)
+}
+
+func (s *segment) close() {
+	if s.data != nil {
+		_ = unix.Munmap(s.data)
+		s.data = nil
+	}
+	s.file.Close()
+}
+
+func (s *segment) part(i int) []byte {
+	at := i % localParts * localPart
+	return s.data[at : at+localPart : at+localPart]
+}
+
+// dialLocal connects to an agent of this host, and passes it memory.
+func dialLocal(ctx context.Context, name string, config *tls.Config) (net.Conn, *segment, error) {
+	at, err := socketName(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, localPatience)
+	defer cancel()
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, "unix", at)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := raw.(*net.UnixConn)
+	s, err := newSegment()
+	if err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	t := tls.Client(c, config)
+	if _, _, err = c.WriteMsgUnix([]byte{0}, unix.UnixRights(int(s.file.Fd())), nil); err == nil {
+		err = t.HandshakeContext(ctx)
+	}
+	if err != nil {
+		c.Close()
+		s.close()
+		return nil, nil, err
+	}
+	return t, s, nil
+}
+
+// acceptLocal takes the memory of who has connected.
+func acceptLocal(c *net.UnixConn) (*segment, error) {
+	c.SetDeadline(time.Now().Add(localPatience))
+	one, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	_, n, flags, _, err := c.ReadMsgUnix(one, control)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:n])
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for i := range messages {
+		if more, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, more...)
+		}
+	}
+	if len(fds) != 1 || flags&unix.MSG_CTRUNC != 0 {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, fmt.Errorf("%d descriptors were passed", len(fds))
+	}
+	return takeSegment(fds[0])
+}
+
+// filler is an io.Writer into the memory of a local connection.
+type filler struct {
+	*segment
+	c net.Conn
+	// turn is the number of the part that is filled, from 0, used what is in it; taken is how many
+	// parts the reader has copied out.
+	turn, used, taken int
+	// waits is called before a wait for the reader.
+	waits func()
+}
+
+func (f *filler) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		m := copy(f.part(f.turn)[f.used:], b)
+		f.used += m
+		b = b[m:]
+		if f.used == localPart {
+			if err := f.pass(); err != nil {
+				return n - len(b), err
+			}
+		}
+	}
+	return n, nil
+}
+
+// pass hands the part over, and waits until the next one is free.
+func (f *filler) pass() error {
+	if f.used == 0 {
+		return nil
+	}
+	f.waits()
+	if _, err := f.c.Write(binary.BigEndian.AppendUint32(nil, uint32(f.used))); err != nil {
+		return err
+	}
+	f.turn, f.used = f.turn+1, 0
+	return f.await(f.turn - localParts + 1)
+}
+
+// await returns when the reader has copied out so many parts.
+func (f *filler) await(parts int) error {
+	var word [localParts]byte
+	for f.taken < parts {
+		f.waits()
+		n, err := f.c.Read(word[:min(parts-f.taken, localParts)])
+		f.taken += n
+		if err != nil && f.taken < parts {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish hands over what is left, and returns when the reader has it all.
+func (f *filler) finish() error {
+	if err := f.pass(); err != nil {
+		return err
+	}
+	return f.await(f.turn)
+}
+
+// drainer is an io.Reader of what a filler at the other end writes.
+type drainer struct {
+	*segment
+	c io.Writer
+	r io.Reader
+	// turn is the number of the part that is read, left what is in it yet.
+	turn int
+	left []byte
+}
+
+func (d *drainer) Read(b []byte) (int, error) {
+	if len(d.left) == 0 {
+		var head [4]byte
+		if _, err := io.ReadFull(d.r, head[:]); err != nil {
+			return 0, err
+		}
+		n := binary.BigEndian.Uint32(head[:])
+		if n == 0 || n > localPart {
+			return 0, fmt.Errorf("%d bytes in a part of %d", n, localPart)
+		}
+		d.left = d.part(d.turn)[:n]
+	}
+	n := copy(b, d.left)
+	if d.left = d.left[n:]; len(d.left) == 0 {
+		d.turn++
+		if _, err := d.c.Write([]byte{1}); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
