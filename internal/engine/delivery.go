@@ -157,7 +157,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 		d.Text = append(d.Text, text...)
 		d.Tokens = append(d.Tokens, o.Tokens[i])
 		d.Pooled = append(d.Pooled, o.Pooled...)
-		d.TextOffsets = append(d.TextOffsets, offset)
+		d.TextOffsets, d.TextEnds = append(d.TextOffsets, offset), append(d.TextEnds, len(d.Text))
 		if o.Logprobs != nil {
 			d.Logprobs = append(d.Logprobs, o.Logprobs[i])
 		}
@@ -179,7 +179,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 // not allocate: for 128 tokens, and as much more as comes.
 func (q *request) reserve(d *Delta) {
 	n := min(128, int(q.Params.MaxTokens))
-	d.Tokens, d.TextOffsets = make([]int32, 0, n), make([]int, 0, n)
+	d.Tokens, d.TextOffsets, d.TextEnds = make([]int32, 0, n), make([]int, 0, n), make([]int, 0, n)
 	if q.decoder != nil {
 		d.Text = make([]byte, 0, 4*n)
 	}

@@ -56,6 +56,8 @@ type Delta struct {
 	// TextOffsets, parallel to Tokens, is the length in bytes of the output text known before each
 	// token.
 	TextOffsets []int
+	// TextEnds, parallel to Tokens, is how much of Text there was with each token.
+	TextEnds []int
 	// Pooled is what a request that pools asked for; its token means nothing.
 	Pooled []float32
 	// PromptLogprobs (when asked for) comes with the first delta: one entry per prompt token, the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/answer"
@@ -35,6 +34,8 @@ type generation struct {
 	choices []choice
 	// ticket is what an answer has for the server that goes on from its prompt.
 	ticket *kvtransfer.Ticket
+	// broken, unless it is nil, is told what breaks the stream off.
+	broken func(context.Context, error)
 	// done, unless it is nil, says that abort_requests cannot name the request any more.
 	done func()
 }
@@ -72,7 +73,8 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	if bad := s.checkBeamWork(req, prompts); bad != nil {
 		return nil, bad
 	}
-	g := &generation{id: kind + requestID(r, req.requestID), created: time.Now().Unix(),
+	from := originOf(r.Context())
+	g := &generation{id: kind + requestID(r, req.requestID), created: from.time(),
 		prompts: prompts, n: req.n}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
@@ -82,7 +84,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	for i := range list {
 		q := prompts[i/req.n].Request
 		q.N = req.n
-		q.Params.Seed = s.seedFor(req, i%req.n)
+		q.Params.Seed = s.seedFor(from, req, i%req.n)
 		q.Client, q.Background = client, background
 		q.Constraint = req.constraint
 		q.HandOver, q.Ticket = req.handOver, req.ticket
@@ -96,6 +98,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		g.stream, err = s.opt.Engine.Submit(r.Context(), list...)
 	}
 	if err != nil {
+		s.breakOff(r.Context(), err)
 		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !background {
 			s.opt.Metrics.Rejected("queue_full")
 		}
@@ -106,6 +109,9 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 			return nil, transferError(wrong.Field, wrong.Reason)
 		}
 		return nil, err
+	}
+	if from != nil {
+		g.stream, g.broken = newTokenwise(g.stream, len(list)), s.breakOff
 	}
 	if s.opt.Trainer != nil {
 		g.done = s.inFlight.add(kind, g.id, g.stream)
@@ -129,6 +135,9 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 			return nil
 		}
 		if err != nil {
+			if g.broken != nil {
+				g.broken(ctx, err)
+			}
 			return errors.Join(ended(ctx), err)
 		}
 		seen.tokens(len(d.Tokens))

@@ -142,12 +142,19 @@ func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string)
 
 // seedFor gives sequence i of a request its seed: the request's plus i, as vLLM does. A request
 // without one gets a random seed, or the next of the sequence that --seed starts.
-func (s *Server) seedFor(r *sampling, i int) uint64 {
+func (s *Server) seedFor(from *origin, r *sampling, i int) uint64 {
 	switch {
 	case r.seed != nil && *r.seed != -1:
 		return uint64(*r.seed) + uint64(i)
+	case from != nil:
+		return from.uint64()
 	case s.model.flags.Seed != 0:
-		return rand.NewPCG(s.model.flags.Seed, s.seeds.Add(1)).Uint64()
+		return s.nextSeed()
 	}
 	return rand.Uint64()
+}
+
+// nextSeed is the next of the sequence that --seed starts.
+func (s *Server) nextSeed() uint64 {
+	return rand.NewPCG(s.model.flags.Seed, s.seeds.Add(1)).Uint64()
 }

@@ -242,7 +242,7 @@ func TestServerSeed(t *testing.T) {
 	seeds := func(seed uint64) (all []uint64) {
 		s := serve(seed)
 		for i := range 4 {
-			all = append(all, s.seedFor(&sampling{}, i))
+			all = append(all, s.seedFor(nil, &sampling{}, i))
 		}
 		return all
 	}
@@ -253,7 +253,7 @@ func TestServerSeed(t *testing.T) {
 		t.Error("different seeds give equal sequences")
 	}
 	own := int64(7)
-	if got := serve(1).seedFor(&sampling{seed: &own}, 2); got != 9 {
+	if got := serve(1).seedFor(nil, &sampling{seed: &own}, 2); got != 9 {
 		t.Errorf("third sequence of a request with seed 7 has seed %d", got)
 	}
 }

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 
@@ -25,16 +24,16 @@ type functionCall struct {
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// newCallID returns a random id of a call in OpenAI's form.
-func newCallID() string { return "call_" + randomText(24) }
+// callID returns a random id of a call in OpenAI's form.
+func (o *origin) callID() string { return "call_" + o.text(24) }
 
 // shortCallID returns one in Mistral's.
-func shortCallID() string { return randomText(9) }
+func (o *origin) shortCallID() string { return o.text(9) }
 
-func randomText(n int) string {
+func (o *origin) text(n int) string {
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = base62[rand.IntN(len(base62))]
+		b[i] = base62[o.uint64()%uint64(len(base62))]
 	}
 	return string(b)
 }
@@ -43,7 +42,7 @@ func randomText(n int) string {
 // its tools are; prompt is its text.
 func (s *Server) reading(ctx context.Context, req *chatRequest,
 	prompt string) (answer.Options, *apiError) {
-	o := answer.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: newCallID}
+	o := answer.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: originOf(ctx).callID}
 	if t := o.Reasoning; t != nil {
 		if req.continueFinal {
 			o.State = t.StateWithin(req.lastContent)
@@ -59,7 +58,7 @@ func (s *Server) reading(ctx context.Context, req *chatRequest,
 			return req.types[function][parameter]
 		}
 		if o.Tools.ShortIDs {
-			o.ID = shortCallID
+			o.ID = originOf(ctx).shortCallID
 		}
 	}
 	if s.hides(&o) && !req.keepSpecial {

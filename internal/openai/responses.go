@@ -46,6 +46,9 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 		defer g.closeReaders()
 		return s.foreground(w, r, g, req)
 	}
+	if bad := originOf(r.Context()).keep(); bad != nil {
+		return bad
+	}
 	live, err := s.startBackground(r, req, begun, leave)
 	f.done()
 	if err != nil {
@@ -96,7 +99,7 @@ func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generati
 	}
 	rec, params := &req.record, &g.prompts[0].Params
 	// Who knows the id of a response may go on from it: it is none that a client chose.
-	g.id = newItemID("resp_")
+	g.id = originOf(r.Context()).itemID("resp_")
 	rec.ID, rec.CreatedAt, rec.Model = g.id, g.created, g.model
 	rec.Temperature, rec.TopP = shortest(params.Temperature), shortest(params.TopP)
 	return g, nil
@@ -105,7 +108,7 @@ func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generati
 // responseStream makes the response of a generation. send takes its events, nil for none.
 func (s *Server) responseStream(r *http.Request, req *responseRequest,
 	send func([]byte) error) *responses.Stream {
-	t := &responses.Stream{R: &req.record, NewID: newItemID, Send: send}
+	t := &responses.Stream{R: &req.record, NewID: originOf(r.Context()).itemID, Send: send}
 	if req.record.Store {
 		owner, input := s.ownerOf(r), req.inputList()
 		req.input = nil

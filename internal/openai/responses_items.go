@@ -50,6 +50,14 @@ func decodeInput(f *fields) []inputItem {
 // newItemID makes the id of an item.
 func newItemID(prefix string) string { return prefix + store.NewID() }
 
+// itemID is newItemID for an answer that may have an origin.
+func (o *origin) itemID(prefix string) string {
+	if o == nil {
+		return newItemID(prefix)
+	}
+	return prefix + o.id()
+}
+
 func decodeItems(field string, raw []byte) ([]inputItem, *apiError) {
 	var items []inputItem
 	bad := eachElement(raw, func(i int, raw []byte) *apiError {

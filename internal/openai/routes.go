@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
@@ -15,10 +14,13 @@ import (
 )
 
 // newID returns 128 random bits in hexadecimal, as vLLM's random_uuid.
-func newID() string {
+func newID() string { return (*origin)(nil).id() }
+
+// id is newID for an answer that may have an origin.
+func (o *origin) id() string {
 	var b [16]byte
 	for i := 0; i < len(b); i += 8 {
-		v := rand.Uint64()
+		v := o.uint64()
 		for j := range 8 {
 			b[i+j] = byte(v >> (8 * j))
 		}
@@ -35,7 +37,7 @@ func requestID(r *http.Request, field string) string {
 	if field != "" {
 		return field
 	}
-	return newID()
+	return originOf(r.Context()).id()
 }
 
 // modelCard is an entry of /v1/models.

@@ -275,9 +275,10 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 	if v := s.weightVersion(); v != "" {
 		w.Header().Set("X-Weight-Version", v)
 	}
+	r = s.withOrigin(r)
 	if s.opt.Config.Server.EnableRequestIDHeaders {
 		if !validID(r.Header.Get("X-Request-Id")) {
-			r.Header.Set("X-Request-Id", newID())
+			r.Header.Set("X-Request-Id", originOf(r.Context()).id())
 		}
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 	}
@@ -329,6 +330,9 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 	if h == nil {
 		return &apiError{status: http.StatusMethodNotAllowed, allow: found.allowed(),
 			message: "method " + clip(r.Method) + " is not allowed for " + found.pattern}
+	}
+	if from := originOf(r.Context()); from != nil {
+		return from.resumed(h, w, r)
 	}
 	return h(w, r)
 }
