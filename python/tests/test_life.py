@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import pathlib
@@ -23,8 +24,10 @@ ENDLESS = SamplingParams(max_tokens=None, ignore_eos=True)
 
 def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, and those that they have."""
-    children = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
-    pids = [int(child) for file in children for child in file.read_text().split()]
+    pids: list[int] = []
+    for file in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+            pids += map(int, file.read_text().split())
     return pids + [below for child in pids for below in descendants(child)]
 
 
@@ -84,7 +87,9 @@ class TestEnds(unittest.TestCase):
                 time.sleep(60)
                 """,
             "while it starts": """
-                threading.Thread(target=LLM, kwargs={"tensor_parallel_size": 2}).start()
+                made = []  # keeps it: an LLM that nobody has ends
+                start = lambda: made.append(LLM(tensor_parallel_size=2))
+                threading.Thread(target=start).start()
                 print("ready", flush=True)
                 time.sleep(60)
                 """,
@@ -92,6 +97,7 @@ class TestEnds(unittest.TestCase):
             with self.subTest(what):
                 program = Program(self, text)
                 while not program.started:  # the first of them is on its way
+                    self.assertIsNone(program.process.poll())
                     program.started = descendants(program.process.pid)
                 program.process.kill()
                 program.wait()
@@ -139,6 +145,8 @@ class TestEnds(unittest.TestCase):
         program = Program(
             self,
             """
+            # A shell ignores it in what it runs in the background, and so do the children of that.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             llm = LLM()
             many = SamplingParams(max_tokens=None, ignore_eos=True, n=64)
             try:
