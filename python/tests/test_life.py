@@ -31,13 +31,18 @@ def descendants(pid: int) -> list[int]:
     return pids + [below for child in pids for below in descendants(child)]
 
 
-def lives(pid: int) -> bool:
-    """Say whether a process runs; a zombie does not."""
+def state(pid: int) -> str:
+    """Return the letter of a process's state, X for one that is gone."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return "X"
+    return stat.rpartition(")")[2].split()[0]
+
+
+def lives(pid: int) -> bool:
+    """Say whether a process runs; a zombie does not."""
+    return state(pid) not in "ZX"
 
 
 class Program:
@@ -229,6 +234,8 @@ class TestEngineDies(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(llm.shutdown)
         (engine,) = descendants(os.getpid())
         os.kill(engine, signal.SIGSTOP)
+        while state(engine) != "T":
+            await asyncio.sleep(0.001)
         tasks = [asyncio.create_task(llm.request("/v1/models", method="GET")) for _ in range(3)]
         await asyncio.sleep(0.05)
         os.kill(engine, signal.SIGKILL)

@@ -90,7 +90,9 @@ class TestLLM(unittest.TestCase):
             SamplingParams(logit_bias={5: 100.0}, max_tokens=3, ignore_eos=True),
             SamplingParams(stop=[" the"], temperature=0, include_stop_str_in_output=True),
             SamplingParams(max_tokens=1_000_000, temperature=0),
-            SamplingParams(max_tokens=4, detokenize=False, truncate_prompt_tokens=2),
+            SamplingParams(
+                max_tokens=4, detokenize=False, truncate_prompt_tokens=2, ignore_eos=True
+            ),
             None,
         ]
         outputs = [o.outputs[0] for o in self.llm.generate([QUESTION] * len(params), params)]
