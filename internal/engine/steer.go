@@ -159,6 +159,14 @@ func (e *Engine) forget() {
 	e.events.Emit(status.CacheReset{})
 }
 
+// Reserve has the ranks find the memory for an update.
+func (e *Engine) Reserve(ctx context.Context) error {
+	return e.between(ctx, func() error {
+		_, err := call(e.group, "weights_room", nil)
+		return err
+	})
+}
+
 // Stage has every rank load its share of an update, beside what it computes with. On an error no rank
 // keeps anything of it.
 func (e *Engine) Stage(ctx context.Context, u *weights.Update) error {

@@ -130,6 +130,13 @@ func build(c *checkpoint.Config, g layers.Group, s Stage, l *layers.Loader) (*Mo
 // Close frees the weights. The model may not be used afterwards.
 func (m *Model) Close() { m.stage.Free() }
 
+// Retire is Close, but the memory of the weights is kept for the model that is loaded next on the
+// device.
+func (m *Model) Retire() { m.stage.Retire() }
+
+// Reserve has the system find memory for another model like this one, unless the device keeps some.
+func (m *Model) Reserve() error { return m.stage.Reserve() }
+
 // Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden
 // size]. Only the first stage can.
 func (m *Model) Embed(b *compute.Batch) error {

@@ -169,11 +169,20 @@ func (t trainer) wake(r *http.Request, _ *fields) (any, error) {
 }
 
 func (t trainer) init(r *http.Request, f *fields) (any, error) {
-	f.object("init_info")
+	raw := f.object("init_info")
 	if f.err != nil {
 		return nil, f.err
 	}
-	session, err := t.control.Init(r.Context())
+	var info struct {
+		Transport string `json:"transport"`
+	}
+	if raw != nil {
+		if err := json.Unmarshal(raw, &info); err != nil {
+			return nil, badRequest("init_info", "`init_info`: %s",
+				strings.TrimPrefix(err.Error(), "json: "))
+		}
+	}
+	session, err := t.control.Init(r.Context(), info.Transport == "unix" || info.Transport == "tcp")
 	if err != nil {
 		return nil, err
 	}

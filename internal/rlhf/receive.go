@@ -343,9 +343,8 @@ func receive(ctx context.Context, i *incoming, b *weights.Builder, pieces []weig
 	}
 	stop := context.AfterFunc(ctx, func() { i.conn.Close() })
 	defer stop()
-	r := readAhead(patient{i.conn})
-	defer r.wait()
-	defer i.conn.Close() // ends the reading
+	defer i.conn.Close()
+	r := patient{i.conn}
 	for k := range pieces {
 		p := &pieces[k]
 		crc, err := b.Receive(r, p)

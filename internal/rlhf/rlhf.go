@@ -39,15 +39,20 @@ type Options struct {
 type Control struct {
 	opt      Options
 	steering *engine.Steering
-	// retiring gives back the memory of the update before the last one, which the system takes long to
-	// do: nobody waits for it but the next update.
+	// retiring gives back the memory of the update before the last one, and finds that of the next, which
+	// the system takes long to do: nobody waits for it but the next update.
 	retiring sync.WaitGroup
 	tied     bool
 	specs    []checkpoint.Spec
-	log      *slog.Logger
+	// dtype is the type in which weights are expected, spare memory for the next update.
+	dtype checkpoint.DType
+	spare weights.Spare
+	log   *slog.Logger
 
 	// turn is held by what changes the server.
-	turn     chan struct{}
+	turn chan struct{}
+	// streams says that trainers send bytes: memory is found for them ahead.
+	streams  bool
 	receiver *receiver
 	builder  *weights.Builder
 	// begun is when the update under way was started.
@@ -67,7 +72,11 @@ func New(o Options) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{opt: o, steering: first.Steering(), tied: first.Model().TieEmbeddings, specs: specs,
+	dtype, ok := checkpoint.ParseDType(first.Model().DType)
+	if !ok || !dtype.Weight() {
+		dtype = checkpoint.BF16
+	}
+	c := &Control{opt: o, dtype: dtype, steering: first.Steering(), tied: first.Model().TieEmbeddings, specs: specs,
 		log: o.Log, turn: make(chan struct{}, 1), version: "0"}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -85,6 +94,7 @@ func (c *Control) Close() {
 	}
 	c.retiring.Wait()
 	c.steering.Retire(c.steering.Commit(nil))
+	c.spare.Drop()
 }
 
 // enter waits for the right to change the server, and returns a copy of its state.
@@ -289,6 +299,10 @@ func (c *Control) Sleep(ctx context.Context, level int, mode state.Mode) error {
 		}
 	}
 	c.become(m)
+	if level > 0 {
+		c.retiring.Wait()
+		c.spare.Drop()
+	}
 	return c.rest(&m)
 }
 
@@ -335,8 +349,10 @@ type Session struct {
 	Certificate string `json:"certificate,omitempty"`
 }
 
-// Init opens a session of weight transfer, anew if there is one: an update under way is given up.
-func (c *Control) Init(ctx context.Context) (Session, error) {
+// Init opens a session of weight transfer, anew if there is one: an update under way is given up. The
+// system finds the memory for an update now, which takes it long: that of the ranks, and with streams
+// that for the bytes that come.
+func (c *Control) Init(ctx context.Context, streams bool) (Session, error) {
 	m, err := c.enter(ctx)
 	if err != nil {
 		return Session{}, err
@@ -354,8 +370,9 @@ func (c *Control) Init(ctx context.Context) (Session, error) {
 	if err != nil {
 		return Session{}, err
 	}
-	c.receiver = r
+	c.receiver, c.streams = r, streams
 	c.become(m)
+	c.reserve(ctx)
 	s := Session{Token: r.token, Unix: r.unix.Addr().String()[1:]}
 	if r.tcp != nil {
 		s.TCP, s.Certificate = r.tcp.Addr().String(), string(r.certificate)
@@ -384,7 +401,8 @@ func (c *Control) Start(ctx context.Context) error {
 	if err := m.Start(); err != nil {
 		return err
 	}
-	if c.builder, err = weights.NewBuilder(c.specs); err != nil {
+	c.retiring.Wait()
+	if c.builder, err = weights.NewBuilder(c.specs, &c.spare); err != nil {
 		return err
 	}
 	c.begun = time.Now()
@@ -534,7 +552,13 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 	// This is the decision: a group that fails from here on has the new weights when it is back.
 	before := c.steering.Commit(u)
 	swapping := c.each(func(e *engine.Engine) error { return e.Swap(ctx) })
-	c.retiring.Go(func() { c.steering.Retire(before) })
+	streams := c.streams
+	c.retiring.Go(func() {
+		c.steering.Retire(before)
+		if streams {
+			c.reserveStream()
+		}
+	})
 	c.mu.Lock()
 	c.machine = m
 	c.updates++

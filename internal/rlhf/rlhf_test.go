@@ -297,7 +297,7 @@ func TestUpdate(t *testing.T) {
 	back := file(t, t.TempDir(), before)
 	layouts(t, func(t *testing.T, change func(*config.Config)) {
 		s := open(t, change)
-		_, err := s.Init(t.Context())
+		_, err := s.Init(t.Context(), true)
 		ok(t, err)
 		equal(t, "before", answers(t, s), want[false])
 		updated := false
@@ -362,7 +362,7 @@ func TestRecovery(t *testing.T) {
 	s := open(t, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize = "mp", 2
 	})
-	_, err := s.Init(t.Context())
+	_, err := s.Init(t.Context(), true)
 	ok(t, err)
 	path := file(t, t.TempDir(), list)
 	s.update(t, path)
@@ -403,7 +403,7 @@ func TestSleep(t *testing.T) {
 	}
 	ok(t, syscall.Kill(s.engines[0].Report()[1].PID, syscall.SIGKILL))
 	ok(t, s.Wake(ctx, []string{state.Weights}))
-	_, err := s.Init(ctx)
+	_, err := s.Init(ctx, false)
 	ok(t, err)
 	s.update(t, dir)
 	ok(t, s.Wake(ctx, nil))
@@ -440,7 +440,13 @@ func TestSleepFreesMemory(t *testing.T) {
 	prompt := slices.Repeat([]int32{5, 6, 7}, 600)
 	read(t, submit(t, e, engine.NewRequest(prompt, request(e, "", 20).Params)), nil)
 	pid, weight := e.Report()[0].PID, e.Info().WeightBytes
+	before := memory(t, pid)
+	_, err := s.Init(t.Context(), true)
+	ok(t, err)
 	awake := memory(t, pid)
+	if awake < before+weight/2 {
+		t.Errorf("%d bytes, %d before room for an update of %d was found", awake, before, weight)
+	}
 	ok(t, s.Sleep(t.Context(), 1, state.Wait))
 	first := memory(t, pid)
 	ok(t, s.Sleep(t.Context(), 2, state.Wait))
@@ -527,7 +533,7 @@ func TestStreams(t *testing.T) {
 		"columns in memory": {false, true, 1, 1}} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, nil)
-			session, err := s.Init(t.Context())
+			session, err := s.Init(t.Context(), true)
 			ok(t, err)
 			all, data := pieces(list, c.cut)
 			ok(t, s.Start(t.Context()))
@@ -631,7 +637,7 @@ func TestBrokenUpdates(t *testing.T) {
 		}, fmt.Sprintf("%q is missing", all[0].Name)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			session, err := s.Init(t.Context())
+			session, err := s.Init(t.Context(), true)
 			ok(t, err)
 			ok(t, s.Start(t.Context()))
 			if c.bring != nil {
@@ -665,7 +671,7 @@ func TestBrokenUpdates(t *testing.T) {
 // TestStrangers: without the token nothing is taken, and what waits for an update is bounded.
 func TestStrangers(t *testing.T) {
 	s := open(t, nil)
-	session, err := s.Init(t.Context())
+	session, err := s.Init(t.Context(), true)
 	ok(t, err)
 	for _, line := range []string{"GET / HTTP/1.1\r\n", greeting + "wrong s\n",
 		greeting + session.Token + "\n", strings.Repeat("x", 2*maxLine)} {
@@ -697,7 +703,7 @@ func TestSentToRanks(t *testing.T) {
 	s := open(t, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Queue.Transport = "mp", 2, "link"
 	})
-	b, err := weights.NewBuilder(s.specs)
+	b, err := weights.NewBuilder(s.specs, new(weights.Spare))
 	ok(t, err)
 	defer b.Close()
 	all, data := pieces(list, -1)

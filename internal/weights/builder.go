@@ -39,6 +39,8 @@ type Builder struct {
 	expected map[string]*incoming
 	own      memory
 	adopted  []memory
+	// spare is where own is from, and goes.
+	spare *Spare
 }
 
 // incoming is a tensor that the model has.
@@ -65,20 +67,34 @@ const maxPieces = 1024
 // widest is the size of the largest element that weights may have.
 const widest = 4
 
-// NewBuilder makes room for the tensors of a model, which takes memory as they come.
-func NewBuilder(specs []checkpoint.Spec) (*Builder, error) {
-	var random [16]byte
-	_, _ = rand.Read(random[:]) // never fails
-	b := &Builder{id: hex.EncodeToString(random[:]), expected: make(map[string]*incoming, len(specs))}
-	var size int64
-	page := int64(os.Getpagesize())
-	for _, s := range specs {
-		b.expected[s.Name] = &incoming{Spec: s, offset: size}
-		size += (elements(s.Shape)*widest + page - 1) / page * page
+// NewBuilder makes room for the tensors of a model, which takes memory as they come: that of spare, if
+// it has some.
+func NewBuilder(specs []checkpoint.Spec, spare *Spare) (*Builder, error) {
+	b := &Builder{id: newID(), expected: make(map[string]*incoming, len(specs)), spare: spare}
+	offsets, size := layOut(specs)
+	for i, s := range specs {
+		b.expected[s.Name] = &incoming{Spec: s, offset: offsets[i]}
 	}
 	var err error
-	b.own, err = newMemory("eagleray-weights-"+b.id, size)
+	b.own, err = spare.take(b.id, size)
 	return b, err
+}
+
+func newID() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return hex.EncodeToString(random[:])
+}
+
+// layOut says where each tensor has room in a builder's memory, whatever its type is, and how large
+// that is.
+func layOut(specs []checkpoint.Spec) (offsets []int64, size int64) {
+	page := int64(os.Getpagesize())
+	for _, s := range specs {
+		offsets = append(offsets, size)
+		size += (elements(s.Shape)*widest + page - 1) / page * page
+	}
+	return offsets, size
 }
 
 func elements(shape []int) int64 {
@@ -91,7 +107,7 @@ func elements(shape []int) int64 {
 
 // Close gives back what the builder still has.
 func (b *Builder) Close() {
-	b.own.close()
+	b.spare.give(b.own)
 	for _, m := range b.adopted {
 		m.close()
 	}
@@ -441,7 +457,7 @@ func (b *Builder) Finish() (*Update, error) {
 	if err := bad.err(); err != nil {
 		return nil, err
 	}
-	u := &Update{ID: b.id, memory: append([]memory{b.own}, b.adopted...)}
+	u := &Update{ID: b.id, memory: append([]memory{b.own}, b.adopted...), spare: b.spare}
 	for _, m := range u.memory {
 		s, err := m.segment()
 		if err != nil {

@@ -24,6 +24,8 @@ type Update struct {
 	Tensors  []Tensor  `json:"tensors"`
 
 	memory []memory
+	// spare is where the first of it goes.
+	spare *Spare
 }
 
 // Segment is memory of the driver's process.
@@ -97,9 +99,14 @@ func (u *Update) View(r Range) []byte {
 	return u.memory[r.Segment].data[r.Offset : r.Offset+r.Size]
 }
 
-// Close gives the driver's memory back. Ranks that have mapped it keep it.
+// Close gives the driver's memory back, what was not adopted for the next update to be written there:
+// no rank may compute with this one any more.
 func (u *Update) Close() {
-	for _, m := range u.memory {
+	for i, m := range u.memory {
+		if i == 0 {
+			u.spare.give(m)
+			continue
+		}
 		m.close()
 	}
 	u.memory = nil

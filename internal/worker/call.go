@@ -29,6 +29,7 @@ func methods() map[string]method {
 		"weights_load": (*worker).weightsLoad,
 		"weights_swap": (*worker).weightsSwap,
 		"weights_drop": (*worker).weightsDrop,
+		"weights_room": (*worker).weightsRoom,
 		"kv_open":      (*worker).openTransfers,
 		"kv_ranks":     (*worker).knowRanks,
 		"kv_hold":      (*worker).hold,

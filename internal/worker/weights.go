@@ -43,10 +43,17 @@ func (l *loaded) close() {
 	*l = loaded{update: l.update}
 }
 
-// retire closes what the rank does not compute with any more, without having anybody wait for it: the
-// system takes long to take back a model's memory. The next update waits, so that there are never
-// three.
-func (r *rank) retire(before loaded) { r.retiring.Go(before.close) }
+// retire closes what the rank does not compute with any more. The memory of the weights is kept for the
+// next update: the system takes longer to find it than all else takes. Nobody waits for the rest but
+// the next update.
+func (r *rank) retire(before loaded) {
+	if before.model != nil {
+		before.model.Retire()
+	}
+	if before.checkpoint != nil {
+		r.retiring.Go(func() { before.checkpoint.Close() })
+	}
+}
 
 func (s *staging) close() {
 	if s.staged != nil {
@@ -134,8 +141,22 @@ func (w *worker) weightsSwap(id []byte) ([]byte, error) {
 
 // weightsDrop forgets an update that is not to be computed with.
 func (w *worker) weightsDrop([]byte) ([]byte, error) {
-	w.rank.staging.close()
+	r := w.rank
+	if l := r.staging.loaded; l != nil {
+		r.staging.loaded = nil
+		r.retire(*l)
+	}
+	r.staging.close()
 	return nil, nil
+}
+
+// weightsRoom has the system find the memory that the rank needs for an update.
+func (w *worker) weightsRoom([]byte) ([]byte, error) {
+	m := w.rank.weights.model
+	if m == nil || w.rank.staging.loaded != nil { // it sleeps, or has an update beside
+		return nil, nil
+	}
+	return nil, m.Reserve()
 }
 
 // sleep gives back the memory of what its argument, queue.Asleep as JSON, says, and takes that of all
@@ -151,6 +172,9 @@ func (w *worker) sleep(args []byte) ([]byte, error) {
 	}
 	r.endTransfers()
 	r.retiring.Wait()
+	if asleep.Weights || asleep.KVCache {
+		r.device.DropSpare()
+	}
 	switch {
 	case asleep.Weights:
 		r.staging.close()

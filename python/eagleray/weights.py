@@ -110,7 +110,8 @@ class WeightTransfer:
             raise ValueError(f"transport {transport!r} is none of shm, unix, tcp")
         self._engine, self._transport = engine, transport
         self._names = itertools.count()
-        self._session = engine.request("/init_weight_transfer_engine", {"init_info": {}})["session"]
+        info = {"init_info": {"transport": transport}}
+        self._session = engine.request("/init_weight_transfer_engine", info)["session"]
         if transport == "tcp" and "tcp" not in self._session:
             raise ValueError("the server lets in no trainers of other machines")
 

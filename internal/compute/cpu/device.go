@@ -26,6 +26,7 @@ type Device struct {
 	vec   *vec.Ops
 	attn  *attention.Attention
 	gemm  gemm.Scratch
+	spare gemm.Spare
 	rows  rowTask
 }
 
@@ -58,8 +59,14 @@ func New(opt Options) (*Device, error) {
 	return d, nil
 }
 
-// Close stops the device's threads; the device may not be used afterwards.
-func (d *Device) Close() { d.pool.Close() }
+// Close stops the device's threads and gives its spare memory back; the device may not be used afterwards.
+func (d *Device) Close() {
+	d.spare.Drop()
+	d.pool.Close()
+}
+
+// Spare is the memory that Pack uses first.
+func (d *Device) Spare() *gemm.Spare { return &d.spare }
 
 // Pool is the device's threads, for work of the rank's own (sampling).
 func (d *Device) Pool() *pool.Pool { return d.pool }
@@ -73,7 +80,7 @@ func (d *Device) ISA() isa.ISA { return d.isa }
 // Pack makes a matrix of the stacked sources in the layout of the device's kernels. chunks is the
 // number of pieces K is summed in (see gemm.Options).
 func (d *Device) Pack(chunks int, sources ...gemm.Source) (*gemm.Matrix, error) {
-	opt := gemm.Options{Chunks: chunks, ISA: d.isa}
+	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare}
 	switch d.dtype {
 	case compute.BFloat16:
 		opt.Kind = gemm.BF16

@@ -74,6 +74,27 @@ func (l *Loader) Free() {
 	l.weights, l.tables = nil, nil
 }
 
+// Retire is Free, but the memory of the weights is kept for what is loaded next on the device.
+func (l *Loader) Retire() {
+	for _, w := range l.weights {
+		l.dev.Spare().Keep(w.packed)
+	}
+	l.weights = nil
+	l.Free()
+}
+
+// Reserve has the system find memory for as many weights, unless the device keeps some already.
+func (l *Loader) Reserve() error {
+	if !l.dev.Spare().Empty() {
+		return nil
+	}
+	like := make([]*gemm.Matrix, len(l.weights))
+	for i, w := range l.weights {
+		like[i] = w.packed
+	}
+	return l.dev.Spare().Reserve(l.dev.Pool(), like)
+}
+
 // fail keeps the first error and returns whether there is one.
 func (l *Loader) fail(err error) bool {
 	if l.err == nil {

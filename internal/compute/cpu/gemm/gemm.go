@@ -81,6 +81,8 @@ type Options struct {
 	// BF16Dot selects VDPBF16PS; it needs AVX512BF16 and Kind BF16. The rows of x are then rounded
 	// to bf16 (to nearest even) by Mul. Otherwise x stays fp32.
 	BF16Dot bool
+	// Spare, when not nil, has memory that is used before the system is asked for more.
+	Spare *Spare
 }
 
 // ErrOptions is wrapped by errors about options that do not fit each other or this machine.

@@ -37,9 +37,11 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 		return nil, fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
 	}
 	var err error
-	// Every byte of it is written here, and streamed at each step.
-	if m.mem, err = offheap.Map(m.panels()*int(m.stride), offheap.HugePages); err != nil {
-		return nil, fmt.Errorf("packed weights: %w", err)
+	if m.mem = opt.Spare.take(m); m.mem.Bytes() == nil {
+		// Every byte of it is written here, and streamed at each step.
+		if m.mem, err = offheap.Map(m.panels()*int(m.stride), offheap.HugePages); err != nil {
+			return nil, fmt.Errorf("packed weights: %w", err)
+		}
 	}
 	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
 	t := &packTask{m: m, sources: sources, buffers: make([]packBuffer, p.Threads())}

@@ -1,0 +1,98 @@
+package gemm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/offheap"
+)
+
+// Spare is the memory of matrices that nobody multiplies by any more, for Pack to use again: the
+// system takes longer to find memory than packing takes. The zero Spare is empty. One goroutine at a
+// time uses it.
+type Spare struct{ list []Matrix }
+
+// Keep takes the memory of a matrix, which must not be used afterwards.
+func (s *Spare) Keep(m *Matrix) {
+	s.list = append(s.list, *m)
+	*m = Matrix{}
+}
+
+// Empty says that nothing is kept.
+func (s *Spare) Empty() bool { return len(s.list) == 0 }
+
+// Drop gives the memory back to the system.
+func (s *Spare) Drop() {
+	for i := range s.list {
+		s.list[i].Free()
+	}
+	s.list = nil
+}
+
+// take returns memory of a matrix that is laid out as m is: what Pack does not write of it, because
+// it is padding, is zero there already. It returns none if none is kept.
+func (s *Spare) take(m *Matrix) offheap.Memory {
+	if s == nil {
+		return offheap.Memory{}
+	}
+	for i := range s.list {
+		if o := &s.list[i]; o.layout() == m.layout() {
+			mem := o.mem
+			last := len(s.list) - 1
+			s.list[i], s.list[last] = s.list[last], Matrix{}
+			s.list = s.list[:last]
+			return mem
+		}
+	}
+	return offheap.Memory{}
+}
+
+// layout is all that says where in the packed form an element lies.
+type layout struct {
+	n, k, nr, pieces int
+	kind             Kind
+	start, packed    [maxPieces + 1]int
+	stride           uintptr
+}
+
+func (m *Matrix) layout() layout {
+	return layout{n: m.n, k: m.k, nr: m.kernels.nr, pieces: m.pieces, kind: m.kind, start: m.start,
+		packed: m.packed, stride: m.stride}
+}
+
+// Reserve keeps memory for matrices that are laid out as these are, and has the system find it now.
+// On an error nothing more is kept than before.
+func (s *Spare) Reserve(p *pool.Pool, like []*Matrix) error {
+	var t touch
+	var twins []Matrix
+	for _, m := range like {
+		twin := *m
+		var err error
+		if twin.mem, err = offheap.Map(m.Bytes(), offheap.HugePages); err != nil {
+			for i := range twins {
+				twins[i].Free()
+			}
+			return fmt.Errorf("reserve memory for weights: %w", err)
+		}
+		twin.base = unsafe.Pointer(unsafe.SliceData(twin.mem.Bytes()))
+		twins = append(twins, twin)
+		for b := twin.mem.Bytes(); len(b) > 0; {
+			n := min(len(b), touchSize)
+			t = append(t, b[:n])
+			b = b[n:]
+		}
+	}
+	p.Run(t, len(t))
+	s.list = append(s.list, twins...)
+	return nil
+}
+
+// touch has the system find memory, a part per chunk.
+type touch [][]byte
+
+// touchSize is a whole number of huge pages.
+const touchSize = 32 << 20
+
+// Do touches a part.
+func (t touch) Do(part, _ int) { offheap.Populate(t[part]) }
