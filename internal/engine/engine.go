@@ -257,7 +257,9 @@ func (e *Engine) cancel(keys []uint64, drained bool) {
 		delete(e.requests, key)
 		e.further(key)
 		e.renounce(q)
+		e.transfers.withdraw(key)
 		b.ended = append(b.ended, q)
 	}
+	e.forsake()
 	e.batches <- b
 }

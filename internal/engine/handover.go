@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
@@ -77,9 +79,26 @@ func (e *Engine) fetch() {
 			continue
 		}
 		q.asked = true
-		t.start(e, q.Key, &kvtransfer.Fetch{Secret: q.Ticket.Secret, From: q.Ticket.Address(),
+		t.start(e, q.Key, &kvtransfer.Fetch{ID: q.Key, Secret: q.Ticket.Secret, From: q.Ticket.Address(),
 			Blocks: f.Blocks, First: f.First, Digest: f.Digest, Plan: f.Plan,
 			Timeout: t.config.FetchTimeout})
+	}
+}
+
+// forsake ends the fetches for which nobody waits any more: the ranks stop to read and to write, and
+// tell the producer.
+func (e *Engine) forsake() {
+	t := e.transfers
+	if t == nil {
+		return
+	}
+	for _, key := range e.sched.Forsaken(nil) {
+		group := e.group
+		t.running.Go(func() {
+			// A group that has failed has ended them.
+			_, _ = group.CollectiveRPC(e.ranks.life, "kv_cancel", strconv.AppendUint(nil, key, 10),
+				executor.RPCOptions{})
+		})
 	}
 }
 
@@ -143,59 +162,134 @@ func (t *transfers) fetch(ctx context.Context, group *executor.Executor,
 	return moved, errors.Join(errs...)
 }
 
-// handOver makes the ticket of a request that has ended, and has the ranks hand out its blocks.
-func (e *Engine) handOver(o *schedule.Output) {
-	t, h, q := e.transfers, o.HandOver, o.Owner.(*request)
-	if t.first.Port == 0 {
-		e.sched.Release(o.Key)
+// offer is what the ranks hand out of a request before it has ended: nobody can ask for it before its
+// ticket is out. One that never is to be handed over is withdrawn.
+type offer struct {
+	hold kvtransfer.Hold
+	// end ends it.
+	end context.CancelCauseFunc
+	// state is offerOpen until it is claimed, for its ticket, or over.
+	state atomic.Int32
+}
+
+const (
+	offerOpen = iota
+	offerClaimed
+	offerOver
+)
+
+// errWithdrawn ends an offer.
+var errWithdrawn = errors.New("the request ended otherwise")
+
+// offer has the ranks hand out what the plan that was just made completes, from when they have executed
+// it: they hear of it before the plan. Were they told when its result is here, they would only hear
+// of it after the plan that follows, which may be another long prompt.
+func (e *Engine) offer() {
+	t := e.transfers
+	if t == nil || t.first.Port == 0 {
 		return
 	}
-	k := &kvtransfer.Ticket{DoRemotePrefill: true, EngineID: t.id, Secret: kvtransfer.NewSecret(),
+	for _, o := range e.sched.Offers(nil) {
+		t.withdraw(o.Key) // of a request that was preempted
+		if f, err := t.hold(e, o.Key, &o.HandOver); err == nil {
+			t.offers[o.Key] = f
+		} // else the ranks are told at its end
+	}
+}
+
+// withdraw ends the offer of a request that is not handed over.
+func (t *transfers) withdraw(key uint64) {
+	if t == nil {
+		return
+	}
+	if o := t.offers[key]; o != nil {
+		delete(t.offers, key)
+		o.end(errWithdrawn)
+	}
+}
+
+// claim returns the offer of a request that has ended with what was offered, nil when there is none
+// any more.
+func (t *transfers) claim(key uint64, h *schedule.HandOver) *offer {
+	o := t.offers[key]
+	if o == nil || o.hold.Digest != h.Digest || o.hold.Plan != h.Plan ||
+		!slices.Equal(o.hold.Blocks, h.Blocks) || !o.state.CompareAndSwap(offerOpen, offerClaimed) {
+		return nil
+	}
+	delete(t.offers, key)
+	return o
+}
+
+// handOver makes the ticket of a request that has ended, and has the ranks hand out its blocks.
+func (e *Engine) handOver(r *schedule.Output) {
+	t, h, q := e.transfers, r.HandOver, r.Owner.(*request)
+	if t.first.Port == 0 {
+		e.sched.Release(r.Key)
+		return
+	}
+	o := t.claim(r.Key, h)
+	if o == nil {
+		var err error
+		if o, err = t.hold(e, r.Key, h); err != nil {
+			e.sched.Release(r.Key) // the group is over
+			return
+		}
+		o.state.Store(offerClaimed)
+	}
+	k := &kvtransfer.Ticket{DoRemotePrefill: true, EngineID: t.id, Secret: o.hold.Secret,
 		BlockIDs: h.Blocks, Tokens: len(h.Blocks) * t.shape.BlockSize, Host: t.first.Host,
-		Port: t.first.Port, Fingerprint: t.first.Fingerprint, Local: t.first.Local, TPSize: t.shape.Layout.Sizes().TP}
+		Port: t.first.Port, Fingerprint: t.first.Fingerprint, Local: t.first.Local,
+		TPSize: t.shape.Layout.Sizes().TP}
 	k.RequestID = k.Secret.Name()
 	if t.token != nil {
 		k.SealBy(t.token)
 	}
 	q.ticket = k
-	key, group := o.Key, e.group
-	hold := kvtransfer.Hold{Secret: k.Secret, Blocks: slices.Clone(h.Blocks), Digest: h.Digest,
-		Plan: h.Plan}
+}
+
+// hold has the ranks hand out blocks until they have been handed over, or for as long as they are
+// kept. When nobody reads them any more, and they were claimed, they are released.
+func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, error) {
+	o := &offer{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
+		Digest: h.Digest, Plan: h.Plan}}
+	args, err := json.Marshal(&o.hold)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := json.Marshal(o.hold.Secret)
+	if err != nil {
+		return nil, err
+	}
+	life, group, began := e.ranks.life, e.group, time.Now()
+	wait, err := group.Begin(life, "kv_hold", args, executor.RPCOptions{UniqueReply: true})
+	if err != nil {
+		return nil, err
+	}
+	ctx, end := context.WithCancelCause(life)
+	o.end = end
 	t.running.Go(func() {
-		began := time.Now()
-		handed, err := t.hold(e.ranks.life, group, &hold)
+		defer end(nil)
+		ctx, cancel := context.WithTimeoutCause(ctx, t.config.HoldTimeout,
+			fmt.Errorf("nobody has come for %v", t.config.HoldTimeout))
+		defer cancel()
+		results, err := wait(ctx)
+		handed := err == nil && string(results[0]) == "true"
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		_, freeErr := group.CollectiveRPC(life, "kv_free", secret, executor.RPCOptions{})
+		if o.state.CompareAndSwap(offerOpen, offerOver) {
+			return
+		}
 		e.metrics.HandedOver(handed)
 		if !handed {
-			t.log.Warn("KV blocks were not fetched: they are given up", "transfer", k.RequestID,
-				"blocks", len(hold.Blocks), "after", time.Since(began), "error", err)
+			t.log.Warn("KV blocks were not fetched: they are given up", "transfer", o.hold.Secret.Name(),
+				"blocks", len(o.hold.Blocks), "after", time.Since(began), "error", cmp.Or(err, freeErr))
 		}
 		e.mu.Lock()
 		e.released = append(e.released, key)
 		e.mu.Unlock()
 		e.signal()
 	})
-}
-
-// hold has the ranks hand out blocks until they have been handed over, or for as long as they are
-// kept, and returns when nobody reads them any more.
-func (t *transfers) hold(life context.Context, group *executor.Executor,
-	h *kvtransfer.Hold) (handed bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(life, t.config.HoldTimeout,
-		fmt.Errorf("nobody has come for %v", t.config.HoldTimeout))
-	defer cancel()
-	args, err := json.Marshal(h)
-	if err != nil {
-		return false, err
-	}
-	results, err := group.CollectiveRPC(ctx, "kv_hold", args, executor.RPCOptions{UniqueReply: true})
-	handed = err == nil && string(results[0]) == "true"
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	secret, jsonErr := json.Marshal(h.Secret)
-	if jsonErr != nil {
-		return handed, jsonErr
-	}
-	_, freeErr := group.CollectiveRPC(life, "kv_free", secret, executor.RPCOptions{})
-	return handed, cmp.Or(err, freeErr)
+	return o, nil
 }

@@ -114,6 +114,7 @@ func (e *Engine) send() (bool, error) {
 	}
 	made := e.sched.Schedule(&e.plan)
 	e.fetch()
+	e.offer()
 	if !made {
 		return false, nil
 	}
@@ -159,6 +160,7 @@ func (e *Engine) apply() error {
 		}
 		if o.Finish != sample.Unfinished {
 			delete(e.requests, o.Key)
+			e.transfers.withdraw(o.Key)
 		}
 		if len(o.Tokens) > 0 {
 			e.further(o.Key)

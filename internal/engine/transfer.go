@@ -36,8 +36,10 @@ type transfers struct {
 	// running are the goroutines.
 	running sync.WaitGroup
 
-	// first is the agent of the first rank of the group; zero while there is none.
-	first kvtransfer.Address
+	// first is the agent of the first rank of the group; zero while there is none. offers are what its
+	// ranks hold of requests that run.
+	first  kvtransfer.Address
+	offers map[uint64]*offer
 }
 
 // openTimeout bounds the calls by which the ranks of a group start to exchange blocks.
@@ -49,7 +51,8 @@ func (b *opening) transfers() (*transfers, error) {
 	if c.Role == "" {
 		return nil, nil
 	}
-	t := &transfers{config: c, id: c.EngineID, log: b.opt.Log, port: c.Port}
+	t := &transfers{config: c, id: c.EngineID, log: b.opt.Log, port: c.Port,
+		offers: map[uint64]*offer{}}
 	if t.id == "" {
 		t.id = string(handshake.NewInstance())
 	}
@@ -107,6 +110,9 @@ func (e *Engine) openTransfers() error {
 		return nil
 	}
 	t.first = kvtransfer.Address{}
+	for key := range t.offers { // made to agents that are no more
+		t.withdraw(key)
+	}
 	if asleep := e.steering.asleep.Load(); asleep != nil && asleep.KVCache {
 		return nil
 	}

@@ -103,11 +103,22 @@ type call struct {
 func (e *Executor) CollectiveRPC(
 	ctx context.Context, method string, args []byte, opt RPCOptions,
 ) ([][]byte, error) {
+	wait, err := e.Begin(ctx, method, args, opt)
+	if err != nil {
+		return nil, err
+	}
+	return wait(ctx)
+}
+
+// Begin is the first half of CollectiveRPC: when it has returned, plans and calls that are sent later
+// come after this call. What it returns is the other half, and must be called.
+func (e *Executor) Begin(ctx context.Context, method string, args []byte,
+	opt RPCOptions) (wait func(context.Context) ([][]byte, error), err error) {
 	c, err := e.sendCall(ctx, method, args, opt)
 	if err != nil {
 		return nil, err
 	}
-	return e.awaitCall(ctx, c)
+	return func(ctx context.Context) ([][]byte, error) { return e.awaitCall(ctx, c) }, nil
 }
 
 // sendCall sends a call, for which it has time until ctx's deadline, else StepTimeout, and until

@@ -74,6 +74,11 @@ type Agent struct {
 	freed [1024]Digest
 	next  int
 	ranks []Address
+	// fetching ends the fetches under way, by their numbers; forsaken are the last numbers that were
+	// cancelled while there was none, oldest at lost.
+	fetching map[uint64]context.CancelFunc
+	forsaken [64]uint64
+	lost     int
 }
 
 // hold is what an agent hands out for one transfer.
@@ -112,7 +117,8 @@ func Listen(o Options) (*Agent, error) {
 	at := l.Addr().(*net.TCPAddr)
 	a := &Agent{opt: o, part: o.Shape.Part(o.Rank), listener: l, cert: handshake.ServerTLS(cert),
 		address: Address{Host: o.Host, Port: at.Port, Fingerprint: fingerprint},
-		peers:   make(chan struct{}, maxPeers), moved: make(chan struct{}), holds: map[Digest]*hold{}}
+		peers:   make(chan struct{}, maxPeers), moved: make(chan struct{}), holds: map[Digest]*hold{},
+		fetching: map[uint64]context.CancelFunc{}}
 	if !o.Remote {
 		// Without it blocks travel over TCP.
 		a.local, a.address.Local, _ = listenLocal()

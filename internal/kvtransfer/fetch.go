@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 
 // Fetch is what a driver tells its ranks to fetch.
 type Fetch struct {
+	// ID is by what it can be cancelled, 0 for none.
+	ID     uint64 `json:"id,omitempty"`
 	Secret Secret `json:"secret"`
 	// From is the agent of the producer's first rank.
 	From Address `json:"from"`
@@ -48,6 +51,63 @@ func (a *Agent) Fetch(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
+	if f.ID > 0 {
+		defer a.enter(f.ID, cancel)()
+	}
+	moved, err = a.attempt(ctx, f)
+	if err != nil && ctx.Err() != nil && a.life.Err() == nil {
+		// What has ended the fetch has ended its connections too.
+		a.Go(func(ctx context.Context) { a.giveUp(ctx, f) })
+	}
+	return moved, err
+}
+
+// enter lets Cancel end a fetch, until the function is called that it returns.
+func (a *Agent) enter(id uint64, cancel context.CancelFunc) (leave func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i := slices.Index(a.forsaken[:], id); i >= 0 {
+		a.forsaken[i] = 0
+		cancel()
+	}
+	a.fetching[id] = cancel
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.fetching, id)
+	}
+}
+
+// Cancel ends a fetch: it returns soon, with an error, and the producer hears that nothing is needed
+// any more. One that has not begun ends as it begins.
+func (a *Agent) Cancel(id uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if cancel := a.fetching[id]; cancel != nil {
+		cancel()
+		return
+	}
+	a.forsaken[a.lost] = id
+	a.lost = (a.lost + 1) % len(a.forsaken)
+}
+
+// goodbye bounds the word to a producer that is not read from any more.
+const goodbye = 5 * time.Second
+
+// giveUp tells the producer that this rank needs nothing any more.
+func (a *Agent) giveUp(ctx context.Context, f *Fetch) {
+	ctx, cancel := context.WithTimeout(ctx, goodbye)
+	defer cancel()
+	p, err := a.dial(ctx, f.From)
+	if err != nil {
+		return // it gives the blocks up in its own time
+	}
+	defer p.close()
+	_, _ = p.ask(a.handed(f))
+}
+
+// attempt is Fetch without an end from outside.
+func (a *Agent) attempt(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	err = a.await(ctx, func() bool { return a.done.Load() >= f.Plan })
 	if err != nil {
 		return moved, fmt.Errorf("wait for plan %d: %w", f.Plan, err)
@@ -60,12 +120,16 @@ func (a *Agent) Fetch(ctx context.Context, f *Fetch) (moved Moved, err error) {
 	if len(f.Blocks) > 0 {
 		err = a.fetch(ctx, f, first, &moved)
 	}
-	_, doneErr := first.ask(&ask{Op: "done", Secret: f.Secret, Rank: a.opt.Rank,
-		Ranks: a.opt.Shape.Layout.World()})
+	_, doneErr := first.ask(a.handed(f))
 	if err == nil && len(f.Blocks) == 0 {
 		err = doneErr
 	}
 	return moved, err
+}
+
+// handed is what this rank says when it has what it needs.
+func (a *Agent) handed(f *Fetch) *ask {
+	return &ask{Op: "done", Secret: f.Secret, Rank: a.opt.Rank, Ranks: a.opt.Shape.Layout.World()}
 }
 
 // fetch reads from every rank that has some of this one's part.

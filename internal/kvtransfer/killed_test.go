@@ -204,3 +204,77 @@ func TestKilled(t *testing.T) {
 		eventually(t, left)
 	}
 }
+
+// slow is a cache whose half way is a gate.
+type slow struct {
+	*flat
+	touched int
+	half    chan struct{} // closed when it is reached
+	gate    chan struct{} // closed to go on
+}
+
+func (s *slow) Heads(layer, block int, values bool, from, to int) []byte {
+	if s.touched++; s.touched == len(s.cells)/(2*s.size) {
+		close(s.half)
+		<-s.gate
+	}
+	return s.flat.Heads(layer, block, values, from, to)
+}
+
+// TestCancel ends a fetch before it begins, and in the middle of what comes: it returns at once, though the
+// producer is stuck, and the producer hears of it.
+func TestCancel(t *testing.T) {
+	s := bulky()
+	for _, memory := range []bool{true, false} {
+		open := func(m Memory) *Agent {
+			a, err := Listen(Options{Shape: s, Memory: m, Blocks: bulkyBlocks, Host: "127.0.0.1",
+				Remote: !memory})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(a.Close)
+			a.Know([]Address{a.Address()})
+			return a
+		}
+		stuck := &slow{flat: newFlat(&s, bulkyBlocks), half: make(chan struct{}), gate: make(chan struct{})}
+		from, to := open(stuck), open(newFlat(&s, bulkyBlocks))
+		for i, early := range []bool{true, false} {
+			h := bulkyHold()
+			h.Secret = NewSecret()
+			if err := from.Hold(h); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			id := uint64(i + 1)
+			fetch := func() {
+				_, err := to.Fetch(context.Background(), &Fetch{ID: id, Secret: h.Secret, From: from.Address(),
+					Blocks: h.Blocks, Digest: h.Digest, Timeout: time.Hour})
+				ended <- err
+			}
+			if early {
+				to.Cancel(id)
+				fetch()
+			} else {
+				go fetch()
+				<-stuck.half
+				to.Cancel(id)
+			}
+			if err := <-ended; err == nil {
+				t.Error("all has come")
+			}
+			if !from.Handed(context.Background(), h.Secret) {
+				t.Error("the producer does not know")
+			}
+			if !early {
+				close(stuck.gate)
+			}
+			from.Free(h.Secret)
+		}
+		to.Cancel(2) // is over
+		to.mu.Lock()
+		if len(to.fetching) > 0 {
+			t.Errorf("%d fetches are under way", len(to.fetching))
+		}
+		to.mu.Unlock()
+	}
+}

@@ -221,6 +221,7 @@ func (s *Scheduler) start(r *Request, hit int) {
 		s.cache.Reserve(&r.seq, s.cache.BlocksFor(r.prompt+room))
 	}
 	r.computed, r.sent, r.running = hit, len(r.tokens), true
+	r.wrote = s.plans + 1
 	r.slot = s.slots[len(s.slots)-1]
 	s.slots = s.slots[:len(s.slots)-1]
 	at := sort.Search(len(s.running), func(i int) bool { return r.outlasts(s.running[i]) })
@@ -257,7 +258,13 @@ func (s *Scheduler) plan(p *step.Plan, f *flight, r *Request, n int) {
 	case end > r.sent:
 		row.Source, row.Last = step.FromPlan, r.tokens[end-1]
 	}
+	if r.computed < r.prompt {
+		r.wrote = s.plans + 1
+	}
 	samples := end == r.length()
+	if samples && r.HandOver && r.computed < r.prompt {
+		s.offer(r)
+	}
 	if row.Sample = samples; samples {
 		r.pending++
 		r.sampler = s.plans + 1

@@ -110,6 +110,8 @@ type scheduled struct {
 	pending int
 	// sampler is the newest plan that samples, or sampled, a token of the request.
 	sampler uint64
+	// wrote is the newest plan that computes some of the prompt, or with which the request has started.
+	wrote uint64
 	// ran says that the request has run; cached is then Output.Cached.
 	ran    bool
 	cached int
@@ -121,9 +123,10 @@ type scheduled struct {
 	running bool
 	slot    uint32 // while running
 	// remote is how far the keys and values are that come from elsewhere.
-	// lapsed says that what it receives is of no use any more.
-	remote remote
-	lapsed bool
+	// lapsed says that what it receives is of no use any more, forsaken that nobody waits for it.
+	remote   remote
+	lapsed   bool
+	forsaken bool
 	// held says that Hold keeps it from running: it is in Scheduler.held.
 	held bool
 	heap int // index in waiting, while neither running nor held

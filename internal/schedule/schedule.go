@@ -132,6 +132,9 @@ func (s *Scheduler) end(r *Request) {
 	}
 	r.running, r.done = false, true
 	delete(s.requests, r.Key)
+	if r.remote == receiving {
+		s.forsake(r.Source)
+	}
 }
 
 // PreemptAll puts every running request back to wait with its tokens so far, and forgets the plans in

@@ -127,6 +127,9 @@ func (tr *transcript) command(name string, args []string) string {
 		if !tr.s.Abort(uint64(tr.number(args[0]))) {
 			return "unknown\n"
 		}
+		if keys := tr.s.Forsaken(nil); len(keys) > 0 {
+			return fmt.Sprintf("nobody waits for %v\n", keys)
+		}
 	case "forget":
 		// The workers' weights or cache are others now: what they have computed is void.
 		//
@@ -302,6 +305,9 @@ func (tr *transcript) step() string {
 	for _, f := range tr.fetches[from:] {
 		fmt.Fprintf(&fetches, "  fetch for %d: blocks %v from %d on, after plan %d\n", f.Key, f.Blocks, f.First,
 			f.Plan)
+	}
+	for _, o := range tr.s.Offers(nil) {
+		fmt.Fprintf(&fetches, "  offer of %d: blocks %v of plan %d\n", o.Key, o.Blocks, o.Plan)
 	}
 	if !made {
 		if tr.s.InFlight() > 0 {

@@ -30,6 +30,8 @@ type transfers struct {
 	receiving []*Request
 	received  []*Request // in the order of Received
 	fetches   []Fetch
+	forsaken  []uint64 // keys of fetches for which nobody waits any more
+	offers    []Offer
 	kept      map[uint64]*Request // that have ended, by key
 }
 
@@ -56,6 +58,15 @@ type HandOver struct {
 	Digest [sha256.Size]byte
 	// Plan is the last one that writes to them.
 	Plan uint64
+}
+
+// Offer is what will be kept of a request, if it ends with the token that a plan samples: ranks that
+// are told before that plan can hand it out as soon as they have executed it. Nobody must read it before
+// the Output says that it is kept.
+type Offer struct {
+	Key   uint64
+	Owner any
+	HandOver
 }
 
 // waiting is how many requests wait for what comes from elsewhere, or with it.
@@ -87,6 +98,44 @@ func (s *Scheduler) Fetches(to []Fetch) []Fetch {
 	clear(s.fetches)
 	s.fetches = s.fetches[:0]
 	return to
+}
+
+// Offers appends those of the last plan.
+func (s *Scheduler) Offers(to []Offer) []Offer {
+	to = append(to, s.offers...)
+	clear(s.offers)
+	s.offers = s.offers[:0]
+	return to
+}
+
+// offer notes what will be kept of a request with whose last row the plan at hand completes its prompt.
+func (s *Scheduler) offer(r *Request) {
+	if h := s.handOver(r); h != nil {
+		s.offers = append(s.offers, Offer{r.Key, r.Owner, *h})
+	}
+}
+
+// Forsaken appends the keys of those fetches for which nobody waits any more, each once. They can be cut
+// short: Received must answer them all the same.
+func (s *Scheduler) Forsaken(to []uint64) []uint64 {
+	to = append(to, s.forsaken...)
+	s.forsaken = s.forsaken[:0]
+	return to
+}
+
+// forsake notes the fetches of a source when one has ended that waited for it, and nobody else does.
+func (s *Scheduler) forsake(source uint64) {
+	for _, r := range s.receiving {
+		if r.Source == source && !r.done && len(r.seq.Blocks()) == 0 {
+			return // it waits for what another one has asked for
+		}
+	}
+	for _, r := range s.receiving {
+		if r.Source == source && r.done && !r.forsaken && len(r.seq.Blocks()) > 0 {
+			r.forsaken = true
+			s.forsaken = append(s.forsaken, r.Key)
+		}
+	}
 }
 
 // ask lets a waiting request whose turn has come receive what it needs from elsewhere. It returns
@@ -184,15 +233,24 @@ func (s *Scheduler) leave(r *Request) {
 // keepFor keeps the blocks of a request that ends, until Release. It returns nil when there are
 // none to keep.
 func (s *Scheduler) keepFor(r *Request) *HandOver {
-	n := (r.prompt - 1) / s.config.BlockSize
-	if n == 0 {
+	h := s.handOver(r)
+	if h == nil {
 		return nil
 	}
 	k := &Request{scheduled: scheduled{tokens: r.tokens, seq: r.seq, done: true}}
 	r.seq.Disown()
 	s.kept[r.Key] = k
-	return &HandOver{Blocks: slices.Clone(k.seq.Blocks()[:n]),
-		Digest: s.cache.Digest(&k.seq, k.tokens, n), Plan: s.plans}
+	return h
+}
+
+// handOver is what there is to keep of a request, nil for nothing.
+func (s *Scheduler) handOver(r *Request) *HandOver {
+	n := (r.prompt - 1) / s.config.BlockSize
+	if n == 0 {
+		return nil
+	}
+	return &HandOver{Blocks: slices.Clone(r.seq.Blocks()[:n]),
+		Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
 }
 
 // Made is the last plan that was made, 0 for none.
@@ -214,6 +272,8 @@ func (s *Scheduler) dropTransfers() {
 	clear(s.receiving)
 	clear(s.received)
 	clear(s.fetches)
+	clear(s.offers)
+	s.forsaken, s.offers = s.forsaken[:0], s.offers[:0]
 	s.receiving, s.received, s.fetches = s.receiving[:0], s.received[:0], s.fetches[:0]
 	for _, key := range slices.Sorted(maps.Keys(s.kept)) {
 		s.Release(key)

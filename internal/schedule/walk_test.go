@@ -178,7 +178,7 @@ func TestRandomWalk(t *testing.T) {
 		seeds = 40
 	}
 	var seen Stats
-	ahead, arrived, handed := 0, 0, 0
+	ahead, arrived, handed, offered, forsaken := 0, 0, 0, 0, 0
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWalk(t, seed)
@@ -189,12 +189,13 @@ func TestRandomWalk(t *testing.T) {
 			seen.Cache.Evictions += st.Cache.Evictions
 			ahead += w.ahead
 			arrived, handed = arrived+w.arrived, handed+w.handed
+			offered, forsaken = offered+w.offered, forsaken+len(w.forsaken)
 		})
 	}
 	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
-		arrived == 0 || handed == 0 {
-		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d handed over", seen, ahead,
-			arrived, handed)
+		arrived == 0 || handed == 0 || offered == 0 || forsaken == 0 {
+		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d given up, %d handed over, "+
+			"%d as offered", seen, ahead, arrived, forsaken, handed, offered)
 	}
 }
 
@@ -216,8 +217,12 @@ type walk struct {
 	ahead int      // rows that went on from an unknown token
 	ran   []uint64 // keys of the requests that ran before the newest plan
 	// fetches are those that are not answered, kept what is kept of requests.
-	fetches         []Fetch
-	kept            map[uint64]*HandOver
+	fetches []Fetch
+	kept    map[uint64]*HandOver
+	// offers are the last ones, offered how many were kept as offered; forsaken are all that were.
+	offers          map[uint64]HandOver
+	offered         int
+	forsaken        map[uint64]bool
 	arrived, handed int
 }
 
@@ -243,6 +248,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{
 		T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12),
 		clients: map[uint64]*client{}, kept: map[uint64]*HandOver{},
+		offers: map[uint64]HandOver{}, forsaken: map[uint64]bool{},
 	}
 	for range 3 {
 		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
@@ -353,6 +359,7 @@ func (w *walk) abort(key uint64) {
 		w.Fatalf("request %d was there twice", key)
 	}
 	w.clients[key].aborted = true
+	w.forsake()
 	w.open = slices.DeleteFunc(w.open, func(k uint64) bool { return k == key })
 }
 
@@ -400,6 +407,7 @@ func (w *walk) step() bool {
 	}
 	made := w.s.Schedule(&w.plan)
 	w.fetch()
+	w.offer()
 	if !made {
 		if len(w.due) > 0 {
 			w.apply()
@@ -454,6 +462,38 @@ func (w *walk) fetch() {
 			}
 		}
 		w.fetches = append(w.fetches, f)
+	}
+}
+
+// offer wants what a plan offers to be of requests that it computes, and remembers it.
+func (w *walk) offer() {
+	for _, o := range w.s.Offers(nil) {
+		r := w.s.requests[o.Key]
+		if r == nil || !r.HandOver || !r.running || o.Plan != w.s.plans || len(o.Blocks) == 0 {
+			w.Fatalf("%+v is offered of %+v", o, r)
+		}
+		w.offers[o.Key] = o.HandOver
+	}
+}
+
+// forsake wants fetches to be given up that are under way, each once, and only those for which nobody waits.
+func (w *walk) forsake() {
+	for _, key := range w.s.Forsaken(nil) {
+		source := w.clients[key].request.Source
+		waits := slices.ContainsFunc(w.s.receiving, func(r *Request) bool {
+			return r.Source == source && !r.done && (len(r.seq.Blocks()) == 0 || r.Key == key)
+		})
+		asked := slices.ContainsFunc(w.fetches, func(f Fetch) bool { return f.Key == key })
+		if waits || !asked || w.forsaken[key] {
+			w.Fatalf("fetch %d is given up: waited for %v, under way %v", key, waits, asked)
+		}
+		w.forsaken[key] = true
+	}
+	for _, r := range w.s.receiving {
+		if len(r.seq.Blocks()) > 0 && r.done && !w.forsaken[r.Key] && !slices.ContainsFunc(w.s.receiving,
+			func(o *Request) bool { return o.Source == r.Source && !o.done }) {
+			w.Fatalf("fetch %d is for nobody, and goes on", r.Key)
+		}
 	}
 }
 
@@ -596,6 +636,15 @@ func (w *walk) apply() {
 		}
 		if o.HandOver != nil {
 			w.kept[o.Key] = o.HandOver
+			offered := w.offers[o.Key]
+			if slices.Equal(offered.Blocks, o.HandOver.Blocks) && offered.Plan == o.HandOver.Plan {
+				w.offered++
+			} else if len(c.output)+len(o.Tokens) == 1 {
+				w.Fatalf("%+v was offered of request %d, %+v is kept", offered, o.Key, o.HandOver)
+			}
+			if o.HandOver.Plan > w.s.Applied() {
+				w.Fatalf("request %d is handed over before plan %d", o.Key, o.HandOver.Plan)
+			}
 			if o.Finish == sample.Unfinished || !c.request.HandOver {
 				w.Fatalf("request %d hands over %+v", o.Key, o)
 			}

@@ -35,6 +35,7 @@ func methods() map[string]method {
 		"kv_hold":      (*worker).hold,
 		"kv_free":      (*worker).free,
 		"kv_fetch":     (*worker).fetch,
+		"kv_cancel":    (*worker).cancelFetch,
 	}
 }
 

@@ -123,3 +123,14 @@ func (w *worker) fetch(args []byte) ([]byte, error) {
 		return text
 	})
 }
+
+// cancelFetch ends a fetch, which is answered as ever. It may come before the call to fetch is begun
+// with, or when that is over.
+func (w *worker) cancelFetch(args []byte) ([]byte, error) {
+	var id uint64
+	if err := w.transferring(args, &id); err != nil {
+		return nil, err
+	}
+	w.rank.agent.Cancel(id)
+	return nil, nil
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"testing"
 	"time"
 
@@ -197,4 +198,49 @@ func TestProducerKilled(t *testing.T) {
 	if d := firstDifference(got, want); d != "" || got[0][0].cached > 0 {
 		t.Errorf("%s; %d tokens came", d, got[0][0].cached)
 	}
+}
+
+// TestGoneWhileReceiving has the client of a request go while its blocks come from a producer that is
+// stuck. The consumer's blocks are free long before the time for it is over.
+func TestGoneWhileReceiving(t *testing.T) {
+	w := drawOn(7, tiny())
+	q := engine.NewRequest(tokens(rand.New(rand.NewPCG(7, 7)), w.model.vocab, 100), sample.Params{TopP: 1,
+		RepetitionPenalty: 1, MaxTokens: 5, EOS: -1, Logprobs: sample.NoLogprobs,
+		PromptLogprobs: sample.NoLogprobs})
+	c := plain.config(&w.model)
+	if err := c.Transfer.Set(`{"kv_connector":"EagleRayConnector","kv_role":"kv_both",
+		"kv_connector_extra_config":{"fetch_timeout_seconds":3600}}`); err != nil {
+		t.Fatal(err)
+	}
+	e, _, err := router.Open(t.Context(), engine.Options{Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Stop(context.WithoutCancel(t.Context()))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	q.Ticket = &kvtransfer.Ticket{Tokens: 96, Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port}
+	stream, err := e.Submit(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	used := func(are bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); e.Totals().BlocksUsed > 0 != are; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%+v", e.Totals())
+			}
+		}
+	}
+	used(true)
+	stream.Close()
+	used(false)
 }
