@@ -9,7 +9,7 @@ import (
 )
 
 // TestServeApp runs the cases of python/tests/ray_serve.py on a cluster whose nodes have the Python
-// package: applications of eagleray.serve.
+// package: applications of eagleray.serve. Ray's Python has what test_relay.py needs, too.
 func TestServeApp(t *testing.T) {
 	for _, class := range []string{"Quick", "Layouts", "Scaling", "Split", "Lost"} {
 		t.Run(class, func(t *testing.T) {
@@ -17,7 +17,7 @@ func TestServeApp(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 				defer cancel()
 				c := exec.CommandContext(ctx, s.Ray.Python, "-m", "unittest", "-v",
-					"tests.ray_serve."+class)
+					"tests.ray_serve."+class, "tests.test_relay")
 				c.Dir = filepath.Join("..", "..", "python")
 				c.Env = append(s.Env, "RAY_ADDRESS="+s.Address, "RAY_DASHBOARD="+s.Dashboard,
 					"EAGLERAY_NODE_IP="+s.head())

@@ -152,6 +152,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._bodiless = bodiless
         self._headed = False
+        self._kept = True
         self._chunks: list[bytes] = []
         self._paused = False
         self.buffered = 0
@@ -165,7 +166,7 @@ class _Connection(asyncio.Protocol):
             self._transport is not None
             and not self._lost
             and not self._transport.is_closing()
-            and (not self._headed or (self.complete and self._parser.should_keep_alive()))
+            and (not self._headed or (self.complete and self._kept))
             and not self._bodiless
         )
 
@@ -245,3 +246,5 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self.complete = True
+        # Afterwards the parser no longer knows.
+        self._kept = self._parser.should_keep_alive()
