@@ -36,7 +36,7 @@ NULL = """#!/bin/sh
 for last; do :; done
 [ "$last" != --check ] || exec {0} "$@"
 shift
-exec {0} bench step-server --step-time {1}ms "$@"
+exec {0} bench step-server --step-elsewhere --step-time {1}ms "$@"
 """
 
 
@@ -92,8 +92,8 @@ def main() -> None:
     p.add_argument("--step-ms", type=float, default=1)
     a = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        # Engines whose ranks compute nothing, and are busy for the time of a step: what a GPU is to
-        # the cores of its machine.
+        # Engines whose steps take their time, and no core: what a GPU is to the cores of its
+        # machine. The bare deployments wait for as long.
         null = os.path.join(folder, "eagleray")
         with open(null, "w") as f:
             f.write(NULL.format(os.environ["EAGLERAY_BINARY"], a.step_ms))

@@ -197,6 +197,8 @@ func newStepServer() *cobra.Command {
 		},
 	}
 	c.Flags().DurationVar(&null.StepTime, "step-time", 0, "how long a step keeps the ranks busy")
+	c.Flags().BoolVar(&null.Elsewhere, "step-elsewhere", false,
+		"steps are computed by a device, not by a core of this machine")
 	cfg.EngineFlags(c.Flags())
 	cfg.ServerFlags(c.Flags())
 	return c

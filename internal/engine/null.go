@@ -19,6 +19,8 @@ type Null struct {
 	Text string
 	// StepTime is how long a plan keeps the ranks busy.
 	StepTime time.Duration
+	// Elsewhere says that it is no core of this machine that is busy.
+	Elsewhere bool
 }
 
 // init is what the ranks are told; nil for ranks that compute.
@@ -26,7 +28,7 @@ func (n *Null) init(info *Info) *queue.Null {
 	if n == nil {
 		return nil
 	}
-	q := &queue.Null{Tokens: []int32{0}, StepTime: n.StepTime}
+	q := &queue.Null{Tokens: []int32{0}, StepTime: n.StepTime, Elsewhere: n.Elsewhere}
 	if info.Tokenizer != nil && n.Text != "" {
 		q.Tokens = info.Tokenizer.Encode(n.Text, false)
 	}

@@ -83,6 +83,8 @@ type Null struct {
 	Tokens []int32 `json:"tokens"`
 	// StepTime is how long a plan keeps the rank busy.
 	StepTime time.Duration `json:"step_time"`
+	// Elsewhere says that it is no core of this machine that is busy.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // StepTimes are the times of a plan on one rank, in nanoseconds since 1970 by the clock of its host.

@@ -35,12 +35,21 @@ func (n *null) Execute(p *step.Plan, res *step.Result) error {
 		}
 	}
 	if n.StepTime > 0 && len(p.Rows) > 0 {
-		// A thread that computes does not sleep either.
-		for began := time.Now(); time.Since(began) < n.StepTime; {
-		}
+		n.compute()
 	}
 	if n.stage == n.last {
 		return nil
 	}
 	return n.stages.Send(n.message[:], n.stage+1)
+}
+
+// compute passes the time of a step.
+func (n *null) compute() {
+	if n.Elsewhere {
+		time.Sleep(n.StepTime)
+		return
+	}
+	// A thread that computes does not sleep either.
+	for began := time.Now(); time.Since(began) < n.StepTime; {
+	}
 }
