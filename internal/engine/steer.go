@@ -170,6 +170,9 @@ func (e *Engine) Reserve(ctx context.Context) error {
 // Stage has every rank load its share of an update, beside what it computes with. On an error no rank
 // keeps anything of it.
 func (e *Engine) Stage(ctx context.Context, u *weights.Update) error {
+	if e.transfers != nil {
+		u.Digest() // here it holds up no step
+	}
 	return e.between(ctx, func() error {
 		err := stage(e.group, u)
 		if err != nil && e.group.Err() == nil {

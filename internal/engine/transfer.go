@@ -28,8 +28,9 @@ type transfers struct {
 	// port is where the first rank listens, 0 for any.
 	port int
 	id   string
-	// shape is that of the newest group.
-	shape kvtransfer.Shape
+	// model and weights name what was loaded; shape is that of the newest group.
+	model, weights string
+	shape          kvtransfer.Shape
 	// token seals tickets; nil when engines have no secret in common.
 	token []byte
 	log   *slog.Logger
@@ -69,37 +70,47 @@ func (b *opening) transfers() (*transfers, error) {
 		}
 		t.token = token[:]
 	}
-	name, err := b.weightsName()
-	if err != nil {
+	var err error
+	if t.model, t.weights, err = b.weightsName(); err != nil {
 		return nil, err
 	}
 	m := b.model
-	t.shape = kvtransfer.Shape{Model: name, DType: b.info.DType,
+	t.shape = kvtransfer.Shape{DType: b.info.DType,
 		BlockSize: b.info.BlockSize, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Layers: m.Layers}
 	return t, nil
 }
 
-// weightsName tells one model's weights from another's, wherever they lie.
-func (b *opening) weightsName() (string, error) {
-	h := sha256.New()
+// weightsName tells one model from another, wherever they lie, and its weights from others of it.
+func (b *opening) weightsName() (model, weights string, err error) {
 	if b.dir == "" {
-		return builtin.Name, nil
+		return builtin.Name, "as it is built in", nil
 	}
 	raw, err := os.ReadFile(filepath.Join(b.dir, "config.json"))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	h.Write(raw)
 	if b.cfg.Model.LoadFormat == "dummy" {
-		fmt.Fprintf(h, "dummy %d", b.cfg.Model.Seed)
-	} else {
-		weights, err := sampleWeights(b.dir)
-		if err != nil {
-			return "", err
-		}
-		h.Write([]byte(weights))
+		weights = fmt.Sprintf("dummy %d", b.cfg.Model.Seed)
+	} else if weights, err = sampleWeights(b.dir); err != nil {
+		return "", "", err
 	}
-	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+	short := func(of string) string {
+		h := sha256.Sum256([]byte(of))
+		return hex.EncodeToString(h[:8])
+	}
+	return short(string(raw)), short(weights), nil
+}
+
+// computesWith names the model, and the weights that its ranks compute with now: those of a trainer's
+// update by all that is in it, so that servers that were given the same one exchange blocks.
+func (e *Engine) computesWith() string {
+	t := e.transfers
+	e.steering.using.RLock()
+	defer e.steering.using.RUnlock()
+	if u := e.steering.weights.Load(); u != nil {
+		return t.model + ", update " + u.Digest()
+	}
+	return t.model + ", weights " + t.weights
 }
 
 // openTransfers lets the ranks of a group take part that has just started, or has other weights or
@@ -118,15 +129,12 @@ func (e *Engine) openTransfers() error {
 	}
 	t.shape.Layout, t.shape.Stages = e.opening.cfg.Parallel.Layout(), e.opening.stages
 	t.shape.ISA = e.group.Ranks()[0].ISA
-	shape := t.shape
-	if u := e.steering.weights.Load(); u != nil {
-		shape.Model += ", update " + u.ID
-	}
+	t.shape.Model = e.computesWith()
 	ctx, cancel := context.WithTimeout(e.ranks.life, openTimeout)
 	defer cancel()
 	var addresses []kvtransfer.Address
 	err := func() error {
-		args, err := json.Marshal(kvtransfer.Open{Shape: shape, Host: t.config.IP, Port: t.port,
+		args, err := json.Marshal(kvtransfer.Open{Shape: t.shape, Host: t.config.IP, Port: t.port,
 			Remote: t.config.Remote,
 			Plan:   e.sched.Made()})
 		if err != nil {

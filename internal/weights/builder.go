@@ -475,5 +475,6 @@ func (b *Builder) Finish() (*Update, error) {
 			Segment: t.segment, Offset: at})
 	}
 	b.own, b.adopted = memory{}, nil
+	u.digest = sync.OnceValue(u.hash)
 	return u, nil
 }

@@ -24,6 +24,7 @@ type Update struct {
 	Tensors  []Tensor  `json:"tensors"`
 
 	memory []memory
+	digest func() string
 	// spare is where the first of it goes.
 	spare *Spare
 }
