@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs examples/rlhf, which fails unless the reward of its model grows, with the torch of requirements/rlhf.txt, in an
+# Runs examples/rlhf, which fails unless the reward of its model grows, and what tests have of torch's tensors, with the torch of requirements/rlhf.txt, in an
 # environment that is made once beside those of Ray. A machine without Python 3.11 or the index is told what it skips.
 #
 #   scripts/test-rlhf.sh [--plot docs/images/rlhf.png]
@@ -16,4 +16,6 @@ if [ ! -f "$venv/pins.txt" ]; then
   else rm -rf "$venv"; echo "note: no Python 3.11 with $pins: examples/rlhf is skipped"; exit 0
   fi
 fi
-EAGLERAY_BINARY=${EAGLERAY_BINARY:-$PWD/bin/eagleray} PYTHONPATH=python exec "$venv/bin/python" examples/rlhf/train.py "$@"
+export EAGLERAY_BINARY=${EAGLERAY_BINARY:-$PWD/bin/eagleray} PYTHONPATH=python
+"$venv/bin/python" -m unittest python.tests.test_server_weights.TestServer.test_torch
+exec "$venv/bin/python" examples/rlhf/train.py "$@"

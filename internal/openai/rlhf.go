@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -186,7 +188,22 @@ func (t trainer) init(r *http.Request, f *fields) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	session.TCP = reachedAt(r, session.TCP)
 	return map[string]any{"message": "Weight transfer initialized", "session": session}, nil
+}
+
+// reachedAt is an address of this machine for the client of r: one that stands for all of the machine's
+// becomes the one at which the request has come.
+func reachedAt(r *http.Request, address string) string {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !at.Addr().IsUnspecified() {
+		return address
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return address
+	}
+	return netip.AddrPortFrom(local.AddrPort().Addr().Unmap(), at.Port()).String()
 }
 
 func (t trainer) start(r *http.Request, f *fields) (any, error) {

@@ -15,14 +15,16 @@ from ._arguments import command_line
 from ._completion import ROUTE, Completion, PromptType
 from ._engine import Engine
 from ._jobs import Job, Message
+from ._trainable import AsyncTrainable
 from .outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
 from .sampling_params import SamplingParams
 from .tokenizer import Tokenizer
+from .weights import Trainable
 
 _Result = TypeVar("_Result")
 
 
-class AsyncLLM:
+class AsyncLLM(AsyncTrainable):
     """A model and its engine, a process of its own that ends with this one.
 
     The keyword arguments are the engine's flags with vLLM's names: ``tensor_parallel_size=2``.
@@ -151,6 +153,11 @@ class AsyncLLM:
         """Return the tokenizer, which is in the engine; its calls are short, and wait."""
         return Tokenizer(lambda route, body: _waiting.ask(self._engine, route, body))
 
+    @property
+    def trainable(self) -> Trainable:
+        """The calls of a trainer for threads that wait, and what a ``WeightTransfer`` takes."""
+        return _Blocking(self._engine)
+
     async def abort(self, request_id: str) -> None:
         """End a request: whoever waits for it has a RequestError of status 499."""
         receiver = self._running.get(request_id)
@@ -232,6 +239,19 @@ class AsyncLLM:
             forget=lambda: self._running.pop(name, None),
         )
         return receiver
+
+
+class _Blocking(Trainable):
+    """Asks an engine and waits."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def request(
+        self, route: str, body: Optional[dict[str, Any]] = None, method: str = "POST"
+    ) -> Any:
+        """Ask any route of the server's API, and return the body of the answer."""
+        return _waiting.ask(self._engine, route, body, method)
 
 
 class _Inbox:

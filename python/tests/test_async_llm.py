@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 import unittest
+from dataclasses import replace
 
 import eagleray
 from eagleray import AsyncLLM, RequestOutput, RequestOutputKind, SamplingParams
+from eagleray._trainable import AsyncTrainable
+from eagleray.weights import Trainable, WeightTransfer
+
+from .test_weights import MODEL, swapped, tensors
 
 QUESTION = "What does os.Open do?"
 
@@ -50,6 +56,45 @@ class TestAsyncLLM(unittest.IsolatedAsyncioTestCase):
         many = await asyncio.gather(*(last(self.llm, QUESTION, params) for _ in range(50)))
         for output in many:
             self.assertEqual(output.outputs[0].text, alone.outputs[0].text)
+
+    async def test_weights(self) -> None:
+        """A trainer's calls have the names that LLM has, and the event loop goes on meanwhile."""
+        names = {n for n in vars(Trainable) if not n.startswith("_")} - {"request"}
+        self.assertEqual(names - set(vars(AsyncTrainable)), set())
+        for name in names:
+            here, there = getattr(AsyncTrainable, name), getattr(Trainable, name)
+            self.assertEqual(inspect.signature(here), inspect.signature(there), name)
+        params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+        before = (await last(self.llm, QUESTION, params)).outputs[0].token_ids
+        own = tensors()
+        outputs = self.llm.generate(QUESTION, replace(params, max_tokens=300))
+        await outputs.__anext__()
+        await self.llm.pause("keep")
+        self.assertTrue(await self.llm.is_paused())
+        held = asyncio.ensure_future(last(self.llm, QUESTION, params))
+        self.assertEqual(await self.llm.update_weights(swapped(own), "v1"), "v1")
+        self.assertFalse(held.done())
+        await self.llm.resume()
+        after = (await held).outputs[0].token_ids
+        self.assertNotEqual(after, before)
+        async for output in outputs:
+            pass
+        self.assertEqual(len(output.outputs[0].token_ids), 300)
+        transfer = WeightTransfer(self.llm.trainable, "unix")
+        self.assertEqual(await asyncio.to_thread(transfer.update, own), "2")
+        self.assertEqual((await last(self.llm, QUESTION, params)).outputs[0].token_ids, before)
+        with self.assertRaisesRegex(eagleray.BadRequestError, "is missing"):
+            await self.llm.update_weights({"model.norm.weight": own["model.norm.weight"]})
+        await self.llm.sleep(2)
+        self.assertTrue(await self.llm.is_sleeping())
+        await self.llm.wake_up(["weights"])
+        await self.llm.load_weights(str(MODEL), "files")
+        await self.llm.wake_up()
+        self.assertEqual((await self.llm.weight_info())["weight_version"], "files")
+        self.assertTrue(await self.llm.reset_prefix_cache())
+        self.assertEqual(await self.llm.collective_rpc("echo", args=[7]), [7])
+        await self.llm.abort_requests()
+        self.assertEqual((await last(self.llm, QUESTION, params)).outputs[0].token_ids, before)
 
     async def test_bad_request(self) -> None:
         with self.assertRaisesRegex(ValueError, "temperature must be at least 0") as caught:
