@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 [ -x bin/eagleray ] || make build
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export ROWS=${ROWS:-4000} TOKENS=${TOKENS:-200} ROUNDS=${ROUNDS:-3} MODEL=${MODEL:-}
+export ROWS=${ROWS:-4000} TOKENS=${TOKENS:-200} ROUNDS=${ROUNDS:-3} BLOCKS=${BLOCKS:-512 128 0} MODEL=${MODEL:-}
 export EAGLERAY_BINARY=$PWD/bin/eagleray PYTHONPATH=$PWD/python PYTHONDONTWRITEBYTECODE=1 RAY_AUTH_MODE=disabled
 versions=("$@")
 [ $# -gt 0 ] || versions=(2.35.0 2.60.0)

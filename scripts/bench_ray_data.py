@@ -17,6 +17,7 @@ from eagleray.data import EngineProcessorConfig, build_processor
 
 folder = sys.argv[1]
 count, tokens, rounds = (int(os.environ[name]) for name in ("ROWS", "TOKENS", "ROUNDS"))
+blocks = [int(rows) for rows in os.environ["BLOCKS"].split()]
 model = os.environ["MODEL"] or None
 binary = os.environ["EAGLERAY_BINARY"]
 params = {"max_tokens": tokens, "temperature": 0.0, "ignore_eos": True}
@@ -51,8 +52,11 @@ def children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def data(count: int, tokens: int) -> tuple[float, float, collections.Counter[str]]:
-    """Return the seconds from the first row's begin to the last one's end, all, and of CPUs."""
+def data(count: int, tokens: int, block: int = 0) -> tuple[float, float, collections.Counter[str]]:
+    """Return the seconds from the first row's begin to the last one's end, all, and of CPUs.
+
+    Blocks have so many rows; with 0 Ray chooses.
+    """
     config = EngineProcessorConfig(model_source=model, batch_size=128)
     asked = {**params, "max_tokens": tokens}
     processor = build_processor(
@@ -65,15 +69,19 @@ def data(count: int, tokens: int) -> tuple[float, float, collections.Counter[str
         },
     )
     begun, cpu = time.time(), meter.read()
-    # Ray hands on a few blocks a second at first: the first one is to fill the engine.
-    blocks = max(1, count // config.pending)
-    rows = processor(ray.data.range(count, override_num_blocks=blocks)).take_all()
+    asked_blocks = {"override_num_blocks": max(1, count // block)} if block else {}
+    rows = processor(ray.data.range(count, **asked_blocks)).take_all()
     wall, after = time.time() - begun, meter.read()
     after.subtract(cpu)
     if len(rows) != count or any(row["tokens"] != tokens for row in rows):
         raise SystemExit(f"{len(rows)} rows, of {count} with {tokens} tokens each")
     first = min(row["end"] - row["took"] for row in rows)
     return max(row["end"] for row in rows) - first, wall, after
+
+
+def name(block: int) -> str:
+    """Return what is said of blocks."""
+    return f"blocks of {block}" if block else "Ray's blocks"
 
 
 def per_row(all_rows: float, one: float) -> float:
@@ -91,27 +99,33 @@ ray.init(
 ray.data.DataContext.get_current().enable_progress_bars = False
 meter = Meter()
 data(1, 1)  # the workers that Ray keeps have started then
-ratios, costs = [], []
+ratios: dict[int, list[float]] = {block: [] for block in blocks}
+costs: dict[int, list[float]] = {block: [] for block in blocks}
 for _ in range(rounds):
     start, _, ours_one = run_batch(1, 1)
     ours, ours_wall, ours_cpu = run_batch(count, tokens)
     ours -= start
-    _, _, rays_one = data(1, 1)
-    rays, rays_wall, rays_cpu = data(count, tokens)
-    ratios.append(ours / rays)
     cost = per_row(ours_cpu, ours_one)
-    parts = {kind: per_row(spent, rays_one[kind]) for kind, spent in rays_cpu.items()}
-    costs.append(cost / sum(parts.values()))
     print(
-        f"Ray {ray.__version__}: run-batch {count / ours:.1f} rows/s ({ours_wall:.1f} s in all), "
-        f"Ray Data {count / rays:.1f} rows/s ({rays_wall:.1f} s in all), ratio {ratios[-1]:.3f}; "
-        f"CPU {cost:.2f} and {sum(parts.values()):.2f} ms a row, ratio {costs[-1]:.3f} ("
-        + ", ".join(f"{kind} {spent:.2f}" for kind, spent in sorted(parts.items()))
-        + ")",
+        f"run-batch {count / ours:.1f} rows/s ({ours_wall:.1f} s in all), CPU {cost:.2f} ms a row"
+    )
+    _, _, rays_one = data(1, 1)
+    for block in blocks:
+        rays, rays_wall, rays_cpu = data(count, tokens, block)
+        ratios[block].append(ours / rays)
+        parts = {kind: per_row(spent, rays_one[kind]) for kind, spent in rays_cpu.items()}
+        costs[block].append(cost / sum(parts.values()))
+        print(
+            f"Ray {ray.__version__}, {name(block)}: {count / rays:.1f} rows/s ({rays_wall:.1f} s in "
+            f"all), ratio {ratios[block][-1]:.3f}; CPU {sum(parts.values()):.2f} ms a row, ratio "
+            f"{costs[block][-1]:.3f} ("
+            + ", ".join(f"{kind} {spent:.2f}" for kind, spent in sorted(parts.items()))
+            + ")",
+            flush=True,
+        )
+for block in blocks:
+    print(
+        f"Ray {ray.__version__}, {name(block)}: median ratio "
+        f"{statistics.median(ratios[block]):.3f}, of CPU {statistics.median(costs[block]):.3f}",
         flush=True,
     )
-print(
-    f"Ray {ray.__version__}: median ratio {statistics.median(ratios):.3f}, of CPU "
-    f"{statistics.median(costs):.3f}",
-    flush=True,
-)

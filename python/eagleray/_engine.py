@@ -83,6 +83,21 @@ class Engine:
         method: str = "POST",
     ) -> int:
         """Ask a route, and return the id of the request. Raises EngineDeadError."""
+        number, frame = self.begin(route, body, receiver, method)
+        self.write(frame)
+        return number
+
+    def begin(
+        self,
+        route: str,
+        body: Optional[Mapping[str, Any]],
+        receiver: Receiver,
+        method: str = "POST",
+    ) -> tuple[int, bytes]:
+        """Return the id of a request and what to write for it: several go together in one write.
+
+        Raises EngineDeadError, BadRequestError of one that is too long, and what json does.
+        """
         number = next(self._ids)
         message: dict[str, Any] = {"id": number, "method": method, "route": route}
         if body is not None:
@@ -102,15 +117,22 @@ class Engine:
             if self._end is not None:
                 raise self._dead()
             self._receivers[number] = receiver
-        self._write(frame)
-        return number
+        return number, frame
+
+    def write(self, frames: bytes) -> None:
+        """Write what ``begin`` returned."""
+        try:
+            with self._sending:
+                self._socket.sendall(frames)
+        except OSError:
+            pass  # the reader finds the end, and tells every receiver
 
     def cancel(self, number: int) -> None:
         """Have nobody wait for a request any more. Its receiver takes nothing after this."""
         with self._lock:
             waited = self._receivers.pop(number, None) is not None and self._end is None
         if waited:
-            self._write(_frame({"cancel": number}))
+            self.write(_frame({"cancel": number}))
 
     def close(self, timeout: float = 30) -> None:
         """End the process, and wait for it. Requests that are running fail."""
@@ -122,13 +144,6 @@ class Engine:
             if process is not None:
                 process.kill()
             self._ended.wait(timeout)
-
-    def _write(self, frame: bytes) -> None:
-        try:
-            with self._sending:
-                self._socket.sendall(frame)
-        except OSError:
-            pass  # the reader finds the end, and tells every receiver
 
     def _run(self, command: list[str], theirs: socket.socket) -> None:
         cause: Optional[errors.EagleRayError] = None

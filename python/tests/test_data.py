@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import tempfile
 import unittest
-from typing import Any
+from typing import Any, cast
 
+from eagleray import BadRequestError, EngineDeadError
+from eagleray._engine import Engine
 from eagleray.data import EngineProcessorConfig
 from eagleray.data._checkpoint import Checkpoint, digest_of, key_of
+from eagleray.data._feed import Feed, Request
 from eagleray.data._rows import request_of
 
 RAY = {"distributed_executor_backend": "ray", "tensor_parallel_size": 2}
@@ -179,3 +183,87 @@ class TestCheckpoint(unittest.TestCase):
         self.assertEqual(
             digest_of("a", "/r", {"x": 1, "y": 2}), digest_of("a", "/r", {"y": 2, "x": 1})
         )
+
+
+class Asked(Request):
+    """A request that keeps what it took."""
+
+    def __init__(self, feed: Feed, name: str) -> None:
+        super().__init__(feed, "/v1/completions", {"name": name})
+        self.taken: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def take(self, answer: Any) -> None:
+        self.taken.put(answer)
+
+
+class Sent:
+    """An engine that is only told."""
+
+    def __init__(self) -> None:
+        self.frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.cancelled: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def begin(self, route: str, body: dict[str, Any], receiver: Asked) -> tuple[int, bytes]:
+        if body["name"] == "bad":
+            raise BadRequestError("too long", 413)
+        return ord(body["name"]), body["name"].encode()
+
+    def write(self, frames: bytes) -> None:
+        self.frames.put(frames)
+
+    def cancel(self, number: int) -> None:
+        self.cancelled.put(number)
+
+
+class TestFeed(unittest.TestCase):
+    def setUp(self) -> None:
+        self.engine = Sent()
+        self.feed = Feed(cast(Engine, self.engine), 2)
+        self.addCleanup(self.feed.close)
+
+    def asked(self, names: str) -> dict[str, Asked]:
+        requests = {name: Asked(self.feed, name) for name in names}
+        self.feed.put(requests.values())
+        return requests
+
+    def sent(self, count: int) -> str:
+        """Wait for so many to be sent, and return them."""
+        names = b""
+        while len(names) < count:
+            names += self.engine.frames.get(timeout=60)
+        return names.decode()
+
+    def test_room(self) -> None:
+        rows = self.asked("abcde")
+        self.assertEqual(self.sent(2), "ab")
+        rows["b"].answer(200, {"x": 1})
+        self.assertEqual(rows["b"].taken.get(timeout=60), {"x": 1})
+        self.assertEqual(self.sent(1), "c")
+        rows["a"].answer(400, {"error": {"message": "wrong"}})
+        self.assertRegex(str(rows["a"].taken.get(timeout=60)), "wrong")
+        rows["c"].answer(200, {})
+        self.assertEqual(self.sent(2), "de")
+        rows["d"].fail(EngineDeadError("gone"))
+        self.assertIsInstance(rows["d"].taken.get(timeout=60), EngineDeadError)
+
+    def test_dropped(self) -> None:
+        first, other = self.asked("abcd"), self.asked("ef")
+        self.assertEqual(self.sent(2), "ab")
+        self.feed.drop(first.values())
+        self.assertEqual({self.engine.cancelled.get(timeout=60) for _ in "ab"}, {97, 98})
+        # An answer that was on its way is nobody's, and makes no more room.
+        first["a"].answer(200, {})
+        later = self.asked("gh")
+        self.assertEqual(self.sent(2), "ef")
+        other["e"].answer(200, {})
+        self.assertEqual(self.sent(1), "g")
+        later["g"].answer(200, {})
+        self.assertEqual(self.sent(1), "h")
+        self.assertTrue(all(row.taken.empty() for row in first.values()))
+
+    def test_that_cannot_be_sent(self) -> None:
+        bad = Asked(self.feed, "bad")
+        self.feed.put([bad])
+        self.assertIsInstance(bad.taken.get(timeout=60), BadRequestError)
+        self.asked("ab")
+        self.assertEqual(self.sent(2), "ab")

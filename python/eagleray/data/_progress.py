@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import Optional
+from typing import Any, Optional
 
 
 class Progress:
@@ -34,14 +34,16 @@ class Progress:
         self._begun: Optional[float] = None
         self._idle = 0.0
         self._told = (time.monotonic(), 0, 0, 0)
+        self._published = 0.0
+        self._said: dict[tuple[Any, str, str], int] = {}
 
-    def begin(self) -> None:
-        """Count a row that has come."""
+    def begin(self, count: int) -> None:
+        """Count rows that have come."""
         with self._lock:
             if self._begun is None:
                 self._begun = time.monotonic()
                 self._told = (self._begun, 0, 0, 0)
-            self._pending += 1
+            self._pending += count
 
     def end(self, outcome: str, prompt: int = 0, generated: int = 0) -> None:
         """Count a row that has ended: answered, failed, or kept in a checkpoint."""
@@ -56,12 +58,8 @@ class Progress:
                 self._idle = now
             if idle or now - self._told[0] >= self._interval:
                 line = self._line(now)
-            pending = self._pending
-        self._rows.inc(1, {"outcome": outcome})
-        for kind, count in (("prompt", prompt), ("generated", generated)):
-            if count:
-                self._tokens.inc(count, {"kind": kind})
-        self._waiting.set(pending)
+            if self._pending == 0 or now - self._published >= 1:
+                self._publish(now)
         if line:
             _show(line)
 
@@ -72,6 +70,21 @@ class Progress:
             line = self._line(time.monotonic()) if rows > self._told[1] else ""
         if line:
             _show(line)
+
+    def _publish(self, now: float) -> None:
+        """Have Ray's metrics say what is so now: for each row it would cost as much as the row."""
+        self._published = now
+        counts = {
+            **{(self._rows, "outcome", name): count for name, count in self._counts.items()},
+            (self._tokens, "kind", "prompt"): self._prompt,
+            (self._tokens, "kind", "generated"): self._generated,
+        }
+        for key, count in counts.items():
+            metric, tag, value = key
+            if count > self._said.get(key, 0):
+                metric.inc(count - self._said.get(key, 0), {tag: value})
+        self._said = counts
+        self._waiting.set(self._pending)
 
     def _line(self, now: float) -> str:
         rows = sum(self._counts.values())

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import os
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
-from eagleray import AsyncLLM, EagleRayError, EngineDeadError
+from eagleray import EagleRayError, EngineDeadError
 
+from .._arguments import command_line
+from .._engine import Engine
 from . import _checkpoint, _place
 from ._checkpoint import Checkpoint
 from ._config import EngineProcessorConfig
+from ._feed import Answer, Feed, Request
 from ._progress import Progress
 from ._rows import ERROR, failed, outputs_of, request_of
 
@@ -45,10 +45,9 @@ class EngineStage:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         except OSError:
             pass  # only root may
-        self._llm = AsyncLLM(config.model_source, **_place.engine_args(config))
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="rows", daemon=True).start()
-        self._room = asyncio.run_coroutine_threadsafe(self._limit(), self._loop).result()
+        arguments = {"model": config.model_source, **_place.engine_args(config)}
+        self._engine = Engine(command_line(arguments))
+        self._feed = Feed(self._engine, config.pending)
 
     def __call__(self, block: Any) -> Iterator[Any]:
         """Yield the answers to a block's rows in their order, in pieces as they are ready."""
@@ -57,72 +56,72 @@ class EngineStage:
         if self._checkpoint is not None:
             # An actor may have died that had this block.
             self._checkpoint.refresh()
-        answers = [asyncio.run_coroutine_threadsafe(self._row(row), self._loop) for row in rows]
+        size = self._config.batch_size
+        pieces: list[_Piece] = []
         try:
-            for start in range(0, len(answers), self._config.batch_size):
-                piece = answers[start : start + self._config.batch_size]
-                yield table([self._result(answer) for answer in piece])
+            # The engine begins with the first rows while the others are made requests.
+            for start in range(0, len(rows), size):
+                pieces.append(self._ask(rows[start : start + size]))
+            for piece in pieces:
+                piece.done.wait()
+                yield table([self._result(result) for result in piece.results])
         finally:
-            for answer in answers:
-                answer.cancel()
+            self._feed.drop(row for piece in pieces for row in piece.asked)
 
     def __del__(self) -> None:
-        llm = getattr(self, "_llm", None)
-        if llm is not None:
-            llm.shutdown()
+        feed = getattr(self, "_feed", None)
+        if feed is not None:
+            feed.close()
+            self._engine.close()
             self._progress.close()
 
-    def _result(self, answer: concurrent.futures.Future[dict[str, Any]]) -> dict[str, Any]:
-        row = answer.result()
-        if row.get(ERROR):
-            return row
-        result = dict(self._postprocess(row)) if self._postprocess else row
-        if self._config.should_continue_on_error:
-            result[ERROR] = ""
-        return result
-
-    async def _limit(self) -> asyncio.Semaphore:
-        """Return the limit of rows in the engine: before Python 3.10 it is the loop's it is made in."""
-        return asyncio.Semaphore(self._config.pending)
-
-    async def _row(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return a row with its answer."""
-        self._progress.begin()
-        ended: tuple[Any, ...] = ("failed",)
-        try:
-            outputs, ended = await self._answer(row)
-            return {**row, **outputs}
-        except EngineDeadError as err:
+    def end(self, row: _Row, answer: Answer) -> None:
+        """Take what the engine says of a row."""
+        if isinstance(answer, EngineDeadError):
             # Ray starts an actor that dies anew, and gives its blocks to others. One that only
             # raises an error would be given the same block again.
-            print(f"eagleray data: {err}", file=sys.stderr, flush=True)
+            print(f"eagleray data: {answer}", file=sys.stderr, flush=True)
             os._exit(1)
-        except (EagleRayError, ValueError, TypeError) as err:
-            if not self._config.should_continue_on_error:
-                raise
-            return {**row, **failed(row, f"{type(err).__name__}: {err}", self._config)}
-        finally:
-            self._progress.end(*ended)
-
-    async def _answer(self, row: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
-        config, kept = self._config, self._checkpoint
-        route, body = request_of(row, config)
-        key = digest = ""
-        if kept is not None:
-            key = self._key(row)
-            digest = _checkpoint.digest_of(config.model_source, route, body)
-            outputs = kept.find(key, digest)
-            if outputs is not None:
-                return outputs, ("kept",)
-        async with self._room:
-            begun = time.monotonic()
-            answer = await self._llm.request(route, body)
-        outputs = outputs_of(row, body, answer, config.detokenize_stage)
-        outputs["time_taken_llm"] = time.monotonic() - begun
-        if kept is not None:
-            kept.add(key, digest, outputs)
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            outputs = outputs_of(row.row, row.body, answer, self._config.detokenize_stage)
+            outputs["time_taken_llm"] = row.ended - row.begun
+            if self._checkpoint is not None:
+                self._checkpoint.add(row.key, row.digest, outputs)
+        except Exception as err:  # whoever waits must not wait for ever
+            row.piece.end(row.index, self._failed(row.row, err))
+            return
         tokens = outputs["num_input_tokens"], outputs.get("num_generated_tokens", 0)
-        return outputs, ("answered", *tokens)
+        self._progress.end("answered", *tokens)
+        row.piece.end(row.index, {**row.row, **outputs})
+
+    def _ask(self, rows: list[dict[str, Any]]) -> _Piece:
+        """Have rows asked that come out together, but those that a checkpoint has."""
+        piece = _Piece(len(rows))
+        self._progress.begin(len(rows))
+        for index, row in enumerate(rows):
+            try:
+                request = _Row(self, self._feed, piece, index, row, request_of(row, self._config))
+                outputs = self._kept(request)
+            except (ValueError, TypeError) as err:
+                piece.end(index, self._failed(row, err))
+                continue
+            if outputs is None:
+                piece.asked.append(request)
+            else:
+                self._progress.end("kept")
+                piece.end(index, {**row, **outputs})
+        self._feed.put(piece.asked)
+        return piece
+
+    def _kept(self, row: _Row) -> Optional[dict[str, Any]]:
+        """Return what a checkpoint has of a row."""
+        if self._checkpoint is None:
+            return None
+        row.key = self._key(row.row)
+        row.digest = _checkpoint.digest_of(self._config.model_source, row.route, row.body)
+        return self._checkpoint.find(row.key, row.digest)
 
     def _key(self, row: dict[str, Any]) -> str:
         column = self._config.checkpoint_id_column
@@ -132,6 +131,69 @@ class EngineStage:
             return _checkpoint.key_of(row[column])
         except ValueError as err:
             raise ValueError(f"checkpoint_id_column: {column}: {err}") from None
+
+    def _failed(self, row: dict[str, Any], err: Exception) -> _Result:
+        """Return what comes out of a row that has no answer."""
+        self._progress.end("failed")
+        goes_on = self._config.should_continue_on_error
+        if goes_on and isinstance(err, (EagleRayError, ValueError, TypeError)):
+            return {**row, **failed(row, f"{type(err).__name__}: {err}", self._config)}
+        return err
+
+    def _result(self, result: _Result) -> dict[str, Any]:
+        if isinstance(result, Exception):
+            raise result
+        if result.get(ERROR):
+            return result
+        row = dict(self._postprocess(result)) if self._postprocess else result
+        if self._config.should_continue_on_error:
+            row[ERROR] = ""
+        return row
+
+
+_Result = Union[dict[str, Any], Exception]
+
+
+class _Piece:
+    """What comes of rows that come out together."""
+
+    def __init__(self, count: int) -> None:
+        self.results: list[_Result] = [{}] * count
+        self.asked: list[_Row] = []
+        self.done = threading.Event()
+        self._left = count
+        self._lock = threading.Lock()
+
+    def end(self, index: int, result: _Result) -> None:
+        """Take the result of a row."""
+        self.results[index] = result
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self.done.set()
+
+
+class _Row(Request):
+    """A row that the engine is asked for."""
+
+    key = digest = ""
+
+    def __init__(
+        self,
+        stage: EngineStage,
+        feed: Feed,
+        piece: _Piece,
+        index: int,
+        row: dict[str, Any],
+        asked: tuple[str, dict[str, Any]],
+    ) -> None:
+        super().__init__(feed, *asked)
+        self._stage = stage
+        self.piece, self.index, self.row = piece, index, row
+
+    def take(self, answer: Answer) -> None:
+        """Take what came."""
+        self._stage.end(self, answer)
 
 
 def table(rows: list[dict[str, Any]]) -> Any:
