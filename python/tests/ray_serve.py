@@ -15,12 +15,14 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import threading
 import time
 import unittest
 import unittest.mock
+import zlib
 from collections.abc import AsyncGenerator, Generator
 from typing import Any, Callable, Optional
 
@@ -30,7 +32,9 @@ from ray.util.state import list_actors
 
 import eagleray.serve as eagle
 from eagleray.errors import ConfigError
-from eagleray.serve import split
+from eagleray.serve import ingress, resume, split
+from eagleray.serve.relay import UnaskedError
+from eagleray.serve.resume import Deaths
 
 PATIENCE = 120.0
 BUILTIN = "go-std-tiny"
@@ -214,9 +218,43 @@ class Quick(Cluster):
         ):
             status, answer = self.ask("/models/v1/completions", {"prompt": "x", **fields})
             self.assertEqual((status, answer["error"]["param"]), (want, param), answer)
+        self.begun_streams_go_on("one", "models")
         self.kill_replicas("one", "models")
         serve.delete("models")
         self.eventually("the end of the engines", lambda: not engines("one") + engines("two"))
+
+    def begun_streams_go_on(self, name: str, app: str) -> None:
+        """Kill the replica that has begun a stream: its client has the very bytes of another one."""
+        cases: list[dict[str, Any]] = [
+            {"temperature": 0},
+            {"temperature": 1, "seed": 7, "n": 2, "logprobs": 1},
+        ]
+        for n, fields in enumerate(cases):
+            fields = {"max_tokens": 600, "ignore_eos": True, **fields}
+            want = without_names(b"".join(self.raw(name, app, **fields)))
+            self.eventually("both", lambda: self.replicas(f":{name}", app) == 2)
+            before = {pid: ticks(pid) for pid in engines(name)}
+            stream = self.raw(name, app, **fields)
+            got = [next(stream) for _ in range(9)]
+            for pid in before:
+                os.kill(pid, signal.SIGSTOP)
+            busy = max(before, key=lambda pid: ticks(pid) - before[pid])  # noqa: B023
+            os.kill(parent(busy) if n % 2 else busy, signal.SIGKILL)
+            for pid in set(before) - {busy}:
+                os.kill(pid, signal.SIGCONT)
+            self.eventually("its end", lambda pid=busy: pid not in engines(name))
+            got += stream
+            self.assertEqual(without_names(b"".join(got)), want)
+            self.eventually("both", lambda: len(engines(name)) == 2)
+
+    def raw(self, name: str, app: str, **fields: Any) -> Generator[bytes, None, None]:
+        """Return the lines of a stream."""
+        fields = {"model": name, "prompt": PROMPT, "stream": True, **fields}
+        with contextlib.closing(self.send(f"/{app}/v1/completions", fields)) as connection:
+            answer = connection.getresponse()
+            self.assertEqual(answer.status, 200)
+            self.assertIsNone(answer.headers["X-Eagleray-Resume"])
+            yield from answer
 
     def kill_replicas(self, name: str, app: str, kills: int = 2) -> None:
         """Kill replicas by turns while requests run: each is answered."""
@@ -266,6 +304,127 @@ class Quick(Cluster):
         text = found.message + "".join(d.message for d in found.deployments.values())
         self.assertIn(words, text)
         serve.delete(name)
+
+
+def without_names(stream: bytes) -> bytes:
+    """Return a stream without its id and time, which must be the same in all of its events."""
+    for pattern in (rb'"id":"[^"]*"', rb'"created":\d+'):
+        names = set(re.findall(pattern, stream))
+        if len(names) != 1:
+            raise AssertionError(f"{len(names)} of {pattern!r} in one stream: {names}")
+        stream = re.sub(pattern, b"", stream)
+    return stream
+
+
+class Deadly(Cluster):
+    """What an ingress does when replicas die, without any."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Start nothing."""
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        """End nothing."""
+
+    def test_deaths(self) -> None:
+        died = ray.exceptions.RayActorError()
+        unasked = UnaskedError("no")
+        token = [(b"content-type", b"text/event-stream"), (b"x-eagleray-resume", b"t")]
+        begun = (200, token, [b"data: a\n", b"\ndata: b\n\n"], died)
+        cut = (200, token, [b"data: c\n\n"], died)
+        rest = (200, token, [b"data: c\n\n", b"data: d\n\n"], None)
+        plain = (200, [(b"content-type", b"application/json")], [b"{}"], None)
+        head = b"data: a\n\ndata: b\n\n"
+        ended = b"the replica that was answering has ended"
+        for name, answers, want, asks in (
+            ("whole", [plain], (200, b"{}"), 1),
+            ("dies first", [died, died, plain], (200, b"{}"), 3),
+            ("poison", [died] * 9, (503, b"no replica has answered"), 3),
+            ("had died before", [unasked] * 5 + [plain], (200, b"{}"), 6),
+            ("goes on", [begun, rest], (200, head + b"data: c\n\ndata: d\n\n"), 2),
+            (
+                "goes on twice",
+                [begun, cut, (200, token, [b"data: d\n\n"], None)],
+                (200, head + b"data: c\n\ndata: d\n\n"),
+                3,
+            ),
+            ("poison in streams", [begun, cut, died, rest], (200, ended), 3),
+            ("begins again", [begun, (503, [], [b"full"], None), rest], (200, b"data: d\n\n"), 3),
+            (
+                "would differ",
+                [begun, (409, [], [b'{"error": 1}'], None)],
+                (200, b'{"error": 1}'),
+                2,
+            ),
+            ("no token", [(200, [], [b"a", b"b"], died), rest], (200, ended), 1),
+        ):
+            with (
+                self.subTest(name),
+                unittest.mock.patch.object(resume, "_PAUSE_SECONDS", 0.001),
+            ):
+                handle = DyingHandle(list(answers))
+                sent = asyncio.run(self.relayed(handle))
+                body = b"".join(e.get("body", b"") for e in sent)
+                self.assertEqual((sent[0]["status"], len(handle.asked)), (want[0], asks))
+                self.assertIn(want[1], body)
+                self.assertNotIn(b"x-eagleray-resume", dict(sent[0]["headers"]))
+                self.assertEqual([e.get("more_body") for e in sent[-2:]][-1], False)
+                values = [dict(r[2])[b"x-eagleray-resume"] for r in handle.asked]
+                self.assertEqual(values[0], b"begin")
+                if name == "goes on twice":
+                    other = head + b"data: c\n\n"
+                    self.assertEqual(
+                        values[1:],
+                        [b"t;%d;%08x" % (len(x), zlib.crc32(x)) for x in (head, other)],
+                    )
+
+    async def relayed(self, handle: DyingHandle) -> list[dict[str, Any]]:
+        """Return what a client is sent."""
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b'{"model": "m"}'}
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        scope = {
+            "method": "POST",
+            "path": "/v1/completions",
+            "headers": [(b"x-eagleray-resume", b"the client's own")],
+        }
+        await ingress.OpenAIIngress(["m"], [handle], False).answer(scope, receive, send)
+        return sent
+
+
+class DyingHandle:
+    """A deployment whose replicas answer as given, by turns, or raise."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[Any, ...]] = []
+
+    def options(self, **_: Any) -> DyingHandle:
+        return self
+
+    def remote(self, *request: Any) -> DyingHandle:
+        self.asked.append(request)
+        return self
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+    async def __aiter__(self) -> AsyncGenerator[Any, None]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, headers, parts, error = answer
+        yield status, headers, parts[0], len(parts) > 1
+        for part in parts[1:]:
+            yield part
+        if error is not None:
+            raise error
 
 
 def live_groups() -> dict[str, Any]:
@@ -484,7 +643,7 @@ class Split(Cluster):
                 first, second = FakeHandle(prefill), FakeHandle(decode)
                 ingress = split.PDIngress("m", first, second, False)
                 request: tuple[Any, ...] = (b"POST", b"/v1/completions", [], b'{"prompt": "x"}', ())
-                head = asyncio.run(only(ingress._ask("m", request)))
+                head = asyncio.run(only(ingress._ask("m", request, Deaths())))
                 self.assertEqual((head[0], head[2]), want)
                 carried = [b"remote_port" in r[3] for r in second.asked]
                 self.assertEqual((carried, len(first.asked)), (bodies, 1))
@@ -549,25 +708,31 @@ async def only(answers: AsyncGenerator[Any, None]) -> Any:
 
 
 class Lost(Cluster):
-    """No request is lost to fifty changes of scale and twenty kills.
+    """No request is lost to fifty changes of scale and twenty kills, and no stream is cut.
 
-    A stream that a killed replica had begun ends with an error: these are counted by themselves.
+    What clients get is, but for the names of a stream, what they get of replicas that nobody disturbs.
     """
+
+    # What streams ask for: a long one is more often about to be answered.
+    ASKED: tuple[dict[str, Any], ...] = (
+        {"temperature": 0, "max_tokens": 64},
+        {"temperature": 1, "seed": 7, "n": 2, "logprobs": 1, "max_tokens": 200},
+    )
 
     def test_no_request_is_lost(self) -> None:
         args = {"llm_configs": [model("lost", num_replicas=2)]}
         self.put("lost", args, lost=2)
         self.scaled(2)
+        self.lock, self.begun, self.disturbed = threading.Lock(), 0, 0
+        self.want = [self.stream(fields)[1] for fields in self.ASKED]
         scaled = self.under_load(lambda: self.scale(args))
         killed = self.under_load(self.kill)
         for what, answers in (("50 changes of scale", scaled), ("20 kills", killed)):
             count = collections.Counter(kind for kind, _ in answers)
             print(f"{what}: {len(answers)} requests, {dict(count)}", flush=True)
-        for kind in ("cut", "lost"):
-            self.assertEqual([a for a in scaled if a[0] == kind], [])
-        self.assertEqual([a for a in killed if a[0] == "lost"], [])
-        whole = {text for kind, text in scaled + killed if kind == "answered"}
-        self.assertEqual(len(whole), 1)
+        print(f"{self.disturbed} streams had begun when a replica of two was killed", flush=True)
+        self.assertEqual([a for a in scaled + killed if a[0] not in ("whole", "stream")], [])
+        self.assertEqual(len({text for kind, text in scaled + killed if kind == "whole"}), 1)
         serve.delete("lost")
 
     def scaled(self, replicas: int) -> None:
@@ -590,14 +755,16 @@ class Lost(Cluster):
             self.eventually("two engines", lambda: len(engines("lost")) == 2)
             self.scaled(2)
             pid = engines("lost")[n // 2 % 2]
+            with self.lock:
+                self.disturbed += self.begun
             os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
             self.eventually("its end", lambda pid=pid: pid not in engines("lost"))
 
-    def under_load(self, act: Callable[[], None]) -> list[tuple[str, str]]:
+    def under_load(self, act: Callable[[], None]) -> list[tuple[str, Any]]:
         """Return what became of the requests that were asked meanwhile."""
         done = threading.Event()
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            asks = [self.whole, self.stream] * 2
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            asks = [self.whole, self.whole, *[self.same_stream] * 4]
             clients = [pool.submit(self.client, ask, done) for ask in asks]
             try:
                 act()
@@ -606,43 +773,62 @@ class Lost(Cluster):
             return [a for c in clients for a in c.result(PATIENCE)]
 
     def client(
-        self, ask: Callable[[], tuple[str, str]], done: threading.Event
-    ) -> list[tuple[str, str]]:
-        answers = []
+        self, ask: Callable[[int], tuple[str, Any]], done: threading.Event
+    ) -> list[tuple[str, Any]]:
+        answers: list[tuple[str, Any]] = []
         while not done.is_set():
-            answers.append(ask())
+            answers.append(ask(len(answers)))
         return answers
 
-    def whole(self) -> tuple[str, str]:
+    def whole(self, _: int) -> tuple[str, Any]:
         try:
             status, answer = self.completion("lost", "lost", max_tokens=64, ignore_eos=True)
         except (OSError, http.client.HTTPException) as e:
             return "lost", repr(e)
         if status != 200:
             return "lost", f"{status} {answer}"
-        return "answered", answer["choices"][0]["text"]
+        return "whole", answer["choices"][0]["text"]
 
-    def stream(self) -> tuple[str, str]:
-        text, ended = "", False
+    def same_stream(self, n: int) -> tuple[str, Any]:
+        """Ask for a stream, and compare it with an undisturbed one."""
+        n %= len(self.ASKED)
         try:
-            for event in self.events("lost", "lost", max_tokens=64, ignore_eos=True):
-                if "error" in event:
-                    return "cut", text
-                text += event["choices"][0]["text"]
-                ended = event["choices"][0]["finish_reason"] is not None
-        except (OSError, http.client.HTTPException, RuntimeError) as e:
+            kind, got = self.stream(self.ASKED[n])
+        except (OSError, http.client.HTTPException) as e:
             return "lost", repr(e)
-        return ("answered", text) if ended else ("lost", f"no end after {text!r}")
+        if kind == "stream" and got == self.want[n]:
+            return "stream", None
+        return ("different" if kind == "stream" else kind), got
+
+    def stream(self, fields: dict[str, Any]) -> tuple[str, bytes]:
+        fields = {"model": "lost", "prompt": PROMPT, "stream": True, "ignore_eos": True, **fields}
+        with contextlib.closing(self.send("/lost/v1/completions", fields)) as connection:
+            answer = connection.getresponse()
+            if answer.status != 200:
+                return "lost", answer.read()
+            body = answer.readline()
+            with self.lock:
+                self.begun += 1
+            try:
+                body += answer.read()
+            finally:
+                with self.lock:
+                    self.begun -= 1
+        if b'"error"' in body or not body.endswith(b"data: [DONE]\n\n"):
+            return "cut", body
+        return "stream", without_names(body)
 
 
 def idle(pid: int) -> bool:
     """Say whether a process computes nothing."""
 
-    def ticks() -> int:
-        with open(f"/proc/{pid}/stat") as f:
-            words = f.read().rpartition(")")[2].split()
-        return int(words[11]) + int(words[12])
-
-    before = ticks()
+    before = ticks(pid)
     time.sleep(0.3)
-    return ticks() - before <= 2
+    return ticks(pid) - before <= 2
+
+
+def ticks(pid: int) -> int:
+    """Return what a process has computed, in hundredths of a second."""
+    with open(f"/proc/{pid}/stat") as f:
+        words = f.read().rpartition(")")[2].split()
+    return int(words[11]) + int(words[12])

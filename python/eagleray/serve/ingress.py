@@ -6,24 +6,17 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, Optional
 from urllib.parse import unquote
 
 from ray import serve
-from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 
-from ..errors import EngineDeadError
 from .asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
 from .asgi import send_start
 from .prefix import blocks_of
+from .resume import LOST, Deaths, Progress, without_token
 from .server import Head
-
-# How often a request is given to another replica because its own has died before it answered.
-ATTEMPTS = 5
-
-# What a caller sees of a replica that has died, or whose engine has.
-_LOST = (RayActorError, EngineDeadError)
 
 _JSON = [(b"content-type", b"application/json")]
 
@@ -85,39 +78,40 @@ class OpenAIIngress:
     async def _relay(self, scope: Scope, body: bytes, send: Send) -> None:
         model, fields = self._model_of(scope["method"], body)
         prefix = blocks_of(fields) if self._routed else ()
-        request = (scope["method"].encode(), target_of(scope), scope["headers"], body, prefix)
-        begun = False
-        answer = self._ask(model, request)
-        try:
-            head: Head = await answer.__anext__()
-            status, headers, part, more = head
-            if not more:
-                await send_all(send, status, headers, part)
-                return
-            await send_start(send, status, headers)
-            begun = True
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-            async for part in answer:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-        except _LOST as e:
-            if not begun:
-                raise RequestError(503, f"no replica has answered: {e}", retry_after=1) from None
-            # What has begun cannot begin again: its reader learns of it within the stream.
-            lost = RequestError(503, "the replica that was answering has ended")
-            await send(
-                {
-                    "type": "http.response.body",
-                    "body": b"\n\ndata: " + lost.body + b"\n\n",
-                    "more_body": True,
-                }
-            )
-        finally:
-            await answer.aclose()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        progress, deaths = Progress(scope["headers"]), Deaths()
+        method, target = scope["method"].encode(), target_of(scope)
+        while True:
+            request = (method, target, progress.headers(), body, prefix)
+            answer = self._ask(model, request, deaths)
+            again = True
+            try:
+                refused = await _pass_on(answer, progress, deaths, send)
+                if refused is None:
+                    return
+                status, failed = refused
+                again = status == 503
+            except LOST as e:
+                if not progress.begun:
+                    text = f"no replica has answered: {e}"
+                    raise RequestError(503, text, retry_after=1) from None
+                failed = RequestError(503, "the replica that was answering has ended").body
+            except RequestError as e:
+                if not progress.begun:
+                    raise
+                failed = e.body
+            finally:
+                await answer.aclose()
+            if not again or not progress.resumable or not deaths.waits():
+                break
+            await deaths.pause()
+        # What cannot go on: its reader learns of it within the stream.
+        event = b"\n\ndata: " + failed.strip() + b"\n\n"
+        await send({"type": "http.response.body", "body": event, "more_body": False})
 
-    async def _ask(self, model: str, request: tuple[Any, ...]) -> AsyncGenerator[Any, None]:
+    async def _ask(
+        self, model: str, request: tuple[Any, ...], deaths: Deaths
+    ) -> AsyncGenerator[Any, None]:
         """Give a request to a replica, and to another one while none has begun to answer."""
-        attempt = 1
         while True:
             stream = self._relays[model].remote(*request)
             ended = False
@@ -128,9 +122,9 @@ class OpenAIIngress:
                     yield item
                 ended = True
                 return
-            except _LOST:
+            except LOST as e:
                 ended = True
-                if begun or attempt == ATTEMPTS:
+                if not deaths.survives(e) or begun:
                     raise
             except BackPressureError as e:
                 ended = True
@@ -138,9 +132,7 @@ class OpenAIIngress:
             finally:
                 if not ended:
                     stream.cancel()
-            # Serve needs a moment to learn of it, too.
-            await asyncio.sleep(0.05 * 2**attempt)
-            attempt += 1
+            await deaths.pause()
 
     def _model_of(self, method: str, body: bytes) -> tuple[str, dict[str, Any]]:
         """Return the model of a request, and the members of its body."""
@@ -170,6 +162,35 @@ class OpenAIIngress:
 
     def _names(self) -> str:
         return ", ".join(self._relays)
+
+
+async def _pass_on(
+    answer: AsyncGenerator[Any, None], progress: Progress, deaths: Deaths, send: Send
+) -> Optional[tuple[int, bytes]]:
+    """Give the client what it does not have of an answer.
+
+    Returns the status and the body with which a replica refuses to go on. Raises the errors of LOST,
+    and RequestError.
+    """
+    head: Head = await answer.__anext__()
+    status, headers, part, more = head
+    if progress.begun and status != 200:
+        return status, part
+    if not progress.begun and not more:
+        await send_all(send, status, without_token(headers), part)
+        return None
+    deaths.end_wait()
+    if not progress.begun:
+        await send_start(send, status, progress.begin(headers))
+    while True:
+        progress.add(part)
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+        try:
+            part = await answer.__anext__()
+        except StopAsyncIteration:
+            break
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    return None
 
 
 def _no_model(name: Any) -> RequestError:

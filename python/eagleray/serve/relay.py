@@ -34,6 +34,10 @@ _OWN_HEADERS = frozenset(
 )
 
 
+class UnaskedError(EngineDeadError):
+    """The engine had ended before a request got to it."""
+
+
 class Engine:
     """The HTTP API of an engine at a unix socket. Of one event loop."""
 
@@ -80,7 +84,7 @@ class Engine:
         try:
             _, connection = await loop.create_unix_connection(_Connection, self._path)
         except OSError as e:
-            raise EngineDeadError(f"the engine's socket: {e}") from None
+            raise UnaskedError(f"the engine's socket: {e}") from None
         return connection, False
 
     def keep(self, connection: _Connection) -> None:

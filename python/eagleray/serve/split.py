@@ -12,6 +12,7 @@ from ray import serve
 from .asgi import RequestError
 from .handover import decode_body, prefill_body, refuses_transfer
 from .ingress import OpenAIIngress
+from .resume import Deaths
 
 _log = logging.getLogger("ray.serve")
 
@@ -28,12 +29,14 @@ class PDIngress(OpenAIIngress):
         self._prefill = OpenAIIngress([model], [prefill], routed)
         self._prefill_name: str = prefill.deployment_name
 
-    async def _ask(self, model: str, request: tuple[Any, ...]) -> AsyncGenerator[Any, None]:
+    async def _ask(
+        self, model: str, request: tuple[Any, ...], deaths: Deaths
+    ) -> AsyncGenerator[Any, None]:
         split = await self._split(model, request)
         # Parameters that the decode replica must not follow, such as those of an engine that was
         # deployed with another secret, are no mistake of the client's.
         for asked in (request,) if split is None else (split, request):
-            answer = super()._ask(model, asked)
+            answer = super()._ask(model, asked, deaths)
             try:
                 head = await answer.__anext__()
                 if asked is split and refuses_transfer(head[0], head[2]):
@@ -75,7 +78,8 @@ class PDIngress(OpenAIIngress):
         return None if changed is None else (method, target, headers, changed, *rest)
 
     async def _compute(self, model: str, request: tuple[Any, ...]) -> tuple[int, bytes]:
-        answer = self._prefill._ask(model, request)
+        # Where it dies the decode replica computes the prompt.
+        answer = self._prefill._ask(model, request, Deaths(1))
         try:
             status, _, part, more = await answer.__anext__()
             if more:
