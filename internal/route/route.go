@@ -21,7 +21,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 )
 
 // Options configure a Proxy.
@@ -53,6 +56,8 @@ type Proxy struct {
 	opt             Options
 	prefill, decode *fleet
 	client          *http.Client
+	// partings are the words to prefill servers whose blocks nobody needs.
+	partings sync.WaitGroup
 }
 
 // headerTimeout bounds the wait for the head of an answer: a long one that is not streamed is
@@ -83,11 +88,12 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Watch asks the servers for their health until ctx ends.
+// Watch asks the servers for their health until ctx ends. It returns when nothing of the proxy runs.
 func (p *Proxy) Watch(ctx context.Context) {
 	tick := time.NewTicker(p.opt.HealthEvery)
 	defer tick.Stop()
 	defer p.client.CloseIdleConnections()
+	defer p.partings.Wait()
 	for {
 		p.look(ctx)
 		select {
@@ -124,9 +130,36 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			// The client's own text stays as it is: the server checks it as if it had come from there.
 			at := bytes.IndexByte(body, '{') + 1
 			body = slices.Concat(body[:at], []byte(`"kv_transfer_params":`), params, []byte(","), body[at:])
+			complete := false
+			defer func() {
+				if !complete {
+					p.renounce(params)
+				}
+			}()
+			complete = p.pass(w, r, body, &times)
+			return
 		}
 	}
 	p.pass(w, r, body, &times)
+}
+
+// parting bounds the word to a prefill server whose blocks nobody needs.
+const parting = 5 * time.Second
+
+// renounce gives the blocks of a prompt up whose answer did not come to its end: the decode server may
+// never have heard of them, have refused the request, or be gone.
+func (p *Proxy) renounce(params json.RawMessage) {
+	var k kvtransfer.Ticket
+	if json.Unmarshal(params, &k) != nil || k.Port == 0 {
+		return
+	}
+	p.partings.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), parting)
+		defer cancel()
+		if err := kvtransfer.Renounce(ctx, &k); err != nil {
+			p.opt.Log.Debug("blocks were not given up", "transfer", k.RequestID, "error", err)
+		}
+	})
 }
 
 // dropped are the fields that have no meaning for the one token that a prefill server is asked for,
@@ -185,15 +218,16 @@ func (p *Proxy) compute(r *http.Request, body []byte) (params json.RawMessage, s
 	return a.Params, s.url
 }
 
-// pass hands a request to a decode server, and its answer to the client as it comes.
-func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte, times *Times) {
+// pass hands a request to a decode server, and its answer to the client as it comes. It says whether
+// that was one, to its end.
+func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte, times *Times) bool {
 	answer, s, err := p.send(r, p.decode, body)
 	if err != nil {
 		if r.Context().Err() == nil {
 			w.Header().Set("Retry-After", "1")
 			fail(w, http.StatusServiceUnavailable, err.Error())
 		}
-		return
+		return false
 	}
 	defer s.busy.Add(-1)
 	defer answer.Body.Close()
@@ -207,7 +241,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte, times 
 		n, err := answer.Body.Read(buf)
 		if n > 0 {
 			if _, err := w.Write(buf[:n]); err != nil {
-				return // the client has gone; its request ends with the body
+				return false // the client has gone; its request ends with the body
 			}
 			_ = flush.Flush()
 		}
@@ -223,6 +257,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte, times 
 		times.Over = time.Now()
 		p.opt.OnSplit(*times)
 	}
+	return answer.StatusCode == http.StatusOK
 }
 
 // again are the answers of a server that has not begun with a request, and that another one may take.

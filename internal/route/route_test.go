@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/kvtransfer"
 )
 
 // backend is a scripted server.
@@ -96,6 +98,84 @@ func post(t *testing.T, url, body string) (int, string, http.Header) {
 		t.Fatal(err)
 	}
 	return r.StatusCode, string(text), r.Header
+}
+
+// nowhere is a cache of nothing.
+type nowhere struct{}
+
+func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
+
+// TestRenounced wants a prefill server to have its blocks back as soon as it is clear that nobody comes
+// for them: the decode server refuses the request, is not there, or breaks its answer off, or the client
+// goes. An answer that is complete has had its blocks, or not.
+func TestRenounced(t *testing.T) {
+	agent, err := kvtransfer.Listen(kvtransfer.Options{Memory: nowhere{}, Host: "127.0.0.1", Blocks: 1,
+		Shape: kvtransfer.Shape{KVHeads: 1, Layers: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(agent.Close)
+	at := agent.Address()
+	for what, decode := range map[string]func(w http.ResponseWriter, gone chan struct{}){
+		"refused": func(w http.ResponseWriter, _ chan struct{}) { w.WriteHeader(400) },
+		"broken off": func(w http.ResponseWriter, _ chan struct{}) {
+			io.WriteString(w, "data: 1")
+			http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+		"the client goes": func(w http.ResponseWriter, gone chan struct{}) {
+			io.WriteString(w, "data: 1")
+			http.NewResponseController(w).Flush()
+			<-gone
+		},
+		"not there": nil,
+		"complete":  func(w http.ResponseWriter, _ chan struct{}) { io.WriteString(w, "{}") },
+	} {
+		h := kvtransfer.Hold{Secret: kvtransfer.NewSecret()}
+		if err := agent.Hold(h); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(map[string]any{"kv_transfer_params": kvtransfer.Ticket{DoRemotePrefill: true,
+			Host: at.Host, Port: at.Port, Fingerprint: at.Fingerprint, Secret: h.Secret}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dec := newBackend(t, "")
+		gone := make(chan struct{})
+		dec.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				t.Error(err)
+			}
+			decode(w, gone)
+		})
+		if decode == nil {
+			dec.Close()
+		}
+		p, url := newProxy(t, []*backend{newBackend(t, string(text))}, []*backend{dec}, nil)
+		r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if what == "the client goes" {
+			r.Body.Close()
+		} else {
+			io.Copy(io.Discard, r.Body)
+			r.Body.Close()
+		}
+		if what != "complete" {
+			if !agent.Handed(t.Context(), h.Secret) {
+				t.Errorf("%s: the blocks were not given up", what)
+			}
+			close(gone)
+			continue
+		}
+		p.partings.Wait()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if agent.Handed(over, h.Secret) {
+			t.Errorf("%s: the blocks were given up", what)
+		}
+	}
 }
 
 const ticket = `{"kv_transfer_params":{"do_remote_prefill":true,"x":1}}`
