@@ -161,7 +161,9 @@ def main() -> None:
                 print(f"round {n + 1}: {setting}: {runs[setting][-1]}", file=sys.stderr)
     print(f"{'':24}{'one engine':>14}{'shared memory':>16}{'TCP':>16}")
     for name in runs[SETTINGS[1]][0]:
-        row = [statistics.median(f[name] for f in r) if name in r[0] else None for r in runs.values()]
+        row = [
+            statistics.median(f[name] for f in r) if name in r[0] else None for r in runs.values()
+        ]
         base = row[0]
         print(f"{name:24}{'' if base is None else f'{base:.1f}':>14}", end="")
         for x in row[1:]:

@@ -18,6 +18,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/attach"
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/router"
 )
 
@@ -94,7 +95,8 @@ func tellParent(err error) error {
 func serveParent(ctx context.Context, socket net.Conn, body int, open attach.Open) error {
 	err := attach.Serve(ctx, socket, body, func(ctx context.Context) (http.Handler, any, error) {
 		h, ready, err := open(ctx)
-		if mistake := (*config.UsageError)(nil); errors.As(err, &mistake) {
+		wrong, model := (*config.UsageError)(nil), (*engine.ModelError)(nil)
+		if errors.As(err, &wrong) || errors.As(err, &model) {
 			err = attach.Usage{Err: err}
 		}
 		return h, ready, err
@@ -128,6 +130,18 @@ type attachedEngine struct {
 	MaxBody int64 `json:"max_body"`
 	// Pooling says that the engine answers with embeddings and scores, not with tokens.
 	Pooling bool `json:"pooling"`
+	// Sampling is what requests get that say nothing of it: the model's own.
+	Sampling samplingDefaults `json:"sampling"`
+}
+
+// samplingDefaults is sample.Settings with the names of SamplingParams; what the model does not say is left out.
+type samplingDefaults struct {
+	Temperature       *float64 `json:"temperature,omitempty"`
+	TopP              *float64 `json:"top_p,omitempty"`
+	MinP              *float64 `json:"min_p,omitempty"`
+	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
+	TopK              *int     `json:"top_k,omitempty"`
+	MaxTokens         *int     `json:"max_tokens,omitempty"`
 }
 
 // answerParent answers the program until it closes its end, dies, or the engine fails. Ctrl-C is the
@@ -170,7 +184,8 @@ func answerParent(ctx context.Context, open func(context.Context) (*router.Route
 			info := e.Info()
 			return surface.Attached(), attachedEngine{PID: os.Getpid(), Version: version(), Model: info.Names[0],
 				MaxModelLen: info.MaxModelLen, Window: batchWindow(cfg),
-				MaxBody: cfg.Server.MaxRequestBodyBytes, Pooling: info.Pooling != nil}, nil
+				MaxBody: cfg.Server.MaxRequestBodyBytes, Pooling: info.Pooling != nil,
+				Sampling: samplingDefaults(info.Generation)}, nil
 		})
 	watch.Wait()
 	if e != nil {

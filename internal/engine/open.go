@@ -35,6 +35,15 @@ type Options struct {
 	WorkerOutput launch.Output
 }
 
+// ModelError says that the model is not there, or is not one that can be opened as it is asked for: what
+// is found before anything starts.
+type ModelError struct{ Err error }
+
+func (e *ModelError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *ModelError) Unwrap() error { return e.Err }
+
 // Open resolves the model, starts the ranks of one engine and its step loop. Errors name the flag
 // or file at fault.
 func Open(ctx context.Context, opt Options) (*Engine, *metrics.Metrics, error) {
@@ -69,7 +78,10 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
 		b.readGenerationConfig, b.readPooling, b.sizeCache} {
 		if err := f(); err != nil {
-			return nil, err
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			return nil, &ModelError{err}
 		}
 	}
 	if c := &b.cfg.Schedule; !c.ChunkedPrefill {

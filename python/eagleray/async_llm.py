@@ -158,6 +158,10 @@ class AsyncLLM(AsyncTrainable):
         """The calls of a trainer for threads that wait, and what a ``WeightTransfer`` takes."""
         return _Blocking(self._engine)
 
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Return what the model's generation_config.json says, else vLLM's defaults."""
+        return SamplingParams(**self._engine.ready["sampling"])
+
     async def abort(self, request_id: str) -> None:
         """End a request: whoever waits for it has a RequestError of status 499."""
         receiver = self._running.get(request_id)

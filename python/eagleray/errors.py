@@ -10,7 +10,10 @@ class EagleRayError(Exception):
 
 
 class ConfigError(EagleRayError, ValueError):
-    """An argument of the engine is wrong; the message names it as a flag."""
+    """An argument of the engine is wrong, or the model that it names.
+
+    The message names the flag or the file.
+    """
 
 
 class EngineDeadError(EagleRayError, RuntimeError):

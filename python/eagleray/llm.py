@@ -155,8 +155,8 @@ class LLM(Trainable):
         return Tokenizer(self.request)
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """Return vLLM's defaults. With None in their place the model's own are used."""
-        return SamplingParams()
+        """Return what the model's generation_config.json says, else vLLM's defaults."""
+        return SamplingParams(**self._engine.ready["sampling"])
 
     def request(
         self, route: str, body: Optional[dict[str, Any]] = None, method: str = "POST"

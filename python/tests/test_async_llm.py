@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 import inspect
 import threading
 import time
@@ -10,7 +12,7 @@ import unittest
 from dataclasses import replace
 
 import eagleray
-from eagleray import AsyncLLM, RequestOutput, RequestOutputKind, SamplingParams
+from eagleray import LLM, AsyncLLM, RequestOutput, RequestOutputKind, SamplingParams
 from eagleray._trainable import AsyncTrainable
 from eagleray.weights import Trainable, WeightTransfer
 
@@ -202,6 +204,31 @@ class TestArguments(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, message):
                 AsyncLLM(**arguments)
+
+    def test_model(self) -> None:
+        """A model that is not there, or is none, is a mistake as a flag is."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "empty"))
+            with open(os.path.join(folder, "config.json"), "w") as file:
+                file.write('{"architectures": ["FooForCausalLM"]}')
+            for model, message in (
+                (os.path.join(folder, "other"), "no such file or directory"),
+                (os.path.join(folder, "empty"), "config.json: no such file or directory"),
+                (folder, "FooForCausalLM"),
+            ):
+                with self.subTest(message):
+                    with self.assertRaisesRegex(eagleray.ConfigError, message) as raised:
+                        AsyncLLM(model)
+                    self.assertEqual(len(str(raised.exception).splitlines()), 1)
+
+    def test_default_sampling_params(self) -> None:
+        given = {"temperature": 0.25, "top_k": 7, "max_new_tokens": 5}
+        with LLM(override_generation_config=given) as llm:
+            params = llm.get_default_sampling_params()
+            self.assertEqual(params, SamplingParams(temperature=0.25, top_k=7, max_tokens=5))
+            (same,), (own,) = llm.generate("func ", params), llm.generate("func ")
+            self.assertEqual(len(same.outputs[0].token_ids), 5)
+            self.assertEqual(len(own.outputs[0].token_ids), 5)
 
 
 if __name__ == "__main__":

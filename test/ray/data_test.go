@@ -20,8 +20,8 @@ type dataset struct {
 	err  error
 }
 
-// dataset starts a case; folder is for its checkpoint.
-func (s *site) dataset(t *testing.T, name, folder string) *dataset {
+// datasetCommand is a case of testdata/data.py; folder is for its checkpoint.
+func (s *site) datasetCommand(t *testing.T, name, folder string) *exec.Cmd {
 	t.Helper()
 	script, err := filepath.Abs("testdata/data.py")
 	if err != nil {
@@ -31,10 +31,16 @@ func (s *site) dataset(t *testing.T, name, folder string) *dataset {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &dataset{log: &tail{}, done: make(chan struct{}),
-		cmd: exec.Command(s.Ray.Python, "-u", script, s.Address, s.head(), name, folder)}
-	d.cmd.Env = append(s.Env[:len(s.Env):len(s.Env)], "PYTHONPATH="+source,
+	cmd := exec.Command(s.Ray.Python, "-u", script, s.Address, s.head(), name, folder)
+	cmd.Env = append(s.Env[:len(s.Env):len(s.Env)], "PYTHONPATH="+source,
 		"PYTHONDONTWRITEBYTECODE=1", "EAGLERAY_BINARY="+program(t))
+	return cmd
+}
+
+// dataset starts a case.
+func (s *site) dataset(t *testing.T, name, folder string) *dataset {
+	t.Helper()
+	d := &dataset{log: &tail{}, done: make(chan struct{}), cmd: s.datasetCommand(t, name, folder)}
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -24,11 +24,28 @@ type job struct {
 // submit has Ray run the program: ray job submit, as people do.
 func (s *site) submit(t *testing.T, verb string, args ...string) *job {
 	t.Helper()
-	// The namespace marks the job's processes.
-	j := &job{s: s, id: fmt.Sprintf("%s-%d", verb, time.Now().UnixNano())}
-	line := append([]string{"exec", program(t), verb, "--ray-python", s.Ray.Python,
-		"--distributed-executor-backend", "ray", "-tp", "2", "--ray-device-key", "GPU",
-		"--kv-cache-memory-bytes", "64M", "--ray-namespace", j.id, "--node-ip", s.head()}, args...)
+	return s.enter(t, verb, func(id string) []string {
+		return append([]string{"exec", program(t), verb, "--ray-python", s.Ray.Python,
+			"--distributed-executor-backend", "ray", "-tp", "2", "--ray-device-key", "GPU",
+			"--kv-cache-memory-bytes", "64M", "--ray-namespace", id, "--node-ip", s.head()}, args...)
+	})
+}
+
+// dataJob has Ray run a case of testdata/data.py.
+func (s *site) dataJob(t *testing.T, name, folder string) *job {
+	t.Helper()
+	cmd := s.datasetCommand(t, name, folder)
+	return s.enter(t, "data", func(id string) []string {
+		line := []string{"exec", "env", "EAGLERAY_TEST_MARK=" + id}
+		return slices.Concat(line, cmd.Env[len(s.Env):], cmd.Args)
+	})
+}
+
+// enter has Ray run a command line, which has the job's id in it: it marks the job's processes.
+func (s *site) enter(t *testing.T, name string, command func(id string) []string) *job {
+	t.Helper()
+	j := &job{s: s, id: fmt.Sprintf("%s-%d", name, time.Now().UnixNano())}
+	line := command(j.id)
 	if out, err := j.ray(append([]string{"submit", "--no-wait", "--submission-id", j.id, "--"},
 		line...)...); err != nil {
 		t.Fatalf("%s\n%v", out, err)
@@ -58,6 +75,18 @@ func (j *job) status(t *testing.T) string {
 	var answer struct{ Status string }
 	j.get(t, "", &answer)
 	return answer.Status
+}
+
+// succeeds waits for the end of the job.
+func (j *job) succeeds(t *testing.T) {
+	t.Helper()
+	eventually(t, "the end of the job", func() bool {
+		status := j.status(t)
+		if status == "FAILED" {
+			t.Fatal("the job failed")
+		}
+		return status == "SUCCEEDED"
+	})
 }
 
 // log is what the job has written.
@@ -123,13 +152,7 @@ func TestJob(t *testing.T) {
 		t.Run("batch", func(t *testing.T) {
 			in, out := rows(t, 20, 20)
 			j := s.submit(t, "run-batch", "-i", in, "-o", out)
-			eventually(t, "the end of the job", func() bool {
-				status := j.status(t)
-				if status == "FAILED" {
-					t.Fatal("the job failed")
-				}
-				return status == "SUCCEEDED"
-			})
+			j.succeeds(t)
 			j.reports(t)
 			if n := lines(t, out); n != 20 {
 				t.Errorf("%d lines for 20 rows", n)
@@ -140,6 +163,21 @@ func TestJob(t *testing.T) {
 			in, out := rows(t, 20000, 200)
 			j := s.submit(t, "run-batch", "-i", in, "-o", out)
 			eventually(t, "answers", func() bool { return lines(t, out) > 100 })
+			j.stop(t)
+			j.gone(t)
+		})
+		t.Run("data", func(t *testing.T) {
+			j := s.dataJob(t, "embeddings", t.TempDir())
+			j.succeeds(t)
+			if log := j.log(); !strings.Contains(log, " rows/s, ") {
+				t.Errorf("no progress in the log:\n%s", log)
+			}
+			j.gone(t)
+		})
+		t.Run("data stopped", func(t *testing.T) {
+			folder := t.TempDir()
+			j := s.dataJob(t, "many", folder)
+			eventually(t, "answers", func() bool { return kept(t, folder) > 30 })
 			j.stop(t)
 			j.gone(t)
 		})

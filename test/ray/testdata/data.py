@@ -16,7 +16,12 @@ ray.init(
     _node_ip_address=node_ip,
     runtime_env={"env_vars": {name: os.environ[name] for name in names}},
 )
-ENGINE = {"cpu_threads": 1, "kv_cache_memory_bytes": "64M"}
+# The mark is for whoever looks for what is left of it.
+ENGINE = {
+    "cpu_threads": 1,
+    "kv_cache_memory_bytes": "64M",
+    "served_model_name": os.environ.get("EAGLERAY_TEST_MARK"),
+}
 MESSAGES = [{"role": "user", "content": "What does os.Open do?"}]
 GREEDY = {"temperature": 0.0, "max_tokens": 30}
 ANSWER = "Open opens the named file for reading."
@@ -74,6 +79,7 @@ def refused():
     rows = ray.data.from_items([{"id": 0, "prompt": "a", "sampling_params": {"temperature": -1}}])
     for fields, want in (
         ({"engine_kwargs": {"max_num_seq": 3}}, "--max-num-seq"),
+        ({"model_source": os.path.join(folder, "none")}, "none\": no such file or directory"),
         ({}, "temperature must be at least 0"),
     ):
         try:
@@ -126,6 +132,11 @@ def kept(count=400):
     assert len(ids) == len(set(ids)) == count, f"{len(ids)} answers, {len(set(ids))} rows"
 
 
+def many():
+    """More rows than anybody waits for."""
+    kept(100000)
+
+
 begun = time.time()
-{f.__name__: f for f in (kinds, embeddings, refused, ranks, kept)}[case]()
+{f.__name__: f for f in (kinds, embeddings, refused, ranks, kept, many)}[case]()
 print(f"{case}: {time.time() - begun:.1f} s")
