@@ -170,7 +170,7 @@ func reference(c Config, q *Request, vocab int) (output []int32, finish sample.F
 }
 
 // TestRandomWalk drives random configurations, with one to four stages and one to five plans in flight, with random
-// requests, aborts and losses of all workers. The worker model executes every plan (through the
+// requests, aborts, losses of all workers and changes of their weights. The worker model executes every plan (through the
 // codec), and every output must be what the request generates alone.
 func TestRandomWalk(t *testing.T) {
 	seeds := uint64(300)
@@ -178,7 +178,7 @@ func TestRandomWalk(t *testing.T) {
 		seeds = 40
 	}
 	var seen Stats
-	ahead, arrived, handed, offered, forsaken := 0, 0, 0, 0, 0
+	ahead, arrived, handed, offered, forsaken, forgot, lapsed := 0, 0, 0, 0, 0, 0, 0
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWalk(t, seed)
@@ -189,13 +189,15 @@ func TestRandomWalk(t *testing.T) {
 			seen.Cache.Evictions += st.Cache.Evictions
 			ahead += w.ahead
 			arrived, handed = arrived+w.arrived, handed+w.handed
+			forgot, lapsed = forgot+w.forgot, lapsed+len(w.lapsed)
 			offered, forsaken = offered+w.offered, forsaken+len(w.forsaken)
 		})
 	}
 	if seen.Preemptions == 0 || seen.Cache.Hits == 0 || seen.Cache.Evictions == 0 || ahead == 0 ||
-		arrived == 0 || handed == 0 || offered == 0 || forsaken == 0 {
+		arrived == 0 || handed == 0 || offered == 0 || forsaken == 0 || forgot == 0 || lapsed == 0 {
 		t.Errorf("the walks never met %+v, or %d unknown tokens, %d fetches, %d given up, %d handed over, "+
-			"%d as offered", seen, ahead, arrived, forsaken, handed, offered)
+			"%d as offered, %d forgotten, %d fetches lapsed", seen, ahead, arrived, forsaken, handed, offered,
+			forgot, lapsed)
 	}
 }
 
@@ -224,6 +226,10 @@ type walk struct {
 	offered         int
 	forsaken        map[uint64]bool
 	arrived, handed int
+	// lapsed are the fetches that bring what other weights have computed, forgot counts the requests
+	// that ran when the weights changed.
+	lapsed map[uint64]bool
+	forgot int
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -249,6 +255,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		T: t, rng: rng, config: c, s: s, worker: newWorker(c), vocab: 2 + rng.IntN(12),
 		clients: map[uint64]*client{}, kept: map[uint64]*HandOver{},
 		offers: map[uint64]HandOver{}, forsaken: map[uint64]bool{},
+		lapsed: map[uint64]bool{},
 	}
 	for range 3 {
 		w.prefixes = append(w.prefixes, w.tokens(rng.IntN(c.MaxModelLen)))
@@ -277,7 +284,9 @@ func (w *walk) run() {
 			w.abort(w.open[w.rng.IntN(len(w.open))])
 		case n < 23:
 			w.lose()
-		case n < 35:
+		case n < 24:
+			w.forget()
+		case n < 36:
 			w.transfer()
 		default:
 			w.step()
@@ -388,6 +397,27 @@ func (w *walk) lose() {
 		}
 	}
 	w.due = nil
+}
+
+// forget has the worker compute with other weights from here on: whatever it has computed, keeps for
+// others or is still to get from them is rubbish, and no request may go on from it.
+func (w *walk) forget() {
+	for len(w.due) > 0 {
+		w.apply()
+		w.check()
+	}
+	w.forgot += w.s.Running()
+	w.s.Forget()
+	if c := w.s.Stats().Cache; w.s.Running() != 0 || c.Entries != 0 || len(w.s.kept) != 0 {
+		w.Fatalf("after Forget:\n%v", w.s)
+	}
+	for i := range w.worker.memory {
+		w.worker.memory[i] = 0xf02
+	}
+	clear(w.kept)
+	for _, f := range w.fetches {
+		w.lapsed[f.Key] = true
+	}
 }
 
 // step takes one part of a turn: it makes and executes a plan, or applies the oldest result, as
@@ -504,7 +534,7 @@ func (w *walk) transfer() {
 		f := w.fetches[i]
 		w.fetches = slices.Delete(w.fetches, i, i+1)
 		complete := w.rng.IntN(4) > 0
-		if complete {
+		if complete && !w.lapsed[f.Key] {
 			w.worker.memorise(f, w.clients[f.Key].request.Prompt)
 			w.arrived++
 		}
