@@ -30,6 +30,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -216,7 +217,7 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 ) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	e, end, err := open(ctx, w, c)
+	e, end, err := open(ctx, w, c, func(*config.Config) error { return nil })
 	if err != nil {
 		return nil, engine.Totals{}, fmt.Errorf("open: %w", err)
 	}
@@ -241,9 +242,17 @@ func run(ctx context.Context, w *workload, c cell, change func(*submission)) (
 	return all, totals, errors.Join(err, e.Stop(context.WithoutCancel(ctx)), end())
 }
 
-// open opens the engine of a cell; what is returned waits for its other node, if it has one.
-func open(ctx context.Context, w *workload, c cell) (*router.Router, func() error, error) {
+// secret is that of --cluster-token-file in these tests.
+const secret = "a secret of these tests"
+
+// open opens the engine of a cell whose configuration is changed once more; what is returned waits for its
+// other node, if it has one.
+func open(ctx context.Context, w *workload, c cell, change func(*config.Config) error) (*router.Router,
+	func() error, error) {
 	cfg := c.config(&w.model)
+	if err := change(&cfg); err != nil {
+		return nil, nil, err
+	}
 	if c.Backend == "ray" {
 		cfg.Parallel.Ray = w.ray
 	}
@@ -258,7 +267,7 @@ func open(ctx context.Context, w *workload, c cell) (*router.Router, func() erro
 	defer os.RemoveAll(dir)
 	n := &cfg.Parallel.Nodes
 	n.TokenFile = filepath.Join(dir, "token")
-	if err := os.WriteFile(n.TokenFile, []byte("a secret of these tests"), 0o600); err != nil {
+	if err := os.WriteFile(n.TokenFile, []byte(secret), 0o600); err != nil {
 		return nil, nil, err
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")

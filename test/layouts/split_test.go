@@ -8,10 +8,15 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
 	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/router"
 	"github.com/eagleray/eagleray/internal/sample"
@@ -32,10 +37,15 @@ func TestSplit(t *testing.T) {
 			want := reference(t, w)
 			rng := rand.New(rand.NewPCG(seed, 4))
 			sizes := layouts(t, &w.model)
-			for range cells {
+			for i := range cells {
 				from, to := pick(rng, sizes...).vary(rng), pick(rng, sizes...).vary(rng)
-				from.Block, from.DP = to.Block, 1
-				got, err := runSplit(t.Context(), w, from, to)
+				from.Block = to.Block
+				if b := pick(rng, processes...); i == 0 && seed%2 == 0 && from.runsOn(b) {
+					from.Backend = b
+				} else if i == 0 && to.runsOn(b) {
+					to.Backend = b
+				}
+				got, err := runSplit(t.Context(), w, from, to, nil)
 				if err == nil {
 					if d := firstDifference(got, want); d != "" {
 						err = errors.New(d)
@@ -64,41 +74,91 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// runSplit runs a workload by two engines.
-func runSplit(ctx context.Context, w *workload, from, to cell) (all [][]outcome, err error) {
+// splitEngines are a producer and a consumer, and their secret.
+type splitEngines struct {
+	producer, consumer *router.Router
+	token              []byte
+}
+
+// openSplit opens the engines of a split; what is returned ends them.
+func openSplit(ctx context.Context, w *workload, from, to cell, memory bool) (s *splitEngines,
+	end func() error, err error) {
+	dir, err := os.MkdirTemp("", "eagleray-split")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(dir)
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte(secret), 0o600); err != nil {
+		return nil, nil, err
+	}
+	sealing, err := nodes.ReadToken(token)
+	if err != nil {
+		return nil, nil, err
+	}
+	open := func(c cell, role string) (*router.Router, func() error, error) {
+		e, left, err := open(ctx, w, c, func(cfg *config.Config) error {
+			cfg.Parallel.Nodes.TokenFile = token
+			return cfg.Transfer.Set(fmt.Sprintf(`{"kv_connector":"EagleRayConnector","kv_role":%q,
+				"kv_connector_extra_config":{"hold_timeout_seconds":2,"shared_memory":%v}}`, role, memory))
+		})
+		return e, func() error { return errors.Join(e.Stop(context.WithoutCancel(ctx)), left()) }, err
+	}
+	producer, endProducer, err := open(from, "kv_producer")
+	if err != nil {
+		return nil, nil, fmt.Errorf("producer: %w", err)
+	}
+	consumer, endConsumer, err := open(to, "kv_consumer")
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("consumer: %w", err), endProducer())
+	}
+	return &splitEngines{producer, consumer, sealing[:]}, func() error {
+		return errors.Join(endConsumer(), endProducer())
+	}, nil
+}
+
+// free waits until neither engine has a block in use.
+func (s *splitEngines) free(ctx context.Context) error {
+	for {
+		from, to := s.producer.Totals().BlocksUsed, s.consumer.Totals().BlocksUsed
+		if from == 0 && to == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d blocks of the producer, %d of the consumer are in use at the end", from, to)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// runSplit runs a workload by two engines. during is called with each submission before the consumer
+// has it.
+func runSplit(ctx context.Context, w *workload, from, to cell, during func(*splitEngines, int)) (
+	all [][]outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	rng := rand.New(rand.NewPCG(w.seed, 5))
-	memory := rng.IntN(3) > 0
-	open := func(c cell, role string) (*router.Router, error) {
-		cfg := c.config(&w.model)
-		if err := cfg.Transfer.Set(fmt.Sprintf(`{"kv_connector":"EagleRayConnector","kv_role":%q,
-			"kv_connector_extra_config":{"hold_timeout_seconds":2,"shared_memory":%v}}`, role,
-			memory)); err != nil {
-			return nil, err
-		}
-		e, _, err := router.Open(ctx, engine.Options{Config: cfg})
-		return e, err
-	}
-	producer, err := open(from, "kv_producer")
+	s, end, err := openSplit(ctx, w, from, to, rng.IntN(3) > 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, producer.Stop(context.WithoutCancel(ctx))) }()
-	consumer, err := open(to, "kv_consumer")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, consumer.Stop(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, end()) }()
+	producer, consumer := s.producer, s.consumer
 	r := &running{ctx: ctx, engine: consumer, mixed: to.Batch == "mixed"}
 	lost := make([]int, len(w.submissions))
 	for i := range lost {
 		lost[i] = rng.IntN(8)
 	}
-	r.before = func(i int, s *submission) error {
-		t, err := prefill(ctx, producer, s.requests[0])
+	r.before = func(i int, q *submission) error {
+		t, err := prefill(ctx, producer, q.requests[0])
 		if err != nil || t == nil {
 			return err
+		}
+		if lost[i] < 2 { // the consumer will not find the producer, which hears that from here
+			if err := kvtransfer.Renounce(ctx, t); err != nil && during == nil {
+				return err
+			}
 		}
 		switch lost[i] {
 		case 0:
@@ -106,13 +166,22 @@ func runSplit(ctx context.Context, w *workload, from, to cell) (all [][]outcome,
 		case 1:
 			t.Fingerprint[0]++ // a stranger is
 		}
-		requests := make([]*engine.Request, len(s.requests))
-		for j, q := range s.requests {
-			c := *q
+		t.SealBy(s.token)
+		requests := make([]*engine.Request, len(q.requests))
+		for j, r := range q.requests {
+			c := *r
 			c.Ticket, requests[j] = t, &c
 		}
-		s.requests = requests
+		q.requests = requests
 		return nil
+	}
+	if during != nil {
+		prepare := r.before
+		r.before = func(i int, q *submission) error {
+			err := prepare(i, q)
+			during(s, i)
+			return err
+		}
 	}
 	runs := 1
 	if to.Cache == "warm" {
@@ -123,7 +192,7 @@ func runSplit(ctx context.Context, w *workload, from, to cell) (all [][]outcome,
 			return nil, fmt.Errorf("%w\nproducer: %+v\nconsumer: %+v", err, producer.Report(), consumer.Report())
 		}
 	}
-	return all, nil
+	return all, s.free(ctx)
 }
 
 // prefill computes a prompt, and returns the ticket for it as a client gets it: nil for a prompt
@@ -243,4 +312,66 @@ func TestGoneWhileReceiving(t *testing.T) {
 	used(true)
 	stream.Close()
 	used(false)
+}
+
+// killRank ends a process of an engine's ranks.
+func killRank(e *router.Router, rank int) error {
+	ranks := e.Report()
+	if len(ranks) == 0 || ranks[rank%len(ranks)].PID == os.Getpid() {
+		return nil // there is none just now
+	}
+	if err := syscall.Kill(ranks[rank%len(ranks)].PID, syscall.SIGKILL); err != nil &&
+		!errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// TestSplitRanksKilled kills ranks of the producer and of the consumer while prompts are computed, travel
+// and are gone on from. Answers are those of one engine, and no block stays in use.
+func TestSplitRanksKilled(t *testing.T) {
+	pairs, seeds := [][2]string{
+		{"backend=mp,tp=2", "backend=mp,tp=1"},
+		{"backend=mp,pp=2", "backend=mp,tp=2"},
+		{"backend=link,pcp=2", "backend=nodes,tp=2"},
+		{"backend=nodes,tp=2", "backend=mp,pp=2,dp=2"},
+	}, 3
+	if testing.Short() {
+		pairs, seeds = pairs[:1], 1
+	}
+	for i, pair := range pairs {
+		for seed := range uint64(seeds) {
+			w := drawOn(100+seed, tiny())
+			want := reference(t, w)
+			from, to := cellOf(t, pair[0]), cellOf(t, pair[1])
+			from.Batch, to.Batch = "mixed", "mixed"
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			kills := 0
+			got, err := runSplit(t.Context(), w, from, to, func(s *splitEngines, i int) {
+				e := []*router.Router{s.producer, s.consumer}[i%2]
+				if kills++; i < 4 {
+					if err := killRank(e, rng.IntN(4)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			if err == nil {
+				if d := firstDifference(got, want); d != "" {
+					err = errors.New(d)
+				}
+			}
+			if err != nil || kills < 4 {
+				t.Errorf("from %s to %s, seed %d, %d kills: %v", pair[0], pair[1], seed, kills, err)
+			}
+		}
+	}
+}
+
+func cellOf(t *testing.T, text string) cell {
+	t.Helper()
+	c, err := parseCell(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
