@@ -8,6 +8,7 @@ over the rounds: tokens a second, time to first token, inter-token latency, and 
 blocks came and what they added to the first token (the consumer's wait for them).
 
 scripts/bench-split.py [--rounds 3] [--rate 0.5] [--input-len 1024] [--output-len 64] [--num-prompts 24]
+scripts/bench-split.py --picture docs/images/split-trace.svg --num-prompts 8 --input-len 512 --rate 2
 """
 
 from __future__ import annotations
@@ -107,27 +108,11 @@ def measure(setting: str, model: Path, work: Path, args: argparse.Namespace, see
     """Start the servers of a setting and measure them."""
     log, out = work / "log", work / "figures.json"
     out.unlink(missing_ok=True)
-    serve = ["serve", str(model), "--load-format", "dummy", "--skip-tokenizer-init"]
-    serve += ["--max-model-len", "4096", "--kv-cache-memory-bytes", "1G", *args.serve]
-    if setting == "one engine":
-        with running(log, *serve, "--cpu-threads", str(args.threads)) as url:
+    if setting == SETTINGS[0]:
+        threads = ["--cpu-threads", str(args.threads)]
+        with running(log, *serve_args(model, args), *threads) as url:
             return ask(url, str(model), out, args, seed)
-    transfer = {
-        "kv_connector": "EagleRayConnector",
-        "kv_connector_extra_config": {"shared_memory": setting.endswith("memory")},
-    }
-
-    def half(role: str) -> list[str]:
-        threads = str(max(1, args.threads // 2))
-        return [*serve, "--cpu-threads", threads, "--kv-transfer-config"] + [
-            json.dumps({**transfer, "kv_role": role})
-        ]
-
-    with (
-        running(log, *half("kv_producer")) as prefill,
-        running(log, *half("kv_consumer")) as decode,
-        running(log, "route", "--prefill", prefill, "--decode", decode) as url,
-    ):
+    with split(model, log, args, setting == SETTINGS[1]) as (url, decode):
         figures = ask(url, str(model), out, args, seed)
         moved = total(decode, "kv_transfer_bytes_total")
         seconds = total(decode, "kv_transfer_time_seconds_sum")
@@ -136,6 +121,74 @@ def measure(setting: str, model: Path, work: Path, args: argparse.Namespace, see
         sys.exit(f"no blocks have come:\n{log.read_text()}")
     way = {"transfer_gb_s": moved / seconds / 1e9, "transfer_ms": seconds / count * 1e3}
     return {**figures, **way, "transfer_mb": moved / count / 1e6}
+
+
+def serve_args(model: Path, args: argparse.Namespace) -> list[str]:
+    """Return what all engines are started with."""
+    common = ["serve", str(model), "--load-format", "dummy", "--skip-tokenizer-init"]
+    return [*common, "--max-model-len", "4096", "--kv-cache-memory-bytes", "1G", *args.serve]
+
+
+@contextlib.contextmanager
+def split(
+    model: Path, log: Path, args: argparse.Namespace, memory: bool, *route: str
+) -> Iterator[tuple[str, str]]:
+    """Run a split, and yield the addresses of route and of the decode server."""
+    extra = {"shared_memory": memory}
+    threads = str(max(1, args.threads // 2))
+
+    def half(role: str) -> list[str]:
+        transfer = {"kv_connector": "EagleRayConnector", "kv_role": role}
+        transfer_config = json.dumps({**transfer, "kv_connector_extra_config": extra})
+        return [*serve_args(model, args), "--cpu-threads", threads] + [
+            "--kv-transfer-config",
+            transfer_config,
+        ]
+
+    with (
+        running(log, *half("kv_producer")) as prefill,
+        running(log, *half("kv_consumer")) as decode,
+        running(log, "route", "--prefill", prefill, "--decode", decode, *route) as url,
+    ):
+        yield url, decode
+
+
+COLOURS = {"prefill": "#4c78a8", "transfer, first token": "#f58518", "decode": "#54a24b"}
+
+
+def draw(trace: str) -> str:
+    """Draw what `route --trace` has written, a line for each request."""
+    events = json.loads(trace.rstrip().rstrip(",") + "]")
+    begin = min(e["ts"] for e in events)
+    scale = 770 / max(e["ts"] + e["dur"] - begin for e in events)
+    lines = sorted(
+        {e["tid"] for e in events}, key=lambda n: min(e["ts"] for e in events if e["tid"] == n)
+    )
+    height = 60 + 22 * len(lines) + 20
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="880" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+    for i, (name, colour) in enumerate(COLOURS.items()):
+        x = 90 + 190 * i
+        out.append(f'<rect x="{x}" y="12" width="14" height="14" fill="{colour}"/>')
+        out.append(f'<text x="{x + 20}" y="24">{name}</text>')
+    for row, line in enumerate(lines):
+        y = 45 + 22 * row
+        out.append(f'<text x="10" y="{y + 13}">request {row + 1}</text>')
+        for e in events:
+            if e["tid"] == line:
+                x, width = 90 + (e["ts"] - begin) * scale, max(e["dur"] * scale, 0.5)
+                out.append(
+                    f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="17" '
+                    f'fill="{COLOURS[e["name"]]}"><title>{e["name"]}: {e["dur"] / 1e3:.1f} ms'
+                    "</title></rect>"
+                )
+    span = 770 / scale / 1e3
+    out.append(f'<text x="90" y="{height - 8}">0</text>')
+    out.append(f'<text x="860" y="{height - 8}" text-anchor="end">{span:.0f} ms</text></svg>')
+    return "\n".join(out) + "\n"
 
 
 def main() -> None:
@@ -147,6 +200,7 @@ def main() -> None:
     parser.add_argument("--num-prompts", type=int, default=24)
     parser.add_argument("--input-len", type=int, default=1024)
     parser.add_argument("--output-len", type=int, default=64)
+    parser.add_argument("--picture", help="only draw the trace of a split as this SVG file")
     parser.add_argument("serve", nargs="*", help="more flags of serve, after --")
     args = parser.parse_args()
     runs: dict[str, list[Figures]] = {s: [] for s in SETTINGS}
@@ -155,6 +209,12 @@ def main() -> None:
         model = work / "qwen2-0.5b"
         model.mkdir()
         (model / "config.json").write_text(json.dumps(CONFIG))
+        if args.picture:
+            trace = work / "trace.json"
+            with split(model, work / "log", args, True, "--trace", str(trace)) as (url, _):
+                ask(url, str(model), work / "figures.json", args, 0)
+            Path(args.picture).write_text(draw(trace.read_text()))
+            return
         for n in range(args.rounds):
             for setting in SETTINGS:
                 runs[setting].append(measure(setting, model, work, args, n))

@@ -113,6 +113,6 @@ func TestSplitOnRay(t *testing.T) {
 			}
 			t.Errorf("the consumer is on %q", at)
 		})
-		c.NoneLeft(t, "eagleray")
+		c.NoneLeft(t, "worker --actor") // what the actors have started
 	})
 }
