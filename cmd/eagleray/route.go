@@ -28,7 +28,7 @@ func newRoute() *cobra.Command {
 		Long: `route has OpenAI's API in front of servers that were started with --kv-transfer-config: it has
 a prompt computed by one of the --prefill servers, and the answer by one of the --decode servers, to
 which the KV blocks go. Keys and other headers are passed on, streams as they come. Servers that are
-not well are passed over; what has not begun another server takes.
+not well are passed over; when the one that answers ends another goes on, in the middle of a stream too.
 
   eagleray route --prefill http://10.0.0.1:8000 --decode http://10.0.0.2:8000 --decode http://10.0.0.3:8000`,
 		Args: arguments(0, 0),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -83,4 +84,85 @@ func TestRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	same("func Open returns an error. ")
+}
+
+// TestRouteStreams kills the server that answers a stream: another one, with another layout, goes on with
+// the very bytes. What is drawn has no seed: no third server would draw the same.
+func TestRouteStreams(t *testing.T) {
+	one, first := startServer(t)
+	two, second := startServer(t, "-tp", "2")
+	servers := map[string]*program{first: one, second: two}
+	_, url := ready(t, command(t, "", "route", "--port", "0", "--decode", first, "--decode", second))
+	const body = `{"messages":[{"role":"user","content":"What does os.Open return?"}],"max_tokens":600,
+		"ignore_eos":true,"temperature":1,"n":2,"logprobs":true,"stream":true}`
+	r, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	reader := bufio.NewReader(r.Body)
+	begun, err := reader.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := ""
+	for at, p := range servers {
+		if killed == "" && loadOf(t, at) > 0 {
+			killed = at
+			if err := p.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rest, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatalf("killed %q: %v after %s", killed, err, rest)
+	}
+	text := begun + string(rest)
+	ids := map[string]bool{}
+	var counts [2]int
+	for line := range strings.Lines(text) {
+		data, is := strings.CutPrefix(strings.TrimSpace(line), "data: {")
+		if !is {
+			continue
+		}
+		var chunk struct {
+			ID      string
+			Choices []struct {
+				Index    int
+				Logprobs *struct{ Content []json.RawMessage }
+			}
+			Error json.RawMessage
+		}
+		if err := json.Unmarshal([]byte("{"+data), &chunk); err != nil || chunk.Error != nil {
+			t.Fatalf("%v in %s", err, data)
+		}
+		ids[chunk.ID] = true
+		for _, c := range chunk.Choices {
+			if c.Logprobs != nil {
+				counts[c.Index] += len(c.Logprobs.Content)
+			}
+		}
+	}
+	if counts != [2]int{600, 600} || len(ids) != 1 || !strings.HasSuffix(text, "data: [DONE]\n\n") {
+		t.Errorf("killed %q: %v tokens of %d answers", killed, counts, len(ids))
+	}
+	t.Logf("killed %q after %d bytes of %d", killed, len(begun), len(text))
+}
+
+// loadOf is how many requests a server answers.
+func loadOf(t *testing.T, url string) (n int) {
+	t.Helper()
+	r, err := http.Get(url + "/load")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	var load struct {
+		Server int `json:"server_load"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&load); err != nil {
+		t.Fatal(err)
+	}
+	return load.Server
 }

@@ -129,18 +129,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			times.Prefill, times.Computed = server, time.Now()
 			// The client's own text stays as it is: the server checks it as if it had come from there.
 			at := bytes.IndexByte(body, '{') + 1
-			body = slices.Concat(body[:at], []byte(`"kv_transfer_params":`), params, []byte(","), body[at:])
+			first := slices.Concat(body[:at], []byte(`"kv_transfer_params":`), params, []byte(","), body[at:])
 			complete := false
 			defer func() {
 				if !complete {
 					p.renounce(params)
 				}
 			}()
-			complete = p.pass(w, r, body, &times)
+			complete = p.pass(w, r, first, body, &times)
 			return
 		}
 	}
-	p.pass(w, r, body, &times)
+	p.pass(w, r, body, body, &times)
 }
 
 // parting bounds the word to a prefill server whose blocks nobody needs.
@@ -200,7 +200,7 @@ func (p *Proxy) compute(r *http.Request, body []byte) (params json.RawMessage, s
 	if ask == nil {
 		return nil, ""
 	}
-	answer, s, err := p.send(r, p.prefill, ask)
+	answer, s, err := p.send(r, p.prefill, ask, nil)
 	if err != nil {
 		p.opt.Log.Warn("no prefill server answers: the prompt is computed where it is decoded", "error", err)
 		return nil, ""
@@ -218,55 +218,14 @@ func (p *Proxy) compute(r *http.Request, body []byte) (params json.RawMessage, s
 	return a.Params, s.url
 }
 
-// pass hands a request to a decode server, and its answer to the client as it comes. It says whether
-// that was one, to its end.
-func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte, times *Times) bool {
-	answer, s, err := p.send(r, p.decode, body)
-	if err != nil {
-		if r.Context().Err() == nil {
-			w.Header().Set("Retry-After", "1")
-			fail(w, http.StatusServiceUnavailable, err.Error())
-		}
-		return false
-	}
-	defer s.busy.Add(-1)
-	defer answer.Body.Close()
-	copyHeader(w.Header(), answer.Header)
-	w.WriteHeader(answer.StatusCode)
-	flush := http.NewResponseController(w)
-	_ = flush.Flush()
-	times.Decode, times.Begun = s.url, time.Now()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := answer.Body.Read(buf)
-		if n > 0 {
-			if _, err := w.Write(buf[:n]); err != nil {
-				return false // the client has gone; its request ends with the body
-			}
-			_ = flush.Flush()
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			// What has begun cannot be begun again: a break, which the client sees as one.
-			panic(http.ErrAbortHandler)
-		}
-	}
-	if p.opt.OnSplit != nil && !times.Computed.IsZero() {
-		times.Over = time.Now()
-		p.opt.OnSplit(*times)
-	}
-	return answer.StatusCode == http.StatusOK
-}
-
 // again are the answers of a server that has not begun with a request, and that another one may take.
 var again = []int{http.StatusBadGateway, http.StatusServiceUnavailable}
 
 // send asks the servers of a fleet, one after the other, until one has an answer that has begun. The
-// last one's answer counts, whatever it is. The caller closes its body and takes the request off the
+// last one's answer counts, whatever it is. It asks no more of them once too many have ended with the
+// request. The caller closes its body and takes the request off the
 // server's busy ones.
-func (p *Proxy) send(r *http.Request, f *fleet, body []byte) (*http.Response, *server, error) {
+func (p *Proxy) send(r *http.Request, f *fleet, body []byte, has *progress) (*http.Response, *server, error) {
 	var errs []error
 	order := f.order()
 	for i, s := range order {
@@ -277,6 +236,7 @@ func (p *Proxy) send(r *http.Request, f *fleet, body []byte) (*http.Response, *s
 		}
 		copyHeader(q.Header, r.Header)
 		q.Header.Del("Accept-Encoding")
+		has.ask(q.Header)
 		s.busy.Add(1)
 		answer, err := p.client.Do(q)
 		if err == nil && (i == len(order)-1 || !slices.Contains(again, answer.StatusCode)) {
@@ -292,6 +252,9 @@ func (p *Proxy) send(r *http.Request, f *fleet, body []byte) (*http.Response, *s
 		if err != nil {
 			p.mark(f, s, err)
 			errs = append(errs, err)
+			if !has.outlives(err) {
+				break
+			}
 			continue
 		}
 		answer.Body.Close()
@@ -318,14 +281,19 @@ func copyHeader(to, from http.Header) {
 
 // fail answers with an error in OpenAI's shape.
 func fail(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(errorBody(status, message), '\n'))
+}
+
+func errorBody(status int, message string) []byte {
 	kind := "BadRequestError"
 	if status == http.StatusServiceUnavailable {
 		kind = "ServiceUnavailableError"
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": message,
-		"type": kind, "param": nil, "code": status}})
+	text, _ := json.Marshal(map[string]any{"error": map[string]any{"message": message,
+		"type": kind, "param": nil, "code": status}}) // of what has no other form
+	return text
 }
 
 // parse checks a server's address.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -360,4 +362,96 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%+v is taken", o)
 		}
 	}
+}
+
+// resuming is a server with an answer that it breaks off after each of some numbers of bytes. It goes on
+// as servers do.
+func resuming(t *testing.T, answer string, breaks ...int) (url string, asked func() []string) {
+	var mu sync.Mutex
+	var list []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		body, _ := io.ReadAll(r.Body)
+		value := r.Header.Get(resumeHeader)
+		list = append(list, value+" "+string(body))
+		has := 0
+		if value != "begin" {
+			var sum uint32
+			if n, err := fmt.Sscanf(value, "token;%d;%x", &has, &sum); n != 2 || err != nil ||
+				sum != crc32.ChecksumIEEE([]byte(answer[:has])) {
+				w.WriteHeader(http.StatusConflict)
+				io.WriteString(w, `{"error":"another one"}`)
+				return
+			}
+		}
+		w.Header().Set(resumeHeader, "token")
+		w.Header().Set("Content-Type", "text/event-stream")
+		to := len(answer)
+		if len(breaks) > 0 {
+			to, breaks = breaks[0], breaks[1:]
+		}
+		if to >= 0 {
+			io.WriteString(w, answer[has:max(has, to)])
+			w.(http.Flusher).Flush()
+		}
+		if to < len(answer) {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return list
+	}
+}
+
+// TestGoesOn has another server go on with an answer that one has broken off, as often as it may be
+// the servers' fault.
+func TestGoesOn(t *testing.T) {
+	const answer = "data: one\n\ndata: two\n\ndata: three\n\n"
+	for name, c := range map[string]struct {
+		breaks []int
+		want   string
+		asks   int
+	}{
+		"whole":            {nil, answer, 1},
+		"in an event":      {[]int{3}, answer, 2},
+		"twice":            {[]int{11, 25}, answer, 3},
+		"before the first": {[]int{-1, 0}, answer, 3},
+		"poison":           {[]int{11, 12, 13, 14}, "has ended", 3},
+		"poison, unbegun":  {[]int{-1, -1, -1, -1}, `"code":503`, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, asked := resuming(t, answer, c.breaks...)
+			p, err := New(Options{Decode: []string{"http://127.0.0.1:1", url, url, url, url}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := httptest.NewServer(p)
+			defer s.Close()
+			_, text, header := post(t, s.URL+"/v1/completions", `{"prompt":"a"}`)
+			if text != c.want && (c.want == answer || !strings.Contains(text, c.want)) || len(asked()) != c.asks {
+				t.Errorf("%q after %q", text, asked())
+			}
+			if header.Get(resumeHeader) != "" {
+				t.Error("the client has the token")
+			}
+		})
+	}
+	t.Run("another answer", func(t *testing.T) {
+		one, _ := resuming(t, answer, 11)
+		two, _ := resuming(t, strings.ToUpper(answer))
+		p, err := New(Options{Decode: []string{two, one}}) // the second has the first turn
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewServer(p)
+		defer s.Close()
+		want := answer[:11] + "\n\ndata: {\"error\":\"another one\"}\n\n"
+		if _, text, _ := post(t, s.URL+"/v1/completions", `{}`); text != want {
+			t.Errorf("%q", text)
+		}
+	})
 }
