@@ -708,7 +708,7 @@ async def only(answers: AsyncGenerator[Any, None]) -> Any:
 
 
 class Lost(Cluster):
-    """No request is lost to fifty changes of scale and twenty kills, and no stream is cut.
+    """No request is lost, and no stream is cut, while replicas come and go.
 
     What clients get is, but for the names of a stream, what they get of replicas that nobody disturbs.
     """
@@ -719,20 +719,18 @@ class Lost(Cluster):
         {"temperature": 1, "seed": 7, "n": 2, "logprobs": 1, "max_tokens": 200},
     )
 
-    def test_no_request_is_lost(self) -> None:
+    def disturb(self, what: str, act: Callable[[dict[str, Any]], None]) -> None:
+        """Ask while something is done to an application, given its arguments."""
         args = {"llm_configs": [model("lost", num_replicas=2)]}
         self.put("lost", args, lost=2)
         self.scaled(2)
         self.lock, self.begun, self.disturbed = threading.Lock(), 0, 0
         self.want = [self.stream(fields)[1] for fields in self.ASKED]
-        scaled = self.under_load(lambda: self.scale(args))
-        killed = self.under_load(self.kill)
-        for what, answers in (("50 changes of scale", scaled), ("20 kills", killed)):
-            count = collections.Counter(kind for kind, _ in answers)
-            print(f"{what}: {len(answers)} requests, {dict(count)}", flush=True)
-        print(f"{self.disturbed} streams had begun when a replica of two was killed", flush=True)
-        self.assertEqual([a for a in scaled + killed if a[0] not in ("whole", "stream")], [])
-        self.assertEqual(len({text for kind, text in scaled + killed if kind == "whole"}), 1)
+        answers = self.under_load(lambda: act(args))
+        count = collections.Counter(kind for kind, _ in answers)
+        print(f"{what}: {len(answers)} requests, {dict(count)}", flush=True)
+        self.assertEqual([a for a in answers if a[0] not in ("whole", "stream")], [])
+        self.assertEqual(len({text for kind, text in answers if kind == "whole"}), 1)
         serve.delete("lost")
 
     def scaled(self, replicas: int) -> None:
@@ -741,24 +739,6 @@ class Lost(Cluster):
     def running(self) -> int:
         found = serve.status().applications.get("lost")
         return self.replicas(":lost", "lost") if found and found.deployments else 0
-
-    def scale(self, args: dict[str, Any]) -> None:
-        for n in range(50):
-            before = set(engines("lost"))
-            self.put("lost", args, lost=3 - n % 2)
-            self.scaled(3 - n % 2)
-            kept = before & set(engines("lost"))
-            self.assertGreaterEqual(len(kept), 2, "replicas were replaced")
-
-    def kill(self) -> None:
-        for n in range(20):
-            self.eventually("two engines", lambda: len(engines("lost")) == 2)
-            self.scaled(2)
-            pid = engines("lost")[n // 2 % 2]
-            with self.lock:
-                self.disturbed += self.begun
-            os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
-            self.eventually("its end", lambda pid=pid: pid not in engines("lost"))
 
     def under_load(self, act: Callable[[], None]) -> list[tuple[str, Any]]:
         """Return what became of the requests that were asked meanwhile."""
@@ -817,6 +797,39 @@ class Lost(Cluster):
         if b'"error"' in body or not body.endswith(b"data: [DONE]\n\n"):
             return "cut", body
         return "stream", without_names(body)
+
+
+class Scaled(Lost):
+    """Fifty changes of scale."""
+
+    def test_no_request_is_lost(self) -> None:
+        self.disturb("50 changes of scale", self.scale)
+
+    def scale(self, args: dict[str, Any]) -> None:
+        for n in range(50):
+            before = set(engines("lost"))
+            self.put("lost", args, lost=3 - n % 2)
+            self.scaled(3 - n % 2)
+            kept = before & set(engines("lost"))
+            self.assertGreaterEqual(len(kept), 2, "replicas were replaced")
+
+
+class Killed(Lost):
+    """Twenty kills, by turns of engines and of the actors of replicas."""
+
+    def test_no_request_is_lost(self) -> None:
+        self.disturb("20 kills", self.kill)
+        print(f"{self.disturbed} streams had begun when one of two was killed", flush=True)
+
+    def kill(self, _: dict[str, Any]) -> None:
+        for n in range(20):
+            self.eventually("two engines", lambda: len(engines("lost")) == 2)
+            self.scaled(2)
+            pid = engines("lost")[n // 2 % 2]
+            with self.lock:
+                self.disturbed += self.begun
+            os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
+            self.eventually("its end", lambda pid=pid: pid not in engines("lost"))
 
 
 def idle(pid: int) -> bool:
