@@ -15,6 +15,7 @@ import contextlib
 import http.client
 import json
 import os
+import pickle
 import re
 import signal
 import socket
@@ -39,6 +40,7 @@ from eagleray.serve.resume import Deaths
 PATIENCE = 120.0
 BUILTIN = "go-std-tiny"
 PROMPT = "What does strings.Index do?"
+RUNNING = "eagleray:num_requests_running"
 RAY = tuple(int(n) for n in ray.__version__.split(".")[:2])
 
 
@@ -550,12 +552,24 @@ class Scaling(Cluster):
         ingress: dict[str, Any] = {"ingress_deployment_config": {}}
         for name, args in (("left", {}), ("leaves", ingress)):
             self.deploy(model(name), name=name, **args)
+            pid = engines(name)[0]
             stream = self.events(name, name, max_tokens=1900, ignore_eos=True)
             next(stream)
             stream.close()
-            pid = engines(name)[0]
             self.eventually("an idle engine", lambda pid=pid: idle(pid))
+            # One that is not streamed, of more choices than could be computed by chance.
+            body = {"model": name, "prompt": PROMPT, "max_tokens": 1900, "ignore_eos": True}
+            with contextlib.closing(self.send(f"/{name}/v1/completions", {**body, "n": 64})):
+                self.eventually("running requests", lambda name=name: self.figure(name, RUNNING))
+            aborted = 'eagleray:request_success_total{engine="0",finished_reason="abort"'
+            self.eventually("aborted requests", lambda name=name: self.figure(name, aborted) > 1)
             serve.delete(name)
+
+    def figure(self, app: str, name: str) -> float:
+        """Return the sum of a metric of an application's engine."""
+        _, text = self.fetch(f"/{app}/metrics")
+        lines = [line for line in text.decode().splitlines() if line.startswith(name)]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     @unittest.skipIf(RAY < (2, 49), "no request routers")
     def test_prefix_router(self) -> None:
@@ -685,8 +699,15 @@ class FakeHandle:
         return self
 
     def remote(self, *request: Any) -> FakeHandle:
-        self.asked.append(request)
+        self.asked.append(pickle.loads(request[0]) if len(request) < 3 else request)
         return self
+
+    def __await__(self) -> Generator[Any, None, bytes]:
+        (head,) = yield from self._all().__await__()
+        return pickle.dumps(head)
+
+    async def _all(self) -> list[Any]:
+        return [item async for item in self]
 
     def cancel(self) -> None:
         self.cancelled = self.answers[:1] == [None]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
+import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Optional
@@ -17,6 +19,9 @@ from .asgi import send_start
 from .prefix import blocks_of
 from .resume import LOST, Deaths, Progress, without_token
 from .server import Head
+
+# What a body has whose answer may be a stream.
+_STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 _JSON = [(b"content-type", b"application/json")]
 
@@ -32,6 +37,9 @@ class OpenAIIngress:
         self._relays = {
             model: handle.options(method_name="relay", stream=True)
             for model, handle in zip(models, handles)
+        }
+        self._wholes = {
+            model: handle.options(method_name="whole") for model, handle in zip(models, handles)
         }
         self._routed = routed
         self._created = int(time.time())
@@ -113,12 +121,14 @@ class OpenAIIngress:
     ) -> AsyncGenerator[Any, None]:
         """Give a request to a replica, and to another one while none has begun to answer."""
         while True:
-            stream = self._relays[model].remote(*request)
+            stream = self._call(model, request)
             ended = False
             begun = False
             try:
                 async for item in stream:
                     begun = True
+                    # There is nothing to cancel after a head with all of the body.
+                    ended = isinstance(item, tuple) and not item[3]
                     yield item
                 ended = True
                 return
@@ -133,6 +143,16 @@ class OpenAIIngress:
                 if not ended:
                     stream.cancel()
             await deaths.pause()
+
+    def _call(self, model: str, request: tuple[Any, ...]) -> Any:
+        """Call a replica, and return what may be iterated over and cancelled."""
+        *message, prefix = request
+        hints = (prefix,) if prefix else ()
+        body = message[-1]
+        if not body.startswith(b"{") or _STREAM.search(body):
+            return self._relays[model].remote(*message, *hints)
+        # Ray takes bytes as they are, and everything else through a pickler of its own.
+        return _Whole(self._wholes[model].remote(pickle.dumps(message), *hints))
 
     def _model_of(self, method: str, body: bytes) -> tuple[str, dict[str, Any]]:
         """Return the model of a request, and the members of its body."""
@@ -191,6 +211,21 @@ async def _pass_on(
             break
     await send({"type": "http.response.body", "body": b"", "more_body": False})
     return None
+
+
+class _Whole:
+    """A complete answer, as a stream has it: its head, with all of its body."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncGenerator[Head, None]:
+        head: Head = pickle.loads(await self._response)
+        yield head
+
+    def cancel(self) -> None:
+        """Have the replica stop."""
+        self._response.cancel()
 
 
 def _no_model(name: Any) -> RequestError:

@@ -11,9 +11,6 @@ from typing import Any, Optional
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-# The place of the blocks among the arguments of LLMServer.relay.
-_BLOCKS_ARGUMENT = 4
-
 
 class PrefixRouter(RequestRouter):  # type: ignore[misc]
     """Routes a request to the replica whose prefix cache has most of its prompt.
@@ -87,7 +84,6 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
 
 
 def _blocks(request: Optional[PendingRequest]) -> tuple[int, ...]:
-    if request is None or len(request.args) <= _BLOCKS_ARGUMENT:
-        return ()
-    blocks: tuple[int, ...] = request.args[_BLOCKS_ARGUMENT]
-    return blocks
+    """Return the last argument of a call, if it is blocks: those of short prompts are not sent."""
+    last = request.args[-1] if request is not None and request.args else None
+    return last if isinstance(last, tuple) else ()

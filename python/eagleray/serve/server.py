@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import threading
 import time
@@ -74,6 +75,19 @@ class LLMServer:
             while not answer.complete:
                 if part := await answer.read():
                     yield part
+        finally:
+            answer.close()
+
+    async def whole(self, message: bytes, *_: Any) -> bytes:
+        """Answer a request of an ingress that asks for no stream.
+
+        ``message`` has the first arguments of :meth:`relay`, pickled, and the result the head, with
+        all of the body: a call with one result is a third cheaper than one with a stream of them.
+        """
+        answer = await self._engine.ask(*pickle.loads(message))
+        try:
+            body = await answer.read_all()
+            return pickle.dumps((answer.status, answer.headers, body, False))
         finally:
             answer.close()
 
