@@ -5,10 +5,11 @@
 #   scripts/bench-ray-serve.sh ADDRESS PYTHON [ROUNDS]
 #   ray start --head && scripts/bench-ray-serve.sh 127.0.0.1:6379 ~/.cache/eagleray/venv/ray-2.60.0-*/bin/python 4
 #
-# NODE_IP is the node's address, if it is not ADDRESS's; LOADS are numbers of clients.
+# NODE_IP is the node's address, if it is not ADDRESS's; LOADS are numbers of clients. With QUIET=1 the bare
+# deployments are without Serve's access log, which they have by default and models have not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 address=${1:?usage: scripts/bench-ray-serve.sh ADDRESS PYTHON [ROUNDS]} python=${2:?PYTHON of the Ray installation}
 export PYTHONPATH=$PWD/python EAGLERAY_BINARY=${EAGLERAY_BINARY:-$PWD/bin/eagleray}
 exec "$python" scripts/bench_ray_serve.py --address "$address" --node-ip "${NODE_IP:-${address%:*}}" \
-  --rounds "${3:-4}" --clients ${LOADS:-16}
+  --rounds "${3:-4}" --clients ${LOADS:-16} ${QUIET:+--quiet}

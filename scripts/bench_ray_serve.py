@@ -59,27 +59,26 @@ class Bare:
         return Response(self.whole, media_type="application/json")
 
     async def relay(self, body: bytes) -> Any:
-        if json.loads(body).get("stream"):
-            async for event in self.stream():
-                yield event
-        else:
-            await asyncio.sleep(self.pause * len(self.events))
-            yield self.whole
+        async for event in self.stream():
+            yield event
+
+    async def answer(self, body: bytes) -> bytes:
+        await asyncio.sleep(self.pause * len(self.events))
+        return self.whole
 
 
 class Ingress:
     """Hands requests to another deployment, as several models behind one address need."""
 
     def __init__(self, handle: Any) -> None:
-        self.handle = handle.options(method_name="relay", stream=True)
+        self.streams = handle.options(method_name="relay", stream=True)
+        self.wholes = handle.options(method_name="answer")
 
     async def __call__(self, request: Request) -> Response:
         body = await request.body()
-        streamed = json.loads(body).get("stream")
-        answer = self.handle.remote(body)
-        if streamed:
-            return StreamingResponse(answer, media_type="text/event-stream")
-        return Response(await answer.__anext__(), media_type="application/json")
+        if json.loads(body).get("stream"):
+            return StreamingResponse(self.streams.remote(body), media_type="text/event-stream")
+        return Response(await self.wholes.remote(body), media_type="application/json")
 
 
 def main() -> None:
@@ -90,6 +89,9 @@ def main() -> None:
     p.add_argument("--prompts", type=int, default=200)
     p.add_argument("--clients", type=int, nargs="+", default=[16])
     p.add_argument("--step-ms", type=float, default=1)
+    p.add_argument(
+        "--quiet", action="store_true", help="bare deployments have no access log either"
+    )
     a = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         # Engines whose steps take their time, and no core: what a GPU is to the cores of its
@@ -135,8 +137,12 @@ def model(binary: str = "", **app: Any) -> Any:
     return build_openai_app({"llm_configs": [config], **app})
 
 
-def bare(events: list[bytes], whole: bytes, pause: float) -> Any:
-    return serve.deployment(Bare).options(**options()).bind(events, whole, pause)
+def bare_options(quiet: bool) -> dict[str, Any]:
+    return {**options(), **({"logging_config": {"enable_access_log": False}} if quiet else {})}
+
+
+def bare(events: list[bytes], whole: bytes, pause: float, quiet: bool = False) -> Any:
+    return serve.deployment(Bare).options(**bare_options(quiet)).bind(events, whole, pause)
 
 
 def starts() -> None:
@@ -180,11 +186,10 @@ def measure(port: int, a: argparse.Namespace, null: str) -> None:
     serve.run(model(null, ingress_deployment_config={}), name="ingress", route_prefix="/ingress")
     events, pause = record(port, True)
     (whole,), _ = record(port, False)
-    serve.run(bare(events, whole, pause), name="one", route_prefix="/one")
+    one = bare(events, whole, pause, a.quiet)
+    serve.run(one, name="one", route_prefix="/one")
     serve.run(
-        serve.deployment(Ingress)
-        .options(**options())
-        .bind(serve.deployment(Bare).options(**options()).bind(events, whole, pause)),
+        serve.deployment(Ingress).options(**bare_options(a.quiet)).bind(one),
         name="two",
         route_prefix="/two",
     )
