@@ -558,7 +558,13 @@ class Scaling(Cluster):
             stream.close()
             self.eventually("an idle engine", lambda pid=pid: idle(pid))
             # One that is not streamed, of more choices than could be computed by chance.
-            body = {"model": name, "prompt": PROMPT, "max_tokens": 1900, "ignore_eos": True}
+            body = {
+                "model": name,
+                "prompt": PROMPT,
+                "max_tokens": 1900,
+                "ignore_eos": True,
+                "temperature": 1,
+            }
             with contextlib.closing(self.send(f"/{name}/v1/completions", {**body, "n": 64})):
                 self.eventually("running requests", lambda name=name: self.figure(name, RUNNING))
             aborted = 'eagleray:request_success_total{engine="0",finished_reason="abort"'
