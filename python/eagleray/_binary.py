@@ -7,6 +7,7 @@ import pathlib
 import platform
 import shutil
 import sys
+from typing import Optional
 
 
 def find() -> pathlib.Path:
@@ -21,20 +22,36 @@ def find() -> pathlib.Path:
             raise FileNotFoundError(f"EAGLERAY_BINARY: {path} is not an executable file")
         return path
     packed = pathlib.Path(__file__).parent / "bin" / "eagleray"
+    there = f"{packed} is not in this package"
     if _executable(packed):
-        return packed
+        machine = _machine(packed)
+        if machine in (None, platform.machine()):
+            return packed
+        there = f"{packed} is for {machine}: this package is another platform's"
     on_path = shutil.which("eagleray")
     if on_path and not _is_script(on_path):
         return pathlib.Path(on_path)
     here = f"{sys.platform} on {platform.machine()}"
     raise FileNotFoundError(
-        f"no eagleray binary for {here}: {packed} is not in this package, whose wheels are for "
-        "linux on x86_64 and aarch64, and no directory of PATH has one (EAGLERAY_BINARY names one)"
+        f"no eagleray binary for {here}: {there}, and no directory of PATH has one. Wheels are for "
+        "linux on x86_64 and aarch64; EAGLERAY_BINARY names another binary"
     )
 
 
 def _executable(path: pathlib.Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
+
+
+_MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine of ELF
+
+
+def _machine(path: pathlib.Path) -> Optional[str]:
+    """Return what a program runs on, as ``platform.machine``; None for one that is not known."""
+    with open(path, "rb") as file:
+        head = file.read(20)
+    if head[:4] != b"\x7fELF":
+        return None
+    return _MACHINES.get(int.from_bytes(head[18:20], "little"))
 
 
 def _is_script(path: str) -> bool:

@@ -17,6 +17,8 @@ from .outputs import (
     BeamSearchSequence,
     EmbeddingOutput,
     EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
     RequestOutput,
     ScoringOutput,
     ScoringRequestOutput,
@@ -71,6 +73,15 @@ def embedding(
     raw = base64.b64decode(data["embedding"])
     vector = list(struct.unpack(f"<{len(raw) // 4}f", raw))
     return EmbeddingRequestOutput(request_id, EmbeddingOutput(vector), data["prompt_token_ids"])
+
+
+def pooling(
+    prompt: PromptType, options: Mapping[str, Any], request_id: str
+) -> Job[PoolingRequestOutput[PoolingOutput]]:
+    """Pool a prompt."""
+    found = yield from embedding(prompt, options, request_id)
+    data = PoolingOutput(found.outputs.embedding)
+    return PoolingRequestOutput(request_id, data, found.prompt_token_ids)
 
 
 def scores(

@@ -16,6 +16,8 @@ from ._progress import UseTqdm
 from .outputs import (
     BeamSearchOutput,
     EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
     RequestOutput,
     ScoringRequestOutput,
 )
@@ -113,6 +115,21 @@ class LLM(Trainable):
             "normalize": normalize,
         }
         jobs = [_jobs.embedding(prompt, options, self._name()) for prompt in _many(prompts)]
+        return self._run(jobs, use_tqdm, "Processed prompts")
+
+    def encode(
+        self,
+        prompts: Union[PromptType, Sequence[PromptType]],
+        *,
+        use_tqdm: UseTqdm = True,
+        truncate_prompt_tokens: Optional[int] = None,
+        pooling_task: Optional[str] = None,
+    ) -> list[PoolingRequestOutput[PoolingOutput]]:
+        """Pool prompts for a task, of which this engine has ``embed``."""
+        if pooling_task != "embed":
+            raise ValueError(f"pooling_task: {pooling_task!r} is not 'embed'")
+        options = {"truncate_prompt_tokens": truncate_prompt_tokens}
+        jobs = [_jobs.pooling(prompt, options, self._name()) for prompt in _many(prompts)]
         return self._run(jobs, use_tqdm, "Processed prompts")
 
     def score(

@@ -76,6 +76,13 @@ class PoolingRequestOutput(Generic[_Output]):
 
 
 @dataclasses.dataclass
+class PoolingOutput:
+    """A vector, where vLLM has a tensor."""
+
+    data: list[float]
+
+
+@dataclasses.dataclass
 class EmbeddingOutput:
     """A vector."""
 

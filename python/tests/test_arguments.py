@@ -89,6 +89,16 @@ class TestBinary(unittest.TestCase):
         for part in (sys.platform, os.uname().machine, str(packed), "EAGLERAY_BINARY"):
             self.assertIn(part, said)
 
+    def test_packed_for_another_platform(self) -> None:
+        # An ELF header, of which e_machine is at 18.
+        other = (183, "aarch64") if os.uname().machine == "x86_64" else (62, "x86_64")
+        packed = self.program("bin/eagleray", b"\x7fELF".ljust(18, b"\0") + bytes([other[0], 0]))
+        environment = {"PATH": str(self.folder)}
+        here = mock.patch.object(_binary, "__file__", str(self.folder / "_binary.py"))
+        with mock.patch.dict(os.environ, environment, clear=True), here:
+            with self.assertRaisesRegex(FileNotFoundError, f"{packed} is for {other[1]}"):
+                _binary.find()
+
     def test_module_is_the_binary(self) -> None:
         path = self.program("x", b'#!/bin/sh\necho "$@"; exit 3\n')
         command = [sys.executable, "-B", "-m", "eagleray", "serve", "--port", "0"]

@@ -25,7 +25,7 @@ class TestConfig(unittest.TestCase):
             "batch_size": {"batch_size": 0},
             "concurrency": {"concurrency": (2, 1)},
             "max_pending_requests": {"max_pending_requests": -1},
-            "task_type": {"task_type": "score"},
+            "task_type": {"task_type": "scores"},
             "engine_kwargs": {"engine_kwargs": {"model": "x"}},
             "checkpoint_path": {"checkpoint_path": "s3://bucket/folder"},
             "log_interval_s": {"log_interval_s": 0.0},
@@ -112,6 +112,11 @@ class TestRows(unittest.TestCase):
                 ("/v1/completions", {"prompt": "a", "structured_outputs": {"regex": "a+"}}),
             ),
             ({"prompt": "a"}, {"task_type": "embed"}, ("/v1/embeddings", {"input": "a"})),
+            (
+                {"text_1": "a", "text_2": "b", "pooling_params": {"truncate_prompt_tokens": 3}},
+                {"task_type": "score"},
+                ("/v1/score", {"text_1": "a", "text_2": "b", "truncate_prompt_tokens": 3}),
+            ),
         ):
             with self.subTest(row=row):
                 self.assertEqual(self.body(row, **fields), want)
@@ -127,6 +132,8 @@ class TestRows(unittest.TestCase):
         for name, row in wrong.items():
             with self.subTest(name), self.assertRaisesRegex((ValueError, TypeError), name):
                 request_of(row, EngineProcessorConfig())
+        with self.assertRaisesRegex(ValueError, "text_2: NoneType"):
+            request_of({"text_1": "a"}, EngineProcessorConfig(task_type="score"))
 
 
 class TestCheckpoint(unittest.TestCase):

@@ -191,6 +191,11 @@ class TestPooling(unittest.TestCase):
             self.assertEqual(one.outputs.hidden_size, 256)
             self.assertAlmostEqual(sum(x * x for x in one.outputs.embedding), 1, places=5)
             self.assertGreater(len(one.prompt_token_ids), 0)
+            (pooled,) = llm.encode("a file", pooling_task="embed")
+            self.assertEqual(pooled.outputs.data, one.outputs.embedding)
+            self.assertEqual(pooled.prompt_token_ids, one.prompt_token_ids)
+            with self.assertRaisesRegex(ValueError, "pooling_task: None"):
+                llm.encode("a file")
             product = sum(x * y for x, y in zip(one.outputs.embedding, two.outputs.embedding))
             first, second = llm.score("a file", ["a number", "a file"])
             self.assertAlmostEqual(first.outputs.score, product, places=5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._config import EMBED, EngineProcessorConfig
+from ._config import GENERATE, EngineProcessorConfig
 
 
 def engine_args(config: EngineProcessorConfig) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def engine_args(config: EngineProcessorConfig) -> dict[str, Any]:
     one's may go on for long after it.
     """
     args = dict(config.engine_kwargs)
-    if config.task_type == EMBED:
+    if config.task_type != GENERATE:
         args.setdefault("runner", "pooling")
     if not config.on_ray:
         return args

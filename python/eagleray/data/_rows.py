@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from eagleray.sampling_params import (
     fields,
 )
 
-from ._config import EMBED, EngineProcessorConfig
+from ._config import EMBED, GENERATE, SCORE, EngineProcessorConfig
 
 ERROR = "__inference_error__"
 
@@ -28,6 +29,8 @@ def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[s
     """Return the route and the body that a row asks for. Raises ValueError or TypeError."""
     if config.task_type == EMBED:
         return "/v1/embeddings", {"input": _prompt(row), **_given(row, "pooling_params")}
+    if config.task_type == SCORE:
+        return "/v1/score", {**_pair(row), **_given(row, "pooling_params")}
     params = _params(_given(row, "sampling_params"))
     wanted = {"return_token_ids": True, **fields(params, max_model_len=0)}
     template = config.template
@@ -52,7 +55,10 @@ def outputs_of(
     usage = answer["usage"]
     common = {"num_input_tokens": usage["prompt_tokens"]}
     if "data" in answer:
-        return {**common, "embeddings": answer["data"][0]["embedding"]}
+        (data,) = answer["data"]
+        if "score" in data:
+            return {**common, "score": data["score"]}
+        return {**common, "embeddings": data["embedding"]}
     choice = answer["choices"][0]
     message = choice.get("message")
     generated = choice["text"] if message is None else message.get("content") or ""
@@ -83,8 +89,11 @@ def outputs_of(
 
 def failed(row: Mapping[str, Any], error: str, config: EngineProcessorConfig) -> dict[str, Any]:
     """Return the columns of a row without an answer: those of the others, empty."""
-    if config.task_type == EMBED:
-        return {"num_input_tokens": 0, "embeddings": [], "time_taken_llm": -1.0, ERROR: error}
+    if config.task_type != GENERATE:
+        empty: dict[str, Any] = (
+            {"embeddings": []} if config.task_type == EMBED else {"score": math.nan}
+        )
+        return {"num_input_tokens": 0, **empty, "time_taken_llm": -1.0, ERROR: error}
     prompt = row.get("prompt")
     return {
         "num_input_tokens": 0,
@@ -152,6 +161,14 @@ def _prompt(row: Mapping[str, Any]) -> Any:
             f"are {', '.join(sorted(row))}"
         )
     return prompt
+
+
+def _pair(row: Mapping[str, Any]) -> dict[str, Any]:
+    pair = {name: row.get(name) for name in ("text_1", "text_2")}
+    for name, text in pair.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{name}: {type(text).__name__} is no text; two are scored")
+    return pair
 
 
 def _without_none(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Datasets on the cluster: data.py ADDRESS NODE_IP CASE FOLDER."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -74,12 +75,22 @@ def embeddings():
     assert same[0] == same[2] != same[1] and len(same[0]) > 8, same
 
 
+def scores():
+    texts = ["a file", "a number", None]
+    rows = ray.data.from_items([{"id": i, "text_2": text} for i, text in enumerate(texts)])
+    got = answers(
+        rows, lambda row: {"text_1": "a file"}, task_type="score", should_continue_on_error=True
+    )
+    assert abs(got[0]["score"] - 1) < 1e-5 and got[1]["score"] < 0.999, got
+    assert "text_2" in got[2]["__inference_error__"] and math.isnan(got[2]["score"]), got
+
+
 def refused():
     """A wrong flag and a wrong row end the job with the engine's line."""
     rows = ray.data.from_items([{"id": 0, "prompt": "a", "sampling_params": {"temperature": -1}}])
     for fields, want in (
         ({"engine_kwargs": {"max_num_seq": 3}}, "--max-num-seq"),
-        ({"model_source": os.path.join(folder, "none")}, "none\": no such file or directory"),
+        ({"model_source": os.path.join(folder, "none")}, 'none": no such file or directory'),
         ({}, "temperature must be at least 0"),
     ):
         try:
@@ -138,5 +149,5 @@ def many():
 
 
 begun = time.time()
-{f.__name__: f for f in (kinds, embeddings, refused, ranks, kept, many)}[case]()
+{f.__name__: f for f in (kinds, embeddings, scores, refused, ranks, kept, many)}[case]()
 print(f"{case}: {time.time() - begun:.1f} s")
