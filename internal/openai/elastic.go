@@ -40,6 +40,10 @@ func (s *Server) addElastic(add func(method, path string, public bool, h handler
 // scale answers POST /scale_elastic?dp=N&drain_timeout=S or ?tp=N.
 func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
+	if q.Has("pp") {
+		return badRequest("pp", "`pp` cannot be changed: stages hold other layers and other parts of the KV "+
+			"cache. Start the server with another --pipeline-parallel-size")
+	}
 	if q.Has("dp") == q.Has("tp") {
 		return badRequest("dp", "one of `dp`, the number of engines, and `tp`, the tensor parallel "+
 			"size, must be given")

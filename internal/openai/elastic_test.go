@@ -45,6 +45,7 @@ func TestElastic(t *testing.T) {
 		{"/scale_elastic_ep", `{"new_data_parallel_size":2,"drain_timeout":5}`, 200, "2 engines within 5s"},
 		{"/scale_elastic", "", 400, "one of `dp`"},
 		{"/scale_elastic?dp=1&tp=2", "", 400, "one of `dp`"},
+		{"/scale_elastic?pp=2", "", 400, "--pipeline-parallel-size"},
 		{"/scale_elastic?dp=0", "", 400, "`dp` must be an integer between 1 and 1024"},
 		{"/scale_elastic?dp=1e9", "", 400, "`dp` must be"},
 		{"/scale_elastic?tp=-1", "", 400, "`tp` must be"},
