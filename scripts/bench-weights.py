@@ -1,26 +1,33 @@
 #!/usr/bin/env python3
 """Measures an update of a model of 0.5 B parameters (1 GB) against one copy of its bytes.
 
-Before each update one copy is measured, on new pages too; the first update, for which the system
-finds the memory, counts apart. With shm the trainer's part is the copy into memory that it hands
-over, and update_weights checks it; with unix update_weights is all the transfer.
+Before each update one copy is measured, on new pages; the first update counts apart. With shm the
+trainer's part is the copy into memory that it hands over, and update_weights checks it; with unix
+and tcp update_weights is all the transfer. CPU seconds are those of all processes, and what an
+update leaves to be done after its answer is part of those of the next copy.
 
 EAGLERAY_BINARY=bin/eagleray PYTHONPATH=python scripts/bench-weights.py [--tensor-parallel-size 2]
+    [--server]     asks a server instead of an engine of its own: then by tcp, under TLS, too
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
 import statistics
+import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-from eagleray import LLM
-from eagleray.weights import Ask, Raw, WeightTransfer
+from cpu_seconds import Meter
+from eagleray import LLM, _binary
+from eagleray.weights import Ask, Raw, Server, WeightTransfer
 
 WIDTH, INNER, LAYERS, VOCAB, KV = 896, 4864, 24, 151936, 128
 CONFIG = {
@@ -85,15 +92,40 @@ class Timed:
         return answer
 
 
-def report(transport: str, copies: list[float], updates: list[dict[str, float]]) -> None:
+@contextlib.contextmanager
+def serving(folder: str, ranks: int) -> Iterator[Server]:
+    """Start a server of a model of random weights."""
+    command = [os.fspath(_binary.find()), "serve", folder, "--port=0", "--enable-rlhf"]
+    command += ["--load-format=dummy", "--skip-tokenizer-init", "--dtype=bfloat16"]
+    command += ["--max-model-len=256", f"--tensor-parallel-size={ranks}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        try:
+            url = next(
+                found[1].decode()
+                for line in process.stderr
+                if (found := re.search(rb"\burl=(\S+)", line))
+            )
+            yield Server(url)
+        finally:
+            process.terminate()
+
+
+def report(
+    transport: str, copies: list[float], cpu: list[float], updates: list[dict[str, float]]
+) -> None:
     """Print the phases of the quickest update, and all updates against the copies beside them."""
     first, later = updates[0], updates[1:] or updates
     best = min(later, key=lambda u: u["all"])
     copy, took = statistics.median(copies), statistics.median(u["all"] for u in later)
-    phases = ", ".join(f"{name} {value:.3f}" for name, value in best.items() if name != "all")
+    phases = ", ".join(
+        f"{name} {value:.3f}" for name, value in best.items() if name not in ("all", "cpu")
+    )
     print(f"{transport}: median {took:.3f} s, {took / copy:.2f} of a median copy ({copy:.3f} s)")
     print(f"  best {best['all']:.3f} s, {best['all'] / min(copies):.2f} of the best copy: {phases}")
-    print(f"  first {first['all']:.3f} s")
+    print(f"  first {first['all']:.3f} s, {first['all'] / copy:.2f} of a median copy")
+    spent, beside = statistics.median(u["cpu"] for u in updates), statistics.median(cpu)
+    print(f"  CPU {spent:.2f} s, {spent / beside:.2f} of a copy's ({beside:.2f} s)")
 
 
 def main() -> None:
@@ -101,6 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--server", action="store_true", help="bring weights to eagleray serve")
     options = parser.parse_args()
     tensors = {}
     for name, shape in shapes().items():
@@ -109,21 +142,31 @@ def main() -> None:
     print(f"{sum(len(t.data) for t in tensors.values()) / 1e9:.3f} GB")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(CONFIG))
-        with LLM(
-            folder,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            dtype="bfloat16",
-            max_model_len=256,
-            tensor_parallel_size=options.tensor_parallel_size,
-        ) as llm:
-            engine = Timed(llm)
-            for transport in ("shm", "unix"):
+        engine_or_server: contextlib.AbstractContextManager[Ask]
+        if options.server:
+            engine_or_server = serving(folder, options.tensor_parallel_size)
+        else:
+            engine_or_server = LLM(
+                folder,
+                load_format="dummy",
+                skip_tokenizer_init=True,
+                dtype="bfloat16",
+                max_model_len=256,
+                tensor_parallel_size=options.tensor_parallel_size,
+            )
+        meter = Meter()
+        with engine_or_server as asked:
+            engine = Timed(asked)
+            for transport in ("shm", "unix", "tcp") if options.server else ("shm", "unix"):
                 transfer = WeightTransfer(engine, transport)
                 copies: list[float] = []
+                cpu: list[float] = []
                 updates: list[dict[str, float]] = []
                 for _ in range(options.rounds):
+                    spent = meter.read().total()
                     copies.append(copied(tensors))
+                    cpu.append(meter.read().total() - spent)
+                    spent = meter.read().total()
                     begun = time.monotonic()
                     transfer.update(tensors)
                     took = time.monotonic() - begun
@@ -132,12 +175,13 @@ def main() -> None:
                     updates.append(
                         {
                             "all": took,
+                            "cpu": meter.read().total() - spent,
                             "trainer's part": took - received - loaded,
                             "update_weights": received,
                             "finish_weight_update": loaded,
                         }
                     )
-                report(transport, copies, updates)
+                report(transport, copies, cpu, updates)
 
 
 if __name__ == "__main__":
