@@ -98,7 +98,7 @@ ray.init(
 )
 ray.data.DataContext.get_current().enable_progress_bars = False
 meter = Meter()
-data(1, 1)  # the workers that Ray keeps have started then
+data(count, 1, 64)  # the workers that Ray keeps have started then
 ratios: dict[int, list[float]] = {block: [] for block in blocks}
 costs: dict[int, list[float]] = {block: [] for block in blocks}
 for _ in range(rounds):
