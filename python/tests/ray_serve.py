@@ -632,6 +632,60 @@ class Split(Cluster):
             serve.delete(name)
         self.eventually("the end of the engines", lambda: not engines("split"))
 
+    def test_many_answers_while_prefill_replicas_die(self) -> None:
+        engine = {"enable_prefix_caching": False}
+        one = model("many", engine)
+        two = model("many", engine, num_replicas=2)
+        app = eagle.build_pd_openai_app({"prefill_config": two, "decode_config": one})
+        serve.run(app, name="split", route_prefix="/split")
+        self.deploy(one, name="whole")
+        asked: list[dict[str, Any]] = []
+        for n in range(150):
+            prompt = f"{n}: {PROMPT} And what does example {n} of it print?" * (n % 3 + 1)
+            asked.append({"prompt": prompt, "max_tokens": 8 + n % 17, "seed": n, "logprobs": n % 3})
+            asked[-1]["temperature"] = n % 2
+        travelled = self.taken()
+        done = 0
+
+        def both(app: str, fields: dict[str, Any]) -> tuple[Any, str]:
+            status, answer = self.completion("many", app, **fields)
+            self.assertEqual(status, 200, answer)
+            parts = [e["choices"] for e in self.events("many", app, **fields)]
+            return answer["choices"], "".join(c[0]["text"] for c in parts if c)
+
+        def answered(fields: dict[str, Any]) -> tuple[Any, str]:
+            nonlocal done
+            got = both("split", fields)
+            done += 1
+            return got
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            want = list(pool.map(lambda f: both("whole", f), asked))
+            split = [pool.submit(answered, f) for f in asked]
+            # Both prefill replicas die, one after the other: Serve starts them again meanwhile.
+            for part in (1, 2):
+                self.eventually("answers", lambda n=part * len(asked) // 3: done >= n)
+                self.kill_prefill("many", 1)
+            got = [s.result(PATIENCE) for s in split]
+        different = [n for n in range(len(asked)) if got[n] != want[n]]
+        self.assertEqual(different, [])
+        came = self.taken() - travelled
+        print(
+            f"{2 * len(asked)} answers, {came} of them by blocks of a prefill replica", flush=True
+        )
+        self.assertGreater(came, len(asked) / 2)
+        for name in ("split", "whole"):
+            serve.delete(name)
+        self.eventually("the end of the engines", lambda: not engines("many"))
+
+    def kill_prefill(self, name: str, most: int) -> None:
+        """Kill replicas that compute prompts, with their engines."""
+        for pid in engines(name):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as f:
+                if b"kv_producer" in f.read() and most:
+                    os.kill(parent(pid), signal.SIGKILL)
+                    most -= 1
+
     def test_mistakes_of_both_are_told(self) -> None:
         bad = model("split", {"tensor_parallel_size": 3}, num_replica=2)
         with self.assertRaises(ConfigError) as raised:
@@ -681,11 +735,7 @@ class Split(Cluster):
 
     def prompts_are_computed_without_prefill(self) -> None:
         want = self.completion("split", "whole")[1]["choices"]
-        for pid in engines("split"):
-            with open(f"/proc/{pid}/cmdline", "rb") as f:
-                words = f.read()
-            if b"kv_producer" in words:
-                os.kill(parent(pid), signal.SIGKILL)
+        self.kill_prefill("split", 2)
         for _ in range(4):
             status, answer = self.completion("split", "split")
             self.assertEqual((status, answer["choices"]), (200, want))
