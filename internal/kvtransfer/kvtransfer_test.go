@@ -12,6 +12,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,8 +22,11 @@ import (
 
 // ram is the cache of a rank in which every byte is known by where it is in the whole model.
 type ram struct {
-	part  Part
-	size  int // of a head in a block
+	part Part
+	size int // of a head in a block
+	// mu is for cells, which are made as they are looked at: an agent that fetches from itself does so in
+	// two goroutines.
+	mu    sync.Mutex
 	cells map[[3]int][]byte
 }
 
@@ -41,6 +45,8 @@ func (m *ram) Heads(layer, block int, values bool, from, to int) []byte {
 		kind = 1
 	}
 	at := [3]int{layer, block, kind}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.cells[at] == nil {
 		m.cells[at] = make([]byte, m.size*(m.part.Heads[1]-m.part.Heads[0]))
 	}
