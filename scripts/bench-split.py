@@ -156,14 +156,14 @@ def split(
 COLOURS = {"prefill": "#4c78a8", "transfer, first token": "#f58518", "decode": "#54a24b"}
 
 
-def draw(trace: str) -> str:
-    """Draw what `route --trace` has written, a line for each request."""
+def draw(trace: str, requests: int) -> str:
+    """Draw what `route --trace` has written of the last requests, a line for each."""
     events = json.loads(trace.rstrip().rstrip(",") + "]")
+    asked = {e["tid"]: e["ts"] for e in events if e["name"] == "prefill"}
+    lines = sorted(asked, key=lambda n: asked[n])[-requests:]
+    events = [e for e in events if e["tid"] in lines]
     begin = min(e["ts"] for e in events)
     scale = 770 / max(e["ts"] + e["dur"] - begin for e in events)
-    lines = sorted(
-        {e["tid"] for e in events}, key=lambda n: min(e["ts"] for e in events if e["tid"] == n)
-    )
     height = 60 + 22 * len(lines) + 20
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="880" height="{height}" '
@@ -213,7 +213,7 @@ def main() -> None:
             trace = work / "trace.json"
             with split(model, work / "log", args, True, "--trace", str(trace)) as (url, _):
                 ask(url, str(model), work / "figures.json", args, 0)
-            Path(args.picture).write_text(draw(trace.read_text()))
+            Path(args.picture).write_text(draw(trace.read_text(), args.num_prompts))
             return
         for n in range(args.rounds):
             for setting in SETTINGS:
