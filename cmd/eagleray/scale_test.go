@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -132,6 +133,30 @@ func TestScaleBeside(t *testing.T) {
 	do("/wake_up", 200, "")
 	code, answer := ask()
 	same("an engine that was added while others slept", code, answer)
+
+	// An update of the weights, here by the very ones, has them in engines that come within it, too.
+	model, err := filepath.Abs("../../testdata/models/go-std-tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ path, body string }{{"/init_weight_transfer_engine", "{}"},
+		{"/pause?mode=keep", ""}, {"/start_weight_update", "{}"},
+		{"/update_weights", fmt.Sprintf(`{"update_info":{"path":%q}}`, model)}, {"/scale_elastic?dp=2", ""},
+		{"/scale_elastic?dp=3", ""}, {"/finish_weight_update", "{}"}, {"/resume", ""}} {
+		if code, answer := send(t.Context(), "POST", step.path, step.body); code != 200 {
+			t.Fatalf("%s: %d %s", step.path, code, answer)
+		}
+	}
+	version := regexp.MustCompile(`"weight_version":"[^"]*"`)
+	versions := map[string]bool{}
+	for range 6 { // by turns
+		code, answer = ask()
+		same("after an update", code, answer)
+		versions[version.FindString(answer)] = true
+	}
+	if len(versions) != 1 {
+		t.Errorf("engines have the weights %v", versions)
+	}
 
 	var at sync.WaitGroup
 	codes := make([]int, 6)
