@@ -386,7 +386,7 @@ class Deadly(Cluster):
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b'{"model": "m"}'}
+            return {"type": "http.request", "body": b'{"model": "m", "stream": true}'}
 
         async def send(event: Any) -> None:
             sent.append(event)
