@@ -73,7 +73,7 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	for i, q := range added {
 		e.nextKey++
 		q.Key = e.nextKey
-		s.choices[i].key = q.Key
+		s.choices[i].key, s.choices[i].whole = q.Key, q.FinalOnly
 		if q.Ticket != nil && (i == 0 || e.shares) {
 			q.Source, q.Remote = added[0].Key, q.Ticket.Tokens
 		}

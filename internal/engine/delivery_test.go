@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,5 +86,56 @@ func drain(t *testing.T, s engine.Stream) (text string, tokens int, last engine.
 		text += string(d.Text)
 		tokens += len(d.Tokens)
 		last = d
+	}
+}
+
+// TestFinalOnly asks for all of a request at its end: it is one delta, with what all deltas of the same
+// request have together. Another request of the stream comes as it is computed, and one that its
+// reader gives up ends.
+func TestFinalOnly(t *testing.T) {
+	e := open(t, nil)
+	list := sampled(e, 4)
+	want := receiveAll(t, e, list, func(int) {})
+	list[3].Stop = []string{want[3].text[len(want[3].text)/2:]}
+	want[3] = receiveAll(t, e, list[3:], func(int) {})[0]
+	for _, r := range list[1:] {
+		r.FinalOnly = true
+	}
+	s, err := e.Submit(t.Context(), list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got, deltas := make([]received, len(list)), make([]int, len(list))
+	for {
+		d, err := s.Next(t.Context())
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &got[d.Choice]
+		deltas[d.Choice]++
+		a.text += string(d.Text)
+		a.tokens = append(a.tokens, d.Tokens...)
+		for _, l := range d.Logprobs {
+			l.Slot, l.Top = 0, slices.Clone(l.Top)
+			a.logprobs = append(a.logprobs, l)
+		}
+		a.finish = d.Finish
+	}
+	same(t, "final only", got, want)
+	if deltas[0] < 2 || deltas[1] != 1 || deltas[2] != 1 || deltas[3] != 1 {
+		t.Errorf("%d deltas", deltas)
+	}
+	endless := greedy(e, question, 1500)
+	endless.Params.IgnoreEOS, endless.Params.StopTokens, endless.FinalOnly = true, nil, true
+	if s, err = e.Submit(t.Context(), endless); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if d, err := s.Next(t.Context()); d.Finish != sample.FinishAbort && d.OutputTokens < 1500 {
+		t.Errorf("given up, it ends by %v, %v", d.Finish, err)
 	}
 }

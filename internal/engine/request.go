@@ -30,6 +30,9 @@ type Request struct {
 	Ticket *kvtransfer.Ticket
 	// Raw gives token ids only, no text (no tokenizer, or detokenize=false).
 	Raw bool
+	// FinalOnly gives all that becomes known of the request in one Delta, its last: a reader that
+	// waits for the whole is not woken for each token.
+	FinalOnly bool
 }
 
 // NewRequest returns a request to go on after a prompt.

@@ -36,6 +36,7 @@ type stream struct {
 // choice is what a stream has of one request.
 type choice struct {
 	key     uint64
+	whole   bool // it is no news before it is complete
 	pending Delta
 	// given is the memory of the delta the reader holds, swapped with pending's.
 	given Delta
@@ -116,6 +117,10 @@ func (s *stream) publish(choice int, f func(d *Delta)) {
 	s.mu.Lock()
 	c := &s.choices[choice]
 	f(&c.pending)
+	if c.whole && c.pending.Finish == sample.Unfinished {
+		s.mu.Unlock()
+		return
+	}
 	if !c.fresh {
 		c.fresh = true
 		s.news[(s.first+s.many)%len(s.news)] = int32(choice)

@@ -88,6 +88,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		q.Client, q.Background = client, background
 		q.Constraint = req.constraint
 		q.HandOver, q.Ticket = req.handOver, req.ticket
+		q.FinalOnly = !req.stream && !req.polled && observedBy(r.Context()) == nil
 		list[i] = &q
 	}
 	var err error

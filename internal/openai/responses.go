@@ -89,6 +89,7 @@ func (s *Server) finishResponse(r *http.Request, req *responseRequest) *apiError
 
 // startResponse submits a request, and fills in what is known of the response then.
 func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generation, error) {
+	req.polled = req.record.Background
 	g, _, err := s.startChat(r, "resp_", req.chatRequest)
 	if err != nil {
 		var bad *apiError

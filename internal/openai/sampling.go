@@ -31,9 +31,11 @@ type sampling struct {
 	// logprobsByID gives log-probabilities the form of prompt_logprobs; capMaxTokens has max_tokens be
 	// as many as the context has room for, not refused, where it is more.
 	logprobsByID, capMaxTokens bool
-	priority                   int
-	timeout                    *float64
-	cacheSalt, requestID       string
+	// polled says that what there is of the answer can be asked for before its end.
+	polled               bool
+	priority             int
+	timeout              *float64
+	cacheSalt, requestID string
 	// constraint is what the answer keeps to, constraintField the field that says so, "" for tools.
 	constraint constrain.Spec
 	repetition schedule.Repetition
