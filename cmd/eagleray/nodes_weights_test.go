@@ -11,26 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// otherWeights are the built-in weights with the first two layers in each other's place.
-func otherWeights(t *testing.T) (path string) {
-	t.Helper()
-	raw, err := os.ReadFile("../../internal/builtin/go-std-tiny/model.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The names of the header are as long as before.
-	for _, swap := range [][2]string{{".layers.0.", ".layers.x."}, {".layers.1.", ".layers.0."},
-		{".layers.x.", ".layers.1."}} {
-		raw = bytes.ReplaceAll(raw, []byte(swap[0]), []byte(swap[1]))
-	}
-	path = filepath.Join(t.TempDir(), "other.safetensors")
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
+	"github.com/eagleray/eagleray/internal/builtin/builtintest"
+)
 
 // steer asks a route of a trainer.
 func steer(t *testing.T, url, route string, body map[string]any) (status int, text string) {
@@ -83,7 +66,7 @@ func TestNodesWeights(t *testing.T) {
 	if text, version := said(t, url); text != own || version != "0" {
 		t.Fatalf("version %s answers %q, one process %q", version, text, own)
 	}
-	path := otherWeights(t)
+	path := builtintest.OtherWeights(t, "../../internal/builtin")
 	ask := func(route string, body map[string]any) {
 		t.Helper()
 		if status, text := steer(t, url, route, body); status != http.StatusOK {

@@ -1,7 +1,6 @@
 package ray_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -11,29 +10,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/builtin/builtintest"
 	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/rlhf"
 	"github.com/eagleray/eagleray/internal/rlhf/state"
 )
-
-// otherWeights are the built-in weights with the first two layers in each other's place.
-func otherWeights(t *testing.T) (path string) {
-	t.Helper()
-	raw, err := os.ReadFile("../../internal/builtin/go-std-tiny/model.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The names of the header are as long as before.
-	for _, swap := range [][2]string{{".layers.0.", ".layers.x."}, {".layers.1.", ".layers.0."},
-		{".layers.x.", ".layers.1."}} {
-		raw = bytes.ReplaceAll(raw, []byte(swap[0]), []byte(swap[1]))
-	}
-	path = filepath.Join(t.TempDir(), "other.safetensors")
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // control is what a trainer asks of an engine.
 func (a asked) control(t *testing.T, l layout.Layout) *rlhf.Control {
@@ -88,7 +69,7 @@ func TestWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				s.driverEnv(t)
-				path := otherWeights(t)
+				path := builtintest.OtherWeights(t, "../../internal/builtin")
 				before := s.alone(t)
 				one, err := s.open(t, "uni", layout.Layout{TP: 1}, nil)
 				if err != nil {
