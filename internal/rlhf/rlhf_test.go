@@ -202,16 +202,7 @@ func request(e *engine.Engine, question string, most int32) *engine.Request {
 // read reads a stream to its end; at is called with the number of tokens so far.
 func read(t testing.TB, s engine.Stream, at func(tokens int)) (a answer) {
 	t.Helper()
-	defer s.Close()
-	for {
-		d, err := s.Next(t.Context())
-		if err == io.EOF {
-			return a
-		}
-		if err != nil {
-			t.Error(err)
-			return a
-		}
+	each(t, s, func(d engine.Delta) {
 		a.tokens = append(a.tokens, d.Tokens...)
 		for _, l := range d.Logprobs {
 			l.Slot, l.Top = 0, slices.Clone(l.Top) // the slot is no part of the answer
@@ -221,6 +212,24 @@ func read(t testing.TB, s engine.Stream, at func(tokens int)) (a answer) {
 		if at != nil {
 			at(len(a.tokens))
 		}
+	})
+	return a
+}
+
+// each reads a stream to its end.
+func each(t testing.TB, s engine.Stream, f func(d engine.Delta)) {
+	t.Helper()
+	defer s.Close()
+	for {
+		d, err := s.Next(t.Context())
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		f(d)
 	}
 }
 

@@ -2,8 +2,6 @@ package rlhf
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"reflect"
 	"slices"
 	"testing"
@@ -35,18 +33,12 @@ func ticket(t *testing.T, e *engine.Engine) (k *kvtransfer.Ticket) {
 	t.Helper()
 	r := request(e, splitQuestion, 1)
 	r.HandOver = true
-	s := submit(t, e, r)
-	defer s.Close()
-	for {
-		d, err := s.Next(t.Context())
-		if errors.Is(err, io.EOF) {
-			return k
-		}
-		ok(t, err)
+	each(t, submit(t, e, r), func(d engine.Delta) {
 		if d.Ticket != nil {
 			k = d.Ticket
 		}
-	}
+	})
+	return k
 }
 
 // goOn has a server go on from what another one has computed; cached is how much of that came.
@@ -54,17 +46,11 @@ func goOn(t *testing.T, e *engine.Engine, k *kvtransfer.Ticket) (a answer, cache
 	t.Helper()
 	r := request(e, splitQuestion, 8)
 	r.Ticket = k
-	s := submit(t, e, r)
-	defer s.Close()
-	for {
-		d, err := s.Next(t.Context())
-		if errors.Is(err, io.EOF) {
-			return a, cached
-		}
-		ok(t, err)
+	each(t, submit(t, e, r), func(d engine.Delta) {
 		a.tokens = append(a.tokens, d.Tokens...)
 		cached = d.CachedTokens
-	}
+	})
+	return a, cached
 }
 
 // TestSplitAfterUpdates lets two servers exchange KV blocks that take updates of their weights: they do while
