@@ -155,7 +155,7 @@ func answerParent(ctx context.Context, open func(context.Context) (*router.Route
 	if err := endWithParent(); err != nil {
 		return err
 	}
-	_, release := interruptible(ctx)
+	_, release := takeInterrupts(ctx)
 	defer release()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -128,7 +128,7 @@ func (t *talk) startServer(ctx context.Context, cfg config.Config) (stop func(),
 
 // run reads messages and prints answers until the input ends.
 func (t *talk) run(ctx context.Context, in, out *os.File) error {
-	e := newEditor(in)
+	e := newEditor(ctx, in)
 	defer e.close()
 	s := newScreen(out)
 	if e.terminal() {
@@ -163,10 +163,10 @@ func (t *talk) run(ctx context.Context, in, out *os.File) error {
 			}
 			continue
 		}
-		answering, release := interruptible(ctx)
+		answering, done := e.answering(ctx)
 		err = t.turn(answering, text, s)
 		ended := answering.Err() != nil
-		release()
+		done()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -74,8 +74,14 @@ func (x *terminal) send(keys, want string) {
 	if _, err := x.keys.WriteString(keys); err != nil {
 		x.t.Fatal(err)
 	}
-	eventually(x.t, fmt.Sprintf("%q after %q", want, keys), func() bool {
-		return strings.Contains(x.out.String()[before:], want)
+	x.awaits(want, before)
+}
+
+// awaits waits until the screen shows want after its first bytes.
+func (x *terminal) awaits(want string, bytes int) {
+	x.t.Helper()
+	eventually(x.t, fmt.Sprintf("%q after %q", want, x.out.String()[:bytes]), func() bool {
+		return strings.Contains(x.out.String()[bytes:], want)
 	})
 }
 
@@ -156,6 +162,25 @@ func TestChatInterruptAnswer(t *testing.T) {
 	}
 	x.send("/bye\r", pasteOff)
 	if code := x.exit(); code != 0 || !strings.Contains(x.out.String(), "\x1b[2mslow at ") {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// Ctrl-C between two messages ends what is typed, not the conversation, also where the terminal
+// makes a signal of it because nobody reads keys yet.
+func TestChatInterruptPrompt(t *testing.T) {
+	t.Parallel()
+	x := onTerminal(t, nil, "chat", "--url", slowServer(t).URL)
+	x.send("", "> ")
+	for range 3 {
+		x.send("typed", "typed")
+		before := len(x.out.String())
+		x.signal(syscall.SIGINT)
+		x.awaits("Ctrl-D or /bye leaves.", before)
+	}
+	x.send("/save\r", "/save needs the name of a file")
+	x.send("/bye\r", pasteOff)
+	if code := x.exit(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -17,20 +17,27 @@ import (
 type editor struct {
 	lines *bufio.Scanner // not at a terminal
 	line  *liner.State
+	// A terminal sends Ctrl-C as a key only while the line editor reads, else as a signal: pressed
+	// has the signals, keys takes what the line editor reads.
+	pressed <-chan struct{}
+	release func()
+	keys    *os.File
 }
 
 // errAborted is Ctrl-C at the prompt.
 var errAborted = errors.New("aborted")
 
 // newEditor reads from in, which is the program's standard input when it is a terminal.
-func newEditor(in *os.File) *editor {
+func newEditor(ctx context.Context, in *os.File) *editor {
 	if !isTerminal(in) || !isTerminal(os.Stdout) {
 		e := &editor{lines: bufio.NewScanner(in)}
 		e.lines.Buffer(nil, 16<<20)
 		return e
 	}
-	e := &editor{line: newLiner(in)}
+	e := &editor{}
+	e.line, e.keys = newLiner(in)
 	e.line.SetCtrlCAborts(true)
+	e.pressed, e.release = takeInterrupts(ctx)
 	return e
 }
 
@@ -43,6 +50,25 @@ func (e *editor) close() {
 		io.WriteString(os.Stdout, pasteOff)
 		// An error would mean that the terminal is gone.
 		_ = e.line.Close()
+		e.release()
+	}
+}
+
+// answering returns a context for an answer, which Ctrl-C ends; done must follow it.
+func (e *editor) answering(ctx context.Context) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-e.pressed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-watched
 	}
 }
 
@@ -109,16 +135,24 @@ func (e *editor) prompt(ctx context.Context, text string) (string, error) {
 		}
 		done <- read{"", cmp.Or(e.lines.Err(), io.EOF)}
 	}()
-	select {
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case r := <-done:
-		if errors.Is(r.err, liner.ErrPromptAborted) {
-			return "", errAborted
+	for {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-e.pressed:
+			// An error would mean that there is no input any more, which the reader is told.
+			_, _ = e.keys.Write([]byte{ctrlC})
+		case r := <-done:
+			if errors.Is(r.err, liner.ErrPromptAborted) {
+				return "", errAborted
+			}
+			return r.line, r.err
 		}
-		return r.line, r.err
 	}
 }
+
+// ctrlC is the key that ends a line editor's line.
+const ctrlC = 'C' - '@'
 
 // What a terminal sends around pasted text, once it is told to.
 const (
@@ -136,18 +170,19 @@ var (
 )
 
 // newLiner makes a line editor that takes pasted lines as one message. It reads what this program
-// makes of the terminal's input: the library takes os.Stdin once, when it starts.
-func newLiner(in *os.File) *liner.State {
+// makes of the terminal's input, which is what is written to keys: the library takes os.Stdin once,
+// when it starts.
+func newLiner(in *os.File) (line *liner.State, keys *os.File) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return liner.NewLiner()
+		return liner.NewLiner(), nil
 	}
 	io.WriteString(os.Stdout, pasteOn)
 	go filterPaste(w, in)
 	stdin := os.Stdin
 	defer func() { os.Stdin = stdin }()
 	os.Stdin = r
-	return liner.NewLiner()
+	return liner.NewLiner(), w
 }
 
 // filterPaste copies input until it ends, with pasted text in one line.

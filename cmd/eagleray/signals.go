@@ -55,29 +55,20 @@ func (s *signals) pass() bool {
 	return true
 }
 
-// interruptible returns a context that ends at Ctrl-C, which then does not end the program; release
-// gives Ctrl-C back.
-func interruptible(ctx context.Context) (_ context.Context, release func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// takeInterrupts makes Ctrl-C the caller's, who receives it from pressed, instead of the end of the
+// program; release gives it back.
+func takeInterrupts(ctx context.Context) (pressed <-chan struct{}, release func()) {
 	s, ok := ctx.Value(signalsKey{}).(*signals)
 	if !ok {
-		return ctx, cancel
+		return nil, func() {}
 	}
 	taken := make(chan struct{}, 1)
+	s.set(taken)
+	return taken, func() { s.set(nil) }
+}
+
+func (s *signals) set(taken chan struct{}) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.taken = taken
-	s.mu.Unlock()
-	go func() {
-		select {
-		case <-taken:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		s.mu.Lock()
-		s.taken = nil
-		s.mu.Unlock()
-		cancel()
-	}
 }

@@ -64,7 +64,7 @@ bare text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, C
 // completeAll completes what is typed, or each line of the input.
 func completeAll(ctx context.Context, r *remote, to *screen,
 	ask func(context.Context, string, *screen) error) error {
-	e := newEditor(os.Stdin)
+	e := newEditor(ctx, os.Stdin)
 	defer e.close()
 	if e.terminal() {
 		to.note("%s at %s completes what you type. Ctrl-D leaves, Ctrl-C ends an answer.", r.model,
@@ -88,10 +88,10 @@ func completeAll(ctx context.Context, r *remote, to *screen,
 			}
 			continue
 		}
-		answering, release := interruptible(ctx)
+		answering, done := e.answering(ctx)
 		err = ask(answering, text, to)
 		ended := answering.Err() != nil
-		release()
+		done()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
