@@ -118,12 +118,15 @@ def report(
     first, later = updates[0], updates[1:] or updates
     best = min(later, key=lambda u: u["all"])
     copy, took = statistics.median(copies), statistics.median(u["all"] for u in later)
-    phases = ", ".join(
-        f"{name} {value:.3f}" for name, value in best.items() if name not in ("all", "cpu")
-    )
+
+    def phases(update: dict[str, float]) -> str:
+        return ", ".join(
+            f"{name} {value:.3f}" for name, value in update.items() if name not in ("all", "cpu")
+        )
+
     print(f"{transport}: median {took:.3f} s, {took / copy:.2f} of a median copy ({copy:.3f} s)")
-    print(f"  best {best['all']:.3f} s, {best['all'] / min(copies):.2f} of the best copy: {phases}")
-    print(f"  first {first['all']:.3f} s, {first['all'] / copy:.2f} of a median copy")
+    print(f"  best {best['all']:.3f} s, {best['all'] / min(copies):.2f} of the best copy: {phases(best)}")
+    print(f"  first {first['all']:.3f} s, {first['all'] / copy:.2f} of it: {phases(first)}")
     spent, beside = statistics.median(u["cpu"] for u in updates), statistics.median(cpu)
     print(f"  CPU {spent:.2f} s, {spent / beside:.2f} of a copy's ({beside:.2f} s)")
 

@@ -176,21 +176,20 @@ class WeightTransfer:
                 self._engine.request("/update_weights", {"update_info": info})
 
     def _stream(self, stream: str, arrays: list[_Array], info: dict[str, Any]) -> None:
-        failed: list[BaseException] = []
         with self._connect() as connection:
             connection.sendall(self._line(stream))
 
             def bring() -> None:
-                try:
-                    for array in arrays:
-                        crc = 0
-                        for at in range(0, len(array.data), _CHUNK):
-                            chunk = array.data[at : at + _CHUNK]
-                            crc = zlib.crc32(chunk, crc)
-                            connection.sendall(chunk)
-                        connection.sendall(_CRC.pack(crc))
-                except OSError as error:  # the answer says why nobody reads any more
-                    failed.append(error)
+                # The sums are worked out beside the sending, which waits for none but the first.
+                with ThreadPoolExecutor(1) as beside:
+                    sums = beside.map(_sum, arrays)
+                    try:
+                        for array in arrays:
+                            for at in range(0, len(array.data), _CHUNK):
+                                connection.sendall(array.data[at : at + _CHUNK])
+                            connection.sendall(_CRC.pack(next(sums)))
+                    except OSError:  # the answer says why nobody reads any more
+                        beside.shutdown(cancel_futures=True)
 
             thread = threading.Thread(target=bring, name="eagleray weights", daemon=True)
             thread.start()
@@ -329,6 +328,13 @@ def _contiguous(value: Any) -> tuple[Any, str, tuple[int, ...]]:
     if isinstance(value, Raw):
         return value.data, value.dtype, tuple(value.shape)
     raise TypeError(f"{type(value).__name__} is no tensor of torch or numpy, and not Raw")
+
+
+def _sum(array: _Array) -> int:
+    crc = 0
+    for at in range(0, len(array.data), _CHUNK):
+        crc = zlib.crc32(array.data[at : at + _CHUNK], crc)
+    return crc
 
 
 def _write(fd: int, array: _Array, position: int) -> int:
