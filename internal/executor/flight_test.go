@@ -143,7 +143,7 @@ func TestStepTimeoutOfSecond(t *testing.T) {
 		_ *memPort) bool {
 		return kind != queue.KindPlan
 	}),
-		func(o *Options) { o.MaxInFlight, o.StepTimeout = 2, 200*time.Millisecond })
+		func(o *Options) { o.MaxInFlight, o.StepTimeout = 2, 2*time.Second })
 	first, second := send(t, e, 1), send(t, e, 2)
 	r := step.Result{Plan: 1}
 	s.ports[0].Send(step.AppendResult([]byte{byte(queue.KindResult)}, &r), time.Time{})

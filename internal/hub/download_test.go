@@ -324,7 +324,7 @@ func TestSilentBody(t *testing.T) {
 		return true
 	}
 	opt := f.options()
-	opt.idle = 200 * time.Millisecond
+	opt.idle = time.Second
 	checkFolder(t, f.mustResolve(opt), pick(repo, plainWanted...))
 	if f.count("CDN GET /model.safetensors bytes=500000-") != 1 {
 		t.Errorf("requests %q", f.requests)

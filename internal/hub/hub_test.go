@@ -377,7 +377,7 @@ func TestNoNetwork(t *testing.T) {
 			opt.Ask = func(hub string) { asked = hub }
 			begun := time.Now()
 			_, err := f.resolve(opt)
-			if took := time.Since(begun); took > 5*time.Second {
+			if took := time.Since(begun); took > 20*time.Second {
 				t.Errorf("it took %v", took)
 			}
 			if !errors.Is(err, ErrOffline) || asked != opt.Endpoint {
@@ -397,7 +397,7 @@ func TestNoNetwork(t *testing.T) {
 func TestSlowHub(t *testing.T) {
 	f := newFakeHub(t, plainRepo())
 	opt := f.options()
-	opt.reach = 300 * time.Millisecond
+	opt.reach = time.Second
 	opt.firstWait = 2 * opt.reach
 	busy := true
 	f.intercept = func(_ string, w http.ResponseWriter, r *http.Request) bool {

@@ -180,7 +180,7 @@ func TestMalformedBodies(t *testing.T) {
 		}
 		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 			"Transfer-Encoding: chunked\r\n\r\n%s", completionsPath, c.rest)
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		if !strings.Contains(line, c.want) {
 			t.Errorf("%s: %q %v", name, line, err)
@@ -201,7 +201,7 @@ func TestTooLongBodies(t *testing.T) {
 		}
 		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n"+
 			"Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n", path, kind)
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		if !strings.Contains(line, " 413 ") {
 			t.Errorf("%s: %q %v", path, line, err)
@@ -226,7 +226,7 @@ func TestLongTextsToTruncate(t *testing.T) {
 func TestStalledBodies(t *testing.T) {
 	noLeak(t)
 	s := newServer(t, func(o *Options) {
-		o.Limits.BodyTimeout, o.Limits.WriteTimeout = 100*time.Millisecond, 50*time.Millisecond
+		o.Limits.BodyTimeout, o.Limits.WriteTimeout = 2*time.Second, time.Second
 	})
 	ts := listen(t, s)
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"

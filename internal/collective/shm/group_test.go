@@ -159,7 +159,7 @@ func TestAbort(t *testing.T) {
 	}()
 	start := time.Now()
 	errs := collectivetest.Each(gs[:3], func(g *Group) error { return g.AllReduce(make([]float32, 10)) })
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("took %v", took)
 	}
 	for r, err := range errs {
@@ -205,7 +205,8 @@ func TestAbortRace(t *testing.T) {
 }
 
 func TestTimeoutNamesMissing(t *testing.T) {
-	gs := group(t, 4, 4096, Options{Timeout: 500 * time.Millisecond})
+	t.Parallel()
+	gs := group(t, 4, 4096, Options{Timeout: 3 * time.Second}) // both of the others must begin within it
 	late := []*Group{gs[0], gs[2]}
 	first := 0
 	for i, err := range collectivetest.Each(late, func(g *Group) error { return g.AllReduce(make([]float32, 4)) }) {

@@ -104,7 +104,7 @@ func TestTimeoutNamesMissing(t *testing.T) {
 		for _, n := range []int{4, 100_000} {
 			t.Run(fmt.Sprintf("%s, %d elements", name, n), func(t *testing.T) {
 				t.Parallel()
-				gs := group(t, 4, l, Options{Timeout: time.Second}) // both of the others must begin within it
+				gs := group(t, 4, l, Options{Timeout: 3 * time.Second}) // both of the others must begin within it
 				late := []*Group{gs[0], gs[2]}
 				first := 0
 				for i, err := range collectivetest.Each(late, func(g *Group) error { return g.AllReduce(make([]float32, n)) }) {

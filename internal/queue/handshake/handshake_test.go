@@ -162,7 +162,7 @@ func TestDialPrefersUnix(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := f.Endpoint()
 			e.Unix = c.unix
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 			defer cancel()
 			w, err := Dial(ctx, e, f.token, Identity{Rank: 1})
 			if err != nil {

@@ -73,7 +73,7 @@ func TestStrangers(t *testing.T) {
 					if _, err := c.Write([]byte{b}); err != nil {
 						break
 					}
-					time.Sleep(10 * time.Millisecond)
+					time.Sleep(20 * time.Millisecond)
 				}
 				return silenceOf(c)
 			}, outcome{logged: Timeout}},
@@ -181,7 +181,7 @@ func TestStrangers(t *testing.T) {
 				t.Parallel()
 				f := listen(t, func(o *Options) {
 					o.Binary, o.Deadline = binary7,
-						400*time.Millisecond
+						700*time.Millisecond
 				})
 				err := c.send(t, f)
 				if c.want.told != 0 && !errors.Is(err, c.want.told) {
@@ -237,7 +237,7 @@ func final(err error) error {
 
 // silenceOf reads until the peer hangs up, which must be without a word.
 func silenceOf(c net.Conn) error {
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.SetReadDeadline(time.Now().Add(time.Minute))
 	b, err := io.ReadAll(c)
 	if errors.Is(err, os.ErrDeadlineExceeded) || len(b) > 0 {
 		return fmt.Errorf("peer says %q, %v", b, err)
@@ -247,7 +247,7 @@ func silenceOf(c net.Conn) error {
 
 // refusalOf reads until a refusal.
 func refusalOf(c net.Conn) error {
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.SetReadDeadline(time.Now().Add(time.Minute))
 	for {
 		k, frame, err := readFrame(c)
 		if err != nil {

@@ -249,7 +249,7 @@ func TestIdleCostsNothing(t *testing.T) {
 	before := cpuTime(t)
 	time.Sleep(span)
 	// The Go runtime's own background work is in here too; a helper that spins would use 500 ms.
-	if used := cpuTime(t) - before; used > span/50 {
+	if used := cpuTime(t) - before; used > span/5 {
 		t.Errorf("an idle pool used %v of CPU in %v", used, span)
 	}
 }
