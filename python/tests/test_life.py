@@ -19,7 +19,8 @@ from unittest import mock
 
 from eagleray import LLM, AsyncLLM, EngineDeadError, RequestOutput, SamplingParams
 
-ENDLESS = SamplingParams(max_tokens=None, ignore_eos=True)
+# Seconds of work, so that no pause of this process outlasts it.
+ENDLESS = SamplingParams(max_tokens=None, ignore_eos=True, n=32)
 
 
 def descendants(pid: int) -> list[int]:
