@@ -10,17 +10,18 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/store"
 )
 
-// sampled answers what the seed of a request draws: a call of a tool, then text. Its deltas are merged
-// by chance, unlike on another server.
-func sampled(chance *rand.Rand, tools bool) func(int, *engine.Request) script {
+// sampled answers what the seed of a request draws, after pieces of text. Its deltas are merged by
+// chance, unlike on another server.
+func sampled(chance *rand.Rand, begin ...string) func(int, *engine.Request) script {
 	return func(_ int, r *engine.Request) script {
 		of := rand.New(rand.NewPCG(r.Params.Seed, 1))
 		var ids []int32
 		var texts []string
-		if tools {
-			ids, texts = []int32{5, 6}, []string{"<tool_call>\n{\"name\": \"f\", ", "\"arguments\": {}}\n</tool_call>"}
+		for i, text := range begin {
+			ids, texts = append(ids, int32(5+i)), append(texts, text)
 		}
 		for range 6 + of.IntN(4) {
 			ids = append(ids, 300+of.Int32N(500))
@@ -51,37 +52,74 @@ func mergedBy(chance *rand.Rand, list []engine.Delta) []engine.Delta {
 	return out
 }
 
+// resumeParsers are parsers of answers, with pieces of an answer that they take apart.
+var resumeParsers = map[string]struct {
+	tools, reasoning string
+	begin            []string
+}{
+	"": {},
+	"hermes": {tools: "hermes", begin: []string{"<tool_call>\n{\"name\": \"f\", ",
+		"\"arguments\": {}}\n</tool_call>"}},
+	"mistral": {tools: "mistral", begin: []string{"[TOOL_CALLS]f{\"x\"", ": 1}"}},
+	"qwen3": {tools: "hermes", reasoning: "qwen3", begin: []string{"<think>", "so", " be it", "</thi", "nk>yes ",
+		"<tool_call>\n{\"name\": \"f\", ", "\"arguments\": {\"x\": 1}}\n</tool_call>",
+		"<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"}},
+	"thoughts": {tools: "hermes", reasoning: "qwen3", begin: []string{"<think>so", " be it"}},
+}
+
 // TestResumes breaks answers of every route off after any number of bytes, and has another server go
 // on: the client has the bytes of an answer that was not broken off.
 func TestResumes(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
-	serverOf := func(tools bool) *testServer {
+	serverOf := func(parser string) *testServer {
+		p := resumeParsers[parser]
 		return newServer(t, func(o *Options) {
-			o.Engine = &fakeEngine{play: sampled(chance, tools)}
-			o.Config.Model.ToolCallParser = "hermes"
-			o.Config.Server.EnableRequestIDHeaders = tools
-		})
+			o.Engine = &fakeEngine{play: sampled(chance, p.begin...)}
+			o.Config.Model.ToolCallParser, o.Config.Model.ReasoningParser = p.tools, p.reasoning
+			o.Config.Server.EnableRequestIDHeaders = p.tools != ""
+		}, func(o *Options) {
+			if p.reasoning != "" {
+				hermesTemplate(o)
+			}
+		}, keeping(t, store.Options{}))
 	}
-	const tool = `"tools":[{"type":"function","function":{"name":"f"}}]`
-	for name, c := range map[string]struct {
-		path, body string
-		tools      bool
-	}{
-		"completion": {path: completionPath, body: `{"prompt":"a","stream":true,"temperature":1,"n":3,
-			"logprobs":2,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`},
-		"echo": {path: completionPath, body: `{"prompt":["a","b c"],"stream":true,"echo":true,"logprobs":1,
-			"return_token_ids":true}`},
-		"chat": {path: chatPath, body: `{"messages":[{"role":"user","content":"a"}],"stream":true,"n":2,
-			"logprobs":true}`},
-		"calls": {path: chatPath, tools: true, body: `{"messages":[{"role":"user","content":"a"}],
-			"stream":true,"n":2,` + tool + `}`},
-		"tokens":   {path: tokensPath, body: `{"token_ids":[1],"stream":true,"sampling_params":{"n":2}}`},
-		"messages": {path: messagesPath, body: `{"messages":[{"role":"user","content":"a"}],"max_tokens":9,"stream":true}`},
-		"response": {path: responsesPath, body: `{"input":"a","stream":true}`},
-		"whole":    {path: completionPath, body: `{"prompt":"a","n":2}`},
+	const (
+		chat  = `{"messages":[{"role":"user","content":"a"}],"stream":true`
+		tool  = `,"tools":[{"type":"function","function":{"name":"f"}}]`
+		usage = `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`
+		shape = `{"type":"object","properties":{"a":{"type":"integer"}}}`
+		flat  = `,"tools":[{"type":"function","name":"f","parameters":` + shape + `}]`
+		other = `,"tools":[{"name":"f","input_schema":` + shape + `}]`
+	)
+	for name, c := range map[string]struct{ path, body, parser string }{
+		"completion": {completionPath, `{"prompt":"a","stream":true,"temperature":1,"n":3,"logprobs":2` + usage + `}`, ""},
+		"echo": {completionPath, `{"prompt":["a","b c"],"stream":true,"echo":true,"logprobs":1,
+			"return_token_ids":true}`, ""},
+		"structured":         {completionPath, `{"prompt":"a","stream":true,"structured_outputs":{"regex":"( w[0-9]+)*"}}`, ""},
+		"chat":               {chatPath, chat + `,"n":2,"logprobs":true}`, ""},
+		"schema":             {chatPath, chat + `,"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":` + shape + `}}}`, ""},
+		"calls":              {chatPath, chat + tool + `,"n":2}`, "hermes"},
+		"short ids":          {chatPath, chat + tool + `,"n":2}`, "mistral"},
+		"one call":           {chatPath, chat + tool + `,"parallel_tool_calls":false,"tool_choice":"required"}`, "hermes"},
+		"reasoning":          {chatPath, chat + tool + `,"n":2,"logprobs":true,"top_logprobs":2` + usage + `}`, "qwen3"},
+		"hidden reasoning":   {chatPath, chat + `,"include_reasoning":false,"return_token_ids":true}`, "qwen3"},
+		"only reasoning":     {chatPath, chat + `,"logprobs":true}`, "thoughts"},
+		"tokens":             {tokensPath, `{"token_ids":[1],"stream":true,"sampling_params":{"n":2}}`, ""},
+		"messages":           {messagesPath, `{"messages":[{"role":"user","content":"a"}],"max_tokens":9,"stream":true}`, ""},
+		"messages, calls":    {messagesPath, chat + `,"max_tokens":9` + other + `}`, "hermes"},
+		"messages, thinking": {messagesPath, chat + `,"max_tokens":99,"thinking":{"type":"enabled","budget_tokens":50}` + other + `}`, "qwen3"},
+		"response":           {responsesPath, `{"input":"a","stream":true}`, ""},
+		"response, kept not": {responsesPath, `{"input":"a","stream":true,"store":false,"top_logprobs":2,"include":["message.output_text.logprobs"]}`, ""},
+		"response, calls":    {responsesPath, `{"input":"a","stream":true` + flat + `}`, "hermes"},
+		"response, reasoning": {responsesPath, `{"input":"a","stream":true,"reasoning":{"effort":"low"},
+			"include":["reasoning.encrypted_content"]` + flat + `}`, "qwen3"},
+		"whole":          {completionPath, `{"prompt":"a","n":2}`, ""},
+		"whole chat":     {chatPath, `{"messages":[{"role":"user","content":"a"}],"n":2` + tool + `}`, "qwen3"},
+		"whole message":  {messagesPath, `{"messages":[{"role":"user","content":"a"}],"max_tokens":9}`, "qwen3"},
+		"whole response": {responsesPath, `{"input":"a"}`, "qwen3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, two := serverOf(c.tools), serverOf(c.tools)
+			one, two := serverOf(c.parser), serverOf(c.parser)
 			first := one.do("POST", c.path, c.body, ResumeHeader, "begin")
 			token, full := first.Header().Get(ResumeHeader), first.Body.Bytes()
 			if first.Code != http.StatusOK || token == "" {
@@ -92,7 +130,7 @@ func TestResumes(t *testing.T) {
 			}
 			// Responses say at their end when that was.
 			before := len(full) - 1
-			if at := strings.Index(string(full), "event: response.completed"); at >= 0 {
+			if at := strings.Index(string(full), `"completed_at":1`); at >= 0 {
 				before = at
 			}
 			for _, has := range []int{0, 1, before, 1 + chance.IntN(before), 1 + chance.IntN(before)} {
@@ -112,7 +150,7 @@ func TestResumes(t *testing.T) {
 // TestResumesNothingElse says so where the rest of an answer would not be that of the beginning.
 func TestResumesNothingElse(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
-	s := newServer(t, func(o *Options) { o.Engine = &fakeEngine{play: sampled(chance, false)} })
+	s := newServer(t, func(o *Options) { o.Engine = &fakeEngine{play: sampled(chance)} })
 	const body = `{"prompt":"a","stream":true}`
 	first := s.do("POST", completionPath, body, ResumeHeader, "begin")
 	token, full := first.Header().Get(ResumeHeader), first.Body.Bytes()

@@ -796,11 +796,17 @@ class Lost(Cluster):
         {"temperature": 1, "seed": 7, "n": 2, "logprobs": 1, "max_tokens": 200},
     )
 
-    def disturb(self, what: str, act: Callable[[dict[str, Any]], None]) -> None:
+    def disturb(
+        self,
+        what: str,
+        act: Callable[[dict[str, Any]], None],
+        args: Optional[dict[str, Any]] = None,
+        replicas: int = 2,
+    ) -> None:
         """Ask while something is done to an application, given its arguments."""
-        args = {"llm_configs": [model("lost", num_replicas=2)]}
-        self.put("lost", args, lost=2)
-        self.scaled(2)
+        args = args or {"llm_configs": [model("lost", num_replicas=2)]}
+        self.put("lost", args, lost=replicas)
+        self.scaled(replicas)
         self.lock, self.begun, self.disturbed = threading.Lock(), 0, 0
         self.want = [self.stream(fields)[1] for fields in self.ASKED]
         answers = self.under_load(lambda: act(args))
@@ -907,6 +913,81 @@ class Killed(Lost):
                 self.disturbed += self.begun
             os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
             self.eventually("its end", lambda pid=pid: pid not in engines("lost"))
+
+
+class Nodes(Lost):
+    """Nodes go away, with all that runs there; another one comes.
+
+    EAGLERAY_NODES is where they are asked for. The head has the ingress, and no room for engines.
+    """
+
+    ON_HEAD = {"ray_actor_options": {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}}
+
+    def test_replicas_of_one_process(self) -> None:
+        self.nodes_go(4, {}, {"ray_actor_options": {"num_cpus": 0.5}})
+
+    def test_groups_over_nodes(self) -> None:
+        self.nodes_go(
+            2,
+            {
+                "tensor_parallel_size": 2,
+                "distributed_executor_backend": "ray",
+                "ray_device_key": "GPU",
+            },
+            {},
+            placement_group_config={"bundle_per_worker": {"GPU": 1}, "strategy": "SPREAD"},
+        )
+
+    def nodes_go(
+        self, replicas: int, engine: dict[str, Any], deployment: dict[str, Any], **config: Any
+    ) -> None:
+        lost = {**model("lost", engine, num_replicas=replicas, **deployment), **config}
+        args = {"llm_configs": [lost], "ingress_deployment_config": self.ON_HEAD}
+        self.disturb("4 nodes", lambda _: self.kill(replicas), args, replicas)
+        print(f"{self.disturbed} streams had begun when a node was killed", flush=True)
+
+    def kill(self, replicas: int) -> None:
+        for n in range(4):
+            self.whole_again(replicas)
+            pid = engines("lost")[n % 2]
+            with self.lock:
+                self.disturbed += self.begun
+            at = time.monotonic()
+            self.node("DELETE", f"/nodes/{raylet_of(pid)}")
+            self.eventually("Serve to know", lambda: self.running() < replicas)
+            known = time.monotonic() - at
+            if n % 2 == 0:
+                # What is left has room for all; the next kill takes them all.
+                self.whole_again(replicas)
+            self.node("POST", "/nodes")
+            self.whole_again(replicas)
+            whole = time.monotonic() - at
+            print(
+                f"a node is gone: known after {known:.1f} s, whole after {whole:.1f} s", flush=True
+            )
+
+    def whole_again(self, replicas: int) -> None:
+        self.eventually("all engines", lambda: len(engines("lost")) == replicas)
+        self.scaled(replicas)
+        self.eventually("health", lambda: self.fetch("/lost/health")[0] == 200)
+        status = serve.status().applications["lost"]
+        found = {str(d.status.value) for d in status.deployments.values()}
+        self.assertEqual((str(status.status.value), found), ("RUNNING", {"HEALTHY"}))
+
+    def node(self, method: str, path: str) -> None:
+        with contextlib.closing(
+            http.client.HTTPConnection(os.environ["EAGLERAY_NODES"], timeout=PATIENCE)
+        ) as c:
+            c.request(method, path)
+            answer = c.getresponse()
+            self.assertEqual(answer.status, 200, answer.read())
+
+
+def raylet_of(pid: int) -> int:
+    """Return the raylet of the node on which a worker has started a process."""
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        variables = dict(v.partition(b"=")[::2] for v in f.read().split(b"\0"))
+    return int(variables[b"RAY_RAYLET_PID"])
 
 
 def idle(pid: int) -> bool:

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Process is one process of a cluster: of Ray, an actor, or a child of an actor.
@@ -20,24 +21,42 @@ type Process struct {
 
 // Processes lists the running processes of the cluster. Drivers are not among them, unless Run
 // started them.
-func (c *Cluster) Processes() []Process {
+func (c *Cluster) Processes() []Process { return below(c.reaper.Process.Pid) }
+
+// Crash ends a node as a power cut would: its raylet, and at the same time everything that runs below
+// it. What listens there is closed, though, and connections of it are reset.
+func (c *Cluster) Crash(n *Node) error {
+	c.Forget(n)
+	processes := below(n.Raylet)
+	if err := syscall.Kill(n.Raylet, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill raylet %d: %w", n.Raylet, err)
+	}
+	for _, p := range processes {
+		// Some end with the raylet.
+		_ = syscall.Kill(p.PID, syscall.SIGKILL)
+	}
+	return nil
+}
+
+// below lists the running descendants of a process.
+func below(pid int) []Process {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
 	children := map[int][]Process{}
 	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
+		id, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
 		// It may end while it is looked at.
-		if p, err := readProcess(pid); err == nil {
+		if p, err := readProcess(id); err == nil {
 			children[p.parent] = append(children[p.parent], p)
 		}
 	}
 	var found []Process
-	todo := []int{c.reaper.Process.Pid}
+	todo := []int{pid}
 	for len(todo) > 0 {
 		next := children[todo[0]]
 		todo = todo[1:]
