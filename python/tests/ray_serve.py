@@ -332,6 +332,7 @@ class Deadly(Cluster):
     def test_deaths(self) -> None:
         died = ray.exceptions.RayActorError()
         unasked = UnaskedError("no")
+        gone = Gone()
         token = [(b"content-type", b"text/event-stream"), (b"x-eagleray-resume", b"t")]
         begun = (200, token, [b"data: a\n", b"\ndata: b\n\n"], died)
         cut = (200, token, [b"data: c\n\n"], died)
@@ -344,6 +345,13 @@ class Deadly(Cluster):
             ("dies first", [died, died, plain], (200, b"{}"), 3),
             ("poison", [died] * 9, (503, b"no replica has answered"), 3),
             ("had died before", [unasked] * 5 + [plain], (200, b"{}"), 6),
+            ("dead with its node", [died] + [gone] * 5 + [plain], (200, b"{}"), 7),
+            (
+                "dead with its node, in a stream",
+                [begun] + [gone] * 5 + [rest],
+                (200, head + b"data: c\n\ndata: d\n\n"),
+                7,
+            ),
             ("goes on", [begun, rest], (200, head + b"data: c\n\ndata: d\n\n"), 2),
             (
                 "goes on twice",
@@ -400,15 +408,22 @@ class Deadly(Cluster):
         return sent
 
 
+class Gone(ray.exceptions.RayActorError):  # type: ignore[misc]
+    """What a replica is that died before it was asked."""
+
+
 class DyingHandle:
     """A deployment whose replicas answer as given, by turns, or raise."""
 
     def __init__(self, answers: list[Any]) -> None:
         self.answers = answers
         self.asked: list[tuple[Any, ...]] = []
+        self.method = ""
 
-    def options(self, **_: Any) -> DyingHandle:
-        return self
+    def options(self, method_name: str, **_: Any) -> DyingHandle:
+        other = DyingHandle(self.answers)
+        other.asked, other.method = self.asked, method_name
+        return other
 
     def remote(self, *request: Any) -> DyingHandle:
         self.asked.append(request)
@@ -419,6 +434,8 @@ class DyingHandle:
 
     async def __aiter__(self) -> AsyncGenerator[Any, None]:
         answer = self.answers.pop(0)
+        if self.method == "relay_again" and not isinstance(answer, Gone):
+            yield None
         if isinstance(answer, Exception):
             raise answer
         status, headers, parts, error = answer

@@ -38,6 +38,10 @@ class OpenAIIngress:
             model: handle.options(method_name="relay", stream=True)
             for model, handle in zip(models, handles)
         }
+        self._again = {
+            model: handle.options(method_name="relay_again", stream=True)
+            for model, handle in zip(models, handles)
+        }
         self._wholes = {
             model: handle.options(method_name="whole") for model, handle in zip(models, handles)
         }
@@ -121,11 +125,17 @@ class OpenAIIngress:
     ) -> AsyncGenerator[Any, None]:
         """Give a request to a replica, and to another one while none has begun to answer."""
         while True:
-            stream = self._call(model, request)
+            again = deaths.count > 0
+            stream = self._call(model, request, again)
             ended = False
             begun = False
+            # Of the replicas of a node that is gone most are dead before they are asked.
+            taken = not again
             try:
                 async for item in stream:
+                    if item is None:
+                        taken = True
+                        continue
                     begun = True
                     # There is nothing to cancel after a head with all of the body.
                     ended = isinstance(item, tuple) and not item[3]
@@ -134,7 +144,7 @@ class OpenAIIngress:
                 return
             except LOST as e:
                 ended = True
-                if not deaths.survives(e) or begun:
+                if not deaths.survives(e, taken) or begun:
                     raise
             except BackPressureError as e:
                 ended = True
@@ -144,11 +154,16 @@ class OpenAIIngress:
                     stream.cancel()
             await deaths.pause()
 
-    def _call(self, model: str, request: tuple[Any, ...]) -> Any:
-        """Call a replica, and return what may be iterated over and cancelled."""
+    def _call(self, model: str, request: tuple[Any, ...], again: bool) -> Any:
+        """Call a replica, and return what may be iterated over and cancelled.
+
+        One that is asked again first says that it has the request, by None.
+        """
         *message, prefix = request
         hints = (prefix,) if prefix else ()
         body = message[-1]
+        if again:
+            return self._again[model].remote(*message, *hints)
         if not body.startswith(b"{") or _STREAM.search(body):
             return self._relays[model].remote(*message, *hints)
         # Ray takes bytes as they are, and everything else through a pickler of its own.

@@ -45,22 +45,25 @@ class Deaths:
     def __init__(self, most: int = DEATHS) -> None:
         """Take how many replicas may die with it."""
         self._most = most
-        self._count = 0
+        self.count = 0
         self._pauses = 0
         self._until: Optional[float] = None
 
-    def survives(self, error: Exception) -> bool:
-        """Note a death, and say whether the request may be asked again."""
-        if isinstance(error, UnaskedError):
-            return self.waits()  # the engine had died before
-        self._count += 1
-        return self._count < self._most
+    def survives(self, error: Exception, taken: bool) -> bool:
+        """Note a death, and say whether the request may be asked again.
+
+        ``taken`` says whether the replica may have died of the request.
+        """
+        if isinstance(error, UnaskedError) or not taken:
+            return self.waits()  # the engine, or its replica, had died before
+        self.count += 1
+        return self.count < self._most
 
     def waits(self) -> bool:
         """Say whether the request may look on for a replica that takes it."""
         if self._until is None:
             self._until = time.monotonic() + _PATIENCE_SECONDS
-        return self._count < self._most and time.monotonic() < self._until
+        return self.count < self._most and time.monotonic() < self._until
 
     def end_wait(self) -> None:
         """Note that a replica answers."""

@@ -78,6 +78,21 @@ class LLMServer:
         finally:
             answer.close()
 
+    async def relay_again(
+        self, method: bytes, target: bytes, headers: Headers, body: bytes, *_: Any
+    ) -> AsyncGenerator[Union[Head, bytes, None], None]:
+        """Answer as relay does, after None: this replica has the request.
+
+        It is for a request with which a replica has died: only one that has taken it can die of it.
+        """
+        answer = self.relay(method, target, headers, body)
+        try:
+            yield None
+            async for item in answer:
+                yield item
+        finally:
+            await answer.aclose()
+
     async def whole(self, message: bytes, *_: Any) -> bytes:
         """Answer a request of an ingress that asks for no stream.
 
