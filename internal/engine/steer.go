@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -241,34 +240,6 @@ const callTimeout = 15 * time.Minute
 func call(group *executor.Executor, method string, args []byte) ([][]byte, error) {
 	return group.CollectiveRPC(context.Background(), method, args,
 		executor.RPCOptions{Timeout: callTimeout})
-}
-
-// maxData is how much of an update is sent at a time.
-const maxData = 1 << 20
-
-// stage brings an update to the ranks of a group and has them load it.
-func stage(group *executor.Executor, u *weights.Update) error {
-	args, err := json.Marshal(u)
-	if err != nil {
-		return err
-	}
-	answers, err := call(group, "weights_open", args)
-	if err != nil {
-		return err
-	}
-	has := func(answer []byte) bool { return string(answer) == "true" }
-	if slices.ContainsFunc(answers, func(a []byte) bool { return !has(a) }) {
-		var data []byte
-		for _, r := range u.Data(maxData) {
-			data = binary.LittleEndian.AppendUint32(data[:0], uint32(r.Segment))
-			data = binary.LittleEndian.AppendUint64(data, uint64(r.Offset))
-			if _, err := call(group, "weights_data", append(data, u.View(r)...)); err != nil {
-				return err
-			}
-		}
-	}
-	_, err = call(group, "weights_load", []byte(u.ID))
-	return err
 }
 
 // catchUp brings ranks that may just have been started to what was asked of those before.

@@ -44,6 +44,7 @@ func (e *Executor) connect(ctx context.Context) error {
 		return err
 	}
 	e.closers = append(e.closers, d.Close)
+	e.driver = d
 	for i := range specs {
 		specs[i].Binary = d.Binary()
 		specs[i].Invitation = d.Invitation(i)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/fanin"
@@ -79,6 +80,8 @@ type Executor struct {
 	// hub is set when joined is closed.
 	hub    queue.Hub
 	joined chan struct{}
+	// driver is nil for ranks of this process.
+	driver *join.Driver
 	// closers end what join left, background are the goroutines that end with the group.
 	closers    []func() error
 	background sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/layout"
@@ -55,6 +56,10 @@ type Driver struct {
 	conns []*handshake.Conn
 	local []bool
 	links []*link.Link
+
+	// mu guards beside: by rank, where connections go that it makes beside its link.
+	mu     sync.Mutex
+	beside map[int]chan *handshake.Conn
 }
 
 // Listen opens the listener and makes the shared memory of the queue.
@@ -62,7 +67,7 @@ func Listen(o Options) (*Driver, error) {
 	world := o.Layout.World()
 	d := &Driver{o: o, token: handshake.NewToken(),
 		conns: make([]*handshake.Conn, world), local: make([]bool, world),
-		links: make([]*link.Link, world)}
+		links: make([]*link.Link, world), beside: map[int]chan *handshake.Conn{}}
 	var err error
 	if d.binary, err = BinaryHash(); err != nil {
 		return nil, err
@@ -330,8 +335,44 @@ func (d *Driver) WatchRank(rank int) End {
 	}
 }
 
-// Resume accepts ranks that come back after the connection of their link was cut, until ctx or
-// Close ends it.
+// Beside lets a rank that has a link make connections beside it, until end is called: only the last one
+// that nobody has taken is kept.
+func (d *Driver) Beside(rank int) (conns <-chan *handshake.Conn, end func()) {
+	c := make(chan *handshake.Conn, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.beside[rank] = c
+	return c, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.beside, rank)
+		d.drop(c)
+	}
+}
+
+func (d *Driver) drop(c chan *handshake.Conn) {
+	select {
+	case old := <-c:
+		old.Close()
+	default:
+	}
+}
+
+// hand gives a connection to who waits for it. The caller of Resume calls it.
+func (d *Driver) hand(conn *handshake.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.beside[conn.Peer.Rank]
+	if c == nil {
+		conn.Close()
+		return
+	}
+	d.drop(c)
+	c <- conn // has room: nobody else fills it
+}
+
+// Resume accepts ranks that come back after the connection of their link was cut, or make one beside
+// it, until ctx or Close ends it.
 func (d *Driver) Resume(ctx context.Context) {
 	for slices.Contains(d.local, false) {
 		conn, err := d.listener.Accept(ctx)
@@ -341,6 +382,10 @@ func (d *Driver) Resume(ctx context.Context) {
 		rank := conn.Peer.Rank
 		if d.links[rank] == nil || conn.Peer.Resume == nil {
 			conn.Close()
+			continue
+		}
+		if conn.Peer.Resume.Beside {
+			d.hand(conn)
 			continue
 		}
 		if err := d.links[rank].Resume(conn, *conn.Peer.Resume); err != nil {

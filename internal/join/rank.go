@@ -44,6 +44,9 @@ type Rank struct {
 	mu     sync.Mutex
 	groups Groups
 	gone   bool // the driver
+	// life ends with the driver, or when the rank leaves.
+	life context.Context
+	end  context.CancelFunc
 }
 
 // Dial joins the driver that wrote the invitation. What comes over cancel, which may be nil, is why
@@ -70,6 +73,7 @@ func dial(inv Invitation) (*Rank, error) {
 	defer cancel()
 	r := &Rank{inv: inv, left: make(chan struct{}),
 		id: handshake.Identity{Instance: inv.Endpoint.Instance, Rank: inv.Rank, PID: os.Getpid()}}
+	r.life, r.end = context.WithCancel(context.Background())
 	var err error
 	if r.token, err = handshake.ParseToken(inv.Token); err != nil {
 		return nil, fmt.Errorf("invitation: %w", err)
@@ -170,8 +174,33 @@ func (r *Rank) watchConn() {
 	r.driverGone(err)
 }
 
+// Beside makes one more connection to the driver, which must wait for it (Driver.Beside) and is told what
+// was received. It is cut when the driver has gone. Ranks without a link have none.
+func (r *Rank) Beside(received uint64) (net.Conn, error) {
+	id := r.id
+	id.Resume = &handshake.Resume{Session: r.conn.Session, Received: received, Beside: true}
+	c, err := handshake.Dial(r.life, r.inv.Endpoint, r.token, id)
+	if err != nil {
+		return nil, err
+	}
+	return besideConn{c, context.AfterFunc(r.life, func() { c.Close() })}, nil
+}
+
+// besideConn is a connection that ends with the driver.
+type besideConn struct {
+	net.Conn
+	stop func() bool
+}
+
+// Close implements net.Conn.
+func (c besideConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
 // driverGone ends every wait of this rank.
 func (r *Rank) driverGone(cause error) {
+	r.end()
 	r.port.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,6 +221,7 @@ func (r *Rank) sayWhy(cause error) {
 // Close leaves the group.
 func (r *Rank) Close() {
 	close(r.left)
+	r.end()
 	if r.port != nil {
 		r.port.Close()
 	}

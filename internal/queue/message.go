@@ -143,10 +143,6 @@ type Asleep struct {
 	KVCache bool `json:"kv_cache"`
 }
 
-// WeightsHead is the length of what stands before the bytes in the argument of the call
-// "weights_data": the number of the segment, in 4 bytes, and the offset in it, in 8.
-const WeightsHead = 4 + 8
-
 // Failure is a rank's own account of why it cannot go on.
 type Failure struct {
 	Rank int `json:"rank"`

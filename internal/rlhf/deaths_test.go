@@ -15,19 +15,18 @@ import (
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 )
 
-// builtins are the built-in weights as a file.
-func builtins(t testing.TB) string {
+// builtins are the built-in weights, and a file of them.
+func builtins(t testing.TB) (list []checkpoint.Tensor, path string) {
 	t.Helper()
 	c, err := checkpoint.Open(builtin.Folder())
 	ok(t, err)
-	defer c.Close()
-	var list []checkpoint.Tensor
+	t.Cleanup(func() { c.Close() })
 	for _, name := range c.Names() {
 		x, err := c.Tensor(name)
 		ok(t, err)
 		list = append(list, x)
 	}
-	return file(t, t.TempDir(), list)
+	return list, file(t, t.TempDir(), list)
 }
 
 // patience is for what takes moments on an idle machine. It only has to catch a hang.
@@ -87,7 +86,7 @@ func TestDeathWhileLoading(t *testing.T) {
 	want := answers(t, after)[0]
 	const most = 40
 	long := read(t, submit(t, after.engines[0], request(after.engines[0], "What is long?", most)), nil)
-	back := builtins(t)
+	_, back := builtins(t)
 	s := open(t, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize = "mp", 2
 	})

@@ -707,31 +707,3 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("%d streams wait", n)
 	}
 }
-
-// TestSentToRanks: ranks that cannot map the driver's memory are sent the bytes.
-func TestSentToRanks(t *testing.T) {
-	list := others(t)
-	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
-	s := open(t, func(c *config.Config) {
-		c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Queue.Transport = "mp", 2, "link"
-	})
-	b, err := weights.NewBuilder(s.specs, new(weights.Spare))
-	ok(t, err)
-	defer b.Close()
-	all, data := pieces(list, -1)
-	ok(t, b.Check(all))
-	for i := range all {
-		_, err := b.Receive(bytes.NewReader(data[i]), &all[i])
-		ok(t, err)
-		b.Done(&all[i])
-	}
-	u, err := b.Finish()
-	ok(t, err)
-	for i := range u.Segments {
-		u.Segments[i].Link = "another host's"
-	}
-	ok(t, s.engines[0].Stage(t.Context(), u))
-	s.steering.Commit(u)
-	ok(t, s.engines[0].Swap(t.Context()))
-	equal(t, "sent", answers(t, s), want)
-}

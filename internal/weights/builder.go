@@ -75,9 +75,12 @@ func NewBuilder(specs []checkpoint.Spec, spare *Spare) (*Builder, error) {
 	for i, s := range specs {
 		b.expected[s.Name] = &incoming{Spec: s, offset: offsets[i]}
 	}
-	var err error
-	b.own, err = spare.take(b.id, size)
-	return b, err
+	own, err := spare.take(b.id, size)
+	if err != nil {
+		return nil, err
+	}
+	b.own = own[0]
+	return b, nil
 }
 
 func newID() string {
@@ -107,10 +110,10 @@ func elements(shape []int) int64 {
 
 // Close gives back what the builder still has.
 func (b *Builder) Close() {
-	b.spare.give(b.own)
-	for _, m := range b.adopted {
-		m.close()
+	if b.own.file != nil {
+		b.spare.give(b.own)
 	}
+	closeAll(b.adopted)
 	b.own, b.adopted = memory{}, nil
 }
 
@@ -457,7 +460,8 @@ func (b *Builder) Finish() (*Update, error) {
 	if err := bad.err(); err != nil {
 		return nil, err
 	}
-	u := &Update{ID: b.id, memory: append([]memory{b.own}, b.adopted...), spare: b.spare}
+	u := &Update{ID: b.id, copies: &copies{hosts: map[string]*site{}},
+		memory: append([]memory{b.own}, b.adopted...), spare: b.spare}
 	for _, m := range u.memory {
 		s, err := m.segment()
 		if err != nil {

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
@@ -12,42 +13,54 @@ import (
 // for concurrent use.
 type Spare struct {
 	mu   sync.Mutex
-	kept memory
+	kept []memory
 }
 
-// take returns memory of a size: what is kept, or new one.
-func (s *Spare) take(id string, size int64) (memory, error) {
+// take returns memory of each size: what is kept, or new one.
+func (s *Spare) take(id string, sizes ...int64) (list []memory, err error) {
 	s.mu.Lock()
-	m := s.kept
-	s.kept = memory{}
+	kept := s.kept
+	s.kept = nil
 	s.mu.Unlock()
-	if m.file != nil && int64(len(m.data)) == size {
-		return m, nil
+	for _, size := range sizes {
+		i := slices.IndexFunc(kept, func(m memory) bool { return int64(len(m.data)) == size })
+		if i >= 0 {
+			list = append(list, kept[i])
+			kept = slices.Delete(kept, i, i+1)
+			continue
+		}
+		m, err := newMemory("eagleray-weights-"+id, size)
+		if err != nil {
+			closeAll(list)
+			closeAll(kept)
+			return nil, err
+		}
+		list = append(list, m)
 	}
-	m.close()
-	return newMemory("eagleray-weights-"+id, size)
+	closeAll(kept)
+	return list, nil
 }
 
 // give keeps memory, unless there is some already.
-func (s *Spare) give(m memory) {
+func (s *Spare) give(list ...memory) {
 	s.mu.Lock()
-	full := s.kept.file != nil
+	full := len(s.kept) > 0
 	if !full {
-		s.kept = m
+		s.kept = list
 	}
 	s.mu.Unlock()
 	if full {
-		m.close()
+		closeAll(list)
 	}
 }
 
 // Drop gives what is kept back to the system.
 func (s *Spare) Drop() {
 	s.mu.Lock()
-	m := s.kept
-	s.kept = memory{}
+	kept := s.kept
+	s.kept = nil
 	s.mu.Unlock()
-	m.close()
+	closeAll(kept)
 }
 
 // Reserve has the system find the memory now that tensors of a type take. It keeps it.
@@ -59,10 +72,10 @@ func (s *Spare) Reserve(specs []checkpoint.Spec, d checkpoint.DType) error {
 	}
 	err = each(len(specs), func(i int) error {
 		if n := elements(specs[i].Shape) * int64(d.Size()); n > 0 {
-			offheap.Populate(m.data[offsets[i] : offsets[i]+n])
+			offheap.Populate(m[0].data[offsets[i] : offsets[i]+n])
 		}
 		return nil
 	})
-	s.give(m)
+	s.give(m...)
 	return err
 }

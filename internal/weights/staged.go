@@ -3,56 +3,83 @@ package weights
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 )
 
-// Staged is an update as a rank has it: the driver's memory, or a copy of it that is filled by Write.
+// Staged is an update as a rank has it: the driver's memory, that of another rank of its host, or its own,
+// which Receive fills.
 type Staged struct {
 	update Update
 	memory []memory
-	// mapped says that the memory is the driver's.
-	mapped bool
+	// drivers says that the memory is the driver's.
+	drivers bool
+	// own says that it is this rank's own, of which done bytes have come; spare is where it goes.
+	own   bool
+	done  int64
+	spare *Spare
 }
 
-// Open maps the memory of an update. Where that is not to be had, because the driver is on another
-// host or may not be looked at, it makes memory of its own: Mapped is false, and all of Data is to be
-// written.
-func Open(u Update) (*Staged, error) {
-	s := &Staged{update: u, mapped: true}
-	for i := range u.Segments {
-		m, err := u.Segments[i].open()
-		if err != nil {
-			s.mapped = false
-			s.free()
-			break
-		}
-		s.memory = append(s.memory, m)
+// Open maps the memory of an update, or what other ranks have of it, if this process can.
+func Open(u Update) *Staged {
+	s := &Staged{update: u, memory: openAll(&u, u.Segments)}
+	s.drivers = s.memory != nil
+	for i := 0; i < len(u.Elsewhere) && s.memory == nil; i++ {
+		s.memory = openAll(&u, u.Elsewhere[i])
 	}
-	for i := len(s.memory); i < len(u.Segments); i++ {
-		m, err := newMemory("eagleray-weights-"+u.ID, u.Segments[i].Size)
-		if err != nil {
-			s.free()
-			return nil, err
-		}
-		s.memory = append(s.memory, m)
+	return s
+}
+
+// openAll maps the segments of an update where another process has them: nil when it does not.
+func openAll(u *Update, at []Segment) (list []memory) {
+	if len(at) != len(u.Segments) {
+		return nil
 	}
-	return s, nil
+	for i := range at {
+		m, err := at[i].open(u.Segments[i].Size)
+		if err != nil {
+			closeAll(list)
+			return nil
+		}
+		list = append(list, m)
+	}
+	return list
 }
 
 // ID is that of the update.
 func (s *Staged) ID() string { return s.update.ID }
 
-// Mapped says that the memory is the driver's.
-func (s *Staged) Mapped() bool { return s.mapped }
+// Complete says that all of the update is there.
+func (s *Staged) Complete() bool {
+	return s.memory != nil && (!s.own || s.done == s.update.Bytes())
+}
+
+// Segments are where other ranks of the host find what this one has: nil for the driver's memory, and
+// for what is not complete.
+func (s *Staged) Segments() (list []Segment, err error) {
+	if s.drivers || !s.Complete() {
+		return nil, nil
+	}
+	for _, m := range s.memory {
+		g, err := m.segment()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, g)
+	}
+	return list, nil
+}
 
 var errOther = errors.New("another process has this number")
 
-// open maps a segment of another process of this host, or of this one.
-func (g *Segment) open() (memory, error) {
+// open maps a segment, of a size, of another process of this host, or of this one.
+func (g *Segment) open(size int64) (memory, error) {
 	path := fmt.Sprintf("/proc/%d/fd/%d", g.PID, g.FD)
 	if link, err := os.Readlink(path); err != nil || link != g.Link {
 		return memory{}, errOther
@@ -63,11 +90,11 @@ func (g *Segment) open() (memory, error) {
 	}
 	m := memory{file: f}
 	info, err := f.Stat()
-	if err == nil && info.Size() != g.Size {
+	if err == nil && (info.Size() != size || g.Size != size) {
 		err = errOther
 	}
 	if err == nil {
-		m.data, err = mapFile(f, g.Size, unix.PROT_READ)
+		m.data, err = mapFile(f, size, unix.PROT_READ)
 	}
 	if err != nil {
 		m.close()
@@ -76,24 +103,78 @@ func (g *Segment) open() (memory, error) {
 	return m, nil
 }
 
-// Write fills a part of memory that is not mapped.
-func (s *Staged) Write(segment int, offset int64, data []byte) error {
-	if s.mapped {
-		return nil
+// Make makes memory of its own for the update, of what spare has if it can, where it goes at last.
+func (s *Staged) Make(spare *Spare) error {
+	var sizes []int64
+	for _, g := range s.update.Segments {
+		sizes = append(sizes, g.Size)
 	}
-	if segment < 0 || segment >= len(s.memory) {
-		return fmt.Errorf("weights for segment %d of %d", segment, len(s.memory))
+	var err error
+	if s.memory, err = spare.take(newID(), sizes...); err != nil {
+		return err
 	}
-	m := s.memory[segment].data
-	if offset < 0 || offset > int64(len(m)) || int64(len(data)) > int64(len(m))-offset {
-		return fmt.Errorf("weights for %d bytes from %d of a segment of %d", len(data), offset, len(m))
+	s.own, s.spare = true, spare
+	_, err = s.tensors()
+	return err
+}
+
+// Own says that the memory is the process's own.
+func (s *Staged) Own() bool { return s.own }
+
+// Done is how many bytes have come.
+func (s *Staged) Done() int64 { return s.done }
+
+// patience is how long the other end of a transfer may rest.
+const patience = 30 * time.Second
+
+// Receive takes in what Send sends, from Done on. It calls progress again and again.
+func (s *Staged) Receive(c net.Conn, progress func()) error {
+	return s.update.walk(s.done, func(r Range) error {
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		n, err := io.ReadFull(c, s.memory[r.Segment].data[r.Offset:r.Offset+r.Size])
+		s.done += int64(n)
+		progress()
+		return err
+	})
+}
+
+// Send writes the bytes of an update, but for so many at its beginning: those of its tensors, one after
+// the other.
+func (u *Update) Send(c net.Conn, from int64) error {
+	return u.walk(from, func(r Range) error {
+		if err := c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		_, err := c.Write(u.View(r))
+		return err
+	})
+}
+
+// walk calls f with what the tensors take of the segments, but for so many bytes, in pieces that are
+// soon sent.
+func (u *Update) walk(from int64, f func(r Range) error) error {
+	const most = 1 << 20
+	for i := range u.Tensors {
+		t := &u.Tensors[i]
+		size, err := t.size()
+		if err != nil {
+			return err
+		}
+		at := min(from, size)
+		from -= at
+		for ; at < size; at += most {
+			if err := f(Range{t.Segment, t.Offset + at, min(most, size-at)}); err != nil {
+				return err
+			}
+		}
 	}
-	copy(m[offset:], data)
 	return nil
 }
 
-// Checkpoint hands the memory over to a checkpoint of the tensors.
-func (s *Staged) Checkpoint() (*checkpoint.Checkpoint, error) {
+// tensors are those of the update, in the memory.
+func (s *Staged) tensors() ([]checkpoint.Tensor, error) {
 	tensors := make([]checkpoint.Tensor, len(s.update.Tensors))
 	for i := range tensors {
 		t := &s.update.Tensors[i]
@@ -113,22 +194,30 @@ func (s *Staged) Checkpoint() (*checkpoint.Checkpoint, error) {
 		tensors[i] = checkpoint.Tensor{Name: t.Name, DType: d, Shape: t.Shape,
 			Data: m[t.Offset : t.Offset+size : t.Offset+size]}
 	}
-	held := s.memory
+	return tensors, nil
+}
+
+// Checkpoint hands the memory over to a checkpoint of the tensors.
+func (s *Staged) Checkpoint() (*checkpoint.Checkpoint, error) {
+	tensors, err := s.tensors()
+	if err != nil {
+		return nil, err
+	}
+	held := *s
 	s.memory = nil
 	return checkpoint.InMemory("update "+s.update.ID, tensors, func() error {
-		for _, m := range held {
-			m.close()
-		}
+		held.Close()
 		return nil
 	}), nil
 }
 
-// Close gives back what was not handed over.
-func (s *Staged) Close() { s.free() }
-
-func (s *Staged) free() {
-	for _, m := range s.memory {
-		m.close()
+// Close gives back what was not handed over. Memory of its own is kept for another update: other ranks
+// may not compute with it any more.
+func (s *Staged) Close() {
+	if s.own && s.memory != nil {
+		s.spare.give(s.memory...)
+	} else {
+		closeAll(s.memory)
 	}
 	s.memory = nil
 }

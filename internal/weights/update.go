@@ -22,9 +22,13 @@ type Update struct {
 	// Segments are the pieces of memory in which the tensors lie.
 	Segments []Segment `json:"segments"`
 	Tensors  []Tensor  `json:"tensors"`
+	// Elsewhere are the same pieces in memory of ranks of other hosts.
+	Elsewhere [][]Segment `json:"elsewhere,omitempty"`
 
 	memory []memory
 	digest func() string
+	// copies are those on other hosts.
+	copies *copies
 	// spare is where the first of it goes.
 	spare *Spare
 }
@@ -82,19 +86,6 @@ type Range struct {
 	Offset, Size int64
 }
 
-// Data lists what the tensors take of the segments, in pieces of at most most bytes: what is sent to
-// ranks that cannot map them.
-func (u *Update) Data(most int64) (list []Range) {
-	for i := range u.Tensors {
-		t := &u.Tensors[i]
-		size, _ := t.size()
-		for at := int64(0); at < size; at += most {
-			list = append(list, Range{t.Segment, t.Offset + at, min(most, size-at)})
-		}
-	}
-	return list
-}
-
 // View is a part of the driver's memory.
 func (u *Update) View(r Range) []byte {
 	return u.memory[r.Segment].data[r.Offset : r.Offset+r.Size]
@@ -103,12 +94,9 @@ func (u *Update) View(r Range) []byte {
 // Close gives the driver's memory back, what was not adopted for the next update to be written there:
 // no rank may compute with this one any more.
 func (u *Update) Close() {
-	for i, m := range u.memory {
-		if i == 0 {
-			u.spare.give(m)
-			continue
-		}
-		m.close()
+	if len(u.memory) > 0 {
+		u.spare.give(u.memory[0])
+		closeAll(u.memory[1:])
 	}
 	u.memory = nil
 }
@@ -117,6 +105,12 @@ func (u *Update) Close() {
 type memory struct {
 	file *os.File
 	data []byte
+}
+
+func closeAll(list []memory) {
+	for _, m := range list {
+		m.close()
+	}
 }
 
 func (m memory) close() {

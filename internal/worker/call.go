@@ -25,7 +25,7 @@ func methods() map[string]method {
 		"step_times":   (*worker).stepTimes,
 		"sleep":        (*worker).sleep,
 		"weights_open": (*worker).weightsOpen,
-		"weights_data": (*worker).weightsData,
+		"weights_get":  (*worker).weightsGet,
 		"weights_load": (*worker).weightsLoad,
 		"weights_swap": (*worker).weightsSwap,
 		"weights_drop": (*worker).weightsDrop,

@@ -26,6 +26,7 @@ import (
 	"github.com/eagleray/eagleray/internal/runner"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/weights"
 )
 
 // rank is everything one rank computes with: what it has loaded, and what it is in the group of the
@@ -39,9 +40,11 @@ type rank struct {
 	folder checkpoint.Folder
 	group  layers.Group
 	// weights are what it computes with, staging what it may compute with next.
-	weights     loaded
-	staging     staging
-	retiring    sync.WaitGroup
+	weights  loaded
+	staging  staging
+	retiring sync.WaitGroup
+	// spare is for the next update that is sent here.
+	spare       weights.Spare
 	cache       *layers.Cache
 	vocab       int
 	stage       model.Stage
@@ -276,6 +279,7 @@ func (r *rank) close() {
 	r.staging.close()
 	r.retiring.Wait()
 	r.weights.close()
+	r.spare.Drop()
 	if r.cache != nil {
 		r.cache.Free()
 	}

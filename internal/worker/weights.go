@@ -1,20 +1,22 @@
 package worker
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/runner"
+	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/weights"
 )
 
 // An update of the weights has two phases. First every rank loads its share of the new ones beside the
-// old: open, data where the driver's memory cannot be mapped, and load. When all have, each swaps them
+// old: open, get where neither the driver's memory nor another rank's can be mapped, and load. When all have, each swaps them
 // by a call that cannot fail, between the same two steps. Calls about an update that the rank has
 // already are answered at once, so that a driver may repeat them.
 
@@ -27,8 +29,9 @@ type staging struct {
 
 // loaded is a share of a model, with what it was made of.
 type loaded struct {
-	// update is the update's id, "" for the model's own files.
+	// update is the update's id, "" for the model's own files; segments are where other ranks find it.
 	update     string
+	segments   []weights.Segment
 	model      *model.Model
 	checkpoint *checkpoint.Checkpoint // nil for dummy weights
 }
@@ -65,35 +68,86 @@ func (s *staging) close() {
 	*s = staging{}
 }
 
-// weightsOpen takes note of an update. It answers with true unless the rank needs its data.
+// weightsOpen takes note of an update. It answers with weights.Opened.
 func (w *worker) weightsOpen(args []byte) ([]byte, error) {
 	var u weights.Update
 	if err := json.Unmarshal(args, &u); err != nil {
 		return nil, fmt.Errorf("decode update: %w", err)
 	}
 	r := w.rank
-	if r.init.Null != nil || r.weights.update == u.ID ||
-		r.staging.loaded != nil && r.staging.loaded.update == u.ID {
-		return []byte("true"), nil
+	o := weights.Opened{Has: true, Host: weights.Here()}
+	switch l := r.staging.loaded; {
+	case r.init.Null != nil:
+	case r.weights.update == u.ID:
+		o.Segments = r.weights.segments
+	case l != nil && l.update == u.ID:
+		o.Segments = l.segments
+	default:
+		if s := r.staging.staged; s == nil || s.ID() != u.ID || !s.Complete() {
+			r.staging.close()
+			r.staging.staged = weights.Open(u)
+		}
+		var err error
+		if o.Segments, err = r.staging.staged.Segments(); err != nil {
+			return nil, err
+		}
+		if o.Has = r.staging.staged.Complete(); o.Has && !r.staging.staged.Own() {
+			r.spare.Drop() // another rank is sent updates
+		}
 	}
-	r.staging.close()
-	var err error
-	if r.staging.staged, err = weights.Open(u); err != nil {
-		return nil, err
-	}
-	return json.Marshal(r.staging.staged.Mapped())
+	return json.Marshal(o)
 }
 
-// weightsData takes in a part of an update: the segment, the offset, and the bytes.
-func (w *worker) weightsData(args []byte) ([]byte, error) {
-	if len(args) < queue.WeightsHead {
-		return nil, fmt.Errorf("%d bytes of weights are too short", len(args))
+// A transfer may break off getTries times with nothing come between; the second time is getPause later,
+// the third twice that.
+const (
+	getTries = 3
+	getPause = 200 * time.Millisecond
+)
+
+// weightsGet has the ranks that its argument lists get the update from the driver. Those answer with
+// weights.Opened.
+func (w *worker) weightsGet(args []byte) ([]byte, error) {
+	var ranks []int
+	if err := json.Unmarshal(args, &ranks); err != nil {
+		return nil, fmt.Errorf("decode ranks: %w", err)
 	}
-	if s := w.rank.staging.staged; s != nil {
-		return nil, s.Write(int(binary.LittleEndian.Uint32(args)),
-			int64(binary.LittleEndian.Uint64(args[4:])), args[queue.WeightsHead:])
+	s := w.rank.staging.staged
+	switch {
+	case !slices.Contains(ranks, w.opt.Rank):
+		return nil, nil
+	case s == nil:
+		return nil, fmt.Errorf("no update was opened")
+	case w.opt.Beside == nil:
+		return nil, fmt.Errorf("rank %d has no way to the driver but its queue", w.opt.Rank)
 	}
-	return nil, nil
+	w.rank.retiring.Wait() // for the memory of the update before the last one
+	if err := s.Make(&w.rank.spare); err != nil {
+		return nil, err
+	}
+	for try := 1; !s.Complete(); try++ {
+		before := s.Done()
+		c, err := w.opt.Beside(uint64(before))
+		if err == nil {
+			err = s.Receive(c, func() { w.status.Set(status.Load, 0) })
+			c.Close()
+		}
+		if s.Done() > before {
+			try = 1
+		}
+		if err != nil && try == getTries {
+			return nil, fmt.Errorf("get the update, of which %d bytes have come: %w", s.Done(), err)
+		}
+		if err != nil {
+			time.Sleep(time.Duration(try) * getPause)
+		}
+	}
+	o := weights.Opened{Has: true, Host: weights.Here()}
+	var err error
+	if o.Segments, err = s.Segments(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(o)
 }
 
 // weightsLoad loads the rank's share of an update beside what it computes with.
@@ -107,11 +161,15 @@ func (w *worker) weightsLoad(id []byte) ([]byte, error) {
 		return nil, fmt.Errorf("update %s was not opened", id)
 	}
 	r.retiring.Wait()
+	segments, err := r.staging.staged.Segments()
+	if err != nil {
+		return nil, err
+	}
 	c, err := r.staging.staged.Checkpoint()
 	if err != nil {
 		return nil, err
 	}
-	l := &loaded{update: string(id), checkpoint: c}
+	l := &loaded{update: string(id), segments: segments, checkpoint: c}
 	r.staging.staged = nil
 	if l.model, err = model.Load(r.config, model.FromCheckpoint(c), r.device,
 		model.Options{Group: r.group, Stage: r.stage}); err != nil {
@@ -174,6 +232,7 @@ func (w *worker) sleep(args []byte) ([]byte, error) {
 	r.retiring.Wait()
 	if asleep.Weights || asleep.KVCache {
 		r.device.DropSpare()
+		r.spare.Drop()
 	}
 	switch {
 	case asleep.Weights:

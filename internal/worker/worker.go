@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -29,6 +30,9 @@ type Options struct {
 	Threads int
 	// DriversClock says that the rank's clock is the driver's: they are on one host.
 	DriversClock bool
+	// Beside makes a connection to the driver beside the port, and says what was received; nil where the
+	// driver's memory is always to be had.
+	Beside func(received uint64) (net.Conn, error)
 	// Host is the rank's address for those of other engines; "" is this host's loopback one.
 	Host string
 }

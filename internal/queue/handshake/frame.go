@@ -97,6 +97,12 @@ type hello struct {
 	id    Identity
 }
 
+// The flag of a hello: whether it names a session, and what for.
+const (
+	flagResume = iota + 1
+	flagBeside
+)
+
 const helloFixed = nonceSize + 4 + 4 + 32 + 1 + 16 + 8 + 1
 
 func (h *hello) append(b []byte) []byte {
@@ -107,7 +113,10 @@ func (h *hello) append(b []byte) []byte {
 	var resume Resume
 	flag := byte(0)
 	if h.id.Resume != nil {
-		resume, flag = *h.id.Resume, 1
+		resume, flag = *h.id.Resume, flagResume
+		if resume.Beside {
+			flag = flagBeside
+		}
 	}
 	b = append(b, flag)
 	b = append(b, resume.Session[:]...)
@@ -134,7 +143,8 @@ func parseHello(p []byte) (hello, error) {
 	resume.Received = binary.LittleEndian.Uint64(p)
 	h.id.Instance = Instance(p[9:])
 	switch {
-	case flag == 1:
+	case flag == flagResume, flag == flagBeside:
+		resume.Beside = flag == flagBeside
 		h.id.Resume = &resume
 	case flag != 0 || resume != Resume{}:
 		return h, refuse(Malformed, "hello with resume flag %d, session %s, received %d", flag,

@@ -97,6 +97,9 @@ type Resume struct {
 	Session Session
 	// Received is the sequence number of the last frame the worker has from the driver.
 	Received uint64
+	// Beside asks for one more connection, beside the one that the session has: Received is then what
+	// the two agree on.
+	Beside bool
 }
 
 // Identity is what a worker says of itself.

@@ -1,0 +1,41 @@
+package executor
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// Bring calls a method that has some ranks make connections beside their links (join.Rank.Beside), and
+// has f serve each of them: received is what the rank says that it has. A connection is closed when f
+// returns, and at the end of the call. Ranks that have no link make none.
+func (e *Executor) Bring(ctx context.Context, method string, args []byte, opt RPCOptions, ranks []int,
+	f func(c net.Conn, received uint64)) ([][]byte, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	for _, rank := range ranks {
+		if e.driver == nil {
+			break
+		}
+		conns, end := e.driver.Beside(rank)
+		serving.Go(func() {
+			defer end()
+			for {
+				select {
+				case c := <-conns:
+					stop := context.AfterFunc(ctx, func() { c.Close() })
+					f(c, c.Peer.Resume.Received)
+					if stop() {
+						c.Close()
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	return e.CollectiveRPC(ctx, method, args, opt)
+}
