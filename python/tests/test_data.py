@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
 import tempfile
 import unittest
 from typing import Any, cast
+from unittest import mock
 
 from eagleray import BadRequestError, EngineDeadError
 from eagleray._engine import Engine
-from eagleray.data import EngineProcessorConfig
+from eagleray.data import EngineProcessorConfig, _board
 from eagleray.data._checkpoint import Checkpoint, digest_of, key_of
 from eagleray.data._feed import Feed, Request
 from eagleray.data._rows import request_of
@@ -274,3 +276,54 @@ class TestFeed(unittest.TestCase):
         self.assertIsInstance(bad.taken.get(timeout=60), BadRequestError)
         self.asked("ab")
         self.assertEqual(self.sent(2), "ab")
+
+
+class Shown:
+    """A bar that nobody sees."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.said = ""
+        self.closed = asyncio.Event()
+        self.set_description = self.say
+        self.close = self.closed.set
+
+    def say(self, text: str) -> None:
+        self.said = text
+
+    def update(self, n: int) -> None:
+        self.n += n
+
+
+class TestBoard(unittest.IsolatedAsyncioTestCase):
+    async def test_adds_up(self) -> None:
+        bars: list[Shown] = []
+
+        def bar() -> Shown:
+            bars.append(Shown())
+            return bars[-1]
+
+        with mock.patch.object(_board, "IDLE", 0.01), mock.patch.object(_board, "BETWEEN", 0.01):
+            board = _board.Board("/models/Qwen3-0.6B/", bar)
+            await board.tell("a", 0, 0, 2)
+            self.assertEqual(
+                (bars[0].n, bars[0].said[:39]), (0, "eagleray Qwen3-0.6B: 0 rows, 0.0 rows/s")
+            )
+            await board.tell("a", 1, 10, 1)
+            await board.tell("b", 3, 300, 1)
+            # One of them has rows still, and it says nothing more for a while.
+            await board.tell("a", 2, 20, 0)
+            await asyncio.sleep(0.05)
+            self.assertFalse(bars[0].closed.is_set())
+            await board.tell("b", 4, 400, 0)
+            await asyncio.wait_for(bars[0].closed.wait(), 60)
+            self.assertEqual(bars[0].n, 420)
+            self.assertRegex(bars[0].said, r"^eagleray Qwen3-0.6B: 6 rows, \d+\.\d rows/s$")
+            # What comes later has a line of its own, which begins anew.
+            await board.tell("a", 2, 20, 1)
+            await board.tell("c", 1, 5, 0)
+            await board.tell("a", 3, 30, 0)
+            await asyncio.wait_for(bars[1].closed.wait(), 60)
+            self.assertEqual(bars[1].n, 15)
+            self.assertIn(": 2 rows,", bars[1].said)
+        self.assertEqual(len(bars), 2)

@@ -98,6 +98,11 @@ class EngineProcessorConfig:
         return {"enabled": stage} if isinstance(stage, bool) else {"enabled": True, **stage}
 
     @property
+    def model(self) -> str:
+        """What people read as the model's name."""
+        return self.model_source or "built-in"
+
+    @property
     def on_ray(self) -> bool:
         """Whether the ranks of an engine are actors."""
         return self.engine_kwargs.get("distributed_executor_backend") == "ray"

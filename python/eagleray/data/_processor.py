@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
+from ._board import board
 from ._config import EngineProcessorConfig
 from ._stage import BLOCK, EngineStage
 
@@ -53,6 +54,7 @@ class Processor:
             fn_constructor_kwargs={
                 "config": config,
                 "postprocess": None if apart else self._postprocess,
+                "board": board(config.model),
             },
             batch_size=1,
             batch_format="pyarrow",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import uuid
 from typing import Any, Optional
 
 
 class Progress:
     """Counts rows and tokens. Any thread may use it."""
 
-    def __init__(self, model: str, interval: float) -> None:
+    def __init__(self, model: str, interval: float, board: Any = None) -> None:
+        """Tell it to a board too, the handle of a Board."""
         from ray.util import metrics
 
         tags = {"model": model}
@@ -27,6 +29,7 @@ class Progress:
         for metric in (self._rows, self._tokens, self._waiting):
             metric.set_default_tags(tags)
         self._interval = interval
+        self._board, self._name = board, uuid.uuid4().hex
         self._lock = threading.Lock()
         self._pending = 0
         self._counts = {"answered": 0, "failed": 0, "kept": 0}
@@ -43,7 +46,10 @@ class Progress:
             if self._begun is None:
                 self._begun = time.monotonic()
                 self._told = (self._begun, 0, 0, 0)
+            first = self._pending == 0
             self._pending += count
+            if first:
+                self._tell()
 
     def end(self, outcome: str, prompt: int = 0, generated: int = 0) -> None:
         """Count a row that has ended: answered, failed, or kept in a checkpoint."""
@@ -85,6 +91,12 @@ class Progress:
                 metric.inc(count - self._said.get(key, 0), {tag: value})
         self._said = counts
         self._waiting.set(self._pending)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._board is not None:
+            rows, tokens = sum(self._counts.values()), self._prompt + self._generated
+            self._board.tell.remote(self._name, rows, tokens, self._pending)
 
     def _line(self, now: float) -> str:
         rows = sum(self._counts.values())

@@ -34,12 +34,13 @@ class EngineStage:
         self,
         config: EngineProcessorConfig,
         postprocess: Optional[Callable[[dict[str, Any]], Mapping[str, Any]]] = None,
+        board: Any = None,
     ) -> None:
         self._config = config
         self._postprocess = postprocess
         folder = config.checkpoint()
         self._checkpoint = None if folder is None else Checkpoint(folder)
-        self._progress = Progress(config.model_source or "built-in", config.log_interval_s)
+        self._progress = Progress(config.model, config.log_interval_s, board)
         try:
             # Ray runs its workers at the lowest priority, below whatever else the node does.
             os.setpriority(os.PRIO_PROCESS, 0, 0)

@@ -1,10 +1,12 @@
 """Datasets on the cluster: data.py ADDRESS NODE_IP CASE FOLDER."""
 
+import importlib.machinery
 import json
 import math
 import os
 import sys
 import time
+import types
 
 import ray
 import ray.data
@@ -85,6 +87,56 @@ def scores():
     assert "text_2" in got[2]["__inference_error__"] and math.isnan(got[2]["score"]), got
 
 
+class Bar:
+    """What is used of tqdm by Ray, which is not installed."""
+
+    all = []
+
+    def __init__(self, desc, **_):
+        self.desc, self.n, self.closed = desc, 0, False
+        Bar.all.append(self)
+
+    def set_description(self, desc):
+        self.desc = desc
+
+    def update(self, n):
+        self.n += n
+
+    def refresh(self):
+        pass
+
+    clear = refresh
+
+    def close(self):
+        self.closed = True
+
+
+def shown():
+    """A terminal shows the rows and tokens of both engines in one line."""
+    from ray.experimental import tqdm_ray
+
+    tqdm_ray.real_tqdm = types.SimpleNamespace(tqdm=Bar)
+    sys.modules["tqdm"] = types.ModuleType("tqdm")
+    sys.modules["tqdm"].__spec__ = importlib.machinery.ModuleSpec("tqdm", None)
+    sys.stderr.isatty = lambda: True
+    rows = ray.data.range(40, override_num_blocks=4)
+    got = answers(rows, lambda row: {"prompt": "func ", "sampling_params": GREEDY}, concurrency=2)
+    tokens = sum(row["num_input_tokens"] + row["num_generated_tokens"] for row in got.values())
+
+    def ours():
+        return [bar for bar in Bar.all if "eagleray built-in" in bar.desc]
+
+    # A bar that was closed between two rows has gone on as another one.
+    until = time.monotonic() + 60
+    while sum(bar.n for bar in ours()) < tokens or not all(bar.closed for bar in ours()):
+        assert time.monotonic() < until, [vars(bar) for bar in Bar.all]
+        time.sleep(0.05)
+    assert sum(bar.n for bar in ours()) == tokens > 40, [vars(bar) for bar in Bar.all]
+    counts = [int(bar.desc.split("built-in: ")[1].split(" rows, ")[0]) for bar in ours()]
+    assert sum(counts) == 40, [vars(bar) for bar in Bar.all]
+    assert all(bar.desc.endswith(" rows/s") for bar in ours()), [vars(bar) for bar in Bar.all]
+
+
 def refused():
     """A wrong flag and a wrong row end the job with the engine's line."""
     rows = ray.data.from_items([{"id": 0, "prompt": "a", "sampling_params": {"temperature": -1}}])
@@ -149,5 +201,5 @@ def many():
 
 
 begun = time.time()
-{f.__name__: f for f in (kinds, embeddings, scores, refused, ranks, kept, many)}[case]()
+{f.__name__: f for f in (kinds, embeddings, scores, shown, refused, ranks, kept, many)}[case]()
 print(f"{case}: {time.time() - begun:.1f} s")
