@@ -84,12 +84,15 @@ class Cluster(unittest.TestCase):
         app = eagle.build_openai_app({"llm_configs": list(models), **args})
         serve.run(app, name=name, route_prefix=f"/{name}")
 
-    def put(self, name: str, args: dict[str, Any], **deployments: int) -> None:
+    def put(self, name: str, args: dict[str, Any], ingresses: int = 0, **models: int) -> None:
         """Deploy by Serve's REST API. Further arguments are replicas of models.
 
         A configuration that differs in these alone scales in place, where ``serve.run``, or another
         number in ``args``, replaces every replica.
         """
+        replicas = {f"LLMServer:{model}": n for model, n in models.items()}
+        if ingresses:
+            replicas["OpenAIIngress"] = ingresses
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": self.port},
@@ -100,8 +103,8 @@ class Cluster(unittest.TestCase):
                     "import_path": "eagleray.serve:build_openai_app",
                     "args": args,
                     "deployments": [
-                        {"name": f"LLMServer:{model}", "num_replicas": n}
-                        for model, n in deployments.items()
+                        {"name": deployment, "num_replicas": n}
+                        for deployment, n in replicas.items()
                     ],
                 }
             ],
@@ -820,17 +823,25 @@ class Lost(Cluster):
         act: Callable[[dict[str, Any]], None],
         args: Optional[dict[str, Any]] = None,
         replicas: int = 2,
+        ingresses: int = 1,
+        lost: int = 0,
     ) -> None:
-        """Ask while something is done to an application, given its arguments."""
+        """Ask while something is done to an application, given its arguments.
+
+        ``lost`` is how many requests may end with an error at most.
+        """
         args = args or {"llm_configs": [model("lost", num_replicas=2)]}
-        self.put("lost", args, lost=replicas)
+        self.put("lost", args, ingresses, lost=replicas)
         self.scaled(replicas)
         self.lock, self.begun, self.disturbed = threading.Lock(), 0, 0
         self.want = [self.stream(fields)[1] for fields in self.ASKED]
         answers = self.under_load(lambda: act(args))
         count = collections.Counter(kind for kind, _ in answers)
         print(f"{what}: {len(answers)} requests, {dict(count)}", flush=True)
-        self.assertEqual([a for a in answers if a[0] not in ("whole", "stream")], [])
+        wrong = [a for a in answers if a[0] not in ("whole", "stream")]
+        print(wrong)
+        self.assertEqual([a for a in wrong if not lost or a[0] != "lost"], [])
+        self.assertLessEqual(len(wrong), lost)
         self.assertEqual(len({text for kind, text in answers if kind == "whole"}), 1)
         serve.delete("lost")
 
@@ -931,6 +942,36 @@ class Killed(Lost):
                 self.disturbed += self.begun
             os.kill(parent(pid) if n % 2 else pid, signal.SIGKILL)
             self.eventually("its end", lambda pid=pid: pid not in engines("lost"))
+
+
+class Ingresses(Lost):
+    """Replicas of the ingress come and go."""
+
+    def test_drained(self) -> None:
+        self.disturb("6 changes of scale of the ingress", self.scale, ingresses=3)
+
+    def scale(self, args: dict[str, Any]) -> None:
+        for n in (1, 3, 1, 3, 2, 1):
+            self.put("lost", args, ingresses=n, lost=2)
+            self.eventually(f"{n} ingresses", lambda n=n: len(ingress_processes()) == n)
+
+    def test_killed(self) -> None:
+        """What has come to an ingress that is killed ends with an error: never as a short answer."""
+        self.disturb("4 killed ingresses", self.kill, ingresses=2, lost=24)
+
+    def kill(self, _: dict[str, Any]) -> None:
+        for n in range(4):
+            self.eventually("both", lambda: self.replicas("Ingress", "lost") == 2)
+            self.eventually("both", lambda: len(ingress_processes()) == 2)
+            pid = ingress_processes()[n % 2]
+            os.kill(pid, signal.SIGKILL)
+            self.eventually("its end", lambda pid=pid: pid not in ingress_processes())
+
+
+def ingress_processes() -> list[int]:
+    """Return the processes of replicas of ingresses."""
+    actors = list_actors(filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
+    return [a.pid for a in actors if a.class_name.endswith("OpenAIIngress")]
 
 
 class Nodes(Lost):

@@ -12,7 +12,7 @@ import (
 // TestServeApp runs the cases of python/tests/ray_serve.py on a cluster whose nodes have the Python
 // package: applications of eagleray.serve. Ray's Python has what test_relay.py needs, too.
 func TestServeApp(t *testing.T) {
-	for _, class := range []string{"Quick", "Deadly", "Layouts", "Scaling", "Split", "Scaled", "Killed"} {
+	for _, class := range []string{"Quick", "Deadly", "Layouts", "Scaling", "Split", "Scaled", "Killed", "Ingresses"} {
 		t.Run(class, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				s.serveCases(t, "ray_serve."+class+" test_relay")
