@@ -17,6 +17,7 @@ from eagleray.serve.builder import _arguments, _bundles, _own_bundle, _single
 from eagleray.serve.config import read_args, read_model
 from eagleray.serve.handover import (
     decode_body,
+    transfer_params,
     prefill_body,
     read_pd_args,
     refuses_transfer,
@@ -231,12 +232,14 @@ class TestSplit(unittest.TestCase):
             json.loads(asked), {**want, "kv_transfer_params": {"do_remote_decode": True}}
         )
         answer = json.dumps({"choices": [], "kv_transfer_params": {"remote_port": 7}}).encode()
+        params = transfer_params(200, answer)
+        assert params is not None
         self.assertEqual(
-            decode_body(body, 200, answer),
+            decode_body(body, params),
             b' {"kv_transfer_params":{"remote_port": 7},' + body[2:],
         )
         for status, text in ((200, b"{}"), (200, b"[]"), (200, b"no"), (503, answer)):
-            self.assertIsNone(decode_body(body, status, text))
+            self.assertIsNone(transfer_params(status, text))
         for target, text in (
             (b"/v1/embeddings", body),
             (b"/v1/completions", b"[1]"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import hashlib
 import json
+import ssl
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
@@ -25,6 +28,9 @@ _DROPPED = frozenset(
         "thinking_token_budget repetition_detection"
     ).split()
 )
+
+# How long the word to a prefill replica whose blocks nobody needs may take.
+_PARTING_SECONDS = 5.0
 
 _ROUTES = (b"/v1/completions", b"/v1/chat/completions")
 
@@ -114,17 +120,20 @@ def prefill_body(target: bytes, body: bytes) -> Optional[bytes]:
     return json.dumps(asked).encode()
 
 
-def decode_body(body: bytes, status: int, answer: bytes) -> Optional[bytes]:
-    """Return a client's body with the parameters of a prefill replica's answer, None without.
-
-    The client's own text stays as it is: the engine checks it as if it had come from there.
-    """
+def transfer_params(status: int, answer: bytes) -> Optional[dict[str, Any]]:
+    """Return the parameters of a prefill replica's answer, None without."""
     try:
         params = json.loads(answer).get("kv_transfer_params") if status == 200 else None
     except (ValueError, AttributeError):
         return None
-    if not isinstance(params, dict):
-        return None
+    return params if isinstance(params, dict) else None
+
+
+def decode_body(body: bytes, params: Mapping[str, Any]) -> bytes:
+    """Return a client's body with the parameters of a prefill replica's answer.
+
+    The client's own text stays as it is: the engine checks it as if it had come from there.
+    """
     at = body.index(b"{") + 1
     added = b'"kv_transfer_params":' + json.dumps(params).encode() + b","
     return body[:at] + added + body[at:]
@@ -139,3 +148,32 @@ def refuses_transfer(status: int, answer: bytes) -> bool:
     except (ValueError, KeyError, TypeError):
         return False
     return isinstance(param, str) and param.partition(".")[0] == "kv_transfer_params"
+
+
+async def renounce(params: Mapping[str, Any]) -> None:
+    """Tell the prefill replica that has made the parameters that nobody needs its blocks any more.
+
+    It is what internal/kvtransfer/renounce.go says. Raises OSError, ValueError, asyncio.TimeoutError and
+    asyncio.IncompleteReadError where nobody hears it: the replica then waits as long as it is configured.
+    """
+    await asyncio.wait_for(_renounce(params), _PARTING_SECONDS)
+
+
+async def _renounce(params: Mapping[str, Any]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # The certificate itself is known, and checked below.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    message = json.dumps({"op": "done", "secret": params.get("remote_secret"), "ranks": 1}).encode()
+    reader, writer = await asyncio.open_connection(
+        str(params.get("remote_host")), params.get("remote_port"), ssl=context
+    )
+    try:
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if hashlib.sha256(shown).hexdigest() != params.get("remote_fingerprint"):
+            raise ValueError("it has another certificate")
+        writer.write(len(message).to_bytes(4, "big") + message)
+        await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    finally:
+        writer.close()

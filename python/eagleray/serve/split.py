@@ -10,7 +10,7 @@ from typing import Any, Optional
 from ray import serve
 
 from .asgi import RequestError
-from .handover import decode_body, prefill_body, refuses_transfer
+from .handover import decode_body, prefill_body, refuses_transfer, renounce, transfer_params
 from .ingress import OpenAIIngress
 from .resume import Deaths
 
@@ -28,28 +28,49 @@ class PDIngress(OpenAIIngress):
         super().__init__([model], [decode], routed)
         self._prefill = OpenAIIngress([model], [prefill], routed)
         self._prefill_name: str = prefill.deployment_name
+        self._partings: set[asyncio.Task[None]] = set()
 
     async def _ask(
         self, model: str, request: tuple[Any, ...], deaths: Deaths
     ) -> AsyncGenerator[Any, None]:
-        split = await self._split(model, request)
+        found = await self._split(model, request)
         # Parameters that the decode replica must not follow, such as those of an engine that was
         # deployed with another secret, are no mistake of the client's.
-        for asked in (request,) if split is None else (split, request):
-            answer = super()._ask(model, asked, deaths)
+        for params in (None,) if found is None else (found, None):
+            answer = super()._ask(model, _going_on(request, params), deaths)
+            complete = False
             try:
                 head = await answer.__anext__()
-                if asked is split and refuses_transfer(head[0], head[2]):
+                if params is not None and refuses_transfer(head[0], head[2]):
                     continue
+                complete = head[0] == 200 and not head[3]
                 yield head
                 async for part in answer:
                     yield part
+                complete = head[0] == 200
                 return
             finally:
+                # The decode replica may never have heard of the blocks, have refused the request, or
+                # be gone.
+                if params is not None and not complete:
+                    self._part(params)
                 await answer.aclose()
 
-    async def _split(self, model: str, request: tuple[Any, ...]) -> Optional[tuple[Any, ...]]:
-        """Have a prompt computed, and return the request that goes on from it.
+    def _part(self, params: dict[str, Any]) -> None:
+        """Have a prefill replica told, soon, that nobody needs its blocks."""
+
+        async def tell() -> None:
+            try:
+                await renounce(params)
+            except (OSError, ValueError, asyncio.TimeoutError, asyncio.IncompleteReadError) as e:
+                _log.debug("blocks were not given up: %s", e)
+
+        task = asyncio.ensure_future(tell())
+        self._partings.add(task)
+        task.add_done_callback(self._partings.discard)
+
+    async def _split(self, model: str, request: tuple[Any, ...]) -> Optional[dict[str, Any]]:
+        """Have a prompt computed, and return the parameters of requests that go on from it.
 
         None is for what is not split. Whatever goes wrong only means that the decode replica
         computes the prompt.
@@ -74,8 +95,7 @@ class PDIngress(OpenAIIngress):
             return None
         finally:
             task.cancel()
-        changed = decode_body(body, status, answer)
-        return None if changed is None else (method, target, headers, changed, *rest)
+        return transfer_params(status, answer)
 
     async def _compute(self, model: str, request: tuple[Any, ...]) -> tuple[int, bytes]:
         # Where it dies the decode replica computes the prompt.
@@ -87,6 +107,14 @@ class PDIngress(OpenAIIngress):
             return status, part
         finally:
             await answer.aclose()
+
+
+def _going_on(request: tuple[Any, ...], params: Optional[dict[str, Any]]) -> tuple[Any, ...]:
+    """Return a request that goes on from what a prefill replica has computed, if one has."""
+    if params is None:
+        return request
+    method, target, headers, body, *rest = request
+    return (method, target, headers, decode_body(body, params), *rest)
 
 
 def _running(deployment: str) -> bool:
