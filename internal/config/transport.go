@@ -17,7 +17,8 @@ type Transport struct {
 // transportFlags defines the flags of Transport.
 func (c *Config) transportFlags(f *pflag.FlagSet) {
 	t := &c.Server.Transport
-	f.StringVar(&t.UDS, "uds", "", "path of a unix socket to listen at, in the place of --host and --port")
+	f.StringVar(&t.UDS, "uds", "", "path of a unix socket to listen at, in the place of --host and --port; "+
+		"/dev/fd/N is one that listens already")
 	f.StringVar(&t.KeyFile, "ssl-keyfile", "",
 		"file with the key for TLS, in PEM; read again when it changes")
 	f.StringVar(&t.CertFile, "ssl-certfile", "",

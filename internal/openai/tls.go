@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -26,14 +28,30 @@ func ListenAt(c *config.Server) (net.Listener, error) {
 		}
 		return l, nil
 	}
-	if err := removeStale(path); err != nil {
-		return nil, fmt.Errorf("--uds %s: %w", path, err)
-	}
-	l, err := net.Listen("unix", path)
+	l, err := listenUnix(path)
 	if err != nil {
 		return nil, fmt.Errorf("--uds %s: %w", path, err)
 	}
 	return l, nil
+}
+
+// listenUnix listens at a path; /dev/fd/N is a socket that this process was started with, which listens
+// already.
+func listenUnix(path string) (net.Listener, error) {
+	if name, ok := strings.CutPrefix(path, "/dev/fd/"); ok {
+		fd, err := strconv.Atoi(name)
+		if err != nil || fd < firstInherited {
+			return nil, errors.New("it is not the number of a descriptor that was handed over")
+		}
+		syscall.CloseOnExec(fd)
+		f := os.NewFile(uintptr(fd), path)
+		defer f.Close()
+		return net.FileListener(f) // a duplicate
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", path)
 }
 
 // removeStale removes a socket that a server left behind which has not ended by itself: nobody

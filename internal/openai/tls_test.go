@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -217,6 +218,11 @@ func TestUDS(t *testing.T) {
 	if _, err := at(file); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a file: %v", err)
 	}
+	for _, path := range []string{"/dev/fd/x", "/dev/fd/0", "/dev/fd/1000000"} {
+		if _, err := at(path); err == nil || !strings.HasPrefix(err.Error(), "--uds "+path+": ") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
 	s := newServer(t)
 	server := s.HTTPServer(l.Addr().String())
 	done := make(chan error, 1)
@@ -238,4 +244,42 @@ func TestUDS(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the socket is left behind")
 	}
+}
+
+// TestUDSHandedOver serves at a socket that has no name any more when the server gets it.
+func TestUDSHandedOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	before, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := before.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	before.Close() // and its name goes
+	fd, err := syscall.Dup(int(file.Fd()))
+	if file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ListenAt(&config.Server{Transport: config.Transport{UDS: fmt.Sprintf("/dev/fd/%d", fd)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t)
+	server := s.HTTPServer(l.Addr().String())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(s.Limit(l)) }()
+	fmt.Fprint(conn, "GET /livez HTTP/1.1\r\nHost: any.name\r\nConnection: close\r\n\r\n")
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 ") {
+		t.Errorf("%s %v", answer, err)
+	}
+	server.Close()
+	<-done
 }

@@ -8,26 +8,59 @@ import subprocess
 import tempfile
 import types
 import unittest
+import unittest.mock
 from typing import Any
 
-from eagleray.errors import ConfigError
+from eagleray.errors import ConfigError, EngineDeadError
 from eagleray.serve import LLMConfig, LLMServingArgs
 from eagleray.serve.autoscaling import queue_policy
 from eagleray.serve.builder import _arguments, _bundles, _own_bundle, _single
 from eagleray.serve.config import read_args, read_model
 from eagleray.serve.handover import (
     decode_body,
-    transfer_params,
     prefill_body,
     read_pd_args,
     refuses_transfer,
     transfer_flag,
+    transfer_params,
 )
 from eagleray.serve.metrics import read_load
 from eagleray.serve.prefix import BLOCK_CHARS, MAX_BLOCKS, blocks_of
-from eagleray.serve.process import _memory
+from eagleray.serve.process import Process, _memory
 
 M = {"model_loading_config": {"model_id": "m"}}
+
+
+class TestProcess(unittest.TestCase):
+    def test_nothing_has_a_name_that_an_end_could_leave(self) -> None:
+        """When the engine starts there is no folder any more, and a socket that listens."""
+        folders: list[str] = []
+
+        def make(*args: Any, real: Any = tempfile.mkdtemp, **kwargs: Any) -> str:
+            folders.append(real(*args, **kwargs))
+            return folders[-1]
+
+        with tempfile.TemporaryDirectory() as scratch:
+            binary = os.path.join(scratch, "eagleray")
+            with open(binary, "w") as f:
+                f.write("#!/bin/sh\n")
+                f.write(
+                    'for x in "$@"; do case $x in --uds=*) readlink "${x#--uds=}" >&2;; esac; done\n'
+                )
+                f.write("ls /tmp >&2; echo eagleray: enough >&2; exit 1\n")
+            os.chmod(binary, 0o700)
+            said: list[str] = []
+            with (
+                unittest.mock.patch.dict(os.environ, {"EAGLERAY_BINARY": binary}),
+                unittest.mock.patch.object(tempfile, "mkdtemp", make),
+                unittest.mock.patch("builtins.print", lambda text, **_: said.append(text)),
+                self.assertRaisesRegex(EngineDeadError, "enough"),
+            ):
+                Process([], dict(os.environ))
+        (folder,) = folders
+        self.assertRegex(said[0], r"socket:\[")
+        self.assertNotIn(os.path.basename(folder), said)
+        self.assertFalse(os.path.exists(folder))
 
 
 class TestConfig(unittest.TestCase):

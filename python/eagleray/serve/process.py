@@ -28,6 +28,9 @@ _LINE_BYTES = 4096
 # What the binary exits with when a flag is wrong.
 _EXIT_USAGE = 2
 
+# How many connections may wait for the engine.
+_BACKLOG = 4096
+
 # How often a start looks for the socket.
 _POLL_SECONDS = 0.01
 
@@ -64,18 +67,18 @@ class Process:
         self._ended = threading.Event()
         self._on_end: Optional[Callable[[], None]] = None
         self._code = 0
-        # Only this user's processes get to it. Its name is short: the kernel takes 107 bytes.
-        self._dir = tempfile.mkdtemp(prefix="eagleray-", dir="/tmp")
-        path = os.path.join(self._dir, "s")
-        command = [os.fspath(_binary.find()), "serve", *arguments, f"--uds={path}"]
-        self._token = None if token is None else _memory(token)
-        if self._token is not None:
-            command.append(f"--cluster-token-file=/proc/self/fd/{self._token}")
+        command = [os.fspath(_binary.find()), "serve", *arguments]
+        listens, self._socket = _listen()
+        command.append(f"--uds=/dev/fd/{listens}")
+        handed = [listens]
+        if token is not None:
+            handed.append(_memory(token))
+            command.append(f"--cluster-token-file=/proc/self/fd/{handed[1]}")
         started: queue.SimpleQueue[object] = queue.SimpleQueue()
         # The kernel ends the process with the thread that starts it (its parent-death signal).
         threading.Thread(
             target=self._run,
-            args=(command, {**env, "EAGLERAY_PARENT_PID": str(os.getpid())}, started),
+            args=(command, {**env, "EAGLERAY_PARENT_PID": str(os.getpid())}, handed, started),
             name="eagleray",
             daemon=True,
         ).start()
@@ -83,15 +86,10 @@ class Process:
             result = started.get()
             if isinstance(result, BaseException):
                 raise result
-            self._await_ready(path)
-            # From here on nothing has a name that could be left behind: the socket is reached by
-            # what is open of it.
-            self._socket = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            self._await_ready()
         except BaseException:
             self.stop()
             raise
-        finally:
-            shutil.rmtree(self._dir, ignore_errors=True)
 
     @property
     def path(self) -> str:
@@ -126,7 +124,11 @@ class Process:
             self._ended.wait()
 
     def _run(
-        self, command: list[str], env: dict[str, str], started: queue.SimpleQueue[object]
+        self,
+        command: list[str],
+        env: dict[str, str],
+        handed: list[int],
+        started: queue.SimpleQueue[object],
     ) -> None:
         try:
             # Standard input stays open for as long as this process lives: its end is the engine's.
@@ -135,14 +137,15 @@ class Process:
                 env=env,
                 stdin=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=() if self._token is None else (self._token,),
+                pass_fds=handed,
             )
         except OSError as e:
             started.put(EngineDeadError(f"{command[0]}: {e.strerror or e}"))
             return
         finally:
-            if self._token is not None:
-                os.close(self._token)
+            # The engine's end is that of the socket, too.
+            for fd in handed:
+                os.close(fd)
         started.put(None)
         assert self._child.stderr is not None
         while line := self._child.stderr.readline(_LINE_BYTES):
@@ -158,11 +161,11 @@ class Process:
         if then is not None:
             then()
 
-    def _await_ready(self, path: str) -> None:
+    def _await_ready(self) -> None:
         while not self._ended.is_set():
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
-                    s.connect(path)
+                    s.connect(self.path)
                     # It is answered once the engine serves, or broken when it ends.
                     s.sendall(
                         b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -186,6 +189,25 @@ class Process:
         if self._code < 0:
             how = signal.Signals(-self._code).name
         return EngineDeadError(f"the engine has ended ({how}): {said}")
+
+
+def _listen() -> tuple[int, int]:
+    """Return a unix socket that listens, and what reaches it, which is no connection yet.
+
+    Only this user's processes could get to it while it had a name. From here on it has none that could
+    be left behind, however this process ends.
+    """
+    # The name is short: the kernel takes 107 bytes.
+    folder = tempfile.mkdtemp(prefix="eagleray-", dir="/tmp")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+            path = os.path.join(folder, "s")
+            s.bind(path)
+            s.listen(_BACKLOG)
+            reach = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            return s.detach(), reach
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _memory(text: str) -> int:
