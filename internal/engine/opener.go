@@ -66,6 +66,17 @@ func (o *Opener) Check(numbers []int, total int) error {
 		"would fit", len(numbers), each>>20, free>>20, total-len(numbers)+int(free/each))
 }
 
+// CheckLayout refuses a tensor parallel size that so many engines cannot have.
+func (o *Opener) CheckLayout(tp, engines int) error {
+	port := o.b.cfg.Transfer.Port
+	if port == 0 || engines == 1 || tp == o.TensorParallelSize() {
+		return nil
+	}
+	return refuse("kv_port %d of --kv-transfer-config gives each rank of %d engines a port, which "+
+		"another number of ranks would take from each other: without kv_port the layout can be changed",
+		port, engines)
+}
+
 // checkRay refuses what cannot be placed: engines beyond those that bundles were given for, and more
 // than one on a Ray that ends with the first.
 func (o *Opener) checkRay(last int) error {

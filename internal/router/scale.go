@@ -100,6 +100,9 @@ func (r *Router) relayout(tp int) error {
 		return nil
 	}
 	members := r.list()
+	if err := r.site.CheckLayout(tp, len(members)); err != nil {
+		return err
+	}
 	for i, m := range members {
 		if m.failed() {
 			continue

@@ -22,6 +22,7 @@ _TYPES = {
     400: "BadRequestError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
+    409: "ConflictError",
     413: "RequestEntityTooLargeError",
     503: "ServiceUnavailableError",
 }

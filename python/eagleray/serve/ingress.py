@@ -25,6 +25,9 @@ _STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 _JSON = [(b"content-type", b"application/json")]
 
+# What changes the engines of one server.
+_ELASTIC = ("/scale_elastic", "/scale_elastic_ep", "/is_scaling_elastic_ep")
+
 # How long what Serve says of the deployments is remembered.
 _STATUS_SECONDS = 1.0
 
@@ -59,6 +62,13 @@ class OpenAIIngress:
                 if path != "/livez":
                     await self._check_deployments()
                 await send_all(send, 200, [], b"")
+            elif path in _ELASTIC:
+                raise RequestError(
+                    409,
+                    "Serve decides how many engines there are: change num_replicas or "
+                    "autoscaling_config of the model's deployment, or its engine_kwargs, and deploy "
+                    "the application again",
+                )
             else:
                 await self._relay(scope, await read_body(receive), send)
         except RequestError as e:
