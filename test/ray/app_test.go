@@ -15,7 +15,7 @@ func TestServeApp(t *testing.T) {
 	for _, class := range []string{"Quick", "Deadly", "Layouts", "Scaling", "Split", "Scaled", "Killed", "Ingresses"} {
 		t.Run(class, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
-				s.serveCases(t, "ray_serve."+class+" test_relay")
+				s.serveCases(t, "ray_serve."+class+" test_relay test_ingress")
 				s.clean(t)
 			})
 		})
