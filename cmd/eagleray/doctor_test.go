@@ -37,7 +37,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, p.out.String())
 	}
 	p = command(t, "", append(args, "--no-start")...).start()
-	if p.exit(); strings.Contains(p.out.String(), "group") {
+	if p.exit(); strings.Contains(p.out.String(), "  group ") {
 		t.Errorf("workers were started: %s", p.out.String())
 	}
 	p = command(t, "", "doctor", "-tp", "0").start()
