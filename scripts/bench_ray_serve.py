@@ -1,7 +1,9 @@
 """Deploys models and bare deployments, and measures both: see bench-ray-serve.sh.
 
-A bare deployment answers the bytes that a model has answered, with nothing behind it: what Serve
-itself costs. "one" is a deployment that Serve's proxy calls, "two" one behind an ingress.
+A bare deployment answers the bytes that a model has answered, with nothing behind it, after the time
+that the engine takes for a request which is alone: what Serve itself costs. "one" is a deployment
+that Serve's proxy calls, "two" one behind an ingress. Beside each rate stand the CPU time of a request
+by process, which load from others changes less, and how long the engine had the requests.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -90,6 +93,13 @@ def main() -> None:
     p.add_argument("--clients", type=int, nargs="+", default=[16])
     p.add_argument("--step-ms", type=float, default=1)
     p.add_argument(
+        "--only",
+        nargs="+",
+        choices=["starts", "streams", "answers"],
+        default=["starts", "streams", "answers"],
+        help="measure no more than that",
+    )
+    p.add_argument(
         "--quiet", action="store_true", help="bare deployments have no access log either"
     )
     a = p.parse_args()
@@ -109,10 +119,12 @@ def run(a: argparse.Namespace, null: str) -> None:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
-    print(f"Ray {ray.__version__}, {len(os.sched_getaffinity(0))} cores")
+    print(f"Ray {ray.__version__}, {len(os.sched_getaffinity(0))} cores", flush=True)
     try:
-        starts()
-        measure(port, a, null)
+        if "starts" in a.only:
+            starts()
+        if a.only != ["starts"]:
+            measure(port, a, null)
     finally:
         serve.shutdown()
 
@@ -161,8 +173,8 @@ def starts() -> None:
     print(f"ready, model - bare: {more:.2f} s")
 
 
-def record(port: int, stream: bool) -> tuple[list[bytes], float]:
-    """Return the pieces of a model's answer, and the time between them."""
+def record(port: int, stream: bool) -> list[bytes]:
+    """Return the pieces of a model's answer."""
     body = {"model": MODEL, "prompt": [5] * INPUT, "max_tokens": OUTPUT, "ignore_eos": True}
     if stream:
         body.update(stream=True, stream_options={"include_usage": True})
@@ -170,22 +182,79 @@ def record(port: int, stream: bool) -> tuple[list[bytes], float]:
         headers = {"Content-Type": "application/json"}
         c.request("POST", "/model/v1/completions", json.dumps(body), headers)
         answer = c.getresponse()
-        if answer.status != 200:
-            raise RuntimeError(answer.read())
-        begun = time.monotonic()
-        if not stream:
-            return [answer.read()], 0.0
         text = answer.read()
-        took = time.monotonic() - begun
-        pieces = [e + b"\n\n" for e in text.split(b"\n\n") if e]
-        return pieces, took / len(pieces)
+        if answer.status != 200:
+            raise RuntimeError(text)
+    return [e + b"\n\n" for e in text.split(b"\n\n") if e] if stream else [text]
+
+
+def latency(url: str) -> tuple[float, int]:
+    """Return how many seconds the engine behind a URL has had requests in all, and how many."""
+    connection = http.client.HTTPConnection(url.split("/")[2])
+    with contextlib.closing(connection) as c:
+        c.request("GET", f"/{url.split('/')[3]}/metrics")
+        text = c.getresponse().read().decode()
+    found = [
+        sum(float(v) for v in re.findall(rf"^eagleray:{name}{{.*}} (\S+)$", text, re.M))
+        for name in ("e2e_request_latency_seconds_sum", "e2e_request_latency_seconds_count")
+    ]
+    return found[0], int(found[1])
+
+
+def alone(port: int) -> float:
+    """Return how long the engine has a request that is alone."""
+    took = []
+    for _ in range(20):
+        before, n = latency(f"http://127.0.0.1:{port}/model")
+        record(port, False)
+        after, m = latency(f"http://127.0.0.1:{port}/model")
+        if m - n == 1:
+            took.append(after - before)
+    return statistics.median(took)
+
+
+def cpu() -> dict[str, float]:
+    """Return the CPU milliseconds of Serve's processes and of engines, by what they are."""
+    names: dict[int, str] = {}
+    parents: dict[int, int] = {}
+    spent: dict[int, float] = {}
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/cmdline") as f:
+                command = f.read().replace("\0", " ")
+            kind = re.search(
+                r"ray::(ProxyActor|ServeReplica:(?:one|two|model|ingress):\w+)", command
+            )
+            if kind is None and "bench step-server" not in command:
+                continue
+            with open(f"/proc/{pid}/stat") as f:
+                parents[pid] = int(f.read().rsplit(")", 1)[1].split()[1])
+            names[pid] = kind[1] if kind else "engine"
+            total = 0
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/schedstat") as f:
+                    total += int(f.read().split()[0])
+            spent[pid] = total / 1e6
+    sums: dict[str, float] = {}
+    for pid, ms in spent.items():
+        name = names[pid]
+        if name == "engine":
+            if parents[pid] not in names:
+                continue  # of another cluster
+            name = names[parents[pid]].split(":")[1] + "'s engine"
+        elif ":" in name:
+            _, app, cls = name.split(":")
+            name = f"{app}'s {cls}"
+        sums[name] = sums.get(name, 0) + ms
+    return sums
 
 
 def measure(port: int, a: argparse.Namespace, null: str) -> None:
     serve.run(model(null), name="model", route_prefix="/model")
     serve.run(model(null, ingress_deployment_config={}), name="ingress", route_prefix="/ingress")
-    events, pause = record(port, True)
-    (whole,), _ = record(port, False)
+    events, (whole,) = record(port, True), record(port, False)
+    takes = alone(port)
+    pause = takes / len(events)
     one = bare(events, whole, pause, a.quiet)
     serve.run(one, name="one", route_prefix="/one")
     serve.run(
@@ -194,25 +263,53 @@ def measure(port: int, a: argparse.Namespace, null: str) -> None:
         route_prefix="/two",
     )
     print(
-        f"{len(events)} events of a stream, {pause * 1000:.1f} ms apart, "
+        f"an engine has a request for {takes * 1000:.1f} ms; {len(events)} events of a stream, "
         f"{sum(map(len, events))} bytes; {len(whole)} bytes"
     )
     names = ["one", "model", "two", "ingress"]
+    for name in names:  # connections are opened, code is loaded
+        plain_rate(f"http://127.0.0.1:{port}/{name}", 16, 64)
     for clients in a.clients:
-        for stream in (True, False):
-            rates: dict[str, list[float]] = {n: [] for n in names}
-            for n in range(a.rounds):
-                for name in names[n % len(names) :] + names[: n % len(names)]:
-                    url = f"http://127.0.0.1:{port}/{name}"
-                    rates[name].append(rate(url, clients, a.prompts, n, stream))
-            kind = "streams" if stream else "answers"
-            for name in names:
-                median = statistics.median(rates[name])
-                all_rates = " ".join(f"{r:.1f}" for r in rates[name])
-                print(f"{kind}, {clients} clients, {name}: {median:.1f} requests/s ({all_rates})")
-            for ours, base in (("model", "one"), ("ingress", "two")):
-                pairs = [x / y for x, y in zip(rates[ours], rates[base])]
-                print(f"{kind}, {clients} clients, {ours} / {base}: {statistics.median(pairs):.3f}")
+        for kind in ("streams", "answers"):
+            if kind in a.only:
+                compare(port, a, names, clients, kind == "streams")
+
+
+def compare(port: int, a: argparse.Namespace, names: list[str], clients: int, stream: bool) -> None:
+    """Print the rates of applications, measured in turn, and the ratios of each turn."""
+    rates: dict[str, list[float]] = {n: [] for n in names}
+    spent: dict[str, list[dict[str, float]]] = {n: [] for n in names}
+    engine: dict[str, list[float]] = {n: [] for n in names}
+    for n in range(a.rounds):
+        for name in names[n % len(names) :] + names[: n % len(names)]:
+            url = f"http://127.0.0.1:{port}/{name}"
+            ours = name in ("model", "ingress")
+            had, count = latency(url) if ours else (0.0, 0)
+            before = cpu()
+            rates[name].append(rate(url, clients, a.prompts, n, stream))
+            after = cpu()
+            more = {k: (v - before.get(k, 0)) / a.prompts for k, v in after.items()}
+            spent[name].append(more)
+            if ours:
+                has, counts = latency(url)
+                engine[name].append((has - had) / (counts - count) * 1000)
+    kind = f"{'streams' if stream else 'answers'}, {clients} clients"
+    for name in names:
+        median = statistics.median(rates[name])
+        all_rates = " ".join(f"{r:.1f}" for r in rates[name])
+        print(f"{kind}, {name}: {median:.1f} requests/s ({all_rates})")
+        parts = [
+            (statistics.median(s.get(k, 0) for s in spent[name]), k)
+            for k in spent[name][-1]
+            if k == "ProxyActor" or k.startswith(f"{name}'s")
+        ]
+        text = ", ".join(f"{k} {ms:.2f}" for ms, k in sorted(parts, reverse=True))
+        print(f"  CPU ms of a request: {sum(ms for ms, _ in parts):.2f} ({text})")
+        if engine[name]:
+            print(f"  the engine had a request for {statistics.median(engine[name]):.1f} ms")
+    for mine, base in (("model", "one"), ("ingress", "two")):
+        pairs = [x / y for x, y in zip(rates[mine], rates[base])]
+        print(f"{kind}, {mine} / {base}: {statistics.median(pairs):.3f}")
 
 
 def rate(url: str, clients: int, prompts: int, seed: int, stream: bool) -> float:
