@@ -76,7 +76,7 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	}
 	b.events = status.Tee(status.LogTo(b.opt.Log), opt.Events)
 	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
-		b.readGenerationConfig, b.readPooling, b.sizeCache} {
+		b.readGenerationConfig, b.readPooling, b.readClasses, b.sizeCache} {
 		if err := f(); err != nil {
 			if ctx.Err() != nil {
 				return nil, err

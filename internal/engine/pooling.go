@@ -31,6 +31,8 @@ type Pooling struct {
 	Classifier []int32
 	// Qwen3Reranker asks as Qwen3-Reranker was trained.
 	Qwen3Reranker bool
+	// Classes is the head of a model that classifies texts; nil for one that embeds them.
+	Classes *Classes
 }
 
 // NewPoolingRequest returns a request for what of a prompt is pooled; a token of
@@ -62,8 +64,12 @@ type hfOverrides struct {
 // readPooling finds how the model pools: by the flags, else by the files that sentence-transformers
 // keeps beside it, else by its last token, normalized.
 func (b *opening) readPooling() error {
-	m := &b.cfg.Model
-	if m.Runner != "pooling" {
+	m, head := &b.cfg.Model, b.model.Classifier
+	if head != nil && m.Runner == "generate" {
+		return &config.UsageError{Err: fmt.Errorf("--runner generate: %q is a classifier, it generates nothing",
+			b.info.Root)}
+	}
+	if m.Runner != "pooling" && head == nil {
 		if m.PoolerConfig != "" || m.HFOverrides != "" && m.HFOverrides != "{}" {
 			return &config.UsageError{Err: errors.New(
 				"--pooler-config and --hf-overrides are for --runner pooling")}
@@ -71,7 +77,9 @@ func (b *opening) readPooling() error {
 		return nil
 	}
 	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: b.model.HiddenSize}
-	if err := b.readSentenceTransformer(p); err != nil {
+	if head != nil {
+		p.Classes = &Classes{Labels: head.Labels, Activate: true, problem: head.ProblemType, width: p.Width}
+	} else if err := b.readSentenceTransformer(p); err != nil {
 		return fmt.Errorf("model %q: %w", b.info.Root, err)
 	}
 	if err := p.configure(m.PoolerConfig); err != nil {
@@ -138,6 +146,15 @@ func (p *Pooling) configure(text string) error {
 			return fmt.Errorf("pooling_type %q is not one of LAST, MEAN", *kind)
 		}
 	}
+	if p.Classes != nil {
+		if c.Normalize != nil {
+			return errors.New("normalize is for embeddings: a classifier has use_activation")
+		}
+		if c.UseActivation != nil {
+			p.Classes.Activate = *c.UseActivation
+		}
+		return nil
+	}
 	for _, n := range []*bool{c.Normalize, c.UseActivation} {
 		if n != nil {
 			p.Normalize = *n
@@ -154,6 +171,10 @@ func (b *opening) override(p *Pooling, text string) error {
 	var o hfOverrides
 	if err := decodeStrict(text, &o); err != nil {
 		return err
+	}
+	if p.Classes != nil && (o.IsMatryoshka || o.Qwen3Reranker || len(o.MatryoshkaDimensions) > 0 ||
+		len(o.ClassifierFromToken) > 0) {
+		return fmt.Errorf("%q is a classifier, of which nothing is overridden", b.info.Root)
 	}
 	p.Matryoshka = o.IsMatryoshka || len(o.MatryoshkaDimensions) > 0
 	for _, d := range o.MatryoshkaDimensions {

@@ -16,13 +16,8 @@ const embeddingsPath = "/v1/embeddings"
 
 // embeddingRequest is the body of POST /v1/embeddings: OpenAI's, or with messages, vLLM's.
 type embeddingRequest struct {
-	pooling
-	conversation
-	input  []rawPrompt
-	chat   bool
-	base64 bool
-	// tokens says that the ids of each prompt are shown.
-	tokens    bool
+	texts
+	base64    bool
 	normalize bool
 	// dimensions is how many of a vector's elements are wanted.
 	dimensions int
@@ -30,13 +25,7 @@ type embeddingRequest struct {
 
 func decodeEmbedding(f *fields, m *model) (*embeddingRequest, *apiError) {
 	r := &embeddingRequest{}
-	if f.members["messages"] != nil {
-		r.chat = true
-		r.conversation.decode(f, m)
-	} else {
-		r.input = decodePrompt(f, m, "input")
-	}
-	r.pooling.decode(f)
+	r.texts.decode(f, m)
 	switch format := f.optString("encoding_format"); {
 	case format == nil || *format == "float":
 	case *format == "base64":
@@ -45,7 +34,6 @@ func decodeEmbedding(f *fields, m *model) (*embeddingRequest, *apiError) {
 		f.fail(badRequest("encoding_format", "`encoding_format` must be float or base64, got %q",
 			clip(*format)))
 	}
-	r.tokens = f.optBool("return_token_ids", false)
 	r.normalize = m.Pooling.Normalize
 	for _, name := range []string{"normalize", "use_activation"} {
 		r.normalize = f.optBool(name, r.normalize)
@@ -111,45 +99,41 @@ func (v floats) MarshalJSON() ([]byte, error) {
 
 // embed answers POST /v1/embeddings.
 func (s *Server) embed(r *http.Request, req *embeddingRequest) (any, error) {
-	var prompts []prompt
-	var bad *apiError
-	if req.chat {
-		p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
-		if bad != nil {
-			return nil, bad
-		}
-		req.input = []rawPrompt{{ids: p.Prompt}}
-		req.conversation.forget()
-	}
-	prompts, bad = s.poolPrompts(r.Context(), &req.pooling, "input", req.input, s.model.Pooling.Type)
-	if bad != nil {
-		return nil, bad
-	}
-	g, vectors, err := s.pool(r, "embd-", &req.pooling, prompts)
+	g, prompts, vectors, err := s.vectors(r, "embd-", &req.texts)
 	if err != nil {
 		return nil, err
 	}
 	answer := embeddingResponse{ID: g.id, Object: "list", Created: g.created, Model: g.model,
 		Data: make([]embedding, len(vectors)), Usage: usageOfPrompts(g)}
 	for i, v := range vectors {
-		v = v[:req.dimensions]
-		if req.normalize {
-			normalize(v)
-		}
-		e := embedding{Index: i, Object: "embedding", Embedding: floats(v)}
-		if req.base64 {
-			b := make([]byte, 0, 4*len(v))
-			for _, x := range v {
-				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-			}
-			e.Embedding = base64.StdEncoding.EncodeToString(b)
-		}
+		e := embedding{Index: i, Object: "embedding", Embedding: req.encode(req.cut(v))}
 		if req.tokens {
 			e.PromptTokenIDs = prompts[i].Prompt
 		}
 		answer.Data[i] = e
 	}
 	return answer, nil
+}
+
+// cut is what is wanted of a vector.
+func (r *embeddingRequest) cut(v []float32) []float32 {
+	v = v[:r.dimensions]
+	if r.normalize {
+		normalize(v)
+	}
+	return v
+}
+
+// encode is a vector as the answer has it.
+func (r *embeddingRequest) encode(v []float32) any {
+	if !r.base64 {
+		return floats(v)
+	}
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(b)
 }
 
 // normalize makes a vector one of length 1; zero stays.

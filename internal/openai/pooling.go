@@ -20,6 +20,27 @@ func (s *Server) pooled(what string, h handler) handler {
 	}
 }
 
+// embeds is pooled for a model whose vectors are the answer, and classifies for one with classes.
+func (s *Server) embeds(what string, h handler) handler {
+	if p := s.model.Pooling; p == nil || p.Classes == nil {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not support %s: it classifies texts (POST %s)", what,
+			classifyPath)
+	}
+}
+
+func (s *Server) classifies(what string, h handler) handler {
+	if p := s.model.Pooling; p == nil || p.Classes != nil {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not support %s: it has no head over classes "+
+			"(…ForSequenceClassification)", what)
+	}
+}
+
 // generated answers requests of a model that generates, and counts them: it refuses those of one that
 // pools.
 func (s *Server) generated(h handler) handler { return s.generates(s.counted(h)) }
@@ -55,6 +76,46 @@ func (p *pooling) decode(f *fields) {
 	p.n, p.logprobs, p.promptLogprobs = 1, sample.NoLogprobs, sample.NoLogprobs
 	f.unsupported("mm_processor_kwargs", "{}")
 	f.unsupported("softmax", "true")
+}
+
+// texts are what is pooled, each for itself.
+type texts struct {
+	pooling
+	conversation
+	input []rawPrompt
+	chat  bool
+	// tokens says that the ids of each prompt are shown.
+	tokens bool
+}
+
+func (t *texts) decode(f *fields, m *model) {
+	if f.members["messages"] != nil {
+		t.chat = true
+		t.conversation.decode(f, m)
+	} else {
+		t.input = decodePrompt(f, m, "input")
+	}
+	t.pooling.decode(f)
+	t.tokens = f.optBool("return_token_ids", false)
+}
+
+// vectors are those of texts, as the model pools.
+func (s *Server) vectors(r *http.Request, kind string, t *texts) (*generation, []prompt, [][]float32,
+	error) {
+	if t.chat {
+		p, bad := s.render(r.Context(), &t.conversation, &t.sampling)
+		if bad != nil {
+			return nil, nil, nil, bad
+		}
+		t.input = []rawPrompt{{ids: p.Prompt}}
+		t.conversation.forget()
+	}
+	prompts, bad := s.poolPrompts(r.Context(), &t.pooling, "input", t.input, s.model.Pooling.Type)
+	if bad != nil {
+		return nil, nil, nil, bad
+	}
+	g, vectors, err := s.pool(r, kind, &t.pooling, prompts)
+	return g, prompts, vectors, err
 }
 
 // begin settles what does not depend on the texts.

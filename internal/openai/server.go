@@ -146,12 +146,16 @@ func (s *Server) makeRoutes() map[string]*route {
 	add("POST", chatPath, false, s.generated(posted(s, decodeChat, s.chatCompletions)))
 	add("POST", chatBatchPath, false, s.generated(posted(s, decodeChatBatch, s.chatBatch)))
 	add("POST", tokensPath, false, s.generated(posted(s, decodeTokens, s.generateTokens)))
-	add("POST", embeddingsPath, false, s.pooled("Embeddings API",
+	add("POST", embeddingsPath, false, s.embeds("Embeddings API",
 		poolingRoute(s, decodeEmbedding, s.embed)))
-	score := s.pooled("Score API", poolingRoute(s, decodeScore, s.score))
+	add("POST", classifyPath, false, s.classifies("Classification API",
+		poolingRoute(s, decodeClassify, s.classify)))
+	add("POST", poolingPath, false, s.pooled("Pooling API",
+		poolingRoute(s, decodePooling, s.poolTask)))
+	score := s.embeds("Score API", poolingRoute(s, decodeScore, s.score))
 	add("POST", scorePath, false, score)
 	add("POST", "/score", false, score)
-	rerank := s.pooled("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
+	rerank := s.embeds("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
 	for _, path := range []string{rerankPath, "/rerank", "/v2/rerank"} {
 		add("POST", path, false, rerank)
 	}

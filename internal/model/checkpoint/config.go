@@ -15,6 +15,9 @@ type Config struct {
 	// family's causal language model where the file lists none; empty when the list holds only
 	// others.
 	Architecture string
+	// Classifier is nil for a causal language model. A classifier has the architecture of one, and its
+	// embedding where that has a head.
+	Classifier *Classifier
 	// ModelType is the family: llama, mistral, qwen2, qwen3, qwen3_moe or opt.
 	ModelType string
 
@@ -108,6 +111,10 @@ func readConfig(f *fields) (*Config, error) {
 	}
 	refuse(f)
 	readCommon(f, c, fam)
+	if c.Classifier != nil {
+		readClassifier(f, c.Classifier)
+		c.TieEmbeddings = true
+	}
 	fam.read(f, c, fam.defaults)
 	if f.err != nil {
 		return nil, f.err

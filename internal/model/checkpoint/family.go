@@ -78,11 +78,16 @@ func qwenDefaults() Config {
 func familyOf(c *Config) (*family, error) {
 	all := families()
 	for _, a := range c.Architectures {
+		base, classifies := strings.CutSuffix(a, "ForSequenceClassification")
 		for name, fam := range all {
-			if fam.architecture != a || c.Architecture != "" {
+			if fam.architecture != a && !(classifies && fam.architecture == base+"ForCausalLM") ||
+				c.Architecture != "" {
 				continue
 			}
-			c.Architecture = a
+			c.Architecture = fam.architecture
+			if classifies {
+				c.Classifier = &Classifier{}
+			}
 			if all[c.ModelType] == nil {
 				c.ModelType = name
 			}
