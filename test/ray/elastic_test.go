@@ -2,6 +2,7 @@ package ray_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -10,11 +11,14 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/ray/raytest"
+	"github.com/eagleray/eagleray/internal/rlhf"
+	"github.com/eagleray/eagleray/internal/rlhf/state"
 )
 
 // TestScale adds an engine on Ray, in a placement group of its own on a node that has joined since,
-// changes the layout, and goes back: with the text of one rank each time. What no cluster could hold is
-// given up at once, and what there was serves on.
+// one more on a third node while generation is paused with a request in flight, goes back while an update
+// of the weights is under way and while all sleep, and changes the layout: with the text of one rank each
+// time. What no cluster could hold is given up at once, and what there was serves on.
 func TestScale(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		c := raytest.StartCluster(t, r, raytest.Options{Nodes: []raytest.NodeSpec{{CPUs: 1, GPUs: 1}}})
@@ -54,9 +58,35 @@ func TestScale(t *testing.T) {
 			t.Fatal(err)
 		}
 		same("two engines", 2)
-		if err := e.ScaleEngines(within(t), 1, time.Minute); err != nil {
-			t.Fatal(err)
+		trainer := e.control(t, layout.Layout{TP: 1})
+		done := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
 		}
+		done("pause", trainer.Pause(within(t), state.Keep, false))
+		answered := make(chan error, 1)
+		go func() {
+			got, err := e.answer(within(t), questions[0])
+			if err == nil && got != want[0] {
+				err = fmt.Errorf("answer %q, want %q", got, want[0])
+			}
+			answered <- err
+		}()
+		c.AddNode(t, raytest.NodeSpec{CPUs: 1, GPUs: 1})
+		done("a third engine in a pause", e.ScaleEngines(within(t), 3, time.Minute))
+		done("resume", trainer.Resume(within(t)))
+		done("the request that was held", <-answered)
+		same("three engines", 3)
+		done("start of an update", trainer.Start(within(t)))
+		done("update", trainer.Update(within(t), rlhf.Source{Path: "../../internal/builtin/go-std-tiny/model.safetensors"}))
+		done("two engines within an update", e.ScaleEngines(within(t), 2, time.Minute))
+		done("finish", trainer.Finish(within(t), ""))
+		same("two engines after an update", 2)
+		done("sleep", trainer.Sleep(within(t), 1, state.Abort))
+		done("one engine that sleeps", e.ScaleEngines(within(t), 1, time.Minute))
+		done("wake up", trainer.Wake(within(t), nil))
 		same("one engine again", 1)
 		if err := e.Relayout(within(t), 2); err != nil {
 			t.Error(err)
