@@ -15,6 +15,8 @@ from ._completion import ROUTE, Completion, PromptType, prompt_of
 from .outputs import (
     BeamSearchOutput,
     BeamSearchSequence,
+    ClassificationOutput,
+    ClassificationRequestOutput,
     EmbeddingOutput,
     EmbeddingRequestOutput,
     PoolingOutput,
@@ -75,10 +77,25 @@ def embedding(
     return EmbeddingRequestOutput(request_id, EmbeddingOutput(vector), data["prompt_token_ids"])
 
 
-def pooling(
+def classification(
     prompt: PromptType, options: Mapping[str, Any], request_id: str
+) -> Job[ClassificationRequestOutput]:
+    """Classify a prompt."""
+    given = {name: value for name, value in options.items() if value is not None}
+    answer = yield "/classify", {"input": prompt_of(prompt), "return_token_ids": True, **given}
+    (data,) = answer["data"]
+    output = ClassificationOutput(data["probs"])
+    return ClassificationRequestOutput(request_id, output, data["prompt_token_ids"])
+
+
+def pooling(
+    prompt: PromptType, task: str, options: Mapping[str, Any], request_id: str
 ) -> Job[PoolingRequestOutput[PoolingOutput]]:
-    """Pool a prompt."""
+    """Pool a prompt for a task, embed or classify."""
+    if task == "classify":
+        classes = yield from classification(prompt, options, request_id)
+        values = PoolingOutput(classes.outputs.probs)
+        return PoolingRequestOutput(request_id, values, classes.prompt_token_ids)
     found = yield from embedding(prompt, options, request_id)
     data = PoolingOutput(found.outputs.embedding)
     return PoolingRequestOutput(request_id, data, found.prompt_token_ids)

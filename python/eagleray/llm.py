@@ -15,6 +15,7 @@ from ._jobs import Job, Message
 from ._progress import UseTqdm
 from .outputs import (
     BeamSearchOutput,
+    ClassificationRequestOutput,
     EmbeddingRequestOutput,
     PoolingOutput,
     PoolingRequestOutput,
@@ -117,6 +118,22 @@ class LLM(Trainable):
         jobs = [_jobs.embedding(prompt, options, self._name()) for prompt in _many(prompts)]
         return self._run(jobs, use_tqdm, "Processed prompts")
 
+    def classify(
+        self,
+        prompts: Union[PromptType, Sequence[PromptType]],
+        *,
+        use_tqdm: UseTqdm = True,
+        truncate_prompt_tokens: Optional[int] = None,
+        use_activation: Optional[bool] = None,
+    ) -> list[ClassificationRequestOutput]:
+        """Classify prompts, with a ``…ForSequenceClassification`` model."""
+        options = {
+            "truncate_prompt_tokens": truncate_prompt_tokens,
+            "use_activation": use_activation,
+        }
+        jobs = [_jobs.classification(prompt, options, self._name()) for prompt in _many(prompts)]
+        return self._run(jobs, use_tqdm, "Processed prompts")
+
     def encode(
         self,
         prompts: Union[PromptType, Sequence[PromptType]],
@@ -125,11 +142,13 @@ class LLM(Trainable):
         truncate_prompt_tokens: Optional[int] = None,
         pooling_task: Optional[str] = None,
     ) -> list[PoolingRequestOutput[PoolingOutput]]:
-        """Pool prompts for a task, of which this engine has ``embed``."""
-        if pooling_task != "embed":
-            raise ValueError(f"pooling_task: {pooling_task!r} is not 'embed'")
+        """Pool prompts for a task: ``embed``, or ``classify`` with a classifier."""
+        if pooling_task not in ("embed", "classify"):
+            raise ValueError(f"pooling_task: {pooling_task!r} is neither 'embed' nor 'classify'")
         options = {"truncate_prompt_tokens": truncate_prompt_tokens}
-        jobs = [_jobs.pooling(prompt, options, self._name()) for prompt in _many(prompts)]
+        jobs = [
+            _jobs.pooling(prompt, pooling_task, options, self._name()) for prompt in _many(prompts)
+        ]
         return self._run(jobs, use_tqdm, "Processed prompts")
 
     def score(

@@ -102,6 +102,22 @@ class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
 
 
 @dataclasses.dataclass
+class ClassificationOutput:
+    """The values of a model's classes."""
+
+    probs: list[float]
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return len(self.probs)
+
+
+class ClassificationRequestOutput(PoolingRequestOutput[ClassificationOutput]):
+    """The classes of one input."""
+
+
+@dataclasses.dataclass
 class ScoringOutput:
     """How well a pair of texts fits."""
 

@@ -16,7 +16,7 @@ from eagleray._engine import Engine
 from eagleray.data import EngineProcessorConfig, _board
 from eagleray.data._checkpoint import Checkpoint, digest_of, key_of
 from eagleray.data._feed import Feed, Request
-from eagleray.data._rows import request_of
+from eagleray.data._rows import failed, outputs_of, request_of
 
 RAY = {"distributed_executor_backend": "ray", "tensor_parallel_size": 2}
 
@@ -115,6 +115,11 @@ class TestRows(unittest.TestCase):
             ),
             ({"prompt": "a"}, {"task_type": "embed"}, ("/v1/embeddings", {"input": "a"})),
             (
+                {"prompt": "a", "pooling_params": {"use_activation": False}},
+                {"task_type": "classify"},
+                ("/classify", {"input": "a", "use_activation": False}),
+            ),
+            (
                 {"text_1": "a", "text_2": "b", "pooling_params": {"truncate_prompt_tokens": 3}},
                 {"task_type": "score"},
                 ("/v1/score", {"text_1": "a", "text_2": "b", "truncate_prompt_tokens": 3}),
@@ -136,6 +141,16 @@ class TestRows(unittest.TestCase):
                 request_of(row, EngineProcessorConfig())
         with self.assertRaisesRegex(ValueError, "text_2: NoneType"):
             request_of({"text_1": "a"}, EngineProcessorConfig(task_type="score"))
+
+    def test_classes(self) -> None:
+        config = EngineProcessorConfig(task_type="classify")
+        data = {"index": 0, "label": "yes", "probs": [0.25, 0.75], "num_classes": 2}
+        answer = {"usage": {"prompt_tokens": 3}, "data": [data]}
+        got = outputs_of({}, {}, answer, True)
+        self.assertEqual(got, {"num_input_tokens": 3, "label": "yes", "probs": [0.25, 0.75]})
+        lost = failed({}, "why", config)
+        self.assertEqual((lost["label"], lost["probs"]), ("", []))
+        self.assertLessEqual(set(got), set(lost))
 
 
 class TestCheckpoint(unittest.TestCase):

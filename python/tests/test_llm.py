@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
+import pathlib
+import shutil
+import struct
+import tempfile
 import time
 import unittest
 
@@ -204,6 +210,45 @@ class TestPooling(unittest.TestCase):
                 llm.score(["a", "b"], ["c", "d", "e"])
             with self.assertRaisesRegex(BadRequestError, "does not generate"):
                 llm.generate("a")
+
+    def test_classes(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            classifier(folder)
+            with LLM(folder, dtype="float32") as llm:
+                one, other = llm.classify(["a file", "a number"])
+                self.assertEqual(one.outputs.num_classes, 3)
+                self.assertAlmostEqual(sum(one.outputs.probs), 1, places=5)
+                self.assertNotEqual(one.outputs.probs, other.outputs.probs)
+                self.assertGreater(len(one.prompt_token_ids), 0)
+                (pooled,) = llm.encode("a file", pooling_task="classify")
+                self.assertEqual(pooled.outputs.data, one.outputs.probs)
+                (logits,) = llm.classify("a file", use_activation=False)
+                weights = [math.exp(x) for x in logits.outputs.probs]
+                for weight, prob in zip(weights, one.outputs.probs):
+                    self.assertAlmostEqual(weight / sum(weights), prob, places=5)
+                with self.assertRaisesRegex(BadRequestError, "classifies texts"):
+                    llm.embed("a file")
+
+
+def classifier(folder: str) -> None:
+    """Make the model of the tests one of three classes."""
+    model = pathlib.Path(__file__, "../../../testdata/models/go-std-tiny").resolve()
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    path = pathlib.Path(folder, "config.json")
+    config = json.loads(path.read_text())
+    (name,) = config["architectures"]
+    config["architectures"] = [name.replace("ForCausalLM", "ForSequenceClassification")]
+    config["id2label"] = {"0": "a", "1": "b", "2": "c"}
+    path.write_text(json.dumps(config))
+    path = pathlib.Path(folder, "model.safetensors")
+    raw = path.read_bytes()
+    end = 8 + int.from_bytes(raw[:8], "little")
+    header, width = json.loads(raw[8:end]), config["hidden_size"]
+    head = struct.pack(f"<{3 * width}f", *(i % 7 / 100 for i in range(3 * width)))
+    offsets = [len(raw) - end, len(raw) - end + len(head)]
+    header["score.weight"] = {"dtype": "F32", "shape": [3, width], "data_offsets": offsets}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + raw[end:] + head)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
-GENERATE, EMBED, SCORE = "generate", "embed", "score"
+GENERATE, EMBED, SCORE, CLASSIFY = TASKS = "generate", "embed", "score", "classify"
 
 Stage = Union[bool, Mapping[str, Any]]
 
@@ -22,7 +22,7 @@ class EngineProcessorConfig:
     engine_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The engine's flags with vLLM's names: ``{"tensor_parallel_size": 2}``."""
     task_type: str = GENERATE
-    """``generate``, ``embed`` or ``score``."""
+    """``generate``, ``embed``, ``score`` or ``classify``."""
     batch_size: int = 32
     """Rows of a piece of output. Blocks with fewer rows are put together before the engine."""
     concurrency: Union[int, tuple[int, int]] = 1
@@ -63,10 +63,8 @@ class EngineProcessorConfig:
         for name in ("max_pending_requests", "max_tasks_in_flight_per_actor"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
-        if self.task_type not in (GENERATE, EMBED, SCORE):
-            raise ValueError(
-                f"task_type: {self.task_type!r} is none of {GENERATE!r}, {EMBED!r}, {SCORE!r}"
-            )
+        if self.task_type not in TASKS:
+            raise ValueError(f"task_type: {self.task_type!r} is none of {', '.join(TASKS)}")
         if "model" in self.engine_kwargs:
             raise ValueError("engine_kwargs: the model is model_source")
         if not self.log_interval_s > 0:

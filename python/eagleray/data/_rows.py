@@ -14,7 +14,7 @@ from eagleray.sampling_params import (
     fields,
 )
 
-from ._config import EMBED, GENERATE, SCORE, EngineProcessorConfig
+from ._config import CLASSIFY, EMBED, GENERATE, SCORE, EngineProcessorConfig
 
 ERROR = "__inference_error__"
 
@@ -29,6 +29,8 @@ def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[s
     """Return the route and the body that a row asks for. Raises ValueError or TypeError."""
     if config.task_type == EMBED:
         return "/v1/embeddings", {"input": _prompt(row), **_given(row, "pooling_params")}
+    if config.task_type == CLASSIFY:
+        return "/classify", {"input": _prompt(row), **_given(row, "pooling_params")}
     if config.task_type == SCORE:
         return "/v1/score", {**_pair(row), **_given(row, "pooling_params")}
     params = _params(_given(row, "sampling_params"))
@@ -58,6 +60,8 @@ def outputs_of(
         (data,) = answer["data"]
         if "score" in data:
             return {**common, "score": data["score"]}
+        if "probs" in data:
+            return {**common, "probs": data["probs"], "label": data["label"]}
         return {**common, "embeddings": data["embedding"]}
     choice = answer["choices"][0]
     message = choice.get("message")
@@ -90,10 +94,17 @@ def outputs_of(
 def failed(row: Mapping[str, Any], error: str, config: EngineProcessorConfig) -> dict[str, Any]:
     """Return the columns of a row without an answer: those of the others, empty."""
     if config.task_type != GENERATE:
-        empty: dict[str, Any] = (
-            {"embeddings": []} if config.task_type == EMBED else {"score": math.nan}
-        )
-        return {"num_input_tokens": 0, **empty, "time_taken_llm": -1.0, ERROR: error}
+        empty: dict[str, dict[str, Any]] = {
+            EMBED: {"embeddings": []},
+            SCORE: {"score": math.nan},
+            CLASSIFY: {"probs": [], "label": ""},
+        }
+        return {
+            "num_input_tokens": 0,
+            **empty[config.task_type],
+            "time_taken_llm": -1.0,
+            ERROR: error,
+        }
     prompt = row.get("prompt")
     return {
         "num_input_tokens": 0,
