@@ -6,7 +6,8 @@
 #
 #   scripts/dist.sh          all of it
 #   scripts/dist.sh share    only the manual and the completions, into bin/share, and the Python
-#                            package without the binary, into bin/python
+#                            package without the binary and the certificates, into bin/python and
+#                            bin/ca-certificates.crt
 #
 # VERSION is the release; without a tag it is 0.0.0-g and the commit. CERTIFICATES are the
 # authorities that the image trusts, by default this machine's.
@@ -33,6 +34,7 @@ share() {
     bin/share/eagleray completion $shell >bin/share/completions/eagleray.$shell
   done
   rm bin/share/eagleray
+  install -m 644 "$CERTIFICATES" bin/ca-certificates.crt
   rm -rf bin/python
   (cd python && find eagleray -name '*.py' -o -name py.typed) | while read -r file; do
     install -D -m 644 "python/$file" "bin/python/$file"

@@ -1,0 +1,87 @@
+package packaging_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestImage builds the image as the Dockerfile says, from nothing that is not here, and has its
+// program answer within it, and copied out of it as into the pods of Ray.
+func TestImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-full builds the image")
+	}
+	if _, err := exec.LookPath("buildah"); err != nil || os.Getuid() != 0 {
+		t.Skip("no buildah here, or no root")
+	}
+	work, context, volume := t.TempDir(), t.TempDir(), t.TempDir()
+	run := func(name string, args ...string) string {
+		t.Helper()
+		var log strings.Builder
+		c := exec.Command(name, args...)
+		c.Stderr = &log
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%s %q: %v: %s", name, args, err, log.String())
+		}
+		return strings.TrimSpace(string(out))
+	}
+	buildah := func(args ...string) string {
+		t.Helper()
+		return run("buildah", append([]string{"--storage-driver", "vfs", "--root", filepath.Join(work, "root"),
+			"--runroot", filepath.Join(work, "run")}, args...)...)
+	}
+	run("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(context, "eagleray"),
+		"../cmd/eagleray")
+	if err := os.CopyFS(filepath.Join(context, "python/eagleray"), os.DirFS("../python/eagleray")); err != nil {
+		t.Fatal(err)
+	}
+	const authorities = "-----BEGIN CERTIFICATE-----\n"
+	if err := os.WriteFile(filepath.Join(context, "ca-certificates.crt"), []byte(authorities), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	buildah("build", "--isolation", "chroot", "-f", "Dockerfile", "-t", "eagleray", context)
+	c := buildah("from", "eagleray")
+	defer buildah("rm", c)
+	in := func(args ...string) string {
+		t.Helper()
+		return buildah(append([]string{"run", "--isolation", "chroot", "-v", volume + ":/opt/eagleray", c,
+			"--", "/usr/bin/eagleray"}, args...)...)
+	}
+	const question, answer = "What does os.Open do?", "Open opens the named file for reading."
+	if out := in("generate", question); out != answer {
+		t.Errorf("within the image: %q", out)
+	}
+	// Whoever the image runs as may write to a pod's emptyDir.
+	if err := os.Chmod(volume, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	in("copy", "/opt/eagleray")
+	if out := run(filepath.Join(volume, "eagleray"), "generate", question); out != answer {
+		t.Errorf("copied: %q", out)
+	}
+	if _, err := os.Stat(filepath.Join(volume, "python/eagleray/py.typed")); err != nil {
+		t.Error(err)
+	}
+	root := buildah("mount", c)
+	if raw, err := os.ReadFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt")); err != nil ||
+		string(raw) != authorities {
+		t.Errorf("certificates %q, %v", raw, err)
+	}
+	var size int64
+	err := filepath.WalkDir(filepath.Join(root, "usr"), func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		size += info.Size()
+		return err
+	})
+	if err != nil || size > 40e6 {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+}
