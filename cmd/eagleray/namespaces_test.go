@@ -20,11 +20,13 @@ import (
 type namespace struct {
 	t      *testing.T
 	holder *exec.Cmd
+	// inside is the process of one that has processes of its own, "" for one that has not.
+	inside string
 }
 
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
-	n := &namespace{t, exec.Command("sleep", "infinity")}
+	n := &namespace{t: t, holder: exec.Command("sleep", "infinity")}
 	n.holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET,
 		Pdeathsig: syscall.SIGKILL}
 	if err := n.holder.Start(); err != nil {
@@ -37,7 +39,12 @@ func newNamespace(t *testing.T) *namespace {
 	return n
 }
 
-func (n *namespace) pid() string { return strconv.Itoa(n.holder.Process.Pid) }
+func (n *namespace) pid() string {
+	if n.inside != "" {
+		return n.inside
+	}
+	return strconv.Itoa(n.holder.Process.Pid)
+}
 
 // move has a command run in the namespace.
 func (n *namespace) move(c *exec.Cmd) {
@@ -45,7 +52,11 @@ func (n *namespace) move(c *exec.Cmd) {
 	if err != nil {
 		n.t.Skip(err)
 	}
-	c.Args = append([]string{path, "--net=/proc/" + n.pid() + "/ns/net", c.Path}, c.Args[1:]...)
+	args := []string{path, "--net=/proc/" + n.pid() + "/ns/net"}
+	if n.inside != "" {
+		args = append(args, "--mount=/proc/"+n.inside+"/ns/mnt", "--pid=/proc/"+n.inside+"/ns/pid")
+	}
+	c.Args = append(append(args, c.Path), c.Args[1:]...)
 	c.Path = path
 }
 
@@ -65,7 +76,10 @@ func (n *namespace) ip(command string) {
 }
 
 // twoMachines are joined by one cable, at 10.0.0.1 and 10.0.0.2.
-func twoMachines(t *testing.T) (a, b *namespace) {
+func twoMachines(t *testing.T) (a, b *namespace) { return namespaces(t, newNamespace) }
+
+// namespaces are joined in this way, the second of which another function makes.
+func namespaces(t *testing.T, second func(t *testing.T) *namespace) (a, b *namespace) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces are for root")
@@ -75,7 +89,7 @@ func twoMachines(t *testing.T) (a, b *namespace) {
 			t.Skip(err)
 		}
 	}
-	a, b = newNamespace(t), newNamespace(t)
+	a, b = newNamespace(t), second(t)
 	a.ip("link add eth0 type veth peer name eth0 netns " + b.pid())
 	a.ip("addr add 10.0.0.1/24 dev eth0")
 	b.ip("addr add 10.0.0.2/24 dev eth0")
