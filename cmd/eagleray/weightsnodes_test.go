@@ -120,5 +120,5 @@ func TestWeightsTwoMachines(t *testing.T) {
 	}
 	zero.signal(syscall.SIGTERM)
 	zero.ends(0, "")
-	other.ends(0, "ended: node 0 has ended")
+	other.says("ended: node 0 has ended")
 }
