@@ -60,8 +60,8 @@ func TestLoadErrors(t *testing.T) {
 		want          []string
 	}{
 		{"unknown architecture", "llama-tiny",
-			map[string]any{"architectures": []string{"LlamaForSequenceClassification"}}, 1,
-			[]string{`"LlamaForSequenceClassification"`, "LlamaForCausalLM", "MistralForCausalLM",
+			map[string]any{"architectures": []string{"LlamaForTokenClassification"}}, 1,
+			[]string{`"LlamaForTokenClassification"`, "LlamaForCausalLM", "MistralForCausalLM",
 				"OPTForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"}},
 		{"activation of a gated block", "llama-tiny", map[string]any{"hidden_act": "gelu"}, 1,
 			[]string{`hidden_act "gelu"`, "silu"}},

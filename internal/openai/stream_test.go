@@ -283,7 +283,7 @@ func TestSlowReader(t *testing.T) {
 // one does not hurt the next request on the connection.
 func TestSlowStreamSurvives(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = time.Second })
+	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = 600 * time.Millisecond })
 	gate := make(chan struct{})
 	inner := s.engine
 	s.opt.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
@@ -292,7 +292,7 @@ func TestSlowStreamSurvives(t *testing.T) {
 	})
 	go func() {
 		for range 3 {
-			time.Sleep(1100 * time.Millisecond)
+			time.Sleep(700 * time.Millisecond)
 			gate <- struct{}{}
 		}
 		close(gate)
@@ -309,7 +309,7 @@ func TestSlowStreamSurvives(t *testing.T) {
 		if err != nil || !strings.Contains(string(raw), "world") {
 			t.Fatalf("%v %q", err, raw)
 		}
-		time.Sleep(1100 * time.Millisecond)
+		time.Sleep(700 * time.Millisecond)
 	}
 }
 
