@@ -17,6 +17,34 @@ type null struct {
 	stages      join.Group
 	stage, last int
 	message     [8]byte
+	// device is what is busy elsewhere.
+	device device
+}
+
+// device executes plans one after the other, without a core of this machine. One that was there when the
+// one before ended begins then, also when a busy machine notices that end late.
+type device struct {
+	// until is when the last plan ended; answered is when the rank was done with it, before with the one
+	// before it.
+	until, answered, before time.Time
+}
+
+// atOnce is less than a rank takes that has to wait for its next plan.
+const atOnce = 50 * time.Microsecond
+
+// execute passes the time of a step. Of two plans in flight one is sent when the one before the other was
+// answered: it cannot begin earlier.
+func (d *device) execute(step time.Duration) {
+	begin := time.Now()
+	if begin.Sub(d.answered) < atOnce {
+		begin = d.until
+		if d.before.After(begin) {
+			begin = d.before
+		}
+	}
+	d.until = begin.Add(step)
+	time.Sleep(time.Until(d.until))
+	d.before, d.answered = d.answered, time.Now()
 }
 
 // Execute implements planRunner.
@@ -46,7 +74,7 @@ func (n *null) Execute(p *step.Plan, res *step.Result) error {
 // compute passes the time of a step.
 func (n *null) compute() {
 	if n.Elsewhere {
-		time.Sleep(n.StepTime)
+		n.device.execute(n.StepTime)
 		return
 	}
 	// A thread that computes does not sleep either.
