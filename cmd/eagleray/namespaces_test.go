@@ -129,6 +129,18 @@ func onePiece(t *testing.T) string {
 	return choices(t, string(answer))
 }
 
+// across starts node 0 on one of two machines, which serves at url, and the other node on the other one.
+func (c *cluster) across(a, b *namespace) (zero, other *program, url string) {
+	c.t.Helper()
+	c.address, c.port = "10.0.0.1", "29501"
+	zero, other = c.zero(), c.node("1")
+	a.move(zero.cmd)
+	b.move(other.cmd)
+	other.start()
+	_, url = ready(c.t, zero)
+	return zero, other, url
+}
+
 // TestTwoMachines serves with the ranks of two machines, which share nothing but a cable, and wants
 // the tokens and the bits of log-probabilities of one process. At last the cable is cut: both sides
 // end, and name who is silent.
@@ -143,12 +155,7 @@ func TestTwoMachines(t *testing.T) {
 		t.Run(layout, func(t *testing.T) {
 			a, b := twoMachines(t)
 			c := newCluster(t, append(strings.Fields(layout), "--nnodes", "2", "--on-failure", "exit")...)
-			c.address, c.port = "10.0.0.1", "29501"
-			other, zero := c.node("1"), c.zero()
-			a.move(zero.cmd)
-			b.move(other.cmd)
-			other.start()
-			_, url := ready(t, zero)
+			zero, other, url := c.across(a, b)
 			other.says("serving")
 			answer, err := a.do("curl", "-sS", url+"/v1/completions", "-H",
 				"Content-Type: application/json", "-d", drawn)

@@ -29,11 +29,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("a secret of these tests\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return &cluster{t: t, address: "127.0.0.1", port: freePort(t), token: token,
+	return &cluster{t: t, address: "127.0.0.1", port: freePort(t), token: tokenFile(t),
 		flags: append([]string{"--kv-cache-memory-bytes", "64M", "--cpu-threads", "1"}, flags...)}
 }
 

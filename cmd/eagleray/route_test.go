@@ -16,10 +16,7 @@ import (
 // asked, choices and log-probabilities too, and wants the same; then again after the prefill server
 // was killed.
 func TestRoute(t *testing.T) {
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte(strings.Repeat("x7", 20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	token := tokenFile(t)
 	transfer := func(role string, args ...string) (*program, string) {
 		return startServer(t, append(args, "--cluster-token-file", token, "--kv-transfer-config",
 			`{"kv_connector":"EagleRayConnector","kv_role":"`+role+`"}`)...)
@@ -56,17 +53,8 @@ func TestRoute(t *testing.T) {
 	}
 	counts := func() string {
 		t.Helper()
-		r, err := http.Get(to + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Body.Close()
-		text, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var lines []string
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(scraped(t, to)) {
 			if strings.Contains(line, `kv_transfers_total{direction="in"`) {
 				lines = append(lines, line[strings.LastIndex(line, "outcome="):])
 			}
@@ -148,6 +136,31 @@ func TestRouteStreams(t *testing.T) {
 		t.Errorf("killed %q: %v tokens of %d answers", killed, counts, len(ids))
 	}
 	t.Logf("killed %q after %d bytes of %d", killed, len(begun), len(text))
+}
+
+// tokenFile is a file with a secret of servers.
+func tokenFile(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(strings.Repeat("x7", 20)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// scraped are the metrics of a server.
+func scraped(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // loadOf is how many requests a server answers.

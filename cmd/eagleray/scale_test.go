@@ -44,38 +44,48 @@ func TestScaleUnderLoad(t *testing.T) {
 		}
 		return named.ReplaceAllString(string(text), ""), err
 	}
-	const clients = 4
-	var want [clients]string
-	for c := range want {
-		var err error
-		if want[c], err = ask(c, c%2 == 0); err != nil {
+	var want []string
+	for c := range 4 {
+		text, err := ask(c, c%2 == 0)
+		if err != nil {
 			t.Fatal(err)
 		}
+		want = append(want, text)
 	}
+	t.Logf("%d changes", changes)
+	underLoad(t, want, func(c int) (string, error) { return ask(c, c%2 == 0) }, func() {
+		way := []string{"dp=2", "tp=2", "dp=3", "dp=1", "tp=1"}
+		for i := range changes {
+			if code, answer := posted(t, url+"/scale_elastic?"+way[i%len(way)], ""); code != 200 {
+				t.Fatalf("change %d, %s: %d %s", i, way[i%len(way)], code, answer)
+			}
+		}
+	})
+}
+
+// underLoad has clients ask again and again while something is changed: none is lost, and each is answered
+// what it wants.
+func underLoad(t *testing.T, want []string, ask func(client int) (string, error), change func()) {
+	t.Helper()
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var answers [clients]int
-	for c := range clients {
+	answers := make([]int, len(want))
+	for c := range want {
 		asking.Go(func() {
 			for ; ctx.Err() == nil; answers[c]++ {
-				if got, err := ask(c, c%2 == 0); err != nil || got != want[c] {
+				if got, err := ask(c); err != nil || got != want[c] {
 					t.Errorf("client %d: %v, %s\ninstead of\n%s", c, err, got, want[c])
 					return
 				}
 			}
 		})
 	}
-	way := []string{"dp=2", "tp=2", "dp=3", "dp=1", "tp=1"}
-	for i := range changes {
-		if code, answer := posted(t, url+"/scale_elastic?"+way[i%len(way)], ""); code != 200 {
-			t.Fatalf("change %d, %s: %d %s", i, way[i%len(way)], code, answer)
-		}
-	}
+	change()
 	stop()
 	asking.Wait()
-	t.Logf("%d changes, answers of each client %v, 0 lost, 0 different", changes, answers)
+	t.Logf("answers of each client %v, 0 lost, 0 different", answers)
 }
 
 // TestScaleBeside changes engines beside what else is done to them: other changes, a pause, sleep, and a

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -18,10 +14,7 @@ import (
 // blocks are exchanged as before.
 func TestScaleSplit(t *testing.T) {
 	t.Parallel()
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte(strings.Repeat("x7", 20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	token := tokenFile(t)
 	_, one := startServer(t)
 	transfer := func(role string) string {
 		_, url := startServer(t, "--cluster-token-file", token, "--no-enable-prefix-caching",
@@ -44,51 +37,25 @@ func TestScaleSplit(t *testing.T) {
 		}
 		return choices(t, string(text)), nil
 	}
-	const clients = 2
-	var want [clients]string
-	for c := range want {
-		var err error
-		if want[c], err = ask(one, c); err != nil {
+	var want []string
+	for c := range 2 {
+		text, err := ask(one, c)
+		if err != nil {
 			t.Fatal(err)
 		}
+		want = append(want, text)
 	}
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var answers [clients]int
-	for c := range clients {
-		asking.Go(func() {
-			for ; ctx.Err() == nil; answers[c]++ {
-				if got, err := ask(split, c); err != nil || got != want[c] {
-					t.Errorf("client %d: %v, %s\ninstead of\n%s", c, err, got, want[c])
-					return
+	underLoad(t, want, func(c int) (string, error) { return ask(split, c) }, func() {
+		for _, query := range []string{"dp=2", "tp=2", "dp=1", "tp=1"} {
+			for _, url := range []string{from, to} {
+				if code, answer := posted(t, url+"/scale_elastic?"+query, ""); code != 200 {
+					t.Errorf("%s: %d %s", query, code, answer)
 				}
 			}
-		})
-	}
-	for _, query := range []string{"dp=2", "tp=2", "dp=1", "tp=1"} {
-		for _, url := range []string{from, to} {
-			if code, answer := posted(t, url+"/scale_elastic?"+query, ""); code != 200 {
-				t.Errorf("%s: %d %s", query, code, answer)
-			}
 		}
-	}
-	stop()
-	asking.Wait()
+	})
 	came := regexp.MustCompile(`kv_transfers_total\{direction="in".*outcome="done"\} ([0-9]+)`)
-	count := func() string {
-		r, err := http.Get(to + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Body.Close()
-		text, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprint(came.FindSubmatch(text))
-	}
+	count := func() string { return fmt.Sprint(came.FindStringSubmatch(scraped(t, to))) }
 	before := count()
 	if got, err := ask(split, 0); err != nil || got != want[0] {
 		t.Errorf("after all: %v, %s", err, got)
@@ -96,5 +63,4 @@ func TestScaleSplit(t *testing.T) {
 	if after := count(); after == before {
 		t.Errorf("no blocks have come after all changes: %s", after)
 	}
-	t.Logf("answers of each client %v, 0 lost, 0 different", answers)
 }

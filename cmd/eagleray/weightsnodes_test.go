@@ -77,12 +77,7 @@ func TestWeightsTwoMachines(t *testing.T) {
 	}
 	a, b := namespaces(t, newMachine)
 	c := newCluster(t, "-tp", "2", "-dp", "2", "--nnodes", "2", "--enable-rlhf")
-	c.address, c.port = "10.0.0.1", "29501"
-	other, zero := c.node("1"), c.zero()
-	a.move(zero.cmd)
-	b.move(other.cmd)
-	other.start()
-	_, url := ready(t, zero)
+	zero, other, url := c.across(a, b)
 	_, one := startServer(t, "--enable-rlhf")
 	steps := []struct{ path, body string }{{"/init_weight_transfer_engine", "{}"},
 		{"/start_weight_update", "{}"},

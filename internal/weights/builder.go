@@ -462,12 +462,9 @@ func (b *Builder) Finish() (*Update, error) {
 	}
 	u := &Update{ID: b.id, copies: &copies{hosts: map[string]*site{}},
 		memory: append([]memory{b.own}, b.adopted...), spare: b.spare}
-	for _, m := range u.memory {
-		s, err := m.segment()
-		if err != nil {
-			return nil, err
-		}
-		u.Segments = append(u.Segments, s)
+	var err error
+	if u.Segments, err = segments(u.memory); err != nil {
+		return nil, err
 	}
 	for _, name := range names {
 		t := b.expected[name]

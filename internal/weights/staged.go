@@ -62,18 +62,11 @@ func (s *Staged) Complete() bool {
 
 // Segments are where other ranks of the host find what this one has: nil for the driver's memory, and
 // for what is not complete.
-func (s *Staged) Segments() (list []Segment, err error) {
+func (s *Staged) Segments() ([]Segment, error) {
 	if s.drivers || !s.Complete() {
 		return nil, nil
 	}
-	for _, m := range s.memory {
-		g, err := m.segment()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, g)
-	}
-	return list, nil
+	return segments(s.memory)
 }
 
 var errOther = errors.New("another process has this number")

@@ -159,6 +159,18 @@ func mapFile(f *os.File, size int64, prot int) ([]byte, error) {
 	return data, nil
 }
 
+// segments describes memory of this process.
+func segments(memory []memory) (list []Segment, err error) {
+	for _, m := range memory {
+		s, err := m.segment()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
 // segment describes memory of this process.
 func (m memory) segment() (Segment, error) {
 	fd := int(m.file.Fd())
