@@ -9,33 +9,45 @@ import (
 	"testing"
 )
 
+const question, answer = "What does os.Open do?", "Open opens the named file for reading."
+
+// run returns what a program prints that ends well.
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	var log strings.Builder
+	c := exec.Command(name, args...)
+	c.Dir, c.Stderr = dir, &log
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("%s %q: %v: %s", name, args, err, log.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// newBuildah runs buildah with images of its own.
+func newBuildah(t *testing.T) func(args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath("buildah"); err != nil || os.Getuid() != 0 {
+		t.Skip("no buildah here, or no root")
+	}
+	work := t.TempDir()
+	return func(args ...string) string {
+		t.Helper()
+		return run(t, "", "buildah", append([]string{"--storage-driver", "vfs", "--root",
+			filepath.Join(work, "root"), "--runroot", filepath.Join(work, "run")}, args...)...)
+	}
+}
+
 // TestImage builds the image as the Dockerfile says, from nothing that is not here, and has its
-// program answer within it, and copied out of it as into the pods of Ray.
+// program answer within it, copied out of it as into the pods of Ray, and as the chart's pod.
 func TestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make test-full builds the image")
 	}
-	if _, err := exec.LookPath("buildah"); err != nil || os.Getuid() != 0 {
-		t.Skip("no buildah here, or no root")
-	}
-	work, context, volume := t.TempDir(), t.TempDir(), t.TempDir()
-	run := func(name string, args ...string) string {
-		t.Helper()
-		var log strings.Builder
-		c := exec.Command(name, args...)
-		c.Stderr = &log
-		out, err := c.Output()
-		if err != nil {
-			t.Fatalf("%s %q: %v: %s", name, args, err, log.String())
-		}
-		return strings.TrimSpace(string(out))
-	}
-	buildah := func(args ...string) string {
-		t.Helper()
-		return run("buildah", append([]string{"--storage-driver", "vfs", "--root", filepath.Join(work, "root"),
-			"--runroot", filepath.Join(work, "run")}, args...)...)
-	}
-	run("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(context, "eagleray"),
+	buildah := newBuildah(t)
+	t.Setenv("CGO_ENABLED", "0") // the image has no C library
+	context, volume := t.TempDir(), t.TempDir()
+	run(t, "", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(context, "eagleray"),
 		"../cmd/eagleray")
 	if err := os.CopyFS(filepath.Join(context, "python/eagleray"), os.DirFS("../python/eagleray")); err != nil {
 		t.Fatal(err)
@@ -52,7 +64,6 @@ func TestImage(t *testing.T) {
 		return buildah(append([]string{"run", "--isolation", "chroot", "-v", volume + ":/opt/eagleray", c,
 			"--", "/usr/bin/eagleray"}, args...)...)
 	}
-	const question, answer = "What does os.Open do?", "Open opens the named file for reading."
 	if out := in("generate", question); out != answer {
 		t.Errorf("within the image: %q", out)
 	}
@@ -61,7 +72,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	in("copy", "/opt/eagleray")
-	if out := run(filepath.Join(volume, "eagleray"), "generate", question); out != answer {
+	if out := run(t, "", filepath.Join(volume, "eagleray"), "generate", question); out != answer {
 		t.Errorf("copied: %q", out)
 	}
 	if _, err := os.Stat(filepath.Join(volume, "python/eagleray/py.typed")); err != nil {
@@ -84,4 +95,5 @@ func TestImage(t *testing.T) {
 	if err != nil || size > 40e6 {
 		t.Errorf("%d bytes, %v", size, err)
 	}
+	t.Run("as a pod", func(t *testing.T) { served(t, root) })
 }

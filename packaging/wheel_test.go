@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -89,41 +88,21 @@ func TestWheel(t *testing.T) {
 	}
 }
 
-// TestInstalledWheel installs a wheel into an environment of its own, where it needs nothing else.
-func TestInstalledWheel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-full: it makes a virtual environment")
-	}
-	python := pythonOfWheels(t)
-	dir := t.TempDir()
-	run := func(name string, args ...string) (string, error) {
-		cmd := exec.Command(name, args...)
-		cmd.Dir = dir // not where the sources are
-		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir}
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	must := func(name string, args ...string) string {
-		t.Helper()
-		out, err := run(name, args...)
-		if err != nil {
-			t.Fatalf("%s %q: %v\n%s", name, args, err, out)
-		}
-		return out
-	}
-	binary := filepath.Join(dir, "built")
-	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/eagleray").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	path := wheel(t, python, "v1.2.3", runtime.GOARCH, binary)
+// installed installs a wheel into an environment of its own, where it needs nothing else.
+func installed(t *testing.T, python, wheel string) {
+	t.Helper()
+	dir := t.TempDir() // not where the sources are
+	t.Setenv("PATH", "/usr/bin:/bin")
+	t.Setenv("HOME", dir)
 	bin := filepath.Join(dir, "env", "bin")
-	must(python, "-m", "venv", filepath.Join(dir, "env"))
-	must(filepath.Join(bin, "pip"), "install", "--no-index", "--disable-pip-version-check", path)
-	const answer = "Open opens the named file for reading.\n"
-	if got := must(filepath.Join(bin, "eagleray"), "generate", "What does os.Open do?"); got != answer {
-		t.Errorf("the command answers %q", got)
+	run(t, dir, python, "-m", "venv", filepath.Join(dir, "env"))
+	run(t, dir, filepath.Join(bin, "pip"), "install", "--no-index", "--disable-pip-version-check", wheel)
+	for _, command := range [][]string{{"eagleray"}, {"python", "-m", "eagleray"}} {
+		if got := run(t, dir, filepath.Join(bin, command[0]), append(command[1:], "generate", question)...); got != answer {
+			t.Errorf("%q answers %q", command, got)
+		}
 	}
-	got := must(filepath.Join(bin, "python"), "-c", `
+	got := run(t, dir, filepath.Join(bin, "python"), "-c", `
 from eagleray import LLM, SamplingParams
 with LLM() as llm:
     talk = [{"role": "user", "content": "What does os.Open do?"}]
@@ -135,12 +114,31 @@ with LLM() as llm:
 	if err != nil || len(packed) != 1 {
 		t.Fatal(packed, err)
 	}
+	fails := func(want ...string) {
+		t.Helper()
+		out, err := exec.Command(filepath.Join(bin, "eagleray"), "version").CombinedOutput()
+		for _, text := range append(want, "no eagleray binary for linux on ") {
+			if err == nil || !strings.Contains(string(out), text) {
+				t.Errorf("%v and %s instead of %q", err, out, text)
+			}
+		}
+	}
+	// Whoever unpacks another platform's wheel, as pip would not, is told so.
+	raw, err := os.ReadFile(packed[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, name := byte(183), "aarch64" // e_machine of ELF
+	if raw[18] == other {
+		other, name = 62, "x86_64"
+	}
+	raw[18] = other
+	if err := os.WriteFile(packed[0], raw, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fails("is for "+name, "another platform's")
 	if err := os.Remove(packed[0]); err != nil {
 		t.Fatal(err)
 	}
-	out, err := run(filepath.Join(bin, "eagleray"), "version")
-	if err == nil || !strings.Contains(out, "no eagleray binary for linux on ") ||
-		!strings.Contains(out, "site-packages/eagleray/bin/eagleray is not in this package") {
-		t.Errorf("without its binary: %v\n%s", err, out)
-	}
+	fails("site-packages/eagleray/bin/eagleray is not in this package")
 }

@@ -14,11 +14,20 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
+# need says in one line what is missing, before anything is built.
+need() { # WHAT COMMAND...
+  "${@:2}" >/dev/null 2>&1 || { echo "scripts/dist.sh needs $1" >&2; exit 1; }
+}
+need "Go (go.mod says which)" go version
+need "git and a clone with a commit" git rev-parse HEAD
+need "GNU tar" tar --sort=name -cf /dev/null -T /dev/null
+need gzip gzip --version
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
 commit=$(git rev-parse --short=12 HEAD)
 tag=$(git describe --tags --exact-match --match 'v*' 2>/dev/null || true)
 VERSION=${VERSION:-${tag:-0.0.0-g$commit}}
 CERTIFICATES=${CERTIFICATES:-/etc/ssl/certs/ca-certificates.crt}
+need "certificates of authorities: CERTIFICATES=$CERTIFICATES is no file" test -f "$CERTIFICATES"
 
 build() { # ARCH FILE
   GOOS=linux GOARCH=$1 go build -trimpath -ldflags "-s -w -X main.release=$VERSION" -o "$2" ./cmd/eagleray
@@ -45,7 +54,8 @@ pack() { # FOLDER NAMES...: an archive that depends on nothing but the files and
   tar -C "$1" --owner=0 --group=0 --numeric-owner --sort=name --mtime="@$(git log -1 --format=%ct)" -cf - "${@:2}"
 }
 
-# image writes what packaging/Dockerfile describes, whose lines it reads, as "docker save" would.
+# image writes what packaging/Dockerfile describes, whose lines it reads, as "docker save" would. The
+# layer is compressed in it, not the whole: buildah reads no archive that is.
 image() { # ARCH BINARY FILE
   local stage
   stage=$(mktemp -d)
@@ -62,12 +72,14 @@ image() { # ARCH BINARY FILE
  "rootfs":{"type":"layers","diff_ids":["sha256:$(sha256sum "$stage/layer.tar" | cut -d' ' -f1)"]}}
 END
   cat >"$stage/manifest.json" <<END
-[{"Config":"config.json","RepoTags":["eagleray:${VERSION#v}-$1"],"Layers":["layer.tar"]}]
+[{"Config":"config.json","RepoTags":["eagleray:${VERSION#v}-$1"],"Layers":["layer.tar.gz"]}]
 END
-  pack "$stage" manifest.json config.json layer.tar | gzip -9n >"$3"
+  gzip -9n "$stage/layer.tar"
+  pack "$stage" manifest.json config.json layer.tar.gz >"$3"
   rm -r "$stage"
 }
 
+[ "${1:-}" = share ] || need "Python 3.11 or newer, for the wheels" python3 -c "import tomllib"
 share
 [ "${1:-}" != share ] || exit 0
 rm -rf bin/dist
@@ -80,7 +92,7 @@ for arch in amd64 arm64; do
   pack bin/dist "${folder##*/}" | gzip -9n >"$folder.tar.gz"
   ARCH=$arch VERSION=${VERSION#v} BINARY=$folder/eagleray \
     go run $nfpm package --config packaging/nfpm.yaml --packager deb --target bin/dist
-  image $arch "$folder/eagleray" "${folder}_image.tar.gz"
+  image $arch "$folder/eagleray" "${folder}_image.tar"
   env "VERSION=$VERSION" "BINARY_$arch=$folder/eagleray" scripts/wheel.sh $arch
   rm -r "$folder"
 done
