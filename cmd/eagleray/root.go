@@ -120,7 +120,7 @@ func allowed(least, most int) string {
 // modelFlag defines --model, for files and the environment: on a command line the argument is
 // shorter.
 func modelFlag(f *pflag.FlagSet, cfg *config.Config) {
-	f.StringVar(&cfg.Model.Path, "model", "", "folder or Hub repo (default: the built-in model)")
+	f.StringVar(&cfg.Model.Path, "model", "", "folder or Hub repo (default: go-std-tiny, the built-in model)")
 }
 
 // useModel takes the model from the argument, which wins over --model.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor/launch"
@@ -69,8 +70,7 @@ func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, err
 
 // NewOpener resolves the model, and lets other nodes come or finds the cluster.
 func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
-	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config, steering: new(Steering),
-		weightBytes: new(atomic.Int64)}
+	b := newOpening(ctx, &opt)
 	if opt.Log == nil {
 		b.opt.Log = slog.New(slog.DiscardHandler)
 	}
@@ -100,14 +100,11 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 // Check finds what Open would find wrong with the flags and with the model's files, its weights
 // aside, without starting anything. A model that is no folder of this machine is not looked at.
 func Check(ctx context.Context, opt Options) error {
-	b := &opening{ctx: ctx, opt: opt, cfg: &opt.Config}
+	b := newOpening(ctx, &opt)
 	b.opt.Log = slog.New(slog.DiscardHandler)
 	b.events = status.LogTo(b.opt.Log)
 	for _, path := range []string{b.cfg.Model.Path, b.cfg.Model.Tokenizer} {
-		if path == "" {
-			continue
-		}
-		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		if path != "" && !isFolder(path) {
 			return nil
 		}
 	}
@@ -118,6 +115,21 @@ func Check(ctx context.Context, opt Options) error {
 		}
 	}
 	return nil
+}
+
+// newOpening begins with the options, of which the configuration is written to.
+func newOpening(ctx context.Context, opt *Options) *opening {
+	b := &opening{ctx: ctx, opt: *opt, cfg: &opt.Config, steering: new(Steering),
+		weightBytes: new(atomic.Int64)}
+	if m := &b.cfg.Model; m.Path == builtin.Name && !isFolder(m.Path) {
+		m.Path = "" // also by its name
+	}
+	return b
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // opening is one call of NewOpener.

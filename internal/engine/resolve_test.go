@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/config"
 )
 
@@ -29,5 +30,33 @@ func TestResolveMakesFoldersAbsolute(t *testing.T) {
 	}
 	if want := filepath.Join(here, "tiny"); b.dir != want || b.fromHub || b.info.Root != "./tiny" {
 		t.Errorf("folder %s (from the Hub: %v), served as %s; want %s", b.dir, b.fromHub, b.info.Root, want)
+	}
+}
+
+// TestBuiltinByName: its name is that of a model like any other, and that of a folder where there is one.
+func TestBuiltinByName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	opt := Options{}
+	opt.Config.Model.Path = builtin.Name
+	b := newOpening(t.Context(), &opt)
+	if err := b.resolve(); err != nil {
+		t.Fatal(err)
+	}
+	if b.dir != "" || b.info.Root != builtin.Name {
+		t.Errorf("without a folder: folder %q, served as %s", b.dir, b.info.Root)
+	}
+	if err := os.Mkdir(builtin.Name, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(builtin.Name, "config.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opt.Config.Model.Path = builtin.Name
+	b = newOpening(t.Context(), &opt)
+	if err := b.resolve(); err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Base(b.dir) != builtin.Name {
+		t.Errorf("beside a folder: folder %q", b.dir)
 	}
 }

@@ -14,12 +14,17 @@ ROUTE = "/v1/completions"
 PromptType = Union[str, Sequence[int], Mapping[str, Any]]
 """A text, token ids, ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
 
+_MEMBERS = ("prompt", "prompt_token_ids", "cache_salt")
+
 
 def prompt_of(prompt: PromptType) -> Union[str, list[int]]:
     """Return a prompt as the engine takes it. Raises TypeError or ValueError."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, Mapping):
+        for name, value in prompt.items():
+            if name not in _MEMBERS and value is not None:
+                raise ValueError(f"prompt: {name!r} is no member that this engine takes: {_MEMBERS}")
         for name in ("prompt_token_ids", "prompt"):
             if prompt.get(name) is not None:
                 return prompt_of(prompt[name])

@@ -52,6 +52,7 @@ class TestLLM(unittest.TestCase):
     def test_wrong_prompts(self) -> None:
         for prompt, kind in (
             ({"multi_modal_data": 1}, ValueError),
+            ({"prompt": "x", "multi_modal_data": {"image": 1}}, ValueError),
             ([1.5], TypeError),
             ([[True]], TypeError),
             ("", ValueError),

@@ -126,8 +126,8 @@ class TestDeployment(unittest.TestCase):
         self.assertEqual(_arguments(read_model(config)), want)
         config["engine_kwargs"]["tensor_parallel_size"] = 2
         self.assertIn("--cpu-threads=2", _arguments(read_model(config)))
-        built_in = LLMConfig({"model_id": "m", "model_source": "go-std-tiny"})
-        self.assertEqual(_arguments(built_in), [want[0], want[3]])
+        named = LLMConfig({"model_id": "m"})
+        self.assertEqual(_arguments(named), [want[0], "--model=m", want[3]])
 
     def test_bundles(self) -> None:
         engine = {"distributed_executor_backend": "ray", "tensor_parallel_size": 2}

@@ -11,7 +11,7 @@ from typing import Any, Optional, Union
 
 from .._arguments import command_line
 from ..errors import ConfigError
-from .config import BUILTIN_MODEL, LLMConfig, LLMServingArgs, read_args, read_model
+from .config import LLMConfig, LLMServingArgs, read_args, read_model
 from .handover import PDServingArgs, read_pd_args
 from .process import check
 
@@ -247,11 +247,11 @@ def _single(options: Mapping[str, Any]) -> bool:
 def _arguments(model: LLMConfig) -> list[str]:
     """Return the flags of a model's engine."""
     loading = model.loading
-    flags: dict[str, Any] = {"served_model_name": model.model_id}
-    source = loading.model_source or loading.model_id
-    if source != BUILTIN_MODEL:
-        flags["model"] = source
-    flags["tokenizer"] = loading.tokenizer_source
+    flags: dict[str, Any] = {
+        "served_model_name": model.model_id,
+        "model": loading.model_source or loading.model_id,
+        "tokenizer": loading.tokenizer_source,
+    }
     if model.on_ray:
         flags["ray_device_key"] = _device(model)
     cpus = (model.deployment_config.get("ray_actor_options") or {}).get("num_cpus")

@@ -9,9 +9,6 @@ from typing import Any, Optional, Union
 
 from ..errors import ConfigError
 
-# The model that the binary brings along.
-BUILTIN_MODEL = "go-std-tiny"
-
 # Flags that a replica sets itself, and what says the same in its configuration.
 _OWN_FLAGS = {
     "model": "model_loading_config.model_source",
