@@ -41,6 +41,8 @@ PATIENCE = 120.0
 BUILTIN = "go-std-tiny"
 PROMPT = "What does strings.Index do?"
 RUNNING = "eagleray:num_requests_running"
+WAITING = "eagleray:num_requests_waiting{"
+ABORTED = 'eagleray:request_success_total{engine="0",finished_reason="abort"'
 RAY = tuple(int(n) for n in ray.__version__.split(".")[:2])
 
 
@@ -167,6 +169,12 @@ class Cluster(unittest.TestCase):
             if time.monotonic() > deadline:
                 self.fail(f"{what} has not come: {serve.status()}")
             time.sleep(0.05)
+
+    def figure(self, app: str, name: str) -> float:
+        """Return the sum of a metric of an application's engine."""
+        _, text = self.fetch(f"/{app}/metrics")
+        lines = [line for line in text.decode().splitlines() if line.startswith(name)]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def replicas(self, deployment: str, app: str = "app") -> int:
         found = serve.status().applications[app].deployments
@@ -588,15 +596,8 @@ class Scaling(Cluster):
             }
             with contextlib.closing(self.send(f"/{name}/v1/completions", {**body, "n": 64})):
                 self.eventually("running requests", lambda name=name: self.figure(name, RUNNING))
-            aborted = 'eagleray:request_success_total{engine="0",finished_reason="abort"'
-            self.eventually("aborted requests", lambda name=name: self.figure(name, aborted) > 1)
+            self.eventually("aborted requests", lambda name=name: self.figure(name, ABORTED) > 1)
             serve.delete(name)
-
-    def figure(self, app: str, name: str) -> float:
-        """Return the sum of a metric of an application's engine."""
-        _, text = self.fetch(f"/{app}/metrics")
-        lines = [line for line in text.decode().splitlines() if line.startswith(name)]
-        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     @unittest.skipIf(RAY < (2, 49), "no request routers")
     def test_prefix_router(self) -> None:
@@ -982,6 +983,30 @@ class Ingresses(Lost):
     def test_killed(self) -> None:
         """What has come to an ingress that is killed ends with an error: never as a short answer."""
         self.disturb("4 killed ingresses", self.kill, ingresses=2, errors=True)
+
+    def test_killed_ends_its_requests(self) -> None:
+        """What an ingress had asked when it was killed is not computed to its end."""
+        self.deploy(model("lost"), name="lost", ingress_deployment_config={"num_replicas": 2})
+        (engine,) = engines("lost")
+        fields = {"model": "lost", "prompt": PROMPT, "max_tokens": 1900, "ignore_eos": True}
+        fields.update(temperature=1, n=64)
+        with contextlib.ExitStack() as stack:
+            for n in range(4):
+                asked = self.send("/lost/v1/completions", {**fields, "stream": n % 2 == 0})
+                stack.enter_context(contextlib.closing(asked))
+            self.eventually(
+                "all choices",
+                lambda: self.figure("lost", RUNNING) + self.figure("lost", WAITING) >= 256,
+            )
+            for pid in ingress_processes():
+                os.kill(pid, signal.SIGKILL)
+            at = time.monotonic()
+            self.eventually("an idle engine", lambda: idle(engine))
+            print(f"an engine is idle {time.monotonic() - at:.1f} s after the kill", flush=True)
+        self.eventually("both", lambda: self.replicas("Ingress", "lost") == 2)
+        self.eventually("an answer", lambda: self.fetch("/lost/health")[0] == 200)
+        self.assertGreaterEqual(self.figure("lost", ABORTED), 4)
+        serve.delete("lost")
 
     def kill(self, _: dict[str, Any]) -> None:
         for n in range(4):

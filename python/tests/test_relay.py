@@ -21,6 +21,8 @@ PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
 LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
 CUT = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok"
+# An answer that the case itself gives.
+WAIT = b"wait"
 
 
 class Peer:
@@ -30,12 +32,16 @@ class Peer:
         self.answers = answers
         self.connections = 0
         self.closed = asyncio.Event()
+        self.waiting: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
             while await reader.readuntil(b"\r\n\r\n"):
                 answer = self.answers.pop(0)
+                if answer == WAIT:
+                    self.waiting.append(writer)
+                    continue
                 writer.write(answer)
                 if answer == CUT or (self.answers and not self.answers[0]):
                     if self.answers:
@@ -97,6 +103,35 @@ class TestRelay(unittest.TestCase):
             self.assertEqual(peer.connections, 2)
 
         self._run([PLAIN, b"", PLAIN], case)
+
+    def test_requests_of_a_caller_end(self) -> None:
+        async def case(peer: Peer, engine: Engine) -> None:
+            self.assertEqual(await get(engine), (200, b"ok"))
+            self.assertEqual(engine.callers(), set())
+            # The first is asked over a connection that was idle: it must not be asked again.
+            asked = [
+                asyncio.ensure_future(engine.ask(b"GET", b"/", [], b"", caller))
+                for caller in (b"gone", b"here", b"gone")
+            ]
+            while len(peer.waiting) < 3:
+                await asyncio.sleep(0.001)
+            self.assertEqual(engine.callers(), {b"gone", b"here"})
+            engine.end({b"gone"})
+            for i in (0, 2):
+                with self.assertRaises(asyncio.CancelledError):
+                    await asked[i]
+            self.assertEqual(engine.callers(), {b"here"})
+            for writer in peer.waiting:
+                writer.write(CUT[:-1])
+            answer = await asked[1]
+            self.assertEqual(await answer.read(), b"o")
+            engine.end({b"here"})
+            with self.assertRaises(asyncio.CancelledError):
+                await answer.read()
+            answer.close()
+            self.assertEqual((engine.callers(), peer.connections), (set(), 3))
+
+        self._run([PLAIN, WAIT, WAIT, WAIT], case)
 
     def test_answer_is_cut(self) -> None:
         async def case(peer: Peer, engine: Engine) -> None:

@@ -16,6 +16,7 @@ from ray.serve.exceptions import BackPressureError
 
 from .asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
 from .asgi import send_start
+from .callers import own_name
 from .prefix import blocks_of
 from .resume import LOST, Deaths, Progress, without_token
 from .server import Head
@@ -49,6 +50,7 @@ class OpenAIIngress:
             model: handle.options(method_name="whole") for model, handle in zip(models, handles)
         }
         self._routed = routed
+        self._name = own_name()
         self._created = int(time.time())
         self._status: tuple[float, dict[str, str]] = (0.0, {})
 
@@ -169,9 +171,10 @@ class OpenAIIngress:
 
         One that is asked again first says that it has the request, by None.
         """
-        *message, prefix = request
+        *asked, prefix = request
         hints = (prefix,) if prefix else ()
-        body = message[-1]
+        body = asked[-1]
+        message = (*asked, self._name)
         if again:
             return self._again[model].remote(*message, *hints)
         if not body.startswith(b"{") or _STREAM.search(body):
@@ -266,5 +269,7 @@ def _unhealthy() -> dict[str, str]:
     return {
         deployment: str(status.status.value)
         for deployment, status in application.deployments.items()
-        if status.status.value in ("UNHEALTHY", "DEPLOY_FAILED")
+        if deployment in deployments
+        and status.status.value in ("UNHEALTHY", "DEPLOY_FAILED")
+        and not status.replica_states.get("RUNNING")
     }

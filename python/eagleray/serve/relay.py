@@ -44,13 +44,19 @@ class Engine:
     def __init__(self, path: str) -> None:
         self._path = path
         self._idle: deque[_Connection] = deque()
+        self._called: dict[_Connection, bytes] = {}
 
     async def ask(
-        self, method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes,
+        caller: bytes = b"",
     ) -> Answer:
         """Send a request, and return its answer once its head is there.
 
-        Raises EngineDeadError when no engine answers.
+        ``caller`` is for :meth:`end`. Raises EngineDeadError when no engine answers.
         """
         head = [method + b" " + target + b" HTTP/1.1\r\n"]
         named = False
@@ -64,14 +70,17 @@ class Engine:
         request = b"".join(head) + body
         while True:
             connection, used = await self._connection()
+            if caller:
+                self._called[connection] = caller
             try:
                 await connection.send(request, bodiless=method == b"HEAD")
             except EngineDeadError:
+                self.drop(connection)
                 if used:
                     continue  # the engine has closed one that was idle
                 raise
             except BaseException:
-                connection.abort()
+                self.drop(connection)
                 raise
             return Answer(self, connection)
 
@@ -89,10 +98,28 @@ class Engine:
 
     def keep(self, connection: _Connection) -> None:
         """Take a connection back whose answer is complete."""
+        self._called.pop(connection, None)
         if connection.usable():
             self._idle.append(connection)
         else:
             connection.abort()
+
+    def drop(self, connection: _Connection) -> None:
+        """Close a connection, which ends its request."""
+        self._called.pop(connection, None)
+        connection.abort()
+
+    def callers(self) -> set[bytes]:
+        """Return who has asked what is under way."""
+        return set(self._called.values())
+
+    def end(self, callers: set[bytes]) -> None:
+        """End requests of callers that are gone: who waits for them gets a CancelledError."""
+        if not callers:
+            return
+        for connection, caller in list(self._called.items()):
+            if caller in callers:
+                connection.cancel()
 
     def close(self) -> None:
         """Close the connections that are idle."""
@@ -139,7 +166,7 @@ class Answer:
     def close(self) -> None:
         """Give the rest of it up."""
         if self._connection is not None:
-            self._connection.abort()
+            self._engine.drop(self._connection)
             self._connection = None
 
 
@@ -150,6 +177,7 @@ class _Connection(asyncio.Protocol):
         self._transport: Optional[asyncio.Transport] = None
         self._waiter: Optional[asyncio.Future[None]] = None
         self._lost = False
+        self._cancelled = False
         self._clear(False)
 
     def _clear(self, bodiless: bool) -> None:
@@ -195,6 +223,8 @@ class _Connection(asyncio.Protocol):
         return data
 
     async def _wait(self) -> None:
+        if self._cancelled:
+            raise asyncio.CancelledError
         if self._lost:
             raise EngineDeadError("the engine has ended")
         self._waiter = asyncio.get_running_loop().create_future()
@@ -211,6 +241,11 @@ class _Connection(asyncio.Protocol):
         """Close it at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def cancel(self) -> None:
+        """Close it as if whoever waits for the answer had been cancelled."""
+        self._cancelled = True
+        self.abort()
 
     # asyncio.Protocol.
 

@@ -14,6 +14,7 @@ import ray
 
 from ..errors import EngineDeadError
 from .asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
+from .callers import Callers
 from .handover import transfer_flag
 from .metrics import read_load
 from .process import Process
@@ -57,17 +58,27 @@ class LLMServer:
         self._process = Process(arguments, env, token)
         self._process.when_ended(_end_replica)
         self._engine = Engine(self._process.path)
+        self._callers = Callers(self._engine)
         self._key = [(b"authorization", b"Bearer " + key.encode())] if key else []
         self._well = time.monotonic()
 
     async def relay(
-        self, method: bytes, target: bytes, headers: Headers, body: bytes, *_: Any
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        body: bytes,
+        caller: bytes = b"",
+        *_: Any,
     ) -> AsyncGenerator[Union[Head, bytes], None]:
         """Answer a request of an ingress: the head, then what follows of the body.
 
-        Further arguments are for the router. Raises EngineDeadError when the engine ends.
+        ``caller`` is the name of the actor with whose end the request ends. Further arguments are
+        for the router. Raises EngineDeadError when the engine ends.
         """
-        answer = await self._engine.ask(method, target, headers, body)
+        if caller:
+            self._callers.watch()
+        answer = await self._engine.ask(method, target, headers, body, caller)
         try:
             # An answer that is not streamed comes as one.
             part = await (answer.read() if answer.streamed else answer.read_all())
@@ -79,13 +90,19 @@ class LLMServer:
             answer.close()
 
     async def relay_again(
-        self, method: bytes, target: bytes, headers: Headers, body: bytes, *_: Any
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        body: bytes,
+        caller: bytes = b"",
+        *_: Any,
     ) -> AsyncGenerator[Union[Head, bytes, None], None]:
         """Answer as relay does, after None: this replica has the request.
 
         It is for a request with which a replica has died: only one that has taken it can die of it.
         """
-        answer = self.relay(method, target, headers, body)
+        answer = self.relay(method, target, headers, body, caller)
         try:
             yield None
             async for item in answer:
@@ -99,6 +116,7 @@ class LLMServer:
         ``message`` has the first arguments of :meth:`relay`, pickled, and the result the head, with
         all of the body: a call with one result is a third cheaper than one with a stream of them.
         """
+        self._callers.watch()
         answer = await self._engine.ask(*pickle.loads(message))
         try:
             body = await answer.read_all()
