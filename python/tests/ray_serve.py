@@ -427,6 +427,8 @@ class Gone(ray.exceptions.RayActorError):  # type: ignore[misc]
 class DyingHandle:
     """A deployment whose replicas answer as given, by turns, or raise."""
 
+    deployment_name = "dying"
+
     def __init__(self, answers: list[Any]) -> None:
         self.answers = answers
         self.asked: list[tuple[Any, ...]] = []

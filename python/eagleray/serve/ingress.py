@@ -7,7 +7,7 @@ import json
 import pickle
 import re
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any, Optional
 from urllib.parse import unquote
 
@@ -49,6 +49,7 @@ class OpenAIIngress:
         self._wholes = {
             model: handle.options(method_name="whole") for model, handle in zip(models, handles)
         }
+        self._deployments = frozenset(handle.deployment_name for handle in handles)
         self._routed = routed
         self._name = own_name()
         self._created = int(time.time())
@@ -90,12 +91,16 @@ class OpenAIIngress:
         raise _no_model(name)
 
     async def _check_deployments(self) -> None:
-        """Raise RequestError unless Serve finds all of this application's deployments healthy."""
+        """Raise RequestError when no model has a replica, and Serve knows of no way to one.
+
+        Otherwise something can be served here, and who balances load should send it.
+        """
         at, found = self._status
         if time.monotonic() - at > _STATUS_SECONDS:
-            found = await asyncio.get_running_loop().run_in_executor(None, _unhealthy)
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(None, _down, self._deployments)
             self._status = time.monotonic(), found
-        if found:
+        if len(found) == len(self._deployments):
             text = ", ".join(f"{name} is {status}" for name, status in found.items())
             raise RequestError(503, text, retry_after=1)
 
@@ -260,8 +265,8 @@ def _no_model(name: Any) -> RequestError:
     return RequestError(404, f"The model `{str(name)[:200]}` does not exist.", "model")
 
 
-def _unhealthy() -> dict[str, str]:
-    """Return the deployments of this application that are not healthy, with their status."""
+def _down(deployments: Collection[str]) -> dict[str, str]:
+    """Return those of this application's deployments that cannot answer, with their status."""
     name = serve.get_replica_context().app_name
     application = serve.status().applications.get(name)
     if application is None:
