@@ -1,10 +1,14 @@
 package openai
 
 import (
+	"math"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/step"
 )
 
 // classes makes of (3, 4, x): x, and 4-x.
@@ -33,7 +37,8 @@ func TestClassify(t *testing.T) {
 		{poolingPath, `{"input":[1],"task":"token_classify"}`, "task", "not supported"},
 		{poolingPath, `{"input":[1],"task":"classify","dimensions":2}`, "dimensions", "for embeddings"},
 		{embeddingsPath, `{"input":[1]}`, "model", "classifies texts"},
-		{scorePath, `{"text_1":"a","text_2":"b"}`, "model", "classifies texts"},
+		{scorePath, `{"text_1":"a","text_2":"b"}`, "model", "it has 2 classes, a score is for one"},
+		{rerankPath, `{"query":"a","documents":["b"]}`, "model", "does not support Rerank API"},
 	} {
 		refused(t, s, c.path, c.body, 400, c.param, c.message)
 	}
@@ -50,4 +55,43 @@ func TestClassify(t *testing.T) {
 	refused(t, embeds, classifyPath, `{"input":[1]}`, 400, "model", "no head over classes")
 	refused(t, newServer(t), classifyPath, `{"input":[1]}`, 400, "model", "--runner pooling")
 	refused(t, newServer(t), poolingPath, `{"input":[1]}`, 400, "model", "--runner pooling")
+}
+
+// TestScoresByClass: a classifier of one class reads both texts of a pair.
+func TestScoresByClass(t *testing.T) {
+	s := poolingServer(t, func(p *engine.Pooling) {
+		p.Classes = engine.NewClasses([]string{"fits"}, "", []float32{0, 0, 1.0 / 64})
+	})
+	tok := tinyTokenizer(t)
+	value := func(text string) float64 {
+		return 1 / (1 + math.Exp(-float64(tok.Encode(text, false)[0])/64))
+	}
+	got := s.ok(t, scorePath, `{"text_1":["why","how"],"text_2":["x","y z"]}`)
+	for i, pair := range [][2]string{{"why", "x"}, {"how", "y z"}} {
+		want := slices.Concat(tok.Encode(pair[0], false), tok.Encode(pair[1], false))
+		if x := at(t, got, "data", i, "score").(float64); math.Abs(x-value(pair[0])) > 1e-6 {
+			t.Errorf("%q scores %v, want %v", pair, x, value(pair[0]))
+		}
+		if i == 1 && !slices.Equal(s.engine.last(t).Prompt, want) {
+			t.Errorf("%q is %v, want %v", pair, s.engine.last(t).Prompt, want)
+		}
+	}
+	got = s.ok(t, scorePath, `{"queries":"why","documents":"x","use_activation":false}`)
+	if x := at(t, got, "data", 0, "score").(float64); x != float64(tok.Encode("why", false)[0])/64 {
+		t.Errorf("without activation: %v", x)
+	}
+	s.ok(t, scorePath, `{"text_1":"why how","text_2":"x y z","truncate_prompt_tokens":2,"truncation_side":"right"}`)
+	if r := s.engine.last(t); !slices.Equal(r.Prompt, []int32{tok.Encode("why how", false)[0],
+		tok.Encode("x y z", false)[0]}) || r.Pooling != step.PoolLast {
+		t.Errorf("cut to 2: %+v", r)
+	}
+	got = s.ok(t, "/v2/rerank", `{"query":"why","documents":["b","a"]}`)
+	if n := len(at(t, got, "results").([]any)); n != 2 || at(t, got, "results", 1, "document", "text") != "a" {
+		t.Errorf("%v", got)
+	}
+	refused(t, s, scorePath, `{"text_1":[1],"text_2":[2]}`, 400, "text_1", "texts are scored, not token ids")
+	refused(t, s, scorePath, `{"text_1":"a","text_2":"`+strings.Repeat("a b ", 2000)+`"}`, 400, "documents",
+		"maximum context length")
+	refused(t, s, scorePath, `{"text_1":"a","text_2":"b","truncate_prompt_tokens":0}`, 400, "prompt", "no tokens")
+	refused(t, s, embeddingsPath, `{"input":"a"}`, 400, "model", "classifies texts")
 }

@@ -20,6 +20,8 @@ type rawPrompt struct {
 	ids  []int32
 	// isText tells an empty text from empty ids.
 	isText bool
+	// second is the other text of a pair.
+	second *string
 }
 
 func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {

@@ -31,6 +31,18 @@ func (s *Server) embeds(what string, h handler) handler {
 	}
 }
 
+// scored is pooled for a model whose vectors are compared, or that has one class.
+func (s *Server) scored(what string, h handler) handler {
+	p := s.model.Pooling
+	if p == nil || p.Classes == nil || len(p.Classes.Labels) == 1 {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not support %s: it has %d classes, a score is for one "+
+			"(num_labels of config.json). POST %s classifies texts", what, len(p.Classes.Labels), classifyPath)
+	}
+}
+
 func (s *Server) classifies(what string, h handler) handler {
 	if p := s.model.Pooling; p == nil || p.Classes != nil {
 		return s.pooled(what, h)

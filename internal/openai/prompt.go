@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/tokenizer"
 )
 
 // prompt is a request of the engine, but for the seed of each choice.
@@ -17,6 +18,9 @@ type prompt struct {
 // tokenize turns a client's prompt into token ids and truncates them. The length is checked later,
 // with max_tokens, by fit. It stops when ctx ends.
 func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prompt, *apiError) {
+	if raw.second != nil {
+		return s.tokenizePair(ctx, r, raw.text, *raw.second)
+	}
 	p := prompt{text: raw.text}
 	p.Prompt = raw.ids
 	if raw.isText {
@@ -73,11 +77,40 @@ func (s *Server) checkText(r *sampling, field, text string) *apiError {
 // mostBytes is the length from which on no text fits into the model.
 func (s *Server) mostBytes() int { return 4 * s.maxTokenBytes * s.model.MaxModelLen }
 
-// truncate keeps the last (or first) truncate_prompt_tokens tokens; -1 keeps what fits beside
-// max_tokens.
+// tokenizePair is tokenize for two texts, which are cut as transformers does.
+func (s *Server) tokenizePair(ctx context.Context, r *sampling, first, second string) (p prompt, bad *apiError) {
+	// That of both is bounded like the text of one.
+	if bad := s.checkText(r, "documents", first+second); bad != nil {
+		return p, bad
+	}
+	cut, bad := s.cut(r)
+	if bad != nil {
+		return p, bad
+	}
+	ids, err := s.model.Tokenizer.EncodePairUntil(ctx.Err, first, second, r.addSpecial, cut)
+	if err != nil {
+		return p, cancelled()
+	}
+	if len(ids) == 0 {
+		return p, badRequest("prompt", "the prompt has no tokens")
+	}
+	p.Prompt = ids
+	return p, nil
+}
+
+// truncate keeps the last (or first) truncate_prompt_tokens tokens.
 func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
+	cut, bad := s.cut(r)
+	if bad != nil || cut == nil || len(ids) <= cut.Most {
+		return ids, bad
+	}
+	return cut.Keep(ids, cut.Most), nil
+}
+
+// cut is what truncate_prompt_tokens says, nil for nothing; -1 keeps what fits beside max_tokens.
+func (s *Server) cut(r *sampling) (*tokenizer.Cut, *apiError) {
 	if r.truncate == nil {
-		return ids, nil
+		return nil, nil
 	}
 	room := int64(s.model.MaxModelLen) - 1
 	if r.MaxTokens != nil && !r.capMaxTokens {
@@ -92,13 +125,7 @@ func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
 			"truncate_prompt_tokens=%d cannot be greater than max_model_len - "+
 				"max_tokens = %d. Please request a smaller truncation size.", keep, room)
 	}
-	if int64(len(ids)) <= keep {
-		return ids, nil
-	}
-	if r.truncateRight {
-		return ids[:keep], nil
-	}
-	return ids[int64(len(ids))-keep:], nil
+	return &tokenizer.Cut{Most: int(keep), Right: r.truncateRight}, nil
 }
 
 // checkModel refuses a model that is not served; none named means the first.

@@ -29,6 +29,7 @@ type scoreRequest struct {
 	pooling
 	queries, documents []rawPrompt
 	instruction        string
+	activate           bool // of a classifier
 }
 
 func decodeScore(f *fields, m *model) (*scoreRequest, *apiError) {
@@ -45,24 +46,28 @@ func (r *scoreRequest) decodePairs(f *fields, m *model, field string) {
 	if text := f.optString("instruction"); text != nil {
 		r.instruction = *text
 	}
-	f.unsupported("activation", "true")
-	f.unsupported("use_activation", "true")
+	if m.Pooling.Classes != nil {
+		r.activate = decodeActivation(f, m)
+	} else {
+		f.unsupported("activation", "true")
+		f.unsupported("use_activation", "true")
+	}
 	if q, d := len(r.queries), len(r.documents); f.err == nil && q != 1 && q != d {
 		f.fail(badRequest(field, "%d queries meet %d documents: there must be one query, or as many as "+
 			"documents", q, d))
 	}
 	for _, list := range [][]rawPrompt{r.queries, r.documents} {
 		for _, p := range list {
-			if !p.isText && m.scoresByToken() {
+			if !p.isText && m.scoresPairs() {
 				f.fail(badRequest(field, "texts are scored, not token ids"))
 			}
 		}
 	}
 }
 
-// scoresByToken says that pairs are scored by what the model would say, rather than by how alike
-// their vectors are.
-func (m *model) scoresByToken() bool { return len(m.Pooling.Classifier) > 0 }
+// scoresPairs says that the model reads both texts of a pair, and either classifies them or would say
+// one of two tokens. Else their vectors are compared.
+func (m *model) scoresPairs() bool { return m.Pooling.Classes != nil || len(m.Pooling.Classifier) > 0 }
 
 type scoreResponse struct {
 	ID      string      `json:"id"`
@@ -96,8 +101,8 @@ func (s *Server) score(r *http.Request, req *scoreRequest) (any, error) {
 // scores are those of each document with its query.
 func (s *Server) scores(r *http.Request, req *scoreRequest, kind string) (*generation, []float64,
 	error) {
-	if s.model.scoresByToken() {
-		return s.classified(r, req, kind)
+	if s.model.scoresPairs() {
+		return s.judged(r, req, kind)
 	}
 	all := slices.Concat(req.queries, req.documents)
 	prompts, bad := s.poolPrompts(r.Context(), &req.pooling, "documents", all, s.model.Pooling.Type)
@@ -121,27 +126,42 @@ func (s *Server) scores(r *http.Request, req *scoreRequest, kind string) (*gener
 	return g, scores, nil
 }
 
-// classified scores pairs by the probability that the model says the second of its two tokens, not
-// the first.
-func (s *Server) classified(r *http.Request, req *scoreRequest, kind string) (*generation,
+// judged scores pairs by the one class of the model, or by the probability that it says the second of
+// its two tokens, not the first.
+func (s *Server) judged(r *http.Request, req *scoreRequest, kind string) (*generation,
 	[]float64, error) {
+	head, pooled, tokens := s.model.Pooling.Classes, s.model.Pooling.Type, []int32(nil)
+	if head == nil {
+		pooled, tokens = step.PoolLogits, s.model.Pooling.Classifier
+	}
 	pairs := make([]rawPrompt, len(req.documents))
 	for i, d := range req.documents {
-		pairs[i] = rawPrompt{isText: true, text: s.pair(req.queries[i%len(req.queries)].text, d.text,
-			req.instruction)}
+		query := req.queries[i%len(req.queries)].text
+		if head != nil {
+			pairs[i] = rawPrompt{isText: true, text: query, second: &d.text}
+		} else {
+			pairs[i] = rawPrompt{isText: true, text: s.pair(query, d.text, req.instruction)}
+		}
 	}
-	prompts, bad := s.poolPrompts(r.Context(), &req.pooling, "documents", pairs, step.PoolLogits,
-		s.model.Pooling.Classifier...)
+	prompts, bad := s.poolPrompts(r.Context(), &req.pooling, "documents", pairs, pooled, tokens...)
 	if bad != nil {
 		return nil, nil, bad
 	}
-	g, logits, err := s.pool(r, kind, &req.pooling, prompts)
+	g, vectors, err := s.pool(r, kind, &req.pooling, prompts)
 	if err != nil {
 		return nil, nil, err
 	}
-	scores := make([]float64, len(logits))
-	for i, l := range logits {
-		scores[i] = 1 / (1 + math.Exp(float64(l[0])-float64(l[1])))
+	scores := make([]float64, len(vectors))
+	for i, v := range vectors {
+		if head == nil {
+			scores[i] = 1 / (1 + math.Exp(float64(v[0])-float64(v[1])))
+			continue
+		}
+		values, err := head.Of(v, req.activate)
+		if err != nil {
+			return nil, nil, err
+		}
+		scores[i] = float64(values[0])
 	}
 	return g, scores, nil
 }

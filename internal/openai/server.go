@@ -152,10 +152,10 @@ func (s *Server) makeRoutes() map[string]*route {
 		poolingRoute(s, decodeClassify, s.classify)))
 	add("POST", poolingPath, false, s.pooled("Pooling API",
 		poolingRoute(s, decodePooling, s.poolTask)))
-	score := s.embeds("Score API", poolingRoute(s, decodeScore, s.score))
+	score := s.scored("Score API", poolingRoute(s, decodeScore, s.score))
 	add("POST", scorePath, false, score)
 	add("POST", "/score", false, score)
-	rerank := s.embeds("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
+	rerank := s.scored("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
 	for _, path := range []string{rerankPath, "/rerank", "/v2/rerank"} {
 		add("POST", path, false, rerank)
 	}

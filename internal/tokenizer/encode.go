@@ -34,12 +34,9 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) []in
 
 func (t *Tokenizer) appendEncode(dst []int32, text string, addSpecial bool, w *work) []int32 {
 	text = validText(text)
-	if t.template == nil {
-		return t.appendText(dst, text, w)
-	}
-	for _, id := range t.template {
+	for _, id := range t.template.single {
 		switch {
-		case id == sequenceMark:
+		case id == markA:
 			dst = t.appendText(dst, text, w)
 		case addSpecial:
 			dst = append(dst, id)

@@ -71,7 +71,7 @@ func TestMalformedFiles(t *testing.T) {
 		{"post-processor", `{"post_processor":{"type":"Other"},` + plain + `}`, `post_processor type "Other" is not supported`},
 		{"template id", `{"post_processor":{"type":"BertProcessing","sep":["x",7],"cls":["y",0]},` + plain + `}`, `"x" has id 7`},
 		{"template name", `{"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"special_tokens":{}},` + plain + `}`, `"x"`},
-		{"template sequence", `{"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B"}}],"special_tokens":{}},` + plain + `}`, `"B"`},
+		{"template sequence", `{"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B"}}],"special_tokens":{}},` + plain + `}`, `no sequence "B"`},
 		{"two templates", `{"post_processor":{"type":"Sequence","processors":[{"type":"BertProcessing","sep":["a",0],"cls":["a",0]},{"type":"BertProcessing","sep":["a",0],"cls":["a",0]}]},` + plain + `}`, "more than one"},
 		{"decoder", `{"decoder":{"type":"CTC"},` + plain + `}`, `decoder type "CTC" is not supported`},
 		{"strip content", `{"decoder":{"type":"Strip","content":"ab","start":1,"stop":0},` + plain + `}`, "not one character"},

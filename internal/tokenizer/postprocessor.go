@@ -5,25 +5,29 @@ import (
 	"fmt"
 )
 
-// sequenceMark stands in a template for the tokens of the text.
-const sequenceMark = -1
+// Marks that stand in a template for the tokens of a text.
+const (
+	markA = -1 // the only one, or the first of two
+	markB = -2
+)
 
 // maxTemplate bounds the number of pieces of a template.
 const maxTemplate = 1 << 10
 
-// template is what a post-processor makes of one text: special token ids and sequenceMark in order.
-type template []int32
+// templates are what a post-processor makes of one text and of two: special token ids and marks in
+// order.
+type templates struct{ single, pair []int32 }
 
-// parsePostProcessor compiles the post_processor section. It returns nil when nothing is added.
-func parsePostProcessor(data json.RawMessage, v *vocabulary) (template, error) {
+// parsePostProcessor compiles the post_processor section.
+func parsePostProcessor(data json.RawMessage, v *vocabulary) (*templates, error) {
 	steps, err := flatten(data, "post_processor", "processors", 0,
-		func(kind string, data json.RawMessage) (template, error) {
+		func(kind string, data json.RawMessage) (*templates, error) {
 			return parsePostProcessorStep(kind, data, v)
 		})
 	if err != nil {
 		return nil, err
 	}
-	var result template
+	var result *templates
 	for _, step := range steps {
 		if step == nil {
 			continue
@@ -33,10 +37,14 @@ func parsePostProcessor(data json.RawMessage, v *vocabulary) (template, error) {
 		}
 		result = step
 	}
+	if result == nil {
+		result = &templates{single: []int32{markA}, pair: []int32{markA, markB}}
+	}
 	return result, nil
 }
 
-func parsePostProcessorStep(kind string, data json.RawMessage, v *vocabulary) (template, error) {
+// parsePostProcessorStep returns nil for a step that adds nothing.
+func parsePostProcessorStep(kind string, data json.RawMessage, v *vocabulary) (*templates, error) {
 	switch kind {
 	case "ByteLevel": // only moves offsets
 		return nil, nil
@@ -55,7 +63,12 @@ func parsePostProcessorStep(kind string, data json.RawMessage, v *vocabulary) (t
 				return nil, err
 			}
 		}
-		return template{int32(spec.Cls.id), sequenceMark, int32(spec.Sep.id)}, nil
+		cls, sep := int32(spec.Cls.id), int32(spec.Sep.id)
+		t := &templates{single: []int32{cls, markA, sep}, pair: []int32{cls, markA, sep, markB, sep}}
+		if kind == "RobertaProcessing" {
+			t.pair = []int32{cls, markA, sep, sep, markB, sep}
+		}
+		return t, nil
 	}
 	return nil, errUnsupported
 }
@@ -87,15 +100,17 @@ func checkTemplateID(v *vocabulary, name string, id int64) error {
 	return nil
 }
 
-func parseTemplate(data json.RawMessage, v *vocabulary) (template, error) {
-	type part struct {
+// templatePiece is one of its fields.
+type templatePiece struct {
+	Sequence, SpecialToken *struct {
 		ID string `json:"id"`
 	}
+}
+
+func parseTemplate(data json.RawMessage, v *vocabulary) (*templates, error) {
 	var spec struct {
-		Single []struct {
-			Sequence     *part
-			SpecialToken *part
-		} `json:"single"`
+		Single        []templatePiece
+		Pair          []templatePiece
 		SpecialTokens map[string]struct {
 			IDs []int64 `json:"ids"`
 		} `json:"special_tokens"`
@@ -103,30 +118,51 @@ func parseTemplate(data json.RawMessage, v *vocabulary) (template, error) {
 	if err := json.Unmarshal(data, &spec); err != nil {
 		return nil, err
 	}
-	result := template{}
-	for _, p := range spec.Single {
+	special := map[string][]int32{}
+	for name, token := range spec.SpecialTokens {
+		special[name] = []int32{}
+		for _, id := range token.IDs {
+			if err := checkTemplateID(v, name, id); err != nil {
+				return nil, err
+			}
+			special[name] = append(special[name], int32(id))
+		}
+	}
+	single, err := compileTemplate(spec.Single, special, map[string]int32{"A": markA})
+	if err != nil {
+		return nil, fmt.Errorf("template for one text: %w", err)
+	}
+	pair, err := compileTemplate(spec.Pair, special, map[string]int32{"A": markA, "B": markB})
+	if err != nil {
+		return nil, fmt.Errorf("template for two texts: %w", err)
+	}
+	if len(spec.Pair) == 0 {
+		pair = []int32{markA, markB}
+	}
+	return &templates{single: single, pair: pair}, nil
+}
+
+func compileTemplate(pieces []templatePiece, special map[string][]int32, texts map[string]int32) ([]int32, error) {
+	result := []int32{}
+	for _, p := range pieces {
 		switch {
-		case p.Sequence != nil && p.Sequence.ID == "A":
-			result = append(result, sequenceMark)
 		case p.Sequence != nil:
-			return nil, fmt.Errorf("template for one text names sequence %q", p.Sequence.ID)
-		case p.SpecialToken != nil:
-			token, ok := spec.SpecialTokens[p.SpecialToken.ID]
+			mark, ok := texts[p.Sequence.ID]
 			if !ok {
-				return nil, fmt.Errorf("template names %q, which is not among its special_tokens",
-					p.SpecialToken.ID)
+				return nil, fmt.Errorf("there is no sequence %q", p.Sequence.ID)
 			}
-			for _, id := range token.IDs {
-				if err := checkTemplateID(v, p.SpecialToken.ID, id); err != nil {
-					return nil, err
-				}
-				result = append(result, int32(id))
+			result = append(result, mark)
+		case p.SpecialToken != nil:
+			ids, ok := special[p.SpecialToken.ID]
+			if !ok {
+				return nil, fmt.Errorf("%q is not among its special_tokens", p.SpecialToken.ID)
 			}
+			result = append(result, ids...)
 		default:
-			return nil, fmt.Errorf("template has a piece that is neither Sequence nor SpecialToken")
+			return nil, fmt.Errorf("a piece is neither Sequence nor SpecialToken")
 		}
 		if len(result) > maxTemplate {
-			return nil, fmt.Errorf("template has more than %d pieces", maxTemplate)
+			return nil, fmt.Errorf("more than %d pieces", maxTemplate)
 		}
 	}
 	return result, nil

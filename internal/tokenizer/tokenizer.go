@@ -36,7 +36,7 @@ type Tokenizer struct {
 	direct      *scanner
 	prefixSpace bool
 	model       *bpe
-	template    template
+	template    *templates
 	decoder     *decoder
 	config      Config
 	scratch     sync.Pool

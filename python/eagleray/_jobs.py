@@ -89,9 +89,11 @@ def classification(
 
 
 def pooling(
-    prompt: PromptType, task: str, options: Mapping[str, Any], request_id: str
+    prompt: PromptType, task: Optional[str], options: Mapping[str, Any], request_id: str
 ) -> Job[PoolingRequestOutput[PoolingOutput]]:
     """Pool a prompt for a task, embed or classify."""
+    if task not in ("embed", "classify"):
+        raise ValueError(f"pooling_task: {task!r} is neither 'embed' nor 'classify'")
     if task == "classify":
         classes = yield from classification(prompt, options, request_id)
         values = PoolingOutput(classes.outputs.probs)

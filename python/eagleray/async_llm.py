@@ -16,7 +16,14 @@ from ._completion import ROUTE, Completion, PromptType
 from ._engine import Engine
 from ._jobs import Job, Message
 from ._trainable import AsyncTrainable
-from .outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
+from .outputs import (
+    ClassificationRequestOutput,
+    EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
+    RequestOutput,
+    ScoringRequestOutput,
+)
 from .sampling_params import SamplingParams
 from .tokenizer import Tokenizer
 from .weights import Trainable
@@ -107,6 +114,35 @@ class AsyncLLM(AsyncTrainable):
             "normalize": normalize,
         }
         return await self._do(_jobs.embedding(prompt, options, name), name)
+
+    async def classify(
+        self,
+        prompt: PromptType,
+        request_id: Optional[str] = None,
+        *,
+        truncate_prompt_tokens: Optional[int] = None,
+        use_activation: Optional[bool] = None,
+    ) -> ClassificationRequestOutput:
+        """Classify a prompt, with a ``…ForSequenceClassification`` model."""
+        name = self._name(request_id)
+        options = {
+            "truncate_prompt_tokens": truncate_prompt_tokens,
+            "use_activation": use_activation,
+        }
+        return await self._do(_jobs.classification(prompt, options, name), name)
+
+    async def encode(
+        self,
+        prompt: PromptType,
+        request_id: Optional[str] = None,
+        *,
+        truncate_prompt_tokens: Optional[int] = None,
+        pooling_task: Optional[str] = None,
+    ) -> PoolingRequestOutput[PoolingOutput]:
+        """Pool a prompt for a task: ``embed``, or ``classify`` with a classifier."""
+        name = self._name(request_id)
+        options = {"truncate_prompt_tokens": truncate_prompt_tokens}
+        return await self._do(_jobs.pooling(prompt, pooling_task, options, name), name)
 
     async def score(
         self,

@@ -143,8 +143,6 @@ class LLM(Trainable):
         pooling_task: Optional[str] = None,
     ) -> list[PoolingRequestOutput[PoolingOutput]]:
         """Pool prompts for a task: ``embed``, or ``classify`` with a classifier."""
-        if pooling_task not in ("embed", "classify"):
-            raise ValueError(f"pooling_task: {pooling_task!r} is neither 'embed' nor 'classify'")
         options = {"truncate_prompt_tokens": truncate_prompt_tokens}
         jobs = [
             _jobs.pooling(prompt, pooling_task, options, self._name()) for prompt in _many(prompts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import pathlib
@@ -13,6 +14,7 @@ import unittest
 
 from eagleray import (
     LLM,
+    AsyncLLM,
     BadRequestError,
     BeamSearchParams,
     SamplingParams,
@@ -229,25 +231,56 @@ class TestPooling(unittest.TestCase):
                     self.assertAlmostEqual(weight / sum(weights), prob, places=5)
                 with self.assertRaisesRegex(BadRequestError, "classifies texts"):
                     llm.embed("a file")
+                with self.assertRaisesRegex(BadRequestError, "it has 3 classes"):
+                    llm.score("a file", "a number")
+
+    def test_cross_encoder(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            classifier(folder, classes=1)
+            with LLM(folder, dtype="float32") as llm:
+                tokens = llm.get_tokenizer()
+                texts = "a file", "is opened"
+                pair = tokens.encode(texts[0]) + tokens.encode(texts[1])
+                (whole,) = llm.classify({"prompt_token_ids": pair})
+                found = llm.score(texts[0], [texts[1], "x"])
+                (probability,) = whole.outputs.probs
+                self.assertAlmostEqual(found[0].outputs.score, probability, places=6)
+                self.assertNotEqual(found[0].outputs.score, found[1].outputs.score)
+            asyncio.run(self.asked_in_a_loop(folder, found[0].outputs.score))
+
+    async def asked_in_a_loop(self, folder: str, score: float) -> None:
+        """Ask the same of an AsyncLLM."""
+        async with AsyncLLM(folder, dtype="float32") as llm:
+            (found,) = await llm.score("a file", ["is opened"])
+            self.assertEqual(found.outputs.score, score)
+            logit = await llm.classify("a file", use_activation=False)
+            one = await llm.classify("a file")
+            self.assertGreater(len(one.prompt_token_ids), 0)
+            want = 1 / (1 + math.exp(-logit.outputs.probs[0]))
+            self.assertAlmostEqual(one.outputs.probs[0], want, places=5)
+            pooled = await llm.encode("a file", pooling_task="classify")
+            self.assertEqual(pooled.outputs.data, one.outputs.probs)
+            with self.assertRaisesRegex(ValueError, "pooling_task: None"):
+                await llm.encode("a file")
 
 
-def classifier(folder: str) -> None:
-    """Make the model of the tests one of three classes."""
+def classifier(folder: str, classes: int = 3) -> None:
+    """Make the model of the tests one of some classes."""
     model = pathlib.Path(__file__, "../../../testdata/models/go-std-tiny").resolve()
     shutil.copytree(model, folder, dirs_exist_ok=True)
     path = pathlib.Path(folder, "config.json")
     config = json.loads(path.read_text())
     (name,) = config["architectures"]
     config["architectures"] = [name.replace("ForCausalLM", "ForSequenceClassification")]
-    config["id2label"] = {"0": "a", "1": "b", "2": "c"}
+    config["id2label"] = {str(i): f"class {i}" for i in range(classes)}
     path.write_text(json.dumps(config))
     path = pathlib.Path(folder, "model.safetensors")
     raw = path.read_bytes()
     end = 8 + int.from_bytes(raw[:8], "little")
     header, width = json.loads(raw[8:end]), config["hidden_size"]
-    head = struct.pack(f"<{3 * width}f", *(i % 7 / 100 for i in range(3 * width)))
+    head = struct.pack(f"<{classes * width}f", *(i % 7 / 100 for i in range(classes * width)))
     offsets = [len(raw) - end, len(raw) - end + len(head)]
-    header["score.weight"] = {"dtype": "F32", "shape": [3, width], "data_offsets": offsets}
+    header["score.weight"] = {"dtype": "F32", "shape": [classes, width], "data_offsets": offsets}
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + raw[end:] + head)
 
