@@ -72,14 +72,37 @@ func chartArguments(t *testing.T) (args []string, config string) {
 	}
 }
 
-// served has an image answer over HTTP as the chart runs it: as user 65534 with no privileges, on a
-// root that is read-only, with a volume for models.
-func served(t *testing.T, root string) {
+// pod prepares a container of an image's files, as user 65534 with no privileges, on a root that is
+// read-only, with volumes: MOUNT=FOLDER.
+func pod(t *testing.T, root string, volumes, command []string) *exec.Cmd {
 	t.Helper()
 	if out, err := exec.Command("unshare", "--mount", "--pid", "--fork", "setpriv", "--no-new-privs",
 		"true").CombinedOutput(); err != nil {
 		t.Skipf("no pod: no namespaces for this user, or no util-linux: %v %s", err, out)
 	}
+	dirs := []string{"proc", "tmp", "dev"}
+	for _, v := range volumes {
+		mount, folder, _ := strings.Cut(v, "=")
+		dirs = append(dirs, mount)
+		if err := os.Chown(folder, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", containerRuntime, "sh", root}
+	args = append(append(append(args, volumes...), "--"), command...)
+	c := exec.CommandContext(t.Context(), "unshare", args...)
+	c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HF_HOME=/models/huggingface"}
+	return c
+}
+
+// served has an image answer over HTTP as the chart runs it, with a volume for models.
+func served(t *testing.T, root string) {
+	t.Helper()
 	args, config := chartArguments(t)
 	for i, arg := range args {
 		switch arg {
@@ -89,30 +112,15 @@ func served(t *testing.T, root string) {
 			args[i] = "--port=0"
 		}
 	}
-	models, flags := t.TempDir(), t.TempDir()
-	if err := os.Chown(models, 65534, 65534); err != nil {
-		t.Fatal(err)
-	}
-	// Folders of tests are their user's only; the configuration is everybody's to read.
-	for _, dir := range []string{flags, filepath.Dir(flags), filepath.Dir(filepath.Dir(flags))} {
-		if err := os.Chmod(dir, 0o755); err != nil && dir != os.TempDir() {
-			t.Fatal(err)
-		}
-	}
+	flags := t.TempDir()
 	if err := os.WriteFile(filepath.Join(flags, "serve.yaml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"proc", "tmp", "dev", "models", "etc/eagleray"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pod := exec.CommandContext(t.Context(), "unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child",
-		"sh", "-euc", containerRuntime, "sh", root, "/models=" + models, "/etc/eagleray=" + flags, "--",
-		"/usr/bin/eagleray"}, append(args, "--tensor-parallel-size=2", "--kv-cache-memory-bytes=64M",
-		"--cpu-threads=1")...)...)
+	args = append([]string{"/usr/bin/eagleray"}, append(args, "--tensor-parallel-size=2",
+		"--kv-cache-memory-bytes=64M", "--cpu-threads=1")...)
+	pod := pod(t, root, []string{"/models=" + t.TempDir(), "/etc/eagleray=" + flags}, args)
 	const key = "a key"
-	pod.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "VLLM_API_KEY=" + key, "HF_HOME=/models/huggingface"}
+	pod.Env = append(pod.Env, "VLLM_API_KEY="+key)
 	printed, err := pod.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

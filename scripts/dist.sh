@@ -55,7 +55,7 @@ pack() { # FOLDER NAMES...: an archive that depends on nothing but the files and
 }
 
 # image writes what packaging/Dockerfile describes, whose lines it reads, as "docker save" would. The
-# layer is compressed in it, not the whole: buildah reads no archive that is.
+# layer is compressed in it, not the whole: buildah 1.28 reads no gzipped archive.
 image() { # ARCH BINARY FILE
   local stage
   stage=$(mktemp -d)
