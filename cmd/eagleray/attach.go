@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"github.com/eagleray/eagleray/internal/attach"
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/parent"
 	"github.com/eagleray/eagleray/internal/router"
 )
 
@@ -152,7 +152,10 @@ func answerParent(ctx context.Context, open func(context.Context) (*router.Route
 	if err != nil {
 		return err
 	}
-	if err := endWithParent(); err != nil {
+	// A reader of standard error that goes away does not end the engine.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	// Another process may still hold the program's end of the socket when the program is gone.
+	if err := parent.Signal(unix.SIGTERM); err != nil {
 		return err
 	}
 	_, release := takeInterrupts(ctx)
@@ -192,15 +195,4 @@ func answerParent(ctx context.Context, open func(context.Context) (*router.Route
 		err = errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
 	}
 	return err
-}
-
-// endWithParent has the kernel end this process, as a signal from outside would, with the thread that
-// started it, should another process still hold the program's end of the socket.
-func endWithParent() error {
-	// A reader of standard error that goes away does not end the engine.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
-		return fmt.Errorf("parent-death signal: %w", err)
-	}
-	return nil
 }

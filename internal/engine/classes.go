@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -111,17 +110,15 @@ func (b *opening) classWeights(head checkpoint.Spec) (*checkpoint.Checkpoint, er
 // float32s are the elements of a tensor.
 func float32s(t checkpoint.Tensor) ([]float32, error) {
 	list := make([]float32, t.Elements())
-	for i := range list {
-		switch t.DType {
-		case checkpoint.BF16:
-			list[i] = half.FromBF16(binary.LittleEndian.Uint16(t.Data[2*i:]))
-		case checkpoint.F16:
-			list[i] = half.FromF16(binary.LittleEndian.Uint16(t.Data[2*i:]))
-		case checkpoint.F32:
-			list[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
-		default:
-			return nil, fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
-		}
+	switch t.DType {
+	case checkpoint.BF16:
+		half.DecodeBF16(list, t.Data)
+	case checkpoint.F16:
+		half.DecodeF16(list, t.Data)
+	case checkpoint.F32:
+		half.DecodeF32(list, t.Data)
+	default:
+		return nil, fmt.Errorf("tensor %q: dtype %s cannot be a weight", t.Name, t.DType)
 	}
 	return list, nil
 }

@@ -4,7 +4,10 @@
 // are tested against these functions: the bits are the same everywhere.
 package half
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // ToBF16 rounds f to bfloat16. Values beyond the greatest finite number become infinite. A NaN
 // stays one: its sign and the upper bits of its payload are kept, and it is made quiet.
@@ -52,4 +55,25 @@ func FromF16(h uint16) float32 {
 		return math.Float32frombits(sign | 0x7fc00000 | frac<<13)
 	}
 	return math.Float32frombits(sign | 0x7f800000)
+}
+
+// DecodeBF16 widens len(dst) bfloat16 numbers, little-endian as weights are stored.
+func DecodeBF16(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = FromBF16(binary.LittleEndian.Uint16(src[2*i:]))
+	}
+}
+
+// DecodeF16 is DecodeBF16 for binary16 numbers.
+func DecodeF16(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = FromF16(binary.LittleEndian.Uint16(src[2*i:]))
+	}
+}
+
+// DecodeF32 reads len(dst) float32 numbers, stored as those of DecodeBF16.
+func DecodeF32(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+	}
 }

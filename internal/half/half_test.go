@@ -136,3 +136,20 @@ func TestNotANumber(t *testing.T) {
 		}
 	}
 }
+
+// TestDecode reads stored numbers: as many as there is room for, the bytes of each the least first.
+func TestDecode(t *testing.T) {
+	for _, c := range []struct {
+		decode func([]float32, []byte)
+		src    []byte
+	}{
+		{DecodeBF16, []byte{0x20, 0xc0, 0, 0x3f, 1, 2}},
+		{DecodeF16, []byte{0, 0xc1, 0, 0x38, 1, 2}},
+		{DecodeF32, []byte{0, 0, 0x20, 0xc0, 0, 0, 0, 0x3f, 1, 2, 3, 4}},
+	} {
+		got := [3]float32{2: 7}
+		if c.decode(got[:2], c.src); got != [3]float32{-2.5, 0.5, 7} {
+			t.Errorf("%x is %v", c.src, got)
+		}
+	}
+}

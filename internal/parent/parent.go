@@ -14,16 +14,24 @@ import (
 // its process id.
 const Variable = "EAGLERAY_PARENT_PID"
 
-// Watch asks the kernel to end this process with its parent, and fails when the parent ended before.
-// It does nothing for a process whose parent did not ask for it. The kernel takes the end of the
-// thread that started the process for that of the parent.
+// Signal asks the kernel to send this process a signal when its parent ends, for which it takes the end
+// of the thread that started the process.
+func Signal(s unix.Signal) error {
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(s), 0, 0, 0); err != nil {
+		return fmt.Errorf("parent-death signal: %w", err)
+	}
+	return nil
+}
+
+// Watch has the kernel end this process with its parent, and fails when the parent ended before. It
+// does nothing for a process whose parent did not ask for it.
 func Watch() (asked bool, err error) {
 	pid := os.Getenv(Variable)
 	if pid == "" {
 		return false, nil
 	}
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return true, fmt.Errorf("parent-death signal: %w", err)
+	if err := Signal(unix.SIGKILL); err != nil {
+		return true, err
 	}
 	if strconv.Itoa(os.Getppid()) != pid {
 		return true, fmt.Errorf("parent (pid %s) is gone", pid)

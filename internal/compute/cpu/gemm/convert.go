@@ -2,7 +2,6 @@ package gemm
 
 import (
 	"encoding/binary"
-	"math"
 
 	"github.com/eagleray/eagleray/internal/half"
 )
@@ -11,17 +10,11 @@ import (
 func decode(dst []float32, kind Kind, src []byte) {
 	switch kind {
 	case BF16:
-		for i := range dst {
-			dst[i] = half.FromBF16(binary.LittleEndian.Uint16(src[2*i:]))
-		}
+		half.DecodeBF16(dst, src)
 	case F16:
-		for i := range dst {
-			dst[i] = half.FromF16(binary.LittleEndian.Uint16(src[2*i:]))
-		}
+		half.DecodeF16(dst, src)
 	default:
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-		}
+		half.DecodeF32(dst, src)
 	}
 }
 
