@@ -24,7 +24,9 @@ def prompt_of(prompt: PromptType) -> Union[str, list[int]]:
     if isinstance(prompt, Mapping):
         for name, value in prompt.items():
             if name not in _MEMBERS and value is not None:
-                raise ValueError(f"prompt: {name!r} is no member that this engine takes: {_MEMBERS}")
+                raise ValueError(
+                    f"prompt: {name!r} is no member that this engine takes: {_MEMBERS}"
+                )
         for name in ("prompt_token_ids", "prompt"):
             if prompt.get(name) is not None:
                 return prompt_of(prompt[name])
