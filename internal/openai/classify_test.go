@@ -80,7 +80,7 @@ func TestScoresByClass(t *testing.T) {
 	if x := at(t, got, "data", 0, "score").(float64); x != float64(tok.Encode("why", false)[0])/64 {
 		t.Errorf("without activation: %v", x)
 	}
-	s.ok(t, scorePath, `{"text_1":"why how","text_2":"x y z","truncate_prompt_tokens":2,"truncation_side":"right"}`)
+	s.ok(t, scorePath, `{"text_1":"why how","text_2":"x y z","truncate_prompt_tokens":2}`)
 	if r := s.engine.last(t); !slices.Equal(r.Prompt, []int32{tok.Encode("why how", false)[0],
 		tok.Encode("x y z", false)[0]}) || r.Pooling != step.PoolLast {
 		t.Errorf("cut to 2: %+v", r)

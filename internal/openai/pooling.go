@@ -80,6 +80,7 @@ func (p *pooling) decode(f *fields) {
 	if name := f.optString("model"); name != nil {
 		p.model = *name
 	}
+	p.truncateRight = true // unless the request has a side: what pools reads a text from its beginning
 	p.decodeTruncation(f)
 	p.decodeNames(f)
 	p.timeout = f.optFloat("timeout")

@@ -56,6 +56,12 @@ func TestEmbeddings(t *testing.T) {
 	if n := len(s.engine.last(t).Prompt); n < 2 || at(t, got, "usage", "prompt_tokens") != float64(n) {
 		t.Errorf("a prompt of %d tokens: %v", n, got["usage"])
 	}
+	for side, want := range map[string][]int32{``: {1, 2}, `,"truncation_side":"left"`: {2, 3}} {
+		s.ok(t, embeddingsPath, `{"input":[1,2,3],"truncate_prompt_tokens":2`+side+`}`)
+		if r := s.engine.last(t); !reflect.DeepEqual(r.Prompt, want) {
+			t.Errorf("cut to two%s: %v", side, r.Prompt)
+		}
+	}
 	s.ok(t, embeddingsPath, `{"messages":[{"role":"user","content":"hello"}]}`)
 	cut := poolingServer(t, func(p *engine.Pooling) {
 		p.Type, p.Matryoshka, p.Dimensions = step.PoolMean, true, []int{1, 2}
