@@ -855,6 +855,7 @@ class Lost(Cluster):
         self.begin(args, ingresses, replicas)
         self.scaled(replicas)
         self.lock, self.begun, self.disturbed = threading.Lock(), 0, 0
+        self.longest, self.answered, self.asked = 0.0, 0, dict[int, float]()
         self.want = [self.stream(fields)[1] for fields in self.ASKED]
         answers = self.under_load(lambda: act(args))
         count = collections.Counter(kind for kind, _ in answers)
@@ -894,8 +895,19 @@ class Lost(Cluster):
     ) -> list[tuple[str, Any]]:
         answers: list[tuple[str, Any]] = []
         while not done.is_set():
+            at = time.monotonic()
+            with self.lock:
+                self.asked[threading.get_ident()] = at
             answers.append(ask(len(answers)))
+            with self.lock:
+                self.longest = max(self.longest, time.monotonic() - at)
+                self.answered += 1
         return answers
+
+    def waited(self) -> float:
+        """Return for how long the oldest request has been waiting."""
+        with self.lock:
+            return time.monotonic() - min(self.asked.values())
 
     def whole(self, _: int) -> tuple[str, Any]:
         try:
@@ -1046,6 +1058,30 @@ class Nodes(Lost):
             },
             {},
             placement_group_config={"bundle_per_worker": {"GPU": 1}, "strategy": "SPREAD"},
+        )
+
+    def test_silent_node(self) -> None:
+        lost = model("lost", num_replicas=4, ray_actor_options={"num_cpus": 0.5})
+        args = {"llm_configs": [lost], "ingress_deployment_config": self.ON_HEAD}
+        self.disturb("a silent node", lambda _: self.silence(4), args, 4)
+
+    def silence(self, replicas: int) -> None:
+        self.whole_again(replicas)
+        raylet = raylet_of(engines("lost")[0])
+        at, answered = time.monotonic(), self.answered
+        self.node("POST", f"/nodes/{raylet}/silence")
+        self.eventually("Serve to know", lambda: self.running() < replicas)
+        known, answered = time.monotonic() - at, self.answered - answered
+        # What it had been asked goes on elsewhere while it is there still.
+        self.eventually("answers", lambda: self.waited() < 5)
+        again = time.monotonic() - at
+        self.node("DELETE", f"/nodes/{raylet}")
+        self.node("POST", "/nodes")
+        self.whole_again(replicas)
+        print(
+            f"a node is silent: known after {known:.1f} s, {answered} answers meanwhile, "
+            f"all goes on after {again:.1f} s, {self.longest:.1f} s for the longest answer",
+            flush=True,
         )
 
     def begin(self, args: dict[str, Any], ingresses: int, replicas: int) -> None:

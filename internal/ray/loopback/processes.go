@@ -2,6 +2,7 @@ package loopback
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -34,6 +35,21 @@ func (c *Cluster) Crash(n *Node) error {
 	for _, p := range processes {
 		// Some end with the raylet.
 		_ = syscall.Kill(p.PID, syscall.SIGKILL)
+	}
+	return nil
+}
+
+// Silence stops a node and everything that runs below it, as if its network were cut: nothing is heard
+// of it any more, and no connection to it ends. Crash ends it.
+func (c *Cluster) Silence(n *Node) error {
+	// The raylet first: it starts nothing more.
+	if err := syscall.Kill(n.Raylet, syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stop raylet %d: %w", n.Raylet, err)
+	}
+	for _, p := range below(n.Raylet) {
+		if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stop process %d: %w", p.PID, err)
+		}
 	}
 	return nil
 }

@@ -208,33 +208,18 @@ func cutNode(v *victim) error {
 		return err
 	}
 	own := v.s.cluster.own
-	own.Forget(n)
 	v.s.gone(rank)
-	all := append([]int{n.Raylet}, descendants(own.Processes(), n.Raylet)...)
-	for _, pid := range all {
-		err = errors.Join(err, send(pid, syscall.SIGSTOP))
+	if err := own.Silence(n); err != nil {
+		return err
 	}
 	for until := time.Now().Add(silence); !v.s.replaced(v.ctx) && time.Now().Before(until); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	for _, pid := range all {
-		err = errors.Join(err, send(pid, syscall.SIGKILL))
-	}
-	if err != nil {
+	if err := own.Crash(n); err != nil {
 		return err
 	}
 	_, err = own.Join(node)
 	return err
-}
-
-// descendants are the processes below one.
-func descendants(all []loopback.Process, of int) (pids []int) {
-	for _, p := range all {
-		if parent, err := parentOf(p.PID); err == nil && parent == of {
-			pids = append(append(pids, p.PID), descendants(all, p.PID)...)
-		}
-	}
-	return pids
 }
 
 // parentOf is the process that started another.
