@@ -196,6 +196,7 @@ func newStepServer() *cobra.Command {
 			return serve(c.Context(), cfg, &null)
 		},
 	}
+	modelFlag(c.Flags(), &cfg)
 	c.Flags().DurationVar(&null.StepTime, "step-time", 0, "how long a step keeps the ranks busy")
 	c.Flags().BoolVar(&null.Elsewhere, "step-elsewhere", false,
 		"steps are computed by a device, not by a core of this machine")
