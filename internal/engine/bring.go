@@ -11,8 +11,8 @@ import (
 
 // stage brings an update to the ranks of a group and has them load it. Ranks of the driver's host map its
 // memory. To each other host the bytes are sent once: one rank there gets them, and the others, also those
-// of other engines, map its memory.
-func stage(group *executor.Executor, u *weights.Update) error {
+// of other engines, map its memory. It calls claimed once it has claimed hosts, or others have.
+func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 	// brought are the hosts to which this has sent it: who does not have it then is sent it too.
 	for brought := map[string]bool{}; ; {
 		answers, known, err := open(group, u)
@@ -20,10 +20,10 @@ func stage(group *executor.Executor, u *weights.Update) error {
 			return err
 		}
 		var ranks []int
-		claimed, waits := map[string]bool{}, map[string]<-chan struct{}{}
+		ours, waits := map[string]bool{}, map[string]<-chan struct{}{}
 		for rank, o := range answers {
 			switch {
-			case o.Has, claimed[o.Host], waits[o.Host] != nil:
+			case o.Has, ours[o.Host], waits[o.Host] != nil:
 			case brought[o.Host]:
 				ranks = append(ranks, rank)
 			default:
@@ -31,13 +31,14 @@ func stage(group *executor.Executor, u *weights.Update) error {
 					waits[o.Host] = wait
 					continue
 				}
-				claimed[o.Host], ranks = true, append(ranks, rank)
+				ours[o.Host], ranks = true, append(ranks, rank)
 			}
 		}
+		claimed()
 		if len(ranks) > 0 {
 			err = send(group, u, ranks)
 		}
-		for host := range claimed {
+		for host := range ours {
 			brought[host] = true
 			u.Release(host)
 		}
@@ -72,12 +73,13 @@ func open(group *executor.Executor, u *weights.Update) (list []weights.Opened, k
 	if err != nil {
 		return nil, nil, err
 	}
-	list, err = offers(u, answers)
+	list, err = opened(answers)
+	note(u, list)
 	return list, known, err
 }
 
-// offers takes note of what ranks answer that have an update.
-func offers(u *weights.Update, answers [][]byte) ([]weights.Opened, error) {
+// opened reads what ranks answer; what one does not answer is zero.
+func opened(answers [][]byte) ([]weights.Opened, error) {
 	list := make([]weights.Opened, len(answers))
 	for i, a := range answers {
 		if len(a) == 0 {
@@ -86,9 +88,15 @@ func offers(u *weights.Update, answers [][]byte) ([]weights.Opened, error) {
 		if err := json.Unmarshal(a, &list[i]); err != nil {
 			return nil, err
 		}
-		u.Offer(&list[i])
 	}
 	return list, nil
+}
+
+// note remembers the ranks that have an update.
+func note(u *weights.Update, list []weights.Opened) {
+	for i := range list {
+		u.Offer(&list[i])
+	}
 }
 
 // send sends ranks an update.
@@ -105,6 +113,7 @@ func send(group *executor.Executor, u *weights.Update, ranks []int) error {
 	if err != nil {
 		return err
 	}
-	_, err = offers(u, answers)
+	list, err := opened(answers)
+	note(u, list)
 	return err
 }

@@ -158,22 +158,45 @@ func (e *Engine) forget() {
 	e.events.Emit(status.CacheReset{})
 }
 
-// Reserve has the ranks find the memory for an update.
-func (e *Engine) Reserve(ctx context.Context) error {
+// Reserve has the ranks find the memory for an update. It returns the host of each, as weights.Here has
+// it, "" of one that needs none.
+func (e *Engine) Reserve(ctx context.Context) (hosts []string, err error) {
+	err = e.between(ctx, func() error {
+		answers, err := call(e.group, "weights_room", nil)
+		if err != nil {
+			return err
+		}
+		list, err := opened(answers)
+		for i := range list {
+			hosts = append(hosts, list[i].Host)
+		}
+		return err
+	})
+	return hosts, err
+}
+
+// ReserveSent has ranks find the memory for an update that they are sent, and after that for the next
+// ones, beside their steps.
+func (e *Engine) ReserveSent(ctx context.Context, room *weights.Room) error {
+	args, err := json.Marshal(room)
+	if err != nil {
+		return err
+	}
 	return e.between(ctx, func() error {
-		_, err := call(e.group, "weights_room", nil)
+		_, err := call(e.group, "weights_room_sent", args)
 		return err
 	})
 }
 
 // Stage has every rank load its share of an update, beside what it computes with. On an error no rank
-// keeps anything of it.
-func (e *Engine) Stage(ctx context.Context, u *weights.Update) error {
+// keeps anything of it. It calls claimed when no rank of it is going to be sent the update whom another
+// engine might come before.
+func (e *Engine) Stage(ctx context.Context, u *weights.Update, claimed func()) error {
 	if e.transfers != nil {
 		u.Digest() // here it holds up no step
 	}
 	return e.between(ctx, func() error {
-		err := stage(e.group, u)
+		err := stage(e.group, u, claimed)
 		if err != nil && e.group.Err() == nil {
 			if _, dropping := call(e.group, "weights_drop", nil); dropping != nil {
 				return fmt.Errorf("%w; and it was not dropped: %w", err, dropping)
@@ -260,7 +283,7 @@ func catchUp(group *executor.Executor, s *Steering) error {
 	if u == nil || asleep != nil && asleep.Weights {
 		return nil
 	}
-	if err := stage(group, u); err != nil {
+	if err := stage(group, u, func() {}); err != nil {
 		return err
 	}
 	_, err := call(group, "weights_swap", []byte(u.ID))

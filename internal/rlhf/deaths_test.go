@@ -135,7 +135,7 @@ func TestDeathBeforeSwap(t *testing.T) {
 	u, err := s.builder.Finish()
 	ok(t, err)
 	s.giveUp()
-	ok(t, e.Stage(t.Context(), u))
+	ok(t, e.Stage(t.Context(), u, func() {}))
 	ok(t, syscall.Kill(e.Report()[1].PID, syscall.SIGKILL))
 	s.steering.Commit(u)
 	ok(t, e.Swap(t.Context()))

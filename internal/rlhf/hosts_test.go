@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,7 +40,7 @@ func elsewhere(t testing.TB, s *server, list []checkpoint.Tensor) *weights.Updat
 // stage has all engines load an update, and compute with it.
 func (s *server) stage(t testing.TB, u *weights.Update) {
 	t.Helper()
-	ok(t, s.each(func(e *engine.Engine) error { return e.Stage(t.Context(), u) }))
+	ok(t, s.Control.stage(t.Context(), u))
 	before := s.steering.Commit(u)
 	ok(t, s.each(func(e *engine.Engine) error { return e.Swap(t.Context()) }))
 	s.steering.Retire(before)
@@ -117,7 +118,7 @@ func TestSentToTheDead(t *testing.T) {
 	s := linked(t, 2, 2)
 	stage := func(e *engine.Engine, u *weights.Update) <-chan error {
 		done := make(chan error, 1)
-		go func() { done <- e.Stage(t.Context(), u) }()
+		go func() { done <- e.Stage(t.Context(), u, func() {}) }()
 		return done
 	}
 	for rank := range 2 {
@@ -163,4 +164,49 @@ func TestSentToTheDead(t *testing.T) {
 	}
 	s.stage(t, elsewhere(t, s, list))
 	equal(t, "the next update", answers(t, s), want)
+}
+
+// TestRooms: one rank of each host needs memory for what it is sent, but on the driver's.
+func TestRooms(t *testing.T) {
+	c := &Control{dtype: checkpoint.BF16}
+	rooms := c.rooms([][]string{{weights.Here(), "b", "b"}, {"b", "c", ""}, {"c"}})
+	for i, want := range [][]int{{1}, {1}, nil} {
+		if got := rooms[i].Ranks; !slices.Equal(got, want) {
+			t.Errorf("engine %d: ranks %v, want %v", i, got, want)
+		}
+	}
+}
+
+// TestRoomForWhatIsSent: the rank that has found memory for an update is the one that is sent it, before
+// those of other engines, and it finds that for the next one while nobody waits.
+func TestRoomForWhatIsSent(t *testing.T) {
+	list := others(t)
+	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]
+	own := answers(t, open(t, nil))[0]
+	old, _ := builtins(t)
+	s := linked(t, 2, 2)
+	e := s.engines[1]
+	s.ready = map[*engine.Engine]bool{e: true}
+	ok(t, e.ReserveSent(t.Context(),
+		&weights.Room{Ranks: []int{0}, Specs: s.specs, DType: s.dtype.String()}))
+	used := map[string]bool{}
+	for round, c := range []struct {
+		list []checkpoint.Tensor
+		want []answer
+	}{{list, want}, {old, own}, {list, want}} {
+		room := map[string]bool{}
+		for late := time.Now().Add(patience); len(room) == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatalf("round %d: the rank finds no memory", round)
+			}
+			room = updates(t, e.Report()[0].PID)
+			maps.DeleteFunc(room, func(inode string, _ bool) bool { return used[inode] })
+		}
+		s.stage(t, elsewhere(t, s, c.list))
+		used = s.shared(t)
+		if !maps.Equal(used, room) {
+			t.Errorf("round %d: the ranks share memory %v, ready was %v", round, used, room)
+		}
+		equal(t, fmt.Sprint("round ", round), answers(t, s), c.want)
+	}
 }

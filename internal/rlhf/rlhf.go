@@ -52,7 +52,9 @@ type Control struct {
 	// turn is held by what changes the server.
 	turn chan struct{}
 	// streams says that trainers send bytes: memory is found for them ahead.
-	streams  bool
+	streams bool
+	// ready are the engines whose ranks have memory for updates that they are sent.
+	ready    map[*engine.Engine]bool
 	receiver *receiver
 	builder  *weights.Builder
 	// begun is when the update under way was started.
@@ -126,10 +128,15 @@ func (c *Control) become(m state.Machine) {
 // one serves.
 func (c *Control) each(f func(e *engine.Engine) error) error {
 	engines := c.opt.Engines()
+	return eachOf(engines, func(i int) error { return f(engines[i]) })
+}
+
+// eachOf does the same with the numbers of engines.
+func eachOf(engines []*engine.Engine, f func(i int) error) error {
 	errs := make([]error, len(engines))
 	var group sync.WaitGroup
-	for i, e := range engines {
-		group.Go(func() { errs[i] = f(e) })
+	for i := range engines {
+		group.Go(func() { errs[i] = f(i) })
 	}
 	group.Wait()
 	failed := 0
@@ -539,7 +546,7 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 	complete := time.Now()
 	// Not given up half-way: engines that have begun would be left with a part.
 	ctx = context.WithoutCancel(ctx)
-	if err := c.each(func(e *engine.Engine) error { return e.Stage(ctx, u) }); err != nil {
+	if err := c.stage(ctx, u); err != nil {
 		if dropping := c.each(func(e *engine.Engine) error { return e.Drop(ctx) }); dropping != nil {
 			c.log.Warn("an update was not dropped", "cause", dropping)
 		}

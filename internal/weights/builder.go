@@ -92,12 +92,7 @@ func newID() string {
 // layOut says where each tensor has room in a builder's memory, whatever its type is, and how large
 // that is.
 func layOut(specs []checkpoint.Spec) (offsets []int64, size int64) {
-	page := int64(os.Getpagesize())
-	for _, s := range specs {
-		offsets = append(offsets, size)
-		size += (elements(s.Shape)*widest + page - 1) / page * page
-	}
-	return offsets, size
+	return pack(len(specs), func(i int) int64 { return elements(specs[i].Shape) * widest })
 }
 
 func elements(shape []int) int64 {

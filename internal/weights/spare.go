@@ -63,15 +63,36 @@ func (s *Spare) Drop() {
 	closeAll(kept)
 }
 
+// Room says which ranks are to have memory ready for updates that they are sent, and how much that is.
+type Room struct {
+	Ranks []int             `json:"ranks"`
+	Specs []checkpoint.Spec `json:"specs"`
+	DType string            `json:"dtype"`
+}
+
 // Reserve has the system find the memory now that tensors of a type take. It keeps it.
 func (s *Spare) Reserve(specs []checkpoint.Spec, d checkpoint.DType) error {
 	offsets, size := layOut(specs)
+	return s.reserve(len(specs), offsets, size, bytesOf(specs, d))
+}
+
+// ReserveSent does the same for tensors that are sent: see Staged.
+func (s *Spare) ReserveSent(specs []checkpoint.Spec, d checkpoint.DType) error {
+	offsets, size := pack(len(specs), bytesOf(specs, d))
+	return s.reserve(len(specs), offsets, size, bytesOf(specs, d))
+}
+
+func bytesOf(specs []checkpoint.Spec, d checkpoint.DType) func(i int) int64 {
+	return func(i int) int64 { return elements(specs[i].Shape) * int64(d.Size()) }
+}
+
+func (s *Spare) reserve(count int, offsets []int64, size int64, bytes func(i int) int64) error {
 	m, err := s.take(newID(), size)
 	if err != nil {
 		return err
 	}
-	err = each(len(specs), func(i int) error {
-		if n := elements(specs[i].Shape) * int64(d.Size()); n > 0 {
+	err = each(count, func(i int) error {
+		if n := bytes(i); n > 0 {
 			offheap.Populate(m[0].data[offsets[i] : offsets[i]+n])
 		}
 		return nil

@@ -14,7 +14,8 @@ import (
 )
 
 // Staged is an update as a rank has it: the driver's memory, that of another rank of its host, or its own,
-// which Receive fills.
+// which Receive fills. On another host than the driver's the tensors lie one after the other (packed),
+// wherever the driver has them: how much memory that takes is known before an update comes.
 type Staged struct {
 	update Update
 	memory []memory
@@ -28,21 +29,44 @@ type Staged struct {
 
 // Open maps the memory of an update, or what other ranks have of it, if this process can.
 func Open(u Update) *Staged {
-	s := &Staged{update: u, memory: openAll(&u, u.Segments)}
+	sizes := make([]int64, len(u.Segments))
+	for i := range sizes {
+		sizes[i] = u.Segments[i].Size
+	}
+	s := &Staged{update: u, memory: openAll(u.Segments, sizes)}
 	s.drivers = s.memory != nil
+	_, size := u.packed()
 	for i := 0; i < len(u.Elsewhere) && s.memory == nil; i++ {
-		s.memory = openAll(&u, u.Elsewhere[i])
+		s.memory = openAll(u.Elsewhere[i], []int64{size})
 	}
 	return s
 }
 
-// openAll maps the segments of an update where another process has them: nil when it does not.
-func openAll(u *Update, at []Segment) (list []memory) {
-	if len(at) != len(u.Segments) {
+// packed says where each tensor lies that was sent, and how much memory all take.
+func (u *Update) packed() (offsets []int64, size int64) {
+	return pack(len(u.Tensors), func(i int) int64 {
+		n, _ := u.Tensors[i].size() // tensors finds what is wrong with it
+		return n
+	})
+}
+
+// pack lays things of some sizes out one after the other, each from a page on.
+func pack(count int, size func(i int) int64) (offsets []int64, all int64) {
+	page := int64(os.Getpagesize())
+	for i := range count {
+		offsets = append(offsets, all)
+		all += (size(i) + page - 1) / page * page
+	}
+	return offsets, all
+}
+
+// openAll maps segments of some sizes where another process has them: nil when it does not.
+func openAll(at []Segment, sizes []int64) (list []memory) {
+	if len(at) != len(sizes) {
 		return nil
 	}
 	for i := range at {
-		m, err := at[i].open(u.Segments[i].Size)
+		m, err := at[i].open(sizes[i])
 		if err != nil {
 			closeAll(list)
 			return nil
@@ -98,12 +122,9 @@ func (g *Segment) open(size int64) (memory, error) {
 
 // Make makes memory of its own for the update, of what spare has if it can, where it goes at last.
 func (s *Staged) Make(spare *Spare) error {
-	var sizes []int64
-	for _, g := range s.update.Segments {
-		sizes = append(sizes, g.Size)
-	}
+	_, size := s.update.packed()
 	var err error
-	if s.memory, err = spare.take(newID(), sizes...); err != nil {
+	if s.memory, err = spare.take(newID(), size); err != nil {
 		return err
 	}
 	s.own, s.spare = true, spare
@@ -122,11 +143,13 @@ const patience = 30 * time.Second
 
 // Receive takes in what Send sends, from Done on. It calls progress again and again.
 func (s *Staged) Receive(c net.Conn, progress func()) error {
-	return s.update.walk(s.done, func(r Range) error {
+	offsets, _ := s.update.packed()
+	return s.update.walk(s.done, func(tensor int, from, size int64) error {
 		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			return err
 		}
-		n, err := io.ReadFull(c, s.memory[r.Segment].data[r.Offset:r.Offset+r.Size])
+		at := offsets[tensor] + from
+		n, err := io.ReadFull(c, s.memory[0].data[at:at+size])
 		s.done += int64(n)
 		progress()
 		return err
@@ -136,18 +159,19 @@ func (s *Staged) Receive(c net.Conn, progress func()) error {
 // Send writes the bytes of an update, but for so many at its beginning: those of its tensors, one after
 // the other.
 func (u *Update) Send(c net.Conn, from int64) error {
-	return u.walk(from, func(r Range) error {
+	return u.walk(from, func(tensor int, from, size int64) error {
 		if err := c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 			return err
 		}
-		_, err := c.Write(u.View(r))
+		t := &u.Tensors[tensor]
+		_, err := c.Write(u.View(Range{t.Segment, t.Offset + from, size}))
 		return err
 	})
 }
 
-// walk calls f with what the tensors take of the segments, but for so many bytes, in pieces that are
-// soon sent.
-func (u *Update) walk(from int64, f func(r Range) error) error {
+// walk calls f with what the tensors have, but for so many bytes, in pieces that are soon sent: size
+// bytes of a tensor, by its number.
+func (u *Update) walk(from int64, f func(tensor int, from, size int64) error) error {
 	const most = 1 << 20
 	for i := range u.Tensors {
 		t := &u.Tensors[i]
@@ -158,7 +182,7 @@ func (u *Update) walk(from int64, f func(r Range) error) error {
 		at := min(from, size)
 		from -= at
 		for ; at < size; at += most {
-			if err := f(Range{t.Segment, t.Offset + at, min(most, size-at)}); err != nil {
+			if err := f(i, at, min(most, size-at)); err != nil {
 				return err
 			}
 		}
@@ -169,8 +193,12 @@ func (u *Update) walk(from int64, f func(r Range) error) error {
 // tensors are those of the update, in the memory.
 func (s *Staged) tensors() ([]checkpoint.Tensor, error) {
 	tensors := make([]checkpoint.Tensor, len(s.update.Tensors))
+	offsets, _ := s.update.packed()
 	for i := range tensors {
-		t := &s.update.Tensors[i]
+		t := s.update.Tensors[i]
+		if !s.drivers {
+			t.Segment, t.Offset = 0, offsets[i]
+		}
 		size, err := t.size()
 		if err != nil {
 			return nil, err

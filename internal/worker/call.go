@@ -29,13 +29,13 @@ func methods() map[string]method {
 		"weights_load": (*worker).weightsLoad,
 		"weights_swap": (*worker).weightsSwap,
 		"weights_drop": (*worker).weightsDrop,
-		"weights_room": (*worker).weightsRoom,
-		"kv_open":      (*worker).openTransfers,
-		"kv_ranks":     (*worker).knowRanks,
-		"kv_hold":      (*worker).hold,
-		"kv_free":      (*worker).free,
-		"kv_fetch":     (*worker).fetch,
-		"kv_cancel":    (*worker).cancelFetch,
+		"weights_room": (*worker).weightsRoom, "weights_room_sent": (*worker).weightsRoomSent,
+		"kv_open":   (*worker).openTransfers,
+		"kv_ranks":  (*worker).knowRanks,
+		"kv_hold":   (*worker).hold,
+		"kv_free":   (*worker).free,
+		"kv_fetch":  (*worker).fetch,
+		"kv_cancel": (*worker).cancelFetch,
 	}
 }
 

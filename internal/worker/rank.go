@@ -43,8 +43,9 @@ type rank struct {
 	weights  loaded
 	staging  staging
 	retiring sync.WaitGroup
-	// spare is for the next update that is sent here.
+	// spare is for the next update that is sent here, room how much that is where it is known.
 	spare       weights.Spare
+	room        *room
 	cache       *layers.Cache
 	vocab       int
 	stage       model.Stage

@@ -53,9 +53,36 @@ func (r *rank) retire(before loaded) {
 	if before.model != nil {
 		before.model.Retire()
 	}
-	if before.checkpoint != nil {
-		r.retiring.Go(func() { before.checkpoint.Close() })
+	room := r.room
+	if before.checkpoint == nil && room == nil {
+		return
 	}
+	r.retiring.Go(func() {
+		if before.checkpoint != nil {
+			before.checkpoint.Close()
+		}
+		room.find(&r.spare)
+	})
+}
+
+// room is memory for updates that the rank is sent; nil is none.
+type room struct {
+	specs []checkpoint.Spec
+	dtype checkpoint.DType
+}
+
+// find has the system find it now, unless spare has it. What is missing then, the update will say.
+func (m *room) find(spare *weights.Spare) {
+	if m != nil {
+		_ = spare.ReserveSent(m.specs, m.dtype)
+	}
+}
+
+// dropRoom gives it back.
+func (r *rank) dropRoom() {
+	r.room = nil
+	r.retiring.Wait()
+	r.spare.Drop()
 }
 
 func (s *staging) close() {
@@ -92,7 +119,7 @@ func (w *worker) weightsOpen(args []byte) ([]byte, error) {
 			return nil, err
 		}
 		if o.Has = r.staging.staged.Complete(); o.Has && !r.staging.staged.Own() {
-			r.spare.Drop() // another rank is sent updates
+			r.dropRoom() // another rank is sent updates
 		}
 	}
 	return json.Marshal(o)
@@ -208,13 +235,36 @@ func (w *worker) weightsDrop([]byte) ([]byte, error) {
 	return nil, nil
 }
 
-// weightsRoom has the system find the memory that the rank needs for an update.
+// weightsRoom has the system find the memory that the rank needs for an update. It answers with
+// weights.Opened, of which it knows the host.
 func (w *worker) weightsRoom([]byte) ([]byte, error) {
 	m := w.rank.weights.model
 	if m == nil || w.rank.staging.loaded != nil { // it sleeps, or has an update beside
 		return nil, nil
 	}
-	return nil, m.Reserve()
+	if err := m.Reserve(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(weights.Opened{Host: weights.Here()})
+}
+
+// weightsRoomSent has the system find memory for what the ranks of its argument, weights.Room, are sent.
+func (w *worker) weightsRoomSent(args []byte) ([]byte, error) {
+	var m weights.Room
+	if err := json.Unmarshal(args, &m); err != nil {
+		return nil, fmt.Errorf("decode room: %w", err)
+	}
+	d, ok := checkpoint.ParseDType(m.DType)
+	if !ok {
+		return nil, fmt.Errorf("room for tensors of type %q", m.DType)
+	}
+	r := w.rank
+	if !slices.Contains(m.Ranks, w.opt.Rank) || r.weights.model == nil {
+		return nil, nil
+	}
+	r.retiring.Wait()
+	r.room = &room{m.Specs, d}
+	return nil, r.spare.ReserveSent(m.Specs, d)
 }
 
 // sleep gives back the memory of what its argument, queue.Asleep as JSON, says, and takes that of all
@@ -232,7 +282,7 @@ func (w *worker) sleep(args []byte) ([]byte, error) {
 	r.retiring.Wait()
 	if asleep.Weights || asleep.KVCache {
 		r.device.DropSpare()
-		r.spare.Drop()
+		r.dropRoom()
 	}
 	switch {
 	case asleep.Weights:
