@@ -233,6 +233,8 @@ class TestPooling(unittest.TestCase):
                     llm.embed("a file")
                 with self.assertRaisesRegex(BadRequestError, "it has 3 classes"):
                     llm.score("a file", "a number")
+                with self.assertRaisesRegex(BadRequestError, "score.weight, is not in the ranks"):
+                    llm.load_weights(folder)
 
     def test_cross_encoder(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
