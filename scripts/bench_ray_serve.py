@@ -89,7 +89,7 @@ def main() -> None:
     p.add_argument("--address", required=True)
     p.add_argument("--node-ip", required=True)
     p.add_argument("--rounds", type=int, default=4)
-    p.add_argument("--prompts", type=int, default=200)
+    p.add_argument("--prompts", type=int, default=800)
     p.add_argument("--clients", type=int, nargs="+", default=[16])
     p.add_argument("--step-ms", type=float, default=1)
     p.add_argument(
