@@ -7,9 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -152,8 +150,7 @@ func answerParent(ctx context.Context, open func(context.Context) (*router.Route
 	if err != nil {
 		return err
 	}
-	// A reader of standard error that goes away does not end the engine.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	surviveReaders()
 	// Another process may still hold the program's end of the socket when the program is gone.
 	if err := parent.Signal(unix.SIGTERM); err != nil {
 		return err

@@ -283,10 +283,7 @@ func TestChartPod(t *testing.T) {
 func TestChartNodes(t *testing.T) {
 	t.Parallel()
 	all := manifests(t, "helm/rendered/nodes.yaml")
-	secret := filepath.Join(t.TempDir(), "cluster-token")
-	if err := os.WriteFile(secret, []byte("a secret of these tests\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	secret := tokenFile(t)
 	api, nodes := one(t, all, "StatefulSet", "eagleray"), one(t, all, "StatefulSet", "eagleray-node")
 	if api.Spec.Replicas != 1 || nodes.Spec.Replicas != 1 || nodes.Spec.Ordinals.Start != 1 ||
 		one(t, all, "Service", api.Spec.ServiceName) == nil {

@@ -109,7 +109,7 @@ func checkNames(m *config.Model) error {
 // serveHeadless runs ranks for the server of another machine until that ends them, or ctx ends.
 func serveHeadless(ctx context.Context, cfg config.Config) error {
 	log := newServerLog(cfg.Server.LogFormat)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	surviveReaders()
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
@@ -127,8 +127,7 @@ func serve(ctx context.Context, cfg config.Config, null *engine.Null) error {
 
 func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *serverLog) error {
 	log := logs.Logger
-	// A reader of the log that goes away does not end the server: the write fails, and that is all.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	surviveReaders()
 	logRayJob(log)
 	for _, w := range cfg.Warnings {
 		log.Warn(w)

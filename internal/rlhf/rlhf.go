@@ -204,16 +204,8 @@ func (c *Control) Call(ctx context.Context, method string, args []byte,
 	timeout time.Duration) ([][]byte, error) {
 	engines := c.opt.Engines()
 	results := make([][][]byte, len(engines))
-	index := map[*engine.Engine]int{}
-	for i, e := range engines {
-		index[e] = i
-	}
-	err := c.each(func(e *engine.Engine) (err error) {
-		i, ok := index[e]
-		if !ok {
-			return nil // has come meanwhile
-		}
-		results[i], err = e.Call(ctx, method, args, timeout)
+	err := eachOf(engines, func(i int) (err error) {
+		results[i], err = engines[i].Call(ctx, method, args, timeout)
 		return err
 	})
 	var all [][]byte

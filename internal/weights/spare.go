@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 
@@ -73,25 +74,30 @@ type Room struct {
 // Reserve has the system find the memory now that tensors of a type take. It keeps it.
 func (s *Spare) Reserve(specs []checkpoint.Spec, d checkpoint.DType) error {
 	offsets, size := layOut(specs)
-	return s.reserve(len(specs), offsets, size, bytesOf(specs, d))
+	return s.reserve(offsets, size, bytesOf(specs, d))
 }
 
 // ReserveSent does the same for tensors that are sent: see Staged.
-func (s *Spare) ReserveSent(specs []checkpoint.Spec, d checkpoint.DType) error {
-	offsets, size := pack(len(specs), bytesOf(specs, d))
-	return s.reserve(len(specs), offsets, size, bytesOf(specs, d))
+func (s *Spare) ReserveSent(room *Room) error {
+	d, ok := checkpoint.ParseDType(room.DType)
+	if !ok {
+		return fmt.Errorf("room for tensors of type %q", room.DType)
+	}
+	bytes := bytesOf(room.Specs, d)
+	offsets, size := pack(len(room.Specs), bytes)
+	return s.reserve(offsets, size, bytes)
 }
 
 func bytesOf(specs []checkpoint.Spec, d checkpoint.DType) func(i int) int64 {
 	return func(i int) int64 { return elements(specs[i].Shape) * int64(d.Size()) }
 }
 
-func (s *Spare) reserve(count int, offsets []int64, size int64, bytes func(i int) int64) error {
+func (s *Spare) reserve(offsets []int64, size int64, bytes func(i int) int64) error {
 	m, err := s.take(newID(), size)
 	if err != nil {
 		return err
 	}
-	err = each(count, func(i int) error {
+	err = each(len(offsets), func(i int) error {
 		if n := bytes(i); n > 0 {
 			offheap.Populate(m[0].data[offsets[i] : offsets[i]+n])
 		}

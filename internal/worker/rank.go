@@ -45,7 +45,7 @@ type rank struct {
 	retiring sync.WaitGroup
 	// spare is for the next update that is sent here, room how much that is where it is known.
 	spare       weights.Spare
-	room        *room
+	room        *weights.Room
 	cache       *layers.Cache
 	vocab       int
 	stage       model.Stage

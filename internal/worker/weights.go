@@ -61,24 +61,13 @@ func (r *rank) retire(before loaded) {
 		if before.checkpoint != nil {
 			before.checkpoint.Close()
 		}
-		room.find(&r.spare)
+		if room != nil {
+			_ = r.spare.ReserveSent(room) // what is missing, the update will say
+		}
 	})
 }
 
-// room is memory for updates that the rank is sent; nil is none.
-type room struct {
-	specs []checkpoint.Spec
-	dtype checkpoint.DType
-}
-
-// find has the system find it now, unless spare has it. What is missing then, the update will say.
-func (m *room) find(spare *weights.Spare) {
-	if m != nil {
-		_ = spare.ReserveSent(m.specs, m.dtype)
-	}
-}
-
-// dropRoom gives it back.
+// dropRoom gives back the memory for updates that the rank is sent.
 func (r *rank) dropRoom() {
 	r.room = nil
 	r.retiring.Wait()
@@ -254,17 +243,13 @@ func (w *worker) weightsRoomSent(args []byte) ([]byte, error) {
 	if err := json.Unmarshal(args, &m); err != nil {
 		return nil, fmt.Errorf("decode room: %w", err)
 	}
-	d, ok := checkpoint.ParseDType(m.DType)
-	if !ok {
-		return nil, fmt.Errorf("room for tensors of type %q", m.DType)
-	}
 	r := w.rank
 	if !slices.Contains(m.Ranks, w.opt.Rank) || r.weights.model == nil {
 		return nil, nil
 	}
 	r.retiring.Wait()
-	r.room = &room{m.Specs, d}
-	return nil, r.spare.ReserveSent(m.Specs, d)
+	r.room = &m
+	return nil, r.spare.ReserveSent(&m)
 }
 
 // sleep gives back the memory of what its argument, queue.Asleep as JSON, says, and takes that of all

@@ -7,7 +7,7 @@ import json
 import pickle
 import re
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any, Optional
 from urllib.parse import unquote
 
@@ -267,14 +267,16 @@ def _no_model(name: Any) -> RequestError:
 
 def _down(deployments: Collection[str]) -> dict[str, str]:
     """Return those of this application's deployments that cannot answer, with their status."""
-    name = serve.get_replica_context().app_name
-    application = serve.status().applications.get(name)
-    if application is None:
-        return {}
     return {
         deployment: str(status.status.value)
-        for deployment, status in application.deployments.items()
+        for deployment, status in own_deployments().items()
         if deployment in deployments
         and status.status.value in ("UNHEALTHY", "DEPLOY_FAILED")
         and not status.replica_states.get("RUNNING")
     }
+
+
+def own_deployments() -> Mapping[str, Any]:
+    """Return what Serve says of this application's deployments, nothing before it knows of them."""
+    application = serve.status().applications.get(serve.get_replica_context().app_name)
+    return application.deployments if application else {}

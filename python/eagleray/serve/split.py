@@ -7,11 +7,9 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any, Optional
 
-from ray import serve
-
 from .asgi import RequestError
 from .handover import decode_body, prefill_body, refuses_transfer, renounce, transfer_params
-from .ingress import OpenAIIngress
+from .ingress import OpenAIIngress, own_deployments
 from .resume import Deaths
 
 _log = logging.getLogger("ray.serve")
@@ -119,7 +117,6 @@ def _going_on(request: tuple[Any, ...], params: Optional[dict[str, Any]]) -> tup
 
 def _running(deployment: str) -> bool:
     """Say whether a deployment of this application has a replica that runs."""
-    application = serve.status().applications.get(serve.get_replica_context().app_name)
-    found = application and application.deployments.get(deployment)
+    found = own_deployments().get(deployment)
     # Before it is known the deployment is asked.
     return not found or found.replica_states.get("RUNNING", 0) > 0
