@@ -42,7 +42,7 @@ func Weigh(c *checkpoint.Config, src layers.Source, u Use) (Footprint, error) {
 	f := Footprint{Footprint: m.stage.Footprint()}
 	f.Activations = activations(c, m.stage, l, int64(u.Rows))
 	f.PerThread = layers.ScratchPerThread(u.MaxLen)
-	if c.Rope.Type != "" || c.FFNDim == 0 {
+	if c.FFNDim == 0 { // OPT has positions another way
 		f.Vectors += layers.RotaryBytes(c.HeadDim, u.MaxLen)
 	}
 	return f, nil
