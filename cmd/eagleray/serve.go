@@ -170,10 +170,10 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 
 	begun := time.Now()
 	shown := logs.progress()
-	stalls, happened := make(stalls, 1), &window.Events{}
+	happened := &window.Events{}
 	e, m, err := router.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: logs.ranks(),
 		Version: version(), Null: null,
-		Events: status.Tee(shown.listen, stalls.listen, happened.Listen)})
+		Events: status.Tee(shown.listen, happened.Listen)})
 	shown.end()
 	if ctx.Err() != nil {
 		// Asked to end while starting: there are no requests to finish.
@@ -236,7 +236,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		last = accepted
 	}
 	handler.StopBatches() // what they have not answered the next server will
-	err = drain(log, server, e, stalls,
+	err = drain(log, server, e,
 		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, last)
 	<-served
 	return err

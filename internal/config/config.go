@@ -200,7 +200,7 @@ type Queue struct {
 	PortRange [2]int
 	// StallWarning is how long a rank may be stalled with work queued before it is reported.
 	StallWarning time.Duration
-	// StepTimeout fails the engine when a step takes longer.
+	// StepTimeout fails the group when no rank has moved for so long during a step.
 	StepTimeout time.Duration
 }
 

@@ -147,7 +147,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.Var(&seconds{&q.StallWarning}, "stall-warning",
 		"how long a worker may be stalled with work queued before it is reported")
 	f.Var(&seconds{&q.StepTimeout}, "execute-model-timeout-seconds",
-		"how long a step may take before the engine fails")
+		"how long no worker may move during a step before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
 
 	toggle(f, &c.Server.EnableSleepMode, "enable-sleep-mode",

@@ -59,11 +59,15 @@ func (e *Engine) recover(cause error) error {
 	return nil
 }
 
-// condemn finds out whether a request makes the ranks fail, and fails it alone if so.
+// condemn finds out whether a request makes the ranks fail, and fails it alone if so. A failure that no
+// request can have caused says nothing of any.
 func (e *Engine) condemn(cause error) {
-	e.computed = e.sched.Computed(e.computed[:0])
 	var f *executor.Failure
-	killed := errors.As(cause, &f) && !f.Reported
+	if errors.As(cause, &f) && f.Unrelated {
+		return
+	}
+	e.computed = e.sched.Computed(e.computed[:0])
+	killed := f != nil && !f.Reported
 	key, found := e.suspects.failed(e.computed, killed)
 	if !found {
 		return

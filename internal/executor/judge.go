@@ -164,6 +164,7 @@ func (e *Executor) seen() []verdict.Seen {
 	for r := range list {
 		list[r].Status, _ = e.hub.Status(r)
 		list[r].Stopped = e.processState(r) == stoppedState
+		list[r].Busy = e.stall.busy(r, e.pid(r))
 	}
 	return list
 }

@@ -265,6 +265,25 @@ func (e GroupStopped) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
+// RankMoves says that a rank moves again that RankStalled was said of, or owes nothing any more.
+type RankMoves struct {
+	Rank int
+	Node string
+	PID  int
+	// After is for how long it had not moved.
+	After time.Duration
+}
+
+func (e RankMoves) String() string { return text(e) }
+
+// Log is at level info.
+func (e RankMoves) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "rank moves again", []slog.Attr{
+		slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
+		slog.String("seconds", fmt.Sprintf("%.1f", e.After.Seconds())),
+	}
+}
+
 // RankStalled says that a rank has not moved for a while although work is queued for it, and that
 // no other rank holds it up.
 type RankStalled struct {
@@ -374,6 +393,7 @@ var (
 	_ Event = RankOutput{}
 	_ Event = GroupStopped{}
 	_ Event = RankStalled{}
+	_ Event = RankMoves{}
 	_ Event = StepSlow{}
 	_ Event = Preempted{}
 	_ Event = RelayoutFailed{}

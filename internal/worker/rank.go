@@ -110,6 +110,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if err != nil {
 		return err
 	}
+	r.device.Count(r.status.Moved())
 	r.isa, r.threads = r.device.ISA(), r.device.Pool().Threads()
 	if r.folder, err = modelFolder(init, progress); err != nil {
 		return err
@@ -161,6 +162,9 @@ func (w way) Gather(dst, x []float32, root int) error { return (*w.group).Gather
 // enter makes a loaded rank one of a group: it knows no request, but its cache is as it was.
 func (r *rank) enter(opt Options) error {
 	init := r.init
+	if r.device != nil {
+		r.device.Count(r.status.Moved())
+	}
 	if world := init.Layout.World(); world > 1 && (init.Null == nil || init.Layout.PP > 1) {
 		if opt.Groups == nil {
 			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
@@ -186,6 +190,9 @@ func (r *rank) enter(opt Options) error {
 
 // leave leaves the group.
 func (r *rank) leave() {
+	if r.device != nil {
+		r.device.Count(nil) // the memory of its status ends with the group
+	}
 	r.endTransfers()
 	r.groups.Close()
 	r.groups, r.runner = join.Groups{}, nil

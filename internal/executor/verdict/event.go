@@ -70,9 +70,10 @@ type Reported struct {
 	Disagrees bool
 }
 
-// Overdue is a step whose result did not come in time, or a record that was not read in time. The
+// Overdue is a step in which no rank has moved for too long, or a record that was not read in time. The
 // rank at fault is one whose process is stopped, else Rank, else the one furthest behind; the
-// failure comes at once, unless another cause is known already.
+// failure comes at once, unless another cause is known already. A request can be its cause only if the
+// rank was computing all the while.
 type Overdue struct {
 	// Rank is the one that the queue names, -1 for none.
 	Rank  int
@@ -167,7 +168,7 @@ func (v *Verdict) missed(report *Failure, e Reported) *Failure {
 		worst, cause, step = rank, "holds others up: ", e.Seen[rank].Status.Started
 	}
 	f := v.seen(worst, cause+report.Cause, e.Seen)
-	f.Step = step
+	f.Step, f.Unrelated = step, stopped || !e.Seen[worst].Busy
 	return cut(f, !stopped)
 }
 
@@ -185,5 +186,6 @@ func (e Overdue) apply(v *Verdict, _ time.Time) {
 	}
 	f := v.seen(rank, cause, e.Seen)
 	f.Step = e.Step
+	f.Unrelated = stopped || f.Rank < 0 || f.Rank >= len(e.Seen) || !e.Seen[f.Rank].Busy
 	v.failure = cut(f, f.Rank >= 0 && !stopped)
 }

@@ -40,6 +40,9 @@ type Seen struct {
 	Status status.Snapshot
 	// Stopped says that SIGSTOP or a debugger holds its process. Such a rank cannot say so itself.
 	Stopped bool
+	// Busy says that its process has had a processor for most of the time in which it has not moved. It is
+	// false where that is not known.
+	Busy bool
 }
 
 // slowest is the rank that holds the others up: the first whose process is stopped, else the first
