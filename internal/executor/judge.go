@@ -163,7 +163,10 @@ func (e *Executor) seen() []verdict.Seen {
 	list := make([]verdict.Seen, len(e.workers))
 	for r := range list {
 		list[r].Status, _ = e.hub.Status(r)
-		list[r].Stopped = e.processState(r) == stoppedState
+		switch state := e.processState(r); state {
+		case stoppedState, deviceState:
+			list[r].Held = "its process is " + state
+		}
 		list[r].Busy = e.stall.busy(r, e.pid(r))
 	}
 	return list

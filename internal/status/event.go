@@ -265,6 +265,24 @@ func (e GroupStopped) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
+// RankLeft says that a rank was killed and did not end: it is left behind, and what takes its place is
+// started beside it.
+type RankLeft struct {
+	Rank int
+	Node string
+	PID  int
+}
+
+func (e RankLeft) String() string { return text(e) }
+
+// Log is at level error.
+func (e RankLeft) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelError, "a rank was killed and does not end (frozen, in a debugger, or waiting for a " +
+			"device): it is left behind", []slog.Attr{
+			slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
+		}
+}
+
 // RankMoves says that a rank moves again that RankStalled was said of, or owes nothing any more.
 type RankMoves struct {
 	Rank int
@@ -394,6 +412,7 @@ var (
 	_ Event = GroupStopped{}
 	_ Event = RankStalled{}
 	_ Event = RankMoves{}
+	_ Event = RankLeft{}
 	_ Event = StepSlow{}
 	_ Event = Preempted{}
 	_ Event = RelayoutFailed{}

@@ -208,7 +208,7 @@ func (tr *transcript) status(fields map[string]string, text []string) (s Seen) {
 		case "detail":
 			s.Status.Detail = uint32(tr.number(value))
 		case "stopped":
-			s.Stopped = true
+			s.Held = "its process is stopped"
 		case "busy":
 			s.Busy = true
 		}
