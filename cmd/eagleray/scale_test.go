@@ -23,7 +23,7 @@ func TestScaleUnderLoad(t *testing.T) {
 	if !testing.Short() {
 		changes = 50
 	}
-	_, url := startServer(t)
+	_, url := startServer(t, "--enable-elastic-ep")
 	ask := func(seed int, stream bool) (string, error) {
 		body := fmt.Sprintf(`{"prompt":"package main","max_tokens":60,"ignore_eos":true,"temperature":1,
 			"seed":%d,"n":2,"logprobs":1,"stream":%v}`, seed, stream)

@@ -251,6 +251,9 @@ type Server struct {
 	// EnableRLHF has the routes by which a trainer steers the server, EnableSleepMode those of sleep
 	// alone.
 	EnableRLHF, EnableSleepMode bool
+	// EnableElasticEP has the routes that change the engines of a running server, which one with keys has
+	// without it.
+	EnableElasticEP bool
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }

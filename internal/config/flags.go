@@ -230,6 +230,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"report cached tokens in usage")
 	toggle(f, &s.EnableRLHF, "enable-rlhf",
 		"answer the routes of a trainer: pauses, sleep, updates of the weights")
+	toggle(f, &s.EnableElasticEP, "enable-elastic-ep",
+		"answer /scale_elastic and vLLM's /scale_elastic_ep, as a server with --api-key does")
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Validate refuses values no model could be served with; each error names its flag.
@@ -66,6 +67,15 @@ func (c *Config) Validate() error {
 	}
 	if slices.Contains(c.Server.APIKeys, "") {
 		return usage("--api-key is empty")
+	}
+	for _, key := range c.Server.APIKeys {
+		if strings.ContainsFunc(key, unicode.IsSpace) { // no header has it as it is
+			return usage("--api-key has a key with white space in it, which no request would match")
+		}
+	}
+	if s := &c.Server; s.EnableElasticEP && len(s.APIKeys) == 0 && s.Transport.UDS == "" && !loopback(s.Host) {
+		return usage("--enable-elastic-ep at --host %q without --api-key: whoever reaches it could take engines "+
+			"away", s.Host)
 	}
 	if s := &c.Server; s.EnableRLHF && len(s.APIKeys) == 0 && s.Transport.UDS == "" && !loopback(s.Host) {
 		return usage("--enable-rlhf at --host %q without --api-key: whoever reaches it could change the "+

@@ -43,6 +43,9 @@ type Launcher struct {
 	// its control group is frozen, a debugger holds it, or it waits for a device that does not answer.
 	// Nothing waits for it any more but the goroutine that reaps it; should it ever run again, it ends.
 	Left func(rank, pid int)
+	// Secrets are variables of the environment that children get although they look secret; they get
+	// what they read of the others (launch.ChildEnvironment).
+	Secrets []string
 
 	// starts carries work to the thread that children are started from.
 	starts chan func()
@@ -225,6 +228,7 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Args[0] = self
+	cmd.Env = launch.ChildEnvironment(os.Environ(), l.Secrets...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A worker never outlives the driver, however the driver ends: its connection closes, and the
 	// kernel kills it.
