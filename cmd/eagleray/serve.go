@@ -158,7 +158,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 			ip.String())
 	}
 
-	stores := newKept(cfg.Server.StoreDir)
+	stores := newKept(cfg.Server.StoreDir, log)
 	defer stores.close()
 	// The server that hands its socket over has the stores until it ends: then the first use opens
 	// them.
@@ -287,13 +287,17 @@ type kept struct{ state, responses *store.Store }
 const maxResponseBytes = 256 << 20
 
 // newKept makes the stores of a folder, "" for memory.
-func newKept(dir string) kept {
+func newKept(dir string, log *slog.Logger) kept {
 	responses := dir
 	if dir != "" {
 		responses = filepath.Join(dir, "responses")
 	}
-	return kept{store.New(dir, store.Options{}),
-		store.New(responses, store.Options{MaxBytes: maxResponseBytes})}
+	damaged := func(path, aside string, cause error) {
+		log.Error("a file of --store-dir is damaged: it was set aside, and an empty one takes its place", "file",
+			path, "aside", aside, "cause", cause.Error())
+	}
+	return kept{store.New(dir, store.Options{Damaged: damaged}),
+		store.New(responses, store.Options{MaxBytes: maxResponseBytes, Damaged: damaged})}
 }
 
 func (k kept) open() error { return errors.Join(k.state.Open(), k.responses.Open()) }
