@@ -199,15 +199,13 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	handler.StartBatches()
 	defer handler.StopBatches()
 	server := handler.HTTPServer(listener.Addr().String())
-	served, accepted := make(chan error, 1), make(chan struct{})
-	limited := handler.Limit(listener)
+	served := make(chan error, 1)
+	connections := handler.Limit(listener)
+	limited := net.Listener(connections)
 	if secure != nil {
 		limited = tls.NewListener(limited, secure)
 	}
-	go func() {
-		served <- server.Serve(limited)
-		close(accepted)
-	}()
+	go func() { served <- server.Serve(limited) }()
 	logReady(log, e.Info(), openURL(listener.Addr(), secure != nil), time.Since(begun))
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)
@@ -231,13 +229,19 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		return errors.Join(e.Healthy(ctx), e.Stop(context.WithoutCancel(ctx)))
 	case <-ctx.Done():
 	}
-	var last <-chan struct{} // of its connections
+	var answer func(context.Context)
 	if handedOver {
-		last = accepted
+		answer = func(ctx context.Context) {
+			handler.Drain(ctx, connections)
+			// What was being accepted when that began is known now.
+			ended := <-served
+			served <- ended
+			handler.Drain(ctx, connections)
+		}
 	}
 	handler.StopBatches() // what they have not answered the next server will
 	err = drain(log, server, e,
-		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, last)
+		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, answer)
 	<-served
 	return err
 }
