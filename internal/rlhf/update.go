@@ -183,7 +183,7 @@ const wholeFile = "model.safetensors"
 func (s single) Names() []string { return []string{wholeFile} }
 
 // Map implements checkpoint.Folder.
-func (s single) Map(string) ([]byte, func() error, error) { return s.Folder.Map(s.name) }
+func (s single) Map(string) (*checkpoint.View, error) { return s.Folder.Map(s.name) }
 
 // stream takes in what a trainer's connection brings. What it brings is compared with the model first.
 func (c *Control) stream(ctx context.Context, s Source) error {

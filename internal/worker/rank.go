@@ -262,6 +262,11 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 	if err != nil {
 		return err
 	}
+	if r.weights.checkpoint != nil {
+		if err := r.weights.checkpoint.Settled(); err != nil {
+			return err
+		}
+	}
 	return sendErr
 }
 

@@ -188,7 +188,7 @@ func (w *worker) weightsLoad(id []byte) ([]byte, error) {
 	l := &loaded{update: string(id), segments: segments, checkpoint: c}
 	r.staging.staged = nil
 	if l.model, err = model.Load(r.config, model.FromCheckpoint(c), r.device,
-		model.Options{Group: r.group, Stage: r.stage}); err != nil {
+		model.Options{Group: r.group, Stage: r.stage, Strict: true}); err != nil {
 		l.close()
 		return nil, err
 	}

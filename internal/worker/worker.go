@@ -61,6 +61,9 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	w := &worker{host: h, port: port, status: port.Status(), opt: opt, methods: methods()}
 	w.status.Set(status.Init, 0)
 	defer h.leave()
+	// A table is looked up in a mapped file, which another program may cut: that fails this rank, not the
+	// process, which is the driver's where there is one rank.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err := w.guard(w.start)
 	for err == nil {
 		err = w.guard(w.serveOne)
@@ -148,7 +151,12 @@ type panicError struct {
 	stack string
 }
 
-func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+func (p *panicError) Error() string {
+	if _, ok := p.value.(interface{ Addr() uintptr }); ok {
+		return "memory that maps a file cannot be read: the file was cut by another program, or its disk fails"
+	}
+	return fmt.Sprintf("panic: %v", p.value)
+}
 
 func (w *worker) guard(f func() error) (err error) {
 	defer func() {
