@@ -110,6 +110,7 @@ type request struct {
 	stops   stopFinder
 	outputs int
 	text    int // bytes of output text so far, held text included
+	runes   int // likewise in characters
 	// prompted tells that log-probabilities of the prompt were delivered, over that the last delta
 	// was.
 	prompted, over bool

@@ -59,6 +59,8 @@ type Delta struct {
 	// TextOffsets, parallel to Tokens, is the length in bytes of the output text known before each
 	// token.
 	TextOffsets []int
+	// RuneOffsets, parallel to Tokens, is the same length in characters.
+	RuneOffsets []int
 	// TextEnds, parallel to Tokens, is how much of Text there was with each token.
 	TextEnds []int
 	// Pooled is what a request that pools asked for; its token means nothing.

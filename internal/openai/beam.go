@@ -270,6 +270,7 @@ func (s *beamSearch) finish() {
 				if p.IncludeStop {
 					path = append(path, b)
 					d.TextOffsets = append(d.TextOffsets, len(d.Text))
+					d.RuneOffsets = append(d.RuneOffsets, countRunes(d.Text))
 				}
 			}
 			for _, b := range path {
@@ -288,9 +289,12 @@ func (s *beamSearch) write(d *engine.Delta, p *beamPrompt, path []*beam) {
 		return
 	}
 	stream := s.tok.NewStream(p.Prompt, !p.KeepSpecial)
+	runes := 0
 	for _, b := range path {
-		d.TextOffsets = append(d.TextOffsets, len(d.Text))
-		d.Text = append(d.Text, stream.Push(b.last.Sampled.Token)...)
+		d.TextOffsets, d.RuneOffsets = append(d.TextOffsets, len(d.Text)), append(d.RuneOffsets, runes)
+		piece := stream.Push(b.last.Sampled.Token)
+		d.Text = append(d.Text, piece...)
+		runes += countRunes(piece)
 	}
 	d.Text = append(d.Text, stream.Flush()...)
 }
