@@ -160,6 +160,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.MaxRestarts, "max-restarts", r.MaxRestarts,
 		"restarts within --restart-window; one more failure ends the engine")
 	f.Var(&seconds{&r.Window}, "restart-window", "time in which --max-restarts are allowed")
+	f.StringVar(&r.OnModelChange, "on-model-change", r.OnModelChange,
+		"what follows when workers are started and the model's files are others by now: keep (go on "+
+			"with those that were loaded), refuse, or adopt (all workers load the new ones)")
 }
 
 // rayFlags defines the flags of --distributed-executor-backend ray.

@@ -48,6 +48,7 @@ func (c *Config) Validate() error {
 		atLeast("max-requests-per-key", c.Server.MaxRequestsPerKey, 0),
 		atLeast("max-connections", c.Server.MaxConnections, 0),
 		oneOf("on-failure", c.Recovery.OnFailure, "restart", "exit"),
+		oneOf("on-model-change", c.Recovery.OnModelChange, "keep", "refuse", "adopt"),
 		atLeast("max-restarts", c.Recovery.MaxRestarts, 0),
 		atLeast("shutdown-timeout", c.Server.ShutdownTimeoutSeconds, 0),
 	} {
@@ -128,6 +129,8 @@ func (r *Recovery) validate() error {
 	switch {
 	case r.OnFailure == "exit" && r.MaxRestarts != normal.MaxRestarts:
 		return usage("--max-restarts %d with --on-failure exit: nothing is restarted", r.MaxRestarts)
+	case r.OnFailure == "exit" && r.OnModelChange == "adopt":
+		return usage("--on-model-change adopt with --on-failure exit: workers are not started again")
 	case r.OnFailure == "exit" && r.Window != normal.Window:
 		return usage("--restart-window %v with --on-failure exit: nothing is restarted", r.Window)
 	}

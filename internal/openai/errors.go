@@ -117,7 +117,7 @@ func asAPIError(err error) *apiError {
 		return &apiError{status: http.StatusRequestTimeout, message: err.Error()}
 	case errors.Is(err, engine.ErrStopped):
 		return draining()
-	case errors.Is(err, engine.ErrOverloaded):
+	case errors.Is(err, engine.ErrOverloaded), errors.Is(err, engine.ErrReplaced):
 		return &apiError{status: http.StatusServiceUnavailable, message: err.Error(),
 			retryAfter: 1, expected: true}
 	case errors.As(err, &tooLarge):
