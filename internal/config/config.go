@@ -255,6 +255,9 @@ type Server struct {
 	// EnableRLHF has the routes by which a trainer steers the server, EnableSleepMode those of sleep
 	// alone.
 	EnableRLHF, EnableSleepMode bool
+	// AllowedLocalWeights are folders, beside the model's own, from which a trainer may have weights
+	// loaded.
+	AllowedLocalWeights []string
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }

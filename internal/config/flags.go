@@ -233,6 +233,8 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"report cached tokens in usage")
 	toggle(f, &s.EnableRLHF, "enable-rlhf",
 		"answer the routes of a trainer: pauses, sleep, updates of the weights")
+	f.StringSliceVar(&s.AllowedLocalWeights, "allowed-local-weights", nil,
+		"folders, beside the model's own, below which /update_weights may name files")
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")

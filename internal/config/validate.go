@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"net"
+	"os"
 	"slices"
 	"strings"
 )
@@ -77,6 +78,12 @@ func (c *Config) Validate() error {
 			return usage("--metrics-prefix %q is not a word of letters", p)
 		}
 	}
+	if s := &c.Server; len(s.AllowedLocalWeights) > 0 && !s.EnableRLHF {
+		return usage("--allowed-local-weights without --enable-rlhf: nothing loads weights")
+	}
+	if i := slices.IndexFunc(c.Server.AllowedLocalWeights, func(dir string) bool { return !isFolder(dir) }); i >= 0 {
+		return usage("--allowed-local-weights %q is not a folder", c.Server.AllowedLocalWeights[i])
+	}
 	var object map[string]any
 	if o := c.Model.OverrideGenerationConfig; o != "" && json.Unmarshal([]byte(o), &object) != nil {
 		return usage("--override-generation-config %q is not a JSON object", o)
@@ -115,6 +122,11 @@ func (c *Config) Validate() error {
 			"device or a part of one", r.PerWorker, r.DeviceKey)
 	}
 	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // loopback says that a host is this machine alone.

@@ -131,5 +131,8 @@ func asAPIError(err error) *apiError {
 		errors.Is(err, engine.ErrUnsound):
 		return &apiError{status: http.StatusInternalServerError, message: err.Error()}
 	}
-	return &apiError{status: http.StatusInternalServerError, message: "internal server error"}
+	return &apiError{status: http.StatusInternalServerError, message: internalError}
 }
+
+// internalError is all that a client is told of an error that is not its own.
+const internalError = "internal server error"

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/runner"
 	"github.com/eagleray/eagleray/internal/status"
@@ -192,6 +194,9 @@ func (w *worker) weightsLoad(id []byte) ([]byte, error) {
 		model.Options{Group: r.group, Stage: r.stage, Strict: true,
 			Progress: func(n int64) { l.bytes = n }}); err != nil {
 		l.close()
+		if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
+			err = &weights.UnsoundError{Err: bad}
+		}
 		return nil, err
 	}
 	r.staging.loaded = l
