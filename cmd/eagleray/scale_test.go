@@ -93,7 +93,8 @@ func underLoad(t *testing.T, want []string, ask func(client int) (string, error)
 func TestScaleBeside(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
-	_, url := startServer(t, "--enable-rlhf", "--enable-sleep-mode", "--api-key", "key")
+	_, url := startServer(t, "--enable-rlhf", "--enable-sleep-mode", "--api-key", "key",
+		"--allowed-local-weights", "../../testdata/models")
 	send := func(ctx context.Context, method, path, body string) (int, string) {
 		q, err := http.NewRequestWithContext(ctx, method, url+path, strings.NewReader(body))
 		if err != nil {

@@ -333,7 +333,8 @@ func newTrainer(cfg *config.Config, e *router.Router, log *slog.Logger) (*rlhf.C
 	if cfg.Server.EnableRLHF && cfg.Server.Transport.UDS == "" {
 		host = cfg.Server.Host
 	}
-	return rlhf.New(rlhf.Options{Engines: e.Engines, Host: host, Layout: e.Info().Layout, Log: log})
+	return rlhf.New(rlhf.Options{Engines: e.Engines, Host: host, Layout: e.Info().Layout, Log: log,
+		Folder: e.Info().Folder(), Allowed: cfg.Server.AllowedLocalWeights})
 }
 
 func logReady(log *slog.Logger, info *engine.Info, url string, took time.Duration) {

@@ -44,6 +44,7 @@ func (b *opening) supervise(s *supervisor) error {
 	if err != nil {
 		return err
 	}
+	s.files = b.settle
 	q := &b.cfg.Queue
 	s.backend, s.ready = b.backend(), nil
 	common := executor.Options{

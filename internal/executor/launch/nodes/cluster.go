@@ -199,6 +199,21 @@ func (c *Cluster) take(m *member) string {
 	return ""
 }
 
+// Expect has some of the settings be other ones, by their names, for nodes that come from now on.
+func (c *Cluster) Expect(settings []config.Setting) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.Clone(c.o.Settings)
+	for i := range all {
+		for _, s := range settings {
+			if all[i].Name == s.Name {
+				all[i] = s
+			}
+		}
+	}
+	c.o.Settings = all
+}
+
 // maxNodes bounds the numbers of nodes that may come for engines that are added.
 const maxNodes = 4096
 
