@@ -93,6 +93,9 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, b.info.MaxModelLen)
 	}
 	b.warnOfCores()
+	if err := b.haveThreads(); err != nil {
+		return nil, err
+	}
 	if err := b.holdCluster(); err != nil {
 		return nil, errors.Join(err, b.files.leave())
 	}
