@@ -412,11 +412,14 @@ func TestKeyFile(t *testing.T) {
 // TestKeysWithWhiteSpace refuses keys that no header has as they are: one with the end of its line, from a
 // variable that was made of a file. A file of keys may have such ends.
 func TestKeysWithWhiteSpace(t *testing.T) {
-	for _, key := range []string{"sk-1\n", "sk-1 ", " sk-1", "sk 1", "sk-1\u00a0", "sk-1\r"} {
-		if _, err := parse("--api-key", key); err == nil || !strings.Contains(err.Error(), "--api-key has a key with white space") ||
+	for _, key := range []string{"sk-1\n", "sk-1 ", " sk-1", "sk-1\u00a0", "sk-1\r", "sk\n1", "sk\x7f1"} {
+		if _, err := parse("--api-key", key); err == nil || !strings.Contains(err.Error(), "--api-key has a key that begins or ends with white space") ||
 			strings.Contains(err.Error(), "sk") {
 			t.Errorf("%q: %v", key, err)
 		}
+	}
+	if _, err := parse("--api-key", "my key"); err != nil {
+		t.Errorf("white space within: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(path, []byte("sk-1 \r\n"), 0o600); err != nil {

@@ -71,8 +71,10 @@ func (c *Config) Validate() error {
 		return usage("--api-key is empty")
 	}
 	for _, key := range c.Server.APIKeys {
-		if strings.ContainsFunc(key, unicode.IsSpace) { // no header has it as it is
-			return usage("--api-key has a key with white space in it, which no request would match")
+		// Headers come without white space at their ends, and never have a control character.
+		if strings.TrimSpace(key) != key || strings.ContainsFunc(key, unicode.IsControl) {
+			return usage("--api-key has a key that begins or ends with white space, or has a control character " +
+				"in it: no request would match it")
 		}
 	}
 	if s := &c.Server; s.EnableElasticEP && len(s.APIKeys) == 0 && s.Transport.UDS == "" && !loopback(s.Host) {
