@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/status"
@@ -227,6 +228,9 @@ func TestModelAdopted(t *testing.T) {
 	inPlace(t, fresh, otherWeights(t))
 	alone := open(t, onTwo(fresh, "keep"))
 	list := sampled(alone, 3)
+	for _, r := range list { // none ends before the ranks do
+		r.Params.MinTokens, r.Params.MaxTokens, r.Constraint = 300, 300, constrain.Spec{}
+	}
 	want := receiveAll(t, alone, list, func(int) {})
 
 	adopted := make(chan status.ModelAdopted, 10)
