@@ -148,7 +148,10 @@ func (e *Engine) Healthy(context.Context) error {
 	case e.steering.held():
 		return ErrPaused
 	}
-	return e.health.err()
+	if err := e.health.err(); err != nil || e.steering.weights.Load() != nil {
+		return err
+	}
+	return e.info.files.overwritten()
 }
 
 // Report says of every rank what it is doing.

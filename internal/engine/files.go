@@ -83,6 +83,19 @@ func (m *modelFiles) identity() string {
 	return *m.id.Load()
 }
 
+// overwritten is about a file that ranks look embeddings up in, and that was overwritten: the next step
+// fails. While files are being adopted it is not known.
+func (m *modelFiles) overwritten() error {
+	if m == nil || !m.weights || m.policy == adoptModel || !m.mu.TryLock() {
+		return nil
+	}
+	defer m.mu.Unlock()
+	if lost := m.held.Overwritten(); lost != nil {
+		return fmt.Errorf("%w: %w", ErrRecovering, lost)
+	}
+	return nil
+}
+
 // part names some of them.
 func (m *modelFiles) part(of func(name string) bool) string {
 	m.mu.Lock()

@@ -112,12 +112,15 @@ func killAll(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// healthSays waits until the engine's health has all the words.
+// healthSays waits until the engine's health has all the words, or until it is well if there are none.
 func healthSays(t *testing.T, e *engine.Engine, words ...string) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := e.Healthy(t.Context())
 		missing := ""
+		if len(words) == 0 && err != nil {
+			missing = "being well"
+		}
 		for _, w := range words {
 			if err == nil || !strings.Contains(err.Error(), w) {
 				missing = w
@@ -319,6 +322,11 @@ func TestModelOverwritten(t *testing.T) {
 				})
 			})
 			same(t, "written back", got, want)
+			c.write(t, dir, otherWeights(t))
+			healthSays(t, e, "overwritten in place") // before anybody asks for anything
+			byName(t, dir, trainedWeights(t))
+			healthSays(t, e) // nothing
+			same(t, "replaced by what it was", receiveAll(t, e, list, func(int) {}), want)
 		})
 	}
 }

@@ -145,8 +145,18 @@ func (m *Model) Retire() { m.stage.Retire() }
 func (m *Model) Reserve() error { return m.stage.Reserve() }
 
 // Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden
-// size]. Only the first stage can. It fails when the file of the table was overwritten.
-func (m *Model) Embed(b *compute.Batch) error {
+// size]. Only the first stage can. Its error wraps [layers.ErrOverwritten] when the file of the table was
+// overwritten.
+func (m *Model) Embed(b *compute.Batch) (err error) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if err = m.stage.Fault(v); err == nil {
+			panic(v)
+		}
+	}()
 	if !m.stage.first() {
 		return errors.New("only the first stage of a model embeds tokens")
 	}

@@ -184,6 +184,8 @@ type Failure struct {
 	Missing []int `json:"missing,omitempty"`
 	// Disagrees says that this rank and others were not in the same step.
 	Disagrees bool `json:"disagrees,omitempty"`
+	// Unrelated says that no request can be the cause.
+	Unrelated bool `json:"unrelated,omitempty"`
 }
 
 // Split returns a record's kind and body.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/collective"
 	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
@@ -76,7 +77,7 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	}
 	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.status.Snapshot().Phase.String(), Step: w.plan.ID,
 		Type: fmt.Sprintf("%T", err), Message: err.Error(), Follows: follows(err),
-		Disagrees: errors.Is(err, collective.ErrMismatch)}
+		Disagrees: errors.Is(err, collective.ErrMismatch), Unrelated: errors.Is(err, layers.ErrOverwritten)}
 	var late *collective.Error
 	if errors.As(err, &late) && errors.Is(err, collective.ErrTimeout) {
 		f.Missing = late.Missing
@@ -88,7 +89,8 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	if sendErr := queue.SendJSON(port, queue.KindFailure, f); sendErr != nil {
-		return errors.Join(err, sendErr)
+		// That the driver has gone, too, does not make this rank as good as before.
+		return fmt.Errorf("%w (which was not reported: %v)", err, sendErr)
 	}
 	return err
 }

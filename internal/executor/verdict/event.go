@@ -68,6 +68,8 @@ type Reported struct {
 	Seen    []Seen
 	// Disagrees says that this rank and others were not in the same step.
 	Disagrees bool
+	// Unrelated says that no request can be the cause of an error of the rank's own.
+	Unrelated bool
 }
 
 // Overdue is a step in which no rank has moved for too long, or a record that was not read in time. The
@@ -136,7 +138,7 @@ func (e Reported) apply(v *Verdict, now time.Time) {
 	case len(e.Missing) > 0:
 		v.failure = v.missed(f, e)
 	default:
-		f.Reported = true
+		f.Reported, f.Unrelated = true, e.Unrelated
 		if e.Disagrees {
 			f.Extent = AllRanks
 		}

@@ -210,6 +210,22 @@ func (h *Held) Look(weights bool) (changed, lost *ChangedError) {
 	return changed, lost
 }
 
+// Overwritten is about the first file whose content is nowhere any more, nil when there is none. It costs a
+// system call for each.
+func (h *Held) Overwritten() *ChangedError {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.files {
+		if f.small || f.sound() {
+			continue
+		}
+		if _, lost := h.look(f); lost != nil {
+			return lost
+		}
+	}
+	return nil
+}
+
 func (h *Held) look(f *heldFile) (changed, lost *ChangedError) {
 	path := filepath.Join(h.path, f.Name)
 	there, now, got := f.now(path)

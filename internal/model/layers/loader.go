@@ -44,6 +44,8 @@ type Loader struct {
 	weights []weight
 	// tables are the tensors that stay in use: what embeddings are looked up in.
 	tables []table
+	// lost is why tables are not what they were.
+	lost error
 }
 
 // NewLoader returns a loader of layers that run on d as a rank of g. progress, when not nil, is

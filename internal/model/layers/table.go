@@ -1,14 +1,20 @@
 package layers
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/half"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 )
+
+// ErrOverwritten is wrapped by the error about a table whose file has changed under it.
+var ErrOverwritten = errors.New("overwritten in place: files of a model that is served are to be replaced by " +
+	"renaming others")
 
 // table is a tensor that is looked up where the checkpoint has it. Everything else is packed: this alone
 // changes with a file that is overwritten while it is in use.
@@ -44,15 +50,34 @@ func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
 }
 
 // Intact is an error when a table is not what it was when it was loaded: its file was overwritten. What
-// was looked up before it is called is what was loaded.
+// was looked up before it is called is what was loaded. Once it is lost it stays so.
 func (l *Loader) Intact() error {
 	for _, t := range l.tables {
+		if l.lost != nil {
+			break
+		}
 		if !l.src.Written(t.Tensor) {
 			continue
 		}
 		if sums, _ := l.sum(t.Tensor); !slices.Equal(sums, t.sums) {
-			return fmt.Errorf("tensor %q is looked up in its file, which was overwritten in place: files of "+
-				"a model that is served are to be replaced by renaming others", t.Name)
+			l.lost = fmt.Errorf("tensor %q is looked up in its file, which was %w", t.Name, ErrOverwritten)
+		}
+	}
+	return l.lost
+}
+
+// Fault is an error that wraps ErrOverwritten when a panic is that a table's file was cut under it, else
+// nil.
+func (l *Loader) Fault(panicked any) error {
+	at, ok := panicked.(interface{ Addr() uintptr })
+	if !ok {
+		return nil
+	}
+	for _, t := range l.tables {
+		begin := uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))
+		if begin <= at.Addr() && at.Addr() < begin+uintptr(len(t.Data)) {
+			return fmt.Errorf("tensor %q is looked up in its file, which cannot be read: it was cut, or %w", t.Name,
+				ErrOverwritten)
 		}
 	}
 	return nil
