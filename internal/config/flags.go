@@ -169,8 +169,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 func (c *Config) rayFlags(f *pflag.FlagSet) {
 	r := &c.Parallel.Ray
 	f.StringVar(&r.Address, "ray-address", "",
-		"address of the Ray cluster, such as 10.0.0.1:6379 (default: RAY_ADDRESS, else a cluster "+
-			"that runs here, else a new local one)")
+		"address of the Ray cluster, such as 10.0.0.1:6379, which chooses --distributed-executor-backend "+
+			"ray (default: RAY_ADDRESS, else a cluster that runs here, else a new local one)")
 	Alias(f, "ray-address", "RAY_ADDRESS")
 	f.StringVar(&r.Namespace, "ray-namespace", "",
 		"Ray namespace of the actors, and of a placement group adopted by name")
