@@ -89,8 +89,9 @@ func TestStallExplainer(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		time.Sleep(time.Minute) // until it is seen that the rank moves again
 		lines := log.String()
-		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) ||
+		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) || strings.Count(lines, "moves again") != 1 ||
 			!strings.Contains(lines,
 				`phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
 			t.Errorf("explanation: %s", lines)
