@@ -150,6 +150,7 @@ func TestMistakes(t *testing.T) {
 		{"--port 65536", "--port 65536"},
 		{"--port -1", "--port -1"},
 		{"--api-key=", "--api-key is empty"},
+		{"--enable-elastic-ep --host 0.0.0.0", "--enable-elastic-ep at --host"},
 		{"--override-generation-config [1]", "--override-generation-config"},
 		{"--no-enable-prefix-caching=maybe", "--no-enable-prefix-caching"},
 		{"--shutdown-timeout -1", "--shutdown-timeout -1"},
@@ -284,6 +285,45 @@ func TestFillPrecedence(t *testing.T) {
 	}
 }
 
+// TestRayAddress: who gives the address of a cluster means it. In the environment it says only where Ray is.
+func TestRayAddress(t *testing.T) {
+	for _, x := range []struct{ args, file, variable, want string }{
+		{"--ray-address 10.0.0.1:6379", "", "", "ray"},
+		{"", "ray-address: 10.0.0.1:6379", "", "ray"},
+		{"--ray-address 10.0.0.1:6379", "distributed-executor-backend: ray", "", "ray"},
+		{"--ray-address=", "", "", ""},
+		{"", "", "RAY_ADDRESS", ""},
+		{"", "", "EAGLERAY_RAY_ADDRESS", ""},
+		{"--distributed-executor-backend mp", "", "EAGLERAY_RAY_ADDRESS", "mp"},
+		{"--ray-address 10.0.0.1:6379 --distributed-executor-backend mp", "", "",
+			"--ray-address 10.0.0.1:6379 with --distributed-executor-backend mp: only ray"},
+		{"--ray-address 10.0.0.1:6379", "distributed-executor-backend: uni", "",
+			"--ray-address 10.0.0.1:6379 with --distributed-executor-backend uni: only ray"},
+	} {
+		t.Run(x.args+x.file+x.variable, func(t *testing.T) {
+			for _, name := range []string{"RAY_ADDRESS", "EAGLERAY_RAY_ADDRESS"} {
+				t.Setenv(name, map[bool]string{true: "10.0.0.2:6379"}[name == x.variable])
+			}
+			file, err := config.ParseFile([]byte(x.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, f := flags()
+			if err := f.Parse(strings.Fields(x.args)); err != nil {
+				t.Fatal(err)
+			}
+			if err := config.Fill(f, "--config x", file); err != nil {
+				var mistake *config.UsageError
+				if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), x.want) || x.want == "" {
+					t.Error(err)
+				}
+			} else if c.Parallel.Backend != x.want {
+				t.Errorf("%q instead of %q", c.Parallel.Backend, x.want)
+			}
+		})
+	}
+}
+
 func TestFillMistakes(t *testing.T) {
 	for raw, want := range map[string]string{
 		"no-such-flag: 1":  `"no-such-flag" is not a flag of this command`,
@@ -405,5 +445,26 @@ func TestKeyFile(t *testing.T) {
 			strings.Contains(err.Error(), "kk") {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// TestKeysWithWhiteSpace refuses keys that no header has as they are: one with the end of its line, from a
+// variable that was made of a file. A file of keys may have such ends.
+func TestKeysWithWhiteSpace(t *testing.T) {
+	for _, key := range []string{"sk-1\n", "sk-1 ", " sk-1", "sk-1\u00a0", "sk-1\r", "sk\n1", "sk\x7f1"} {
+		if _, err := parse("--api-key", key); err == nil || !strings.Contains(err.Error(), "--api-key has a key that begins or ends with white space") ||
+			strings.Contains(err.Error(), "sk") {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+	if _, err := parse("--api-key", "my key"); err != nil {
+		t.Errorf("white space within: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(path, []byte("sk-1 \r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := parse("--api-key-file", path); err != nil || !slices.Equal(c.Server.APIKeys, []string{"sk-1"}) {
+		t.Errorf("from a file: %v", err)
 	}
 }

@@ -28,6 +28,8 @@ type Machine struct {
 	// Memory is what bounds that of this process and of its ranks, Plan what a server takes of it.
 	Memory func() memory.Bounds
 	Plan   func(ctx context.Context, c *config.Config) (*memory.Plan, error)
+	// Threads is how many more threads can be started; false is unknown.
+	Threads func() (machine.Threads, bool)
 	// OpenFiles is the limit of descriptors, Niceness that of this process.
 	OpenFiles uint64
 	Niceness  int
@@ -44,8 +46,9 @@ type Machine struct {
 // ThisMachine is the machine that the program runs on.
 func ThisMachine() Machine {
 	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA, Cores: machine.Cores(),
-		Memory: machine.Memory, Plan: plan, Addresses: net.InterfaceAddrs, Niceness: machine.Niceness(),
-		Model: model,
+		Memory: machine.Memory, Plan: plan, Threads: machine.ThreadsLeft, Addresses: net.InterfaceAddrs,
+		Niceness: machine.Niceness(),
+		Model:    model,
 		Free: func(path string) (uint64, error) {
 			var s unix.Statfs_t
 			err := unix.Statfs(existing(path), &s)
@@ -102,6 +105,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 		{"memory", func(ctx context.Context) Result { return m.memory(ctx, c) }},
 		check("huge pages", m.hugePages),
 		check("open files", m.openFiles),
+		check("threads", func() Result { return m.threads(here, ranks, p.CPUThreads) }),
 		check("niceness", m.niceness),
 		check("disk", func() Result { return m.disk(cache) }),
 		check("shared memory", m.sharedMemory),
@@ -180,6 +184,26 @@ func (m *Machine) openFiles() Result {
 			m.OpenFiles, manyFiles)
 	}
 	return ok("%d at most", m.OpenFiles)
+}
+
+func (m *Machine) threads(here bool, ranks, each int) Result {
+	if !here {
+		ranks = 0
+	}
+	wanted := machine.ThreadsWanted(ranks, max(m.Cores, ranks*each), ranks > 1)
+	left, known := m.Threads()
+	switch {
+	case !known:
+		return ok("no limit is known")
+	case left.Left < wanted*3/4:
+		return bad(Fail, "%d more can be started (%s), about %d are needed|a start fails, and what runs ends when it "+
+			"needs another one|raise that limit: --pids-limit of a container, TasksMax of a unit, ulimit -u", left.Left,
+			left.Limit, wanted)
+	case left.Left < wanted*3/2:
+		return bad(Warn, "%d more can be started (%s), about %d are needed|a rank that dies may not be replaced|raise "+
+			"that limit: --pids-limit of a container, TasksMax of a unit, ulimit -u", left.Left, left.Limit, wanted)
+	}
+	return ok("%d more can be started (%s)", left.Left, left.Limit)
 }
 
 func (m *Machine) niceness() Result {

@@ -102,6 +102,7 @@ func New(o Options) (*Server, error) {
 		log:   o.Log,
 		keys:  newKeyring(c.APIKeys),
 		quota: quota{limit: c.MaxRequestsPerKey},
+		live:  liveResponses{limit: o.Config.Schedule.MaxNumQueuedReqs},
 		cors:  cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -239,6 +240,15 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 	return server
 }
 
+// Drain ends what a page for browsers is told, and returns when every connection of l that was accepted has had
+// its answer (Connections.Drain). The engine must still serve.
+func (s *Server) Drain(ctx context.Context, l *Connections) {
+	if page := s.opt.Window; page != nil {
+		page.Close()
+	}
+	l.Drain(ctx)
+}
+
 func (s *Server) handler(loopback bool) http.Handler {
 	guard := s.guard(loopback)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, guard) })
@@ -258,7 +268,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 	if c := connectionOf(r); c != nil {
 		c.set(true)
 		defer c.set(false)
-		if c.surplus {
+		if c.surplus || c.of.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
 	}
@@ -404,7 +414,7 @@ func (s *Server) logError(err error, api *apiError) {
 func (s *Server) counted(h handler) handler {
 	h = s.observe(h)
 	return func(w http.ResponseWriter, r *http.Request) error {
-		leave, err := s.enter(r)
+		leave, err := s.enter(r, answered)
 		if err != nil {
 			return err
 		}
@@ -414,12 +424,12 @@ func (s *Server) counted(h handler) handler {
 }
 
 // enter counts a request in flight until leave is called, unless its client has too many.
-func (s *Server) enter(r *http.Request) (leave func(), err error) {
+func (s *Server) enter(r *http.Request, how kind) (leave func(), err error) {
 	if _, is := rowOf(r.Context()); is { // their number has a bound of its own
 		return func() {}, nil
 	}
-	client := s.clientOf(r)
-	if bad := s.quota.enter(client); bad != nil {
+	c := claim{s.clientOf(r), how}
+	if bad := s.quota.enter(c); bad != nil {
 		if m := s.opt.Metrics; m != nil {
 			m.Rejected("quota")
 		}
@@ -427,7 +437,7 @@ func (s *Server) enter(r *http.Request) (leave func(), err error) {
 	}
 	s.load.Add(1)
 	return func() {
-		s.quota.leave(client)
+		s.quota.leave(c)
 		s.load.Add(-1)
 	}, nil
 }
