@@ -237,22 +237,26 @@ func TestTooLargeIsRefused(t *testing.T) {
 	dir := sparseModel(t, llama(8192, 28672, 80, 64, 8, 128256, 8192))
 	model := []string{"1 rank does not fit into the memory of localhost: 129.", " GiB of weights, ",
 		" MiB of embeddings, ", "KV cache for one sequence of --max-model-len 8192", " are missing", "raise the limit"}
+	cache := []string{"GiB of KV cache (--kv-cache-memory-bytes)", ": --kv-cache-memory-bytes ", "M fits; or"}
 	for _, c := range []struct {
 		args string
+		code int
 		want []string
 	}{
-		{"serve --port 0 --skip-tokenizer-init MODEL", model},
-		{"serve --check --skip-tokenizer-init MODEL", model},
-		{"doctor --port 0 --skip-tokenizer-init MODEL", model},
-		{"generate --tokenizer " + someTokenizer + " --model MODEL x", model},
-		{"serve --port 0 --kv-cache-memory-bytes 900G", []string{"GiB of KV cache (--kv-cache-memory-bytes)",
-			": --kv-cache-memory-bytes ", "M fits; or"}},
-		{"serve --port 0 --skip-tokenizer-init -tp 4 -dp 2 MODEL", []string{"8 ranks do not fit"}},
-		{"serve --port 0 --num-gpu-blocks-override 100000000 --max-model-len 1024",
+		{"serve --port 0 --skip-tokenizer-init MODEL", exitError, model},
+		{"serve --check --skip-tokenizer-init MODEL", exitError, model},
+		{"doctor --port 0 --skip-tokenizer-init MODEL", exitError, model},
+		{"generate --tokenizer " + someTokenizer + " --model MODEL x", exitError, model},
+		{"serve --port 0 --skip-tokenizer-init -tp 4 -dp 2 MODEL", exitError, []string{"8 ranks do not fit"}},
+		{"serve --port 0 --kv-cache-memory-bytes 900G", exitUsage, cache},
+		{"serve --check --kv-cache-memory-bytes 900G", exitUsage, cache},
+		{"generate --kv-cache-memory-bytes 900G x", exitUsage, cache},
+		{"doctor --port 0 --kv-cache-memory-bytes 900G", exitError, []string{cache[0], cache[1][2:]}},
+		{"serve --port 0 --num-gpu-blocks-override 100000000 --max-model-len 1024", exitUsage,
 			[]string{"KV cache (--num-gpu-blocks-override)", ": --num-gpu-blocks-override "}},
 	} {
 		code, out, errOut := execute(t, "", strings.Fields(strings.ReplaceAll(c.args, "MODEL", dir))...)
-		if code != exitError {
+		if code != c.code {
 			t.Errorf("%s: exit code %d", c.args, code)
 		}
 		for _, want := range c.want {

@@ -101,10 +101,21 @@ const defaultUtilization = 0.9
 // Share is the part of each host's limit of memory that a server may take: all of it where the size of
 // its KV caches is given.
 func (c *Cache) Share() float64 {
-	if c.MemoryBytes > 0 || c.Blocks > 0 {
+	if c.Asked() != "" {
 		return 1
 	}
 	return cmp.Or(c.MemoryUtilization, defaultUtilization)
+}
+
+// Asked is the flag that gives the size of KV caches, "" for none.
+func (c *Cache) Asked() string {
+	switch {
+	case c.Blocks > 0:
+		return "--num-gpu-blocks-override"
+	case c.MemoryBytes > 0:
+		return "--kv-cache-memory-bytes"
+	}
+	return ""
 }
 
 // Parallel says how many workers there are and what starts them.

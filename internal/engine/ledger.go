@@ -1,13 +1,16 @@
 package engine
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
 
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/join"
 	"github.com/eagleray/eagleray/internal/memory"
+	"github.com/eagleray/eagleray/internal/queue"
 )
 
 // ledger is what the ranks of all engines take of the memory of other hosts than the driver's. What a host
@@ -16,6 +19,8 @@ import (
 type ledger struct {
 	mu    sync.Mutex
 	hosts map[string]*account
+	// blocks are those of each rank's KV cache, 0 until the ranks of an engine that is alone have come.
+	blocks int64
 }
 
 // account is a host, with what each engine takes there.
@@ -45,9 +50,9 @@ func (l *ledger) leave(engine int, but map[string]*account) {
 }
 
 // enter notes what an engine takes on hosts by their keys, in the place of what it took before, and plans
-// all of them. On an error it takes nothing.
+// all of them. On an error it takes nothing. It returns the blocks of each KV cache.
 func (l *ledger) enter(engine int, on map[string]*account, cache memory.Cache, update int64,
-	share float64) error {
+	share float64) (blocks int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave(engine, on)
@@ -65,9 +70,17 @@ func (l *ledger) enter(engine int, on map[string]*account, cache memory.Cache, u
 		h.Ranks = append(h.Ranks, on[key].taken[engine]...)
 		hosts = append(hosts, h)
 	}
-	if _, err := memory.Make(hosts, cache, share); err != nil {
+	p, err := memory.Make(hosts, cache, share)
+	if err != nil {
 		l.leave(engine, nil)
-		return &Refused{err.Error()}
+		refused := &Refused{err.Error()}
+		if misfit := (*memory.Misfit)(nil); errors.As(err, &misfit) && misfit.Asked() {
+			return 0, &config.UsageError{Err: refused}
+		}
+		return 0, refused
+	}
+	if cache.Blocks == 0 {
+		l.blocks = p.Blocks
 	}
 	for key, a := range on {
 		if l.hosts[key] == nil {
@@ -75,14 +88,28 @@ func (l *ledger) enter(engine int, on map[string]*account, cache memory.Cache, u
 		}
 		l.hosts[key].taken[engine] = a.taken[engine]
 	}
-	return nil
+	return p.Blocks, nil
+}
+
+// decided are the blocks of each KV cache, which hosts may have too little room for to have those of the
+// plan; 0 where that is not known.
+func (l *ledger) decided() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.blocks
 }
 
 // fits refuses a group that does not fit into the memory of the hosts on which its ranks are, before they
-// load. Those of the driver's host that it has started itself are in its plan.
-func (b *opening) fits(workers []launch.Worker, here []join.Here) error {
+// load. Those of the driver's host that it has started itself are in its plan. An engine that is alone, and
+// whose cache has no size that was asked for, has a smaller one where a host has no room for that of the
+// plan; engines that are several may share hosts, in an order that is not known.
+func (b *opening) fits(init *queue.Init, workers []launch.Worker, here []join.Here) error {
 	if b.opt.Null != nil {
 		return nil
+	}
+	cache := b.fixedCache()
+	if b.sizes() {
+		cache.Blocks, cache.Most = 0, cache.Blocks
 	}
 	on, ranks := map[string]*account{}, map[string]int{}
 	key := func(rank int) string { return workers[rank].Node + " " + here[rank].Host }
@@ -102,16 +129,23 @@ func (b *opening) fits(workers []launch.Worker, here []join.Here) error {
 		threads := max(1, here[rank].Cores/ranks[k])
 		on[k].taken[b.number] = append(on[k].taken[b.number], b.needOf(rank, threads))
 	}
-	return b.ledger.enter(b.number, on, b.fixedCache(), b.updateBytes(), b.cfg.Cache.Share())
+	blocks, err := b.ledger.enter(b.number, on, cache, b.updateBytes(), b.cfg.Cache.Share())
+	if err == nil {
+		b.setBlocks(blocks)
+		init.Blocks = b.info.Blocks
+	}
+	return err
+}
+
+// sizes says that the KV cache may be made smaller than was planned: nothing has been computed with it.
+func (b *opening) sizes() bool {
+	return b.engines() == 1 && b.ledger.decided() == 0 && b.cfg.Cache.Asked() == ""
 }
 
 // fixedCache is a KV cache of the size that was decided.
 func (b *opening) fixedCache() memory.Cache {
 	size := b.cfg.Cache.BlockSize
 	c := memory.Cache{Blocks: int64(b.info.Blocks), Positions: b.info.MaxModelLen, BlockSize: size,
-		Least: int64(b.info.MaxModelLen+size-1) / int64(size)}
-	if b.cfg.Cache.Blocks > 0 {
-		c.Asked = "--num-gpu-blocks-override"
-	}
+		Least: int64(b.info.MaxModelLen+size-1) / int64(size), Asked: b.cfg.Cache.Asked()}
 	return c
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/memory"
@@ -37,26 +40,84 @@ const (
 // plan says what each rank takes, decides how many KV blocks each has, and refuses what does not fit
 // into this machine's memory. That of other machines is compared when their ranks have come.
 func (b *opening) plan() error {
-	c := &b.cfg.Cache
-	b.info.BlockSize = c.BlockSize
+	b.info.BlockSize = b.cfg.Cache.BlockSize
 	if b.bounds == nil && b.opt.Null == nil {
 		b.bounds = b.opt.bounds()
 	}
+	p, err := b.makePlan()
+	if p != nil {
+		b.planned = p
+		b.setBlocks(p.Blocks)
+	}
+	if misfit := (*memory.Misfit)(nil); errors.As(err, &misfit) && b.blame(misfit) {
+		return &config.UsageError{Err: err}
+	}
+	return err
+}
+
+// makePlan plans the memory of this machine as the configuration says.
+func (b *opening) makePlan() (*memory.Plan, error) {
 	if err := b.weigh(); err != nil {
-		return err
+		return nil, err
 	}
 	cache, err := b.cache()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var hosts []memory.Host
 	if ranks := b.ranksOf(b.numbers()); len(ranks) > 0 {
 		hosts = append(hosts, b.thisHost(ranks))
 	}
-	p, err := memory.Make(hosts, cache, c.Share())
-	b.planned = p
-	b.setBlocks(p.Blocks)
-	return err
+	return memory.Make(hosts, cache, b.cfg.Cache.Share())
+}
+
+// blame tells whether a flag that was given is why the plan does not fit: with another value of it all
+// else does. It adds such values to the ways out.
+func (b *opening) blame(misfit *memory.Misfit) (flag bool) {
+	fits := func(change func(o *opening, c *config.Config)) bool {
+		o, cfg := *b, *b.cfg
+		o.cfg = &cfg
+		change(&o, &cfg)
+		_, err := o.makePlan()
+		return err == nil
+	}
+	// No more than the least cache is needed for all else to be as it was asked for.
+	flag = misfit.Asked() || b.cfg.Model.MaxModelLen > 0 && fits(func(o *opening, c *config.Config) {
+		o.info.MaxModelLen = c.Cache.BlockSize
+	}) || b.cfg.Cache.MemoryUtilization > 0 && fits(func(_ *opening, c *config.Config) {
+		c.Cache.MemoryUtilization = 1
+	})
+	try := func(given bool, way string, change func(o *opening, c *config.Config)) {
+		if fits(change) {
+			misfit.More, flag = append(misfit.More, way), flag || given
+		}
+	}
+	if now, usual := b.cfg.Schedule, config.Default().Schedule; now.MaxNumBatchedTokens > usual.MaxNumBatchedTokens {
+		way := fmt.Sprintf("--max-num-batched-tokens %d", usual.MaxNumBatchedTokens)
+		if now.MaxNumSeqs > usual.MaxNumSeqs {
+			way += fmt.Sprintf(" with --max-num-seqs %d", usual.MaxNumSeqs)
+		}
+		try(true, way+" fits", func(_ *opening, c *config.Config) {
+			c.Schedule.MaxNumBatchedTokens = usual.MaxNumBatchedTokens
+			c.Schedule.MaxNumSeqs = min(now.MaxNumSeqs, usual.MaxNumSeqs)
+		})
+	}
+	if b.dtype == compute.Float32 {
+		try(b.cfg.Model.DType != "auto", "--dtype bfloat16 fits",
+			func(o *opening, _ *config.Config) { o.dtype = compute.BFloat16 })
+	}
+	if b.cfg.Server.EnableRLHF {
+		try(true, "it fits without --enable-rlhf",
+			func(_ *opening, c *config.Config) { c.Server.EnableRLHF = false })
+	}
+	for n := b.engines() - 1; n > 0; n-- {
+		engines := func(_ *opening, c *config.Config) { c.Parallel.DataParallelSize = n }
+		if fits(engines) {
+			try(true, fmt.Sprintf("--data-parallel-size %d fits", n), engines)
+			break
+		}
+	}
+	return flag
 }
 
 // bounds are those of this machine.
@@ -96,27 +157,31 @@ func (b *opening) cache() (memory.Cache, error) {
 	m := memory.Cache{Least: least, Positions: b.info.MaxModelLen, BlockSize: c.BlockSize}
 	switch {
 	case c.Blocks > 0:
-		m.Blocks, m.Asked = int64(c.Blocks), "--num-gpu-blocks-override"
+		m.Blocks, m.Asked = int64(c.Blocks), c.Asked()
 	case c.MemoryBytes > 0:
-		m.Blocks, m.Asked = c.MemoryBytes/each, "--kv-cache-memory-bytes"
+		m.Blocks, m.Asked = c.MemoryBytes/each, c.Asked()
 	default:
 		m.Most = least * int64(b.cfg.Schedule.MaxNumSeqs)
-		if c.MemoryUtilization == 0 {
+		// Which hosts Ray gives to several engines is not known before they have come.
+		if c.MemoryUtilization == 0 || b.backend() == "ray" && b.engines() > 1 {
 			m.Most = min(m.Most, defaultCacheBytes/int64(max(1, b.ranksHere()))/each)
 		}
 		// Slots of the cache are numbered by 31 bits.
 		m.Most = min(m.Most, maxBlocks)
 	}
 	if m.Asked != "" && m.Blocks < least {
-		return m, fmt.Errorf("the KV cache of %d blocks of %d tokens (--kv-cache-memory-bytes) "+
-			"cannot hold one sequence of --max-model-len %d: %d bytes are needed",
-			m.Blocks, c.BlockSize, b.info.MaxModelLen, least*each)
+		return m, usage("the KV cache of %d blocks of %d tokens (%s) cannot hold one sequence of "+
+			"--max-model-len %d: %d bytes are needed", m.Blocks, c.BlockSize, m.Asked, b.info.MaxModelLen,
+			least*each)
 	}
 	if m.Blocks > maxBlocks {
-		return m, fmt.Errorf("--kv-cache-memory-bytes asks for %d blocks, more than %d", m.Blocks,
-			maxBlocks)
+		return m, usage("%s asks for %d blocks, more than %d", m.Asked, m.Blocks, maxBlocks)
 	}
 	return m, nil
+}
+
+func usage(format string, args ...any) error {
+	return &config.UsageError{Err: fmt.Errorf(format, args...)}
 }
 
 const maxBlocks = 1 << 27
@@ -154,12 +219,8 @@ func (b *opening) weigh() error {
 
 // rows is the most rows of a step.
 func (b *opening) rows() int {
-	c := &b.cfg.Schedule
-	if !c.ChunkedPrefill {
-		// A prompt that is not cut must fit a step.
-		return max(c.MaxNumBatchedTokens, b.info.MaxModelLen)
-	}
-	return max(c.MaxNumBatchedTokens, c.MaxNumSeqs)
+	c := b.scheduling()
+	return max(c.Budget(), c.MaxSeqs)
 }
 
 // need is what a rank of a stage takes.
@@ -235,15 +296,21 @@ func (b *opening) heapOfRanks() (bytes, perThread int64) {
 }
 
 // limitHeap has the collector of this process, in which ranks compute, keep what lies on the heap within
-// what the plan leaves for it, unless somebody has set a limit (GOMEMLIMIT).
+// what the plan has for it, unless somebody has set a limit (GOMEMLIMIT, GOGC). No limit is set to that:
+// requests beyond what is planned for them would have it collect all the time.
 func (b *opening) limitHeap() {
-	if b.backend() != "uni" || b.planned == nil || len(b.planned.Hosts) == 0 ||
-		debug.SetMemoryLimit(-1) != math.MaxInt64 {
+	if b.backend() != "uni" || b.planned == nil || len(b.planned.Hosts) == 0 {
 		return
 	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	debug.SetMemoryLimit(b.planned.HeapRoom(&b.planned.Hosts[0]) + int64(m.Sys))
+	h := &b.planned.Hosts[0]
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(h.GarbagePercent())
+	}
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		debug.SetMemoryLimit(b.planned.HeapRoom(h) + int64(m.Sys))
+	}
 }
 
 // nodeShare is how many ranks each node has.
@@ -320,5 +387,5 @@ func (b *opening) checkMemory(numbers []int, total int) error {
 	for ; fit > 0 && (o.compare(b.bounds, all[:len(all)-len(numbers)+fit]) != nil ||
 		o.compare(now, numbers[:fit]) != nil); fit-- {
 	}
-	return refuse("%s: %d engines fit", err.Error(), total-len(numbers)+fit)
+	return refuse("%s: no more engines than %d fit", err.Error(), total-len(numbers)+fit)
 }

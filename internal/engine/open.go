@@ -90,9 +90,6 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	if p := b.info.Pooling; b.files != nil && p != nil && p.Classes != nil {
 		b.files.fixed = "the head of a classifier is in the driver"
 	}
-	if c := &b.cfg.Schedule; !c.ChunkedPrefill {
-		c.MaxNumBatchedTokens = b.rows()
-	}
 	b.warnOfCores()
 	b.limitHeap()
 	for _, f := range []func() error{b.haveThreads, b.holdCluster} {
@@ -208,22 +205,11 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	c, well := b.cfg, new(health)
 	b.series = m
 	b.events = status.Tee(b.events, well.listen)
-	sched, err := schedule.New(schedule.Config{
-		MaxSeqs:           c.Schedule.MaxNumSeqs,
-		MaxTokens:         c.Schedule.MaxNumBatchedTokens,
-		MaxModelLen:       b.info.MaxModelLen,
-		BlockSize:         b.info.BlockSize,
-		Blocks:            b.info.Blocks,
-		PrefixCaching:     c.Cache.PrefixCaching,
-		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
-		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
-		Priority:          c.Schedule.Policy == "priority",
-		MaxInFlight:       c.MaxInFlight(),
-		Stages:            c.Parallel.Layout().PP,
-	})
+	sched, err := schedule.New(b.scheduling())
 	if err != nil {
 		return nil, err
 	}
+	planned := b.info.Blocks
 	ranks, err := b.supervisor()
 	if err != nil {
 		return nil, err
@@ -231,6 +217,13 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	group, err := ranks.start(b.ctx, nil)
 	if err != nil {
 		return nil, err
+	}
+	if b.info.Blocks != planned {
+		b.opt.Log.Info("the KV cache is smaller than planned: a host has no room for more", "tokens",
+			b.info.Blocks*b.info.BlockSize, "planned", planned*b.info.BlockSize)
+		if sched, err = schedule.New(b.scheduling()); err != nil {
+			return nil, errors.Join(err, ranks.stop(context.WithoutCancel(b.ctx)))
+		}
 	}
 	if w := mixedISA(group.Ranks()); w != "" {
 		b.opt.Log.Warn(w)
@@ -268,6 +261,29 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	b.files.watch(e.signal)
 	go e.loop()
 	return e, nil
+}
+
+// scheduling is what the scheduler is told.
+func (b *opening) scheduling() schedule.Config {
+	c := b.cfg
+	tokens := c.Schedule.MaxNumBatchedTokens
+	if !c.Schedule.ChunkedPrefill {
+		// A prompt that is not cut must fit a step.
+		tokens = max(tokens, b.info.MaxModelLen)
+	}
+	return schedule.Config{
+		MaxSeqs:           c.Schedule.MaxNumSeqs,
+		MaxTokens:         tokens,
+		MaxModelLen:       b.info.MaxModelLen,
+		BlockSize:         b.info.BlockSize,
+		Blocks:            b.info.Blocks,
+		PrefixCaching:     c.Cache.PrefixCaching,
+		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
+		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
+		Priority:          c.Schedule.Policy == "priority",
+		MaxInFlight:       c.MaxInFlight(),
+		Stages:            c.Parallel.Layout().PP,
+	}
 }
 
 func (b *opening) progress(rank int, phase string, done, total int64) {

@@ -150,6 +150,9 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 		starts.Go(func() {
 			b := *o.b
 			b.ctx, b.number = ctx, number
+			if blocks := b.ledger.decided(); blocks > 0 {
+				b.setBlocks(blocks)
+			}
 			if several {
 				b.opt.Log = o.b.opt.Log.With("engine", number)
 				b.events = o.b.events.FromEngine(number)

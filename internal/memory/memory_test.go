@@ -72,7 +72,7 @@ func TestMake(t *testing.T) {
 				": --max-model-len 96 fits; or divide the model among more machines"}},
 		{"weights do not fit", two, 0, 0, bounds(1<<30, 1<<30), Cache{Most: 500}, 0.9, 10,
 			[]string{"922 MiB may be used (0.9 (--gpu-memory-utilization) of the 1024 MiB",
-				"MiB are missing: divide the model among more machines (--nnodes, Ray), or raise the limit"}},
+				"MiB are missing: divide the model among more machines (-tp or -pp, with --nnodes or Ray), or raise the limit"}},
 		{"a greater part would do", two, 0, 0, bounds(2600*mib, 2600*mib), Cache{Most: 500}, 0.9, 10,
 			[]string{"a greater --gpu-memory-utilization"}},
 		{"cache as asked for", two, 0, 0, bounds(8<<30, 8<<30), Cache{Blocks: 500, Asked: bytesFlag}, 1, 500, nil},

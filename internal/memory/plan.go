@@ -29,7 +29,9 @@ type Rank struct {
 
 // Heap is what steps take of Go's heap: what is asked for, what buffers that grow have beside, and what
 // has not been collected yet. A rank's process keeps to it (debug.SetMemoryLimit).
-func (r *Rank) Heap() int64 { return (r.Work + r.PerThread*int64(r.Threads)) * 3 / 2 }
+func (r *Rank) Heap() int64 { return r.steps() * 3 / 2 }
+
+func (r *Rank) steps() int64 { return r.Work + r.PerThread*int64(r.Threads) }
 
 // Host is what a server has on a host.
 type Host struct {
@@ -150,6 +152,17 @@ func (h *Host) need(blocks int64) int64 { return h.Parts(blocks).Total() }
 // fixed is what the host needs without a KV cache.
 func (h *Host) fixed() int64 { return h.need(0) }
 
+// GarbagePercent is how much more than is in use there may be on the heap of a driver in whose process all
+// ranks of the host are (debug.SetGCPercent): what is planned for it then is enough.
+func (h *Host) GarbagePercent() int {
+	const driver, garbage = 16 << 20, 48 << 20
+	var steps int64
+	for i := range h.Ranks {
+		steps += h.Ranks[i].steps()
+	}
+	return int(min(100, 100*(steps/4+garbage)/(steps*5/4+driver)))
+}
+
 // HeapRoom is how much of the host's room is left for Go's heap beside what does not lie there.
 func (p *Plan) HeapRoom(h *Host) int64 {
 	parts := h.Parts(p.Blocks)
@@ -162,7 +175,9 @@ type Misfit struct {
 	Host       *Host
 	Need, Room int64
 	By         Bound
-	plan       *Plan
+	// More are ways out that whoever planned has found, before those that Ways knows.
+	More []string
+	plan *Plan
 }
 
 // Error names the numbers, where the limit comes from, and the ways out.
@@ -207,13 +222,22 @@ func (m *Misfit) cache() string {
 	return fmt.Sprintf("KV cache for one sequence of --max-model-len %d", c.Positions)
 }
 
+// Asked says that all fits but the size of the KV cache that was asked for.
+func (m *Misfit) Asked() bool {
+	return m.plan.Cache.Asked != "" && m.fit() >= max(1, m.plan.Cache.Least)
+}
+
+// fit is how many blocks of KV cache fit beside all else.
+func (m *Misfit) fit() int64 {
+	if each := m.Host.blockBytes(); each > 0 {
+		return max(0, m.Room-m.Host.fixed()) / each
+	}
+	return 0
+}
+
 // Ways are what can be done, the nearest first.
 func (m *Misfit) Ways() (ways []string) {
-	h, c := m.Host, &m.plan.Cache
-	fit := int64(0)
-	if each := h.blockBytes(); each > 0 {
-		fit = max(0, m.Room-h.fixed()) / each
-	}
+	h, c, fit := m.Host, &m.plan.Cache, m.fit()
 	switch {
 	case fit == 0:
 	case c.Blocks > 0 && fit >= c.Least:
@@ -224,13 +248,14 @@ func (m *Misfit) Ways() (ways []string) {
 			ways[0] += " with " + c.value(fit, h)
 		}
 	}
-	if fit == 0 && h.work() > (m.Need-m.Room)/2 {
+	if fit == 0 && len(m.More) == 0 && h.work() > (m.Need-m.Room)/2 {
 		ways = append(ways, "lower --max-num-batched-tokens, --max-num-seqs or --max-model-len")
 	}
 	if room, _, _ := h.Bounds.Room(1); room >= m.Need {
 		ways = append(ways, "a greater --gpu-memory-utilization")
 	}
-	return append(ways, "divide the model among more machines (--nnodes, Ray), or raise the limit")
+	ways = append(ways, m.More...)
+	return append(ways, "divide the model among more machines (-tp or -pp, with --nnodes or Ray), or raise the limit")
 }
 
 func (h *Host) work() int64 { return h.Parts(0).Work }

@@ -55,9 +55,10 @@ func activations(c *checkpoint.Config, s *stage, l layout.Layout, rows int64) in
 	hidden, dim := int64(c.HiddenSize), int64(c.HeadDim)
 	queries := int64(c.Heads) / tp * dim
 	keys := int64(layers.LocalKVHeads(c.KVHeads, l.TP)) * dim
-	inner := 2 * int64(c.IntermediateSize) / tp
+	// What the first products of an MLP make, and what its last one is given.
+	inner, given := 2*int64(c.IntermediateSize)/tp, int64(c.IntermediateSize)/tp
 	if c.FFNDim > 0 {
-		inner = int64(c.FFNDim) / tp
+		inner, given = int64(c.FFNDim)/tp, int64(c.FFNDim)/tp
 	}
 	// The hidden state, picked rows of it, what a norm makes, the sum of a row-parallel product, and
 	// embeddings of another width.
@@ -66,13 +67,13 @@ func activations(c *checkpoint.Config, s *stage, l layout.Layout, rows int64) in
 	if l.PCP > 1 {
 		width += 4*keys + hidden // given and gathered, and rows of other ranks
 	}
-	longest := max(hidden, queries, inner, int64(c.WordEmbedProjDim))
+	longest := max(hidden, queries, given, int64(c.WordEmbedProjDim))
 	if c.Experts > 0 {
 		inner = max(inner, 2*int64(c.MoEIntermediateSize)/tp)
 		// The rows of an expert, its output and that of all, in chunks; the router's scores.
 		width += hidden + 2*layers.Chunks/tp*hidden + int64(c.Experts+4*c.ExpertsPerToken)
 		longest = max(longest, inner)
 	}
-	width += inner + inner/2
+	width += inner + given
 	return rows * (width + longest + 64) * 4
 }
