@@ -117,7 +117,37 @@ func (b *opening) blame(misfit *memory.Misfit) (flag bool) {
 			break
 		}
 	}
+	if len(misfit.More) == 0 && misfit.Fit() == 0 {
+		misfit.More = b.smallerSteps()
+	}
 	return flag
+}
+
+// smallerSteps are what fits with smaller steps, with a part of the greatest length if need be.
+func (b *opening) smallerSteps() []string {
+	o, cfg := *b, *b.cfg
+	o.cfg = &cfg
+	was := cfg.Schedule
+	for n := was.MaxNumBatchedTokens / 2; n >= 16; n /= 2 {
+		cfg.Schedule.MaxNumBatchedTokens, cfg.Schedule.MaxNumSeqs = n, min(n, was.MaxNumSeqs)
+		_, err := o.makePlan()
+		misfit, length := (*memory.Misfit)(nil), b.info.MaxModelLen
+		if errors.As(err, &misfit) {
+			length = int(misfit.Fit()) * o.info.BlockSize
+		}
+		if length < b.info.MaxModelLen/4 {
+			continue
+		}
+		way := fmt.Sprintf("--max-num-batched-tokens %d", n)
+		if n < was.MaxNumSeqs {
+			way += fmt.Sprintf(" with --max-num-seqs %d", n)
+		}
+		if err != nil {
+			way += fmt.Sprintf(" and --max-model-len %d", length)
+		}
+		return []string{way + " fits"}
+	}
+	return nil
 }
 
 // bounds are those of this machine.

@@ -210,6 +210,7 @@ func TestFlagsAreBlamed(t *testing.T) {
 		way    string
 	}{
 		"the machine": {100 << 20, nil, false, "raise the limit"},
+		"smaller steps would do": {150 << 20, nil, false, ": --max-num-batched-tokens 1024 fits; or divide"},
 		"a cache": {1 << 30, func(c *config.Config) { c.Cache.MemoryBytes = 900 << 30 }, true,
 			"--kv-cache-memory-bytes "},
 		"a cache on too small a machine": {100 << 20, func(c *config.Config) { c.Cache.MemoryBytes = 1 << 30 }, false,
@@ -223,9 +224,9 @@ func TestFlagsAreBlamed(t *testing.T) {
 		"a part of too small a machine": {100 << 20, func(c *config.Config) { c.Cache.MemoryUtilization = 0.1 }, false,
 			"raise the limit"},
 		"steps": {1 << 30, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens = 1 << 20 }, true,
-			"; or --max-num-batched-tokens 2048 fits"},
+			": --max-num-batched-tokens 2048 fits"},
 		"requests": {1 << 30, func(c *config.Config) { c.Schedule.MaxNumSeqs, c.Schedule.MaxNumBatchedTokens = 1<<20, 1<<20 },
-			true, "; or --max-num-batched-tokens 2048 with --max-num-seqs 256 fits"},
+			true, ": --max-num-batched-tokens 2048 with --max-num-seqs 256 fits"},
 		"engines": {600 << 20, func(c *config.Config) { c.Parallel.DataParallelSize = 9 }, true,
 			"--data-parallel-size 4 fits"},
 		"updates": {195 << 20, func(c *config.Config) { c.Cache.MemoryBytes, c.Server.EnableRLHF = 16<<20, true }, true,

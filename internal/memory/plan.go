@@ -224,11 +224,11 @@ func (m *Misfit) cache() string {
 
 // Asked says that all fits but the size of the KV cache that was asked for.
 func (m *Misfit) Asked() bool {
-	return m.plan.Cache.Asked != "" && m.fit() >= max(1, m.plan.Cache.Least)
+	return m.plan.Cache.Asked != "" && m.Fit() >= max(1, m.plan.Cache.Least)
 }
 
-// fit is how many blocks of KV cache fit beside all else.
-func (m *Misfit) fit() int64 {
+// Fit is how many blocks of KV cache fit beside all else.
+func (m *Misfit) Fit() int64 {
 	if each := m.Host.blockBytes(); each > 0 {
 		return max(0, m.Room-m.Host.fixed()) / each
 	}
@@ -237,7 +237,7 @@ func (m *Misfit) fit() int64 {
 
 // Ways are what can be done, the nearest first.
 func (m *Misfit) Ways() (ways []string) {
-	h, c, fit := m.Host, &m.plan.Cache, m.fit()
+	h, c, fit := m.Host, &m.plan.Cache, m.Fit()
 	switch {
 	case fit == 0:
 	case c.Blocks > 0 && fit >= c.Least:
