@@ -18,21 +18,16 @@ var errCut = errors.New("requests were cut off before they were done")
 // stalled or another one takes its place: it may go on. The error wraps errCut when some did not finish.
 //
 // A server whose socket another one has too refuses nothing: it accepts no more connections, which
-// the other does, and answers what comes on those that it has. accepted, which is nil for others, is
-// then closed when the last of them is known to it.
+// the other does, and answers what comes on those that it has: answer, which is nil for others, does so.
 func drain(log *slog.Logger, server *http.Server, e *router.Router,
-	within time.Duration, accepted <-chan struct{}) error {
+	within time.Duration, answer func(context.Context)) error {
 	now := e.Totals()
 	log.Info("shutting down: running requests may finish; another Ctrl-C or signal ends now",
 		"within", within, "running", now.Running, "waiting", now.Waiting)
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if accepted != nil {
-		// What keeps it from its end keeps the engine, too. The first call may miss a connection that
-		// is being accepted.
-		_ = server.Shutdown(ctx)
-		<-accepted
-		_ = server.Shutdown(ctx)
+	if answer != nil {
+		answer(ctx)
 	}
 	err := e.Stop(ctx)
 	// The requests are over; their last bytes are on the way.

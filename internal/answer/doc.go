@@ -30,6 +30,9 @@ type Part struct {
 	ID, Name string
 	// Text is whole characters if what was pushed was.
 	Text string
+	// From and To are where content is in the answer, in bytes. What was left out within it, as white
+	// space is before a call, is between.
+	From, To int
 }
 
 // State is what a prompt leaves of the reasoning.

@@ -37,6 +37,16 @@ func (p *Parser) Push(text string) []Part {
 // math.MaxInt if it does not end, or has not yet. Once it is settled it stays.
 func (p *Parser) Thought() (end int, settled bool) { return p.r.thought, p.r.settled }
 
+// Decided is where the text begins, in bytes of the answer, of which no part is known: content that
+// comes is not before it.
+func (p *Parser) Decided() int {
+	at := p.r.base + p.r.forgotten()
+	if len(p.r.blank) > 0 {
+		at = min(at, p.r.blankFrom)
+	}
+	return at
+}
+
 // Close ends the answer and returns what was held back. More calls return nothing.
 func (p *Parser) Close() []Part {
 	if p.r.eof {

@@ -24,8 +24,10 @@ type reader struct {
 	parts []Part
 	// text is of the last part.
 	text []byte
-	// blank is white space after content, which is dropped if a call follows.
-	blank []byte
+	// blank is white space after content, which is dropped if a call follows. It is at blankFrom,
+	// and ends before blankTo.
+	blank              []byte
+	blankFrom, blankTo int
 	// trim drops white space until content comes.
 	trim bool
 	// calls counts the calls that began. muted is set when the rest of the answer does not count.
@@ -88,7 +90,7 @@ func (r *reader) arguments(text []byte) { r.emit(Arguments, text) }
 
 func (r *reader) argumentText(text string) { r.emit(Arguments, []byte(text)) }
 
-// content adds text for the user, without white space before a call or after one.
+// content adds text for the user, which was read last, without white space before a call or after one.
 func (r *reader) content(text []byte) {
 	if r.opt.Single && r.calls > 0 {
 		return
@@ -99,19 +101,38 @@ func (r *reader) content(text []byte) {
 		}
 		r.trim = false
 	}
-	end := len(trimRight(text))
+	to := r.base + r.pos
+	from, end := to-len(text), len(trimRight(text))
 	if end > 0 {
-		r.emit(Content, r.blank)
-		r.blank = r.blank[:0]
-		r.emit(Content, text[:end])
+		r.flush()
+		r.emitContent(text[:end], from, from+end)
 	}
-	r.blank = append(r.blank, text[end:]...)
+	if end == len(text) {
+		return
+	}
+	if len(r.blank) == 0 {
+		r.blankFrom = from + end
+	}
+	r.blank, r.blankTo = append(r.blank, text[end:]...), to
 }
 
 // flush emits the white space that ends the content.
 func (r *reader) flush() {
-	r.emit(Content, r.blank)
+	r.emitContent(r.blank, r.blankFrom, r.blankTo)
 	r.blank = r.blank[:0]
+}
+
+// emitContent adds content to the parts, with where it is in the answer.
+func (r *reader) emitContent(text []byte, from, to int) {
+	r.emit(Content, text)
+	if r.muted || len(text) == 0 {
+		return
+	}
+	p := &r.parts[len(r.parts)-1]
+	if p.To == 0 {
+		p.From = from
+	}
+	p.To = to
 }
 
 const space = " \t\r\n"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/schedule"
@@ -138,7 +139,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 	if i == len(o.Tokens)-1 && o.Finish != sample.FinishError {
 		finish = o.Finish
 	}
-	offset := q.text
+	offset, runes := q.text, q.runes
 	text, stop := q.advance(o.Tokens[i], finish)
 	if stop != "" && o.Finish == sample.Unfinished {
 		e.abort(q.Key)
@@ -157,7 +158,8 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 		d.Text = append(d.Text, text...)
 		d.Tokens = append(d.Tokens, o.Tokens[i])
 		d.Pooled = append(d.Pooled, o.Pooled...)
-		d.TextOffsets, d.TextEnds = append(d.TextOffsets, offset), append(d.TextEnds, len(d.Text))
+		d.TextOffsets, d.RuneOffsets = append(d.TextOffsets, offset), append(d.RuneOffsets, runes)
+		d.TextEnds = append(d.TextEnds, len(d.Text))
 		if o.Logprobs != nil {
 			d.Logprobs = append(d.Logprobs, o.Logprobs[i])
 		}
@@ -179,7 +181,8 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 // not allocate: for 128 tokens, and as much more as comes.
 func (q *request) reserve(d *Delta) {
 	n := min(128, int(q.Params.MaxTokens))
-	d.Tokens, d.TextOffsets, d.TextEnds = make([]int32, 0, n), make([]int, 0, n), make([]int, 0, n)
+	d.Tokens, d.TextOffsets = make([]int32, 0, n), make([]int, 0, n)
+	d.RuneOffsets, d.TextEnds = make([]int, 0, n), make([]int, 0, n)
 	if q.decoder != nil {
 		d.Text = make([]byte, 0, 4*n)
 	}
@@ -222,6 +225,7 @@ func (q *request) advance(token int32, finish sample.Finish) (text, stop string)
 		piece += q.decoder.Flush()
 	}
 	q.text += len(piece)
+	q.runes += utf8.RuneCountInString(piece)
 	if q.outputs <= int(q.Params.MinTokens) && finish == sample.Unfinished {
 		return q.stops.flush() + piece, ""
 	}

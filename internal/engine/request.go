@@ -59,6 +59,8 @@ type Delta struct {
 	// TextOffsets, parallel to Tokens, is the length in bytes of the output text known before each
 	// token.
 	TextOffsets []int
+	// RuneOffsets, parallel to Tokens, is the same length in characters.
+	RuneOffsets []int
 	// TextEnds, parallel to Tokens, is how much of Text there was with each token.
 	TextEnds []int
 	// Pooled is what a request that pools asked for; its token means nothing.
@@ -100,6 +102,10 @@ var (
 	// ErrStuck means that the constraint of a request leaves it no token to go on with, or none that
 	// could be found within its budget.
 	ErrStuck = errors.New("the constraint on the output leaves no token to choose")
+	// ErrReplaced means that a part of an answer was known when other weights were adopted: the rest
+	// would be another model's.
+	ErrReplaced = errors.New("the model's files were replaced while the request was answered, and others " +
+		"answer from now on (--on-model-change adopt): ask again")
 	// ErrCondemned means that ranks fail whenever they compute the request; errors wrapping it name
 	// the cause.
 	ErrCondemned = errors.New("the workers failed whenever they computed this request")

@@ -86,7 +86,8 @@ func (s *stream) take() Delta {
 	c := &s.choices[i]
 	d := c.pending
 	c.pending = Delta{Choice: i, Text: c.given.Text[:0], Tokens: c.given.Tokens[:0],
-		TextOffsets: c.given.TextOffsets[:0], TextEnds: c.given.TextEnds[:0], StopToken: -1}
+		TextOffsets: c.given.TextOffsets[:0], RuneOffsets: c.given.RuneOffsets[:0],
+		TextEnds: c.given.TextEnds[:0], StopToken: -1}
 	c.given, c.fresh = d, false
 	if d.Finish != sample.Unfinished {
 		c.over = true

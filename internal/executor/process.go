@@ -27,7 +27,7 @@ func (e *Executor) processState(rank int) string {
 	case 'S', 'I':
 		return "sleeping"
 	case 'D':
-		return "waiting for a device"
+		return deviceState
 	case 'T', 't':
 		return stoppedState
 	case 'Z', 'X':
@@ -99,3 +99,7 @@ func (s schedule) starved(before schedule, elapsed time.Duration) bool {
 
 // stoppedState is the state of a process that SIGSTOP or a debugger holds.
 const stoppedState = "stopped"
+
+// deviceState is the state of one that no signal reaches: it waits for a device or a file system, or its
+// control group is frozen.
+const deviceState = "waiting for a device"

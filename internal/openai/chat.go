@@ -175,7 +175,6 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 		if req.logprobs != sample.NoLogprobs {
 			scores = appendScores(scores[:0], c, d, false)
 		}
-		c.deliver(d.Text)
 		if c.reader != nil {
 			return s.sendParts(out, head, g, req, i, d, scores)
 		}

@@ -152,7 +152,6 @@ func (s *Server) collect(r *http.Request, g *generation, req *sampling) error {
 			c.tokens = append(c.tokens, d.Tokens...)
 		}
 		c.text = append(c.text, d.Text...)
-		c.deliver(d.Text)
 		return nil
 	})
 }
@@ -201,8 +200,7 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 // echo puts the prompt before the output.
 func (c *choice) echo(text string) {
 	c.text = append(c.text, text...)
-	c.echoed = len(text)
-	c.deliver([]byte(text))
+	c.echoed, c.echoedRunes = len(text), countRunes(text)
 }
 
 // dropOutput leaves the prompt only: echo with max_tokens 0.
@@ -228,8 +226,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 		scores, text = scores[:0], text[:0]
 		if first && req.echo {
 			text = append(text, p.text...)
-			c.echoed = len(p.text)
-			c.deliver([]byte(p.text))
+			c.echoed, c.echoedRunes = len(p.text), countRunes(p.text)
 			if req.logprobs != sample.NoLogprobs {
 				scores = append(scores, s.promptScores(p.Prompt, d.PromptLogprobs)...)
 			}
@@ -250,7 +247,6 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 			scores = appendScores(scores, c, d, false)
 		}
 		text = append(text, d.Text...)
-		c.deliver(d.Text)
 
 		b := append(out.buf[:0], head...)
 		b = append(b, `{"index":`...)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/chattemplate"
 	"github.com/eagleray/eagleray/internal/config"
@@ -177,10 +178,10 @@ func sayHello(_ int, r *engine.Request) script {
 // the finish.
 func say(r *engine.Request, ids []int32, texts []string, finish sample.Finish) []engine.Delta {
 	var list []engine.Delta
-	offset := 0
+	offset, runes := 0, 0
 	for i, id := range ids {
 		d := engine.Delta{Text: []byte(texts[i]), Tokens: []int32{id}, TextOffsets: []int{offset}, StopToken: -1,
-			PromptTokens: len(r.Prompt), CachedTokens: 2, OutputTokens: i + 1}
+			RuneOffsets: []int{runes}, TextEnds: []int{len(texts[i])}, PromptTokens: len(r.Prompt), CachedTokens: 2, OutputTokens: i + 1}
 		if r.Params.Logprobs != sample.NoLogprobs {
 			d.Logprobs = []step.Logprobs{scoreOf(id, r.Params.Logprobs)}
 		}
@@ -198,8 +199,26 @@ func say(r *engine.Request, ids []int32, texts []string, finish sample.Finish) [
 		}
 		list = append(list, d)
 		offset += len(texts[i])
+		runes += utf8.RuneCountInString(texts[i])
 	}
 	return list
+}
+
+// together is what a slow reader finds of deltas that follow each other.
+func together(list []engine.Delta) engine.Delta {
+	all := list[len(list)-1]
+	all.Text, all.Tokens, all.Logprobs, all.TextOffsets, all.RuneOffsets, all.TextEnds = nil, nil, nil, nil, nil, nil
+	all.PromptLogprobs = list[0].PromptLogprobs
+	for _, d := range list {
+		for _, end := range d.TextEnds {
+			all.TextEnds = append(all.TextEnds, len(all.Text)+end)
+		}
+		all.Text = append(all.Text, d.Text...)
+		all.Tokens, all.Logprobs = append(all.Tokens, d.Tokens...), append(all.Logprobs, d.Logprobs...)
+		all.TextOffsets = append(all.TextOffsets, d.TextOffsets...)
+		all.RuneOffsets = append(all.RuneOffsets, d.RuneOffsets...)
+	}
+	return all
 }
 
 // scoreOf invents log-probabilities: the token itself second, its successors around it.

@@ -65,10 +65,13 @@ func foldResponse(t *testing.T, list []map[string]any) (output []any, status any
 			open["content"] = append(open["content"].([]any), e["part"])
 		case "output_text.delta", "reasoning_text.delta":
 			content()["text"] = content()["text"].(string) + e["delta"].(string)
+			if more, is := e["logprobs"]; is {
+				content()["logprobs"] = append(content()["logprobs"].([]any), more.([]any)...)
+			}
 		case "function_call_arguments.delta":
 			open["arguments"] = open["arguments"].(string) + e["delta"].(string)
 		case "output_text.done", "reasoning_text.done":
-			if content()["text"] != e["text"] {
+			if content()["text"] != e["text"] || marshal(t, content()["logprobs"]) != marshal(t, e["logprobs"]) {
 				t.Fatalf("%v is done as %v", content(), e)
 			}
 		case "function_call_arguments.done":

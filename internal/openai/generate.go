@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/answer"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -43,10 +42,10 @@ type generation struct {
 // choice is what is known of one choice so far.
 type choice struct {
 	text []byte
-	// bytes and runes measure the text delivered so far.
-	bytes, runes int
-	// echoed is the length in bytes of the prompt before the output.
-	echoed int
+	// read is the length in bytes of the output whose parts are known.
+	read int
+	// echoed and echoedRunes are the length of the prompt before the output, in bytes and characters.
+	echoed, echoedRunes int
 	// started is set by the first delta, finished by the last.
 	started, finished bool
 	tokens            []int32
@@ -93,7 +92,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	}
 	var err error
 	if req.beams != nil {
-		search := newBeamSearch(s.opt.Engine, s.model.Tokenizer, *req.beams, list)
+		search := newBeamSearch(s.opt.Engine, s.model.Identity, s.model.Tokenizer, *req.beams, list)
 		g.stream, err = search, search.submit(r.Context())
 	} else {
 		g.stream, err = s.opt.Engine.Submit(r.Context(), list...)
@@ -163,12 +162,6 @@ func (c *choice) take(d *engine.Delta) {
 	if d.Finish == sample.FinishStop {
 		c.stopString, c.stopToken = d.StopString, d.StopToken
 	}
-}
-
-// deliver measures the text of a delta as delivered.
-func (c *choice) deliver(text []byte) {
-	c.bytes += len(text)
-	c.runes += utf8.RuneCount(text)
 }
 
 // usage counts the tokens of a request.

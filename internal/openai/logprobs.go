@@ -21,7 +21,7 @@ type score struct {
 }
 
 // appendScores adds the tokens of a delta. The top lists are shared with the delta unless keep is
-// set. It must be called before the delta's text is delivered to c.
+// set.
 func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score {
 	for i, id := range d.Tokens {
 		s := score{token: id, known: i < len(d.Logprobs)}
@@ -32,23 +32,12 @@ func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score
 				s.top = slices.Clone(l.Top)
 			}
 		}
-		if i < len(d.TextOffsets) {
-			s.offset = c.runesAt(d.Text, d.TextOffsets[i])
+		if i < len(d.RuneOffsets) {
+			s.offset = c.echoedRunes + d.RuneOffsets[i]
 		}
 		scores = append(scores, s)
 	}
 	return scores
-}
-
-// runesAt turns an offset in bytes of the output into characters of the text as delivered; text is
-// about to be delivered. Text that is held back, or was cut off with a stop string, counts one
-// character per byte.
-func (c *choice) runesAt(text []byte, offset int) int {
-	ahead := max(0, offset+c.echoed-c.bytes)
-	if ahead <= len(text) {
-		return c.runes + countRunes(text[:ahead])
-	}
-	return c.runes + countRunes(text) + ahead - len(text)
 }
 
 // promptScores describes the tokens of a prompt.

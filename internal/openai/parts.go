@@ -139,11 +139,13 @@ func (g *generation) closeReaders() {
 
 // parts are those of the next piece of a choice's text, and of its end.
 func (c *choice) parts(text string) []answer.Part {
+	from := c.read
+	c.read += len(text)
 	if c.reader == nil {
 		if text == "" {
 			return nil
 		}
-		return []answer.Part{{Kind: answer.Content, Text: text}}
+		return []answer.Part{{Kind: answer.Content, Text: text, From: from, To: c.read}}
 	}
 	list := c.reader.Push(text)
 	if c.finished {
@@ -159,38 +161,39 @@ func (c *choice) parts(text string) []answer.Part {
 }
 
 // eachPart calls f with every part of the only answer of a generation, as they come, until it has
-// ended. logprobs are entries of a list, of the tokens that a part of the content is made of.
+// ended. logprobs are entries of a list, of the tokens that a part of the content is made of: which
+// they are altogether does not depend on how the answer came. Tokens after its last text, as the one
+// that ended it, come with a part of no text.
 func (s *Server) eachPart(ctx context.Context, g *generation, req *chatRequest,
 	f func(p answer.Part, logprobs []byte) error) error {
 	var scores []score
-	var logprobs []byte
+	var w written
 	return g.each(ctx, func(i int, d *engine.Delta) error {
 		c := &g.choices[i]
 		c.take(d)
 		if req.logprobs != sample.NoLogprobs {
-			if scores = appendScores(scores[:0], c, d, false); len(scores) > 0 {
-				logprobs = comma(logprobs, len(logprobs))
+			scores = appendScores(scores[:0], c, d, false)
+			for i := range scores {
+				w.add(d.TextOffsets, i, func(b []byte) []byte {
+					return s.appendTokenLogprobs(b, scores[i:i+1], req.shown(s), req.asTokenIDs)
+				})
 			}
-			logprobs = s.appendTokenLogprobs(logprobs, scores, req.shown(s), req.asTokenIDs)
 		}
-		c.deliver(d.Text)
 		for _, p := range c.parts(string(d.Text)) {
-			switch {
-			case p.Kind != answer.Content:
-				logprobs = logprobs[:0] // of what was left out before it, too
-			case len(logprobs) > 0:
-				if err := f(p, logprobs); err != nil {
-					return err
-				}
-				logprobs = logprobs[:0]
-				continue
-			}
+			logprobs := w.of(&p)
 			if p.Kind == answer.Reasoning && !req.includeReasoning {
 				continue
 			}
-			if err := f(p, nil); err != nil {
+			if err := f(p, logprobs); err != nil {
 				return err
 			}
+		}
+		if !c.finished {
+			w.forget(c)
+			return nil
+		}
+		if tail := w.tail(c.read); len(tail) > 0 {
+			return f(answer.Part{Kind: answer.Content}, tail)
 		}
 		return nil
 	})

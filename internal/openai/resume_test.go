@@ -35,16 +35,8 @@ func sampled(chance *rand.Rand, begin ...string) func(int, *engine.Request) scri
 func mergedBy(chance *rand.Rand, list []engine.Delta) []engine.Delta {
 	var out []engine.Delta
 	for _, d := range list {
-		d.TextEnds = []int{len(d.Text)}
 		if n := len(out) - 1; n >= 0 && chance.IntN(2) == 0 {
-			last := out[n]
-			d.Text = append(append([]byte(nil), last.Text...), d.Text...)
-			d.Tokens = append(append([]int32(nil), last.Tokens...), d.Tokens...)
-			d.TextOffsets = append(append([]int(nil), last.TextOffsets...), d.TextOffsets...)
-			d.TextEnds = append(append([]int(nil), last.TextEnds...), len(d.Text))
-			d.Logprobs, d.PromptLogprobs = append(last.Logprobs[:len(last.Logprobs):len(last.Logprobs)],
-				d.Logprobs...), last.PromptLogprobs
-			out[n] = d
+			out[n] = together([]engine.Delta{out[n], d})
 			continue
 		}
 		out = append(out, d)

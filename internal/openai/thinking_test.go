@@ -46,11 +46,7 @@ func merged(list []engine.Delta, cut int) (out []engine.Delta) {
 			out = append(out, d)
 			continue
 		}
-		last := &out[len(out)-1]
-		last.Text = slices.Concat(last.Text, d.Text)
-		last.Tokens = slices.Concat(last.Tokens, d.Tokens)
-		last.TextOffsets = slices.Concat(last.TextOffsets, d.TextOffsets)
-		last.OutputTokens, last.Finish = d.OutputTokens, d.Finish
+		out[len(out)-1] = together([]engine.Delta{out[len(out)-1], d})
 	}
 	return out
 }

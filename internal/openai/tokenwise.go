@@ -57,7 +57,8 @@ func (s *tokenwise) Next(ctx context.Context) (engine.Delta, error) {
 // clone copies what a stream lends until its next delta.
 func clone(d engine.Delta) engine.Delta {
 	d.Text, d.Tokens, d.Logprobs = slices.Clone(d.Text), slices.Clone(d.Tokens), slices.Clone(d.Logprobs)
-	d.TextOffsets, d.TextEnds = slices.Clone(d.TextOffsets), slices.Clone(d.TextEnds)
+	d.TextOffsets, d.RuneOffsets = slices.Clone(d.TextOffsets), slices.Clone(d.RuneOffsets)
+	d.TextEnds = slices.Clone(d.TextEnds)
 	d.PromptLogprobs = slices.Clone(d.PromptLogprobs)
 	return d
 }
@@ -75,7 +76,7 @@ func divide(list []engine.Delta, d engine.Delta) []engine.Delta {
 			OutputTokens: d.OutputTokens - (n - 1 - i)}
 		from = d.TextEnds[i]
 		if len(d.TextOffsets) == n {
-			one.TextOffsets = d.TextOffsets[i : i+1]
+			one.TextOffsets, one.RuneOffsets = d.TextOffsets[i:i+1], d.RuneOffsets[i:i+1]
 		}
 		if len(d.Logprobs) == n {
 			one.Logprobs = d.Logprobs[i : i+1]

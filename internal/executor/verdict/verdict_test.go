@@ -122,8 +122,7 @@ func options(args []string) (fields map[string]string, text []string) {
 		case ok:
 			fields[name] = value
 		case slices.Contains([]string{"follows", "done", "stopped", "busy", "returned", "unknown", "lost",
-			"cut", "disagrees"},
-			a):
+			"cut", "disagrees", "unrelated"}, a):
 			fields[a] = ""
 		default:
 			return fields, args[i:]
@@ -167,6 +166,7 @@ func (tr *transcript) event(name string, rank int, fields map[string]string, wor
 			Seen: tr.seen}
 		_, r.Follows = fields["follows"]
 		_, r.Disagrees = fields["disagrees"]
+		_, r.Unrelated = fields["unrelated"]
 		if s := fields["step"]; s != "" {
 			r.Step = uint64(tr.number(s))
 		}
@@ -208,7 +208,7 @@ func (tr *transcript) status(fields map[string]string, text []string) (s Seen) {
 		case "detail":
 			s.Status.Detail = uint32(tr.number(value))
 		case "stopped":
-			s.Stopped = true
+			s.Held = "its process is stopped"
 		case "busy":
 			s.Busy = true
 		}
