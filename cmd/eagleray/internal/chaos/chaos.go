@@ -126,16 +126,20 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, fmt.Errorf("%s needs %s", name, how)
 		}
 	}
-	c, err := newCluster(&o)
+	f, err := newFolder(&o)
 	if err != nil {
 		return nil, err
 	}
-	s := newServer(o, c)
+	c, err := newCluster(&o)
+	if err != nil {
+		return nil, errors.Join(err, f.remove())
+	}
+	s := newServer(o, c, f)
 	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, c.stop())
+		return nil, errors.Join(err, c.stop(), f.remove())
 	}
 	r, err := run(ctx, o, s)
-	return r, errors.Join(err, s.stop(), c.stop())
+	return r, errors.Join(err, s.stop(), c.stop(), f.remove())
 }
 
 func run(ctx context.Context, o Options, s *server) (*Report, error) {

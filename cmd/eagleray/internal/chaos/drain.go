@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// stopInDrain asks the server to end while a rank is stopped, for longer than the server takes to call it
-// stalled: streams that have begun go on once it does. Then the server is started again.
+// stopInDrain asks the server to end while a rank is stopped: for longer than the server takes to call it stalled,
+// or for good, so that another one must take its place. Streams that have begun go on all the same. Then the
+// server is started again.
 func stopInDrain(v *victim) error {
 	v.asked.rest.Lock()
 	defer v.asked.rest.Unlock()
@@ -16,6 +17,7 @@ func stopInDrain(v *victim) error {
 	if err != nil {
 		return err
 	}
+	continues := v.rng.IntN(2) == 0
 	p := v.s.now()
 	if err := send(pid, syscall.SIGSTOP); err != nil {
 		return err
@@ -23,12 +25,15 @@ func stopInDrain(v *victim) error {
 	p.ask()
 	select {
 	case <-p.draining:
-		time.Sleep(stall + stall/2)
+		if continues {
+			time.Sleep(stall + stall/2)
+			err = send(pid, syscall.SIGCONT)
+		}
 	case <-p.ended:
 	case <-time.After(patience):
-		err = fmt.Errorf("the server does not say that it ends: %s", v.s.last())
+		err = errors.Join(fmt.Errorf("the server does not say that it ends: %s", v.s.last()), send(pid, syscall.SIGCONT))
 	}
-	if err = errors.Join(err, send(pid, syscall.SIGCONT), v.s.wait(p)); err != nil {
+	if err = errors.Join(err, v.s.wait(p)); err != nil {
 		return err
 	}
 	return v.s.start(v.ctx)

@@ -94,9 +94,12 @@ var faults = map[string]kind{
 	"stop":  {do: hang},
 	"pause": {do: func(v *victim) error { return v.freeze(400 * time.Millisecond) }},
 	"slow":  {do: slow},
-	// A rank that moves as little as one may that is not stalled; one that does not while the server ends.
+	// A rank that moves as little as one may that is not stalled, and one that is stopped while the server ends.
 	"slow-layer": {memory, slowLayer},
 	"drain":      {processes, stopInDrain},
+	// A rank that does not end when it is killed, and weights that are others when it is started anew.
+	"unkillable": {tracing, unkillable},
+	"replace":    {copied, replaceFiles},
 	// A second fault while the server recovers from the first, and while a worker loads.
 	"second":  {processes, func(v *victim) error { return v.again(150*time.Millisecond, killed) }},
 	"loading": {processes, func(v *victim) error { return v.again(0, killed) }},

@@ -81,7 +81,7 @@ func newLoad(o Options, s *server) *load {
 // reference asks each request once, undisturbed.
 func (l *load) reference(ctx context.Context) error {
 	for _, r := range l.requests {
-		a, err := l.ask(ctx, r, func(int) {})
+		a, err := l.ask(ctx, l.s.now(), r, func(int) {})
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (l *load) client(ctx context.Context, number int, rng *rand.Rand) {
 		last, total := time.Now(), 0
 		p := l.s.now()
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		a, err := l.ask(reading, l.requests[i], func(tokens int) {
+		a, err := l.ask(reading, p, l.requests[i], func(tokens int) {
 			now := time.Now()
 			l.arrived(last, now, tokens)
 			last, total = now, total+tokens
@@ -209,20 +209,18 @@ func (l *load) since() string {
 }
 
 // ask streams one request; seen is told of the tokens of each event. The error wraps errRefused when the
-// server has been asked to end and has not taken the request.
-func (l *load) ask(ctx context.Context, request any, seen func(tokens int)) (*answer, error) {
-	p := l.s.now()
-	ends := p.ends()
-	resp, err := l.s.post(ctx, request)
-	if err != nil && ends {
-		// It was asked after the server was: also an answer that never begins is a refusal.
+// server was asked to end before it had the request, and has not taken it.
+func (l *load) ask(ctx context.Context, p *process, request any, seen func(tokens int)) (*answer, error) {
+	begun := time.Now()
+	resp, err := l.s.post(ctx, p, request)
+	if err != nil && p.mayRefuse(begun) {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusServiceUnavailable && p.ends() {
+	if resp.StatusCode == http.StatusServiceUnavailable && p.mayRefuse(begun) {
 		return nil, errRefused
 	}
 	if resp.StatusCode != http.StatusOK {

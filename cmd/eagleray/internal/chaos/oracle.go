@@ -113,7 +113,7 @@ func (o *oracle) within(ctx context.Context, d time.Duration) bool {
 }
 
 func (o *oracle) token(ctx context.Context) error {
-	resp, err := o.s.post(ctx, map[string]any{"prompt": []int{5}, "max_tokens": 1, "temperature": 0})
+	resp, err := o.s.post(ctx, o.s.now(), map[string]any{"prompt": []int{5}, "max_tokens": 1, "temperature": 0})
 	if err != nil {
 		return err
 	}

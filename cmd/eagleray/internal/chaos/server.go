@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -36,6 +37,8 @@ type server struct {
 	client *http.Client
 	// cluster is where the ranks are; nil without Ray.
 	cluster *cluster
+	// folder is what it serves where that may be replaced, else nil.
+	folder *folder
 	// deaf is held while nothing reads the server's log.
 	deaf sync.Mutex
 
@@ -53,8 +56,8 @@ type process struct {
 	ready chan struct{} // closed when url is known
 	// draining is closed when it has said that it ends once its requests have.
 	draining chan struct{}
-	// asked is closed just before it is asked to end, which is done once.
-	asked  chan struct{}
+	// asked is when it was asked to end, which is done once; nil is not yet.
+	asked  atomic.Pointer[time.Time]
 	asking sync.Once
 	// ended is closed when it has ended, exit is how.
 	ended chan struct{}
@@ -99,8 +102,8 @@ func (s *server) replaced(ctx context.Context) bool {
 }
 
 // newServer is a server that has not been started.
-func newServer(o Options, c *cluster) *server {
-	return &server{o: o, cluster: c,
+func newServer(o Options, c *cluster, f *folder) *server {
+	return &server{o: o, cluster: c, folder: f,
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
 }
 
@@ -117,7 +120,7 @@ func (s *server) start(ctx context.Context) error {
 		"--execute-model-timeout-seconds", fmt.Sprint(lost.Seconds()),
 		"--shutdown-timeout", fmt.Sprint(patience.Seconds()))
 	p := &process{cmd: exec.Command(s.o.Program, args...), ready: make(chan struct{}),
-		draining: make(chan struct{}), asked: make(chan struct{}), ended: make(chan struct{})}
+		draining: make(chan struct{}), ended: make(chan struct{})}
 	// Connections may be told to drop what comes: sockets of Multipath TCP cannot.
 	p.cmd.Env = os.Environ()
 	if s.cluster != nil && s.cluster.own != nil {
@@ -225,19 +228,16 @@ func (s *server) end(p *process) error {
 // ask asks a process of the server to end.
 func (p *process) ask() {
 	p.asking.Do(func() {
-		close(p.asked)
+		now := time.Now()
+		p.asked.Store(&now)
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	})
 }
 
-// ends says that it was asked to end.
-func (p *process) ends() bool {
-	select {
-	case <-p.asked:
-		return true
-	default:
-		return false
-	}
+// mayRefuse says that it may have been asked to end by the time that a request came which was begun at a moment.
+func (p *process) mayRefuse(begun time.Time) bool {
+	asked := p.asked.Load()
+	return asked != nil && asked.Sub(begun) < window
 }
 
 // next waits for a process of the server after p, or until ctx ends.
@@ -285,12 +285,12 @@ func (s *server) get(ctx context.Context, path string) (status int, body []byte)
 }
 
 // post asks for completions. The caller closes the body.
-func (s *server) post(ctx context.Context, request any) (*http.Response, error) {
+func (s *server) post(ctx context.Context, p *process, request any) (*http.Response, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.now().url+"/v1/completions",
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/completions",
 		bytes.NewReader(body))
 	if err != nil {
 		return nil, err

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// share is the part of a processor that is left to a rank whose layers are slow: one of so many.
-	share = 20
+	// share is the part of a processor that is left to a rank whose layers are to be slow: one of so many, of
+	// twice as many while they are not.
+	share = 8
 	// ran is the least that it has of a processor between two stops: it moves then. A kernel counts this
 	// by its ticks.
 	ran = time.Millisecond
@@ -36,7 +37,7 @@ func slowLayer(v *victim) error {
 	}
 	// A salt keeps the second request from what the cache has of the first.
 	ask := func(ctx context.Context, salt string) (*answer, error) {
-		return v.l.ask(ctx, map[string]any{"prompt": prompt, "max_tokens": 4, "ignore_eos": true,
+		return v.l.ask(ctx, v.s.now(), map[string]any{"prompt": prompt, "max_tokens": 4, "ignore_eos": true,
 			"stream": true, "temperature": 0, "logprobs": 1, "return_token_ids": true,
 			"cache_salt": fmt.Sprintf("%s-%d", salt, v.rng.Uint64())}, func(int) {})
 	}
@@ -47,7 +48,7 @@ func slowLayer(v *victim) error {
 		return fmt.Errorf("a long prompt: %w", err)
 	}
 	v.l.now()
-	for ctx.Err() == nil {
+	for share := share; ctx.Err() == nil; share *= 2 {
 		answered := make(chan struct{})
 		var got *answer
 		var failed error
@@ -55,9 +56,9 @@ func slowLayer(v *victim) error {
 			defer close(answered)
 			got, failed = ask(ctx, "slow")
 		}()
-		seen, err := v.starve(ctx, answered)
+		seen, err := v.starve(ctx, time.Duration(share), answered)
 		<-answered
-		v.l.compare("a long prompt", want, got, failed)
+		v.l.compare(fmt.Sprintf("a prompt of %d tokens", len(prompt)), want, got, failed)
 		if seen || err != nil {
 			return err
 		}
@@ -83,9 +84,9 @@ func (v *victim) longPrompt() ([]int, error) {
 	return prompt, nil
 }
 
-// starve leaves a rank a part of a processor until a layer has been slow, or done is closed. It says whether
-// one has been.
-func (v *victim) starve(ctx context.Context, done <-chan struct{}) (seen bool, err error) {
+// starve leaves a rank one part of so many of a processor until done is closed. It says whether a layer has been
+// slow.
+func (v *victim) starve(ctx context.Context, share time.Duration, done <-chan struct{}) (seen bool, err error) {
 	pid, err := v.one()
 	if err != nil {
 		return false, err
