@@ -303,9 +303,10 @@ func (s *server) post(ctx context.Context, p *process, request any) (*http.Respo
 type rank struct {
 	PID  int    `json:"pid"`
 	Node string `json:"node"`
-	// Phase is what it is doing, Started the last step that it began.
-	Phase   string `json:"phase"`
-	Started uint64 `json:"started"`
+	// Phase is what it is doing, Started the last step that it began, Still for how many seconds it has not moved.
+	Phase   string  `json:"phase"`
+	Started uint64  `json:"started"`
+	Still   float64 `json:"still_seconds"`
 }
 
 // listed are the ranks of this moment, as the server knows them.
