@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -19,6 +20,8 @@ type oracle struct {
 	l   *load
 	rng *rand.Rand
 	h   Health
+	// rest is held while it asks, and to have it not ask.
+	rest sync.Mutex
 }
 
 const (
@@ -39,15 +42,14 @@ func (o *oracle) run(ctx context.Context) {
 }
 
 func (o *oracle) ask() {
+	o.rest.Lock()
+	defer o.rest.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	token := make(chan error, 1)
 	go func() { token <- o.token(ctx) }()
-	o.h.Asked++
 	before, _ := o.s.get(ctx, "/health")
-	if before != http.StatusOK {
-		o.h.Unhealthy++
-	}
+	o.looked(before)
 	select {
 	case err := <-token:
 		switch {
@@ -87,6 +89,15 @@ func (o *oracle) ask() {
 	<-token
 }
 
+// looked counts an answer of the health route. rest is held.
+func (o *oracle) looked(status int) {
+	o.h.Asked++
+	if status != http.StatusOK {
+		o.h.Unhealthy++
+	}
+}
+
+// disagree counts a lie of the health route. rest is held.
 func (o *oracle) disagree(format string, args ...any) {
 	o.h.Disagreed++
 	if len(o.h.Disagreement) < 20 {
@@ -102,7 +113,7 @@ func (o *oracle) within(ctx context.Context, d time.Duration) bool {
 }
 
 func (o *oracle) token(ctx context.Context) error {
-	resp, err := o.s.post(ctx, map[string]any{"prompt": []int{5}, "max_tokens": 1, "temperature": 0})
+	resp, err := o.s.post(ctx, o.s.now(), map[string]any{"prompt": []int{5}, "max_tokens": 1, "temperature": 0})
 	if err != nil {
 		return err
 	}
