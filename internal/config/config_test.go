@@ -64,7 +64,7 @@ func TestFlags(t *testing.T) {
 		{"--served-model-name a,b --served-model-name c", func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b", "c"}},
 		// A key with a comma is one key, not two shorter ones.
 		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys }, []string{"a,b", "c"}},
-		{"--enforce-eager --gpu-memory-utilization 0.9 -dcp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
+		{"--enforce-eager --swap-space 4 -dcp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
 		{"--no-enable-lora", func(c *config.Config) any { return len(c.Warnings) }, 1},
 		{"--drain-timeout 7", func(c *config.Config) any { return c.Server.ShutdownTimeoutSeconds }, 7},
 		{`--allowed-origins ["*"] --allowed-methods GET,PUT --allowed-methods POST`, func(c *config.Config) any {
