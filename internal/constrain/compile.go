@@ -27,9 +27,21 @@ type Limits struct {
 	Compile int
 	// Symbols is the size of a grammar in symbols; 500,000.
 	Symbols int
-	// Steps and Items are the operations on expressions, and the places in rules, that one token may
-	// take; 2,000,000 and 200,000. A mask that has to be made first can take most of it.
-	Steps, Items int
+	// Steps and Items are the operations on expressions, and the places in rules, that one mask may
+	// take; 2,000,000 and 200,000. AcceptSteps and AcceptItems are those that going on by a token may:
+	// 100,000 and 60,000, which is little, because most of it has been found out for the mask.
+	Steps, Items             int
+	AcceptSteps, AcceptItems int
+	// Answer and Token bound the work of an answer, operations and places together: Answer in all,
+	// 6,000,000, and Token more for each of its tokens, 20,000. Work that was done for another answer
+	// does not count again.
+	Answer, Token int
+	// AnswerItems is the places in rules on the way of an answer, which last as long as it does;
+	// 2,000,000.
+	AnswerItems int
+	// Bytes is the memory of the tables of a constraint, as regex.Builder counts it; 64 MiB. A process
+	// has up to three times as much for it while they grow.
+	Bytes int
 	// States is the lexer states that a constraint may come to have; 250,000.
 	States int
 	// RowItems is the places in rules at one place of the text; 20,000.
@@ -43,7 +55,9 @@ func (l Limits) filled() Limits {
 		field *int
 		value int
 	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Symbols, 500_000}, {&l.Steps, 2_000_000},
-		{&l.Items, 200_000}, {&l.States, 250_000}, {&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
+		{&l.Items, 200_000}, {&l.AcceptSteps, 100_000}, {&l.AcceptItems, 60_000},
+		{&l.Answer, 6_000_000}, {&l.Token, 20_000}, {&l.AnswerItems, 2_000_000}, {&l.Bytes, 64 << 20},
+		{&l.States, 250_000}, {&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
@@ -67,8 +81,12 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 		return nil, &Error{Code: cfg.GrammarSyntax, Reason: "the text is not UTF-8"}
 	}
 	b := regex.NewBuilder(limits.Compile)
+	b.Limit(limits.Bytes)
 	g := cfg.New(b, cfg.Greedy, limits.Symbols)
 	start, place, err := front(g, s, v, limits)
+	if b.Full() {
+		return nil, tooLarge(s, limits)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +94,24 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 	if e == nil {
 		return c, nil
 	}
+	if b.Full() {
+		return nil, tooLarge(s, limits)
+	}
 	if e.Pointer == "" {
 		e.Pointer = place
 	}
 	return nil, e
+}
+
+// tooLarge is the error of a constraint whose tables do not fit the limits.
+func tooLarge(s Spec, limits Limits) *Error {
+	e := &Error{Code: cfg.GrammarTooComplex, TooComplex: true, Subject: "memory", Reason: fmt.Sprintf(
+		"to enforce it takes more than %d MiB of memory: fewer or simpler alternatives and patterns "+
+			"take less", limits.Bytes>>20)}
+	if s.Kind == JSONSchema {
+		e.Code = cfg.SchemaTooLarge
+	}
+	return e
 }
 
 // front is the grammar of a spec, and the place where it starts in the text, where that is known.

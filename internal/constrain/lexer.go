@@ -14,6 +14,9 @@ type live struct {
 	rest   regex.Ex
 }
 
+// stateBytes is what a state takes beside its lexemes and its table.
+const stateBytes = 200
+
 // Lexer states that every lexer has, and marks in the tables.
 const (
 	deadState = 0
@@ -78,6 +81,7 @@ func (l *lexer) set(members []int32) int32 {
 		return id
 	}
 	id := int32(len(l.sets))
+	l.b.Hold(stateBytes/2 + 2*len(l.key))
 	l.sets = append(l.sets, slices.Clone(members))
 	l.bySet[string(l.key)] = id
 	return id
@@ -101,6 +105,7 @@ func (l *lexer) state(lives []live) int32 {
 	}
 	s := lexState{live: slices.Clone(lives), final: true}
 	id := int32(len(l.states))
+	l.b.Hold(stateBytes + 4*len(l.sample) + 2*len(l.key))
 	l.byLive[string(l.key)] = id
 	var ends []int32
 	for _, e := range lives {

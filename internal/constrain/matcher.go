@@ -26,34 +26,58 @@ type Matcher struct {
 	root    *row
 	threads []thread
 	spent   bool
+	// left is the work that the rest of the answer may take, and rows the items on its way here.
+	left, rows int
+	// steps and items are what the operation under way was given.
+	steps, items int
 }
 
 // Matcher is the beginning of a text.
 func (c *Compiled) Matcher() *Matcher {
-	if c.memo >= maxMemo {
+	if c.memoFull() {
 		c.fuel, c.crowded = c.limits.Items, false
 		c.b.Refuel(c.limits.Steps)
 		c.restart()
 	}
-	return &Matcher{c: c, root: c.root, threads: []thread{{row: c.root, lex: c.root.lex}}}
+	return &Matcher{c: c, root: c.root, threads: []thread{{row: c.root, lex: c.root.lex}},
+		left: c.limits.Answer}
 }
 
 // Clone is another matcher at the same place.
 func (m *Matcher) Clone() *Matcher {
-	return &Matcher{c: m.c, root: m.root, threads: slices.Clone(m.threads), spent: m.spent}
+	n := *m
+	n.threads = slices.Clone(m.threads)
+	return &n
 }
 
 func (m *Matcher) refuel() { m.refuelWith(m.c.limits.Steps, m.c.limits.Items) }
 
+// refuelWith begins an operation that may take so much, and no more than is left to the answer.
 func (m *Matcher) refuelWith(steps, items int) {
 	c := m.c
-	c.b.Refuel(steps)
-	c.fuel, c.crowded, c.lx.overfull = items, false, false
+	m.steps, m.items = max(min(steps, m.left), 0), max(min(items, m.left), 0)
+	c.b.Refuel(m.steps)
+	c.fuel, c.crowded, c.lx.overfull = m.items, false, false
+}
+
+// settle counts what an operation has taken, and says whether that was enough.
+func (m *Matcher) settle() bool {
+	c := m.c
+	m.spent = c.parser.spent()
+	m.left -= m.steps - c.b.Fuel() + m.items - max(c.fuel, 0)
+	return !m.spent
 }
 
 // Exhausted says that the last Mask, Accept or Forced could not be answered within the limits:
 // Mask then has no token, and Accept was false.
 func (m *Matcher) Exhausted() bool { return m.spent }
+
+// Held is the memory of the constraint's tables, in bytes as they are counted against Limits.Bytes.
+func (c *Compiled) Held() int { return c.b.Held() }
+
+// Full says that the tables have come to Limits.Bytes: nothing more can be found out with them, and
+// what is not known is Exhausted.
+func (c *Compiled) Full() bool { return c.b.Full() }
 
 // Mask sets row, of Words words, to the tokens that may come next: token i is bit i&31 of word
 // i>>5. Tokens that end an answer are not among them: the answer may end when Accepting. A token is
@@ -82,7 +106,7 @@ func (m *Matcher) fill(row []uint32) {
 		c.mask(m.root, t, mask, i == 0)
 	}
 	c.vocab.setTwins(mask)
-	if m.spent = c.parser.spent(); m.spent {
+	if !m.settle() {
 		clear(mask)
 	}
 }
@@ -90,8 +114,9 @@ func (m *Matcher) fill(row []uint32) {
 // Accept goes on by a token, and returns false, going nowhere, when the constraint does not admit
 // it.
 func (m *Matcher) Accept(token int32) bool {
-	m.refuel()
 	c := m.c
+	m.left += c.limits.Token
+	m.refuelWith(c.limits.AcceptSteps, c.limits.AcceptItems)
 	if token < 0 {
 		return false
 	}
@@ -101,10 +126,18 @@ func (m *Matcher) Accept(token int32) bool {
 	} else {
 		next = c.special(m.root, m.threads, token)
 	}
-	if m.spent = c.parser.spent(); m.spent || len(next) == 0 {
+	if !m.settle() || len(next) == 0 {
 		return false
 	}
-	if c.memo >= maxMemo { // what is left behind forgets what it remembers
+	for _, t := range next {
+		if !slices.ContainsFunc(m.threads, func(u thread) bool { return u.row == t.row }) {
+			m.rows += len(t.row.items)
+		}
+	}
+	if m.spent = m.rows > c.limits.AnswerItems; m.spent {
+		return false
+	}
+	if c.memoFull() { // what is left behind forgets what it remembers
 		for _, t := range m.threads {
 			t.row.kids, t.row.merged = nil, nil
 		}

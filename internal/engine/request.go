@@ -99,9 +99,12 @@ var (
 	ErrPaused = errors.New("generation is paused")
 	// ErrUnsound means that the model's logits for the request are not numbers.
 	ErrUnsound = errors.New("the model computed NaN or infinity for this request")
-	// ErrStuck means that the constraint of a request leaves it no token to go on with, or none that
-	// could be found within its budget.
+	// ErrStuck means that the constraint of a request leaves it no token to go on with.
 	ErrStuck = errors.New("the constraint on the output leaves no token to choose")
+	// ErrSpent means that the constraint of a request takes more work or memory to enforce than an
+	// answer may.
+	ErrSpent = errors.New("the constraint on the output takes too much work or memory to enforce, " +
+		"as where it can be read in very many ways: fewer or simpler alternatives take less")
 	// ErrCondemned means that ranks fail whenever they compute the request; errors wrapping it name
 	// the cause.
 	ErrCondemned = errors.New("the workers failed whenever they computed this request")

@@ -23,6 +23,8 @@ type bound struct {
 	// missed says that a token could not be chosen because the grammar was not compiled: what comes
 	// after it is not of the output. lost says that the output is not what the grammar allows.
 	missed, lost bool
+	// spent says that to go on takes more work or memory than an answer may.
+	spent bool
 }
 
 // bind returns what keeps an output, so far of these tokens, to a constraint; nil without one.
@@ -34,6 +36,28 @@ func (r *Runner) bind(c constrain.Spec, output []int32) *bound {
 		return &bound{lost: true}
 	}
 	return &bound{grammar: r.opt.Grammars.Start(c), tokens: slices.Clone(output)}
+}
+
+// releaseGrammars gives up the grammars of slots that have been freed.
+func (r *Runner) releaseGrammars() {
+	for i, b := range r.released {
+		if b.grammar != nil {
+			b.grammar.Release()
+		}
+		r.released[i] = nil
+	}
+	r.released = r.released[:0]
+}
+
+// Close gives up what the requests in all slots use.
+func (r *Runner) Close() {
+	for i := range r.slots {
+		if b := r.slots[i].bound; b != nil {
+			r.released = append(r.released, b)
+			r.slots[i].bound = nil
+		}
+	}
+	r.releaseGrammars()
 }
 
 // append goes on by a token of the output.
@@ -59,9 +83,10 @@ func (b *bound) advance() {
 		b.at = m
 	}
 	for _, t := range b.tokens {
-		// A token that ends the request is none of the grammar's. No other can fail: it was chosen
-		// from the grammar's own.
+		// A token that ends the request is none of the grammar's. No other can fail, unless it takes
+		// too much: it was chosen from the grammar's own.
 		if b.lost = !b.at.Accept(t); b.lost {
+			b.spent = b.at.Spent()
 			return
 		}
 	}
@@ -78,7 +103,10 @@ func (b *bound) mask(dst []uint32, vocab int, p *sample.Params) (mask []uint32, 
 	if !b.lost {
 		b.advance()
 	}
-	if b.lost {
+	switch {
+	case b.spent:
+		return dst, sample.Spent
+	case b.lost:
 		return dst, sample.Stuck
 	}
 	words := max((vocab+31)/32, b.at.Words())
@@ -87,6 +115,10 @@ func (b *bound) mask(dst []uint32, vocab int, p *sample.Params) (mask []uint32, 
 	if !ready {
 		b.missed = true
 		return dst, sample.Pending
+	}
+	if b.spent = b.at.Spent(); b.spent {
+		b.lost = true
+		return dst, sample.Spent
 	}
 	if complete {
 		allow(mask, p.EOS)

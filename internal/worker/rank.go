@@ -188,6 +188,9 @@ func (r *rank) enter(opt Options) error {
 func (r *rank) leave() {
 	r.endTransfers()
 	r.groups.Close()
+	if run, ok := r.runner.(*runner.Runner); ok {
+		run.Close()
+	}
 	r.groups, r.runner = join.Groups{}, nil
 }
 

@@ -88,12 +88,15 @@ type Builder struct {
 	within  map[[2]Ex]bool
 	fuel    int
 	out     bool
+	held    int // bytes
+	most    int // bytes, 0 for no bound
+	full    bool
 	// json are the characters of a JSON string, rune those of a text; 0 before they are asked for.
 	json, rune Ex
 }
 
 // NewBuilder makes a Builder that may do fuel operations: a new node and a derivative are one each,
-// and one more for every 16 alternatives or operands of an intersection.
+// and one more for every 16 alternatives or operands of an intersection that are looked at.
 func NewBuilder(fuel int) *Builder {
 	b := &Builder{table: make([]Ex, 256), setIDs: map[ByteSet]int32{}, derived: map[uint64]Ex{},
 		dead: map[Ex]bool{}, heads: map[Ex][]byte{},
@@ -103,8 +106,12 @@ func NewBuilder(fuel int) *Builder {
 	return b
 }
 
-// Refuel sets what is left to do to fuel operations, and clears Exhausted.
-func (b *Builder) Refuel(fuel int) { b.fuel, b.out = fuel, false }
+// Refuel sets what is left to do to fuel operations, and clears Exhausted, unless the Builder is Full.
+func (b *Builder) Refuel(fuel int) {
+	if b.fuel, b.out = fuel, b.full; b.full {
+		b.fuel = 0
+	}
+}
 
 // Fuel is what is left to do.
 func (b *Builder) Fuel() int { return b.fuel }
@@ -114,13 +121,44 @@ func (b *Builder) Fuel() int { return b.fuel }
 // remembered by the Builder itself.
 func (b *Builder) Exhausted() bool { return b.out }
 
-// Len is the number of expressions: a measure of the memory held, about 60 bytes each.
+// Len is the number of expressions.
 func (b *Builder) Len() int { return len(b.nodes) }
+
+// Limit bounds the memory that the Builder, and those that have it Hold, may come to, in bytes as
+// Held counts them; what would need more is Exhausted, and Full says why. 0 is no bound.
+func (b *Builder) Limit(bytes int) { b.most = bytes }
+
+// Held is the memory of all that is remembered, in bytes. It is counted by what is there, the same on
+// every machine: what the run-time system takes for it is up to three times as much, while it grows.
+func (b *Builder) Held() int { return b.held }
+
+// Hold counts memory of others that grows with the expressions. A negative number gives back.
+func (b *Builder) Hold(bytes int) {
+	b.held += bytes
+	if b.most > 0 && b.held > b.most {
+		b.fuel, b.out, b.full = 0, true, true
+	}
+}
+
+// Full says that the limit on memory has been passed. It stays so.
+func (b *Builder) Full() bool { return b.full }
+
+// Bytes of what is remembered: of a node with its places in the hash table, of an operand, and of an
+// entry of a map. Maps and tables are half empty when they have just grown.
+const (
+	nodeBytes  = 40 + 12
+	argBytes   = 4
+	entryBytes = 40
+)
 
 // perUnit is how many operands take as long as an operation.
 const perUnit = 16
 
 func (b *Builder) spend() bool { return b.spendN(1) }
+
+// Spend counts n operations of others on what the expressions stand for, and says whether there was
+// so much left to do.
+func (b *Builder) Spend(n int) bool { return b.spendN(n) }
 
 func (b *Builder) spendN(n int) bool {
 	if b.fuel < n {
@@ -177,6 +215,7 @@ func (b *Builder) intern(n node, args []Ex) Ex {
 		b.args = append(b.args, args...)
 		n.b = Ex(len(b.args))
 	}
+	b.Hold(nodeBytes + len(args)*argBytes)
 	n.least, n.whole = b.least(&n), b.whole(&n)
 	x := Ex(len(b.nodes))
 	b.nodes = append(b.nodes, n)
@@ -208,8 +247,11 @@ func (b *Builder) least(n *node) int32 {
 		}
 		return l
 	}
-	if n.nullable {
+	switch {
+	case n.nullable:
 		return 0
+	case n.kind == kMultiple && n.max == 0:
+		return multipleLeast(int64(n.a), int64(n.b), n.min)
 	}
 	return 1
 }
@@ -241,6 +283,7 @@ func (b *Builder) Set(s ByteSet) Ex {
 		id = int32(len(b.sets))
 		b.sets = append(b.sets, s)
 		b.setIDs[s] = id
+		b.Hold(4 * entryBytes)
 	}
 	return b.intern(node{kind: kSet, set: id, plain: true}, nil)
 }

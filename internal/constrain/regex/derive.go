@@ -44,6 +44,7 @@ func (b *Builder) Derivative(x Ex, c byte) Ex {
 	r := b.derive(&n, c)
 	if !b.out {
 		b.derived[key] = r
+		b.Hold(entryBytes)
 	}
 	return r
 }
@@ -158,8 +159,10 @@ func (b *Builder) Heads(x Ex) []byte {
 			}
 		}
 		b.bySets[string(key)] = reps
+		b.Hold(2*entryBytes + len(key) + len(reps))
 	}
 	b.heads[x] = reps
+	b.Hold(2 * entryBytes)
 	return reps
 }
 
@@ -220,6 +223,7 @@ func (b *Builder) Dead(x Ex) bool {
 	}
 	// What leads to a text is alive, too: the next question about any of it is answered.
 	from := map[Ex]Ex{x: x}
+	defer func() { b.Hold(-len(from) * entryBytes / 2) }() // half of it is remembered
 	found := func(y Ex) {
 		for ; !b.known(y); y = from[y] {
 			b.dead[y] = false
@@ -229,7 +233,11 @@ func (b *Builder) Dead(x Ex) bool {
 	// does not go through all lengths.
 	for todo := (frontier{b, []Ex{x}}); len(todo.of) > 0; {
 		y := heap.Pop(&todo).(Ex)
-		for _, c := range b.Heads(y) {
+		heads := b.Heads(y)
+		if !b.spendN(len(heads) / 4) { // to look at what is known takes time, too
+			return false
+		}
+		for _, c := range heads {
 			z := b.Derivative(y, c)
 			if b.out {
 				return false
@@ -249,6 +257,7 @@ func (b *Builder) Dead(x Ex) bool {
 				continue
 			}
 			from[z] = y
+			b.Hold(entryBytes)
 			heap.Push(&todo, z)
 		}
 	}
@@ -296,6 +305,7 @@ func (b *Builder) Within(x, y Ex) bool {
 	v := b.Dead(b.Minus(x, y)) && !b.out
 	if !b.out {
 		b.within[[2]Ex{x, y}] = v
+		b.Hold(entryBytes)
 	}
 	return v
 }

@@ -79,13 +79,19 @@ func (c *compiler) anyOf(k *value, all *sets, track bool) *sets {
 	if c.bad() {
 		return nil
 	}
-	r := &sets{}
 	if !track {
-		for _, s := range list {
-			r = c.union(r, c.intersect(all, s))
+		alts := make([]*sets, len(list))
+		objects := 0
+		for i, s := range list {
+			alts[i] = c.intersect(all, s)
+			objects += len(alts[i].objects)
+			if c.alternatives(objects); c.bad() {
+				return nil
+			}
 		}
-		return r
+		return c.union(alts...)
 	}
+	r := &sets{}
 	// Which of the schemas hold decides what has been looked at: all that do count.
 	no := all
 	for _, s := range list {
@@ -101,7 +107,8 @@ func (c *compiler) anyOf(k *value, all *sets, track bool) *sets {
 
 func (c *compiler) oneOf(k *value, all *sets, track bool) *sets {
 	list := c.resolveAll(k, track)
-	r := &sets{}
+	var alts []*sets
+	objects := 0
 	for i, s := range list {
 		one := c.intersect(all, s)
 		for j, t := range list {
@@ -112,12 +119,14 @@ func (c *compiler) oneOf(k *value, all *sets, track bool) *sets {
 				one = c.minus(one, t)
 			}
 		}
-		r = c.union(r, one)
+		alts = append(alts, one)
+		objects += len(one.objects)
+		c.alternatives(objects)
 	}
 	if c.bad() {
 		return nil
 	}
-	return r
+	return c.union(alts...)
 }
 
 func (c *compiler) conditional(v, k *value, all *sets, track bool) *sets {

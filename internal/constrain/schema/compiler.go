@@ -119,6 +119,7 @@ func (c *compiler) intern(n node, key []byte) id {
 	i := id(len(c.nodes))
 	c.nodes = append(c.nodes, n)
 	c.ids[string(key)] = i
+	c.text.b.Hold(2*setBytes + len(key) + 4*len(n.args))
 	return i
 }
 
@@ -154,6 +155,9 @@ func (c *compiler) combine(o op, list []id) id {
 	}
 	var args []id
 	for _, x := range list {
+		if c.spend(len(args) / 64); c.bad() { // to find out whether it is there already
+			return only
+		}
 		parts := []id{x}
 		if c.nodes[x].op == o {
 			parts = c.nodes[x].args
@@ -246,6 +250,7 @@ func (c *compiler) resolve(x id) *sets {
 		return nil
 	}
 	n.sets = s
+	c.hold(s)
 	return s
 }
 
@@ -274,6 +279,7 @@ func (c *compiler) evaluate(x id) *sets {
 		return c.minus(c.everything(), s)
 	case opAnd, opOr:
 		var all *sets
+		var alts []*sets
 		for _, a := range n.args {
 			if n.op == opAnd && all != nil && c.nodes[a].op == opNot {
 				s := c.resolve(c.nodes[a].args[0])
@@ -287,13 +293,16 @@ func (c *compiler) evaluate(x id) *sets {
 			switch {
 			case s == nil:
 				return nil
+			case n.op == opOr:
+				alts = append(alts, s)
 			case all == nil:
 				all = s
-			case n.op == opAnd:
-				all = c.intersect(all, s)
 			default:
-				all = c.union(all, s)
+				all = c.intersect(all, s)
 			}
+		}
+		if n.op == opOr {
+			return c.union(alts...)
 		}
 		return all
 	}

@@ -38,6 +38,7 @@ type numberSet struct {
 	// among, if listed, are the only numbers.
 	among  []literal
 	listed bool
+	held   bool // its memory is counted
 }
 
 func (s *numberSet) has(d decimal) bool {

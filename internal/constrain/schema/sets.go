@@ -85,48 +85,93 @@ func (c *compiler) alternatives(n int) {
 	}
 }
 
-func (c *compiler) union(s, t *sets) *sets {
-	if s.none() {
-		return t
+// union is the values of any of several sets. It takes all of them at once: one after another costs
+// the square of how many they are.
+func (c *compiler) union(list ...*sets) *sets {
+	r := &sets{}
+	var only *sets
+	many := false
+	var strings []*textSet
+	var numbers []*numberSet
+	for _, s := range list {
+		if s.none() {
+			continue
+		}
+		only, many = s, only != nil
+		r.null, r.yes, r.no = r.null || s.null, r.yes || s.yes, r.no || s.no
+		if s.strings != nil {
+			strings = append(strings, s.strings)
+		}
+		numbers = append(numbers, s.numbers...)
+		r.arrays = append(r.arrays, s.arrays...)
+		r.objects = append(r.objects, s.objects...)
 	}
-	if t.none() {
-		return s
-	}
-	r := &sets{null: s.null || t.null, yes: s.yes || t.yes, no: s.no || t.no,
-		strings: s.strings}
 	switch {
-	case s.strings == nil:
-		r.strings = t.strings
-	case t.strings != nil:
-		r.strings = c.text.or(s.strings, t.strings)
+	case only == nil:
+		return r
+	case !many:
+		return only
 	}
-	r.numbers = unionNumbers(s.numbers, t.numbers)
-	r.arrays = append(append(r.arrays, s.arrays...), t.arrays...)
-	r.objects = append(append(r.objects, s.objects...), t.objects...)
+	if len(strings) > 0 {
+		r.strings = c.text.or(strings...)
+	}
+	r.numbers = unionNumbers(numbers)
 	c.bounded(r)
 	return r
 }
 
 // unionNumbers puts listed numbers together, and leaves out what all numbers contain.
-func unionNumbers(s, t []*numberSet) []*numberSet {
+func unionNumbers(sets []*numberSet) []*numberSet {
 	var out []*numberSet
 	var list *numberSet
-	for _, sets := range [][]*numberSet{s, t} {
-		for _, x := range sets {
-			switch {
-			case x.universal():
-				return []*numberSet{x}
-			case !x.listed:
-				out = append(out, x)
-			case list == nil:
-				list = &numberSet{listed: true, among: append([]literal(nil), x.among...)}
-				out = append(out, list)
-			default:
-				list.among = append(list.among, x.among...)
-			}
+	for _, x := range sets {
+		switch {
+		case x.universal():
+			return []*numberSet{x}
+		case !x.listed:
+			out = append(out, x)
+		case list == nil:
+			list = &numberSet{listed: true, among: append([]literal(nil), x.among...)}
+			out = append(out, list)
+		default:
+			list.among = append(list.among, x.among...)
 		}
 	}
 	return out
+}
+
+// Bytes of what sets hold, about.
+const (
+	propBytes    = 80 // with its place in a map
+	literalBytes = 64
+	setBytes     = 160
+)
+
+// hold counts the memory of sets that are kept, but for what other sets that are kept hold too.
+func (c *compiler) hold(s *sets) {
+	bytes := setBytes
+	if t := s.strings; t != nil && !t.held {
+		t.held = true
+		bytes += setBytes + literalBytes*len(t.among)
+	}
+	for _, x := range s.numbers {
+		if !x.held {
+			x.held = true
+			bytes += setBytes + literalBytes*(len(x.among)+len(x.except))
+		}
+	}
+	for _, x := range s.arrays {
+		bytes += setBytes + 4*len(x.prefix)
+	}
+	for _, x := range s.objects {
+		if !x.held {
+			x.held = true
+			bytes += setBytes + propBytes*cap(x.props) + 16*len(x.cells)
+		}
+	}
+	if c.text.b.Hold(bytes); c.text.b.Full() {
+		c.tooComplex("memory", "the schema takes too much memory to resolve")
+	}
 }
 
 func (s *numberSet) universal() bool {
