@@ -3,7 +3,8 @@
 # make test-ray   every fact about Ray that is relied on, and whole engines, on two versions of Ray
 # make test-clients  openai-python, openai-node and anthropic against the built-in model
 # make test-kubernetes  the chart and the manifests against Helm and published schemas (kubeconform)
-# make test-full  everything: all cases on real Ray, the long random walks; before a release
+# make test-full  everything: all cases on real Ray, the long random walks, the race detector; before a release
+# make race       the tests under the race detector, with the processes that they start and real Ray
 # make lint       gofmt, go vet, staticcheck, ruff, mypy: each finding with how to mend it
 # make cross      the program for arm64, run by qemu's user emulation where that is installed
 # make bench      the figures of the README
@@ -53,14 +54,17 @@ test-full: build cross ray
 	$(MAKE) test-kubernetes
 	./scripts/test-rlhf.sh
 	$(GO) test -json -count=1 -timeout 30m ./... | $(TESTLOG)
+	$(MAKE) race
 
 # Ray's pinned versions in virtual environments. A machine without Python 3.11 is told what it skips.
 ray:
 	@for v in $(RAY); do ./scripts/ray-venv.sh $$v || exit 1; done
 
-# The race detector needs cgo; machines without a C compiler run the plain tests only.
-race:
-	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./internal/...
+# The race detector, which needs a C compiler: on the packages, on the programs that tests start as users do, with
+# their ranks, and on what they start on Ray.
+race: ray
+	CGO_ENABLED=1 $(GO) test -json -race -short -timeout 60m ./... | $(TESTLOG)
+	CGO_ENABLED=1 GOFLAGS=-race GO=$(GO) ./scripts/test-ray.sh "$(RAY)"
 
 lint:
 	./scripts/lint.sh

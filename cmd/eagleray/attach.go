@@ -168,8 +168,9 @@ func answerParent(ctx context.Context, open func(context.Context) (*router.Route
 				return nil, nil, err
 			}
 			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-			cfg.Server.EnableRLHF = true // the program has its engine for itself
-			cfg.Server.Host = ""         // nobody reaches it but by the socket
+			cfg.Server.EnableRLHF, cfg.Server.EnableElasticEP = true, true // the program has its engine for itself
+			cfg.Server.Host = ""                                           // nobody reaches it but by the socket
+			cfg.Server.AllowedLocalWeights = []string{"/"}                 // it could send the bytes as well
 			surface, err := newHandler(*cfg, e, nil, nil, kept{}, log, nil)
 			if err != nil {
 				return nil, nil, err

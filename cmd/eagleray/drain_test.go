@@ -53,22 +53,6 @@ func TestDrainCuts(t *testing.T) {
 	}
 }
 
-// Requests on a rank that stands still cannot finish: nobody waits for the end of the drain.
-func TestDrainStalled(t *testing.T) {
-	t.Parallel()
-	p, url := startServer(t, "-tp", "2", "--stall-warning", "1", "--shutdown-timeout", "600")
-	pids := twoWorkers(t, p)
-	longStream(t, url, 2000)
-	if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != exitCut || !strings.Contains(p.err.String(), "a rank is stalled: running requests cannot finish") {
-		t.Errorf("exit code %d, want %d; errors %s", code, exitCut, p.err.String())
-	}
-	workersEnd(t, pids)
-}
-
 // piped starts a server whose standard error is a pipe, and returns it when it is ready.
 func piped(t *testing.T) (p *program, log *os.File, url string) {
 	t.Helper()

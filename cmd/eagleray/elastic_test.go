@@ -28,7 +28,7 @@ func posted(t *testing.T, url, body string) (code int, answer string) {
 func TestScaleNodes(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
-	c := newCluster(t, "-tp", "2", "--data-parallel-size", "2", "--nnodes", "2")
+	c := newCluster(t, "-tp", "2", "--data-parallel-size", "2", "--nnodes", "2", "--enable-elastic-ep")
 	other := c.node("1").start()
 	zero, url := ready(t, c.zero())
 	other.says("serving")

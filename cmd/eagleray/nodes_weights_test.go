@@ -59,7 +59,7 @@ func TestNodesWeights(t *testing.T) {
 	t.Parallel()
 	_, alone := startServer(t)
 	own, _ := said(t, alone)
-	c := newCluster(t, "-tp", "2", "--nnodes", "2", "--enable-rlhf")
+	c := newCluster(t, "-tp", "2", "--nnodes", "2", "--enable-rlhf", "--allowed-local-weights", os.TempDir())
 	other := c.node("1").start()
 	zero, url := ready(t, c.zero())
 	other.says("serving")

@@ -23,7 +23,7 @@ func TestScaleUnderLoad(t *testing.T) {
 	if !testing.Short() {
 		changes = 50
 	}
-	_, url := startServer(t)
+	_, url := startServer(t, "--enable-elastic-ep")
 	ask := func(seed int, stream bool) (string, error) {
 		body := fmt.Sprintf(`{"prompt":"package main","max_tokens":60,"ignore_eos":true,"temperature":1,
 			"seed":%d,"n":2,"logprobs":1,"stream":%v}`, seed, stream)
@@ -93,7 +93,8 @@ func underLoad(t *testing.T, want []string, ask func(client int) (string, error)
 func TestScaleBeside(t *testing.T) {
 	t.Parallel()
 	want := onePiece(t)
-	_, url := startServer(t, "--enable-rlhf", "--enable-sleep-mode", "--api-key", "key")
+	_, url := startServer(t, "--enable-rlhf", "--enable-sleep-mode", "--api-key", "key",
+		"--allowed-local-weights", "../../testdata/models")
 	send := func(ctx context.Context, method, path, body string) (int, string) {
 		q, err := http.NewRequestWithContext(ctx, method, url+path, strings.NewReader(body))
 		if err != nil {

@@ -17,7 +17,7 @@ func TestScaleSplit(t *testing.T) {
 	token := tokenFile(t)
 	_, one := startServer(t)
 	transfer := func(role string) string {
-		_, url := startServer(t, "--cluster-token-file", token, "--no-enable-prefix-caching",
+		_, url := startServer(t, "--enable-elastic-ep", "--cluster-token-file", token, "--no-enable-prefix-caching",
 			"--kv-transfer-config", `{"kv_connector":"EagleRayConnector","kv_role":"`+role+`"}`)
 		return url
 	}

@@ -158,7 +158,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 			ip.String())
 	}
 
-	stores := newKept(cfg.Server.StoreDir)
+	stores := newKept(cfg.Server.StoreDir, log)
 	defer stores.close()
 	// The server that hands its socket over has the stores until it ends: then the first use opens
 	// them.
@@ -170,10 +170,10 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 
 	begun := time.Now()
 	shown := logs.progress()
-	stalls, happened := make(stalls, 1), &window.Events{}
+	happened := &window.Events{}
 	e, m, err := router.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: logs.ranks(),
 		Version: version(), Null: null,
-		Events: status.Tee(shown.listen, stalls.listen, happened.Listen)})
+		Events: status.Tee(shown.listen, happened.Listen)})
 	shown.end()
 	if ctx.Err() != nil {
 		// Asked to end while starting: there are no requests to finish.
@@ -199,15 +199,13 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	handler.StartBatches()
 	defer handler.StopBatches()
 	server := handler.HTTPServer(listener.Addr().String())
-	served, accepted := make(chan error, 1), make(chan struct{})
-	limited := handler.Limit(listener)
+	served := make(chan error, 1)
+	connections := handler.Limit(listener)
+	limited := net.Listener(connections)
 	if secure != nil {
 		limited = tls.NewListener(limited, secure)
 	}
-	go func() {
-		served <- server.Serve(limited)
-		close(accepted)
-	}()
+	go func() { served <- server.Serve(limited) }()
 	logReady(log, e.Info(), openURL(listener.Addr(), secure != nil), time.Since(begun))
 	if !cfg.Server.DisableLogStats {
 		figures, end := context.WithCancel(ctx)
@@ -231,13 +229,19 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		return errors.Join(e.Healthy(ctx), e.Stop(context.WithoutCancel(ctx)))
 	case <-ctx.Done():
 	}
-	var last <-chan struct{} // of its connections
+	var answer func(context.Context)
 	if handedOver {
-		last = accepted
+		answer = func(ctx context.Context) {
+			handler.Drain(ctx, connections)
+			// What was being accepted when that began is known now.
+			ended := <-served
+			served <- ended
+			handler.Drain(ctx, connections)
+		}
 	}
 	handler.StopBatches() // what they have not answered the next server will
-	err = drain(log, server, e, stalls,
-		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, last)
+	err = drain(log, server, e,
+		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, answer)
 	<-served
 	return err
 }
@@ -287,13 +291,17 @@ type kept struct{ state, responses *store.Store }
 const maxResponseBytes = 256 << 20
 
 // newKept makes the stores of a folder, "" for memory.
-func newKept(dir string) kept {
+func newKept(dir string, log *slog.Logger) kept {
 	responses := dir
 	if dir != "" {
 		responses = filepath.Join(dir, "responses")
 	}
-	return kept{store.New(dir, store.Options{}),
-		store.New(responses, store.Options{MaxBytes: maxResponseBytes})}
+	damaged := func(path, aside string, cause error) {
+		log.Error("a file of --store-dir is damaged: it was set aside, and an empty one takes its place", "file",
+			path, "aside", aside, "cause", cause.Error())
+	}
+	return kept{store.New(dir, store.Options{Damaged: damaged}),
+		store.New(responses, store.Options{MaxBytes: maxResponseBytes, Damaged: damaged})}
 }
 
 func (k kept) open() error { return errors.Join(k.state.Open(), k.responses.Open()) }
@@ -325,7 +333,8 @@ func newTrainer(cfg *config.Config, e *router.Router, log *slog.Logger) (*rlhf.C
 	if cfg.Server.EnableRLHF && cfg.Server.Transport.UDS == "" {
 		host = cfg.Server.Host
 	}
-	return rlhf.New(rlhf.Options{Engines: e.Engines, Host: host, Layout: e.Info().Layout, Log: log})
+	return rlhf.New(rlhf.Options{Engines: e.Engines, Host: host, Layout: e.Info().Layout, Log: log,
+		Folder: e.Info().Folder(), Allowed: cfg.Server.AllowedLocalWeights})
 }
 
 func logReady(log *slog.Logger, info *engine.Info, url string, took time.Duration) {

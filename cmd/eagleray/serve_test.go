@@ -378,3 +378,23 @@ func TestServeConfigured(t *testing.T) {
 		t.Errorf("bench with the key: exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
 }
+
+// A rank is given none of its driver's secrets.
+func TestRanksHaveNoSecrets(t *testing.T) {
+	t.Parallel()
+	p := command(t, "", "serve", "--port", "0", "--kv-cache-memory-bytes", "64M", "--cpu-threads", "1", "-tp", "2")
+	p.cmd.Env = append(p.cmd.Env, "VLLM_API_KEY=sk-geheim", "HF_TOKEN=hf_geheim", "AWS_SECRET_ACCESS_KEY=geheim",
+		"EAGLERAY_OTHER=kept")
+	p, _ = ready(t, p)
+	for rank, pid := range twoWorkers(t, p) {
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(environ, []byte("geheim")) || !bytes.Contains(environ, []byte("EAGLERAY_OTHER=kept")) {
+			t.Errorf("rank %d has %q", rank, environ)
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	p.exit()
+}

@@ -230,3 +230,83 @@ func memoryGroup(t *testing.T) cgroup {
 func (g cgroup) admit(pid int) error {
 	return os.WriteFile(filepath.Join(string(g), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
+
+// threadsGroup makes a cgroup of its own for the test that bounds its threads, of version 2 or 1.
+func threadsGroup(t *testing.T) cgroup {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+		dir := filepath.Join(root, fmt.Sprintf("eagleray-%s-%d", t.Name(), os.Getpid()))
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() {
+			eventually(t, "the end of the cgroup", func() bool { return os.Remove(dir) == nil })
+		})
+		if _, err := os.Stat(filepath.Join(dir, "pids.max")); err == nil {
+			return cgroup(dir)
+		}
+	}
+	t.Skip("no cgroup for threads can be made here")
+	return ""
+}
+
+// bound lets the group have so many threads.
+func (g cgroup) bound(t *testing.T, n string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(string(g), "pids.max"), []byte(n), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoThreads bounds a server's threads to those that it has, and kills a rank: no process can be started in its
+// place, and the driver outlives that. Once there is room the stream goes on.
+func TestNoThreads(t *testing.T) {
+	t.Parallel()
+	g := threadsGroup(t)
+	p, url := startServer(t, "-tp", "2", "--max-restarts", "1000")
+	pids := twoWorkers(t, p)
+	for _, pid := range []int{p.cmd.Process.Pid, pids[0], pids[1]} {
+		if err := g.admit(pid); err != nil {
+			t.Skipf("no process can be moved to the cgroup: %v", err)
+		}
+	}
+	const tokens = 2000
+	want, err := io.ReadAll(longStream(t, url, tokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := longStream(t, url, tokens)
+	g.bound(t, "1")
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a start that fails", func() bool { return strings.Contains(p.err.String(), "resource temporarily unavailable") })
+	if resp, err := http.Get(url + "/health"); err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("health: %v, %v", resp, err)
+	}
+	g.bound(t, "max")
+	rest, err := io.ReadAll(events)
+	if got, want := textOf(rest), textOf(want); err != nil || len(got) < len(want)/2 || !strings.HasSuffix(got, want) && !strings.HasSuffix(want, got) {
+		t.Errorf("the stream ends with %q, %v", rest[max(0, len(rest)-300):], err)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestFewThreads: a limit that is too low for a server is told of at its start, and by doctor.
+func TestFewThreads(t *testing.T) {
+	t.Parallel()
+	g := threadsGroup(t)
+	g.bound(t, "24")
+	for verb, want := range map[string]string{"serve": "more threads can be started (pids.max 24", "doctor": "about"} {
+		p := command(t, "")
+		p.cmd.Path, p.cmd.Args = "/bin/sh", []string{"sh", "-c", `echo $$ > "$1/cgroup.procs" && exec "$0" "$2" -tp 2 --port 0`,
+			os.Args[0], string(g), verb}
+		p.start()
+		if code := p.exit(); code == 0 || !strings.Contains(p.err.String()+p.out.String(), want) {
+			t.Errorf("%s: exit code %d: %s%s", verb, code, p.out.String(), p.err.String())
+		}
+	}
+}

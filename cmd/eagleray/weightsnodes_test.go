@@ -76,9 +76,9 @@ func TestWeightsTwoMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := namespaces(t, newMachine)
-	c := newCluster(t, "-tp", "2", "-dp", "2", "--nnodes", "2", "--enable-rlhf")
+	c := newCluster(t, "-tp", "2", "-dp", "2", "--nnodes", "2", "--enable-rlhf", "--allowed-local-weights", os.TempDir())
 	zero, other, url := c.across(a, b)
-	_, one := startServer(t, "--enable-rlhf")
+	_, one := startServer(t, "--enable-rlhf", "--allowed-local-weights", os.TempDir())
 	steps := []struct{ path, body string }{{"/init_weight_transfer_engine", "{}"},
 		{"/start_weight_update", "{}"},
 		{"/update_weights", fmt.Sprintf(`{"update_info":{"path":%q}}`, path)}, {"/finish_weight_update", "{}"}}

@@ -200,7 +200,7 @@ type Queue struct {
 	PortRange [2]int
 	// StallWarning is how long a rank may be stalled with work queued before it is reported.
 	StallWarning time.Duration
-	// StepTimeout fails the engine when a step takes longer.
+	// StepTimeout fails the group when no rank has moved for so long during a step.
 	StepTimeout time.Duration
 }
 
@@ -211,6 +211,10 @@ type Recovery struct {
 	// MaxRestarts within Window are made; one more failure ends the engine.
 	MaxRestarts int
 	Window      time.Duration
+	// OnModelChange is what follows when ranks are started and the model's files are not those that
+	// were loaded: keep (these are loaded still), refuse (none is started) or adopt (all ranks load
+	// the new ones).
+	OnModelChange string
 }
 
 // Server is the HTTP surface.
@@ -251,6 +255,12 @@ type Server struct {
 	// EnableRLHF has the routes by which a trainer steers the server, EnableSleepMode those of sleep
 	// alone.
 	EnableRLHF, EnableSleepMode bool
+	// EnableElasticEP has the routes that change the engines of a running server, which one with keys has
+	// without it.
+	EnableElasticEP bool
+	// AllowedLocalWeights are folders, beside the model's own, from which a trainer may have weights
+	// loaded.
+	AllowedLocalWeights []string
 	// ShutdownTimeoutSeconds is how long SIGTERM lets requests finish.
 	ShutdownTimeoutSeconds int
 }
@@ -275,7 +285,7 @@ func Default() Config {
 			Policy: "fcfs", Async: true},
 		Queue: Queue{Transport: "auto", MemoryBytes: 16 << 20, StallWarning: 5 * time.Second,
 			StepTimeout: 300 * time.Second},
-		Recovery: Recovery{OnFailure: "restart", MaxRestarts: 20, Window: 10 * time.Minute},
+		Recovery: Recovery{OnFailure: "restart", MaxRestarts: 20, Window: 10 * time.Minute, OnModelChange: "keep"},
 		Server: Server{Host: "127.0.0.1", Port: 8000, MaxRequestBodyBytes: 32 << 20,
 			MetricsPrefixes:        []string{"eagleray"},
 			ShutdownTimeoutSeconds: 30, LogFormat: "auto"},

@@ -150,6 +150,7 @@ func TestMistakes(t *testing.T) {
 		{"--port 65536", "--port 65536"},
 		{"--port -1", "--port -1"},
 		{"--api-key=", "--api-key is empty"},
+		{"--enable-elastic-ep --host 0.0.0.0", "--enable-elastic-ep at --host"},
 		{"--override-generation-config [1]", "--override-generation-config"},
 		{"--no-enable-prefix-caching=maybe", "--no-enable-prefix-caching"},
 		{"--shutdown-timeout -1", "--shutdown-timeout -1"},
@@ -405,5 +406,26 @@ func TestKeyFile(t *testing.T) {
 			strings.Contains(err.Error(), "kk") {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// TestKeysWithWhiteSpace refuses keys that no header has as they are: one with the end of its line, from a
+// variable that was made of a file. A file of keys may have such ends.
+func TestKeysWithWhiteSpace(t *testing.T) {
+	for _, key := range []string{"sk-1\n", "sk-1 ", " sk-1", "sk-1\u00a0", "sk-1\r", "sk\n1", "sk\x7f1"} {
+		if _, err := parse("--api-key", key); err == nil || !strings.Contains(err.Error(), "--api-key has a key that begins or ends with white space") ||
+			strings.Contains(err.Error(), "sk") {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+	if _, err := parse("--api-key", "my key"); err != nil {
+		t.Errorf("white space within: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(path, []byte("sk-1 \r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := parse("--api-key-file", path); err != nil || !slices.Equal(c.Server.APIKeys, []string{"sk-1"}) {
+		t.Errorf("from a file: %v", err)
 	}
 }

@@ -147,7 +147,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.Var(&seconds{&q.StallWarning}, "stall-warning",
 		"how long a worker may be stalled with work queued before it is reported")
 	f.Var(&seconds{&q.StepTimeout}, "execute-model-timeout-seconds",
-		"how long a step may take before the engine fails")
+		"how long no worker may move during a step before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
 
 	toggle(f, &c.Server.EnableSleepMode, "enable-sleep-mode",
@@ -160,6 +160,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.MaxRestarts, "max-restarts", r.MaxRestarts,
 		"restarts within --restart-window; one more failure ends the engine")
 	f.Var(&seconds{&r.Window}, "restart-window", "time in which --max-restarts are allowed")
+	f.StringVar(&r.OnModelChange, "on-model-change", r.OnModelChange,
+		"what follows when workers are started and the model's files are others by now: keep (go on "+
+			"with those that were loaded), refuse, or adopt (all workers load the new ones)")
 }
 
 // rayFlags defines the flags of --distributed-executor-backend ray.
@@ -230,6 +233,10 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"report cached tokens in usage")
 	toggle(f, &s.EnableRLHF, "enable-rlhf",
 		"answer the routes of a trainer: pauses, sleep, updates of the weights")
+	toggle(f, &s.EnableElasticEP, "enable-elastic-ep",
+		"answer /scale_elastic and vLLM's /scale_elastic_ep, as a server with --api-key does")
+	f.StringSliceVar(&s.AllowedLocalWeights, "allowed-local-weights", nil,
+		"folders, beside the model's own, below which /update_weights may name files")
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")

@@ -62,7 +62,7 @@ var ownToNode = []string{"cluster-token-file", "node-rank", "distributed-timeout
 	"override-generation-config", "chat-template", "trust-request-chat-template", "max-logprobs",
 	"kv-transfer-config", "runner", "pooler-config", "hf-overrides",
 	"max-num-queued-reqs", "queue-memory", "queue-port-range", "stall-warning",
-	"execute-model-timeout-seconds", "on-failure", "max-restarts", "restart-window", "master-addr",
+	"execute-model-timeout-seconds", "on-failure", "max-restarts", "restart-window", "on-model-change", "master-addr",
 	"master-port"}
 
 // Settings are the flags of the engine that must be equal on all nodes. Those that have no effect

@@ -3,8 +3,10 @@ package config
 import (
 	"encoding/json"
 	"net"
+	"os"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Validate refuses values no model could be served with; each error names its flag.
@@ -48,6 +50,7 @@ func (c *Config) Validate() error {
 		atLeast("max-requests-per-key", c.Server.MaxRequestsPerKey, 0),
 		atLeast("max-connections", c.Server.MaxConnections, 0),
 		oneOf("on-failure", c.Recovery.OnFailure, "restart", "exit"),
+		oneOf("on-model-change", c.Recovery.OnModelChange, "keep", "refuse", "adopt"),
 		atLeast("max-restarts", c.Recovery.MaxRestarts, 0),
 		atLeast("shutdown-timeout", c.Server.ShutdownTimeoutSeconds, 0),
 	} {
@@ -67,6 +70,17 @@ func (c *Config) Validate() error {
 	if slices.Contains(c.Server.APIKeys, "") {
 		return usage("--api-key is empty")
 	}
+	for _, key := range c.Server.APIKeys {
+		// Headers come without white space at their ends, and never have a control character.
+		if strings.TrimSpace(key) != key || strings.ContainsFunc(key, unicode.IsControl) {
+			return usage("--api-key has a key that begins or ends with white space, or has a control character " +
+				"in it: no request would match it")
+		}
+	}
+	if s := &c.Server; s.EnableElasticEP && len(s.APIKeys) == 0 && s.Transport.UDS == "" && !loopback(s.Host) {
+		return usage("--enable-elastic-ep at --host %q without --api-key: whoever reaches it could take engines "+
+			"away", s.Host)
+	}
 	if s := &c.Server; s.EnableRLHF && len(s.APIKeys) == 0 && s.Transport.UDS == "" && !loopback(s.Host) {
 		return usage("--enable-rlhf at --host %q without --api-key: whoever reaches it could change the "+
 			"weights", s.Host)
@@ -75,6 +89,12 @@ func (c *Config) Validate() error {
 		if strings.Trim(strings.ToLower(p), "abcdefghijklmnopqrstuvwxyz_") != "" || p == "" {
 			return usage("--metrics-prefix %q is not a word of letters", p)
 		}
+	}
+	if s := &c.Server; len(s.AllowedLocalWeights) > 0 && !s.EnableRLHF {
+		return usage("--allowed-local-weights without --enable-rlhf: nothing loads weights")
+	}
+	if i := slices.IndexFunc(c.Server.AllowedLocalWeights, func(dir string) bool { return !isFolder(dir) }); i >= 0 {
+		return usage("--allowed-local-weights %q is not a folder", c.Server.AllowedLocalWeights[i])
 	}
 	var object map[string]any
 	if o := c.Model.OverrideGenerationConfig; o != "" && json.Unmarshal([]byte(o), &object) != nil {
@@ -116,6 +136,11 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 // loopback says that a host is this machine alone.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
@@ -128,6 +153,8 @@ func (r *Recovery) validate() error {
 	switch {
 	case r.OnFailure == "exit" && r.MaxRestarts != normal.MaxRestarts:
 		return usage("--max-restarts %d with --on-failure exit: nothing is restarted", r.MaxRestarts)
+	case r.OnFailure == "exit" && r.OnModelChange == "adopt":
+		return usage("--on-model-change adopt with --on-failure exit: workers are not started again")
 	case r.OnFailure == "exit" && r.Window != normal.Window:
 		return usage("--restart-window %v with --on-failure exit: nothing is restarted", r.Window)
 	}

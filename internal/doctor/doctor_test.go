@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/machine"
 )
 
 // sound is a machine with which nothing is wrong.
@@ -19,6 +20,7 @@ func sound() Machine {
 		Available: func() (int64, bool) { return 64 << 30, true },
 		Free:      func(string) (uint64, error) { return 1 << 40, nil },
 		Listen:    func(string, int) error { return nil },
+		Threads:   func() (machine.Threads, bool) { return machine.Threads{Left: 30000, Limit: "a limit"}, true },
 		Addresses: func() ([]net.Addr, error) {
 			return []net.Addr{&net.IPNet{IP: net.IPv4(10, 0, 0, 7), Mask: net.CIDRMask(24, 32)}}, nil
 		}}
@@ -60,6 +62,16 @@ func TestChecks(t *testing.T) {
 		{"huge pages", OK, "not this kernel's", func(m *Machine, _ *config.Config) { m.Root = fstest.MapFS{} }},
 		{"open files", Warn, "1024 at most", func(m *Machine, _ *config.Config) { m.OpenFiles = 1024 }},
 		{"open files", Fail, "64 at most", func(m *Machine, _ *config.Config) { m.OpenFiles = 64 }},
+		{"threads", OK, "no limit is known", func(m *Machine, _ *config.Config) {
+			m.Threads = func() (machine.Threads, bool) { return machine.Threads{}, false }
+		}},
+		{"threads", Warn, "50 more can be started (pids.max 64), about 46 are needed", func(m *Machine, _ *config.Config) {
+			m.Threads = func() (machine.Threads, bool) { return machine.Threads{Left: 50, Limit: "pids.max 64"}, true }
+			m.Cores = 20
+		}},
+		{"threads", Fail, "3 more can be started (ulimit -u 9)", func(m *Machine, _ *config.Config) {
+			m.Threads = func() (machine.Threads, bool) { return machine.Threads{Left: 3, Limit: "ulimit -u 9"}, true }
+		}},
 		{"niceness", Warn, "15", func(m *Machine, _ *config.Config) { m.Niceness = 15 }},
 		{"disk", Warn, "5 GB free in /cache", func(m *Machine, _ *config.Config) {
 			m.Free = func(string) (uint64, error) { return 5 << 30, nil }

@@ -24,6 +24,8 @@ type Machine struct {
 	Cores   int
 	// Available is the memory that this process may still take; false is unknown.
 	Available func() (bytes int64, known bool)
+	// Threads is how many more threads can be started; false is unknown.
+	Threads func() (machine.Threads, bool)
 	// OpenFiles is the limit of descriptors, Niceness that of this process.
 	OpenFiles uint64
 	Niceness  int
@@ -40,7 +42,7 @@ type Machine struct {
 // ThisMachine is the machine that the program runs on.
 func ThisMachine() Machine {
 	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA, Cores: machine.Cores(),
-		Available: machine.AvailableMemory, Addresses: net.InterfaceAddrs, Niceness: machine.Niceness(),
+		Available: machine.AvailableMemory, Threads: machine.ThreadsLeft, Addresses: net.InterfaceAddrs, Niceness: machine.Niceness(),
 		Model: model,
 		Free: func(path string) (uint64, error) {
 			var s unix.Statfs_t
@@ -93,6 +95,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 		check("memory", func() Result { return m.memory(int64(ranks) * c.Cache.MemoryBytes) }),
 		check("huge pages", m.hugePages),
 		check("open files", m.openFiles),
+		check("threads", func() Result { return m.threads(here, ranks, p.CPUThreads) }),
 		check("niceness", m.niceness),
 		check("disk", func() Result { return m.disk(cache) }),
 		check("shared memory", m.sharedMemory),
@@ -160,6 +163,26 @@ func (m *Machine) openFiles() Result {
 			m.OpenFiles, manyFiles)
 	}
 	return ok("%d at most", m.OpenFiles)
+}
+
+func (m *Machine) threads(here bool, ranks, each int) Result {
+	if !here {
+		ranks = 0
+	}
+	wanted := machine.ThreadsWanted(ranks, max(m.Cores, ranks*each), ranks > 1)
+	left, known := m.Threads()
+	switch {
+	case !known:
+		return ok("no limit is known")
+	case left.Left < wanted*3/4:
+		return bad(Fail, "%d more can be started (%s), about %d are needed|a start fails, and what runs ends when it "+
+			"needs another one|raise that limit: --pids-limit of a container, TasksMax of a unit, ulimit -u", left.Left,
+			left.Limit, wanted)
+	case left.Left < wanted*3/2:
+		return bad(Warn, "%d more can be started (%s), about %d are needed|a rank that dies may not be replaced|raise "+
+			"that limit: --pids-limit of a container, TasksMax of a unit, ulimit -u", left.Left, left.Limit, wanted)
+	}
+	return ok("%d more can be started (%s)", left.Left, left.Limit)
 }
 
 func (m *Machine) niceness() Result {

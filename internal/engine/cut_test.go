@@ -107,13 +107,17 @@ func TestCutKeepsTheCache(t *testing.T) {
 		}
 	}()
 	// The first group is replaced by one that can be cut.
-	var d *detour
+	var d *detour // guarded by mu
 	options := e.ranks.options
 	e.ranks.options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
+		mu.Lock()
 		if d != nil && kept == d {
 			kept = d.Launcher
 		}
+		mu.Unlock()
 		o, err := options(ctx, kept)
+		mu.Lock()
+		defer mu.Unlock()
 		d = &detour{Launcher: o.Launcher, t: t}
 		o.Launcher = d
 		return o, err
@@ -151,7 +155,12 @@ func TestCutKeepsTheCache(t *testing.T) {
 		t.Errorf("after a kill: %v, wanted %v", got, want)
 	}
 	before, hits := e.ranks.report(), counter(t, m, "eagleray:prefix_cache_hits_total")
-	if got := generate(20, func() { d.cable.cut() }); !slices.Equal(got, want) {
+	if got := generate(20, func() {
+		mu.Lock()
+		cable := d.cable
+		mu.Unlock()
+		cable.cut()
+	}); !slices.Equal(got, want) {
 		t.Errorf("after a cut: %v, wanted %v", got, want)
 	}
 	for rank, r := range e.ranks.report() {

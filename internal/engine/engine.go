@@ -89,6 +89,7 @@ type Engine struct {
 	suspects suspects
 	todo     []*order        // that came with orders and is not done
 	cached   *weights.Update // by which the prefix cache was computed
+	revision int64           // that of the model's files which the group has loaded
 	parked   []*request      // in requests, and held by a pause before the scheduler has them
 	computed []uint64        // by the plans in flight when a group failed
 	seen     schedule.Stats
@@ -147,7 +148,10 @@ func (e *Engine) Healthy(context.Context) error {
 	case e.steering.held():
 		return ErrPaused
 	}
-	return e.health.err()
+	if err := e.health.err(); err != nil || e.steering.weights.Load() != nil {
+		return err
+	}
+	return e.info.files.overwritten()
 }
 
 // Report says of every rank what it is doing.
@@ -200,7 +204,9 @@ func (e *Engine) Stop(ctx context.Context) error {
 	if errors.Is(cause, ErrStopped) {
 		cause = nil // it was asked to end
 	}
-	e.left.Do(func() { err = errors.Join(err, e.cluster.leave(context.WithoutCancel(ctx), cause)) })
+	e.left.Do(func() {
+		err = errors.Join(err, e.cluster.leave(context.WithoutCancel(ctx), cause), e.opening.files.leave())
+	})
 	return err
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,20 +19,28 @@ type health struct {
 	mu         sync.Mutex
 	recovering error
 	// phase is what the recovery is at, "" where that is not known.
-	phase   string
-	stalled *status.RankStalled
+	phase string
+	// stalled are the ranks that do not move, in the order in which that was said.
+	stalled []status.RankStalled
 }
 
 // listen takes note of stalls, and of what a recovery is at.
 func (h *health) listen(e status.Event) {
 	switch e := e.(type) {
 	case status.RankStalled:
-		h.set(func() { h.stalled = &e })
+		h.set(func() { h.stalled = append(h.without(e.Rank), e) })
+	case status.RankMoves:
+		h.set(func() { h.stalled = h.without(e.Rank) })
 	case status.Progress:
 		if e.Rank < 0 && h.flagged.Load() {
 			h.set(func() { h.phase = e.Phase })
 		}
 	}
+}
+
+// without is the list of stalled ranks without one of them.
+func (h *health) without(rank int) []status.RankStalled {
+	return slices.DeleteFunc(h.stalled, func(s status.RankStalled) bool { return s.Rank == rank })
 }
 
 // busy takes note that plans are in flight.
@@ -63,7 +72,7 @@ func (h *health) set(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f()
-	h.flagged.Store(h.recovering != nil || h.stalled != nil)
+	h.flagged.Store(h.recovering != nil || len(h.stalled) > 0)
 }
 
 // err is why a request would wait, nil if it would not.
@@ -78,9 +87,9 @@ func (h *health) err() error {
 		return fmt.Errorf("%w (%s): %w", ErrRecovering, h.phase, h.recovering)
 	case h.recovering != nil:
 		return fmt.Errorf("%w: %w", ErrRecovering, h.recovering)
-	case h.stalled != nil && h.computing.Load():
-		return fmt.Errorf("%w: rank %d on %s (pid %d), %s", ErrStalled, h.stalled.Rank,
-			h.stalled.Node, h.stalled.PID, h.stalled.Phase)
+	case len(h.stalled) > 0 && h.computing.Load():
+		s := h.stalled[0]
+		return fmt.Errorf("%w: rank %d on %s (pid %d), %s", ErrStalled, s.Rank, s.Node, s.PID, s.Phase)
 	}
 	return nil
 }

@@ -40,4 +40,18 @@ type Info struct {
 	StageLayers []int
 	// Ranks are the workers, engine by engine.
 	Ranks []queue.Ready
+
+	files *modelFiles
 }
+
+// Folder is the model's, "" for the built-in one.
+func (i *Info) Folder() string {
+	if i.files == nil {
+		return ""
+	}
+	return i.files.dir
+}
+
+// Identity names the files that answers come from, also as they are adopted; "" stands for the built-in
+// model.
+func (i *Info) Identity() string { return i.files.identity() }

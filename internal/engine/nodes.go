@@ -2,11 +2,8 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,13 +13,22 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
 	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 )
 
 // RunNode runs the ranks of a node other than node 0 until node 0 ends them, or ctx ends.
 func RunNode(ctx context.Context, opt Options) error {
-	token, settings, err := clusterOf(&opt)
+	// Ranks of this node find here what they have loaded, whatever becomes of the files.
+	held, err := holdOnNode(&opt)
+	if err != nil {
+		return err
+	}
+	if held != nil {
+		defer held.Close()
+	}
+	token, settings, err := clusterOf(&opt, held)
 	if err != nil {
 		return err
 	}
@@ -38,8 +44,22 @@ func (o *Options) workerOutput() launch.Output {
 	return o.WorkerOutput
 }
 
-// clusterOf is what this node shows the others: the secret, and what must be equal.
-func clusterOf(opt *Options) (handshake.Token, []config.Setting, error) {
+// holdOnNode holds the model's files of a node that has no engine, nil where it does not know them.
+func holdOnNode(opt *Options) (*checkpoint.Held, error) {
+	m := &opt.Config.Model
+	if m.Path == "" || opt.Null != nil || !isFolder(m.Path) {
+		return nil, nil
+	}
+	dir, err := filepath.Abs(m.Path)
+	if err != nil {
+		return nil, err
+	}
+	return checkpoint.Hold(dir, m.LoadFormat != "dummy")
+}
+
+// clusterOf is what this node shows the others: the secret, and what must be equal. held are the files of
+// the model, nil where they are not known.
+func clusterOf(opt *Options, held *checkpoint.Held) (handshake.Token, []config.Setting, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
@@ -54,17 +74,17 @@ func clusterOf(opt *Options) (handshake.Token, []config.Setting, error) {
 	}
 	settings := []config.Setting{{Name: "version", Value: opt.Version},
 		{Name: "SHA-256 of the program", Value: hex.EncodeToString(program[:6])}}
-	model, err := modelSettings(&opt.Config.Model)
-	if err != nil {
-		return token, nil, err
-	}
-	settings = append(settings, model...)
+	settings = append(settings, modelSettings(&opt.Config.Model, held)...)
 	return token, append(settings, opt.Config.Settings()...), nil
 }
 
 // listenForNodes lets the other nodes come to this one, which is node 0.
 func (b *opening) listenForNodes() error {
-	token, settings, err := clusterOf(&b.opt)
+	var held *checkpoint.Held
+	if b.files != nil {
+		held = b.files.held
+	}
+	token, settings, err := clusterOf(&b.opt, held)
 	if err != nil {
 		return err
 	}
@@ -80,82 +100,36 @@ func (b *opening) listenForNodes() error {
 			"ranks_per_node", b.ranksHere())
 	}
 	b.cluster = &cluster{nodes: c, holder: c}
+	b.files.watch(func() { c.Expect(modelSettings(&b.cfg.Model, b.files.held)) })
 	b.share = b.ranksHere()
 	b.cluster.engines.Store(int64(b.engines()))
 	return nil
 }
 
 // modelSettings tell one model from another without reading all of it.
-func modelSettings(m *config.Model) ([]config.Setting, error) {
-	if m.Path == "" {
-		return []config.Setting{{Name: "the model", Value: builtin.Name}}, nil
-	}
-	info, err := os.Stat(m.Path)
-	if err != nil || !info.IsDir() {
+func modelSettings(m *config.Model, held *checkpoint.Held) []config.Setting {
+	switch {
+	case m.Path == "":
+		return []config.Setting{{Name: "the model", Value: builtin.Name}}
+	case held == nil || !isFolder(m.Path):
 		// A repository of the Hub; node 0 says which commit of it.
-		return []config.Setting{{Name: "the model", Value: m.Path + " (no folder there)"}}, nil
+		return []config.Setting{{Name: "the model", Value: m.Path + " (no folder there)"}}
 	}
-	dir, err := filepath.Abs(m.Path)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(raw)
-	all := []config.Setting{{Name: "the model", Value: dir},
-		{Name: "SHA-256 of its config.json", Value: hex.EncodeToString(sum[:6])}}
-	if m.LoadFormat == "dummy" {
-		return all, nil
-	}
-	weights, err := sampleWeights(dir)
-	return append(all, config.Setting{Name: "SHA-256 of samples of its weights", Value: weights}), err
-}
-
-// A weight file is sampled in so many places, so many bytes each. Another training of the same
-// model has the same sizes and names, and almost no number in common.
-const (
-	samples    = 64
-	sampleSize = 4096
-)
-
-// sampleWeights is a hash of the names and sizes of the weight files in a folder, and of samples of
-// what is in them.
-func sampleWeights(dir string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
-	if err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	for _, path := range files {
-		if err := sampleFile(h, path); err != nil {
-			return "", err
+	all := []config.Setting{{Name: "the model", Value: held.Location()}}
+	var weights []checkpoint.File
+	for _, f := range held.Files() {
+		switch {
+		case f.Name == "config.json":
+			all = append(all, config.Setting{Name: "SHA-256 of its config.json", Value: f.Sum[:12]})
+		case checkpoint.IsWeights(f.Name):
+			weights = append(weights, f)
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)[:6]), nil
-}
-
-func sampleFile(h io.Writer, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
+	if weights == nil {
+		return all
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(h, "%q", filepath.Base(path))
-	_ = binary.Write(h, binary.LittleEndian, info.Size()) // a hash takes everything
-	last := max(0, info.Size()-sampleSize)
-	for i := range int64(samples) {
-		at := last * i / (samples - 1)
-		if _, err := io.Copy(h, io.NewSectionReader(f, at, sampleSize)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return append(all, config.Setting{Name: "SHA-256 of samples of its weights",
+		Value: checkpoint.Identity(weights)})
 }
 
 // mixedISA is a warning when ranks compute with different instruction sets, "" when they do not:

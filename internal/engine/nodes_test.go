@@ -25,15 +25,20 @@ func TestModelSettings(t *testing.T) {
 	}
 	settings := func(m config.Model) []config.Setting {
 		t.Helper()
-		s, err := modelSettings(&m)
+		held, err := holdOnNode(&Options{Config: config.Config{Model: m}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
+		if held != nil {
+			defer held.Close()
+		}
+		return modelSettings(&m, held)
 	}
 	weights := bytes.Repeat([]byte("weights "), 100_000)
 	write("config.json", []byte("{}"))
-	write("model.safetensors", weights)
+	write("model.safetensors.index.json", []byte(`{"weight_map": {"a": "model-1.safetensors",
+		"b": "small.safetensors", "c": "empty.safetensors"}}`))
+	write("model-1.safetensors", weights)
 	write("small.safetensors", []byte("x"))
 	write("empty.safetensors", nil)
 	first := settings(config.Model{Path: dir})
@@ -63,22 +68,22 @@ func TestModelSettings(t *testing.T) {
 		}
 	}
 	different("config.json", "config.json", []byte("{} "), 1)
-	different("another file", "z.safetensors", []byte("x"), 2)
+	different("another file", "model.safetensors", []byte("x"), 2)
 	different("a small file", "small.safetensors", []byte("y"), 2)
-	different("the size", "model.safetensors", append(weights, 0), 2)
+	different("the size", "model-1.safetensors", append(weights, 0), 2)
 	// Another training changes nearly all numbers; here one of the first, of the last, and one byte
 	// of every 8 KB.
 	other := bytes.Clone(weights)
 	other[0]++
-	different("the first number", "model.safetensors", other, 2)
+	different("the first number", "model-1.safetensors", other, 2)
 	other = bytes.Clone(weights)
 	other[len(other)-1]++
-	different("the last number", "model.safetensors", other, 2)
+	different("the last number", "model-1.safetensors", other, 2)
 	other = bytes.Clone(weights)
 	for i := 5000; i < len(other); i += 8 << 10 {
 		other[i]++
 	}
-	different("some numbers", "model.safetensors", other, 2)
+	different("some numbers", "model-1.safetensors", other, 2)
 
 	if got := settings(config.Model{Path: dir, LoadFormat: "dummy"}); len(got) != 2 {
 		t.Errorf("dummy weights: %v", got)
@@ -90,12 +95,12 @@ func TestModelSettings(t *testing.T) {
 	if len(got) != 1 || got[0].Value != "org/name (no folder there)" {
 		t.Errorf("of the Hub: %v", got)
 	}
-	if err := os.Remove(filepath.Join(dir, "config.json")); err != nil {
+	if err := os.Remove(filepath.Join(dir, "small.safetensors")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := modelSettings(&config.Model{Path: dir}); err == nil ||
-		!strings.Contains(err.Error(), "config.json") {
-		t.Errorf("without config.json: %v", err)
+	if _, err := holdOnNode(&Options{Config: config.Config{Model: config.Model{Path: dir}}}); err == nil ||
+		!strings.Contains(err.Error(), "small.safetensors") {
+		t.Errorf("without a shard: %v", err)
 	}
 }
 

@@ -75,22 +75,29 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 		b.opt.Log = slog.New(slog.DiscardHandler)
 	}
 	b.events = status.Tee(status.LogTo(b.opt.Log), opt.Events)
-	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
+	for _, f := range []func() error{b.resolve, b.hold, b.readModel, b.isHeld, b.divide, b.readTokenizer,
 		b.readGenerationConfig, b.readPooling, b.readClasses, b.sizeCache} {
 		if err := f(); err != nil {
+			err = errors.Join(err, b.files.leave())
 			if ctx.Err() != nil {
 				return nil, err
 			}
 			return nil, &ModelError{err}
 		}
 	}
+	if p := b.info.Pooling; b.files != nil && p != nil && p.Classes != nil {
+		b.files.fixed = "the head of a classifier is in the driver"
+	}
 	if c := &b.cfg.Schedule; !c.ChunkedPrefill {
 		// A prompt that is not cut must fit a step.
 		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, b.info.MaxModelLen)
 	}
 	b.warnOfCores()
-	if err := b.holdCluster(); err != nil {
+	if err := b.haveThreads(); err != nil {
 		return nil, err
+	}
+	if err := b.holdCluster(); err != nil {
+		return nil, errors.Join(err, b.files.leave())
 	}
 	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
 		Prefixes: b.cfg.Server.MetricsPrefixes, Engines: b.engines()})
@@ -140,6 +147,10 @@ type opening struct {
 	cfg    *config.Config
 	folder checkpoint.Folder
 	dir    string // absolute; "" for the built-in model
+	// files are those of the folder that count, the same for all engines; nil for the built-in model.
+	files *modelFiles
+	// unheld is why they are not held.
+	unheld error
 	// tokenizerDir is the folder of --tokenizer, absolute; "" for the model's own.
 	tokenizerDir string
 	model        *checkpoint.Config
@@ -234,7 +245,7 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 		requests: map[uint64]*request{},
 		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
-	e.opening = b
+	e.opening, e.revision = b, ranks.revision
 	e.show(b, group)
 	e.maxInFlight = c.MaxInFlight()
 	e.onStep = b.opt.OnStep
@@ -251,6 +262,7 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	for range batches {
 		e.used <- new(batch)
 	}
+	b.files.watch(e.signal)
 	go e.loop()
 	return e, nil
 }

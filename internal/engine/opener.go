@@ -26,7 +26,8 @@ func (o *Opener) OpenFirst(ctx context.Context) ([]*Engine, error) {
 	for i := range numbers {
 		numbers[i] = i
 	}
-	return o.openAll(ctx, numbers)
+	engines, err := o.openAll(ctx, numbers)
+	return engines, errors.Join(err, o.b.files.leave())
 }
 
 // Metrics are those of all engines.
@@ -159,9 +160,11 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 				b.opt.Log = o.b.opt.Log.With("engine", number)
 				b.events = o.b.events.FromEngine(number)
 			}
+			b.files.use()
 			e, err := b.open(o.metrics.Engine(number), o.room)
 			if err != nil {
 				cause := err
+				err = errors.Join(err, b.files.leave())
 				if asked.Err() != nil {
 					cause = nil // it was asked to end
 				}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,9 @@ type fragile struct {
 	*inproc.Launcher
 	poison int32
 	length int
+	// late, unless it is nil, is how many failures there are to be, over all groups: not an error of the
+	// rank's own, but that it was waited for in vain.
+	late *atomic.Int32
 }
 
 func (f *fragile) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
@@ -63,7 +67,8 @@ func (h *fragileHub) Send(record []byte, until time.Time) error {
 			}
 		}
 		for _, r := range h.plan.Rows {
-			if h.slots[r.Slot] && int(r.Start+r.Count) >= h.f.length && h.fails == 0 {
+			if h.slots[r.Slot] && int(r.Start+r.Count) >= h.f.length && h.fails == 0 &&
+				(h.f.late == nil || h.f.late.Add(-1) >= 0) {
 				h.fails = h.plan.ID
 			}
 		}
@@ -84,8 +89,11 @@ func (h *fragileHub) Recv(until time.Time) (int, []byte, error) {
 			return rank, record, err
 		}
 	}
-	record, err = queue.AppendJSON(nil, queue.KindFailure, queue.Failure{Step: h.fails,
-		Phase: "forward", Type: "panic", Message: "index out of range"})
+	failure := queue.Failure{Step: h.fails, Phase: "forward", Type: "panic", Message: "index out of range"}
+	if h.f.late != nil {
+		failure.Type, failure.Message, failure.Missing = "error", "rank 0 did not come within 2s", []int{0}
+	}
+	record, err = queue.AppendJSON(nil, queue.KindFailure, failure)
 	return 0, record, err
 }
 
@@ -95,13 +103,24 @@ func TestPoison(t *testing.T) {
 	for _, length := range []int{0, 20} {
 		for _, async := range []bool{true, false} {
 			t.Run(fmt.Sprintf("from token %d on, async %v", length, async), func(t *testing.T) {
-				poisoned(t, length, async)
+				poisoned(t, length, async, nil)
 			})
 		}
 	}
 }
 
-func poisoned(t *testing.T, length int, async bool) {
+// TestLateIsNoPoison fails six groups whenever they compute a certain request, because a rank that does not
+// compute was waited for in vain: that is no fault of the request, and it is answered as all others are.
+func TestLateIsNoPoison(t *testing.T) {
+	late := new(atomic.Int32)
+	late.Store(6)
+	poisoned(t, 0, true, late)
+	if late.Load() >= 0 {
+		t.Errorf("%d failures have not come", late.Load())
+	}
+}
+
+func poisoned(t *testing.T, length int, async bool, late *atomic.Int32) {
 	const poison, others = 77, 9
 	c := config.Default()
 	c.Parallel.Backend, c.Cache.MemoryBytes, c.Schedule.Async = "uni", 64<<20, async
@@ -153,7 +172,7 @@ func poisoned(t *testing.T, length int, async bool) {
 	options := e.ranks.options
 	e.ranks.options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
 		o, err := options(ctx, kept)
-		o.Launcher = &fragile{Launcher: inproc.New(), poison: poison, length: length}
+		o.Launcher = &fragile{Launcher: inproc.New(), poison: poison, length: length, late: late}
 		return o, err
 	}
 	// The next group is fragile.
@@ -161,7 +180,7 @@ func poisoned(t *testing.T, length int, async bool) {
 		t.Fatal(err)
 	}
 	got, errs := run(slices.Insert(slices.Clone(first), others/2, poison))
-	if err := errs[others/2]; !errors.Is(err, ErrCondemned) || !strings.Contains(err.Error(), "index out of range") {
+	if err := errs[others/2]; late != nil && err != nil || late == nil && !errors.Is(err, ErrCondemned) || late == nil && !strings.Contains(err.Error(), "index out of range") {
 		t.Errorf("the poisoned request ended with %v", err)
 	}
 	got, errs = slices.Delete(got, others/2, others/2+1), slices.Delete(errs, others/2, others/2+1)

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
 	"github.com/eagleray/eagleray/internal/executor/launch/process"
 	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/status"
 )
 
 // WorkerVerb is the first argument of the program when it is started as a rank.
@@ -42,6 +44,7 @@ func (b *opening) supervise(s *supervisor) error {
 	if err != nil {
 		return err
 	}
+	s.files = b.settle
 	q := &b.cfg.Queue
 	s.backend, s.ready = b.backend(), nil
 	common := executor.Options{
@@ -77,7 +80,11 @@ func (b *opening) supervise(s *supervisor) error {
 		s.options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 			o := common
 			if o.Keep, o.Launcher = true, kept; kept == nil {
-				o.Launcher = process.New(out)
+				l := process.New(out)
+				l.Left = func(rank, pid int) {
+					b.events.Emit(status.RankLeft{Rank: rank, Node: launch.ThisHost, PID: pid})
+				}
+				o.Launcher = l
 			}
 			if o.LinksOnly {
 				o.Address = "127.0.0.1"

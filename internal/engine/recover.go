@@ -19,7 +19,10 @@ import (
 // engine must end.
 func (e *Engine) recover(cause error) error {
 	begun := time.Now()
-	e.condemn(cause)
+	if !errors.Is(cause, errAdopted) {
+		e.condemn(cause)
+	}
+	failure := cause // of the group, which says what ranks live
 	for {
 		if e.ranks.life.Err() != nil {
 			return cause
@@ -37,16 +40,21 @@ func (e *Engine) recover(cause error) error {
 		case <-e.ranks.life.Done():
 			return cause
 		}
-		if e.group, err = e.ranks.start(e.ranks.life, cause); err == nil {
+		group, err := e.ranks.start(e.ranks.life, failure)
+		if err == nil {
+			e.group = group
 			err = catchUp(e.group, e.steering)
 		}
 		if err == nil {
+			e.adopt()
 			err = e.openTransfers()
 		}
 		if err == nil {
 			break
 		}
-		cause = err
+		if cause = err; !errors.As(err, new(filesError)) {
+			failure = err
+		}
 	}
 	e.flights = e.flights[:0]
 	now := e.steering.weights.Load()
@@ -59,11 +67,15 @@ func (e *Engine) recover(cause error) error {
 	return nil
 }
 
-// condemn finds out whether a request makes the ranks fail, and fails it alone if so.
+// condemn finds out whether a request makes the ranks fail, and fails it alone if so. A failure that no
+// request can have caused says nothing of any.
 func (e *Engine) condemn(cause error) {
-	e.computed = e.sched.Computed(e.computed[:0])
 	var f *executor.Failure
-	killed := errors.As(cause, &f) && !f.Reported
+	if errors.As(cause, &f) && f.Unrelated {
+		return
+	}
+	e.computed = e.sched.Computed(e.computed[:0])
+	killed := f != nil && !f.Reported
 	key, found := e.suspects.failed(e.computed, killed)
 	if !found {
 		return

@@ -133,6 +133,7 @@ func (e *Engine) startAs(b *opening) error {
 	if err := catchUp(group, e.steering); err != nil {
 		return err
 	}
+	e.adopt()
 	e.show(b, group)
 	return e.openTransfers()
 }

@@ -105,6 +105,10 @@ var (
 	// answer may.
 	ErrSpent = errors.New("the constraint on the output takes too much work or memory to enforce, " +
 		"as where it can be read in very many ways: fewer or simpler alternatives take less")
+	// ErrReplaced means that a part of an answer was known when other weights were adopted: the rest
+	// would be another model's.
+	ErrReplaced = errors.New("the model's files were replaced while the request was answered, and others " +
+		"answer from now on (--on-model-change adopt): ask again")
 	// ErrCondemned means that ranks fail whenever they compute the request; errors wrapping it name
 	// the cause.
 	ErrCondemned = errors.New("the workers failed whenever they computed this request")

@@ -269,9 +269,9 @@ func call(group *executor.Executor, method string, args []byte) ([][]byte, error
 func catchUp(group *executor.Executor, s *Steering) error {
 	s.using.RLock()
 	defer s.using.RUnlock()
-	asleep := s.asleep.Load()
+	asleep, u := s.asleep.Load(), s.weights.Load()
 	if asleep != nil {
-		args, err := json.Marshal(asleep)
+		args, err := json.Marshal(queue.Asleep{Weights: asleep.Weights, KVCache: asleep.KVCache, Later: u != nil})
 		if err != nil {
 			return err
 		}
@@ -279,7 +279,6 @@ func catchUp(group *executor.Executor, s *Steering) error {
 			return err
 		}
 	}
-	u := s.weights.Load()
 	if u == nil || asleep != nil && asleep.Weights {
 		return nil
 	}
@@ -293,6 +292,9 @@ func catchUp(group *executor.Executor, s *Steering) error {
 // turnTo does what was asked of the loop, as far as it can be done now. It returns the failure of the
 // group that comes of it.
 func (e *Engine) turnTo() (failed error) {
+	if e.opening.files.number() != e.revision {
+		return errAdopted
+	}
 	if len(e.todo) == 0 {
 		return nil
 	}

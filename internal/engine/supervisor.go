@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -23,6 +24,10 @@ type supervisor struct {
 	// options makes the options of one attempt. It is given the launcher of the one before if its
 	// ranks may be kept, else nil.
 	options func(context.Context, executor.Launcher) (executor.Options, error)
+	// files chooses the files that ranks about to start load, and returns the number of their
+	// revision, which is then that of the newest group.
+	files    func(*queue.Init) (revision int64, err error)
+	revision int64
 	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set it.
 	ready func()
 	// other says that the next start is of another layout than the group before.
@@ -48,6 +53,11 @@ type supervisor struct {
 func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor, error) {
 	s.starting.Lock()
 	defer s.starting.Unlock()
+	var files queue.Init
+	revision, err := s.files(&files)
+	if err != nil {
+		return nil, filesError{err}
+	}
 	if err := s.settle(ctx, cause); err != nil {
 		return nil, err
 	}
@@ -56,6 +66,8 @@ func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor
 	if err != nil {
 		return nil, err
 	}
+	o.Init.Files, o.Init.TokenizerFiles = files.Files, files.TokenizerFiles
+	o.Init.Holder, o.Init.Later = files.Holder, files.Later
 	o.Fresh = executor.Lost(cause)
 	group, err := executor.Start(ctx, o)
 	if o.Keep {
@@ -68,7 +80,7 @@ func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor
 	s.mu.Lock()
 	stopped := s.stopped
 	s.epoch++
-	s.group = group
+	s.group, s.revision = group, revision
 	epoch := s.epoch
 	s.mu.Unlock()
 	if stopped {

@@ -28,7 +28,7 @@ func (b *opening) readTokenizer() error {
 		if err != nil {
 			return fmt.Errorf("--tokenizer: %w", err)
 		}
-		if folder, err = checkpoint.Dir(dir); err != nil {
+		if folder, err = b.tokenizerFolder(dir); err != nil {
 			return fmt.Errorf("--tokenizer: %w", err)
 		}
 		if b.tokenizerDir, err = filepath.Abs(dir); err != nil {
@@ -36,6 +36,16 @@ func (b *opening) readTokenizer() error {
 		}
 	}
 	return b.loadTokenizer(folder)
+}
+
+// tokenizerFolder is the folder of --tokenizer, held like the model's.
+func (b *opening) tokenizerFolder(dir string) (checkpoint.Folder, error) {
+	if b.files == nil {
+		return checkpoint.Dir(dir)
+	}
+	held, err := checkpoint.Hold(dir, false)
+	b.files.tokenizer = held
+	return held, err
 }
 
 func (b *opening) loadTokenizer(folder checkpoint.Folder) error {

@@ -2,13 +2,9 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -17,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
 	"github.com/eagleray/eagleray/internal/kvtransfer"
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 )
 
@@ -70,10 +67,7 @@ func (b *opening) transfers() (*transfers, error) {
 		}
 		t.token = token[:]
 	}
-	var err error
-	if t.model, t.weights, err = b.weightsName(); err != nil {
-		return nil, err
-	}
+	t.model, t.weights = b.weightsName()
 	m := b.model
 	t.shape = kvtransfer.Shape{DType: b.info.DType,
 		BlockSize: b.info.BlockSize, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Layers: m.Layers}
@@ -81,24 +75,15 @@ func (b *opening) transfers() (*transfers, error) {
 }
 
 // weightsName tells one model from another, wherever they lie, and its weights from others of it.
-func (b *opening) weightsName() (model, weights string, err error) {
-	if b.dir == "" {
-		return builtin.Name, "as it is built in", nil
+func (b *opening) weightsName() (model, weights string) {
+	if b.files == nil {
+		return builtin.Name, "as it is built in"
 	}
-	raw, err := os.ReadFile(filepath.Join(b.dir, "config.json"))
-	if err != nil {
-		return "", "", err
-	}
+	model = b.files.part(func(name string) bool { return name == "config.json" })
 	if b.cfg.Model.LoadFormat == "dummy" {
-		weights = fmt.Sprintf("dummy %d", b.cfg.Model.Seed)
-	} else if weights, err = sampleWeights(b.dir); err != nil {
-		return "", "", err
+		return model, fmt.Sprintf("dummy %d", b.cfg.Model.Seed)
 	}
-	short := func(of string) string {
-		h := sha256.Sum256([]byte(of))
-		return hex.EncodeToString(h[:8])
-	}
-	return short(string(raw)), short(weights), nil
+	return model, b.files.part(checkpoint.IsWeights)
 }
 
 // computesWith names the model, and the weights that its ranks compute with now: those of a trainer's

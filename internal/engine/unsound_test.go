@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/config"
@@ -16,10 +17,10 @@ import (
 )
 
 // brokenModel is a copy of a checkpoint whose embedding of one token is NaN.
-func brokenModel(t *testing.T, token int) string {
+func brokenModel(t *testing.T, name string, token int) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../../testdata/models/llama-tiny")); err != nil {
+	if err := os.CopyFS(dir, os.DirFS("../../testdata/models/"+name)); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "model.safetensors")
@@ -52,13 +53,25 @@ func brokenModel(t *testing.T, token int) string {
 	return dir
 }
 
+// TestUnsoundHead opens a model whose head, which is its embedding, has a NaN: all requests would fail, so
+// it is refused by the tensor's name.
+func TestUnsoundHead(t *testing.T) {
+	c := config.Default()
+	c.Model.Path, c.Model.SkipTokenizerInit = brokenModel(t, "llama-tiny", 37), true
+	_, _, err := engine.Open(t.Context(), engine.Options{Config: c})
+	if want := `tensor "model.embed_tokens.weight": element [37, 0] is NaN`; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%v, not %s", err, want)
+	}
+}
+
 // TestUnsoundLogits computes NaN for one request among others: it ends alone, with an error and not
 // with token 0 for ever, and the others have the tokens that they have without it.
 func TestUnsoundLogits(t *testing.T) {
 	const broken = 37
 	for _, async := range []bool{true, false} {
 		e := open(t, func(c *config.Config) {
-			c.Model.Path, c.Model.SkipTokenizerInit = brokenModel(t, broken), true
+			c.Model.Path, c.Model.SkipTokenizerInit = brokenModel(t, "qwen3moe-tiny", broken), true
 			c.Model.DType, c.Schedule.Async = "float32", async
 		})
 		params := sample.Params{TopP: 1, RepetitionPenalty: 1, Temperature: 1, Seed: 3, MaxTokens: 20,

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/executor/verdict"
@@ -18,7 +17,7 @@ import (
 // connect starts the ranks and joins them to a hub.
 func (e *Executor) connect(ctx context.Context) error {
 	world := e.opt.Init.Layout.World()
-	patience := cmp.Or(e.opt.CollectiveTimeout, e.opt.StepTimeout+collectiveGrace)
+	patience := cmp.Or(e.opt.CollectiveTimeout, collectivePatience*e.opt.StepTimeout)
 	specs := make([]launch.Spec, world)
 	for i := range specs {
 		specs[i] = launch.Spec{Rank: i, LocalRank: i, Layout: e.opt.Init.Layout,
@@ -59,9 +58,9 @@ func (e *Executor) connect(ctx context.Context) error {
 	return e.open(d)
 }
 
-// collectiveGrace is how much longer ranks wait for each other than the driver waits for the step:
-// it has seen all of them by then, and knows best which one held the others up.
-const collectiveGrace = 5 * time.Second
+// collectivePatience is how many times as long as StepTimeout ranks wait for each other. The driver sees
+// which rank holds the others up long before; this is for ranks that no driver reaches.
+const collectivePatience = 10
 
 // admit admits all ranks. It ends early when the group fails: by the exit of a rank.
 func (e *Executor) admit(ctx context.Context, d *join.Driver) error {

@@ -39,7 +39,8 @@ type Options struct {
 	InProcess bool
 	// Init is the configuration of every rank; Rank is set for each, MaxInFlight is the one below.
 	Init queue.Init
-	// CollectiveTimeout is how long ranks wait for each other; 0 is StepTimeout and a little.
+	// CollectiveTimeout is how long ranks wait for each other; 0 is ten times StepTimeout: a rank that
+	// waits cannot know whether the other one moves, which the driver does.
 	CollectiveTimeout time.Duration
 	// QueueMemory is the budget of all shared memory of the queue; 0 is 16 MiB.
 	QueueMemory int64
@@ -62,7 +63,7 @@ type Options struct {
 	// a way that CanKeep. Fresh are the ranks that must not be kept from the group before.
 	Keep  bool
 	Fresh []int
-	// StepTimeout fails the group when a step takes longer; 0 is 300 s.
+	// StepTimeout fails the group when no rank has moved for so long during a step; 0 is 300 s.
 	StepTimeout time.Duration
 	// Events is notified of the ranks' progress and of stalls; nil is no listener.
 	Events status.Listener

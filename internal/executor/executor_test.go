@@ -446,7 +446,7 @@ func TestStepTimeout(t *testing.T) {
 			return kind != queue.KindPlan || c.rank == 2
 		}), func(o *Options) { o.StepTimeout = 50 * time.Millisecond })
 		_, err := execute(t, e, 4)
-		const want = "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms"
+		const want = "rank 0 on node-a (pid 100), step 4, idle: no result after 50ms in which no rank has moved"
 		if err == nil || err.Error() != want {
 			t.Errorf("error %v", err)
 		}

@@ -133,13 +133,15 @@ func (f *Future) Wait() (*step.Result, error) {
 	for {
 		err := e.await(context.Background(), f.done, since.Add(e.opt.StepTimeout))
 		if errors.Is(err, queue.ErrTimeout) {
-			// The time is that of the oldest plan, which may be another one by now.
-			if now, due := e.flights.dueSince(); due && now != since {
+			// The time is that of the oldest plan, which may be another one by now, and ranks that move
+			// are slow, not lost.
+			now, due := e.flights.dueSince()
+			if now = later(now, e.stall.moved()); due && now.After(since) {
 				since = now
 				continue
 			}
 			e.overdue(verdict.Overdue{Rank: -1, Step: f.plan,
-				Cause: fmt.Sprintf("no result after %v", e.opt.StepTimeout)})
+				Cause: fmt.Sprintf("no result after %v in which no rank has moved", e.opt.StepTimeout)})
 			<-e.life.dead
 			err = e.Err()
 		}
@@ -149,6 +151,13 @@ func (f *Future) Wait() (*step.Result, error) {
 		e.flights.waited()
 		return &f.result, nil
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // takeResult gives a result to the future of its plan. One that is not due is refused before

@@ -163,7 +163,11 @@ func (e *Executor) seen() []verdict.Seen {
 	list := make([]verdict.Seen, len(e.workers))
 	for r := range list {
 		list[r].Status, _ = e.hub.Status(r)
-		list[r].Stopped = e.processState(r) == stoppedState
+		switch state := e.processState(r); state {
+		case stoppedState, deviceState:
+			list[r].Held = "its process is " + state
+		}
+		list[r].Busy = e.stall.busy(r, e.pid(r))
 	}
 	return list
 }
@@ -171,7 +175,7 @@ func (e *Executor) seen() []verdict.Seen {
 // reported handles a rank's report of an error.
 func (e *Executor) reported(rank int, q *queue.Failure) {
 	r := verdict.Reported{Rank: rank, Step: q.Step, Phase: q.Phase, Message: q.Message,
-		Stack: q.Stack, Follows: q.Follows, Missing: q.Missing, Disagrees: q.Disagrees}
+		Stack: q.Stack, Follows: q.Follows, Missing: q.Missing, Disagrees: q.Disagrees, Unrelated: q.Unrelated}
 	if len(r.Missing) > 0 {
 		r.Seen = e.seen()
 	}

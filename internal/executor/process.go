@@ -4,38 +4,102 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"strings"
+	"path/filepath"
+	"time"
 )
 
 // processState is what the kernel says of a rank's process: running, sleeping, stopped, …; "" when
 // the rank is no process that is seen from here. A rank that was stopped cannot say so itself.
 func (e *Executor) processState(rank int) string {
-	if rank >= len(e.pids) || e.pids[rank] == 0 {
+	pid := e.pid(rank)
+	if pid == 0 {
 		return ""
 	}
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", e.pids[rank]))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "gone"
 	}
-	// The name before the state is in parentheses and may hold anything.
-	_, rest, ok := strings.Cut(string(raw[bytes.LastIndexByte(raw, ')')+1:]), " ")
-	if !ok || rest == "" {
+	switch state := stateIn(raw); state {
+	case 0:
 		return ""
-	}
-	switch rest[0] {
 	case 'R':
 		return "running"
 	case 'S', 'I':
 		return "sleeping"
 	case 'D':
-		return "waiting for a device"
+		return deviceState
 	case 'T', 't':
 		return stoppedState
 	case 'Z', 'X':
 		return "dead"
+	default:
+		return string(state)
 	}
-	return rest[:1]
+}
+
+// stateIn is the letter of the state in the contents of a stat file of proc(5), 0 if there is none.
+func stateIn(raw []byte) rune {
+	// The name before the state is in parentheses and may hold anything.
+	rest := bytes.TrimLeft(raw[bytes.LastIndexByte(raw, ')')+1:], " ")
+	if len(rest) == 0 {
+		return 0
+	}
+	return rune(rest[0])
+}
+
+// pid is the process of a rank as it is seen from here, 0 for one that is not.
+func (e *Executor) pid(rank int) int {
+	if rank >= len(e.pids) {
+		return 0
+	}
+	return e.pids[rank]
+}
+
+// schedule is what a process has had of the processors until a moment.
+type schedule struct {
+	at time.Time
+	// ran is how long its threads have run, waited how long they could have run and had no processor.
+	ran, waited time.Duration
+	// ready is how many threads run or could; known how many there are, 0 where nothing is known.
+	ready, known int
+}
+
+// scheduleOf reads the threads of a process (proc(5): schedstat).
+func scheduleOf(pid int) (s schedule) {
+	s.at = time.Now()
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, dir := range threads {
+		raw, err := os.ReadFile(dir + "/schedstat")
+		if err != nil {
+			continue // it has ended, or the kernel keeps no such statistics
+		}
+		var ran, waited int64
+		if n, _ := fmt.Sscan(string(raw), &ran, &waited); n != 2 {
+			continue
+		}
+		s.known++
+		s.ran += time.Duration(ran)
+		s.waited += time.Duration(waited)
+		if stat, err := os.ReadFile(dir + "/stat"); err == nil && stateIn(stat) == 'R' {
+			s.ready++
+		}
+	}
+	return s
+}
+
+// starved says that the process wanted a processor for most of the time that has passed since before, and
+// had next to none. A thread's wait counts only once it is over.
+func (s schedule) starved(before schedule, elapsed time.Duration) bool {
+	if s.known == 0 || before.known == 0 {
+		return false
+	}
+	ran, waited := s.ran-before.ran, s.waited-before.waited
+	return ran < elapsed/10 && (waited > elapsed/2 || s.ready > 0)
 }
 
 // stoppedState is the state of a process that SIGSTOP or a debugger holds.
 const stoppedState = "stopped"
+
+// deviceState is the state of one that no signal reaches: it waits for a device or a file system, or its
+// control group is frozen.
+const deviceState = "waiting for a device"

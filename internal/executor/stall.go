@@ -11,29 +11,40 @@ import (
 )
 
 // explainer watches the ranks' status. While work is queued and a rank has not moved for the
-// warning time it emits an event for each lagging rank; it emits none while nothing is queued.
+// warning time it emits an event for each lagging rank, and another one when that rank moves again; it
+// emits none while nothing is queued.
 type explainer struct {
 	end  chan struct{}
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	seen []rankSample
+	// looked is when the status was read last.
+	looked time.Time
 }
 
-// rankSample is when a rank was last seen to move.
+// rankSample is when a rank was last seen to move. Time in which it wanted a processor and had none
+// does not count: moved is later by it.
 type rankSample struct {
 	changes uint64
 	moved   time.Time
-	warned  time.Time
+	// stalled is when it stopped to move if that was said, warned when it was said last; else both are zero.
+	stalled, warned time.Time
+	// first is what its process had of the processors when it was first seen not to move, last since.
+	first, last schedule
 }
 
-// stallTick is how often the status is read.
-const stallTick = 500 * time.Millisecond
+// stallTick is how often the status is read, stalledTick how often while a rank is stalled.
+const (
+	stallTick   = 500 * time.Millisecond
+	stalledTick = 50 * time.Millisecond
+)
 
 func (x *explainer) start(e *Executor) {
 	x.end = make(chan struct{})
 	x.seen = make([]rankSample, len(e.workers))
 	x.wg.Go(func() {
-		t := time.NewTicker(min(stallTick, e.opt.StallWarning/4))
+		tick := min(stallTick, e.opt.StallWarning/4)
+		t := time.NewTimer(tick)
 		defer t.Stop()
 		for {
 			select {
@@ -41,8 +52,12 @@ func (x *explainer) start(e *Executor) {
 				return
 			case <-e.life.dead:
 				return
-			case now := <-t.C:
-				x.look(e, now)
+			case <-t.C:
+				next := tick
+				if x.look(e, time.Now()) {
+					next = min(tick, stalledTick)
+				}
+				t.Reset(next)
 			}
 		}
 	})
@@ -58,35 +73,75 @@ func (x *explainer) stop() {
 }
 
 // look reads every rank's status and warns of those that are stalled with work queued. Each further
-// warning of the same stall waits twice as long.
-func (x *explainer) look(e *Executor, now time.Time) {
+// warning of the same stall waits twice as long. It says whether a rank is stalled.
+func (x *explainer) look(e *Executor, now time.Time) (stalled bool) {
 	queued := e.queuedSince(now)
 	last := e.lastPlace()
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	elapsed := now.Sub(x.looked)
+	x.looked = now
 	for r := range x.seen {
 		s, _ := e.hub.Status(r)
 		v := &x.seen[r]
 		if s.Changes != v.changes || v.moved.IsZero() || queued == 0 {
+			if !v.stalled.IsZero() {
+				e.opt.Events.Emit(status.RankMoves{Rank: r, Node: e.workers[r].Node,
+					PID: e.workers[r].PID, After: now.Sub(v.stalled)})
+			}
 			*v = rankSample{changes: s.Changes, moved: now}
 			continue
 		}
-		still := min(now.Sub(v.moved), queued)
-		if still < e.opt.StallWarning || !e.behind(s) {
-			continue
+		if pid := e.pid(r); pid != 0 {
+			before := v.last
+			v.last = scheduleOf(pid)
+			if v.first.known == 0 {
+				v.first = v.last
+			}
+			if v.last.starved(before, elapsed) {
+				v.moved = v.moved.Add(elapsed)
+			}
 		}
-		if heldUp(s, last) {
+		stalled = stalled || !v.stalled.IsZero()
+		still := min(now.Sub(v.moved), queued)
+		if still < e.opt.StallWarning || !e.behind(s) || heldUp(s, last) {
 			continue
 		}
 		if !v.warned.IsZero() && now.Sub(v.warned) < v.warned.Sub(v.moved) {
 			continue
 		}
-		v.warned = now
+		stalled = true
+		v.stalled, v.warned = v.moved, now
 		e.opt.Events.Emit(status.RankStalled{Rank: r, Node: e.workers[r].Node,
 			PID: e.workers[r].PID, Place: e.place(r), For: still, Phase: s.String(),
 			Process: e.processState(r), Received: s.Received, Started: s.Started,
 			Finished: s.Finished, Sent: e.sent.Load(), Call: e.calls.name(s.Call)})
 	}
+	return stalled
+}
+
+// moved is when a rank was last seen to move, or to wait for a processor.
+func (x *explainer) moved() (at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for r := range x.seen {
+		at = later(at, x.seen[r].moved)
+	}
+	return at
+}
+
+// busy says that a rank has had a processor for most of the time since it was first seen not to move.
+func (x *explainer) busy(rank, pid int) bool {
+	if pid == 0 {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if rank >= len(x.seen) || x.seen[rank].first.known == 0 {
+		return false
+	}
+	first, now := x.seen[rank].first, scheduleOf(pid)
+	return now.ran-first.ran > now.at.Sub(first.at)/2
 }
 
 // queuedSince is for how long work has been queued, 0 for none.

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,83 @@ func TestStallExplainer(t *testing.T) {
 			t.Errorf("idle ranks were reported: %s", log.String())
 		}
 	})
+}
+
+// TestSlowIsNotStalled has a rank compute a layer for ten times as long as a step may stand still, a chunk at
+// a time: it is slow, which is neither a stall nor a failure.
+func TestSlowIsNotStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuilder
+		const timeout = 20 * time.Second
+		e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind == queue.KindPlan && c.rank == 0 {
+				c.status.Set(status.Forward, 3)
+				for range 10 * timeout / defaultStallWarning * 2 {
+					time.Sleep(defaultStallWarning / 2)
+					c.status.Moved().Add(1)
+				}
+			}
+			return true
+		}), logTo(&log), func(o *Options) { o.StepTimeout = timeout })
+		begun := time.Now()
+		if _, err := execute(t, e, 9); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took < 10*timeout {
+			t.Errorf("the step took %v", took)
+		}
+		if got := log.String(); got != "" {
+			t.Errorf("a rank that moves was reported: %s", got)
+		}
+	})
+}
+
+// TestMovesAgain wants a line at once when a rank moves again that was stalled, and the step to go on.
+func TestMovesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuilder
+		e, _ := start(t, 1, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind == queue.KindPlan {
+				c.status.Set(status.Forward, 3)
+				time.Sleep(12 * time.Second)
+				c.status.Moved().Add(1)
+				time.Sleep(stalledTick + time.Millisecond)
+				if got := log.String(); !strings.Contains(got, "rank moves again\" rank=0") {
+					t.Errorf("it moves, and that is known of it: %s", got)
+				}
+				if e := strings.Count(log.String(), "rank is stalled"); e != 2 {
+					t.Errorf("%d lines on the stall", e)
+				}
+			}
+			return true
+		}), logTo(&log))
+		if _, err := execute(t, e, 9); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStarved tells a process that has no processor from one that does not move.
+func TestStarved(t *testing.T) {
+	const s = time.Second
+	for name, c := range map[string]struct {
+		before, now schedule
+		want        bool
+	}{
+		"nothing is known": {schedule{}, schedule{known: 1, ready: 1}, false},
+		"it sleeps":        {schedule{known: 2}, schedule{known: 2}, false},
+		"it computes":      {schedule{known: 2}, schedule{known: 2, ran: s, ready: 1}, false},
+		"it waits for one": {schedule{known: 2}, schedule{known: 2, ready: 1}, true},
+		"it has waited":    {schedule{known: 2, waited: s}, schedule{known: 2, waited: 2 * s, ran: s / 20}, true},
+		"it has a part":    {schedule{known: 2}, schedule{known: 2, waited: s, ran: s / 2, ready: 1}, false},
+	} {
+		if got := c.now.starved(c.before, s); got != c.want {
+			t.Errorf("%s: starved %v", name, got)
+		}
+	}
+	if own := scheduleOf(os.Getpid()); own.known > 0 && (own.ran == 0 || own.ready == 0) {
+		t.Errorf("of this process: %+v", own)
+	}
 }
 
 // TestReportNamesTheLast wants only the rank that holds the others up to count as stalled: the one

@@ -35,7 +35,8 @@ func TestWait(t *testing.T) {
 		}
 	}
 	word.Store(2)
-	bad := (*atomic.Uint32)(unsafe.Add(unsafe.Pointer(word), 1))
+	var words [2]atomic.Uint32 // of which a word in the middle is within one allocation
+	bad := (*atomic.Uint32)(unsafe.Add(unsafe.Pointer(&words), 1))
 	if err := Wait(bad, 0, time.Second, &scratch); err != unix.EINVAL {
 		t.Errorf("unaligned word: %v", err)
 	}

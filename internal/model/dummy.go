@@ -53,3 +53,9 @@ func (d *dummySource) Release(t checkpoint.Tensor) {
 		delete(d.open, p)
 	}
 }
+
+// Rest implements layers.Source: the values are nowhere else.
+func (d *dummySource) Rest(checkpoint.Tensor) {}
+
+// Written implements layers.Source.
+func (d *dummySource) Written(checkpoint.Tensor) bool { return false }

@@ -25,6 +25,9 @@ type Options struct {
 	Group layers.Group
 	// Stage is the layers it has a share of.
 	Stage Stage
+	// Strict refuses weights of which one element is infinite or NaN, wherever it is. Otherwise those
+	// of a table that is looked up are let pass: only what asks for that row is unsound.
+	Strict bool
 	// Progress, when not nil, is called with the number of checkpoint bytes read so far.
 	Progress func(bytes int64)
 }
@@ -100,7 +103,11 @@ func builders() map[string]builder {
 // Load reads one rank's shard of a stage into the memory of d. An error names the tensor or the
 // value of the configuration that does not fit; then nothing stays held.
 func Load(c *checkpoint.Config, src layers.Source, d *layers.Device, opt Options) (*Model, error) {
-	return build(c, opt.Group, opt.Stage, layers.NewLoader(d, opt.Group, src, opt.Progress))
+	l := layers.NewLoader(d, opt.Group, src, opt.Progress)
+	if opt.Strict {
+		l.Strict()
+	}
+	return build(c, opt.Group, opt.Stage, l)
 }
 
 // build makes the layers of a rank's shard of a stage.
@@ -138,13 +145,23 @@ func (m *Model) Retire() { m.stage.Retire() }
 func (m *Model) Reserve() error { return m.stage.Reserve() }
 
 // Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden
-// size]. Only the first stage can.
-func (m *Model) Embed(b *compute.Batch) error {
+// size]. Only the first stage can. Its error wraps [layers.ErrOverwritten] when the file of the table was
+// overwritten.
+func (m *Model) Embed(b *compute.Batch) (err error) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if err = m.stage.Fault(v); err == nil {
+			panic(v)
+		}
+	}()
 	if !m.stage.first() {
 		return errors.New("only the first stage of a model embeds tokens")
 	}
 	m.arch.embed(&m.hidden, b)
-	return nil
+	return m.stage.Intact() // after it was read
 }
 
 // Hidden is the hidden state: after Layers, what the next stage needs. It is the model's own

@@ -41,6 +41,9 @@ func weigh(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (re
 	return read, head, nil
 }
 
+// Shapes is a source of tensors that are not there, to weigh a model by.
+func Shapes() layers.Source { return shapes{} }
+
 // shapes is a source of tensors that are not there: of whatever shape is asked for, of a 16-bit
 // type.
 type shapes struct{}
@@ -55,3 +58,9 @@ func (shapes) Has(string) bool { return false }
 
 // Release implements layers.Source.
 func (shapes) Release(checkpoint.Tensor) {}
+
+// Rest implements layers.Source.
+func (shapes) Rest(checkpoint.Tensor) {}
+
+// Written implements layers.Source.
+func (shapes) Written(checkpoint.Tensor) bool { return false }

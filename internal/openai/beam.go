@@ -19,10 +19,13 @@ import (
 // which no parameter of sampling changes, so that equal requests have equal answers. A choice is one
 // delta. The engine decides over each step alone: one that it refuses fails the search.
 type beamSearch struct {
-	engine  Engine
-	tok     *tokenizer.Tokenizer
-	opt     beams
-	prompts []*beamPrompt
+	engine Engine
+	// identity names the model's files of the moment, began is what it was: see engine.ErrReplaced.
+	identity func() string
+	began    string
+	tok      *tokenizer.Tokenizer
+	opt      beams
+	prompts  []*beamPrompt
 	// step is the engine's Stream of the step on its way.
 	step   engine.Stream
 	deltas []engine.Delta
@@ -55,9 +58,9 @@ type beam struct {
 }
 
 // newBeamSearch returns the search after prompts. The first of n choices of each says what is asked.
-func newBeamSearch(e Engine, tok *tokenizer.Tokenizer, opt beams,
+func newBeamSearch(e Engine, identity func() string, tok *tokenizer.Tokenizer, opt beams,
 	list []*engine.Request) *beamSearch {
-	s := &beamSearch{engine: e, tok: tok, opt: opt}
+	s := &beamSearch{engine: e, identity: identity, began: identity(), tok: tok, opt: opt}
 	for i := 0; i < len(list); i += opt.width {
 		s.prompts = append(s.prompts, &beamPrompt{Request: list[i], opt: opt, first: true,
 			open: []*beam{{end: -1}}})
@@ -82,6 +85,9 @@ func (s *beamSearch) Next(ctx context.Context) (engine.Delta, error) {
 		}
 		if err := s.extend(ctx); err != nil {
 			return engine.Delta{}, err
+		}
+		if s.identity() != s.began {
+			return engine.Delta{}, engine.ErrReplaced
 		}
 	}
 	if s.given == len(s.deltas) {

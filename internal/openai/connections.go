@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -24,10 +25,10 @@ const (
 	idleLongEnough = time.Second
 )
 
-// connections bounds how many connections of a listener are open at once, so that descriptors do
+// Connections bounds how many connections of a listener are open at once, so that descriptors do
 // not run out. When as many are open, those that have no request make room, the oldest first. When
 // all have one, a few more are accepted for the public routes only: /health still answers.
-type connections struct {
+type Connections struct {
 	net.Listener
 	most, spare int
 
@@ -36,24 +37,28 @@ type connections struct {
 	changed chan struct{} // closed when one was closed
 	closed  chan struct{}
 	once    sync.Once
+	// draining says that each answer is the last one of its connection.
+	draining atomic.Bool
 }
 
 // connection is one of them.
 type connection struct {
 	net.Conn
-	of *connections
+	of *Connections
 	// surplus ones answer public routes only, once.
 	surplus bool
 	// busy says that a request is answered, since is when that changed; both under of.mu.
 	busy  bool
 	since time.Time
+	// used says that it has had a request.
+	used bool
 	// answered surplus ones only wait for their clients to read: the next may have their place.
 	answered bool
 }
 
 // Limit bounds the connections of a listener, by --max-connections or by the limit of descriptors.
 // It logs a warning when that is low.
-func (s *Server) Limit(l net.Listener) net.Listener {
+func (s *Server) Limit(l net.Listener) *Connections {
 	most, spare := s.opt.Config.Server.MaxConnections, spareConnections
 	if most == 0 {
 		most, spare = roomForConnections(openFiles())
@@ -65,8 +70,8 @@ func (s *Server) Limit(l net.Listener) net.Listener {
 	return limit(l, most, spare)
 }
 
-func limit(l net.Listener, most, spare int) *connections {
-	return &connections{Listener: l, most: most, spare: spare, open: map[*connection]struct{}{},
+func limit(l net.Listener, most, spare int) *Connections {
+	return &Connections{Listener: l, most: most, spare: spare, open: map[*connection]struct{}{},
 		changed: make(chan struct{}), closed: make(chan struct{})}
 }
 
@@ -92,7 +97,7 @@ func openFiles() (limit, used int) {
 }
 
 // Accept implements net.Listener. It waits while there is no room.
-func (l *connections) Accept() (net.Conn, error) {
+func (l *Connections) Accept() (net.Conn, error) {
 	inner, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -109,14 +114,54 @@ func (l *connections) Accept() (net.Conn, error) {
 		case <-changed:
 		case <-time.After(idleLongEnough / 10):
 		case <-l.closed:
-			inner.Close()
-			return nil, net.ErrClosed
+			if time.Since(c.since) > idleLongEnough {
+				inner.Close()
+				return nil, net.ErrClosed
+			}
+			time.Sleep(idleLongEnough / 100)
+		}
+	}
+}
+
+// unusedLongEnough is how long a connection may be open without a request before it is taken for one that will
+// have none.
+const unusedLongEnough = 5 * time.Second
+
+// Drain closes the listener, which another process may have too, and returns when every connection that was
+// accepted is closed: after the answer to a request, or when it has had none for a while. It returns sooner
+// when ctx is over. http.Server.Shutdown does not do: a request that it finds when it begins is read, and its
+// connection closed without an answer.
+func (l *Connections) Drain(ctx context.Context) {
+	l.draining.Store(true)
+	_ = l.Close() // a listener that another process has is closed all the same
+	for {
+		l.mu.Lock()
+		for c := range l.open {
+			enough := idleLongEnough
+			if !c.used {
+				enough = unusedLongEnough
+			}
+			if !c.busy && time.Since(c.since) > enough {
+				delete(l.open, c)
+				c.Conn.Close()
+			}
+		}
+		left, changed := len(l.open), l.changed
+		l.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(idleLongEnough / 10):
+		case <-ctx.Done():
+			return
 		}
 	}
 }
 
 // admit makes room for a connection, as one of most or else of the spare ones. The caller holds mu.
-func (l *connections) admit(c *connection) bool {
+func (l *Connections) admit(c *connection) bool {
 	if len(l.open) >= l.most {
 		if idle := l.idlest(); idle != nil {
 			delete(l.open, idle)
@@ -141,13 +186,13 @@ func (l *connections) admit(c *connection) bool {
 }
 
 // notify wakes those who wait for room. The caller holds mu.
-func (l *connections) notify() {
+func (l *Connections) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
 // idlest is the connection that has had no request for the longest, nil when none has long enough.
-func (l *connections) idlest() *connection {
+func (l *Connections) idlest() *connection {
 	var found *connection
 	for c := range l.open {
 		if !c.busy && (found == nil || c.since.Before(found.since)) {
@@ -161,7 +206,7 @@ func (l *connections) idlest() *connection {
 }
 
 // Close implements net.Listener.
-func (l *connections) Close() error {
+func (l *Connections) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
@@ -190,7 +235,7 @@ func (c *connection) CloseWrite() error {
 func (c *connection) set(busy bool) {
 	now := time.Now()
 	c.of.mu.Lock()
-	c.busy, c.since = busy, now
+	c.busy, c.since, c.used = busy, now, true
 	if !busy && c.surplus {
 		c.answered = true
 		c.of.notify()

@@ -31,10 +31,20 @@ func (s *Server) addElastic(add func(method, path string, public bool, h handler
 	if s.opt.Elastic == nil {
 		return
 	}
-	add("POST", "/scale_elastic", false, s.scale)
-	add("POST", "/scale_elastic_ep", false, s.scaleAsVLLM)
+	scale, asVLLM := s.scale, s.scaleAsVLLM
+	if c := &s.opt.Config.Server; !c.EnableElasticEP && len(c.APIKeys) == 0 {
+		scale, asVLLM = mayNotScale, mayNotScale
+	}
+	add("POST", "/scale_elastic", false, scale)
+	add("POST", "/scale_elastic_ep", false, asVLLM)
 	add("POST", "/is_scaling_elastic_ep", false, s.isScaling)
 	add("GET", "/is_scaling_elastic_ep", false, s.isScaling)
+}
+
+// mayNotScale is the answer of a server whose engines anybody could change who reaches it.
+func mayNotScale(http.ResponseWriter, *http.Request) error {
+	return &apiError{status: http.StatusForbidden, message: "the engines of this server are not changed: start it " +
+		"with --enable-elastic-ep or with --api-key"}
 }
 
 // scale answers POST /scale_elastic?dp=N&drain_timeout=S or ?tp=N.

@@ -29,10 +29,32 @@ func (e *fakeElastic) Relayout(_ context.Context, tp int) error {
 
 func (e *fakeElastic) Scaling() string { return e.what }
 
+// TestElasticWantsFlagOrKey: who merely reaches a server changes nothing of it.
+func TestElasticWantsFlagOrKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		flag bool
+		keys []string
+		code int
+	}{"neither": {false, nil, 403}, "flag": {true, nil, 200}, "key": {false, []string{"k"}, 200}} {
+		e := &fakeElastic{}
+		s := newServer(t, func(o *Options) {
+			o.Elastic, o.Config.Server.EnableElasticEP, o.Config.Server.APIKeys = e, c.flag, c.keys
+		})
+		for path, body := range map[string]string{"/scale_elastic?dp=2": "", "/scale_elastic_ep": `{"new_data_parallel_size":2}`} {
+			e.asked = ""
+			rec := s.do("POST", path, body, "Authorization", "Bearer k")
+			if rec.Code != c.code || (e.asked != "") != (c.code == 200) ||
+				c.code == 403 && !strings.Contains(rec.Body.String(), "--enable-elastic-ep") {
+				t.Errorf("%s, %s: %d %s", name, path, rec.Code, rec.Body)
+			}
+		}
+	}
+}
+
 // TestElastic asks for other engines, in our words and in vLLM's.
 func TestElastic(t *testing.T) {
 	e := &fakeElastic{}
-	s := newServer(t, func(o *Options) { o.Elastic = e })
+	s := newServer(t, func(o *Options) { o.Elastic, o.Config.Server.EnableElasticEP = e, true })
 	for _, c := range []struct {
 		path, body string
 		code       int

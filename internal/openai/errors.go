@@ -117,7 +117,7 @@ func asAPIError(err error) *apiError {
 		return &apiError{status: http.StatusRequestTimeout, message: err.Error()}
 	case errors.Is(err, engine.ErrStopped):
 		return draining()
-	case errors.Is(err, engine.ErrOverloaded):
+	case errors.Is(err, engine.ErrOverloaded), errors.Is(err, engine.ErrReplaced):
 		return &apiError{status: http.StatusServiceUnavailable, message: err.Error(),
 			retryAfter: 1, expected: true}
 	case errors.As(err, &tooLarge):
@@ -131,5 +131,8 @@ func asAPIError(err error) *apiError {
 		errors.Is(err, engine.ErrUnsound):
 		return &apiError{status: http.StatusInternalServerError, message: err.Error()}
 	}
-	return &apiError{status: http.StatusInternalServerError, message: "internal server error"}
+	return &apiError{status: http.StatusInternalServerError, message: internalError}
 }
+
+// internalError is all that a client is told of an error that is not its own.
+const internalError = "internal server error"

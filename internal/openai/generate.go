@@ -92,7 +92,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	}
 	var err error
 	if req.beams != nil {
-		search := newBeamSearch(s.opt.Engine, s.model.Tokenizer, *req.beams, list)
+		search := newBeamSearch(s.opt.Engine, s.model.Identity, s.model.Tokenizer, *req.beams, list)
 		g.stream, err = search, search.submit(r.Context())
 	} else {
 		g.stream, err = s.opt.Engine.Submit(r.Context(), list...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Listen listens on an address. The name localhost means both of its addresses, 127.0.0.1 and ::1,
@@ -54,19 +55,33 @@ type accepted struct {
 
 func join(list ...net.Listener) *joined {
 	j := &joined{list: list, accepted: make(chan accepted), closed: make(chan struct{})}
+	var accepting sync.WaitGroup
 	for _, l := range list {
-		go j.accept(l)
+		accepting.Go(func() { j.accept(l) })
 	}
+	go func() {
+		accepting.Wait()
+		close(j.accepted)
+	}()
 	return j
 }
 
-// accept hands over what one listener accepts, errors too, until it is closed.
+// accept hands over what one listener accepts, errors too, until it is closed. What was accepted by then is
+// handed over as well, where Accept is still called.
 func (j *joined) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
 		select {
 		case j.accepted <- accepted{conn, err}:
+			continue
 		case <-j.closed:
+		}
+		select {
+		case j.accepted <- accepted{conn, err}:
+		case <-time.After(lastAccept):
 			if err == nil {
 				conn.Close()
 			}
@@ -75,14 +90,16 @@ func (j *joined) accept(l net.Listener) {
 	}
 }
 
+// lastAccept is how long a connection waits for an Accept after Close.
+const lastAccept = time.Second
+
 // Accept implements net.Listener.
 func (j *joined) Accept() (net.Conn, error) {
-	select {
-	case a := <-j.accepted:
-		return a.conn, a.err
-	case <-j.closed:
+	a, ok := <-j.accepted
+	if !ok {
 		return nil, net.ErrClosed
 	}
+	return a.conn, a.err
 }
 
 // Close implements net.Listener.

@@ -87,8 +87,8 @@ func (s *Server) weights() uint32 {
 			isa = "avx2" // the same bits
 		}
 	}
-	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%s|%s|%d|%s|%s", s.opt.Version, s.model.DType,
-		s.model.VocabSize, isa, s.weightVersion()))
+	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%s|%s|%d|%s|%s|%s", s.opt.Version, s.model.DType,
+		s.model.VocabSize, isa, s.model.Identity(), s.weightVersion()))
 }
 
 // token is what the head of an answer has.

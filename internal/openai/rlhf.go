@@ -92,7 +92,12 @@ func steerError(err error) error {
 	case errors.As(err, &differ), errors.As(err, &source):
 		return badRequest("update_info", "%s", err)
 	}
-	return err
+	// Who steers the server is told what went wrong in it, such as the loss of a rank.
+	known := *asAPIError(err)
+	if known.message == internalError {
+		known.message = err.Error()
+	}
+	return &known
 }
 
 func (t trainer) says(name string, f func() any) handler {

@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +13,10 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/rlhf"
+	"github.com/eagleray/eagleray/internal/rlhf/state"
+	"github.com/eagleray/eagleray/internal/weights"
 )
 
 // trained is a server for a trainer, over the built-in model.
@@ -100,9 +104,12 @@ func TestTrainer(t *testing.T) {
 		{"POST /update_weights", `{"update_info": {"stream": "s", "names": "a"}}`, 400, "`update_info`"},
 		{"POST /update_weights", `{"update_info": {"stream": "s", "names": ["a"], "shapes": [[1]], ` +
 			`"dtype_names": ["int8"]}}`, 400, `differ from the model's in 1 tensors: \"a\" is none of the model's`},
-		{"POST /finish_weight_update", "", 409, "call start_weight_update first"},
+		{"POST /finish_weight_update", "", 409, "the last one failed (the weights differ from the model's in " +
+			`1 tensors: \"a\" is none of the model's); call start_weight_update first`},
 		{"POST /start_weight_update", "", 200, "started"},
-		{"POST /update_weights", `{"update_info": {"path": "/nowhere"}}`, 400, "no such file"},
+		{"POST /update_weights", `{"update_info": {"path": "/nowhere"}}`, 400,
+			"/nowhere is not below a folder of --allowed-local-weights"},
+		{"POST /update_weights", `{"update_info": {"path": "/nowhere"}}`, 409, "the last one failed (/nowhere is not"},
 		{"POST /update_weight_version", `{"new_version": "a b"}`, 400, "`new_version`"},
 		{"POST /update_weight_version", `{"new_version": "v7"}`, 200, `"weight_version":"v7"`},
 		{"GET /weight_info", "", 200, `"weight_version":"v7","num_updates":0`},
@@ -199,6 +206,31 @@ func TestSleepModeAlone(t *testing.T) {
 		"POST /update_weights": 404} {
 		if status, version, text := asked(t, h, call, ""); status != want || version != "" {
 			t.Errorf("%s: %d %s, version %q", call, status, text, version)
+		}
+	}
+}
+
+// TestSteerErrors: whatever goes wrong, who steers the server is told what.
+func TestSteerErrors(t *testing.T) {
+	lost := &executor.Failure{Rank: 1, Node: "localhost", PID: 7, Phase: "call", Cause: "signal: killed"}
+	for _, c := range []struct {
+		err    error
+		status int
+		want   string
+	}{
+		{&state.WrongOrder{Asked: "a", State: "b", Next: "c"}, 409, "a: b; c"},
+		{&weights.MismatchError{First: []string{"x"}, Count: 1}, 400, "differ from the model's in 1 tensors: x"},
+		{&rlhf.SourceError{Err: errors.New("no weight")}, 400, "no weight"},
+		{lost, 500, "rank 1 on localhost (pid 7), call: signal: killed"},
+		{&executor.RPCError{Method: "weights_load", Rank: 1, Type: "x", Message: "no memory"}, 500, "no memory"},
+		{fmt.Errorf("%w: %w", engine.ErrFailed, lost), 500, "engine failed: rank 1"},
+		{engine.ErrStopped, 503, "draining"},
+		{errors.New("make 7 bytes of memory for weights"), 500, "make 7 bytes of memory"},
+	} {
+		var api *apiError
+		if err := steerError(c.err); !errors.As(err, &api) || api.status != c.status ||
+			!strings.Contains(api.message, c.want) {
+			t.Errorf("%v: %+v, not %d %q", c.err, api, c.status, c.want)
 		}
 	}
 }

@@ -239,6 +239,15 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 	return server
 }
 
+// Drain ends what a page for browsers is told, and returns when every connection of l that was accepted has had
+// its answer (Connections.Drain). The engine must still serve.
+func (s *Server) Drain(ctx context.Context, l *Connections) {
+	if page := s.opt.Window; page != nil {
+		page.Close()
+	}
+	l.Drain(ctx)
+}
+
 func (s *Server) handler(loopback bool) http.Handler {
 	guard := s.guard(loopback)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, guard) })
@@ -258,7 +267,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 	if c := connectionOf(r); c != nil {
 		c.set(true)
 		defer c.set(false)
-		if c.surplus {
+		if c.surplus || c.of.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
 	}

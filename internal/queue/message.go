@@ -55,8 +55,19 @@ type Init struct {
 	Revision    string `json:"revision,omitempty"`
 	DownloadDir string `json:"download_dir,omitempty"`
 	LoadFormat  string `json:"load_format"`
-	// Tokenizer is the folder of the tokenizer on the driver's node, "" for the model's own.
-	Tokenizer string `json:"tokenizer,omitempty"`
+	// Files are those of the folder that the group computes by: the rank loads no others. nil is for
+	// whatever is there.
+	Files []File `json:"files,omitempty"`
+	// Holder is a process on the driver's host that has them open whatever becomes of their names; 0
+	// is for none, then nothing but their names leads to them.
+	Holder int `json:"holder,omitempty"`
+	// Later says that the weights come with an update, or with the end of a sleep: those of the files
+	// are not loaded.
+	Later bool `json:"later,omitempty"`
+	// Tokenizer is the folder of the tokenizer on the driver's node, "" for the model's own, and
+	// TokenizerFiles what Files is for the model.
+	Tokenizer      string `json:"tokenizer,omitempty"`
+	TokenizerFiles []File `json:"tokenizer_files,omitempty"`
 	// DType is resolved: bfloat16, float16 or float32.
 	DType string `json:"dtype"`
 	// ISA is an instruction set, "" for the best of this machine.
@@ -74,6 +85,13 @@ type Init struct {
 	MaxInFlight int `json:"max_in_flight"`
 	// Null, unless it is nil, makes a rank without a model.
 	Null *Null `json:"null,omitempty"`
+}
+
+// File is the identity of a file of a model (checkpoint.File).
+type File struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	Sum  string `json:"sum"`
 }
 
 // Null describes ranks that hold no model and answer every plan with given tokens, by which the
@@ -137,10 +155,12 @@ type Probe struct {
 	ISA      string `json:"isa"`
 }
 
-// Asleep is the argument of the call "sleep": what a rank has given back. Everything else it has.
+// Asleep is the argument of the call "sleep": what a rank has given back. Everything else it has, but for
+// weights with Later: these come with an update that follows.
 type Asleep struct {
 	Weights bool `json:"weights"`
 	KVCache bool `json:"kv_cache"`
+	Later   bool `json:"later,omitempty"`
 }
 
 // Failure is a rank's own account of why it cannot go on.
@@ -164,6 +184,8 @@ type Failure struct {
 	Missing []int `json:"missing,omitempty"`
 	// Disagrees says that this rank and others were not in the same step.
 	Disagrees bool `json:"disagrees,omitempty"`
+	// Unrelated says that no request can be the cause.
+	Unrelated bool `json:"unrelated,omitempty"`
 }
 
 // Split returns a record's kind and body.

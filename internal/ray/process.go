@@ -86,18 +86,34 @@ func (p *process) run(started chan<- error) {
 	close(p.done)
 }
 
-// kill ends the process and waits until it is reaped.
+// killGrace is how long a bridge may take to end that was killed. One that is frozen, or waits for a device,
+// does not, and is left behind.
+const killGrace = 3 * time.Second
+
+// kill ends the process and waits until it is reaped, or for killGrace.
 func (p *process) kill() {
 	// It may have ended by itself.
 	_ = p.cmd.Process.Kill()
-	<-p.done
+	select {
+	case <-p.done:
+	case <-time.After(killGrace):
+		if p.output.log != nil {
+			p.output.log.Error("the bridge to Ray was killed and does not end: it is left behind", "pid",
+				p.cmd.Process.Pid)
+		}
+	}
 }
 
-// ended says how the process ended, with its last lines. It is called after done is closed.
+// ended says how the process ended, with its last lines. It is called after kill.
 func (p *process) ended() string {
-	how := "exit status 0"
-	if p.cmd.ProcessState != nil {
-		how = p.cmd.ProcessState.String()
+	how := "it does not end"
+	select {
+	case <-p.done:
+		how = "exit status 0"
+		if p.cmd.ProcessState != nil {
+			how = p.cmd.ProcessState.String()
+		}
+	default:
 	}
 	if lines := p.output.tail(); len(lines) > 0 {
 		how += "; last output: " + strings.Join(lines, " | ")

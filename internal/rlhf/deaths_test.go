@@ -1,6 +1,7 @@
 package rlhf
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -134,7 +135,7 @@ func TestDeathBeforeSwap(t *testing.T) {
 	ok(t, s.Update(t.Context(), Source{Path: file(t, t.TempDir(), list)}))
 	u, err := s.builder.Finish()
 	ok(t, err)
-	s.giveUp()
+	s.giveUp(errors.New("a test"))
 	ok(t, e.Stage(t.Context(), u, func() {}))
 	ok(t, syscall.Kill(e.Report()[1].PID, syscall.SIGKILL))
 	s.steering.Commit(u)

@@ -23,6 +23,10 @@ type Options struct {
 	Engines func() []*engine.Engine
 	// Host is the address at which trainers of other machines bring weights, "" for none.
 	Host string
+	// Folder is the model's own, "" for the built-in model, and Allowed are others, from which weights
+	// may be loaded.
+	Folder  string
+	Allowed []string
 	// Layout is how the ranks of an engine divide the model.
 	Layout layout.Layout
 	// Log says what was done; nil is silence.

@@ -141,7 +141,7 @@ func open(t testing.TB, change func(c *config.Config)) *server {
 		t.Fatal(err)
 	}
 	control, err := New(Options{Engines: func() []*engine.Engine { return engines },
-		Layout: c.Parallel.Layout(), Host: "127.0.0.1"})
+		Layout: c.Parallel.Layout(), Host: "127.0.0.1", Allowed: []string{os.TempDir()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -606,6 +606,20 @@ func TestBrokenUpdates(t *testing.T) {
 	changed := func(f func(p []weights.Piece) []weights.Piece) []weights.Piece {
 		return f(slices.Clone(all))
 	}
+	// changedAt are the bytes with another number somewhere in a tensor.
+	changedAt := func(name string, element int, number uint16) [][]byte {
+		list := slices.Clone(data)
+		i := slices.IndexFunc(all, func(p weights.Piece) bool { return p.Name == name })
+		list[i] = slices.Clone(list[i])
+		binary.LittleEndian.PutUint16(list[i][2*element:], number)
+		return list
+	}
+	broken := func(name string, element int, number uint16) func(*testing.T, Session) {
+		return func(t *testing.T, session Session) {
+			go bring(dial(t, session, false), session.Token, changedAt(name, element, number), nil)
+		}
+	}
+	handed := slices.Clone(all)
 	for name, c := range map[string]struct {
 		pieces []weights.Piece
 		bring  func(t *testing.T, session Session)
@@ -647,6 +661,14 @@ func TestBrokenUpdates(t *testing.T) {
 		"a tensor that is missing": {all[1:], func(t *testing.T, session Session) {
 			go bring(dial(t, session, false), session.Token, data[1:], nil)
 		}, fmt.Sprintf("%q is missing", all[0].Name)},
+		"NaN in a matrix": {all, broken("model.layers.1.mlp.up_proj.weight", 5, 0x7fc0),
+			`tensor "model.layers.1.mlp.up_proj.weight": element [0, 5] is NaN in bf16`},
+		"infinity in a norm": {all, broken("model.layers.0.input_layernorm.weight", 2, 0xff80),
+			`tensor "model.layers.0.input_layernorm.weight": element [2] is -Inf`},
+		"infinity in the embedding, in shared memory": {handed, func(t *testing.T, session Session) {
+			hand(t, dial(t, session, false), session.Token, handed, changedAt("model.embed_tokens.weight", 3, 0x7f80),
+				true)
+		}, `tensor "model.embed_tokens.weight": element [0, 3] is +Inf`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			session, err := s.Init(t.Context(), true)
@@ -667,8 +689,11 @@ func TestBrokenUpdates(t *testing.T) {
 				t.Errorf("%d differences are listed of %d", len(m.First), m.Count)
 			}
 			var order *state.WrongOrder
-			if err := s.Finish(t.Context(), ""); !errors.As(err, &order) {
-				t.Errorf("the update goes on: %v", err)
+			for what, err := range map[string]error{"finish": s.Finish(t.Context(), ""),
+				"update": s.Update(t.Context(), Source{Stream: "s", Pieces: c.pieces})} {
+				if !errors.As(err, &order) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s goes on, or does not say why not: %v", what, err)
+				}
 			}
 			equal(t, name, answers(t, s), want)
 			if s.Version() != "0" {
@@ -678,6 +703,9 @@ func TestBrokenUpdates(t *testing.T) {
 	}
 	s.update(t, dir)
 	equal(t, "in the end", answers(t, s), after)
+	if err := s.Finish(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "the last one was finished") {
+		t.Errorf("finished twice: %v", err)
+	}
 }
 
 // TestStrangers: without the token nothing is taken, and what waits for an update is bounded.

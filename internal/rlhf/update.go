@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/executor"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/weights"
 )
@@ -43,7 +45,7 @@ func (c *Control) Init(ctx context.Context, streams bool) (Session, error) {
 	if err := m.Init(); err != nil {
 		return Session{}, err
 	}
-	c.giveUp()
+	c.giveUp(nil)
 	if c.receiver != nil {
 		c.receiver.close()
 		c.receiver = nil
@@ -62,15 +64,17 @@ func (c *Control) Init(ctx context.Context, streams bool) (Session, error) {
 	return s, nil
 }
 
-// giveUp drops the update under way, if there is one.
-func (c *Control) giveUp() {
+// giveUp drops the update under way, if there is one, because of an error.
+func (c *Control) giveUp(cause error) {
 	if c.builder != nil {
 		c.builder.Close()
 		c.builder = nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.machine.GiveUp()
+	if cause != nil {
+		c.machine.GiveUp(cause)
+	}
 }
 
 // Start begins an update.
@@ -117,7 +121,7 @@ func (c *Control) Update(ctx context.Context, s Source) error {
 		err = c.stream(ctx, s)
 	}
 	if err != nil {
-		c.giveUp()
+		c.giveUp(err)
 		return err
 	}
 	c.become(m)
@@ -126,13 +130,19 @@ func (c *Control) Update(ctx context.Context, s Source) error {
 
 // load takes in files.
 func (c *Control) load(path string) error {
-	folder, err := folderAt(path)
+	folder, err := c.allowed(path)
 	if err != nil {
-		return &SourceError{fmt.Errorf("weights at %s: %w", path, err)}
+		return &SourceError{err}
 	}
 	files, err := checkpoint.Open(folder)
 	if err != nil {
-		return &SourceError{fmt.Errorf("weights at %s: %w", path, err)}
+		// Whoever asks may not be who may read the file: what is in it is told to the log alone.
+		c.log.Warn("weights were not loaded", "path", path, "cause", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			return &SourceError{fmt.Errorf("there are no weights at %s: safetensors files are loaded", path)}
+		}
+		return &SourceError{fmt.Errorf("what is at %s is not read as weights, or is damaged: the server's log "+
+			"says why", path)}
 	}
 	defer files.Close()
 	var pieces []weights.Piece
@@ -149,26 +159,127 @@ func (c *Control) load(path string) error {
 	if err := c.builder.Check(pieces); err != nil {
 		return err
 	}
-	return c.builder.Load(files, pieces)
+	if err := c.builder.Load(files, pieces); err != nil {
+		return &SourceError{err}
+	}
+	return nil
 }
 
-// SourceError is about weights that cannot be read.
+// SourceError is about weights that cannot be read, or cannot be computed with.
 type SourceError struct{ Err error }
 
 func (e *SourceError) Error() string { return e.Err.Error() }
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// folderAt is a folder of a checkpoint, or of one file alone.
-func folderAt(path string) (checkpoint.Folder, error) {
-	info, err := os.Stat(path)
+// allowed is a folder of a checkpoint, or of one file alone, if it is the model's own or lies below one of
+// Options.Allowed, through whatever links. An error says nothing of paths elsewhere, not even whether there
+// is something.
+func (c *Control) allowed(path string) (checkpoint.Folder, error) {
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	if info.IsDir() {
-		return checkpoint.Dir(path)
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = path
 	}
-	f, err := checkpoint.Dir(filepath.Dir(path))
-	return single{f, filepath.Base(path)}, err
+	parent := filepath.Dir(path)
+	own := c.opt.Folder != "" && (sameFolder(path, c.opt.Folder) || sameFolder(parent, c.opt.Folder))
+	if !own && !c.below(real) {
+		return nil, fmt.Errorf("%s is not below a folder of --allowed-local-weights%s", path, c.ownFolder())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("weights at %s: %w", path, cause(err))
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return nil, fmt.Errorf("weights at %s: %w", path, cause(err))
+	}
+	name := ""
+	if !info.IsDir() {
+		path, name = parent, filepath.Base(path)
+	}
+	f, err := checkpoint.Dir(path)
+	if err != nil {
+		return nil, fmt.Errorf("weights at %s: %w", path, cause(err))
+	}
+	if !own {
+		f = within{f, c}
+	}
+	if name != "" {
+		return single{f, name}, nil
+	}
+	return f, nil
+}
+
+// cause is an error of the system without the path, which the caller has.
+func cause(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+func (c *Control) ownFolder() string {
+	if c.opt.Folder == "" {
+		return ""
+	}
+	return ", nor is it the model's own folder"
+}
+
+// sameFolder says that two paths are of one folder.
+func sameFolder(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err == nil && err2 == nil && x.IsDir() && os.SameFile(x, y)
+}
+
+// below says that a path without links is below an allowed folder.
+func (c *Control) below(path string) bool {
+	for _, dir := range c.opt.Allowed {
+		dir, err := filepath.Abs(dir)
+		if err == nil {
+			dir, err = filepath.EvalSymlinks(dir)
+		}
+		if err != nil {
+			continue
+		}
+		if rest, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// within is a folder whose files, too, must lie below an allowed one, through whatever links.
+type within struct {
+	checkpoint.Folder
+	control *Control
+}
+
+func (w within) check(name string) error {
+	real, err := filepath.EvalSymlinks(filepath.Join(w.Location(), name))
+	if err == nil && !w.control.below(real) {
+		err = fmt.Errorf("%s leads out of the folders of --allowed-local-weights: %w",
+			filepath.Join(w.Location(), name), fs.ErrPermission)
+	}
+	return err
+}
+
+// ReadFile implements checkpoint.Folder.
+func (w within) ReadFile(name string) ([]byte, error) {
+	if err := w.check(name); err != nil {
+		return nil, err
+	}
+	return w.Folder.ReadFile(name)
+}
+
+// Map implements checkpoint.Folder.
+func (w within) Map(name string) (*checkpoint.View, error) {
+	if err := w.check(name); err != nil {
+		return nil, err
+	}
+	return w.Folder.Map(name)
 }
 
 // single is a folder in which a file has the name of a checkpoint's.
@@ -183,7 +294,7 @@ const wholeFile = "model.safetensors"
 func (s single) Names() []string { return []string{wholeFile} }
 
 // Map implements checkpoint.Folder.
-func (s single) Map(string) ([]byte, func() error, error) { return s.Folder.Map(s.name) }
+func (s single) Map(string) (*checkpoint.View, error) { return s.Folder.Map(s.name) }
 
 // stream takes in what a trainer's connection brings. What it brings is compared with the model first.
 func (c *Control) stream(ctx context.Context, s Source) error {
@@ -200,6 +311,15 @@ func (c *Control) stream(ctx context.Context, s Source) error {
 	return nil
 }
 
+// unsound is the error of a rank about what is in the weights as one about their source.
+func unsound(err error) error {
+	var r *executor.RPCError
+	if errors.As(err, &r) && r.Type == fmt.Sprintf("%T", &weights.UnsoundError{}) {
+		return &SourceError{errors.New(r.Message)}
+	}
+	return err
+}
+
 // Finish has all ranks of all engines compute with the weights that came, from the same step of each
 // engine on, and gives them a version, by default their number. On an error all compute with those from
 // before.
@@ -214,7 +334,7 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 	}
 	u, err := c.builder.Finish()
 	if err != nil {
-		c.giveUp()
+		c.giveUp(err)
 		return err
 	}
 	c.builder = nil
@@ -225,7 +345,8 @@ func (c *Control) Finish(ctx context.Context, version string) error {
 		if dropping := c.each(func(e *engine.Engine) error { return e.Drop(ctx) }); dropping != nil {
 			c.log.Warn("an update was not dropped", "cause", dropping)
 		}
-		c.giveUp()
+		err = unsound(err)
+		c.giveUp(err)
 		c.steering.Retire(u)
 		return err
 	}

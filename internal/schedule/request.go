@@ -133,6 +133,11 @@ type scheduled struct {
 	done bool
 }
 
+// Begun tells whether an Output had something of the answer: tokens, or log-probabilities of the prompt.
+func (r *Request) Begun() bool {
+	return r.prompt > 0 && len(r.tokens) > r.prompt || r.reported > 1
+}
+
 // class is 1 for a request in the background, else 0.
 func (r *Request) class() int {
 	if r.Background {

@@ -229,6 +229,40 @@ func (e RequestCondemned) Log() (slog.Level, string, []slog.Attr) {
 	}
 }
 
+// ModelChanged says that a file of the model was replaced on disk: ranks go on with the one that was
+// loaded.
+type ModelChanged struct {
+	// File is its path, Identity what was loaded, Now what is there ("" when nothing is).
+	File, Identity, Now string
+}
+
+func (e ModelChanged) String() string { return text(e) }
+
+// Log is at level warn.
+func (e ModelChanged) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, "a file of the model was replaced: the one that was loaded is kept until the " +
+			"server is restarted (--on-model-change)", []slog.Attr{
+			slog.String("file", e.File), slog.String("identity", e.Identity),
+			slog.String("now", e.Now),
+		}
+}
+
+// ModelAdopted says that the files of the model were replaced on disk, and that answers come from the new
+// ones from now on.
+type ModelAdopted struct {
+	// Folder is where they are, Identity what they are, Before what answered until now.
+	Folder, Identity, Before string
+}
+
+func (e ModelAdopted) String() string { return text(e) }
+
+// Log is at level warn.
+func (e ModelAdopted) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelWarn, "other weights answer from now on: the files of the model were replaced",
+		[]slog.Attr{slog.String("folder", e.Folder), slog.String("identity", e.Identity),
+			slog.String("before", e.Before)}
+}
+
 // RankOutput is a line of what is known of a failed rank beside its cause.
 type RankOutput struct {
 	Rank int
@@ -262,6 +296,43 @@ func (e GroupStopped) String() string { return text(e) }
 func (e GroupStopped) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelDebug, "group is stopped", []slog.Attr{
 		slog.Uint64("epoch", e.Epoch), slog.Int64("ms", e.Took.Milliseconds()),
+	}
+}
+
+// RankLeft says that a rank was killed and did not end: it is left behind, and what takes its place is
+// started beside it.
+type RankLeft struct {
+	Rank int
+	Node string
+	PID  int
+}
+
+func (e RankLeft) String() string { return text(e) }
+
+// Log is at level error.
+func (e RankLeft) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelError, "a rank was killed and does not end (frozen, in a debugger, or waiting for a " +
+			"device): it is left behind", []slog.Attr{
+			slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
+		}
+}
+
+// RankMoves says that a rank moves again that RankStalled was said of, or owes nothing any more.
+type RankMoves struct {
+	Rank int
+	Node string
+	PID  int
+	// After is for how long it had not moved.
+	After time.Duration
+}
+
+func (e RankMoves) String() string { return text(e) }
+
+// Log is at level info.
+func (e RankMoves) Log() (slog.Level, string, []slog.Attr) {
+	return slog.LevelInfo, "rank moves again", []slog.Attr{
+		slog.Int("rank", e.Rank), slog.String("node", e.Node), slog.Int("pid", e.PID),
+		slog.String("seconds", fmt.Sprintf("%.1f", e.After.Seconds())),
 	}
 }
 
@@ -369,11 +440,15 @@ var (
 	_ Event = GroupFailed{}
 	_ Event = GroupRestarting{}
 	_ Event = GroupRecovered{}
+	_ Event = ModelChanged{}
+	_ Event = ModelAdopted{}
 	_ Event = CacheReset{}
 	_ Event = RequestCondemned{}
 	_ Event = RankOutput{}
 	_ Event = GroupStopped{}
 	_ Event = RankStalled{}
+	_ Event = RankMoves{}
+	_ Event = RankLeft{}
 	_ Event = StepSlow{}
 	_ Event = Preempted{}
 	_ Event = RelayoutFailed{}

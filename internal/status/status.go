@@ -55,7 +55,7 @@ type Rank struct {
 	state atomic.Uint64
 	// call is the id of the RPC under way, 0 for none.
 	call atomic.Uint64
-	// changes counts writes: it stays when the rank is stalled.
+	// changes counts writes, and chunks of layers: it stays when the rank is stalled.
 	changes atomic.Uint64
 	_       [16]byte
 }
@@ -68,7 +68,7 @@ type Snapshot struct {
 	Detail                      uint32
 	// Call is the id of the RPC under way, 0 for none.
 	Call uint64
-	// Changes counts the rank's writes.
+	// Changes counts the rank's writes, and the chunks of its layers: it stays when nothing moves.
 	Changes uint64
 }
 
@@ -89,6 +89,10 @@ func (r *Rank) Finished(plan uint64) { r.finished.Store(plan); r.changes.Add(1) 
 
 // Call publishes the RPC under way, 0 for none.
 func (r *Rank) Call(id uint64) { r.call.Store(id); r.changes.Add(1) }
+
+// Moved is the count of the rank's writes, for what moves without saying where it is: the chunks of a
+// layer.
+func (r *Rank) Moved() *atomic.Uint64 { return &r.changes }
 
 // Snapshot reads the fields one by one: what is taken while the rank writes may mix two moments.
 func (r *Rank) Snapshot() Snapshot {

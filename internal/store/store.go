@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -31,6 +32,9 @@ type Options struct {
 	MaxBytes int64
 	// Now is the clock that values expire by; time.Now if nil.
 	Now func() time.Time
+	// Damaged, unless it is nil, is told that a file was damaged, where it is now, and what was found: the
+	// store goes on, and is empty.
+	Damaged func(path, aside string, cause error)
 }
 
 // Store is safe for concurrent use. Updates run one after another, readers beside them.
@@ -38,6 +42,8 @@ type Store struct {
 	path string // "" for one in memory
 	max  int64
 	now  func() time.Time
+	// damaged is Options.Damaged.
+	damaged func(path, aside string, cause error)
 
 	mu     sync.Mutex
 	db     *bolt.DB
@@ -50,7 +56,7 @@ const Name = "state.db"
 // New is a store in a folder, or with an empty name one in memory, which goes with the process.
 // Nothing is read, locked or made before it is first used.
 func New(dir string, o Options) *Store {
-	s := &Store{max: o.MaxBytes, now: o.Now}
+	s := &Store{max: o.MaxBytes, now: o.Now, damaged: o.Damaged}
 	if dir != "" {
 		s.path = filepath.Join(dir, Name)
 	}
@@ -73,7 +79,8 @@ var (
 // lockWait is how long Open waits for another process that has the store: one that ends.
 const lockWait = 100 * time.Millisecond
 
-// Open makes or opens the store, and says why it cannot: ErrInUse, or an error of the file system.
+// Open makes or opens the store, and says why it cannot: ErrInUse, or an error of the file system. A file
+// that is damaged is set aside, and the store is empty (Options.Damaged).
 // Every other call does the same when it is the first.
 func (s *Store) Open() error {
 	_, err := s.open()
@@ -96,6 +103,9 @@ func (s *Store) open() (*bolt.DB, error) {
 	} else {
 		db, err = openFile(s.path)
 	}
+	if broken := (*damage)(nil); errors.As(err, &broken) {
+		db, err = s.renew(broken)
+	}
 	if err != nil {
 		return nil, s.failure(err)
 	}
@@ -103,30 +113,77 @@ func (s *Store) open() (*bolt.DB, error) {
 	return db, nil
 }
 
-func openFile(path string) (db *bolt.DB, err error) {
+// renew sets a damaged file aside and opens an empty one in its place. mu is held.
+func (s *Store) renew(broken *damage) (*bolt.DB, error) {
+	if s.path == "" {
+		return openMemory()
+	}
+	aside, err := setAside(s.path, s.now())
+	if err != nil {
+		return nil, errors.Join(broken, err)
+	}
+	if s.damaged != nil {
+		s.damaged(s.path, aside, broken)
+	}
+	return openFile(s.path)
+}
+
+// openFile opens the file after a check, so that bbolt is given none that it cannot read.
+func openFile(path string) (*bolt.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	// A file that is cut or overwritten may lead bbolt to pages that are not there.
-	defer func() {
-		if v := recover(); v != nil {
-			db, err = nil, fmt.Errorf("file is damaged: %v", v)
+	if err := checkFile(path); err != nil {
+		return nil, err
+	}
+	var db *bolt.DB
+	err := guard(func() (err error) {
+		db, err = openBolt(path)
+		return err
+	})
+	return db, err
+}
+
+// checkFile checks the file, if there is one and no other process has it.
+func checkFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close() // and the lock ends
+	for end := time.Now().Add(lockWait); ; time.Sleep(lockWait / 10) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) // as bbolt's
+		if err == nil {
+			return check(f)
 		}
-	}()
-	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait,
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return os.NewSyscallError("flock", err)
+		}
+		if time.Now().After(end) {
+			return ErrInUse
+		}
+	}
+}
+
+func openBolt(path string) (*bolt.DB, error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait,
 		FreelistType: bolt.FreelistMapType, NoFreelistSync: true})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return nil, ErrInUse
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
-		errors.Is(err, berrors.ErrVersionMismatch):
-		return nil, fmt.Errorf("file is damaged, or none of ours: %w", err)
 	case err != nil:
 		return nil, err
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{values, expiry, figures} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			_, err := tx.CreateBucketIfNotExists(name)
+			if errors.Is(err, berrors.ErrIncompatibleValue) {
+				return &damage{err}
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -136,6 +193,20 @@ func openFile(path string) (db *bolt.DB, err error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
+}
+
+// setAside gives a damaged file another name, which it returns.
+func setAside(path string, now time.Time) (string, error) {
+	for n := 0; ; n++ {
+		aside := path + ".damaged-" + now.UTC().Format("20060102T150405Z")
+		if n > 0 {
+			aside += fmt.Sprint("-", n)
+		}
+		if _, err := os.Lstat(aside); err == nil {
+			continue
+		}
+		return aside, os.Rename(path, aside)
+	}
 }
 
 // openMemory opens a file without a name: what is in it is gone once it is closed.
@@ -184,11 +255,16 @@ func (s *Store) within(run func(*bolt.DB, func(*bolt.Tx) error) error, f func(*T
 		return err
 	}
 	var ours error
-	err = run(db, func(tx *bolt.Tx) error {
-		ours = f(&Tx{tx.Bucket(values), tx.Bucket(expiry), tx.Bucket(figures), s.now().UnixNano(),
-			s.max})
-		return ours
+	err = guard(func() error {
+		return run(db, func(tx *bolt.Tx) error {
+			ours = f(&Tx{tx.Bucket(values), tx.Bucket(expiry), tx.Bucket(figures), s.now().UnixNano(),
+				s.max})
+			return ours
+		})
 	})
+	if broken := (*damage)(nil); errors.As(err, &broken) {
+		return s.failure(s.broken(db, broken))
+	}
 	switch {
 	case err == nil, ours != nil:
 		return ours
@@ -196,6 +272,34 @@ func (s *Store) within(run func(*bolt.DB, func(*bolt.Tx) error) error, f func(*T
 		return ErrClosed
 	}
 	return s.failure(err)
+}
+
+// broken handles a panic, or a page that was not there, while a file was in use: another one takes the place
+// of a file that is damaged. It returns why the call has failed, which found it out. A panic over a file that
+// is sound is a mistake of this program, and goes on.
+func (s *Store) broken(db *bolt.DB, found *damage) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db != db {
+		return found // another call has seen to it
+	}
+	if s.path != "" {
+		f, err := os.Open(s.path)
+		if err != nil {
+			return errors.Join(found, err)
+		}
+		defer f.Close()
+		if broken := (*damage)(nil); !errors.As(check(f), &broken) {
+			panic(found.error)
+		}
+	}
+	// What bbolt holds is given up: it may not be able to close what it cannot read.
+	fresh, err := s.renew(found)
+	if err != nil {
+		return errors.Join(found, err)
+	}
+	s.db = fresh
+	return found
 }
 
 // failure says which store it is that fails.

@@ -230,37 +230,196 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// TestDamage wants an error that names the file, not a panic.
-func TestDamage(t *testing.T) {
-	for name, change := range map[string]func([]byte) []byte{
-		"not ours":  func([]byte) []byte { return bytes.Repeat([]byte("no store\n"), 9999) },
-		"cut short": func(b []byte) []byte { return b[:100] },
-		"both heads": func(b []byte) []byte {
-			clear(b[:8192])
-			return b
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, Name)
-			s := New(dir, Options{})
-			put(t, s, time.Time{}, "a", "1")
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
+// fill writes a store with pages of all kinds: branches, values over several pages, free ones, buckets that lie
+// in a leaf and outside. It returns the file's bytes and the keys.
+func fill(t testing.TB, rng *rand.Rand) (file []byte, keys []string) {
+	t.Helper()
+	dir := t.TempDir()
+	s := New(dir, Options{})
+	for range 4 {
+		if err := s.Update(func(tx *Tx) error {
+			for range 120 {
+				key := fmt.Sprintf("key-%04d", rng.IntN(500))
+				size := rng.IntN(60)
+				if rng.IntN(30) == 0 {
+					size = rng.IntN(20000)
+				}
+				until := time.Time{}
+				if rng.IntN(3) == 0 {
+					until = time.Now().Add(time.Hour)
+				}
+				if err := tx.Put(key, make([]byte, size), until); err != nil {
+					return err
+				}
+				keys = append(keys, key)
 			}
-			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, change(b), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := open(t, dir, Options{}).Open(); err == nil ||
-				!strings.Contains(err.Error(), path) {
-				t.Errorf("%v", err)
-			}
-		})
+			return tx.Delete(keys[rng.IntN(len(keys))])
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(filepath.Join(dir, Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := guard(func() error {
+		f, err := os.Open(filepath.Join(dir, Name))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return check(f)
+	}); err != nil {
+		t.Fatalf("a sound file: %v", err)
+	}
+	return file, keys
+}
+
+// survives opens a store of a damaged file, and uses all of it: nothing panics, and what is damaged is set aside, with
+// one word on it. It says whether that was so.
+func survives(t *testing.T, file []byte, keys []string) (aside bool) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, Name)
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told := ""
+	s := New(dir, Options{Damaged: func(_, where string, cause error) { told += where + ": " + cause.Error() + "\n" }})
+	defer s.Close()
+	use := func() {
+		each(t, s, "", "", false)
+		each(t, s, "", "", true)
+		for _, key := range keys[:20] {
+			if _, err := s.Get(key); err != nil && !errors.Is(err, ErrNotFound) {
+				t.Fatalf("get: %v", err)
+			}
+		}
+		// A value that became a bucket cannot be put again: what is refused alone is no damage to others.
+		if err := s.Put("new", []byte("value"), time.Now().Add(time.Minute)); err != nil {
+			t.Fatalf("put: %v", err)
+		}
+		if v, err := s.Get("new"); err != nil || string(v) != "value" {
+			t.Fatalf("get what was put: %q, %v", v, err)
+		}
+	}
+	use()
+	old, err := filepath.Glob(path + ".damaged-*")
+	if err != nil || len(old) != strings.Count(told, "\n") || len(old) > 1 {
+		t.Fatalf("set aside: %v, %v; told %q", old, err, told)
+	}
+	if len(old) > 0 {
+		if kept, err := os.ReadFile(old[0]); err != nil || !bytes.Equal(kept, file) || !strings.HasPrefix(told, old[0]) {
+			t.Fatalf("%s is not what was there: %v", old[0], err)
+		}
+	}
+	return len(old) > 0
+}
+
+// TestDamage cuts files anywhere, and overwrites, swaps and flips what is in them.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	file, keys := fill(t, rng)
+	const page = 4096
+	pages := len(file) / page
+	if pages < 30 {
+		t.Fatalf("only %d pages", pages)
+	}
+	rounds := 60
+	if testing.Short() {
+		rounds = 12
+	}
+	for name, c := range map[string]struct {
+		n      int
+		must   bool // be set aside
+		change func(i int, b []byte) []byte
+	}{
+		"not ours":        {1, true, func(int, []byte) []byte { return bytes.Repeat([]byte("no store\n"), 9999) }},
+		"both heads":      {1, true, func(_ int, b []byte) []byte { clear(b[:2*page]); return b }},
+		"a head":          {2, false, func(i int, b []byte) []byte { clear(b[i*page:][:page]); return b }},
+		"cut to pages":    {rounds, false, func(i int, b []byte) []byte { return b[:(1+i*pages/rounds)*page] }},
+		"cut":             {rounds, false, func(_ int, b []byte) []byte { return b[:1+rng.IntN(len(b)-1)] }},
+		"a page of zeros": {rounds, false, func(i int, b []byte) []byte { clear(b[(2+i*(pages-2)/rounds)*page:][:page]); return b }},
+		"a page of noise": {rounds, false, func(_ int, b []byte) []byte {
+			noise := b[(2+rng.IntN(pages-2))*page:][:page]
+			for i := range noise {
+				noise[i] = byte(rng.Uint32())
+			}
+			return b
+		}},
+		"pages swapped": {rounds, false, func(_ int, b []byte) []byte {
+			x, y := b[(2+rng.IntN(pages-2))*page:][:page], b[(2+rng.IntN(pages-2))*page:][:page]
+			was := bytes.Clone(x)
+			copy(x, y)
+			copy(y, was)
+			return b
+		}},
+		"bits in heads of pages": {5 * rounds, false, func(_ int, b []byte) []byte {
+			for range 1 + rng.IntN(6) {
+				b[rng.IntN(pages)*page+rng.IntN(64)] ^= 1 << rng.IntN(8)
+			}
+			return b
+		}},
+		"bits anywhere": {rounds, false, func(_ int, b []byte) []byte {
+			for range 40 {
+				b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
+			}
+			return b
+		}},
+	} {
+		aside := 0
+		for i := range c.n {
+			if survives(t, c.change(i, bytes.Clone(file)), keys) {
+				aside++
+			}
+		}
+		t.Logf("%s: %d of %d set aside", name, aside, c.n)
+		if c.must && aside != c.n {
+			t.Errorf("%s: %d of %d set aside", name, aside, c.n)
+		}
+	}
+}
+
+// TestDamageInUse cuts the file of a store that is open: the call that finds it fails, and those after it have an
+// empty store.
+func TestDamageInUse(t *testing.T) {
+	file, keys := fill(t, rand.New(rand.NewPCG(3, 4)))
+	dir := t.TempDir()
+	path := filepath.Join(dir, Name)
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	s := open(t, dir, Options{Damaged: func(string, string, error) { told++ }})
+	if err := s.Open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 2*4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(keys[0]); err == nil || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), path) {
+		t.Errorf("what is not there was read: %v", err)
+	}
+	if _, err := s.Get(keys[0]); !errors.Is(err, ErrNotFound) || told != 1 {
+		t.Errorf("afterwards: %v, told %d times", err, told)
+	}
+	put(t, s, time.Time{}, "a", "1")
+}
+
+// FuzzDamage overwrites some bytes of a file.
+func FuzzDamage(f *testing.F) {
+	f.Add(uint32(8192), []byte{1, 2, 3})
+	f.Add(uint32(0), make([]byte, 100))
+	sound, keys := fill(f, rand.New(rand.NewPCG(5, 6)))
+	f.Fuzz(func(t *testing.T, at uint32, with []byte) {
+		file := bytes.Clone(sound)
+		copy(file[int(at)%len(file):], with)
+		survives(t, file, keys)
+	})
 }
 
 // TestRandomWalk compares a store with a map, closing it now and then.

@@ -38,8 +38,9 @@ func (tx *Tx) Get(key string) ([]byte, error) {
 	return v[expiryLen:], nil
 }
 
+// expired says that a value's time is over. One that is shorter than its time is none that was put.
 func (tx *Tx) expired(v []byte) bool {
-	return int64(binary.BigEndian.Uint64(v)) <= tx.now
+	return len(v) < expiryLen || int64(binary.BigEndian.Uint64(v)) <= tx.now
 }
 
 // Put sets the value of a key until a time, the zero one for ever. It fails with ErrFull.
@@ -78,6 +79,9 @@ func (tx *Tx) Delete(key string) error {
 	v := tx.values.Get([]byte(key))
 	if v == nil {
 		return nil
+	}
+	if len(v) < expiryLen {
+		return tx.values.Delete([]byte(key))
 	}
 	size := sizeOf(len(key), len(v)-expiryLen)
 	if at := v[:expiryLen]; int64(binary.BigEndian.Uint64(at)) != math.MaxInt64 {
@@ -136,13 +140,19 @@ const sweepAtOnce = 64
 
 // sweep removes some of the values that have expired, the oldest first, and says how many.
 func (tx *Tx) sweep() (int, error) {
-	var gone []string
+	var gone [][]byte
 	c := tx.expiry.Cursor()
 	for k, _ := c.First(); k != nil && len(gone) < sweepAtOnce && tx.expired(k); k, _ = c.Next() {
-		gone = append(gone, string(k[expiryLen:]))
+		gone = append(gone, bytes.Clone(k))
 	}
-	for _, key := range gone {
-		if err := tx.Delete(key); err != nil {
+	for _, k := range gone {
+		if len(k) > expiryLen {
+			if err := tx.Delete(string(k[expiryLen:])); err != nil {
+				return 0, err
+			}
+		}
+		// It is gone with its value, unless there was none.
+		if err := tx.expiry.Delete(k); err != nil {
 			return 0, err
 		}
 	}
@@ -154,7 +164,7 @@ func sizeOf(key, value int) int64 { return int64(2*key + value + 2*expiryLen) }
 
 func (tx *Tx) bytes() int64 {
 	v := tx.figures.Get(total)
-	if v == nil {
+	if len(v) < 8 {
 		return 0
 	}
 	return int64(binary.BigEndian.Uint64(v))

@@ -30,6 +30,7 @@ func TestEncodeUntil(t *testing.T) {
 	if testing.Short() {
 		size, most = 1<<20, 60*time.Millisecond
 	}
+	most *= detector
 	fill := func(s string) string { return strings.Repeat(s, size/len(s)) }
 	with := func(steps ...object) *Tokenizer {
 		file := llamaStyle()

@@ -90,6 +90,9 @@ func newRank(init queue.Init, opt Options, st *status.Rank, progress func(queue.
 
 // fits says that a rank, if there is one, is loaded as it would be by the configuration.
 func (r *rank) fits(init queue.Init, opt Options) bool {
+	if r != nil {
+		init.Later = r.init.Later // the driver brings what is missing
+	}
 	return r != nil && reflect.DeepEqual(r.init, init) &&
 		(init.Null != nil || r.threads == threads(init, opt))
 }
@@ -110,6 +113,7 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if err != nil {
 		return err
 	}
+	r.device.Count(r.status.Moved())
 	r.isa, r.threads = r.device.ISA(), r.device.Pool().Threads()
 	if r.folder, err = modelFolder(init, progress); err != nil {
 		return err
@@ -135,7 +139,12 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 	if n := init.Layout.Sizes().PCP; n > 1 {
 		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n, Comm: way{&r.groups.PCP}}
 	}
-	if err := r.loadModel(progress); err != nil {
+	if init.Later {
+		r.weightBytes, err = model.ReadBytes(cfg, model.Shapes(), r.group, r.stage)
+	} else {
+		err = r.loadModel(progress)
+	}
+	if err != nil {
 		return err
 	}
 	if r.output {
@@ -161,6 +170,9 @@ func (w way) Gather(dst, x []float32, root int) error { return (*w.group).Gather
 // enter makes a loaded rank one of a group: it knows no request, but its cache is as it was.
 func (r *rank) enter(opt Options) error {
 	init := r.init
+	if r.device != nil {
+		r.device.Count(r.status.Moved())
+	}
 	if world := init.Layout.World(); world > 1 && (init.Null == nil || init.Layout.PP > 1) {
 		if opt.Groups == nil {
 			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
@@ -186,6 +198,9 @@ func (r *rank) enter(opt Options) error {
 
 // leave leaves the group.
 func (r *rank) leave() {
+	if r.device != nil {
+		r.device.Count(nil) // the memory of its status ends with the group
+	}
 	r.endTransfers()
 	r.groups.Close()
 	if run, ok := r.runner.(*runner.Runner); ok {
@@ -200,12 +215,37 @@ func stageOf(init queue.Init, cfg *checkpoint.Config) model.Stage {
 	return model.Stage{From: from, To: to}
 }
 
-// modelFolder is the driver's folder where this node has it, else the same snapshot of the Hub in
-// this node's cache.
+// modelFolder is the files that the group computes by, wherever this node has them.
 func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
 	if init.ModelDir == "" {
 		return builtin.Folder(), nil
 	}
+	return knownFolder(init, init.ModelDir, init.Files, func() (checkpoint.Folder, error) {
+		return nodeFolder(init, progress)
+	})
+}
+
+// knownFolder is the known files of a folder, or all that it has if none are known. Who started this
+// process may hold them, too: a headless node.
+func knownFolder(init queue.Init, path string, files []queue.File,
+	folder func() (checkpoint.Folder, error)) (checkpoint.Folder, error) {
+	if files == nil {
+		return folder()
+	}
+	list := make([]checkpoint.File, len(files))
+	for i, f := range files {
+		list[i] = checkpoint.File(f)
+	}
+	var holders []int
+	if init.Holder != 0 {
+		holders = []int{init.Holder, os.Getppid()}
+	}
+	return checkpoint.Known(path, list, holders, folder), nil
+}
+
+// nodeFolder is the driver's folder where this node has it, else the same snapshot of the Hub in this
+// node's cache.
+func nodeFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
 	_, err := os.Stat(init.ModelDir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return checkpoint.Dir(init.ModelDir)
@@ -257,6 +297,11 @@ func (r *rank) loadModel(progress func(queue.Progress) error) error {
 		model.Options{Group: r.group, Stage: r.stage, Progress: report})
 	if err != nil {
 		return err
+	}
+	if r.weights.checkpoint != nil {
+		if err := r.weights.checkpoint.Settled(); err != nil {
+			return err
+		}
 	}
 	return sendErr
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/runner"
 	"github.com/eagleray/eagleray/internal/status"
@@ -34,6 +36,7 @@ type loaded struct {
 	segments   []weights.Segment
 	model      *model.Model
 	checkpoint *checkpoint.Checkpoint // nil for dummy weights
+	bytes      int64
 }
 
 func (l *loaded) close() {
@@ -188,8 +191,12 @@ func (w *worker) weightsLoad(id []byte) ([]byte, error) {
 	l := &loaded{update: string(id), segments: segments, checkpoint: c}
 	r.staging.staged = nil
 	if l.model, err = model.Load(r.config, model.FromCheckpoint(c), r.device,
-		model.Options{Group: r.group, Stage: r.stage}); err != nil {
+		model.Options{Group: r.group, Stage: r.stage, Strict: true,
+			Progress: func(n int64) { l.bytes = n }}); err != nil {
 		l.close()
+		if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
+			err = &weights.UnsoundError{Err: bad}
+		}
 		return nil, err
 	}
 	r.staging.loaded = l
@@ -208,6 +215,7 @@ func (w *worker) weightsSwap(id []byte) ([]byte, error) {
 	r.endTransfers() // what was computed is void, and the driver begins anew
 	before := r.weights
 	r.weights, r.staging.loaded = *r.staging.loaded, nil
+	r.weightBytes = r.weights.bytes
 	r.compute()
 	r.retire(before)
 	return nil, nil
@@ -253,7 +261,7 @@ func (w *worker) weightsRoomSent(args []byte) ([]byte, error) {
 }
 
 // sleep gives back the memory of what its argument, queue.Asleep as JSON, says, and takes that of all
-// else again. Weights are those of the model's files then: an update follows.
+// else again. Weights are those of the model's files then, unless an update follows.
 func (w *worker) sleep(args []byte) ([]byte, error) {
 	var asleep queue.Asleep
 	if err := json.Unmarshal(args, &asleep); err != nil {
@@ -274,7 +282,7 @@ func (w *worker) sleep(args []byte) ([]byte, error) {
 		r.staging.close()
 		r.weights.close()
 		r.weights = loaded{}
-	case r.weights.model == nil:
+	case r.weights.model == nil && !asleep.Later:
 		if err := r.loadModel(func(queue.Progress) error { return nil }); err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/collective"
 	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/model/layers"
 	"github.com/eagleray/eagleray/internal/queue"
 	"github.com/eagleray/eagleray/internal/status"
 	"github.com/eagleray/eagleray/internal/step"
@@ -61,6 +62,9 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	w := &worker{host: h, port: port, status: port.Status(), opt: opt, methods: methods()}
 	w.status.Set(status.Init, 0)
 	defer h.leave()
+	// A table is looked up in a mapped file, which another program may cut: that fails this rank, not the
+	// process, which is the driver's where there is one rank.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err := w.guard(w.start)
 	for err == nil {
 		err = w.guard(w.serveOne)
@@ -73,7 +77,7 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	}
 	f := queue.Failure{Rank: opt.Rank, PID: os.Getpid(), Phase: w.status.Snapshot().Phase.String(), Step: w.plan.ID,
 		Type: fmt.Sprintf("%T", err), Message: err.Error(), Follows: follows(err),
-		Disagrees: errors.Is(err, collective.ErrMismatch)}
+		Disagrees: errors.Is(err, collective.ErrMismatch), Unrelated: errors.Is(err, layers.ErrOverwritten)}
 	var late *collective.Error
 	if errors.As(err, &late) && errors.Is(err, collective.ErrTimeout) {
 		f.Missing = late.Missing
@@ -85,7 +89,8 @@ func (h *Host) Run(port queue.Port, opt Options) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	if sendErr := queue.SendJSON(port, queue.KindFailure, f); sendErr != nil {
-		return errors.Join(err, sendErr)
+		// That the driver has gone, too, does not make this rank as good as before.
+		return fmt.Errorf("%w (which was not reported: %v)", err, sendErr)
 	}
 	return err
 }
@@ -148,7 +153,12 @@ type panicError struct {
 	stack string
 }
 
-func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+func (p *panicError) Error() string {
+	if _, ok := p.value.(interface{ Addr() uintptr }); ok {
+		return "memory that maps a file cannot be read: the file was cut by another program, or its disk fails"
+	}
+	return fmt.Sprintf("panic: %v", p.value)
+}
 
 func (w *worker) guard(f func() error) (err error) {
 	defer func() {

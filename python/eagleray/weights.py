@@ -279,7 +279,10 @@ class Trainable:
         return update_weights(self, weights, version)
 
     def load_weights(self, path: str, version: Optional[str] = None) -> str:
-        """Bring the weights of a safetensors file, or of a folder of them, into all ranks."""
+        """Bring the weights of a safetensors file, or of a folder of them, into all ranks.
+
+        A server reads them itself: its own folder, and what lies below --allowed-local-weights.
+        """
         self.request("/init_weight_transfer_engine", {"init_info": {}})
         self.request("/start_weight_update", {})
         self.request("/update_weights", {"update_info": {"path": os.path.abspath(path)}})

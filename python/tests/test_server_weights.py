@@ -48,6 +48,7 @@ class TestServer(unittest.TestCase):
         cls.process, cls.url = start(
             folder.name,
             "--enable-rlhf",
+            f"--allowed-local-weights={MODEL.parent}",
             "--host=0.0.0.0",
             "--tensor-parallel-size=2",
             "--max-num-seqs=8",

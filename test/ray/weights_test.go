@@ -19,7 +19,7 @@ import (
 // control is what a trainer asks of an engine.
 func (a asked) control(t *testing.T, l layout.Layout) *rlhf.Control {
 	t.Helper()
-	c, err := rlhf.New(rlhf.Options{Engines: a.Engines, Host: "127.0.0.1", Layout: l})
+	c, err := rlhf.New(rlhf.Options{Engines: a.Engines, Host: "127.0.0.1", Layout: l, Allowed: []string{"/"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,9 +78,9 @@ func (d *Device) Vec() *vec.Ops { return d.vec }
 func (d *Device) ISA() isa.ISA { return d.isa }
 
 // Pack makes a matrix of the stacked sources in the layout of the device's kernels. chunks is the
-// number of pieces K is summed in (see gemm.Options).
+// number of pieces K is summed in (see gemm.Options). Sources that are not finite are a *gemm.NotFinite.
 func (d *Device) Pack(chunks int, sources ...gemm.Source) (*gemm.Matrix, error) {
-	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare}
+	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare, Finite: true}
 	switch d.dtype {
 	case compute.BFloat16:
 		opt.Kind = gemm.BF16

@@ -68,11 +68,14 @@ type Reported struct {
 	Seen    []Seen
 	// Disagrees says that this rank and others were not in the same step.
 	Disagrees bool
+	// Unrelated says that no request can be the cause of an error of the rank's own.
+	Unrelated bool
 }
 
-// Overdue is a step whose result did not come in time, or a record that was not read in time. The
-// rank at fault is one whose process is stopped, else Rank, else the one furthest behind; the
-// failure comes at once, unless another cause is known already.
+// Overdue is a step in which no rank has moved for too long, or a record that was not read in time. The
+// rank at fault is one whose process is held, else Rank, else the one furthest behind; the
+// failure comes at once, unless another cause is known already. A request can be its cause only if the
+// rank was computing all the while.
 type Overdue struct {
 	// Rank is the one that the queue names, -1 for none.
 	Rank  int
@@ -135,7 +138,7 @@ func (e Reported) apply(v *Verdict, now time.Time) {
 	case len(e.Missing) > 0:
 		v.failure = v.missed(f, e)
 	default:
-		f.Reported = true
+		f.Reported, f.Unrelated = true, e.Unrelated
 		if e.Disagrees {
 			f.Extent = AllRanks
 		}
@@ -144,7 +147,7 @@ func (e Reported) apply(v *Verdict, now time.Time) {
 }
 
 // missed is the failure of a group in which one rank has waited for others in vain. A rank whose
-// process is stopped holds all others up, those too that were waited for. Else it is the first of
+// process is held holds all others up, those too that were waited for. Else it is the first of
 // those that has not followed another one itself; if that one waits too, the rank furthest behind.
 func (v *Verdict) missed(report *Failure, e Reported) *Failure {
 	worst := -1
@@ -157,18 +160,18 @@ func (v *Verdict) missed(report *Failure, e Reported) *Failure {
 		}
 	}
 	cause, step := "did not come: ", report.Step
-	rank, stopped := slowest(e.Seen)
+	rank, held := slowest(e.Seen)
 	at := e.Seen[worst].Status
 	switch {
-	case stopped:
-		worst, cause = rank, "its process is stopped: "
+	case held != "":
+		worst, cause = rank, held+": "
 	case at.Phase == status.Collective && rank != e.Rank &&
 		PlaceOf(at).After(PlaceOf(e.Seen[rank].Status)):
 		worst, cause, step = rank, "holds others up: ", e.Seen[rank].Status.Started
 	}
 	f := v.seen(worst, cause+report.Cause, e.Seen)
-	f.Step = step
-	return cut(f, !stopped)
+	f.Step, f.Unrelated = step, held != "" || !e.Seen[worst].Busy
+	return cut(f, held == "")
 }
 
 func (e Overdue) apply(v *Verdict, _ time.Time) {
@@ -176,14 +179,15 @@ func (e Overdue) apply(v *Verdict, _ time.Time) {
 		return // what is known is older than this, and becomes the failure in time
 	}
 	cause := e.Cause
-	rank, stopped := slowest(e.Seen)
+	rank, held := slowest(e.Seen)
 	switch {
-	case stopped:
-		cause += ": its process is stopped"
+	case held != "":
+		cause += ": " + held
 	case e.Rank >= 0:
 		rank = e.Rank
 	}
 	f := v.seen(rank, cause, e.Seen)
 	f.Step = e.Step
-	v.failure = cut(f, f.Rank >= 0 && !stopped)
+	f.Unrelated = held != "" || f.Rank < 0 || f.Rank >= len(e.Seen) || !e.Seen[f.Rank].Busy
+	v.failure = cut(f, f.Rank >= 0 && held == "")
 }

@@ -34,7 +34,7 @@ import (
 //	                                 Example: corrupt 1 record of unknown kind 250
 //	overdue RANK [step=N] CAUSE      Overdue
 //	                                 Example: overdue -1 step=7 no result after 5m0s
-//	rank RANK [step=N] [done] [phase=P] [detail=N] [stopped]   what the rank is doing from now on
+//	rank RANK [step=N] [done] [phase=P] [detail=N] [stopped] [busy]   what the rank is doing from now on
 //	                                 Example: rank 1 step=7 phase=forward detail=3
 //	after D                          the time goes on, and each tick comes when it is wanted
 //	                                 Example: after 5ms
@@ -121,9 +121,8 @@ func options(args []string) (fields map[string]string, text []string) {
 		switch {
 		case ok:
 			fields[name] = value
-		case slices.Contains([]string{"follows", "done", "stopped", "returned", "unknown", "lost",
-			"cut", "disagrees"},
-			a):
+		case slices.Contains([]string{"follows", "done", "stopped", "busy", "returned", "unknown", "lost",
+			"cut", "disagrees", "unrelated"}, a):
 			fields[a] = ""
 		default:
 			return fields, args[i:]
@@ -167,6 +166,7 @@ func (tr *transcript) event(name string, rank int, fields map[string]string, wor
 			Seen: tr.seen}
 		_, r.Follows = fields["follows"]
 		_, r.Disagrees = fields["disagrees"]
+		_, r.Unrelated = fields["unrelated"]
 		if s := fields["step"]; s != "" {
 			r.Step = uint64(tr.number(s))
 		}
@@ -208,7 +208,9 @@ func (tr *transcript) status(fields map[string]string, text []string) (s Seen) {
 		case "detail":
 			s.Status.Detail = uint32(tr.number(value))
 		case "stopped":
-			s.Stopped = true
+			s.Held = "its process is stopped"
+		case "busy":
+			s.Busy = true
 		}
 	}
 	return s
@@ -226,6 +228,9 @@ func (tr *transcript) say() string {
 			s += fmt.Sprintf(" %q", f.Stderr)
 		}
 		s += map[Extent]string{NoRank: " (it may live)", AllRanks: " (all are lost)"}[f.Extent]
+		if f.Unrelated {
+			s += " (by no request)"
+		}
 	} else if x, due := tr.v.next(); x != nil {
 		s = fmt.Sprintf("until %v: %v", due.Sub(epoch), x.failure)
 	}

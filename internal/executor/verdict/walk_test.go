@@ -51,7 +51,9 @@ func walk(rng *rand.Rand, world int) []timed {
 			seen := make([]Seen, world)
 			for r := range seen {
 				seen[r].Status = status.Snapshot{Started: uint64(rng.IntN(2))}
-				seen[r].Stopped = rng.IntN(8) == 0
+				if rng.IntN(8) == 0 {
+					seen[r].Held = "its process is stopped"
+				}
 			}
 			if n == 28 {
 				e = Reported{Rank: rank, Message: cause, Missing: []int{rng.IntN(world)},

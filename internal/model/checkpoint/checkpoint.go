@@ -72,15 +72,15 @@ func Open(f Folder) (*Checkpoint, error) {
 
 func (c *Checkpoint) mapShards(f Folder, b *files, shards []string, index map[string]string) error {
 	for _, shard := range shards {
-		data, unmap, err := f.Map(shard)
+		view, err := f.Map(shard)
 		if notExist(err) {
 			return fmt.Errorf("%w: shard %q is missing: %w", ErrMalformed, shard, err)
 		}
 		if err != nil {
 			return fmt.Errorf("weights: %w", err)
 		}
-		b.maps = append(b.maps, mapping{data, unmap})
-		tensors, err := ParseFile(data)
+		b.maps = append(b.maps, view)
+		tensors, err := ParseFile(view.Data)
 		if err != nil {
 			return fmt.Errorf("%s: %w", shard, err)
 		}
@@ -159,6 +159,42 @@ func (c *Checkpoint) Release(t Tensor) {
 	c.backing.release(r, t.Data)
 }
 
+// Rest says that the bytes of t will not all be read soon: the pages of a mapped file leave the process,
+// and come back as they are read.
+func (c *Checkpoint) Rest(t Tensor) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	f, ok := c.backing.(*files)
+	if r := c.tensors[t.Name]; ok && r != nil && !c.closed && within(r.Data, t.Data) {
+		f.release(r, t.Data)
+	}
+}
+
+// Written says that the file of t may have been written since the last call, or since it was opened: that
+// it was only touched or renamed it says too. It is for one goroutine at a time.
+func (c *Checkpoint) Written(t Tensor) bool {
+	f, ok := c.backing.(*files)
+	if r := c.tensors[t.Name]; ok && r != nil && !c.closed {
+		return f.maps[r.file].Written()
+	}
+	return false
+}
+
+// Settled is an error that names a file that was written since the checkpoint was opened. It comes before
+// any call of Written.
+func (c *Checkpoint) Settled() error {
+	f, ok := c.backing.(*files)
+	if !ok {
+		return nil
+	}
+	for _, v := range f.maps {
+		if v.Written() {
+			return fmt.Errorf("model file %s was written while it was loaded: it may be a mix of two", v.file.Name())
+		}
+	}
+	return nil
+}
+
 // Close ends all views: no Data of a tensor may be read afterwards. Closing again does nothing.
 func (c *Checkpoint) Close() error {
 	c.mu.Lock()
@@ -170,15 +206,9 @@ func (c *Checkpoint) Close() error {
 	return c.backing.close()
 }
 
-// mapping is one mapped file.
-type mapping struct {
-	data  []byte
-	unmap func() error
-}
-
 // files is the backing of a checkpoint read from a Folder.
 type files struct {
-	maps     []mapping
+	maps     []*View
 	releaser releaser // nil where nothing can be released
 }
 
@@ -186,14 +216,14 @@ func (f *files) use(*record) {}
 
 func (f *files) release(r *record, view []byte) {
 	if f.releaser != nil {
-		f.releaser.release(f.maps[r.file].data, view)
+		f.releaser.release(f.maps[r.file].Data, view)
 	}
 }
 
 func (f *files) close() error {
 	var errs []error
-	for _, m := range f.maps {
-		errs = append(errs, m.unmap())
+	for _, v := range f.maps {
+		errs = append(errs, v.Close())
 	}
 	f.maps = nil
 	return errors.Join(errs...)

@@ -299,8 +299,8 @@ func TestDir(t *testing.T) {
 	if data, err := f.ReadFile("link.json"); err != nil || string(data) != "linked" {
 		t.Errorf("linked file: %q, %v", data, err)
 	}
-	if data, end, err := f.Map("link.json"); err != nil || string(data) != "linked" || end() != nil {
-		t.Errorf("mapped link: %q, %v", data, err)
+	if v, err := f.Map("link.json"); err != nil || string(v.Data) != "linked" || v.Close() != nil {
+		t.Errorf("mapped link: %v, %v", v, err)
 	}
 	for _, name := range []string{"", ".", "..", "../x", "folder/x", "a\x00b", "/etc/passwd"} {
 		if _, err := f.ReadFile(name); err == nil || !strings.Contains(err.Error(), "plain name") {
@@ -310,7 +310,7 @@ func TestDir(t *testing.T) {
 	if _, err := f.ReadFile("gone.json"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
-	if _, _, err := f.Map("folder"); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := f.Map("folder"); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("folder: %v", err)
 	}
 	if _, err := Dir(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {

@@ -23,9 +23,8 @@ type Folder interface {
 	// ReadFile returns the content of a small file, such as config.json. The caller does not write
 	// to it. The error wraps [fs.ErrNotExist] when there is no such file.
 	ReadFile(name string) ([]byte, error)
-	// Map returns the content of a file of any size without copying it, and what ends the view. The
-	// view is read-only memory.
-	Map(name string) ([]byte, func() error, error)
+	// Map returns a view of the content of a file of any size, which the caller closes.
+	Map(name string) (*View, error)
 	// Names lists the files in sorted order.
 	Names() []string
 	// Location says where the folder is, for messages.
@@ -71,7 +70,11 @@ func (d *directory) open(name string) (*os.File, int64, error) {
 	if !plainName(name) {
 		return nil, 0, fmt.Errorf("file name %s is not a plain name", short(name))
 	}
-	path := filepath.Join(d.path, name)
+	return openRegular(filepath.Join(d.path, name))
+}
+
+// openRegular opens a regular file, and says how large it is.
+func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, 0, err
@@ -92,6 +95,11 @@ func (d *directory) ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return readSmall(f, size)
+}
+
+// readSmall reads all of a file that is not too large for it.
+func readSmall(f *os.File, size int64) ([]byte, error) {
 	if size > maxReadFile {
 		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d", f.Name(), size,
 			maxReadFile)
@@ -107,29 +115,24 @@ func (d *directory) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-func (d *directory) Map(name string) ([]byte, func() error, error) {
-	f, size, err := d.open(name)
+func (d *directory) Map(name string) (*View, error) {
+	f, _, err := d.open(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer f.Close()
-	if size == 0 {
-		return nil, func() error { return nil }, nil
-	}
-	if size != int64(int(size)) {
-		return nil, nil, fmt.Errorf("%s has %d bytes, more than can be mapped", f.Name(), size)
-	}
-	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	v, err := mapView(f)
 	if err != nil {
-		return nil, nil, fmt.Errorf("map %s: %w", f.Name(), err)
+		f.Close()
 	}
-	return data, func() error { return unix.Munmap(data) }, nil
+	return v, err
 }
 
 // release drops the whole pages that view touches. Losing a neighbour's bytes on a shared page
 // costs it one page fault: the mapping is of a file and read-only, so the content comes back from
 // the page cache.
-func (d *directory) release(mapping, view []byte) {
+func (d *directory) release(mapping, view []byte) { dropPages(mapping, view) }
+
+func dropPages(mapping, view []byte) {
 	if len(view) == 0 {
 		return
 	}
@@ -164,9 +167,9 @@ func (e embedded) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-func (e embedded) Map(name string) ([]byte, func() error, error) {
+func (e embedded) Map(name string) (*View, error) {
 	data, err := e.ReadFile(name)
-	return data, func() error { return nil }, err
+	return &View{Data: data}, err
 }
 
 // plainName reports whether name is that of a file in the folder itself.

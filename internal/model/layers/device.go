@@ -17,6 +17,8 @@
 package layers
 
 import (
+	"sync/atomic"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
@@ -61,6 +63,9 @@ func (d *Device) ISA() string { return d.cpu.ISA().String() }
 
 // Pool is the rank's threads on the host, for work of its own (sampling).
 func (d *Device) Pool() *pool.Pool { return d.cpu.Pool() }
+
+// Count has the chunks of long computations counted, until Count(nil) returns (see pool.Count).
+func (d *Device) Count(moved *atomic.Uint64) { d.cpu.Pool().Count(moved) }
 
 // Cache holds the keys and values of the layers of one rank, in the device's memory.
 type Cache struct{ kv *attention.Cache }

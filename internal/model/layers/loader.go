@@ -1,10 +1,14 @@
 package layers
 
 import (
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
+	"github.com/eagleray/eagleray/internal/half"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 )
 
@@ -16,6 +20,11 @@ type Source interface {
 	Has(name string) bool
 	// Release tells that the bytes of t will not be read again.
 	Release(t checkpoint.Tensor)
+	// Rest tells that the bytes of t will not all be read soon: they need no memory.
+	Rest(t checkpoint.Tensor)
+	// Written tells whether others may have written the bytes of t since the last call, or since it
+	// was opened.
+	Written(t checkpoint.Tensor) bool
 }
 
 // Loader makes the layers of one rank, reading of each tensor what the rank holds of it. The first
@@ -27,12 +36,16 @@ type Loader struct {
 	progress func(bytes int64)
 	bytes    int64
 	// weighs says that the layers are only weighed: nothing of them is read or kept.
-	weighs  bool
-	head    int64 // bytes of the output head
-	err     error
+	weighs bool
+	head   int64 // bytes of the output head
+	err    error
+	// strict refuses tables with elements that are not finite.
+	strict  bool
 	weights []weight
 	// tables are the tensors that stay in use: what embeddings are looked up in.
-	tables []checkpoint.Tensor
+	tables []table
+	// lost is why tables are not what they were.
+	lost error
 }
 
 // NewLoader returns a loader of layers that run on d as a rank of g. progress, when not nil, is
@@ -40,6 +53,23 @@ type Loader struct {
 func NewLoader(d *Device, g Group, src Source, progress func(bytes int64)) *Loader {
 	return &Loader{rank: &rank{dev: d.cpu, group: g}, src: src, progress: progress}
 }
+
+// Strict has the loader refuse a table, too, that has an element that is infinite or NaN. Without it only
+// what looks such an element up is unsound.
+func (l *Loader) Strict() { l.strict = true }
+
+// NotFinite says that a tensor has an element that is infinite or NaN, or is so in the type that the model
+// runs in.
+type NotFinite struct {
+	Tensor string
+	// Err says which element.
+	Err error
+}
+
+func (e *NotFinite) Error() string { return fmt.Sprintf("tensor %q: %v", e.Tensor, e.Err) }
+
+// Unwrap returns which element it is.
+func (e *NotFinite) Unwrap() error { return e.Err }
 
 // Weigh returns a loader of layers that cannot run: of src it asks the shapes and types of tensors
 // alone, to count their bytes.
@@ -69,7 +99,7 @@ func (l *Loader) Free() {
 		w.packed.Free()
 	}
 	for _, t := range l.tables {
-		l.src.Release(t)
+		l.src.Release(t.Tensor)
 	}
 	l.weights, l.tables = nil, nil
 }
@@ -177,6 +207,9 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 	}
 	m, err := l.dev.Pack(chunks, sources...)
 	if err != nil {
+		if bad := (*gemm.NotFinite)(nil); errors.As(err, &bad) {
+			l.fail(&NotFinite{parts[bad.Source].module + ".weight", err})
+		}
 		l.fail(fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err))
 		return weight{}
 	}
@@ -211,24 +244,14 @@ func (l *Loader) vector(tensor string, n, lo, hi int) []float32 {
 		if l.fail(l.toFloat32(v, t, lo)) {
 			return nil
 		}
+		if !half.AllFinite(v) {
+			i := slices.IndexFunc(v, func(x float32) bool { return math.IsInf(float64(x), 0) || x != x })
+			l.fail(&NotFinite{tensor, fmt.Errorf("element [%d] is %v, which is no weight", lo+i, v[i])})
+			return nil
+		}
 	}
 	l.count(int64(hi-lo) * int64(t.DType.Size()))
 	return v
-}
-
-// table opens a [rows][width] tensor that stays in the checkpoint's own memory.
-func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
-	if l.err != nil {
-		return checkpoint.Tensor{}
-	}
-	t, err := l.src.Tensor(tensor, rows, width)
-	if l.fail(err) {
-		return checkpoint.Tensor{}
-	}
-	l.tables = append(l.tables, t)
-	_, err = weightKind(t)
-	l.fail(err)
-	return t
 }
 
 // toFloat32 converts len(dst) elements of t from element at on.

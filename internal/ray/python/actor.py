@@ -42,6 +42,9 @@ LEFT_SECONDS = 30.0
 # Within which time the same SIGTERM reaches the worker and the actor.
 TERM_SECONDS = 0.1
 
+# How long a worker may take to end that was killed.
+KILL_SECONDS = 3.0
+
 # How long a binary stays in a node's cache without being used.
 UNUSED_SECONDS = 30 * 24 * 3600.0
 
@@ -173,7 +176,8 @@ class Worker:
                 self.child.stdin.close()
         if not self.ended.wait(grace):
             self._signal(signal.SIGKILL)
-            self.ended.wait()
+            # One that is frozen, or waits for a device, does not end: it is left behind.
+            self.ended.wait(KILL_SECONDS)
         return {}
 
     def _signal(self, number: int) -> None:

@@ -54,6 +54,8 @@ type Machine struct {
 	level  int
 	asleep []string
 	update update
+	// last is what became of the update before, "" where there was none.
+	last string
 }
 
 // WrongOrder is the error of what cannot be done now.
@@ -91,6 +93,14 @@ func (m *Machine) phase() update {
 		return closed
 	}
 	return m.update
+}
+
+// over is that there is no update, and why no more.
+func (m *Machine) over() string {
+	if m.last == "" {
+		return string(m.phase())
+	}
+	return string(m.phase()) + ", the last one " + m.last
 }
 
 // Paused says whether generation is paused.
@@ -176,6 +186,9 @@ func (m *Machine) Wake(tags []string) (resumed bool, err error) {
 // Init opens the weight transfer engine. One that is open is opened anew: an update under way is
 // given up.
 func (m *Machine) Init() error {
+	if m.Updating() {
+		m.last = "was given up by init_weight_transfer_engine"
+	}
 	m.update = ready
 	return nil
 }
@@ -198,7 +211,7 @@ func (m *Machine) Start() error {
 // Update takes weights into an update.
 func (m *Machine) Update() error {
 	if !m.Updating() {
-		return wrong("update_weights", string(m.phase()), "call start_weight_update first")
+		return wrong("update_weights", m.over(), "call start_weight_update first")
 	}
 	m.update = filling
 	return nil
@@ -210,15 +223,16 @@ func (m *Machine) Finish() error {
 	case m.update == started:
 		return wrong("finish_weight_update", string(started), "call update_weights first")
 	case !m.Updating():
-		return wrong("finish_weight_update", string(m.phase()), "call start_weight_update first")
+		return wrong("finish_weight_update", m.over(), "call start_weight_update first")
 	}
-	m.update = ready
+	m.update, m.last = ready, "was finished"
 	return nil
 }
 
-// GiveUp ends an update, if there is one, that has failed: the weights are those from before it.
-func (m *Machine) GiveUp() {
+// GiveUp ends an update, if there is one, that has failed by a cause: the weights are those from before
+// it.
+func (m *Machine) GiveUp(cause error) {
 	if m.Updating() {
-		m.update = ready
+		m.update, m.last = ready, fmt.Sprintf("failed (%v)", cause)
 	}
 }

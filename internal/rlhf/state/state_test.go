@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ func do(m *Machine, name string, args []string, said *string) error {
 	case "finish":
 		return m.Finish()
 	case "fails":
-		m.GiveUp()
+		m.GiveUp(errors.New("a cause"))
 		return nil
 	}
 	return fmt.Errorf("no such call: %s", name)

@@ -83,6 +83,9 @@ type Options struct {
 	BF16Dot bool
 	// Spare, when not nil, has memory that is used before the system is asked for more.
 	Spare *Spare
+	// Finite refuses sources with an element that is infinite or NaN, or becomes so in the matrix's
+	// type, by a *NotFinite.
+	Finite bool
 }
 
 // ErrOptions is wrapped by errors about options that do not fit each other or this machine.

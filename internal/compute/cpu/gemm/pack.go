@@ -2,12 +2,16 @@ package gemm
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/half"
 	"github.com/eagleray/eagleray/internal/offheap"
 )
 
@@ -16,7 +20,7 @@ const maxBytes = 1 << 46
 
 // Pack copies the sources, stacked along N in the given order, into packed form; fused projections
 // are several sources. The pool may be nil. Errors wrap ErrOptions or ErrSource, or come from the
-// operating system when it has no memory.
+// operating system when it has no memory; see Options.Finite, too.
 func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
@@ -46,7 +50,55 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 	m.base = unsafe.Pointer(unsafe.SliceData(m.mem.Bytes()))
 	t := &packTask{m: m, sources: sources, buffers: make([]packBuffer, p.Threads())}
 	p.Run(t, m.panels())
+	if opt.Finite && t.bad.Load() {
+		err := t.find()
+		m.Free()
+		return nil, err
+	}
 	return m, nil
+}
+
+// NotFinite says that weights have an element that is infinite or NaN, or too large for the type of the
+// matrix: every product with it would be unsound.
+type NotFinite struct {
+	// Source is the number of the source, Row and Col where it is in it.
+	Source, Row, Col int
+	// Value is what it is, Kind the type that it cannot be in.
+	Value float32
+	Kind  Kind
+}
+
+// Error names neither the tensor nor the source, which the caller knows.
+func (e *NotFinite) Error() string {
+	return fmt.Sprintf("element [%d, %d] is %v in %v, which is no weight", e.Row, e.Col, e.Value, e.Kind)
+}
+
+// find finds the first element because of which the matrix cannot be used.
+func (t *packTask) find() error {
+	for i, s := range t.sources {
+		size := s.Kind.Size()
+		v := make([]float32, s.ColHi-s.ColLo)
+		for row := s.RowLo; row < s.RowHi; row++ {
+			decode(v, s.Kind, s.Data[(row*s.Cols+s.ColLo)*size:(row*s.Cols+s.ColHi)*size])
+			for j, x := range v {
+				if y := t.m.kind.round(x); math.IsInf(float64(y), 0) || y != y {
+					return &NotFinite{i, row, s.ColLo + j, y, t.m.kind}
+				}
+			}
+		}
+	}
+	return errors.New("weights changed while they were packed")
+}
+
+// round is a number in the type.
+func (k Kind) round(x float32) float32 {
+	switch k {
+	case BF16:
+		return half.FromBF16(half.ToBF16(x))
+	case F16:
+		return half.FromF16(half.ToF16(x))
+	}
+	return x
 }
 
 func (o *Options) check() error {
@@ -152,6 +204,8 @@ type packTask struct {
 	m       *Matrix
 	sources []Source
 	buffers []packBuffer
+	// bad says that an element is infinite or NaN.
+	bad atomic.Bool
 }
 
 // Do packs a panel.
@@ -160,20 +214,31 @@ func (t *packTask) Do(panel, thread int) {
 	nr := m.kernels.nr
 	first := panel * nr
 	base := unsafe.Add(m.base, uintptr(panel)*m.stride)
+	sound := true
 	for i := range m.pieces {
 		for k := m.start[i]; k < m.start[i+1]; k += packBlock {
 			count := min(packBlock, m.start[i+1]-k)
 			at := m.packed[i] + k - m.start[i]
 			lanes := min(nr, m.n-first)
 			lane := 0
-			for m.kind == BF16 && lane+4 <= lanes && t.weave(base, at, lane, first+lane, k, count) {
+			for m.kind == BF16 && lane+4 <= lanes {
+				woven, finite := t.weave(base, at, lane, first+lane, k, count)
+				if !woven {
+					break
+				}
+				sound = sound && finite
 				lane += 4
 			}
 			for ; lane < lanes; lane++ {
 				src, kind := t.row(first+lane, k, count)
-				t.place(base, at, lane, count, kind, src, &t.buffers[thread])
+				if !t.place(base, at, lane, count, kind, src, &t.buffers[thread]) {
+					sound = false
+				}
 			}
 		}
+	}
+	if !sound {
+		t.bad.Store(true)
 	}
 }
 
@@ -194,16 +259,19 @@ func (t *packTask) row(n, k, count int) ([]byte, Kind) {
 
 // weave writes count elements of four rows from row n on into their lanes, as place does for each, in
 // one pass over the panel: packing bf16 moves bytes only, and the passes are what it takes. It returns
-// false, and has written nothing, unless all four are of BF16 and count is even.
-func (t *packTask) weave(panel unsafe.Pointer, at, lane, n, k, count int) bool {
+// whether all are finite, as they pass; woven is false, and it has written nothing, unless all four are of
+// BF16 and count is even.
+func (t *packTask) weave(panel unsafe.Pointer, at, lane, n, k, count int) (woven, sound bool) {
 	var rows [4][]byte
 	for i := range rows {
 		src, kind := t.row(n+i, k, count)
 		if kind != BF16 || count%2 != 0 {
-			return false
+			return false, false
 		}
 		rows[i] = src
 	}
+	sound = half.FiniteBF16(rows[0]) && half.FiniteBF16(rows[1]) && half.FiniteBF16(rows[2]) &&
+		half.FiniteBF16(rows[3])
 	step := t.m.kernels.nr * 4 // bytes of two columns
 	a, b, c, d := rows[0], rows[1][:2*count], rows[2][:2*count], rows[3][:2*count]
 	to := unsafe.Add(panel, at/2*step+4*lane)
@@ -213,12 +281,13 @@ func (t *packTask) weave(panel unsafe.Pointer, at, lane, n, k, count int) bool {
 		dst[2], dst[3] = binary.LittleEndian.Uint32(c), binary.LittleEndian.Uint32(d)
 		to = unsafe.Add(to, step)
 	}
-	return true
+	return true, sound
 }
 
-// place writes count elements of one row into its lane, at step "at" of K, which is even.
+// place writes count elements of one row into its lane, at step "at" of K, which is even. It returns
+// whether all are finite there.
 func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, src []byte,
-	b *packBuffer) {
+	b *packBuffer) bool {
 	m := t.m
 	nr := m.kernels.nr
 	if m.kind == F32 {
@@ -228,7 +297,7 @@ func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, s
 		for i := range v {
 			dst[i*nr+lane] = v[i]
 		}
-		return
+		return half.AllFinite(v)
 	}
 	v := b.halves[:count]
 	if m.kind == F16 {
@@ -237,7 +306,7 @@ func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, s
 		for i := range v {
 			dst[i*nr+lane] = v[i]
 		}
-		return
+		return half.FiniteF16(bytesOf(v))
 	}
 	pairs := (count + 1) / 2
 	dst := unsafe.Slice((*uint32)(unsafe.Add(panel, at*nr*2)), pairs*nr)
@@ -248,11 +317,17 @@ func (t *packTask) place(panel unsafe.Pointer, at, lane, count int, kind Kind, s
 		if count%2 != 0 {
 			dst[count/2*nr+lane] = uint32(binary.LittleEndian.Uint16(src[2*count-2:]))
 		}
-		return
+		return half.FiniteBF16(src)
 	}
 	load16(v, BF16, kind, src, b.floats[:])
 	b.halves[count] = 0
 	for i := range pairs {
 		dst[i*nr+lane] = uint32(b.halves[2*i]) | uint32(b.halves[2*i+1])<<16
 	}
+	return half.FiniteBF16(bytesOf(v))
+}
+
+// bytesOf is the memory of v, which is little-endian on every machine that this is for.
+func bytesOf(v []uint16) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 2*len(v))
 }

@@ -76,6 +76,7 @@ type Pool struct {
 	mu      sync.Mutex
 	threads int
 	task    Task
+	moved   *atomic.Uint64 // guarded by mu; nil counts nothing
 	failure atomic.Pointer[Panic]
 	closing atomic.Bool
 	closed  sync.WaitGroup
@@ -114,18 +115,37 @@ func (p *Pool) Threads() int {
 	return p.threads
 }
 
+// Count has every chunk that a caller of Run computes itself counted, so that others see that a long task
+// moves; nil counts nothing, and when Count returns nothing is counted there any more.
+func (p *Pool) Count(moved *atomic.Uint64) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved = moved
+}
+
 // Run calls t.Do once for each chunk 0 … chunks-1 and returns when all calls have returned. What
 // the chunks wrote is then visible to the caller. On a nil pool, on a pool of one thread, and for a
 // single chunk, everything runs on the calling goroutine. If a chunk panics on any thread, Run
 // panics with a *Panic after the chunks already started have ended; the pool stays usable.
 func (p *Pool) Run(t Task, chunks int) {
-	if p == nil || p.threads == 1 || chunks <= 1 || chunks > maxChunks {
+	if p == nil {
 		for i := range chunks {
 			t.Do(i, 0)
 		}
 		return
 	}
 	p.mu.Lock()
+	if p.threads == 1 || chunks <= 1 || chunks > maxChunks {
+		defer p.mu.Unlock()
+		for i := range chunks {
+			t.Do(i, 0)
+			p.count()
+		}
+		return
+	}
 	p.task = t
 	p.remaining.Store(int64(chunks))
 	p.claim.Store(uint64(chunks) << 32)
@@ -169,12 +189,23 @@ func (p *Pool) drain(thread int) {
 			break
 		}
 		p.do(int(chunk), thread)
+		if thread == 0 {
+			p.count()
+		}
 		n++
 	}
 	// The caller may be gone as soon as the count reaches zero; then waiting is false or belongs to
 	// a later Run, whose caller checks its own count again after a stray signal.
 	if n > 0 && p.remaining.Add(-n) == 0 && p.waiting.Load() {
 		p.finished.signal(1)
+	}
+}
+
+// count counts a chunk of thread 0, whose Run holds mu. Others count nothing: the counter's cache line
+// would go from one to the next with every chunk.
+func (p *Pool) count() {
+	if p.moved != nil {
+		p.moved.Add(1)
 	}
 }
 

@@ -251,6 +251,10 @@ func (g *group) obey(ctx context.Context) {
 func (g *group) start(ctx context.Context, o order) {
 	if g.ranks == nil {
 		g.ranks = process.New(g.o.Output)
+		g.ranks.Secrets = launch.HubTokens // this node may lack the model's folder
+		g.ranks.Left = func(rank, pid int) {
+			g.log.Error("a rank was killed and does not end: it is left behind", "rank", rank, "pid", pid)
+		}
 	}
 	var specs []launch.Spec
 	g.running = nil

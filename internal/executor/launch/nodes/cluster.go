@@ -82,8 +82,9 @@ type share struct {
 	answered chan report
 }
 
-// stopTimeout is how long nodes may take to stop.
-const stopTimeout = 3 * time.Second
+// stopTimeout is how long nodes may take to stop, which have ranks that must be killed, and may have some
+// that cannot be.
+const stopTimeout = 5 * time.Second
 
 // Listen makes node 0 and lets the other nodes come. Stop undoes it.
 func Listen(o Options) (*Cluster, error) {
@@ -119,6 +120,9 @@ func (c *Cluster) Launcher(g Group) *Launcher {
 	}
 	l := &Launcher{Group: g, cluster: c, own: process.New(c.o.Output),
 		exited: make(chan launch.Exit, g.Ranks+1)}
+	l.own.Left = func(rank, pid int) {
+		g.Events.Emit(status.RankLeft{Rank: rank, Node: launch.ThisHost, PID: pid})
+	}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.relaying.Go(l.relay)
 	return l
@@ -193,6 +197,21 @@ func (c *Cluster) take(m *member) string {
 	c.members[m.Node] = m
 	c.change()
 	return ""
+}
+
+// Expect has some of the settings be other ones, by their names, for nodes that come from now on.
+func (c *Cluster) Expect(settings []config.Setting) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.Clone(c.o.Settings)
+	for i := range all {
+		for _, s := range settings {
+			if all[i].Name == s.Name {
+				all[i] = s
+			}
+		}
+	}
+	c.o.Settings = all
 }
 
 // maxNodes bounds the numbers of nodes that may come for engines that are added.

@@ -39,6 +39,13 @@ type Launcher struct {
 	arguments []string // of a child, before its rank
 	// output receives the children's standard error.
 	output launch.Output
+	// Left, unless it is nil, is told of each child that was killed and has not ended within killGrace:
+	// its control group is frozen, a debugger holds it, or it waits for a device that does not answer.
+	// Nothing waits for it any more but the goroutine that reaps it; should it ever run again, it ends.
+	Left func(rank, pid int)
+	// Secrets are variables of the environment that children get although they look secret; they get
+	// what they read of the others (launch.ChildEnvironment).
+	Secrets []string
 
 	// starts carries work to the thread that children are started from.
 	starts chan func()
@@ -49,7 +56,6 @@ type Launcher struct {
 	children map[int]*child
 	stopping bool
 	exited   chan launch.Exit
-	running  sync.WaitGroup
 }
 
 type child struct {
@@ -60,6 +66,7 @@ type child struct {
 	invitations *os.File
 	tail        tail
 	done        chan struct{}
+	left        bool // guarded by Launcher.mu
 }
 
 // New makes a launcher whose children's output goes to output, or nowhere if that is nil. They are
@@ -129,10 +136,52 @@ func (l *Launcher) keep(spec launch.Spec) *child {
 	if !spec.Fresh && c.lives() && c.invite(spec.Invitation) == nil {
 		return c
 	}
-	// It may have ended meanwhile; there is nothing else to do about an error.
-	_ = c.cmd.Process.Kill()
-	<-c.done
+	l.kill(c)
 	return nil
+}
+
+// killGrace is how long a child may take to end that was killed: the system gives its memory back
+// meanwhile.
+const killGrace = 3 * time.Second
+
+// kill ends children, and leaves those behind that do not end.
+func (l *Launcher) kill(children ...*child) {
+	for _, c := range children {
+		// It may have ended meanwhile; there is nothing else to do about an error.
+		_ = c.cmd.Process.Kill()
+	}
+	late := time.After(killGrace)
+	for _, c := range children {
+		select {
+		case <-c.done:
+		case <-late:
+			late = closed // for the others, too
+			l.leave(c)
+		}
+	}
+}
+
+// closed is a time that is over.
+var closed = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+// leave leaves a child behind that does not end, unless it just has.
+func (l *Launcher) leave(c *child) {
+	select {
+	case <-c.done:
+		return
+	default:
+	}
+	l.mu.Lock()
+	again := c.left
+	c.left = true
+	l.mu.Unlock()
+	if !again && l.Left != nil {
+		l.Left(c.rank, c.cmd.Process.Pid)
+	}
 }
 
 // lives says that a child has not ended. One that is about to be reaped has.
@@ -179,6 +228,7 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Args[0] = self
+	cmd.Env = launch.ChildEnvironment(os.Environ(), l.Secrets...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A worker never outlives the driver, however the driver ends: its connection closes, and the
 	// kernel kills it.
@@ -198,7 +248,8 @@ func (l *Launcher) start(self string, spec launch.Spec) (*child, error) {
 	l.mu.Lock()
 	l.children[spec.Rank] = c
 	l.mu.Unlock()
-	l.running.Go(func() { l.watch(c, stderr) })
+	// It ends with the child: Stop waits for it, unless the child is left behind.
+	go l.watch(c, stderr)
 	if err := c.invite(spec.Invitation); err != nil {
 		return nil, fmt.Errorf("write invitation: %w", err)
 	}
@@ -233,9 +284,9 @@ func (l *Launcher) watch(c *child, stderr io.Reader) {
 	}
 	err := c.cmd.Wait()
 	l.mu.Lock()
-	stopping := l.stopping
+	silent := l.stopping || c.left
 	l.mu.Unlock()
-	if stopping {
+	if silent {
 		return
 	}
 	l.exited <- launch.Exit{Rank: c.rank, Node: launch.ThisHost, PID: c.cmd.Process.Pid,
@@ -270,7 +321,7 @@ const (
 )
 
 // Stop waits for the children, which end with their connection to the driver, kills those that have
-// not ended when ctx does or after a grace, and reaps all.
+// not ended when ctx does or after a grace, and reaps all but those that cannot be killed (Left).
 func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	again := l.stopping
@@ -286,15 +337,15 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
+	var late []*child
 	for _, c := range children {
 		select {
 		case <-c.done:
 		case <-ctx.Done():
-			// It may have ended meanwhile; there is nothing else to do about an error.
-			_ = c.cmd.Process.Kill()
+			late = append(late, c)
 		}
 	}
-	l.running.Wait()
+	l.kill(late...)
 	if !again {
 		close(l.starts)
 	}

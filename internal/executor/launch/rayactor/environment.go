@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/executor/launch"
 )
 
 // EnvOptions are the user's wishes about the environment of workers.
@@ -85,9 +87,6 @@ var envRules = []envRule{
 // hash seed.
 const envKeep = "PYTHONHASHSEED"
 
-// envAllowed are names that look secret but that workers need: they may load the model themselves.
-var envAllowed = []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}
-
 // exclusionFile is the name vLLM gives the user's list of names not to send, a JSON array.
 const exclusionFile = "ray_non_carry_over_env_vars.json"
 
@@ -133,7 +132,7 @@ func Environment(environ []string, o EnvOptions) EnvPlan {
 					fmt.Sprintf("%s is allowed by --ray-env-allow but not sent: it %s", plain(name),
 						orIs(reason)))
 			}
-		case !allowed && !slices.Contains(envAllowed, name) && looksSecret(name, env[name]):
+		case !allowed && !slices.Contains(launch.HubTokens, name) && launch.LooksSecret(name, env[name]):
 			plan.Withheld = append(plan.Withheld, name)
 		default:
 			plan.Send[name] = env[name]
@@ -173,29 +172,6 @@ func ruledOut(name, value string) (reason string, firm bool) {
 		}
 	}
 	return "", false
-}
-
-// secretPart are letters that mean a secret wherever they stand in a name, with or without
-// underscores around them.
-var secretPart = regexp.MustCompile(`PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CONN(ECTION)?_?STR(ING)?|WEBHOOK`)
-
-// secretWord are words of names that mean a secret. TOKENS is not one: it counts them, as does
-// TOKEN before what is counted, and TOKENIZER is another word.
-var (
-	secretWord = regexp.MustCompile(`(^|[_.-])([A-Z0-9]*TOKEN|KEYS?|PASS|PWD|AUTH|AUTHORIZATION|BEARER|COOKIE|JWT|PAT|SAS|DSN)([_.-]|$)`)
-	tokenCount = regexp.MustCompile(`TOKEN_(THRESHOLD|LIMIT|COUNT|BUDGET|SIZE|LENGTH|LEN)$`)
-)
-
-// secretValue are values that hold a secret under any name: a URL with a password, a private key,
-// a connection string of Azure or ODBC, a key with the prefix of a well-known service.
-var secretValue = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]*:[^/?#@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----|` +
-	`(?i:(^|;)\s*(AccountKey|SharedAccessKey|Password|Pwd)\s*=)|^(sk-|[sr]k_live_|gh[pousr]_|github_pat_|glpat-|xox[abp]-|AKIA)[A-Za-z0-9]`)
-
-func looksSecret(name, value string) bool {
-	upper := strings.ToUpper(name)
-	return secretPart.MatchString(upper) || secretWord.MatchString(upper) &&
-		!tokenCount.MatchString(upper) ||
-		secretValue.MatchString(value)
 }
 
 // exclusionFiles are where the user may have listed names.

@@ -1,6 +1,7 @@
 package rayactor
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,13 +15,12 @@ import (
 func TestSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTrial(t, 1)
-		asked := 0
+		var asked atomic.Int64
 		x.FailNext("metrics", frame.Fault{Class: "RuntimeError", Message: "no exporter"})
 		if _, err := x.start(t.Context(), func(o *Options) {
 			o.Samples = func() []ray.Sample {
-				asked++
 				return []ray.Sample{{Name: "eagleray_steps_total", Help: "Steps.",
-					Labels: map[string]string{"engine": "0"}, Value: float64(asked)}}
+					Labels: map[string]string{"engine": "0"}, Value: float64(asked.Add(1))}}
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -28,14 +28,14 @@ func TestSamples(t *testing.T) {
 		for range 3 {
 			time.Sleep(showEvery)
 			synctest.Wait()
-			if s := x.Samples(); len(s) != 1 || s[0].Value != float64(asked) || s[0].Labels["engine"] != "0" {
-				t.Errorf("%+v after %d", s, asked)
+			if s := x.Samples(); len(s) != 1 || s[0].Value != float64(asked.Load()) || s[0].Labels["engine"] != "0" {
+				t.Errorf("%+v after %d", s, asked.Load())
 			}
 		}
 		x.end()
-		if before := asked; asked < 4 {
-			t.Errorf("asked %d times", asked)
-		} else if time.Sleep(3 * showEvery); asked != before {
+		if before := asked.Load(); before < 4 {
+			t.Errorf("asked %d times", before)
+		} else if time.Sleep(3 * showEvery); asked.Load() != before {
 			t.Error("samples are asked for after the end")
 		}
 	})

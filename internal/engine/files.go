@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/status"
+)
+
+// modelFiles are the files that all engines of a server compute by. Every group is told which they are,
+// and none of its ranks loads any other. Of the built-in model there are none; methods of nil do nothing.
+type modelFiles struct {
+	// policy is --on-model-change. fixed is why other files cannot be adopted, "" if they can.
+	policy, fixed string
+	dir           string
+	weights       bool
+	events        status.Listener
+
+	// users are the engines, and the opening of the first ones, that let the files go at their end.
+	users atomic.Int64
+	// revision counts what was adopted.
+	revision atomic.Int64
+
+	mu   sync.Mutex
+	held *checkpoint.Held
+	// id is the identity of what is held, wake what is called when it changes.
+	id   atomic.Pointer[string]
+	wake []func()
+	// tokenizer is the folder of --tokenizer; nil for the model's own.
+	tokenizer *checkpoint.Held
+	// told is the change that was last told of.
+	told string
+}
+
+// Values of --on-model-change.
+const (
+	keepModel   = "keep"
+	refuseModel = "refuse"
+	adoptModel  = "adopt"
+)
+
+// hold holds the files of the model, from which everything is read then. What is missing is for isHeld to
+// say, after what is wrong with config.json.
+func (b *opening) hold() error {
+	if b.dir == "" || b.opt.Null != nil {
+		return nil
+	}
+	m := &modelFiles{policy: b.cfg.Recovery.OnModelChange, dir: b.dir, events: b.events,
+		weights: b.cfg.Model.LoadFormat != "dummy"}
+	var err error
+	if m.held, err = checkpoint.Hold(b.dir, m.weights); err != nil {
+		b.unheld = fmt.Errorf("model %q: %w", b.info.Root, err)
+		return nil
+	}
+	m.users.Store(1)
+	m.name()
+	b.folder, b.files, b.info.files = m.held, m, m
+	return nil
+}
+
+func (b *opening) isHeld() error { return b.unheld }
+
+// name names what is held.
+func (m *modelFiles) name() {
+	id := checkpoint.Identity(m.held.Files())
+	m.id.Store(&id)
+}
+
+// identity names the files that count; "" stands for none.
+func (m *modelFiles) identity() string {
+	if m == nil {
+		return ""
+	}
+	return *m.id.Load()
+}
+
+// overwritten is about a file that ranks look embeddings up in, and that was overwritten: the next step
+// fails. While files are being adopted it is not known.
+func (m *modelFiles) overwritten() error {
+	if m == nil || !m.weights || m.policy == adoptModel || !m.mu.TryLock() {
+		return nil
+	}
+	defer m.mu.Unlock()
+	if lost := m.held.Overwritten(); lost != nil {
+		return fmt.Errorf("%w: %w", ErrRecovering, lost)
+	}
+	return nil
+}
+
+// part names some of them.
+func (m *modelFiles) part(of func(name string) bool) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return checkpoint.Identity(slices.DeleteFunc(m.held.Files(),
+		func(f checkpoint.File) bool { return !of(f.Name) }))
+}
+
+// watch has f called whenever others are adopted.
+func (m *modelFiles) watch(f func()) {
+	if m != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.wake = append(m.wake, f)
+	}
+}
+
+// number is that of the revision that counts.
+func (m *modelFiles) number() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.revision.Load()
+}
+
+// use takes note of a user.
+func (m *modelFiles) use() {
+	if m != nil {
+		m.users.Add(1)
+	}
+}
+
+// leave takes note that a user has ended. The last one lets the files go.
+func (m *modelFiles) leave() error {
+	if m == nil || m.users.Add(-1) > 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.held.Close()
+	if m.tokenizer != nil {
+		err = errors.Join(err, m.tokenizer.Close())
+	}
+	return err
+}
+
+// settle tells ranks that are about to start which files are theirs, after a look at those that are there
+// by now. later says that no rank loads weights of the files. It returns the revision that was chosen; an
+// error names what has changed.
+func (m *modelFiles) settle(init *queue.Init, later bool) (revision int64, err error) {
+	init.Later = later
+	if m == nil {
+		return 0, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changed, lost := m.held.Look(m.weights && !later)
+	switch {
+	case m.policy == adoptModel && !later && (changed != nil || lost != nil):
+		if err := m.adopt(); err != nil {
+			return 0, err
+		}
+	case lost != nil:
+		return 0, lost
+	case changed != nil && m.policy == refuseModel:
+		return 0, changed
+	case changed != nil && m.told != changed.Error():
+		m.told = changed.Error()
+		m.events.Emit(status.ModelChanged{File: changed.Path, Identity: changed.Want, Now: changed.Got})
+	}
+	init.Files = known(m.held.Files())
+	if m.policy != refuseModel {
+		init.Holder = os.Getpid()
+	}
+	if m.tokenizer != nil {
+		init.TokenizerFiles = known(m.tokenizer.Files())
+	}
+	return m.revision.Load(), nil
+}
+
+// settle chooses the files of the engine's next group.
+func (b *opening) settle(init *queue.Init) (revision int64, err error) {
+	asleep := b.steering.asleep.Load()
+	return b.files.settle(init, b.steering.weights.Load() != nil || asleep != nil && asleep.Weights)
+}
+
+// settled is how long the files of a folder must have been left alone before they are adopted: who
+// replaces one after the other must not be met half-way.
+var settled = 2 * time.Second
+
+// adopt makes the files that are there by now those that count. Only weights may be other ones.
+func (m *modelFiles) adopt() error {
+	if m.fixed != "" {
+		return fmt.Errorf("--on-model-change adopt: %s: restart the server", m.fixed)
+	}
+	now, err := checkpoint.Hold(m.dir, m.weights)
+	if err != nil {
+		return fmt.Errorf("--on-model-change adopt: %w", err)
+	}
+	before, after := m.held.Files(), now.Files()
+	if age := now.Age(); age < settled {
+		err = fmt.Errorf("--on-model-change adopt: the files of %s were written %v ago: they are adopted "+
+			"when they have been left alone for %v", m.dir, age.Round(time.Millisecond), settled)
+	} else if name := other(before, after); name != "" {
+		err = fmt.Errorf("--on-model-change adopt: %s is another file now, too, and only weights are "+
+			"adopted by a server that runs: restart it", filepath.Join(m.dir, name))
+	}
+	if err != nil {
+		return errors.Join(err, now.Close())
+	}
+	err = m.held.Close()
+	m.held = now
+	m.name()
+	m.revision.Add(1)
+	for _, f := range m.wake {
+		f()
+	}
+	m.events.Emit(status.ModelAdopted{Folder: m.dir, Identity: checkpoint.Identity(after),
+		Before: checkpoint.Identity(before)})
+	return err
+}
+
+// errAdopted is why a group ends whose engine's files are not those that count any more.
+var errAdopted = errors.New("another engine has adopted other files of the model")
+
+// filesError is why a start has not begun: what lives of the ranks may go on in the next one.
+type filesError struct{ error }
+
+func (e filesError) Unwrap() error { return e.error }
+
+// adopt takes note of the files that the newest group has loaded. If they are others than before, answers
+// of which a part is known cannot go on: they would be two models'.
+func (e *Engine) adopt() {
+	if e.ranks.revision == e.revision {
+		return
+	}
+	e.revision = e.ranks.revision
+	waiting := map[*stream]int{}
+	for _, q := range e.requests {
+		if !q.Begun() {
+			waiting[q.stream]++
+		}
+	}
+	b := e.empty()
+	b.how, b.err = sample.FinishError, ErrReplaced
+	for key, q := range e.requests {
+		if waiting[q.stream] == len(q.stream.choices) {
+			continue
+		}
+		b.ended = append(b.ended, q)
+		e.sched.Abort(key)
+		delete(e.requests, key)
+		e.further(key)
+		e.renounce(q)
+		e.transfers.withdraw(key)
+	}
+	e.forsake()
+	e.batches <- b
+	if e.transfers != nil {
+		e.transfers.model, e.transfers.weights = e.opening.weightsName()
+	}
+}
+
+// other is the first file of those beside the weights that is another one, "" if there is none.
+func other(before, after []checkpoint.File) string {
+	without := func(list, other []checkpoint.File) string {
+		for _, f := range list {
+			if !checkpoint.IsWeights(f.Name) && !slices.Contains(other, f) {
+				return f.Name
+			}
+		}
+		return ""
+	}
+	if name := without(before, after); name != "" {
+		return name
+	}
+	return without(after, before)
+}
+
+func known(files []checkpoint.File) []queue.File {
+	list := make([]queue.File, len(files))
+	for i, f := range files {
+		list[i] = queue.File(f)
+	}
+	return list
+}

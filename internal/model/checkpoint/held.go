@@ -1,0 +1,314 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// smallFiles are those that are read of a model beside its weights.
+var smallFiles = []string{"config.json", "generation_config.json", "tokenizer.json",
+	"tokenizer_config.json", "chat_template.jinja", indexFile}
+
+// Held is the folder of a model as it was when it was held, whatever becomes of the files under their
+// names. Those of weights stay open, and are found by other processes of this host in this one's
+// descriptors (Known); the others are small, and lie in memory that is found in the same way. It is a
+// Folder, and safe for concurrent use.
+type Held struct {
+	path  string
+	names []string
+
+	mu sync.Mutex
+	// files are in the order of their names.
+	files []*heldFile
+}
+
+// heldFile is a file of a Held.
+type heldFile struct {
+	File
+	// file is the one of the folder, or of a small one a copy.
+	file  *os.File
+	small bool
+	// seen is how the folder's file was when its sum was last found to be the right one, opened how the
+	// open one was.
+	seen, opened stamp
+}
+
+// Hold opens what is read of the model in the folder at path: its weights only if these are wanted.
+func Hold(path string, weights bool) (*Held, error) {
+	dir, err := Dir(path)
+	if err != nil {
+		return nil, err
+	}
+	h := &Held{path: path, names: dir.Names()}
+	var names []string
+	if weights {
+		if names, _, err = findShards(dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range smallFiles {
+		if exists(dir, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		f, err := h.hold(name)
+		if err != nil {
+			return nil, errors.Join(err, h.Close())
+		}
+		h.files = append(h.files, f)
+	}
+	return h, nil
+}
+
+func (h *Held) hold(name string) (*heldFile, error) {
+	f, _, err := openRegular(filepath.Join(h.path, name))
+	if err != nil {
+		return nil, err
+	}
+	x := &heldFile{File: File{Name: name}, file: f, small: slices.Contains(smallFiles, name)}
+	if x.seen, err = stampFile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	x.opened = x.seen
+	if x.small {
+		x.file, err = copied(f, name)
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		x.opened, err = stampFile(x.file)
+	}
+	if err == nil {
+		x.Size = x.opened.size
+		x.Sum, err = sumFile(x.file, name, x.Size)
+	}
+	if err != nil {
+		x.file.Close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// copied is a copy of a small file, in memory.
+func copied(f *os.File, name string) (*os.File, error) {
+	data, err := readSmall(f, 0)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("eagleray-"+name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make memory for %s: %w", name, err)
+	}
+	m := os.NewFile(uintptr(fd), f.Name())
+	if _, err := m.Write(data); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("make memory for %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// Names implements Folder.
+func (h *Held) Names() []string { return slices.Clone(h.names) }
+
+// Location implements Folder.
+func (h *Held) Location() string { return h.path }
+
+// ReadFile implements Folder.
+func (h *Held) ReadFile(name string) ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f := h.find(name); f != nil {
+		data := make([]byte, f.Size)
+		_, err := f.file.ReadAt(data, 0)
+		if len(data) == 0 {
+			err = nil
+		}
+		return data, err
+	}
+	return (&directory{path: h.path}).ReadFile(name)
+}
+
+// Map implements Folder.
+func (h *Held) Map(name string) (*View, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.find(name)
+	if f == nil {
+		return (&directory{path: h.path}).Map(name)
+	}
+	fd, err := unix.FcntlInt(f.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	again := os.NewFile(uintptr(fd), f.file.Name())
+	v, err := mapView(again)
+	if err != nil {
+		again.Close()
+	}
+	return v, err
+}
+
+func (h *Held) find(name string) *heldFile {
+	for _, f := range h.files {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Files are those that are held, in the order of their names.
+func (h *Held) Files() []File {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]File, len(h.files))
+	for i, f := range h.files {
+		list[i] = f.File
+	}
+	return list
+}
+
+// Age is how long ago a file of the folder was written, or took its name, last.
+func (h *Held) Age() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var last int64
+	for _, f := range h.files {
+		last = max(last, f.seen.mtime.Nano(), f.seen.ctime.Nano())
+	}
+	return time.Duration(time.Now().UnixNano() - last)
+}
+
+// Look compares the folder with what is held. changed is about the first file that is another one under
+// its name now, nil when there is none. lost is about the first whose content is nowhere any more: it was
+// overwritten in place. Without weights their files are not looked at.
+func (h *Held) Look(weights bool) (changed, lost *ChangedError) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.files {
+		if !weights && !f.small {
+			continue
+		}
+		c, l := h.look(f)
+		if changed == nil {
+			changed = c
+		}
+		if lost == nil {
+			lost = l
+		}
+	}
+	return changed, lost
+}
+
+// Overwritten is about the first file whose content is nowhere any more, nil when there is none. It costs a
+// system call for each.
+func (h *Held) Overwritten() *ChangedError {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.files {
+		if f.small || f.sound() {
+			continue
+		}
+		if _, lost := h.look(f); lost != nil {
+			return lost
+		}
+	}
+	return nil
+}
+
+func (h *Held) look(f *heldFile) (changed, lost *ChangedError) {
+	path := filepath.Join(h.path, f.Name)
+	there, now, got := f.now(path)
+	defer func() {
+		if there != nil {
+			there.Close()
+		}
+	}()
+	if got == f.Sum {
+		if now.settled() {
+			f.seen = now
+		}
+	} else {
+		changed = &ChangedError{Path: path, Want: f.Sum, Got: got}
+	}
+	if f.small || f.sound() {
+		return changed, nil
+	}
+	if changed == nil { // it was put back under its name
+		if there == nil {
+			there, _, _ = openRegular(path)
+		}
+		if there != nil {
+			f.file.Close()
+			f.file, f.opened, there = there, now, nil
+			return nil, nil
+		}
+	}
+	was, _ := sumFile(f.file, f.Name, max(0, f.length()))
+	lost = &ChangedError{Path: path, Want: f.Sum, Got: was, Written: true}
+	return changed, lost
+}
+
+// now is the sum of the file at path, "" if there is none. The file is nil where it need not be opened.
+func (f *heldFile) now(path string) (file *os.File, at stamp, sum string) {
+	var s unix.Stat_t
+	if unix.Stat(path, &s) == nil && stampOf(&s) == f.seen {
+		return nil, f.seen, f.Sum
+	}
+	file, _, err := openRegular(path)
+	if err != nil {
+		return nil, at, ""
+	}
+	if at, err = stampFile(file); err == nil {
+		sum, err = sumFile(file, f.Name, at.size)
+	}
+	if err != nil {
+		sum = ""
+	}
+	return file, at, sum
+}
+
+// sound says that the open file has the content that it had.
+func (f *heldFile) sound() bool {
+	now, err := stampFile(f.file)
+	if err != nil || now == f.opened {
+		return err == nil
+	}
+	if now.size != f.Size {
+		return false
+	}
+	if sum, err := sumFile(f.file, f.Name, now.size); err != nil || sum != f.Sum {
+		return false
+	}
+	if now.settled() {
+		f.opened = now
+	}
+	return true
+}
+
+func (f *heldFile) length() int64 {
+	now, _ := stampFile(f.file)
+	return now.size
+}
+
+// Close lets the files go.
+func (h *Held) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for _, f := range h.files {
+		errs = append(errs, f.file.Close())
+	}
+	h.files = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,98 @@
+package checkpoint
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// View is the content of a file, mapped and not copied.
+type View struct {
+	// Data is read-only memory. That of a file changes with it: see Written.
+	Data []byte
+	// file is nil for content that is in memory already.
+	file *os.File
+	seen stamp
+}
+
+// stamp is what the system says of a file: who writes to it changes it.
+type stamp struct {
+	device, inode uint64
+	size          int64
+	mtime, ctime  unix.Timespec
+}
+
+func stampOf(s *unix.Stat_t) stamp {
+	return stamp{uint64(s.Dev), s.Ino, s.Size, s.Mtim, s.Ctim}
+}
+
+func stampFile(f *os.File) (stamp, error) {
+	var s unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
+		return stamp{}, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return stampOf(&s), nil
+}
+
+// settled says that a write from now on will show: the system's clock for files ticks slowly.
+func (s stamp) settled() bool {
+	const tick = 100 * time.Millisecond
+	last := max(s.mtime.Nano(), s.ctime.Nano())
+	return time.Now().UnixNano()-last > tick.Nanoseconds()
+}
+
+// mapView maps all of an open file, which is the view's from then on.
+func mapView(f *os.File) (*View, error) {
+	seen, err := stampFile(f)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{file: f, seen: seen}
+	if seen.size == 0 {
+		return v, nil
+	}
+	if seen.size != int64(int(seen.size)) {
+		return nil, fmt.Errorf("%s has %d bytes, more than can be mapped", f.Name(), seen.size)
+	}
+	v.Data, err = unix.Mmap(int(f.Fd()), 0, int(seen.size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	return v, nil
+}
+
+// Written says that the file may have been written since the last call, or since it was mapped: that it
+// was touched or renamed it says too. It is for one goroutine at a time.
+func (v *View) Written() bool {
+	if v.file == nil {
+		return false
+	}
+	var s unix.Stat_t
+	if unix.Fstat(int(v.file.Fd()), &s) != nil {
+		return true
+	}
+	now := stampOf(&s)
+	if now == v.seen {
+		return false
+	}
+	if now.settled() {
+		v.seen = now
+	}
+	return true
+}
+
+// Close ends the view: Data may not be read afterwards.
+func (v *View) Close() error {
+	if v.file == nil {
+		return nil
+	}
+	var err error
+	if v.Data != nil {
+		err = unix.Munmap(v.Data)
+	}
+	v.file.Close()
+	v.Data, v.file = nil, nil
+	return err
+}
