@@ -131,7 +131,7 @@ func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (start cfg.Sym,
 	case StructuralTag:
 		start, err = tag.Compile(s.Text, g, host(g, s, v))
 	case Grammar:
-		start, place, err = grammar(g, s.Text, s, v)
+		start, place, err = grammar(g, s.Text, schemas(g, s), v)
 	default:
 		err = &Error{Code: cfg.GrammarUnsupported,
 			Reason: fmt.Sprintf("constraints of the kind %s are not supported", s.Kind)}
@@ -153,34 +153,40 @@ func refused(err error) error {
 		TooComplex: e.Code == cfg.SchemaTooComplex || e.Code == cfg.GrammarTooComplex}
 }
 
+// schemas compiles the schemas inside of a constraint: what they may take is for all of them.
+func schemas(g *cfg.Grammar, s Spec) func(text string, closed bool) (cfg.Sym, error) {
+	left := schema.Fuel
+	return func(text string, closed bool) (cfg.Sym, error) {
+		return schema.Compile(text, g, schema.Options{Compact: s.Compact,
+			Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{Left: &left})
+	}
+}
+
 // host compiles what is inside of structural tags.
 func host(g *cfg.Grammar, s Spec, v *Vocabulary) tag.Host {
+	schema := schemas(g, s)
 	return tag.Host{
 		Special:   v.Special,
 		IsSpecial: func(id int32) bool { return slices.Contains(v.texts, id) },
 		Texts:     slices.Sorted(maps.Keys(v.special)),
-		Schema: func(text string, closed bool) (cfg.Sym, error) {
-			return schema.Compile(text, g, schema.Options{Compact: s.Compact,
-				Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{})
-		},
-		Pattern: func(text string) (cfg.Sym, error) { return pattern(g, text) },
+		Schema:    schema,
+		Pattern:   func(text string) (cfg.Sym, error) { return pattern(g, text) },
 		Grammar: func(text string) (cfg.Sym, error) {
-			start, _, err := grammar(g, text, s, v)
+			start, _, err := grammar(g, text, schema, v)
 			return start, err
 		},
 	}
 }
 
 // grammar is that of a text in one of the notations: one with ::= is EBNF, another is Lark's.
-func grammar(g *cfg.Grammar, text string, s Spec, v *Vocabulary) (cfg.Sym, string, error) {
+func grammar(g *cfg.Grammar, text string, schema func(string, bool) (cfg.Sym, error),
+	v *Vocabulary) (cfg.Sym, string, error) {
+
 	if strings.Contains(text, "::=") {
 		return ebnf.Compile(text, g, v.Special)
 	}
 	return lark.Compile(text, g, lark.Host{Special: v.Special,
-		Schema: func(text string) (cfg.Sym, error) {
-			return schema.Compile(text, g, schema.Options{Compact: s.Compact, Closed: s.Closed,
-				AnyOrder: s.AnyOrder}, schema.Limits{})
-		}})
+		Schema: func(text string) (cfg.Sym, error) { return schema(text, false) }})
 }
 
 func pattern(g *cfg.Grammar, text string) (cfg.Sym, error) {

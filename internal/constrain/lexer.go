@@ -134,6 +134,7 @@ func (l *lexer) step(s int32, c byte) int32 {
 		return t
 	}
 	c = l.sample[class]
+	l.b.Spend(len(st.live) / 16) // to ask for what is known
 	lives := l.scratch[:0]
 	for _, e := range st.live {
 		if d := l.b.Derivative(e.rest, c); d != regex.Empty && !l.b.Dead(d) {

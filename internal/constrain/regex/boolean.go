@@ -37,7 +37,9 @@ func (b *Builder) Or(xs ...Ex) Ex {
 		one(x)
 	}
 	// Alternatives of alternatives are looked at each time, though what comes of it may be known.
-	b.spendN(len(l) / perUnit)
+	if !b.spendN(len(l) / perUnit) {
+		return Empty
+	}
 	if set != (ByteSet{}) {
 		l = append(l, b.Set(set))
 	}
@@ -80,7 +82,9 @@ func (b *Builder) And(xs ...Ex) Ex {
 			l = append(l, x)
 		}
 	}
-	b.spendN(len(l) / perUnit)
+	if !b.spendN(len(l) / perUnit) {
+		return Empty
+	}
 	slices.Sort(l)
 	l = slices.Compact(l)
 	whole := uint8(0)

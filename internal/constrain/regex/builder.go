@@ -61,6 +61,7 @@ type node struct {
 	kind     uint8
 	nullable bool
 	plain    bool // without kAnd and kNot: never dead
+	size     size
 	a, b     Ex   // operands; of kOr and kAnd: from, to in Builder.args
 	min, max int32
 	set      int32
@@ -69,6 +70,15 @@ type node struct {
 	// least is a bound from below on the length of the texts, in bytes.
 	least int32
 }
+
+// size is what the shape of an expression says about how many texts it matches.
+type size uint8
+
+const (
+	some     = size(1 << iota) // surely one
+	finite                     // surely finitely many
+	infinite                   // surely infinitely many, where it is plain
+)
 
 // most is the greatest bound that node.least has.
 const most = 1 << 29
@@ -101,8 +111,9 @@ func NewBuilder(fuel int) *Builder {
 	b := &Builder{table: make([]Ex, 256), setIDs: map[ByteSet]int32{}, derived: map[uint64]Ex{},
 		dead: map[Ex]bool{}, heads: map[Ex][]byte{},
 		bySets: map[string][]byte{}, within: map[[2]Ex]bool{}, fuel: fuel}
-	b.nodes = append(b.nodes, node{kind: kEmpty, plain: true, least: most, whole: inJSON | inText},
-		node{kind: kEps, nullable: true, plain: true, whole: inJSON | inText})
+	b.nodes = append(b.nodes,
+		node{kind: kEmpty, plain: true, size: finite, least: most, whole: inJSON | inText},
+		node{kind: kEps, nullable: true, plain: true, size: some | finite, whole: inJSON | inText})
 	return b
 }
 
@@ -216,7 +227,7 @@ func (b *Builder) intern(n node, args []Ex) Ex {
 		n.b = Ex(len(b.args))
 	}
 	b.Hold(nodeBytes + len(args)*argBytes)
-	n.least, n.whole = b.least(&n), b.whole(&n)
+	n.least, n.whole, n.size = b.least(&n), b.whole(&n), b.size(&n)
 	x := Ex(len(b.nodes))
 	b.nodes = append(b.nodes, n)
 	b.table[i] = x
@@ -224,6 +235,55 @@ func (b *Builder) intern(n node, args []Ex) Ex {
 		b.grow()
 	}
 	return x
+}
+
+// size looks at the operands only, so that it costs the same however deep they are. An infinite
+// language without the texts of a finite one is the usual shape of what surely has a text.
+func (b *Builder) size(n *node) size {
+	s := size(0)
+	switch n.kind {
+	case kSet:
+		s = finite
+	case kCat:
+		x, y := b.nodes[n.a].size, b.nodes[n.b].size
+		s = x&y&(some|finite) | (x|y)&infinite
+	case kRep:
+		if n.max < 0 {
+			s = infinite
+		} else {
+			s = b.nodes[n.a].size & finite
+		}
+	case kOr:
+		s = finite
+		for _, a := range b.operands(n) {
+			o := b.nodes[a].size
+			s = s&(o|some|infinite) | o&(some|infinite)
+		}
+	case kAnd:
+		many := 0
+		s = some
+		for _, a := range b.operands(n) {
+			o := &b.nodes[a]
+			s |= o.size & finite
+			switch {
+			case o.plain && o.size&infinite != 0:
+				many++
+			case o.kind != kNot || b.nodes[o.a].size&finite == 0:
+				s &^= some
+			}
+		}
+		if many > 1 {
+			s &^= some
+		}
+	case kNot:
+		if b.nodes[n.a].size&finite != 0 {
+			s = some
+		}
+	}
+	if n.plain {
+		s |= some
+	}
+	return s
 }
 
 func (b *Builder) least(n *node) int32 {

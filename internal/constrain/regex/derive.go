@@ -52,11 +52,7 @@ func (b *Builder) Derivative(x Ex, c byte) Ex {
 func (b *Builder) derive(n *node, c byte) Ex {
 	switch n.kind {
 	case kCat:
-		r := b.cat(b.Derivative(n.a, c), n.b)
-		if b.nodes[n.a].nullable {
-			r = b.Or(r, b.Derivative(n.b, c))
-		}
-		return r
+		return b.deriveCat(*n, c)
 	case kOr:
 		l := make([]Ex, 0, n.b-n.a)
 		for i := n.a; i < n.b; i++ {
@@ -92,6 +88,29 @@ func (b *Builder) derive(n *node, c byte) Ex {
 		hi--
 	}
 	return b.cat(d, b.Rep(n.a, int(lo), int(hi)))
+}
+
+// deriveCat goes along what may be empty, which may be as long as a text, and puts together what comes
+// of each part once.
+func (b *Builder) deriveCat(n node, c byte) Ex {
+	first := b.cat(b.Derivative(n.a, c), n.b)
+	if !b.nodes[n.a].nullable || b.out {
+		return first
+	}
+	l := []Ex{first}
+	for x := n.b; ; x = n.b {
+		n = b.nodes[x]
+		if n.kind != kCat || !b.nodes[n.a].nullable {
+			return b.Or(append(l, b.Derivative(x, c))...)
+		}
+		if r, known := b.derived[uint64(x)<<8|uint64(c)]; known {
+			return b.Or(append(l, r)...)
+		}
+		if !b.spend() {
+			return Empty
+		}
+		l = append(l, b.cat(b.Derivative(n.a, c), n.b))
+	}
 }
 
 // Heads has one byte of each class of next bytes that x tells apart.
@@ -139,6 +158,7 @@ func (b *Builder) Heads(x Ex) []byte {
 		}
 	}
 	visit(x)
+	b.spendN(len(seen) / perUnit)
 	slices.Sort(sets)
 	sets = slices.Compact(sets)
 	key := make([]byte, 0, 4*len(sets))
@@ -217,7 +237,7 @@ func (b *Builder) Dead(x Ex) bool {
 	if v, ok := b.dead[x]; ok {
 		return v
 	}
-	if b.alive(x, 64) {
+	if b.alive(x) {
 		b.dead[x] = false
 		return false
 	}
@@ -249,7 +269,7 @@ func (b *Builder) Dead(x Ex) bool {
 				continue
 			}
 			v, known := b.dead[z]
-			if m := &b.nodes[z]; m.plain || m.nullable || known && !v || !known && b.alive(z, 64) {
+			if m := &b.nodes[z]; m.plain || m.nullable || known && !v || !known && b.alive(z) {
 				found(y)
 				return false
 			}
@@ -318,98 +338,11 @@ func (b *Builder) Match(x Ex, text string) bool {
 	return b.nodes[x].nullable
 }
 
-// alive is a quick look: true means that x matches a text. An infinite language without the texts
-// of a finite one is the usual shape.
-func (b *Builder) alive(x Ex, depth int) bool {
-	n := &b.nodes[x]
-	if n.plain {
-		return x != Empty
-	}
-	if depth == 0 {
-		return false
-	}
-	switch n.kind {
-	case kAnd:
-		infinite := 0
-		for _, a := range b.operands(n) {
-			switch o := &b.nodes[a]; {
-			case o.plain && b.infinite(a, depth):
-				infinite++
-			case o.kind != kNot || !b.finite(o.a, depth):
-				return false
-			}
-		}
-		return infinite <= 1
-	case kOr:
-		for _, a := range b.operands(n) {
-			if b.alive(a, depth-1) {
-				return true
-			}
-		}
-	case kCat:
-		return b.alive(n.a, depth-1) && b.alive(n.b, depth-1)
-	case kNot:
-		return b.finite(n.a, depth)
-	}
-	return false
-}
-
-// infinite says of a plain x that it surely matches infinitely many texts.
-func (b *Builder) infinite(x Ex, depth int) bool {
-	n := &b.nodes[x]
-	if depth == 0 {
-		return false
-	}
-	switch n.kind {
-	case kRep:
-		return n.max < 0
-	case kCat:
-		return b.infinite(n.a, depth-1) || b.infinite(n.b, depth-1)
-	case kOr:
-		for _, a := range b.operands(n) {
-			if b.infinite(a, depth-1) {
-				return true
-			}
-		}
-	}
-	return false
-}
+// alive is a quick look: true means that x matches a text.
+func (b *Builder) alive(x Ex) bool { return b.nodes[x].size&some != 0 }
 
 // finite says that x surely matches only finitely many texts.
-func (b *Builder) finite(x Ex, depth int) bool {
-	for {
-		n := &b.nodes[x]
-		if depth == 0 {
-			return false
-		}
-		switch n.kind {
-		case kEmpty, kEps, kSet:
-			return true
-		case kRep:
-			return n.max >= 0 && b.finite(n.a, depth-1)
-		case kCat:
-			if !b.finite(n.a, depth-1) {
-				return false
-			}
-			x = n.b
-			continue
-		case kOr:
-			for _, a := range b.operands(n) {
-				if !b.finite(a, depth-1) {
-					return false
-				}
-			}
-			return true
-		case kAnd:
-			for _, a := range b.operands(n) {
-				if b.finite(a, depth-1) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-}
+func (b *Builder) finite(x Ex) bool { return b.nodes[x].size&finite != 0 }
 
 // Forget is an expression that agrees with x on every text of fewer than n bytes: it has a
 // continuation in the one if it has one in the other, and both match it or neither does. Counts
@@ -417,7 +350,7 @@ func (b *Builder) finite(x Ex, depth int) bool {
 // begins with a repetition; elsewhere x is returned.
 func (b *Builder) Forget(x Ex, n int) Ex {
 	m := b.nodes[x]
-	if !m.plain {
+	if !m.plain || !b.spend() { // what is shared is looked at wherever it stands
 		return x
 	}
 	switch m.kind {
@@ -445,9 +378,12 @@ func (b *Builder) Forget(x Ex, n int) Ex {
 
 // Holds says that every text of at most n characters, each one that the expression char matches,
 // can be continued to one that x matches; n may be Inf. It looks at the shape only: false may be
-// wrong, true is not.
+// wrong, true is not. Without fuel it says false.
 func (b *Builder) Holds(x, char Ex, n int) bool {
 	m := b.nodes[x]
+	if !b.spend() {
+		return false
+	}
 	switch m.kind {
 	case kRep:
 		return (m.max < 0 || n >= 0 && int(m.max) >= n) && b.Within(char, m.a)
@@ -460,12 +396,12 @@ func (b *Builder) Holds(x, char Ex, n int) bool {
 			}
 		}
 	case kNot:
-		return b.finite(m.a, 64)
+		return b.finite(m.a)
 	case kAnd:
 		infinite := 0
 		for i := m.a; i < m.b; i++ {
 			a := b.args[i]
-			if o := &b.nodes[a]; o.kind == kNot && b.finite(o.a, 64) {
+			if o := &b.nodes[a]; o.kind == kNot && b.finite(o.a) {
 				continue
 			}
 			infinite++

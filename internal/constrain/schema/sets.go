@@ -29,47 +29,51 @@ func (c *compiler) some(s *textSet) *textSet {
 		return nil
 	}
 	dead := c.text.empty(s)
-	if c.text.b.Exhausted() {
-		c.tooComplex("pattern", "the patterns take too much work to combine")
-	}
-	if dead {
+	if c.spend(0); dead {
 		return nil
 	}
 	return s
 }
 
+// intersect is the values of both. Nothing comes of it after an error: one that went on would make
+// alternatives of alternatives.
 func (c *compiler) intersect(s, t *sets) *sets {
+	if c.spend(0); c.bad() {
+		return &sets{}
+	}
 	r := &sets{null: s.null && t.null, yes: s.yes && t.yes, no: s.no && t.no}
 	if s.strings != nil && t.strings != nil {
 		r.strings = c.some(c.text.and(s.strings, t.strings))
 	}
-	for _, x := range s.numbers {
-		for _, y := range t.numbers {
-			c.spend(len(x.among) + len(y.among))
-			if z := x.and(y); !z.empty() {
-				r.numbers = append(r.numbers, z)
-			}
-		}
-	}
-	for _, x := range s.arrays {
-		for _, y := range t.arrays {
-			if z := c.andArrays(x, y); z != nil {
-				r.arrays = append(r.arrays, z)
-			}
-		}
-	}
-	for _, x := range s.objects {
-		for _, y := range t.objects {
-			if c.bad() {
-				return r
-			}
-			if z := c.andObjects(x, y); z != nil {
-				r.objects = append(r.objects, z)
-			}
-		}
-	}
-	c.bounded(r)
+	r.numbers = cross(c, s.numbers, t.numbers, c.andNumbers)
+	r.arrays = cross(c, s.arrays, t.arrays, c.andArrays)
+	r.objects = cross(c, s.objects, t.objects, c.andObjects)
 	return r
+}
+
+// cross is what there is of the intersections of each with each. and returns nil for nothing.
+func cross[T any](c *compiler, xs, ys []*T, and func(x, y *T) *T) []*T {
+	var out []*T
+	for _, x := range xs {
+		for _, y := range ys {
+			if z := and(x, y); z != nil {
+				out = append(out, z)
+			}
+			if c.alternatives(len(out)); c.bad() {
+				return out
+			}
+		}
+	}
+	return out
+}
+
+// andNumbers intersects two sets; nil says that the result is empty.
+func (c *compiler) andNumbers(x, y *numberSet) *numberSet {
+	c.spend(x.work(y))
+	if z := x.and(y); !z.empty() {
+		return z
+	}
+	return nil
 }
 
 func (c *compiler) bad() bool { return c.err != nil || c.unknown }
@@ -147,8 +151,8 @@ const (
 	setBytes     = 160
 )
 
-// hold counts the memory of sets that are kept, but for what other sets that are kept hold too.
-func (c *compiler) hold(s *sets) {
+// keep counts the memory of sets that are kept, but for what other sets that are kept hold too.
+func (c *compiler) keep(s *sets) {
 	bytes := setBytes
 	if t := s.strings; t != nil && !t.held {
 		t.held = true
@@ -169,9 +173,7 @@ func (c *compiler) hold(s *sets) {
 			bytes += setBytes + propBytes*cap(x.props) + 16*len(x.cells)
 		}
 	}
-	if c.text.b.Hold(bytes); c.text.b.Full() {
-		c.tooComplex("memory", "the schema takes too much memory to resolve")
-	}
+	c.hold(bytes)
 }
 
 func (s *numberSet) universal() bool {
@@ -181,20 +183,17 @@ func (s *numberSet) universal() bool {
 
 // minus takes the values of t out of s.
 func (c *compiler) minus(s, t *sets) *sets {
+	if c.spend(0); c.bad() {
+		return &sets{}
+	}
 	r := &sets{null: s.null && !t.null, yes: s.yes && !t.yes, no: s.no && !t.no,
 		strings: s.strings}
 	if s.strings != nil && t.strings != nil {
 		r.strings = c.some(c.text.minus(s.strings, t.strings))
 	}
 	r.numbers = subtract(c, s.numbers, t.numbers,
-		func(x, y *numberSet) bool { return x.and(y).empty() }, (*numberSet).complement,
-		func(x, n *numberSet) *numberSet {
-			c.spend(len(x.among))
-			if z := x.and(n); !z.empty() {
-				return z
-			}
-			return nil
-		})
+		func(x, y *numberSet) bool { return c.andNumbers(x, y) == nil }, (*numberSet).complement,
+		c.andNumbers)
 	r.arrays = subtract(c, s.arrays, t.arrays, c.disjointArrays, c.notArrays, c.andArrays)
 	r.objects = subtract(c, s.objects, t.objects, c.disjointObjects, c.notObjects, c.andObjects)
 	return r
@@ -214,19 +213,12 @@ func subtract[T any](c *compiler, from, taken []*T, disjoint func(x, y *T) bool,
 			if rest == nil {
 				rest = not(y)
 			}
-			for _, n := range rest {
-				if c.bad() {
-					return left
-				}
-				if z := and(x, n); z != nil {
-					left = append(left, z)
-				}
+			left = append(left, cross(c, []*T{x}, rest, and)...)
+			if c.alternatives(len(left)); c.bad() {
+				return left
 			}
 		}
 		from = left
-		if c.alternatives(len(from)); c.bad() {
-			return from
-		}
 	}
 	return from
 }
