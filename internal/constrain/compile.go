@@ -25,16 +25,15 @@ type Limits struct {
 	Text int
 	// Compile is the operations on expressions to compile; 2²⁰.
 	Compile int
+	// Schema is the operations that resolving the schemas in a constraint may take; 4,000,000.
+	Schema int
 	// Symbols is the size of a grammar in symbols; 500,000.
 	Symbols int
-	// Steps and Items are the operations on expressions, and the places in rules, that one mask may
-	// take; 2,000,000 and 200,000. AcceptSteps and AcceptItems are those that going on by a token may:
-	// 100,000 and 60,000, which is little, because most of it has been found out for the mask.
-	Steps, Items             int
-	AcceptSteps, AcceptItems int
-	// Answer and Token bound the work of an answer, operations and places together: Answer in all,
-	// 6,000,000, and Token more for each of its tokens, 20,000. Work that was done for another answer
-	// does not count again.
+	// Steps and Items are the operations on expressions, and the places in rules, that one mask, and
+	// going on by one token, may take; 2,000,000 each. Sixteen places are the work of one operation.
+	Steps, Items int
+	// Answer and Token bound the work of an answer in operations: Answer in all, 6,000,000, and Token
+	// more for each of its tokens, 20,000. Work that was done for another answer does not count again.
 	Answer, Token int
 	// AnswerItems is the places in rules on the way of an answer, which last as long as it does;
 	// 2,000,000.
@@ -42,6 +41,9 @@ type Limits struct {
 	// Bytes is the memory of the tables of a constraint, as regex.Builder counts it; 64 MiB. A process
 	// has up to three times as much for it while they grow.
 	Bytes int
+	// Brief gives up on what takes more than a sixteenth of Compile, Schema, Symbols and Bytes to
+	// compile, with an error that is TooComplex.
+	Brief bool
 	// States is the lexer states that a constraint may come to have; 250,000.
 	States int
 	// RowItems is the places in rules at one place of the text; 20,000.
@@ -54,10 +56,10 @@ func (l Limits) filled() Limits {
 	for _, f := range []struct {
 		field *int
 		value int
-	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Symbols, 500_000}, {&l.Steps, 2_000_000},
-		{&l.Items, 200_000}, {&l.AcceptSteps, 100_000}, {&l.AcceptItems, 60_000},
-		{&l.Answer, 6_000_000}, {&l.Token, 20_000}, {&l.AnswerItems, 2_000_000}, {&l.Bytes, 64 << 20},
-		{&l.States, 250_000}, {&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
+	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Schema, schema.Fuel},
+		{&l.Symbols, 500_000}, {&l.Steps, 2_000_000}, {&l.Items, 2_000_000}, {&l.Answer, 6_000_000}, {&l.Token, 20_000},
+		{&l.AnswerItems, 2_000_000}, {&l.Bytes, 64 << 20}, {&l.States, 250_000},
+		{&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
@@ -65,10 +67,19 @@ func (l Limits) filled() Limits {
 	return l
 }
 
+// itemsPerStep is how many places in rules are the work of an operation on expressions.
+const itemsPerStep = 16
+
 // Compile makes a constraint ready. It takes no longer than the limits let it, whatever the text;
 // equal specs are compiled alike everywhere. An error is an *Error.
 func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 	limits = limits.filled()
+	most := limits.Bytes // when it is compiled
+	if limits.Brief {
+		const part = 16
+		limits.Compile, limits.Schema = limits.Compile/part, limits.Schema/part
+		limits.Symbols, limits.Bytes = limits.Symbols/part, limits.Bytes/part
+	}
 	longest := limits.Text
 	if s.Kind == Regex {
 		longest /= 64
@@ -92,6 +103,7 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 	}
 	c, e := link(g, start, v, limits)
 	if e == nil {
+		b.Limit(most)
 		return c, nil
 	}
 	if b.Full() {
@@ -126,12 +138,11 @@ func front(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) (start cfg.Sym,
 	case JSONObject:
 		start = jsonObject(g, s.Compact)
 	case JSONSchema:
-		start, err = schema.Compile(s.Text, g, schema.Options{Compact: s.Compact,
-			Closed: s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{})
+		start, err = schemas(g, s, limits)(s.Text, false)
 	case StructuralTag:
-		start, err = tag.Compile(s.Text, g, host(g, s, v))
+		start, err = tag.Compile(s.Text, g, host(g, s, v, limits))
 	case Grammar:
-		start, place, err = grammar(g, s.Text, schemas(g, s), v)
+		start, place, err = grammar(g, s.Text, schemas(g, s, limits), v)
 	default:
 		err = &Error{Code: cfg.GrammarUnsupported,
 			Reason: fmt.Sprintf("constraints of the kind %s are not supported", s.Kind)}
@@ -153,18 +164,18 @@ func refused(err error) error {
 		TooComplex: e.Code == cfg.SchemaTooComplex || e.Code == cfg.GrammarTooComplex}
 }
 
-// schemas compiles the schemas inside of a constraint: what they may take is for all of them.
-func schemas(g *cfg.Grammar, s Spec) func(text string, closed bool) (cfg.Sym, error) {
-	left := schema.Fuel
+// schemas compiles the schemas of a constraint: what they may take is for all of them.
+func schemas(g *cfg.Grammar, s Spec, limits Limits) func(string, bool) (cfg.Sym, error) {
+	left := limits.Schema
 	return func(text string, closed bool) (cfg.Sym, error) {
 		return schema.Compile(text, g, schema.Options{Compact: s.Compact,
-			Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{Left: &left})
+			Closed: closed || s.Closed, AnyOrder: s.AnyOrder}, schema.Limits{Fuel: limits.Schema, Left: &left})
 	}
 }
 
 // host compiles what is inside of structural tags.
-func host(g *cfg.Grammar, s Spec, v *Vocabulary) tag.Host {
-	schema := schemas(g, s)
+func host(g *cfg.Grammar, s Spec, v *Vocabulary, limits Limits) tag.Host {
+	schema := schemas(g, s, limits)
 	return tag.Host{
 		Special:   v.Special,
 		IsSpecial: func(id int32) bool { return slices.Contains(v.texts, id) },

@@ -23,8 +23,6 @@ type bound struct {
 	// missed says that a token could not be chosen because the grammar was not compiled: what comes
 	// after it is not of the output. lost says that the output is not what the grammar allows.
 	missed, lost bool
-	// spent says that to go on takes more work or memory than an answer may.
-	spent bool
 }
 
 // bind returns what keeps an output, so far of these tokens, to a constraint; nil without one.
@@ -42,7 +40,7 @@ func (r *Runner) bind(c constrain.Spec, output []int32) *bound {
 func (r *Runner) releaseGrammars() {
 	for i, b := range r.released {
 		if b.grammar != nil {
-			b.grammar.Release()
+			b.grammar.Release(b.at)
 		}
 		r.released[i] = nil
 	}
@@ -72,55 +70,40 @@ func (b *bound) ready() bool {
 	return b.lost || !b.missed && b.grammar.Usable()
 }
 
-// advance leads the matcher, which is made when the grammar is compiled, through the output.
-func (b *bound) advance() {
-	if b.at == nil {
-		m, err := b.grammar.Matcher()
-		if err != nil {
-			b.lost = true // the driver's compiler refused it, too, or this rank has no vocabulary
-			return
-		}
-		b.at = m
-	}
-	for _, t := range b.tokens {
-		// A token that ends the request is none of the grammar's. No other can fail, unless it takes
-		// too much: it was chosen from the grammar's own.
-		if b.lost = !b.at.Accept(t); b.lost {
-			b.spent = b.at.Spent()
-			return
-		}
-	}
-	b.tokens = b.tokens[:0]
-}
-
 // mask appends the bits of the tokens of a vocabulary that may come next to dst, which is empty.
 // When there is none it returns what stands in the place of a token, else 0.
 func (b *bound) mask(dst []uint32, vocab int, p *sample.Params) (mask []uint32, none int32) {
-	if !b.ready() {
+	switch {
+	case b.lost:
+		return dst, sample.Stuck
+	case !b.ready():
 		b.missed = true
 		return dst, sample.Pending
 	}
-	if !b.lost {
-		b.advance()
-	}
-	switch {
-	case b.spent:
-		return dst, sample.Spent
-	case b.lost:
-		return dst, sample.Stuck
+	if b.at == nil {
+		m, err := b.grammar.Matcher()
+		if err != nil { // the driver's compiler refused it, too, or this rank has no vocabulary
+			b.lost = true
+			return dst, sample.Stuck
+		}
+		b.at = m
 	}
 	words := max((vocab+31)/32, b.at.Words())
 	mask = slices.Grow(dst, words)[:words]
-	complete, ready := b.at.Mask(mask)
-	if !ready {
+	state, accepting := b.at.Next(b.tokens, mask)
+	b.tokens = b.tokens[:0]
+	switch state {
+	case grammars.Wait:
 		b.missed = true
 		return dst, sample.Pending
-	}
-	if b.spent = b.at.Spent(); b.spent {
-		b.lost = true
+	case grammars.Spent:
 		return dst, sample.Spent
+	case grammars.Lost:
+		// A token that ends the request is none of the grammar's, others were chosen from its own.
+		b.lost = true
+		return dst, sample.Stuck
 	}
-	if complete {
+	if accepting {
 		allow(mask, p.EOS)
 		for _, t := range p.StopTokens {
 			allow(mask, t)

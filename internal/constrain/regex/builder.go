@@ -62,7 +62,7 @@ type node struct {
 	nullable bool
 	plain    bool // without kAnd and kNot: never dead
 	size     size
-	a, b     Ex   // operands; of kOr and kAnd: from, to in Builder.args
+	a, b     Ex // operands; of kOr and kAnd: from, to in Builder.args
 	min, max int32
 	set      int32
 	// whole are the alphabets, as bits, of which each text is made of whole characters.
@@ -97,6 +97,7 @@ type Builder struct {
 	bySets  map[string][]byte // the heads of expressions that begin with these sets
 	within  map[[2]Ex]bool
 	fuel    int
+	given   int
 	out     bool
 	held    int // bytes
 	most    int // bytes, 0 for no bound
@@ -110,7 +111,7 @@ type Builder struct {
 func NewBuilder(fuel int) *Builder {
 	b := &Builder{table: make([]Ex, 256), setIDs: map[ByteSet]int32{}, derived: map[uint64]Ex{},
 		dead: map[Ex]bool{}, heads: map[Ex][]byte{},
-		bySets: map[string][]byte{}, within: map[[2]Ex]bool{}, fuel: fuel}
+		bySets: map[string][]byte{}, within: map[[2]Ex]bool{}, fuel: fuel, given: fuel}
 	b.nodes = append(b.nodes,
 		node{kind: kEmpty, plain: true, size: finite, least: most, whole: inJSON | inText},
 		node{kind: kEps, nullable: true, plain: true, size: some | finite, whole: inJSON | inText})
@@ -119,10 +120,14 @@ func NewBuilder(fuel int) *Builder {
 
 // Refuel sets what is left to do to fuel operations, and clears Exhausted, unless the Builder is Full.
 func (b *Builder) Refuel(fuel int) {
-	if b.fuel, b.out = fuel, b.full; b.full {
+	b.fuel, b.given, b.out = fuel, fuel, b.full
+	if b.full {
 		b.fuel = 0
 	}
 }
+
+// Given is what there was to do at the beginning, or at the last Refuel.
+func (b *Builder) Given() int { return b.given }
 
 // Fuel is what is left to do.
 func (b *Builder) Fuel() int { return b.fuel }

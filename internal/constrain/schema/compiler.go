@@ -108,10 +108,10 @@ func (c *compiler) abandon(keyword, format string, args ...any) {
 // expressions: every loop whose length the schema decides calls it.
 func (c *compiler) spend(n int) {
 	if *c.left -= n + 1; *c.left < 0 {
-		c.abandon("fuel", "it takes more than %d operations to resolve", max(c.lim.Fuel, Fuel))
+		c.abandon("fuel", "it takes more than %d operations to resolve", c.lim.Fuel)
 	}
 	if b := c.text.b; b.Exhausted() {
-		c.abandon("pattern", "the patterns take too much work to combine")
+		c.abandon("pattern", "the patterns take more than %d operations to combine", b.Given())
 	}
 }
 

@@ -12,8 +12,7 @@ type Limits struct {
 	States int
 	// Fuel bounds the work in operations; that of patterns is counted by the regex.Builder.
 	Fuel int
-	// Left, if not nil, is the operations that are left to all schemas of one constraint together:
-	// they are taken from it, and Fuel counts for nothing.
+	// Left, if not nil, is what of Fuel is left to all schemas of one constraint together.
 	Left *int
 }
 
