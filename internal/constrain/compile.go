@@ -30,7 +30,7 @@ type Limits struct {
 	// Symbols is the size of a grammar in symbols; 500,000.
 	Symbols int
 	// Steps and Items are the operations on expressions, and the places in rules, that one mask, and
-	// going on by one token, may take; 2,000,000 each. Sixteen places are the work of one operation.
+	// going on by one token, may take; 2,000,000 and 600,000.
 	Steps, Items int
 	// Answer and Token bound the work of an answer in operations: Answer in all, 6,000,000, and Token
 	// more for each of its tokens, 20,000. Work that was done for another answer does not count again.
@@ -57,7 +57,7 @@ func (l Limits) filled() Limits {
 		field *int
 		value int
 	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Schema, schema.Fuel},
-		{&l.Symbols, 500_000}, {&l.Steps, 2_000_000}, {&l.Items, 2_000_000}, {&l.Answer, 6_000_000}, {&l.Token, 20_000},
+		{&l.Symbols, 500_000}, {&l.Steps, 2_000_000}, {&l.Items, 600_000}, {&l.Answer, 6_000_000}, {&l.Token, 20_000},
 		{&l.AnswerItems, 2_000_000}, {&l.Bytes, 64 << 20}, {&l.States, 250_000},
 		{&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
 		if *f.field == 0 {
@@ -68,7 +68,7 @@ func (l Limits) filled() Limits {
 }
 
 // itemsPerStep is how many places in rules are the work of an operation on expressions.
-const itemsPerStep = 16
+const itemsPerStep = 8
 
 // Compile makes a constraint ready. It takes no longer than the limits let it, whatever the text;
 // equal specs are compiled alike everywhere. An error is an *Error.

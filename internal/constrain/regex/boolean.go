@@ -4,8 +4,8 @@ import "slices"
 
 // Or matches what any of the expressions matches; without any it is Empty.
 func (b *Builder) Or(xs ...Ex) Ex {
-	var buf [16]Ex
-	l := buf[:0]
+	l := b.buf[:0]
+	defer func() { b.buf = l[:0] }()
 	var set ByteSet
 	eps := false
 	all := uint8(0)

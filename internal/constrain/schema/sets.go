@@ -18,6 +18,33 @@ func (s *sets) none() bool {
 		len(s.arrays) == 0 && len(s.objects) == 0
 }
 
+// listed says that the values are all listed, none of them an array or object.
+func (s *sets) listed() bool {
+	return (s.strings == nil || s.strings.listed) && len(s.arrays)+len(s.objects) == 0 &&
+		all(s.numbers, func(n *numberSet) bool { return n.listed })
+}
+
+// values calls functions with the strings and the numbers that are listed.
+func (s *sets) values(text func(string), number func(literal)) {
+	if s.strings != nil {
+		for _, x := range s.strings.among {
+			text(x)
+		}
+	}
+	for _, n := range s.numbers {
+		for _, l := range n.among {
+			number(l)
+		}
+	}
+}
+
+// size is how many values are listed.
+func (s *sets) size() int {
+	n := 0
+	s.values(func(string) { n++ }, func(literal) { n++ })
+	return n
+}
+
 func (c *compiler) everything() *sets {
 	return &sets{null: true, yes: true, no: true, numbers: []*numberSet{{}},
 		strings: c.text.all(), arrays: []*arrays{anyArray()}, objects: []*objects{c.anyObject()}}
