@@ -125,7 +125,7 @@ func asAPIError(err error) *apiError {
 			message: fmt.Sprintf("request body is larger than %d bytes", tooLarge.Limit)}
 	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
 		return cancelled()
-	case errors.Is(err, engine.ErrStuck), errors.Is(err, engine.ErrSpent): // what else the request asks for leaves no way
+	case errors.Is(err, engine.ErrStuck): // what else the request asks for leaves no way
 		return &apiError{status: http.StatusBadRequest, message: err.Error()}
 	case errors.Is(err, engine.ErrFailed), errors.Is(err, engine.ErrCondemned),
 		errors.Is(err, engine.ErrUnsound):
