@@ -91,7 +91,7 @@ func TestStallExplainer(t *testing.T) {
 		}
 		time.Sleep(2 * stalledTick) // that it moves again is seen
 		lines := log.String()
-		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) ||
+		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) || strings.Count(lines, "moves again") != 1 ||
 			!strings.Contains(lines,
 				`phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
 			t.Errorf("explanation: %s", lines)

@@ -203,6 +203,9 @@ func (r *rank) leave() {
 	}
 	r.endTransfers()
 	r.groups.Close()
+	if run, ok := r.runner.(*runner.Runner); ok {
+		run.Close()
+	}
 	r.groups, r.runner = join.Groups{}, nil
 }
 
