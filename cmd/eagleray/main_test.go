@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is for what takes milliseconds on an idle machine.
-const patience = 30 * time.Second
+const patience = detector * 30 * time.Second
 
 // program is a running eagleray.
 type program struct {
