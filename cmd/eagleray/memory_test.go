@@ -179,6 +179,9 @@ func TestPlannedMemoryIsEnough(t *testing.T) {
 // and fills its KV cache: nothing is killed. In one that is too small nothing is started.
 func TestServesWithinItsLimit(t *testing.T) {
 	t.Parallel()
+	if detector > 1 {
+		t.Skip("the race detector takes more memory than the model")
+	}
 	dir := sparseModel(t, llama(256, 1024, 4, 4, 4, 8000, 2048))
 	limited := func(bytes int64, verb string, args ...string) *program {
 		p := command(t, "", append([]string{verb, "--model", dir}, args...)...)

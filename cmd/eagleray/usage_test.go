@@ -51,6 +51,7 @@ func TestExitCodes(t *testing.T) {
 		{"bench nothing", 2, "nothing"},
 		{"bench chaos --faults kill,rain", 2, "--faults \"rain\""},
 		{"bench chaos --faults cut", 2, "--faults cut needs --queue-transport link"},
+		{"bench chaos --faults replace -- --on-model-change adopt", 2, "--faults replace needs"},
 		{"bench chaos --streams 0", 2, "--streams"},
 		{"bench fleet --ranks 8,0", 2, "--ranks [8 0]"},
 		{"bench fleet --max-processes 65", 2, "--max-processes 65"},

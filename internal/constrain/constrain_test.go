@@ -3,6 +3,7 @@ package constrain
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -210,7 +211,7 @@ func TestJSONObject(t *testing.T) {
 // at all.
 func accepts(c *Compiled, v *Vocabulary, text string) bool {
 	m := c.Matcher()
-	m.refuel()
+	m.refuel(math.MaxInt)
 	at := c.text(m.root, m.threads, []byte(text))
 	m.threads = slices.Clone(at)
 	return len(at) > 0 && m.Accepting() || text == "" && c.Matcher().Accepting()

@@ -14,6 +14,9 @@ type live struct {
 	rest   regex.Ex
 }
 
+// stateBytes is what a state takes beside its lexemes and its table.
+const stateBytes = 200
+
 // Lexer states that every lexer has, and marks in the tables.
 const (
 	deadState = 0
@@ -78,6 +81,7 @@ func (l *lexer) set(members []int32) int32 {
 		return id
 	}
 	id := int32(len(l.sets))
+	l.b.Hold(stateBytes/2 + 2*len(l.key))
 	l.sets = append(l.sets, slices.Clone(members))
 	l.bySet[string(l.key)] = id
 	return id
@@ -101,6 +105,7 @@ func (l *lexer) state(lives []live) int32 {
 	}
 	s := lexState{live: slices.Clone(lives), final: true}
 	id := int32(len(l.states))
+	l.b.Hold(stateBytes + 4*len(l.sample) + 2*len(l.key))
 	l.byLive[string(l.key)] = id
 	var ends []int32
 	for _, e := range lives {
@@ -129,6 +134,7 @@ func (l *lexer) step(s int32, c byte) int32 {
 		return t
 	}
 	c = l.sample[class]
+	l.b.Spend(len(st.live) / 16) // to ask for what is known
 	lives := l.scratch[:0]
 	for _, e := range st.live {
 		if d := l.b.Derivative(e.rest, c); d != regex.Empty && !l.b.Dead(d) {

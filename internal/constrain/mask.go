@@ -19,6 +19,9 @@ type lexMask struct {
 	cross []crossing
 }
 
+// crossingBytes is the size of a crossing.
+const crossingBytes = 12
+
 // shortList is how many tokens at most are kept as a list.
 const shortList = 600
 
@@ -53,6 +56,7 @@ func (c *Compiled) buildMask(s int32) *lexMask {
 		}
 	}
 	c.walkLexer(int8(which), s, m, mask)
+	c.b.Hold(stateBytes + cap(m.cross)*crossingBytes)
 	if c.lx.spent() {
 		return nil
 	}
@@ -63,6 +67,7 @@ func (c *Compiled) buildMask(s int32) *lexMask {
 				m.list = append(m.list, uint32(i*32+bits.TrailingZeros32(w)))
 			}
 		}
+		c.b.Hold(4 * n)
 		return m
 	}
 	m.dense = c.lx.shared(mask)
@@ -87,6 +92,7 @@ search:
 	}
 	own := append([]uint32(nil), mask...)
 	l.dense[h] = append(l.dense[h], own)
+	l.b.Hold(stateBytes + 4*len(own))
 	return own
 }
 
@@ -100,13 +106,18 @@ func (c *Compiled) holds(s int32, runes int) bool {
 	return false
 }
 
+// nodesPerUnit is how many nodes of a trie are walked in the time of an operation, where all that is
+// asked is known.
+const nodesPerUnit = 128
+
 // walkLexer walks a trie with a lexer state.
 func (c *Compiled) walkLexer(which int8, start int32, m *lexMask, mask []uint32) {
 	t, lx := c.vocab.tries[which], c.lx
 	stack := c.levels
 	stack[0] = start
-	level := 0
-	for p := 1; p < len(t); {
+	level, walked := 0, 0
+	defer func() { c.b.Spend(walked / nodesPerUnit) }()
+	for p := 1; p < len(t); walked++ {
 		n := t[p]
 		s := stack[level]
 		next := int32(unknown)
@@ -234,7 +245,8 @@ func (c *Compiled) cross(root, r *row, crossings []crossing, mask []uint32) {
 func (c *Compiled) walk(root *row, t trie, from, to int, start thread, mask []uint32) {
 	base := len(c.threads)
 	c.threads = append(c.threads, start)
-	for p := from; p < to; {
+	walked := 0
+	for p := from; p < to; walked++ {
 		n := t[p]
 		at, ok := c.advance(root, c.threads[len(c.threads)-1], n.byte())
 		if c.spent() {
@@ -255,6 +267,7 @@ func (c *Compiled) walk(root *row, t trie, from, to int, start thread, mask []ui
 		p++
 	}
 	c.threads = c.threads[:base]
+	c.fuel -= walked / itemsPerUnit
 }
 
 // pop goes up by levels, but not above the beginning of the walk: the last node goes to where its

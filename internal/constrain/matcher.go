@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"math"
 	"slices"
 )
 
@@ -26,72 +27,104 @@ type Matcher struct {
 	root    *row
 	threads []thread
 	spent   bool
+	// left is the operations that the rest of the answer may take, and rows the items on its way here.
+	left, rows int
+	// steps and items are what is under way was given, taken is what it took, in operations.
+	steps, items, taken int
 }
 
 // Matcher is the beginning of a text.
 func (c *Compiled) Matcher() *Matcher {
-	if c.memo >= maxMemo {
+	if c.memoFull() {
 		c.fuel, c.crowded = c.limits.Items, false
 		c.b.Refuel(c.limits.Steps)
 		c.restart()
 	}
-	return &Matcher{c: c, root: c.root, threads: []thread{{row: c.root, lex: c.root.lex}}}
+	return &Matcher{c: c, root: c.root, threads: []thread{{row: c.root, lex: c.root.lex}},
+		left: c.limits.Answer}
 }
 
 // Clone is another matcher at the same place.
 func (m *Matcher) Clone() *Matcher {
-	return &Matcher{c: m.c, root: m.root, threads: slices.Clone(m.threads), spent: m.spent}
+	n := *m
+	n.threads = slices.Clone(m.threads)
+	return &n
 }
 
-func (m *Matcher) refuel() { m.refuelWith(m.c.limits.Steps, m.c.limits.Items) }
-
-func (m *Matcher) refuelWith(steps, items int) {
+// refuel begins what may take so many operations, and no more than are left to the answer.
+func (m *Matcher) refuel(operations int) {
 	c := m.c
-	c.b.Refuel(steps)
-	c.fuel, c.crowded, c.lx.overfull = items, false, false
+	operations = max(min(operations, m.left, max(c.limits.Steps, c.limits.Items)), 0)
+	m.steps = min(operations, c.limits.Steps)
+	m.items = min(operations*itemsPerStep, c.limits.Items)
+	c.b.Refuel(m.steps)
+	c.fuel, c.crowded, c.lx.overfull = m.items, false, false
+}
+
+// settle counts what was taken, and says whether there was enough.
+func (m *Matcher) settle() bool {
+	c := m.c
+	m.spent = c.parser.spent()
+	m.taken = m.steps - c.b.Fuel() + (m.items-max(c.fuel, 0))/itemsPerStep
+	m.left -= m.taken
+	return !m.spent
 }
 
 // Exhausted says that the last Mask, Accept or Forced could not be answered within the limits:
 // Mask then has no token, and Accept was false.
 func (m *Matcher) Exhausted() bool { return m.spent }
 
+// Taken is how many operations the last Try or TryAccept took.
+func (m *Matcher) Taken() int { return m.taken }
+
+// Held is the memory of the constraint's tables, in bytes as they are counted against Limits.Bytes.
+func (c *Compiled) Held() int { return c.b.Held() }
+
+// Full says that the tables have come to Limits.Bytes: nothing more can be found out with them, and
+// what is not known is Exhausted.
+func (c *Compiled) Full() bool { return c.b.Full() }
+
+// Held is the memory of the places on the way of the answer, in bytes.
+func (m *Matcher) Held() int { return m.rows * itemBytes }
+
 // Mask sets row, of Words words, to the tokens that may come next: token i is bit i&31 of word
 // i>>5. Tokens that end an answer are not among them: the answer may end when Accepting. A token is
 // set exactly when Accept takes it. Words beyond those of the vocabulary are cleared.
 func (m *Matcher) Mask(row []uint32) {
-	m.refuel()
-	m.fill(row)
+	m.Try(row, math.MaxInt)
 }
 
-// Try is Mask with at most so many operations on expressions, and places in rules, and says whether
-// they were enough. What it has found out is known to the next one.
-func (m *Matcher) Try(row []uint32, operations int) (enough bool) {
-	m.refuelWith(min(operations, m.c.limits.Steps), min(operations, m.c.limits.Items))
-	m.fill(row)
-	return !m.spent
-}
-
-func (m *Matcher) fill(row []uint32) {
+// Try is Mask and Accepting with at most so many operations, and says whether they were enough. What
+// it has found out is known to the next one.
+func (m *Matcher) Try(row []uint32, operations int) (accepting, enough bool) {
 	c := m.c
+	m.refuel(operations)
 	mask := row[:min(len(row), c.vocab.words)]
 	clear(row)
 	if len(mask) < c.vocab.words {
-		return
+		return false, true
 	}
 	for i, t := range m.threads {
 		c.mask(m.root, t, mask, i == 0)
 	}
 	c.vocab.setTwins(mask)
-	if m.spent = c.parser.spent(); m.spent {
+	accepting = m.accepting()
+	if !m.settle() {
 		clear(mask)
+		return false, false
 	}
+	return accepting, true
 }
 
 // Accept goes on by a token, and returns false, going nowhere, when the constraint does not admit
 // it.
-func (m *Matcher) Accept(token int32) bool {
-	m.refuel()
+func (m *Matcher) Accept(token int32) bool { return m.TryAccept(token, math.MaxInt) }
+
+// TryAccept is Accept with at most so many operations: when they are not enough it is false, and the
+// Matcher Exhausted. What it has found out is known to the next one.
+func (m *Matcher) TryAccept(token int32, operations int) bool {
 	c := m.c
+	m.refuel(operations)
 	if token < 0 {
 		return false
 	}
@@ -101,10 +134,19 @@ func (m *Matcher) Accept(token int32) bool {
 	} else {
 		next = c.special(m.root, m.threads, token)
 	}
-	if m.spent = c.parser.spent(); m.spent || len(next) == 0 {
+	if !m.settle() || len(next) == 0 {
 		return false
 	}
-	if c.memo >= maxMemo { // what is left behind forgets what it remembers
+	for _, t := range next {
+		if !slices.ContainsFunc(m.threads, func(u thread) bool { return u.row == t.row }) {
+			m.rows += len(t.row.items)
+		}
+	}
+	if m.spent = m.rows > c.limits.AnswerItems; m.spent {
+		return false
+	}
+	m.left += c.limits.Token
+	if c.memoFull() { // what is left behind forgets what it remembers
 		for _, t := range m.threads {
 			t.row.kids, t.row.merged = nil, nil
 		}
@@ -178,7 +220,12 @@ func (c *Compiled) allows(set *tokenSet, token int32) bool {
 
 // Accepting says whether the text so far is one that the constraint matches: the answer may end.
 func (m *Matcher) Accepting() bool {
-	m.refuel()
+	m.refuel(math.MaxInt)
+	is := m.accepting()
+	return m.settle() && is
+}
+
+func (m *Matcher) accepting() bool {
 	for _, t := range m.threads {
 		if !t.inside && t.row.accept {
 			return true

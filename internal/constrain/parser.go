@@ -34,6 +34,7 @@ type parser struct {
 	root      *row
 	serial    int32
 	memo      int // rows that others remember
+	memoItems int // items of those
 	epoch     int32
 	predicted []int32 // the epoch of the last row in which a nonterminal was
 	seen      []int32 // a hash table over work: index+1 when of this epoch
@@ -45,8 +46,21 @@ type parser struct {
 	crowded   bool
 }
 
-// maxMemo is how many rows are remembered by those before them.
-const maxMemo = 1 << 14
+// maxMemo is how many rows are remembered by those before them, maxMemoItems how many items they
+// have together.
+const (
+	maxMemo      = 1 << 14
+	maxMemoItems = 1 << 19
+)
+
+// itemsPerUnit is how many items are looked at in the time that one more takes.
+const itemsPerUnit = 8
+
+// itemBytes is the size of an item, rowBytes what a row takes beside its items.
+const (
+	itemBytes = 24
+	rowBytes  = 160
+)
 
 func newParser(p *program, lx *lexer, fuel, maxItems int) *parser {
 	ps := &parser{program: p, lx: lx, predicted: make([]int32, len(p.nts)),
@@ -57,7 +71,8 @@ func newParser(p *program, lx *lexer, fuel, maxItems int) *parser {
 
 // restart makes the first row anew: what the old one remembers is forgotten with it.
 func (p *parser) restart() {
-	p.memo = 0
+	p.lx.b.Hold(-p.memo*rowBytes - p.memoItems*itemBytes)
+	p.memo, p.memoItems = 0, 0
 	r := &row{}
 	p.begin(r)
 	p.predict(r, p.start)
@@ -129,7 +144,7 @@ func (p *parser) predict(r *row, nt int32) {
 // row of the text.
 func (p *parser) close(r, root *row) {
 	p.lexemes = p.lexemes[:0]
-	for k := 0; k < len(p.work) && !p.crowded; k++ {
+	for k := 0; k < len(p.work) && !p.crowded && p.fuel >= 0; k++ {
 		it := p.work[k]
 		switch d := p.dots[it.dot]; d.kind {
 		case dotEnd:
@@ -139,6 +154,10 @@ func (p *parser) close(r, root *row) {
 			}
 			if d.arg == p.start && it.org == root {
 				r.accept = true
+			}
+			p.fuel -= len(it.org.items) / itemsPerUnit // to look at those that wait for another
+			if p.fuel < 0 {
+				break
 			}
 			for i := range it.org.items {
 				p.complete(&it.org.items[i], d.arg)
@@ -288,6 +307,20 @@ func (p *parser) enter(r *row, it *item, l *list, at, j int32) {
 	p.pass(it, l, at, j)
 }
 
+// remembers says whether a row that has been made is to be remembered, and counts it.
+func (p *parser) remembers(r *row) bool {
+	if p.spent() || p.memoFull() {
+		return false
+	}
+	p.memo++
+	p.memoItems += len(r.items)
+	p.lx.b.Hold(rowBytes + len(r.items)*itemBytes)
+	return true
+}
+
+// memoFull says that no more rows are remembered.
+func (p *parser) memoFull() bool { return p.memo >= maxMemo || p.memoItems >= maxMemoItems }
+
 // scan is the row after a row and a set of lexemes, or, negative, of token sets.
 func (p *parser) scan(root, r *row, ends int32) *row {
 	for _, k := range r.kids {
@@ -299,8 +332,7 @@ func (p *parser) scan(root, r *row, ends int32) *row {
 	p.begin(next)
 	p.seed(r, ends)
 	p.close(next, root)
-	if !p.spent() && p.memo < maxMemo {
-		p.memo++
+	if p.remembers(next) {
 		r.kids = append(r.kids, kid{ends, next})
 	}
 	return next
@@ -325,8 +357,7 @@ func (p *parser) scanAll(root *row, from []ending) *row {
 		p.seed(f.row, f.ends)
 	}
 	p.close(next, root)
-	if !p.spent() && p.memo < maxMemo {
-		p.memo++
+	if p.remembers(next) {
 		if first.merged == nil {
 			first.merged = map[string]*row{}
 		}

@@ -124,8 +124,11 @@ func (e *Engine) deliver(o *schedule.Output, b *batch) {
 	if o.Finish == sample.FinishError {
 		e.finish(q, o.Finish)
 		why := ErrUnsound
-		if o.Fault == sample.Stuck {
+		switch o.Fault {
+		case sample.Stuck:
 			why = ErrStuck
+		case sample.Spent:
+			why = ErrSpent
 		}
 		q.stream.fail(fmt.Errorf("%w: after %d tokens of output", why, q.outputs))
 	}

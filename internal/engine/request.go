@@ -99,9 +99,12 @@ var (
 	ErrPaused = errors.New("generation is paused")
 	// ErrUnsound means that the model's logits for the request are not numbers.
 	ErrUnsound = errors.New("the model computed NaN or infinity for this request")
-	// ErrStuck means that the constraint of a request leaves it no token to go on with, or none that
-	// could be found within its budget.
+	// ErrStuck means that the constraint of a request leaves it no token to go on with.
 	ErrStuck = errors.New("the constraint on the output leaves no token to choose")
+	// ErrSpent means that the constraint of a request takes more work or memory to enforce than an
+	// answer may.
+	ErrSpent = errors.New("the constraint on the output takes too much work or memory to enforce, " +
+		"as where it can be read in very many ways: fewer or simpler alternatives take less")
 	// ErrReplaced means that a part of an answer was known when other weights were adopted: the rest
 	// would be another model's.
 	ErrReplaced = errors.New("the model's files were replaced while the request was answered, and others " +

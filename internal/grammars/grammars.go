@@ -1,7 +1,9 @@
 // Package grammars compiles the constraints of requests, each once, away from whoever asks for it,
 // and keeps what it compiled for the requests that come later. The driver asks it whether a
-// constraint can be enforced at all; the rank that samples takes its masks from it. Both compile the
-// same text, with the same budget, to the same grammar: nothing else crosses between them.
+// constraint can be enforced at all, and has the answer kept only; the rank that samples takes its
+// masks from it. Both compile the same text, with the same budget, to the same grammar: nothing else
+// crosses between them. What grammars hold is bounded, each and all together, and goes back to the
+// operating system when they are gone.
 package grammars
 
 import (
@@ -11,6 +13,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,13 +23,29 @@ import (
 )
 
 // kept is how many grammars stay when no request uses them, keptText how many bytes of text they
-// have together.
+// have together, and keptBytes of tables, as constrain.Compiled counts them, after sweepDelay.
 const (
-	kept     = 256
-	keptText = 16 << 20
+	kept       = 256
+	keptText   = 16 << 20
+	keptBytes  = 32 << 20
+	sweepDelay = 10 * time.Second
 )
 
-// quick is how many operations a mask may take at once: some milliseconds, however they fall out.
+// mostBytes is how many bytes the tables of all grammars and the ways of all answers have together,
+// those in use included, and compileBytes how many one that is being compiled may come to. Tables that
+// have come to freshBytes more than when they were compiled are for the answers that have begun: others
+// begin with fresh ones, so that what many answers have found out does not end one.
+const (
+	mostBytes    = 512 << 20
+	compileBytes = 64 << 20
+	freshBytes   = 24 << 20
+)
+
+// mostAtOnce is how many compile at a time at most: each has memory.
+const mostAtOnce = 4
+
+// quick is how many operations may be done at once for a mask: some milliseconds, however they fall
+// out.
 const quick = 4000
 
 // ErrClosed is why a grammar has not been compiled that was asked for when the cache was closed.
@@ -35,41 +54,70 @@ var ErrClosed = errors.New("grammars are closed")
 // Cache compiles grammars over one vocabulary. Its methods may be called from several goroutines.
 type Cache struct {
 	vocabulary func() (*constrain.Vocabulary, error)
-	// turn bounds how many compile at a time.
-	turn   chan struct{}
-	closed chan struct{}
-	tasks  sync.WaitGroup
+	// brief and long bound how many compile at a time. All begin with little to do; those that need
+	// more have their turn by themselves, so that the others do not wait for them.
+	brief, long chan struct{}
+	closed      chan struct{}
+	tasks       sync.WaitGroup
 
 	mu       sync.Mutex
 	grammars map[constrain.Spec]*list.Element // of *Grammar
 	recent   *list.List                       // the one used last is the first
 	text     int
-	over     bool
+	// held are the bytes of all tables, idle those of grammars that no request uses, using how many
+	// grammars are used, and compiling how many are being compiled.
+	held, idle       int
+	using, compiling int
+	freed            chan struct{} // closed, and replaced, when there is more room
+	sweeping         bool
+	over             bool
+	shed             shedder
 }
 
-// New returns a cache that compiles so many grammars at a time, at least one. It calls vocabulary
-// once, when the first grammar is compiled.
+// New returns a cache that compiles so many grammars at a time, at least one and at most four, and as
+// many that take long. It calls vocabulary once, when the first grammar is compiled.
 func New(vocabulary func() (*constrain.Vocabulary, error), atOnce int) *Cache {
+	atOnce = min(max(1, atOnce), mostAtOnce)
 	return &Cache{
-		vocabulary: sync.OnceValues(vocabulary), turn: make(chan struct{}, max(1, atOnce)),
-		closed: make(chan struct{}), grammars: map[constrain.Spec]*list.Element{}, recent: list.New(),
+		vocabulary: sync.OnceValues(vocabulary),
+		brief:      make(chan struct{}, atOnce), long: make(chan struct{}, atOnce),
+		closed: make(chan struct{}), grammars: map[constrain.Spec]*list.Element{},
+		recent: list.New(), freed: make(chan struct{}),
 	}
 }
 
 // Check says whether a constraint can be enforced: it compiles it, unless that has been done, or is
-// being done by another caller: then the grammar is kept already. An error is a *constrain.Error when
-// the text is at fault.
+// being done by another caller: then the answer is kept already. An error is a *constrain.Error when
+// the text is at fault. Nobody else using the grammar, its tables are given up.
 func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err error) {
+	c.mu.Lock()
 	g, isNew := c.get(s)
-	return !isNew, c.settle(ctx, g)
+	c.mu.Unlock()
+	err = c.settle(ctx, g)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g.users == 0 && g.Ready() {
+		c.drop(g)
+	}
+	return !isNew, err
 }
 
 // Start returns the grammar of a spec, and has it compiled unless that has been done. It does not
-// wait. A cache whose Start is used is to be closed.
+// wait. The caller releases it when it does not use it any more. A cache whose Start is used is to be
+// closed.
 func (c *Cache) Start(s constrain.Spec) *Grammar {
-	g, isNew := c.get(s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	g, isNew := c.get(s)
+	if g.dropped || g.full.Load() || g.tables > g.fresh+freshBytes {
+		c.remove(c.grammars[s]) // of its tables there is nothing, or too much
+		g, isNew = c.get(s)
+	}
+	if g.users++; g.users == 1 {
+		c.using++
+		c.idle -= g.idle
+		g.idle = 0
+	}
 	switch {
 	case !isNew:
 	case c.over:
@@ -80,26 +128,124 @@ func (c *Cache) Start(s constrain.Spec) *Grammar {
 	return g
 }
 
-// get returns the grammar of a spec, which is new when the spec is.
+// get returns the grammar of a spec, which is new when the spec is. The caller holds mu.
 func (c *Cache) get(s constrain.Spec) (g *Grammar, isNew bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if e := c.grammars[s]; e != nil {
 		c.recent.MoveToFront(e)
 		return e.Value.(*Grammar), false
 	}
-	g = &Grammar{spec: s, done: make(chan struct{}), hard: c.tasks.Go}
-	c.grammars[s] = c.recent.PushFront(g)
+	g = &Grammar{cache: c, spec: s, done: make(chan struct{}), making: make(chan struct{}, 1)}
+	e := c.recent.PushFront(g)
+	c.grammars[s] = e
 	c.text += len(s.Text)
 	for c.recent.Len() > kept || c.text > keptText && c.recent.Len() > 1 {
-		old := c.recent.Remove(c.recent.Back()).(*Grammar) // requests that use it keep it
-		delete(c.grammars, old.spec)
-		c.text -= len(old.spec.Text)
+		c.remove(c.recent.Back()) // requests that use it keep it
 	}
 	return g, true
 }
 
-// settle returns when the grammar has been compiled, here or by another caller.
+// remove forgets a grammar. The caller holds mu.
+func (c *Cache) remove(e *list.Element) {
+	g := c.recent.Remove(e).(*Grammar)
+	delete(c.grammars, g.spec)
+	c.text -= len(g.spec.Text)
+	if g.forgotten = true; g.users == 0 && g.Ready() {
+		c.drop(g)
+	}
+}
+
+// drop gives up the tables of a grammar that nobody uses. The caller holds mu.
+func (c *Cache) drop(g *Grammar) {
+	if g.dropped {
+		return
+	}
+	g.dropped, g.compiled, g.found = true, nil, nil
+	c.held -= g.held
+	c.idle -= g.idle
+	c.shed.add(c, g.held)
+	g.held, g.idle = 0, 0
+	c.free()
+}
+
+// rest is done with a grammar that nobody uses any more, or yet. The caller holds mu.
+func (c *Cache) rest(g *Grammar) {
+	if !g.Ready() || g.dropped {
+		return
+	}
+	if g.forgotten || g.full.Load() {
+		c.drop(g)
+		return
+	}
+	g.idle = g.held
+	c.idle += g.idle
+	if c.idle > keptBytes && !c.sweeping && !c.over {
+		c.sweeping = true
+		c.tasks.Go(c.sweep)
+	}
+}
+
+// sweep drops what is idle beyond keptBytes, after a while: a request that is preempted comes again.
+func (c *Cache) sweep() {
+	for {
+		select {
+		case <-time.After(sweepDelay):
+		case <-c.closed:
+			return
+		}
+		c.mu.Lock()
+		c.trim(keptBytes)
+		if c.sweeping = c.idle > keptBytes; !c.sweeping {
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+	}
+}
+
+// trim drops what has not been used for the longest time until so many bytes are idle. The caller
+// holds mu.
+func (c *Cache) trim(most int) {
+	for e := c.recent.Back(); e != nil && c.idle > most; {
+		g := e.Value.(*Grammar)
+		e = e.Prev()
+		if g.users == 0 && g.idle > 0 {
+			c.drop(g)
+		}
+	}
+}
+
+// reserve waits until there is room to compile another grammar.
+func (c *Cache) reserve(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		most := mostBytes - (c.compiling+1)*compileBytes
+		if c.held > most {
+			c.trim(max(0, c.idle-(c.held-most)))
+		}
+		if c.held <= most {
+			c.compiling++
+			return nil
+		}
+		freed := c.freed
+		c.mu.Unlock()
+		var err error
+		select {
+		case <-freed:
+		case <-c.closed:
+			err = ErrClosed
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		c.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// settle returns when the grammar has been compiled, here or by another caller. One that gives up
+// leaves it to those that do not.
 func (c *Cache) settle(ctx context.Context, g *Grammar) error {
 	select {
 	case <-g.done:
@@ -109,35 +255,96 @@ func (c *Cache) settle(ctx context.Context, g *Grammar) error {
 		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
-	case c.turn <- struct{}{}:
+	case g.making <- struct{}{}:
 	}
-	if g.claimed.CompareAndSwap(false, true) {
-		c.compile(g)
+	defer func() { <-g.making }()
+	err := c.turn(ctx, g, c.brief, true)
+	if err == nil && !g.Ready() {
+		err = c.turn(ctx, g, c.long, false)
 	}
-	<-c.turn
-	<-g.done // who has claimed it has a turn
-	return g.err
+	if err == ErrClosed {
+		g.finish(nil, err)
+	}
+	if g.Ready() {
+		return g.err
+	}
+	return err
 }
 
-func (c *Cache) compile(g *Grammar) {
+// turn compiles a grammar when it may, unless that has been done.
+func (c *Cache) turn(ctx context.Context, g *Grammar, turns chan struct{}, brief bool) error {
+	if g.Ready() || brief && g.takesLong {
+		return nil
+	}
+	select {
+	case <-c.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	case turns <- struct{}{}:
+	}
+	defer func() { <-turns }()
+	if !brief {
+		if err := c.reserve(ctx); err != nil {
+			return err
+		}
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.compiling--
+			c.free()
+		}()
+	}
+	c.compile(g, brief)
+	return nil
+}
+
+// free wakes those who wait for room. The caller holds mu.
+func (c *Cache) free() {
+	close(c.freed)
+	c.freed = make(chan struct{})
+}
+
+// compile compiles a grammar. A brief one that takes more than there is to do for it TakesLong.
+func (c *Cache) compile(g *Grammar, brief bool) {
 	v, err := c.vocabulary()
 	if err != nil {
 		g.finish(nil, err)
 		return
 	}
 	g.words = v.Words()
-	g.finish(compile(g.spec, v))
+	before, began := allocated(), time.Now()
+	compiled, err := compile(g.spec, v, brief)
+	var wrong *constrain.Error
+	g.takesLong = brief && errors.As(err, &wrong) && wrong.TooComplex
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(began) > longCompile {
+		c.shed.add(c, int(allocated()-before))
+	}
+	if g.takesLong {
+		return
+	}
+	if compiled != nil {
+		g.held = compiled.Held()
+		g.tables, g.fresh = g.held, g.held
+		c.held += g.held
+	}
+	g.finish(compiled, err)
+	if g.users == 0 {
+		c.rest(g)
+	}
 }
 
 // compile turns a panic of the compiler, which would be a defect of it, into an error of the
 // request that found it.
-func compile(s constrain.Spec, v *constrain.Vocabulary) (g *constrain.Compiled, err error) {
+func compile(s constrain.Spec, v *constrain.Vocabulary, brief bool) (g *constrain.Compiled, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			g, err = nil, fmt.Errorf("compile a constraint of kind %v: panic: %v", s.Kind, p)
 		}
 	}()
-	return constrain.Compile(s, v, constrain.Limits{})
+	return constrain.Compile(s, v, constrain.Limits{Brief: brief})
 }
 
 // Close ends what waits to be compiled, and waits for what is being compiled. Grammars that exist
@@ -155,21 +362,98 @@ func (c *Cache) Close() {
 
 // Grammar is one constraint, compiled or about to be.
 type Grammar struct {
-	spec    constrain.Spec
-	claimed atomic.Bool
-	ended   sync.Once
-	done    chan struct{}
-	err     error // known when done is closed
+	cache *Cache
+	spec  constrain.Spec
+	// These are guarded by the cache's mu: how many use it, that the cache does not find it any more,
+	// that its tables are gone, the bytes of them and of the ways of its answers, those of the tables,
+	// and when it was compiled, and those that count as idle.
+	users               int
+	forgotten, dropped  bool
+	held, tables, fresh int
+	idle                int
+	// found, too, are answers, by the sum of their tokens, of which a goroutine of its own has found out
+	// what comes next: those who ask for it ask again.
+	found map[uint64]*found
+	// full says that its tables have come to what they may.
+	full atomic.Bool
+	// making is taken by the one that compiles it, who alone looks at takesLong.
+	making    chan struct{}
+	takesLong bool
+	ended     sync.Once
+	done      chan struct{}
+	err       error // known when done is closed
 	// mu guards the tables of compiled, which grow with use.
 	mu       sync.Mutex
 	compiled *constrain.Compiled
 	words    int
-	// busy says that hard holds mu: it runs what takes long.
+	// ways are the bytes of the ways of its answers.
+	ways atomic.Int64
+	// busy says that a goroutine holds mu that does what takes long.
 	busy atomic.Bool
-	hard func(func())
-	// prepared says that hard has found out what the next mask takes, spent that the limits were not
-	// enough for that.
-	prepared, spent bool
+}
+
+// found is what was found out about an answer.
+type found struct {
+	way
+	mask      []uint32
+	state     State
+	accepting bool
+}
+
+// way is how far an answer has come: at is where the first done tokens of path lead, held is what
+// that takes, in bytes, and sum is one of the tokens.
+type way struct {
+	at   *constrain.Matcher
+	path []int32
+	done int
+	held int
+	sum  uint64
+}
+
+// Release says that the caller of Start does not use the grammar any more, nor m, its Matcher or nil.
+func (g *Grammar) Release(m *Matcher) {
+	c := g.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m != nil {
+		g.leave(&m.way)
+	}
+	if g.users--; g.users == 0 {
+		c.using--
+		c.rest(g)
+	}
+}
+
+// leave gives up what an answer holds. The caller holds the cache's mu.
+func (g *Grammar) leave(w *way) {
+	g.ways.Add(int64(-w.held))
+	if !g.dropped {
+		g.held -= w.held
+		g.cache.held -= w.held
+	}
+	*w = way{}
+}
+
+// grown counts what the tables of a grammar and the way of one of its answers have come to, and says
+// whether they may stay so large: where all have too much together, those that have more than their
+// share end. The caller holds the grammar's mu.
+func (g *Grammar) grown(compiled *constrain.Compiled, w *way) bool {
+	held := w.at.Held()
+	tables := compiled.Held()
+	all := tables + int(g.ways.Add(int64(held-w.held)))
+	w.held = held
+	c := g.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g.dropped { // the request is gone that this was for
+		return false
+	}
+	c.held += all - g.held
+	g.held, g.tables = all, tables
+	if compiled.Full() || c.held > mostBytes && all > mostBytes/max(1, c.using) {
+		g.full.Store(true)
+	}
+	return !g.full.Load()
 }
 
 // finish says what came of compiling; only the first time counts.
@@ -193,60 +477,135 @@ func (g *Grammar) Ready() bool {
 	}
 }
 
-// Matcher returns where an answer begins. The grammar must be ready.
+// Matcher returns where an answer begins. The grammar must be ready, and in use by the caller.
 func (g *Grammar) Matcher() (*Matcher, error) {
 	if g.err != nil {
 		return nil, g.err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return &Matcher{grammar: g, at: g.compiled.Matcher(), words: g.words}, nil
+	return &Matcher{grammar: g, compiled: g.compiled, words: g.words}, nil
 }
 
 // Matcher is how far one answer has come. Matchers of one grammar may be used by several
 // goroutines, each by one.
 type Matcher struct {
-	grammar *Grammar
-	at      *constrain.Matcher
-	words   int
+	grammar  *Grammar
+	compiled *constrain.Compiled
+	words    int
+	way
 }
 
-// Accept goes on by a token, and returns false, going nowhere, when the grammar does not allow it.
-func (m *Matcher) Accept(token int32) bool {
-	if !m.grammar.lock() {
-		m.grammar.mu.Lock()
-	}
-	defer m.grammar.mu.Unlock()
-	return m.at.Accept(token)
-}
+// State is what came of a Next.
+type State uint8
 
-// Mask sets the bits of the tokens that may come next and clears the others (see constrain's), and
-// says whether the answer may end here. Where that takes long it returns false for ready, and has a
-// goroutine find out what it takes, until when the grammar is not Usable: then it is to be asked
-// again.
-func (m *Matcher) Mask(mask []uint32) (complete, ready bool) {
+const (
+	// Ready: the mask is there.
+	Ready State = iota
+	// Wait: the mask takes long and is made aside, or another one is. Once the grammar is Usable, a new
+	// Matcher is to be asked with all tokens of the answer; this one is of no use any more.
+	Wait
+	// Lost: the grammar does not allow these tokens.
+	Lost
+	// Spent: to go on takes more work or memory than an answer may.
+	Spent
+)
+
+// maxFound is how many answers are remembered of which has been found out what comes next.
+const maxFound = 256
+
+// Next goes on by tokens. Where it is Ready it sets the bits of those that may come next in mask,
+// which has Words at least, and clears the others (see constrain's); accepting says that the answer may
+// end here. What it does takes some milliseconds at most: what takes longer is done by a goroutine.
+func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) {
 	g := m.grammar
 	if !g.lock() {
-		return false, false
+		return Wait, false
 	}
-	operations := quick
-	if g.prepared {
-		operations = math.MaxInt // what takes long has been found out
+	for _, t := range tokens {
+		m.sum = (m.sum ^ uint64(uint32(t)+1)) * 0x9E3779B97F4A7C15
 	}
-	if m.at.Try(mask, operations) || g.prepared || g.spent {
-		g.prepared = false
+	m.path = append(m.path, tokens...)
+	if f := g.recall(&m.way); f != nil {
 		defer g.mu.Unlock()
-		return m.at.Accepting(), true
+		m.way = f.way
+		clear(mask)
+		copy(mask, f.mask)
+		return f.state, f.accepting
 	}
+	if m.at == nil {
+		m.at = m.compiled.Matcher()
+	}
+	if s, accepting, enough := m.next(m.compiled, mask, quick); enough {
+		defer g.mu.Unlock()
+		if !g.grown(m.compiled, &m.way) && s == Ready {
+			return Spent, false
+		}
+		return s, accepting
+	}
+	f := &found{way: m.way, mask: make([]uint32, m.words)}
+	m.way = way{}
 	g.busy.Store(true)
-	g.hard(func() {
-		m.at.Mask(make([]uint32, m.words))
-		g.spent = m.at.Exhausted()
-		g.prepared = !g.spent
+	g.cache.tasks.Go(func() {
+		f.state, f.accepting, _ = f.next(m.compiled, f.mask, math.MaxInt)
+		if !g.grown(m.compiled, &f.way) && f.state == Ready {
+			f.state = Spent
+		}
+		g.remember(f)
 		g.busy.Store(false)
 		g.mu.Unlock()
 	})
-	return false, false
+	return Wait, false
+}
+
+// next is Next with at most so many operations, and says whether they were enough.
+func (w *way) next(c *constrain.Compiled, mask []uint32, operations int) (s State, accepting, enough bool) {
+	all := operations == math.MaxInt
+	for ; w.done < len(w.path); w.done++ {
+		if !w.at.TryAccept(w.path[w.done], operations) {
+			if w.at.Exhausted() {
+				return Spent, false, all
+			}
+			return Lost, false, true
+		}
+		if !all {
+			operations = max(operations-w.at.Taken(), 0)
+		}
+	}
+	if accepting, enough = w.at.Try(mask, operations); !enough {
+		return Spent, false, all
+	}
+	return Ready, accepting, true
+}
+
+// remember keeps what was found out until it is asked for; of too many one is forgotten.
+func (g *Grammar) remember(f *found) {
+	g.cache.mu.Lock()
+	defer g.cache.mu.Unlock()
+	if g.dropped {
+		return
+	}
+	if g.found == nil {
+		g.found = map[uint64]*found{}
+	}
+	for sum, old := range g.found {
+		if sum == f.sum || len(g.found) >= maxFound {
+			delete(g.found, sum)
+			g.leave(&old.way)
+		}
+	}
+	g.found[f.sum] = f
+}
+
+// recall is what was found out about an answer that has come to where w leads, nil if nothing was.
+func (g *Grammar) recall(w *way) *found {
+	g.cache.mu.Lock()
+	defer g.cache.mu.Unlock()
+	f := g.found[w.sum]
+	if f == nil || !slices.Equal(f.path, w.path) {
+		return nil
+	}
+	delete(g.found, w.sum)
+	g.leave(w)
+	return f
 }
 
 // lock takes the grammar, unless it is not usable. It spins: what others do with a grammar that is

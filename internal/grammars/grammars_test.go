@@ -52,17 +52,22 @@ func TestShared(t *testing.T) {
 				return
 			}
 			mask := make([]uint32, m.Words())
+			var last []int32
 			for n := range 2 * (5 + i%4) {
 				want := int32("ab"[n%2])
-				if done, ready := m.Mask(mask); done || !ready || mask[want>>5] != 1<<(want&31) || !m.Accept(want) {
-					t.Errorf("%v after %d: complete %v, mask %x", spec, n, done, mask)
+				if s, done := m.Next(last, mask); done || s != Ready || mask[want>>5] != 1<<(want&31) {
+					t.Errorf("%v after %d: %v, complete %v, mask %x", spec, n, s, done, mask)
 					return
 				}
+				last = []int32{want}
 			}
-			accepted := !m.Accept('x') && m.Accept('c')
-			if done, ready := m.Mask(mask); !accepted || !done || !ready {
-				t.Errorf("%v does not end after c", spec)
+			if s, done := m.Next([]int32{last[0], 'c'}, mask); s != Ready || !done {
+				t.Errorf("%v does not end after c: %v", spec, s)
 			}
+			if s, _ := m.Next([]int32{'x'}, mask); s != Lost {
+				t.Errorf("%v goes on with x: %v", spec, s)
+			}
+			g.Release(m)
 		})
 	}
 	asking.Wait()
@@ -88,8 +93,12 @@ func TestForgets(t *testing.T) {
 		t.Errorf("%d grammars, %d in order", len(c.grammars), c.recent.Len())
 	}
 	<-first.Done()
-	if m, err := first.Matcher(); err != nil || !m.Accept('f') {
-		t.Errorf("a forgotten grammar: %v", err)
+	m, err := first.Matcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := m.Next([]int32{'f'}, make([]uint32, m.Words())); s != Ready {
+		t.Errorf("a forgotten grammar: %v", s)
 	}
 }
 
@@ -103,7 +112,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	c.turn <- struct{}{} // another one compiles
+	c.brief <- struct{}{} // another one compiles
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Check(ctx, regex("b")); !errors.Is(err, context.Canceled) {
@@ -140,25 +149,36 @@ func TestLongMask(t *testing.T) {
 	g := c.Start(hard)
 	<-g.Done()
 	asked := 0
-	m, err := g.Matcher()
-	if err != nil {
-		t.Fatal(err)
-	}
-	mask := make([]uint32, m.Words())
+	var text []int32
 	for _, b := range []byte(`"ab.cdefgh.xyz`) {
-		for {
-			_, ready := m.Mask(mask)
-			if ready {
-				break
-			}
-			if asked++; asked > 1000 {
-				t.Fatal("a mask never comes")
-			}
-			g.Await(time.Minute)
+		s, mask, waits := next(t, g, text)
+		if asked += waits; s != Ready || mask[b>>5]>>(b&31)&1 == 0 {
+			t.Fatalf("%q is not allowed: %v", b, s)
 		}
-		if mask[b>>5]>>(b&31)&1 == 0 || !m.Accept(int32(b)) {
-			t.Fatalf("%q is not allowed", b)
-		}
+		text = append(text, int32(b))
 	}
-	t.Logf("%d masks were made aside", asked)
+	if asked == 0 {
+		t.Error("no mask was made aside")
+	}
+}
+
+// next asks a grammar in use for what comes after a text, as the runner does: by a new matcher whenever
+// it has to wait.
+func next(t *testing.T, g *Grammar, text []int32) (s State, mask []uint32, waits int) {
+	t.Helper()
+	for {
+		<-g.Done()
+		m, err := g.Matcher()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mask = make([]uint32, m.Words())
+		if s, _ = m.Next(text, mask); s != Wait {
+			return s, mask, waits
+		}
+		if waits++; waits > 1000 {
+			t.Fatal("a mask never comes")
+		}
+		g.Await(time.Minute)
+	}
 }

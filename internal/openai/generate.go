@@ -35,6 +35,8 @@ type generation struct {
 	ticket *kvtransfer.Ticket
 	// broken, unless it is nil, is told what breaks the stream off.
 	broken func(context.Context, error)
+	// constraint is the field that states what the answer keeps to, "" for none.
+	constraint string
 	// done, unless it is nil, says that abort_requests cannot name the request any more.
 	done func()
 }
@@ -74,7 +76,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	}
 	from := originOf(r.Context())
 	g := &generation{id: kind + requestID(r, req.requestID), created: from.time(),
-		prompts: prompts, n: req.n}
+		prompts: prompts, n: req.n, constraint: req.constraintField}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
 	client := s.clientOf(r)
@@ -138,6 +140,9 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 		if err != nil {
 			if g.broken != nil {
 				g.broken(ctx, err)
+			}
+			if errors.Is(err, engine.ErrSpent) {
+				err = badRequest(g.constraint, "`%s` is too complex: %v", g.constraint, err)
 			}
 			return errors.Join(ended(ctx), err)
 		}

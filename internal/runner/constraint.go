@@ -36,6 +36,28 @@ func (r *Runner) bind(c constrain.Spec, output []int32) *bound {
 	return &bound{grammar: r.opt.Grammars.Start(c), tokens: slices.Clone(output)}
 }
 
+// releaseGrammars gives up the grammars of slots that have been freed.
+func (r *Runner) releaseGrammars() {
+	for i, b := range r.released {
+		if b.grammar != nil {
+			b.grammar.Release(b.at)
+		}
+		r.released[i] = nil
+	}
+	r.released = r.released[:0]
+}
+
+// Close gives up what the requests in all slots use.
+func (r *Runner) Close() {
+	for i := range r.slots {
+		if b := r.slots[i].bound; b != nil {
+			r.released = append(r.released, b)
+			r.slots[i].bound = nil
+		}
+	}
+	r.releaseGrammars()
+}
+
 // append goes on by a token of the output.
 func (b *bound) append(token int32) {
 	if !b.missed && !b.lost {
@@ -48,47 +70,40 @@ func (b *bound) ready() bool {
 	return b.lost || !b.missed && b.grammar.Usable()
 }
 
-// advance leads the matcher, which is made when the grammar is compiled, through the output.
-func (b *bound) advance() {
-	if b.at == nil {
-		m, err := b.grammar.Matcher()
-		if err != nil {
-			b.lost = true // the driver's compiler refused it, too, or this rank has no vocabulary
-			return
-		}
-		b.at = m
-	}
-	for _, t := range b.tokens {
-		// A token that ends the request is none of the grammar's. No other can fail: it was chosen
-		// from the grammar's own.
-		if b.lost = !b.at.Accept(t); b.lost {
-			return
-		}
-	}
-	b.tokens = b.tokens[:0]
-}
-
 // mask appends the bits of the tokens of a vocabulary that may come next to dst, which is empty.
 // When there is none it returns what stands in the place of a token, else 0.
 func (b *bound) mask(dst []uint32, vocab int, p *sample.Params) (mask []uint32, none int32) {
-	if !b.ready() {
+	switch {
+	case b.lost:
+		return dst, sample.Stuck
+	case !b.ready():
 		b.missed = true
 		return dst, sample.Pending
 	}
-	if !b.lost {
-		b.advance()
-	}
-	if b.lost {
-		return dst, sample.Stuck
+	if b.at == nil {
+		m, err := b.grammar.Matcher()
+		if err != nil { // the driver's compiler refused it, too, or this rank has no vocabulary
+			b.lost = true
+			return dst, sample.Stuck
+		}
+		b.at = m
 	}
 	words := max((vocab+31)/32, b.at.Words())
 	mask = slices.Grow(dst, words)[:words]
-	complete, ready := b.at.Mask(mask)
-	if !ready {
+	state, accepting := b.at.Next(b.tokens, mask)
+	b.tokens = b.tokens[:0]
+	switch state {
+	case grammars.Wait:
 		b.missed = true
 		return dst, sample.Pending
+	case grammars.Spent:
+		return dst, sample.Spent
+	case grammars.Lost:
+		// A token that ends the request is none of the grammar's, others were chosen from its own.
+		b.lost = true
+		return dst, sample.Stuck
 	}
-	if complete {
+	if accepting {
 		allow(mask, p.EOS)
 		for _, t := range p.StopTokens {
 			allow(mask, t)

@@ -76,6 +76,7 @@ type Runner struct {
 	place               layout.Place
 	first, last, output bool
 	slots               []slot
+	released            []*bound // of slots that the plan frees
 
 	batch  compute.Batch
 	tables [][]int32
@@ -229,11 +230,16 @@ func (r *Runner) check(p *step.Plan) error {
 
 // update forgets freed slots and learns new ones.
 func (r *Runner) update(p *step.Plan) error {
+	// A grammar that goes on in another slot stays in use between the two.
+	defer r.releaseGrammars()
 	for _, id := range p.Free {
 		if int(id) >= len(r.slots) {
 			return fmt.Errorf("plan %d frees slot %d of %d", p.ID, id, len(r.slots))
 		}
 		r.slots[id].used = false
+		if b := r.slots[id].bound; b != nil {
+			r.released = append(r.released, b)
+		}
 		r.slots[id].state, r.slots[id].bound = nil, nil
 	}
 	for i := range p.New {

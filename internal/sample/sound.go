@@ -6,12 +6,14 @@ import "math"
 const (
 	// Unsound says that the logits are no numbers: the request cannot go on.
 	Unsound = -1
-	// Stuck says that the request's constraint leaves no token to choose, or none that could be found
-	// within its budget: the request cannot go on.
+	// Stuck says that the request's constraint leaves no token to choose: the request cannot go on.
 	Stuck = -2
 	// Pending says that the request's constraint is still being compiled: the position is to be
 	// computed again.
 	Pending = -3
+	// Spent says that to find a token that the request's constraint allows takes more work or memory
+	// than an answer may: the request cannot go on.
+	Spent = -4
 )
 
 // soundStride is the distance of the logits that Sound looks at.

@@ -64,7 +64,7 @@ type Output struct {
 	// Finish is other than Unfinished in the last Output of a request; one that was aborted has no
 	// further Output.
 	Finish sample.Finish
-	// Fault is why Finish is FinishError: sample.Unsound or sample.Stuck. Else it is 0.
+	// Fault is why Finish is FinishError: sample.Unsound, sample.Stuck or sample.Spent. Else it is 0.
 	Fault int32
 	// Pooled is what a request that pools gets beside its token, which means nothing. It lies in the
 	// Result and lives as long as that.

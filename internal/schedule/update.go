@@ -34,7 +34,7 @@ func (s *Scheduler) Check(r *step.Result) error {
 		if len(run) != 1 {
 			return wrong(r, "has %d tokens for slot %d, 1 is due", len(run), e.slot)
 		}
-		if run[0] < sample.Pending || run[0] == sample.Pending && e.request.Constraint.Kind == 0 {
+		if run[0] < sample.Spent || run[0] <= sample.Pending && e.request.Constraint.Kind == 0 {
 			return wrong(r, "has token %d for slot %d", run[0], e.slot)
 		}
 		i++

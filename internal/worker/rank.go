@@ -178,7 +178,7 @@ func (r *rank) enter(opt Options) error {
 			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
 		}
 		var err error
-		if r.groups, err = opt.Groups(); err != nil {
+		if r.groups, err = opt.Groups(r.status.Moved()); err != nil {
 			return err
 		}
 	}
@@ -203,6 +203,9 @@ func (r *rank) leave() {
 	}
 	r.endTransfers()
 	r.groups.Close()
+	if run, ok := r.runner.(*runner.Runner); ok {
+		run.Close()
+	}
 	r.groups, r.runner = join.Groups{}, nil
 }
 

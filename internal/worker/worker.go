@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
@@ -26,8 +27,8 @@ type Options struct {
 	// Rank is its number.
 	Rank int
 	// Groups joins the rank's communicators, which the rank then closes. It is called when there are
-	// several ranks.
-	Groups func() (join.Groups, error)
+	// several ranks, with what counts that they move (see join.Rank.Groups).
+	Groups func(moved *atomic.Uint64) (join.Groups, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
 	// DriversClock says that the rank's clock is the driver's: they are on one host.

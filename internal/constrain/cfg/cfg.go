@@ -178,6 +178,10 @@ func (g *Grammar) Len() int { return len(g.syms) - 1 }
 // At is what s stands for. The slices are the grammar's own.
 func (g *Grammar) At(s Sym) *Symbol { return &g.syms[s] }
 
+// symbolBytes is what a symbol, or an element of a rule or list, takes here and in the tables that
+// are made of it, about.
+const symbolBytes = 120
+
 func (g *Grammar) add(s Symbol, size int) Sym {
 	if g.spend(size + 1) {
 		g.syms = append(g.syms, s)
@@ -189,6 +193,7 @@ func (g *Grammar) spend(n int) bool {
 	if g.size += n; g.size > g.limit {
 		g.over = true
 	}
+	g.B.Hold(n * symbolBytes)
 	return !g.over
 }
 

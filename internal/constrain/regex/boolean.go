@@ -4,8 +4,8 @@ import "slices"
 
 // Or matches what any of the expressions matches; without any it is Empty.
 func (b *Builder) Or(xs ...Ex) Ex {
-	var buf [16]Ex
-	l := buf[:0]
+	l := b.buf[:0]
+	defer func() { b.buf = l[:0] }()
 	var set ByteSet
 	eps := false
 	all := uint8(0)
@@ -35,6 +35,10 @@ func (b *Builder) Or(xs ...Ex) Ex {
 			continue
 		}
 		one(x)
+	}
+	// Alternatives of alternatives are looked at each time, though what comes of it may be known.
+	if !b.spendN(len(l) / perUnit) {
+		return Empty
 	}
 	if set != (ByteSet{}) {
 		l = append(l, b.Set(set))
@@ -77,6 +81,9 @@ func (b *Builder) And(xs ...Ex) Ex {
 		} else if !b.isAll(x) {
 			l = append(l, x)
 		}
+	}
+	if !b.spendN(len(l) / perUnit) {
+		return Empty
 	}
 	slices.Sort(l)
 	l = slices.Compact(l)

@@ -61,7 +61,8 @@ type node struct {
 	kind     uint8
 	nullable bool
 	plain    bool // without kAnd and kNot: never dead
-	a, b     Ex   // operands; of kOr and kAnd: from, to in Builder.args
+	size     size
+	a, b     Ex // operands; of kOr and kAnd: from, to in Builder.args
 	min, max int32
 	set      int32
 	// whole are the alphabets, as bits, of which each text is made of whole characters.
@@ -69,6 +70,15 @@ type node struct {
 	// least is a bound from below on the length of the texts, in bytes.
 	least int32
 }
+
+// size is what the shape of an expression says about how many texts it matches.
+type size uint8
+
+const (
+	some     = size(1 << iota) // surely one
+	finite                     // surely finitely many
+	infinite                   // surely infinitely many, where it is plain
+)
 
 // most is the greatest bound that node.least has.
 const most = 1 << 29
@@ -87,24 +97,38 @@ type Builder struct {
 	bySets  map[string][]byte // the heads of expressions that begin with these sets
 	within  map[[2]Ex]bool
 	fuel    int
+	given   int
 	out     bool
+	held    int // bytes
+	most    int // bytes, 0 for no bound
+	full    bool
+	buf []Ex // of Or
 	// json are the characters of a JSON string, rune those of a text; 0 before they are asked for.
 	json, rune Ex
 }
 
 // NewBuilder makes a Builder that may do fuel operations: a new node and a derivative are one each,
-// and one more for every 16 alternatives or operands of an intersection.
+// and one more for every 16 alternatives or operands of an intersection that are looked at.
 func NewBuilder(fuel int) *Builder {
 	b := &Builder{table: make([]Ex, 256), setIDs: map[ByteSet]int32{}, derived: map[uint64]Ex{},
 		dead: map[Ex]bool{}, heads: map[Ex][]byte{},
-		bySets: map[string][]byte{}, within: map[[2]Ex]bool{}, fuel: fuel}
-	b.nodes = append(b.nodes, node{kind: kEmpty, plain: true, least: most, whole: inJSON | inText},
-		node{kind: kEps, nullable: true, plain: true, whole: inJSON | inText})
+		bySets: map[string][]byte{}, within: map[[2]Ex]bool{}, fuel: fuel, given: fuel}
+	b.nodes = append(b.nodes,
+		node{kind: kEmpty, plain: true, size: finite, least: most, whole: inJSON | inText},
+		node{kind: kEps, nullable: true, plain: true, size: some | finite, whole: inJSON | inText})
 	return b
 }
 
-// Refuel sets what is left to do to fuel operations, and clears Exhausted.
-func (b *Builder) Refuel(fuel int) { b.fuel, b.out = fuel, false }
+// Refuel sets what is left to do to fuel operations, and clears Exhausted, unless the Builder is Full.
+func (b *Builder) Refuel(fuel int) {
+	b.fuel, b.given, b.out = fuel, fuel, b.full
+	if b.full {
+		b.fuel = 0
+	}
+}
+
+// Given is what there was to do at the beginning, or at the last Refuel.
+func (b *Builder) Given() int { return b.given }
 
 // Fuel is what is left to do.
 func (b *Builder) Fuel() int { return b.fuel }
@@ -114,13 +138,44 @@ func (b *Builder) Fuel() int { return b.fuel }
 // remembered by the Builder itself.
 func (b *Builder) Exhausted() bool { return b.out }
 
-// Len is the number of expressions: a measure of the memory held, about 60 bytes each.
+// Len is the number of expressions.
 func (b *Builder) Len() int { return len(b.nodes) }
+
+// Limit bounds the memory that the Builder, and those that have it Hold, may come to, in bytes as
+// Held counts them; what would need more is Exhausted, and Full says why. 0 is no bound.
+func (b *Builder) Limit(bytes int) { b.most = bytes }
+
+// Held is the memory of all that is remembered, in bytes. It is counted by what is there, the same on
+// every machine: what the run-time system takes for it is up to three times as much, while it grows.
+func (b *Builder) Held() int { return b.held }
+
+// Hold counts memory of others that grows with the expressions. A negative number gives back.
+func (b *Builder) Hold(bytes int) {
+	b.held += bytes
+	if b.most > 0 && b.held > b.most {
+		b.fuel, b.out, b.full = 0, true, true
+	}
+}
+
+// Full says that the limit on memory has been passed. It stays so.
+func (b *Builder) Full() bool { return b.full }
+
+// Bytes of what is remembered: of a node with its places in the hash table, of an operand, and of an
+// entry of a map. Maps and tables are half empty when they have just grown.
+const (
+	nodeBytes  = 40 + 12
+	argBytes   = 4
+	entryBytes = 40
+)
 
 // perUnit is how many operands take as long as an operation.
 const perUnit = 16
 
 func (b *Builder) spend() bool { return b.spendN(1) }
+
+// Spend counts n operations of others on what the expressions stand for, and says whether there was
+// so much left to do.
+func (b *Builder) Spend(n int) bool { return b.spendN(n) }
 
 func (b *Builder) spendN(n int) bool {
 	if b.fuel < n {
@@ -177,7 +232,8 @@ func (b *Builder) intern(n node, args []Ex) Ex {
 		b.args = append(b.args, args...)
 		n.b = Ex(len(b.args))
 	}
-	n.least, n.whole = b.least(&n), b.whole(&n)
+	b.Hold(nodeBytes + len(args)*argBytes)
+	n.least, n.whole, n.size = b.least(&n), b.whole(&n), b.size(&n)
 	x := Ex(len(b.nodes))
 	b.nodes = append(b.nodes, n)
 	b.table[i] = x
@@ -185,6 +241,55 @@ func (b *Builder) intern(n node, args []Ex) Ex {
 		b.grow()
 	}
 	return x
+}
+
+// size looks at the operands only, so that it costs the same however deep they are. An infinite
+// language without the texts of a finite one is the usual shape of what surely has a text.
+func (b *Builder) size(n *node) size {
+	s := size(0)
+	switch n.kind {
+	case kSet:
+		s = finite
+	case kCat:
+		x, y := b.nodes[n.a].size, b.nodes[n.b].size
+		s = x&y&(some|finite) | (x|y)&infinite
+	case kRep:
+		if n.max < 0 {
+			s = infinite
+		} else {
+			s = b.nodes[n.a].size & finite
+		}
+	case kOr:
+		s = finite
+		for _, a := range b.operands(n) {
+			o := b.nodes[a].size
+			s = s&(o|some|infinite) | o&(some|infinite)
+		}
+	case kAnd:
+		many := 0
+		s = some
+		for _, a := range b.operands(n) {
+			o := &b.nodes[a]
+			s |= o.size & finite
+			switch {
+			case o.plain && o.size&infinite != 0:
+				many++
+			case o.kind != kNot || b.nodes[o.a].size&finite == 0:
+				s &^= some
+			}
+		}
+		if many > 1 {
+			s &^= some
+		}
+	case kNot:
+		if b.nodes[n.a].size&finite != 0 {
+			s = some
+		}
+	}
+	if n.plain {
+		s |= some
+	}
+	return s
 }
 
 func (b *Builder) least(n *node) int32 {
@@ -208,8 +313,11 @@ func (b *Builder) least(n *node) int32 {
 		}
 		return l
 	}
-	if n.nullable {
+	switch {
+	case n.nullable:
 		return 0
+	case n.kind == kMultiple && n.max == 0:
+		return multipleLeast(int64(n.a), int64(n.b), n.min)
 	}
 	return 1
 }
@@ -241,6 +349,7 @@ func (b *Builder) Set(s ByteSet) Ex {
 		id = int32(len(b.sets))
 		b.sets = append(b.sets, s)
 		b.setIDs[s] = id
+		b.Hold(4 * entryBytes)
 	}
 	return b.intern(node{kind: kSet, set: id, plain: true}, nil)
 }

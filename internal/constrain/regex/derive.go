@@ -44,6 +44,7 @@ func (b *Builder) Derivative(x Ex, c byte) Ex {
 	r := b.derive(&n, c)
 	if !b.out {
 		b.derived[key] = r
+		b.Hold(entryBytes)
 	}
 	return r
 }
@@ -51,11 +52,7 @@ func (b *Builder) Derivative(x Ex, c byte) Ex {
 func (b *Builder) derive(n *node, c byte) Ex {
 	switch n.kind {
 	case kCat:
-		r := b.cat(b.Derivative(n.a, c), n.b)
-		if b.nodes[n.a].nullable {
-			r = b.Or(r, b.Derivative(n.b, c))
-		}
-		return r
+		return b.deriveCat(*n, c)
 	case kOr:
 		l := make([]Ex, 0, n.b-n.a)
 		for i := n.a; i < n.b; i++ {
@@ -91,6 +88,29 @@ func (b *Builder) derive(n *node, c byte) Ex {
 		hi--
 	}
 	return b.cat(d, b.Rep(n.a, int(lo), int(hi)))
+}
+
+// deriveCat goes along what may be empty, which may be as long as a text, and puts together what comes
+// of each part once.
+func (b *Builder) deriveCat(n node, c byte) Ex {
+	first := b.cat(b.Derivative(n.a, c), n.b)
+	if !b.nodes[n.a].nullable || b.out {
+		return first
+	}
+	l := []Ex{first}
+	for x := n.b; ; x = n.b {
+		n = b.nodes[x]
+		if n.kind != kCat || !b.nodes[n.a].nullable {
+			return b.Or(append(l, b.Derivative(x, c))...)
+		}
+		if r, known := b.derived[uint64(x)<<8|uint64(c)]; known {
+			return b.Or(append(l, r)...)
+		}
+		if !b.spend() {
+			return Empty
+		}
+		l = append(l, b.cat(b.Derivative(n.a, c), n.b))
+	}
 }
 
 // Heads has one byte of each class of next bytes that x tells apart.
@@ -138,6 +158,7 @@ func (b *Builder) Heads(x Ex) []byte {
 		}
 	}
 	visit(x)
+	b.spendN(len(seen) / perUnit)
 	slices.Sort(sets)
 	sets = slices.Compact(sets)
 	key := make([]byte, 0, 4*len(sets))
@@ -158,8 +179,10 @@ func (b *Builder) Heads(x Ex) []byte {
 			}
 		}
 		b.bySets[string(key)] = reps
+		b.Hold(2*entryBytes + len(key) + len(reps))
 	}
 	b.heads[x] = reps
+	b.Hold(2 * entryBytes)
 	return reps
 }
 
@@ -214,12 +237,13 @@ func (b *Builder) Dead(x Ex) bool {
 	if v, ok := b.dead[x]; ok {
 		return v
 	}
-	if b.alive(x, 64) {
+	if b.alive(x) {
 		b.dead[x] = false
 		return false
 	}
 	// What leads to a text is alive, too: the next question about any of it is answered.
 	from := map[Ex]Ex{x: x}
+	defer func() { b.Hold(-len(from) * entryBytes / 2) }() // half of it is remembered
 	found := func(y Ex) {
 		for ; !b.known(y); y = from[y] {
 			b.dead[y] = false
@@ -229,7 +253,11 @@ func (b *Builder) Dead(x Ex) bool {
 	// does not go through all lengths.
 	for todo := (frontier{b, []Ex{x}}); len(todo.of) > 0; {
 		y := heap.Pop(&todo).(Ex)
-		for _, c := range b.Heads(y) {
+		heads := b.Heads(y)
+		if !b.spendN(len(heads) / 4) { // to look at what is known takes time, too
+			return false
+		}
+		for _, c := range heads {
 			z := b.Derivative(y, c)
 			if b.out {
 				return false
@@ -241,7 +269,7 @@ func (b *Builder) Dead(x Ex) bool {
 				continue
 			}
 			v, known := b.dead[z]
-			if m := &b.nodes[z]; m.plain || m.nullable || known && !v || !known && b.alive(z, 64) {
+			if m := &b.nodes[z]; m.plain || m.nullable || known && !v || !known && b.alive(z) {
 				found(y)
 				return false
 			}
@@ -249,6 +277,7 @@ func (b *Builder) Dead(x Ex) bool {
 				continue
 			}
 			from[z] = y
+			b.Hold(entryBytes)
 			heap.Push(&todo, z)
 		}
 	}
@@ -296,6 +325,7 @@ func (b *Builder) Within(x, y Ex) bool {
 	v := b.Dead(b.Minus(x, y)) && !b.out
 	if !b.out {
 		b.within[[2]Ex{x, y}] = v
+		b.Hold(entryBytes)
 	}
 	return v
 }
@@ -308,98 +338,11 @@ func (b *Builder) Match(x Ex, text string) bool {
 	return b.nodes[x].nullable
 }
 
-// alive is a quick look: true means that x matches a text. An infinite language without the texts
-// of a finite one is the usual shape.
-func (b *Builder) alive(x Ex, depth int) bool {
-	n := &b.nodes[x]
-	if n.plain {
-		return x != Empty
-	}
-	if depth == 0 {
-		return false
-	}
-	switch n.kind {
-	case kAnd:
-		infinite := 0
-		for _, a := range b.operands(n) {
-			switch o := &b.nodes[a]; {
-			case o.plain && b.infinite(a, depth):
-				infinite++
-			case o.kind != kNot || !b.finite(o.a, depth):
-				return false
-			}
-		}
-		return infinite <= 1
-	case kOr:
-		for _, a := range b.operands(n) {
-			if b.alive(a, depth-1) {
-				return true
-			}
-		}
-	case kCat:
-		return b.alive(n.a, depth-1) && b.alive(n.b, depth-1)
-	case kNot:
-		return b.finite(n.a, depth)
-	}
-	return false
-}
-
-// infinite says of a plain x that it surely matches infinitely many texts.
-func (b *Builder) infinite(x Ex, depth int) bool {
-	n := &b.nodes[x]
-	if depth == 0 {
-		return false
-	}
-	switch n.kind {
-	case kRep:
-		return n.max < 0
-	case kCat:
-		return b.infinite(n.a, depth-1) || b.infinite(n.b, depth-1)
-	case kOr:
-		for _, a := range b.operands(n) {
-			if b.infinite(a, depth-1) {
-				return true
-			}
-		}
-	}
-	return false
-}
+// alive is a quick look: true means that x matches a text.
+func (b *Builder) alive(x Ex) bool { return b.nodes[x].size&some != 0 }
 
 // finite says that x surely matches only finitely many texts.
-func (b *Builder) finite(x Ex, depth int) bool {
-	for {
-		n := &b.nodes[x]
-		if depth == 0 {
-			return false
-		}
-		switch n.kind {
-		case kEmpty, kEps, kSet:
-			return true
-		case kRep:
-			return n.max >= 0 && b.finite(n.a, depth-1)
-		case kCat:
-			if !b.finite(n.a, depth-1) {
-				return false
-			}
-			x = n.b
-			continue
-		case kOr:
-			for _, a := range b.operands(n) {
-				if !b.finite(a, depth-1) {
-					return false
-				}
-			}
-			return true
-		case kAnd:
-			for _, a := range b.operands(n) {
-				if b.finite(a, depth-1) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-}
+func (b *Builder) finite(x Ex) bool { return b.nodes[x].size&finite != 0 }
 
 // Forget is an expression that agrees with x on every text of fewer than n bytes: it has a
 // continuation in the one if it has one in the other, and both match it or neither does. Counts
@@ -407,7 +350,7 @@ func (b *Builder) finite(x Ex, depth int) bool {
 // begins with a repetition; elsewhere x is returned.
 func (b *Builder) Forget(x Ex, n int) Ex {
 	m := b.nodes[x]
-	if !m.plain {
+	if !m.plain || !b.spend() { // what is shared is looked at wherever it stands
 		return x
 	}
 	switch m.kind {
@@ -435,9 +378,12 @@ func (b *Builder) Forget(x Ex, n int) Ex {
 
 // Holds says that every text of at most n characters, each one that the expression char matches,
 // can be continued to one that x matches; n may be Inf. It looks at the shape only: false may be
-// wrong, true is not.
+// wrong, true is not. Without fuel it says false.
 func (b *Builder) Holds(x, char Ex, n int) bool {
 	m := b.nodes[x]
+	if !b.spend() {
+		return false
+	}
 	switch m.kind {
 	case kRep:
 		return (m.max < 0 || n >= 0 && int(m.max) >= n) && b.Within(char, m.a)
@@ -450,12 +396,12 @@ func (b *Builder) Holds(x, char Ex, n int) bool {
 			}
 		}
 	case kNot:
-		return b.finite(m.a, 64)
+		return b.finite(m.a)
 	case kAnd:
 		infinite := 0
 		for i := m.a; i < m.b; i++ {
 			a := b.args[i]
-			if o := &b.nodes[a]; o.kind == kNot && b.finite(o.a, 64) {
+			if o := &b.nodes[a]; o.kind == kNot && b.finite(o.a) {
 				continue
 			}
 			infinite++

@@ -46,6 +46,21 @@ func (b *Builder) multiple(m, rest, places, point int32) Ex {
 		min: places, max: point}, nil)
 }
 
+// multipleLeast is how many more digits a run of them, which has not come to its point and is no
+// multiple of m, needs at least to be one: so many that what they add to rest, the remainder so far,
+// may be what is missing.
+func multipleLeast(m, rest int64, places int32) int32 {
+	span := int64(1)
+	for range places {
+		rest, span = rest*10%m, min(span*10, m)
+	}
+	digits := int32(0)
+	for ; (m-rest)%m >= span; digits++ {
+		rest, span = rest*10%m, min(span*10, m)
+	}
+	return max(digits, 1)
+}
+
 // multipleBy is the derivative of a kMultiple.
 func (b *Builder) multipleBy(n *node, c byte) Ex {
 	m, rest := int32(n.a), int32(n.b)

@@ -79,13 +79,19 @@ func (c *compiler) anyOf(k *value, all *sets, track bool) *sets {
 	if c.bad() {
 		return nil
 	}
-	r := &sets{}
 	if !track {
-		for _, s := range list {
-			r = c.union(r, c.intersect(all, s))
+		alts := make([]*sets, len(list))
+		objects := 0
+		for i, s := range list {
+			alts[i] = c.intersect(all, s)
+			objects += len(alts[i].objects)
+			if c.alternatives(objects); c.bad() {
+				return nil
+			}
 		}
-		return r
+		return c.union(alts...)
 	}
+	r := &sets{}
 	// Which of the schemas hold decides what has been looked at: all that do count.
 	no := all
 	for _, s := range list {
@@ -101,7 +107,11 @@ func (c *compiler) anyOf(k *value, all *sets, track bool) *sets {
 
 func (c *compiler) oneOf(k *value, all *sets, track bool) *sets {
 	list := c.resolveAll(k, track)
-	r := &sets{}
+	if c.bad() {
+		return nil
+	}
+	list, alts := c.onlyOnce(all, list)
+	objects := 0
 	for i, s := range list {
 		one := c.intersect(all, s)
 		for j, t := range list {
@@ -112,12 +122,83 @@ func (c *compiler) oneOf(k *value, all *sets, track bool) *sets {
 				one = c.minus(one, t)
 			}
 		}
-		r = c.union(r, one)
+		alts = append(alts, one)
+		objects += len(one.objects)
+		c.alternatives(objects)
 	}
 	if c.bad() {
 		return nil
 	}
-	return r
+	return c.union(alts...)
+}
+
+// onlyOnce looks at all sets of listed values at once, for oneOf: alts are the values of one that are in
+// no other set, and rest the other sets with one that has the values of all of them in their place, so
+// that nothing is of it alone. With one such set, or none, it leaves the list as it is.
+func (c *compiler) onlyOnce(all *sets, list []*sets) (rest, alts []*sets) {
+	var flat []*sets
+	for _, s := range list {
+		if s.listed() {
+			flat = append(flat, s)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	if len(flat) < 2 {
+		return list, nil
+	}
+	var null, yes, no int
+	strings, numbers := tally[string]{}, tally[decimal]{}
+	for i, s := range flat {
+		c.spend(s.size())
+		null, yes, no = null+count(s.null), yes+count(s.yes), no+count(s.no)
+		s.values(func(x string) { strings.add(x, i) }, func(l literal) { numbers.add(l.at, i) })
+	}
+	once := &sets{null: null == 1, yes: yes == 1, no: no == 1}
+	every := c.union(flat...)
+	text, number := c.text.list(), &numberSet{listed: true}
+	every.values(func(x string) {
+		if strings[x].once {
+			text.among = append(text.among, x)
+		}
+	}, func(l literal) {
+		if numbers[l.at].once {
+			number.among = append(number.among, l)
+		}
+	})
+	if len(text.among) > 0 {
+		once.strings = text
+	}
+	if len(number.among) > 0 {
+		once.numbers = []*numberSet{number}
+	}
+	once = c.intersect(all, once)
+	for _, s := range rest {
+		once = c.minus(once, s)
+	}
+	return append(rest, every, every), []*sets{once}
+}
+
+// tally notes of values which set had them first, and that no other has.
+type tally[T comparable] map[T]struct {
+	first int
+	once  bool
+}
+
+func (t tally[T]) add(x T, set int) {
+	n, met := t[x]
+	if !met {
+		n.first = set
+	}
+	n.once = n.first == set && (n.once || !met)
+	t[x] = n
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func (c *compiler) conditional(v, k *value, all *sets, track bool) *sets {

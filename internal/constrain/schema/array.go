@@ -51,7 +51,7 @@ func (c *compiler) andArrays(x, y *arrays) *arrays {
 		rest: c.and(x.rest, y.rest), seen: max(x.seen, y.seen),
 		seenIf: slices.Concat(x.seenIf, y.seenIf)}
 	n := max(len(x.prefix), len(y.prefix))
-	c.spend(n)
+	c.spend(n + len(r.contains) + len(r.seenIf))
 	for i := range n {
 		r.prefix = append(r.prefix, c.and(x.item(i), y.item(i)))
 	}
@@ -116,10 +116,9 @@ func (c *compiler) disjointArrays(x, y *arrays) bool {
 	if most := fewer(x.most, y.most); most != regex.Inf && most < least {
 		return true
 	}
+	least = min(least, max(len(x.prefix), len(y.prefix))+1)
+	c.spend(least)
 	for i := range least {
-		if i > max(len(x.prefix), len(y.prefix)) {
-			break
-		}
 		if n := c.and(x.item(i), y.item(i)); n != top && c.empty(n) {
 			return true
 		}
@@ -145,11 +144,9 @@ func (c *compiler) notArrays(a *arrays) []*arrays {
 		if n == top {
 			continue
 		}
+		c.spend(i / 4)
 		add(func(r *arrays) {
-			for range i {
-				r.prefix = append(r.prefix, top)
-			}
-			r.prefix = append(r.prefix, c.not(n))
+			r.prefix = append(make([]id, i, i+1), c.not(n)) // top before it
 			r.least = i + 1
 		})
 	}

@@ -60,9 +60,12 @@ type compiler struct {
 	// if the answer is unknown.
 	level   int
 	unknown bool
-	fuel    int
+	left    *int // operations
+	held    int  // bytes that are counted until the end
 	err     *cfg.Error
 	options Options
+	// at is the schema whose rules are being made.
+	at id
 }
 
 // maxLevel is how many probes may be under way at a time.
@@ -90,19 +93,40 @@ func (c *compiler) tooComplex(keyword, format string, args ...any) {
 		Reason: fmt.Sprintf(format, args...)})
 }
 
-// spend counts n operations.
+// abandoned is what a compilation panics with that has come to a limit: whatever is under way is of
+// no use, and a loop that went on would have no bound.
+type abandoned struct{}
+
+// abandon ends the compilation. Compile returns the error.
+func (c *compiler) abandon(keyword, format string, args ...any) {
+	c.err = nil // what a probe has met is of no use, either
+	c.tooComplex(keyword, format, args...)
+	panic(abandoned{})
+}
+
+// spend counts n operations. It ends the compilation when too many have been done, here or on
+// expressions: every loop whose length the schema decides calls it.
 func (c *compiler) spend(n int) {
-	if c.fuel -= n + 1; c.fuel < 0 {
-		c.tooComplex("fuel", "the schema takes more than %d operations to resolve", c.lim.Fuel)
+	if *c.left -= n + 1; *c.left < 0 {
+		c.abandon("fuel", "it takes more than %d operations to resolve", c.lim.Fuel)
+	}
+	if b := c.text.b; b.Exhausted() {
+		c.abandon("pattern", "the patterns take more than %d operations to combine", b.Given())
+	}
+}
+
+// hold counts memory that is in use until the end.
+func (c *compiler) hold(bytes int) {
+	c.held += bytes
+	if c.text.b.Hold(bytes); c.text.b.Full() {
+		c.abandon("memory", "it takes too much memory to resolve")
 	}
 }
 
 // dead asks for the emptiness of an expression.
 func (c *compiler) dead(x regex.Ex) bool {
 	d := c.text.b.Dead(x)
-	if c.text.b.Exhausted() {
-		c.tooComplex("pattern", "the patterns take too much work to combine")
-	}
+	c.spend(0)
 	return d
 }
 
@@ -119,6 +143,7 @@ func (c *compiler) intern(n node, key []byte) id {
 	i := id(len(c.nodes))
 	c.nodes = append(c.nodes, n)
 	c.ids[string(key)] = i
+	c.hold(2*setBytes + len(key) + 4*len(n.args))
 	return i
 }
 
@@ -159,6 +184,7 @@ func (c *compiler) combine(o op, list []id) id {
 			parts = c.nodes[x].args
 		}
 		for _, p := range parts {
+			c.spend(len(args) / perUnit) // to find out whether it is there already
 			switch {
 			case p == none:
 				return none
@@ -169,7 +195,11 @@ func (c *compiler) combine(o op, list []id) id {
 		}
 	}
 	for _, x := range args {
-		if n := &c.nodes[x]; n.op == opNot && contain(args, n.args[0]) {
+		n := &c.nodes[x]
+		if n.op != opNot {
+			continue
+		}
+		if c.spend(len(args) / perUnit); contain(args, n.args[0]) {
 			return none
 		}
 	}
@@ -185,6 +215,9 @@ func (c *compiler) combine(o op, list []id) id {
 	}
 	return c.intern(node{op: o, args: args}, key)
 }
+
+// perUnit is how many ids are looked at in the time of an operation.
+const perUnit = 64
 
 func contain(list []id, x id) bool {
 	for _, y := range list {
@@ -246,6 +279,7 @@ func (c *compiler) resolve(x id) *sets {
 		return nil
 	}
 	n.sets = s
+	c.keep(s)
 	return s
 }
 
@@ -274,6 +308,7 @@ func (c *compiler) evaluate(x id) *sets {
 		return c.minus(c.everything(), s)
 	case opAnd, opOr:
 		var all *sets
+		var alts []*sets
 		for _, a := range n.args {
 			if n.op == opAnd && all != nil && c.nodes[a].op == opNot {
 				s := c.resolve(c.nodes[a].args[0])
@@ -287,13 +322,16 @@ func (c *compiler) evaluate(x id) *sets {
 			switch {
 			case s == nil:
 				return nil
+			case n.op == opOr:
+				alts = append(alts, s)
 			case all == nil:
 				all = s
-			case n.op == opAnd:
-				all = c.intersect(all, s)
 			default:
-				all = c.union(all, s)
+				all = c.intersect(all, s)
 			}
+		}
+		if n.op == opOr {
+			return c.union(alts...)
 		}
 		return all
 	}

@@ -20,23 +20,33 @@ type Options struct {
 
 // Compile adds the symbols of a schema to a greedy grammar and returns the one for its valid texts.
 // An error is an *cfg.Error.
-func Compile(text string, g *cfg.Grammar, options Options, lim Limits) (cfg.Sym, error) {
+func Compile(text string, g *cfg.Grammar, options Options, lim Limits) (start cfg.Sym, err error) {
 	lim = lim.withDefaults()
 	if len(text) > lim.Bytes {
 		return cfg.None, &cfg.Error{Code: cfg.SchemaTooComplex, Subject: "size",
 			Reason: "the schema is longer than the limit"}
 	}
-	root, err := parse(text, lim)
+	root, values, err := parse(text, lim)
 	if err != nil {
 		return cfg.None, err
 	}
 	c := &compiler{lim: lim, text: texts{g.B}, docs: newDocuments(root), ids: map[string]id{},
-		patterns: map[string]regex.Ex{},
-
-		fuel: lim.Fuel, options: options}
+		patterns: map[string]regex.Ex{}, left: lim.Left, options: options}
 	c.nodes = []node{{op: opTop}, {op: opBottom, sets: &sets{}}}
+	defer func() {
+		g.B.Hold(-c.held) // what is made of it is counted by itself
+		if p := recover(); p != nil {
+			if _, ok := p.(abandoned); !ok {
+				panic(p)
+			}
+			c.place()
+			start, err = cfg.None, c.err
+		}
+	}()
+	c.spend(len(text)/perText + 2*values)
+	c.hold(values * valueBytes)
 	e := newEmitter(c, g)
-	start := e.symbol(c.schemaOf(root, false))
+	start = e.symbol(c.schemaOf(root, false))
 	e.run()
 	if c.err == nil && !productive(g, start) {
 		c.fail(&cfg.Error{Code: cfg.SchemaUnsatisfiable, Subject: "unsatisfiable",
@@ -46,6 +56,23 @@ func Compile(text string, g *cfg.Grammar, options Options, lim Limits) (cfg.Sym,
 		return cfg.None, c.err
 	}
 	return start, nil
+}
+
+// perText is how many bytes of a text are read in the time of an operation, valueBytes what a value
+// of it takes, with what is known of it.
+const (
+	perText    = 16
+	valueBytes = 240
+)
+
+// place says where the schema at fault is, where no other place is known.
+func (c *compiler) place() {
+	if c.err == nil || c.err.Pointer != "" || c.err.Code == cfg.SchemaInvalid {
+		return
+	}
+	if src := c.source(c.at); src != nil {
+		c.err.Pointer = src.pointer()
+	}
 }
 
 // emitter makes the rules of a grammar for the schemas that are reached from its start.
@@ -113,14 +140,11 @@ func (e *emitter) run() {
 	for len(e.todo) > 0 && e.c.err == nil {
 		x := e.todo[len(e.todo)-1]
 		e.todo = e.todo[:len(e.todo)-1]
+		e.c.at = x
 		if s := e.c.resolve(x); s != nil {
 			e.rules(e.symbols[x], s)
 		}
-		if e.c.err != nil && e.c.err.Pointer == "" && e.c.err.Code != cfg.SchemaInvalid {
-			if src := e.c.source(x); src != nil {
-				e.c.err.Pointer = src.pointer()
-			}
-		}
+		e.c.place()
 		if e.g.Full() {
 			e.c.tooComplex("size", "the schema makes too large a grammar")
 		}
@@ -197,6 +221,7 @@ const (
 
 func (e *emitter) object(nt cfg.Sym, o *objects) {
 	b := e.g.B
+	e.c.spend(len(o.props))
 	named := make([]cfg.Elem, 0, len(o.props))
 	var unnamed []cfg.Elem
 	spelled := make([]string, 0, len(o.props))

@@ -83,8 +83,9 @@ type reader struct {
 	failed *cfg.Error
 }
 
-// parse reads a text of JSON. Nesting beyond lim.Depth and more than lim.Values values are errors.
-func parse(text string, lim Limits) (*value, error) {
+// parse reads a text of JSON, of so many values. Nesting beyond lim.Depth and more than lim.Values
+// values are errors.
+func parse(text string, lim Limits) (root *value, values int, err error) {
 	r := &reader{text: text, left: lim.Values, deep: lim.Depth}
 	v := r.value(nil, "")
 	if r.failed == nil {
@@ -94,9 +95,9 @@ func parse(text string, lim Limits) (*value, error) {
 		}
 	}
 	if r.failed != nil {
-		return nil, r.failed
+		return nil, 0, r.failed
 	}
-	return v, nil
+	return v, lim.Values - r.left, nil
 }
 
 // fail records the first error; the pointer of JSON that cannot be read is its line and column.

@@ -124,16 +124,7 @@ func (c *compiler) narrowObjects(s *sets, o ...*objects) *sets {
 }
 
 func (c *compiler) withObjects(r *sets, xs, ys []*objects) *sets {
-	for _, x := range xs {
-		for _, y := range ys {
-			if c.bad() {
-				return r
-			}
-			if z := c.andObjects(x, y); z != nil {
-				r.objects = append(r.objects, z)
-			}
-		}
-	}
+	r.objects = append(r.objects, cross(c, xs, ys, c.andObjects)...)
 	c.bounded(r)
 	return r
 }

@@ -12,10 +12,15 @@ type Limits struct {
 	States int
 	// Fuel bounds the work in operations; that of patterns is counted by the regex.Builder.
 	Fuel int
+	// Left, if not nil, is what of Fuel is left to all schemas of one constraint together.
+	Left *int
 }
 
+// Fuel is the default of Limits.Fuel.
+const Fuel = 4_000_000
+
 var defaults = Limits{Bytes: 1 << 20, Depth: 128, Values: 250_000, Nodes: 60_000, Branches: 256,
-	States: 4096, Fuel: 4_000_000}
+	States: 4096, Fuel: Fuel}
 
 func (l Limits) withDefaults() Limits {
 	for _, f := range []struct {
@@ -27,6 +32,9 @@ func (l Limits) withDefaults() Limits {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
+	}
+	if l.Left == nil {
+		l.Left = &l.Fuel
 	}
 	return l
 }

@@ -38,6 +38,7 @@ type numberSet struct {
 	// among, if listed, are the only numbers.
 	among  []literal
 	listed bool
+	held   bool // its memory is counted
 }
 
 func (s *numberSet) has(d decimal) bool {
@@ -79,6 +80,13 @@ func tighter(a, b *bound, sign int) *bound {
 	return b
 }
 
+// work is how many operations it takes to intersect two sets, about.
+func (s *numberSet) work(t *numberSet) int {
+	n := len(s.among) + len(t.among)
+	return n*(1+4*(len(s.multiple)+len(t.multiple)+len(s.not)+len(t.not))) +
+		(len(s.except)+len(t.except))/8
+}
+
 // and intersects two sets.
 func (s *numberSet) and(t *numberSet) *numberSet {
 	r := &numberSet{lo: tighter(s.lo, t.lo, 1), hi: tighter(s.hi, t.hi, -1),
@@ -93,7 +101,11 @@ func (s *numberSet) and(t *numberSet) *numberSet {
 	case s.listed:
 		r.among, r.listed = slices.Clone(s.among), true
 		if t.listed {
-			r.among = slices.DeleteFunc(r.among, func(l literal) bool { return !t.has(l.at) })
+			in := make(map[decimal]bool, len(t.among))
+			for _, l := range t.among {
+				in[l.at] = true
+			}
+			r.among = slices.DeleteFunc(r.among, func(l literal) bool { return !in[l.at] })
 		}
 	case t.listed:
 		r.among, r.listed = slices.Clone(t.among), true
@@ -107,10 +119,14 @@ const fewIntegers = 64
 // tidy lists the members of a set that has few of them.
 func (s *numberSet) tidy() *numberSet {
 	if s.listed {
+		t := *s
+		t.listed, t.except = false, nil
+		except := make(map[decimal]bool, len(s.except))
+		for _, d := range s.except {
+			except[d] = true
+		}
 		list := slices.DeleteFunc(s.among, func(l literal) bool {
-			t := *s
-			t.listed = false
-			return !t.has(l.at)
+			return except[l.at] || !t.has(l.at)
 		})
 		return &numberSet{among: list, listed: true, whole: s.whole}
 	}

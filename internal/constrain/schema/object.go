@@ -37,6 +37,7 @@ type objects struct {
 	open bool
 	// seen are the keys that an unevaluatedProperties beside the schema does not look at.
 	seen regex.Ex
+	held bool // its memory is counted
 }
 
 func (c *compiler) anyObject() *objects {

@@ -56,7 +56,7 @@ func (c *compiler) enum(k *value, s *sets) *sets {
 	var strings []string
 	seen := map[string]bool{}
 	numbers := &numberSet{listed: true}
-	var rest *sets = s
+	rest := []*sets{s}
 	for _, x := range k.list {
 		c.spend(1)
 		switch x.kind {
@@ -70,13 +70,13 @@ func (c *compiler) enum(k *value, s *sets) *sets {
 				numbers.among = append(numbers.among, one.numbers[0].among...)
 			}
 		default:
-			rest = c.union(rest, c.single(x))
+			rest = append(rest, c.single(x))
 		}
 		if c.bad() {
 			return s
 		}
 	}
-	r := *rest
+	r := *c.union(rest...)
 	if len(strings) > 0 {
 		r.strings = c.text.list(strings...)
 	}

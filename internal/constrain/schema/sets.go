@@ -18,6 +18,33 @@ func (s *sets) none() bool {
 		len(s.arrays) == 0 && len(s.objects) == 0
 }
 
+// listed says that the values are all listed, none of them an array or object.
+func (s *sets) listed() bool {
+	return (s.strings == nil || s.strings.listed) && len(s.arrays)+len(s.objects) == 0 &&
+		all(s.numbers, func(n *numberSet) bool { return n.listed })
+}
+
+// values calls functions with the strings and the numbers that are listed.
+func (s *sets) values(text func(string), number func(literal)) {
+	if s.strings != nil {
+		for _, x := range s.strings.among {
+			text(x)
+		}
+	}
+	for _, n := range s.numbers {
+		for _, l := range n.among {
+			number(l)
+		}
+	}
+}
+
+// size is how many values are listed.
+func (s *sets) size() int {
+	n := 0
+	s.values(func(string) { n++ }, func(literal) { n++ })
+	return n
+}
+
 func (c *compiler) everything() *sets {
 	return &sets{null: true, yes: true, no: true, numbers: []*numberSet{{}},
 		strings: c.text.all(), arrays: []*arrays{anyArray()}, objects: []*objects{c.anyObject()}}
@@ -29,47 +56,51 @@ func (c *compiler) some(s *textSet) *textSet {
 		return nil
 	}
 	dead := c.text.empty(s)
-	if c.text.b.Exhausted() {
-		c.tooComplex("pattern", "the patterns take too much work to combine")
-	}
-	if dead {
+	if c.spend(0); dead {
 		return nil
 	}
 	return s
 }
 
+// intersect is the values of both. Nothing comes of it after an error: one that went on would make
+// alternatives of alternatives.
 func (c *compiler) intersect(s, t *sets) *sets {
+	if c.spend(0); c.bad() {
+		return &sets{}
+	}
 	r := &sets{null: s.null && t.null, yes: s.yes && t.yes, no: s.no && t.no}
 	if s.strings != nil && t.strings != nil {
 		r.strings = c.some(c.text.and(s.strings, t.strings))
 	}
-	for _, x := range s.numbers {
-		for _, y := range t.numbers {
-			c.spend(len(x.among) + len(y.among))
-			if z := x.and(y); !z.empty() {
-				r.numbers = append(r.numbers, z)
-			}
-		}
-	}
-	for _, x := range s.arrays {
-		for _, y := range t.arrays {
-			if z := c.andArrays(x, y); z != nil {
-				r.arrays = append(r.arrays, z)
-			}
-		}
-	}
-	for _, x := range s.objects {
-		for _, y := range t.objects {
-			if c.bad() {
-				return r
-			}
-			if z := c.andObjects(x, y); z != nil {
-				r.objects = append(r.objects, z)
-			}
-		}
-	}
-	c.bounded(r)
+	r.numbers = cross(c, s.numbers, t.numbers, c.andNumbers)
+	r.arrays = cross(c, s.arrays, t.arrays, c.andArrays)
+	r.objects = cross(c, s.objects, t.objects, c.andObjects)
 	return r
+}
+
+// cross is what there is of the intersections of each with each. and returns nil for nothing.
+func cross[T any](c *compiler, xs, ys []*T, and func(x, y *T) *T) []*T {
+	var out []*T
+	for _, x := range xs {
+		for _, y := range ys {
+			if z := and(x, y); z != nil {
+				out = append(out, z)
+			}
+			if c.alternatives(len(out)); c.bad() {
+				return out
+			}
+		}
+	}
+	return out
+}
+
+// andNumbers intersects two sets; nil says that the result is empty.
+func (c *compiler) andNumbers(x, y *numberSet) *numberSet {
+	c.spend(x.work(y))
+	if z := x.and(y); !z.empty() {
+		return z
+	}
+	return nil
 }
 
 func (c *compiler) bad() bool { return c.err != nil || c.unknown }
@@ -85,48 +116,91 @@ func (c *compiler) alternatives(n int) {
 	}
 }
 
-func (c *compiler) union(s, t *sets) *sets {
-	if s.none() {
-		return t
+// union is the values of any of several sets. It takes all of them at once: one after another costs
+// the square of how many they are.
+func (c *compiler) union(list ...*sets) *sets {
+	r := &sets{}
+	var only *sets
+	many := false
+	var strings []*textSet
+	var numbers []*numberSet
+	for _, s := range list {
+		if s.none() {
+			continue
+		}
+		only, many = s, only != nil
+		r.null, r.yes, r.no = r.null || s.null, r.yes || s.yes, r.no || s.no
+		if s.strings != nil {
+			strings = append(strings, s.strings)
+		}
+		numbers = append(numbers, s.numbers...)
+		r.arrays = append(r.arrays, s.arrays...)
+		r.objects = append(r.objects, s.objects...)
 	}
-	if t.none() {
-		return s
-	}
-	r := &sets{null: s.null || t.null, yes: s.yes || t.yes, no: s.no || t.no,
-		strings: s.strings}
 	switch {
-	case s.strings == nil:
-		r.strings = t.strings
-	case t.strings != nil:
-		r.strings = c.text.or(s.strings, t.strings)
+	case only == nil:
+		return r
+	case !many:
+		return only
 	}
-	r.numbers = unionNumbers(s.numbers, t.numbers)
-	r.arrays = append(append(r.arrays, s.arrays...), t.arrays...)
-	r.objects = append(append(r.objects, s.objects...), t.objects...)
+	if len(strings) > 0 {
+		r.strings = c.text.or(strings...)
+	}
+	r.numbers = unionNumbers(numbers)
 	c.bounded(r)
 	return r
 }
 
 // unionNumbers puts listed numbers together, and leaves out what all numbers contain.
-func unionNumbers(s, t []*numberSet) []*numberSet {
+func unionNumbers(sets []*numberSet) []*numberSet {
 	var out []*numberSet
 	var list *numberSet
-	for _, sets := range [][]*numberSet{s, t} {
-		for _, x := range sets {
-			switch {
-			case x.universal():
-				return []*numberSet{x}
-			case !x.listed:
-				out = append(out, x)
-			case list == nil:
-				list = &numberSet{listed: true, among: append([]literal(nil), x.among...)}
-				out = append(out, list)
-			default:
-				list.among = append(list.among, x.among...)
-			}
+	for _, x := range sets {
+		switch {
+		case x.universal():
+			return []*numberSet{x}
+		case !x.listed:
+			out = append(out, x)
+		case list == nil:
+			list = &numberSet{listed: true, among: append([]literal(nil), x.among...)}
+			out = append(out, list)
+		default:
+			list.among = append(list.among, x.among...)
 		}
 	}
 	return out
+}
+
+// Bytes of what sets hold, about.
+const (
+	propBytes    = 80 // with its place in a map
+	literalBytes = 64
+	setBytes     = 160
+)
+
+// keep counts the memory of sets that are kept, but for what other sets that are kept hold too.
+func (c *compiler) keep(s *sets) {
+	bytes := setBytes
+	if t := s.strings; t != nil && !t.held {
+		t.held = true
+		bytes += setBytes + literalBytes*len(t.among)
+	}
+	for _, x := range s.numbers {
+		if !x.held {
+			x.held = true
+			bytes += setBytes + literalBytes*(len(x.among)+len(x.except))
+		}
+	}
+	for _, x := range s.arrays {
+		bytes += setBytes + 4*len(x.prefix)
+	}
+	for _, x := range s.objects {
+		if !x.held {
+			x.held = true
+			bytes += setBytes + propBytes*cap(x.props) + 16*len(x.cells)
+		}
+	}
+	c.hold(bytes)
 }
 
 func (s *numberSet) universal() bool {
@@ -136,20 +210,17 @@ func (s *numberSet) universal() bool {
 
 // minus takes the values of t out of s.
 func (c *compiler) minus(s, t *sets) *sets {
+	if c.spend(0); c.bad() {
+		return &sets{}
+	}
 	r := &sets{null: s.null && !t.null, yes: s.yes && !t.yes, no: s.no && !t.no,
 		strings: s.strings}
 	if s.strings != nil && t.strings != nil {
 		r.strings = c.some(c.text.minus(s.strings, t.strings))
 	}
 	r.numbers = subtract(c, s.numbers, t.numbers,
-		func(x, y *numberSet) bool { return x.and(y).empty() }, (*numberSet).complement,
-		func(x, n *numberSet) *numberSet {
-			c.spend(len(x.among))
-			if z := x.and(n); !z.empty() {
-				return z
-			}
-			return nil
-		})
+		func(x, y *numberSet) bool { return c.andNumbers(x, y) == nil }, (*numberSet).complement,
+		c.andNumbers)
 	r.arrays = subtract(c, s.arrays, t.arrays, c.disjointArrays, c.notArrays, c.andArrays)
 	r.objects = subtract(c, s.objects, t.objects, c.disjointObjects, c.notObjects, c.andObjects)
 	return r
@@ -169,19 +240,12 @@ func subtract[T any](c *compiler, from, taken []*T, disjoint func(x, y *T) bool,
 			if rest == nil {
 				rest = not(y)
 			}
-			for _, n := range rest {
-				if c.bad() {
-					return left
-				}
-				if z := and(x, n); z != nil {
-					left = append(left, z)
-				}
+			left = append(left, cross(c, []*T{x}, rest, and)...)
+			if c.alternatives(len(left)); c.bad() {
+				return left
 			}
 		}
 		from = left
-		if c.alternatives(len(from)); c.bad() {
-			return from
-		}
 	}
 	return from
 }

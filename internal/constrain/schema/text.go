@@ -16,6 +16,7 @@ type textSet struct {
 	ex regex.Ex
 	// least and most, if most is not 0, say that ex is all strings of those lengths.
 	least, most int
+	held        bool // its memory is counted
 }
 
 // texts makes sets of strings of one Builder.
@@ -67,6 +68,7 @@ func (t texts) member(s *textSet) func(string) bool {
 	if !s.listed {
 		return func(x string) bool { return t.has(s, x) }
 	}
+	t.spend(s)
 	in := make(map[string]bool, len(s.among))
 	for _, x := range s.among {
 		in[x] = true
@@ -81,8 +83,10 @@ func (t texts) and(s, u *textSet) *textSet {
 	case t.isAll(u) || s == u:
 		return s
 	case s.listed:
+		t.spend(s)
 		return keep(s, t.member(u))
 	case u.listed:
+		t.spend(u)
 		return keep(u, t.member(s))
 	case s.most != 0 && u.most != 0:
 		most := s.most
@@ -97,6 +101,7 @@ func (t texts) and(s, u *textSet) *textSet {
 func (t texts) minus(s, u *textSet) *textSet {
 	switch {
 	case s.listed:
+		t.spend(s)
 		in := t.member(u)
 		return keep(s, func(x string) bool { return !in(x) })
 	case t.isAll(u):
@@ -105,24 +110,38 @@ func (t texts) minus(s, u *textSet) *textSet {
 	return &textSet{ex: t.b.Minus(s.ex, t.of(u))}
 }
 
-func (t texts) or(s, u *textSet) *textSet {
-	switch {
-	case t.isAll(s):
-		return s
-	case t.isAll(u):
-		return u
-	case s.listed && u.listed:
-		in := t.member(s)
-		r := t.list(s.among...)
-		for _, x := range u.among {
-			if !in(x) {
-				r.among = append(r.among, x)
+// or is the strings of any of some sets, at least one.
+func (t texts) or(list ...*textSet) *textSet {
+	if len(list) == 1 {
+		return list[0]
+	}
+	listed := t.list()
+	in := map[string]bool{}
+	var rest []regex.Ex
+	for _, s := range list {
+		switch {
+		case t.isAll(s):
+			return s
+		case !s.listed:
+			rest = append(rest, s.ex)
+			continue
+		}
+		t.spend(s)
+		for _, x := range s.among {
+			if !in[x] {
+				in[x] = true
+				listed.among = append(listed.among, x)
 			}
 		}
-		return r
 	}
-	return &textSet{ex: t.b.Or(t.of(s), t.of(u))}
+	if rest == nil {
+		return listed
+	}
+	return &textSet{ex: t.b.Or(append(rest, t.of(listed))...)}
 }
+
+// spend counts the work of going through the strings of a list, as that of operands.
+func (t texts) spend(s *textSet) { t.b.Spend(len(s.among) / 16) }
 
 // empty says that the set has no string.
 func (t texts) empty(s *textSet) bool {

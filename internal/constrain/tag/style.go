@@ -42,6 +42,22 @@ type object struct {
 	Required   []string        `json:"required"`
 	Defs       json.RawMessage `json:"$defs"`
 	Old        json.RawMessage `json:"definitions"`
+
+	defs map[string]json.RawMessage // by reference, once one is asked for
+}
+
+// definition is the schema that a reference names, nil for none.
+func (o *object) definition(ref string) json.RawMessage {
+	if o.defs == nil {
+		o.defs = map[string]json.RawMessage{}
+		for prefix, defs := range map[string]json.RawMessage{"#/$defs/": o.Defs, "#/definitions/": o.Old} {
+			_ = eachMember(defs, func(key string, to json.RawMessage) error {
+				o.defs[prefix+key] = to
+				return nil
+			})
+		}
+	}
+	return o.defs[ref]
 }
 
 // value is a schema of a member.
@@ -190,17 +206,12 @@ func (o *object) divide(k *kinds, raw json.RawMessage, at string, depth int) err
 	if depth > 16 || json.Unmarshal(raw, v) != nil {
 		return unsupported(at, "the schema is not supported in this style")
 	}
-	for prefix, defs := range map[string]json.RawMessage{"#/$defs/": o.Defs, "#/definitions/": o.Old} {
-		if name, ok := strings.CutPrefix(v.Ref, prefix); ok {
-			err := unsupported(at+"/$ref", "there is no %s", v.Ref)
-			_ = eachMember(defs, func(key string, to json.RawMessage) error {
-				if key == name {
-					err = o.divide(k, to, at, depth+1)
-				}
-				return nil
-			})
-			return err
+	if strings.HasPrefix(v.Ref, "#/$defs/") || strings.HasPrefix(v.Ref, "#/definitions/") {
+		to := o.definition(v.Ref)
+		if to == nil {
+			return unsupported(at+"/$ref", "there is no %s", v.Ref)
 		}
+		return o.divide(k, to, at, depth+1)
 	}
 	if list := slices.Concat(v.AnyOf, v.OneOf); len(list) > 0 {
 		if err := onlyKeys(raw, at, "anyOf", "oneOf"); err != nil {
