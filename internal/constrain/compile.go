@@ -33,7 +33,7 @@ type Limits struct {
 	// going on by one token, may take; 2,000,000 and 600,000.
 	Steps, Items int
 	// Answer and Token bound the work of an answer in operations: Answer in all, 6,000,000, and Token
-	// more for each of its tokens, 20,000. Work that was done for another answer does not count again.
+	// more for each of its tokens, 5,000. Work that was done for another answer does not count again.
 	Answer, Token int
 	// AnswerItems is the places in rules on the way of an answer, which last as long as it does;
 	// 2,000,000.
@@ -57,7 +57,7 @@ func (l Limits) filled() Limits {
 		field *int
 		value int
 	}{{&l.Text, 1 << 20}, {&l.Compile, 1 << 20}, {&l.Schema, schema.Fuel},
-		{&l.Symbols, 500_000}, {&l.Steps, 2_000_000}, {&l.Items, 600_000}, {&l.Answer, 6_000_000}, {&l.Token, 20_000},
+		{&l.Symbols, 500_000}, {&l.Steps, 2_000_000}, {&l.Items, 600_000}, {&l.Answer, 6_000_000}, {&l.Token, 5000},
 		{&l.AnswerItems, 2_000_000}, {&l.Bytes, 64 << 20}, {&l.States, 250_000},
 		{&l.RowItems, 20_000}, {&l.Choices, 10_000}} {
 		if *f.field == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/config"
@@ -112,5 +113,33 @@ func TestConstraintRefused(t *testing.T) {
 	var refused *constrain.Error
 	if _, err := skipped.Submit(t.Context(), q); !errors.As(err, &refused) {
 		t.Errorf("without a tokenizer: %v", err)
+	}
+}
+
+// TestConstraintSpent: a grammar that can be read in ever more ways ends its own answer when that has
+// taken all that an answer may, by an error that says so; its neighbours have theirs, on every layout.
+func TestConstraintSpent(t *testing.T) {
+	var doubling strings.Builder
+	doubling.WriteString("root ::= r0\n")
+	for i := range 60 {
+		fmt.Fprintf(&doubling, "r%d ::= r%d r%d | [a-z] r0 | [a-z ]\n", i, i+1, i+1)
+	}
+	doubling.WriteString("r60 ::= [a-z]")
+	for _, backend := range []string{"", "uni"} {
+		e := open(t, func(c *config.Config) {
+			if backend != "" {
+				c.Parallel.Backend, c.Parallel.CPUThreads = backend, 1
+				c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, 2
+			}
+		})
+		free := receiveAll(t, e, []*engine.Request{greedy(e, "What?", 20)}, func(int) {})
+		r := greedy(e, "What?", 100)
+		r.Constraint = constrain.Spec{Kind: constrain.Grammar, Text: doubling.String()}
+		r.Params.IgnoreEOS = true
+		got := receiveAll(t, e, []*engine.Request{r, greedy(e, "What?", 20)}, func(int) {})
+		if !errors.Is(got[0].err, engine.ErrSpent) {
+			t.Errorf("the doubling ended by %v, %v, after %d tokens", got[0].finish, got[0].err, len(got[0].tokens))
+		}
+		same(t, "the neighbour", got[1:], free)
 	}
 }

@@ -54,6 +54,7 @@ var ErrClosed = errors.New("grammars are closed")
 // Cache compiles grammars over one vocabulary. Its methods may be called from several goroutines.
 type Cache struct {
 	vocabulary func() (*constrain.Vocabulary, error)
+	limits     constrain.Limits
 	// brief and long bound how many compile at a time. All begin with little to do; those that need
 	// more have their turn by themselves, so that the others do not wait for them.
 	brief, long chan struct{}
@@ -313,13 +314,15 @@ func (c *Cache) compile(g *Grammar, brief bool) {
 		return
 	}
 	g.words = v.Words()
-	before, began := allocated(), time.Now()
-	compiled, err := compile(g.spec, v, brief)
+	before := allocated()
+	limits := c.limits
+	limits.Brief = brief
+	compiled, err := compile(g.spec, v, limits)
 	var wrong *constrain.Error
 	g.takesLong = brief && errors.As(err, &wrong) && wrong.TooComplex
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(began) > longCompile {
+	if !brief {
 		c.shed.add(c, int(allocated()-before))
 	}
 	if g.takesLong {
@@ -338,13 +341,15 @@ func (c *Cache) compile(g *Grammar, brief bool) {
 
 // compile turns a panic of the compiler, which would be a defect of it, into an error of the
 // request that found it.
-func compile(s constrain.Spec, v *constrain.Vocabulary, brief bool) (g *constrain.Compiled, err error) {
+func compile(s constrain.Spec, v *constrain.Vocabulary, limits constrain.Limits) (g *constrain.Compiled,
+	err error) {
+
 	defer func() {
 		if p := recover(); p != nil {
 			g, err = nil, fmt.Errorf("compile a constraint of kind %v: panic: %v", s.Kind, p)
 		}
 	}()
-	return constrain.Compile(s, v, constrain.Limits{Brief: brief})
+	return constrain.Compile(s, v, limits)
 }
 
 // Close ends what waits to be compiled, and waits for what is being compiled. Grammars that exist

@@ -13,15 +13,14 @@ type shedder struct {
 	running bool
 }
 
-// muchGarbage is how many bytes are worth a collection, and shedDelay how long it waits for more. What
-// others allocate meanwhile counts, too: so only a compilation of longCompile and more is looked at.
+// muchGarbage is how many bytes are worth a collection, and shedDelay how long it waits for more.
 const (
 	muchGarbage = 64 << 20
 	shedDelay   = 5 * time.Second
-	longCompile = 50 * time.Millisecond
 )
 
-// add counts garbage of a cache, whose mu the caller holds.
+// add counts garbage of a cache, whose mu the caller holds: tables that are given up, and what the
+// process allocates while one compiles that takes long.
 func (s *shedder) add(c *Cache, bytes int) {
 	if s.garbage += max(bytes, 0); s.garbage < muchGarbage || s.running || c.over {
 		return

@@ -133,6 +133,32 @@ func TestErrorsWhileGenerating(t *testing.T) {
 	}
 }
 
+// TestSpent: an answer whose constraint takes too much is its request's fault, which names the field,
+// at once and in a stream.
+func TestSpent(t *testing.T) {
+	for field, ask := range map[string]string{
+		"guided_grammar":  `"guided_grammar":"root ::= root root | [a-z]"`,
+		"response_format": `"response_format":{"type":"json_object"}`,
+	} {
+		s := newServer(t)
+		s.engine.play = func(i int, r *engine.Request) script {
+			return script{deltas: sayHello(i, r).deltas[:1], err: fmt.Errorf("%w: after 1 tokens of output", engine.ErrSpent)}
+		}
+		check := func(e map[string]any) {
+			if e["code"] != 400.0 || e["param"] != field || !strings.Contains(e["message"].(string), "`"+field+"` is too complex: ") {
+				t.Errorf("%s: %v", field, e)
+			}
+		}
+		rec := s.post(chatPath, `{`+hiChat+`,`+ask+`}`)
+		check(at(t, object(t, rec.Body.Bytes()), "error").(map[string]any))
+		list := events(t, s.post(chatPath, `{`+hiChat+`,`+ask+`,"stream":true}`).Body.String())
+		check(at(t, object(t, []byte(list[len(list)-2])), "error").(map[string]any))
+		if rec.Code != 400 || list[len(list)-1] != "[DONE]" || s.engine.open.Load() != 0 {
+			t.Errorf("%s: answered %d, events %q", field, rec.Code, list)
+		}
+	}
+}
+
 // TestInterleaving: choices of one stream come as they are made, none waits for another.
 func TestInterleaving(t *testing.T) {
 	s := newServer(t)

@@ -102,7 +102,7 @@ type Builder struct {
 	held    int // bytes
 	most    int // bytes, 0 for no bound
 	full    bool
-	buf []Ex // of Or
+	buf     []Ex // of Or
 	// json are the characters of a JSON string, rune those of a text; 0 before they are asked for.
 	json, rune Ex
 }
