@@ -209,7 +209,7 @@ func TestFlagsAreBlamed(t *testing.T) {
 		flag   bool
 		way    string
 	}{
-		"the machine": {100 << 20, nil, false, "raise the limit"},
+		"the machine":            {100 << 20, nil, false, "raise the limit"},
 		"smaller steps would do": {150 << 20, nil, false, ": --max-num-batched-tokens 1024 fits; or divide"},
 		"a cache": {1 << 30, func(c *config.Config) { c.Cache.MemoryBytes = 900 << 30 }, true,
 			"--kv-cache-memory-bytes "},
