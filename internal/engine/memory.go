@@ -325,6 +325,22 @@ func (b *opening) heapOfRanks() (bytes, perThread int64) {
 	return bytes, perThread
 }
 
+// constraintBytes is how much all constraints of a process may take: what is planned for them, and a part
+// of what the limit of this machine leaves beside the plan, for the driver and for the rank of each engine
+// that samples. It is 0 where the ranks are on machines of which nothing is known.
+func (b *opening) constraintBytes() int64 {
+	if b.planned == nil || len(b.planned.Hosts) == 0 {
+		return 0
+	}
+	h := &b.planned.Hosts[0]
+	room, _, known := h.Bounds.Room(1)
+	if !known {
+		return 0
+	}
+	left := max(0, room-h.Parts(b.planned.Blocks).Total())
+	return grammarRoom + left/int64(1+b.engines())
+}
+
 // limitHeap has the collector of this process, in which ranks compute, keep what lies on the heap within
 // what the plan has for it, unless somebody has set a limit (GOMEMLIMIT, GOGC). No limit is set to that:
 // requests beyond what is planned for them would have it collect all the time.

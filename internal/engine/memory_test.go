@@ -241,3 +241,20 @@ func TestFlagsAreBlamed(t *testing.T) {
 		})
 	}
 }
+
+// TestConstraintsHaveWhatIsLeft gives the constraints of a process no more than its machine has beside the plan.
+func TestConstraintsHaveWhatIsLeft(t *testing.T) {
+	for left, c := range map[int64]struct{ least, most int64 }{400 << 20: {24, 200}, 64 << 30: {20 << 10, 32 << 10}} {
+		b, err := planned(t, left, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mb := b.constraintBytes() >> 20; mb < c.least || mb > c.most {
+			t.Errorf("%d MiB of %d", mb, left>>20)
+		}
+	}
+	b, err := planned(t, 1<<30, func(c *config.Config) { c.Parallel.Backend = "ray" })
+	if bytes := b.constraintBytes(); err != nil || bytes != 0 {
+		t.Errorf("%d bytes on machines of which nothing is known, %v", bytes, err)
+	}
+}

@@ -92,6 +92,9 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	}
 	b.warnOfCores()
 	b.limitHeap()
+	if most := b.constraintBytes(); most > 0 && b.info.Grammars != nil {
+		b.info.Grammars.Limit(most)
+	}
 	for _, f := range []func() error{b.haveThreads, b.holdCluster} {
 		if err := f(); err != nil {
 			return nil, errors.Join(err, b.files.leave())

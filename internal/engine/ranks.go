@@ -134,6 +134,7 @@ func (b *opening) rankInit() (queue.Init, error) {
 	if b.backend() != "uni" && init.Null == nil {
 		init.Heap, init.HeapPerThread = b.heapOfRanks()
 	}
+	init.Constraints = b.constraintBytes()
 	init.Tokenizer = b.tokenizerDir
 	if !b.fromHub {
 		return init, nil

@@ -87,6 +87,8 @@ type Init struct {
 	// each of its threads; 0 is no limit.
 	Heap          int64 `json:"heap,omitempty"`
 	HeapPerThread int64 `json:"heap_per_thread,omitempty"`
+	// Constraints is how many bytes all constraints on answers may have together; 0 is 512 MiB.
+	Constraints int64 `json:"constraints,omitempty"`
 	// Null, unless it is nil, makes a rank without a model.
 	Null *Null `json:"null,omitempty"`
 }

@@ -151,6 +151,9 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 		r.grammars = grammars.New(func() (*constrain.Vocabulary, error) {
 			return vocabulary(init, r.folder)
 		}, 1)
+		if init.Constraints > 0 {
+			r.grammars.Limit(init.Constraints)
+		}
 	}
 	return r.newCache()
 }
