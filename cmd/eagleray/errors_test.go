@@ -51,8 +51,9 @@ func TestErrorsAreFound(t *testing.T) {
 		{"-pp 5", "each of … pipeline stages needs a layer, and the model has …", exitUsage},
 		{"--max-model-len 99999", "--max-model-len … is more than the … positions the model has",
 			exitError},
-		{"--kv-cache-memory-bytes 1k", "the KV cache of … blocks of … tokens (…) cannot hold one sequence of " +
-			"--max-model-len …: … bytes are needed", exitUsage},
+		{"--kv-cache-memory-bytes 1k", "the KV cache of … blocks of … tokens " +
+			"(…) cannot hold one sequence of --max-model-len …: … bytes are needed",
+			exitUsage},
 		{"--chat-template /no/such", "--chat-template: …", exitError},
 		{"-tp 2 --distributed-executor-backend ray --ray-python /no/such", "ray, phase …: …", exitError},
 	} {

@@ -15,7 +15,7 @@ type Use struct {
 // Footprint is the memory that a runner takes: in all, and beside for each thread, in bytes.
 func Footprint(u Use) (bytes, perThread int64) {
 	// Slots keep what their longest request took: its tokens and its blocks, of 16 positions or more.
-	bytes = int64(u.MaxSeqs) * (int64(u.MaxModelLen)*(4+4/16+1) + 1024)
+	bytes = int64(u.MaxSeqs) * (int64(u.MaxModelLen)*(4+1) + int64(u.MaxModelLen)/16*4 + 1024)
 	bytes += int64(u.Rows) * 128 // the batch, and wanted rows
 	piece := int64(min(u.Rows, max(1, logitElements/u.Vocab))) * int64(u.Vocab) * 4
 	if u.Last && u.Shares > 1 {
