@@ -103,14 +103,14 @@ func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err err
 	return !isNew, err
 }
 
-// Start returns the grammar of a spec, and has it compiled unless that has been done. It does not
-// wait. The caller releases it when it does not use it any more. A cache whose Start is used is to be
-// closed.
-func (c *Cache) Start(s constrain.Spec) *Grammar {
+// Start returns the grammar of a spec for an answer that has so much output, and has it compiled unless
+// that has been done. It does not wait. The caller releases it when it does not use it any more. A cache
+// whose Start is used is to be closed.
+func (c *Cache) Start(s constrain.Spec, output []int32) *Grammar {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g, isNew := c.get(s)
-	if g.dropped || g.full.Load() || g.tables > g.fresh+freshBytes {
+	if g.dropped || (g.full.Load() || g.tables > g.fresh+freshBytes) && !g.waitedFor(output) {
 		c.remove(c.grammars[s]) // of its tables there is nothing, or too much
 		g, isNew = c.get(s)
 	}
@@ -525,9 +525,7 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 	if !g.lock() {
 		return Wait, false
 	}
-	for _, t := range tokens {
-		m.sum = (m.sum ^ uint64(uint32(t)+1)) * 0x9E3779B97F4A7C15
-	}
+	m.sum = sum(m.sum, tokens)
 	m.path = append(m.path, tokens...)
 	if f := g.recall(&m.way); f != nil {
 		defer g.mu.Unlock()
@@ -598,6 +596,21 @@ func (g *Grammar) remember(f *found) {
 		}
 	}
 	g.found[f.sum] = f
+}
+
+// waitedFor says whether something was found out, or is being, that an answer with such an output may be
+// waiting for: elsewhere it would have to be found out again, and again. The caller holds the cache's mu.
+func (g *Grammar) waitedFor(output []int32) bool {
+	f := g.found[sum(0, output)]
+	return f != nil && slices.Equal(f.path, output) || g.busy.Load()
+}
+
+// sum goes on from that of the tokens before.
+func sum(before uint64, tokens []int32) uint64 {
+	for _, t := range tokens {
+		before = (before ^ uint64(uint32(t)+1)) * 0x9E3779B97F4A7C15
+	}
+	return before
 }
 
 // recall is what was found out about an answer that has come to where w leads, nil if nothing was.
