@@ -58,8 +58,10 @@ type Cache struct {
 	// brief and long bound how many compile at a time. All begin with little to do; those that need
 	// more have their turn by themselves, so that the others do not wait for them.
 	brief, long chan struct{}
-	closed      chan struct{}
-	tasks       sync.WaitGroup
+	// aside bounds how many find out at a time what takes long, each of another grammar.
+	aside  chan struct{}
+	closed chan struct{}
+	tasks  sync.WaitGroup
 
 	mu       sync.Mutex
 	grammars map[constrain.Spec]*list.Element // of *Grammar
@@ -82,6 +84,7 @@ func New(vocabulary func() (*constrain.Vocabulary, error), atOnce int) *Cache {
 	return &Cache{
 		vocabulary: sync.OnceValues(vocabulary),
 		brief:      make(chan struct{}, atOnce), long: make(chan struct{}, atOnce),
+		aside:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0)/2)),
 		closed: make(chan struct{}), grammars: map[constrain.Spec]*list.Element{},
 		recent: list.New(), freed: make(chan struct{}),
 	}
@@ -548,6 +551,8 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 	m.way = way{}
 	g.busy.Store(true)
 	g.cache.tasks.Go(func() {
+		g.cache.aside <- struct{}{}
+		defer func() { <-g.cache.aside }()
 		f.state, f.accepting, _ = f.next(m.compiled, f.mask, math.MaxInt)
 		if !g.grown(m.compiled, &f.way) && f.state == Ready {
 			f.state = Spent
