@@ -60,7 +60,9 @@ type Cache struct {
 	// brief and long bound how many compile at a time. All begin with little to do; those that need
 	// more have their turn by themselves, so that the others do not wait for them.
 	brief, long chan struct{}
-	closed      chan struct{}
+	// aside bounds how many find out at a time what takes long, each of another grammar.
+	aside  chan struct{}
+	closed chan struct{}
 	// most is how many bytes all tables and ways may have together.
 	most  atomic.Int64
 	tasks sync.WaitGroup
@@ -86,6 +88,7 @@ func New(vocabulary func() (*constrain.Vocabulary, error), atOnce int) *Cache {
 	c := &Cache{
 		vocabulary: sync.OnceValues(vocabulary),
 		brief:      make(chan struct{}, atOnce), long: make(chan struct{}, atOnce),
+		aside:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0)/2)),
 		closed: make(chan struct{}), grammars: map[constrain.Spec]*list.Element{},
 		recent: list.New(), freed: make(chan struct{}),
 	}
@@ -113,14 +116,14 @@ func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err err
 	return !isNew, err
 }
 
-// Start returns the grammar of a spec, and has it compiled unless that has been done. It does not
-// wait. The caller releases it when it does not use it any more. A cache whose Start is used is to be
-// closed.
-func (c *Cache) Start(s constrain.Spec) *Grammar {
+// Start returns the grammar of a spec for an answer that has so much output, and has it compiled unless
+// that has been done. It does not wait. The caller releases it when it does not use it any more. A cache
+// whose Start is used is to be closed.
+func (c *Cache) Start(s constrain.Spec, output []int32) *Grammar {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g, isNew := c.get(s)
-	if g.dropped || g.full.Load() || g.tables > g.fresh+freshBytes {
+	if g.dropped || (g.full.Load() || g.tables > g.fresh+freshBytes) && !g.waitedFor(output) {
 		c.remove(c.grammars[s]) // of its tables there is nothing, or too much
 		g, isNew = c.get(s)
 	}
@@ -535,9 +538,7 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 	if !g.lock() {
 		return Wait, false
 	}
-	for _, t := range tokens {
-		m.sum = (m.sum ^ uint64(uint32(t)+1)) * 0x9E3779B97F4A7C15
-	}
+	m.sum = sum(m.sum, tokens)
 	m.path = append(m.path, tokens...)
 	if f := g.recall(&m.way); f != nil {
 		defer g.mu.Unlock()
@@ -560,6 +561,8 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 	m.way = way{}
 	g.busy.Store(true)
 	g.cache.tasks.Go(func() {
+		g.cache.aside <- struct{}{}
+		defer func() { <-g.cache.aside }()
 		f.state, f.accepting, _ = f.next(m.compiled, f.mask, math.MaxInt)
 		if !g.grown(m.compiled, &f.way) && f.state == Ready {
 			f.state = Spent
@@ -608,6 +611,21 @@ func (g *Grammar) remember(f *found) {
 		}
 	}
 	g.found[f.sum] = f
+}
+
+// waitedFor says whether something was found out, or is being, that an answer with such an output may be
+// waiting for: elsewhere it would have to be found out again, and again. The caller holds the cache's mu.
+func (g *Grammar) waitedFor(output []int32) bool {
+	f := g.found[sum(0, output)]
+	return f != nil && slices.Equal(f.path, output) || g.busy.Load()
+}
+
+// sum goes on from that of the tokens before.
+func sum(before uint64, tokens []int32) uint64 {
+	for _, t := range tokens {
+		before = (before ^ uint64(uint32(t)+1)) * 0x9E3779B97F4A7C15
+	}
+	return before
 }
 
 // recall is what was found out about an answer that has come to where w leads, nil if nothing was.

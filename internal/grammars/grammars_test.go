@@ -40,7 +40,7 @@ func TestShared(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			g := c.Start(spec)
+			g := c.Start(spec, nil)
 			<-g.Done()
 			if kept, err := c.Check(t.Context(), spec); !kept || err != nil {
 				t.Errorf("%v is compiled again: %v", spec, err)
@@ -82,7 +82,7 @@ func TestShared(t *testing.T) {
 func TestForgets(t *testing.T) {
 	c := New(vocabulary, 1)
 	defer c.Close()
-	first := c.Start(regex("first"))
+	first := c.Start(regex("first"), nil)
 	for i := range kept + 10 {
 		if _, err := c.Check(t.Context(), regex(fmt.Sprint("a", i))); err != nil {
 			t.Fatal(err)
@@ -117,7 +117,7 @@ func TestErrors(t *testing.T) {
 	if _, err := c.Check(ctx, regex("b")); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	late := c.Start(regex("c"))
+	late := c.Start(regex("c"), nil)
 	if late.Ready() {
 		t.Error("it is compiled out of turn")
 	}
@@ -126,7 +126,7 @@ func TestErrors(t *testing.T) {
 	if _, err := late.Matcher(); !errors.Is(err, ErrClosed) {
 		t.Errorf("error %v", err)
 	}
-	if g := c.Start(regex("d")); !g.Ready() || !errors.Is(g.err, ErrClosed) {
+	if g := c.Start(regex("d"), nil); !g.Ready() || !errors.Is(g.err, ErrClosed) {
 		t.Errorf("error %v", g.err)
 	}
 	none := New(func() (*constrain.Vocabulary, error) { return nil, errors.New("no tokenizer") }, 1)

@@ -33,7 +33,7 @@ func (r *Runner) bind(c constrain.Spec, output []int32) *bound {
 	if r.opt.Grammars == nil {
 		return &bound{lost: true}
 	}
-	return &bound{grammar: r.opt.Grammars.Start(c), tokens: slices.Clone(output)}
+	return &bound{grammar: r.opt.Grammars.Start(c, output), tokens: slices.Clone(output)}
 }
 
 // releaseGrammars gives up the grammars of slots that have been freed.

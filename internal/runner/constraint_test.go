@@ -45,7 +45,7 @@ func TestGrammarNotReady(t *testing.T) {
 		t.Fatalf("after a pending token: %+v", res)
 	}
 	close(compiled)
-	g := r.opt.Grammars.Start(spec)
+	g := r.opt.Grammars.Start(spec, nil)
 	<-g.Done()
 	if res = execute(t, r, o, plan(3, piece{1, 4, 1, sampled, nil})); res.Token[0] != sample.Pending {
 		t.Fatalf("after two pending tokens: %+v", res)
