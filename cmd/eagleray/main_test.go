@@ -167,7 +167,7 @@ func ready(t *testing.T, p *program) (*program, string) {
 // workers are the children of a process by rank.
 func workers(t *testing.T, parent int) map[int]int {
 	t.Helper()
-	found := map[int]int{}
+	found, newest := map[int]int{}, map[int]int{}
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func workers(t *testing.T, parent int) map[int]int {
 		}
 		_, rest, _ := strings.Cut(string(raw), ") ")
 		fields := strings.Fields(rest)
-		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) {
+		if len(fields) < 20 || fields[1] != strconv.Itoa(parent) {
 			continue
 		}
 		line, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
@@ -192,7 +192,11 @@ func workers(t *testing.T, parent int) map[int]int {
 				continue
 			}
 			rank, _ := strconv.Atoi(args[i+1])
-			found[rank], _ = strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			// One that could not be killed may be there beside its successor.
+			if started, _ := strconv.Atoi(fields[19]); started >= newest[rank] {
+				newest[rank] = started
+				found[rank], _ = strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			}
 		}
 	}
 	return found
