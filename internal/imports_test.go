@@ -22,10 +22,10 @@ const (
 // packages of lower levels, and of its own room. The longest name counts: executor/launch is no
 // part of executor.
 var levels = [][]string{
-	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "machine", "offheap", "parent", "rlhf/state",
+	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "memory", "offheap", "parent", "rlhf/state",
 		"sample", "status", "tracing",
 		"store", "transcripts", "web"},
-	{"batch", "config", "fixtures", "hub", "metrics", "ray", "spin", "step",
+	{"batch", "config", "fixtures", "hub", "machine", "metrics", "ray", "spin", "step",
 		"tokenizer"},
 	{"compute", "grammars", "model/checkpoint", "queue", "schedule"},
 	{"builtin", "collective", "model", "weights"},
@@ -46,6 +46,7 @@ var pure = map[string][]string{
 	"answer":     nil,
 	"kvcache":    nil,
 	"layout":     nil,
+	"memory":     nil,
 	"rlhf/state": nil,
 	"sample":     nil,
 	"constrain": {"constrain/cfg", "constrain/ebnf",

@@ -37,7 +37,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 NULL = """#!/bin/sh
 for last; do :; done
-[ "$last" != --check ] || exec {0} "$@"
+[ "$last" != --check=elsewhere ] || exec {0} "$@"
 shift
 exec {0} bench step-server --step-elsewhere --step-time {1}ms "$@"
 """

@@ -26,7 +26,7 @@ quick=(
   'TestServeLosesRank'
   'TestServeRecovers'
   'TestServeRefuses/ray/another'
-  'TestData$/ray/kinds'
+  'TestData$/ray/(kinds|fewer)'
   'TestJob/ray/batch$'
   'TestWeights/nodes'                      # new weights, a rank lost while it loads them
   'TestServeApp/Quick'                     # models behind one ingress, a replica lost, mistakes

@@ -25,10 +25,11 @@ func newBenchChaos() *cobra.Command {
 		Use:   "chaos [flags] [-- SERVE FLAGS]",
 		Short: "Inject faults into a server under load, and count what its clients notice",
 		Long: `chaos starts a server (by default with two worker processes), asks each of a set of requests once,
-then streams them from many clients while it kills, stops and crashes the server's processes. Every answer must
-be the undisturbed one: text, tokens, log-probabilities. It prints requests asked, answered, lost, duplicated
-and different, the longest pause of a stream after each kind of fault, and how often the health route did not
-tell the truth.
+then streams them from many clients while it kills, stops and crashes the server's processes, holds one so that
+nothing ends it, starves one, replaces the files of (a copy of) the model, and asks the server itself to end while a
+process is stopped. Every answer must be the undisturbed one: text, tokens, log-probabilities. It prints requests
+asked, answered, lost, duplicated and different, the longest pause of a stream after each kind of fault, and how often
+the health route did not tell the truth.
 
   eagleray bench chaos --seconds 60
   eagleray bench chaos --ray-python ~/ray/bin/python --faults kill,stop,raylet --seconds 120
@@ -145,6 +146,9 @@ func printChaos(w io.Writer, r *chaos.Report) {
 	fmt.Fprintf(w, "%-15s %8d %5d %9d\n\n", "all", injected, r.Lost, r.Different+r.Duplicated)
 	fmt.Fprintf(w, "%d requests of %.0f s: %d answered as undisturbed, %d lost, %d duplicated, %d different\n",
 		r.Asked, r.Seconds, r.Answered, r.Lost, r.Duplicated, r.Different)
+	if r.Refused > 0 {
+		fmt.Fprintf(w, "%d more were refused by a server that was asked to end, and asked of the next\n", r.Refused)
+	}
 	fmt.Fprintf(w, "%d recoveries, from the known failure to new workers: p50 %.0f ms, p99 %.0f ms\n",
 		r.RecoveryMS.N, r.RecoveryMS.P50, r.RecoveryMS.P99)
 	fmt.Fprintf(w, "health route asked %d times beside a request for one token: %d times 503, %d disagreements\n",

@@ -141,7 +141,7 @@ func features() []string {
 }
 
 func available() string {
-	n, ok := machine.AvailableMemory()
+	n, ok := machine.Memory().Left()
 	if !ok {
 		return "unknown"
 	}

@@ -52,8 +52,8 @@ func TestErrorsAreFound(t *testing.T) {
 		{"--max-model-len 99999", "--max-model-len … is more than the … positions the model has",
 			exitError},
 		{"--kv-cache-memory-bytes 1k", "the KV cache of … blocks of … tokens " +
-			"(--kv-cache-memory-bytes) cannot hold one sequence of --max-model-len …: … bytes are needed",
-			exitError},
+			"(…) cannot hold one sequence of --max-model-len …: … bytes are needed",
+			exitUsage},
 		{"--chat-template /no/such", "--chat-template: …", exitError},
 		{"-tp 2 --distributed-executor-backend ray --ray-python /no/such", "ray, phase …: …", exitError},
 	} {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is for what takes milliseconds on an idle machine.
-const patience = 30 * time.Second
+const patience = detector * 30 * time.Second
 
 // program is a running eagleray.
 type program struct {
@@ -219,10 +219,10 @@ func twoWorkers(t *testing.T, p *program) map[int]int {
 	return w
 }
 
-// workersEnd checks that no worker outlives the driver by more than a second.
+// workersEnd checks that the workers end with their driver.
 func workersEnd(t *testing.T, w map[int]int) {
 	t.Helper()
-	deadline := time.Now().Add(time.Second)
+	deadline := time.Now().Add(10 * time.Second)
 	for rank, pid := range w {
 		for !gone(pid) {
 			if time.Now().After(deadline) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/memory"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/openai"
 	"github.com/eagleray/eagleray/internal/parent"
@@ -34,7 +35,7 @@ import (
 func newServe() *cobra.Command {
 	cfg := config.Default()
 	cfg.Schedule.MaxNumQueuedReqs = config.ServedQueue
-	check := false
+	var check checkMode
 	c := &cobra.Command{
 		Use:   "serve [MODEL]",
 		Short: "Serve a model over OpenAI's API",
@@ -54,8 +55,8 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
-			if check {
-				return engine.Check(c.Context(), engine.Options{Config: cfg})
+			if check != "" {
+				return checkServer(c.Context(), cfg, check == checkElsewhere)
 			}
 			if err := watchParent(); err != nil {
 				return err
@@ -69,10 +70,55 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 	modelFlag(c.Flags(), &cfg)
 	cfg.EngineFlags(c.Flags())
 	cfg.ServerFlags(c.Flags())
-	c.Flags().BoolVar(&check, "check", false, "find what is wrong with the flags, and with a model "+
-		"that is a folder, without loading it")
+	c.Flags().Var(&check, "check", "find what is wrong with the flags, and with a model that is a folder, "+
+		"without loading it, and print what memory it takes; =elsewhere compares no memory: the server "+
+		"will run on another machine")
+	c.Flags().Lookup("check").NoOptDefVal = checkHere
 	configFlag(c)
 	return c
+}
+
+// checkMode is the value of --check: where the server is to run.
+type checkMode string
+
+const (
+	checkHere      = "here"
+	checkElsewhere = "elsewhere"
+)
+
+// String implements pflag.Value.
+func (m *checkMode) String() string { return string(*m) }
+
+// Type implements pflag.Value.
+func (m *checkMode) Type() string { return "where" }
+
+// Set implements pflag.Value.
+func (m *checkMode) Set(s string) error {
+	switch s {
+	case checkHere, "true":
+		*m = checkHere
+	case checkElsewhere:
+		*m = checkElsewhere
+	case "false":
+		*m = ""
+	default:
+		return fmt.Errorf("%q is not one of here, elsewhere", s)
+	}
+	return nil
+}
+
+// checkServer prints the plan of the memory that a server takes here.
+func checkServer(ctx context.Context, cfg config.Config, elsewhere bool) error {
+	p, err := engine.Check(ctx, engine.Options{Config: cfg})
+	if m := (*memory.Misfit)(nil); elsewhere && errors.As(err, &m) {
+		return nil
+	}
+	if p != nil && !elsewhere {
+		for _, line := range p.Table() {
+			fmt.Println(line)
+		}
+	}
+	return err
 }
 
 // watchParent ends this process with the one that started it, if that asks for it: by the signal of

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -158,7 +159,7 @@ func TestClientRetries(t *testing.T) {
 // and a request makes it need more. The answer is the undisturbed one.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
-	group := memoryGroup(t)
+	group := memoryGroup(t, 65536)
 	ask := func(url string) string {
 		t.Helper()
 		body := `{"prompt":[` + strings.Repeat("7,8,9,", 500) + `10],"max_tokens":100,"temperature":0.9,` +
@@ -192,16 +193,16 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// cgroup is one that may have next to no memory.
+// cgroup is one whose memory is limited.
 type cgroup string
 
-// memoryGroup makes a cgroup of its own for the test, of version 2 or 1.
-func memoryGroup(t *testing.T) cgroup {
+// memoryGroup makes a cgroup of its own for the test, of version 2 or 1, with so many bytes of memory.
+func memoryGroup(t *testing.T, bytes int64) cgroup {
 	t.Helper()
 	var failures []error
 	for root, limit := range map[string]string{"/sys/fs/cgroup": "memory.max",
 		"/sys/fs/cgroup/memory": "memory.limit_in_bytes"} {
-		dir := filepath.Join(root, fmt.Sprintf("eagleray-test-%d", os.Getpid()))
+		dir := filepath.Join(root, fmt.Sprintf("eagleray-test-%d-%d", os.Getpid(), groups.Add(1)))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			failures = append(failures, err)
 			continue
@@ -215,7 +216,7 @@ func memoryGroup(t *testing.T) cgroup {
 			failures = append(failures, err)
 			continue
 		}
-		_, err = f.WriteString("65536")
+		_, err = f.WriteString(strconv.FormatInt(bytes, 10))
 		if err := errors.Join(err, f.Close()); err != nil {
 			failures = append(failures, err)
 			continue
@@ -225,6 +226,9 @@ func memoryGroup(t *testing.T) cgroup {
 	t.Skipf("no cgroup for memory can be made here: %v", errors.Join(failures...))
 	return ""
 }
+
+// groups counts those that tests have made.
+var groups atomic.Int64
 
 // admit moves a process into the group.
 func (g cgroup) admit(pid int) error {

@@ -2,52 +2,34 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/chaos"
 )
 
-// hold makes a process one that cannot be killed, as in a frozen control group, until release is called: a
-// tracer stops it, and holds its first thread where a killed one ends.
+// hold makes a process one that cannot be killed, until release is called.
 func hold(t *testing.T, pid int) (release func()) {
 	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	let, err := chaos.Hold(pid)
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
+		t.Skip(err)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stop", func() bool { return procState(pid) == "T" })
-	held, let, done := make(chan error), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		// What traces is a thread. It ends with this goroutine, and what it holds goes on.
-		runtime.LockOSThread()
-		_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXIT, 0, 0)
-		if errno != 0 {
-			held <- errno
-			return
+	release = sync.OnceFunc(func() {
+		if err := let(); err != nil {
+			t.Error(err)
 		}
-		held <- nil
-		<-let
-	}()
-	if err := <-held; err != nil {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		t.Skipf("processes cannot be traced here: %v", err)
-	}
-	released := false
-	release = func() {
-		if !released {
-			released = true
-			close(let)
-			<-done
-		}
-	}
+	})
 	t.Cleanup(release)
 	return release
 }
@@ -93,13 +75,6 @@ func TestRankCannotBeKilled(t *testing.T) {
 	release()
 	releaseOther()
 	workersEnd(t, map[int]int{0: pids[0], 1: pids[1], 2: after[1]})
-}
-
-// procState is the letter of a process' state, "" for none.
-func procState(pid int) string {
-	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, state, _ := strings.Cut(string(raw), ") ")
-	return state[:min(1, len(state))]
 }
 
 // textOf is all text of a stream.

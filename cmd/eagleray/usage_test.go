@@ -51,6 +51,7 @@ func TestExitCodes(t *testing.T) {
 		{"bench nothing", 2, "nothing"},
 		{"bench chaos --faults kill,rain", 2, "--faults \"rain\""},
 		{"bench chaos --faults cut", 2, "--faults cut needs --queue-transport link"},
+		{"bench chaos --faults replace -- --on-model-change adopt", 2, "--faults replace needs"},
 		{"bench chaos --streams 0", 2, "--streams"},
 		{"bench fleet --ranks 8,0", 2, "--ranks [8 0]"},
 		{"bench fleet --max-processes 65", 2, "--max-processes 65"},
@@ -116,13 +117,20 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestCheck finds nothing wrong, and starts nothing.
+// TestCheck finds nothing wrong, and starts nothing; it prints the plan of the memory of a model that is
+// there.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	for _, args := range []string{"serve --check -tp 2 --port 70", "serve --check no/such-repo"} {
-		if code, out, errOut := execute(t, "", strings.Fields(args)...); code != 0 || out+errOut != "" {
+	for args, plan := range map[string]bool{"serve --check -tp 2 --port 70": true, "serve --check no/such-repo": false,
+		"serve --check=elsewhere": false} {
+		code, out, errOut := execute(t, "", strings.Fields(args)...)
+		if code != 0 || errOut != "" || (out != "") != plan ||
+			plan && (!strings.HasPrefix(out, "memory of localhost, in MiB\n") || !strings.Contains(out, "\n  KV cache ")) {
 			t.Errorf("%s: exit code %d, %q, %q", args, code, out, errOut)
 		}
+	}
+	if code, _, errOut := execute(t, "", "serve", "--check=never"); code != exitUsage || !strings.Contains(errOut, "--check") {
+		t.Errorf("exit code %d, %q", code, errOut)
 	}
 }
 

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -81,6 +82,9 @@ const AutoParser = "auto"
 
 // Cache sizes the paged KV cache.
 type Cache struct {
+	// MemoryUtilization is the part of each host's limit of memory that a server may take, which its KV
+	// caches fill then; 0 is defaultUtilization, and smaller caches.
+	MemoryUtilization float64
 	// MemoryBytes is the size of each rank's cache; 0 chooses one.
 	MemoryBytes int64
 	// BlockSize is the number of positions in a block, a multiple of 16.
@@ -89,6 +93,29 @@ type Cache struct {
 	Blocks int
 	// PrefixCaching shares blocks of equal beginnings.
 	PrefixCaching bool
+}
+
+// defaultUtilization is vLLM's.
+const defaultUtilization = 0.9
+
+// Share is the part of each host's limit of memory that a server may take: all of it where the size of
+// its KV caches is given.
+func (c *Cache) Share() float64 {
+	if c.Asked() != "" {
+		return 1
+	}
+	return cmp.Or(c.MemoryUtilization, defaultUtilization)
+}
+
+// Asked is the flag that gives the size of KV caches, "" for none.
+func (c *Cache) Asked() string {
+	switch {
+	case c.Blocks > 0:
+		return "--num-gpu-blocks-override"
+	case c.MemoryBytes > 0:
+		return "--kv-cache-memory-bytes"
+	}
+	return ""
 }
 
 // Parallel says how many workers there are and what starts them.

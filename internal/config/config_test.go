@@ -64,7 +64,7 @@ func TestFlags(t *testing.T) {
 		{"--served-model-name a,b --served-model-name c", func(c *config.Config) any { return c.Model.ServedNames }, []string{"a", "b", "c"}},
 		// A key with a comma is one key, not two shorter ones.
 		{"--api-key a,b --api-key c", func(c *config.Config) any { return c.Server.APIKeys }, []string{"a,b", "c"}},
-		{"--enforce-eager --gpu-memory-utilization 0.9 -dcp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
+		{"--enforce-eager --swap-space 4 -dcp 1", func(c *config.Config) any { return len(c.Warnings) }, 3},
 		{"--no-enable-lora", func(c *config.Config) any { return len(c.Warnings) }, 1},
 		{"--drain-timeout 7", func(c *config.Config) any { return c.Server.ShutdownTimeoutSeconds }, 7},
 		{`--allowed-origins ["*"] --allowed-methods GET,PUT --allowed-methods POST`, func(c *config.Config) any {
@@ -282,6 +282,45 @@ func TestFillPrecedence(t *testing.T) {
 	c, f = flags()
 	if err := config.Fill(f, "", nil); err != nil || !reflect.DeepEqual(c.Server.APIKeys, []string{"ours"}) {
 		t.Errorf("API keys %v, error %v", c.Server.APIKeys, err)
+	}
+}
+
+// TestRayAddress: who gives the address of a cluster means it. In the environment it says only where Ray is.
+func TestRayAddress(t *testing.T) {
+	for _, x := range []struct{ args, file, variable, want string }{
+		{"--ray-address 10.0.0.1:6379", "", "", "ray"},
+		{"", "ray-address: 10.0.0.1:6379", "", "ray"},
+		{"--ray-address 10.0.0.1:6379", "distributed-executor-backend: ray", "", "ray"},
+		{"--ray-address=", "", "", ""},
+		{"", "", "RAY_ADDRESS", ""},
+		{"", "", "EAGLERAY_RAY_ADDRESS", ""},
+		{"--distributed-executor-backend mp", "", "EAGLERAY_RAY_ADDRESS", "mp"},
+		{"--ray-address 10.0.0.1:6379 --distributed-executor-backend mp", "", "",
+			"--ray-address 10.0.0.1:6379 with --distributed-executor-backend mp: only ray"},
+		{"--ray-address 10.0.0.1:6379", "distributed-executor-backend: uni", "",
+			"--ray-address 10.0.0.1:6379 with --distributed-executor-backend uni: only ray"},
+	} {
+		t.Run(x.args+x.file+x.variable, func(t *testing.T) {
+			for _, name := range []string{"RAY_ADDRESS", "EAGLERAY_RAY_ADDRESS"} {
+				t.Setenv(name, map[bool]string{true: "10.0.0.2:6379"}[name == x.variable])
+			}
+			file, err := config.ParseFile([]byte(x.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, f := flags()
+			if err := f.Parse(strings.Fields(x.args)); err != nil {
+				t.Fatal(err)
+			}
+			if err := config.Fill(f, "--config x", file); err != nil {
+				var mistake *config.UsageError
+				if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), x.want) || x.want == "" {
+					t.Error(err)
+				}
+			} else if c.Parallel.Backend != x.want {
+				t.Errorf("%q instead of %q", c.Parallel.Backend, x.want)
+			}
+		})
 	}
 }
 

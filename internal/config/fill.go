@@ -28,7 +28,8 @@ func Alias(f *pflag.FlagSet, flag, variable string) {
 
 // Fill sets the flags that were not given on the command line: from the values of a configuration
 // file (by flag name), and those the file does not have from the environment. where names the file
-// in errors.
+// in errors. An address of a Ray cluster that is given so, not in the environment, where it may be
+// anybody's, chooses Ray to start the workers.
 func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		flag := f.Lookup(name)
@@ -44,6 +45,9 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 			}
 		}
 	}
+	if err := chooseRay(f); err != nil {
+		return err
+	}
 	var failure error
 	f.VisitAll(func(flag *pflag.Flag) {
 		if flag.Changed || failure != nil || flag.Name == "help" || flag.Name == "config" {
@@ -58,6 +62,21 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 		}
 	})
 	return failure
+}
+
+// chooseRay sets the executor where only the address of its cluster is given.
+func chooseRay(f *pflag.FlagSet) error {
+	address, backend := f.Lookup("ray-address"), f.Lookup("distributed-executor-backend")
+	switch {
+	case address == nil || backend == nil || !address.Changed || address.Value.String() == "":
+		return nil
+	case !backend.Changed:
+		return f.Set(backend.Name, "ray")
+	case backend.Value.String() != "ray":
+		return usage("--ray-address %s with --distributed-executor-backend %s: only ray starts workers on a cluster",
+			address.Value, backend.Value)
+	}
+	return nil
 }
 
 // hint names the flag that may be meant.

@@ -78,7 +78,11 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 
 	k := &c.Cache
 	f.Var(&size{value: &k.MemoryBytes}, "kv-cache-memory-bytes",
-		"size of each rank's KV cache, such as 2G (default: up to 4G among the ranks)")
+		"size of each rank's KV cache, such as 2G (default: up to 4G among the ranks, of what weights "+
+			"and activations leave)")
+	f.Float64Var(&k.MemoryUtilization, "gpu-memory-utilization", 0,
+		"part of each machine's (container's) limit of memory that weights, activations and KV caches "+
+			"may take, and caches then fill, such as 0.5 (default: 0.9, and caches of up to 4G)")
 	f.IntVar(&k.BlockSize, "block-size", k.BlockSize,
 		"tokens in a KV cache block, a multiple of 16")
 	f.IntVar(&k.Blocks, "num-gpu-blocks-override", 0,
@@ -169,8 +173,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 func (c *Config) rayFlags(f *pflag.FlagSet) {
 	r := &c.Parallel.Ray
 	f.StringVar(&r.Address, "ray-address", "",
-		"address of the Ray cluster, such as 10.0.0.1:6379 (default: RAY_ADDRESS, else a cluster "+
-			"that runs here, else a new local one)")
+		"address of the Ray cluster, such as 10.0.0.1:6379, which chooses --distributed-executor-backend "+
+			"ray (default: RAY_ADDRESS, else a cluster that runs here, else a new local one)")
 	Alias(f, "ray-address", "RAY_ADDRESS")
 	f.StringVar(&r.Namespace, "ray-namespace", "",
 		"Ray namespace of the actors, and of a placement group adopted by name")

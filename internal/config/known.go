@@ -46,8 +46,6 @@ var engineKnown = []Known{
 	{Name: "worker-extension-cls", Allowed: none, Why: "there is no Python"},
 	// Memory and devices.
 	{Name: "device", Allowed: []string{"auto", "cpu"}, Why: "the model runs on the CPU"},
-	{Name: "gpu-memory-utilization", Allowed: anything,
-		Why: "the cache is sized by --kv-cache-memory-bytes"},
 	{Name: "swap-space", Allowed: anything, Why: "preempted requests are computed again"},
 	{Name: "cpu-offload-gb", Allowed: []string{"0"}, Why: "weights are in memory already"},
 	{Name: "kv-cache-dtype", Allowed: []string{"auto", "bfloat16", "float16"},

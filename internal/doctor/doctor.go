@@ -29,6 +29,8 @@ type Result struct {
 	Found string `json:"found"`
 	Means string `json:"means,omitempty"`
 	Do    string `json:"do,omitempty"`
+	// Details are lines that follow in print.
+	Details []string `json:"details,omitempty"`
 }
 
 func (r Result) String() string {
@@ -38,6 +40,9 @@ func (r Result) String() string {
 	}
 	if r.Do != "" {
 		s += " → " + r.Do
+	}
+	for _, line := range r.Details {
+		s += "\n        " + line
 	}
 	return s
 }

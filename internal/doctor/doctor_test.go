@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/memory"
 )
 
 // sound is a machine with which nothing is wrong.
@@ -17,13 +19,26 @@ func sound() Machine {
 	return Machine{Root: fstest.MapFS{"sys/kernel/mm/transparent_hugepage/enabled": {
 		Data: []byte("always [madvise] never\n")}},
 		Vectors: true, Cores: 8, OpenFiles: 1 << 20,
-		Available: func() (int64, bool) { return 64 << 30, true },
-		Free:      func(string) (uint64, error) { return 1 << 40, nil },
-		Listen:    func(string, int) error { return nil },
-		Threads:   func() (machine.Threads, bool) { return machine.Threads{Left: 30000, Limit: "a limit"}, true },
+		Memory:  room(64 << 30),
+		Plan:    func(context.Context, *config.Config) (*memory.Plan, error) { return nil, nil },
+		Free:    func(string) (uint64, error) { return 1 << 40, nil },
+		Listen:  func(string, int) error { return nil },
+		Threads: func() (machine.Threads, bool) { return machine.Threads{Left: 30000, Limit: "a limit"}, true },
 		Addresses: func() ([]net.Addr, error) {
 			return []net.Addr{&net.IPNet{IP: net.IPv4(10, 0, 0, 7), Mask: net.CIDRMask(24, 32)}}, nil
 		}}
+}
+
+func room(bytes int64) func() memory.Bounds {
+	return func() memory.Bounds { return memory.Bounds{{From: "the test's", Limit: bytes, Left: bytes}} }
+}
+
+// planOf plans two caches of a size on a machine of 64 GiB.
+func planOf(bytes int64) func(context.Context, *config.Config) (*memory.Plan, error) {
+	return func(context.Context, *config.Config) (*memory.Plan, error) {
+		h := memory.Host{Name: "here", Bounds: room(64 << 30)(), Ranks: []memory.Rank{{Block: bytes}, {Block: bytes}}}
+		return memory.Make([]memory.Host{h}, memory.Cache{Blocks: 1, Least: 1, BlockSize: 16}, 1)
+	}
 }
 
 // TestChecks makes each check of a machine find what it is for, and all of them pass on a sound one.
@@ -47,13 +62,15 @@ func TestChecks(t *testing.T) {
 		}},
 		{"cores", Warn, "1 usable", func(m *Machine, _ *config.Config) { m.Cores = 1 }},
 		{"memory", Warn, "unknown", func(m *Machine, _ *config.Config) {
-			m.Available = func() (int64, bool) { return 0, false }
+			m.Memory = func() memory.Bounds { return nil }
 		}},
 		{"memory", Warn, "512 MB", func(m *Machine, _ *config.Config) {
-			m.Available = func() (int64, bool) { return 512 << 20, true }
+			m.Memory = room(512 << 20)
 		}},
-		{"memory", Fail, "KV caches of 81920 MB", func(m *Machine, c *config.Config) {
-			c.Cache.MemoryBytes, c.Parallel.TensorParallelSize = 40<<30, 2
+		{"memory", Fail, "80.2 GiB of KV cache", func(m *Machine, _ *config.Config) { m.Plan = planOf(40 << 30) }},
+		{"memory", OK, "41040 MB planned for", func(m *Machine, _ *config.Config) { m.Plan = planOf(20 << 30) }},
+		{"memory", OK, "65536 MB available", func(m *Machine, _ *config.Config) {
+			m.Plan = func(context.Context, *config.Config) (*memory.Plan, error) { return nil, broken }
 		}},
 		{"huge pages", Warn, "off", func(m *Machine, _ *config.Config) {
 			m.Root = fstest.MapFS{"sys/kernel/mm/transparent_hugepage/enabled": {

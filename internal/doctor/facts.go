@@ -82,7 +82,7 @@ func (m *Machine) facts(ctx context.Context, version, address string, q Question
 	if unix.Uname(&u) == nil {
 		f.System = unix.ByteSliceToString(u.Release[:])
 	}
-	if free, known := m.Available(); known {
+	if free, known := m.Memory().Left(); known {
 		f.Memory = free
 	}
 	cache, err := hub.CacheDir(q.DownloadDir)

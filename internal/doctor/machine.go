@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -13,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/memory"
 )
 
 // Machine is what the checks of this machine look at; tests give another one.
@@ -22,8 +25,9 @@ type Machine struct {
 	// Vectors says that the processor has the instructions of the fast kernels.
 	Vectors bool
 	Cores   int
-	// Available is the memory that this process may still take; false is unknown.
-	Available func() (bytes int64, known bool)
+	// Memory is what bounds that of this process and of its ranks, Plan what a server takes of it.
+	Memory func() memory.Bounds
+	Plan   func(ctx context.Context, c *config.Config) (*memory.Plan, error)
 	// Threads is how many more threads can be started; false is unknown.
 	Threads func() (machine.Threads, bool)
 	// OpenFiles is the limit of descriptors, Niceness that of this process.
@@ -42,8 +46,9 @@ type Machine struct {
 // ThisMachine is the machine that the program runs on.
 func ThisMachine() Machine {
 	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA, Cores: machine.Cores(),
-		Available: machine.AvailableMemory, Threads: machine.ThreadsLeft, Addresses: net.InterfaceAddrs, Niceness: machine.Niceness(),
-		Model: model,
+		Memory: machine.Memory, Plan: plan, Threads: machine.ThreadsLeft, Addresses: net.InterfaceAddrs,
+		Niceness: machine.Niceness(),
+		Model:    model,
 		Free: func(path string) (uint64, error) {
 			var s unix.Statfs_t
 			err := unix.Statfs(existing(path), &s)
@@ -61,6 +66,11 @@ func ThisMachine() Machine {
 		m.OpenFiles = r.Cur
 	}
 	return m
+}
+
+// plan is that of a server's memory here.
+func plan(ctx context.Context, c *config.Config) (*memory.Plan, error) {
+	return engine.Check(ctx, engine.Options{Config: *c})
 }
 
 // existing is the nearest folder above a path that there is.
@@ -92,7 +102,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 	return []Check{
 		check("processor", m.processor),
 		check("cores", func() Result { return m.cores(here, ranks, p.CPUThreads) }),
-		check("memory", func() Result { return m.memory(int64(ranks) * c.Cache.MemoryBytes) }),
+		{"memory", func(ctx context.Context) Result { return m.memory(ctx, c) }},
 		check("huge pages", m.hugePages),
 		check("open files", m.openFiles),
 		check("threads", func() Result { return m.threads(here, ranks, p.CPUThreads) }),
@@ -125,15 +135,26 @@ func (m *Machine) cores(here bool, ranks, threads int) Result {
 	return ok("%d usable", m.Cores)
 }
 
-func (m *Machine) memory(caches int64) Result {
-	free, known := m.Available()
-	switch {
-	case !known:
+// memory compares what a server takes with what may be used. What else is wrong with the model the start
+// of the workers says.
+func (m *Machine) memory(ctx context.Context, c *config.Config) Result {
+	free, known := m.Memory().Left()
+	if !known {
 		return bad(Warn, "unknown|/proc/meminfo cannot be read|mount /proc")
-	case caches > free:
-		return bad(Fail, "%d MB available, KV caches of %d MB asked for|the kernel would kill the "+
-			"workers|lower --kv-cache-memory-bytes, or raise the limit of the container", free>>20,
-			caches>>20)
+	}
+	p, err := m.Plan(ctx, c)
+	var misfit *memory.Misfit
+	switch {
+	case errors.As(err, &misfit):
+		r := bad(Fail, "%s|the kernel would kill the workers|%s", strings.ReplaceAll(misfit.What(), "|", "/"),
+			strings.Join(misfit.Ways(), "; or "))
+		r.Details = p.Table()
+		return r
+	case err == nil && p != nil && len(p.Hosts) > 0:
+		need := p.Hosts[0].Parts(p.Blocks).Total()
+		r := ok("%d MB available, %d MB planned for", free>>20, need>>20)
+		r.Details = p.Table()
+		return r
 	case free < littleMemory:
 		return bad(Warn, "%d MB available|hardly any model fits|raise the limit of the container",
 			free>>20)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/builtin"
 	"github.com/eagleray/eagleray/internal/compute"
@@ -14,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/executor/launch"
 	"github.com/eagleray/eagleray/internal/layout"
 	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/memory"
 	"github.com/eagleray/eagleray/internal/metrics"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/schedule"
@@ -32,6 +32,8 @@ type Options struct {
 	Null *Null
 	// Version is the program's, which must be the same on all nodes of --nnodes.
 	Version string
+	// Bounds are those of this machine's memory; nil reads them.
+	Bounds func() memory.Bounds
 	// WorkerOutput receives what worker processes of this host print; nil is standard error.
 	WorkerOutput launch.Output
 }
@@ -76,7 +78,7 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	}
 	b.events = status.Tee(status.LogTo(b.opt.Log), opt.Events)
 	for _, f := range []func() error{b.resolve, b.hold, b.readModel, b.isHeld, b.divide, b.readTokenizer,
-		b.readGenerationConfig, b.readPooling, b.readClasses, b.sizeCache} {
+		b.readGenerationConfig, b.readPooling, b.readClasses, b.plan} {
 		if err := f(); err != nil {
 			err = errors.Join(err, b.files.leave())
 			if ctx.Err() != nil {
@@ -88,16 +90,15 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	if p := b.info.Pooling; b.files != nil && p != nil && p.Classes != nil {
 		b.files.fixed = "the head of a classifier is in the driver"
 	}
-	if c := &b.cfg.Schedule; !c.ChunkedPrefill {
-		// A prompt that is not cut must fit a step.
-		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, b.info.MaxModelLen)
-	}
 	b.warnOfCores()
-	if err := b.haveThreads(); err != nil {
-		return nil, err
+	b.limitHeap()
+	if most := b.constraintBytes(); most > 0 && b.info.Grammars != nil {
+		b.info.Grammars.Limit(most)
 	}
-	if err := b.holdCluster(); err != nil {
-		return nil, errors.Join(err, b.files.leave())
+	for _, f := range []func() error{b.haveThreads, b.holdCluster} {
+		if err := f(); err != nil {
+			return nil, errors.Join(err, b.files.leave())
+		}
 	}
 	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
 		Prefixes: b.cfg.Server.MetricsPrefixes, Engines: b.engines()})
@@ -105,29 +106,30 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 }
 
 // Check finds what Open would find wrong with the flags and with the model's files, its weights
-// aside, without starting anything. A model that is no folder of this machine is not looked at.
-func Check(ctx context.Context, opt Options) error {
+// aside, without starting anything, and plans the memory of this machine: the plan is there, too, when
+// the error is a *memory.Misfit. A model that is no folder of this machine is not looked at, and has no
+// plan.
+func Check(ctx context.Context, opt Options) (*memory.Plan, error) {
 	b := newOpening(ctx, &opt)
 	b.opt.Log = slog.New(slog.DiscardHandler)
 	b.events = status.LogTo(b.opt.Log)
 	for _, path := range []string{b.cfg.Model.Path, b.cfg.Model.Tokenizer} {
 		if path != "" && !isFolder(path) {
-			return nil
+			return nil, nil
 		}
 	}
 	for _, f := range []func() error{b.resolve, b.readModel, b.divide, b.readTokenizer,
-		b.readGenerationConfig, b.readPooling} {
+		b.readGenerationConfig, b.readPooling, b.plan} {
 		if err := f(); err != nil {
-			return err
+			return b.planned, err
 		}
 	}
-	return nil
+	return b.planned, nil
 }
 
 // newOpening begins with the options, of which the configuration is written to.
 func newOpening(ctx context.Context, opt *Options) *opening {
-	b := &opening{ctx: ctx, opt: *opt, cfg: &opt.Config, steering: new(Steering),
-		weightBytes: new(atomic.Int64)}
+	b := &opening{ctx: ctx, opt: *opt, cfg: &opt.Config, steering: new(Steering), ledger: newLedger()}
 	if m := &b.cfg.Model; m.Path == builtin.Name && !isFolder(m.Path) {
 		m.Path = "" // also by its name
 	}
@@ -171,8 +173,14 @@ type opening struct {
 	number, share int
 	// added says that the engine is opened beside others that serve.
 	added bool
-	// weightBytes is the size of the weights of an engine that was opened, 0 before.
-	weightBytes *atomic.Int64
+	// bounds are those of this machine, before anything was loaded. needs is what a rank of each stage
+	// takes, modelBytes what the tensors of the model's files do; planned is the plan of this machine.
+	bounds     memory.Bounds
+	needs      []memory.Rank
+	modelBytes int64
+	planned    *memory.Plan
+	// ledger is what ranks on other machines take.
+	ledger *ledger
 }
 
 // engines is how many engines are opened.
@@ -200,22 +208,11 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	c, well := b.cfg, new(health)
 	b.series = m
 	b.events = status.Tee(b.events, well.listen)
-	sched, err := schedule.New(schedule.Config{
-		MaxSeqs:           c.Schedule.MaxNumSeqs,
-		MaxTokens:         c.Schedule.MaxNumBatchedTokens,
-		MaxModelLen:       b.info.MaxModelLen,
-		BlockSize:         b.info.BlockSize,
-		Blocks:            b.info.Blocks,
-		PrefixCaching:     c.Cache.PrefixCaching,
-		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
-		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
-		Priority:          c.Schedule.Policy == "priority",
-		MaxInFlight:       c.MaxInFlight(),
-		Stages:            c.Parallel.Layout().PP,
-	})
+	sched, err := schedule.New(b.scheduling())
 	if err != nil {
 		return nil, err
 	}
+	planned := b.info.Blocks
 	ranks, err := b.supervisor()
 	if err != nil {
 		return nil, err
@@ -224,14 +221,16 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if b.info.Blocks != planned {
+		b.opt.Log.Info("the KV cache is smaller than planned: a host has no room for more", "tokens",
+			b.info.Blocks*b.info.BlockSize, "planned", planned*b.info.BlockSize)
+		if sched, err = schedule.New(b.scheduling()); err != nil {
+			return nil, errors.Join(err, ranks.stop(context.WithoutCancel(b.ctx)))
+		}
+	}
 	if w := mixedISA(group.Ranks()); w != "" {
 		b.opt.Log.Warn(w)
 	}
-	var weights int64
-	for _, r := range group.Ranks() {
-		weights += r.WeightBytes
-	}
-	b.weightBytes.Store(weights)
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)
@@ -265,6 +264,29 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	b.files.watch(e.signal)
 	go e.loop()
 	return e, nil
+}
+
+// scheduling is what the scheduler is told.
+func (b *opening) scheduling() schedule.Config {
+	c := b.cfg
+	tokens := c.Schedule.MaxNumBatchedTokens
+	if !c.Schedule.ChunkedPrefill {
+		// A prompt that is not cut must fit a step.
+		tokens = max(tokens, b.info.MaxModelLen)
+	}
+	return schedule.Config{
+		MaxSeqs:           c.Schedule.MaxNumSeqs,
+		MaxTokens:         tokens,
+		MaxModelLen:       b.info.MaxModelLen,
+		BlockSize:         b.info.BlockSize,
+		Blocks:            b.info.Blocks,
+		PrefixCaching:     c.Cache.PrefixCaching,
+		ChunkedPrefill:    c.Schedule.ChunkedPrefill,
+		LongPrefillTokens: c.Schedule.LongPrefillTokenThreshold,
+		Priority:          c.Schedule.Policy == "priority",
+		MaxInFlight:       c.MaxInFlight(),
+		Stages:            c.Parallel.Layout().PP,
+	}
 }
 
 func (b *opening) progress(rank int, phase string, done, total int64) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/eagleray/eagleray/internal/machine"
 	"github.com/eagleray/eagleray/internal/metrics"
 )
 
@@ -58,13 +57,7 @@ func (o *Opener) Check(numbers []int, total int) error {
 	case o.b.cluster != nil:
 		return o.b.checkNodes(numbers, p.Nodes.Count)
 	}
-	free, ok := machine.AvailableMemory()
-	each := o.b.weightBytes.Load()
-	if !ok || each == 0 || each*int64(len(numbers)) <= free {
-		return nil
-	}
-	return refuse("%d more engines take %d MiB of weights each, of %d MiB that are free: %d in all "+
-		"would fit", len(numbers), each>>20, free>>20, total-len(numbers)+int(free/each))
+	return o.b.checkMemory(numbers, total)
 }
 
 // CheckLayout refuses a tensor parallel size that so many engines cannot have.
@@ -138,6 +131,7 @@ func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine,
 // Close takes the metrics of an engine that has stopped away.
 func (o *Opener) Close(number int) {
 	o.metrics.Remove(number)
+	o.b.ledger.forget(number)
 	if c := o.b.cluster; c != nil && c.census != nil {
 		c.census.Leave(number)
 	}
@@ -156,6 +150,9 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 		starts.Go(func() {
 			b := *o.b
 			b.ctx, b.number = ctx, number
+			if blocks := b.ledger.decided(); blocks > 0 {
+				b.setBlocks(blocks)
+			}
 			if several {
 				b.opt.Log = o.b.opt.Log.With("engine", number)
 				b.events = o.b.events.FromEngine(number)

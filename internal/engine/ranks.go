@@ -51,7 +51,7 @@ func (b *opening) supervise(s *supervisor) error {
 		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
 		StallWarning: q.StallWarning, StepTimeout: q.StepTimeout, Events: b.events,
-		MaxInFlight: b.cfg.MaxInFlight(), Groups: b.engines(),
+		MaxInFlight: b.cfg.MaxInFlight(), Groups: b.engines(), Fits: b.fits,
 	}
 	switch s.backend {
 	case "uni":
@@ -131,6 +131,10 @@ func (b *opening) rankInit() (queue.Init, error) {
 		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen,
 	}
 	init.Null = b.opt.Null.init(&b.info)
+	if b.backend() != "uni" && init.Null == nil {
+		init.Heap, init.HeapPerThread = b.heapOfRanks()
+	}
+	init.Constraints = b.constraintBytes()
 	init.Tokenizer = b.tokenizerDir
 	if !b.fromHub {
 		return init, nil

@@ -8,7 +8,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/model"
 	"github.com/eagleray/eagleray/internal/status"
 )
 
@@ -25,9 +24,9 @@ func (b *opening) relaid(tp int) (*opening, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	shape := model.CacheShape(b.model, most(o.info.StageLayers), tp, b.info.Blocks, b.info.BlockSize,
-		b.dtype)
-	o.info.CacheBytes = int64(b.info.Blocks) * int64(shape.BytesPerBlock())
+	if err := o.replan(); err != nil {
+		return nil, err
+	}
 	if r := &p.Ray; r.BundleIndices != "" {
 		return nil, refuse("--bundle-indices %s lists the bundles of %d ranks for each engine, which is "+
 			"the most and the least there can be", r.BundleIndices, b.ranks)
@@ -39,13 +38,6 @@ func (b *opening) relaid(tp int) (*opening, error) {
 		}
 	}
 	return &o, nil
-}
-
-func most(list []int) (n int) {
-	for _, x := range list {
-		n = max(n, x)
-	}
-	return n
 }
 
 // checkShare refuses ranks that cannot be divided among the nodes as those before were: a node has

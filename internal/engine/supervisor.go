@@ -116,8 +116,11 @@ func (s *supervisor) stop(ctx context.Context) error {
 	return err
 }
 
-// shutdownGrace is how long ranks may take to end by themselves.
-const shutdownGrace = 5 * time.Second
+const (
+	// shutdownGrace is how long ranks may take to end by themselves, and then by force.
+	shutdownGrace = 5 * time.Second
+	leastGrace    = 2 * time.Second
+)
 
 // settle ends the group before, and its ranks unless they may be kept after the cause of its failure.
 func (s *supervisor) settle(ctx context.Context, cause error) error {
@@ -135,10 +138,14 @@ func (s *supervisor) settle(ctx context.Context, cause error) error {
 	return s.end(ctx, before, launcher)
 }
 
-// end ends a group's ranks, and those that its launcher has kept since it was left, within the grace
-// even if ctx is over. Both may be nil.
+// end ends a group's ranks, and those that its launcher has kept since it was left, within shutdownGrace and
+// what ctx leaves of it, but for the leastGrace that they have even if ctx is over. Both may be nil.
 func (s *supervisor) end(ctx context.Context, group *executor.Executor, l executor.Launcher) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	grace := shutdownGrace
+	if end, ok := ctx.Deadline(); ok {
+		grace = min(grace, max(time.Until(end), leastGrace))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	var errs []error
 	if group != nil {

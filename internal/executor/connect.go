@@ -55,6 +55,11 @@ func (e *Executor) connect(ctx context.Context) error {
 	if err := e.admit(ctx, d); err != nil {
 		return fmt.Errorf("waiting for ranks: %w", err)
 	}
+	if e.opt.Fits != nil {
+		if err := e.opt.Fits(&e.opt.Init, e.workers, d.Here()); err != nil {
+			return err
+		}
+	}
 	return e.open(d)
 }
 

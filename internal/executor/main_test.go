@@ -98,7 +98,7 @@ func beWorker() error {
 		if err := join.Receive(conn, &w); err != nil {
 			return err
 		}
-		if err := join.Send(conn, join.Here{Host: "elsewhere", Endpoint: inv.Endpoint}); err != nil {
+		if err := join.Send(conn, join.Here{Host: "elsewhere", Endpoint: &inv.Endpoint}); err != nil {
 			return err
 		}
 		if err := join.Receive(conn, &g); err != nil {

@@ -25,8 +25,9 @@ type explainer struct {
 // rankSample is when a rank was last seen to move. Time in which it wanted a processor and had none
 // does not count: moved is later by it.
 type rankSample struct {
-	changes uint64
-	moved   time.Time
+	// is what it was doing when it was looked at last.
+	is    status.Snapshot
+	moved time.Time
 	// stalled is when it stopped to move if that was said, warned when it was said last; else both are zero.
 	stalled, warned time.Time
 	// first is what its process had of the processors when it was first seen not to move, last since.
@@ -81,15 +82,20 @@ func (x *explainer) look(e *Executor, now time.Time) (stalled bool) {
 	defer x.mu.Unlock()
 	elapsed := now.Sub(x.looked)
 	x.looked = now
+	var latest time.Time // a rank has moved
 	for r := range x.seen {
-		s, _ := e.hub.Status(r)
 		v := &x.seen[r]
-		if s.Changes != v.changes || v.moved.IsZero() || queued == 0 {
-			if !v.stalled.IsZero() {
-				e.opt.Events.Emit(status.RankMoves{Rank: r, Node: e.workers[r].Node,
-					PID: e.workers[r].PID, After: now.Sub(v.stalled)})
-			}
-			*v = rankSample{changes: s.Changes, moved: now}
+		s, _ := e.hub.Status(r)
+		if s.Changes != v.is.Changes || v.moved.IsZero() || queued == 0 {
+			x.moves(e, r, now)
+			*v = rankSample{moved: now}
+		}
+		v.is = s
+		latest = later(latest, v.moved)
+	}
+	for r := range x.seen {
+		v := &x.seen[r]
+		if v.moved.Equal(now) {
 			continue
 		}
 		if pid := e.pid(r); pid != 0 {
@@ -102,22 +108,40 @@ func (x *explainer) look(e *Executor, now time.Time) (stalled bool) {
 				v.moved = v.moved.Add(elapsed)
 			}
 		}
+		s, moved := v.is, v.moved
+		if s.Phase == status.Collective {
+			// It waits for others: it moves as long as they do.
+			if moved = later(moved, latest); moved.Equal(now) {
+				x.moves(e, r, now)
+			}
+		}
 		stalled = stalled || !v.stalled.IsZero()
-		still := min(now.Sub(v.moved), queued)
+		still := min(now.Sub(moved), queued)
 		if still < e.opt.StallWarning || !e.behind(s) || heldUp(s, last) {
 			continue
 		}
-		if !v.warned.IsZero() && now.Sub(v.warned) < v.warned.Sub(v.moved) {
+		if !v.warned.IsZero() && now.Sub(v.warned) < v.warned.Sub(moved) {
 			continue
 		}
 		stalled = true
-		v.stalled, v.warned = v.moved, now
+		v.stalled, v.warned = moved, now
 		e.opt.Events.Emit(status.RankStalled{Rank: r, Node: e.workers[r].Node,
 			PID: e.workers[r].PID, Place: e.place(r), For: still, Phase: s.String(),
 			Process: e.processState(r), Received: s.Received, Started: s.Started,
 			Finished: s.Finished, Sent: e.sent.Load(), Call: e.calls.name(s.Call)})
 	}
 	return stalled
+}
+
+// moves takes note that a rank moves again, if it was said to be stalled. mu is held.
+func (x *explainer) moves(e *Executor, rank int, now time.Time) {
+	v := &x.seen[rank]
+	if v.stalled.IsZero() {
+		return
+	}
+	e.opt.Events.Emit(status.RankMoves{Rank: rank, Node: e.workers[rank].Node, PID: e.workers[rank].PID,
+		After: now.Sub(v.stalled)})
+	v.stalled, v.warned = time.Time{}, time.Time{}
 }
 
 // moved is when a rank was last seen to move, or to wait for a processor.
@@ -213,7 +237,6 @@ type RankStatus struct {
 // Report describes every rank.
 func (e *Executor) Report() []RankStatus {
 	now := time.Now()
-	queued, last := e.queuedSince(now), e.lastPlace()
 	out := make([]RankStatus, len(e.workers))
 	for r, w := range e.workers {
 		s, age := e.hub.Status(r)
@@ -222,12 +245,10 @@ func (e *Executor) Report() []RankStatus {
 			Finished: s.Finished, Sent: e.sent.Load(), Call: e.calls.name(s.Call),
 			AgeSeconds: age.Seconds()}
 		e.stall.mu.Lock()
-		if v := e.stall.seen[r]; v.changes == s.Changes && !v.moved.IsZero() {
-			x.StillSeconds = now.Sub(v.moved).Seconds()
+		if v := e.stall.seen[r]; v.is.Changes == s.Changes && !v.moved.IsZero() {
+			x.StillSeconds, x.Stalled = now.Sub(v.moved).Seconds(), !v.stalled.IsZero()
 		}
 		e.stall.mu.Unlock()
-		x.Stalled = queued > 0 && e.behind(s) && !heldUp(s, last) &&
-			x.StillSeconds >= e.opt.StallWarning.Seconds()
 		out[r] = x
 	}
 	return out

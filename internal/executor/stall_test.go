@@ -31,7 +31,7 @@ func TestStallWhileLoading(t *testing.T) {
 			}
 			return true
 		}), logTo(&log))
-		if got := log.String(); strings.Count(got, "\n") != 1 ||
+		if got := log.String(); strings.Count(got, "rank is stalled") != 1 ||
 			!strings.Contains(got, `rank=1 node=node-a pid=101`) ||
 			!strings.Contains(got, `phase="load 40%"`) {
 			t.Errorf("explanation: %s", got)
@@ -89,8 +89,9 @@ func TestStallExplainer(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		time.Sleep(2 * stalledTick) // that it moves again is seen
 		lines := log.String()
-		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) ||
+		if !strings.Contains(lines, `rank=1 node=node-a pid=101`) || strings.Count(lines, "moves again") != 1 ||
 			!strings.Contains(lines,
 				`phase="forward, layer 3" process="" received=9 started=9 finished=0 sent=9`) {
 			t.Errorf("explanation: %s", lines)
@@ -156,6 +157,64 @@ func TestMovesAgain(t *testing.T) {
 		if _, err := execute(t, e, 9); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestWaitIsNoStall has a rank wait in a collective for one that is slow, and then both stand still in it: that
+// is a stall only when both have for as long as one may, counted from when the slow one came. It ends for both
+// when one of them moves.
+func TestWaitIsNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuilder
+		stalled := func(want int) {
+			t.Helper()
+			if n := strings.Count(log.String(), "rank is stalled"); n != want {
+				t.Errorf("%d stalls, not %d: %s", n, want, log.String())
+			}
+		}
+		const little = defaultStallWarning - time.Second
+		var e *Executor
+		e, _ = start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
+			if kind != queue.KindPlan {
+				return true
+			}
+			c.status.Started(9)
+			if c.rank == 0 {
+				c.status.Set(status.Collective, 3)
+				time.Sleep(17*little + time.Second)
+				return true
+			}
+			c.status.Set(status.Forward, 3)
+			for range 10 {
+				time.Sleep(little)
+				c.status.Moved().Add(1)
+			}
+			c.status.Set(status.Collective, 3)
+			time.Sleep(little)
+			stalled(0)
+			time.Sleep(little)
+			stalled(2)
+			c.status.Set(status.Forward, 4)
+			time.Sleep(stalledTick + time.Millisecond)
+			if n := strings.Count(log.String(), "rank moves again"); n != 2 {
+				t.Errorf("%d ranks move again: %s", n, log.String())
+			}
+			for _, r := range e.Report() {
+				if r.Stalled {
+					t.Errorf("stalled: %v", r)
+				}
+			}
+			for range 5 {
+				time.Sleep(little)
+				c.status.Moved().Add(1)
+			}
+			stalled(2)
+			return true
+		}), logTo(&log))
+		if _, err := execute(t, e, 9); err != nil {
+			t.Error(err)
+		}
+		stalled(2)
 	})
 }
 

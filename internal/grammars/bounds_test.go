@@ -69,16 +69,26 @@ func TestLongOnesWait(t *testing.T) {
 }
 
 // TestRoom: what takes long is compiled when there is room for it, and grammars in no use make some.
+// With less memory there is less of it.
 func TestRoom(t *testing.T) {
+	for limit, most := range map[int64]int{0: mostBytes, 1: leastBytes, 200 << 20: 200 << 20, 1 << 40: mostBytes} {
+		testRoom(t, limit, most)
+	}
+}
+
+func testRoom(t *testing.T, limit int64, most int) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(vocabulary, 1)
 		defer c.Close()
+		if limit > 0 {
+			c.Limit(limit)
+		}
 		idle, used := c.Start(regex("[a-z]{3,9}x"), nil), c.Start(regex("b"), nil)
 		<-idle.Done()
 		<-used.Done()
 		c.mu.Lock()
-		used.held += mostBytes - compileBytes - c.held + 1 // of its tables
-		c.held = mostBytes - compileBytes + 1
+		used.held += most - compileBytes - c.held + 1 // of its tables
+		c.held = most - compileBytes + 1
 		c.mu.Unlock()
 		var waiting sync.WaitGroup
 		waiting.Go(func() {

@@ -34,9 +34,11 @@ const (
 // mostBytes is how many bytes the tables of all grammars and the ways of all answers have together,
 // those in use included, and compileBytes how many one that is being compiled may come to. Tables that
 // have come to freshBytes more than when they were compiled are for the answers that have begun: others
-// begin with fresh ones, so that what many answers have found out does not end one.
+// begin with fresh ones, so that what many answers have found out does not end one. leastBytes is room
+// for one that is compiled beside others in use.
 const (
 	mostBytes    = 512 << 20
+	leastBytes   = 2 * compileBytes
 	compileBytes = 64 << 20
 	freshBytes   = 24 << 20
 )
@@ -61,7 +63,9 @@ type Cache struct {
 	// aside bounds how many find out at a time what takes long, each of another grammar.
 	aside  chan struct{}
 	closed chan struct{}
-	tasks  sync.WaitGroup
+	// most is how many bytes all tables and ways may have together.
+	most  atomic.Int64
+	tasks sync.WaitGroup
 
 	mu       sync.Mutex
 	grammars map[constrain.Spec]*list.Element // of *Grammar
@@ -81,14 +85,20 @@ type Cache struct {
 // many that take long. It calls vocabulary once, when the first grammar is compiled.
 func New(vocabulary func() (*constrain.Vocabulary, error), atOnce int) *Cache {
 	atOnce = min(max(1, atOnce), mostAtOnce)
-	return &Cache{
+	c := &Cache{
 		vocabulary: sync.OnceValues(vocabulary),
 		brief:      make(chan struct{}, atOnce), long: make(chan struct{}, atOnce),
 		aside:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0)/2)),
 		closed: make(chan struct{}), grammars: map[constrain.Spec]*list.Element{},
 		recent: list.New(), freed: make(chan struct{}),
 	}
+	c.most.Store(mostBytes)
+	return c
 }
+
+// Limit sets how many bytes the tables of all grammars and the ways of all answers may have together,
+// from 128 MiB to 512 MiB, which it is before.
+func (c *Cache) Limit(bytes int64) { c.most.Store(min(max(bytes, leastBytes), mostBytes)) }
 
 // Check says whether a constraint can be enforced: it compiles it, unless that has been done, or is
 // being done by another caller: then the answer is kept already. An error is a *constrain.Error when
@@ -223,7 +233,7 @@ func (c *Cache) reserve(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		most := mostBytes - (c.compiling+1)*compileBytes
+		most := int(c.most.Load()) - (c.compiling+1)*compileBytes
 		if c.held > most {
 			c.trim(max(0, c.idle-(c.held-most)))
 		}
@@ -458,7 +468,7 @@ func (g *Grammar) grown(compiled *constrain.Compiled, w *way) bool {
 	}
 	c.held += all - g.held
 	g.held, g.tables = all, tables
-	if compiled.Full() || c.held > mostBytes && all > mostBytes/max(1, c.using) {
+	if most := int(c.most.Load()); compiled.Full() || c.held > most && all > most/max(1, c.using) {
 		g.full.Store(true)
 	}
 	return !g.full.Load()

@@ -56,6 +56,8 @@ type Driver struct {
 	conns []*handshake.Conn
 	local []bool
 	links []*link.Link
+	// here is where each is.
+	here []Here
 
 	// mu guards beside: by rank, where connections go that it makes beside its link.
 	mu     sync.Mutex
@@ -67,7 +69,7 @@ func Listen(o Options) (*Driver, error) {
 	world := o.Layout.World()
 	d := &Driver{o: o, token: handshake.NewToken(),
 		conns: make([]*handshake.Conn, world), local: make([]bool, world),
-		links: make([]*link.Link, world), beside: map[int]chan *handshake.Conn{}}
+		links: make([]*link.Link, world), here: make([]Here, world), beside: map[int]chan *handshake.Conn{}}
 	var err error
 	if d.binary, err = BinaryHash(); err != nil {
 		return nil, err
@@ -186,11 +188,21 @@ func (d *Driver) admit(ctx context.Context) error {
 	if err := d.each("admit", d.admitRank); err != nil {
 		return err
 	}
-	if len(d.conns) == 1 {
-		return nil
+	if err := d.each("listen for the other ranks", func(rank int, conn *handshake.Conn) error {
+		err := Receive(conn, &d.here[rank])
+		d.here[rank].Host = d.host(rank, d.here[rank].Host)
+		if err == nil && d.here[rank].Endpoint == nil && len(d.conns) > 1 {
+			err = errors.New("it does not say where it accepts others")
+		}
+		return err
+	}); err != nil || len(d.conns) == 1 {
+		return err
 	}
 	return d.connectRanks()
 }
+
+// Here is where each rank is, once all are admitted.
+func (d *Driver) Here() []Here { return d.here }
 
 // admitRank gives a rank of this host the memory of the ring. When memory cannot be passed the rank
 // is treated as one of another host.
@@ -213,18 +225,12 @@ func (d *Driver) admitRank(rank int, conn *handshake.Conn) error {
 
 // connectRanks has the ranks meet those of their communicators.
 func (d *Driver) connectRanks() error {
-	here := make([]Here, len(d.conns))
 	for _, part := range []struct {
 		doing string
 		f     func(rank int, conn *handshake.Conn) error
 	}{
-		{"listen for the other ranks", func(rank int, conn *handshake.Conn) error {
-			err := Receive(conn, &here[rank])
-			here[rank].Host = d.host(rank, here[rank].Host)
-			return err
-		}},
 		{"rendezvous", func(rank int, conn *handshake.Conn) error {
-			return Send(conn, d.rendezvous(rank, here))
+			return Send(conn, d.rendezvous(rank, d.here))
 		}},
 		{"connect to the other ranks", func(_ int, conn *handshake.Conn) error {
 			return Receive(conn, new(Connected))
@@ -256,7 +262,7 @@ func (d *Driver) rendezvous(rank int, here []Here) Rendezvous {
 	for _, c := range communicators(d.o.Layout, rank) {
 		for _, p := range c.ranks {
 			if p != rank {
-				r.Peers = append(r.Peers, Peer{p, host(p), here[p].Endpoint})
+				r.Peers = append(r.Peers, Peer{p, host(p), *here[p].Endpoint})
 			}
 		}
 	}

@@ -87,7 +87,7 @@ func takePart(t *testing.T, d *Driver, rank int, cancel <-chan error) {
 	defer r.Close()
 	world := d.o.Layout.World()
 	if world > 1 {
-		groups, err := r.Groups()
+		groups, err := r.Groups(nil)
 		if err != nil {
 			t.Error(err)
 			return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
@@ -72,11 +73,11 @@ func (g *Groups) set(d dimension, group Group) {
 }
 
 // Groups makes this rank's communicators, once; they are aborted when the driver goes. The caller
-// closes them.
-func (r *Rank) Groups() (Groups, error) {
+// closes them. moved, if not nil, counts until then what comes of long messages over connections.
+func (r *Rank) Groups(moved *atomic.Uint64) (Groups, error) {
 	var groups Groups
 	for _, c := range r.communicators {
-		g, err := c.join(r.timeout, r.neighbours)
+		g, err := c.join(r.timeout, r.neighbours, moved)
 		if err != nil {
 			return Groups{}, errors.Join(err, groups.Close())
 		}
@@ -93,7 +94,7 @@ func (r *Rank) Groups() (Groups, error) {
 
 // join makes the group of a communicator: in memory when all its ranks are on one host, of
 // connections when each is on another, else of both.
-func (c *communicator) join(timeout time.Duration, neighbours int) (Group, error) {
+func (c *communicator) join(timeout time.Duration, neighbours int, moved *atomic.Uint64) (Group, error) {
 	defer c.close()
 	const most = collective.MessageBytes
 	if c.hosts == 1 {
@@ -103,11 +104,11 @@ func (c *communicator) join(timeout time.Duration, neighbours int) (Group, error
 	var g Group
 	var err error
 	if c.hosts == len(c.ranks) {
-		o := tcp.Options{MaxBytes: most, Timeout: timeout, Names: c.ranks}
+		o := tcp.Options{MaxBytes: most, Timeout: timeout, Names: c.ranks, Moved: moved}
 		g, err = tcp.Join(c.conns, c.at, o)
 	} else {
 		o := hosts.Options{MaxBytes: most, Timeout: timeout, Names: c.ranks,
-			Neighbours: neighbours}
+			Neighbours: neighbours, Moved: moved}
 		g, err = hosts.Join(c.memory, c.local, c.conns, c.at, o)
 	}
 	if err != nil {

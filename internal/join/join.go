@@ -7,9 +7,10 @@
 //
 //	driver → rank  Admitted; then the memory of the ring, if it says so
 //
+//	rank → driver  Here: its host and what memory that has, and where it accepts other ranks
+//
 // when there are several ranks:
 //
-//	rank → driver  Here: its host, and where it accepts other ranks
 //	driver → rank  Rendezvous, when every rank accepts: the layout, and where its peers are
 //	rank → driver  Connected, when it is connected to its peers
 //	driver → rank  Connected, when all ranks are
@@ -43,6 +44,8 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/layout"
+	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/memory"
 	"github.com/eagleray/eagleray/internal/queue/handshake"
 )
 
@@ -102,8 +105,16 @@ type Admitted struct {
 type Here struct {
 	// Host is equal for ranks that can share memory.
 	Host string `json:"host"`
-	// Endpoint is where it accepts the ranks above it.
-	Endpoint handshake.Endpoint `json:"endpoint"`
+	// Endpoint is where it accepts the ranks above it; nil for one that is alone.
+	Endpoint *handshake.Endpoint `json:"endpoint,omitempty"`
+	// Memory is what bounds that of its processes, Cores how many it may compute on.
+	Memory memory.Bounds `json:"memory"`
+	Cores  int           `json:"cores"`
+}
+
+// here is what this process says of where it is.
+func here(e *handshake.Endpoint) Here {
+	return Here{Host: hostID(), Endpoint: e, Memory: machine.Memory(), Cores: machine.Cores()}
 }
 
 // Rendezvous says how the ranks come together.

@@ -56,7 +56,7 @@ func endpoint() handshake.Endpoint {
 // each.
 func TestSendAndReceive(t *testing.T) {
 	e := endpoint()
-	all := []any{&Admitted{Ring: true}, &Here{"here", e}, &Rendezvous{layout.Layout{TP: 2, PP: 2},
+	all := []any{&Admitted{Ring: true}, &Here{Host: "here", Endpoint: &e}, &Rendezvous{layout.Layout{TP: 2, PP: 2},
 		1, 3, time.Second, []Peer{{0, 1, e}, {3, 3, e}}},
 		&Closing{Reason: "out of cheese"}, &e, &Connected{}, &Admitted{}}
 	var c kept
@@ -119,7 +119,7 @@ const nowhere = "{Instance: Unix: TCP: "
 // FuzzReceive feeds bytes to the parser of every message: what is accepted is the same once more.
 func FuzzReceive(f *testing.F) {
 	e := endpoint()
-	for _, message := range []any{Admitted{Ring: true}, Here{"here", e},
+	for _, message := range []any{Admitted{Ring: true}, Here{Host: "here", Endpoint: &e},
 		Rendezvous{layout.Layout{TP: 2}, 1, 1, time.Second, []Peer{{1, 0, e}}},
 		Connected{}, Closing{"x"}, e} {
 		var c kept
@@ -261,7 +261,7 @@ func (h *host) dial(f func(c *handshake.Conn)) error {
 }
 
 // memory is a memory file of no meaning.
-func memory(t *testing.T, size int64) *os.File {
+func sharedMemory(t *testing.T, size int64) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -309,7 +309,7 @@ func TestJoinFails(t *testing.T) {
 			"memory of the ring"},
 		{"a ring that is none", 1, func(c *handshake.Conn) {
 			must(Send(c, Admitted{Ring: true}))
-			send(c, memory(t, 1<<20))
+			send(c, sharedMemory(t, 1<<20))
 		}, "ring: "},
 		{"a ring for others", 3, func(c *handshake.Conn) {
 			must(Send(c, Admitted{Ring: true}))
@@ -330,7 +330,7 @@ func TestJoinFails(t *testing.T) {
 			must(Send(c, Admitted{}))
 			var h Here
 			must(Receive(c, &h))
-			must(Send(c, Rendezvous{Layout: layout.Layout{TP: 3}, Peers: []Peer{{0, 2, h.Endpoint}}}))
+			must(Send(c, Rendezvous{Layout: layout.Layout{TP: 3}, Peers: []Peer{{0, 2, *h.Endpoint}}}))
 			io.ReadFull(c, make([]byte, 1))
 		}, "rank 1 is missing among 1 peers"},
 		{"a peer that is another", 3, func(c *handshake.Conn) {

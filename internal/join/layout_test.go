@@ -50,7 +50,7 @@ func TestLayouts(t *testing.T) {
 					if want := neighbours(c.layout, c.hosts, rank); r.neighbours != want {
 						t.Errorf("rank %d of %d ranks on its host, not %d", rank, r.neighbours, want)
 					}
-					groups, err := r.Groups()
+					groups, err := r.Groups(nil)
 					if err != nil {
 						t.Error(err)
 						return

@@ -75,7 +75,8 @@ func (r *Rank) meet() error {
 		return err
 	}
 	defer listener.Close()
-	if err := Send(r.conn, Here{Host: hostID(), Endpoint: listener.Endpoint()}); err != nil {
+	at := listener.Endpoint()
+	if err := Send(r.conn, here(&at)); err != nil {
 		return err
 	}
 	var rendezvous Rendezvous

@@ -106,13 +106,15 @@ func (r *Rank) enter() error {
 			return err
 		}
 	}
-	if r.inv.World > 1 {
-		if err := r.meet(); err != nil {
-			if mapped != nil {
-				mapped.Close()
-			}
-			return err
+	meet := r.meet
+	if r.inv.World == 1 {
+		meet = func() error { return Send(r.conn, here(nil)) }
+	}
+	if err := meet(); err != nil {
+		if mapped != nil {
+			mapped.Close()
 		}
+		return err
 	}
 	if mapped != nil {
 		r.port, r.local = mapped, true

@@ -6,42 +6,75 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/memory"
 )
 
-// AvailableMemory is how many bytes this process can still use without swapping: MemAvailable of
-// the host, or less when its control group or one above it has a limit with less left. It is false
-// when nothing of that is known.
-func AvailableMemory() (bytes int64, ok bool) { return availableMemory(os.DirFS("/")) }
+// Memory is what this process and those beside it may use: the host's memory, and the limits of its
+// control group and of all above it. There are none when nothing of that can be read.
+func Memory() memory.Bounds { return bounds(os.DirFS("/")) }
 
-func availableMemory(root fs.FS) (bytes int64, ok bool) {
-	if kb, has := keyed(root, "proc/meminfo", "MemAvailable:"); has {
-		bytes, ok = kb<<10, true
+func bounds(root fs.FS) (all memory.Bounds) {
+	if left, has := keyed(root, "proc/meminfo", "MemAvailable:"); has {
+		total, _ := keyed(root, "proc/meminfo", "MemTotal:")
+		all = append(all, memory.Bound{From: "the host's memory", Limit: max(total, left) << 10,
+			Left: left << 10})
 	}
 	for _, g := range controlGroups(root, "memory") {
-		if left, has := groupMemory(root, g); has && (!ok || left < bytes) {
-			bytes, ok = left, true
+		if b, has := groupMemory(root, g); has {
+			all = append(all, b)
 		}
 	}
-	return bytes, ok
+	return all
 }
 
-// groupMemory is what is left of a control group's limit; false when it has none. Files that
-// nothing has read lately are counted as use by the kernel, but give way to any other need.
-func groupMemory(root fs.FS, group string) (left int64, ok bool) {
-	for _, names := range [][4]string{
-		{"memory.max", "memory.current", "memory.stat", "inactive_file"},
-		// version 1
-		{"memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file"},
-	} {
-		limit, hasLimit := number(root, path.Join(group, names[0]))
-		used, hasUsed := number(root, path.Join(group, names[1]))
-		if !hasLimit || !hasUsed {
-			continue // "max" is no number
+// groupFiles are where a version of control groups has a group's memory: limits, of which the least
+// counts, what is in use, and what of that is files.
+type groupFiles struct {
+	limits []string
+	used   string
+	files  []string
+}
+
+var groupVersions = []groupFiles{
+	// Beyond memory.high the kernel takes memory away from who runs, and slows it down until nothing
+	// goes on: that is no room.
+	{[]string{"memory.max", "memory.high"}, "memory.current", []string{"inactive_file", "active_file"}},
+	{[]string{"memory.limit_in_bytes"}, "memory.usage_in_bytes",
+		[]string{"total_inactive_file", "total_active_file"}},
+}
+
+// unlimited is from where on a number is no limit: version 1 has no word for it.
+const unlimited = 1 << 60
+
+// groupMemory is the limit of a control group; false when it has none. The kernel counts files that it
+// keeps as use, but they give way to any other need: a model that was just copied, or read to be
+// compared, takes nothing.
+func groupMemory(root fs.FS, group string) (memory.Bound, bool) {
+	for _, v := range groupVersions {
+		used, has := number(root, path.Join(group, v.used))
+		if !has {
+			continue
 		}
-		cached, _ := keyed(root, path.Join(group, names[2]), names[3])
-		return max(limit-used+cached, 0), true
+		b := memory.Bound{Limit: unlimited}
+		for _, name := range v.limits {
+			file := path.Join(group, name)
+			// "max" is no number
+			if limit, has := number(root, file); has && limit < b.Limit {
+				b.Limit, b.From = limit, "/"+file
+			}
+		}
+		if b.From == "" {
+			continue
+		}
+		for _, key := range v.files {
+			cached, _ := keyed(root, path.Join(group, "memory.stat"), key)
+			used -= cached
+		}
+		b.Left = max(b.Limit-max(used, 0), 0)
+		return b, true
 	}
-	return 0, false
+	return memory.Bound{}, false
 }
 
 // number reads a file that holds one number.

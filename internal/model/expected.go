@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/model/layers"
 )
@@ -11,7 +12,8 @@ import (
 // Expected lists the tensors that a checkpoint of the model of c has, by name.
 func Expected(c *checkpoint.Config) ([]checkpoint.Spec, error) {
 	var all listed
-	m, err := build(c, layers.Group{Size: 1}, Stage{}, layers.Weigh(layers.Group{Size: 1}, &all))
+	m, err := build(c, layers.Group{Size: 1}, Stage{}, layers.Weigh(layers.Group{Size: 1}, &all,
+		compute.BFloat16))
 	if err != nil {
 		return nil, err
 	}

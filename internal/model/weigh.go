@@ -1,6 +1,7 @@
 package model
 
 import (
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/model/layers"
 )
@@ -32,7 +33,7 @@ func StepBytes(c *checkpoint.Config, size int) ([]int64, error) {
 // that are the output head's.
 func weigh(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (read, head int64,
 	err error) {
-	m, err := build(c, g, s, layers.Weigh(g, src))
+	m, err := build(c, g, s, layers.Weigh(g, src, compute.BFloat16))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -4,6 +4,7 @@ package offheap
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +51,7 @@ func Map(size int, o Option) (Memory, error) {
 	if err != nil {
 		return Memory{}, fmt.Errorf("map %d bytes of memory: %w", size, err)
 	}
+	inUse.Add(int64(size))
 	m := Memory{data: mapping[:size:size], mapping: mapping}
 	if huge {
 		skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(mapping))) & (hugePage - 1))
@@ -58,6 +60,12 @@ func Map(size int, o Option) (Memory, error) {
 	}
 	return m, nil
 }
+
+// inUse is the size of all mappings.
+var inUse atomic.Int64
+
+// InUse is how many bytes are mapped.
+func InUse() int64 { return inUse.Load() }
 
 // Bytes returns the memory, nil after Free.
 func (m *Memory) Bytes() []byte { return m.data }
@@ -75,10 +83,12 @@ func Populate(part []byte) { _ = unix.Madvise(part, unix.MADV_POPULATE_WRITE) }
 // error means that the mapping was unmapped by other means before.
 func (m *Memory) Free() error {
 	mapping := m.mapping
-	*m = Memory{}
 	if mapping == nil {
+		*m = Memory{}
 		return nil
 	}
+	inUse.Add(-int64(len(m.data)))
+	*m = Memory{}
 	if err := unix.Munmap(mapping); err != nil {
 		return fmt.Errorf("unmap %d bytes of memory: %w", len(mapping), err)
 	}

@@ -80,7 +80,8 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
 	client := s.clientOf(r)
-	_, background := rowOf(r.Context())
+	_, row := rowOf(r.Context())
+	background := row || req.polled
 	list := make([]*engine.Request, len(g.choices))
 	for i := range list {
 		q := prompts[i/req.n].Request
@@ -101,7 +102,7 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 	}
 	if err != nil {
 		s.breakOff(r.Context(), err)
-		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !background {
+		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !row {
 			s.opt.Metrics.Rejected("queue_full")
 		}
 		if bad := constraintError(req, err); bad != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/store"
 )
 
 // TestHealthRoutes walks the states of an engine: what says that it serves, and what that it is not
@@ -70,4 +71,31 @@ func TestHealthGenerates(t *testing.T) {
 	if rec := s.do("GET", "/health?generate=1", ""); rec.Code != 401 {
 		t.Errorf("without a key: %d", rec.Code)
 	}
+}
+
+// TestHealthWaitsForStores: a server that is handed a socket is ready once the one before has let go of what
+// is stored.
+func TestHealthWaitsForStores(t *testing.T) {
+	dir := t.TempDir()
+	before := store.New(dir, store.Options{})
+	if err := before.Open(); err != nil {
+		t.Fatal(err)
+	}
+	kept := store.New(dir, store.Options{})
+	t.Cleanup(func() { kept.Close() })
+	s := newServer(t, func(o *Options) { o.Responses = kept })
+	for _, path := range []string{"/health", "/ping", "/readyz"} {
+		if rec := s.do("GET", path, ""); rec.Code != 503 || rec.Header().Get("Retry-After") != "1" ||
+			!strings.Contains(rec.Body.String(), "what is stored cannot be had yet: ") {
+			t.Errorf("%s while another has it: %d %s", path, rec.Code, rec.Body)
+		}
+	}
+	if rec := s.do("GET", "/livez", ""); rec.Code != 200 {
+		t.Errorf("/livez: %d %s", rec.Code, rec.Body)
+	}
+	before.Close()
+	if rec := s.do("GET", "/health", ""); rec.Code != 200 {
+		t.Errorf("/health once it is there: %d %s", rec.Code, rec.Body)
+	}
+	s.ok(t, responsesPath, `{`+hiInput+`}`)
 }

@@ -7,40 +7,54 @@ import (
 )
 
 // quota bounds how many requests of one client (an API key, else an address) are answered at the
-// same time. The zero limit is none.
+// same time, and as many in the background. The zero limit is none.
 type quota struct {
 	limit int
 
 	mu   sync.Mutex
-	open map[string]int
+	open map[claim]int
 }
 
+// claim is what a client has a limit of.
+type claim struct {
+	client string
+	kind   kind
+}
+
+// kind is how requests are answered, as errors say it.
+type kind string
+
+const (
+	answered     kind = "are being answered"
+	inBackground kind = "are in the background"
+)
+
 // enter counts a request of a client, unless it has too many. leave is called when it is over.
-func (q *quota) enter(client string) *apiError {
+func (q *quota) enter(c claim) *apiError {
 	if q.limit == 0 {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.open[client] >= q.limit {
+	if q.open[c] >= q.limit {
 		return &apiError{status: http.StatusTooManyRequests, retryAfter: 1, expected: true,
-			message: fmt.Sprintf("%d requests of this client are being answered: no more are, "+
-				"until one is over (--max-requests-per-key)", q.limit)}
+			message: fmt.Sprintf("%d requests of this client %s: no more are, "+
+				"until one is over (--max-requests-per-key)", q.limit, c.kind)}
 	}
 	if q.open == nil {
-		q.open = map[string]int{}
+		q.open = map[claim]int{}
 	}
-	q.open[client]++
+	q.open[c]++
 	return nil
 }
 
-func (q *quota) leave(client string) {
+func (q *quota) leave(c claim) {
 	if q.limit == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.open[client]--; q.open[client] == 0 {
-		delete(q.open, client)
+	if q.open[c]--; q.open[c] == 0 {
+		delete(q.open, c)
 	}
 }

@@ -14,11 +14,11 @@ import (
 // createResponse answers POST /v1/responses.
 func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 	begun := time.Now()
-	leave, err := s.enter(r)
+	leave, err := s.enter(r, answered)
 	if err != nil {
 		return err
 	}
-	defer func() { leave() }()
+	defer leave()
 	f, err := s.readBody(w, r)
 	if err != nil {
 		return err
@@ -49,12 +49,11 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 	if bad := originOf(r.Context()).keep(); bad != nil {
 		return bad
 	}
-	live, err := s.startBackground(r, req, begun, leave)
+	live, err := s.startBackground(r, req, begun)
 	f.done()
 	if err != nil {
 		return err
 	}
-	leave = func() {} // it is the background's
 	if req.stream {
 		return s.follow(w, r, live, 0)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/answer"
+	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/openai/responses"
 )
 
@@ -18,6 +19,7 @@ var errCancelled = errors.New("response is cancelled")
 
 // liveResponses are the responses in the background that have not ended.
 type liveResponses struct {
+	limit  int // how many there may be, 0 for any number
 	mu     sync.Mutex
 	all    map[string]*liveResponse // by responseKey
 	closed bool
@@ -36,8 +38,11 @@ func (l *liveResponses) find(owner, id string) *liveResponse {
 func (l *liveResponses) refuses() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	switch {
+	case l.closed:
 		return draining()
+	case l.limit > 0 && len(l.all) >= l.limit:
+		return engine.ErrOverloaded
 	}
 	return nil
 }
@@ -131,13 +136,22 @@ func (l *liveResponse) wake() {
 	l.changed = make(chan struct{})
 }
 
-// startBackground submits a request and answers it in a goroutine of the server, which calls leave
-// at its end.
-func (s *Server) startBackground(r *http.Request, req *responseRequest, begun time.Time,
-	leave func()) (*liveResponse, error) {
+// startBackground submits a request and answers it in a goroutine of the server.
+func (s *Server) startBackground(r *http.Request, req *responseRequest, begun time.Time) (_ *liveResponse,
+	err error) {
 	if err := s.live.refuses(); err != nil { // before the work of starting it
 		return nil, err
 	}
+	// Its client's other requests are not refused for it.
+	leave, err := s.enter(r, inBackground)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			leave()
+		}
+	}()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	stop := context.AfterFunc(r.Context(), func() { cancel(r.Context().Err()) })
 	r, end, err := deadline(r.WithContext(ctx), req.timeout, begun)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -290,6 +291,52 @@ func TestBackground(t *testing.T) {
 	}
 	if rec := s.post(responsesPath, `{`+hiInput+`,"background":true}`); rec.Code != 503 {
 		t.Errorf("a server that ends: %d %s", rec.Code, rec.Body)
+	}
+}
+
+// TestBackgroundYields: a response in the background costs its client's other requests neither their turn nor
+// their number, and has bounds of its own.
+func TestBackgroundYields(t *testing.T) {
+	gate := make(chan struct{})
+	s := newServer(t, keeping(t, store.Options{}), func(o *Options) {
+		o.Config.Server.MaxRequestsPerKey, o.Config.Schedule.MaxNumQueuedReqs = 2, 3
+		o.Config.Server.APIKeys = []string{"a", "b"}
+	})
+	s.engine.play = func(n int, r *engine.Request) script {
+		held := sayHello(n, r)
+		if r.Background {
+			held.gate = gate
+		}
+		return held
+	}
+	t.Cleanup(s.Close)
+	ask := func(key, more string) *httptest.ResponseRecorder {
+		return s.do("POST", responsesPath, `{`+hiInput+more+`}`, "Authorization", "Bearer "+key)
+	}
+	for i := range 2 {
+		if rec := ask("a", `,"background":true`); rec.Code != http.StatusOK {
+			t.Fatalf("in the background: %d %s", rec.Code, rec.Body)
+		}
+		if r := s.engine.requests[i]; !r.Background {
+			t.Error("the engine does not know that it is in the background")
+		}
+	}
+	if rec := ask("a", ""); rec.Code != http.StatusOK || s.engine.requests[2].Background {
+		t.Errorf("beside them: %d %s", rec.Code, rec.Body)
+	}
+	if rec := ask("a", `,"background":true`); rec.Code != 429 || !strings.Contains(rec.Body.String(), "are in the background") {
+		t.Errorf("a third of the client: %d %s", rec.Code, rec.Body)
+	}
+	if rec := ask("b", `,"background":true`); rec.Code != http.StatusOK {
+		t.Errorf("another client: %d %s", rec.Code, rec.Body)
+	}
+	if rec := ask("b", `,"background":true`); rec.Code != http.StatusServiceUnavailable {
+		t.Errorf("more than the server takes: %d %s", rec.Code, rec.Body)
+	}
+	close(gate)
+	s.Close()
+	if len(s.quota.open) > 0 || s.load.Load() != 0 {
+		t.Errorf("%v are open, %d in all", s.quota.open, s.load.Load())
 	}
 }
 

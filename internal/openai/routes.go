@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/store"
 )
 
 // newID returns 128 random bits in hexadecimal, as vLLM's random_uuid.
@@ -111,6 +112,12 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 		}
 		err = s.oneToken(ctx)
 	}
+	if err == nil {
+		if err := s.openStores(); err != nil {
+			return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
+				message: "what is stored cannot be had yet: " + err.Error()}
+		}
+	}
 	switch {
 	case err == nil:
 		return s.writeDegraded(ctx, w)
@@ -126,6 +133,20 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: err.Error(),
 		expected: errors.Is(err, engine.ErrRecovering) || errors.Is(err, engine.ErrStalled) ||
 			errors.Is(err, engine.ErrPaused)}
+}
+
+// openStores opens the stores where they are not open yet: a server that was handed its socket waits for the
+// one before, which has them until it ends.
+func (s *Server) openStores() error {
+	for _, kept := range []*store.Store{s.opt.Store, s.opt.Responses} {
+		if kept == nil {
+			continue
+		}
+		if err := kept.Open(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeDegraded answers that a request would succeed.

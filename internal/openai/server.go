@@ -102,6 +102,7 @@ func New(o Options) (*Server, error) {
 		log:   o.Log,
 		keys:  newKeyring(c.APIKeys),
 		quota: quota{limit: c.MaxRequestsPerKey},
+		live:  liveResponses{limit: o.Config.Schedule.MaxNumQueuedReqs},
 		cors:  cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -413,7 +414,7 @@ func (s *Server) logError(err error, api *apiError) {
 func (s *Server) counted(h handler) handler {
 	h = s.observe(h)
 	return func(w http.ResponseWriter, r *http.Request) error {
-		leave, err := s.enter(r)
+		leave, err := s.enter(r, answered)
 		if err != nil {
 			return err
 		}
@@ -423,12 +424,12 @@ func (s *Server) counted(h handler) handler {
 }
 
 // enter counts a request in flight until leave is called, unless its client has too many.
-func (s *Server) enter(r *http.Request) (leave func(), err error) {
+func (s *Server) enter(r *http.Request, how kind) (leave func(), err error) {
 	if _, is := rowOf(r.Context()); is { // their number has a bound of its own
 		return func() {}, nil
 	}
-	client := s.clientOf(r)
-	if bad := s.quota.enter(client); bad != nil {
+	c := claim{s.clientOf(r), how}
+	if bad := s.quota.enter(c); bad != nil {
 		if m := s.opt.Metrics; m != nil {
 			m.Rejected("quota")
 		}
@@ -436,7 +437,7 @@ func (s *Server) enter(r *http.Request) (leave func(), err error) {
 	}
 	s.load.Add(1)
 	return func() {
-		s.quota.leave(client)
+		s.quota.leave(c)
 		s.load.Add(-1)
 	}, nil
 }

@@ -83,6 +83,12 @@ type Init struct {
 	MaxModelLen int `json:"max_model_len"`
 	// MaxInFlight is how many plans may be in flight.
 	MaxInFlight int `json:"max_in_flight"`
+	// Heap is how many bytes Go's heap may have in a process of the rank's own, beside HeapPerThread for
+	// each of its threads; 0 is no limit.
+	Heap          int64 `json:"heap,omitempty"`
+	HeapPerThread int64 `json:"heap_per_thread,omitempty"`
+	// Constraints is how many bytes all constraints on answers may have together; 0 is 512 MiB.
+	Constraints int64 `json:"constraints,omitempty"`
 	// Null, unless it is nil, makes a rank without a model.
 	Null *Null `json:"null,omitempty"`
 }

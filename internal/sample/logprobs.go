@@ -56,11 +56,19 @@ func (s *Sampler) mostLikely(logits []float32, n int, top []Choice) []Choice {
 		return top
 	}
 	start := len(top)
-	low := negInf
+	low, last := negInf, negInf
 	if n < len(logits) {
-		low = below(float64(s.kth(logits, n)))
+		last = s.kth(logits, n)
+		low = below(float64(last))
 	}
+	// Of many that are as likely as the last one no more are kept than can count.
+	ties := 0
 	for i := nextAbove(logits, 0, low); i >= 0; i = nextAbove(logits, i+1, low) {
+		if logits[i] == last {
+			if ties++; ties > n {
+				continue
+			}
+		}
 		top = append(top, Choice{Token: int32(i), Logprob: logits[i]})
 	}
 	slices.SortFunc(top[start:], mostLikelyFirst)

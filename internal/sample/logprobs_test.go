@@ -106,3 +106,22 @@ func TestLogprobsOddRows(t *testing.T) {
 		})
 	}
 }
+
+// TestLogprobsOfATie keeps next to nothing of a whole vocabulary that is equally likely.
+func TestLogprobsOfATie(t *testing.T) {
+	const n = 3
+	row := make([]float32, 50_000)
+	row[9], row[40] = 2, 1
+	var s Sampler
+	for k, want := range map[int32][]int32{1: {9}, n: {9, 40, 0}, heapK + 1: nil} {
+		_, top := s.Logprobs(row, 0, k, nil)
+		if len(top) != int(k) || cap(top) > 8*int(k) {
+			t.Errorf("%d of %d, in memory for %d", len(top), k, cap(top))
+		}
+		for i := range want {
+			if top[i].Token != want[i] {
+				t.Errorf("%d: %v", i, top[i])
+			}
+		}
+	}
+}

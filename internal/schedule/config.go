@@ -45,8 +45,8 @@ type Config struct {
 // that fills and drains once loses one part in so many and one.
 const plansPerStage = 4
 
-// budget is how many tokens one plan may compute, at least one for each request that may run.
-func (c *Config) budget() int {
+// Budget is how many tokens one plan may compute, at least one for each request that may run.
+func (c *Config) Budget() int {
 	if c.Stages <= 1 || !c.ChunkedPrefill {
 		return c.MaxTokens
 	}

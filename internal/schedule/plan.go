@@ -34,7 +34,7 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	s.freed = s.freed[:0]
 
 	stages := s.config.Stages
-	t := turn{plan: p, flight: f, budget: s.config.budget(),
+	t := turn{plan: p, flight: f, budget: s.config.Budget(),
 		decodes: (len(s.running) + stages - 1) / stages}
 	s.advance(&t, false)
 	if !t.preempted {

@@ -151,6 +151,9 @@ func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
 		r.grammars = grammars.New(func() (*constrain.Vocabulary, error) {
 			return vocabulary(init, r.folder)
 		}, 1)
+		if init.Constraints > 0 {
+			r.grammars.Limit(init.Constraints)
+		}
 	}
 	return r.newCache()
 }
@@ -178,7 +181,7 @@ func (r *rank) enter(opt Options) error {
 			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
 		}
 		var err error
-		if r.groups, err = opt.Groups(); err != nil {
+		if r.groups, err = opt.Groups(r.status.Moved()); err != nil {
 			return err
 		}
 	}

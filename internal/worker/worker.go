@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
@@ -25,8 +27,8 @@ type Options struct {
 	// Rank is its number.
 	Rank int
 	// Groups joins the rank's communicators, which the rank then closes. It is called when there are
-	// several ranks.
-	Groups func() (join.Groups, error)
+	// several ranks, with what counts that they move (see join.Rank.Groups).
+	Groups func(moved *atomic.Uint64) (join.Groups, error)
 	// Threads is how many cores the rank computes on when its configuration does not say; 0 is all.
 	Threads int
 	// DriversClock says that the rank's clock is the driver's: they are on one host.
@@ -34,6 +36,8 @@ type Options struct {
 	// Beside makes a connection to the driver beside the port, and says what was received; nil where the
 	// driver's memory is always to be had.
 	Beside func(received uint64) (net.Conn, error)
+	// Alone says that the rank's process is its own.
+	Alone bool
 	// Host is the rank's address for those of other engines; "" is this host's loopback one.
 	Host string
 }
@@ -197,6 +201,9 @@ func (w *worker) start() error {
 		r.status, ready.Past = w.status, &queue.Past{Done: r.done, Trail: r.trail.Plans()}
 	} else {
 		w.host.Close()
+		if w.opt.Alone && init.Heap > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {
+			debug.SetMemoryLimit(init.Heap + init.HeapPerThread*int64(threads(init, w.opt)))
+		}
 		w.host.rank, err = newRank(init, w.opt, w.status, func(p queue.Progress) error {
 			if p.Total > 0 {
 				w.status.Set(status.Load, uint32(100*p.Done/p.Total))

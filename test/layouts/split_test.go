@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -346,8 +347,11 @@ func TestSplitRanksKilled(t *testing.T) {
 			from, to := cellOf(t, pair[0]), cellOf(t, pair[1])
 			from.Batch, to.Batch = "mixed", "mixed"
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			var killing sync.Mutex
 			kills := 0
 			got, err := runSplit(t.Context(), w, from, to, func(s *splitEngines, i int) {
+				killing.Lock()
+				defer killing.Unlock()
 				e := []*router.Router{s.producer, s.consumer}[i%2]
 				if kills++; i < 4 {
 					if err := killRank(e, rng.IntN(4)); err != nil {

@@ -75,7 +75,7 @@ func (d *dataset) end(t *testing.T) {
 // TestData answers the rows of datasets.
 func TestData(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		for _, name := range []string{"kinds", "embeddings", "scores", "shown", "refused", "ranks"} {
+		for _, name := range []string{"kinds", "fewer", "embeddings", "scores", "shown", "refused", "ranks"} {
 			t.Run(name, func(t *testing.T) {
 				s.dataset(t, name, t.TempDir()).end(t)
 				s.clean(t)

@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/collective"
@@ -52,6 +53,8 @@ type Options struct {
 	Names collective.Names
 	// Neighbours are those of shm.Options.
 	Neighbours int
+	// Moved is that of tcp.Options.
+	Moved *atomic.Uint64
 }
 
 // Join makes this process, or goroutine, the given rank of a group. conns has a connection to each
@@ -76,7 +79,7 @@ func Join(memory *os.File, local []int, conns []net.Conn, rank int, o Options) (
 			return nil, err
 		}
 	}
-	far := tcp.Options{MaxBytes: o.MaxBytes, Timeout: o.Timeout, Names: o.Names, Quiet: local}
+	far := tcp.Options{MaxBytes: o.MaxBytes, Timeout: o.Timeout, Names: o.Names, Quiet: local, Moved: o.Moved}
 	if g.near != nil {
 		far.OnEnd = g.near.Abort
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,5 +229,25 @@ func TestContract(t *testing.T) {
 				return group(t, ranks, c.link, Options{Timeout: timeout})
 			})
 		})
+	}
+}
+
+// TestMoved wants long messages to be seen as they come: a count for each frame at least.
+func TestMoved(t *testing.T) {
+	const ranks, n = 2, 1 << 20
+	var moved atomic.Uint64
+	gs := group(t, ranks, pipePair, Options{Moved: &moved})
+	var wg sync.WaitGroup
+	for _, g := range gs {
+		wg.Go(func() {
+			if err := g.AllReduce(make([]float32, n)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	// Each rank adds up a half, and gets the other.
+	if least := uint64(ranks * 2 * (4 * n / 2) / maxFrame); moved.Load() < least {
+		t.Errorf("moved %d times for %d frames", moved.Load(), least)
 	}
 }

@@ -145,6 +145,9 @@ func (p *peer) receiveFrame(dst []byte, s step) error {
 		if n += m; err != nil {
 			return err
 		}
+		if p.g.moved != nil {
+			p.g.moved.Add(1)
+		}
 	}
 	return nil
 }

@@ -80,24 +80,35 @@ func (d *Device) ISA() isa.ISA { return d.isa }
 // Pack makes a matrix of the stacked sources in the layout of the device's kernels. chunks is the
 // number of pieces K is summed in (see gemm.Options). Sources that are not finite are a *gemm.NotFinite.
 func (d *Device) Pack(chunks int, sources ...gemm.Source) (*gemm.Matrix, error) {
-	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare, Finite: true}
-	switch d.dtype {
+	opt := gemm.Options{Chunks: chunks, ISA: d.isa, Spare: &d.spare, Finite: true,
+		Kind: kindOf(d.dtype, sources)}
+	opt.BF16Dot = opt.Kind == gemm.BF16 && d.dtype == compute.BFloat16 && d.isa == isa.AVX512BF16
+	return gemm.Pack(d.pool, opt, sources...)
+}
+
+// PackedBytes is the memory that Pack takes on a device that runs models in a type, at most; of the
+// sources only kinds and shapes are looked at.
+func PackedBytes(dtype compute.DType, chunks int, sources ...gemm.Source) (int64, error) {
+	return gemm.PackedBytes(kindOf(dtype, sources), chunks, sources...)
+}
+
+// kindOf is the type in which a matrix of the sources is packed.
+func kindOf(dtype compute.DType, sources []gemm.Source) gemm.Kind {
+	switch dtype {
 	case compute.BFloat16:
-		opt.Kind = gemm.BF16
-		opt.BF16Dot = d.isa == isa.AVX512BF16
+		return gemm.BF16
 	case compute.Float16:
-		opt.Kind = gemm.F16
-	default:
-		// The widest kind among the sources holds them all exactly: bfloat16 weights need not grow
-		// to be multiplied as float32.
-		opt.Kind = sources[0].Kind
-		for _, s := range sources[1:] {
-			if s.Kind != opt.Kind {
-				opt.Kind = gemm.F32
-			}
+		return gemm.F16
+	}
+	// The widest kind among the sources holds them all exactly: bfloat16 weights need not grow to be
+	// multiplied as float32.
+	kind := sources[0].Kind
+	for _, s := range sources[1:] {
+		if s.Kind != kind {
+			kind = gemm.F32
 		}
 	}
-	return gemm.Pack(d.pool, opt, sources...)
+	return kind
 }
 
 // Linear computes dst = x·Wᵀ + bias for rows rows: x is [rows][K], dst [rows][N]; bias may be nil.

@@ -4,6 +4,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 )
 
 // Row operations: each row is computed by one thread, in an order of its own.
@@ -27,6 +28,10 @@ const (
 // serialElements is the size of a row operation below which waking the other threads costs more
 // than it saves.
 const serialElements = 16 << 10
+
+// mostElements is the size from which one is cut also on one thread: an element may take what many
+// multiply-adds do, an exponential.
+const mostElements = pool.MostWork >> 5
 
 // cacheRows is how many consecutive rows of one sequence share cache lines in the KV cache.
 const cacheRows = 16
@@ -52,11 +57,15 @@ type rowTask struct {
 }
 
 func (t *rowTask) run() {
-	if t.rows*t.width < serialElements || t.d.pool.Threads() == 1 {
+	size, chunks := t.rows*t.width, 1
+	if threads := t.d.pool.Threads(); threads > 1 && size >= serialElements {
+		chunks = 4 * threads
+	}
+	chunks = min(t.rows, max(chunks, (size+mostElements-1)/mostElements))
+	if chunks <= 1 {
 		t.perChunk = t.rows
 		t.Do(0, 0)
 	} else {
-		chunks := min(t.rows, 4*t.d.pool.Threads())
 		t.perChunk = (t.rows + chunks - 1) / chunks
 		if t.op == opCache {
 			t.perChunk = (t.perChunk + cacheRows - 1) / cacheRows * cacheRows

@@ -65,3 +65,7 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache *Cache) (*Tenso
 	y.dev.Attention(cache.kv, y.layer, b, y.args, y.attended.data, keys, qkv.data, ld)
 	return &y.attended, nil
 }
+
+// ScratchPerThread is the memory that each thread of a device computes in, with sequences of so many
+// positions at most.
+func ScratchPerThread(positions int) int64 { return attention.ScratchBytes(positions) + 256<<10 }

@@ -45,11 +45,15 @@ func (y *Head) Forward(dst []float32, x *Tensor) error {
 			copy(y.part.Row(i), y.sum.Row(i))
 		}
 	}
-	if y.group.Rank != 0 {
-		return y.group.Comm.Gather(nil, y.part.data, 0)
+	var all []float32
+	if y.group.Rank == 0 {
+		y.gathered.Resize(y.group.Size*n, y.share)
+		all = y.gathered.data
 	}
-	y.gathered.Resize(y.group.Size*n, y.share)
-	if err := y.group.Comm.Gather(y.gathered.data, y.part.data, 0); err != nil {
+	y.report(true)
+	err := y.group.Comm.Gather(all, y.part.data, 0)
+	y.report(false)
+	if err != nil || y.group.Rank != 0 {
 		return err
 	}
 	for i := range n {

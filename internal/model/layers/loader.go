@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/gemm"
 	"github.com/eagleray/eagleray/internal/half"
 	"github.com/eagleray/eagleray/internal/model/checkpoint"
@@ -35,10 +38,10 @@ type Loader struct {
 	src      Source
 	progress func(bytes int64)
 	bytes    int64
-	// weighs says that the layers are only weighed: nothing of them is read or kept.
-	weighs bool
-	head   int64 // bytes of the output head
-	err    error
+	// scale, unless it is nil, weighs the layers only: nothing of them is read or kept.
+	scale *scale
+	head  int64 // bytes of the output head
+	err   error
 	// strict refuses tables with elements that are not finite.
 	strict  bool
 	weights []weight
@@ -72,10 +75,45 @@ func (e *NotFinite) Error() string { return fmt.Sprintf("tensor %q: %v", e.Tenso
 func (e *NotFinite) Unwrap() error { return e.Err }
 
 // Weigh returns a loader of layers that cannot run: of src it asks the shapes and types of tensors
-// alone, to count their bytes.
-func Weigh(g Group, src Source) *Loader {
-	return &Loader{rank: &rank{group: g}, src: src, weighs: true}
+// alone, to count their bytes, and those of the layers on a device that runs models in dtype.
+func Weigh(g Group, src Source, dtype compute.DType) *Loader {
+	return &Loader{rank: &rank{group: g}, src: src, scale: &scale{dtype: dtype}}
 }
+
+// Footprint is the memory that layers take, in bytes.
+type Footprint struct {
+	// Packed is the weights as they are multiplied by, Vectors those that are not.
+	Packed, Vectors int64
+	// Tables are what embeddings are looked up in: they stay in the source's memory.
+	Tables int64
+	// Tensors are the largest of the source's tensors that are held at a time.
+	Tensors int64
+}
+
+// scale is what layers are weighed with.
+type scale struct {
+	dtype compute.DType
+	Footprint
+}
+
+// add adds a matrix of the sources to what is weighed.
+func (s *scale) add(chunks int, sources []gemm.Source) error {
+	n, err := cpu.PackedBytes(s.dtype, chunks, sources...)
+	if err != nil {
+		return err
+	}
+	page := int64(os.Getpagesize())
+	s.Packed += (n + page - 1) / page * page
+	var held int64
+	for _, x := range sources {
+		held += int64(x.Rows) * int64(x.Cols) * int64(x.Kind.Size())
+	}
+	s.Tensors = max(s.Tensors, held)
+	return nil
+}
+
+// Footprint is what the layers take that were weighed.
+func (l *Loader) Footprint() Footprint { return l.scale.Footprint }
 
 // Bytes are those of the checkpoint that the layers were made of, without the tables in which
 // embeddings are looked up, and those of them that are the output head's.
@@ -201,7 +239,11 @@ func (l *Loader) weight(chunks int, parts ...part) weight {
 			RowLo: p.rowLo, RowHi: p.rowHi, ColLo: p.colLo, ColHi: p.colHi})
 		bytes += int64(p.rowHi-p.rowLo) * int64(p.colHi-p.colLo) * int64(t.DType.Size())
 	}
-	if l.weighs {
+	if l.scale != nil {
+		if err := l.scale.add(chunks, sources); err != nil {
+			l.fail(fmt.Errorf("tensor %q: %w", parts[0].module+".weight", err))
+			return weight{}
+		}
 		l.count(bytes)
 		return weight{}
 	}
@@ -239,7 +281,9 @@ func (l *Loader) vector(tensor string, n, lo, hi int) []float32 {
 	}
 	defer l.src.Release(t)
 	var v []float32
-	if !l.weighs {
+	if l.scale != nil {
+		l.scale.Vectors += 4 * int64(hi-lo)
+	} else {
 		v = make([]float32, hi-lo)
 		if l.fail(l.toFloat32(v, t, lo)) {
 			return nil

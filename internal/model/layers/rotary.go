@@ -52,3 +52,9 @@ func (y *Rotary) row(pos int) []float32 {
 	i := pos % rotaryPage
 	return y.pages[n][i*w : (i+1)*w]
 }
+
+// RotaryBytes is the memory of the angles of all positions below a bound.
+func RotaryBytes(dim, positions int) int64 {
+	pages := (int64(positions) + rotaryPage - 1) / rotaryPage
+	return pages * (rotaryPage*4*int64(dim) + 24)
+}

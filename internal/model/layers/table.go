@@ -37,7 +37,11 @@ func (l *Loader) table(tensor string, rows, width int) checkpoint.Tensor {
 		return checkpoint.Tensor{}
 	}
 	l.tables = append(l.tables, table{Tensor: t})
-	if _, err = weightKind(t); l.fail(err) || l.weighs {
+	if _, err = weightKind(t); l.fail(err) {
+		return t
+	}
+	if l.scale != nil {
+		l.scale.Tables += int64(rows) * int64(width) * int64(t.DType.Size())
 		return t
 	}
 	sums, at := l.sum(t)

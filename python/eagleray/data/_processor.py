@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional
 from ._board import board
 from ._config import EngineProcessorConfig
 from ._stage import BLOCK, EngineStage
+from ._table import Tables
 
 Function = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -64,7 +65,14 @@ class Processor:
         )
         if not apart or self._postprocess is None:
             return answered
-        return answered.map(self._postprocess, **(self._postprocess_map_kwargs or {}))
+        if not config.should_continue_on_error:
+            return answered.map(self._postprocess, **(self._postprocess_map_kwargs or {}))
+        return answered.map_batches(
+            _finisher(self._postprocess),
+            batch_size=None,
+            batch_format="pyarrow",
+            **(self._postprocess_map_kwargs or {}),
+        )
 
 
 def build_processor(
@@ -109,6 +117,16 @@ def _packer(preprocess: Optional[Function]) -> Callable[[Any], dict[str, list[by
         return {BLOCK: packed}
 
     return preprocessed
+
+
+def _finisher(postprocess: Function) -> Callable[..., Any]:
+    """Return a function of a block of answers that has them postprocessed, but for those that failed."""
+
+    def finished(block: Any, *args: Any, **kwargs: Any) -> Any:
+        tables = Tables(lambda row: postprocess(row, *args, **kwargs), True)
+        return next(tables.make([block.to_pylist()]))
+
+    return finished
 
 
 def _whole(block: Any) -> dict[str, list[bytes]]:

@@ -18,6 +18,33 @@ from ._config import CLASSIFY, EMBED, GENERATE, SCORE, EngineProcessorConfig
 
 ERROR = "__inference_error__"
 
+_EMPTY: dict[str, dict[str, Any]] = {
+    GENERATE: {
+        "prompt_token_ids": [],
+        "generated_text": "",
+        "generated_tokens": [],
+        "num_generated_tokens": 0,
+        "finish_reason": "",
+        "request_id": "",
+        "params": "",
+    },
+    EMBED: {"embeddings": []},
+    SCORE: {"score": math.nan},
+    CLASSIFY: {"probs": [], "label": ""},
+}
+ADDED = frozenset(name for columns in _EMPTY.values() for name in columns) | {
+    "num_input_tokens",
+    "time_taken_llm",
+}
+"""Columns that the engine adds to a row, whose own it never has; ``prompt`` may be its own."""
+LISTS = {
+    "prompt_token_ids": "int64",
+    "generated_tokens": "int64",
+    "embeddings": "float64",
+    "probs": "float64",
+}
+"""Those of them that are lists, with Arrow's type of an item."""
+
 _NESTED = {
     "structured_outputs": StructuredOutputsParams,
     "guided_decoding": StructuredOutputsParams,
@@ -93,32 +120,11 @@ def outputs_of(
 
 def failed(row: Mapping[str, Any], error: str, config: EngineProcessorConfig) -> dict[str, Any]:
     """Return the columns of a row without an answer: those of the others, empty."""
-    if config.task_type != GENERATE:
-        empty: dict[str, dict[str, Any]] = {
-            EMBED: {"embeddings": []},
-            SCORE: {"score": math.nan},
-            CLASSIFY: {"probs": [], "label": ""},
-        }
-        return {
-            "num_input_tokens": 0,
-            **empty[config.task_type],
-            "time_taken_llm": -1.0,
-            ERROR: error,
-        }
-    prompt = row.get("prompt")
-    return {
-        "num_input_tokens": 0,
-        "prompt": prompt if isinstance(prompt, str) else "",
-        "prompt_token_ids": [],
-        "generated_text": "",
-        "generated_tokens": [],
-        "num_generated_tokens": 0,
-        "finish_reason": "",
-        "request_id": "",
-        "params": "",
-        "time_taken_llm": -1.0,
-        ERROR: error,
-    }
+    columns = {"num_input_tokens": 0, **_EMPTY[config.task_type], "time_taken_llm": -1.0}
+    if config.task_type == GENERATE:
+        prompt = row.get("prompt")
+        columns["prompt"] = prompt if isinstance(prompt, str) else ""
+    return {**columns, ERROR: error}
 
 
 def plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, Union, cast
 
 from eagleray import EagleRayError, EngineDeadError
 
@@ -18,7 +18,8 @@ from ._checkpoint import Checkpoint
 from ._config import EngineProcessorConfig
 from ._feed import Answer, Feed, Request
 from ._progress import Progress
-from ._rows import ERROR, failed, outputs_of, request_of
+from ._rows import failed, outputs_of, request_of
+from ._table import Tables
 
 BLOCK = "__eagleray_block__"
 
@@ -37,7 +38,7 @@ class EngineStage:
         board: Any = None,
     ) -> None:
         self._config = config
-        self._postprocess = postprocess
+        self._tables = Tables(postprocess, config.should_continue_on_error)
         folder = config.checkpoint()
         self._checkpoint = None if folder is None else Checkpoint(folder)
         self._progress = Progress(config.model, config.log_interval_s, board)
@@ -63,9 +64,7 @@ class EngineStage:
             # The engine begins with the first rows while the others are made requests.
             for start in range(0, len(rows), size):
                 pieces.append(self._ask(rows[start : start + size]))
-            for piece in pieces:
-                piece.done.wait()
-                yield table([self._result(result) for result in piece.results])
+            yield from self._tables.make(piece.rows() for piece in pieces)
         finally:
             self._feed.drop(row for piece in pieces for row in piece.asked)
 
@@ -141,16 +140,6 @@ class EngineStage:
             return {**row, **failed(row, f"{type(err).__name__}: {err}", self._config)}
         return err
 
-    def _result(self, result: _Result) -> dict[str, Any]:
-        if isinstance(result, Exception):
-            raise result
-        if result.get(ERROR):
-            return result
-        row = dict(self._postprocess(result)) if self._postprocess else result
-        if self._config.should_continue_on_error:
-            row[ERROR] = ""
-        return row
-
 
 _Result = Union[dict[str, Any], Exception]
 
@@ -164,6 +153,14 @@ class _Piece:
         self.done = threading.Event()
         self._left = count
         self._lock = threading.Lock()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Wait for all of them, and return them. Raises what a row has raised."""
+        self.done.wait()
+        for result in self.results:
+            if isinstance(result, Exception):
+                raise result
+        return cast(list[dict[str, Any]], self.results)
 
     def end(self, index: int, result: _Result) -> None:
         """Take the result of a row."""
@@ -195,15 +192,3 @@ class _Row(Request):
     def take(self, answer: Answer) -> None:
         """Take what came."""
         self._stage.end(self, answer)
-
-
-def table(rows: list[dict[str, Any]]) -> Any:
-    """Return rows as Ray takes them: what Arrow has a type for as its table, else as columns."""
-    import pyarrow
-
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    try:
-        return pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()})
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError):
-        return columns

@@ -41,9 +41,11 @@ _STOP_SECONDS = 30.0
 def check(arguments: Sequence[str]) -> None:
     """Find what is wrong with an engine's flags and its model's files, without starting it.
 
+    What memory this machine has does not matter: replicas are placed on others, too.
+
     Raises ConfigError with the engine's line, FileNotFoundError without a binary.
     """
-    command = [os.fspath(_binary.find()), "serve", *arguments, "--check"]
+    command = [os.fspath(_binary.find()), "serve", *arguments, "--check=elsewhere"]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120
     )

@@ -30,10 +30,11 @@ GREEDY = {"temperature": 0.0, "max_tokens": 30}
 ANSWER = "Open opens the named file for reading."
 
 
-def answers(rows, preprocess=None, postprocess=None, **fields):
+def answers(rows, preprocess=None, postprocess=None, apart=None, **fields):
     """Return the answers to rows, by their ids."""
     config = EngineProcessorConfig(**{"engine_kwargs": ENGINE, **fields})
-    answered = build_processor(config, preprocess, postprocess)(rows).take_all()
+    processor = build_processor(config, preprocess, postprocess, postprocess_map_kwargs=apart)
+    answered = processor(rows).take_all()
     by_id = {row["id"]: row for row in answered}
     assert len(by_id) == len(answered) == rows.count(), (len(by_id), len(answered))
     return by_id
@@ -68,6 +69,32 @@ def kinds():
         else:
             assert "neither messages nor" in error, row
     assert got[1]["generated_text"] == got[96]["generated_text"]
+
+
+def fewer():
+    """Rows that fail among those of which postprocess keeps fewer columns, and makes others."""
+
+    def preprocess(row):
+        length = -3 if row["id"] % 7 == 3 else 4
+        return {"messages": MESSAGES, "sampling_params": {**GREEDY, "max_tokens": length}}
+
+    def postprocess(row):
+        tokens = [int(token) for token in row["generated_tokens"]]
+        return {"id": row["id"], "answer": row["generated_text"], "tokens": tokens}
+
+    rows = ray.data.from_items([{"id": i, "question": "?"} for i in range(24)])
+    for apart in (None, {}):
+        got = answers(
+            rows, preprocess, postprocess, apart, should_continue_on_error=True, batch_size=4
+        )
+        for i, row in got.items():
+            assert set(row) == {"id", "answer", "tokens", "__inference_error__"}, row
+            if i % 7 == 3:
+                assert "max_tokens must be at least 1" in row["__inference_error__"], row
+                assert row["answer"] is None and row["tokens"] is None, row
+            else:
+                assert row["__inference_error__"] == "" and len(row["tokens"]) == 4, row
+                assert ANSWER.startswith(row["answer"]), row
 
 
 def embeddings():
@@ -204,5 +231,7 @@ def many():
 
 
 begun = time.time()
-{f.__name__: f for f in (kinds, embeddings, scores, shown, refused, ranks, kept, many)}[case]()
+{f.__name__: f for f in (kinds, fewer, embeddings, scores, shown, refused, ranks, kept, many)}[
+    case
+]()
 print(f"{case}: {time.time() - begun:.1f} s")

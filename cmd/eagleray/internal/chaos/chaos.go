@@ -50,6 +50,8 @@ type Report struct {
 	Lost       int `json:"lost"`
 	Duplicated int `json:"duplicated"`
 	Different  int `json:"different"`
+	// Refused counts requests that a server which ended did not take: they were asked again, of the next.
+	Refused int `json:"refused"`
 	// Tokens is the number of tokens of all answers.
 	Tokens int    `json:"tokens"`
 	Kinds  []Kind `json:"kinds"`
@@ -124,16 +126,20 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, fmt.Errorf("%s needs %s", name, how)
 		}
 	}
-	c, err := newCluster(&o)
+	f, err := newFolder(&o)
 	if err != nil {
 		return nil, err
 	}
-	s, err := start(ctx, o, c)
+	c, err := newCluster(&o)
 	if err != nil {
-		return nil, errors.Join(err, c.stop())
+		return nil, errors.Join(err, f.remove())
+	}
+	s := newServer(o, c, f)
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, c.stop(), f.remove())
 	}
 	r, err := run(ctx, o, s)
-	return r, errors.Join(err, s.stop(), c.stop())
+	return r, errors.Join(err, s.stop(), c.stop(), f.remove())
 }
 
 func run(ctx context.Context, o Options, s *server) (*Report, error) {
@@ -152,7 +158,7 @@ func run(ctx context.Context, o Options, s *server) (*Report, error) {
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	clients.Go(func() { asked.run(watching) })
-	err := inject(ctx, o, s, l)
+	err := inject(ctx, o, &victim{s: s, l: l, asked: asked})
 	unwatch()
 	unload() // clients finish what they have asked
 	clients.Wait()
@@ -165,19 +171,20 @@ func run(ctx context.Context, o Options, s *server) (*Report, error) {
 }
 
 // inject injects the faults, each when the server has recovered from the one before.
-func inject(ctx context.Context, o Options, s *server, l *load) error {
+func inject(ctx context.Context, o Options, v *victim) error {
 	rng := rand.New(rand.NewPCG(o.Seed, 2<<32))
+	v.ctx, v.rng = ctx, rng
 	for n := 0; ctx.Err() == nil; n++ {
-		if o.Count > 0 && n == o.Count || o.Count == 0 && time.Since(l.begun) > o.Duration {
+		if o.Count > 0 && n == o.Count || o.Count == 0 && time.Since(v.l.begun) > o.Duration {
 			return nil
 		}
-		if err := s.calm(ctx, l); err != nil {
+		if err := v.s.calm(ctx, v.l); err != nil {
 			return err
 		}
 		time.Sleep(time.Duration(rng.Int64N(int64(o.Pause) + 1)))
 		name := o.Faults[n%len(o.Faults)]
-		l.mark(name)
-		if err := faults[name].do(&victim{ctx: ctx, s: s, l: l, rng: rng}); err != nil {
+		v.l.mark(name)
+		if err := faults[name].do(v); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if o.Progress != nil {

@@ -21,6 +21,8 @@ type victim struct {
 	s   *server
 	l   *load
 	rng *rand.Rand
+	// asked is held by faults in which a server that is sound refuses tokens, or has them late.
+	asked *oracle
 }
 
 // kind is one way in which something goes wrong.
@@ -71,7 +73,8 @@ func value(args []string, flag string) string {
 	return ""
 }
 
-// faults are the kinds, by name.
+// faults are the kinds, by name. Another one is a line here, a row in docs/faults.md, and what it does: by the
+// time that returns all is as before, or the server knows of the failure, or will (victim.end).
 var faults = map[string]kind{
 	// An operator, the kernel's OOM killer, a scheduler.
 	"kill":     {do: func(v *victim) error { return v.signal(syscall.SIGKILL) }},
@@ -91,6 +94,12 @@ var faults = map[string]kind{
 	"stop":  {do: hang},
 	"pause": {do: func(v *victim) error { return v.freeze(400 * time.Millisecond) }},
 	"slow":  {do: slow},
+	// A rank that moves as little as one may that is not stalled, and one that is stopped while the server ends.
+	"slow-layer": {memory, slowLayer},
+	"drain":      {processes, stopInDrain},
+	// A rank that does not end when it is killed, and weights that are others when it is started anew.
+	"unkillable": {tracing, unkillable},
+	"replace":    {copied, replaceFiles},
 	// A second fault while the server recovers from the first, and while a worker loads.
 	"second":  {processes, func(v *victim) error { return v.again(150*time.Millisecond, killed) }},
 	"loading": {processes, func(v *victim) error { return v.again(0, killed) }},
@@ -280,7 +289,7 @@ func starved(_ *victim, pid int) error {
 }
 
 func freezeDriver(v *victim) error {
-	pid := v.s.cmd.Process.Pid
+	pid := v.s.pid()
 	if err := send(pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -302,7 +311,7 @@ func blockLog(v *victim) error {
 // exhaustFiles kills a rank while the driver can open no file, so that the first new group cannot
 // be started.
 func exhaustFiles(v *victim) error {
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", v.s.cmd.Process.Pid))
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", v.s.pid()))
 	if err != nil {
 		return err
 	}
@@ -311,7 +320,7 @@ func exhaustFiles(v *victim) error {
 
 // limited kills a rank while the driver has a tight limit.
 func (v *victim) limited(resource int, tight uint64) error {
-	pid := v.s.cmd.Process.Pid
+	pid := v.s.pid()
 	rank, err := v.one()
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func (s socket) close() { _ = unix.Close(int(s)) }
 // connections are the server's TCP sockets that its ranks come to: the one that listens, and those
 // of the ranks. The caller closes them.
 func (s *server) connections() (listener socket, ranks []socket, err error) {
-	base, err := url.Parse(s.url)
+	base, err := url.Parse(s.now().url)
 	if err != nil {
 		return -1, nil, err
 	}
@@ -28,7 +28,7 @@ func (s *server) connections() (listener socket, ranks []socket, err error) {
 	if err != nil {
 		return -1, nil, err
 	}
-	all, err := sockets(s.cmd.Process.Pid)
+	all, err := sockets(s.pid())
 	if err != nil {
 		return -1, nil, err
 	}

@@ -44,6 +44,7 @@ type load struct {
 	answered int
 	lost     int
 	twice    int
+	refused  int
 	differ   int
 	trouble  []string
 	timeline []int
@@ -80,7 +81,7 @@ func newLoad(o Options, s *server) *load {
 // reference asks each request once, undisturbed.
 func (l *load) reference(ctx context.Context) error {
 	for _, r := range l.requests {
-		a, err := l.ask(ctx, r, func(int) {})
+		a, err := l.ask(ctx, l.s.now(), r, func(int) {})
 		if err != nil {
 			return err
 		}
@@ -96,8 +97,9 @@ func (l *load) client(ctx context.Context, number int, rng *rand.Rand) {
 	for request := 0; ctx.Err() == nil; request++ {
 		i := rng.IntN(len(l.requests))
 		last, total := time.Now(), 0
+		p := l.s.now()
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		a, err := l.ask(reading, l.requests[i], func(tokens int) {
+		a, err := l.ask(reading, p, l.requests[i], func(tokens int) {
 			now := time.Now()
 			l.arrived(last, now, tokens)
 			last, total = now, total+tokens
@@ -106,9 +108,19 @@ func (l *load) client(ctx context.Context, number int, rng *rand.Rand) {
 			}
 		})
 		cancel()
-		l.compare(i, a, err)
+		if errors.Is(err, errRefused) {
+			l.mu.Lock()
+			l.refused++
+			l.mu.Unlock()
+			l.s.next(ctx, p)
+			continue
+		}
+		l.compare(fmt.Sprintf("request %d", i), &l.want[i], a, err)
 	}
 }
+
+// errRefused is the end of a request that a server did not take because it ends.
+var errRefused = errors.New("refused by a server that ends")
 
 // arrived takes note of tokens that arrived after a pause.
 func (l *load) arrived(last, now time.Time, tokens int) {
@@ -146,11 +158,10 @@ func (l *load) now() {
 	f.at, f.pause = time.Now(), 0
 }
 
-// compare counts an answer.
-func (l *load) compare(i int, a *answer, err error) {
+// compare counts an answer to what is named.
+func (l *load) compare(what string, want, a *answer, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	want := &l.want[i]
 	l.asked++
 	last := &fault{}
 	if n := len(l.marks); n > 0 {
@@ -177,7 +188,7 @@ func (l *load) compare(i int, a *answer, err error) {
 		err = errors.New("other tokens, text or log-probabilities")
 	}
 	if len(l.trouble) < 20 {
-		l.trouble = append(l.trouble, fmt.Sprintf("request %d, %s: %v", i, l.since(), err))
+		l.trouble = append(l.trouble, fmt.Sprintf("%s, %s: %v", what, l.since(), err))
 	}
 }
 
@@ -197,13 +208,21 @@ func (l *load) since() string {
 	return fmt.Sprintf("%.3f s after fault %d (%s)", time.Since(f.at).Seconds(), n, f.name)
 }
 
-// ask streams one request; seen is told of the tokens of each event.
-func (l *load) ask(ctx context.Context, request any, seen func(tokens int)) (*answer, error) {
-	resp, err := l.s.post(ctx, request)
+// ask streams one request; seen is told of the tokens of each event. The error wraps errRefused when the
+// server was asked to end before it had the request, and has not taken it.
+func (l *load) ask(ctx context.Context, p *process, request any, seen func(tokens int)) (*answer, error) {
+	begun := time.Now()
+	resp, err := l.s.post(ctx, p, request)
+	if err != nil && p.mayRefuse(begun) {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusServiceUnavailable && p.mayRefuse(begun) {
+		return nil, errRefused
+	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
@@ -266,7 +285,7 @@ func (l *load) report(recoveries []recovery) *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &Report{Seconds: time.Since(l.begun).Seconds(), Asked: l.asked, Answered: l.answered,
-		Lost: l.lost, Duplicated: l.twice, Different: l.differ, Tokens: int(l.tokens.Load()),
+		Lost: l.lost, Duplicated: l.twice, Different: l.differ, Refused: l.refused, Tokens: int(l.tokens.Load()),
 		Trouble: l.trouble, Timeline: l.timeline, Client: l.events}
 	var all []time.Duration
 	pauses, took, kinds := map[string][]time.Duration{}, map[string][]time.Duration{}, map[string]Kind{}

@@ -29,6 +29,8 @@ const (
 	// serialCost is how many positions times dimensions times query heads are worth handing to
 	// another thread.
 	serialCost = 1 << 16
+	// mostCost is what a chunk costs at most: each position has a score and a value of each dimension.
+	mostCost = pool.MostWork / 2
 	// chunksPerThread leaves room to balance chunks of unequal cost.
 	chunksPerThread = 8
 )
@@ -172,9 +174,9 @@ func (j *job) plan(threads int) {
 	}
 	perPosition := j.queries * j.args.HeadDim
 	total *= perPosition * j.args.KVHeads
-	target := total
+	target := min(total, mostCost)
 	if threads > 1 && total > serialCost {
-		target = max(serialCost/2, total/(threads*chunksPerThread))
+		target = max(serialCost/2, min(target, total/(threads*chunksPerThread)))
 	}
 	j.chunks = append(j.chunks[:0], chunk{})
 	cost := 0

@@ -27,6 +27,12 @@ type scratch struct {
 	_ [128]byte // keeps the scratch of two threads out of one cache line
 }
 
+// ScratchBytes is the memory of a thread that attends to so many positions at most.
+func ScratchBytes(positions int) int64 {
+	tiles := int64(positions)/tile + 4
+	return maxQueries*tiles*tile*4 + tiles*8
+}
+
 func grow[E any](s []E, n int) []E {
 	if cap(s) < n {
 		return make([]E, n, n+n/4)

@@ -100,13 +100,14 @@ func (t *mulTask) clear() { *t = mulTask{} }
 
 // The plan's figures are rough times of one core. They decide only how work is cut, never a result.
 const (
-	bytesPerNS   = 32        // weights streamed from a cache
-	flopsPerNS   = 64        // arithmetic
-	inlineBelow  = 40_000    // ns: less gains nothing; a helper must fetch x and its share of dst crosses back, line by line
-	chunkAtLeast = 2_000     // ns
-	chunkAtMost  = 100_000   // ns: bounds how long the others wait for the last chunk
-	blockBytes   = 256 << 10 // of x that stay in the L2 cache while weights pass by
-	chunksEach   = 6         // chunks per thread, for an even finish
+	bytesPerNS   = 32                         // weights streamed from a cache
+	flopsPerNS   = 64                         // arithmetic
+	inlineBelow  = 40_000                     // ns: less gains nothing; a helper must fetch x and its share of dst crosses back, line by line
+	chunkAtLeast = 2_000                      // ns
+	chunkAtMost  = 100_000                    // ns: bounds how long the others wait for the last chunk
+	chunkAlone   = pool.MostWork / flopsPerNS // ns: on one thread; half of what it may be, for the last block may have few rows
+	blockBytes   = 256 << 10                  // of x that stay in the L2 cache while weights pass by
+	chunksEach   = 6                          // chunks per thread, for an even finish
 )
 
 // plan cuts the product and returns the number of chunks.
@@ -121,11 +122,13 @@ func (t *mulTask) plan(threads int) int {
 
 	panels := m.panels()
 	cost := max(len(m.mem.Bytes())*t.blocks/bytesPerNS, 2*m.n*m.k*t.rows/flopsPerNS)
-	if threads == 1 || cost < inlineBelow {
+	each := chunkAlone
+	if threads > 1 && cost >= inlineBelow {
+		each = min(max(cost/(threads*chunksEach), chunkAtLeast), chunkAtMost)
+	} else if cost <= each*t.blocks {
 		t.perChunk = panels
 		return t.blocks
 	}
-	each := min(max(cost/(threads*chunksEach), chunkAtLeast), chunkAtMost)
 	t.perChunk = panels * t.blocks * each / cost
 	// Whole groups are fastest; narrower chunks are better than idle threads.
 	switch {

@@ -30,15 +30,12 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 	}
 	m := &Matrix{kind: opt.Kind, dot: opt.BF16Dot, pieces: opt.Chunks, kernels: kernelsFor(opt)}
 	for i := range sources {
-		if err := m.join(&sources[i]); err != nil {
+		if err := sources[i].whole(); err != nil {
 			return nil, fmt.Errorf("%w %d: %w", ErrSource, i, err)
 		}
 	}
-	m.layOut()
-	size := float64(m.panels()) * float64(m.kernels.nr) * float64(m.packed[m.pieces]) *
-		float64(m.kind.Size())
-	if size > maxBytes {
-		return nil, fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
+	if err := m.shape(sources); err != nil {
+		return nil, err
 	}
 	var err error
 	if m.mem = opt.Spare.take(m); m.mem.Bytes() == nil {
@@ -56,6 +53,51 @@ func Pack(p *pool.Pool, opt Options, sources ...Source) (*Matrix, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// PackedBytes is the memory that Pack takes for the sources, of which only kinds and shapes are looked
+// at, with the kernels of any instruction set. Errors wrap ErrSource.
+func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
+	var most int64
+	for _, nr := range panelRows {
+		m := &Matrix{kind: kind, pieces: chunks, kernels: &kernelSet{nr: nr}}
+		if err := m.shape(sources); err != nil {
+			return 0, err
+		}
+		most = max(most, int64(m.panels())*int64(m.stride))
+	}
+	return most, nil
+}
+
+// panelRows are the rows of a panel, of all kernels there are.
+var panelRows = []int{portableNR, 32}
+
+// shape is what the packed form of stacked sources has of sizes.
+func (m *Matrix) shape(sources []Source) error {
+	for i := range sources {
+		if err := m.join(&sources[i]); err != nil {
+			return fmt.Errorf("%w %d: %w", ErrSource, i, err)
+		}
+	}
+	m.layOut()
+	size := float64(m.panels()) * float64(m.kernels.nr) * float64(m.packed[m.pieces]) *
+		float64(m.kind.Size())
+	if size > maxBytes {
+		return fmt.Errorf("%w: %d x %d is too large", ErrSource, m.n, m.k)
+	}
+	return nil
+}
+
+// whole checks that the source's data is all of it.
+func (s *Source) whole() error {
+	if s.Kind >= kinds || s.Rows <= 0 || s.Cols <= 0 || s.Rows > maxBytes/s.Cols {
+		return nil // join says so
+	}
+	if want := s.Rows * s.Cols * s.Kind.Size(); len(s.Data) != want {
+		return fmt.Errorf("%d bytes for %d x %d of %v (want %d)",
+			len(s.Data), s.Rows, s.Cols, s.Kind, want)
+	}
+	return nil
 }
 
 // NotFinite says that weights have an element that is infinite or NaN, or too large for the type of the
@@ -125,10 +167,6 @@ func (m *Matrix) join(s *Source) error {
 	}
 	if s.Rows <= 0 || s.Cols <= 0 || s.Rows > maxBytes/s.Cols {
 		return fmt.Errorf("shape %d x %d", s.Rows, s.Cols)
-	}
-	if want := s.Rows * s.Cols * s.Kind.Size(); len(s.Data) != want {
-		return fmt.Errorf("%d bytes for %d x %d of %v (want %d)",
-			len(s.Data), s.Rows, s.Cols, s.Kind, want)
 	}
 	if s.RowLo < 0 || s.RowLo >= s.RowHi || s.RowHi > s.Rows {
 		return fmt.Errorf("rows %d to %d of %d", s.RowLo, s.RowHi, s.Rows)

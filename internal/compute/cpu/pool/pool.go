@@ -50,6 +50,11 @@ func (e *Panic) Unwrap() error {
 	return err
 }
 
+// MostWork is how many multiply-adds a chunk should have at most, also on one thread: about a millisecond of
+// a core's vector units, some ten of portable code. Chunks are what shows that a task moves (Count); a kernel
+// whose smallest piece has more work makes that a chunk.
+const MostWork = 1 << 24
+
 const (
 	cacheLine = 128     // two lines: the hardware fetches neighbours in pairs
 	maxChunks = 1 << 30 // leaves the claim counter room for failed claims

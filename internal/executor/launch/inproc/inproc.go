@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/collective"
 	"github.com/eagleray/eagleray/internal/executor/launch"
@@ -63,7 +64,7 @@ func (l *Launcher) run(rank int, port queue.Port, threads int) {
 		// Ranks that wait for this one are freed by its end. The rank closes the groups that it asks
 		// for; it may end before.
 		defer l.groups[rank].Close()
-		opt.Groups = func() (join.Groups, error) { return l.groups[rank], nil }
+		opt.Groups = func(*atomic.Uint64) (join.Groups, error) { return l.groups[rank], nil }
 	}
 	if err := worker.Run(port, opt); err != nil {
 		end.Reason = err.Error()

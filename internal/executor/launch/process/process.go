@@ -136,7 +136,7 @@ func (l *Launcher) keep(spec launch.Spec) *child {
 	if !spec.Fresh && c.lives() && c.invite(spec.Invitation) == nil {
 		return c
 	}
-	l.kill(c)
+	l.kill(context.Background(), c)
 	return nil
 }
 
@@ -144,29 +144,22 @@ func (l *Launcher) keep(spec launch.Spec) *child {
 // meanwhile.
 const killGrace = 3 * time.Second
 
-// kill ends children, and leaves those behind that do not end.
-func (l *Launcher) kill(children ...*child) {
+// kill ends children, and leaves those behind that do not end, when killGrace is over or ctx.
+func (l *Launcher) kill(ctx context.Context, children ...*child) {
 	for _, c := range children {
 		// It may have ended meanwhile; there is nothing else to do about an error.
 		_ = c.cmd.Process.Kill()
 	}
-	late := time.After(killGrace)
+	ctx, cancel := context.WithTimeout(ctx, killGrace)
+	defer cancel()
 	for _, c := range children {
 		select {
 		case <-c.done:
-		case <-late:
-			late = closed // for the others, too
+		case <-ctx.Done():
 			l.leave(c)
 		}
 	}
 }
-
-// closed is a time that is over.
-var closed = func() <-chan time.Time {
-	c := make(chan time.Time)
-	close(c)
-	return c
-}()
 
 // leave leaves a child behind that does not end, unless it just has.
 func (l *Launcher) leave(c *child) {
@@ -179,6 +172,7 @@ func (l *Launcher) leave(c *child) {
 	again := c.left
 	c.left = true
 	l.mu.Unlock()
+	c.invitations.Close()
 	if !again && l.Left != nil {
 		l.Left(c.rank, c.cmd.Process.Pid)
 	}
@@ -321,12 +315,13 @@ const (
 )
 
 // Stop waits for the children, which end with their connection to the driver, kills those that have
-// not ended when ctx does or after a grace, and reaps all but those that cannot be killed (Left).
+// not ended when ctx does or after a grace, and reaps all but those that cannot be killed (Left). It waits
+// for none of them beyond ctx.
 func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	again := l.stopping
 	l.stopping = true
-	children := slices.Collect(maps.Values(l.children))
+	children := slices.DeleteFunc(slices.Collect(maps.Values(l.children)), func(c *child) bool { return c.left })
 	l.mu.Unlock()
 	for _, c := range children {
 		c.invitations.Close()
@@ -335,17 +330,17 @@ func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	if cause != nil {
 		grace = failedGrace
 	}
-	ctx, cancel := context.WithTimeout(ctx, grace)
+	asked, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	var late []*child
 	for _, c := range children {
 		select {
 		case <-c.done:
-		case <-ctx.Done():
+		case <-asked.Done():
 			late = append(late, c)
 		}
 	}
-	l.kill(late...)
+	l.kill(ctx, late...)
 	if !again {
 		close(l.starts)
 	}

@@ -1,0 +1,260 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/executor/launch"
+	"github.com/eagleray/eagleray/internal/join"
+	"github.com/eagleray/eagleray/internal/memory"
+	"github.com/eagleray/eagleray/internal/queue"
+)
+
+// planned is an opening of the built-in model on a machine with so much memory.
+func planned(t *testing.T, left int64, change func(c *config.Config)) (*opening, error) {
+	t.Helper()
+	opt := Options{Config: config.Default(), Bounds: func() memory.Bounds {
+		return memory.Bounds{{From: "the test's memory", Limit: left, Left: left}}
+	}}
+	opt.Config.Parallel.CPUThreads = 1
+	if change != nil {
+		change(&opt.Config)
+	}
+	b := newOpening(t.Context(), &opt)
+	for _, f := range []func() error{b.resolve, b.readModel, b.divide} {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, b.plan()
+}
+
+// TestPlan sizes the caches of engines by what a machine has, and refuses what it has not.
+func TestPlan(t *testing.T) {
+	const cache = "KV cache"
+	for _, c := range []struct {
+		name   string
+		left   int64
+		change func(c *config.Config)
+		// at least and at most so many MiB of KV cache on the machine; or what the error has.
+		least, most int64
+		says        string
+	}{
+		{"all that sequences need", 64 << 30, nil, 1024, 1024, ""},
+		{"4 GiB at most", 64 << 30, func(c *config.Config) { c.Schedule.MaxNumSeqs = 2048 }, 4095, 4096, ""},
+		{"a part that is asked for", 64 << 30, func(c *config.Config) {
+			c.Schedule.MaxNumSeqs, c.Cache.MemoryUtilization = 2048, 0.1
+		}, 5700, 6554, ""},
+		{"divided among engines", 64 << 30, func(c *config.Config) {
+			c.Schedule.MaxNumSeqs, c.Parallel.DataParallelSize = 2048, 2
+		}, 4095, 4096, ""},
+		{"divided among ranks", 64 << 30, func(c *config.Config) {
+			c.Schedule.MaxNumSeqs, c.Parallel.TensorParallelSize = 2048, 2
+		}, 4095, 4096, ""},
+		{"what is left", 512 << 20, nil, 50, 400, ""},
+		{"what several engines leave", 1 << 30, func(c *config.Config) { c.Parallel.DataParallelSize = 3 }, 20, 700, ""},
+		{"too little", 128 << 20, nil, 0, 0, "1 rank does not fit into the memory of localhost"},
+		{"too little for several", 512 << 20, func(c *config.Config) { c.Parallel.DataParallelSize = 4 }, 0, 0,
+			"4 ranks do not fit"},
+		{"too large a cache", 2 << 30, func(c *config.Config) { c.Cache.MemoryBytes = 900 << 30 }, 0, 0,
+			cache + " (--kv-cache-memory-bytes)"},
+		{"too large a cache for two", 2 << 30, func(c *config.Config) {
+			c.Cache.MemoryBytes, c.Parallel.DataParallelSize = 1<<30, 2
+		}, 0, 0, cache + " (--kv-cache-memory-bytes)"},
+		{"updates", 128 << 20, func(c *config.Config) {
+			c.Cache.MemoryBytes, c.Server.EnableRLHF = 64<<20, true
+		}, 0, 0, "weight updates (--enable-rlhf)"},
+		{"where Ray puts the ranks", 1 << 20, func(c *config.Config) { c.Parallel.Backend = "ray" }, 1024, 1024, ""},
+		{"half of the ranks on another node", 700 << 20, func(c *config.Config) {
+			c.Parallel.Nodes.Count, c.Parallel.TensorParallelSize, c.Cache.MemoryBytes = 2, 2, 64<<20
+		}, 64, 64, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, err := planned(t, c.left, c.change)
+			if (c.says != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Fatal(err)
+			}
+			if err != nil {
+				return
+			}
+			ranks := int64(max(1, b.ranksHere()))
+			if mb := b.info.CacheBytes * ranks >> 20; mb < c.least || mb > c.most {
+				t.Errorf("%d MiB of KV cache, want %d to %d", mb, c.least, c.most)
+			}
+		})
+	}
+}
+
+// TestScaleUpIsRefused counts what engines that run will take, not only what they have taken.
+func TestScaleUpIsRefused(t *testing.T) {
+	b, err := planned(t, 1<<30, func(c *config.Config) { c.Cache.MemoryBytes = 200 << 20 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.checkMemory([]int{1}, 2); err != nil {
+		t.Errorf("a second engine: %v", err)
+	}
+	var refused *Refused
+	if err := b.checkMemory([]int{1, 2, 3}, 4); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Reason, "4 ranks do not fit into the memory of localhost") ||
+		!strings.HasSuffix(refused.Reason, " are missing: no more engines than 3 fit") {
+		t.Errorf("four engines: %v", err)
+	}
+	// Others have taken what there was.
+	b.opt.Bounds = func() memory.Bounds {
+		return memory.Bounds{{From: "the test's memory", Limit: 1 << 30, Left: 100 << 20}}
+	}
+	if err := b.checkMemory([]int{1}, 2); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Reason, "1 rank does not fit") || !strings.HasSuffix(refused.Reason, ": no more engines than 1 fit") {
+		t.Errorf("a second engine beside others: %v", err)
+	}
+}
+
+// come has the two ranks of an engine come from hosts that have so much memory.
+func come(b *opening, left ...int64) (queue.Init, error) {
+	workers, here := make([]launch.Worker, 2), make([]join.Here, 2)
+	for i := range workers {
+		host := i % len(left)
+		workers[i] = launch.Worker{Rank: i, Node: "10.0.0." + string(rune('1'+host))}
+		here[i] = join.Here{Host: "host " + string(rune('1'+host)), Cores: 4,
+			Memory: memory.Bounds{{From: "/sys/fs/cgroup/memory.max", Limit: left[host], Left: left[host]}}}
+	}
+	init := queue.Init{Blocks: b.info.Blocks}
+	err := b.fits(&init, workers, here)
+	return init, err
+}
+
+// TestOtherHostsSizeTheCache makes the KV cache of an engine that is alone as large as the smallest of its
+// hosts has room for, the first time only, and of others that are added as large.
+func TestOtherHostsSizeTheCache(t *testing.T) {
+	b, err := planned(t, 1<<40, func(c *config.Config) {
+		c.Parallel.Backend, c.Parallel.TensorParallelSize = "ray", 2
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := b.info.Blocks
+	first := *b
+	init, err := come(&first, 8<<30, 400<<20)
+	if err != nil || init.Blocks != first.info.Blocks || init.Blocks < wanted/10 || init.Blocks > wanted*3/4 ||
+		first.info.CacheBytes != int64(init.Blocks)*b.blockBytes() {
+		t.Fatalf("%d blocks of %d, %v", init.Blocks, wanted, err)
+	}
+	if again, err := come(&first, 1<<20, 1<<20); err != nil || again.Blocks != init.Blocks {
+		t.Errorf("%d blocks instead of %d when it comes again, %v", again.Blocks, init.Blocks, err)
+	}
+	if b.ledger.decided() != int64(init.Blocks) {
+		t.Errorf("those that are added have %d blocks, not %d", b.ledger.decided(), init.Blocks)
+	}
+	alone, err := planned(t, 1<<40, func(c *config.Config) {
+		c.Parallel.Backend, c.Parallel.TensorParallelSize = "ray", 2
+	})
+	var mistake *config.UsageError
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := come(alone, 100<<20); err == nil || errors.As(err, &mistake) {
+		t.Errorf("a host without room for the weights: %v", err)
+	}
+}
+
+// TestOtherHosts compares what the ranks on other machines take with what those have, all engines together,
+// once they have come, and names the machine.
+func TestOtherHosts(t *testing.T) {
+	b, err := planned(t, 1<<40, func(c *config.Config) {
+		c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Cache.MemoryBytes = "ray", 2, 200<<20
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	come := func(engine int, left ...int64) error {
+		e := *b
+		e.number = engine
+		_, err := come(&e, left...)
+		return err
+	}
+	var refused *Refused
+	var mistake *config.UsageError
+	if err := come(0, 300<<20); !errors.As(err, &mistake) || !errors.As(err, &refused) {
+		t.Errorf("a cache that is too large for the host: %v", err)
+	}
+	if err := come(0, 8<<30, 300<<20); !errors.As(err, &refused) || !strings.Contains(refused.Reason,
+		"1 rank does not fit into the memory of 10.0.0.2") {
+		t.Errorf("a small second host: %v", err)
+	}
+	if err := come(0, 600<<20, 600<<20); err != nil {
+		t.Errorf("two hosts: %v", err)
+	}
+	// It comes again, and has loaded: what is left now says nothing.
+	if err := come(0, 1<<20, 1<<20); err != nil {
+		t.Errorf("two hosts again: %v", err)
+	}
+	if err := come(1, 600<<20, 600<<20); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Reason, "2 ranks do not fit into the memory of 10.0.0.") {
+		t.Errorf("another engine on the same hosts: %v", err)
+	}
+	b.ledger.forget(0)
+	if err := come(1, 600<<20, 600<<20); err != nil {
+		t.Errorf("another engine in the place of the first: %v", err)
+	}
+}
+
+// TestFlagsAreBlamed tells what a flag is at fault for from what the machine is, and names what would fit.
+func TestFlagsAreBlamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		left   int64
+		change func(c *config.Config)
+		flag   bool
+		way    string
+	}{
+		"the machine":            {100 << 20, nil, false, "raise the limit"},
+		"smaller steps would do": {150 << 20, nil, false, ": --max-num-batched-tokens 1024 fits; or divide"},
+		"a cache": {1 << 30, func(c *config.Config) { c.Cache.MemoryBytes = 900 << 30 }, true,
+			"--kv-cache-memory-bytes "},
+		"a cache on too small a machine": {100 << 20, func(c *config.Config) { c.Cache.MemoryBytes = 1 << 30 }, false,
+			"raise the limit"},
+		"a cache of less than a sequence": {1 << 30, func(c *config.Config) { c.Cache.Blocks = 3 }, true,
+			"(--num-gpu-blocks-override) cannot hold one sequence"},
+		"more blocks than can be numbered": {1 << 30, func(c *config.Config) { c.Cache.Blocks = 1 << 28 }, true,
+			"--num-gpu-blocks-override asks for 268435456 blocks"},
+		"a part": {1 << 30, func(c *config.Config) { c.Cache.MemoryUtilization = 0.1 }, true,
+			"a greater --gpu-memory-utilization"},
+		"a part of too small a machine": {100 << 20, func(c *config.Config) { c.Cache.MemoryUtilization = 0.1 }, false,
+			"raise the limit"},
+		"steps": {1 << 30, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens = 1 << 20 }, true,
+			": --max-num-batched-tokens 2048 fits"},
+		"requests": {1 << 30, func(c *config.Config) { c.Schedule.MaxNumSeqs, c.Schedule.MaxNumBatchedTokens = 1<<20, 1<<20 },
+			true, ": --max-num-batched-tokens 2048 with --max-num-seqs 256 fits"},
+		"engines": {600 << 20, func(c *config.Config) { c.Parallel.DataParallelSize = 9 }, true,
+			"--data-parallel-size 4 fits"},
+		"updates": {195 << 20, func(c *config.Config) { c.Cache.MemoryBytes, c.Server.EnableRLHF = 16<<20, true }, true,
+			"it fits without --enable-rlhf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := planned(t, c.left, c.change)
+			var mistake *config.UsageError
+			if err == nil || errors.As(err, &mistake) != c.flag || !strings.Contains(err.Error(), c.way) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestConstraintsHaveWhatIsLeft gives the constraints of a process no more than its machine has beside the plan.
+func TestConstraintsHaveWhatIsLeft(t *testing.T) {
+	for left, c := range map[int64]struct{ least, most int64 }{400 << 20: {24, 200}, 64 << 30: {20 << 10, 32 << 10}} {
+		b, err := planned(t, left, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mb := b.constraintBytes() >> 20; mb < c.least || mb > c.most {
+			t.Errorf("%d MiB of %d", mb, left>>20)
+		}
+	}
+	b, err := planned(t, 1<<30, func(c *config.Config) { c.Parallel.Backend = "ray" })
+	if bytes := b.constraintBytes(); err != nil || bytes != 0 {
+		t.Errorf("%d bytes on machines of which nothing is known, %v", bytes, err)
+	}
+}
