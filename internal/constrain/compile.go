@@ -52,6 +52,9 @@ type Limits struct {
 	Choices int
 }
 
+// Defaults are the limits that zero fields stand for.
+func Defaults() Limits { return Limits{}.filled() }
+
 func (l Limits) filled() Limits {
 	for _, f := range []struct {
 		field *int

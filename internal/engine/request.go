@@ -4,7 +4,9 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/eagleray/eagleray/internal/constrain"
 	"github.com/eagleray/eagleray/internal/kvtransfer"
 	"github.com/eagleray/eagleray/internal/sample"
 	"github.com/eagleray/eagleray/internal/schedule"
@@ -103,8 +105,7 @@ var (
 	ErrStuck = errors.New("the constraint on the output leaves no token to choose")
 	// ErrSpent means that the constraint of a request takes more work or memory to enforce than an
 	// answer may.
-	ErrSpent = errors.New("the constraint on the output takes too much work or memory to enforce, " +
-		"as where it can be read in very many ways: fewer or simpler alternatives take less")
+	ErrSpent = errors.New(spent())
 	// ErrReplaced means that a part of an answer was known when other weights were adopted: the rest
 	// would be another model's.
 	ErrReplaced = errors.New("the model's files were replaced while the request was answered, and others " +
@@ -113,3 +114,11 @@ var (
 	// the cause.
 	ErrCondemned = errors.New("the workers failed whenever they computed this request")
 )
+
+// spent is the text of ErrSpent, with what an answer may take.
+func spent() string {
+	l := constrain.Defaults()
+	return fmt.Sprintf("to enforce the constraint on the output takes more than %d operations or %d places in its "+
+		"rules for one token, %d operations in all, or %d MiB, as where it can be read in very many ways: fewer or "+
+		"simpler alternatives take less", l.Steps, l.Items, l.Answer, l.Bytes>>20)
+}
