@@ -141,21 +141,29 @@ func (l *Launcher) keep(spec launch.Spec) *child {
 }
 
 // killGrace is how long a child may take to end that was killed: the system gives its memory back
-// meanwhile.
-const killGrace = 3 * time.Second
+// meanwhile. It has leastGrace of it also where the caller has less time.
+const (
+	killGrace  = 3 * time.Second
+	leastGrace = time.Second
+)
 
-// kill ends children, and leaves those behind that do not end, when killGrace is over or ctx.
+// kill ends children, and leaves those behind that do not end before the deadline of ctx, in the bounds of
+// killGrace and leastGrace.
 func (l *Launcher) kill(ctx context.Context, children ...*child) {
 	for _, c := range children {
 		// It may have ended meanwhile; there is nothing else to do about an error.
 		_ = c.cmd.Process.Kill()
 	}
-	ctx, cancel := context.WithTimeout(ctx, killGrace)
+	grace := killGrace
+	if end, ok := ctx.Deadline(); ok {
+		grace = min(grace, max(time.Until(end), leastGrace))
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	for _, c := range children {
 		select {
 		case <-c.done:
-		case <-ctx.Done():
+		case <-late.Done():
 			l.leave(c)
 		}
 	}
@@ -315,8 +323,7 @@ const (
 )
 
 // Stop waits for the children, which end with their connection to the driver, kills those that have
-// not ended when ctx does or after a grace, and reaps all but those that cannot be killed (Left). It waits
-// for none of them beyond ctx.
+// not ended when ctx does or after a grace, and reaps all but those that cannot be killed (Left).
 func (l *Launcher) Stop(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	again := l.stopping
