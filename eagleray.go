@@ -21,10 +21,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/router"
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // Options say which model is opened and how. The zero value is the built-in demonstration model.
@@ -77,7 +77,7 @@ type Output struct {
 }
 
 // LLM is an open model. Its methods may be called from many goroutines; requests share steps.
-type LLM struct{ engines *router.Router }
+type LLM struct{ engines *replicas.Router }
 
 // Open loads the model and starts its ranks. Close must be called.
 func Open(ctx context.Context, opt Options) (*LLM, error) {
@@ -100,7 +100,7 @@ func Open(ctx context.Context, opt Options) (*LLM, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	r, _, err := router.Open(ctx, engine.Options{Config: c, Log: opt.Log})
+	r, _, err := replicas.Open(ctx, engine.Options{Config: c, Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/openai/openaitest"
-	"github.com/eagleray/eagleray/internal/router"
+	"github.com/eagleray/eagleray/internal/api/openai/openaitest"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
 )
 
 func narrow(v *float64) *float32 {
@@ -37,7 +37,7 @@ func TestSameParametersAsHTTP(t *testing.T) {
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("Go API %+v\nHTTP   %+v", got, want)
 			}
-			llm := &LLM{engines: router.New([]router.Engine{e}, true, nil)}
+			llm := &LLM{engines: replicas.New([]replicas.Engine{e}, true, nil)}
 			defer llm.Close()
 			out, err := llm.Generate(t.Context(), []string{openaitest.Prompt}, p)
 			if err != nil {

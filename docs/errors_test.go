@@ -18,62 +18,62 @@ const module = "github.com/eagleray/eagleray/"
 
 // onlyFiles narrows packages of which little belongs to a start.
 var onlyFiles = map[string][]string{
-	"cmd/eagleray":       {"root.go", "serve.go"}, // the rest are other verbs
-	"internal/openai":    {"model.go", "tls.go"},  // the rest are errors of requests
-	"internal/join":      {"driver.go"},           // rank.go is the other end, which this one reports
-	"internal/model":     {"decoder.go", "fit.go", "model.go", "opt.go", "source.go"},
-	"internal/tokenizer": {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"
-	"internal/worker":    {"rank.go"},      // the rest are broken promises of the driver
-	"internal/store":     {"store.go"},     // the rest are errors of requests
-	"internal/router":    {"router.go"},    // the rest are errors of requests
-	"internal/ray":       {"client.go", "errors.go", "process.go", "versions.go"},
-	"internal/executor":  {"connect.go", "executor.go", "load.go"}, // not those of steps
+	"cmd/eagleray":             {"root.go", "serve.go"}, // the rest are other verbs
+	"internal/api/openai":      {"model.go", "tls.go"},  // the rest are errors of requests
+	"internal/link/join":       {"driver.go"},           // rank.go is the other end, which this one reports
+	"internal/rank/model":      {"decoder.go", "fit.go", "model.go", "opt.go", "source.go"},
+	"internal/text/tokenizer":  {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"
+	"internal/rank/worker":     {"rank.go"},      // the rest are broken promises of the driver
+	"internal/ops/store":       {"store.go"},     // the rest are errors of requests
+	"internal/engine/replicas": {"router.go"},    // the rest are errors of requests
+	"internal/ray":             {"client.go", "errors.go", "process.go", "versions.go"},
+	"internal/group/executor":  {"connect.go", "executor.go", "load.go"}, // not those of steps
 	"internal/engine": {"cache.go", "cluster.go", "folder.go", "generation.go", "modelconfig.go",
 		"nodes.go", "open.go", "pooling.go", "ranks.go", "tokenizer.go", "transfer.go"},
 	// again.go falls back to start.go, which says its own.
-	"internal/executor/launch/rayactor": {"bundles.go", "census.go", "child.go", "environment.go",
+	"internal/group/launch/rayactor": {"bundles.go", "census.go", "child.go", "environment.go",
 		"group.go", "identify.go", "launcher.go", "names.go", "runtimeenv.go", "start.go"},
-	"internal/compute/cpu":     {"device.go"},
-	"internal/queue/handshake": {"bind.go"}, // the rest stands behind the rank
+	"internal/compute/cpu":          {"device.go"},
+	"internal/link/queue/handshake": {"bind.go"}, // the rest stands behind the rank
 	// safetensors.go, rope.go and dummy.go stand behind "malformed checkpoint", "rope: …"
 	// and the names of tensors.
-	"internal/model/checkpoint": {"checkpoint.go", "config.go", "family.go", "fields.go", "folder.go",
+	"internal/rank/model/checkpoint": {"checkpoint.go", "config.go", "family.go", "fields.go", "folder.go",
 		"generation.go", "index.go"},
 }
 
 // noStart are packages, with those below them, whose errors do not end a start by themselves.
 var noStart = map[string]string{
-	"cmd/eagleray/internal":     "measurements",
-	"internal/attach":           "what a program sends",
-	"internal/batch":            "rows of batches",
-	"internal/bench":            "measurements",
-	"internal/chattemplate":     "what is wrong in a template stands behind its source",
-	"internal/collective":       "sums between ranks, which stand behind \"rank …\"",
-	"internal/compute":          "arguments of kernels",
-	"internal/doctor":           "checks of the doctor, which say what to do",
-	"internal/executor/verdict": "which rank is at fault",
-	"internal/futex":            "system calls of a wait",
-	"internal/grammars":         "requests",
-	"internal/jsonx":            "where a JSON text is wrong stands behind the name of its file",
-	"internal/kvcache":          "steps",
-	"internal/kvtransfer":       "requests, and what stands behind the rank",
-	"internal/metrics":          "measurements",
-	"internal/model/layers":     "a tensor's error stands behind \"load …\"",
-	"internal/offheap":          "system calls, which stand behind \"rank …\"",
-	"internal/openai/responses": "requests",
-	"internal/openai/messages":  "requests",
-	"internal/queue":            "what breaks between the driver and a rank stands behind the rank",
-	"internal/ray/frame":        "the form of messages",
-	"internal/ray/loopback":     "clusters of tests and of measurements",
-	"internal/rlhf":             "what a trainer asks for",
-	"internal/route":            "requests, and addresses of another verb",
-	"internal/runner":           "steps",
-	"internal/sample":           "requests",
-	"internal/schedule":         "steps",
-	"internal/status":           "steps",
-	"internal/step":             "steps",
-	"internal/weights":          "updates of weights",
-	"internal/window":           "the page and its reports",
+	"cmd/eagleray/internal":         "measurements",
+	"internal/api/attach":           "what a program sends",
+	"internal/api/batch":            "rows of batches",
+	"cmd/eagleray/internal/bench":   "measurements",
+	"internal/text/chattemplate":    "what is wrong in a template stands behind its source",
+	"internal/link/collective":      "sums between ranks, which stand behind \"rank …\"",
+	"internal/compute":              "arguments of kernels",
+	"cmd/eagleray/internal/doctor":  "checks of the doctor, which say what to do",
+	"internal/group/verdict":        "which rank is at fault",
+	"internal/sys/futex":            "system calls of a wait",
+	"internal/text/grammars":        "requests",
+	"internal/sys/jsonx":            "where a JSON text is wrong stands behind the name of its file",
+	"internal/engine/kvcache":       "steps",
+	"internal/rank/kvtransfer":      "requests, and what stands behind the rank",
+	"internal/ops/metrics":          "measurements",
+	"internal/rank/model/layers":    "a tensor's error stands behind \"load …\"",
+	"internal/sys/offheap":          "system calls, which stand behind \"rank …\"",
+	"internal/api/openai/responses": "requests",
+	"internal/api/openai/messages":  "requests",
+	"internal/link/queue":           "what breaks between the driver and a rank stands behind the rank",
+	"internal/ray/frame":            "the form of messages",
+	"internal/ray/loopback":         "clusters of tests and of measurements",
+	"internal/engine/rlhf":          "what a trainer asks for",
+	"internal/api/pdproxy":          "requests, and addresses of another verb",
+	"internal/rank/runner":          "steps",
+	"internal/compute/sample":       "requests",
+	"internal/engine/schedule":      "steps",
+	"internal/link/status":          "steps",
+	"internal/link/step":            "steps",
+	"internal/rank/weights":         "updates of weights",
+	"internal/api/dashboard":        "the page and its reports",
 }
 
 // documented reads the errors of errors.md: the lines of its blocks of errors.

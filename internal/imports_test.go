@@ -18,48 +18,31 @@ const (
 	root   = "(root)" // the public Go API
 )
 
-// levels are the rooms of the house (docs/architecture.md), lowest first. A package may import
-// packages of lower levels, and of its own room. The longest name counts: executor/launch is no
-// part of executor.
-var levels = [][]string{
-	{"answer", "chattemplate", "constrain", "futex", "half", "jsonx", "kvcache", "layout", "logging", "memory", "offheap", "parent", "rlhf/state",
-		"sample", "status", "tracing",
-		"store", "transcripts", "web"},
-	{"batch", "config", "fixtures", "hub", "machine", "metrics", "ray", "spin", "step",
-		"tokenizer"},
-	{"compute", "grammars", "model/checkpoint", "queue", "schedule"},
-	{"builtin", "collective", "model", "weights"},
-	{"join", "kvtransfer", "runner"},
-	{"executor/launch", "worker"},
-	{"executor/launch/inproc", "executor/launch/process", "executor/verdict"},
-	{"executor", "executor/launch/nodes", "executor/launch/rayactor"},
-	{"engine"},
-	{"router"},
-	{"rlhf", "window"},
-	{"attach", "bench", "doctor", "openai", "route", root},
-	{"cmd", "deploy", "docs", "internal", "packaging", "scripts", "test"},
-}
+// rooms are the folders of internal (docs/tour.md) and the page's files, lowest first. The room of a
+// package is the first part of its path: a package may import packages of its own room and of lower
+// ones. All other packages of the module stand above.
+var rooms = []string{"web", "sys", "compute", "text", "ray", "link", "ops", "rank", "group", "engine", "api"}
 
 // pure are state machines and records: they import nothing of ours but what is named, and nothing
 // that waits, reads a clock, or does I/O.
 var pure = map[string][]string{
-	"answer":     nil,
-	"kvcache":    nil,
-	"layout":     nil,
-	"memory":     nil,
-	"rlhf/state": nil,
-	"sample":     nil,
-	"constrain": {"constrain/cfg", "constrain/ebnf",
-		"constrain/lark", "constrain/regex", "constrain/schema", "constrain/tag"},
-	"constrain/cfg":    {"constrain/regex"},
-	"constrain/ebnf":   {"constrain/cfg", "constrain/regex", "constrain/rules"},
-	"constrain/lark":   {"constrain/cfg", "constrain/regex", "constrain/rules"},
-	"constrain/rules":  {"constrain/cfg", "constrain/regex"},
-	"constrain/regex":  nil,
-	"constrain/schema": {"constrain/cfg", "constrain/regex"},
-	"constrain/tag":    {"constrain/cfg", "constrain/regex"},
-	"step":             {"constrain", "sample"},
-	"schedule":         {"constrain", "kvcache", "sample", "step"},
+	"text/output":       nil,
+	"engine/kvcache":    nil,
+	"link/layout":       nil,
+	"sys/memory":        nil,
+	"engine/rlhf/state": nil,
+	"compute/sample":    nil,
+	"text/constrain": {"text/constrain/cfg", "text/constrain/ebnf",
+		"text/constrain/lark", "text/constrain/regex", "text/constrain/schema", "text/constrain/tag"},
+	"text/constrain/cfg":    {"text/constrain/regex"},
+	"text/constrain/ebnf":   {"text/constrain/cfg", "text/constrain/regex", "text/constrain/rules"},
+	"text/constrain/lark":   {"text/constrain/cfg", "text/constrain/regex", "text/constrain/rules"},
+	"text/constrain/rules":  {"text/constrain/cfg", "text/constrain/regex"},
+	"text/constrain/regex":  nil,
+	"text/constrain/schema": {"text/constrain/cfg", "text/constrain/regex"},
+	"text/constrain/tag":    {"text/constrain/cfg", "text/constrain/regex"},
+	"link/step":             {"text/constrain", "compute/sample"},
+	"engine/schedule":       {"text/constrain", "engine/kvcache", "compute/sample", "link/step"},
 }
 
 // impure are packages of the standard library that wait, read a clock, or do I/O.
@@ -69,19 +52,19 @@ var impure = []string{"context", "io", "log", "math/rand", "net", "os", "runtime
 // unreachable are packages that a package must not import, not even through others. (The sums of
 // collective need the row operations of compute/cpu/vec, not the device.)
 var unreachable = map[string][]string{
-	"executor": {"builtin", "compute/cpu", "model", "model/checkpoint", "model/layers", "runner",
-		"worker"},
-	"model":  {"queue", "collective"},
-	"queue":  {"queue/fanin", "queue/handshake", "queue/link", "queue/ring"},
-	"runner": {"queue", "collective", "executor"},
+	"group/executor": {"rank/builtin", "compute/cpu", "rank/model", "rank/model/checkpoint", "rank/model/layers", "rank/runner",
+		"rank/worker"},
+	"rank/model":  {"link/queue", "link/collective"},
+	"link/queue":  {"link/queue/fanin", "link/queue/handshake", "link/queue/link", "link/queue/ring"},
+	"rank/runner": {"link/queue", "link/collective", "group/executor"},
 }
 
 // importers are the only packages that may import a room.
 var importers = map[string][]string{
-	"compute/cpu": {"collective", "compute/cpu", "model/layers", "runner"},
-	"openai":      {"cmd", "openai"},
-	"worker": {"executor/launch/inproc", "executor/launch/process",
-		"executor/launch/rayactor"},
+	"compute/cpu": {"link/collective", "compute/cpu", "rank/model/layers", "rank/runner"},
+	"api/openai":  {"cmd", "api/openai"},
+	"rank/worker": {"group/launch/inproc", "group/launch/process",
+		"group/launch/rayactor"},
 }
 
 // within says whether a package is a room, or in it.
@@ -91,17 +74,13 @@ func withinAny(pkg string, rooms []string) bool {
 	return slices.ContainsFunc(rooms, func(r string) bool { return within(pkg, r) })
 }
 
-// level is where a package stands, and its room.
-func level(pkg string) (at int, room string) {
-	at = -1
-	for i, rooms := range levels {
-		for _, r := range rooms {
-			if within(pkg, r) && len(r) > len(room) {
-				at, room = i, r
-			}
-		}
+// level is how high a package stands.
+func level(pkg string) int {
+	room, _, _ := strings.Cut(pkg, "/")
+	if at := slices.Index(rooms, room); at >= 0 {
+		return at
 	}
-	return at, room
+	return len(rooms)
 }
 
 // short is the name of a package within the module, "" for others.
@@ -184,16 +163,13 @@ func violations(g map[string][]string) []string {
 	var bad []string
 	say := func(parts ...string) { bad = append(bad, strings.Join(parts, "")) }
 	for pkg, imports := range g {
-		at, room := level(pkg)
-		if at < 0 {
-			say(pkg, " has no level: give it one in internal/imports_test.go")
-		}
+		at := level(pkg)
 		allowed, isPure := pure[pkg]
 		for _, p := range imports {
-			below, other := level(p)
-			ours := g[p] != nil || below >= 0
+			below := level(p)
+			ours := g[p] != nil || below < len(rooms)
 			switch {
-			case at >= 0 && below >= at && other != room:
+			case ours && below > at:
 				say(pkg, " → ", p, ": imports point downwards only")
 			case isPure && ours && !slices.Contains(allowed, p):
 				say(pkg, " → ", p, ": ", pkg, " is pure")
@@ -231,24 +207,24 @@ func TestImportsPointDownwards(t *testing.T) {
 func TestViolationsAreFound(t *testing.T) {
 	type imports = map[string][]string
 	for want, g := range map[string]imports{
-		"queue → executor: imports point downwards only": {"queue": {"executor"}},
-		"collective/tcp → model: imports point downwards only": {
-			"collective/tcp": {"model"}},
-		"pantry has no level: give it one in internal/imports_test.go": {"pantry": nil},
-		"schedule → half: schedule is pure": {"schedule": {"fmt",
-			"half"}},
-		"kvcache → math/rand/v2: kvcache knows no I/O, clock or goroutine": {
-			"kvcache": {"math/rand/v2"}},
-		"engine → compute/cpu/gemm: only collective, compute/cpu, model/layers, runner import compute/cpu": {
+		"link/queue → group/executor: imports point downwards only": {
+			"link/queue": {"group/executor"}},
+		"rank/model → engine: imports point downwards only": {"rank/model": {"engine"}},
+		"engine/schedule → sys/half: engine/schedule is pure": {"engine/schedule": {"fmt",
+			"sys/half"}},
+		"engine/kvcache → math/rand/v2: engine/kvcache knows no I/O, clock or goroutine": {
+			"engine/kvcache": {"math/rand/v2"}},
+		"engine → compute/cpu/gemm: only link/collective, compute/cpu, rank/model/layers, rank/runner import compute/cpu": {
 			"engine": {"compute/cpu/gemm"}},
-		"executor → join → step → model: executor must not depend on model": {
-			"executor": {"join"}, "join": {"step"}, "step": {"model"}},
+		"group/executor → link/join → link/step → rank/model: group/executor must not depend on rank/model": {
+			"group/executor": {"link/join"}, "link/join": {"link/step"},
+			"link/step": {"rank/model"}},
 	} {
 		if got := violations(g); !slices.Contains(got, want) {
 			t.Errorf("%v instead of %q", got, want)
 		}
 	}
-	link := imports{"queue/link": {"queue", "queue/handshake", "status", "net"}}
+	link := imports{"link/queue/link": {"link/queue", "link/queue/handshake", "link/status", "net"}}
 	if got := violations(link); len(got) > 0 {
 		t.Errorf("%v", got)
 	}

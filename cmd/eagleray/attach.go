@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/eagleray/eagleray/internal/attach"
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/api/attach"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/parent"
-	"github.com/eagleray/eagleray/internal/router"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/parent"
 )
 
 // newAttach is the verb of programs that have an engine of their own: standard input is one end of a
@@ -34,7 +34,7 @@ func newAttach() *cobra.Command {
 			// The program asks for what it wants to know.
 			cfg.Server.EnablePromptTokensDetails = true
 			cfg.Model.TrustRequestChatTemplate = true
-			return answerParent(c.Context(), func(ctx context.Context) (*router.Router, error) {
+			return answerParent(c.Context(), func(ctx context.Context) (*replicas.Router, error) {
 				if err := cfg.Validate(); err != nil {
 					return nil, err
 				}
@@ -144,7 +144,7 @@ type samplingDefaults struct {
 
 // answerParent answers the program until it closes its end, dies, or the engine fails. Ctrl-C is the
 // program's business.
-func answerParent(ctx context.Context, open func(context.Context) (*router.Router, error),
+func answerParent(ctx context.Context, open func(context.Context) (*replicas.Router, error),
 	cfg *config.Config) error {
 	socket, err := parentSocket()
 	if err != nil {
@@ -159,7 +159,7 @@ func answerParent(ctx context.Context, open func(context.Context) (*router.Route
 	defer release()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var e *router.Router
+	var e *replicas.Router
 	var watch sync.WaitGroup
 	err = serveParent(ctx, socket, int(cfg.Server.MaxRequestBodyBytes),
 		func(ctx context.Context) (http.Handler, any, error) {

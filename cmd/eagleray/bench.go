@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/internal/bench"
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // newBench groups the benchmarks.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/internal/bench"
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/router"
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // newBenchThroughput measures how fast an engine gets through a dataset.
@@ -43,7 +43,7 @@ tokens a second. The prefix cache is off unless asked for.
 			if err := errors.Join(checkDataset(&o), cfg.Validate()); err != nil {
 				return err
 			}
-			return benchEngine(c.Context(), cfg, output, func(e *router.Router) (report, error) {
+			return benchEngine(c.Context(), cfg, output, func(e *replicas.Router) (report, error) {
 				o.Seed, o.Tokenizer = cfg.Model.Seed, e.Info().Tokenizer
 				o.Vocab = min(o.Vocab, e.Info().VocabSize)
 				if o.Name == "random" || o.Name == "prefix_repetition" {
@@ -108,7 +108,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
-			return benchEngine(c.Context(), cfg, output, func(e *router.Router) (report, error) {
+			return benchEngine(c.Context(), cfg, output, func(e *replicas.Router) (report, error) {
 				if longest := e.Info().MaxModelLen; o.InputLen+o.OutputLen > longest {
 					return nil, usageError("--input-len %d and --output-len %d are together more "+
 						"than the %d tokens of the model", o.InputLen, o.OutputLen, longest)
@@ -144,7 +144,7 @@ type report interface {
 
 // benchEngine opens an engine, measures, and shows what was found.
 func benchEngine(ctx context.Context, cfg config.Config, output string,
-	measure func(e *router.Router) (report, error)) (err error) {
+	measure func(e *replicas.Router) (report, error)) (err error) {
 	printWarnings(cfg.Warnings)
 	e, err := openEngine(ctx, cfg)
 	if err != nil {

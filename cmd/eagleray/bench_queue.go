@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // queueFlags are what both benchmarks of the queue share.

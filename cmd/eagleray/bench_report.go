@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/internal/window"
+	"github.com/eagleray/eagleray/internal/api/dashboard"
 )
 
 // newBenchReport compares results in an HTML file.
@@ -30,7 +30,7 @@ eagleray or of vllm bench serve. The report needs no other file and no network.
 }
 
 func writeReport(paths []string, output string) error {
-	var results []window.Result
+	var results []dashboard.Result
 	for _, path := range paths {
 		raw, err := os.ReadFile(path)
 		if err != nil {
@@ -39,10 +39,10 @@ func writeReport(paths []string, output string) error {
 		if filepath.Clean(path) == filepath.Clean(output) {
 			return usageError("--output %s is one of the results", output)
 		}
-		results = append(results, window.Result{Name: filepath.Base(path), JSON: raw})
+		results = append(results, dashboard.Result{Name: filepath.Base(path), JSON: raw})
 	}
 	var report bytes.Buffer
-	if err := window.WriteReport(&report, results); err != nil {
+	if err := dashboard.WriteReport(&report, results); err != nil {
 		return err
 	}
 	if output == "-" {

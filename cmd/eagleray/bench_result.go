@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
 )
 
 // resultFile are the flags that say where bench serve saves its figures, beside --output-json.

@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/internal/bench"
-	"github.com/eagleray/eagleray/internal/builtin"
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/tokenizer"
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
 // benchServe are the flags of bench serve.

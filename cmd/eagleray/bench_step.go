@@ -15,8 +15,8 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/stepbench"
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // newBenchStep measures what everything but the model costs.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/eagleray/eagleray/internal/openai"
+	"github.com/eagleray/eagleray/internal/api/openai"
 )
 
 // terminal is a pseudo-terminal with a program on it.

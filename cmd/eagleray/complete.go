@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/internal/hub"
+	"github.com/eagleray/eagleray/internal/ops/hub"
 )
 
 // completeModels lets shells complete models in all commands that take one.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/doctor"
+	"github.com/eagleray/eagleray/cmd/eagleray/internal/doctor"
 )
 
 // TestDoctor checks this machine with two workers, and one that cannot be: the exit code tells.

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/router"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
 )
 
 // errCut is the end of a server whose requests were not all done.
@@ -19,7 +19,7 @@ var errCut = errors.New("requests were cut off before they were done")
 //
 // A server whose socket another one has too refuses nothing: it accepts no more connections, which
 // the other does, and answers what comes on those that it has: answer, which is nil for others, does so.
-func drain(log *slog.Logger, server *http.Server, e *router.Router,
+func drain(log *slog.Logger, server *http.Server, e *replicas.Router,
 	within time.Duration, answer func(context.Context)) error {
 	now := e.Totals()
 	log.Info("shutting down: running requests may finish; another Ctrl-C or signal ends now",

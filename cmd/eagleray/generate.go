@@ -18,12 +18,12 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/openai"
-	"github.com/eagleray/eagleray/internal/router"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // sampling are the flags of a request made on the command line.
@@ -154,7 +154,7 @@ func readLines(r io.Reader) ([]string, error) {
 }
 
 // openEngine starts an engine for a command that ends with it, showing progress on standard error.
-func openEngine(ctx context.Context, cfg config.Config) (*router.Router, error) {
+func openEngine(ctx context.Context, cfg config.Config) (*replicas.Router, error) {
 	shown := newProgress(os.Stderr)
 	defer shown.end()
 	events := status.Tee(shown.listen, func(e status.Event) {
@@ -164,7 +164,7 @@ func openEngine(ctx context.Context, cfg config.Config) (*router.Router, error) 
 	})
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: logLevel()}))
 	logRayJob(log)
-	e, _, err := router.Open(ctx, engine.Options{Config: cfg, Events: events, Log: log,
+	e, _, err := replicas.Open(ctx, engine.Options{Config: cfg, Events: events, Log: log,
 		Version: version()})
 	return e, err
 }
@@ -216,7 +216,7 @@ func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.Fl
 
 // encoder is what makes token ids of a prompt: the chat template where there is one.
 func (g *generation) encoder(cfg config.Config,
-	e *router.Router) (func(prompt string) ([]int32, error), error) {
+	e *replicas.Router) (func(prompt string) ([]int32, error), error) {
 	if g.raw || e.Info().Template == nil {
 		if g.system != "" {
 			return nil, usageError("--system: the model has no chat template to put it in")

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 func main() {

@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/machine"
-	"github.com/eagleray/eagleray/internal/model"
-	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // someTokenizer is a folder that has one.

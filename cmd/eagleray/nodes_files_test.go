@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/builtin/builtintest"
+	"github.com/eagleray/eagleray/internal/rank/builtin/builtintest"
 )
 
 // pidOfRank finds the process of a headless node's only rank in what the node logs.
@@ -35,7 +35,7 @@ func TestNodesKeepTheModel(t *testing.T) {
 		return choices(t, answer)
 	}
 	want := ask()
-	weights := builtintest.OtherWeights(t, "../../internal/builtin")
+	weights := builtintest.OtherWeights(t, "../../internal/rank/builtin")
 	if err := os.Rename(weights, filepath.Join(dir, "model.safetensors")); err != nil {
 		t.Fatal(err)
 	}

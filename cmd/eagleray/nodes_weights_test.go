@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/builtin/builtintest"
+	"github.com/eagleray/eagleray/internal/rank/builtin/builtintest"
 )
 
 // steer asks a route of a trainer.
@@ -66,7 +66,7 @@ func TestNodesWeights(t *testing.T) {
 	if text, version := said(t, url); text != own || version != "0" {
 		t.Fatalf("version %s answers %q, one process %q", version, text, own)
 	}
-	path := builtintest.OtherWeights(t, "../../internal/builtin")
+	path := builtintest.OtherWeights(t, "../../internal/rank/builtin")
 	ask := func(route string, body map[string]any) {
 		t.Helper()
 		if status, text := steer(t, url, route, body); status != http.StatusOK {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/link/status"
 )
 
 // quiet is how long a start may take before it is shown to be going on.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 func quickstart(t *testing.T) string {

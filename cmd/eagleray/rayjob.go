@@ -6,7 +6,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // rayJobVariable is what Ray gives the entry point of a job (ray.job_config, as JSON).

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // remote is a server that speaks OpenAI's API.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/openai/openaitest"
+	"github.com/eagleray/eagleray/internal/api/openai/openaitest"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // TestGenerateSameParametersAsHTTP holds that generate and the HTTP API make the same of one

@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/internal/route"
+	"github.com/eagleray/eagleray/internal/api/pdproxy"
 )
 
 // newRoute puts one address before prefill and decode servers.
 func newRoute() *cobra.Command {
-	var o route.Options
+	var o pdproxy.Options
 	var host, trace string
 	var port int
 	c := &cobra.Command{
@@ -40,13 +40,13 @@ not well are passed over; when the one that answers ends another goes on, in the
 					return fmt.Errorf("--trace: %w", err)
 				}
 				defer f.Close()
-				t, err := route.NewTrace(f)
+				t, err := pdproxy.NewTrace(f)
 				if err != nil {
 					return fmt.Errorf("--trace: %w", err)
 				}
 				o.OnSplit = t.Add
 			}
-			p, err := route.New(o)
+			p, err := pdproxy.New(o)
 			if err != nil {
 				return usageError("%v", err)
 			}
@@ -66,7 +66,7 @@ not well are passed over; when the one that answers ends another goes on, in the
 const routeGrace = 30 * time.Second
 
 // serveRoute serves until ctx ends.
-func serveRoute(ctx context.Context, p *route.Proxy, address string, log *slog.Logger) error {
+func serveRoute(ctx context.Context, p *pdproxy.Proxy, address string, log *slog.Logger) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/internal/batch"
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // batchRun is what run-batch is asked for beside the engine's flags.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/logging"
+	"github.com/eagleray/eagleray/internal/ops/logging"
 )
 
 // screen is where a conversation is shown. Colours and motion are for terminals only.

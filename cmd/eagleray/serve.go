@@ -17,18 +17,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/api/dashboard"
+	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/memory"
-	"github.com/eagleray/eagleray/internal/metrics"
-	"github.com/eagleray/eagleray/internal/openai"
-	"github.com/eagleray/eagleray/internal/parent"
-	"github.com/eagleray/eagleray/internal/rlhf"
-	"github.com/eagleray/eagleray/internal/router"
-	"github.com/eagleray/eagleray/internal/status"
-	"github.com/eagleray/eagleray/internal/store"
-	"github.com/eagleray/eagleray/internal/tracing"
-	"github.com/eagleray/eagleray/internal/window"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/engine/rlhf"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+	"github.com/eagleray/eagleray/internal/ops/store"
+	"github.com/eagleray/eagleray/internal/ops/tracing"
+	"github.com/eagleray/eagleray/internal/sys/memory"
+	"github.com/eagleray/eagleray/internal/sys/parent"
 )
 
 // newServe serves a model over HTTP.
@@ -216,8 +216,8 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 
 	begun := time.Now()
 	shown := logs.progress()
-	happened := &window.Events{}
-	e, m, err := router.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: logs.ranks(),
+	happened := &dashboard.Events{}
+	e, m, err := replicas.Open(ctx, engine.Options{Config: cfg, Log: log, WorkerOutput: logs.ranks(),
 		Version: version(), Null: null,
 		Events: status.Tee(shown.listen, happened.Listen)})
 	shown.end()
@@ -232,7 +232,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	if err != nil {
 		return err
 	}
-	page, err := window.New(window.Options{Engine: e, Metrics: m, Events: happened,
+	page, err := dashboard.New(dashboard.Options{Engine: e, Metrics: m, Events: happened,
 		Version: version(), MaxLogprobs: cfg.Model.MaxLogprobs})
 	if err != nil {
 		return errors.Join(err, e.Stop(ctx))
@@ -294,7 +294,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 
 // explainOnSignal logs what every rank is doing at each SIGUSR1, until the function it returns is
 // called.
-func explainOnSignal(log *slog.Logger, e *router.Router) (stop func()) {
+func explainOnSignal(log *slog.Logger, e *replicas.Router) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1)
 	var explaining sync.WaitGroup
@@ -359,7 +359,7 @@ func (k kept) close() {
 
 // newHandler is the HTTP surface of an engine. m, page, log and tracer may be nil, and so may the
 // stores.
-func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *window.Window,
+func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page *dashboard.Window,
 	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.Server, error) {
 	trainer, err := newTrainer(&cfg, e, log)
 	if err != nil {
@@ -371,7 +371,7 @@ func newHandler(cfg config.Config, e *router.Router, m *metrics.Metrics, page *w
 }
 
 // newTrainer is the control of --enable-rlhf and --enable-sleep-mode, nil without either.
-func newTrainer(cfg *config.Config, e *router.Router, log *slog.Logger) (*rlhf.Control, error) {
+func newTrainer(cfg *config.Config, e *replicas.Router, log *slog.Logger) (*rlhf.Control, error) {
 	if s := &cfg.Server; !s.EnableRLHF && !s.EnableSleepMode {
 		return nil, nil
 	}

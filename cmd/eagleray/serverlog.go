@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/logging"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/ops/logging"
 )
 
 // serverLog is the log of a server, and where its other lines go: in JSON every line is a record,

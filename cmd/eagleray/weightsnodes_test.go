@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/builtin/builtintest"
+	"github.com/eagleray/eagleray/internal/rank/builtin/builtintest"
 )
 
 // newMachine is a namespace that has processes of its own, too: none there can look at those of others.
@@ -70,7 +70,7 @@ func (n *namespace) sentBytes() int64 {
 // sent the bytes once for both of its ranks, and all compute with them.
 func TestWeightsTwoMachines(t *testing.T) {
 	t.Parallel()
-	path := builtintest.OtherWeights(t, "../../internal/builtin")
+	path := builtintest.OtherWeights(t, "../../internal/rank/builtin")
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)

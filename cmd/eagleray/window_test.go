@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/executor"
+	"github.com/eagleray/eagleray/internal/group/executor"
 )
 
 // sizes are the sizes of a page at which nothing may be wider than it.

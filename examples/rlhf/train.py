@@ -77,7 +77,7 @@ def plot(path: str, rewards: list[float]) -> None:
 def main() -> int:
     """Train, and say whether the reward has grown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    folder = Path(__file__).parents[2] / "internal/builtin/go-std-tiny"
+    folder = Path(__file__).parents[2] / "internal/rank/builtin/go-std-tiny"
     parser.add_argument("--model", type=Path, default=folder, help="folder of the built-in model")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--tensor-parallel-size", type=int, default=1)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/constrain"
+	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
 // Submit queues requests whose outputs belong together, such as the choices of one answer: all of

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // TestBackground fills every slot and more with requests in the background: others are answered

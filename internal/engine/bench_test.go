@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // BenchmarkSingleStream is the time of one token of one request on the built-in model, without

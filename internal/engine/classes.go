@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/eagleray/eagleray/internal/half"
-	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // Classes is a head over classes, transformers' …ForSequenceClassification. The driver applies it to

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/group/launch/nodes"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // cluster is what the groups of all engines have in common: on Ray the cluster's address, and who

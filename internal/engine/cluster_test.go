@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 func TestOwnBundles(t *testing.T) {

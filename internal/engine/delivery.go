@@ -6,9 +6,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/schedule"
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // batch is what the step loop hands to delivery at a time: what a step brought, or requests that end

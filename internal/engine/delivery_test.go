@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // TestBehindTheLoop runs steps as fast as the loop makes them. A stop string ends its request

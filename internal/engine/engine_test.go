@@ -17,14 +17,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/executor/launch/process"
-	"github.com/eagleray/eagleray/internal/fixtures"
-	"github.com/eagleray/eagleray/internal/metrics"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/status"
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+	"github.com/eagleray/eagleray/internal/sys/fixtures"
 )
 
 // TestMain lets the test binary be its own worker process, as the program is.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
 // finishes reads request_success_total by its label finished_reason.

@@ -3,10 +3,10 @@ package engine
 import (
 	"path/filepath"
 
-	"github.com/eagleray/eagleray/internal/builtin"
-	"github.com/eagleray/eagleray/internal/hub"
-	"github.com/eagleray/eagleray/internal/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/hub"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // resolve finds the model's folder, downloading it when it is a Hub repo.

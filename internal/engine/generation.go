@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // readGenerationConfig finds what the model's authors suggest for sampling, puts the flag's values

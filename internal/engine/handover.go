@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/kvtransfer"
-	"github.com/eagleray/eagleray/internal/schedule"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
 // arrival is the end of a fetch.

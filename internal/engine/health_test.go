@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/link/status"
 )
 
 // TestHealthSaysThePhase has the health of an engine that recovers say what it waits for.

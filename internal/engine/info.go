@@ -1,12 +1,12 @@
 package engine
 
 import (
-	"github.com/eagleray/eagleray/internal/chattemplate"
-	"github.com/eagleray/eagleray/internal/grammars"
-	"github.com/eagleray/eagleray/internal/layout"
-	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/tokenizer"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/text/chattemplate"
+	"github.com/eagleray/eagleray/internal/text/grammars"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
 // Info is what clients may know of the served model.

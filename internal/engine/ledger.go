@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/join"
-	"github.com/eagleray/eagleray/internal/memory"
-	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/link/join"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
 // ledger is what the ranks of all engines take of the memory of other hosts than the driver's. What a host

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/group/executor"
 )
 
 // flight is a plan that the ranks have been sent, until its result is applied.

@@ -11,14 +11,14 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/machine"
-	"github.com/eagleray/eagleray/internal/memory"
-	"github.com/eagleray/eagleray/internal/model"
-	"github.com/eagleray/eagleray/internal/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/model/layers"
-	"github.com/eagleray/eagleray/internal/runner"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/runner"
+	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
 // Default size of a host's KV caches, vLLM's for CPUs: as much where there is room for it. Memory is

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // TestModelSettings tells models apart: by their path, config.json, the names and sizes of their

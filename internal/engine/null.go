@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
 // Null describes ranks that answer every plan without a model, by which the cost of everything else

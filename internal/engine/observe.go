@@ -3,9 +3,9 @@ package engine
 import (
 	"time"
 
-	"github.com/eagleray/eagleray/internal/metrics"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
 // observeStep counts a finished step: what it computed of prompts, what it sampled, how long it

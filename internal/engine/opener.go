@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/eagleray/eagleray/internal/metrics"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
 // Opener opens engines of one model: the first ones of a server, and later ones beside them. They

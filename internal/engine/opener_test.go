@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // TestCheckLayout refuses another number of ranks where each has a port by its number, and there are several

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // pooledGoldens are the final hidden states that transformers computes in float32, and the

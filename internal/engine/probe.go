@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
 // Probe is what a rank says of itself when it is asked.

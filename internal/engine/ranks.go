@@ -9,15 +9,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/executor/launch/inproc"
-	"github.com/eagleray/eagleray/internal/executor/launch/process"
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
-	"github.com/eagleray/eagleray/internal/machine"
-	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/inproc"
+	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ray"
-	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // WorkerVerb is the first argument of the program when it is started as a rank.

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/constrain"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
 // received is all that a client gets of a request.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // killed are the requests with a rank killed once some stream has so many tokens.

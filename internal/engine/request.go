@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/eagleray/eagleray/internal/constrain"
-	"github.com/eagleray/eagleray/internal/kvtransfer"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/schedule"
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
 // Request is one sequence to generate. n > 1 and lists of prompts are several Requests, which are

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/builtin"
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 )
 
 // TestResolveMakesFoldersAbsolute: ranks that Ray starts have another working folder.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 )
 
 // Stream delivers the output of the requests that were submitted together.

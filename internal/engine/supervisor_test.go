@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/metrics"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/schedule"
-	"github.com/eagleray/eagleray/internal/status"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
 // recorder keeps the events of an engine, but for progress.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // TestBadTemplates end the start, and say where they are wrong.

@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // haveThreads wants this machine to let as many threads be started as the driver and its ranks will need, and

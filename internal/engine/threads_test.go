@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/machine"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
 // TestThreadsDivideTheCores holds that ranks compute on the machine's cores, each on its share,

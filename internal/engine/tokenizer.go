@@ -9,12 +9,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/eagleray/eagleray/internal/chattemplate"
-	"github.com/eagleray/eagleray/internal/constrain"
-	"github.com/eagleray/eagleray/internal/grammars"
-	"github.com/eagleray/eagleray/internal/machine"
-	"github.com/eagleray/eagleray/internal/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/tokenizer"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/text/chattemplate"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+	"github.com/eagleray/eagleray/internal/text/grammars"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
 // readTokenizer loads the tokenizer and the chat template.

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/builtin"
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
-	"github.com/eagleray/eagleray/internal/kvtransfer"
-	"github.com/eagleray/eagleray/internal/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/queue/handshake"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/group/launch/nodes"
+	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // transfers are an engine's part in the exchange of KV blocks with others (--kv-transfer-config).

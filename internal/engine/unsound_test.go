@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // brokenModel is a copy of a checkpoint whose embedding of one token is NaN.

@@ -11,7 +11,7 @@ from typing import Any
 from eagleray import LLM, BadRequestError, SamplingParams
 from eagleray.weights import Part, Raw, WeightTransfer, update_weights
 
-MODEL = pathlib.Path(__file__).parents[2] / "internal/builtin/go-std-tiny/model.safetensors"
+MODEL = pathlib.Path(__file__).parents[2] / "internal/rank/builtin/go-std-tiny/model.safetensors"
 QUESTION = "What does os.Open do?"
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 

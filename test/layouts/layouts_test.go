@@ -30,10 +30,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/router"
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 var (
@@ -247,7 +247,7 @@ const secret = "a secret of these tests"
 
 // open opens the engine of a cell whose configuration is changed once more; what is returned waits for its
 // other node, if it has one.
-func open(ctx context.Context, w *workload, c cell, change func(*config.Config) error) (*router.Router,
+func open(ctx context.Context, w *workload, c cell, change func(*config.Config) error) (*replicas.Router,
 	func() error, error) {
 	cfg := c.config(&w.model)
 	if err := change(&cfg); err != nil {
@@ -257,7 +257,7 @@ func open(ctx context.Context, w *workload, c cell, change func(*config.Config) 
 		cfg.Parallel.Ray = w.ray
 	}
 	if c.Backend != "nodes" {
-		e, _, err := router.Open(ctx, engine.Options{Config: cfg})
+		e, _, err := replicas.Open(ctx, engine.Options{Config: cfg})
 		return e, func() error { return nil }, err
 	}
 	dir, err := os.MkdirTemp("", "eagleray-layouts")
@@ -281,7 +281,7 @@ func open(ctx context.Context, w *workload, c cell, change func(*config.Config) 
 	ended := make(chan error, 1)
 	life, stop := context.WithCancel(ctx)
 	go func() { ended <- engine.RunNode(life, engine.Options{Config: other}) }()
-	e, _, err := router.Open(ctx, engine.Options{Config: cfg})
+	e, _, err := replicas.Open(ctx, engine.Options{Config: cfg})
 	end := func() error {
 		defer stop()
 		return <-ended
@@ -296,7 +296,7 @@ func open(ctx context.Context, w *workload, c cell, change func(*config.Config) 
 // running is an engine at work.
 type running struct {
 	ctx    context.Context
-	engine *router.Router
+	engine *replicas.Router
 	mixed  bool
 	// before, unless it is nil, may change the i-th submission before it is submitted.
 	before func(i int, s *submission) error

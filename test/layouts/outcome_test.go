@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // outcome is what a client has got of one request.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ray/raytest"
-	"github.com/eagleray/eagleray/internal/router"
 )
 
 // TestSameBitsOnRay runs two workloads on real Ray: two nodes of two devices, over which the ranks of
@@ -95,7 +95,7 @@ func TestSplitOnRay(t *testing.T) {
 			if i >= 4 {
 				return
 			}
-			if err := killRank([]*router.Router{s.producer, s.consumer}[i%2], i/2); err != nil {
+			if err := killRank([]*replicas.Router{s.producer, s.consumer}[i%2], i/2); err != nil {
 				t.Error(err)
 			}
 		})

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/executor/launch/nodes"
-	"github.com/eagleray/eagleray/internal/kvtransfer"
-	"github.com/eagleray/eagleray/internal/router"
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/group/launch/nodes"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
 // TestSplit computes the prompts of workloads on one engine and goes on from them on another one, both
@@ -77,7 +77,7 @@ func TestSplit(t *testing.T) {
 
 // splitEngines are a producer and a consumer, and their secret.
 type splitEngines struct {
-	producer, consumer *router.Router
+	producer, consumer *replicas.Router
 	token              []byte
 }
 
@@ -97,7 +97,7 @@ func openSplit(ctx context.Context, w *workload, from, to cell, memory bool) (s 
 	if err != nil {
 		return nil, nil, err
 	}
-	open := func(c cell, role string) (*router.Router, func() error, error) {
+	open := func(c cell, role string) (*replicas.Router, func() error, error) {
 		e, left, err := open(ctx, w, c, func(cfg *config.Config) error {
 			cfg.Parallel.Nodes.TokenFile = token
 			return cfg.Transfer.Set(fmt.Sprintf(`{"kv_connector":"EagleRayConnector","kv_role":%q,
@@ -198,7 +198,7 @@ func runSplit(ctx context.Context, w *workload, from, to cell, during func(*spli
 
 // prefill computes a prompt, and returns the ticket for it as a client gets it: nil for a prompt
 // that fills no block.
-func prefill(ctx context.Context, producer *router.Router, q *engine.Request) (*kvtransfer.Ticket, error) {
+func prefill(ctx context.Context, producer *replicas.Router, q *engine.Request) (*kvtransfer.Ticket, error) {
 	p := *q
 	p.Params = sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1, EOS: -1,
 		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs}
@@ -239,12 +239,12 @@ func TestProducerKilled(t *testing.T) {
 		RepetitionPenalty: 1, MaxTokens: 5, EOS: -1, Logprobs: 3, PromptLogprobs: sample.NoLogprobs})
 	w.submissions = []submission{{requests: []*engine.Request{q}, after: -1}}
 	want := reference(t, w)
-	open := func() *router.Router {
+	open := func() *replicas.Router {
 		cfg := plain.config(&w.model)
 		if err := cfg.Transfer.Set(`{"kv_connector":"NixlConnector","kv_role":"kv_both"}`); err != nil {
 			t.Fatal(err)
 		}
-		e, _, err := router.Open(t.Context(), engine.Options{Config: cfg})
+		e, _, err := replicas.Open(t.Context(), engine.Options{Config: cfg})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestGoneWhileReceiving(t *testing.T) {
 		"kv_connector_extra_config":{"fetch_timeout_seconds":3600}}`); err != nil {
 		t.Fatal(err)
 	}
-	e, _, err := router.Open(t.Context(), engine.Options{Config: c})
+	e, _, err := replicas.Open(t.Context(), engine.Options{Config: c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestGoneWhileReceiving(t *testing.T) {
 }
 
 // killRank ends a process of an engine's ranks.
-func killRank(e *router.Router, rank int) error {
+func killRank(e *replicas.Router, rank int) error {
 	ranks := e.Report()
 	if len(ranks) == 0 || ranks[rank%len(ranks)].PID == os.Getpid() {
 		return nil // there is none just now
@@ -352,7 +352,7 @@ func TestSplitRanksKilled(t *testing.T) {
 			got, err := runSplit(t.Context(), w, from, to, func(s *splitEngines, i int) {
 				killing.Lock()
 				defer killing.Unlock()
-				e := []*router.Router{s.producer, s.consumer}[i%2]
+				e := []*replicas.Router{s.producer, s.consumer}[i%2]
 				if kills++; i < 4 {
 					if err := killRank(e, rng.IntN(4)); err != nil {
 						t.Error(err)

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 )
 
 // death is a way in which the last rank of a running group, or all of it, can be lost.

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/layout"
+	"github.com/eagleray/eagleray/internal/engine/rlhf"
+	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ray/raytest"
-	"github.com/eagleray/eagleray/internal/rlhf"
-	"github.com/eagleray/eagleray/internal/rlhf/state"
 )
 
 // TestScale adds an engine on Ray, in a placement group of its own on a node that has joined since,
@@ -80,7 +80,7 @@ func TestScale(t *testing.T) {
 		done("the request that was held", <-answered)
 		same("three engines", 3)
 		done("start of an update", trainer.Start(within(t)))
-		done("update", trainer.Update(within(t), rlhf.Source{Path: "../../internal/builtin/go-std-tiny/model.safetensors"}))
+		done("update", trainer.Update(within(t), rlhf.Source{Path: "../../internal/rank/builtin/go-std-tiny/model.safetensors"}))
 		done("two engines within an update", e.ScaleEngines(within(t), 2, time.Minute))
 		done("finish", trainer.Finish(within(t), ""))
 		same("two engines after an update", 2)

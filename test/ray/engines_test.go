@@ -15,11 +15,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/layout"
-	"github.com/eagleray/eagleray/internal/router"
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/engine/replicas"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // questions are what engines are asked, all at once; the last is long enough to be divided over
@@ -30,7 +30,7 @@ var questions = []string{"What does strings.Index do?", "What does os.Open do?",
 
 // asked is an engine, or several, with their log.
 type asked struct {
-	*router.Router
+	*replicas.Router
 	log *tail
 }
 
@@ -63,7 +63,7 @@ func (s *site) openSeveral(t testing.TB, backend string, engines int, l layout.L
 	}
 	a := asked{log: &tail{}}
 	var err error
-	a.Router, _, err = router.Open(within(t), engine.Options{Config: c,
+	a.Router, _, err = replicas.Open(within(t), engine.Options{Config: c,
 		Log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		return a, fmt.Errorf("%s\n%w", a.log, err)

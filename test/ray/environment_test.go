@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 )
 
 // TestEnvironment looks at the environment of workers on two nodes.

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
-	"github.com/eagleray/eagleray/internal/layout"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/link/layout"
 	"golang.org/x/sys/unix"
 )
 

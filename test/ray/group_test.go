@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/config"
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
-	"github.com/eagleray/eagleray/internal/layout"
-	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/sample"
-	"github.com/eagleray/eagleray/internal/status"
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // ranks are a started group with what was heard of its start.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 )
 
 // TestBundleIndices gives ranks the bundles of a group exactly as asked.

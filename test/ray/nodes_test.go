@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/executor/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/ray"
 )
 

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/kvtransfer"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 	"github.com/eagleray/eagleray/internal/ray/raytest"
 )
 

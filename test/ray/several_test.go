@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/config"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/layout"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // TestSeveralEngines places two engines of two ranks, each in a group of its own or in its bundles

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/builtin/builtintest"
-	"github.com/eagleray/eagleray/internal/layout"
-	"github.com/eagleray/eagleray/internal/rlhf"
-	"github.com/eagleray/eagleray/internal/rlhf/state"
+	"github.com/eagleray/eagleray/internal/engine/rlhf"
+	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/rank/builtin/builtintest"
 )
 
 // control is what a trainer asks of an engine.
@@ -69,7 +69,7 @@ func TestWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				s.driverEnv(t)
-				path := builtintest.OtherWeights(t, "../../internal/builtin")
+				path := builtintest.OtherWeights(t, "../../internal/rank/builtin")
 				before := s.alone(t)
 				one, err := s.open(t, "uni", layout.Layout{TP: 1}, nil)
 				if err != nil {
@@ -137,7 +137,7 @@ func (a asked) loses(t *testing.T, c *rlhf.Control, l layout.Layout) {
 	kill(t, last, syscall.SIGSTOP)
 	failed := make(chan error, 1)
 	go func() {
-		failed <- load(ctx, c, "../../internal/builtin/go-std-tiny/model.safetensors", "never")
+		failed <- load(ctx, c, "../../internal/rank/builtin/go-std-tiny/model.safetensors", "never")
 	}()
 	eventually(t, "a rank that is told of the update", func() bool {
 		for inode := range mapped(t, first) {

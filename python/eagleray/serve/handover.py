@@ -19,7 +19,7 @@ _ROLES = {
 }
 
 # Fields that have no meaning for the one token that a prefill replica is asked for, or that it
-# would do work for in vain; those of `eagleray route` (internal/route).
+# would do work for in vain; those of `eagleray route` (internal/api/pdproxy).
 _DROPPED = frozenset(
     (
         "stream stream_options n best_of logprobs top_logprobs prompt_logprobs min_tokens "
@@ -153,7 +153,7 @@ def refuses_transfer(status: int, answer: bytes) -> bool:
 async def renounce(params: Mapping[str, Any]) -> None:
     """Tell the prefill replica that has made the parameters that nobody needs its blocks any more.
 
-    It is what internal/kvtransfer/renounce.go says. Raises OSError, ValueError, asyncio.TimeoutError and
+    It is what internal/rank/kvtransfer/renounce.go says. Raises OSError, ValueError, asyncio.TimeoutError and
     asyncio.IncompleteReadError where nobody hears it: the replica then waits as long as it is configured.
     """
     await asyncio.wait_for(_renounce(params), _PARTING_SECONDS)

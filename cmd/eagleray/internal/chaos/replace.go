@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/eagleray/eagleray/internal/builtin"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 )
 
 // folder is a copy of the model that is served, so that its weights can be replaced.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/builtin"
-	"github.com/eagleray/eagleray/internal/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // TestFolder has a copy of a model serve other weights, which a loader takes, and then its own again. Nothing is

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/constrain"
-	"github.com/eagleray/eagleray/internal/constrain/regex"
-	"github.com/eagleray/eagleray/internal/grammars"
-	"github.com/eagleray/eagleray/internal/tokenizer"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+	"github.com/eagleray/eagleray/internal/text/constrain/regex"
+	"github.com/eagleray/eagleray/internal/text/grammars"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
 // Options say what is measured.

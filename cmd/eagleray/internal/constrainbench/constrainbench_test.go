@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/fixtures"
+	"github.com/eagleray/eagleray/internal/sys/fixtures"
 )
 
 func TestRespace(t *testing.T) {

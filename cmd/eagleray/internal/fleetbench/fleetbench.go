@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
-	"github.com/eagleray/eagleray/internal/executor"
-	"github.com/eagleray/eagleray/internal/layout"
-	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
 // Options say what is measured.

@@ -8,11 +8,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor/launch"
-	"github.com/eagleray/eagleray/internal/executor/launch/process"
-	"github.com/eagleray/eagleray/internal/queue/fanin"
-	"github.com/eagleray/eagleray/internal/queue/handshake"
-	"github.com/eagleray/eagleray/internal/queue/link"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/link/queue/fanin"
+	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/queue/link"
 )
 
 // goroutines starts ranks as goroutines, each on a link of its own.

@@ -9,10 +9,10 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/executor/launch/process"
-	"github.com/eagleray/eagleray/internal/join"
-	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/link/join"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // whenMethod asks a rank for its times.

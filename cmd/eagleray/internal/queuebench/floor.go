@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/eagleray/eagleray/internal/futex"
+	"github.com/eagleray/eagleray/internal/sys/futex"
 )
 
 // floor is the least that a round trip of the same shape can cost: to all readers, and from the

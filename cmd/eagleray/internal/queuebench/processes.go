@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
 // Orders are the first byte of every record to the readers.

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue/ring"
+	"github.com/eagleray/eagleray/internal/link/queue/ring"
 )
 
 // Options say what is measured. Zero values take the defaults.

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/step"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // RPCReport is the result of RunRPC.

@@ -6,8 +6,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/queue/ring"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/queue/ring"
 )
 
 // transport makes the two ends of a queue.

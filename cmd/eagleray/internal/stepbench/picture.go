@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/queue"
+	"github.com/eagleray/eagleray/internal/link/queue"
 )
 
 // Sizes of the picture in pixels.

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
-	"github.com/eagleray/eagleray/internal/config"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/layout"
-	"github.com/eagleray/eagleray/internal/queue"
-	"github.com/eagleray/eagleray/internal/sample"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // Options say what is measured.

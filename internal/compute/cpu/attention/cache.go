@@ -21,7 +21,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
-	"github.com/eagleray/eagleray/internal/offheap"
+	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
 // tile is the number of positions, and of head dimensions, that lie together.

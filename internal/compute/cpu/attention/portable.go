@@ -2,7 +2,7 @@ package attention
 
 import (
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // The portable kernels walk the same tiles in the same order as the vector ones, but round each

@@ -8,7 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // shape is an attention layer under test.

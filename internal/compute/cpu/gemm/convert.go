@@ -3,7 +3,7 @@ package gemm
 import (
 	"encoding/binary"
 
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // decode converts len(dst) stored elements to fp32.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // The vector conversions agree with the Go ones.

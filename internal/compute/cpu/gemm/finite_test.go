@@ -10,7 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // TestFiniteOnly packs two sources with one number anywhere that cannot be a weight: where it is in the part

@@ -22,7 +22,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
-	"github.com/eagleray/eagleray/internal/offheap"
+	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
 // Kind is the type of stored weights.

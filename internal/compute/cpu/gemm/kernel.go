@@ -3,7 +3,7 @@ package gemm
 import (
 	"unsafe"
 
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // kernel multiplies a tile: some rows of x with some panels of W over some steps of K. Rows and

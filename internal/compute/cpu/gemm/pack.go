@@ -11,8 +11,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
-	"github.com/eagleray/eagleray/internal/half"
-	"github.com/eagleray/eagleray/internal/offheap"
+	"github.com/eagleray/eagleray/internal/sys/half"
+	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
 // maxBytes bounds a packed matrix and keeps all size arithmetic free of overflow.

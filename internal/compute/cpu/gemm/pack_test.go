@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // unpack writes row n of W to dst[:K] as float32, exactly, from the packed form of a matrix in one

@@ -4,7 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // prepareTask copies rows of x into scratch memory: for the bf16 dot product rounded to bf16, with

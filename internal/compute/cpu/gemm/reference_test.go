@@ -10,7 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // fma32 is x·y+z rounded once. The product is exact in float64; the sum is rounded to odd there, so

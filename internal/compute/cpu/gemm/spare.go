@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
-	"github.com/eagleray/eagleray/internal/offheap"
+	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
 // Spare is the memory of matrices that nobody multiplies by any more, for Pack to use again: the

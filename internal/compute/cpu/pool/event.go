@@ -3,7 +3,7 @@ package pool
 import (
 	"sync/atomic"
 
-	"github.com/eagleray/eagleray/internal/futex"
+	"github.com/eagleray/eagleray/internal/sys/futex"
 )
 
 // event is an event count on a futex: wait returns once signal has been called after observe.

@@ -3,7 +3,7 @@ package pool
 import (
 	"time"
 
-	"github.com/eagleray/eagleray/internal/spin"
+	"github.com/eagleray/eagleray/internal/sys/spin"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/spin"
+	"github.com/eagleray/eagleray/internal/sys/spin"
 )
 
 // Task is work that is cut into independent chunks.

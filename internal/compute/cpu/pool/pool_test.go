@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/spin"
+	"github.com/eagleray/eagleray/internal/sys/spin"
 )
 
 type taskFunc func(chunk, thread int)

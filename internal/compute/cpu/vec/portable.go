@@ -1,6 +1,6 @@
 package vec
 
-import "github.com/eagleray/eagleray/internal/half"
+import "github.com/eagleray/eagleray/internal/sys/half"
 
 // The portable kernels: the definition of every result. Sums run in 32 lanes, element i in lane i
 // mod 32, joined by a fixed tree. Products are converted explicitly so that no compiler fuses them

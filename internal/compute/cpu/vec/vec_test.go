@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
-	"github.com/eagleray/eagleray/internal/half"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 // lengths cross every tail of the kernels and, with the last, a block of the sums.

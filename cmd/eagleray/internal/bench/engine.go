@@ -1,0 +1,292 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// Engine is what is measured: one engine, or the router before several.
+type Engine interface {
+	Info() *engine.Info
+	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
+	Totals() engine.Totals
+}
+
+// ThroughputOptions describe one run of all samples through an engine, as fast as it can.
+type ThroughputOptions struct {
+	Samples []Sample
+	// N is the number of outputs of each prompt.
+	N    int
+	Seed uint64
+	// DisableDetokenize leaves outputs as token ids.
+	DisableDetokenize bool
+	// Progress, when not nil, is called now and then with how many tokens of output there are.
+	Progress func(done, total int)
+}
+
+// Throughput are the figures of such a run.
+type Throughput struct {
+	Elapsed                    time.Duration
+	Requests                   int
+	PromptTokens, OutputTokens int
+}
+
+// MeasureThroughput submits all samples at once and waits for their outputs, sampled at temperature
+// 1 without an end before their length, as `vllm bench throughput` does.
+func MeasureThroughput(ctx context.Context, e Engine,
+	o ThroughputOptions) (Throughput, error) {
+	t := Throughput{Requests: len(o.Samples)}
+	prompts := make([][]int32, len(o.Samples))
+	for i, s := range o.Samples {
+		prompts[i] = s.Tokens
+		if len(s.Tokens) == 0 {
+			if e.Info().Tokenizer == nil {
+				return t, errors.New("prompts are text and there is no tokenizer")
+			}
+			prompts[i] = e.Info().Tokenizer.Encode(s.Text, true)
+		}
+		t.PromptTokens += len(prompts[i])
+	}
+	rng := rand.New(rand.NewPCG(o.Seed, 0x7468726f))
+	begun := time.Now()
+	var streams []engine.Stream
+	defer func() { closeAll(streams) }()
+	for i, s := range o.Samples {
+		for range o.N {
+			stream, err := submit(ctx, e, prompts[i], s.OutputLen, rng.Uint64(),
+				o.DisableDetokenize)
+			if err != nil {
+				return t, fmt.Errorf("prompt %d of %d tokens in, %d out: %w", i, len(prompts[i]),
+					s.OutputLen, err)
+			}
+			streams = append(streams, stream)
+		}
+	}
+	before, total := e.Totals().OutputTokens, 0
+	for _, s := range o.Samples {
+		total += s.OutputLen * o.N
+	}
+	progress := func() {
+		if o.Progress != nil {
+			o.Progress(int(e.Totals().OutputTokens-before), total)
+		}
+	}
+	for _, s := range streams {
+		_, n, err := drain(ctx, s, progress)
+		if err != nil {
+			return t, err
+		}
+		t.OutputTokens += n
+	}
+	t.Elapsed = time.Since(begun)
+	return t, nil
+}
+
+// Print writes the figures as `vllm bench throughput` does.
+func (t Throughput) Print(w io.Writer) {
+	s := t.Elapsed.Seconds()
+	fmt.Fprintf(w, "Throughput: %.2f requests/s, %.2f total tokens/s, %.2f output tokens/s\n",
+		float64(t.Requests)/s, float64(t.PromptTokens+t.OutputTokens)/s, float64(t.OutputTokens)/s)
+	fmt.Fprintf(w, "Total num prompt tokens:  %d\nTotal num output tokens:  %d\n", t.PromptTokens,
+		t.OutputTokens)
+}
+
+// JSON is the result under vLLM's names.
+func (t Throughput) JSON() map[string]any {
+	s, total := t.Elapsed.Seconds(), t.PromptTokens+t.OutputTokens
+	return map[string]any{"elapsed_time": s, "num_requests": t.Requests, "total_num_tokens": total,
+		"requests_per_second": float64(t.Requests) / s, "tokens_per_second": float64(total) / s,
+		"total_num_output_tokens":  t.OutputTokens,
+		"output_tokens_per_second": float64(t.OutputTokens) / s}
+}
+
+// submit queues a request that ends after output tokens and not before, and samples from the whole
+// vocabulary as the model gives it, whatever its generation config says.
+func submit(ctx context.Context, e Engine, prompt []int32, output int, seed uint64,
+	raw bool) (engine.Stream, error) {
+	o := sample.Overrides{Seed: seed, IgnoreEOS: true, Settings: sample.Settings{MaxTokens: &output,
+		Temperature: new(1.0), TopP: new(1.0), TopK: new(0), MinP: new(0.0),
+		RepetitionPenalty: new(1.0)}}
+	p, err := e.Info().Resolve(&o, 0)
+	if err != nil {
+		return nil, err
+	}
+	r := engine.NewRequest(prompt, p)
+	r.Raw = raw
+	return e.Submit(ctx, r)
+}
+
+func closeAll(streams []engine.Stream) {
+	for _, s := range streams {
+		s.Close()
+	}
+}
+
+// drain reads a stream to its end and returns when the first token was seen and how many there
+// were. news is called with each delta.
+func drain(ctx context.Context, s engine.Stream,
+	news func()) (first time.Time, tokens int, err error) {
+	for {
+		d, err := s.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return first, tokens, nil
+		}
+		if err != nil {
+			return first, tokens, err
+		}
+		if first.IsZero() {
+			first = time.Now()
+		}
+		tokens += len(d.Tokens)
+		news()
+	}
+}
+
+// LatencyOptions describe repeated runs of one batch.
+type LatencyOptions struct {
+	// InputLen and OutputLen are tokens of each request, BatchSize the requests of a run.
+	InputLen, OutputLen, BatchSize int
+	// Warmups are runs before the Iterations that are measured.
+	Warmups, Iterations int
+	Seed                uint64
+	DisableDetokenize   bool
+	// Progress, when not nil, is called after each run, warm-ups included, with how many are done.
+	Progress func(done, total int)
+}
+
+// Latency are the figures of such runs.
+type Latency struct {
+	// Latencies are the times of the measured runs, in order.
+	Latencies []time.Duration
+	// Step is the median time of one decode step: what a run took after its last request's first
+	// token, divided by the tokens that followed. It is 0 when outputs are of one token.
+	Step time.Duration
+	// WeightBytes is what one step reads of weights, all ranks together; Threads is the number that
+	// read them.
+	WeightBytes int64
+	Threads     int
+	// ReadBandwidth is what as many threads read from memory in the same minute, in bytes a second.
+	ReadBandwidth float64
+}
+
+// MeasureLatency runs one batch of random prompts again and again, as `vllm bench latency` does,
+// then measures the memory bandwidth beside it.
+func MeasureLatency(ctx context.Context, e Engine, o LatencyOptions) (*Latency, error) {
+	rng := rand.New(rand.NewPCG(o.Seed, 0x6c6174))
+	prompts := make([][]int32, o.BatchSize)
+	for i := range prompts {
+		for range o.InputLen {
+			prompts[i] = append(prompts[i], rng.Int32N(int32(min(e.Info().VocabSize, 10000))))
+		}
+	}
+	l := &Latency{WeightBytes: e.Info().WeightBytes}
+	var steps []time.Duration
+	for i := range o.Warmups + o.Iterations {
+		took, decode, err := runBatch(ctx, e, o, prompts, rng)
+		if err != nil {
+			return nil, err
+		}
+		if i >= o.Warmups {
+			l.Latencies = append(l.Latencies, took)
+			steps = append(steps, decode/time.Duration(max(o.OutputLen-1, 1)))
+		}
+		if o.Progress != nil {
+			o.Progress(i+1, o.Warmups+o.Iterations)
+		}
+	}
+	if o.OutputLen > 1 {
+		slices.Sort(steps)
+		l.Step = steps[len(steps)/2]
+	}
+	for _, r := range e.Info().Ranks {
+		l.Threads += max(r.Threads, 1)
+	}
+	var err error
+	l.ReadBandwidth, err = ReadBandwidth(l.Threads)
+	return l, err
+}
+
+// runBatch runs the prompts together. decode is the time after the first token of the last one: it
+// is prefilled last, and from then on every step decodes all.
+func runBatch(ctx context.Context, e Engine, o LatencyOptions, prompts [][]int32,
+	rng *rand.Rand) (took, decode time.Duration, err error) {
+	begun := time.Now()
+	streams := make([]engine.Stream, 0, len(prompts))
+	defer func() { closeAll(streams) }()
+	for _, p := range prompts {
+		s, err := submit(ctx, e, p, o.OutputLen, rng.Uint64(), o.DisableDetokenize)
+		if err != nil {
+			return 0, 0, err
+		}
+		streams = append(streams, s)
+	}
+	first, _, err := drain(ctx, streams[len(streams)-1], func() {})
+	if err != nil {
+		return 0, 0, err
+	}
+	decode = time.Since(first)
+	for _, s := range streams[:len(streams)-1] {
+		if _, _, err := drain(ctx, s, func() {}); err != nil {
+			return 0, 0, err
+		}
+	}
+	return time.Since(begun), decode, nil
+}
+
+// latencyPercentiles are those vLLM prints.
+var latencyPercentiles = []float64{10, 25, 50, 75, 90, 99}
+
+func (l *Latency) sorted() []float64 { return slices.Sorted(slices.Values(seconds(l.Latencies))) }
+
+// WeightRate is how many bytes of weights a second a decode step reads, 0 when it was not measured.
+func (l *Latency) WeightRate() float64 {
+	if l.Step <= 0 {
+		return 0
+	}
+	return float64(l.WeightBytes) / l.Step.Seconds()
+}
+
+// Print writes the figures as `vllm bench latency` does, then those of a decode step.
+func (l *Latency) Print(w io.Writer) {
+	s := l.sorted()
+	fmt.Fprintf(w, "Avg latency: %v seconds\nStd latency: %v seconds\n", mean(s), deviation(s))
+	for _, p := range latencyPercentiles {
+		fmt.Fprintf(w, "%s%% percentile latency: %v seconds\n", number(p), percentile(s, p))
+	}
+	if l.Step <= 0 {
+		return
+	}
+	const gb = 1e9
+	fmt.Fprintf(w, "Decode step: %.3f ms (median), %.2f GB/s of weights (%.1f MB)\n",
+		l.Step.Seconds()*1e3, l.WeightRate()/gb, float64(l.WeightBytes)/1e6)
+	fmt.Fprintf(w, "Memory read bandwidth, %d threads: %.2f GB/s; share of it: %.0f%%\n",
+		l.Threads, l.ReadBandwidth/gb, 100*l.WeightRate()/l.ReadBandwidth)
+	if cache := lastCacheBytes(); cache > 0 && l.WeightBytes < int64(cache) {
+		fmt.Fprintf(w, "These weights fit the last cache (%d MB): the share says nothing about "+
+			"larger models\n", cache>>20)
+	}
+}
+
+// JSON is the result under vLLM's names, with the decode step's beside them.
+func (l *Latency) JSON() map[string]any {
+	s, percentiles := l.sorted(), map[string]any{}
+	for _, p := range latencyPercentiles {
+		percentiles[number(p)] = percentile(s, p)
+	}
+	m := map[string]any{"avg_latency": mean(s), "std_latency": deviation(s),
+		"latencies": seconds(l.Latencies), "percentiles": percentiles}
+	maps.Copy(m, map[string]any{"decode_step_ms": l.Step.Seconds() * 1e3,
+		"weight_bytes":            l.WeightBytes,
+		"weight_bytes_per_second": l.WeightRate(), "read_bytes_per_second": l.ReadBandwidth,
+		"threads": l.Threads})
+	return m
+}

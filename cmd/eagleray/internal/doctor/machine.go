@@ -1,0 +1,268 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/memory"
+)
+
+// Machine is what the checks of this machine look at; tests give another one.
+type Machine struct {
+	Root fs.FS
+	// Vectors says that the processor has the instructions of the fast kernels.
+	Vectors bool
+	Cores   int
+	// Memory is what bounds that of this process and of its ranks, Plan what a server takes of it.
+	Memory func() memory.Bounds
+	Plan   func(ctx context.Context, c *config.Config) (*memory.Plan, error)
+	// Threads is how many more threads can be started; false is unknown.
+	Threads func() (machine.Threads, bool)
+	// OpenFiles is the limit of descriptors, Niceness that of this process.
+	OpenFiles uint64
+	Niceness  int
+	// Free is the room on the file system of a path.
+	Free func(path string) (bytes uint64, err error)
+	// Listen tries an address.
+	Listen func(host string, port int) error
+	// Addresses are this machine's own.
+	Addresses func() ([]net.Addr, error)
+	// Model looks for the model.
+	Model func(ctx context.Context, q Question) Model
+}
+
+// ThisMachine is the machine that the program runs on.
+func ThisMachine() Machine {
+	m := Machine{Root: os.DirFS("/"), Vectors: cpu.X86.HasAVX2 && cpu.X86.HasFMA, Cores: machine.Cores(),
+		Memory: machine.Memory, Plan: plan, Threads: machine.ThreadsLeft, Addresses: net.InterfaceAddrs,
+		Niceness: machine.Niceness(),
+		Model:    model,
+		Free: func(path string) (uint64, error) {
+			var s unix.Statfs_t
+			err := unix.Statfs(existing(path), &s)
+			return s.Bavail * uint64(s.Bsize), err
+		},
+		Listen: func(host string, port int) error {
+			l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+			if err == nil {
+				err = l.Close()
+			}
+			return err
+		}}
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
+		m.OpenFiles = r.Cur
+	}
+	return m
+}
+
+// plan is that of a server's memory here.
+func plan(ctx context.Context, c *config.Config) (*memory.Plan, error) {
+	return engine.Check(ctx, engine.Options{Config: *c})
+}
+
+// existing is the nearest folder above a path that there is.
+func existing(path string) string {
+	for path != "/" && path != "." {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return path
+}
+
+// The bounds of the checks.
+const (
+	fewFiles, manyFiles  = 256, 4096
+	littleRoom, someRoom = 1 << 30, 20 << 30
+	littleMemory         = 1 << 30
+)
+
+// Checks are those of this machine for a configuration. cache is where models from a Hub are kept.
+func (m *Machine) Checks(c *config.Config, cache string) []Check {
+	p := &c.Parallel
+	ranks := p.Layout().World() * max(1, p.DataParallelSize)
+	here := p.Backend != "ray"
+	check := func(name string, f func() Result) Check {
+		return Check{name, func(context.Context) Result { return f() }}
+	}
+	return []Check{
+		check("processor", m.processor),
+		check("cores", func() Result { return m.cores(here, ranks, p.CPUThreads) }),
+		{"memory", func(ctx context.Context) Result { return m.memory(ctx, c) }},
+		check("huge pages", m.hugePages),
+		check("open files", m.openFiles),
+		check("threads", func() Result { return m.threads(here, ranks, p.CPUThreads) }),
+		check("niceness", m.niceness),
+		check("disk", func() Result { return m.disk(cache) }),
+		check("shared memory", m.sharedMemory),
+		check("port", func() Result { return m.port(c.Server.Host, c.Server.Port) }),
+		check("address", func() Result { return m.address(p.Ray.NodeIP) }),
+	}
+}
+
+func (m *Machine) processor() Result {
+	if !m.Vectors {
+		return bad(Warn, "no AVX2 and FMA|products run in portable Go, many times slower|use an x86-64 "+
+			"processor of 2013 or later, or check that the hypervisor passes its features on")
+	}
+	return ok("has AVX2 and FMA; a rank says below which kernels it uses")
+}
+
+func (m *Machine) cores(here bool, ranks, threads int) Result {
+	need := ranks * max(1, threads)
+	switch {
+	case here && need > m.Cores:
+		return bad(Warn, "%d usable (affinity and cgroup quota), %d ranks of %d threads|the ranks wait "+
+			"for each other|lower --tensor-parallel-size or --cpu-threads, or raise the quota", m.Cores,
+			ranks, max(1, threads))
+	case m.Cores == 1:
+		return bad(Warn, "1 usable|requests and the model share it|give the container two or more")
+	}
+	return ok("%d usable", m.Cores)
+}
+
+// memory compares what a server takes with what may be used. What else is wrong with the model the start
+// of the workers says.
+func (m *Machine) memory(ctx context.Context, c *config.Config) Result {
+	free, known := m.Memory().Left()
+	if !known {
+		return bad(Warn, "unknown|/proc/meminfo cannot be read|mount /proc")
+	}
+	p, err := m.Plan(ctx, c)
+	var misfit *memory.Misfit
+	switch {
+	case errors.As(err, &misfit):
+		r := bad(Fail, "%s|the kernel would kill the workers|%s", strings.ReplaceAll(misfit.What(), "|", "/"),
+			strings.Join(misfit.Ways(), "; or "))
+		r.Details = p.Table()
+		return r
+	case err == nil && p != nil && len(p.Hosts) > 0:
+		need := p.Hosts[0].Parts(p.Blocks).Total()
+		r := ok("%d MB available, %d MB planned for", free>>20, need>>20)
+		r.Details = p.Table()
+		return r
+	case free < littleMemory:
+		return bad(Warn, "%d MB available|hardly any model fits|raise the limit of the container",
+			free>>20)
+	}
+	return ok("%d MB available", free>>20)
+}
+
+func (m *Machine) hugePages() Result {
+	raw, err := fs.ReadFile(m.Root, "sys/kernel/mm/transparent_hugepage/enabled")
+	if err != nil {
+		return ok("not this kernel's")
+	}
+	if strings.Contains(string(raw), "[never]") {
+		return bad(Warn, "transparent huge pages are off|large weights take more time to read|"+
+			"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+	}
+	return ok("%s", strings.TrimSpace(string(raw)))
+}
+
+func (m *Machine) openFiles() Result {
+	switch {
+	case m.OpenFiles < fewFiles:
+		return bad(Fail, "%d at most|connections and workers run out of them|ulimit -n %d, or "+
+			"LimitNOFILE in the unit", m.OpenFiles, manyFiles)
+	case m.OpenFiles < manyFiles:
+		return bad(Warn, "%d at most|connections are limited below that|ulimit -n %d or more",
+			m.OpenFiles, manyFiles)
+	}
+	return ok("%d at most", m.OpenFiles)
+}
+
+func (m *Machine) threads(here bool, ranks, each int) Result {
+	if !here {
+		ranks = 0
+	}
+	wanted := machine.ThreadsWanted(ranks, max(m.Cores, ranks*each), ranks > 1)
+	left, known := m.Threads()
+	switch {
+	case !known:
+		return ok("no limit is known")
+	case left.Left < wanted*3/4:
+		return bad(Fail, "%d more can be started (%s), about %d are needed|a start fails, and what runs ends when it "+
+			"needs another one|raise that limit: --pids-limit of a container, TasksMax of a unit, ulimit -u", left.Left,
+			left.Limit, wanted)
+	case left.Left < wanted*3/2:
+		return bad(Warn, "%d more can be started (%s), about %d are needed|a rank that dies may not be replaced|raise "+
+			"that limit: --pids-limit of a container, TasksMax of a unit, ulimit -u", left.Left, left.Limit, wanted)
+	}
+	return ok("%d more can be started (%s)", left.Left, left.Limit)
+}
+
+func (m *Machine) niceness() Result {
+	if m.Niceness > 0 {
+		return bad(Warn, "%d|any busy process goes before this one|start it without nice", m.Niceness)
+	}
+	return ok("%d", m.Niceness)
+}
+
+func (m *Machine) disk(cache string) Result {
+	free, err := m.Free(cache)
+	switch {
+	case err != nil:
+		return bad(Warn, "%v|models of a Hub cannot be kept in %s|set --download-dir or HF_HOME", err,
+			cache)
+	case free < littleRoom:
+		return bad(Fail, "%d MB free in %s|a download ends half-way|make room, or set --download-dir",
+			free>>20, cache)
+	case free < someRoom:
+		return bad(Warn, "%d GB free in %s|a model of some billion parameters does not fit|make room, "+
+			"or set --download-dir", free>>30, cache)
+	}
+	return ok("%d GB free in %s", free>>30, cache)
+}
+
+// sharedMemory is never a problem: it is checked because for other engines it is one.
+func (m *Machine) sharedMemory() Result {
+	return ok("/dev/shm is not needed: memory between processes has no name")
+}
+
+func (m *Machine) port(host string, port int) Result {
+	if port == 0 {
+		return ok("any free one")
+	}
+	if err := m.Listen(host, port); err != nil {
+		return bad(Fail, "--host %s --port %d: %v|the API cannot be served there|stop what listens "+
+			"there, or choose another --port", host, port, err)
+	}
+	return ok("%s", net.JoinHostPort(host, strconv.Itoa(port)))
+}
+
+// address checks that what other machines are told is an address of this one.
+func (m *Machine) address(told string) Result {
+	if told == "" {
+		return skip()
+	}
+	all, err := m.Addresses()
+	if err != nil {
+		return bad(Warn, "%v|the interfaces cannot be listed|see ip address", err)
+	}
+	var own []string
+	for _, a := range all {
+		if ip, _, err := net.ParseCIDR(a.String()); err == nil {
+			if ip.Equal(net.ParseIP(told)) {
+				return ok("%s is this machine's", told)
+			}
+			own = append(own, ip.String())
+		}
+	}
+	return bad(Fail, "--node-ip %s is not one of %s|workers of other machines cannot connect|give an "+
+		"address of this machine on their network", told, strings.Join(own, ", "))
+}

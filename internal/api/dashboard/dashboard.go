@@ -1,0 +1,166 @@
+// Package dashboard shows a running engine in a browser: one page with a chat, a live view of the
+// engine, and a reader of benchmark results. It needs no files and no network beside the server's
+// own, and samples the engine only while a page is open.
+package dashboard
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+	"github.com/eagleray/eagleray/web"
+)
+
+// Engine is what the page shows.
+type Engine interface {
+	Info() *engine.Info
+	Totals() engine.Totals
+	Report() []executor.RankStatus
+	Links() []metrics.Link
+	// Healthy tells whether a request would be served now; the error says why not. Health says so of
+	// each of several engines.
+	Healthy(context.Context) error
+	Health(context.Context) []error
+}
+
+// Options configure a Window.
+type Options struct {
+	Engine Engine
+	// Metrics has the latencies; nil shows none.
+	Metrics *metrics.Metrics
+	// Events has been notified since before the engine was opened.
+	Events *Events
+	// Version is the program's.
+	Version string
+	// MaxLogprobs is how many alternatives per token a request may ask for.
+	MaxLogprobs int
+}
+
+// Window serves the page and its feed. It is safe for concurrent use.
+type Window struct {
+	opt     Options
+	files   map[string]*file
+	viewers atomic.Int64
+	close   sync.Once
+	closed  chan struct{}
+}
+
+// Prefix is what the paths of the page's files begin with, beside the page itself at "/". AboutPath
+// answers with About as JSON, LivePath is the feed.
+const (
+	Prefix    = "/window/"
+	AboutPath = Prefix + "about"
+	LivePath  = Prefix + "live"
+)
+
+// New makes a Window.
+func New(o Options) (*Window, error) {
+	files, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("window: %w", err)
+	}
+	return &Window{opt: o, files: files, closed: make(chan struct{})}, nil
+}
+
+// Close ends the open feeds. Closing twice is harmless.
+func (w *Window) Close() { w.close.Do(func() { close(w.closed) }) }
+
+// Viewers is how many feeds are open.
+func (w *Window) Viewers() int { return int(w.viewers.Load()) }
+
+// Paths lists what File answers, sorted: the page and its files. They hold nothing of the engine.
+func (w *Window) Paths() []string {
+	var list []string
+	for p := range w.files {
+		list = append(list, p)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// policy is the page's: its own files and its own server, no inline script or style, no HTML made
+// from strings, no frames.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+// File answers with the file of a path of Paths.
+func (w *Window) File(rw http.ResponseWriter, r *http.Request, p string) error {
+	f := w.files[p]
+	if f == nil {
+		return fmt.Errorf("window: no file %q", p)
+	}
+	h := rw.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	// Asked for again each time, so that a page never runs with another version's scripts.
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", f.tag)
+	if r.Header.Get("If-None-Match") == f.tag {
+		rw.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	h.Set("Content-Type", f.kind)
+	h.Set("Content-Length", strconv.Itoa(len(f.body)))
+	rw.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	_, _ = rw.Write(f.body) // a viewer that has gone needs no answer
+	return nil
+}
+
+type file struct {
+	body      []byte
+	kind, tag string
+}
+
+// kinds are the content types of the files that are served.
+var kinds = map[string]string{
+	".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8",
+	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+// load reads the embedded files and gives them their paths. Those that only reports and readers
+// need are left out.
+func load() (map[string]*file, error) {
+	files := map[string]*file{}
+	err := fs.WalkDir(web.Files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || name == reportPage {
+			return err
+		}
+		kind := kinds[path.Ext(name)]
+		if kind == "" {
+			return nil
+		}
+		body, err := web.Files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(body)
+		at := Prefix + strings.TrimPrefix(name, "vendor/")
+		if name == "index.html" {
+			at = "/"
+		}
+		files[at] = &file{body: body, kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+		return nil
+	})
+	return files, err
+}
+
+const reportPage = "report.html"

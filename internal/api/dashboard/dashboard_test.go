@@ -1,0 +1,188 @@
+package dashboard
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/web"
+)
+
+// maxPage is how many bytes all files of the page may have together.
+const maxPage = 300 << 10
+
+// TestFiles holds what is promised of the page: small, its own files only, nothing inline.
+func TestFiles(t *testing.T) {
+	w, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Names of XML namespaces are never asked for; uPlot's first line says where it comes from.
+	external := regexp.MustCompile(`(?:https?:)?//[A-Za-z0-9]`)
+	allowed := []string{"http://www.w3.org/2000/svg", "https://github.com/leeoniya/uPlot"}
+	inline := regexp.MustCompile(`(?i)<script(?:[^>]*)>[^<]|<style|\son[a-z]+=|\sstyle=|javascript:`)
+	total := 0
+	for _, path := range w.Paths() {
+		body := string(w.files[path].body)
+		total += len(body)
+		for _, a := range allowed {
+			body = strings.ReplaceAll(body, a, "")
+		}
+		for line := range strings.Lines(body) {
+			comment := strings.HasPrefix(strings.TrimSpace(line), "//")
+			if external.MatchString(line) && !comment {
+				t.Errorf("%s has an address: %.120s", path, line)
+			}
+		}
+		if path == "/" && inline.MatchString(body) {
+			t.Errorf("the page has something inline: %q", inline.FindString(body))
+		}
+		for _, sink := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "eval(",
+			"new Function", "document.write"} {
+			if strings.Contains(body, sink) {
+				t.Errorf("%s has %s", path, sink)
+			}
+		}
+	}
+	if total > maxPage {
+		t.Errorf("the page has %d bytes, more than %d", total, maxPage)
+	}
+	t.Logf("%d files, %d bytes", len(w.Paths()), total)
+	// What the page refers to is there.
+	refs := regexp.MustCompile(`(?:href|src)="([^"#][^"]*)"`)
+	for _, ref := range refs.FindAllSubmatch(w.files["/"].body, -1) {
+		if w.files["/"+string(ref[1])] == nil {
+			t.Errorf("the page refers to %s", ref[1])
+		}
+	}
+	imports := regexp.MustCompile(`from "\./([^"]+)"`)
+	for path, f := range w.files {
+		for _, ref := range imports.FindAllSubmatch(f.body, -1) {
+			if w.files[Prefix+"js/"+string(ref[1])] == nil {
+				t.Errorf("%s imports %s", path, ref[1])
+			}
+		}
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	w, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, kind := range map[string]string{
+		"/":                            "text/html; charset=utf-8",
+		Prefix + "js/main.js":          "text/javascript; charset=utf-8",
+		Prefix + "css/window.css":      "text/css; charset=utf-8",
+		Prefix + "icon.svg":            "image/svg+xml",
+		Prefix + "uplot/uPlot.min.css": "text/css; charset=utf-8",
+	} {
+		rec := httptest.NewRecorder()
+		if err := w.File(rec, httptest.NewRequest("GET", path, nil), path); err != nil {
+			t.Fatal(err)
+		}
+		h := rec.Header()
+		if rec.Code != 200 || h.Get("Content-Type") != kind || rec.Body.Len() == 0 {
+			t.Errorf("%s answered %d %q with %d bytes", path, rec.Code, h.Get("Content-Type"),
+				rec.Body.Len())
+		}
+		csp := h.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'",
+			"connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'",
+			"require-trusted-types-for 'script'"} {
+			if !strings.Contains(csp, want) {
+				t.Errorf("%s: the policy %q lacks %s", path, csp, want)
+			}
+		}
+		if strings.Contains(csp, "unsafe") || strings.Contains(csp, "*") {
+			t.Errorf("%s: the policy is %q", path, csp)
+		}
+		if h.Get("X-Frame-Options") != "DENY" || h.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s: headers %v", path, h)
+		}
+		again := httptest.NewRequest("GET", path, nil)
+		again.Header.Set("If-None-Match", h.Get("ETag"))
+		rec = httptest.NewRecorder()
+		if err := w.File(rec, again, path); err != nil || rec.Code != http.StatusNotModified ||
+			rec.Body.Len() != 0 {
+			t.Errorf("%s: the second time answered %d, %v", path, rec.Code, err)
+		}
+		head := httptest.NewRecorder()
+		if err := w.File(head, httptest.NewRequest("HEAD", path, nil), path); err != nil ||
+			head.Body.Len() != 0 || head.Header().Get("Content-Length") == "" {
+			t.Errorf("%s: HEAD answered %d with %d bytes, %v", path, head.Code, head.Body.Len(), err)
+		}
+	}
+}
+
+// TestEmbedded compares what is embedded with the folder it comes from, both ways.
+func TestEmbedded(t *testing.T) {
+	const folder = "../../../web"
+	embedded := map[string]bool{}
+	err := fs.WalkDir(web.Files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		embedded[name] = true
+		ours, err := web.Files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		theirs, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(ours, theirs) {
+			t.Errorf("%s is embedded with other bytes", name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		if name = filepath.ToSlash(name); !embedded[name] && name != "web.go" {
+			t.Errorf("%s is not embedded", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestVendored holds that uPlot is what its registry has.
+func TestVendored(t *testing.T) {
+	const folder = "vendor/uplot/"
+	sums, err := web.Files.ReadFile(folder + "SHA256SUMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(sums)) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		body, err := web.Files.ReadFile(folder + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sha256.Sum256(body); hex.EncodeToString(got[:]) != sum {
+			t.Errorf("%s has the sum %x", name, got)
+		}
+		n++
+	}
+	if n != 3 {
+		t.Errorf("%d files have sums", n)
+	}
+}

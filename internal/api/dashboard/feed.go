@@ -1,0 +1,329 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+)
+
+const (
+	// every is the time between two samples of a feed: four a second.
+	every = 250 * time.Millisecond
+	// rateSamples is over how many samples rates are taken: two seconds.
+	rateSamples = 8
+	// latencySeconds is over how many seconds percentiles are taken.
+	latencySeconds = 60
+	// maxViewers bounds the feeds at one time.
+	maxViewers = 16
+	// takeWithin is how long a viewer may take to read a sample before it is cut off.
+	takeWithin = 10 * time.Second
+)
+
+// ErrViewers says that as many pages are open as are served at one time.
+var ErrViewers = fmt.Errorf("the live feed has %d viewers, which is its limit", maxViewers)
+
+// About is what a page is told first: what does not change.
+type About struct {
+	Version     string   `json:"version"`
+	Models      []string `json:"models"`
+	Root        string   `json:"root"`
+	Chat        bool     `json:"chat"`
+	DType       string   `json:"dtype"`
+	WeightBytes int64    `json:"weight_bytes"`
+	MaxModelLen int      `json:"max_model_len"`
+	// Engines is how many engines serve the model.
+	Engines int `json:"engines"`
+	// Blocks of BlockSize tokens are the KV cache of each rank, CacheBytes its size.
+	Blocks     int      `json:"blocks"`
+	BlockSize  int      `json:"block_size"`
+	CacheBytes int64    `json:"cache_bytes"`
+	Devices    []Device `json:"devices"`
+	// MaxLogprobs is how many alternatives per token a request may ask for.
+	MaxLogprobs int `json:"max_logprobs"`
+	// EverySeconds is the time between two samples of the feed.
+	EverySeconds float64 `json:"every_seconds"`
+}
+
+// Device is what a rank computes with.
+type Device struct {
+	Engine      int    `json:"engine"`
+	Rank        int    `json:"rank"`
+	Kind        string `json:"kind"`
+	Threads     int    `json:"threads"`
+	WeightBytes int64  `json:"weight_bytes"`
+}
+
+// Sample is the state of the engine at one time. Rates are per second over the last two.
+type Sample struct {
+	// At is Unix time in milliseconds.
+	At int64 `json:"at"`
+	// Failure says why the engine does not serve; "" when it does.
+	Failure string `json:"failure"`
+
+	PromptTokens  uint64  `json:"prompt_tokens"`
+	OutputTokens  uint64  `json:"output_tokens"`
+	PromptRate    float64 `json:"prompt_tokens_per_s"`
+	OutputRate    float64 `json:"output_tokens_per_s"`
+	Running       int     `json:"running"`
+	Waiting       int     `json:"waiting"`
+	BlocksUsed    int     `json:"blocks_used"`
+	CacheUsage    float64 `json:"cache_usage"`
+	PrefixQueries uint64  `json:"prefix_queries"`
+	PrefixHits    uint64  `json:"prefix_hits"`
+	Preemptions   uint64  `json:"preemptions"`
+
+	// InFlight is how many plans were sent and not finished; Steps counts the finished ones.
+	// StepMillis is how long one took, on average of those of the last two seconds; 0 for none.
+	InFlight   uint64  `json:"in_flight"`
+	Steps      uint64  `json:"steps"`
+	StepRate   float64 `json:"steps_per_s"`
+	StepMillis float64 `json:"step_ms"`
+
+	// TTFT and TPOT are those of the last minute, nil for none.
+	TTFT *Latency `json:"ttft"`
+	TPOT *Latency `json:"tpot"`
+
+	// Engines says of every engine why it does not serve, "" for those that do.
+	Engines []string `json:"engines"`
+	Ranks   []Rank   `json:"ranks"`
+	Events  []Event  `json:"events"`
+}
+
+// Latency is a distribution of times in milliseconds. The mean is exact. Percentiles are read from
+// buckets; of the first bucket only the bound is known, which is Finest.
+type Latency struct {
+	Count  uint64  `json:"count"`
+	Mean   float64 `json:"mean"`
+	P50    float64 `json:"p50"`
+	P95    float64 `json:"p95"`
+	P99    float64 `json:"p99"`
+	Finest float64 `json:"finest"`
+}
+
+// Rank is what a rank is doing.
+type Rank struct {
+	Engine int    `json:"engine"`
+	Rank   int    `json:"rank"`
+	Node   string `json:"node"`
+	PID    int    `json:"pid"`
+	Phase  string `json:"phase"`
+	// Process is what the kernel says of it, "" on another host.
+	Process string `json:"process"`
+	// Step is the last one it started, Depth how many plans wait for it.
+	Step  uint64 `json:"step"`
+	Depth uint64 `json:"depth"`
+	Call  string `json:"call"`
+	// StillSeconds is for how long it has not moved; Stalled says that it should have.
+	StillSeconds float64 `json:"still_seconds"`
+	Stalled      bool    `json:"stalled"`
+	// Link has the figures of the connection to a rank of another host.
+	Link *Link `json:"link"`
+}
+
+// Link is the connection to a rank of another host.
+type Link struct {
+	RoundTripMillis float64 `json:"round_trip_ms"`
+	SentBytes       uint64  `json:"sent_bytes"`
+	ReceivedBytes   uint64  `json:"received_bytes"`
+	Resumes         uint64  `json:"resumes"`
+}
+
+// About describes the engine.
+func (w *Window) About() About {
+	i := w.opt.Engine.Info()
+	a := About{Version: w.opt.Version, Models: i.Names, Root: i.Root, Chat: i.Template != nil,
+		DType: i.DType, WeightBytes: i.WeightBytes, MaxModelLen: i.MaxModelLen,
+		Engines: i.Engines, Blocks: i.Blocks,
+		BlockSize: i.BlockSize, CacheBytes: i.CacheBytes, MaxLogprobs: w.maxLogprobs(),
+		EverySeconds: every.Seconds(), Devices: make([]Device, len(i.Ranks))}
+	for n, r := range i.Ranks {
+		a.Devices[n] = Device{Engine: n * i.Engines / len(i.Ranks), Rank: r.Rank,
+			Kind: "cpu " + r.ISA, Threads: r.Threads,
+			WeightBytes: r.WeightBytes}
+	}
+	return a
+}
+
+// Feed sends server-sent events until the viewer goes or the window is closed: first "about", then
+// "sample" four times a second. All of its work is done by the caller's goroutine: without viewers
+// nothing is sampled.
+func (w *Window) Feed(rw http.ResponseWriter, r *http.Request) error {
+	if w.viewers.Add(1) > maxViewers {
+		w.viewers.Add(-1)
+		return ErrViewers
+	}
+	defer w.viewers.Add(-1)
+	h := rw.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold the events back
+	rw.WriteHeader(http.StatusOK)
+	v := &viewer{w: w, rw: rw, rc: http.NewResponseController(rw)}
+	if err := v.send("about", w.About()); err != nil {
+		return nil // it has gone
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := v.send("sample", v.sample(r.Context(), time.Now())); err != nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return nil
+		case <-w.closed:
+			return nil
+		}
+	}
+}
+
+// viewer is one open feed, with what its rates are taken from.
+type viewer struct {
+	w    *Window
+	rw   http.ResponseWriter
+	rc   *http.ResponseController
+	seen uint64 // the last event sent
+	// recent are the last samples, oldest first, latencies the copies of each of the last seconds.
+	recent    []point
+	latencies []latencies
+	ttft      *Latency
+	tpot      *Latency
+}
+
+type point struct {
+	at             time.Time
+	prompt, output uint64
+	steps          uint64
+	stepTime       time.Duration
+}
+
+type latencies struct {
+	at          time.Time
+	first, next metrics.Histogram
+}
+
+// send writes one event within takeWithin.
+func (v *viewer) send(event string, data any) error {
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	if err := v.rc.SetWriteDeadline(time.Now().Add(takeWithin)); err != nil &&
+		!errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := fmt.Fprintf(v.rw, "event: %s\ndata: %s\n\n", event, raw); err != nil {
+		return err
+	}
+	return v.rc.Flush()
+}
+
+// sample reads the state of the engine at a time.
+func (v *viewer) sample(ctx context.Context, now time.Time) Sample {
+	e := v.w.opt.Engine
+	t := e.Totals()
+	s := Sample{At: now.UnixMilli(), PromptTokens: t.PromptTokens, OutputTokens: t.OutputTokens,
+		Running: t.Running, Waiting: t.Waiting, BlocksUsed: t.BlocksUsed, CacheUsage: t.CacheUsage,
+		PrefixQueries: t.PrefixQueries, PrefixHits: t.PrefixHits, Preemptions: t.Preemptions,
+		Steps: t.Steps}
+	if err := e.Healthy(ctx); err != nil {
+		s.Failure = err.Error()
+	}
+	for _, err := range e.Health(ctx) {
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		s.Engines = append(s.Engines, why)
+	}
+	v.rates(&s, point{now, t.PromptTokens, t.OutputTokens, t.Steps, t.StepTime})
+	v.observe(now)
+	s.TTFT, s.TPOT = v.ttft, v.tpot
+	s.Ranks, s.InFlight = v.ranks()
+	s.Events, v.seen = v.w.opt.Events.Since(v.seen)
+	return s
+}
+
+// rates compares with the sample of two seconds ago, or the oldest there is.
+func (v *viewer) rates(s *Sample, now point) {
+	v.recent = append(v.recent, now)
+	if len(v.recent) > rateSamples+1 {
+		v.recent = v.recent[:copy(v.recent, v.recent[1:])]
+	}
+	was := v.recent[0]
+	seconds := now.at.Sub(was.at).Seconds()
+	if seconds <= 0 {
+		return
+	}
+	s.PromptRate = float64(now.prompt-was.prompt) / seconds
+	s.OutputRate = float64(now.output-was.output) / seconds
+	s.StepRate = float64(now.steps-was.steps) / seconds
+	if n := now.steps - was.steps; n > 0 {
+		s.StepMillis = (now.stepTime - was.stepTime).Seconds() * 1000 / float64(n)
+	}
+}
+
+// observe computes the latencies of the last minute, once a second: the difference between two
+// copies of the histograms that /metrics shows.
+func (v *viewer) observe(now time.Time) {
+	m := v.w.opt.Metrics
+	n := len(v.latencies)
+	if m == nil || n > 0 && now.Sub(v.latencies[n-1].at) < time.Second {
+		return
+	}
+	first, next := m.Latencies()
+	v.latencies = append(v.latencies, latencies{now, first, next})
+	if len(v.latencies) > latencySeconds+1 {
+		v.latencies = v.latencies[:copy(v.latencies, v.latencies[1:])]
+	}
+	was := v.latencies[0]
+	v.ttft, v.tpot = latencyOf(first.Since(was.first)), latencyOf(next.Since(was.next))
+}
+
+func latencyOf(h metrics.Histogram) *Latency {
+	if h.Count == 0 {
+		return nil
+	}
+	const ms = 1000
+	return &Latency{Count: h.Count, Mean: h.Mean() * ms, P50: h.Quantile(0.5) * ms,
+		P95: h.Quantile(0.95) * ms, P99: h.Quantile(0.99) * ms, Finest: h.Bounds[0] * ms}
+}
+
+// ranks says what each rank is doing, and how many plans the slowest has not finished.
+func (v *viewer) ranks() (ranks []Rank, inFlight uint64) {
+	report := v.w.opt.Engine.Report()
+	ranks = make([]Rank, len(report))
+	for i, r := range report {
+		// The fields are read one by one: a plan may have moved on in between.
+		ranks[i] = Rank{Engine: r.Engine, Rank: r.Rank, Node: r.Node, PID: r.PID, Phase: r.Phase,
+			Process: r.Process,
+			Step:    r.Started, Depth: r.Sent - min(r.Received, r.Sent), Call: r.Call,
+			StillSeconds: r.StillSeconds, Stalled: r.Stalled}
+		inFlight = max(inFlight, r.Sent-min(r.Finished, r.Sent))
+	}
+	for _, l := range v.w.opt.Engine.Links() {
+		at := slices.IndexFunc(ranks, func(r Rank) bool {
+			return r.Engine == l.Engine && r.Rank == l.Rank
+		})
+		if at >= 0 {
+			ranks[at].Link = &Link{RoundTripMillis: l.RTT.Seconds() * 1000,
+				SentBytes: l.SentBytes, ReceivedBytes: l.ReceivedBytes, Resumes: l.Resumes}
+		}
+	}
+	return ranks, inFlight
+}
+
+// maxLogprobs is how many alternatives a request may ask for; -1 allows the whole vocabulary.
+func (w *Window) maxLogprobs() int {
+	if w.opt.MaxLogprobs < 0 {
+		return w.opt.Engine.Info().VocabSize
+	}
+	return w.opt.MaxLogprobs
+}

@@ -1,0 +1,99 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/api/batch"
+)
+
+// createBatch answers POST /v1/batches.
+func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, _ *fields,
+	q batch.Request) error {
+	o, err := s.batches.Create(s.ownerOf(r), q)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, o)
+}
+
+func decodeBatch(f *fields, _ *model) (batch.Request, *apiError) {
+	q := batch.Request{InputFileID: f.text("input_file_id"), Endpoint: f.text("endpoint"),
+		CompletionWindow: f.text("completion_window"), Metadata: f.metadata(),
+		OutputLifetime: int64(f.lifetime("output_expires_after") / time.Second)}
+	return q, f.err
+}
+
+// text returns a string that must be there.
+func (f *fields) text(name string) string {
+	v := f.optString(name)
+	if v == nil {
+		f.fail(badRequest(name, "`%s` is required", name))
+		return ""
+	}
+	return *v
+}
+
+// metadata returns strings by their names, nil when absent or null.
+func (f *fields) metadata() map[string]string {
+	raw := f.object("metadata")
+	if raw == nil {
+		return nil
+	}
+	m := map[string]string{}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		f.fail(badRequest("metadata", "the values of `metadata` must be strings"))
+	}
+	return m
+}
+
+// lifetime returns how long a file is to be kept, 0 when absent or null.
+func (f *fields) lifetime(name string) time.Duration {
+	raw := f.object(name)
+	if raw == nil {
+		return 0
+	}
+	var o struct {
+		Anchor  string `json:"anchor"`
+		Seconds int64  `json:"seconds"`
+	}
+	if err := json.Unmarshal(raw, &o); err != nil {
+		f.fail(badRequest(name, "`%s` must be {\"anchor\": \"created_at\", \"seconds\": number}", name))
+		return 0
+	}
+	d, bad := lifetimeOf(name, o.Anchor, o.Seconds)
+	f.fail(bad)
+	return d
+}
+
+// listBatches answers GET /v1/batches, the newest first.
+func (s *Server) listBatches(w http.ResponseWriter, r *http.Request) error {
+	p, bad := pageOfList(r, 20, 100)
+	if bad != nil {
+		return bad
+	}
+	list, more, err := s.batches.List(s.ownerOf(r), p)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, newList(list, more, func(b *batch.Batch) string { return b.ID }))
+}
+
+// getBatch answers GET /v1/batches/{id}.
+func (s *Server) getBatch(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.batches.Get(s.ownerOf(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, o)
+}
+
+// cancelBatch answers POST /v1/batches/{id}/cancel.
+func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.batches.Cancel(s.ownerOf(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, o)
+}

@@ -1,0 +1,262 @@
+package openai
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+)
+
+// chatRequest is the body of POST /v1/chat/completions.
+type chatRequest struct {
+	sampling
+	conversation
+	// returnPromptText adds the rendered prompt to the answer.
+	returnPromptText bool
+	// includeReasoning shows what the model thought.
+	includeReasoning bool
+	// thinkingBudget is how many tokens it may think, nil for any number.
+	thinkingBudget *int32
+	toolUse
+}
+
+// conversation is what a chat template renders. Messages, tools and documents stay as the client
+// wrote them so that templates see the keys in that order.
+type conversation struct {
+	messages  []json.RawMessage
+	tools     []byte
+	documents []byte
+	// kwargs are the members of chat_template_kwargs.
+	kwargs []member
+	// template is the client's own, "" for the model's.
+	template string
+	// reasoningEffort is "" when not set.
+	reasoningEffort     string
+	addGenerationPrompt bool
+	continueFinal       bool
+	// lastRole and lastContent describe the last message; the content only where it is plain text.
+	lastRole, lastContent string
+}
+
+func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
+	r := &chatRequest{}
+	r.decodeTransfer(f)
+	r.sampling.decode(f, m)
+	r.conversation.decode(f, m)
+	r.echo = f.boolean("echo", false)
+	r.addSpecial = f.boolean("add_special_tokens", false)
+	r.decodeMaxTokens(f, "max_completion_tokens", "max_tokens")
+	f.fail(r.checkMaxTokens())
+	r.decodeLogprobs(f, m)
+	r.decodeThinkingBudget(f, m)
+	r.returnPromptText = f.optBool("return_prompt_text", false)
+	r.includeReasoning = f.optBool("include_reasoning", true)
+	f.removed("functions", "use tools", "[]")
+	f.removed("function_call", "use tool_choice", `"none"`)
+	r.toolUse.decode(f, m, r.tools)
+	f.fail(r.checkTransfer(1))
+	if r.choice == noTools && m.flags.ExcludeToolsWhenToolChoiceNone {
+		r.tools = nil
+	}
+	r.checkBeams(f, m, r.choice != noTools, r.thinkingBudget != nil)
+	return r, f.err
+}
+
+// decodeThinkingBudget reads vLLM's bound of the tokens of reasoning; -1 is none.
+func (r *chatRequest) decodeThinkingBudget(f *fields, m *model) {
+	const field = "thinking_token_budget"
+	v := f.optInt(field)
+	switch {
+	case v == nil || *v == -1:
+		return
+	case *v < 0 || *v > math.MaxInt32:
+		f.fail(badRequest(field, "`%s` must be -1 or at least 0, got %d", field, *v))
+	case m.thinking == nil:
+		f.fail(badRequest(field, "`%s` needs a model that reasons: --reasoning-parser says how it "+
+			"writes that", field))
+	}
+	r.thinkingBudget = new(int32(*v))
+}
+
+func (r *chatRequest) decodeLogprobs(f *fields, m *model) {
+	shown := f.logprobCount("top_logprobs", m)
+	r.logprobs = sample.NoLogprobs
+	if !f.optBool("logprobs", false) {
+		if shown != sample.NoLogprobs && shown != 0 {
+			f.fail(badRequest("top_logprobs",
+				"when using `top_logprobs`, `logprobs` must be set to true."))
+		}
+		return
+	}
+	r.logprobs = max(shown, 0)
+	if shown == sample.AllLogprobs {
+		r.logprobs = sample.AllLogprobs
+	}
+	if r.echo && !r.stream && r.promptLogprobs == sample.NoLogprobs {
+		r.promptLogprobs = r.logprobs
+	}
+}
+
+// reservedKwargs are template variables that have a field of their own, or that would change how
+// the template is chosen or run (vLLM's CVE-2025-61620).
+var reservedKwargs = map[string]string{
+	"messages": "messages", "tools": "tools", "documents": "documents",
+	"chat_template":          "chat_template",
+	"add_generation_prompt":  "add_generation_prompt",
+	"continue_final_message": "continue_final_message",
+	"tokenize":               "", "return_dict": "", "conversation": "messages",
+}
+
+// checkKwarg refuses a name that chat_template_kwargs cannot set.
+func checkKwarg(name string) *apiError {
+	field, reserved := reservedKwargs[name]
+	switch {
+	case !reserved:
+		return nil
+	case field == "":
+		return badRequest("chat_template_kwargs", "`chat_template_kwargs` cannot set %q", name)
+	}
+	return badRequest("chat_template_kwargs",
+		"`chat_template_kwargs` cannot set %q, use the field `%s`", name, field)
+}
+
+func (c *conversation) decode(f *fields, m *model) {
+	c.decodeMessages(f)
+	c.tools = f.array("tools")
+	f.fail(c.checkTools())
+	c.documents = f.array("documents")
+	if raw := f.object("chat_template_kwargs"); raw != nil {
+		f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+			c.kwargs = append(c.kwargs, member{key, raw})
+			return checkKwarg(key)
+		}))
+	}
+	c.kwargs = append(m.kwargs[:len(m.kwargs):len(m.kwargs)], c.kwargs...) // the last one counts
+	if t := f.optString("chat_template"); t != nil {
+		c.template = *t
+		if !m.flags.TrustRequestChatTemplate {
+			f.fail(badRequest("chat_template",
+				"Chat template is passed with request, but "+
+					"--trust-request-chat-template is not set. "+
+					"Refused request with untrusted chat template."))
+		}
+	}
+	if e := f.optString("reasoning_effort"); e != nil {
+		c.reasoningEffort = *e
+		switch *e {
+		case "none", "minimal", "low", "medium", "high", "xhigh", "max":
+		default:
+			f.fail(badRequest("reasoning_effort",
+				"`reasoning_effort` must be none, minimal, low, medium, high, "+
+					"xhigh or max, got %q", clip(*e)))
+		}
+	}
+	c.continueFinal = f.boolean("continue_final_message", false)
+	_, given := f.members["add_generation_prompt"]
+	c.addGenerationPrompt = f.boolean("add_generation_prompt", true)
+	if c.continueFinal && c.addGenerationPrompt {
+		if given {
+			f.fail(badRequest("continue_final_message",
+				"Cannot set both `continue_final_message` and `add_generation_prompt` to True."))
+		}
+		c.addGenerationPrompt = false
+	}
+}
+
+// decodeMessages checks what every template relies on: objects with a role, and content that is
+// text.
+func (c *conversation) decodeMessages(f *fields) {
+	raw := f.array("messages")
+	if raw == nil && f.members["prompt"] != nil {
+		f.fail(badRequest("prompt", "`prompt` is for POST %s; this route, %s, takes `messages`",
+			completionPath, chatPath))
+		return
+	}
+	if raw == nil {
+		f.fail(badRequest("messages", "`messages` must be a list of messages"))
+		return
+	}
+	f.fail(eachElement(raw, func(i int, raw []byte) *apiError {
+		if raw[0] != '{' {
+			return badRequest("messages", "`messages[%d]` must be an object, got %s", i,
+				describe(raw))
+		}
+		c.messages = append(c.messages, raw)
+		c.lastRole, c.lastContent = "", ""
+		if err := eachMember(raw, func(key string, raw []byte) *apiError {
+			switch key {
+			case "role":
+				if raw[0] != '"' {
+					return badRequest("messages", "`messages[%d].role` must be a string, got %s", i,
+						describe(raw))
+				}
+				c.lastRole = unquote(raw)
+			case "content":
+				if raw[0] == '"' {
+					c.lastContent = unquote(raw)
+				}
+				return checkContent(i, raw)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		if c.lastRole == "" {
+			return badRequest("messages", "`messages[%d]` has no role", i)
+		}
+		return nil
+	}))
+	if len(c.messages) == 0 {
+		f.fail(badRequest("messages", "`messages` must not be empty"))
+	}
+}
+
+// checkContent accepts a string, null, or a list of parts of type text.
+func checkContent(i int, raw []byte) *apiError {
+	switch raw[0] {
+	case '"', 'n':
+		return nil
+	case '[':
+	default:
+		return badRequest("messages", "`messages[%d].content` must be a string or a list "+
+			"of parts, got %s", i, describe(raw))
+	}
+	return eachElement(raw, func(j int, raw []byte) *apiError {
+		if raw[0] == '"' { // vLLM takes a bare string for a part of type text
+			return nil
+		}
+		if raw[0] != '{' {
+			return badRequest("messages", "`messages[%d].content[%d]` must be an object, got %s", i,
+				j, describe(raw))
+		}
+		kind, text := "", false
+		_ = eachMember(raw, func(key string, raw []byte) *apiError {
+			if key == "type" && raw[0] == '"' {
+				kind = unquote(raw)
+			}
+			text = text || key == "text" && raw[0] == '"'
+			return nil
+		})
+		if kind != "text" {
+			return badRequest("messages",
+				"`messages[%d].content[%d]` has type %q: only text is supported", i, j, clip(kind))
+		}
+		if !text {
+			return badRequest("messages", "`messages[%d].content[%d].text` must be a string", i, j)
+		}
+		return nil
+	})
+}
+
+// forget lets go of what only the template needed: the request lasts longer.
+func (c *conversation) forget() {
+	c.messages, c.tools, c.documents, c.kwargs, c.template = nil, nil, nil, nil, ""
+}
+
+// role is the role of the answer: the assistant's, or that of the last message when it goes on.
+func (c *conversation) role() string {
+	if c.addGenerationPrompt {
+		return "assistant"
+	}
+	return c.lastRole
+}

@@ -1,0 +1,346 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/api/batch"
+)
+
+// batchRow is Row, for the metrics too.
+func (s *Server) batchRow(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
+	if s.opt.Metrics == nil {
+		return s.Row(ctx, client, row)
+	}
+	done := s.opt.Metrics.BatchRow()
+	a, err := s.Row(ctx, client, row)
+	if err != nil {
+		done(0) // it is asked again, or never
+		return a, err
+	}
+	done(a.Status)
+	return a, nil
+}
+
+// newBatches makes the Files and Batch API, nil without a folder to keep them in.
+func (s *Server) newBatches() *batch.Batches {
+	dir := s.opt.Config.Server.StoreDir
+	if s.opt.Store == nil || dir == "" {
+		return nil
+	}
+	return batch.New(batch.Options{Store: s.opt.Store, Dir: dir, Do: s.batchRow, Log: s.log,
+		Answers: s.answersRows,
+		Serves: func(name string) bool {
+			_, bad := s.checkModel(name)
+			return bad == nil
+		},
+		// Twice as many as run: whoever ends is followed at once.
+		Window: 2 * s.opt.Config.Schedule.MaxNumSeqs * max(1, s.opt.Info.Engines)})
+}
+
+// StartBatches goes on with the batches of an earlier server.
+func (s *Server) StartBatches() {
+	if s.batches != nil {
+		s.batches.Start()
+	}
+}
+
+// StopBatches ends the rows of batches that are being answered: the next server answers them.
+func (s *Server) StopBatches() {
+	if s.batches != nil {
+		s.batches.Close()
+	}
+}
+
+func (s *Server) addBatches(add func(method, path string, public bool, h handler)) {
+	add("POST", "/v1/files", false, s.kept(s.createFile))
+	add("GET", "/v1/files", false, s.kept(s.listFiles))
+	add("GET", "/v1/files/{id}", false, s.kept(s.getFile))
+	add("GET", "/v1/files/{id}/content", false, s.kept(s.fileContent))
+	add("DELETE", "/v1/files/{id}", false, s.kept(s.deleteFile))
+	add("POST", "/v1/batches", false, s.kept(posted(s, decodeBatch, s.createBatch)))
+	add("GET", "/v1/batches", false, s.kept(s.listBatches))
+	add("GET", "/v1/batches/{id}", false, s.kept(s.getBatch))
+	add("POST", "/v1/batches/{id}/cancel", false, s.kept(s.cancelBatch))
+}
+
+// kept wraps handlers of files and batches: the server must keep some, and their errors have a
+// status.
+func (s *Server) kept(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if s.batches == nil {
+			return &apiError{status: http.StatusNotFound,
+				message: "this server keeps no files and batches: it needs --store-dir"}
+		}
+		err := s.batches.Ready()
+		if err == nil {
+			err = h(w, r)
+		}
+		var told *batch.Error
+		if !errors.As(err, &told) {
+			return err
+		}
+		api := &apiError{status: told.Status, param: told.Param, message: told.Message,
+			expected: true}
+		if told.Status == http.StatusServiceUnavailable || told.Status == http.StatusTooManyRequests {
+			api.retryAfter = 1
+		}
+		return api
+	}
+}
+
+// createFile answers POST /v1/files. The content goes to the disk as it comes.
+func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength > maxUpload {
+		return &http.MaxBytesError{Limit: maxUpload}
+	}
+	in := &uploadReader{s: s, rc: http.NewResponseController(w)}
+	in.r = http.MaxBytesReader(w, r.Body, maxUpload)
+	r.Body = io.NopCloser(in)
+	parts, err := r.MultipartReader()
+	if err != nil {
+		return &apiError{status: http.StatusUnsupportedMediaType,
+			message: "a file is uploaded as multipart/form-data: " + err.Error()}
+	}
+	u, err := s.batches.Files.Begin(s.ownerOf(r))
+	if err != nil {
+		return err
+	}
+	defer u.Abort()
+	f := fileForm{}
+	if err := f.read(parts, u); err != nil {
+		return in.failure(err)
+	}
+	lifetime, bad := f.check()
+	if bad != nil {
+		return bad
+	}
+	o, err := u.Commit(f.name, f.fields["purpose"], lifetime)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, o)
+}
+
+// maxUpload bounds a body with a file, in bytes.
+const maxUpload = 512_000_000 + 1<<20
+
+// uploadReader reads a large body: as long as some of it comes, it has time.
+type uploadReader struct {
+	s    *Server
+	r    io.Reader
+	rc   *http.ResponseController
+	set  time.Time
+	over bool // the body was there to its end
+}
+
+func (u *uploadReader) Read(b []byte) (int, error) {
+	if now := time.Now(); now.Sub(u.set) > u.s.lim.BodyTimeout/8 {
+		u.set = now
+		_ = u.rc.SetReadDeadline(now.Add(u.s.lim.BodyTimeout)) // not every connection has deadlines
+	}
+	n, err := u.r.Read(b)
+	u.over = u.over || err == io.EOF
+	return n, err
+}
+
+// failure says whose fault it is that a form did not arrive.
+func (u *uploadReader) failure(err error) error {
+	var told *batch.Error
+	var bad *apiError
+	switch {
+	case errors.As(err, &told), errors.As(err, &bad):
+		return err
+	case u.over:
+		return badRequest("", "the form is malformed: %v", err)
+	}
+	return (&body{}).failure(err)
+}
+
+// fileForm are the parts of a form with a file.
+type fileForm struct {
+	fields map[string]string
+	name   string
+	file   bool
+}
+
+// Limits of a form beside its file.
+const (
+	maxParts     = 16
+	maxPartBytes = 1024
+)
+
+// read takes the parts in any order, and writes that of the file to u.
+func (f *fileForm) read(parts *multipart.Reader, u io.Writer) error {
+	f.fields = map[string]string{}
+	for n := 0; ; n++ {
+		part, err := parts.NextPart()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := part.FormName()
+		switch {
+		case n == maxParts:
+			return badRequest("", "the form has more than %d parts", maxParts)
+		case name == "file" && f.file:
+			return badRequest("file", "the form has `file` twice")
+		case name == "file":
+			f.file, f.name = true, clip(strings.ToValidUTF8(part.FileName(), "\uFFFD"))
+			_, err = io.Copy(u, part)
+		default:
+			var text []byte
+			text, err = io.ReadAll(io.LimitReader(part, maxPartBytes+1))
+			if len(text) > maxPartBytes {
+				return badRequest(clip(name), "`%s` is longer than %d bytes", clip(name), maxPartBytes)
+			}
+			f.fields[name] = string(text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (f *fileForm) check() (lifetime time.Duration, bad *apiError) {
+	switch purpose := f.fields["purpose"]; {
+	case !f.file:
+		return 0, badRequest("file", "`file` is required")
+	case purpose == "":
+		return 0, badRequest("purpose", "`purpose` is required")
+	case purpose != batch.PurposeBatch && purpose != batch.PurposeUser:
+		return 0, badRequest("purpose", "`purpose` must be \"batch\" or \"user_data\", got %q",
+			clip(purpose))
+	}
+	anchor, anchored := f.fields["expires_after[anchor]"]
+	seconds, given := f.fields["expires_after[seconds]"]
+	if !anchored && !given {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return 0, badRequest("expires_after.seconds", "`expires_after[seconds]` must be a number, got %q",
+			clip(seconds))
+	}
+	return lifetimeOf("expires_after", anchor, n)
+}
+
+// lifetimeOf checks an object that says how long a file is kept.
+func lifetimeOf(param, anchor string, seconds int64) (time.Duration, *apiError) {
+	if anchor != "created_at" {
+		return 0, badRequest(param+".anchor", "`%s.anchor` must be \"created_at\", got %q", param,
+			clip(anchor))
+	}
+	if seconds < batch.LeastLifetime || seconds > batch.MostLifetime {
+		return 0, badRequest(param+".seconds", "`%s.seconds` must be %d to %d, got %d", param,
+			batch.LeastLifetime, batch.MostLifetime, seconds)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// list is a page of a list.
+type list[T any] struct {
+	Object  string  `json:"object"`
+	Data    []T     `json:"data"`
+	FirstID *string `json:"first_id"`
+	LastID  *string `json:"last_id"`
+	HasMore bool    `json:"has_more"`
+}
+
+func newList[T any](data []T, more bool, id func(*T) string) list[T] {
+	l := list[T]{Object: "list", Data: data, HasMore: more}
+	if n := len(data); n > 0 {
+		first, last := id(&data[0]), id(&data[n-1])
+		l.FirstID, l.LastID = &first, &last
+	}
+	return l
+}
+
+// pageOfList reads the parameters of a list.
+func pageOfList(r *http.Request, otherwise, most int) (batch.Page, *apiError) {
+	q := r.URL.Query()
+	p := batch.Page{After: q.Get("after"), Limit: otherwise}
+	if text := q.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > most {
+			return p, badRequest("limit", "`limit` must be 1 to %d, got %q", most, clip(text))
+		}
+		p.Limit = n
+	}
+	switch order := q.Get("order"); order {
+	case "", "desc":
+	case "asc":
+		p.Ascending = true
+	default:
+		return p, badRequest("order", "`order` must be \"asc\" or \"desc\", got %q", clip(order))
+	}
+	return p, nil
+}
+
+// listFiles answers GET /v1/files.
+func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
+	p, bad := pageOfList(r, 10_000, 10_000)
+	if bad != nil {
+		return bad
+	}
+	files, more, err := s.batches.Files.List(s.ownerOf(r), r.URL.Query().Get("purpose"), p)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, newList(files, more, func(f *batch.File) string { return f.ID }))
+}
+
+// getFile answers GET /v1/files/{id}.
+func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.batches.Files.Get(s.ownerOf(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, o)
+}
+
+// fileContent answers GET /v1/files/{id}/content.
+func (s *Server) fileContent(w http.ResponseWriter, r *http.Request) error {
+	content, o, err := s.batches.Files.Content(s.ownerOf(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Length", strconv.FormatInt(o.Bytes, 10))
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := content.Read(buf)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := writeInTime(w, string(buf[:n]), s.lim.WriteTimeout); err != nil {
+			return err
+		}
+	}
+}
+
+// deleteFile answers DELETE /v1/files/{id}.
+func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if err := s.batches.Files.Delete(s.ownerOf(r), id); err != nil {
+		return err
+	}
+	return s.writeJSON(w, map[string]any{"id": id, "object": "file", "deleted": true})
+}

@@ -1,0 +1,191 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/text/output"
+)
+
+// Engine is the part of *engine.Engine this package needs; tests have a scripted one.
+type Engine interface {
+	// Submit queues sequences whose outputs belong together, all or none. It fails with
+	// engine.ErrOverloaded, ErrStopped or ErrFailed.
+	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
+	// Healthy returns nil if and only if a one-token request would succeed now.
+	Healthy(ctx context.Context) error
+}
+
+// generation is one request on its way: one sequence per choice of the answer.
+type generation struct {
+	id      string
+	model   string
+	created int64
+	prompts []prompt
+	// n is the number of choices per prompt; choice i belongs to prompt i / n.
+	n       int
+	stream  engine.Stream
+	choices []choice
+	// ticket is what an answer has for the server that goes on from its prompt.
+	ticket *kvtransfer.Ticket
+	// broken, unless it is nil, is told what breaks the stream off.
+	broken func(context.Context, error)
+	// constraint is the field that states what the answer keeps to, "" for none.
+	constraint string
+	// done, unless it is nil, says that abort_requests cannot name the request any more.
+	done func()
+}
+
+// choice is what is known of one choice so far.
+type choice struct {
+	text []byte
+	// read is the length in bytes of the output whose parts are known.
+	read int
+	// echoed and echoedRunes are the length of the prompt before the output, in bytes and characters.
+	echoed, echoedRunes int
+	// started is set by the first delta, finished by the last.
+	started, finished bool
+	tokens            []int32
+	scores            []score
+	promptScores      []score
+	finish            sample.Finish
+	stopString        string
+	stopToken         int32
+	cached            int
+	outputTokens      int
+	// thoughts is what is known of the tokens of its reasoning.
+	thoughts thoughts
+	// reader divides the text into parts; nil where all of it is content.
+	reader *output.Parser
+	// calls counts the calls among them.
+	calls int
+	// named says that the request named the tool: a call of it is no reason to end.
+	named bool
+}
+
+// start submits the sequences of a request, whose id begins with kind.
+func (s *Server) start(r *http.Request, kind string, req *sampling,
+	prompts []prompt) (*generation, error) {
+	if bad := s.checkBeamWork(req, prompts); bad != nil {
+		return nil, bad
+	}
+	from := originOf(r.Context())
+	g := &generation{id: kind + requestID(r, req.requestID), created: from.time(),
+		prompts: prompts, n: req.n, constraint: req.constraintField}
+	g.model = req.model
+	g.choices = make([]choice, len(prompts)*req.n)
+	client := s.clientOf(r)
+	_, row := rowOf(r.Context())
+	background := row || req.polled
+	list := make([]*engine.Request, len(g.choices))
+	for i := range list {
+		q := prompts[i/req.n].Request
+		q.N = req.n
+		q.Params.Seed = s.seedFor(from, req, i%req.n)
+		q.Client, q.Background = client, background
+		q.Constraint = req.constraint
+		q.HandOver, q.Ticket = req.handOver, req.ticket
+		q.FinalOnly = !req.stream && !req.polled && observedBy(r.Context()) == nil
+		list[i] = &q
+	}
+	var err error
+	if req.beams != nil {
+		search := newBeamSearch(s.opt.Engine, s.model.Identity, s.model.Tokenizer, *req.beams, list)
+		g.stream, err = search, search.submit(r.Context())
+	} else {
+		g.stream, err = s.opt.Engine.Submit(r.Context(), list...)
+	}
+	if err != nil {
+		s.breakOff(r.Context(), err)
+		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !row {
+			s.opt.Metrics.Rejected("queue_full")
+		}
+		if bad := constraintError(req, err); bad != nil {
+			return nil, bad
+		}
+		if wrong := (*engine.TransferError)(nil); errors.As(err, &wrong) {
+			return nil, transferError(wrong.Field, wrong.Reason)
+		}
+		return nil, err
+	}
+	if from != nil {
+		g.stream, g.broken = newTokenwise(g.stream, len(list)), s.breakOff
+	}
+	if s.opt.Trainer != nil {
+		g.done = s.inFlight.add(kind, g.id, g.stream)
+	}
+	observedBy(r.Context()).submitted(g, req)
+	return g, nil
+}
+
+// each calls f with every delta of every choice as they come, until all have finished. It returns
+// the first error of the stream or of f; then the stream is closed.
+func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) error) error {
+	defer g.stream.Close()
+	if g.done != nil {
+		defer g.done()
+	}
+	seen := observedBy(ctx)
+	var d engine.Delta // escapes into f: one for the whole stream
+	for {
+		var err error
+		if d, err = g.stream.Next(ctx); err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			if g.broken != nil {
+				g.broken(ctx, err)
+			}
+			if errors.Is(err, engine.ErrSpent) {
+				err = badRequest(g.constraint, "`%s` is too complex: %v", g.constraint, err)
+			}
+			return errors.Join(ended(ctx), err)
+		}
+		seen.tokens(len(d.Tokens))
+		if err := f(d.Choice, &d); err != nil {
+			return err
+		}
+	}
+}
+
+// take adds a delta to what is known of its choice.
+func (c *choice) take(d *engine.Delta) {
+	c.started = true
+	c.cached = d.CachedTokens
+	c.outputTokens = d.OutputTokens
+	c.thoughts.take(d)
+	if d.Finish == sample.Unfinished {
+		return
+	}
+	c.finished = true
+	c.finish = d.Finish
+	c.stopToken = -1
+	if d.Finish == sample.FinishStop {
+		c.stopString, c.stopToken = d.StopString, d.StopToken
+	}
+}
+
+// usage counts the tokens of a request.
+type usage struct {
+	prompt, output, cached int
+	// reasons says that the model's reasoning is told apart: reasoning counts its tokens.
+	reasons   bool
+	reasoning int
+}
+
+func (g *generation) usage() usage {
+	var u usage
+	for i := range g.choices {
+		if i%g.n == 0 {
+			u.prompt += len(g.prompts[i/g.n].Prompt)
+			u.cached += g.choices[i].cached
+		}
+		u.add(&g.choices[i])
+	}
+	return u
+}

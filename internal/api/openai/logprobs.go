@@ -1,0 +1,209 @@
+package openai
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// score is one token and how it was chosen.
+type score struct {
+	token   int32
+	logprob float32
+	// known is false for the first token of a prompt, which nothing precedes.
+	known bool
+	top   []step.TokenLogprob
+	rank  int32
+	// offset is the length in characters of the text before the token.
+	offset int
+}
+
+// appendScores adds the tokens of a delta. The top lists are shared with the delta unless keep is
+// set.
+func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score {
+	for i, id := range d.Tokens {
+		s := score{token: id, known: i < len(d.Logprobs)}
+		if s.known {
+			l := &d.Logprobs[i]
+			s.logprob, s.rank, s.top = l.Sampled.Logprob, l.Sampled.Rank, l.Top
+			if keep {
+				s.top = slices.Clone(l.Top)
+			}
+		}
+		if i < len(d.RuneOffsets) {
+			s.offset = c.echoedRunes + d.RuneOffsets[i]
+		}
+		scores = append(scores, s)
+	}
+	return scores
+}
+
+// promptScores describes the tokens of a prompt.
+func (s *Server) promptScores(ids []int32, given []step.Logprobs) []score {
+	scores := make([]score, len(ids))
+	offset := 0
+	for i, id := range ids {
+		scores[i] = score{token: id, offset: offset, known: i > 0 && i < len(given)}
+		if scores[i].known {
+			l := &given[i]
+			scores[i].logprob, scores[i].rank = l.Sampled.Logprob, l.Sampled.Rank
+			scores[i].top = slices.Clone(l.Top)
+		}
+		offset += countRunes(s.tokenText(id, false))
+	}
+	return scores
+}
+
+// tokenText is a token as text, or as "token_id:N" when asked for or without a tokenizer.
+func (s *Server) tokenText(id int32, asID bool) string {
+	if tok := s.model.Tokenizer; tok != nil && !asID {
+		return string(tok.TokenBytes(id))
+	}
+	return "token_id:" + strconv.Itoa(int(id))
+}
+
+// appendLogprobs appends the log-probabilities of a completion in the form that it asks for.
+func (s *Server) appendLogprobs(b []byte, scores []score, shown int, r *sampling) []byte {
+	if r.logprobsByID {
+		return s.appendLogprobsByID(b, scores, shown)
+	}
+	return s.appendCompletionLogprobs(b, scores, shown, r.asTokenIDs)
+}
+
+// appendCompletionLogprobs appends the legacy form: four parallel lists. Each top_logprobs entry
+// holds the chosen token and the shown most likely ones.
+func (s *Server) appendCompletionLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
+	b = append(b, `{"text_offset":[`...)
+	for i := range scores {
+		b = comma(b, i)
+		b = strconv.AppendInt(b, int64(scores[i].offset), 10)
+	}
+	b = append(b, `],"token_logprobs":[`...)
+	for i := range scores {
+		b = comma(b, i)
+		if !scores[i].known {
+			b = append(b, "null"...)
+			continue
+		}
+		b = appendLogprob(b, scores[i].logprob)
+	}
+	b = append(b, `],"tokens":[`...)
+	for i := range scores {
+		b = comma(b, i)
+		b = appendString(b, s.tokenText(scores[i].token, asID))
+	}
+	b = append(b, `],"top_logprobs":[`...)
+	for i := range scores {
+		b = comma(b, i)
+		if !scores[i].known {
+			b = append(b, "null"...)
+			continue
+		}
+		b = s.appendTopMap(b, &scores[i], shown, asID)
+	}
+	return append(b, "]}"...)
+}
+
+// appendTopMap appends {token: logprob}. Different tokens may have the same text (parts of one
+// character): the likelier stays.
+func (s *Server) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
+	seen := map[string]struct{}{s.tokenText(c.token, asID): {}}
+	b = append(b, '{')
+	b = appendString(b, s.tokenText(c.token, asID))
+	b = append(b, ':')
+	b = appendLogprob(b, c.logprob)
+	for _, t := range c.top[:min(shown, len(c.top))] {
+		text := s.tokenText(t.Token, asID)
+		if _, ok := seen[text]; ok {
+			continue
+		}
+		seen[text] = struct{}{}
+		b = append(b, ',')
+		b = appendString(b, text)
+		b = append(b, ':')
+		b = appendLogprob(b, t.Logprob)
+	}
+	return append(b, '}')
+}
+
+// appendChatLogprobs appends the chat form: one object per token, with exactly the shown most
+// likely ones.
+func (s *Server) appendChatLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
+	b = append(b, `{"content":[`...)
+	b = s.appendTokenLogprobs(b, scores, shown, asID)
+	return append(b, "]}"...)
+}
+
+// appendTokenLogprobs appends the objects of appendChatLogprobs, separated by commas.
+func (s *Server) appendTokenLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
+	for i := range scores {
+		b = comma(b, i)
+		c := &scores[i]
+		b = s.appendChatToken(b, c.token, c.logprob, asID)
+		b = append(b, `,"top_logprobs":[`...)
+		for j, t := range c.top[:min(shown, len(c.top))] {
+			b = comma(b, j)
+			b = s.appendChatToken(b, t.Token, t.Logprob, asID)
+			b = append(b, '}')
+		}
+		b = append(b, "]}"...)
+	}
+	return b
+}
+
+// appendChatToken appends {"token","logprob","bytes" without the closing brace.
+func (s *Server) appendChatToken(b []byte, id int32, logprob float32, asID bool) []byte {
+	b = append(b, `{"token":`...)
+	b = appendString(b, s.tokenText(id, asID))
+	b = append(b, `,"logprob":`...)
+	b = appendLogprob(b, logprob)
+	b = append(b, `,"bytes":`...)
+	return appendInts(b, []byte(s.tokenText(id, false)))
+}
+
+// appendLogprobsByID appends vLLM's list of prompt_logprobs: null for the first token of a prompt, then
+// {token id: {logprob, rank, decoded_token}} of the token that is there and the shown most likely ones.
+func (s *Server) appendLogprobsByID(b []byte, scores []score, shown int) []byte {
+	b = append(b, '[')
+	for i := range scores {
+		b = comma(b, i)
+		c := &scores[i]
+		if !c.known {
+			b = append(b, "null"...)
+			continue
+		}
+		b = append(b, '{')
+		b = s.appendTokenByID(b, step.TokenLogprob{Token: c.token, Rank: c.rank,
+			Logprob: c.logprob})
+		for _, t := range c.top[:min(shown, len(c.top))] {
+			if t.Token == c.token {
+				continue
+			}
+			b = append(b, ',')
+			b = s.appendTokenByID(b, t)
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+func (s *Server) appendTokenByID(b []byte, t step.TokenLogprob) []byte {
+	b = append(b, '"')
+	b = strconv.AppendInt(b, int64(t.Token), 10)
+	b = append(b, `":{"logprob":`...)
+	b = appendLogprob(b, t.Logprob)
+	b = append(b, `,"rank":`...)
+	b = strconv.AppendInt(b, int64(t.Rank), 10)
+	b = append(b, `,"decoded_token":`...)
+	b = appendString(b, s.tokenText(t.Token, false))
+	return append(b, '}')
+}
+
+func comma(b []byte, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return b
+}

@@ -1,0 +1,142 @@
+package openai
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/eagleray/eagleray/internal/api/openai/messages"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/text/output"
+)
+
+const (
+	messagesPath    = "/v1/messages"
+	countTokensPath = "/v1/messages/count_tokens"
+)
+
+// anthropicID is the header that names a request in Anthropic's API.
+const anthropicID = "Request-Id"
+
+// createMessage answers POST /v1/messages, Anthropic's API.
+func (s *Server) createMessage(w http.ResponseWriter, r *http.Request, f *fields,
+	req *messageRequest) error {
+	g, _, err := s.startChat(r, "msg_", req.chatRequest)
+	f.done()
+	if err != nil {
+		var bad *apiError
+		if errors.As(err, &bad) {
+			req.rename(bad)
+		}
+		return err
+	}
+	defer g.closeReaders()
+	return s.answerMessage(w, r, g, req)
+}
+
+func (s *Server) answerMessage(w http.ResponseWriter, r *http.Request, g *generation,
+	req *messageRequest) error {
+	m := &messages.Message{ID: g.id, Model: g.model}
+	m.Usage.InputTokens = g.usage().prompt
+	t := &messages.Stream{M: m}
+	out := newEventWriter(w, s.lim.WriteTimeout)
+	if req.stream {
+		t.Send = func(event []byte) error {
+			out.buf = append(out.buf[:0], event...)
+			return out.send()
+		}
+	}
+	err := t.Open()
+	if err == nil {
+		err = s.eachPart(r.Context(), g, req.chatRequest, func(p output.Part, _ []byte) error {
+			return t.Part(p)
+		})
+	}
+	if err == nil {
+		err = g.complete()
+	}
+	if err == nil {
+		reason, sequence := g.choices[0].messageEnd()
+		u := g.usage()
+		err = t.Close(reason, sequence, messages.Usage{InputTokens: u.prompt - u.cached,
+			CacheReadInputTokens: u.cached, OutputTokens: u.output})
+	}
+	switch {
+	case err == nil && !req.stream:
+		return s.writeJSON(w, m)
+	case err == nil || !out.started || errors.Is(err, errClientGone):
+		return err
+	}
+	api := asAPIError(err)
+	s.logError(err, api)
+	out.buf = append(out.buf[:0], "event: error\ndata: "...)
+	out.buf = api.onWire().appendAnthropic(out.buf, w.Header().Get(anthropicID))
+	out.buf = append(out.buf, "\n\n"...)
+	return out.send()
+}
+
+// messageEnd says why a choice ended, in Anthropic's words.
+func (c *choice) messageEnd() (reason string, sequence *string) {
+	switch {
+	case c.finish == sample.FinishLength:
+		return "max_tokens", nil
+	case c.stopString != "":
+		return "stop_sequence", &c.stopString
+	case c.calls > 0:
+		return "tool_use", nil
+	}
+	return "end_turn", nil
+}
+
+// countTokens answers POST /v1/messages/count_tokens.
+func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *fields,
+	req *messageRequest) error {
+	if _, bad := s.checkModel(req.model); bad != nil {
+		return bad
+	}
+	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
+	if bad != nil {
+		req.rename(bad)
+		return bad
+	}
+	return s.writeJSON(w, map[string]int{"input_tokens": len(p.Prompt)})
+}
+
+// anthropicKind is the error's class in Anthropic's words.
+func (e *apiError) anthropicKind() string {
+	switch e.status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestTimeout:
+		return "timeout_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable:
+		return "overloaded_error"
+	}
+	if e.status >= http.StatusInternalServerError {
+		return "api_error"
+	}
+	return "invalid_request_error"
+}
+
+// appendAnthropic writes the error object of Anthropic's API.
+func (e *apiError) appendAnthropic(b []byte, id string) []byte {
+	b = appendString(append(b, `{"type":"error","error":{"type":`...), e.anthropicKind())
+	b = appendString(append(b, `,"message":`...), clipTo(e.message, maxMessage))
+	b = appendString(append(b, `},"request_id":`...), id)
+	return append(b, '}')
+}
+
+// anthropic makes a route one of Anthropic's API: its requests have names, and its errors its form.
+func anthropic(r *route) {
+	r.fail = func(w http.ResponseWriter, e *apiError) {
+		writeErrorBody(w, e, e.appendAnthropic(nil, w.Header().Get(anthropicID)))
+	}
+	r.begin = func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+newID()) }
+}

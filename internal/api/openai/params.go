@@ -1,0 +1,160 @@
+package openai
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+)
+
+// Defaults of max_tokens: OpenAI's for completions; the room that is left for chat.
+const (
+	defaultCompletionTokens = 16
+	defaultChatTokens       = 0
+)
+
+// params resolves the sampling parameters of every sequence of a request but for Seed, which
+// depends on the sequence, and MaxTokens, which fit cuts to the room beside the prompt. maxTokens
+// is the default of the API.
+func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *apiError) {
+	o := r.Overrides
+	o.Logprobs, o.PromptLogprobs = &r.logprobs, &r.promptLogprobs
+	var bad *apiError
+	if o.BadWords, bad = s.badWords(r.badWords); bad != nil {
+		return sample.Params{}, bad
+	}
+	// Each prompt's room may be less than max_tokens: fit compares min_tokens with what is left.
+	o.MinTokens = 0
+	if r.constraint.Kind != constrain.None {
+		o.IgnoreEOS = false // an answer that is complete can only end
+	}
+	p, err := s.model.Resolve(&o, maxTokens)
+	var wrong *sample.ParamError
+	if errors.As(err, &wrong) {
+		return p, badRequest(wrong.Field, "%s", wrong.Message)
+	}
+	if p.Temperature == 0 && r.n > 1 && r.beams == nil {
+		return p, badRequest("n", "n must be 1 when using greedy sampling, got %d.", r.n)
+	}
+	return p, checkChoice(r, &p)
+}
+
+// checkChoice refuses parameters that leave nothing to choose: every allowed token banned as a bad
+// word, or every one an end that min_tokens holds back.
+func checkChoice(r *sampling, p *sample.Params) *apiError {
+	if len(p.AllowedTokens) == 0 {
+		return nil
+	}
+	banned := make(map[int32]bool)
+	for _, w := range p.BadWords {
+		if len(w) == 1 {
+			banned[w[0]] = true
+		}
+	}
+	free := func(id int32) bool { return !banned[id] }
+	if !slices.ContainsFunc(p.AllowedTokens, free) {
+		return badRequest("bad_words", "`bad_words` ban every token of `allowed_token_ids`")
+	}
+	if r.MinTokens == 0 {
+		return nil
+	}
+	notEnd := func(id int32) bool {
+		_, stop := slices.BinarySearch(p.StopTokens, id)
+		return free(id) && id != p.EOS && !stop
+	}
+	if !slices.ContainsFunc(p.AllowedTokens, notEnd) {
+		return badRequest("min_tokens", "`min_tokens` holds back every token of "+
+			"`allowed_token_ids`: they all end the output")
+	}
+	return nil
+}
+
+// badWords turns each word into token sequences, without and with a space before it, as vLLM does:
+// the second one only where the space makes another token rather than one more.
+func (s *Server) badWords(words []string) ([][]int32, *apiError) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	tok := s.model.Tokenizer
+	if tok == nil {
+		return nil, badRequest("bad_words",
+			"`bad_words` needs a tokenizer and the server runs without one")
+	}
+	var list [][]int32
+	for _, w := range words {
+		w = strings.TrimLeftFunc(w, unicode.IsSpace)
+		plain := tok.Encode(w, false)
+		if len(plain) == 0 {
+			return nil, badRequest("bad_words",
+				"bad_words entries must tokenize to at least one token.")
+		}
+		list = append(list, plain)
+		spaced := tok.Encode(" "+w, false)
+		if len(spaced) == len(plain) && spaced[0] != plain[0] {
+			list = append(list, spaced)
+		}
+		if len(list) > s.lim.BadWords {
+			return nil, badRequest("bad_words",
+				"too many bad words after tokenization, more than %d", s.lim.BadWords)
+		}
+	}
+	return list, nil
+}
+
+// fit gives a prompt what the request says of all, its max_tokens bounded by the room beside it.
+// field names the prompt for errors.
+func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string) *apiError {
+	length, promptLen := s.model.MaxModelLen, len(p.Prompt)
+	room := length - promptLen
+	asked := r.MaxTokens
+	if asked == nil && room < 1 {
+		return badRequest(field, "This model's maximum context length is %d tokens, "+
+			"but the prompt has %d tokens and there must be room for one more. "+
+			"Please reduce the length of the input prompt.", length, promptLen)
+	}
+	if asked != nil && *asked > room && !(r.capMaxTokens && room >= 1) {
+		if room >= 1 {
+			field = r.maxTokensField
+		}
+		return badRequest(field, "This model's maximum context length is %d tokens. "+
+			"However, you requested %d output tokens and your prompt contains %d input tokens, "+
+			"for a total of %d tokens. Please reduce the length of the input prompt "+
+			"or the number of requested output tokens.",
+			length, *asked, promptLen, *asked+promptLen)
+	}
+	s.model.Fit(&params, promptLen)
+	if r.MinTokens > int(params.MaxTokens) {
+		return badRequest("min_tokens", "min_tokens must be less than or equal "+
+			"to max_tokens=%d, got %d.",
+			params.MaxTokens, r.MinTokens)
+	}
+	params.MinTokens = int32(r.MinTokens)
+	p.Params, p.Salt, p.Priority = params, r.cacheSalt, r.priority
+	p.Repetition = r.repetition
+	p.Stop, p.IncludeStop, p.KeepSpecial = r.stop, r.includeStop, r.keepSpecial
+	p.Raw = s.model.Tokenizer == nil
+	return nil
+}
+
+// seedFor gives sequence i of a request its seed: the request's plus i, as vLLM does. A request
+// without one gets a random seed, or the next of the sequence that --seed starts.
+func (s *Server) seedFor(from *origin, r *sampling, i int) uint64 {
+	switch {
+	case r.seed != nil && *r.seed != -1:
+		return uint64(*r.seed) + uint64(i)
+	case from != nil:
+		return from.uint64()
+	case s.model.flags.Seed != 0:
+		return s.nextSeed()
+	}
+	return rand.Uint64()
+}
+
+// nextSeed is the next of the sequence that --seed starts.
+func (s *Server) nextSeed() uint64 {
+	return rand.NewPCG(s.model.flags.Seed, s.seeds.Add(1)).Uint64()
+}

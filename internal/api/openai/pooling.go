@@ -1,0 +1,202 @@
+package openai
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// pooled answers requests of a model that pools: it refuses those of one that generates.
+func (s *Server) pooled(what string, h handler) handler {
+	if s.model.Pooling != nil {
+		return s.counted(h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not support %s: it generates text. A server that "+
+			"is started with --runner pooling has them.", what)
+	}
+}
+
+// embeds is pooled for a model whose vectors are the answer, and classifies for one with classes.
+func (s *Server) embeds(what string, h handler) handler {
+	if p := s.model.Pooling; p == nil || p.Classes == nil {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not support %s: it classifies texts (POST %s)", what,
+			classifyPath)
+	}
+}
+
+// scored is pooled for a model whose vectors are compared, or that has one class.
+func (s *Server) scored(what string, h handler) handler {
+	p := s.model.Pooling
+	if p == nil || p.Classes == nil || len(p.Classes.Labels) == 1 {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not support %s: it has %d classes, a score is for one "+
+			"(num_labels of config.json). POST %s classifies texts", what, len(p.Classes.Labels), classifyPath)
+	}
+}
+
+func (s *Server) classifies(what string, h handler) handler {
+	if p := s.model.Pooling; p == nil || p.Classes != nil {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not support %s: it has no head over classes "+
+			"(…ForSequenceClassification)", what)
+	}
+}
+
+// generated answers requests of a model that generates, and counts them: it refuses those of one that
+// pools.
+func (s *Server) generated(h handler) handler { return s.generates(s.counted(h)) }
+
+// generates is generated for those that count themselves.
+func (s *Server) generates(h handler) handler {
+	if s.model.Pooling == nil {
+		return h
+	}
+	return func(http.ResponseWriter, *http.Request) error {
+		return badRequest("model", "The model does not generate text: the server was started with "+
+			"--runner pooling")
+	}
+}
+
+// pooling is what all requests for vectors share.
+type pooling struct {
+	sampling
+}
+
+func (p *pooling) shared() *pooling { return p }
+
+// decode reads the shared fields.
+func (p *pooling) decode(f *fields) {
+	if name := f.optString("model"); name != nil {
+		p.model = *name
+	}
+	p.truncateRight = true // unless the request has a side: what pools reads a text from its beginning
+	p.decodeTruncation(f)
+	p.decodeNames(f)
+	p.timeout = f.optFloat("timeout")
+	p.priority = int(f.ranged("priority", 0, -1<<31, 1<<31-1))
+	p.addSpecial = f.boolean("add_special_tokens", true)
+	p.n, p.logprobs, p.promptLogprobs = 1, sample.NoLogprobs, sample.NoLogprobs
+	f.unsupported("mm_processor_kwargs", "{}")
+	f.unsupported("softmax", "true")
+}
+
+// texts are what is pooled, each for itself.
+type texts struct {
+	pooling
+	conversation
+	input []rawPrompt
+	chat  bool
+	// tokens says that the ids of each prompt are shown.
+	tokens bool
+}
+
+func (t *texts) decode(f *fields, m *model) {
+	if f.members["messages"] != nil {
+		t.chat = true
+		t.conversation.decode(f, m)
+	} else {
+		t.input = decodePrompt(f, m, "input")
+	}
+	t.pooling.decode(f)
+	t.tokens = f.optBool("return_token_ids", false)
+}
+
+// vectors are those of texts, as the model pools.
+func (s *Server) vectors(r *http.Request, kind string, t *texts) (*generation, []prompt, [][]float32,
+	error) {
+	if t.chat {
+		p, bad := s.render(r.Context(), &t.conversation, &t.sampling)
+		if bad != nil {
+			return nil, nil, nil, bad
+		}
+		t.input = []rawPrompt{{ids: p.Prompt}}
+		t.conversation.forget()
+	}
+	prompts, bad := s.poolPrompts(r.Context(), &t.pooling, "input", t.input, s.model.Pooling.Type)
+	if bad != nil {
+		return nil, nil, nil, bad
+	}
+	g, vectors, err := s.pool(r, kind, &t.pooling, prompts)
+	return g, prompts, vectors, err
+}
+
+// begin settles what does not depend on the texts.
+func (s *Server) begin(p *pooling) *apiError {
+	var bad *apiError
+	if p.model, bad = s.checkModel(p.model); bad != nil {
+		return bad
+	}
+	return s.checkPriority(&p.sampling)
+}
+
+// poolPrompts turns texts into requests, each for what kind pools of it.
+func (s *Server) poolPrompts(ctx context.Context, p *pooling, field string, raw []rawPrompt,
+	kind step.Pooling, tokens ...int32) ([]prompt, *apiError) {
+	prompts := make([]prompt, len(raw))
+	for i, one := range raw {
+		if err := ctx.Err(); err != nil {
+			return nil, cancelled()
+		}
+		t, bad := s.tokenize(ctx, &p.sampling, one)
+		if bad != nil {
+			return nil, bad
+		}
+		if n, most := len(t.Prompt), s.model.MaxModelLen-1; n > most {
+			return nil, badRequest(field, "This model's maximum context length is %d tokens. "+
+				"However, `%s` %d has %d tokens. Set `truncate_prompt_tokens` to -1 to have it cut.",
+				most, field, i, n)
+		}
+		q := engine.NewPoolingRequest(t.Prompt, kind, tokens...)
+		q.Salt, q.Priority = p.cacheSalt, p.priority
+		prompts[i] = prompt{Request: *q}
+	}
+	return prompts, nil
+}
+
+// pool computes the vectors of prompts.
+func (s *Server) pool(r *http.Request, kind string, p *pooling, prompts []prompt) (
+	g *generation, vectors [][]float32, err error) {
+	if g, err = s.start(r, kind, &p.sampling, prompts); err != nil {
+		return nil, nil, err
+	}
+	vectors = make([][]float32, len(prompts))
+	err = g.each(r.Context(), func(i int, d *engine.Delta) error {
+		g.choices[i].take(d)
+		vectors[i] = append(vectors[i], d.Pooled...)
+		return nil
+	})
+	return g, vectors, err
+}
+
+// poolingRoute is a handler of requests for vectors: answer computes and renders what decode read.
+func poolingRoute[T interface{ shared() *pooling }](s *Server,
+	decode func(f *fields, m *model) (T, *apiError),
+	answer func(r *http.Request, req T) (any, error)) handler {
+	return posted(s, decode, func(w http.ResponseWriter, r *http.Request, _ *fields, req T) error {
+		if bad := s.begin(req.shared()); bad != nil {
+			return bad
+		}
+		v, err := answer(r, req)
+		if err != nil {
+			return err
+		}
+		return s.writeJSON(w, v)
+	})
+}
+
+// usageOfPrompts counts tokens that are only read.
+func usageOfPrompts(g *generation) usageInfo {
+	n := g.usage().prompt
+	return usageInfo{PromptTokens: n, TotalTokens: n}
+}

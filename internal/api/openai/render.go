@@ -1,0 +1,159 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/text/chattemplate"
+)
+
+// render turns a conversation into a prompt by the chat template. The prompt's text is what the
+// template made. It stops when ctx ends: the caller asks it why.
+func (s *Server) render(ctx context.Context, c *conversation, r *sampling) (prompt, *apiError) {
+	if s.model.Tokenizer == nil {
+		return prompt{}, badRequest("messages",
+			"chat needs a tokenizer and the server runs without one: "+
+				"give `prompt` as token ids to /v1/completions")
+	}
+	template, bad := s.templateFor(c)
+	if bad != nil {
+		return prompt{}, bad
+	}
+	m := newMask()
+	vars, bad := s.templateVars(c, m, template)
+	if bad != nil {
+		return prompt{}, bad
+	}
+	text, err := template.Render(vars, chattemplate.Options{Stop: ctx.Err})
+	if err != nil {
+		return prompt{}, templateError(err)
+	}
+	if c.continueFinal {
+		if text, bad = cutAfter(text, m.text(s.maskable(), c.lastContent)); bad != nil {
+			return prompt{}, bad
+		}
+	}
+	whole := m.restore(text)
+	if bad := s.checkText(r, "messages", whole); bad != nil {
+		return prompt{}, bad
+	}
+	ids, err := s.encodeMasked(ctx, m, text, r.addSpecial)
+	if err != nil {
+		return prompt{}, cancelled()
+	}
+	p := prompt{text: whole}
+	if p.Prompt, bad = s.truncate(r, ids); bad != nil {
+		return prompt{}, bad
+	}
+	if len(p.Prompt) == 0 {
+		return prompt{}, badRequest("messages", "the rendered conversation has no tokens")
+	}
+	return p, nil
+}
+
+// maskable are the special tokens that a client may only write as text.
+func (s *Server) maskable() *specialTexts {
+	if s.opt.SpecialTokensInContent {
+		return new(specialTexts)
+	}
+	return s.specials
+}
+
+// templateFor is the client's template where that is allowed (conversation.decode saw to it), else
+// the model's.
+func (s *Server) templateFor(c *conversation) (*chattemplate.Template, *apiError) {
+	if c.template != "" {
+		t, err := chattemplate.Parse(c.template)
+		if err != nil {
+			return nil, badRequest("chat_template", "%v", err)
+		}
+		return t, nil
+	}
+	if s.model.Template == nil {
+		return nil, badRequest("messages",
+			"the model has no chat template: start the server with --chat-template, "+
+				"or use /v1/completions with a prompt of your own")
+	}
+	return s.model.Template, nil
+}
+
+// templateError is a failed rendering: the conversation's fault when the template says so, and a
+// client error in any case, as in vLLM.
+func templateError(err error) *apiError {
+	var t *chattemplate.Error
+	if errors.As(err, &t) && t.Raised {
+		return badRequest("messages", "the chat template refuses the conversation (line %d): %s",
+			t.Line, t.Msg)
+	}
+	return badRequest("messages", "%v", err)
+}
+
+// templateVars are what Hugging Face gives a template: the conversation, the special tokens, and
+// the client's own variables, which come first so that they cannot replace the others.
+func (s *Server) templateVars(c *conversation, m *mask,
+	t *chattemplate.Template) (*chattemplate.Map, *apiError) {
+	specials := s.maskable()
+	vars := chattemplate.NewMap()
+	for name, text := range s.model.Tokenizer.Config().SpecialTokens {
+		vars.Set(name, chattemplate.String(text))
+	}
+	for _, kw := range c.kwargs {
+		v, err := chattemplate.FromJSON(m.json(specials, kw.raw))
+		if err != nil {
+			return nil, badRequest("chat_template_kwargs", "`chat_template_kwargs.%s`: %v",
+				clip(kw.key), err)
+		}
+		vars.Set(kw.key, v)
+	}
+	if c.reasoningEffort != "" {
+		vars.Set("reasoning_effort", chattemplate.String(c.reasoningEffort))
+		if _, set := vars.Get("enable_thinking"); !set {
+			vars.Set("enable_thinking", chattemplate.Bool(c.reasoningEffort != "none"))
+		}
+	}
+	messages := make([]json.RawMessage, len(c.messages))
+	for i, raw := range c.messages {
+		messages[i] = m.json(specials, raw)
+	}
+	list, err := chattemplate.Messages(messages, t.ContentFormat())
+	if err != nil {
+		return nil, badRequest("messages", "%v", err)
+	}
+	vars.Set("messages", list)
+	for name, raw := range map[string][]byte{"tools": c.tools, "documents": c.documents} {
+		v := chattemplate.None()
+		if raw != nil {
+			if v, err = chattemplate.FromJSON(m.json(specials, raw)); err != nil {
+				return nil, badRequest(name, "`%s`: %v", name, err)
+			}
+		}
+		vars.Set(name, v)
+	}
+	vars.Set("add_generation_prompt", chattemplate.Bool(c.addGenerationPrompt))
+	return vars, nil
+}
+
+// cutAfter ends a rendered conversation right after the last message, so that the model goes on
+// with it: what the template put behind it goes. As transformers does (apply_chat_template), a
+// message that the template trimmed is found trimmed.
+func cutAfter(text, last string) (string, *apiError) {
+	trimmed := strings.TrimSpace(last)
+	if trimmed == "" {
+		return "", badRequest("continue_final_message",
+			"`continue_final_message` needs a last message with text")
+	}
+	at := strings.LastIndex(text, trimmed)
+	if at < 0 {
+		return "", badRequest("continue_final_message",
+			"the last message does not appear in the rendered conversation, "+
+				"so it cannot be continued")
+	}
+	spaced := bytes.TrimLeft([]byte(last), " \t\r\n\v\f")
+	if strings.HasPrefix(text[at:], string(spaced)) {
+		return text[:at+len(spaced)], nil
+	}
+	return text[:at+len(trimmed)], nil
+}

@@ -1,0 +1,294 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/api/openai/responses"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/text/output"
+)
+
+// createResponse answers POST /v1/responses.
+func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
+	begun := time.Now()
+	leave, err := s.enter(r, answered)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	f, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	defer f.done()
+	req, bad := decodeResponse(f)
+	if bad == nil {
+		bad = s.finishResponse(r, req)
+	}
+	if bad != nil {
+		return bad
+	}
+	s.logUnknown(f)
+	if !req.record.Background {
+		r, cancel, err := deadline(r, req.timeout, begun)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		g, err := s.startResponse(r, req)
+		f.done()
+		if err != nil {
+			return err
+		}
+		defer g.closeReaders()
+		return s.foreground(w, r, g, req)
+	}
+	if bad := originOf(r.Context()).keep(); bad != nil {
+		return bad
+	}
+	live, err := s.startBackground(r, req, begun)
+	f.done()
+	if err != nil {
+		return err
+	}
+	if req.stream {
+		return s.follow(w, r, live, 0)
+	}
+	return s.writeRaw(w, string(live.object()))
+}
+
+// finishResponse finds what a request goes on from, and decodes the rest of it.
+func (s *Server) finishResponse(r *http.Request, req *responseRequest) *apiError {
+	_, row := rowOf(r.Context())
+	if s.opt.Responses == nil || row {
+		who := "this server keeps"
+		if row {
+			who = "rows of a batch keep"
+		}
+		for field, given := range map[string]bool{"store": req.storeGiven && req.record.Store,
+			"background": req.record.Background, "previous_response_id": req.previous != ""} {
+			if given {
+				return badRequest(field, "`%s` is not supported: %s nothing", field, who)
+			}
+		}
+		req.record.Store = false
+	}
+	var history []inputItem
+	if req.previous != "" {
+		var bad *apiError
+		if history, bad = s.history(s.ownerOf(r), req.previous); bad != nil {
+			return bad
+		}
+	}
+	return req.finish(&s.model, history)
+}
+
+// startResponse submits a request, and fills in what is known of the response then.
+func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generation, error) {
+	req.polled = req.record.Background
+	g, _, err := s.startChat(r, "resp_", req.chatRequest)
+	if err != nil {
+		var bad *apiError
+		if errors.As(err, &bad) {
+			req.rename(bad)
+		}
+		return nil, err
+	}
+	rec, params := &req.record, &g.prompts[0].Params
+	// Who knows the id of a response may go on from it: it is none that a client chose.
+	g.id = originOf(r.Context()).itemID("resp_")
+	rec.ID, rec.CreatedAt, rec.Model = g.id, g.created, g.model
+	rec.Temperature, rec.TopP = shortest(params.Temperature), shortest(params.TopP)
+	return g, nil
+}
+
+// responseStream makes the response of a generation. send takes its events, nil for none.
+func (s *Server) responseStream(r *http.Request, req *responseRequest,
+	send func([]byte) error) *responses.Stream {
+	t := &responses.Stream{R: &req.record, NewID: originOf(r.Context()).itemID, Send: send}
+	if req.record.Store {
+		owner, input := s.ownerOf(r), req.inputList()
+		req.input = nil
+		t.Final = func(rec *responses.Response) {
+			if err := s.keepResponse(owner, rec, input); err != nil {
+				// The answer is worth more than its record: the client is told that there is none.
+				s.log.Error("response is not stored", "id", rec.ID, "error", err)
+				rec.Store = false
+			}
+		}
+	}
+	return t
+}
+
+// responder takes an answer: a response, or one that others look at meanwhile.
+type responder interface {
+	Part(p output.Part, logprobs []byte) error
+	Close(responses.End) error
+}
+
+// respond fills a response with what the model answers.
+func (s *Server) respond(ctx context.Context, g *generation, req *responseRequest,
+	t responder) error {
+	if err := s.eachPart(ctx, g, req.chatRequest, t.Part); err != nil {
+		return err
+	}
+	if err := g.complete(); err != nil {
+		return err
+	}
+	u := g.usage()
+	return t.Close(responses.End{Cut: g.choices[0].finish == sample.FinishLength, At: time.Now().Unix(),
+		Usage: responses.Usage{InputTokens: u.prompt, OutputTokens: u.output,
+			TotalTokens:         u.prompt + u.output,
+			InputTokensDetails:  responses.InputDetails{CachedTokens: u.cached},
+			OutputTokensDetails: responses.OutputDetails{ReasoningTokens: u.reasoning}}})
+}
+
+// foreground answers with a response, at once or with its events.
+func (s *Server) foreground(w http.ResponseWriter, r *http.Request, g *generation,
+	req *responseRequest) error {
+	if !req.stream {
+		t := s.responseStream(r, req, nil)
+		if err := t.Open(); err != nil {
+			return err
+		}
+		if err := s.respond(r.Context(), g, req, t); err != nil {
+			return err
+		}
+		return s.writeJSON(w, t.R)
+	}
+	out := newEventWriter(w, s.lim.WriteTimeout)
+	t := s.responseStream(r, req, func(event []byte) error {
+		out.buf = append(out.buf[:0], event...)
+		return out.send()
+	})
+	err := t.Open()
+	if err == nil {
+		err = s.respond(r.Context(), g, req, t)
+	}
+	if err == nil || errors.Is(err, errClientGone) || r.Context().Err() == context.Canceled {
+		return err
+	}
+	return t.Fail(s.responseError(err))
+}
+
+// responseError is an error as a response shows it.
+func (s *Server) responseError(err error) responses.Error {
+	api := asAPIError(err)
+	s.logError(err, api)
+	return responses.Error{Code: "server_error",
+		Message: clipTo(api.onWire().message, maxMessage)}
+}
+
+// getResponse answers GET /v1/responses/{id}: the response, or with stream=true its events after
+// starting_after.
+func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) error {
+	owner, id := s.ownerOf(r), r.PathValue("id")
+	query := r.URL.Query()
+	stream, bad := queryBool(query, "stream")
+	if bad != nil {
+		return bad
+	}
+	after, bad := queryInt(query, "starting_after", -1, 0, 1<<31)
+	if bad != nil {
+		return bad
+	}
+	live := s.live.find(owner, id)
+	if !stream {
+		if query.Has("starting_after") {
+			return badRequest("starting_after", "`starting_after` needs `stream=true`")
+		}
+		if live != nil {
+			return s.writeRaw(w, string(live.object()))
+		}
+		kept, err := s.loadResponse(owner, id)
+		if err != nil {
+			return err
+		}
+		return s.writeRaw(w, string(kept.Response))
+	}
+	if live != nil && live.logged {
+		return s.follow(w, r, live, after+1)
+	}
+	events, err := s.loadEvents(owner, id)
+	if err != nil {
+		return err
+	}
+	return s.follow(w, r, &liveResponse{log: events, ended: true}, after+1)
+}
+
+// cancelResponse answers POST /v1/responses/{id}/cancel.
+func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) error {
+	owner, id := s.ownerOf(r), r.PathValue("id")
+	if live := s.live.find(owner, id); live != nil {
+		live.cancel(errCancelled)
+		select {
+		case <-live.done:
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+	kept, err := s.loadResponse(owner, id)
+	if err != nil {
+		return err
+	}
+	switch background, status := kept.state(); {
+	case !background:
+		return badRequest("id", "response %s is not one in the background: close its connection "+
+			"to cancel it", clip(id))
+	case status != responses.Cancelled:
+		return badRequest("id", "response %s cannot be cancelled: it is %s", clip(id), status)
+	}
+	return s.writeRaw(w, string(kept.Response))
+}
+
+// deleteResponse answers DELETE /v1/responses/{id}. One that is under way is cancelled first.
+func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) error {
+	owner, id := s.ownerOf(r), r.PathValue("id")
+	if live := s.live.find(owner, id); live != nil {
+		live.cancel(errCancelled)
+		select {
+		case <-live.done:
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+	if _, err := s.loadResponse(owner, id); err != nil {
+		return err
+	}
+	if err := s.opt.Responses.Delete(responseKey(owner, id), eventsKey(owner, id)); err != nil {
+		return err
+	}
+	return s.writeJSON(w, struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Deleted bool   `json:"deleted"`
+	}{id, "response", true})
+}
+
+// responseInput answers GET /v1/responses/{id}/input_items: the items of the request's own input.
+func (s *Server) responseInput(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	limit, bad := queryInt(query, "limit", 20, 1, 100)
+	if bad != nil {
+		return bad
+	}
+	order := query.Get("order")
+	if order != "" && order != "asc" && order != "desc" {
+		return badRequest("order", "`order` must be asc or desc, got %q", clip(order))
+	}
+	id, owner := r.PathValue("id"), s.ownerOf(r)
+	var list []byte
+	if live := s.live.find(owner, id); live != nil {
+		list = live.input
+	} else {
+		kept, err := s.loadResponse(owner, id)
+		if err != nil {
+			return err
+		}
+		list = kept.Input
+	}
+	return s.writeJSON(w, pageOf(list, limit, order != "asc", query.Get("after")))
+}

@@ -1,0 +1,481 @@
+package openai
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/rlhf"
+	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/weights"
+)
+
+// trainer answers the routes by which a trainer steers the server.
+type trainer struct {
+	*Server
+	control *rlhf.Control
+}
+
+// addTrainer adds the routes of --enable-rlhf, or those of --enable-sleep-mode alone.
+func (s *Server) addTrainer(add func(method, path string, public bool, h handler)) {
+	t := trainer{s, s.opt.Trainer}
+	if t.control == nil {
+		return
+	}
+	add("POST", "/sleep", false, t.steer(t.sleep))
+	add("POST", "/wake_up", false, t.steer(t.wake))
+	add("GET", "/is_sleeping", false, t.says("is_sleeping", func() any { return t.control.Sleeping() }))
+	if !s.opt.Config.Server.EnableRLHF {
+		return
+	}
+	add("POST", "/pause", false, t.steer(t.pause))
+	add("POST", "/resume", false, t.steer(t.resume))
+	add("GET", "/is_paused", false, t.says("is_paused", func() any { return t.control.Paused() }))
+	add("POST", "/abort_requests", false, t.steer(t.abort))
+	add("POST", "/init_weight_transfer_engine", false, t.steer(t.init))
+	add("POST", "/start_weight_update", false, t.steer(t.start))
+	add("POST", "/update_weights", false, t.steer(t.update))
+	add("POST", "/finish_weight_update", false, t.steer(t.finish))
+	add("POST", "/update_weight_version", false, t.steer(t.setVersion))
+	add("GET", "/weight_info", false, func(w http.ResponseWriter, _ *http.Request) error {
+		return s.writeJSON(w, t.control.Info())
+	})
+	add("POST", "/reset_prefix_cache", false, t.steer(t.resetPrefixCache))
+	add("POST", "/collective_rpc", false, t.steer(t.collectiveRPC))
+	add("GET", "/get_world_size", false, t.steer(t.worldSize))
+}
+
+// steer is a handler of a call without a body or with a JSON object, whose fields it reads. What it
+// returns is the answer; nil is an empty one.
+func (t trainer) steer(h func(r *http.Request, f *fields) (any, error)) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		f := newFields(nil, t.lim)
+		if r.ContentLength != 0 {
+			var err error
+			if f, err = t.readBody(w, r); err != nil {
+				return err
+			}
+			defer f.done()
+		}
+		answer, err := h(r, f)
+		if err != nil {
+			return steerError(err)
+		}
+		t.logUnknown(f)
+		if answer == nil {
+			w.WriteHeader(http.StatusOK)
+			return nil
+		}
+		return t.writeJSON(w, answer)
+	}
+}
+
+// steerError gives the errors of a trainer's calls their status.
+func steerError(err error) error {
+	var order *state.WrongOrder
+	var differ *weights.MismatchError
+	var source *rlhf.SourceError
+	switch {
+	case errors.As(err, &order):
+		return &apiError{status: http.StatusConflict, message: err.Error()}
+	case errors.As(err, &differ), errors.As(err, &source):
+		return badRequest("update_info", "%s", err)
+	}
+	// Who steers the server is told what went wrong in it, such as the loss of a rank.
+	known := *asAPIError(err)
+	if known.message == internalError {
+		known.message = err.Error()
+	}
+	return &known
+}
+
+func (t trainer) says(name string, f func() any) handler {
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		return t.writeJSON(w, map[string]any{name: f()})
+	}
+}
+
+// mode is the parameter of this name: what becomes of the requests in flight.
+func mode(r *http.Request) (state.Mode, *apiError) {
+	text := cmp.Or(r.URL.Query().Get("mode"), string(state.Abort))
+	if m := state.Mode(text); slices.Contains(state.Modes(), m) {
+		return m, nil
+	}
+	return "", badRequest("mode", "`mode` must be abort, wait or keep, got %q", clip(text))
+}
+
+func (t trainer) pause(r *http.Request, _ *fields) (any, error) {
+	m, bad := mode(r)
+	if bad != nil {
+		return nil, bad
+	}
+	clearCache := true
+	if q := r.URL.Query(); q.Has("clear_cache") {
+		if clearCache, bad = queryBool(q, "clear_cache"); bad != nil {
+			return nil, bad
+		}
+	}
+	if err := t.control.Pause(r.Context(), m, clearCache); err != nil {
+		return nil, err
+	}
+	return map[string]string{"status": "paused"}, nil
+}
+
+func (t trainer) resume(r *http.Request, _ *fields) (any, error) {
+	if err := t.control.Resume(r.Context()); err != nil {
+		return nil, err
+	}
+	return map[string]string{"status": "resumed"}, nil
+}
+
+// abort ends requests: those of request_ids, or all.
+func (t trainer) abort(r *http.Request, f *fields) (any, error) {
+	ids := f.strings("request_ids", f.array("request_ids"), 65536, 256)
+	if f.err != nil {
+		return nil, f.err
+	}
+	if ids != nil {
+		t.inFlight.abort(ids)
+	} else if err := t.control.AbortAll(r.Context()); err != nil {
+		return nil, err
+	}
+	return map[string]string{"status": "aborted"}, nil
+}
+
+func (t trainer) sleep(r *http.Request, _ *fields) (any, error) {
+	level, bad := queryInt(r.URL.Query(), "level", 1, 0, 2)
+	if bad != nil {
+		return nil, bad
+	}
+	m, bad := mode(r)
+	if bad != nil {
+		return nil, bad
+	}
+	return nil, t.control.Sleep(r.Context(), level, m)
+}
+
+func (t trainer) wake(r *http.Request, _ *fields) (any, error) {
+	tags := r.URL.Query()["tags"]
+	for _, tag := range tags {
+		if !slices.Contains(state.Tags(), tag) {
+			return nil, badRequest("tags", "`tags` must be weights or kv_cache, got %q", clip(tag))
+		}
+	}
+	return nil, t.control.Wake(r.Context(), tags)
+}
+
+func (t trainer) init(r *http.Request, f *fields) (any, error) {
+	raw := f.object("init_info")
+	if f.err != nil {
+		return nil, f.err
+	}
+	var info struct {
+		Transport string `json:"transport"`
+	}
+	if raw != nil {
+		if err := json.Unmarshal(raw, &info); err != nil {
+			return nil, badRequest("init_info", "`init_info`: %s",
+				strings.TrimPrefix(err.Error(), "json: "))
+		}
+	}
+	session, err := t.control.Init(r.Context(), info.Transport == "unix" || info.Transport == "tcp")
+	if err != nil {
+		return nil, err
+	}
+	session.TCP = reachedAt(r, session.TCP)
+	return map[string]any{"message": "Weight transfer initialized", "session": session}, nil
+}
+
+// reachedAt is an address of this machine for the client of r: one that stands for all of the machine's
+// becomes the one at which the request has come.
+func reachedAt(r *http.Request, address string) string {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !at.Addr().IsUnspecified() {
+		return address
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return address
+	}
+	return netip.AddrPortFrom(local.AddrPort().Addr().Unmap(), at.Port()).String()
+}
+
+func (t trainer) start(r *http.Request, f *fields) (any, error) {
+	if !f.boolean("is_checkpoint_format", true) {
+		f.fail(badRequest("is_checkpoint_format",
+			"`is_checkpoint_format` must be true: weights have the names of a checkpoint"))
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	if err := t.control.Start(r.Context()); err != nil {
+		return nil, err
+	}
+	return map[string]string{"message": "Weight update started"}, nil
+}
+
+// updateInfo is what update_weights says of the weights that it brings.
+type updateInfo struct {
+	Path       string    `json:"path"`
+	Stream     string    `json:"stream"`
+	Names      []string  `json:"names"`
+	DTypeNames []string  `json:"dtype_names"`
+	Shapes     [][]int   `json:"shapes"`
+	Offsets    [][]int   `json:"offsets"`
+	Positions  []int64   `json:"positions"`
+	Checksums  []*uint32 `json:"checksums"`
+}
+
+func (t trainer) update(r *http.Request, f *fields) (any, error) {
+	raw := f.object("update_info")
+	if f.err == nil && raw == nil {
+		f.fail(badRequest("update_info", "`update_info` is required"))
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	var info updateInfo
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&info); err != nil {
+		return nil, badRequest("update_info", "`update_info`: %s",
+			strings.TrimPrefix(err.Error(), "json: "))
+	}
+	source, bad := info.source()
+	if bad != nil {
+		return nil, bad
+	}
+	if err := t.control.Update(r.Context(), source); err != nil {
+		return nil, err
+	}
+	return map[string]string{"message": "Weights updated"}, nil
+}
+
+// source checks that the lists fit together.
+func (u *updateInfo) source() (rlhf.Source, *apiError) {
+	s := rlhf.Source{Path: u.Path, Stream: u.Stream}
+	if (u.Path == "") == (u.Stream == "") {
+		return s, badRequest("update_info", "`update_info` has either `path` or `stream`")
+	}
+	n := len(u.Names)
+	if u.Path != "" {
+		if n > 0 {
+			return s, badRequest("update_info", "`update_info.names` goes with `stream`, not `path`")
+		}
+		return s, nil
+	}
+	for _, l := range []struct {
+		name           string
+		length, needed int
+	}{{"dtype_names", len(u.DTypeNames), n}, {"shapes", len(u.Shapes), n},
+		{"offsets", len(u.Offsets), 0}, {"positions", len(u.Positions), 0},
+		{"checksums", len(u.Checksums), 0}} {
+		if l.length != n && l.length != l.needed {
+			return s, badRequest("update_info", "`update_info.%s` has %d entries for %d names", l.name,
+				l.length, n)
+		}
+	}
+	s.Pieces = make([]weights.Piece, n)
+	for i := range s.Pieces {
+		p := &s.Pieces[i]
+		p.Name, p.Shape = u.Names[i], u.Shapes[i]
+		p.DType, _ = checkpoint.ParseDType(u.DTypeNames[i]) // what is none is a difference to the model
+		if u.Offsets != nil {
+			p.Offset = u.Offsets[i]
+		}
+		if u.Positions != nil {
+			p.Position = u.Positions[i]
+		}
+		if u.Checksums != nil {
+			p.CRC = u.Checksums[i]
+		}
+	}
+	return s, nil
+}
+
+// version reads a field that names the weights: it goes into a header.
+func version(f *fields, name string) string {
+	v := f.optString(name)
+	if v == nil {
+		return ""
+	}
+	bad := len(*v) == 0 || len(*v) > 128
+	for _, c := range *v {
+		bad = bad || c <= ' ' || c > '~'
+	}
+	if bad {
+		f.fail(badRequest(name, "`%s` must have 1 to 128 visible ASCII characters", name))
+	}
+	return *v
+}
+
+func (t trainer) finish(r *http.Request, f *fields) (any, error) {
+	v := version(f, "weight_version")
+	if f.err != nil {
+		return nil, f.err
+	}
+	if err := t.control.Finish(r.Context(), v); err != nil {
+		return nil, err
+	}
+	return map[string]string{"message": "Weight update finished",
+		"weight_version": t.control.Version()}, nil
+}
+
+func (t trainer) setVersion(_ *http.Request, f *fields) (any, error) {
+	v := version(f, "new_version")
+	if f.err == nil && v == "" {
+		f.fail(badRequest("new_version", "`new_version` is required"))
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	t.control.SetVersion(v)
+	return map[string]string{"message": "Weight version updated", "weight_version": v}, nil
+}
+
+func (t trainer) resetPrefixCache(r *http.Request, _ *fields) (any, error) {
+	running, bad := queryBool(r.URL.Query(), "reset_running_requests")
+	if bad != nil {
+		return nil, bad
+	}
+	done, err := t.control.ResetPrefixCache(r.Context(), running)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]bool{"success": done}, nil
+}
+
+// remoteMethods are the methods that collective_rpc may name: those that change nothing that the routes
+// above know.
+func remoteMethods() []string {
+	return []string{"check_health", "echo", "probe", "rank_info", "step_times"}
+}
+
+func (t trainer) collectiveRPC(r *http.Request, f *fields) (any, error) {
+	method := f.optString("method")
+	args := f.array("args")
+	timeout := f.optFloat("timeout")
+	f.unsupported("kwargs", "{}")
+	switch {
+	case f.err != nil:
+		return nil, f.err
+	case method == nil || !slices.Contains(remoteMethods(), *method):
+		return nil, badRequest("method", "`method` must be one of %s", strings.Join(remoteMethods(), ", "))
+	case timeout != nil && !(*timeout > 0 && *timeout < 1e6):
+		return nil, badRequest("timeout", "`timeout` must be a positive number of seconds")
+	}
+	var list []json.RawMessage
+	if args != nil {
+		if err := json.Unmarshal(args, &list); err != nil {
+			return nil, badRequest("args", "`args`: %s", err)
+		}
+	}
+	var arg []byte
+	if len(list) > 1 {
+		return nil, badRequest("args", "`args` has %d entries; methods here take at most one", len(list))
+	}
+	if len(list) == 1 {
+		arg = list[0]
+	}
+	if *method == "step_times" && arg == nil {
+		arg = []byte("0")
+	}
+	var limit time.Duration
+	if timeout != nil {
+		limit = time.Duration(*timeout * float64(time.Second))
+	}
+	results, err := t.control.Call(r.Context(), *method, arg, limit)
+	if err != nil {
+		return nil, fmt.Errorf("collective_rpc: %w", err)
+	}
+	answers := make([]json.RawMessage, len(results))
+	for i, raw := range results {
+		answers[i] = json.RawMessage("null")
+		if json.Valid(raw) {
+			answers[i] = raw
+		}
+	}
+	return map[string]any{"results": answers}, nil
+}
+
+func (t trainer) worldSize(r *http.Request, _ *fields) (any, error) {
+	all := true
+	if q := r.URL.Query(); q.Has("include_dp") {
+		var bad *apiError
+		if all, bad = queryBool(q, "include_dp"); bad != nil {
+			return nil, bad
+		}
+	}
+	return map[string]int{"world_size": t.control.WorldSize(all)}, nil
+}
+
+// weightVersion is the version of the weights; "" where nobody can change them.
+func (s *Server) weightVersion() string {
+	if s.opt.Trainer == nil || !s.opt.Config.Server.EnableRLHF {
+		return ""
+	}
+	return s.opt.Trainer.Version()
+}
+
+// appendWeightVersion gives the last chunk of a choice the version of the weights.
+func (s *Server) appendWeightVersion(b []byte, last bool) []byte {
+	if !last {
+		return b
+	}
+	v := s.weightVersion()
+	if v == "" {
+		return b
+	}
+	return appendString(append(b, `,"weight_version":`...), v)
+}
+
+// inFlight are the requests that abort_requests can name, by their ids: with what they begin with
+// here, such as "cmpl-", and without.
+type inFlight struct {
+	mu      sync.Mutex
+	streams map[string]engine.Stream
+}
+
+// add notes a request until done is called.
+func (l *inFlight) add(kind, id string, s engine.Stream) (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.streams == nil {
+		l.streams = map[string]engine.Stream{}
+	}
+	names := []string{id, strings.TrimPrefix(id, kind)}
+	for _, name := range names {
+		l.streams[name] = s
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, name := range names {
+			if l.streams[name] == s { // ids of clients may be equal
+				delete(l.streams, name)
+			}
+		}
+	}
+}
+
+// abort ends those of the requests that are there, with what they have.
+func (l *inFlight) abort(ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		if s := l.streams[id]; s != nil {
+			s.Close() // who reads it finds the end
+		}
+	}
+}

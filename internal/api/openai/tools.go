@@ -1,0 +1,196 @@
+package openai
+
+import (
+	"regexp"
+
+	"github.com/eagleray/eagleray/internal/sys/jsonx"
+	"github.com/eagleray/eagleray/internal/text/output"
+)
+
+// toolChoice is what tool_choice asks for.
+type toolChoice uint8
+
+const (
+	// noTools: the answer is text, whatever it looks like.
+	noTools toolChoice = iota
+	// autoTools: the answer may call tools.
+	autoTools
+	// someTool: it calls one or more.
+	someTool
+	// oneTool: it calls the one that is named, once.
+	oneTool
+)
+
+// toolUse is how the answer may call tools.
+type toolUse struct {
+	choice toolChoice
+	// allowed are the names of the tools that may be called; nil is all.
+	allowed []string
+	// parallel allows more calls than one.
+	parallel bool
+	// types are those of the parameters, by function, where the model's format needs them.
+	types map[string]map[string]output.Types
+}
+
+// decode reads the fields beside tools, which are checked, and nil where there are none.
+func (u *toolUse) decode(f *fields, m *model, tools []byte) {
+	u.parallel = f.optBool("parallel_tool_calls", true)
+	raw := f.value("tool_choice")
+	choice := ""
+	if raw != nil && raw[0] == '"' {
+		choice = unquote(raw)
+	}
+	if raw == nil && tools != nil {
+		choice = "auto"
+	}
+	switch {
+	case choice == "none", raw == nil && choice == "":
+	case tools == nil:
+		f.fail(badRequest("tool_choice", "When using `tool_choice`, `tools` must be set."))
+	case choice == "auto":
+		u.choice = autoTools
+		f.fail(m.checkAuto())
+	case choice == "required":
+		u.choice = someTool
+	case raw[0] == '{' && isAllowed(raw):
+		f.fail(u.decodeAllowed(raw, tools, m))
+	case raw[0] == '{':
+		u.choice, u.allowed = oneTool, []string{functionName(raw)}
+		f.fail(checkNamedTool(u.allowed[0], tools))
+	default:
+		f.fail(badRequest("tool_choice",
+			"Invalid value for `tool_choice`: %s! "+
+				"Only named tools, \"none\", \"auto\" or \"required\" are supported.",
+			clip(string(raw))))
+	}
+	if u.choice != noTools && m.format != nil && m.format.Typed {
+		u.types = parameterTypes(tools)
+	}
+}
+
+// checkAuto refuses tool_choice auto where nothing would read the calls.
+func (m *model) checkAuto() *apiError {
+	switch {
+	case !m.flags.EnableAutoToolChoice:
+		return badRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice `+
+			"and --tool-call-parser to be set")
+	case m.format == nil:
+		return badRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice `+
+			"and --tool-call-parser to be set. The chat template of this model does not show how "+
+			`it writes calls: set --tool-call-parser, or tool_choice to "none" to give the tools `+
+			"to the chat template only.")
+	}
+	return nil
+}
+
+// isAllowed is whether a tool_choice is a list of tools that may be called.
+func isAllowed(raw []byte) bool {
+	return unquoteOr(memberOf(raw, "type", '"'), "") == "allowed_tools"
+}
+
+func unquoteOr(raw []byte, otherwise string) string {
+	if raw == nil {
+		return otherwise
+	}
+	return unquote(raw)
+}
+
+// decodeAllowed reads {"type":"allowed_tools","allowed_tools":{"mode":…,"tools":[…]}}.
+func (u *toolUse) decodeAllowed(raw, tools []byte, m *model) *apiError {
+	raw = memberOf(raw, "allowed_tools", '{')
+	list := memberOf(raw, "tools", '[')
+	switch mode := unquoteOr(memberOf(raw, "mode", '"'), ""); {
+	case mode == "auto":
+		u.choice = autoTools
+		if bad := m.checkAuto(); bad != nil {
+			return bad
+		}
+	case mode == "required":
+		u.choice = someTool
+	default:
+		return badRequest("tool_choice",
+			"`tool_choice.allowed_tools.mode` must be auto or required, got %q", clip(mode))
+	}
+	u.allowed = []string{}
+	for _, tool := range jsonx.Elements(list) {
+		u.allowed = append(u.allowed, functionName(tool))
+		if bad := checkNamedTool(functionName(tool), tools); bad != nil {
+			return bad
+		}
+	}
+	if len(u.allowed) == 0 {
+		return badRequest("tool_choice", "`tool_choice.allowed_tools.tools` must name a tool")
+	}
+	return nil
+}
+
+// checkNamedTool refuses the name of a tool that there is not.
+func checkNamedTool(name string, tools []byte) *apiError {
+	if name == "" {
+		return badRequest("tool_choice",
+			"Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
+	}
+	found := false
+	_ = eachElement(tools, func(_ int, raw []byte) *apiError {
+		found = found || functionName(raw) == name
+		return nil
+	})
+	if !found {
+		return badRequest("tool_choice",
+			"The tool specified in `tool_choice` does not match any of the specified `tools`")
+	}
+	return nil
+}
+
+// functionName returns function.name of a tool or a tool choice, "" if there is none.
+func functionName(raw []byte) string {
+	name := ""
+	if raw[0] != '{' {
+		return ""
+	}
+	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+		if key != "function" || raw[0] != '{' {
+			return nil
+		}
+		return eachMember(raw, func(key string, raw []byte) *apiError {
+			if key == "name" && raw[0] == '"' {
+				name = unquote(raw)
+			}
+			return nil
+		})
+	})
+	return name
+}
+
+// toolName is what the name of a function looks like.
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+
+// checkTools wants what vLLM wants of tools before the template sees them.
+func (c *conversation) checkTools() *apiError {
+	if c.tools == nil {
+		return nil
+	}
+	seen := map[string]bool{}
+	if err := eachElement(c.tools, func(i int, raw []byte) *apiError {
+		name := functionName(raw)
+		switch {
+		case name == "":
+			return badRequest("tools", "`tools[%d]` must be an object with function.name", i)
+		case !toolName.MatchString(name):
+			return badRequest("tools", "`tools[%d].function.name` must be 1 to 64 letters, "+
+				"digits, underscores, dots and dashes, got %q", i, clip(name))
+		case seen[name]:
+			return badRequest("tools", "`tools[%d].function.name` is %q, as that of another tool",
+				i, name)
+		}
+		seen[name] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	if len(seen) == 0 {
+		return badRequest("tools", "`tools` must not be an empty array. Either provide at least "+
+			"one tool or omit the field entirely.")
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package pdproxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// fleet are servers that do the same.
+type fleet struct {
+	what    string
+	servers []*server
+	turn    atomic.Uint64
+}
+
+// server is one of them.
+type server struct {
+	url string
+	// down says that it did not answer, or that its health was not well, when last asked.
+	down atomic.Bool
+	// busy is how many requests it has.
+	busy atomic.Int64
+}
+
+func newFleet(what string, addresses []string) (*fleet, error) {
+	f := &fleet{what: what}
+	for _, a := range addresses {
+		u, err := parse(a)
+		if err != nil {
+			return nil, fmt.Errorf("--%s %w", what, err)
+		}
+		f.servers = append(f.servers, &server{url: u})
+	}
+	return f, nil
+}
+
+// order is in which servers are asked: those that are well before others, those with fewer requests
+// first, and of equal ones each in its turn.
+func (f *fleet) order() []*server {
+	n := len(f.servers)
+	if n == 0 {
+		return nil
+	}
+	from := int(f.turn.Add(1) % uint64(n))
+	all := slices.Concat(f.servers[from:], f.servers[:from])
+	type state struct {
+		down bool
+		busy int64
+	}
+	seen := make(map[*server]state, n) // as it is now: it may change while they are sorted
+	for _, s := range all {
+		seen[s] = state{s.down.Load(), s.busy.Load()}
+	}
+	slices.SortStableFunc(all, func(a, b *server) int {
+		x, y := seen[a], seen[b]
+		switch {
+		case x.down != y.down && x.down:
+			return 1
+		case x.down != y.down:
+			return -1
+		}
+		return int(x.busy - y.busy)
+	})
+	return all
+}
+
+// up is how many are well.
+func (f *fleet) up() (n int) {
+	for _, s := range f.servers {
+		if !s.down.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// healthTimeout bounds the answer of a server about its health.
+const healthTimeout = 5 * time.Second
+
+// look asks every server for its health, all at the same time.
+func (p *Proxy) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, f := range []*fleet{p.prefill, p.decode} {
+		for _, s := range f.servers {
+			asking.Go(func() { p.mark(f, s, p.ask(ctx, s)) })
+		}
+	}
+	asking.Wait()
+}
+
+// ask returns nil for a server that is well.
+func (p *Proxy) ask(ctx context.Context, s *server) error {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/health", nil)
+	if err != nil {
+		return err
+	}
+	r, err := p.client.Do(q)
+	if err != nil {
+		return err
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		return fmt.Errorf("its health is %s", r.Status)
+	}
+	return nil
+}
+
+// mark takes note of how a server is, and says so when that has changed.
+func (p *Proxy) mark(f *fleet, s *server, err error) {
+	switch {
+	case err != nil && !s.down.Swap(true):
+		p.opt.Log.Warn("a "+f.what+" server is not well", "server", s.url, "error", err)
+	case err == nil && s.down.Swap(false):
+		p.opt.Log.Info("a "+f.what+" server is well again", "server", s.url)
+	}
+}
+
+// health answers for all: without a decode server nothing is served, without a prefill server it is
+// served all the same.
+func (p *Proxy) health(w http.ResponseWriter) {
+	status := http.StatusOK
+	if p.decode.up() == 0 {
+		status = http.StatusServiceUnavailable
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{
+		"prefill": fmt.Sprintf("%d of %d", p.prefill.up(), len(p.prefill.servers)),
+		"decode":  fmt.Sprintf("%d of %d", p.decode.up(), len(p.decode.servers))})
+}

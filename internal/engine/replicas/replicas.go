@@ -1,0 +1,342 @@
+// Package replicas puts several engines of one model behind one door (--data-parallel-size): each
+// request goes to the engine that will be done with it first, judged by the work it was given and
+// by the beginnings of prompts that its prefix cache holds. Every token and log-probability is the
+// same whichever engine computes it.
+package replicas
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+)
+
+// Engine is what the router needs of one; *engine.Engine is the real one.
+type Engine interface {
+	Info() *engine.Info
+	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
+	Healthy(ctx context.Context) error
+	Totals() engine.Totals
+	Report() []executor.RankStatus
+	Links() []metrics.Link
+	Failed() <-chan struct{}
+	Stop(ctx context.Context) error
+	Cut() int
+	// Relayout and CatchUp are for engines whose number or layout changes.
+	Relayout(ctx context.Context, tp int) error
+	CatchUp(ctx context.Context) error
+}
+
+// member is one of the engines, with what is known of it.
+type member struct {
+	Engine
+	number int
+	// gone is closed, by leave, when it was removed.
+	gone  chan struct{}
+	leave sync.Once
+
+	// The rest belongs to Router.mu. work and held of the candidate are set for each request.
+	candidate
+	prefixes prefixes
+	// idle is closed when one that is leaving has nothing left; nil for others.
+	idle chan struct{}
+}
+
+// Router shares requests out among engines. It serves as long as one of them does. Its methods are
+// safe for concurrent use.
+type Router struct {
+	info atomic.Pointer[engine.Info]
+	log  *slog.Logger
+	seed maphash.Seed
+	// capacity is how many tokens of prompts are remembered of each engine.
+	capacity int
+	// site opens more engines; nil where their number is fixed.
+	site site
+
+	mu sync.Mutex
+	// members are the engines by number, without gaps. The list is never written: another one takes
+	// its place.
+	members []*member
+	turn    int
+	// candidates is what choose is given.
+	candidates []candidate
+	over       bool // failed is closed
+
+	scaling scaling
+
+	// watchers wait for the engines to fail; life ends with Stop, failed is closed when all have
+	// failed.
+	watchers sync.WaitGroup
+	life     context.Context
+	end      context.CancelFunc
+	failed   chan struct{}
+}
+
+// Open opens the engines of a configuration and a router over them, also over a single one.
+func Open(ctx context.Context, opt engine.Options) (*Router, *metrics.Metrics, error) {
+	var opening atomic.Pointer[Router]
+	opt.Events = status.Tee(opt.Events, func(e status.Event) {
+		event, i := status.Source(e)
+		switch event.(type) {
+		case status.GroupRecovered, status.CacheReset:
+		default:
+			return
+		}
+		if r := opening.Load(); r != nil {
+			r.forget(i)
+		}
+	})
+	opener, err := engine.NewOpener(ctx, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	engines, err := opener.OpenFirst(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := New(interfaces(engines), opt.Config.Cache.PrefixCaching, opt.Log)
+	r.site = site{opener}
+	opening.Store(r)
+	return r, opener.Metrics(), nil
+}
+
+func interfaces(opened []*engine.Engine) []Engine {
+	engines := make([]Engine, len(opened))
+	for i, e := range opened {
+		engines[i] = e
+	}
+	return engines
+}
+
+// New makes a router over engines of the same model, at least one. Stop ends them. A nil log is
+// silence.
+func New(engines []Engine, prefixCaching bool, log *slog.Logger) *Router {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := &Router{log: log, seed: maphash.MakeSeed(), failed: make(chan struct{})}
+	r.life, r.end = context.WithCancel(context.Background())
+	if info := engines[0].Info(); prefixCaching {
+		r.capacity = min(info.Blocks*info.BlockSize, maxRemembered)
+	}
+	members := make([]*member, len(engines))
+	for i, e := range engines {
+		members[i] = r.newMember(i, e)
+	}
+	r.replace(members)
+	return r
+}
+
+// newMember makes a member of an engine, and watches it.
+func (r *Router) newMember(number int, e Engine) *member {
+	m := &member{Engine: e, number: number, gone: make(chan struct{}),
+		prefixes: newPrefixes(r.capacity)}
+	r.watchers.Go(func() { r.watch(m) })
+	return m
+}
+
+// watch waits until an engine fails, and gives back what its dead group still holds; those that live
+// go on.
+func (r *Router) watch(m *member) {
+	select {
+	case <-r.life.Done():
+		return
+	case <-m.gone:
+		return
+	case <-m.Failed():
+	}
+	if r.down(m); r.leave() {
+		return
+	}
+	if err := m.Stop(context.Background()); err != nil {
+		r.log.Error("a failed engine was not ended", "engine", m.number, "cause", err)
+	}
+}
+
+// replace puts another list of members in the place of the one there is, and describes it.
+func (r *Router) replace(members []*member) {
+	info := *members[0].Info()
+	info.Engines, info.WeightBytes, info.Ranks = len(members), 0, nil
+	for _, m := range members {
+		info.WeightBytes += m.Info().WeightBytes
+		info.Ranks = append(info.Ranks, m.Info().Ranks...)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members = members
+	r.info.Store(&info)
+}
+
+// list are the members of the moment.
+func (r *Router) list() []*member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.members
+}
+
+// leave takes note that an engine has failed. It returns true for the last one, after which nothing is
+// served.
+func (r *Router) leave() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	living := 0
+	for _, m := range r.members {
+		if !m.candidate.down {
+			living++
+		}
+	}
+	if living > 0 {
+		r.log.Warn("the other engines go on", "engines", living)
+		return false
+	}
+	if !r.over {
+		r.over = true
+		close(r.failed)
+	}
+	return true
+}
+
+// down notes that an engine has failed.
+func (r *Router) down(m *member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.candidate.down = true
+}
+
+// forget notes that an engine has lost its cache.
+func (r *Router) forget(number int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if number < len(r.members) {
+		r.members[number].prefixes.forget()
+	}
+}
+
+// Submit gives requests whose outputs belong together to one engine; see engine.Engine.Submit. One
+// that fails before it has taken them is left out, and the next best is asked.
+func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	var room [64]beginning
+	w := r.weigh(room[:0], list, len(r.list()) > 1)
+	for {
+		m, load := r.take(ctx, &w)
+		if m == nil {
+			return nil, together(r.Health(ctx))
+		}
+		s, err := m.Submit(ctx, list...)
+		if err == nil {
+			return &stream{Stream: s, router: r, engine: m, load: load, sequences: len(list)}, nil
+		}
+		r.giveBack(m, load, len(list), 0)
+		if !errors.Is(err, engine.ErrFailed) {
+			return nil, err
+		}
+		r.down(m)
+	}
+}
+
+// assumedOutput bounds the tokens of output that a sequence counts for: most end long before their
+// max_tokens, which is often as much as the context has room for.
+const assumedOutput = 128
+
+// weight is what requests that belong together need, wherever they are computed.
+type weight struct {
+	// list are the beginnings of their prompts, one prompt after the other; prompts are the ends of
+	// each within list.
+	list    []beginning
+	prompts []int
+	// reads says that cached beginnings are used, adds that they will be there afterwards.
+	reads, adds bool
+	// prompt and output count the tokens of all, sequences is how many there are.
+	prompt, output, sequences int
+}
+
+// weigh measures requests, outside the lock. Requests with one prompt compute it once. Where there is
+// nothing to choose the beginnings of prompts are of no interest.
+func (r *Router) weigh(room []beginning, list []*engine.Request, several bool) (w weight) {
+	w.list, w.sequences = room, len(list)
+	w.adds = several && r.capacity > 0
+	w.reads = w.adds && len(list) > 0 && list[0].Params.PromptLogprobs == sample.NoLogprobs
+	for i, q := range list {
+		w.output += min(int(q.Params.MaxTokens), assumedOutput)
+		same := i > 0 && len(q.Prompt) == len(list[i-1].Prompt) && len(q.Prompt) > 0 &&
+			&q.Prompt[0] == &list[i-1].Prompt[0]
+		if same && w.reads {
+			continue
+		}
+		w.prompt += len(q.Prompt)
+		if w.adds {
+			w.list = beginnings(w.list, r.seed, q.Salt, q.Prompt,
+				r.Info().BlockSize)
+			w.prompts = append(w.prompts, len(w.list))
+		}
+	}
+	return w
+}
+
+// cached is how many tokens of the prompts an engine is believed to have.
+func (w *weight) cached(p *prefixes) (tokens int) {
+	if !w.reads {
+		return 0
+	}
+	begin := 0
+	for _, end := range w.prompts {
+		tokens += p.match(w.list[begin:end])
+		begin = end
+	}
+	return tokens
+}
+
+// take chooses an engine, nil when all are down, and counts the requests as its load. A single one is
+// asked whatever it is at: it knows itself why it does not serve.
+func (r *Router) take(ctx context.Context, w *weight) (chosen *member, load int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.members) == 1 {
+		chosen = r.members[0]
+		chosen.work = w.prompt + w.output
+	} else {
+		r.candidates = r.candidates[:0]
+		for _, m := range r.members {
+			m.work = w.prompt + w.output - w.cached(&m.prefixes)
+			m.held = m.Healthy(ctx) != nil
+			r.candidates = append(r.candidates, m.candidate)
+		}
+		i := choose(r.candidates, r.turn)
+		if i < 0 {
+			return nil, 0
+		}
+		chosen, r.turn = r.members[i], i+1
+	}
+	if w.adds {
+		chosen.prefixes.add(w.list)
+	}
+	chosen.load += chosen.work
+	chosen.sequences += w.sequences
+	return chosen, chosen.work
+}
+
+// giveBack ends the load of sequences that are over. Their outputs are in the cache.
+func (r *Router) giveBack(m *member, load, sequences, outputs int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.load -= load
+	m.sequences -= sequences
+	m.prefixes.spend(outputs)
+	m.rest()
+}
+
+// rest tells whoever waits for an engine that is leaving when it has nothing left. Router.mu is held.
+func (m *member) rest() {
+	if m.idle != nil && m.sequences == 0 {
+		close(m.idle)
+		m.idle = nil
+	}
+}

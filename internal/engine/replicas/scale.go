@@ -1,0 +1,296 @@
+package replicas
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/engine"
+)
+
+// site is where more engines come from.
+type site struct{ *engine.Opener }
+
+// scaling is the change of the engines that is under way, one at a time.
+type scaling struct {
+	mu sync.Mutex
+	// what it is, "" for none.
+	what string
+	// closed says that no other may begin.
+	closed  bool
+	running sync.WaitGroup
+}
+
+// begin notes that a change is under way; the error says why it may not be.
+func (s *scaling) begin(what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return engine.ErrStopped
+	case s.what != "":
+		return fmt.Errorf("%w: %s", engine.ErrScaling, s.what)
+	}
+	s.what = what
+	s.running.Add(1)
+	return nil
+}
+
+func (s *scaling) done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.what = ""
+	s.running.Done()
+}
+
+// close lets no other begin, and waits for the one that is under way.
+func (s *scaling) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// Scaling is the change of the engines that is under way, in words; "" for none.
+func (r *Router) Scaling() string {
+	r.scaling.mu.Lock()
+	defer r.scaling.mu.Unlock()
+	return r.scaling.what
+}
+
+// ScaleEngines changes how many engines there are while they serve. Those that are added get
+// requests once they are ready, in the place of failed ones too; of those that are to be removed,
+// which are the last ones, requests that run finish, for as long as drain, else all stay
+// (engine.ErrBusy). An error leaves the engines that there were: *engine.Refused, engine.ErrScaling,
+// or why one did not start. It goes on when ctx ends: ctx bounds only the wait for it.
+func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) error {
+	if r.site.Opener == nil {
+		return &engine.Refused{Reason: "the number of engines is fixed here"}
+	}
+	if to < 1 || to > engine.MaxEngines {
+		return &engine.Refused{Reason: fmt.Sprintf("%d engines: there can be 1 to %d", to,
+			engine.MaxEngines)}
+	}
+	what := fmt.Sprintf("scaling from %d to %d engines", len(r.list()), to)
+	if err := r.scaling.begin(what); err != nil {
+		return err
+	}
+	return r.await(ctx, func() error { return r.scale(to, drain) })
+}
+
+// Relayout has every engine, one after the other, divide each layer of the model among so many ranks:
+// each holds its requests for as long as its new ranks take to start, and the others serve. An error
+// leaves the layout that there was, as ScaleEngines says; it goes on when ctx ends.
+func (r *Router) Relayout(ctx context.Context, tp int) error {
+	if r.site.Opener == nil {
+		return &engine.Refused{Reason: "the layout is fixed here"}
+	}
+	if err := r.scaling.begin(fmt.Sprintf("changing to tensor parallel size %d", tp)); err != nil {
+		return err
+	}
+	return r.await(ctx, func() error { return r.relayout(tp) })
+}
+
+// relayout changes the engines that live, and back those that were changed before one that fails.
+func (r *Router) relayout(tp int) error {
+	begun, from := time.Now(), r.site.TensorParallelSize()
+	if tp == from {
+		return nil
+	}
+	members := r.list()
+	if err := r.site.CheckLayout(tp, len(members)); err != nil {
+		return err
+	}
+	for i, m := range members {
+		if m.failed() {
+			continue
+		}
+		err := m.Relayout(r.life, tp)
+		if err == nil {
+			continue
+		}
+		for _, changed := range members[:i] {
+			if back := changed.Relayout(r.life, from); back != nil && !changed.failed() {
+				r.log.Error("an engine has another layout than the others", "engine", changed.number,
+					"tensor_parallel_size", tp, "cause", back)
+			}
+		}
+		r.replace(members)
+		if r.life.Err() != nil {
+			return engine.ErrStopped
+		}
+		return err
+	}
+	if err := r.site.Relaid(tp); err != nil {
+		return err
+	}
+	r.replace(members)
+	r.log.Info("changed the layout", "tensor_parallel_size", tp, "before", from, "ms",
+		time.Since(begun).Milliseconds())
+	return nil
+}
+
+// await runs the change that has begun, and waits for it until ctx ends.
+func (r *Router) await(ctx context.Context, change func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := change()
+		r.scaling.done()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// scale makes the engines as many as are wanted.
+func (r *Router) scale(to int, drain time.Duration) error {
+	begun, from := time.Now(), len(r.list())
+	if missing := r.missing(to); len(missing) > 0 {
+		if err := r.add(missing, to); err != nil {
+			return err
+		}
+	}
+	if err := r.remove(to, drain); err != nil {
+		return err
+	}
+	if from != to {
+		r.log.Info("scaled", "from", from, "engines", to, "ms", time.Since(begun).Milliseconds())
+	}
+	return nil
+}
+
+// missing are the numbers below a limit that no living engine has.
+func (r *Router) missing(limit int) (numbers []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range limit {
+		if i >= len(r.members) || r.members[i].candidate.down || r.members[i].failed() {
+			numbers = append(numbers, i)
+		}
+	}
+	return numbers
+}
+
+// failed says that an engine has failed, which its watcher may not have heard.
+func (m *member) failed() bool {
+	select {
+	case <-m.Failed():
+		return true
+	default:
+		return false
+	}
+}
+
+// add opens engines of the numbers, all or none, and gives them requests.
+func (r *Router) add(numbers []int, total int) error {
+	if err := r.site.Check(numbers, total); err != nil {
+		return err
+	}
+	before := r.list()
+	for _, i := range numbers {
+		if i < len(before) {
+			// One that has failed gives back what it has before another one takes its place.
+			r.close(before[i])
+		}
+	}
+	opened, err := r.site.Open(r.life, numbers, max(total, len(before)))
+	if err != nil {
+		for _, i := range numbers {
+			if i < len(before) {
+				r.site.Metrics().Engine(i).SetDown()
+			}
+		}
+		if r.life.Err() != nil {
+			return engine.ErrStopped
+		}
+		return err
+	}
+	members, added := slices.Clone(before), make([]*member, len(opened))
+	for i, e := range opened {
+		m := r.newMember(numbers[i], e)
+		m.leaving = true // no requests before it has caught up
+		added[i] = m
+		if m.number < len(members) {
+			members[m.number] = m
+		} else {
+			members = append(members, m)
+		}
+	}
+	r.replace(members)
+	for _, m := range added {
+		if err := m.CatchUp(r.life); err != nil {
+			r.replace(before)
+			for _, m := range added {
+				r.close(m)
+			}
+			return fmt.Errorf("engine %d: %w", m.number, err)
+		}
+	}
+	r.keep(added)
+	return nil
+}
+
+// remove drains the engines from a number on, and ends them.
+func (r *Router) remove(from int, drain time.Duration) error {
+	members := r.list()
+	if len(members) <= from {
+		return nil
+	}
+	late := time.NewTimer(drain)
+	defer late.Stop()
+	busy := r.retire(members[from:])
+	for _, idle := range busy {
+		var err error
+		select {
+		case <-idle:
+			continue
+		case <-late.C:
+			err = fmt.Errorf("%w after %v", engine.ErrBusy, drain)
+		case <-r.life.Done():
+			err = engine.ErrStopped
+		}
+		r.keep(members[from:])
+		return err
+	}
+	r.replace(slices.Clone(members[:from]))
+	for _, m := range members[from:] {
+		r.close(m)
+	}
+	return nil
+}
+
+// retire gives engines no more requests. The channels that it returns are closed when they have none.
+func (r *Router) retire(list []*member) (idle []chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range list {
+		m.leaving, m.idle = true, make(chan struct{})
+		idle = append(idle, m.idle)
+		m.rest()
+	}
+	return idle
+}
+
+// keep gives engines requests again.
+func (r *Router) keep(list []*member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range list {
+		m.leaving, m.idle = false, nil
+	}
+}
+
+// close ends an engine that gets no requests any more.
+func (r *Router) close(m *member) {
+	m.leave.Do(func() { close(m.gone) })
+	if err := m.Stop(context.WithoutCancel(r.life)); err != nil {
+		r.log.Error("an engine that was removed was not ended", "engine", m.number, "cause", err)
+	}
+	r.site.Close(m.number)
+}

@@ -1,0 +1,151 @@
+package rlhf
+
+import (
+	"context"
+	"sync"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
+	"github.com/eagleray/eagleray/internal/link/queue"
+)
+
+// Pause lets new requests wait until Resume. Those in flight are ended, finish, or stay as they are, by
+// the mode; it returns when that is done. Except for requests that stay, the prefix cache is emptied if
+// that is wanted. While requests finish, another pause or a Resume may come.
+func (c *Control) Pause(ctx context.Context, mode state.Mode, clearCache bool) error {
+	m, err := c.enter(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.Pause(mode); err != nil {
+		c.leave()
+		return err
+	}
+	c.become(m)
+	c.steering.Hold(mode == state.Keep)
+	c.leave()
+	if err := c.halt(ctx, mode); err != nil || mode == state.Keep || !clearCache {
+		return err
+	}
+	if m := c.state(); !m.Paused() {
+		return nil // Resume came first
+	}
+	_, err = c.ResetPrefixCache(ctx, true)
+	return err
+}
+
+// halt brings requests in flight to what a pause wants.
+func (c *Control) halt(ctx context.Context, mode state.Mode) error {
+	return c.each(func(e *engine.Engine) error {
+		switch mode {
+		case state.Abort:
+			return e.AbortAll(ctx)
+		case state.Wait:
+			return e.Drain(ctx)
+		}
+		return e.Settle(ctx)
+	})
+}
+
+// Resume goes on with generation.
+func (c *Control) Resume(ctx context.Context) error {
+	m, err := c.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.leave()
+	if err := m.Resume(); err != nil {
+		return err
+	}
+	c.become(m)
+	return c.release(ctx)
+}
+
+func (c *Control) release(ctx context.Context) error {
+	c.steering.Release()
+	return c.each(func(e *engine.Engine) error { return e.Settle(ctx) })
+}
+
+// AbortAll ends all requests with what they have.
+func (c *Control) AbortAll(ctx context.Context) error {
+	return c.each(func(e *engine.Engine) error { return e.AbortAll(ctx) })
+}
+
+// ResetPrefixCache empties the prefix caches. It returns false where requests run, unless these are to
+// be computed again.
+func (c *Control) ResetPrefixCache(ctx context.Context, running bool) (bool, error) {
+	var mu sync.Mutex
+	all := true
+	err := c.each(func(e *engine.Engine) error {
+		done, err := e.ResetPrefixCache(ctx, running)
+		mu.Lock()
+		defer mu.Unlock()
+		all = all && done
+		return err
+	})
+	return all, err
+}
+
+// Sleep pauses as Pause does and gives memory back: at level 1 that of the KV cache, at level 2 that of
+// the weights too.
+func (c *Control) Sleep(ctx context.Context, level int, mode state.Mode) error {
+	m, err := c.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.leave()
+	awake := !m.Paused()
+	if err := m.Sleep(level, mode); err != nil {
+		return err
+	}
+	if awake {
+		c.steering.Hold(mode == state.Keep)
+		if err := c.halt(ctx, mode); err != nil {
+			c.steering.Release()
+			return err
+		}
+	} else {
+		// What was let finish, and has not, goes on after the sleep.
+		c.steering.Hold(true)
+		if err := c.halt(ctx, state.Keep); err != nil {
+			return err
+		}
+	}
+	c.become(m)
+	if level > 0 {
+		c.retiring.Wait()
+		c.spare.Drop()
+	}
+	return c.rest(&m)
+}
+
+// Wake takes the memory of parts again, of all without tags. What the weights were before they slept
+// they are again.
+func (c *Control) Wake(ctx context.Context, tags []string) error {
+	m, err := c.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.leave()
+	slept := m.Sleeping()
+	resumed, err := m.Wake(tags)
+	if err != nil {
+		return err
+	}
+	if slept {
+		if err := c.rest(&m); err != nil {
+			return err
+		}
+	}
+	c.become(m)
+	if resumed {
+		return c.release(ctx)
+	}
+	return nil
+}
+
+// rest has all ranks be as asleep as a state says. It is not given up half-way.
+func (c *Control) rest(m *state.Machine) error {
+	c.steering.SetAsleep(queue.Asleep{Weights: m.Asleep(state.Weights), KVCache: m.Asleep(state.KVCache)})
+	return c.each(func(e *engine.Engine) error { return e.Rest(context.Background()) })
+}

@@ -1,0 +1,105 @@
+package rlhf
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+)
+
+// splitting opens a server that exchanges KV blocks and has no other use for those of before.
+func splitting(t *testing.T, tp int) *server {
+	t.Helper()
+	s := open(t, func(c *config.Config) {
+		c.Cache.PrefixCaching = false
+		if c.Parallel.TensorParallelSize = tp; tp > 1 {
+			c.Parallel.Backend = "mp"
+		}
+		ok(t, c.Transfer.Set(`{"kv_connector":"EagleRayConnector","kv_role":"kv_both"}`))
+	})
+	_, err := s.Init(t.Context(), true)
+	ok(t, err)
+	return s
+}
+
+const splitQuestion = "What is exchanged by two servers that were trained together for a while?"
+
+// ticket has a server compute a prompt for another one.
+func ticket(t *testing.T, e *engine.Engine) (k *kvtransfer.Ticket) {
+	t.Helper()
+	r := request(e, splitQuestion, 1)
+	r.HandOver = true
+	each(t, submit(t, e, r), func(d engine.Delta) {
+		if d.Ticket != nil {
+			k = d.Ticket
+		}
+	})
+	return k
+}
+
+// goOn has a server go on from what another one has computed; cached is how much of that came.
+func goOn(t *testing.T, e *engine.Engine, k *kvtransfer.Ticket) (a answer, cached int) {
+	t.Helper()
+	r := request(e, splitQuestion, 8)
+	r.Ticket = k
+	each(t, submit(t, e, r), func(d engine.Delta) {
+		a.tokens = append(a.tokens, d.Tokens...)
+		cached = d.CachedTokens
+	})
+	return a, cached
+}
+
+// TestSplitAfterUpdates lets two servers exchange KV blocks that take updates of their weights: they do while
+// both have the same, in whatever files it came, and never while one bit of one tensor differs. What
+// they answer is always what they answer alone.
+func TestSplitAfterUpdates(t *testing.T) {
+	list := others(t)
+	reversed := slices.Clone(list)
+	slices.Reverse(reversed)
+	nearly := slices.Clone(list)
+	last := &nearly[len(nearly)-1]
+	last.Data = bytes.Clone(last.Data)
+	last.Data[0] ^= 1
+	first, same, other := file(t, t.TempDir(), list), file(t, t.TempDir(), reversed),
+		file(t, t.TempDir(), nearly)
+	from, to := splitting(t, 1), splitting(t, 2)
+	producer, consumer := from.engines[0], to.engines[0]
+	for _, step := range []struct {
+		what     string
+		on       *server
+		path     string
+		exchange bool
+	}{
+		{"as loaded", nil, "", true},
+		{"only one has an update", from, first, false},
+		{"both have it", to, same, true},
+		{"one bit differs", to, other, false},
+		{"both have it again", to, first, true},
+		{"the other one has the bit", from, other, false},
+	} {
+		var before *kvtransfer.Ticket
+		if step.on != nil {
+			before = ticket(t, producer)
+			step.on.update(t, step.path)
+		}
+		alone, _ := goOn(t, consumer, nil)
+		got, cached := goOn(t, consumer, ticket(t, producer))
+		if !reflect.DeepEqual(got, alone) {
+			t.Errorf("%s: %v, alone %v", step.what, got, alone)
+		}
+		if (cached > 0) != step.exchange {
+			t.Errorf("%s: %d tokens came", step.what, cached)
+		}
+		if before == nil {
+			continue
+		}
+		// A ticket from before the update brings nothing of the old weights.
+		if got, cached = goOn(t, consumer, before); !reflect.DeepEqual(got, alone) || cached > 0 && !step.exchange {
+			t.Errorf("%s, with a ticket from before: %v, alone %v; %d tokens came", step.what, got, alone, cached)
+		}
+	}
+}

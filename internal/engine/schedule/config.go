@@ -1,0 +1,103 @@
+package schedule
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// Config limits what one plan may hold. The names in brackets are vLLM's.
+type Config struct {
+	// MaxSeqs is the number of requests that may run at once [max_num_seqs], and so of slots.
+	MaxSeqs int
+	// MaxTokens is the number of tokens computed in one step [max_num_batched_tokens], at least
+	// MaxSeqs, so that every running request can advance in every step.
+	MaxTokens int
+	// MaxModelLen is the greatest number of tokens of a request, prompt and output together
+	// [max_model_len].
+	MaxModelLen int
+	// BlockSize is the number of tokens per cache block [block_size], Blocks the number of blocks
+	// [num_gpu_blocks]; together they must hold one request of MaxModelLen.
+	BlockSize, Blocks int
+	// PrefixCaching shares blocks between requests with equal beginnings [enable_prefix_caching].
+	PrefixCaching bool
+	// ChunkedPrefill cuts a prompt to what a step has left [enable_chunked_prefill]. Without it a
+	// prompt is computed in one step, and MaxTokens must be at least MaxModelLen.
+	ChunkedPrefill bool
+	// LongPrefillTokens is the greatest number of tokens of one request in one step
+	// [long_prefill_token_threshold], 0 for no limit. It needs ChunkedPrefill.
+	LongPrefillTokens int
+	// Priority orders requests by Request.Priority, then by arrival [scheduling_policy=priority];
+	// without it by arrival only [fcfs].
+	Priority bool
+	// MaxInFlight is the number of plans that may await their results [max_concurrent_batches]; 0
+	// is 1.
+	MaxInFlight int
+	// Stages is the number of stages that a plan passes through [pipeline_parallel_size]; 0 is 1.
+	// With several, requests take turns so that each stage has a plan to compute: see Schedule; and
+	// with ChunkedPrefill a plan has a part of MaxTokens only, so that prompts that come together
+	// make a plan for every stage too.
+	Stages int
+}
+
+// plansPerStage is into how many plans for each of several stages MaxTokens are cut: a pipeline
+// that fills and drains once loses one part in so many and one.
+const plansPerStage = 4
+
+// Budget is how many tokens one plan may compute, at least one for each request that may run.
+func (c *Config) Budget() int {
+	if c.Stages <= 1 || !c.ChunkedPrefill {
+		return c.MaxTokens
+	}
+	return max(c.MaxSeqs, c.MaxTokens/(plansPerStage*c.Stages))
+}
+
+// validate refuses a configuration under which some request could never finish.
+func (c Config) validate() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"MaxSeqs", c.MaxSeqs}, {"MaxTokens", c.MaxTokens}, {"MaxModelLen", c.MaxModelLen},
+		{"BlockSize", c.BlockSize}, {"Blocks", c.Blocks},
+	} {
+		if f.value < 1 || f.value > math.MaxInt32 {
+			return fmt.Errorf("schedule: %s is %d, must be 1 to %d", f.name, f.value, math.MaxInt32)
+		}
+	}
+	if c.MaxTokens < c.MaxSeqs {
+		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)",
+			c.MaxTokens, c.MaxSeqs)
+	}
+	if most := c.MaxTokens/c.BlockSize + 1; most > step.MaxRowBlocks {
+		return fmt.Errorf("schedule: a step of %d tokens may bring a request %d blocks of %d tokens, "+
+			"must be at most %d", c.MaxTokens, most, c.BlockSize, step.MaxRowBlocks)
+	}
+	if c.LongPrefillTokens < 0 {
+		return fmt.Errorf("schedule: LongPrefillTokens is %d, must not be negative", c.LongPrefillTokens)
+	}
+	if c.MaxInFlight < 0 {
+		return fmt.Errorf("schedule: MaxInFlight is %d, must not be negative", c.MaxInFlight)
+	}
+	if c.Stages < 0 || c.Stages > 1 && c.MaxInFlight < c.Stages {
+		return fmt.Errorf("schedule: Stages is %d, must not be negative nor more than MaxInFlight (%d)",
+			c.Stages, c.MaxInFlight)
+	}
+	if !c.ChunkedPrefill {
+		if c.LongPrefillTokens > 0 {
+			return fmt.Errorf("schedule: LongPrefillTokens is %d, which needs ChunkedPrefill",
+				c.LongPrefillTokens)
+		}
+		if c.MaxTokens < c.MaxModelLen {
+			return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxModelLen (%d) "+
+				"without ChunkedPrefill", c.MaxTokens, c.MaxModelLen)
+		}
+	}
+	if need := (c.MaxModelLen + c.BlockSize - 1) / c.BlockSize; need > c.Blocks {
+		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d blocks "+
+			"of %d tokens; the cache holds requests of up to %d tokens",
+			c.Blocks, c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)
+	}
+	return nil
+}

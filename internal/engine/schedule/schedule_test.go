@@ -1,0 +1,229 @@
+package schedule
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+var greedy = sample.Params{
+	MaxTokens: 1 << 30, EOS: -1, Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs,
+}
+
+// loop is the engine's turn: plan as far ahead as may be, pretend to compute, update.
+type loop struct {
+	s    *Scheduler
+	plan step.Plan
+	// results are of the plans in flight, by their numbers.
+	results []step.Result
+	first   uint64
+	out     []Output
+}
+
+func (l *loop) turn() bool {
+	for l.s.Schedule(&l.plan) {
+		r := &l.results[l.plan.ID%uint64(len(l.results))]
+		r.Reset(l.plan.ID)
+		for _, row := range l.plan.Rows {
+			if row.Sample {
+				r.Append(row.Slot, int32(l.plan.ID))
+			}
+		}
+	}
+	l.first++
+	r := &l.results[l.first%uint64(len(l.results))]
+	if l.s.Check(r) != nil {
+		return false
+	}
+	l.out = l.s.Update(r, l.out[:0])
+	return true
+}
+
+// decoding returns a loop with n requests that have left their prompts behind, with distinct
+// prompts, and up to ahead plans in flight.
+func decoding(t testing.TB, n int, caching bool, ahead int) *loop {
+	t.Helper()
+	s, err := New(Config{
+		MaxSeqs: n, MaxTokens: 8192, MaxModelLen: 1 << 20, BlockSize: 16, Blocks: 1 << 17,
+		PrefixCaching: caching, ChunkedPrefill: true, MaxInFlight: ahead,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		prompt := make([]int32, 50+i%64)
+		prompt[0] = int32(i)
+		s.Add(&Request{Key: uint64(i), Prompt: prompt, Params: greedy})
+	}
+	l := &loop{s: s, results: make([]step.Result, ahead)}
+	for range 20 {
+		if !l.turn() {
+			t.Fatal("idle")
+		}
+	}
+	if s.Running() != n || len(l.out) != n {
+		t.Fatalf("%d of %d requests run, %d outputs", s.Running(), n, len(l.out))
+	}
+	return l
+}
+
+// TestSteadyStateAllocates decodes across many block boundaries, with all digests and cache
+// entries, with one to three plans in flight.
+func TestSteadyStateAllocates(t *testing.T) {
+	for ahead := 1; ahead <= 3; ahead++ {
+		l := decoding(t, 256, true, ahead)
+		before := l.s.Stats().Cache.Entries
+		got := testing.AllocsPerRun(200, func() {
+			if !l.turn() {
+				t.Fatal("idle")
+			}
+		})
+		if got != 0 {
+			t.Errorf("%d plans in flight: %v allocations per step", ahead, got)
+		}
+		if now := l.s.Stats().Cache.Entries; now < before+256*10 {
+			t.Errorf("%d plans in flight: entries went from %d to %d", ahead, before, now)
+		}
+	}
+}
+
+// TestCheck refuses results that do not answer the plan, and Update survives them.
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		result step.Result
+		want   string
+	}{
+		{"another plan", result(7, 0, 5, 1, 6), "result of plan 7, but plan 1 is under way"},
+		{"token missing", result(1, 0, 5), "lacks the token of slot 1 at index 1"},
+		{"empty", result(1), "lacks the token of slot 0 at index 0"},
+		{"wrong order", result(1, 1, 5, 0, 6), "lacks the token of slot 0 at index 0"},
+		{"slot too many", result(1, 0, 5, 1, 6, 2, 7), "is for 3 slots, 2 were due"},
+		{"negative token", result(1, 0, 5, 1, -6), "token -6 for slot 1"},
+		{"unequal lists", step.Result{Plan: 1, Slot: []uint32{0, 1}}, "2 slots and 0 runs"},
+		{"two tokens", step.Result{Plan: 1, Slot: []uint32{0, 1}, End: []uint32{1, 3}, Token: []int32{5, 6, 7}},
+			"has 2 tokens for slot 1, 1 is due"},
+		{"no token", step.Result{Plan: 1, Slot: []uint32{0, 1}, End: []uint32{0, 1}, Token: []int32{5}},
+			"has 0 tokens for slot 0, 1 is due"},
+	} {
+		s, err := New(Config{MaxSeqs: 4, MaxTokens: 8, MaxModelLen: 8, BlockSize: 4, Blocks: 8, ChunkedPrefill: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), "no plan is under way") {
+			t.Errorf("before any plan: %v", err)
+		}
+		s.Add(&Request{Key: 1, Prompt: []int32{1}, Params: greedy})
+		s.Add(&Request{Key: 2, Prompt: []int32{2}, Params: greedy})
+		s.Add(&Request{Key: 3, Prompt: []int32{3, 3, 3, 3, 3, 3, 3}, Params: greedy}) // is cut, samples nothing
+		var p step.Plan
+		s.Schedule(&p)
+		if err := s.Check(&c.result); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+		if len(c.result.Slot) == len(c.result.End) {
+			s.Update(&c.result, nil)
+			if err := s.check(); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	}
+}
+
+// result is the answer to a plan with a slot and its token by turns.
+func result(plan uint64, list ...int32) (r step.Result) {
+	r.Plan = plan
+	for i := 0; i < len(list); i += 2 {
+		r.Append(uint32(list[i]), list[i+1])
+	}
+	return r
+}
+
+// TestPlanMemory schedules into one Plan again and again: nothing of an older plan may show, and
+// what the plan holds is not changed by what happens to the requests afterwards.
+func TestPlanMemory(t *testing.T) {
+	s, err := New(Config{MaxSeqs: 2, MaxTokens: 64, MaxModelLen: 32, BlockSize: 4, Blocks: 16, ChunkedPrefill: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt := []int32{1, 2, 3}
+	s.Add(&Request{Key: 1, Prompt: prompt, Params: greedy})
+	var p step.Plan
+	s.Schedule(&p)
+	sent := p.New[0]
+	answer := result(1, 0, 9)
+	s.Update(&answer, nil)
+	if len(sent.Tokens) != 3 || &sent.Tokens[0] == &prompt[0] {
+		t.Errorf("the plan shares tokens with the caller: %v", sent.Tokens)
+	}
+	sent.Tokens = append(sent.Tokens, 77) // a worker may keep the slice and append to it
+	s.Schedule(&p)
+	if len(p.New) != 0 || len(p.Rows) != 1 || p.Rows[0].Last != 9 {
+		t.Errorf("second plan %+v", p)
+	}
+	answer = result(2, 0, 10)
+	s.Update(&answer, nil)
+	s.Abort(1)
+	if !s.Schedule(&p) || len(p.Free) != 1 || len(p.Rows)+len(p.New)+len(p.Blocks) != 0 {
+		t.Errorf("third plan %+v", p)
+	}
+	answer = result(3)
+	s.Update(&answer, nil)
+	if s.Schedule(&p) || len(p.Free) != 0 {
+		t.Errorf("fourth plan %+v", p)
+	}
+}
+
+// TestOutputBeyondReserve decodes past the room made in advance.
+func TestOutputBeyondReserve(t *testing.T) {
+	l := decoding(t, 1, true, 1)
+	for range reserveTokens + 100 {
+		if !l.turn() {
+			t.Fatal("idle")
+		}
+	}
+	if err := l.s.check(); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(l.s.running[0].tokens); got != 50+20+reserveTokens+100 {
+		t.Fatalf("%d tokens", got)
+	}
+}
+
+// BenchmarkDecode is one step, Schedule and Update, of 256 requests that decode. Requests are
+// replaced by new ones outside the clock when they get long.
+func BenchmarkDecode(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		caching bool
+		ahead   int
+	}{{"cache", true, 1}, {"no-cache", false, 1}, {"ahead", true, 2}} {
+		b.Run(c.name, func(b *testing.B) {
+			l := decoding(b, 256, c.caching, c.ahead)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := range b.N {
+				if n%2000 == 1999 {
+					b.StopTimer()
+					l = decoding(b, 256, c.caching, c.ahead)
+					b.StartTimer()
+				}
+				l.turn()
+			}
+		})
+	}
+}
+
+// TestTooManyBlocksPerRow refuses a step that could bring one request more blocks than a row can name.
+func TestTooManyBlocksPerRow(t *testing.T) {
+	c := Config{MaxSeqs: 1, MaxTokens: 1 << 16, MaxModelLen: 1 << 17, BlockSize: 1, Blocks: 1 << 18, ChunkedPrefill: true}
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "65537 blocks of 1 tokens, must be at most 65535") {
+		t.Errorf("%v", err)
+	}
+	c.MaxTokens = 1<<16 - 2
+	if _, err := New(c); err != nil {
+		t.Error(err)
+	}
+}

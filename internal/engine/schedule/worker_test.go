@@ -1,0 +1,264 @@
+package schedule
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+)
+
+// worker is a model of a worker: it knows only what plans tell it and refuses a plan it could not
+// execute. Its cache memory holds, per position, a hash of all tokens up to there, which is what
+// keys and values of that position depend on. So a wrong block table, a stale or foreign block, a
+// skipped position, or an unknown token is seen when attention reads.
+type worker struct {
+	blockSize int
+	memory    []uint64
+	written   []uint64 // the plan that has written each cell
+	slots     map[uint32]*slot
+	plans     uint64
+	// choose, when not nil, picks the token of a slot instead of the model.
+	choose func(slot uint32) int32
+	// compiling is how often the constraints of requests are not compiled yet.
+	compiling map[constrain.Spec]int
+}
+
+type slot struct {
+	tokens []int32
+	// sampled is the token after tokens when the last plan has sampled it.
+	sampled []int32
+	prompt  int
+	blocks  []uint32
+	next    int // position to be computed next
+	params  sample.Params
+	// constraint is of the request, missed says that a token has not been chosen for it.
+	constraint constrain.Spec
+	missed     bool
+}
+
+func newWorker(c Config) *worker {
+	return &worker{blockSize: c.BlockSize, memory: make([]uint64, c.Blocks*c.BlockSize),
+		written: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{},
+		compiling: map[constrain.Spec]int{}}
+}
+
+// replace makes a worker in the place of another one: it knows no slot, and has the other's memory if
+// that is remembered.
+func (w *worker) replace(c Config, remembered bool) *worker {
+	next := newWorker(c)
+	next.plans, next.compiling = w.plans, w.compiling
+	if remembered {
+		next.memory, next.written = w.memory, w.written
+	}
+	return next
+}
+
+// spoil destroys what plans after the given one have written.
+func (w *worker) spoil(after uint64) {
+	for i, plan := range w.written {
+		if plan > after {
+			w.memory[i] = 0xdead
+		}
+	}
+}
+
+// memorise writes what a fetch of a prompt's blocks brings.
+func (w *worker) memorise(f Fetch, prompt []int32) {
+	h := uint64(0)
+	for i, t := range prompt {
+		h = state(h, t)
+		if b := i/w.blockSize - f.First; b >= 0 && b < len(f.Blocks) {
+			w.memory[int(f.Blocks[b])*w.blockSize+i%w.blockSize] = h
+		}
+	}
+}
+
+// state is the hash of tokens[:n], continued from that of tokens[:n-1].
+func state(before uint64, token int32) uint64 {
+	h := before*0x9e3779b97f4a7c15 + uint64(token) + 1 // splitmix64's mixing
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// pick is the token that the model samples after tokens whose state is h.
+func pick(h uint64, vocab int) int32 { return int32(h % uint64(vocab)) }
+
+// execute runs a plan and samples tokens below vocab.
+func (w *worker) execute(c Config, p *step.Plan, vocab int) (*step.Result, error) {
+	if p.ID != w.plans+1 {
+		return nil, fmt.Errorf("plan %d after plan %d", p.ID, w.plans)
+	}
+	w.plans = p.ID
+	if err := w.learn(c, p); err != nil {
+		return nil, fmt.Errorf("plan %d: %w", p.ID, err)
+	}
+	total, at := 0, 0
+	scheduled := map[uint32]bool{}
+	for _, row := range p.Rows {
+		if scheduled[row.Slot] {
+			return nil, fmt.Errorf("plan %d: slot %d is scheduled twice", p.ID, row.Slot)
+		}
+		scheduled[row.Slot] = true
+		if s := w.slots[row.Slot]; s != nil && s.over(c) {
+			return nil, fmt.Errorf("plan %d: slot %d goes on beyond its longest output", p.ID, row.Slot)
+		}
+		n := int(row.Blocks)
+		if err := w.write(row, p.Blocks[at:at+n]); err != nil {
+			return nil, fmt.Errorf("plan %d: slot %d: %w", p.ID, row.Slot, err)
+		}
+		at += n
+		total += int(row.Count)
+	}
+	for _, q := range p.New {
+		if !scheduled[q.Slot] {
+			return nil, fmt.Errorf("plan %d: slot %d is new but not scheduled", p.ID, q.Slot)
+		}
+	}
+	if total > c.MaxTokens || len(w.slots) > c.MaxSeqs {
+		return nil, fmt.Errorf("plan %d: %d tokens of %d, %d requests of %d",
+			p.ID, total, c.MaxTokens, len(w.slots), c.MaxSeqs)
+	}
+	for id, s := range w.slots {
+		// With stages requests take turns: see walk.turns.
+		if !scheduled[id] && !s.over(c) && c.Stages <= 1 {
+			return nil, fmt.Errorf("plan %d: slot %d runs and is not scheduled", p.ID, id)
+		}
+	}
+	return w.attend(p, vocab)
+}
+
+// over tells whether the token sampled last ends the request, whatever it is: only such a request
+// may be left out of a plan, because its reader would be stalled otherwise.
+func (s *slot) over(c Config) bool {
+	n := len(s.tokens) + len(s.sampled)
+	return len(s.sampled) > 0 && (n-s.prompt >= int(s.params.MaxTokens) || n >= c.MaxModelLen)
+}
+
+// learn obeys Free, then New.
+func (w *worker) learn(c Config, p *step.Plan) error {
+	for _, id := range p.Free {
+		if w.slots[id] == nil {
+			return fmt.Errorf("free slot %d is freed", id)
+		}
+		delete(w.slots, id)
+	}
+	for _, q := range p.New {
+		if w.slots[q.Slot] != nil {
+			return fmt.Errorf("slot %d is taken and given again", q.Slot)
+		}
+		if int(q.Slot) >= c.MaxSeqs {
+			return fmt.Errorf("slot %d of %d", q.Slot, c.MaxSeqs)
+		}
+		if q.Params.PromptLogprobs != sample.NoLogprobs && len(q.Blocks) > 0 {
+			return fmt.Errorf("slot %d wants prompt logprobs and begins at block %d", q.Slot, len(q.Blocks))
+		}
+		w.slots[q.Slot] = &slot{
+			tokens: append([]int32(nil), q.Tokens...), prompt: int(q.PromptLen),
+			blocks: append([]uint32(nil), q.Blocks...), next: len(q.Blocks) * w.blockSize, params: q.Params,
+			constraint: q.Constraint,
+		}
+	}
+	return nil
+}
+
+// write computes the positions of a row.
+func (w *worker) write(row step.Row, blocks []uint32) error {
+	s := w.slots[row.Slot]
+	if s == nil {
+		return fmt.Errorf("unknown")
+	}
+	start, count := int(row.Start), int(row.Count)
+	if start != s.next || count < 1 {
+		return fmt.Errorf("computes %d tokens from %d, was at %d", count, start, s.next)
+	}
+	switch row.Source {
+	case step.FromPlan:
+		if len(s.sampled) > 0 && s.sampled[0] != row.Last {
+			return fmt.Errorf("last token %d, %d was sampled", row.Last, s.sampled[0])
+		}
+		s.tokens = append(s.tokens, row.Last)
+	case step.FromSampler:
+		if len(s.sampled) == 0 {
+			return fmt.Errorf("goes on from a token that was not sampled")
+		}
+		s.tokens = append(s.tokens, s.sampled[0])
+	}
+	if row.Source != step.FromRequest {
+		s.sampled = nil
+		if start+count != len(s.tokens) {
+			return fmt.Errorf("last token at %d, %d tokens known", start+count-1, len(s.tokens)-1)
+		}
+	}
+	if start+count > len(s.tokens) {
+		return fmt.Errorf("computes up to %d, knows %d tokens", start+count, len(s.tokens))
+	}
+	if row.Sample != (start+count == len(s.tokens)) {
+		return fmt.Errorf("samples %v after %d of %d tokens", row.Sample, start+count, len(s.tokens))
+	}
+	s.blocks = append(s.blocks, blocks...)
+	if want := (start + count + w.blockSize - 1) / w.blockSize; len(s.blocks) != want {
+		return fmt.Errorf("%d positions in %d blocks", start+count, len(s.blocks))
+	}
+	h := uint64(0)
+	for i, t := range s.tokens[:start+count] {
+		h = state(h, t)
+		if i >= start {
+			w.memory[w.address(s, i)], w.written[w.address(s, i)] = h, w.plans
+		}
+	}
+	s.next = start + count
+	return nil
+}
+
+func (w *worker) address(s *slot, i int) int {
+	return int(s.blocks[i/w.blockSize])*w.blockSize + i%w.blockSize
+}
+
+// attend reads every position of every scheduled request, as attention does after all writes of the
+// step, and samples.
+func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
+	r := &step.Result{Plan: p.ID}
+	for _, row := range p.Rows {
+		id, s := row.Slot, w.slots[row.Slot]
+		h := uint64(0)
+		for at, t := range s.tokens[:s.next] {
+			h = state(h, t)
+			if w.memory[w.address(s, at)] != h {
+				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something else",
+					p.ID, id, at, s.blocks[at/w.blockSize])
+			}
+		}
+		if s.params.PromptLogprobs != sample.NoLogprobs {
+			w.promptLogprobs(r, id, int(row.Start), int(row.Count))
+		}
+		if row.Sample {
+			t := pick(h, vocab)
+			if w.choose != nil {
+				t = w.choose(id)
+			}
+			s.sampled = []int32{t}
+			if left := w.compiling[s.constraint]; s.missed || left > 0 {
+				w.compiling[s.constraint], s.missed, t = max(0, left-1), true, sample.Pending
+			}
+			r.Append(id, t)
+			if s.params.Logprobs != sample.NoLogprobs {
+				r.Logprobs = append(r.Logprobs, step.Logprobs{Slot: id, Sampled: step.TokenLogprob{Token: t}})
+			}
+		}
+	}
+	return r, nil
+}
+
+// promptLogprobs reports the prompt tokens after positions start to start+count.
+func (w *worker) promptLogprobs(r *step.Result, id uint32, start, count int) {
+	s := w.slots[id]
+	l := step.PromptLogprobs{Slot: id, Start: uint32(start + 1)}
+	for at := start + 1; at <= start+count && at < s.prompt; at++ {
+		l.Entries = append(l.Entries, step.Logprobs{Slot: id, Sampled: step.TokenLogprob{Token: s.tokens[at]}})
+	}
+	if len(l.Entries) > 0 {
+		r.PromptLogprobs = append(r.PromptLogprobs, l)
+	}
+}

@@ -1,0 +1,283 @@
+// Package executor runs step plans on the ranks of a group, wherever they are: a Launcher starts
+// and watches them, the queue carries plans out and results back.
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/link/join"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/queue/fanin"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+)
+
+// Launcher places and watches ranks; it knows nothing of what they do.
+type Launcher interface {
+	// Launch starts all ranks. Called again, for another group in the place of one that has failed
+	// (Leave), it may keep ranks that live (launch.Worker.Kept): they are given the new invitation,
+	// and the others are started. After an error Stop is still called, for those that did start.
+	Launch(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error)
+	// Exited delivers each end of a rank that Stop did not ask for, those of groups before too.
+	Exited() <-chan launch.Exit
+	// Stop ends all ranks and waits for them; stopping twice is harmless. cause is why the group has
+	// failed, nil when it was asked to end.
+	Stop(ctx context.Context, cause error) error
+}
+
+// Options configure a group of ranks.
+type Options struct {
+	Launcher Launcher
+	// InProcess says that the launcher's ranks run in this process and need no handshake.
+	InProcess bool
+	// Init is the configuration of every rank; Rank is set for each, MaxInFlight is the one below.
+	Init queue.Init
+	// CollectiveTimeout is how long ranks wait for each other; 0 is ten times StepTimeout: a rank that
+	// waits cannot know whether the other one moves, which the driver does.
+	CollectiveTimeout time.Duration
+	// QueueMemory is the budget of all shared memory of the queue; 0 is 16 MiB.
+	QueueMemory int64
+	// Address is where ranks of other hosts may connect, "" for none.
+	Address string
+	// PortRange is the first and last port to listen at there; 0, 0 is any.
+	PortRange [2]int
+	// LinksOnly gives ranks of this host a link over Address too, instead of shared memory.
+	LinksOnly bool
+	// StallWarning is how long a rank may be stalled with work queued before it is reported; 0 is 5
+	// s.
+	StallWarning time.Duration
+	// Fits, unless it is nil, is asked when all ranks have come, before they load: an error ends the
+	// start. It may change what they are told. Of ranks inside the driver's process it is not asked.
+	Fits func(init *queue.Init, workers []launch.Worker, here []join.Here) error
+	// MeetTimeout bounds the way of all ranks from their start to the first record; 0 is 90 s.
+	MeetTimeout time.Duration
+	// Groups is how many groups share the cores of this machine; 0 is 1.
+	Groups int
+	// MaxInFlight is how many plans may be in flight at a time; 0 is 1.
+	MaxInFlight int
+	// Keep says that the launcher can keep ranks: it is left as it is (Leave) when the start fails in
+	// a way that CanKeep. Fresh are the ranks that must not be kept from the group before.
+	Keep  bool
+	Fresh []int
+	// StepTimeout fails the group when no rank has moved for so long during a step; 0 is 300 s.
+	StepTimeout time.Duration
+	// Events is notified of the ranks' progress and of stalls; nil is no listener.
+	Events status.Listener
+	// Log receives what the connections to ranks have to say; nil is silence.
+	Log *slog.Logger
+}
+
+// Executor is a started group.
+type Executor struct {
+	opt     Options
+	workers []launch.Worker
+	// pids are the ranks' processes as this one sees them, 0 for one of another host or PID
+	// namespace.
+	pids []int
+	// hub is set when joined is closed.
+	hub    queue.Hub
+	joined chan struct{}
+	// driver is nil for ranks of this process.
+	driver *join.Driver
+	// closers end what join left, background are the goroutines that end with the group.
+	closers    []func() error
+	background sync.WaitGroup
+
+	life    *life
+	judge   judge
+	loading *loading
+	flights flights
+	calls   calls
+	stall   explainer
+
+	// recvLock is held by the goroutine that receives: the one that waits for something does so
+	// itself, because a record costs more from goroutine to goroutine than between processes.
+	recvLock chan struct{}
+	// sending is held while a record is sent: plans and calls leave in one order.
+	sending chan struct{}
+	// sent is the last plan that was sent, out its record.
+	sent atomic.Uint64
+	out  []byte
+}
+
+// ErrShutdown is the error of calls on an executor that was shut down.
+var ErrShutdown = errors.New("executor is shut down")
+
+// Defaults of Options.
+const (
+	defaultStallWarning = 5 * time.Second
+	defaultStepTimeout  = 300 * time.Second
+	defaultQueueMemory  = 16 << 20
+	defaultMeetTimeout  = 90 * time.Second
+	// startGrace bounds the end of a start that has failed.
+	startGrace = 10 * time.Second
+)
+
+// Start launches the ranks and returns when all have loaded their shards. On an error nothing is
+// left running, but see Options.Keep.
+func Start(ctx context.Context, opt Options) (*Executor, error) {
+	if opt.StallWarning == 0 {
+		opt.StallWarning = defaultStallWarning
+	}
+	if opt.StepTimeout == 0 {
+		opt.StepTimeout = defaultStepTimeout
+	}
+	if opt.MeetTimeout == 0 {
+		opt.MeetTimeout = defaultMeetTimeout
+	}
+	if opt.QueueMemory == 0 {
+		opt.QueueMemory = defaultQueueMemory
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	opt.MaxInFlight = max(1, opt.MaxInFlight)
+	opt.Init.MaxInFlight = opt.MaxInFlight
+	e := &Executor{opt: opt, life: newLife(), joined: make(chan struct{}),
+		loading:  newLoading(opt.Init.Layout.World()),
+		recvLock: make(chan struct{}, 1), sending: make(chan struct{}, 1)}
+	e.calls.pending = map[uint64]*call{}
+	e.flights.init(e, opt.MaxInFlight)
+	if err := e.start(ctx); err != nil {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), startGrace)
+		defer cancel()
+		if opt.Keep && ctx.Err() == nil && CanKeep(err) {
+			return nil, errors.Join(err, e.Leave(last))
+		}
+		return nil, errors.Join(err, e.Shutdown(last))
+	}
+	return e, nil
+}
+
+func (e *Executor) start(ctx context.Context) error {
+	if err := e.connect(ctx); err != nil {
+		return err
+	}
+	e.stall.start(e)
+	record, err := queue.AppendJSON(nil, queue.KindInit, e.opt.Init)
+	if err != nil {
+		return err
+	}
+	if err := e.hub.Send(record, time.Now().Add(e.opt.StepTimeout)); err != nil {
+		return fmt.Errorf("send configuration: %w", err)
+	}
+	return e.awaitReady(ctx)
+}
+
+// CheckHealth asks every rank for a sign of life. A health route that really asks the ranks is to
+// use it.
+func (e *Executor) CheckHealth(ctx context.Context) error {
+	_, err := e.CollectiveRPC(ctx, "check_health", nil, RPCOptions{})
+	return err
+}
+
+// Links are the figures of the connections to ranks of other hosts.
+func (e *Executor) Links() []metrics.Link {
+	h, ok := e.hub.(*fanin.Hub)
+	if !ok {
+		return nil
+	}
+	var links []metrics.Link
+	for r := range e.workers {
+		if s, ok := h.Stats(r); ok {
+			links = append(links, metrics.Link{Rank: r, RTT: s.SmoothRTT, SentBytes: s.BytesSent,
+				ReceivedBytes: s.BytesReceived, Resumes: s.Resumes})
+		}
+	}
+	return links
+}
+
+// Shutdown ends the ranks and waits for them; calling it again waits for the first call.
+func (e *Executor) Shutdown(ctx context.Context) error {
+	return e.end(ctx, func(cause error) error { return e.opt.Launcher.Stop(ctx, cause) })
+}
+
+// Leave ends a group that has failed, but not its ranks: the launcher may start another one by those
+// that live. Without a Shutdown before the launcher is the caller's to stop.
+func (e *Executor) Leave(ctx context.Context) error {
+	return e.end(ctx, func(error) error { return nil })
+}
+
+// end ends the group, and what it has of its ranks by stop.
+func (e *Executor) end(ctx context.Context, stop func(cause error) error) error {
+	if !e.life.stop() {
+		select {
+		case <-e.life.down:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer close(e.life.down)
+	e.die(ErrShutdown)
+	var errs []error
+	var failed *Failure
+	var cause error
+	if errors.As(e.Err(), &failed) {
+		cause = failed
+	}
+	if e.hub != nil && failed == nil {
+		e.notifyShutdown()
+	}
+	e.stall.stop()
+	if e.hub != nil {
+		// A goroutine that receives sees that the group is dead and leaves.
+		e.hub.Interrupt()
+		e.recvLock <- struct{}{}
+		errs = append(errs, e.hub.Close())
+		<-e.recvLock
+	}
+	// Ranks that wait for others in a collective hear nothing of the queue: the end of their
+	// connection frees them.
+	for _, f := range e.closers {
+		errs = append(errs, f())
+	}
+	errs = append(errs, stop(cause))
+	e.background.Wait()
+	return errors.Join(errs...)
+}
+
+// turn waits for the right to send, which is given back through sending. The wait ends with until
+// (queue.ErrTimeout), with ctx and with the group.
+func (e *Executor) turn(ctx context.Context, until time.Time) error {
+	select {
+	case e.sending <- struct{}{}:
+		return nil
+	default:
+	}
+	t := alarm(until)
+	defer t.Stop()
+	select {
+	case e.sending <- struct{}{}:
+		return nil
+	case <-e.life.dead:
+		return e.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return queue.ErrTimeout
+	}
+}
+
+// notifyShutdown asks the ranks to end. One that is gone or does not read cannot be asked, and
+// while a record waits for it none can: Stop deals with them.
+func (e *Executor) notifyShutdown() {
+	t := time.NewTimer(shutdownNotice)
+	defer t.Stop()
+	select {
+	case e.sending <- struct{}{}:
+		_ = e.hub.Send([]byte{byte(queue.KindShutdown)}, time.Now().Add(shutdownNotice))
+		<-e.sending
+	case <-t.C:
+	}
+}
+
+// shutdownNotice is how long asking the ranks to end may take.
+const shutdownNotice = 100 * time.Millisecond

@@ -1,0 +1,62 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/link/queue"
+)
+
+// loading is how far the ranks are on their way from their configuration to their first plan.
+type loading struct {
+	// ranks are what each has reported, loaded which have. Both are guarded by recvLock.
+	ranks  []queue.Ready
+	loaded []bool
+	// all has a value when all have.
+	all chan struct{}
+	// since is when they were given their configuration (nanoseconds of Unix time), 0 once all have
+	// loaded.
+	since atomic.Int64
+}
+
+func newLoading(ranks int) *loading {
+	return &loading{ranks: make([]queue.Ready, ranks), loaded: make([]bool, ranks),
+		all: make(chan struct{}, 1)}
+}
+
+// awaitReady receives until every rank has loaded.
+func (e *Executor) awaitReady(ctx context.Context) error {
+	e.loading.since.Store(time.Now().UnixNano())
+	defer e.loading.since.Store(0)
+	err := e.await(ctx, e.loading.all, time.Time{})
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("start of %d ranks: %w", len(e.workers), err)
+	}
+	return err
+}
+
+// takeReady takes note that a rank has loaded.
+func (l *loading) takeReady(rank int, body []byte) error {
+	if l.loaded[rank] {
+		return fmt.Errorf("rank is ready twice")
+	}
+	l.loaded[rank] = true
+	if err := json.Unmarshal(body, &l.ranks[rank]); err != nil {
+		return fmt.Errorf("decode ready: %w", err)
+	}
+	if err := l.sound(rank); err != nil {
+		return err
+	}
+	if !slices.Contains(l.loaded, false) {
+		l.all <- struct{}{}
+	}
+	return nil
+}
+
+// Ranks describes the ranks as they reported themselves.
+func (e *Executor) Ranks() []queue.Ready { return e.loading.ranks }

@@ -1,0 +1,242 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/link/queue"
+)
+
+// RPCOptions shape a collective call.
+type RPCOptions struct {
+	// UniqueReply waits for the reply of ReplyRank alone; errors of any rank still fail the call.
+	UniqueReply bool
+	ReplyRank   int
+	// Timeout bounds the call, queueing included; 0 is no bound. A rank does not begin it later
+	// (queue.Call).
+	Timeout time.Duration
+}
+
+// RPCError is a method's own error on one rank. The rank goes on.
+type RPCError struct {
+	Method string
+	Rank   int
+	Node   string
+	PID    int
+	Step   uint64
+	// Type is the Go type of the error on the rank.
+	Type, Message string
+}
+
+// Error names the method, the rank, where it ran and the message.
+func (e *RPCError) Error() string {
+	return fmt.Sprintf("call %s on rank %d (%s, pid %d, after step %d): %s: %s",
+		e.Method, e.Rank, e.Node, e.PID, e.Step, e.Type, e.Message)
+}
+
+// calls are the collective calls in flight.
+type calls struct {
+	mu      sync.Mutex
+	pending map[uint64]*call
+	last    uint64 // id
+	late    atomic.Uint64
+}
+
+// oldest is for how long the oldest call has been in flight, 0 for none.
+func (c *calls) oldest(now time.Time) (oldest time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pending {
+		oldest = max(oldest, now.Sub(p.begun), 1)
+	}
+	return oldest
+}
+
+// name is the method of a call, "" for 0.
+func (c *calls) name(id uint64) string {
+	if id == 0 {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.pending[id]; p != nil {
+		return p.method
+	}
+	return fmt.Sprintf("call %d", id)
+}
+
+// LateReplies counts replies that came after their call was over, and were dropped: a figure
+// for the metrics, once calls have users.
+func (e *Executor) LateReplies() uint64 { return e.calls.late.Load() }
+
+// call is a collective call in flight. Its results are guarded by calls.mu.
+type call struct {
+	id     uint64
+	method string
+	step   uint64
+	begun  time.Time
+	// until is when it times out, zero for never.
+	until time.Time
+	only  int // the rank whose reply is waited for, -1 for all
+
+	results [][]byte
+	// answered are the ranks that have replied.
+	answered []bool
+	missing  int
+	err      error
+	done     chan struct{}
+}
+
+// CollectiveRPC calls method on every rank and returns the results in rank order, or the one of
+// ReplyRank. It is for what is done to the ranks' own state: CheckHealth today; new weights, sleep
+// and wake-up, adapters and profiling are to go this way.
+//
+// Calls and plans reach every rank in the order in which they are sent, and a rank does them in
+// that order: the order of calls from several goroutines is theirs to keep. The first error of any
+// rank, reply rank or not, fails the call at once. The call ends with ctx and with its timeout
+// (while it is being sent, with ctx's deadline only); a reply that comes later is dropped and
+// counted.
+func (e *Executor) CollectiveRPC(
+	ctx context.Context, method string, args []byte, opt RPCOptions,
+) ([][]byte, error) {
+	wait, err := e.Begin(ctx, method, args, opt)
+	if err != nil {
+		return nil, err
+	}
+	return wait(ctx)
+}
+
+// Begin is the first half of CollectiveRPC: when it has returned, plans and calls that are sent later
+// come after this call. What it returns is the other half, and must be called.
+func (e *Executor) Begin(ctx context.Context, method string, args []byte,
+	opt RPCOptions) (wait func(context.Context) ([][]byte, error), err error) {
+	c, err := e.sendCall(ctx, method, args, opt)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) ([][]byte, error) { return e.awaitCall(ctx, c) }, nil
+}
+
+// sendCall sends a call, for which it has time until ctx's deadline, else StepTimeout, and until
+// the call's own timeout. The call must then be waited for.
+func (e *Executor) sendCall(
+	ctx context.Context, method string, args []byte, opt RPCOptions,
+) (*call, error) {
+	world := len(e.workers)
+	c := &call{method: method, step: e.sent.Load(), begun: time.Now(), only: -1,
+		results: make([][]byte, world), answered: make([]bool, world), missing: world,
+		done: make(chan struct{}, 1)}
+	if opt.UniqueReply {
+		if opt.ReplyRank < 0 || opt.ReplyRank >= world {
+			return nil, fmt.Errorf("call %s: reply rank %d of %d ranks", method, opt.ReplyRank,
+				world)
+		}
+		c.only, c.missing = opt.ReplyRank, 1
+	}
+	sendUntil, ok := ctx.Deadline()
+	if !ok {
+		sendUntil = c.begun.Add(e.opt.StepTimeout)
+	}
+	if opt.Timeout > 0 {
+		c.until = c.begun.Add(opt.Timeout)
+		if c.until.Before(sendUntil) {
+			sendUntil = c.until
+		}
+	}
+	if err := e.turn(ctx, sendUntil); err != nil {
+		return nil, fmt.Errorf("call %s: %w", method, err)
+	}
+	defer func() { <-e.sending }()
+	e.calls.mu.Lock()
+	e.calls.last++
+	c.id = e.calls.last
+	e.calls.pending[c.id] = c
+	e.calls.mu.Unlock()
+	record := queue.AppendCall(nil, &queue.Call{ID: c.id, Step: c.step, Timeout: opt.Timeout,
+		Sent: c.begun.UnixNano(), Method: method, Args: args})
+	if err := e.hub.Send(record, sendUntil); err != nil {
+		e.forget(c)
+		if e.life.over() {
+			return nil, e.Err()
+		}
+		return nil, fmt.Errorf("call %s: %w", method, err)
+	}
+	return c, nil
+}
+
+// awaitCall receives until the call is answered, failed or out of time.
+func (e *Executor) awaitCall(ctx context.Context, c *call) ([][]byte, error) {
+	defer e.forget(c)
+	switch err := e.await(ctx, c.done, c.until); {
+	case errors.Is(err, queue.ErrTimeout):
+		return nil, fmt.Errorf("call %s timed out: %w", c.method, err)
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil, fmt.Errorf("call %s: %w", c.method, err)
+	case err != nil:
+		return nil, err
+	}
+	e.calls.mu.Lock()
+	defer e.calls.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return nil, c.err
+	case c.only >= 0:
+		return c.results[c.only : c.only+1], nil
+	}
+	return c.results, nil
+}
+
+// forget ends a call: what still comes for it is late.
+func (e *Executor) forget(c *call) {
+	e.calls.mu.Lock()
+	defer e.calls.mu.Unlock()
+	delete(e.calls.pending, c.id)
+}
+
+// reply takes one rank's answer to a call.
+func (e *Executor) reply(rank int, body []byte) error {
+	p, err := queue.ParseReply(body)
+	if err != nil {
+		return err
+	}
+	if int(p.Rank) != rank {
+		return fmt.Errorf("reply of rank %d came from rank %d", p.Rank, rank)
+	}
+	e.calls.mu.Lock()
+	defer e.calls.mu.Unlock()
+	c := e.calls.pending[p.ID]
+	if c == nil {
+		e.calls.late.Add(1)
+		return nil
+	}
+	if c.answered[rank] {
+		return fmt.Errorf("second reply to call %s", c.method)
+	}
+	c.answered[rank] = true
+	if p.Type != "" || p.Failure != "" {
+		w := e.workers[rank]
+		if c.err != nil {
+			return nil // the first error wins
+		}
+		c.err = &RPCError{Method: c.method, Rank: rank, Node: w.Node, PID: w.PID, Step: c.step,
+			Type: p.Type, Message: p.Failure}
+	} else {
+		c.results[rank] = append([]byte(nil), p.Value...)
+		if c.only < 0 || c.only == rank {
+			c.missing--
+		}
+	}
+	if c.err != nil || c.missing == 0 {
+		// The other ranks' replies to a unique-reply call are expected: they are not late until the
+		// call ends.
+		select {
+		case c.done <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+// Package launch holds the records that launchers and the executor share: what is started, what
+// came of it, and how it ended.
+package launch
+
+import (
+	"time"
+
+	"github.com/eagleray/eagleray/internal/link/join"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/queue"
+)
+
+// Spec is one rank to start.
+type Spec struct {
+	Rank, LocalRank int
+	// Invitation is what the rank needs to join the driver; it holds a secret, and must not be
+	// passed where others can read it. It is nil for a rank inside the driver's process.
+	Invitation *join.Invitation
+	// Binary is the SHA-256 of the program that the driver will admit, for launchers that bring it
+	// to other hosts.
+	Binary [32]byte
+	// Layout is how the ranks divide the model, CollectiveTimeout how long a rank inside the driver's
+	// process waits for the others; those of other processes are told as they join.
+	Layout            layout.Layout
+	CollectiveTimeout time.Duration
+	// Fresh says that the rank must be started anew: what has been this rank in the group before,
+	// and lives, is ended first.
+	Fresh bool
+}
+
+// ThisHost is the node of ranks that the driver started itself.
+const ThisHost = "localhost"
+
+// Worker is a started rank.
+type Worker struct {
+	Rank, LocalRank int
+	// Node is where it runs: ThisHost for a rank that the driver started itself, else an address.
+	Node string
+	PID  int
+	// Kept says that it was this rank in the group before: it was given its invitation only.
+	Kept bool
+	// Hub is the driver's end of the channels to ranks inside the driver's process, the same for all
+	// of them; nil for others.
+	Hub queue.Hub
+}

@@ -1,0 +1,492 @@
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
+)
+
+// Options are what node 0 needs.
+type Options struct {
+	// Nodes is how many there are with this one.
+	Nodes int
+	// Address is this node's, host:port, at which the others arrive.
+	Address string
+	// Token is what all nodes know.
+	Token handshake.Token
+	// Settings are what must be equal on all nodes.
+	Settings []config.Setting
+	// Timeout is how long the start of a group waits for other nodes.
+	Timeout time.Duration
+	// Silence is how long a node may be silent; 0 is the constant of that name.
+	Silence time.Duration
+	// Output receives what this node's ranks print; nil is nobody.
+	Output launch.Output
+	Log    *slog.Logger
+}
+
+// Cluster is node 0 and the nodes that have come to it. They stay from one group of ranks to the
+// next.
+type Cluster struct {
+	o        Options
+	listener *handshake.Listener
+	running  sync.WaitGroup
+	// ctx ends with Stop.
+	ctx context.Context
+	end context.CancelFunc
+
+	mu sync.Mutex
+	// members are the other nodes that are there, by their numbers.
+	members map[int]*member
+	// changed is closed when a node has come or gone, and another one takes its place.
+	changed chan struct{}
+	stopped bool
+}
+
+// member is another node.
+type member struct {
+	*channel
+	hello
+	// label is how failures name it.
+	label string
+	// gone is closed when the node has gone.
+	gone chan struct{}
+
+	mu sync.Mutex
+	// shares are what the node has of groups, by their numbers.
+	shares map[int]*share
+	// why it has gone.
+	why string
+}
+
+// share is what a node has of a group.
+type share struct {
+	group *Launcher
+	// workers are its ranks, of which the processes in ended have.
+	workers []launch.Worker
+	ended   map[int]bool
+	// answered has what became of orders: of one to start, and of one to stop that followed too soon.
+	answered chan report
+}
+
+// stopTimeout is how long nodes may take to stop, which have ranks that must be killed, and may have some
+// that cannot be.
+const stopTimeout = 5 * time.Second
+
+// Listen makes node 0 and lets the other nodes come. Stop undoes it.
+func Listen(o Options) (*Cluster, error) {
+	o.Silence = cmp.Or(o.Silence, Silence)
+	listener, err := handshake.Listen(handshake.Options{Instance: instance, Token: o.Token, World: 1,
+		Shared: true, TCP: o.Address, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{o: o, listener: listener, members: map[int]*member{},
+		changed: make(chan struct{})}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	c.running.Go(func() {
+		for {
+			conn, err := listener.Accept(c.ctx)
+			if err != nil {
+				return
+			}
+			c.running.Go(func() { c.meet(conn) })
+		}
+	})
+	return c, nil
+}
+
+// Address is where the other nodes arrive.
+func (c *Cluster) Address() string { return c.listener.Endpoint().TCP }
+
+// Launcher is for a group of ranks, and those that take its place; it starts each when all nodes
+// that it has ranks on are there.
+func (c *Cluster) Launcher(g Group) *Launcher {
+	if g.Log == nil {
+		g.Log = c.o.Log
+	}
+	l := &Launcher{Group: g, cluster: c, own: process.New(c.o.Output),
+		exited: make(chan launch.Exit, g.Ranks+1)}
+	l.own.Left = func(rank, pid int) {
+		g.Events.Emit(status.RankLeft{Rank: rank, Node: launch.ThisHost, PID: pid})
+	}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	l.relaying.Go(l.relay)
+	return l
+}
+
+// meet admits a node, or refuses it, and stays with it until it has gone.
+func (c *Cluster) meet(conn *handshake.Conn) {
+	defer conn.Close()
+	// What is not a member yet ends with the cluster at once.
+	end := context.AfterFunc(c.ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	m := &member{channel: &channel{conn: conn, silence: c.o.Silence},
+		gone: make(chan struct{}), shares: map[int]*share{}}
+	err := m.receive(&m.hello)
+	if !end() || err != nil {
+		return
+	}
+	m.label = fmt.Sprintf("node %d at %s", m.Node, host(conn.RemoteAddr()))
+	log := c.o.Log.With("node", m.Node, "host", m.Host, "address", conn.RemoteAddr().String(),
+		"pid", m.PID)
+	// An order may come as soon as it has its place: the answer goes before.
+	m.sending.Lock()
+	why := c.take(m)
+	if why == "" {
+		log.Info("node joined")
+	} else {
+		log.Warn("refused a node", "reason", why)
+	}
+	err = m.write(answer{Refused: why})
+	m.sending.Unlock()
+	if why != "" {
+		return
+	}
+	var beating sync.WaitGroup
+	beating.Go(func() { m.beat(m.gone) })
+	if err == nil {
+		why = m.listen()
+	} else {
+		why = inWords(err)
+	}
+	if c.release(m) {
+		log.Warn("a node has gone: another one may take its place", "reason", why)
+	}
+	m.leave(why)
+	conn.Close()
+	beating.Wait()
+}
+
+func host(a net.Addr) string {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.IP.String()
+	}
+	return a.String()
+}
+
+// take gives a node its place, or says why it cannot have it.
+func (c *Cluster) take(m *member) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := c.differences(m); len(d) > 0 {
+		return strings.Join(d, "; ")
+	}
+	switch {
+	case m.Node < 1 || m.Node >= maxNodes:
+		return fmt.Sprintf("--node-rank %d is outside of 1 to %d", m.Node, maxNodes-1)
+	case c.members[m.Node] != nil:
+		other := c.members[m.Node]
+		return fmt.Sprintf("--node-rank %d is taken by pid %d of host %s, which joined before from %s",
+			m.Node, other.PID, other.Host, other.conn.RemoteAddr())
+	case c.stopped:
+		return "node 0 is ending"
+	}
+	c.members[m.Node] = m
+	c.change()
+	return ""
+}
+
+// Expect has some of the settings be other ones, by their names, for nodes that come from now on.
+func (c *Cluster) Expect(settings []config.Setting) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.Clone(c.o.Settings)
+	for i := range all {
+		for _, s := range settings {
+			if all[i].Name == s.Name {
+				all[i] = s
+			}
+		}
+	}
+	c.o.Settings = all
+}
+
+// maxNodes bounds the numbers of nodes that may come for engines that are added.
+const maxNodes = 4096
+
+// differences are the settings of which node 0 and another node have other values, in words. A node
+// beyond those that node 0 was started with is for engines that are added: it knows of more nodes.
+func (c *Cluster) differences(m *member) []string {
+	zeros, theirs := c.o.Settings, m.Settings
+	if m.Node >= c.o.Nodes {
+		zeros, theirs = withoutSizes(zeros), withoutSizes(theirs)
+	}
+	return differences(m.Node, zeros, theirs)
+}
+
+func withoutSizes(settings []config.Setting) []config.Setting {
+	return slices.DeleteFunc(slices.Clone(settings), func(s config.Setting) bool {
+		return s.Name == "--nnodes" || strings.HasPrefix(s.Name, "--data-parallel-size")
+	})
+}
+
+// change wakes the starts that wait. c.mu is held.
+func (c *Cluster) change() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// release gives the place of a node back, and says whether that was not asked for.
+func (c *Cluster) release(m *member) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.members, m.Node)
+	c.change()
+	return !c.stopped
+}
+
+// wait returns the other nodes that a group has ranks on when all are there, and says from time to
+// time who is missing.
+func (c *Cluster) wait(ctx context.Context, g *Group) ([]*member, error) {
+	begun := time.Now()
+	late := time.NewTimer(c.o.Timeout)
+	defer late.Stop()
+	var p patience
+	word := time.NewTimer(0)
+	defer word.Stop()
+	for {
+		there, missing, changed := c.present(g.nodes())
+		if len(missing) == 0 {
+			return there, nil
+		}
+		of := c.o.Nodes
+		if _, end := g.nodes(); end > of {
+			of = end
+		}
+		g.Events.Emit(status.Progress{Rank: -1, Phase: fmt.Sprintf("wait for node %s of %d",
+			list(missing), of)})
+		select {
+		case <-changed:
+		case <-word.C:
+			g.Log.Info("waiting for other nodes", "missing", list(missing), "of", of,
+				"address", c.Address(), "seconds", int(time.Since(begun).Seconds()))
+			word.Reset(p.after())
+		case <-late.C:
+			return nil, fmt.Errorf("node %s has not come to %s within %v "+
+				"(--distributed-timeout-seconds)", list(missing), c.Address(), c.o.Timeout)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for node %s: %w", list(missing), ctx.Err())
+		}
+	}
+}
+
+// Missing are the numbers of the nodes that a group has ranks on and that are not there.
+func (c *Cluster) Missing(g *Group) []int {
+	_, missing, _ := c.present(g.nodes())
+	return missing
+}
+
+// present are the other nodes from first up to end that are there, the numbers of those that are
+// not, and what is closed when that changes.
+func (c *Cluster) present(first, end int) (there []*member, missing []int, changed chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n := max(1, first); n < end; n++ {
+		if m := c.members[n]; m != nil {
+			there = append(there, m)
+		} else {
+			missing = append(missing, n)
+		}
+	}
+	return there, missing, c.changed
+}
+
+// Stop ends the other nodes: with an error when cause, why this one ends, is not nil. Groups have
+// been stopped before.
+func (c *Cluster) Stop(ctx context.Context, cause error) error {
+	c.mu.Lock()
+	again := c.stopped
+	c.stopped = true
+	c.mu.Unlock()
+	if again {
+		c.running.Wait()
+		return nil
+	}
+	var s stop
+	if cause != nil {
+		s.Cause = cause.Error()
+	}
+	late, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	var ending sync.WaitGroup
+	there, _, _ := c.present(1, maxNodes)
+	for _, m := range there {
+		ending.Go(func() {
+			if m.send(order{End: &s}) == nil {
+				select {
+				case <-m.gone:
+				case <-late.Done():
+				}
+			}
+			m.conn.Close()
+		})
+	}
+	ending.Wait()
+	c.end()
+	err := c.listener.Close()
+	c.running.Wait()
+	return err
+}
+
+// listen receives a node's reports until it has gone, and says why.
+func (m *member) listen() string {
+	for {
+		var r report
+		if err := m.receive(&r); err != nil {
+			return inWords(err)
+		}
+		switch {
+		case len(r.Started) > 0 || r.Failed != "" || r.Stopped:
+			m.mu.Lock()
+			if s := m.shares[r.Group]; s != nil {
+				select {
+				case s.answered <- r:
+				default: // nobody has asked
+				}
+			}
+			m.mu.Unlock()
+		case r.Exit != nil:
+			m.rankEnded(r.Group, *r.Exit)
+		case r.Leaving != "":
+			return r.Leaving
+		}
+	}
+}
+
+// rankEnded hands on the end of a rank, which may be of a group before.
+func (m *member) rankEnded(group int, e launch.Exit) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.shares[group]; s != nil && s.workers != nil {
+		s.ended[e.PID] = true
+		e.Node = m.label
+		s.group.report(e)
+	}
+}
+
+// leave ends the ranks of a node that has gone.
+func (m *member) leave(why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why = why
+	for _, s := range m.shares {
+		for _, w := range s.workers {
+			if !s.ended[w.PID] {
+				s.group.report(launch.Exit{Rank: w.Rank, Node: m.label, PID: w.PID,
+					End: launch.End{How: launch.Lost, Reason: m.label + " is gone: " + why}})
+			}
+		}
+		s.workers = nil
+	}
+	close(m.gone)
+}
+
+// start has the node start ranks of a group.
+func (m *member) start(l *Launcher, specs []launch.Spec) error {
+	o := order{Group: l.Number, Share: l.Share}
+	s := &share{group: l, ended: map[int]bool{}, answered: make(chan report, 2)}
+	for i, spec := range specs {
+		o.Start = append(o.Start, rankOrder{*spec.Invitation, spec.Fresh})
+		s.workers = append(s.workers, launch.Worker{Rank: spec.Rank, LocalRank: i, Node: m.label})
+	}
+	m.mu.Lock()
+	m.shares[l.Number] = s
+	m.mu.Unlock()
+	return m.send(o)
+}
+
+// goneError is a node that has gone.
+type goneError struct{ why string }
+
+func (e *goneError) Error() string { return "it is gone: " + e.why }
+
+// answer waits for what became of an order to do with a group.
+func (m *member) answer(ctx context.Context, s *share) (report, error) {
+	select {
+	case r := <-s.answered:
+		return r, nil
+	case <-m.gone:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return report{}, &goneError{m.why}
+	case <-ctx.Done():
+		return report{}, ctx.Err()
+	}
+}
+
+// share is what the node has of a group; nil when that was stopped.
+func (m *member) share(group int) *share {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.shares[group]
+}
+
+// started waits for the processes of the ranks of a group that were ordered.
+func (m *member) started(ctx context.Context, group int) ([]launch.Worker, error) {
+	late := fmt.Errorf("its ranks were not started within %v", startTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, late)
+	defer cancel()
+	s := m.share(group)
+	r, err := m.answer(ctx, s)
+	switch {
+	case err != nil && context.Cause(ctx) == late:
+		return nil, late
+	case err != nil:
+		return nil, err
+	case r.Failed != "":
+		return nil, errors.New(r.Failed)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case s.workers == nil:
+		return nil, &goneError{m.why}
+	case len(r.Started) != len(s.workers) || len(r.Kept) != len(s.workers):
+		return nil, fmt.Errorf("%d of %d ranks were started", len(r.Started), len(s.workers))
+	}
+	for i, pid := range r.Started {
+		s.workers[i].PID, s.workers[i].Kept = pid, r.Kept[i]
+	}
+	return slices.Clone(s.workers), nil
+}
+
+// stop has the node stop its ranks of a group, and drops it when that takes too long.
+func (m *member) stop(ctx context.Context, group int, why *stop) {
+	m.mu.Lock()
+	s := m.shares[group]
+	if s == nil {
+		s = &share{answered: make(chan report, 2)}
+		m.shares[group] = s
+	}
+	s.workers = nil
+	m.mu.Unlock()
+	select {
+	case <-s.answered: // to an order that was not waited for
+	default:
+	}
+	err := m.send(order{Group: group, Stop: why})
+	for stopped := false; err == nil && !stopped; {
+		var r report
+		r, err = m.answer(ctx, s)
+		stopped = r.Stopped
+	}
+	if err != nil {
+		m.conn.Close()
+	}
+	m.mu.Lock()
+	delete(m.shares, group)
+	m.mu.Unlock()
+}

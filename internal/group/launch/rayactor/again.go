@@ -1,0 +1,139 @@
+package rayactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/ray"
+)
+
+// endTimeout bounds the end of what is to be replaced.
+const endTimeout = 10 * time.Second
+
+// again starts the next group in the place of one that has failed, by the actors that are left and
+// the workers in them. A worker that has ended gets a successor in the same actor, an actor that is
+// lost one in the same bundle. That needs the placement group to have all its bundles: one of ours
+// that has lost a node does not come back by itself in any bounded time, while an adopted one is not
+// ours to remove, and is waited for.
+func (l *Launcher) again(ctx context.Context, specs []launch.Spec) ([]launch.Worker, error) {
+	old := l.last
+	l.last = nil
+	s := &start{Launcher: l, specs: specs, instance: old.instance, turn: old.turn + 1, bundles: slices.Clone(old.bundles),
+		facts: slices.Clone(old.facts), places: slices.Clone(old.places),
+		paths: slices.Clone(old.paths), workers: slices.Clone(old.workers)}
+	l.mu.Lock()
+	for rank, spec := range specs {
+		if _, runs := l.running[rank]; spec.Fresh || !runs {
+			s.fresh = append(s.fresh, rank)
+		}
+	}
+	l.mu.Unlock()
+	if err := s.end(ctx); err != nil {
+		return nil, err
+	}
+	names := []string{"init"}
+	if len(s.actors) > 0 {
+		names = []string{"replace", "spawn", "identify", "share", "ship", "init"}
+	}
+	if err := l.phases(ctx, s, names...); err != nil {
+		return nil, err
+	}
+	l.last = s
+	return s.workers, nil
+}
+
+// end ends what is left of the workers that are to be replaced, and finds out whose actors are too:
+// those that do not do that.
+func (s *start) end(ctx context.Context) error {
+	if len(s.fresh) == 0 {
+		return nil
+	}
+	// First, for news of their ends may come before StopWorkers returns.
+	s.mu.Lock()
+	for _, rank := range s.fresh {
+		if pid, runs := s.running[rank]; runs {
+			s.before[rank] = pid
+			delete(s.running, rank)
+		}
+	}
+	s.mu.Unlock()
+	bounded, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	var lost ray.RankErrors
+	switch err := s.client.StopWorkers(bounded, s.fresh, 0); {
+	case errors.As(err, &lost):
+		s.actors = lost.Ranks()
+	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
+		s.actors = s.fresh
+	case err != nil:
+		return err
+	}
+	if len(s.actors) == 0 {
+		return nil
+	}
+	return s.client.KillActors(ctx, s.actors)
+}
+
+// placeAgain wants the placement group to have all its bundles. They may be on other nodes than
+// before.
+func (s *start) placeAgain(ctx context.Context) ([]any, error) {
+	g, err := s.client.Group(ctx, s.group)
+	if err != nil {
+		return nil, err
+	}
+	if g.State != ray.GroupCreated {
+		if s.o.PlacementGroup == "" {
+			return nil, fmt.Errorf("the placement group is %s", g.State)
+		}
+		if err := s.await(ctx, true); err != nil {
+			return nil, err
+		}
+		if g, err = s.client.Group(ctx, s.group); err != nil {
+			return nil, err
+		}
+	}
+	moved := 0
+	for rank := range s.bundles {
+		b := &s.bundles[rank]
+		i := slices.IndexFunc(g.Bundles, func(x ray.Bundle) bool { return x.Index == b.Index })
+		if i < 0 {
+			return nil, fmt.Errorf("the placement group has no bundle %d any more", b.Index)
+		}
+		if g.Bundles[i].NodeID != b.NodeID {
+			b.NodeID = g.Bundles[i].NodeID
+			moved++
+			if !slices.Contains(s.actors, rank) {
+				return nil, fmt.Errorf("bundle %d of rank %d is on another node", b.Index, rank)
+			}
+		}
+	}
+	return []any{"group", s.group, "actors", len(s.actors), "moved", moved}, nil
+}
+
+// clear takes back what a start has left: actors, and the group unless it was adopted.
+func (l *Launcher) clear(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	all := make([]int, l.o.Layout.World())
+	for rank := range all {
+		all[rank] = rank
+	}
+	if err := l.client.KillActors(bounded, all); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	group := l.group
+	for rank, pid := range l.running {
+		l.before[rank] = pid
+	}
+	clear(l.running)
+	l.mu.Unlock()
+	if l.o.PlacementGroup != "" {
+		return nil
+	}
+	return l.client.RemoveGroup(bounded, group)
+}

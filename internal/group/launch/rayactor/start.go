@@ -1,0 +1,436 @@
+package rayactor
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ray"
+)
+
+// digests are what the actors compare their node's environment with: values need not travel for
+// that.
+func (p EnvPlan) digests() map[string]string {
+	d := make(map[string]string, len(p.Send))
+	for name, value := range p.Send {
+		d[name] = ray.EnvDigest(value)
+	}
+	return d
+}
+
+// start is one call of Launch: what each phase leaves to the next, and to the next call.
+type start struct {
+	*Launcher
+	specs []launch.Spec
+	// actors are the ranks that get another actor, fresh those that get another worker: all, unless
+	// some are kept.
+	actors, fresh []int
+	// instance names the placement group and the actors, turn tells actors of one rank apart: 1 are the
+	// first ones in the group.
+	instance string
+	turn     int
+
+	// By rank.
+	bundles []Bundle
+	facts   []ray.Facts
+	places  []Place
+	paths   []string
+	workers []launch.Worker
+}
+
+// place adopts the group, or makes one and waits until it has its resources.
+func (s *start) place(ctx context.Context) ([]any, error) {
+	adopted := s.o.PlacementGroup != ""
+	if adopted {
+		g, err := s.client.AdoptGroup(ctx, s.o.PlacementGroup)
+		if err != nil {
+			return nil, fmt.Errorf("--ray-placement-group %s: %w", s.o.PlacementGroup, err)
+		}
+		s.setGroup(g.ID)
+	} else if err := s.create(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.await(ctx, adopted); err != nil {
+		if !adopted {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			defer cancel()
+			// The bridge may be what failed: then the group goes with it.
+			if removal := s.client.RemoveGroup(last, s.group); !errors.Is(removal, ray.ErrGone) {
+				err = errors.Join(err, removal)
+			}
+		}
+		return nil, err
+	}
+	g, err := s.client.Group(ctx, s.group)
+	if err != nil {
+		return nil, err
+	}
+	nodes := map[string]bool{}
+	for _, b := range g.Bundles {
+		s.bundles = append(s.bundles, Bundle{Index: b.Index, NodeID: b.NodeID,
+			Resources: b.Resources})
+		nodes[b.NodeID] = true
+	}
+	return []any{"group", s.group, "adopted", adopted, "bundles", len(s.bundles), "nodes",
+		len(nodes)}, nil
+}
+
+// create makes a group with one bundle per rank. When the driver's node seems to have room for
+// one it is asked for: rank 0 is then where the driver is, and Ray packs the others beside it.
+func (s *start) create(ctx context.Context) error {
+	bundles := GroupSpec(s.o.Layout.World(), s.o.DeviceKey, s.o.PerWorker, s.o.CPUThreads)
+	if here := s.driverNode(ctx, bundles[0]); here != "" {
+		pinned := slices.Clone(bundles)
+		pinned[0] = maps.Clone(bundles[0])
+		pinned[0][here] = nodeShare
+		ready, err := s.tryGroup(ctx, s.name(), pinned, settle)
+		if ready || err != nil {
+			return err
+		}
+		if err := s.client.RemoveGroup(ctx, s.group); err != nil {
+			return err
+		}
+	}
+	_, err := s.tryGroup(ctx, s.name()+"_anywhere", bundles, 0)
+	return err
+}
+
+// nodeShare is the least amount of a node's own resource, of which Ray gives each node one.
+const nodeShare = 0.001
+
+// driverNode is the resource that stands for the driver's node, "" when that has no room for the
+// bundle.
+func (s *start) driverNode(ctx context.Context, bundle map[string]float64) string {
+	nodes, err := s.client.Nodes(ctx)
+	if err != nil {
+		return "" // whatever it is, it comes back at the next operation
+	}
+	for _, n := range nodes {
+		key := "node:" + n.IP
+		here := []NodeFree{{Alive: n.Alive, Free: n.Free}}
+		if n.ID == s.cluster.NodeID && n.Free[key] >= nodeShare &&
+			fill([]map[string]float64{bundle}, here, freeOf).placed == 1 {
+			return key
+		}
+	}
+	return ""
+}
+
+// setGroup notes the group that the ranks are placed by. Only Launch's own goroutine changes it,
+// and may read it without the lock.
+func (s *start) setGroup(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.group = id
+}
+
+// tryGroup makes a group and waits a while for its resources.
+func (s *start) tryGroup(ctx context.Context, name string, bundles []map[string]float64,
+	wait time.Duration) (ready bool, err error) {
+	id, err := s.client.CreateGroup(ctx, ray.GroupSpec{Name: name, Strategy: "PACK",
+		Bundles: bundles})
+	if err != nil {
+		return false, err
+	}
+	s.setGroup(id)
+	if wait == 0 {
+		return false, nil
+	}
+	return s.client.WaitGroup(ctx, s.group, wait)
+}
+
+// sha256 is the hash of the binary in hexadecimal.
+func (s *start) sha256() string { return hex.EncodeToString(s.specs[0].Binary[:]) }
+
+func (s *start) name() string { return "eagleray_" + s.instance }
+
+// The first wait for a group before its shortage is reported, and the shortest wait of all:
+// resources of a group that was just removed take up to a second to come back.
+const (
+	firstReport = 10 * time.Second
+	settle      = 2 * time.Second
+)
+
+// await waits for the group's resources. At 10, 20, 40 … seconds it logs what is wanted and what
+// there is. What even idle nodes could not hold is refused at once, unless they did before: then
+// nodes may come back.
+func (s *start) await(ctx context.Context, adopted bool) error {
+	begun := time.Now()
+	deadline := begun.Add(s.placementTimeout())
+	report := begun.Add(firstReport)
+	for next := begun.Add(settle); ; next = report {
+		if next.After(deadline) {
+			next = deadline
+		}
+		ready, err := s.client.WaitGroup(ctx, s.group, time.Until(next))
+		if ready || err != nil {
+			return err
+		}
+		now := time.Now()
+		shortage, hopeless, err := s.shortage(ctx)
+		if err != nil {
+			return err
+		}
+		wanted, _, _ := strings.Cut(shortage, "\n")
+		s.o.Events.Emit(status.Progress{Rank: -1, Phase: "ray place, " + wanted})
+		switch {
+		case hopeless && s.o.PlacementTimeout == 0 && !s.o.Again:
+			return fmt.Errorf("the cluster can never hold the group:\n%s; or set --ray-placement-timeout to wait for nodes to join", shortage)
+		case !now.Before(deadline):
+			return fmt.Errorf("no place after %v (--ray-placement-timeout):\n%s",
+				s.placementTimeout(), shortage)
+		case !now.Before(report):
+			s.o.Log.Warn("waiting for the placement group", "seconds",
+				int(now.Sub(begun).Seconds()), "adopted", adopted)
+			for line := range strings.Lines(shortage) {
+				s.o.Log.Warn(strings.TrimRight(line, "\n"))
+			}
+			report = begun.Add(2 * report.Sub(begun))
+		}
+	}
+}
+
+// shortage compares what the group wants with what the nodes have; hopeless says that even idle
+// nodes could not hold it.
+func (s *start) shortage(ctx context.Context) (text string, hopeless bool, err error) {
+	g, err := s.client.Group(ctx, s.group)
+	if err != nil {
+		return "", false, err
+	}
+	nodes, available, err := s.client.Resources(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	var wanted []map[string]float64
+	for _, b := range g.Bundles {
+		wanted = append(wanted, b.Resources)
+	}
+	free := make([]NodeFree, len(nodes))
+	for i, n := range nodes {
+		free[i] = NodeFree{ID: n.ID, IP: n.IP, Alive: n.Alive, Total: n.Resources, Free: n.Free}
+	}
+	return Shortage(wanted, free, available), Impossible(wanted, free), nil
+}
+
+// order decides which bundle is which rank.
+func (s *start) order(context.Context) ([]any, error) {
+	usable, err := DeviceBundles(s.bundles, s.o.DeviceKey, s.perBundle())
+	if err != nil {
+		return nil, err
+	}
+	if s.bundles, err = Order(usable, s.cluster.NodeID, s.indices, s.o.Layout.World(),
+		s.o.SkipBundle); err != nil {
+		return nil, err
+	}
+	if warning := SpansNodes(s.bundles, s.o.Layout.TP); warning != "" {
+		s.o.Log.Warn(warning)
+	}
+	indices := make([]string, len(s.bundles))
+	for rank, b := range s.bundles {
+		indices[rank] = strconv.Itoa(b.Index)
+		s.set(rank, func(r *row) { r.Bundle, r.Status = b.Index, "placed" })
+	}
+	return []any{"bundles", strings.Join(indices, ",")}, nil
+}
+
+// spawn submits all actors before any is waited for.
+func (s *start) spawn(ctx context.Context) ([]any, error) {
+	actors := make([]ray.ActorSpec, 0, len(s.actors))
+	for _, rank := range s.actors {
+		b := s.bundles[rank]
+		name, err := ActorName(s.instance, rank, s.o.Layout)
+		if err != nil {
+			return nil, err
+		}
+		if s.turn > 1 {
+			name += "_" + strconv.Itoa(s.turn)
+		}
+		a := ray.ActorSpec{Rank: rank, Group: s.group, Bundle: b.Index, Name: name,
+			RuntimeEnv: s.runtimeEnv.actor}
+		switch s.o.DeviceKey {
+		case CPU:
+			a.CPUs = s.perBundle()
+		case GPU:
+			a.GPUs = s.perBundle()
+		default:
+			a.Resources = map[string]float64{s.o.DeviceKey: s.perBundle()}
+		}
+		actors = append(actors, a)
+		s.set(rank, func(r *row) { r.Status = "actor requested" })
+	}
+	if err := s.client.CreateActors(ctx, actors); err != nil {
+		return nil, s.blame(err)
+	}
+	return []any{"actors", len(actors), "first", actors[0].Name}, nil
+}
+
+// blame writes what went wrong for single ranks into the table.
+func (s *start) blame(err error) error {
+	var ranks ray.RankErrors
+	if errors.As(err, &ranks) {
+		for rank, err := range ranks {
+			s.set(rank, func(r *row) { r.Status = "failed: " + brief(err.Error(), maxCause) })
+		}
+	}
+	return err
+}
+
+// identify asks every actor where it is, which devices it was given and how its environment
+// differs, before anything heavy runs.
+func (s *start) identify(ctx context.Context) ([]any, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own binary: %w", err)
+	}
+	key := s.o.DeviceKey
+	if key == CPU {
+		key = ""
+	}
+	facts, err := s.client.Facts(ctx, s.actors, ray.FactsRequest{EnvDigests: s.env.digests(),
+		DeviceKey: key,
+		SHA256:    s.sha256(), CacheHint: self})
+	if err != nil {
+		return nil, s.blame(err)
+	}
+	environments := make([]NodeEnv, len(facts))
+	for i, f := range facts {
+		s.facts[f.Rank] = f
+		environments[i] = NodeEnv{Node: f.NodeIP, Differs: f.Differs}
+		s.set(f.Rank, func(r *row) { r.Node, r.PID, r.Status = f.NodeIP, f.PID, "actor runs" })
+	}
+	own := make([]Identity, len(s.facts))
+	for i, f := range s.facts {
+		own[i] = Identity{Rank: f.Rank, NodeID: f.NodeID, NodeIP: f.NodeIP, Devices: f.DeviceIDs,
+			CPUs: f.CPUs}
+	}
+	if s.places, err = Identify(own, s.o.DeviceKey, s.o.PerWorker); err != nil {
+		return nil, err
+	}
+	if s.o.StrictEnv {
+		if err := StrictError(environments); err != nil {
+			return nil, err
+		}
+	}
+	for line := range strings.Lines(Report(environments, s.env)) {
+		s.o.Log.Info("environment: " + strings.TrimRight(line, "\n"))
+	}
+	where := make([]string, len(s.places))
+	for i, p := range s.places {
+		where[i] = fmt.Sprintf("%d:%s/%d", p.Rank, s.facts[i].NodeIP, p.LocalRank)
+	}
+	return []any{"ranks", strings.Join(where, " "), "niceness", s.facts[0].Niceness}, nil
+}
+
+// ship brings the binary to the nodes that lack it, one rank for each node.
+func (s *start) ship(ctx context.Context) ([]any, error) {
+	byNode := map[string]string{}
+	for rank, path := range s.paths {
+		if path != "" && !slices.Contains(s.actors, rank) {
+			byNode[s.facts[rank].NodeID] = path
+		}
+	}
+	var lacking []int
+	for _, rank := range s.actors {
+		f := s.facts[rank]
+		if _, asked := byNode[f.NodeID]; !asked {
+			byNode[f.NodeID] = f.HasBinary
+			if f.HasBinary == "" {
+				lacking = append(lacking, f.Rank)
+			}
+		}
+	}
+	if len(lacking) > 0 {
+		// The bridge reads it: its own /proc/self is Python.
+		installed, err := s.client.Install(ctx, lacking, fmt.Sprintf("/proc/%d/exe", os.Getpid()),
+			s.sha256())
+		if err != nil {
+			return nil, s.blame(err)
+		}
+		for _, i := range installed {
+			byNode[s.facts[i.Rank].NodeID] = i.Path
+		}
+	}
+	for _, rank := range s.actors {
+		s.paths[rank] = byNode[s.facts[rank].NodeID]
+	}
+	return []any{"nodes", len(byNode), "shipped", len(lacking)}, nil
+}
+
+// threads is how many cores a rank computes on: its part of the node's, but in a bundle of CPUs
+// that the user chose no more than these.
+func (s *start) threads(rank int) int {
+	of := s.places[rank].Threads
+	if s.o.DeviceKey == CPU && (s.o.PlacementGroup != "" || s.o.CPUThreads > 0) {
+		return min(of, max(1, int(s.bundles[rank].Resources[CPU])))
+	}
+	return of
+}
+
+// init starts workers, and gives those that are kept their invitation. It goes through standard
+// input, because arguments and environment can be read by others.
+func (s *start) init(ctx context.Context) ([]any, error) {
+	var specs []ray.StartSpec
+	var again []ray.Input
+	for rank := range s.specs {
+		p := s.places[rank]
+		inv := *s.specs[rank].Invitation
+		inv.Threads = s.threads(rank)
+		text, err := json.Marshal(inv)
+		if err != nil {
+			return nil, err
+		}
+		text = append(text, '\n')
+		if !slices.Contains(s.fresh, rank) {
+			again = append(again, ray.Input{Rank: rank, Stdin: text})
+			continue
+		}
+		specs = append(specs, ray.StartSpec{Rank: rank, Path: s.paths[rank],
+			Args:       []string{process.Verb, ActorFlag, "--rank", strconv.Itoa(rank)},
+			DefaultEnv: s.env.Send, SetEnv: p.Env, Stdin: text})
+		s.set(rank, func(r *row) { r.Status = "worker requested" })
+	}
+	// From here on a rank can be lost: what Ray says of it before StartWorkers returns counts too.
+	s.mu.Lock()
+	for _, rank := range s.fresh {
+		s.running[rank] = unknownPID
+	}
+	s.mu.Unlock()
+	if len(again) > 0 {
+		if err := s.client.FeedWorkers(ctx, again); err != nil {
+			return nil, s.blame(err)
+		}
+	}
+	started, err := s.client.StartWorkers(ctx, specs)
+	if err != nil {
+		return nil, s.blame(err)
+	}
+	for rank := range s.workers {
+		s.workers[rank].Kept = !slices.Contains(s.fresh, rank)
+	}
+	for _, w := range started {
+		s.workers[w.Rank] = launch.Worker{Rank: w.Rank, LocalRank: s.places[w.Rank].LocalRank,
+			Node: s.facts[w.Rank].NodeIP, PID: w.PID}
+		s.mu.Lock()
+		if s.running[w.Rank] == unknownPID {
+			s.running[w.Rank] = w.PID
+		}
+		s.mu.Unlock()
+		s.set(w.Rank, func(r *row) { r.PID, r.Status = w.PID, "worker runs" })
+	}
+	pids := make([]string, len(s.workers))
+	for rank, w := range s.workers {
+		pids[rank] = strconv.Itoa(w.PID)
+	}
+	return []any{"pids", strings.Join(pids, ","), "kept", len(again)}, nil
+}

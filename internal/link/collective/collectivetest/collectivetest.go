@@ -1,0 +1,195 @@
+// Package collectivetest holds what the tests of every transport of collective operations share:
+// operations that all ranks derive from a seed, and what must come of them.
+package collectivetest
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/link/collective"
+)
+
+// Group is a rank's membership in a group, whatever the transport.
+type Group interface {
+	Rank() int
+	Ranks() int
+	Barrier() error
+	AllReduce(x []float32) error
+	ReduceScatter(dst, x []float32) error
+	AllGather(dst, x []float32) error
+	Gather(dst, x []float32, root int) error
+	Broadcast(b []byte, root int) error
+	Send(b []byte, to int) error
+	Recv(b []byte, from int) error
+	Guard(h uint64)
+	Abort(cause error)
+	Close() error
+}
+
+// Contribution is what a rank brings to an operation: every rank can compute that of every other.
+// Magnitudes are far apart, so that another order of addition gives other bits.
+func Contribution(rank, n int, seed uint64) []float32 {
+	x := make([]float32, n)
+	state := seed*0x9e3779b97f4a7c15 + uint64(rank) + 1
+	for i := range x {
+		state ^= state << 13
+		state ^= state >> 7
+		state ^= state << 17
+		const exponents, lowest = 24, 115
+		sign, exponent := uint32(state>>40)<<31, uint32(state>>32%exponents+lowest)<<23
+		x[i] = math.Float32frombits(sign | exponent | uint32(state)>>9)
+	}
+	return x
+}
+
+// ExpectedSum is the sum of all contributions, in the order in which groups add.
+func ExpectedSum(ranks, n int, seed uint64) []float32 {
+	parts := make([][]float32, ranks)
+	for p := range parts {
+		parts[p] = Contribution(p, n, seed)
+	}
+	want := make([]float32, n)
+	collective.SumTree(want, parts)
+	return want
+}
+
+// SameBits returns where two results differ.
+func SameBits(a, b []float32) error {
+	if len(a) != len(b) {
+		return fmt.Errorf("%d elements, want %d", len(a), len(b))
+	}
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return fmt.Errorf("element %d of %d: got %v, want %v", i, len(a), a[i], b[i])
+		}
+	}
+	return nil
+}
+
+// Script runs a sequence of random operations that all ranks derive from the seed, checking each.
+func Script(g Group, seed uint64, operations, maxElements int) error {
+	r := rand.New(rand.NewPCG(seed, 99))
+	for i := range operations {
+		kind, root := r.IntN(8), r.IntN(g.Ranks())
+		n := r.IntN(1 << r.IntN(1+len(fmt.Sprintf("%b", maxElements))))
+		n = min(n, maxElements)
+		opSeed := seed<<32 + uint64(i)
+		g.Guard(opSeed)
+		if err := ScriptStep(g, kind, root, n, opSeed); err != nil {
+			return fmt.Errorf("operation %d (kind %d, root %d, %d elements): %w",
+				i, kind, root, n, err)
+		}
+	}
+	return nil
+}
+
+// ScriptStep runs one operation of a script: a kind below 4 is one of those without a sum, 5 a
+// reduce-scatter, 6 messages, the rest all-reduces. Where the sum over the ranks is not defined, an
+// all-gather takes its place.
+func ScriptStep(g Group, kind, root, n int, seed uint64) error {
+	x := Contribution(g.Rank(), n, seed)
+	all := func() []float32 {
+		var want []float32
+		for p := range g.Ranks() {
+			want = append(want, Contribution(p, n, seed)...)
+		}
+		return want
+	}
+	if kind != 6 && kind >= 4 && !collective.ValidRanks(g.Ranks()) {
+		kind = 1
+	}
+	switch kind {
+	case 0:
+		return g.Barrier()
+	case 1:
+		dst := make([]float32, n*g.Ranks())
+		if err := g.AllGather(dst, x); err != nil {
+			return err
+		}
+		return SameBits(dst, all())
+	case 2:
+		var dst []float32
+		if g.Rank() == root {
+			dst = make([]float32, n*g.Ranks())
+		}
+		if err := g.Gather(dst, x, root); err != nil || g.Rank() != root {
+			return err
+		}
+		return SameBits(dst, all())
+	case 3:
+		b := collective.Bytes(x)[:max(0, 4*n-int(seed%4))] // any number of bytes
+		if err := g.Broadcast(b, root); err != nil {
+			return err
+		}
+		want := Contribution(root, n, seed)
+		copy(collective.Bytes(want)[len(b):], collective.Bytes(x)[len(b):])
+		return SameBits(x, want)
+	case 5:
+		each := n / g.Ranks()
+		dst, x := make([]float32, each), x[:each*g.Ranks()]
+		if err := g.ReduceScatter(dst, x); err != nil {
+			return err
+		}
+		want := ExpectedSum(g.Ranks(), n, seed)
+		return SameBits(dst, want[g.Rank()*each:(g.Rank()+1)*each])
+	case 6:
+		return messages(g, root, n, seed)
+	default:
+		if err := g.AllReduce(x); err != nil {
+			return err
+		}
+		return SameBits(x, ExpectedSum(g.Ranks(), n, seed))
+	}
+}
+
+// messages has each rank send two messages to the same other place, both before it receives.
+func messages(g Group, shift, n int, seed uint64) error {
+	if g.Ranks() == 1 {
+		return nil
+	}
+	shift = 1 + shift%(g.Ranks()-1)
+	to, from := (g.Rank()+shift)%g.Ranks(), (g.Rank()-shift+g.Ranks())%g.Ranks()
+	sizes := []int{max(0, 4*n-int(seed%4)), 3}
+	sent := collective.Bytes(Contribution(g.Rank(), n+1, seed))
+	for _, size := range sizes {
+		if err := g.Send(sent[:size], to); err != nil {
+			return err
+		}
+	}
+	want := collective.Bytes(Contribution(from, n+1, seed))
+	for _, size := range sizes {
+		got := make([]byte, size)
+		if err := g.Recv(got, from); err != nil {
+			return err
+		}
+		if !bytes.Equal(got, want[:size]) {
+			return fmt.Errorf("message of %d bytes from rank %d differs", size, from)
+		}
+	}
+	return nil
+}
+
+// Each runs a rank per goroutine and returns their errors.
+func Each[G Group](gs []G, f func(g G) error) []error {
+	errs := make([]error, len(gs))
+	var wg sync.WaitGroup
+	for r, g := range gs {
+		wg.Go(func() { errs[r] = f(g) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// Must ends the test when a rank has failed.
+func Must(t testing.TB, errs []error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package hosts
+
+import "github.com/eagleray/eagleray/internal/link/collective"
+
+const (
+	// splitFrom is the number of elements from which the ranks share the additions of an all-reduce:
+	// each then sends its part twice to every rank of another host, instead of all once.
+	splitFrom = 64 << 10 / 4
+	// pieceElements is how many elements of a large all-reduce are under way at once.
+	pieceElements = 4 << 20 / 4
+)
+
+// Barrier returns when every rank has called it.
+func (g *Group) Barrier() error {
+	g.mu.Lock()
+	err := g.far.Barrier()
+	if err == nil && g.near != nil {
+		err = g.near.Barrier()
+	}
+	return g.end(collective.Barrier, err)
+}
+
+// AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
+// the same on every rank and for every way of splitting the ranks' work. After an error x is
+// undefined.
+func (g *Group) AllReduce(x []float32) error {
+	g.mu.Lock()
+	return g.end(collective.AllReduce, g.allReduce(x))
+}
+
+func (g *Group) allReduce(x []float32) error {
+	if err := collective.CheckSum(g.ranks); err != nil {
+		return err
+	}
+	for len(x) >= splitFrom {
+		part := min(len(x), pieceElements) / g.ranks
+		piece, own := x[:g.ranks*part], resize(&g.own, part)
+		if err := g.reduceScatter(own, piece); err != nil {
+			return err
+		}
+		if err := g.allGather(piece, own); err != nil {
+			return err
+		}
+		if x = x[len(piece):]; len(x) == 0 {
+			return nil
+		}
+	}
+	all := resize(&g.all, g.ranks*len(x))
+	if err := g.allGather(all, x); err != nil {
+		return err
+	}
+	g.sum(x, all)
+	return nil
+}
+
+// sum sets dst to the sum of what is in all from each rank.
+func (g *Group) sum(dst, all []float32) {
+	for p := range g.parts {
+		g.parts[p] = all[p*len(dst) : (p+1)*len(dst)]
+	}
+	collective.SumTree(dst, g.parts)
+}
+
+// ReduceScatter sets dst to this rank's part of the sum of x over the ranks: x is the parts of all
+// ranks, one after the other, each of the length of dst. The bits are those of AllReduce.
+func (g *Group) ReduceScatter(dst, x []float32) error {
+	g.mu.Lock()
+	if len(x) != g.ranks*len(dst) {
+		err := collective.BadLength(collective.ReduceScatter, len(x), g.ranks, len(dst))
+		return g.end(collective.ReduceScatter, err)
+	}
+	err := collective.CheckSum(g.ranks)
+	if err == nil {
+		err = g.reduceScatter(dst, x)
+	}
+	return g.end(collective.ReduceScatter, err)
+}
+
+func (g *Group) reduceScatter(dst, x []float32) error {
+	n := len(dst)
+	all := resize(&g.all, len(x))
+	if err := g.far.AllToAll(all, x); err != nil {
+		return err
+	}
+	if g.near != nil {
+		size := len(g.local) * n
+		host := resize(&g.host, 2*size)
+		from, to := host[:size], host[size:]
+		for place, rank := range g.local {
+			copy(to[place*n:(place+1)*n], x[rank*n:])
+		}
+		if err := g.near.AllToAll(from, to); err != nil {
+			return err
+		}
+		g.spread(all, from, n)
+	}
+	g.sum(dst, all)
+	return nil
+}
+
+// spread puts what came from the ranks of this host, n elements each, to their places among all.
+func (g *Group) spread(all, host []float32, n int) {
+	for place, rank := range g.local {
+		copy(all[rank*n:(rank+1)*n], host[place*n:])
+	}
+}
+
+// AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
+// ranks times that.
+func (g *Group) AllGather(dst, x []float32) error {
+	g.mu.Lock()
+	return g.end(collective.AllGather, g.allGather(dst, x))
+}
+
+func (g *Group) allGather(dst, x []float32) error {
+	if err := g.far.AllGather(dst, x); err != nil || g.near == nil {
+		return err
+	}
+	host := resize(&g.host, len(g.local)*len(x))
+	if err := g.near.AllGather(host, x); err != nil {
+		return err
+	}
+	g.spread(dst, host, len(x))
+	return nil
+}
+
+// Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used.
+// All x are of the same length.
+func (g *Group) Gather(dst, x []float32, root int) error {
+	g.mu.Lock()
+	return g.end(collective.Gather, g.gather(dst, x, root))
+}
+
+func (g *Group) gather(dst, x []float32, root int) error {
+	if err := g.far.Gather(dst, x, root); err != nil || !g.isNear(root) {
+		return err
+	}
+	if g.rank != root {
+		return g.near.Gather(nil, x, g.places[root])
+	}
+	host := resize(&g.host, len(g.local)*len(x))
+	if err := g.near.Gather(host, x, g.places[root]); err != nil {
+		return err
+	}
+	g.spread(dst, host, len(x))
+	return nil
+}
+
+// Broadcast sets b on every rank to the root's. All are of the same length.
+func (g *Group) Broadcast(b []byte, root int) error {
+	g.mu.Lock()
+	err := g.far.Broadcast(b, root)
+	if err == nil && g.isNear(root) {
+		err = g.near.Broadcast(b, g.places[root])
+	}
+	return g.end(collective.Broadcast, err)
+}
+
+// Send sends b to another rank, which receives it by Recv into as many bytes, and before the next
+// collective operation. It returns when b is copied, which waits while collective.MessageBuffer has
+// not been received.
+func (g *Group) Send(b []byte, to int) error {
+	g.mu.Lock()
+	if g.isNear(to) {
+		return g.end(collective.Send, g.near.Send(b, g.places[to]))
+	}
+	return g.end(collective.Send, g.far.Send(b, to))
+}
+
+// Recv sets b to the next message from another rank, which must be of its length.
+func (g *Group) Recv(b []byte, from int) error {
+	g.mu.Lock()
+	if g.isNear(from) {
+		return g.end(collective.Recv, g.near.Recv(b, g.places[from]))
+	}
+	return g.end(collective.Recv, g.far.Recv(b, from))
+}
+
+// isNear reports whether a rank is reached, or is, in the memory of this host.
+func (g *Group) isNear(rank int) bool {
+	return g.near != nil && rank >= 0 && rank < g.ranks && g.places[rank] >= 0
+}

@@ -1,0 +1,344 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/link/collective"
+	"github.com/eagleray/eagleray/internal/link/collective/collectivetest"
+)
+
+// group joins all ranks in this process, each with a mapping of its own.
+func group(t testing.TB, ranks, maxBytes int, o Options) []*Group {
+	t.Helper()
+	f, err := Create(ranks, maxBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	gs := make([]*Group, ranks)
+	for r := range gs {
+		if gs[r], err = o.Join(f, r, ranks, maxBytes); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := gs[r].Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return gs
+}
+
+func TestOperations(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 4, 8} {
+		for _, maxBytes := range []int{1, 20_000, 1 << 20} {
+			t.Run(fmt.Sprintf("%d ranks, %d bytes", ranks, maxBytes), func(t *testing.T) {
+				gs := group(t, ranks, maxBytes, Options{})
+				collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.Script(g, 7, 60, 100_000) }))
+			})
+		}
+	}
+}
+
+// TestSplitSizes runs the shared all-reduce at sizes around its borders.
+func TestSplitSizes(t *testing.T) {
+	for _, ranks := range []int{4, 8} {
+		gs := group(t, ranks, maxSlot, Options{})
+		for _, n := range []int{splitFrom - 1, splitFrom, splitFrom + 1, splitFrom + 3, splitFrom + 17, 5003, 65535, 65536 + splitFrom + 5} {
+			collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, uint64(n)) }))
+		}
+		for n := range 3000 {
+			at := 0
+			for rank := range ranks {
+				from, to := gs[0].share(rank, n)
+				if from != at || to < from {
+					t.Fatalf("%d ranks, %d elements: rank %d has [%d, %d), want it to start at %d", ranks, n, rank, from, to, at)
+				}
+				at = to
+			}
+			if at != n {
+				t.Fatalf("%d ranks share %d of %d elements", ranks, at, n)
+			}
+		}
+	}
+}
+
+// TestManySmall passes the counter's wrap-around too.
+func TestManySmall(t *testing.T) {
+	for _, ranks := range []int{2, 4} {
+		gs := group(t, ranks, 4096, Options{})
+		n := 200_000 / (ranks * ranks * ranks / 4) // goroutines that outnumber the processors are slow
+		if testing.Short() {
+			n = 5000
+		}
+		for _, g := range gs {
+			g.seq = math.MaxUint32 - seqUnit*1000 + 1
+			g.peers[g.rank].word.Store(g.seq)
+		}
+		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
+			x := make([]float32, 16)
+			for i := range n {
+				for j := range x {
+					x[j] = float32(g.rank + i%100)
+				}
+				if err := g.AllReduce(x); err != nil {
+					return err
+				}
+				if want := float32(ranks*(i%100) + ranks*(ranks-1)/2); x[i%16] != want {
+					return fmt.Errorf("operation %d: got %v, want %v", i, x[i%16], want)
+				}
+			}
+			return nil
+		}))
+		if got := gs[0].seq; got >= math.MaxUint32/2 && n > 2000 {
+			t.Errorf("the counter stands at %d: it did not wrap", got)
+		}
+	}
+}
+
+// TestUneven lets one rank come late every time, so that the others sleep, and one-sided operations
+// run ahead.
+func TestUneven(t *testing.T) {
+	gs := group(t, 4, 4096, Options{})
+	collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
+		for i := range 30 {
+			if g.rank == i%4 {
+				time.Sleep(2 * time.Millisecond)
+			}
+			if err := collectivetest.ScriptStep(g, 3-i%2, i%3, 3000, uint64(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+func TestNoAllocations(t *testing.T) {
+	gs := group(t, 2, 64<<10, Options{})
+	const runs = 200
+	x, all, b := make([]float32, 5000), make([]float32, 10000), make([]byte, 100)
+	y, ally, by := make([]float32, 5000), make([]float32, 10000), make([]byte, 100)
+	step := func(g *Group, x, all []float32, b []byte) error {
+		return errors.Join(g.AllReduce(x), g.AllGather(all, x), g.Gather(all, x, 1), g.Broadcast(b, 0), g.Barrier())
+	}
+	done := make(chan error)
+	go func() {
+		var err error
+		for range runs + 1 {
+			err = errors.Join(err, step(gs[1], y, ally, by))
+		}
+		done <- err
+	}()
+	n := testing.AllocsPerRun(runs, func() {
+		if err := step(gs[0], x, all, b); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if n != 0 {
+		t.Errorf("%v allocations per round of operations", n)
+	}
+}
+
+func TestAbort(t *testing.T) {
+	gs := group(t, 4, 4096, Options{Timeout: time.Minute})
+	cause := errors.New("driver link is down")
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		gs[3].Abort(cause)
+		gs[3].Abort(errors.New("a later cause"))
+	}()
+	start := time.Now()
+	errs := collectivetest.Each(gs[:3], func(g *Group) error { return g.AllReduce(make([]float32, 10)) })
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("took %v", took)
+	}
+	for r, err := range errs {
+		var e *collective.Error
+		if !errors.As(err, &e) || e.Rank != r || e.Op != "all-reduce" || !errors.Is(err, collective.ErrAborted) {
+			t.Errorf("rank %d: %v", r, err)
+		}
+		if !strings.Contains(err.Error(), "aborted by rank 3") || !strings.Contains(err.Error(), cause.Error()) {
+			t.Errorf("rank %d does not say why: %v", r, err)
+		}
+	}
+	if err := gs[3].Barrier(); !errors.Is(err, collective.ErrAborted) || !errors.Is(err, cause) {
+		t.Errorf("on the aborting rank: %v", err)
+	}
+	if err := gs[0].Barrier(); !errors.Is(err, collective.ErrAborted) {
+		t.Errorf("later operation: %v", err)
+	}
+}
+
+// TestAbortRace aborts at random moments of busy groups: no rank may hang.
+func TestAbortRace(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 5))
+	for range 50 {
+		gs := group(t, 4, 4096, Options{Timeout: time.Minute})
+		delay := time.Duration(r.IntN(3000)) * time.Microsecond
+		go func() {
+			time.Sleep(delay)
+			gs[1].Abort(errors.New("now"))
+		}()
+		for _, err := range collectivetest.Each(gs, func(g *Group) error {
+			x := make([]float32, 100)
+			for {
+				if err := g.AllReduce(x); err != nil {
+					return err
+				}
+			}
+		}) {
+			if !errors.Is(err, collective.ErrAborted) {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestTimeoutNamesMissing(t *testing.T) {
+	t.Parallel()
+	gs := group(t, 4, 4096, Options{Timeout: 3 * time.Second}) // both of the others must begin within it
+	late := []*Group{gs[0], gs[2]}
+	first := 0
+	for i, err := range collectivetest.Each(late, func(g *Group) error { return g.AllReduce(make([]float32, 4)) }) {
+		var e *collective.Error
+		if !errors.As(err, &e) {
+			t.Fatalf("rank %d: %v", late[i].rank, err)
+		}
+		if errors.Is(err, collective.ErrTimeout) {
+			first++
+			if fmt.Sprint(e.Missing) != "[1 3]" || !strings.Contains(err.Error(), "all-reduce") || !strings.Contains(err.Error(), "rank 1, 3") {
+				t.Errorf("rank %d: %v", late[i].rank, err)
+			}
+		} else if !errors.Is(err, collective.ErrAborted) {
+			t.Errorf("rank %d: %v", late[i].rank, err)
+		}
+	}
+	if first == 0 {
+		t.Error("no rank reported the timeout")
+	}
+	// The late ranks learn what happened without a timeout of their own.
+	if err := gs[1].AllReduce(make([]float32, 4)); !errors.Is(err, collective.ErrAborted) || !strings.Contains(err.Error(), "timed out") {
+		t.Errorf("late rank: %v", err)
+	}
+}
+
+func TestLeaving(t *testing.T) {
+	gs := group(t, 2, 4096, Options{Timeout: time.Minute})
+	// A rank that has done its part may leave before the other has read it.
+	errs := collectivetest.Each(gs, func(g *Group) error {
+		err := g.Gather(make([]float32, 4), []float32{float32(g.rank), 5}, 0)
+		if g.rank == 1 {
+			err = errors.Join(err, g.Close(), g.Close())
+		}
+		return err
+	})
+	collectivetest.Must(t, errs)
+	err := gs[0].Barrier()
+	var e *collective.Error
+	if !errors.As(err, &e) || !errors.Is(err, collective.ErrLeft) || fmt.Sprint(e.Missing) != "[1]" {
+		t.Errorf("waiting for one that left: %v", err)
+	}
+	if err := gs[1].Barrier(); !errors.Is(err, collective.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	gs[1].Abort(errors.New("too late")) // must not touch the mapping
+}
+
+func TestCloseDuringOperation(t *testing.T) {
+	gs := group(t, 2, 4096, Options{Timeout: time.Minute})
+	done := make(chan error)
+	go func() { done <- gs[0].Barrier() }()
+	time.Sleep(20 * time.Millisecond)
+	if err := gs[0].Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, collective.ErrClosed) {
+		t.Errorf("operation under way: %v", err)
+	}
+	if err := gs[1].Barrier(); !errors.Is(err, collective.ErrAborted) {
+		t.Errorf("the other rank: %v", err)
+	}
+}
+
+func TestMismatch(t *testing.T) {
+	tests := []struct {
+		name string
+		ops  [2]func(*Group) error
+		want string
+	}{
+		{"sizes", [2]func(*Group) error{
+			func(g *Group) error { return g.AllReduce(make([]float32, 3)) },
+			func(g *Group) error { return g.AllReduce(make([]float32, 4)) },
+		}, "all-reduce of 12 bytes"},
+		{"operations", [2]func(*Group) error{
+			func(g *Group) error { return g.AllReduce(nil) },
+			func(g *Group) error { return g.Barrier() },
+		}, "barrier of 0 bytes"},
+		{"roots", [2]func(*Group) error{
+			func(g *Group) error { return g.Broadcast(make([]byte, 3), 0) },
+			func(g *Group) error { return g.Broadcast(make([]byte, 3), 1) },
+		}, "root"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			gs := group(t, 2, 4096, Options{Timeout: time.Minute})
+			errs := collectivetest.Each(gs, func(g *Group) error {
+				if err := tt.ops[g.rank](g); err != nil {
+					return err
+				}
+				return g.Barrier() // a root finds out in the next step
+			})
+			found := false
+			for _, err := range errs {
+				if err == nil {
+					t.Error("a rank did not notice")
+				} else if errors.Is(err, collective.ErrMismatch) && strings.Contains(err.Error(), tt.want) {
+					found = true
+				}
+			}
+			if !found {
+				t.Errorf("got %v", errs)
+			}
+		})
+	}
+}
+
+func TestBadArguments(t *testing.T) {
+	for name, op := range map[string]func(*Group) error{
+		"all-gather of 2 elements from each of 1 ranks into 3": func(g *Group) error { return g.AllGather(make([]float32, 3), make([]float32, 2)) },
+		"gather of 2 elements from each of 1 ranks into 1":     func(g *Group) error { return g.Gather(make([]float32, 1), make([]float32, 2), 0) },
+		"root 1 of 1 ranks":  func(g *Group) error { return g.Broadcast(nil, 1) },
+		"root -1 of 1 ranks": func(g *Group) error { return g.Gather(nil, nil, -1) },
+	} {
+		err := op(group(t, 1, 1, Options{})[0])
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("want %q, got %v", name, err)
+		}
+	}
+}
+
+func TestContract(t *testing.T) {
+	collectivetest.Contract(t, 0, func(t *testing.T, ranks int, timeout time.Duration) []*Group {
+		return group(t, ranks, 4096, Options{Timeout: timeout})
+	})
+}
+
+// TestNeighbours does not spin where more ranks than a group's own share the processors.
+func TestNeighbours(t *testing.T) {
+	for _, n := range []int{0, runtime.NumCPU() + 1} {
+		g := group(t, 1, 4096, Options{Neighbours: n})[0]
+		if spins := g.policy.Budget() > 0 && g.messages.Budget() > 0; spins != (n == 0) {
+			t.Errorf("%d neighbours: waits spin: %v", n, spins)
+		}
+	}
+}

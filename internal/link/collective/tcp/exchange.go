@@ -1,0 +1,259 @@
+package tcp
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/link/collective"
+)
+
+// What stands for all other ranks, and for none of them, in place of one rank.
+const (
+	allRanks = -1
+	noRank   = -2
+)
+
+func includes(set, rank int) bool { return set == allRanks || set == rank }
+
+// next starts the next step.
+func (g *Group) next(tag uint64) step {
+	g.seq++
+	return step{seq: g.seq, tag: tag, guard: g.guard}
+}
+
+// aim has x sent to some ranks in the next exchange, and a message received from some: into their
+// places of dst, where each rank has one of so many bytes.
+func (g *Group) aim(x []byte, to, from int, dst []byte, each int) {
+	for _, p := range g.peers {
+		p.in, p.out, p.wants = nil, nil, includes(from, p.rank) && !p.quiet
+		if includes(to, p.rank) {
+			p.out = x
+		}
+		if p.wants {
+			p.in = dst[p.rank*each : (p.rank+1)*each]
+		}
+	}
+}
+
+// exchange is a step: every rank gets what is aimed at it, maybe an empty message. It waits for the
+// messages that are wanted; the others are empty, and the next step will read them.
+func (g *Group) exchange(s step) error {
+	size := 0
+	for _, p := range g.peers {
+		size = max(size, len(p.in), len(p.out))
+		p.later = !p.wants && !p.quiet
+	}
+	var err error
+	if size <= smallBytes {
+		err = g.exchangeSmall(s)
+	} else {
+		err = g.exchangeLarge(s)
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range g.peers {
+		if p.later {
+			p.owes, p.owed = true, s
+		}
+	}
+	return nil
+}
+
+// exchangeLarge gives the step to the readers and writers.
+func (g *Group) exchangeLarge(s step) error {
+	for _, p := range g.peers {
+		if !p.quiet {
+			p.send(p.out, s)
+		}
+	}
+	for _, p := range g.peers {
+		g.postReceives(p, s)
+	}
+	return g.awaitAll()
+}
+
+// postReceives has the reader receive what the step still needs from the peer, and watch it in any
+// case.
+func (g *Group) postReceives(p *peer, s step) {
+	if !p.owes && !p.wants {
+		p.post(receiveJob{kind: jobWatch})
+		return
+	}
+	if p.owes {
+		p.post(receiveJob{step: p.owed})
+		p.owes = false
+	}
+	if p.wants {
+		p.post(receiveJob{dst: p.in, step: s})
+		p.wants = false
+	}
+}
+
+// exchangeSmall does the step in the calling goroutine, if it does not take long.
+func (g *Group) exchangeSmall(s step) error {
+	now := time.Now()
+	g.sendSmall(s, now)
+	if err := g.recall(); err != nil {
+		return err
+	}
+	return g.receiveAll(g.peers, s, now)
+}
+
+// receiveAll receives what the step needs from some of the peers: in the calling goroutine, or,
+// when that takes long, by the readers, while all streams are watched.
+func (g *Group) receiveAll(from []*peer, s step, now time.Time) error {
+	wait := patience
+	if len(g.peers) == 1 {
+		wait = g.timeout // there is no other stream to watch
+	}
+	slow := false
+	for _, p := range from {
+		if !p.owes && !p.wants {
+			continue
+		}
+		if err := p.renew(now, wait); err != nil {
+			return err
+		}
+		err := g.receiveSmall(p, s)
+		switch {
+		case err == nil:
+		case !errors.Is(err, errSlow):
+			return err
+		case len(g.peers) == 1:
+			return p.late()
+		default:
+			slow = true
+		}
+	}
+	if slow {
+		g.handOver(from, s)
+	}
+	return g.awaitAll()
+}
+
+// handOver gives what the step needs from some of the peers to the readers, which watch all
+// streams.
+func (g *Group) handOver(from []*peer, s step) {
+	for _, p := range from {
+		g.postReceives(p, s)
+	}
+	for _, p := range g.peers {
+		if p.idle() {
+			p.post(receiveJob{kind: jobWatch})
+		}
+	}
+}
+
+// sendSmall sends what is aimed at the peers.
+func (g *Group) sendSmall(s step, now time.Time) {
+	header{kind: kindData, step: s}.encode(g.empty[:])
+	frame, x := g.empty[:], []byte(nil)
+	for _, p := range g.peers {
+		if p.quiet {
+			continue
+		}
+		if len(p.out) == 0 {
+			p.sendSmall(g.empty[:], nil, s, now)
+			continue
+		}
+		if len(x) != len(p.out) || &x[0] != &p.out[0] {
+			x = p.out
+			frame = g.frame(x, s)
+		}
+		p.sendSmall(frame, x, s, now)
+	}
+}
+
+// frame makes the frame of a small message, which is good until the next one.
+func (g *Group) frame(x []byte, s step) []byte {
+	header{kind: kindData, length: uint32(len(x)), step: s}.encode(g.small)
+	return g.small[:headerSize+copy(g.small[headerSize:], x)]
+}
+
+func (g *Group) receiveSmall(p *peer, s step) error {
+	if p.owes {
+		if err := p.receiveSmall(nil, p.owed); err != nil {
+			return err
+		}
+		p.owes = false
+	}
+	if p.wants {
+		if err := p.receiveSmall(p.in, s); err != nil {
+			return err
+		}
+		p.wants = false
+	}
+	return nil
+}
+
+// recall takes the streams back from the readers.
+func (g *Group) recall() error {
+	for _, p := range g.peers {
+		if !p.idle() {
+			p.post(receiveJob{kind: jobYield})
+		}
+	}
+	for _, p := range g.peers {
+		for !p.idle() {
+			<-g.events
+		}
+	}
+	if g.ended.Load() {
+		return g.abortCause()
+	}
+	return nil
+}
+
+// awaitAll waits until readers and writers have done all their jobs, as far as this rank needs
+// them.
+func (g *Group) awaitAll() error { return g.await(0) }
+
+// await waits until no reader has more than so many jobs left, and no writer more than so many to
+// copy from.
+func (g *Group) await(left uint32) error {
+	for {
+		done := true
+		for _, p := range g.peers {
+			if w := p.failure.Load(); w != nil {
+				return g.failure(w)
+			}
+			if w := p.stuck.Load(); w != nil {
+				return g.failure(w)
+			}
+			if p.posted-p.received.Load() > left || p.sent-p.copied.Load() > left {
+				done = false
+			}
+		}
+		if done {
+			return nil
+		}
+		if g.ended.Load() {
+			return g.abortCause()
+		}
+		<-g.events
+	}
+}
+
+// failure adds to a timeout all ranks that are missing.
+func (g *Group) failure(w *collective.WaitError) error {
+	if !errors.Is(w.Err, collective.ErrTimeout) {
+		return w
+	}
+	all := &collective.WaitError{Missing: slices.Clone(w.Missing), Err: w.Err}
+	for _, p := range g.peers {
+		late := p.received.Load() != p.posted
+		// Where another rank's notice ended the wait a moment before the time was up, the peer had
+		// not come either.
+		if f := p.failure.Load(); f != nil &&
+			(errors.Is(f.Err, collective.ErrTimeout) || errors.Is(f.Err, collective.ErrAborted)) {
+			late = true
+		}
+		if late && !slices.Contains(all.Missing, p.rank) {
+			all.Missing = append(all.Missing, p.rank)
+		}
+	}
+	slices.Sort(all.Missing)
+	return all
+}

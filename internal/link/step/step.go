@@ -1,0 +1,202 @@
+// Package step holds the records that cross from the driver to a worker and back, and their flat
+// binary codec. A Plan carries deltas only: what a worker already knows of a request is not sent
+// again.
+package step
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+)
+
+// Plan is one step's work.
+//
+// Every rank executes every plan once, in the order of the IDs, and applies its parts in this
+// order: it drops the slots in Free, learns the requests in New, extends the block tables by
+// Blocks, takes over the last token of each row from its source, writes the keys and values of all
+// rows to the cache, attends, and samples where a row says so. So a slot or a block that one plan
+// gives up may be given out again in the same plan, and a block counts as computed as soon as it is
+// in a plan: whatever reads it comes in the same plan or a later one. The driver relies on that
+// when it sends a plan before it has the result of the one before, and when it makes a block a
+// prefix cache entry at planning time (kvcache.Manager.Grow).
+type Plan struct {
+	// ID numbers the plans of one engine from 1; the Result of a step carries the same number.
+	ID uint64
+	// Free lists slots whose requests are over or preempted.
+	Free []uint32
+	// New lists requests the ranks have not seen, or must learn again after preemption.
+	New []NewRequest
+	// Rows are the scheduled requests in batch order, each at most once.
+	Rows []Row
+	// Blocks are the new blocks of all rows, one row after the other.
+	Blocks []uint32
+}
+
+// Row is one request's part of a plan: its positions Start to Start+Count-1 are computed.
+type Row struct {
+	// Slot names the request.
+	Slot uint32
+	// Start is the position of the first token computed, Count the number of tokens.
+	Start, Count uint32
+	// Last is the token at the last position when Source is FromPlan, else 0.
+	Last int32
+	// Blocks is how many entries of Plan.Blocks extend the request's block table. It has 16 bits, so
+	// that a row of 20 bytes has no padding and crosses as it lies in memory.
+	Blocks uint16
+	// Source says where a rank has the token at the last position from.
+	Source Source
+	// Sample says that the token after the last position is sampled in this step.
+	Sample bool
+}
+
+// MaxRowBlocks is the most blocks that one row can bring.
+const MaxRowBlocks = math.MaxUint16
+
+// Source is where a rank has the token at the last position of a row from. Those before it are
+// known since NewRequest.Tokens or an earlier row.
+type Source uint8
+
+// The sources of a token.
+const (
+	// FromRequest is NewRequest.Tokens: the row is prefill.
+	FromRequest Source = iota
+	// FromPlan is Row.Last.
+	FromPlan
+	// FromSampler is the token sampled by the last plan that sampled for the slot. The driver may
+	// not know it yet.
+	FromSampler
+)
+
+// String returns "request", "plan" or "sampler".
+func (s Source) String() string {
+	switch s {
+	case FromRequest:
+		return "request"
+	case FromPlan:
+		return "plan"
+	case FromSampler:
+		return "sampler"
+	}
+	return fmt.Sprintf("source %d", uint8(s))
+}
+
+// Tokens returns how many tokens the plan computes, and how many of them in rows of prefill.
+func (p *Plan) Tokens() (all, prefill int) {
+	for i := range p.Rows {
+		n := int(p.Rows[i].Count)
+		all += n
+		if p.Rows[i].Source == FromRequest {
+			prefill += n
+		}
+	}
+	return all, prefill
+}
+
+// NewRequest introduces a request to a worker.
+type NewRequest struct {
+	// Slot names the request from now on.
+	Slot uint32
+	// PromptLen is how many of Tokens are the prompt; the rest are output from before a preemption.
+	PromptLen uint32
+	// Tokens are all tokens known so far, prompt first.
+	Tokens []int32
+	// Blocks is the block table so far (prefix-cache hits). Blocks for this step come with
+	// Plan.Blocks.
+	Blocks []uint32
+	// Params is how its tokens are chosen.
+	Params sample.Params
+	// Constraint is the language that its output keeps to.
+	Constraint constrain.Spec
+	// Pooling makes it a request for hidden states: its one token is 0 and means nothing.
+	Pooling Pooling
+}
+
+// Result answers one Plan.
+type Result struct {
+	// Plan is the ID of the plan answered.
+	Plan uint64
+	// Slot lists the rows that sampled, in batch order. The tokens sampled for Slot[i], in the
+	// order of their positions, are Token[End[i-1]:End[i]], from 0 for the first (see Run): at
+	// least one.
+	Slot, End []uint32
+	Token     []int32
+	// Logprobs holds one entry per sampled token of a request that asked for them, in the order of
+	// Token.
+	Logprobs []Logprobs
+	// PromptLogprobs holds the prompt positions computed in this step for requests that asked for
+	// them.
+	PromptLogprobs []PromptLogprobs
+	// Pooled holds what rows that sampled pooled instead, in the order of Slot.
+	Pooled []Pooled
+}
+
+// Reset empties the result and makes it the answer to a plan. It keeps the memory.
+func (r *Result) Reset(plan uint64) {
+	r.Plan = plan
+	r.Slot, r.End, r.Token = r.Slot[:0], r.End[:0], r.Token[:0]
+	r.Logprobs, r.PromptLogprobs = r.Logprobs[:0], r.PromptLogprobs[:0]
+	r.Pooled = r.Pooled[:0]
+}
+
+// Append adds the tokens sampled for a slot.
+func (r *Result) Append(slot uint32, tokens ...int32) {
+	r.Token = append(r.Token, tokens...)
+	r.Slot = append(r.Slot, slot)
+	r.End = append(r.End, uint32(len(r.Token)))
+}
+
+// Pool adds the answer of a slot that pools, and returns its vector of so many elements, to be
+// filled.
+func (r *Result) Pool(slot uint32, width int) []float32 {
+	r.Append(slot, 0)
+	n := len(r.Pooled)
+	if n < cap(r.Pooled) {
+		r.Pooled = r.Pooled[:n+1]
+	} else {
+		r.Pooled = append(r.Pooled, Pooled{})
+	}
+	p := &r.Pooled[n]
+	p.Slot, p.Vector = slot, slices.Grow(p.Vector[:0], width)[:width]
+	return p.Vector
+}
+
+// Run returns the tokens sampled for Slot[i], in the memory of the result.
+func (r *Result) Run(i int) []int32 {
+	if i == 0 {
+		return r.Token[:r.End[0]]
+	}
+	return r.Token[r.End[i-1]:r.End[i]]
+}
+
+// Logprobs describes the choice of one sampled token.
+type Logprobs struct {
+	Slot    uint32
+	Sampled TokenLogprob
+	// Top are the most likely tokens, most likely first.
+	Top []TokenLogprob
+}
+
+// TokenLogprob is one token with its log-probability (natural log) and its rank (1 = most likely).
+type TokenLogprob struct {
+	Token   int32
+	Rank    int32
+	Logprob float32
+}
+
+// PromptLogprobs describes the prompt tokens at positions Start, Start+1, …: entry i is the prompt
+// token at position Start+i given all before it.
+type PromptLogprobs struct {
+	Slot    uint32
+	Start   uint32
+	Entries []Logprobs
+}
+
+// Digest is a hash of what a rank has made of a plan and of those before it: equal on all ranks that
+// execute it.
+type Digest struct {
+	Plan uint64 `json:"plan"`
+	Hash uint64 `json:"hash"`
+}

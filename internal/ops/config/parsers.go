@@ -1,0 +1,46 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/text/output"
+)
+
+// Parsers of vLLM that are not here: mostly those of models that are not either.
+var (
+	otherToolParsers = []string{"apertus", "cohere_command3", "cohere_command4", "ernie45",
+		"functiongemma", "gemma4", "gigachat3", "hy_v3", "inkling", "kimi_k3", "minicpm5",
+		"minimax_m3", "openai", "poolside_v1", "solar_open2", "step3"}
+	otherReasoningParsers = []string{"cohere_command3", "cohere_command4", "gemma4", "hunyuan_a13b",
+		"hy_v3", "inkling", "kimi_k3", "minimax_m2_append_think", "minimax_m3", "openai_gptoss",
+		"poolside_v1", "solar_open2"}
+)
+
+// checkParsers refuses names of parsers that are not here, with the one that may be meant.
+func checkParsers(m *Model) error {
+	for _, c := range []struct {
+		flag, value string
+		here, vllm  []string
+	}{
+		{"tool-call-parser", m.ToolCallParser, output.FormatNames(), otherToolParsers},
+		{"reasoning-parser", m.ReasoningParser, output.ThinkingNames(), otherReasoningParsers},
+	} {
+		here := append([]string{AutoParser, "none"}, c.here...)
+		if c.value == "" || slices.Contains(here, c.value) {
+			continue
+		}
+		near, hint := closest(c.value, here), ""
+		switch known := slices.Contains(c.vllm, c.value); {
+		case known && near != "":
+			hint = fmt.Sprintf(" (vLLM has it; the nearest here is %s)", near)
+		case known:
+			hint = " (vLLM has it)"
+		case near != "":
+			hint = fmt.Sprintf(" (did you mean %s?)", near)
+		}
+		return usage("--%s %q is not one of %s%s", c.flag, c.value, strings.Join(here, ", "), hint)
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+)
+
+// GenerationConfig is generation_config.json: what the model's authors suggest for sampling. A nil
+// pointer is a value the file does not give.
+type GenerationConfig struct {
+	BOS, EOS []int // none, one or several
+	PAD      int   // -1 for none
+
+	DoSample *bool
+	sample.Settings
+	MinNewTokens *int
+}
+
+// ReadGenerationConfig reads generation_config.json. A value outside its range is an error that
+// names the field and wraps [ErrMalformed]; fields that this engine has no use for are ignored.
+func ReadGenerationConfig(raw []byte) (*GenerationConfig, error) {
+	f, err := readFields(raw)
+	if err != nil {
+		return nil, fmt.Errorf("generation_config.json: %w", err)
+	}
+	g := &GenerationConfig{
+		BOS: f.ids("bos_token_id", nil),
+		EOS: f.ids("eos_token_id", nil),
+		PAD: f.id("pad_token_id", -1),
+		Settings: sample.Settings{
+			Temperature:       f.within("temperature", 0, 1e6),
+			TopP:              f.within("top_p", 0, 1),
+			MinP:              f.within("min_p", 0, 1),
+			RepetitionPenalty: f.within("repetition_penalty", 1e-6, 1e6),
+			TopK:              f.count("top_k", -1),
+			MaxTokens:         f.count("max_new_tokens", 0),
+		},
+		MinNewTokens: f.count("min_new_tokens", 0),
+	}
+	if f.set("do_sample") {
+		sample := f.flag("do_sample", false)
+		g.DoSample = &sample
+	}
+	if f.err != nil {
+		return nil, fmt.Errorf("generation_config.json: %w", f.err)
+	}
+	return g, nil
+}
+
+// within reads an optional number between low and high.
+func (f *fields) within(key string, low, high float64) *float64 {
+	if !f.set(key) {
+		return nil
+	}
+	var v float64
+	f.decode(key, &v, "a number")
+	if v < low || v > high {
+		f.fail(ErrMalformed, key, "is %v, outside %v to %v", v, low, high)
+	}
+	return &v
+}
+
+// count reads an optional whole number that is low or more.
+func (f *fields) count(key string, low int) *int {
+	if !f.set(key) {
+		return nil
+	}
+	v := f.integer(key, 0, low, maxDim)
+	return &v
+}

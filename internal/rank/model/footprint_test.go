@@ -1,0 +1,107 @@
+package model_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/sys/offheap"
+)
+
+// TestFootprint loads every share of every architecture, in every type, and compares what was mapped with
+// what was said before: not less, and next to nothing more.
+func TestFootprint(t *testing.T) {
+	types := []compute.DType{compute.BFloat16, compute.Float16, compute.Float32}
+	if testing.Short() {
+		types = types[:1]
+	}
+	for _, name := range fixtureNames {
+		for _, dtype := range types {
+			for _, l := range []layout.Layout{{}, {TP: 2}, {TP: 4}, {PP: 2}, {TP: 2, PP: 2}} {
+				c, ckpt := shipped(name).open(t)
+				l = l.Sizes()
+				if model.CheckLayout(c, l) != nil {
+					continue
+				}
+				src := model.FromCheckpoint(ckpt)
+				for stage := range l.PP {
+					s := model.Stage{From: stage * c.Layers / l.PP, To: (stage + 1) * c.Layers / l.PP}
+					f, err := model.Weigh(c, src, model.Use{DType: dtype, Layout: l, Stage: s, Rows: 64, MaxLen: 256})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for rank := range l.TP {
+						d, err := layers.Open(layers.Options{Threads: 1, DType: dtype})
+						if err != nil {
+							t.Fatal(err)
+						}
+						before := offheap.InUse()
+						m, err := model.Load(c, src, d, model.Options{Group: layers.Group{Rank: rank, Size: l.TP}, Stage: s})
+						if err != nil {
+							t.Fatal(err)
+						}
+						// Pages are counted whole: a tiny model has a matrix in each.
+						if took := offheap.InUse() - before; took > f.Packed || took < f.Packed*6/10 {
+							t.Errorf("%s, %v, %v, stage %d, rank %d: %d bytes were mapped, %d were planned", name, dtype, l,
+								stage, rank, took, f.Packed)
+						}
+						m.Close()
+						d.Close()
+					}
+				}
+				ckpt.Close()
+			}
+		}
+	}
+}
+
+// TestFootprintOfSteps computes steps of as many rows as was said, at the end of the longest sequences, and
+// compares what is on the heap then with what was said before.
+func TestFootprintOfSteps(t *testing.T) {
+	const rows, context = 200, 320
+	for _, name := range fixtureNames {
+		t.Run(name, func(t *testing.T) {
+			c, ckpt := shipped(name).open(t)
+			f, err := model.Weigh(c, model.FromCheckpoint(ckpt), model.Use{DType: compute.BFloat16, Stage: model.Stage{To: c.Layers},
+				Rows: rows, MaxLen: context})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ckpt.Close()
+			threads := 2
+			end := min(context, c.MaxPositions)
+			s := loadShard(t, shipped(name), layers.Options{Threads: threads}, layers.Group{Size: 1})
+			tokens, chosen := make([]int32, rows), make([]int32, rows)
+			for i := range chosen {
+				tokens[i], chosen[i] = int32(i), int32(i)
+			}
+			b := batch(piece{start: end - rows, tokens: tokens})
+			dst := make([]float32, rows*s.vocab)
+			before := heap()
+			if err := forward(s.model, b, s.cache); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.model.Logits(dst, chosen); err != nil {
+				t.Fatal(err)
+			}
+			took := heap() - before
+			// What buffers have beside, as they grow, is counted by memory.Rank.
+			planned := (f.Activations + f.Vectors + f.PerThread*int64(threads)) * 5 / 4
+			if took > planned {
+				t.Errorf("%d bytes are on the heap, %d were planned", took, planned)
+			}
+			t.Logf("%d of %d", took, planned)
+			runtime.KeepAlive(s)
+		})
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,84 @@
+package layers_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// lacking is a source of dummy weights without one of the tensors. It counts what is held of it.
+type lacking struct {
+	layers.Source
+	without string
+	asked   []string
+	held    int
+}
+
+var errLost = errors.New("lost")
+
+func (s *lacking) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	s.asked = append(s.asked, name)
+	if name == s.without {
+		return checkpoint.Tensor{}, errLost
+	}
+	s.held++
+	return s.Source.Tensor(name, shape...)
+}
+
+func (s *lacking) Release(t checkpoint.Tensor) {
+	s.held--
+	s.Source.Release(t)
+}
+
+// TestFirstErrorStays makes layers of each kind from sources that lack a tensor: nothing is read
+// after it, Err is about it, and Free leaves nothing held.
+func TestFirstErrorStays(t *testing.T) {
+	const hidden, inner = 32, 64
+	heads := layers.Heads{Query: 4, KV: 2, Dim: 8}
+	d, err := layers.Open(layers.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	load := func(src layers.Source) (*layers.Loader, error) {
+		l := layers.NewLoader(d, layers.Group{Size: 1}, src, nil)
+		l.Embedding("embed", 50, hidden)
+		l.RMSNorm("rms", hidden, 1e-6)
+		l.LayerNorm("norm", hidden, 1e-5, true)
+		l.QKV("attn.", heads, hidden, true)
+		l.Attention("attn.", 0, heads, layers.AttentionOptions{HeadNorms: true,
+			Rotary: layers.NewRotary([]float32{1, 0.5}, 1, 100)})
+		l.Row("attn.out", hidden, hidden, true)
+		l.GatedMLP("gated.", hidden, inner, true)
+		l.MLP("first", "second", hidden, inner, compute.ReLU, true)
+		l.Mixture("moe.", hidden, layers.MixtureOptions{Experts: 2, PerToken: 1, Inner: inner})
+		l.Linear("project", hidden, hidden)
+		l.Head("embed", 50, hidden)
+		return l, l.Err()
+	}
+	whole := &lacking{Source: model.Dummy(1)}
+	l, err := load(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if whole.held != 1 {
+		t.Errorf("%d tensors are held beside the embedding's", whole.held-1)
+	}
+	l.Free()
+	if whole.held != 0 || len(whole.asked) != 33 {
+		t.Errorf("%d tensors are held of %d: %v", whole.held, len(whole.asked), whole.asked)
+	}
+	for i, name := range whole.asked[:len(whole.asked)-1] { // the head's is the embedding's again
+		src := &lacking{Source: model.Dummy(1), without: name}
+		l, err := load(src)
+		l.Free()
+		if !errors.Is(err, errLost) || src.held != 0 || len(src.asked) != i+1 {
+			t.Errorf("without %s: %v; %d tensors held, asked for %v",
+				name, err, src.held, src.asked)
+		}
+	}
+}

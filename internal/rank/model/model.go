@@ -1,0 +1,238 @@
+// Package model holds the architectures: one file each, written in layers. A model is one rank's
+// shard of one stage of a checkpoint: it turns the tokens of a batch of rows into hidden states,
+// runs its layers over them and computes, for chosen rows, their logits.
+package model
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// Stage is a run of consecutive layers, From to To-1 of the model's. The first stage has the token
+// embedding as well, the last one the final norm and the output head. The zero Stage is all layers.
+type Stage struct{ From, To int }
+
+// Options say which part of a model Load reads.
+type Options struct {
+	// Group is the rank's place among those that share each layer.
+	Group layers.Group
+	// Stage is the layers it has a share of.
+	Stage Stage
+	// Strict refuses weights of which one element is infinite or NaN, wherever it is. Otherwise those
+	// of a table that is looked up are let pass: only what asks for that row is unsound.
+	Strict bool
+	// Progress, when not nil, is called with the number of checkpoint bytes read so far.
+	Progress func(bytes int64)
+}
+
+// Model is one rank's shard of one stage. Between its embedding, its layers and its head stands the
+// hidden state: a tensor [rows][hidden size], the residual stream of each row of the batch after
+// the layers so far, before any norm that belongs to what follows. It is the same on every rank of
+// a tensor parallel group, and all that a stage needs of those before it. A step calls, in this
+// order,
+//
+//	first stage    Embed, Layers; then Hidden is sent to the next stage
+//	later stages   Receive, which is filled with what was sent; Layers; then Hidden is sent on
+//	last stage     the same, and Logits instead of sending
+//
+// One goroutine at a time calls its methods; every rank of a tensor parallel group calls the same
+// ones in the same order, with the same batch and the same rows. They allocate only when a batch is
+// larger than all before. After an error the hidden state is undefined.
+type Model struct {
+	arch   architecture
+	stage  *stage
+	hidden layers.Tensor
+	picked layers.Tensor // rows chosen for logits
+}
+
+// architecture is what models differ in.
+type architecture interface {
+	// embed makes x the hidden state before the first layer; only the first stage is asked.
+	embed(x *layers.Tensor, b *compute.Batch)
+	// forward runs the stage's layers over x.
+	forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error
+	// logits computes the logits of all rows of x, which are of the hidden state after the last
+	// layer; only the last stage is asked. dst is as in Model.Logits.
+	logits(dst []float32, x *layers.Tensor) error
+	// final is what the head multiplies of all rows of x; only the last stage is asked. It is the
+	// model's own memory.
+	final(x *layers.Tensor) *layers.Tensor
+}
+
+// stage is what an architecture is built with: the configuration, and the loader of the layers that
+// the stage has.
+type stage struct {
+	Stage
+	*layers.Loader
+	cfg *checkpoint.Config
+}
+
+func (s *stage) first() bool { return s.From == 0 }
+func (s *stage) last() bool  { return s.To == s.cfg.Layers }
+
+// lmHead makes the output head of width input features, which is the module embedding if they are
+// tied.
+func (s *stage) lmHead(embedding string, width int) *layers.Head {
+	module := "lm_head"
+	if s.cfg.TieEmbeddings {
+		module = embedding
+	}
+	return s.Head(module, s.cfg.VocabSize, width)
+}
+
+type builder func(s *stage) (architecture, error)
+
+func builders() map[string]builder {
+	return map[string]builder{
+		"LlamaForCausalLM":    newLlama,
+		"MistralForCausalLM":  newMistral,
+		"Qwen2ForCausalLM":    newQwen2,
+		"Qwen3ForCausalLM":    newQwen3,
+		"Qwen3MoeForCausalLM": newQwen3Moe,
+		"OPTForCausalLM":      newOPT,
+	}
+}
+
+// Load reads one rank's shard of a stage into the memory of d. An error names the tensor or the
+// value of the configuration that does not fit; then nothing stays held.
+func Load(c *checkpoint.Config, src layers.Source, d *layers.Device, opt Options) (*Model, error) {
+	l := layers.NewLoader(d, opt.Group, src, opt.Progress)
+	if opt.Strict {
+		l.Strict()
+	}
+	return build(c, opt.Group, opt.Stage, l)
+}
+
+// build makes the layers of a rank's shard of a stage.
+func build(c *checkpoint.Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error) {
+	arch, err := Architecture(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckShard(c, g.Size); err != nil {
+		return nil, err
+	}
+	if s == (Stage{}) {
+		s.To = c.Layers
+	}
+	if s.From < 0 || s.From >= s.To || s.To > c.Layers {
+		return nil, fmt.Errorf("no stage of layers %d to %d in a model of %d",
+			s.From, s.To-1, c.Layers)
+	}
+	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
+	if m.arch, err = builders()[arch](m.stage); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("load %s: %w", arch, err)
+	}
+	return m, nil
+}
+
+// Close frees the weights. The model may not be used afterwards.
+func (m *Model) Close() { m.stage.Free() }
+
+// Retire is Close, but the memory of the weights is kept for the model that is loaded next on the
+// device.
+func (m *Model) Retire() { m.stage.Retire() }
+
+// Reserve has the system find memory for another model like this one, unless the device keeps some.
+func (m *Model) Reserve() error { return m.stage.Reserve() }
+
+// Embed makes the hidden state that of the batch's tokens before the first layer, [rows][hidden
+// size]. Only the first stage can. Its error wraps [layers.ErrOverwritten] when the file of the table was
+// overwritten.
+func (m *Model) Embed(b *compute.Batch) (err error) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if err = m.stage.Fault(v); err == nil {
+			panic(v)
+		}
+	}()
+	if !m.stage.first() {
+		return errors.New("only the first stage of a model embeds tokens")
+	}
+	m.arch.embed(&m.hidden, b)
+	return m.stage.Intact() // after it was read
+}
+
+// Hidden is the hidden state: after Layers, what the next stage needs. It is the model's own
+// memory, and changes with the next step.
+func (m *Model) Hidden() *layers.Tensor { return &m.hidden }
+
+// Receive gives the hidden state rows rows, to be filled with those of the stage before, and
+// returns it.
+func (m *Model) Receive(rows int) *layers.Tensor {
+	m.hidden.Resize(rows, m.stage.cfg.HiddenSize)
+	return &m.hidden
+}
+
+// Layers runs the stage's layers over the hidden state, which has the batch's rows, writing their
+// keys and values to the cache. The cache has the stage's layers, its first one being layer 0.
+//
+// Where ranks divide the rows of long prompts, the last stage of the first of them then has more
+// rows: the wanted ones of the others (see compute.Split).
+func (m *Model) Layers(b *compute.Batch, cache *layers.Cache) error {
+	if err := m.arch.forward(&m.hidden, b, cache); err != nil {
+		return err
+	}
+	if !m.stage.last() || b.Split.WantedShare == 0 {
+		return nil
+	}
+	return m.stage.GatherWanted(&m.hidden, &b.Split)
+}
+
+// Logits computes the logits of the chosen rows of the hidden state, which it leaves as it is, so
+// that rows may be asked for in pieces. On rank 0 dst is [len(rows)][vocabulary]; other ranks pass
+// nil. Only the last stage can.
+func (m *Model) Logits(dst []float32, rows []int32) error {
+	if !m.stage.last() {
+		return errors.New("only the last stage of a model has logits")
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	m.picked.Pick(&m.hidden, rows)
+	return m.arch.logits(dst, &m.picked)
+}
+
+// Final computes the chosen rows of the hidden state after the final norm, which is [len(rows)][width]
+// in the model's own memory, until its next step. Only the last stage can; no other rank takes part.
+func (m *Model) Final(rows []int32) (*layers.Tensor, error) {
+	if !m.stage.last() {
+		return nil, errors.New("only the last stage of a model has a final hidden state")
+	}
+	m.picked.Pick(&m.hidden, rows)
+	return m.arch.final(&m.picked), nil
+}
+
+// Architectures lists the supported names of config.json's "architectures", sorted.
+func Architectures() []string {
+	return slices.Sorted(maps.Keys(builders()))
+}
+
+// Architecture is the supported one of config.json's architectures; the error names what was asked
+// for.
+func Architecture(c *checkpoint.Config) (string, error) {
+	if builders()[c.Architecture] != nil {
+		return c.Architecture, nil
+	}
+	return "", fmt.Errorf("architecture %q is not supported (supported: %s)",
+		strings.Join(c.Architectures, ", "), strings.Join(Architectures(), ", "))
+}
+
+// CacheShape is the shape of the KV cache of a rank in a group of size tensor parallel ranks, for a
+// number of the model's layers: those of the rank's stage.
+func CacheShape(c *checkpoint.Config, count, size, blocks, blockSize int,
+	dtype compute.DType) compute.CacheShape {
+	return compute.CacheShape{Layers: count, Blocks: blocks, BlockSize: blockSize,
+		KVHeads: layers.LocalKVHeads(c.KVHeads, size), HeadDim: c.HeadDim, DType: dtype}
+}

@@ -1,0 +1,157 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// optPositionOffset is where OPT's table of learned positions begins.
+const optPositionOffset = 2
+
+// optLayerNormEps is the epsilon of PyTorch's LayerNorm, which OPT's config does not state.
+const optLayerNormEps = 1e-5
+
+// opt is OPTForCausalLM: learned positions, layer norms before or after each block, a two-matrix
+// feed-forward block, and in some sizes embeddings narrower than the layers.
+type opt struct {
+	*stage
+	tokens, positions *layers.Embedding
+	// projectIn and projectOut are nil when the embeddings are as wide as the layers.
+	projectIn, projectOut *layers.Linear
+	blocks                []optBlock
+	// finalNorm is nil for models that normalise after each block.
+	finalNorm *layers.LayerNorm
+	head      *layers.Head
+
+	narrow layers.Tensor // [rows][width of the embeddings]
+}
+
+type optBlock struct {
+	attnNorm *layers.LayerNorm
+	qkv      *layers.ColumnLinear
+	attn     *layers.Attention
+	out      *layers.RowLinear
+	mlpNorm  *layers.LayerNorm
+	mlp      *layers.MLP
+}
+
+func newOPT(s *stage) (architecture, error) {
+	c := s.cfg
+	activation := compute.ReLU
+	switch c.Activation {
+	case "relu":
+	case "gelu":
+		activation = compute.GELU
+	default:
+		return nil, fmt.Errorf("activation_function %q is not supported (relu, gelu)", c.Activation)
+	}
+	// Checkpoints saved from the bare decoder lack the outer prefix.
+	prefix := "model.decoder."
+	if !s.Has(prefix+"embed_tokens.weight") && s.Has("decoder.embed_tokens.weight") {
+		prefix = "decoder."
+	}
+	hidden, narrow := c.HiddenSize, c.WordEmbedProjDim
+	m := &opt{stage: s}
+	if s.first() {
+		m.tokens = s.Embedding(prefix+"embed_tokens", c.VocabSize, narrow)
+		positions := c.MaxPositions + optPositionOffset
+		m.positions = s.Embedding(prefix+"embed_positions", positions, hidden)
+		if narrow != hidden {
+			m.projectIn = s.Linear(prefix+"project_in", hidden, narrow)
+		}
+	}
+	if s.last() {
+		m.head = s.lmHead(prefix+"embed_tokens", narrow)
+		if narrow != hidden {
+			m.projectOut = s.Linear(prefix+"project_out", narrow, hidden)
+		}
+		if c.DoLayerNormBefore && !c.RemoveFinalLayerNorm {
+			m.finalNorm = m.layerNorm(prefix + "final_layer_norm")
+		}
+	}
+	for i := s.From; i < s.To; i++ {
+		m.blocks = append(m.blocks, m.block(i, fmt.Sprintf("%slayers.%d.", prefix, i), activation))
+	}
+	return m, s.Err()
+}
+
+func (m *opt) block(layer int, prefix string, activation compute.Activation) optBlock {
+	c := m.cfg
+	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.Heads, Dim: c.HeadDim}
+	attn := prefix + "self_attn."
+	return optBlock{
+		attnNorm: m.layerNorm(prefix + "self_attn_layer_norm"),
+		mlpNorm:  m.layerNorm(prefix + "final_layer_norm"),
+		qkv:      m.QKV(attn, heads, hidden, c.EnableBias),
+		attn:     m.Attention(attn, layer-m.From, heads, layers.AttentionOptions{}),
+		out:      m.Row(attn+"out_proj", hidden, hidden, c.EnableBias),
+		mlp:      m.MLP(prefix+"fc1", prefix+"fc2", hidden, c.FFNDim, activation, c.EnableBias),
+	}
+}
+
+func (m *opt) layerNorm(module string) *layers.LayerNorm {
+	return m.LayerNorm(module, m.cfg.HiddenSize, optLayerNormEps, m.cfg.LayerNormElementwiseAffine)
+}
+
+func (m *opt) embed(x *layers.Tensor, b *compute.Batch) {
+	if m.projectIn == nil {
+		m.tokens.Lookup(x, b.Tokens)
+	} else {
+		m.tokens.Lookup(&m.narrow, b.Tokens)
+		m.projectIn.Forward(x, &m.narrow)
+	}
+	m.positions.Add(x, b.Position, optPositionOffset)
+}
+
+func (m *opt) forward(x *layers.Tensor, b *compute.Batch, cache *layers.Cache) error {
+	for i := range m.blocks {
+		y := &m.blocks[i]
+		m.Enter(m.From + i)
+		qkv := y.qkv.Forward(m.before(y.attnNorm, x))
+		attended, err := y.attn.Forward(qkv, b, cache)
+		if err != nil {
+			return err
+		}
+		if err := y.out.Add(x, attended); err != nil {
+			return err
+		}
+		m.after(y.attnNorm, x)
+		if err := y.mlp.Add(x, m.before(y.mlpNorm, x)); err != nil {
+			return err
+		}
+		m.after(y.mlpNorm, x)
+	}
+	return nil
+}
+
+// before is what a block reads: the residual stream, normalised in models that normalise before.
+func (m *opt) before(n *layers.LayerNorm, x *layers.Tensor) *layers.Tensor {
+	if !m.cfg.DoLayerNormBefore {
+		return x
+	}
+	return n.Forward(x)
+}
+
+// after normalises the residual stream after a block in models that normalise after.
+func (m *opt) after(n *layers.LayerNorm, x *layers.Tensor) {
+	if !m.cfg.DoLayerNormBefore {
+		n.InPlace(x)
+	}
+}
+
+func (m *opt) logits(dst []float32, x *layers.Tensor) error {
+	return m.head.Forward(dst, m.final(x))
+}
+
+func (m *opt) final(x *layers.Tensor) *layers.Tensor {
+	if m.finalNorm != nil {
+		x = m.finalNorm.Forward(x)
+	}
+	if m.projectOut != nil {
+		m.projectOut.Forward(&m.narrow, x)
+		x = &m.narrow
+	}
+	return x
+}

@@ -1,0 +1,44 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// checkpointSource adapts a checkpoint to layers.Source, holding each tensor to the shape the
+// architecture expects.
+type checkpointSource struct{ *checkpoint.Checkpoint }
+
+// FromCheckpoint is the source of the tensors of c.
+func FromCheckpoint(c *checkpoint.Checkpoint) layers.Source { return checkpointSource{c} }
+
+// name is what the checkpoint calls a tensor. Where the model stands for itself, without a head, as
+// embedding models are published, its tensors have no prefix.
+func (s checkpointSource) name(tensor string) string {
+	if bare, ok := strings.CutPrefix(tensor, "model."); ok && !s.Checkpoint.Has(tensor) &&
+		s.Checkpoint.Has(bare) {
+		return bare
+	}
+	return tensor
+}
+
+// Has implements layers.Source.
+func (s checkpointSource) Has(name string) bool { return s.Checkpoint.Has(s.name(name)) }
+
+// Tensor implements layers.Source.
+func (s checkpointSource) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	t, err := s.Checkpoint.Tensor(s.name(name))
+	if err != nil {
+		return t, err
+	}
+	if !slices.Equal(t.Shape, shape) {
+		s.Release(t)
+		return checkpoint.Tensor{}, fmt.Errorf(
+			"tensor %q has shape %v, but config.json asks for %v", name, t.Shape, shape)
+	}
+	return t, nil
+}

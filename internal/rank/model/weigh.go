@@ -1,0 +1,67 @@
+package model
+
+import (
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+)
+
+// ReadBytes is how many bytes Load reads of src for a rank's shard of a stage: the last number that
+// its Progress is called with.
+func ReadBytes(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (int64, error) {
+	read, _, err := weigh(c, src, g, s)
+	return read, err
+}
+
+// StepBytes is the weights of each layer of the model of c that a step reads, in bytes of one of
+// size tensor parallel ranks, if its tensors are of a 16-bit type. Embeddings are looked up, and
+// count nothing. The output head counts with the last layer, and a third: of a prompt it is computed
+// for the last row only.
+func StepBytes(c *checkpoint.Config, size int) ([]int64, error) {
+	bytes := make([]int64, c.Layers)
+	for i := range bytes {
+		read, head, err := weigh(c, shapes{}, layers.Group{Size: size}, Stage{i, i + 1})
+		if err != nil {
+			return nil, err
+		}
+		bytes[i] = read - head + head/3
+	}
+	return bytes, nil
+}
+
+// weigh counts the bytes of the checkpoint that a rank's shard of a stage reads, and those of them
+// that are the output head's.
+func weigh(c *checkpoint.Config, src layers.Source, g layers.Group, s Stage) (read, head int64,
+	err error) {
+	m, err := build(c, g, s, layers.Weigh(g, src, compute.BFloat16))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer m.Close()
+	read, head = m.stage.Bytes()
+	return read, head, nil
+}
+
+// Shapes is a source of tensors that are not there, to weigh a model by.
+func Shapes() layers.Source { return shapes{} }
+
+// shapes is a source of tensors that are not there: of whatever shape is asked for, of a 16-bit
+// type.
+type shapes struct{}
+
+// Tensor implements layers.Source.
+func (shapes) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	return checkpoint.Tensor{Name: name, DType: checkpoint.BF16, Shape: shape}, nil
+}
+
+// Has implements layers.Source: every optional tensor is left out.
+func (shapes) Has(string) bool { return false }
+
+// Release implements layers.Source.
+func (shapes) Release(checkpoint.Tensor) {}
+
+// Rest implements layers.Source.
+func (shapes) Rest(checkpoint.Tensor) {}
+
+// Written implements layers.Source.
+func (shapes) Written(checkpoint.Tensor) bool { return false }

@@ -1,0 +1,402 @@
+// Package runner turns a step plan into tensors, runs the model and samples. It owns the worker's
+// side of each request: its tokens, block table and sampling state.
+package runner
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/text/grammars"
+)
+
+// logitElements bounds the logits held at a time (32 MiB of float32).
+const logitElements = 8 << 20
+
+// Model is what a runner needs of a model.Model.
+type Model interface {
+	// Embed makes the hidden state of the batch's tokens, in the first stage. A later one fills what
+	// Receive returns, for so many rows.
+	Embed(b *compute.Batch) error
+	Receive(rows int) *layers.Tensor
+	// Layers computes the hidden state after the stage's layers, writing keys and values to the
+	// cache.
+	Layers(b *compute.Batch, cache *layers.Cache) error
+	// Hidden is the hidden state.
+	Hidden() *layers.Tensor
+	// Logits computes, in the last stage, the logits of chosen rows: on the first rank dst is
+	// [len(rows)][vocabulary]; other ranks pass nil.
+	Logits(dst []float32, rows []int32) error
+	// Final computes, in the last stage, chosen rows of the hidden state after the final norm.
+	Final(rows []int32) (*layers.Tensor, error)
+}
+
+// Options configure a Runner.
+type Options struct {
+	Model Model
+	Cache *layers.Cache
+	// Pool is the threads that sample.
+	Pool *pool.Pool
+	// BlockSize and Blocks describe the cache.
+	BlockSize, Blocks int
+	// Vocab is the width of a row of logits.
+	Vocab int
+	// MaxSeqs bounds the slots, MaxModelLen the tokens of one request.
+	MaxSeqs, MaxModelLen int
+	// MaxInFlight is how many plans may be in flight; 0 is 1.
+	MaxInFlight int
+	// Layout is how the ranks of the group divide the model, Rank this one's number.
+	Layout layout.Layout
+	Rank   int
+	// From and To are the layers of the rank's stage: From to To-1 of the model's.
+	From, To int
+	// TP are the ranks that share the layers with this one, PCP those that share the rows of
+	// prompts, PP the other stages; nil where there are no others.
+	TP, PCP Broadcaster
+	PP      Messenger
+	// Grammars compiles the constraints of requests; only the output rank uses it.
+	Grammars *grammars.Cache
+	// Status learns when ranks exchange tokens and when they choose them.
+	Status *status.Rank
+	// Trail, unless it is nil, is where the hashes of plans go.
+	Trail *Trail
+}
+
+// Runner executes plans one at a time. After an error its state is undefined: the worker must stop.
+type Runner struct {
+	opt Options
+	// place is the rank's place in its layout. The output rank samples and reports results; first
+	// and last are the stages.
+	place               layout.Place
+	first, last, output bool
+	slots               []slot
+	released            []*bound // of slots that the plan frees
+
+	batch  compute.Batch
+	tables [][]int32
+	wants  []want
+	split  split
+	rows   []int32
+	logits []float32
+	shared []byte
+	pushed pushed
+	// guarded is the hash of the plan at hand.
+	guarded uint64
+	// pieceRows is how many rows of logits are computed at a time.
+	pieceRows int
+	sampling  sampleTask
+}
+
+// slot is what a worker knows of one running request.
+type slot struct {
+	used      bool
+	promptLen int
+	// tokens are those that rows have computed or the request came with; elsewhere stands for one
+	// that this rank does not know. sampled is the next one, noToken when none has been sampled.
+	tokens  []int32
+	sampled int32
+	// sampler is the plan that samples a token which the output rank will push, 0 for none.
+	sampler uint64
+	table   []int32
+	params  sample.Params
+	pooling step.Pooling
+	// pool is the sum of the states pooled so far, for PoolMean.
+	pool  []float64
+	state *sample.State
+	// bound keeps the output within the request's constraint, nil without one.
+	bound *bound
+	// trail is the hash of all that plans have said of the request.
+	trail uint64
+}
+
+// What stands in the place of a token: there is none, or another rank has it.
+const (
+	noToken   = -1
+	elsewhere = -2
+)
+
+// want is one row whose logits are needed.
+type want struct {
+	slot uint32
+	// row is that of the batch; of one that another rank computes alone, its number among the rows
+	// that are wanted of that rank, until divide knows where they go.
+	row int32
+	// place is that of the rank that computes the row, 0 if all do.
+	place int
+	// target is the prompt position the row predicts, toSample when it samples the next token, or
+	// intoPool when it is pooled; last is the last one of those.
+	target int32
+	last   bool
+}
+
+// What a row is wanted for, when it is not to predict a token of the prompt.
+const (
+	toSample = -1
+	intoPool = -2
+)
+
+// New makes a runner with MaxSeqs empty slots.
+func New(opt Options) *Runner {
+	opt.Layout, opt.MaxInFlight = opt.Layout.Sizes(), max(1, opt.MaxInFlight)
+	place := opt.Layout.Place(opt.Rank)
+	r := &Runner{
+		opt: opt, slots: make([]slot, opt.MaxSeqs), pieceRows: max(1, logitElements/opt.Vocab),
+		place: place, first: place.PP == 0, last: place.PP == opt.Layout.PP-1,
+		output: opt.Rank == opt.Layout.Output(),
+	}
+	r.split.init(opt.Layout, opt.Rank)
+	r.sampling.init(r, opt.Pool.Threads())
+	return r
+}
+
+// Use has the runner compute with other weights and another cache from the next plan on. What the cache
+// had of requests is gone: the driver introduces them again.
+func (r *Runner) Use(m Model, c *layers.Cache) { r.opt.Model, r.opt.Cache = m, c }
+
+// Execute runs one plan. On the output rank res is filled with its result; elsewhere only res.Plan
+// is. It allocates nothing in steady decoding.
+func (r *Runner) Execute(p *step.Plan, res *step.Result) error {
+	res.Reset(p.ID)
+	if err := r.update(p); err != nil {
+		return err
+	}
+	if len(p.Rows) == 0 {
+		return nil
+	}
+	if err := r.check(p); err != nil {
+		return err
+	}
+	r.guard(p)
+	pushes := r.opt.Layout.PP > 1
+	if pushes && r.opt.Rank == 0 {
+		if err := r.receive(p); err != nil {
+			return err
+		}
+	}
+	if err := r.share(p); err != nil {
+		return err
+	}
+	if err := r.build(p); err != nil {
+		return err
+	}
+	if pushes && r.opt.Rank == 0 {
+		r.expect(p)
+	}
+	if err := r.forward(); err != nil || !r.last {
+		return err
+	}
+	for at := 0; at < len(r.wants); {
+		end, f := at+r.pieceOf(at), r.sample
+		if r.wants[at].target == intoPool {
+			f = r.pool
+		}
+		if err := f(r.wants[at:end], res); err != nil {
+			return err
+		}
+		at = end
+	}
+	if pushes && r.output {
+		return r.push(res)
+	}
+	return nil
+}
+
+// pieceOf is how many of the wanted rows from one on are taken together: of one kind, and of those
+// with logits as many as there is memory for.
+func (r *Runner) pieceOf(from int) int {
+	pools, n := r.wants[from].target == intoPool, 1
+	for from+n < len(r.wants) && (r.wants[from+n].target == intoPool) == pools &&
+		(pools || n < r.pieceRows) {
+		n++
+	}
+	return n
+}
+
+// check refuses rows of slots that hold no request.
+func (r *Runner) check(p *step.Plan) error {
+	for i := range p.Rows {
+		if id := p.Rows[i].Slot; int(id) >= len(r.slots) || !r.slots[id].used {
+			return fmt.Errorf("plan %d schedules slot %d, which holds no request", p.ID, id)
+		}
+	}
+	return nil
+}
+
+// update forgets freed slots and learns new ones.
+func (r *Runner) update(p *step.Plan) error {
+	// A grammar that goes on in another slot stays in use between the two.
+	defer r.releaseGrammars()
+	for _, id := range p.Free {
+		if int(id) >= len(r.slots) {
+			return fmt.Errorf("plan %d frees slot %d of %d", p.ID, id, len(r.slots))
+		}
+		r.slots[id].used = false
+		if b := r.slots[id].bound; b != nil {
+			r.released = append(r.released, b)
+		}
+		r.slots[id].state, r.slots[id].bound = nil, nil
+	}
+	for i := range p.New {
+		n := &p.New[i]
+		if int(n.Slot) >= len(r.slots) || r.slots[n.Slot].used {
+			return fmt.Errorf("plan %d starts a request in slot %d, which is taken or out of range",
+				p.ID, n.Slot)
+		}
+		if int(n.PromptLen) > len(n.Tokens) || len(n.Tokens) > r.opt.MaxModelLen {
+			return fmt.Errorf("plan %d: request in slot %d has %d tokens, %d of them prompt",
+				p.ID, n.Slot, len(n.Tokens), n.PromptLen)
+		}
+		for _, t := range n.Tokens {
+			if t < 0 || int(t) >= r.opt.Vocab {
+				return fmt.Errorf("plan %d: token %d is outside the vocabulary of %d", p.ID, t, r.opt.Vocab)
+			}
+		}
+		s := &r.slots[n.Slot]
+		s.used = true
+		s.promptLen = int(n.PromptLen)
+		s.tokens = append(s.tokens[:0], n.Tokens...)
+		s.sampled, s.sampler = noToken, 0
+		s.table = s.table[:0]
+		for _, b := range n.Blocks {
+			s.table = append(s.table, int32(b))
+		}
+		s.trail = trailOfNew(n)
+		s.params.Set(&n.Params) // the plan's memory holds another one soon
+		s.pooling, s.pool = n.Pooling, s.pool[:0]
+		if r.output {
+			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
+			s.bound = r.bind(n.Constraint, s.tokens[n.PromptLen:])
+		}
+	}
+	return nil
+}
+
+// build lays the plan's requests out as rows.
+func (r *Runner) build(p *step.Plan) error {
+	b := &r.batch
+	b.Tokens, b.Slots = b.Tokens[:0], b.Slots[:0]
+	b.Position, b.Seq = b.Position[:0], b.Seq[:0]
+	b.Split.Rows, b.Split.Slots = b.Split.Rows[:0], b.Split.Slots[:0]
+	b.Split.Wanted = b.Split.Wanted[:0]
+	r.tables, r.wants = r.tables[:0], r.wants[:0]
+	r.split.reset()
+	blocks := p.Blocks
+	for i := range p.Rows {
+		row := &p.Rows[i]
+		s := &r.slots[row.Slot]
+		n := int(row.Blocks)
+		if n > len(blocks) {
+			return fmt.Errorf("plan %d: slot %d is given %d new blocks, %d are listed",
+				p.ID, row.Slot, n, len(blocks))
+		}
+		for _, block := range blocks[:n] {
+			s.table = append(s.table, int32(block))
+		}
+		blocks = blocks[n:]
+		if err := r.takeLast(row, s); err != nil {
+			return fmt.Errorf("plan %d: %w", p.ID, err)
+		}
+		if err := r.addRows(row, int32(i), s); err != nil {
+			return fmt.Errorf("plan %d: %w", p.ID, err)
+		}
+		r.tables = append(r.tables, s.table)
+	}
+	b.Tables = r.tables
+	r.divide()
+	return nil
+}
+
+// takeLast appends the token at the row's last position to those of the request, unless it came
+// with them.
+func (r *Runner) takeLast(row *step.Row, s *slot) error {
+	token, known := row.Last, true
+	switch row.Source {
+	case step.FromRequest:
+		return nil
+	case step.FromPlan:
+		if s.sampled >= 0 && s.sampled != token {
+			return fmt.Errorf("slot %d goes on with token %d, but sampled %d", row.Slot, token, s.sampled)
+		}
+	case step.FromSampler:
+		token = s.sampled
+		known = r.first || r.output
+		if token == noToken || token == elsewhere && known {
+			return fmt.Errorf("slot %d goes on with a token that was not sampled", row.Slot)
+		}
+	}
+	if known && (token < 0 || int(token) >= r.opt.Vocab) {
+		return fmt.Errorf("token %d is outside the vocabulary of %d", token, r.opt.Vocab)
+	}
+	if end := uint64(row.Start) + uint64(row.Count); end != uint64(len(s.tokens))+1 {
+		return fmt.Errorf("slot %d is given the token at position %d after %d tokens",
+			row.Slot, int64(end)-1, len(s.tokens))
+	}
+	s.tokens = append(s.tokens, token)
+	s.sampled, s.sampler = noToken, 0
+	if s.state != nil {
+		s.state.Append(token)
+	}
+	if s.bound != nil {
+		s.bound.append(token)
+	}
+	return nil
+}
+
+// sample computes the logits of some wanted rows and, on the output rank, chooses tokens.
+func (r *Runner) sample(wants []want, res *step.Result) error {
+	r.rows = r.rows[:0]
+	for _, w := range wants {
+		r.rows = append(r.rows, w.row)
+	}
+	if !r.output {
+		return r.opt.Model.Logits(nil, r.rows)
+	}
+	n := len(wants) * r.opt.Vocab
+	r.logits = slices.Grow(r.logits[:0], n)[:n]
+	if err := r.opt.Model.Logits(r.logits, r.rows); err != nil {
+		return err
+	}
+	r.opt.Status.Set(status.Sample, 0)
+	r.awaitGrammar(wants)
+	r.sampling.run(wants)
+	for i, w := range wants {
+		c := &r.sampling.choices[i]
+		if w.target >= 0 {
+			r.reportPrompt(w, c, res)
+			continue
+		}
+		s := &r.slots[w.slot]
+		s.sampled = following(c.token)
+		if s.pooling == step.PoolLogits && c.token >= 0 {
+			copy(res.Pool(w.slot, len(c.pooled)), c.pooled)
+			continue
+		}
+		res.Append(w.slot, c.token)
+		if s.params.Logprobs != sample.NoLogprobs {
+			res.Logprobs = append(res.Logprobs, c.logprobs(w.slot))
+		}
+	}
+	return nil
+}
+
+// following is what a row goes on with that was planned before it was known that its token is
+// unsound. The request has ended by then: any token will do.
+func following(token int32) int32 { return max(token, 0) }
+
+// reportPrompt adds one prompt position to the request's run of positions.
+func (r *Runner) reportPrompt(w want, c *choice, res *step.Result) {
+	last := len(res.PromptLogprobs) - 1
+	if last < 0 || res.PromptLogprobs[last].Slot != w.slot {
+		res.PromptLogprobs = append(res.PromptLogprobs,
+			step.PromptLogprobs{Slot: w.slot, Start: uint32(w.target)})
+		last++
+	}
+	run := &res.PromptLogprobs[last]
+	run.Entries = append(run.Entries, c.logprobs(w.slot))
+}

@@ -1,0 +1,109 @@
+package runner
+
+import (
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// sampleTask chooses the tokens of a piece of logits, one row per chunk of the device's threads.
+type sampleTask struct {
+	r        *Runner
+	wants    []want
+	choices  []choice
+	samplers []sample.Sampler
+	raw      [][]float32 // one per thread: logits before sampling changed them
+	masks    [][]uint32  // one per thread: what constraints allow
+}
+
+// choice is what became of one row.
+type choice struct {
+	token   int32
+	sampled sample.Choice
+	top     []sample.Choice
+	// pooled is what the row has for PoolLogits instead of a token.
+	pooled []float32
+}
+
+func (t *sampleTask) init(r *Runner, threads int) {
+	t.r = r
+	t.samplers = make([]sample.Sampler, threads)
+	t.raw = make([][]float32, threads)
+	t.masks = make([][]uint32, threads)
+}
+
+func (t *sampleTask) run(wants []want) {
+	t.wants = wants
+	for len(t.choices) < len(wants) {
+		t.choices = append(t.choices, choice{})
+	}
+	if len(wants) == 1 {
+		t.Do(0, 0)
+		return
+	}
+	t.r.opt.Pool.Run(t, len(wants))
+}
+
+// Do chooses the token of one row.
+func (t *sampleTask) Do(chunk, thread int) {
+	w, c, sampler := t.wants[chunk], &t.choices[chunk], &t.samplers[thread]
+	s := &t.r.slots[w.slot]
+	vocab := t.r.opt.Vocab
+	logits := t.r.logits[chunk*vocab : (chunk+1)*vocab]
+	if w.target >= 0 {
+		c.token = s.tokens[w.target]
+		c.sampled, c.top = sampler.Logprobs(logits, c.token, s.params.PromptLogprobs, c.top[:0])
+		return
+	}
+	if !sample.Sound(logits) {
+		*c = choice{token: sample.Unsound, top: c.top[:0]}
+		return
+	}
+	if s.pooling == step.PoolLogits {
+		*c = choice{pooled: c.pooled[:0], top: c.top[:0]}
+		for _, id := range s.params.AllowedTokens {
+			c.pooled = append(c.pooled, logits[id])
+		}
+		return
+	}
+	var mask []uint32
+	if s.bound != nil {
+		var none int32
+		if mask, none = s.bound.mask(t.masks[thread][:0], vocab, &s.params); none != 0 {
+			*c = choice{token: none, top: c.top[:0]}
+			return
+		}
+		t.masks[thread] = mask
+	}
+	raw := logits
+	if s.params.Logprobs != sample.NoLogprobs {
+		// Log-probabilities are of the model's own logits; sampling overwrites them.
+		raw = append(t.raw[thread][:0], logits...)
+		t.raw[thread] = raw
+	}
+	if mask != nil {
+		sample.Restrict(logits, mask)
+	}
+	c.token = sampler.Sample(logits, &s.params, s.state, uint32(len(s.tokens)))
+	if mask != nil && !sample.Allows(mask, c.token) {
+		// Other parameters forbid what the constraint demands.
+		*c = choice{token: sample.Stuck, top: c.top[:0]}
+		return
+	}
+	if s.params.Logprobs != sample.NoLogprobs {
+		c.sampled, c.top = sampler.Logprobs(raw, c.token, s.params.Logprobs, c.top[:0])
+	}
+}
+
+func (c *choice) logprobs(slot uint32) step.Logprobs {
+	l := step.Logprobs{
+		Slot: slot, Sampled: tokenLogprob(c.sampled), Top: make([]step.TokenLogprob, len(c.top)),
+	}
+	for i, x := range c.top {
+		l.Top[i] = tokenLogprob(x)
+	}
+	return l
+}
+
+func tokenLogprob(c sample.Choice) step.TokenLogprob {
+	return step.TokenLogprob{Token: c.Token, Rank: c.Rank, Logprob: c.Logprob}
+}

@@ -1,0 +1,144 @@
+package runner
+
+import (
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// split is which rows of a step the ranks of a PCP group divide among them. All of them work it out
+// from the plan, each for all: then they agree on what they exchange.
+type split struct {
+	layout layout.Layout
+	own    int // this rank's place
+	ranks  []rankRows
+}
+
+// rankRows are the rows that one rank computes alone.
+type rankRows struct {
+	slots  []int32 // where their keys and values go
+	wanted int     // how many of them have logits that are wanted
+}
+
+func (s *split) init(l layout.Layout, rank int) {
+	s.layout = l.Sizes()
+	s.own = l.Place(rank).PCP
+	s.ranks = make([]rankRows, s.layout.PCP)
+}
+
+func (s *split) reset() {
+	for i := range s.ranks {
+		s.ranks[i].slots, s.ranks[i].wanted = s.ranks[i].slots[:0], 0
+	}
+}
+
+// addRows adds one request's tokens to the batch, as its seq-th sequence: those that this rank
+// computes. Of the others it notes where they are computed.
+func (r *Runner) addRows(p *step.Row, seq int32, s *slot) error {
+	start, end := int(p.Start), int(p.Start)+int(p.Count)
+	size := r.opt.BlockSize
+	if end <= start || end > len(s.tokens) || end > len(s.table)*size {
+		return fmt.Errorf("slot %d computes positions %d to %d of %d tokens in %d blocks of %d",
+			p.Slot, start, end, len(s.tokens), len(s.table), size)
+	}
+	if p.Sample && end != len(s.tokens) {
+		return fmt.Errorf("slot %d samples after position %d of %d tokens", p.Slot, end-1,
+			len(s.tokens))
+	}
+	b := &r.batch
+	for i := range r.split.layout.Pieces(end - start) {
+		piece := r.split.layout.Piece(end-start, i)
+		own := piece.PCP == layout.Everyone || piece.PCP == r.split.own
+		for pos := start + piece.From; pos < start+piece.To; pos++ {
+			block := s.table[pos/size]
+			if block < 0 || int(block) >= r.opt.Blocks {
+				return fmt.Errorf("block %d of %d", block, r.opt.Blocks)
+			}
+			at := block*int32(size) + int32(pos%size)
+			if own {
+				b.Tokens = append(b.Tokens, s.tokens[pos])
+				b.Slots = append(b.Slots, at)
+				b.Position = append(b.Position, int32(pos))
+				b.Seq = append(b.Seq, seq)
+			}
+			if piece.PCP != layout.Everyone {
+				r.addAlone(piece.PCP, at)
+			}
+			if s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen {
+				r.addWant(want{slot: p.Slot, target: int32(pos + 1)}, piece.PCP)
+			}
+			last := p.Sample && pos == end-1
+			if s.pooling == step.PoolMean || s.pooling == step.PoolLast && last {
+				r.addWant(want{slot: p.Slot, target: intoPool, last: last}, piece.PCP)
+			}
+			if last && s.pooling != step.PoolLast && s.pooling != step.PoolMean {
+				r.addWant(want{slot: p.Slot, target: toSample}, piece.PCP)
+			}
+			if last {
+				s.sampled = elsewhere // until this rank has it
+			}
+		}
+	}
+	return nil
+}
+
+// addAlone notes that the rank at place computes a row alone, on this rank the last one of the
+// batch.
+func (r *Runner) addAlone(place int, at int32) {
+	of := &r.split.ranks[place]
+	of.slots = append(of.slots, at)
+	if place == r.split.own {
+		s := &r.batch.Split
+		s.Rows = append(s.Rows, int32(len(r.batch.Tokens)-1))
+	}
+}
+
+// addWant notes that the logits of a row are wanted, which the rank at place computes or everyone;
+// on this rank it is the last one of the batch. The first rank gets those of the others and has the
+// list: it samples.
+func (r *Runner) addWant(w want, place int) {
+	last := int32(len(r.batch.Tokens) - 1)
+	w.place, w.row = max(place, 0), last
+	if w.place > 0 {
+		w.row = int32(r.split.ranks[place].wanted)
+		r.split.ranks[place].wanted++
+	}
+	switch r.split.own {
+	case 0:
+		r.wants = append(r.wants, w)
+	case w.place:
+		r.batch.Split.Wanted = append(r.batch.Split.Wanted, last)
+	}
+}
+
+// divide completes the batch once all rows are known: shares are as large as the largest of any
+// rank, and wanted rows of other ranks follow this one's.
+func (r *Runner) divide() {
+	s := &r.batch.Split
+	s.Share, s.WantedShare = 0, 0
+	for i := range r.split.ranks {
+		s.Share = max(s.Share, len(r.split.ranks[i].slots))
+		s.WantedShare = max(s.WantedShare, r.split.ranks[i].wanted)
+	}
+	for i := range r.split.ranks {
+		slots := r.split.ranks[i].slots
+		if i == r.split.own {
+			slots = nil
+		}
+		s.Slots = append(s.Slots, slots...)
+		for range s.Share - len(slots) {
+			s.Slots = append(s.Slots, noSlot)
+		}
+	}
+	rows := r.batch.Rows()
+	for i := range r.wants {
+		if w := &r.wants[i]; w.place > 0 {
+			w.row += int32(rows + w.place*s.WantedShare)
+		}
+	}
+}
+
+// noSlot is the cache slot of a row that is not written.
+const noSlot = -1

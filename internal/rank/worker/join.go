@@ -1,0 +1,58 @@
+package worker
+
+import (
+	"errors"
+	"io"
+	"runtime"
+
+	"github.com/eagleray/eagleray/internal/link/join"
+)
+
+// Serve joins the driver that each invitation leads to, and serves it until it asks for shutdown.
+// When a driver goes away, or gives up its group of ranks because of another one, the rank stays
+// with what it has loaded and asks for the next invitation: next waits for it, and says io.EOF when
+// none will come. What comes over cancel, which may be nil, is why this rank must end: the driver is
+// notified before it does.
+func Serve(next func() (join.Invitation, error), cancel <-chan error) error {
+	var h Host
+	defer h.Close()
+	// The futex waits of a ring are cheapest on a thread of one's own.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	inv, err := next()
+	if err != nil {
+		return err
+	}
+	for {
+		again, err := h.join(inv, cancel)
+		if !again {
+			return err
+		}
+		if inv, err = next(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// join is one group. It says whether the rank may take part in another one.
+func (h *Host) join(inv join.Invitation, cancel <-chan error) (again bool, err error) {
+	r, err := join.Dial(inv, cancel)
+	if err != nil {
+		// The group of one that has joined others may have failed meanwhile.
+		return h.rank != nil, err
+	}
+	defer r.Close()
+	err = h.Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Threads: inv.Threads,
+		DriversClock: r.Local(), Host: r.Host(), Beside: r.Beside, Alone: true})
+	switch {
+	case r.Cancelled():
+		return false, nil
+	case err == nil || blameless(err):
+		return err != nil, err
+	case r.DriverGone():
+		return false, nil // what failed is not reported to anyone
+	}
+	return false, err
+}

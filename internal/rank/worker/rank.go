@@ -1,0 +1,341 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/join"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/ops/hub"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/runner"
+	"github.com/eagleray/eagleray/internal/rank/weights"
+	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/text/constrain"
+	"github.com/eagleray/eagleray/internal/text/grammars"
+)
+
+// rank is everything one rank computes with: what it has loaded, and what it is in the group of the
+// moment.
+type rank struct {
+	// init is what it was loaded by.
+	init   queue.Init
+	device *layers.Device
+	config *checkpoint.Config
+	// folder is the model's, group the rank's place among those that share its layers.
+	folder checkpoint.Folder
+	group  layers.Group
+	// weights are what it computes with, staging what it may compute with next.
+	weights  loaded
+	staging  staging
+	retiring sync.WaitGroup
+	// spare is for the next update that is sent here, room how much that is where it is known.
+	spare       weights.Spare
+	room        *weights.Room
+	cache       *layers.Cache
+	vocab       int
+	stage       model.Stage
+	output      bool
+	grammars    *grammars.Cache
+	weightBytes int64
+	// done is the last plan that it has executed, trail what the last ones were about.
+	done  uint64
+	trail runner.Trail
+	// agent exchanges blocks with other engines, nil where that was not asked for.
+	agent *kvtransfer.Agent
+
+	groups join.Groups
+	runner planRunner
+	status *status.Rank
+	// isa and threads are what the rank computes with.
+	isa     string
+	threads int
+}
+
+// planRunner runs plans: a runner.Runner, or null.
+type planRunner interface {
+	// Execute runs one plan. On the output rank res is filled with its result.
+	Execute(p *step.Plan, res *step.Result) error
+}
+
+// progressEvery is how often a load reports how far it is.
+const progressEvery = 200 * time.Millisecond
+
+// newRank loads the rank's shard. On an error whatever was acquired is given back.
+func newRank(init queue.Init, opt Options, st *status.Rank, progress func(queue.Progress) error) (*rank, error) {
+	r := &rank{init: init, output: init.Rank == init.Layout.Output(), status: st, isa: "none"}
+	if init.Null != nil {
+		return r, nil
+	}
+	if err := r.load(opt, progress); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// fits says that a rank, if there is one, is loaded as it would be by the configuration.
+func (r *rank) fits(init queue.Init, opt Options) bool {
+	if r != nil {
+		init.Later = r.init.Later // the driver brings what is missing
+	}
+	return r != nil && reflect.DeepEqual(r.init, init) &&
+		(init.Null != nil || r.threads == threads(init, opt))
+}
+
+// threads is how many cores a rank computes on.
+func threads(init queue.Init, opt Options) int {
+	return cmp.Or(init.Threads, opt.Threads, machine.Cores())
+}
+
+func (r *rank) load(opt Options, progress func(queue.Progress) error) error {
+	init := r.init
+	dtype, err := compute.ParseDType(init.DType)
+	if err != nil {
+		return err
+	}
+	r.device, err = layers.Open(layers.Options{Threads: threads(init, opt), ISA: init.ISA,
+		DType: dtype})
+	if err != nil {
+		return err
+	}
+	r.device.Count(r.status.Moved())
+	r.isa, r.threads = r.device.ISA(), r.device.Pool().Threads()
+	if r.folder, err = modelFolder(init, progress); err != nil {
+		return err
+	}
+	raw, err := r.folder.ReadFile("config.json")
+	if err != nil {
+		return err
+	}
+	cfg, err := checkpoint.ReadConfig(raw)
+	if err != nil {
+		return err
+	}
+	r.config, r.stage, r.vocab = cfg, stageOf(init, cfg), cfg.VocabSize
+	place := init.Layout.Place(init.Rank)
+	r.group = layers.Group{Rank: place.TP, Size: init.Layout.TP, Comm: way{&r.groups.TP},
+		OnLayer: func(layer int, waiting bool) {
+			phase := status.Forward
+			if waiting {
+				phase = status.Collective
+			}
+			r.status.Set(phase, uint32(layer))
+		}}
+	if n := init.Layout.Sizes().PCP; n > 1 {
+		r.group.Prefill = &layers.Prefill{Rank: place.PCP, Size: n, Comm: way{&r.groups.PCP}}
+	}
+	if init.Later {
+		r.weightBytes, err = model.ReadBytes(cfg, model.Shapes(), r.group, r.stage)
+	} else {
+		err = r.loadModel(progress)
+	}
+	if err != nil {
+		return err
+	}
+	if r.output {
+		r.grammars = grammars.New(func() (*constrain.Vocabulary, error) {
+			return vocabulary(init, r.folder)
+		}, 1)
+		if init.Constraints > 0 {
+			r.grammars.Limit(init.Constraints)
+		}
+	}
+	return r.newCache()
+}
+
+// way is a rank's way to others in the group of the moment: layers keep it for longer.
+type way struct{ group *join.Group }
+
+// AllReduce implements layers.Comm.
+func (w way) AllReduce(x []float32) error { return (*w.group).AllReduce(x) }
+
+// AllGather implements layers.PrefillComm.
+func (w way) AllGather(dst, x []float32) error { return (*w.group).AllGather(dst, x) }
+
+// Gather implements both.
+func (w way) Gather(dst, x []float32, root int) error { return (*w.group).Gather(dst, x, root) }
+
+// enter makes a loaded rank one of a group: it knows no request, but its cache is as it was.
+func (r *rank) enter(opt Options) error {
+	init := r.init
+	if r.device != nil {
+		r.device.Count(r.status.Moved())
+	}
+	if world := init.Layout.World(); world > 1 && (init.Null == nil || init.Layout.PP > 1) {
+		if opt.Groups == nil {
+			return fmt.Errorf("rank %d of %d has no way to the others", init.Rank, world)
+		}
+		var err error
+		if r.groups, err = opt.Groups(r.status.Moved()); err != nil {
+			return err
+		}
+	}
+	if n := init.Null; n != nil {
+		r.runner = &null{Null: *n, output: r.output, stages: r.groups.PP,
+			stage: init.Layout.Place(init.Rank).PP, last: init.Layout.Sizes().PP - 1}
+		return nil
+	}
+	r.runner = runner.New(runner.Options{Model: r.weights.model, Grammars: r.grammars,
+		Pool: r.device.Pool(), Cache: r.cache,
+		BlockSize: init.BlockSize, Blocks: init.Blocks, Vocab: r.vocab, MaxSeqs: init.MaxSeqs,
+		MaxModelLen: init.MaxModelLen, MaxInFlight: init.MaxInFlight, Layout: init.Layout,
+		Rank: init.Rank, From: r.stage.From, To: r.stage.To, TP: r.groups.TP, PP: r.groups.PP,
+		PCP: r.groups.PCP, Status: r.status, Trail: &r.trail})
+	return nil
+}
+
+// leave leaves the group.
+func (r *rank) leave() {
+	if r.device != nil {
+		r.device.Count(nil) // the memory of its status ends with the group
+	}
+	r.endTransfers()
+	r.groups.Close()
+	if run, ok := r.runner.(*runner.Runner); ok {
+		run.Close()
+	}
+	r.groups, r.runner = join.Groups{}, nil
+}
+
+// stageOf is the layers that the rank has a share of.
+func stageOf(init queue.Init, cfg *checkpoint.Config) model.Stage {
+	from, to := init.Stages.Range(init.Layout.Place(init.Rank).PP, cfg.Layers)
+	return model.Stage{From: from, To: to}
+}
+
+// modelFolder is the files that the group computes by, wherever this node has them.
+func modelFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
+	if init.ModelDir == "" {
+		return builtin.Folder(), nil
+	}
+	return knownFolder(init, init.ModelDir, init.Files, func() (checkpoint.Folder, error) {
+		return nodeFolder(init, progress)
+	})
+}
+
+// knownFolder is the known files of a folder, or all that it has if none are known. Who started this
+// process may hold them, too: a headless node.
+func knownFolder(init queue.Init, path string, files []queue.File,
+	folder func() (checkpoint.Folder, error)) (checkpoint.Folder, error) {
+	if files == nil {
+		return folder()
+	}
+	list := make([]checkpoint.File, len(files))
+	for i, f := range files {
+		list[i] = checkpoint.File(f)
+	}
+	var holders []int
+	if init.Holder != 0 {
+		holders = []int{init.Holder, os.Getppid()}
+	}
+	return checkpoint.Known(path, list, holders, folder), nil
+}
+
+// nodeFolder is the driver's folder where this node has it, else the same snapshot of the Hub in this
+// node's cache.
+func nodeFolder(init queue.Init, progress func(queue.Progress) error) (checkpoint.Folder, error) {
+	_, err := os.Stat(init.ModelDir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return checkpoint.Dir(init.ModelDir)
+	}
+	if init.Repo == "" {
+		host, _ := os.Hostname()
+		return nil, fmt.Errorf("model folder %s is not on this node (%s): every node of the group needs it under this path", init.ModelDir, host)
+	}
+	var sent time.Time
+	dir, err := hub.Resolve(context.Background(), init.Repo, hub.Options{Revision: init.Revision, DownloadDir: init.DownloadDir,
+		Progress: func(p hub.Progress) {
+			if now := time.Now(); now.Sub(sent) >= progressEvery {
+				sent = now
+				// A driver that is gone ends this rank another way.
+				_ = progress(queue.Progress{Phase: "download " + p.File, Done: p.AllDone, Total: p.AllTotal})
+			}
+		}})
+	if err != nil {
+		return nil, err
+	}
+	return checkpoint.Dir(dir)
+}
+
+// loadModel loads the rank's share of the model's files.
+func (r *rank) loadModel(progress func(queue.Progress) error) error {
+	src := model.Dummy(r.init.Seed)
+	var total int64
+	if r.init.LoadFormat != "dummy" {
+		var err error
+		if r.weights.checkpoint, err = checkpoint.Open(r.folder); err != nil {
+			return err
+		}
+		src = model.FromCheckpoint(r.weights.checkpoint)
+		if total, err = model.ReadBytes(r.config, src, r.group, r.stage); err != nil {
+			return err
+		}
+	}
+	var sent time.Time
+	var sendErr error
+	report := func(done int64) {
+		r.weightBytes = done
+		if now := time.Now(); sendErr == nil && now.Sub(sent) >= progressEvery {
+			sent = now
+			sendErr = progress(queue.Progress{Phase: "load", Done: done, Total: total})
+		}
+	}
+	var err error
+	r.weights.model, err = model.Load(r.config, wanted{src, &sendErr}, r.device,
+		model.Options{Group: r.group, Stage: r.stage, Progress: report})
+	if err != nil {
+		return err
+	}
+	if r.weights.checkpoint != nil {
+		if err := r.weights.checkpoint.Settled(); err != nil {
+			return err
+		}
+	}
+	return sendErr
+}
+
+// wanted is a source that gives nothing more once progress could not be reported to the driver.
+type wanted struct {
+	layers.Source
+	gone *error
+}
+
+func (w wanted) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
+	if *w.gone != nil {
+		return checkpoint.Tensor{}, *w.gone
+	}
+	return w.Source.Tensor(name, shape...)
+}
+
+// close gives everything back; it is called once, also after a load that failed half-way.
+func (r *rank) close() {
+	if r.grammars != nil {
+		r.grammars.Close()
+	}
+	r.leave() // before the cache is gone that others read
+	r.staging.close()
+	r.retiring.Wait()
+	r.weights.close()
+	r.spare.Drop()
+	if r.cache != nil {
+		r.cache.Free()
+	}
+	if r.device != nil {
+		r.device.Close()
+	}
+}

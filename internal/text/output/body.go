@@ -1,0 +1,79 @@
+package output
+
+import "slices"
+
+// Format is how a family writes calls of tools.
+type Format struct {
+	// Names are those of vLLM's --tool-call-parser.
+	Names []string
+	// ShortIDs says that the family's ids of calls are nine letters and digits.
+	ShortIDs bool
+	// Typed says that Options.Types is asked.
+	Typed bool
+	// start reads calls that begin the content without an opener; nil is for families that have
+	// none.
+	start func(r *reader) verdict
+	// openers are the tags that begin calls within the content; none of them ends a call. The first
+	// counts in the reasoning too.
+	openers []string
+	// loose openers are ordinary text, so that what does not become a call was none.
+	loose bool
+	// follows are what comes after an opener, and white space, in reasoning that it ends; nil is
+	// anything.
+	follows []string
+	// closers are tags that end calls, dropped where one is left over after a call.
+	closers []string
+	// inner are further tags within calls.
+	inner []string
+	// envelope is how calls are written, nil where only some texts between could say.
+	envelope *envelope
+	// read reads what follows an opener.
+	read func(r *reader, opener string) verdict
+}
+
+// Tags are the texts that must reach the parser although they may be special tokens.
+func (f *Format) Tags() []string { return slices.Concat(f.openers, f.closers, f.inner) }
+
+// body reads what follows the reasoning.
+func (r *reader) body() {
+	f := r.opt.Tools
+	if f == nil {
+		f = new(Format)
+	}
+	if f.start != nil {
+		r.keep = r.pos
+		r.attempt(f.start(r))
+	}
+	closers := len(f.openers)
+	marks := slices.Concat(f.openers, f.closers)
+	dropped := len(marks)
+	if t := r.opt.Reasoning; t != nil && len(t.End) == 1 {
+		marks = append(marks, t.End[0])
+	}
+	marks = append(marks, r.opt.Drop...)
+	for {
+		i := r.until(marks, r.content)
+		switch {
+		case i < 0:
+			return
+		case i < closers:
+			r.keep = r.pos - len(marks[i])
+			r.attempt(f.read(r, marks[i]))
+		case i < dropped && (r.calls == 0 || !r.trim):
+			r.content([]byte(marks[i]))
+		}
+	}
+}
+
+// attempt is done with a text, from keep on, that began like a call: where it is none, all of it is
+// content.
+func (r *reader) attempt(v verdict) {
+	from := r.keep
+	r.keep = -1
+	switch {
+	case v == refused, v == cut && (r.opt.Tools.loose || r.opt.Tools.start != nil):
+		r.content(r.buf[from:r.pos])
+	case v == cut:
+		r.blank = r.blank[:0]
+	}
+}

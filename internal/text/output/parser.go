@@ -1,0 +1,59 @@
+package output
+
+import "iter"
+
+// Parser reads one answer. It is for one goroutine.
+type Parser struct {
+	r      *reader
+	resume func() (struct{}, bool)
+	stop   func()
+}
+
+// New returns a parser. The caller closes it, also where the answer is given up.
+func New(o Options) *Parser {
+	r := &reader{opt: o, keep: -1}
+	p := &Parser{r: r}
+	// The readers of formats are written as if all of the text were there: they stop inside the
+	// coroutine where it is not, and go on with the next Push.
+	p.resume, p.stop = iter.Pull(func(yield func(struct{}) bool) {
+		r.yield = yield
+		r.answer()
+	})
+	return p
+}
+
+// Push adds text and returns the parts that are certain now. A text that may begin a tag is held
+// back until it is decided.
+func (p *Parser) Push(text string) []Part {
+	if text == "" || p.r.eof {
+		return nil
+	}
+	p.r.buf = append(p.r.buf, text...)
+	p.resume()
+	return p.r.take()
+}
+
+// Thought is where the reasoning ends in the answer, after its end tag, in bytes: 0 if there is none,
+// math.MaxInt if it does not end, or has not yet. Once it is settled it stays.
+func (p *Parser) Thought() (end int, settled bool) { return p.r.thought, p.r.settled }
+
+// Decided is where the text begins, in bytes of the answer, of which no part is known: content that
+// comes is not before it.
+func (p *Parser) Decided() int {
+	at := p.r.base + p.r.forgotten()
+	if len(p.r.blank) > 0 {
+		at = min(at, p.r.blankFrom)
+	}
+	return at
+}
+
+// Close ends the answer and returns what was held back. More calls return nothing.
+func (p *Parser) Close() []Part {
+	if p.r.eof {
+		return nil
+	}
+	p.r.eof = true
+	p.resume()
+	p.stop()
+	return p.r.take()
+}

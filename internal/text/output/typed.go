@@ -1,0 +1,351 @@
+package output
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// Formats here write each argument between tags, without quotes: what it is follows from the
+// parameter's type.
+
+// member begins an argument of the call, number n.
+func (r *reader) member(n int, key string) {
+	if n == 0 {
+		r.argumentText("{")
+	} else {
+		r.argumentText(", ")
+	}
+	r.argumentText(`"`)
+	r.arguments(appendEscaped(nil, []byte(key)))
+	r.argumentText(`": `)
+}
+
+// endMembers ends the arguments of which there were n.
+func (r *reader) endMembers(n int) {
+	if n == 0 {
+		r.argumentText("{")
+	}
+	r.argumentText("}")
+}
+
+// typedValue reads a value up to one of the marks and emits it as JSON: texts as they come, others
+// when they are whole. It returns the index of the mark.
+func (r *reader) typedValue(t Types, marks []string) int {
+	if t == 0 || t == String {
+		r.argumentText(`"`)
+		i := r.until(marks, func(b []byte) { r.arguments(appendEscaped(nil, b)) })
+		if i >= 0 {
+			r.argumentText(`"`)
+		}
+		return i
+	}
+	var text []byte
+	i := r.until(marks, func(b []byte) { text = append(text, b...) })
+	if i >= 0 {
+		r.literal(t, text)
+	}
+	return i
+}
+
+// literal emits a value of one of the types.
+func (r *reader) literal(t Types, text []byte) {
+	v := bytes.TrimSpace(text)
+	switch string(v) {
+	case "True", "False":
+		if t&Bool != 0 {
+			v = bytes.ToLower(v)
+		}
+	case "None":
+		if t&Null != 0 {
+			v = []byte("null")
+		}
+	}
+	if is := typeOf(v); is != 0 && (t&String == 0 || is != String && t&is != 0) {
+		r.arguments(v)
+		return
+	}
+	r.argumentText(`"`)
+	r.arguments(appendEscaped(nil, text))
+	r.argumentText(`"`)
+}
+
+// typeOf is the type of a JSON text, 0 for what is none.
+func typeOf(text []byte) Types {
+	if len(text) == 0 || !json.Valid(text) {
+		return 0
+	}
+	switch text[0] {
+	case '"':
+		return String
+	case '{':
+		return Object
+	case '[':
+		return Array
+	case 't', 'f':
+		return Bool
+	case 'n':
+		return Null
+	}
+	return Number
+}
+
+// types are those of a parameter; 0 is unknown.
+func (r *reader) types(function, parameter string) Types {
+	if r.opt.Types == nil {
+		return 0
+	}
+	return r.opt.Types(function, parameter)
+}
+
+// appendEscaped appends what stands for a text between the quotes of JSON.
+func appendEscaped(b, text []byte) []byte {
+	const digits = "0123456789abcdef"
+	for len(text) > 0 {
+		c := text[0]
+		if c >= utf8.RuneSelf {
+			v, size := utf8.DecodeRune(text)
+			b = utf8.AppendRune(b, v)
+			text = text[size:]
+			continue
+		}
+		text = text[1:]
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c == '\n':
+			b = append(b, '\\', 'n')
+		case c == '\r':
+			b = append(b, '\\', 'r')
+		case c == '\t':
+			b = append(b, '\\', 't')
+		case c < 0x20:
+			b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+// qwenXML are the calls of Qwen 3 Coder and later:
+//
+//	<tool_call>
+//	<function=f>
+//	<parameter=x>
+//	1
+//	</parameter>
+//	</function>
+//	</tool_call>
+func qwenXML(opener, closer string, names ...string) *Format {
+	return &Format{
+		Names:   names,
+		Typed:   true,
+		openers: []string{opener, functionBegin},
+		closers: []string{closer, functionEnd},
+		follows: []string{functionBegin},
+		envelope: &envelope{begin: opener + "\n<function=NAME>\n", end: "</function>\n" + closer,
+			between: "\n", style: "qwen_xml"},
+		read: func(r *reader, tag string) verdict {
+			if tag == opener {
+				r.spaces()
+				for r.accept(opener) {
+					r.spaces()
+				}
+				if !r.accept(functionBegin) {
+					return r.noCall()
+				}
+			}
+			name, at, v := r.name(">", "\n")
+			if v != called || at > 0 {
+				return max(v, refused)
+			}
+			r.call(name, "")
+			r.qwenParameters(name, closer)
+			return called
+		},
+	}
+}
+
+const (
+	functionBegin  = "<function="
+	functionEnd    = "</function>"
+	parameterBegin = "<parameter="
+	parameterEnd   = "</parameter>"
+)
+
+// qwenParameters reads the arguments up to the end of the function.
+func (r *reader) qwenParameters(name, closer string) {
+	between := []string{parameterBegin, functionEnd, closer}
+	// A value ends where the next one begins, too.
+	ends := []string{"\n" + parameterEnd, parameterEnd, "\n" + parameterBegin, "\n" + functionEnd}
+	n := 0
+	for at := r.until(between, func([]byte) {}); ; n++ {
+		if at < 0 {
+			return
+		}
+		if at > 0 {
+			r.endMembers(n)
+			return
+		}
+		key, end := r.word(">")
+		if end < 0 {
+			return
+		}
+		r.member(n, key)
+		r.accept("\n")
+		switch r.typedValue(r.types(name, key), ends) {
+		case -1:
+			return
+		case 2:
+			at = 0
+		case 3:
+			at = 1
+		default:
+			at = r.until(between, func([]byte) {})
+		}
+	}
+}
+
+// glm are the calls of GLM 4.5:
+//
+//	<tool_call>f
+//	<arg_key>x</arg_key>
+//	<arg_value>1</arg_value>
+//	</tool_call>
+var glm = &Format{
+	Names:   []string{"glm45", "glm47"},
+	Typed:   true,
+	openers: []string{"<tool_call>"},
+	closers: []string{"</tool_call>"},
+	follows: []string{},
+	envelope: &envelope{begin: "<tool_call>NAME\n", end: "</tool_call>", between: "\n",
+		style: "glm_xml"},
+	inner: []string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+	read: func(r *reader, _ string) verdict {
+		name, at, v := r.name("\n", "<arg_key>", "</tool_call>")
+		if v != called {
+			return v
+		}
+		between := []string{"<arg_key>", "</tool_call>"}
+		switch at {
+		case 0:
+			at = -1
+			if r.spaces(); r.accept(between[0]) {
+				at = 0
+			} else if r.accept(between[1]) {
+				at = 1
+			} else if !r.ended() {
+				return refused
+			}
+		default:
+			at--
+		}
+		r.call(name, "")
+		for n := 0; ; n++ {
+			if at != 0 {
+				if at > 0 {
+					r.endMembers(n)
+				}
+				return called
+			}
+			key, end := r.word("</arg_key>")
+			if end < 0 || r.until([]string{"<arg_value>"}, func([]byte) {}) < 0 {
+				return called
+			}
+			r.member(n, key)
+			switch r.typedValue(r.types(name, key), []string{"</arg_value>", "</tool_call>"}) {
+			case -1:
+				return called
+			case 1:
+				at = 1
+			default:
+				at = r.until(between, func([]byte) {})
+			}
+		}
+	},
+}
+
+// dsml are the calls of DeepSeek V3.2, and of V4 with another name for all of them. They say what is
+// a text:
+//
+//	<｜DSML｜function_calls>
+//	<｜DSML｜invoke name="f">
+//	<｜DSML｜parameter name="x" string="false">1</｜DSML｜parameter>
+//	</｜DSML｜invoke>
+//	</｜DSML｜function_calls>
+func dsml(calls, name string) *Format {
+	return invoked("｜DSML｜"+calls, "｜DSML｜", name, "deepseek_xml",
+		func(r *reader, _ string) (string, Types, bool) {
+			key, end := r.word(`" string="true">`, `" string="false">`, `">`)
+			if end == 1 {
+				return key, Number | Bool | Null | Array | Object, true
+			}
+			return key, String, end >= 0
+		})
+}
+
+// minimax are the calls of MiniMax M2:
+//
+//	<minimax:tool_call>
+//	<invoke name="f">
+//	<parameter name="x">1</parameter>
+//	</invoke>
+//	</minimax:tool_call>
+func minimax(name string) *Format {
+	f := invoked("minimax:tool_call", "", name, "minimax_xml",
+		func(r *reader, function string) (string, Types, bool) {
+			key, end := r.word(`">`)
+			return key, r.types(function, key), end >= 0
+		})
+	f.Typed = true
+	return f
+}
+
+// invoked are calls between tags of their own, with a tag for each argument, all of which may have
+// a prefix. parameter reads the rest of such a tag, and what the value is: false where the text ends
+// within.
+func invoked(calls, prefix, name, style string,
+	parameter func(r *reader, function string) (string, Types, bool)) *Format {
+	all, allEnd := "<"+calls+">", "</"+calls+">"
+	invoke, invokeEnd := "<"+prefix+`invoke name="`, "</"+prefix+"invoke>"
+	argument, argumentEnd := "<"+prefix+`parameter name="`, "</"+prefix+"parameter>"
+	return &Format{
+		Names:   []string{name},
+		openers: []string{all, invoke},
+		closers: []string{allEnd, invokeEnd},
+		envelope: &envelope{before: all + "\n", after: allEnd, begin: invoke + "NAME\">\n",
+			end: invokeEnd + "\n", style: style},
+		inner: []string{argument, argumentEnd},
+		read: func(r *reader, tag string) verdict {
+			if tag != invoke {
+				r.spaces()
+				if !r.accept(invoke) {
+					return r.noCall()
+				}
+			}
+			function, at, v := r.name(`">`, "\n")
+			if v != called || at > 0 {
+				return max(v, refused)
+			}
+			r.call(function, "")
+			for n := 0; ; n++ {
+				switch r.until([]string{argument, invokeEnd}, func([]byte) {}) {
+				case -1:
+					return called
+				case 1:
+					r.endMembers(n)
+					return called
+				}
+				key, t, ok := parameter(r, function)
+				if !ok {
+					return called
+				}
+				r.member(n, key)
+				if r.typedValue(t, []string{argumentEnd}) < 0 {
+					return called
+				}
+			}
+		},
+	}
+}
