@@ -150,7 +150,7 @@ func foldMessage(t *testing.T, list []map[string]any) (content []any, reason any
 // writtenAnswers are answers of models of every family, and the names of their formats.
 func writtenAnswers(t *testing.T) (list []struct{ Out, P string }) {
 	t.Helper()
-	files, err := filepath.Glob("../answer/testdata/*.jsonl")
+	files, err := filepath.Glob("../../text/output/testdata/*.jsonl")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no answers: %v", err)
 	}
