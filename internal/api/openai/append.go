@@ -3,7 +3,6 @@ package openai
 import (
 	"math"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
@@ -31,5 +30,10 @@ func appendInts[T int32 | byte](b []byte, list []T) []byte {
 	return append(b, ']')
 }
 
-// countRunes is utf8.RuneCountInString under a shorter name.
-func countRunes[T string | []byte](s T) int { return utf8.RuneCountInString(string(s)) }
+// comma appends one before every element of a list but the first.
+func comma(b []byte, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return b
+}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// marshal is encoding/json without HTML escaping.
-func marshal(t testing.TB, v any) string {
+// encoded is encoding/json without HTML escaping.
+func encoded(t testing.TB, v any) string {
 	t.Helper()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -25,7 +25,7 @@ func FuzzAppendString(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		want := marshal(t, s)
+		want := encoded(t, s)
 		if got := string(appendString(nil, s)); got != want {
 			t.Errorf("string %q: %s, encoding/json has %s", s, got, want)
 		}
@@ -58,7 +58,7 @@ func TestAppendInts(t *testing.T) {
 
 func TestErrorShape(t *testing.T) {
 	e := badRequest("n", "a \"quoted\" %s", "<thing>")
-	want := marshal(t, struct {
+	want := encoded(t, struct {
 		Error struct {
 			Message string  `json:"message"`
 			Type    string  `json:"type"`

@@ -21,35 +21,12 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, _ *fields,
 func decodeBatch(f *fields, _ *model) (batch.Request, *apiError) {
 	q := batch.Request{InputFileID: f.text("input_file_id"), Endpoint: f.text("endpoint"),
 		CompletionWindow: f.text("completion_window"), Metadata: f.metadata(),
-		OutputLifetime: int64(f.lifetime("output_expires_after") / time.Second)}
+		OutputLifetime: int64(lifetime(f, "output_expires_after") / time.Second)}
 	return q, f.err
 }
 
-// text returns a string that must be there.
-func (f *fields) text(name string) string {
-	v := f.optString(name)
-	if v == nil {
-		f.fail(badRequest(name, "`%s` is required", name))
-		return ""
-	}
-	return *v
-}
-
-// metadata returns strings by their names, nil when absent or null.
-func (f *fields) metadata() map[string]string {
-	raw := f.object("metadata")
-	if raw == nil {
-		return nil
-	}
-	m := map[string]string{}
-	if err := json.Unmarshal(raw, &m); err != nil {
-		f.fail(badRequest("metadata", "the values of `metadata` must be strings"))
-	}
-	return m
-}
-
 // lifetime returns how long a file is to be kept, 0 when absent or null.
-func (f *fields) lifetime(name string) time.Duration {
+func lifetime(f *fields, name string) time.Duration {
 	raw := f.object(name)
 	if raw == nil {
 		return 0

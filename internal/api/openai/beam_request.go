@@ -13,8 +13,8 @@ type beams struct {
 // decodeBeams reads the fields of beam search; n is known.
 func (s *sampling) decodeBeams(f *fields) {
 	if !f.boolean("use_beam_search", false) {
-		f.needsBeams("length_penalty", "1")
-		f.needsBeams("early_stopping", "false")
+		needsBeams(f, "length_penalty", "1")
+		needsBeams(f, "early_stopping", "false")
 		return
 	}
 	s.beams = &beams{width: s.n, penalty: 1, early: f.optBool("early_stopping", false)}
@@ -26,7 +26,7 @@ func (s *sampling) decodeBeams(f *fields) {
 }
 
 // needsBeams refuses a field that has no meaning without beam search, but for its neutral value.
-func (f *fields) needsBeams(name, neutral string) {
+func needsBeams(f *fields, name, neutral string) {
 	before := f.err
 	if f.unsupported(name, neutral); f.err != before {
 		f.err.message = "`" + name + "` needs `use_beam_search`"

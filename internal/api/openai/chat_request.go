@@ -79,7 +79,7 @@ func (r *chatRequest) decodeThinkingBudget(f *fields, m *model) {
 }
 
 func (r *chatRequest) decodeLogprobs(f *fields, m *model) {
-	shown := f.logprobCount("top_logprobs", m)
+	shown := logprobCount(f, "top_logprobs", m)
 	r.logprobs = sample.NoLogprobs
 	if !f.optBool("logprobs", false) {
 		if shown != sample.NoLogprobs && shown != 0 {

@@ -42,7 +42,7 @@ func decodeCompletion(f *fields, m *model) (*completionRequest, *apiError) {
 	f.unsupported("suffix", `""`)
 	f.unsupported("thinking_token_budget", "-1")
 
-	r.logprobs = f.logprobCount("logprobs", m)
+	r.logprobs = logprobCount(f, "logprobs", m)
 	if r.echo && r.promptLogprobs == sample.NoLogprobs {
 		r.promptLogprobs = r.logprobs
 	}
@@ -85,12 +85,12 @@ func decodePrompt(f *fields, m *model, field string) []rawPrompt {
 		return nil
 	}
 	if raw == nil {
-		f.fail(f.noPrompt(field))
+		f.fail(noPrompt(field))
 		return nil
 	}
 	switch raw[0] {
 	case '"':
-		return f.nonEmpty(field, []rawPrompt{{text: unquote(raw), isText: true}})
+		return nonEmpty(f, field, []rawPrompt{{text: unquote(raw), isText: true}})
 	case '[':
 	default:
 		f.fail(badRequest(field, "`%s` must be a string, a list of strings, a list of "+
@@ -136,13 +136,13 @@ func decodePrompt(f *fields, m *model, field string) []rawPrompt {
 	if ids != nil {
 		prompts = []rawPrompt{{ids: ids}}
 	}
-	return f.nonEmpty(field, prompts)
+	return nonEmpty(f, field, prompts)
 }
 
 // nonEmpty refuses empty prompts.
-func (f *fields) nonEmpty(field string, prompts []rawPrompt) []rawPrompt {
+func nonEmpty(f *fields, field string, prompts []rawPrompt) []rawPrompt {
 	if len(prompts) == 0 {
-		f.fail(f.noPrompt(field))
+		f.fail(noPrompt(field))
 	}
 	for i, p := range prompts {
 		if p.text == "" && len(p.ids) == 0 {
@@ -152,7 +152,7 @@ func (f *fields) nonEmpty(field string, prompts []rawPrompt) []rawPrompt {
 	return prompts
 }
 
-func (f *fields) noPrompt(field string) *apiError {
+func noPrompt(field string) *apiError {
 	if field == "prompt" {
 		return badRequest(field, "Either prompt or prompt_embeds must be provided and non-empty.")
 	}

@@ -37,7 +37,7 @@ func (s *sampling) decodeConstraint(f *fields) {
 		{"guided_grammar", constrain.Grammar},
 	} {
 		if raw := f.value(g.field); raw != nil {
-			s.setConstraint(f, g.field, f.spec(g.field, g.kind, raw))
+			s.setConstraint(f, g.field, specOf(f, g.field, g.kind, raw))
 		}
 	}
 	f.optString("guided_decoding_backend") // there is one
@@ -67,7 +67,7 @@ func (s *sampling) decodeResponseFormat(f *fields) {
 	case "json_object":
 		s.setConstraint(f, field, constrain.Spec{Kind: constrain.JSONObject})
 	case "json_schema":
-		s.setConstraint(f, field, f.formatSchema(schema))
+		s.setConstraint(f, field, formatSchema(f, schema))
 	case "structural_tag":
 		s.setConstraint(f, field, constrain.Spec{Kind: constrain.StructuralTag, Text: string(raw)})
 	default:
@@ -79,7 +79,7 @@ func (s *sampling) decodeResponseFormat(f *fields) {
 // formatSchema reads response_format.json_schema. The name and the description are for the model's
 // maker. Every schema is obeyed as strict ones are; keys that it leaves open are left out unless it
 // is said not to be strict, as vLLM's first back end does it: a model that may add keys hardly ends.
-func (f *fields) formatSchema(raw []byte) constrain.Spec {
+func formatSchema(f *fields, raw []byte) constrain.Spec {
 	const field = "response_format"
 	if raw == nil || raw[0] != '{' {
 		f.fail(badRequest(field, "`response_format.json_schema` must be an object with `schema`"))
@@ -128,7 +128,7 @@ func (s *sampling) decodeStructuredOutputs(f *fields) {
 		case kind == constrain.JSONObject && string(raw) == "false":
 		case kind != constrain.None:
 			stated = true
-			s.setConstraint(f, name, f.spec(name, kind, raw))
+			s.setConstraint(f, name, specOf(f, name, kind, raw))
 		case key == "disable_any_whitespace":
 			s.compactJSON = f.parseBool(name, raw, false)
 		case key == "any_key_order": // not vLLM's
@@ -148,9 +148,9 @@ func (s *sampling) decodeStructuredOutputs(f *fields) {
 	s.constraint.Compact, s.constraint.AnyOrder = s.compactJSON, s.anyKeyOrder
 }
 
-// spec reads the value of a field that states a constraint of a kind. A JSON value may be given as
+// specOf reads the value of a field that states a constraint of a kind. A JSON value may be given as
 // itself or as its text.
-func (f *fields) spec(field string, kind constrain.Kind, raw []byte) constrain.Spec {
+func specOf(f *fields, field string, kind constrain.Kind, raw []byte) constrain.Spec {
 	c := constrain.Spec{Kind: kind}
 	text := raw[0] == '"'
 	switch kind {

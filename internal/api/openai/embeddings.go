@@ -152,7 +152,7 @@ func normalize(v []float32) {
 }
 
 // listed is a field that is a text or a list of texts.
-func (f *fields) listed(m *model, names ...string) (field string, list []rawPrompt) {
+func listed(f *fields, m *model, names ...string) (field string, list []rawPrompt) {
 	for _, name := range names {
 		if f.members[name] != nil {
 			return name, decodePrompt(f, m, name)

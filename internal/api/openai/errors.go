@@ -1,13 +1,9 @@
 package openai
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
-
-	"github.com/eagleray/eagleray/internal/engine"
 )
 
 // apiError is an answer other than success, in the shape OpenAI's clients parse:
@@ -27,15 +23,15 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.message }
 
+// statusClientClosed is what the log shows when the client went away before an answer (nginx's
+// convention).
+const statusClientClosed = 499
+
 // badRequest is a 400 that names the field at fault.
 func badRequest(param, format string, args ...any) *apiError {
 	return &apiError{status: http.StatusBadRequest, param: param,
 		message: fmt.Sprintf(format, args...)}
 }
-
-// statusClientClosed is what the log shows when the client went away before an answer (nginx's
-// convention).
-const statusClientClosed = 499
 
 // kind is vLLM's word for the error's class.
 func (e *apiError) kind() string {
@@ -105,34 +101,3 @@ func draining() *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
 		message: "draining: the server is being stopped, and takes no new requests"}
 }
-
-// asAPIError gives every error its status.
-func asAPIError(err error) *apiError {
-	var api *apiError
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &api):
-		return api
-	case errors.Is(err, errDeadline):
-		return &apiError{status: http.StatusRequestTimeout, message: err.Error()}
-	case errors.Is(err, engine.ErrStopped):
-		return draining()
-	case errors.Is(err, engine.ErrOverloaded), errors.Is(err, engine.ErrReplaced):
-		return &apiError{status: http.StatusServiceUnavailable, message: err.Error(),
-			retryAfter: 1, expected: true}
-	case errors.As(err, &tooLarge):
-		return &apiError{status: http.StatusRequestEntityTooLarge,
-			message: fmt.Sprintf("request body is larger than %d bytes", tooLarge.Limit)}
-	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
-		return cancelled()
-	case errors.Is(err, engine.ErrStuck): // what else the request asks for leaves no way
-		return &apiError{status: http.StatusBadRequest, message: err.Error()}
-	case errors.Is(err, engine.ErrFailed), errors.Is(err, engine.ErrCondemned),
-		errors.Is(err, engine.ErrUnsound):
-		return &apiError{status: http.StatusInternalServerError, message: err.Error()}
-	}
-	return &apiError{status: http.StatusInternalServerError, message: internalError}
-}
-
-// internalError is all that a client is told of an error that is not its own.
-const internalError = "internal server error"

@@ -1,20 +1,22 @@
 package openai
 
+import "encoding/json"
+
 // fields hands out the members of a request body by name, checks their types, and keeps the first
 // error. What is never read is left over as unknown.
 type fields struct {
 	members map[string][]byte
 	lim     Limits
 	err     *apiError
-	// body is what the members are parts of; nil where nobody counts its bytes.
-	body *body
+	// release gives back what the members are parts of; nil for nothing.
+	release func()
 }
 
 // done lets go of the members and the body. Calling it twice is harmless.
 func (f *fields) done() {
 	f.members = nil
-	if f.body != nil {
-		f.body.done()
+	if f.release != nil {
+		f.release()
 	}
 }
 
@@ -277,4 +279,53 @@ func describe(raw []byte) string {
 		return "null"
 	}
 	return "a number"
+}
+
+// ranged returns an integer within bounds; null means otherwise.
+func (f *fields) ranged(name string, otherwise, low, high int64) int64 {
+	v := f.optInt(name)
+	if v == nil {
+		return otherwise
+	}
+	if *v < low || *v > high {
+		f.fail(badRequest(name, "`%s` must be between %d and %d, got %d", name, low, high, *v))
+		return otherwise
+	}
+	return *v
+}
+
+// text returns a string that must be there.
+func (f *fields) text(name string) string {
+	v := f.optString(name)
+	if v == nil {
+		f.fail(badRequest(name, "`%s` is required", name))
+		return ""
+	}
+	return *v
+}
+
+// metadata returns strings by their names, nil when absent or null.
+func (f *fields) metadata() map[string]string {
+	raw := f.object("metadata")
+	if raw == nil {
+		return nil
+	}
+	m := map[string]string{}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		f.fail(badRequest("metadata", "the values of `metadata` must be strings"))
+	}
+	return m
+}
+
+// validID accepts what may go into response ids, headers and logs.
+func validID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] > '~' {
+			return false
+		}
+	}
+	return true
 }

@@ -89,3 +89,34 @@ func clipTo(s string, most int) string {
 	}
 	return s[:cut] + "…"
 }
+
+// typeOf is the member type of an object, "" for none.
+func typeOf(raw []byte) string {
+	kind := ""
+	if raw[0] != '{' {
+		return ""
+	}
+	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+		if key == "type" && raw[0] == '"' {
+			kind = unquote(raw)
+		}
+		return nil
+	})
+	return kind
+}
+
+// orNull is a value, null for none.
+func orNull(raw []byte) []byte {
+	if raw == nil {
+		return []byte("null")
+	}
+	return raw
+}
+
+// unquoteOr decodes a checked JSON string, which may not be there.
+func unquoteOr(raw []byte, otherwise string) string {
+	if raw == nil {
+		return otherwise
+	}
+	return unquote(raw)
+}

@@ -3,6 +3,7 @@ package openai
 import (
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -201,9 +202,5 @@ func (s *Server) appendTokenByID(b []byte, t step.TokenLogprob) []byte {
 	return append(b, '}')
 }
 
-func comma(b []byte, i int) []byte {
-	if i > 0 {
-		return append(b, ',')
-	}
-	return b
-}
+// countRunes is utf8.RuneCountInString under a shorter name.
+func countRunes[T string | []byte](s T) int { return utf8.RuneCountInString(string(s)) }

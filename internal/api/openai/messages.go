@@ -69,7 +69,7 @@ func (s *Server) answerMessage(w http.ResponseWriter, r *http.Request, g *genera
 	api := asAPIError(err)
 	s.logError(err, api)
 	out.buf = append(out.buf[:0], "event: error\ndata: "...)
-	out.buf = api.onWire().appendAnthropic(out.buf, w.Header().Get(anthropicID))
+	out.buf = appendAnthropic(out.buf, api.onWire(), w.Header().Get(anthropicID))
 	out.buf = append(out.buf, "\n\n"...)
 	return out.send()
 }
@@ -102,7 +102,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *fields,
 }
 
 // anthropicKind is the error's class in Anthropic's words.
-func (e *apiError) anthropicKind() string {
+func anthropicKind(e *apiError) string {
 	switch e.status {
 	case http.StatusUnauthorized:
 		return "authentication_error"
@@ -126,8 +126,8 @@ func (e *apiError) anthropicKind() string {
 }
 
 // appendAnthropic writes the error object of Anthropic's API.
-func (e *apiError) appendAnthropic(b []byte, id string) []byte {
-	b = appendString(append(b, `{"type":"error","error":{"type":`...), e.anthropicKind())
+func appendAnthropic(b []byte, e *apiError, id string) []byte {
+	b = appendString(append(b, `{"type":"error","error":{"type":`...), anthropicKind(e))
 	b = appendString(append(b, `,"message":`...), clipTo(e.message, maxMessage))
 	b = appendString(append(b, `},"request_id":`...), id)
 	return append(b, '}')
@@ -136,7 +136,7 @@ func (e *apiError) appendAnthropic(b []byte, id string) []byte {
 // anthropic makes a route one of Anthropic's API: its requests have names, and its errors its form.
 func anthropic(r *route) {
 	r.fail = func(w http.ResponseWriter, e *apiError) {
-		writeErrorBody(w, e, e.appendAnthropic(nil, w.Header().Get(anthropicID)))
+		writeErrorBody(w, e, appendAnthropic(nil, e, w.Header().Get(anthropicID)))
 	}
 	r.begin = func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+newID()) }
 }

@@ -72,21 +72,6 @@ func (r *messageRequest) decodeService() {
 	}))
 }
 
-// typeOf is the member type of an object, "" for none.
-func typeOf(raw []byte) string {
-	kind := ""
-	if raw[0] != '{' {
-		return ""
-	}
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
-		if key == "type" && raw[0] == '"' {
-			kind = unquote(raw)
-		}
-		return nil
-	})
-	return kind
-}
-
 // decodeMessages makes `system` and `messages` those of chat.
 func (r *messageRequest) decodeMessages() {
 	var d dialogue

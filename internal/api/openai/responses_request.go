@@ -335,13 +335,6 @@ func nestedChoice(raw []byte) ([]byte, *apiError) {
 		"required, a function or allowed_tools", clip(string(orNull(members["type"]))))
 }
 
-func orNull(raw []byte) []byte {
-	if raw == nil {
-		return []byte("null")
-	}
-	return raw
-}
-
 // finish decodes what chat reads. history are the items before those of the request.
 func (r *responseRequest) finish(m *model, history []inputItem) *apiError {
 	var d dialogue

@@ -214,7 +214,7 @@ type tokenizeRequest struct {
 
 func decodeTokenize(f *fields, m *model) (*tokenizeRequest, *apiError) {
 	r := &tokenizeRequest{}
-	r.model = f.tokenizing(m)
+	r.model = tokenizing(f, m)
 	r.withText = f.optBool("return_token_strs", false)
 	r.whole = f.optBool("return_prompt", false)
 	_, chat := f.members["messages"]
@@ -232,7 +232,7 @@ func decodeTokenize(f *fields, m *model) (*tokenizeRequest, *apiError) {
 }
 
 // tokenizing reads the model of a request that needs its tokenizer.
-func (f *fields) tokenizing(m *model) string {
+func tokenizing(f *fields, m *model) string {
 	if m.Tokenizer == nil {
 		f.fail(noTokenizer())
 	}
@@ -304,7 +304,7 @@ type detokenizeRequest struct {
 }
 
 func decodeDetokenize(f *fields, m *model) (*detokenizeRequest, *apiError) {
-	r := &detokenizeRequest{model: f.tokenizing(m)}
+	r := &detokenizeRequest{model: tokenizing(f, m)}
 	if raw := f.members["tokens"]; raw == nil || isNull(raw) {
 		f.fail(badRequest("tokens", "`tokens` is required"))
 	}

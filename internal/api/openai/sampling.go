@@ -82,7 +82,7 @@ func (s *sampling) decode(f *fields, m *model) {
 	s.includeUsage = s.stream && (s.includeUsage || m.answers.ForceIncludeUsage)
 	// As in vLLM, usage in every chunk goes with usage at the end.
 	s.continuousUsage = s.continuousUsage && s.includeUsage
-	s.promptLogprobs = f.logprobCount("prompt_logprobs", m)
+	s.promptLogprobs = logprobCount(f, "prompt_logprobs", m)
 	if s.stream && s.promptLogprobs != sample.NoLogprobs && s.promptLogprobs != 0 {
 		f.fail(badRequest("prompt_logprobs",
 			"`prompt_logprobs` are not available when `stream=True`."))
@@ -226,19 +226,6 @@ func (s *sampling) decodeNames(f *fields) {
 	}
 }
 
-// validID accepts what may go into response ids, headers and logs.
-func validID(id string) bool {
-	if id == "" || len(id) > 128 {
-		return false
-	}
-	for i := range len(id) {
-		if id[i] <= ' ' || id[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
 // decodeUnsupported refuses by name what vLLM knows and this server does not do yet, and what vLLM
 // has dropped.
 func (s *sampling) decodeUnsupported(f *fields) {
@@ -311,21 +298,8 @@ func asInt(v *int64) *int {
 	return &n
 }
 
-// ranged returns an integer within bounds; null means otherwise.
-func (f *fields) ranged(name string, otherwise, low, high int64) int64 {
-	v := f.optInt(name)
-	if v == nil {
-		return otherwise
-	}
-	if *v < low || *v > high {
-		f.fail(badRequest(name, "`%s` must be between %d and %d, got %d", name, low, high, *v))
-		return otherwise
-	}
-	return *v
-}
-
 // logprobCount reads a number of log-probabilities: -1 asks for the whole vocabulary.
-func (f *fields) logprobCount(name string, m *model) int32 {
+func logprobCount(f *fields, name string, m *model) int32 {
 	v := f.optInt(name)
 	if v == nil {
 		return sample.NoLogprobs

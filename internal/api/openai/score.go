@@ -35,8 +35,8 @@ type scoreRequest struct {
 func decodeScore(f *fields, m *model) (*scoreRequest, *apiError) {
 	r := &scoreRequest{}
 	var field string
-	field, r.queries = f.listed(m, "text_1", "queries", "data_1")
-	_, r.documents = f.listed(m, "text_2", "documents", "items", "data_2")
+	field, r.queries = listed(f, m, "text_1", "queries", "data_1")
+	_, r.documents = listed(f, m, "text_2", "documents", "items", "data_2")
 	r.decodePairs(f, m, field)
 	return r, f.err
 }
@@ -183,9 +183,9 @@ type rerankRequest struct {
 
 func decodeRerank(f *fields, m *model) (*rerankRequest, *apiError) {
 	r := &rerankRequest{}
-	field, queries := f.listed(m, "query")
+	field, queries := listed(f, m, "query")
 	r.queries = queries
-	_, r.documents = f.listed(m, "documents")
+	_, r.documents = listed(f, m, "documents")
 	r.decodePairs(f, m, field)
 	if len(r.queries) > 1 {
 		f.fail(badRequest("query", "`query` must be one text"))

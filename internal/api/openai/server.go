@@ -485,7 +485,7 @@ func (s *Server) parseBody(b *body, w http.ResponseWriter, r *http.Request) (*fi
 		return nil, bad
 	}
 	f := newFields(members, s.lim)
-	f.body = b
+	f.release = b.done
 	return f, nil
 }
 

@@ -88,13 +88,6 @@ func isAllowed(raw []byte) bool {
 	return unquoteOr(memberOf(raw, "type", '"'), "") == "allowed_tools"
 }
 
-func unquoteOr(raw []byte, otherwise string) string {
-	if raw == nil {
-		return otherwise
-	}
-	return unquote(raw)
-}
-
 // decodeAllowed reads {"type":"allowed_tools","allowed_tools":{"mode":…,"tools":[…]}}.
 func (u *toolUse) decodeAllowed(raw, tools []byte, m *model) *apiError {
 	raw = memberOf(raw, "allowed_tools", '{')
