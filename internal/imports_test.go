@@ -45,6 +45,11 @@ var pure = map[string][]string{
 	"engine/schedule":       {"text/constrain", "engine/kvcache", "compute/sample", "link/step"},
 }
 
+// narrow are packages that import nothing of ours but what is named.
+var narrow = map[string][]string{
+	"api/wire": {"sys/jsonx"},
+}
+
 // impure are packages of the standard library that wait, read a clock, or do I/O.
 var impure = []string{"context", "io", "log", "math/rand", "net", "os", "runtime", "sync",
 	"syscall", "time"}
@@ -165,12 +170,15 @@ func violations(g map[string][]string) []string {
 	for pkg, imports := range g {
 		at := level(pkg)
 		allowed, isPure := pure[pkg]
+		few, isNarrow := narrow[pkg]
 		for _, p := range imports {
 			below := level(p)
 			ours := g[p] != nil || below < len(rooms)
 			switch {
 			case ours && below > at:
 				say(pkg, " → ", p, ": imports point downwards only")
+			case isNarrow && ours && !slices.Contains(few, p):
+				say(pkg, " → ", p, ": ", pkg, " imports of ours ", strings.Join(few, ", "), " alone")
 			case isPure && ours && !slices.Contains(allowed, p):
 				say(pkg, " → ", p, ": ", pkg, " is pure")
 			case isPure && !ours && withinAny(p, impure):
@@ -214,6 +222,7 @@ func TestViolationsAreFound(t *testing.T) {
 			"sys/half"}},
 		"engine/kvcache → math/rand/v2: engine/kvcache knows no I/O, clock or goroutine": {
 			"engine/kvcache": {"math/rand/v2"}},
+		"api/wire → engine: api/wire imports of ours sys/jsonx alone": {"api/wire": {"engine"}},
 		"engine → compute/cpu/gemm: only link/collective, compute/cpu, rank/model/layers, rank/runner import compute/cpu": {
 			"engine": {"compute/cpu/gemm"}},
 		"group/executor → link/join → link/step → rank/model: group/executor must not depend on rank/model": {

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // createBatch answers POST /v1/batches.
-func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, _ *fields,
+func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, _ *wire.Fields,
 	q batch.Request) error {
 	o, err := s.batches.Create(s.ownerOf(r), q)
 	if err != nil {
@@ -18,16 +19,16 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, _ *fields,
 	return s.writeJSON(w, o)
 }
 
-func decodeBatch(f *fields, _ *model) (batch.Request, *apiError) {
-	q := batch.Request{InputFileID: f.text("input_file_id"), Endpoint: f.text("endpoint"),
-		CompletionWindow: f.text("completion_window"), Metadata: f.metadata(),
+func decodeBatch(f *wire.Fields, _ *model) (batch.Request, *wire.Error) {
+	q := batch.Request{InputFileID: f.Text("input_file_id"), Endpoint: f.Text("endpoint"),
+		CompletionWindow: f.Text("completion_window"), Metadata: f.Metadata(),
 		OutputLifetime: int64(lifetime(f, "output_expires_after") / time.Second)}
-	return q, f.err
+	return q, f.Err
 }
 
 // lifetime returns how long a file is to be kept, 0 when absent or null.
-func lifetime(f *fields, name string) time.Duration {
-	raw := f.object(name)
+func lifetime(f *wire.Fields, name string) time.Duration {
+	raw := f.Object(name)
 	if raw == nil {
 		return 0
 	}
@@ -36,11 +37,11 @@ func lifetime(f *fields, name string) time.Duration {
 		Seconds int64  `json:"seconds"`
 	}
 	if err := json.Unmarshal(raw, &o); err != nil {
-		f.fail(badRequest(name, "`%s` must be {\"anchor\": \"created_at\", \"seconds\": number}", name))
+		f.Fail(wire.BadRequest(name, "`%s` must be {\"anchor\": \"created_at\", \"seconds\": number}", name))
 		return 0
 	}
 	d, bad := lifetimeOf(name, o.Anchor, o.Seconds)
-	f.fail(bad)
+	f.Fail(bad)
 	return d
 }
 

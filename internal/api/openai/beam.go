@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -146,7 +147,7 @@ func (s *beamSearch) extend(ctx context.Context) error {
 			return err
 		}
 		if d.Finish != sample.Unfinished && d.Finish != sample.FinishLength || len(d.Logprobs) != 1 {
-			return draining()
+			return wire.Draining()
 		}
 		tops[d.Choice] = slices.Clone(d.Logprobs[0].Top)
 		owners[d.Choice].begin(&d)

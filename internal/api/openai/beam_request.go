@@ -1,5 +1,9 @@
 package openai
 
+import (
+	"github.com/eagleray/eagleray/internal/api/wire"
+)
+
 // beams is what a request says of beam search.
 type beams struct {
 	// width is how many beams are kept, and answered: n.
@@ -11,30 +15,30 @@ type beams struct {
 }
 
 // decodeBeams reads the fields of beam search; n is known.
-func (s *sampling) decodeBeams(f *fields) {
-	if !f.boolean("use_beam_search", false) {
+func (s *sampling) decodeBeams(f *wire.Fields) {
+	if !f.Boolean("use_beam_search", false) {
 		needsBeams(f, "length_penalty", "1")
 		needsBeams(f, "early_stopping", "false")
 		return
 	}
-	s.beams = &beams{width: s.n, penalty: 1, early: f.optBool("early_stopping", false)}
-	if v := f.optFloat("length_penalty"); v != nil {
+	s.beams = &beams{width: s.n, penalty: 1, early: f.OptBool("early_stopping", false)}
+	if v := f.OptFloat("length_penalty"); v != nil {
 		if s.beams.penalty = *v; *v < -16 || *v > 16 {
-			f.fail(badRequest("length_penalty", "`length_penalty` must be in [-16, 16], got %v", *v))
+			f.Fail(wire.BadRequest("length_penalty", "`length_penalty` must be in [-16, 16], got %v", *v))
 		}
 	}
 }
 
 // needsBeams refuses a field that has no meaning without beam search, but for its neutral value.
-func needsBeams(f *fields, name, neutral string) {
-	before := f.err
-	if f.unsupported(name, neutral); f.err != before {
-		f.err.message = "`" + name + "` needs `use_beam_search`"
+func needsBeams(f *wire.Fields, name, neutral string) {
+	before := f.Err
+	if f.Unsupported(name, neutral); f.Err != before {
+		f.Err.Message = "`" + name + "` needs `use_beam_search`"
 	}
 }
 
 // checkBeams refuses what beam search cannot obey, and more work than a request may ask for.
-func (s *sampling) checkBeams(f *fields, m *model, tools, budget bool) {
+func (s *sampling) checkBeams(f *wire.Fields, m *model, tools, budget bool) {
 	if s.beams == nil {
 		return
 	}
@@ -58,17 +62,17 @@ func (s *sampling) checkBeams(f *fields, m *model, tools, budget bool) {
 		{"thinking_token_budget", budget},
 	} {
 		if c.given {
-			f.fail(badRequest(c.field, "`%s` and `use_beam_search` cannot be used together", c.field))
+			f.Fail(wire.BadRequest(c.field, "`%s` and `use_beam_search` cannot be used together", c.field))
 		}
 	}
 	if 2*s.n > m.VocabSize {
-		f.fail(badRequest("n", "beam search with n = %d needs a vocabulary of at least %d tokens, "+
+		f.Fail(wire.BadRequest("n", "beam search with n = %d needs a vocabulary of at least %d tokens, "+
 			"and the model's has %d", s.n, 2*s.n, m.VocabSize))
 	}
 }
 
 // checkBeamWork refuses a search after some prompts that asks for more tokens than one may.
-func (s *Server) checkBeamWork(r *sampling, prompts []prompt) *apiError {
+func (s *Server) checkBeamWork(r *sampling, prompts []prompt) *wire.Error {
 	if r.beams == nil {
 		return nil
 	}
@@ -77,7 +81,7 @@ func (s *Server) checkBeamWork(r *sampling, prompts []prompt) *apiError {
 		work += r.n * int(prompts[i].Params.MaxTokens)
 	}
 	if work > s.lim.BeamTokens {
-		return badRequest(r.maxTokensField, "beam search of %d tokens, that is `n` times `%s` times the "+
+		return wire.BadRequest(r.maxTokensField, "beam search of %d tokens, that is `n` times `%s` times the "+
 			"number of prompts, is more than %d", work, r.maxTokensField, s.lim.BeamTokens)
 	}
 	return nil

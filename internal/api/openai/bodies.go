@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // bodyBudget bounds the bytes of all request bodies under way, from their first byte until their
@@ -34,8 +36,8 @@ func newBodyBudget(total int64, wait time.Duration) *bodyBudget {
 }
 
 // errBodies is the answer to a body that found no room in time.
-var errBodies = &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
-	message: "too many bytes of request bodies are under way: try again later"}
+var errBodies = &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
+	Message: "too many bytes of request bodies are under way: try again later"}
 
 // patientKey is what the context of a request holds a value under whose body waits for room without
 // an end.
@@ -156,10 +158,10 @@ func (b *body) failure(err error) error {
 	case errors.As(err, &tooLarge):
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded), late:
-		return &apiError{status: http.StatusRequestTimeout,
-			message: "request body was not received: " + err.Error()}
+		return &wire.Error{Status: http.StatusRequestTimeout,
+			Message: "request body was not received: " + err.Error()}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
-	return badRequest("", "request body is malformed: %v", err)
+	return wire.BadRequest("", "request body is malformed: %v", err)
 }

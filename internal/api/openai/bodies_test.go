@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/text/chattemplate"
 )
 
@@ -317,7 +318,7 @@ func TestTokenizingStopsWithItsClient(t *testing.T) {
 	text := strings.Repeat("a ", 1<<16)
 	s.model.MaxModelLen = len(text)
 	if _, bad := s.tokenize(ctx, &sampling{}, rawPrompt{text: text, isText: true}); bad == nil ||
-		bad.status != statusClientClosed {
+		bad.Status != wire.StatusClientClosed {
 		t.Errorf("a prompt: %v", bad)
 	}
 	for _, m := range []*mask{newMask(), {open: "o", texts: []string{"t"}}} {

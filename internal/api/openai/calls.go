@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
@@ -16,14 +17,14 @@ import (
 // constrainCalls chooses how calls are read, and makes the constraint of an answer that must call,
 // that calls strictly, or that thinks before it keeps to a constraint of its own.
 func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
-	o *output.Options) *apiError {
+	o *output.Options) *wire.Error {
 	forced := req.choice == someTool || req.choice == oneTool
 	if forced && req.constraintField == "response_format" {
 		// It is of what is said to the user, which is nothing: clients send one with every request.
 		req.constraint, req.constraintField = constrain.Spec{}, ""
 	}
 	if forced && req.constraint.Kind != constrain.None {
-		return badRequest(req.constraintField, "You can only either use constraints for "+
+		return wire.BadRequest(req.constraintField, "You can only either use constraints for "+
 			"structured outputs or tools, not both.")
 	}
 	o.Single = o.Single || req.choice == oneTool
@@ -129,7 +130,7 @@ func isStrict(tool []byte) bool {
 
 // callable are the tools that the answer may call, with what their arguments are: for a tool that
 // is not strict, in an answer that may call it or not, any object, where the format can say that.
-func callable(req *chatRequest, f *output.Format) ([]output.Tool, *apiError) {
+func callable(req *chatRequest, f *output.Format) ([]output.Tool, *wire.Error) {
 	var list []output.Tool
 	req.toolOfTag = req.toolOfTag[:0]
 	for i, raw := range jsonx.Elements(req.tools) {
@@ -143,7 +144,7 @@ func callable(req *chatRequest, f *output.Format) ([]output.Tool, *apiError) {
 		case schema == nil:
 			tool.Parameters = noParameters
 		default:
-			var bad *apiError
+			var bad *wire.Error
 			if tool.Parameters, bad = objectSchema(i, schema); bad != nil {
 				return nil, bad
 			}
@@ -159,15 +160,15 @@ var noParameters = json.RawMessage(`{"type":"object","additionalProperties":fals
 
 // objectSchema is the schema of the arguments of tool i, which are an object, whether it says so or
 // not.
-func objectSchema(i int, schema []byte) (json.RawMessage, *apiError) {
+func objectSchema(i int, schema []byte) (json.RawMessage, *wire.Error) {
 	for key, raw := range jsonx.Members(schema) {
 		if key != "type" {
 			continue
 		}
 		if string(raw) != `"object"` {
-			return nil, badRequest("tools",
+			return nil, wire.BadRequest("tools",
 				"`tools[%d].function.parameters` must be a schema of type object, got type %s", i,
-				clip(string(raw)))
+				wire.Clip(string(raw)))
 		}
 		if p := memberOf(schema, "properties", '{'); p != nil && len(bytes.TrimSpace(p[1:])) == 1 &&
 			onlyMembers(schema, "type", "properties", "required", "title", "description", "$schema") {
@@ -205,7 +206,7 @@ func elementOf(c constrain.Spec) output.Element {
 	case constrain.Choice:
 		var list []output.Element
 		for _, text := range jsonx.Elements([]byte(c.Text)) {
-			list = append(list, output.Element{"type": "const_string", "value": unquote(text)})
+			list = append(list, output.Element{"type": "const_string", "value": wire.Unquote(text)})
 		}
 		return output.AnyOf(list...)
 	case constrain.Grammar:
@@ -227,9 +228,9 @@ func legacyTag(text []byte) output.Element {
 			schema = []byte("{}")
 		}
 		tags = append(tags, output.Element{"type": "tag",
-			"begin":   unquoteOr(memberOf(s, "begin", '"'), ""),
+			"begin":   wire.UnquoteOr(memberOf(s, "begin", '"'), ""),
 			"content": output.Element{"type": "json_schema", "json_schema": json.RawMessage(schema)},
-			"end":     unquoteOr(memberOf(s, "end", '"'), "")})
+			"end":     wire.UnquoteOr(memberOf(s, "end", '"'), "")})
 	}
 	return output.Element{"type": "triggered_tags", "tags": tags,
 		"triggers": json.RawMessage(memberOf(text, "triggers", '['))}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -13,10 +14,10 @@ import (
 const chatPath = "/v1/chat/completions"
 
 // chatCompletions answers POST /v1/chat/completions.
-func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f *fields,
+func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f *wire.Fields,
 	req *chatRequest) error {
 	g, text, err := s.startChat(r, "chatcmpl-", req)
-	f.done()
+	f.Done()
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f *fiel
 // startChat renders and submits a conversation, whose id begins with kind; it also returns the
 // rendered prompt.
 func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*generation, string, error) {
-	var bad *apiError
+	var bad *wire.Error
 	if req.model, bad = s.checkModel(req.model); bad != nil {
 		return nil, "", bad
 	}
@@ -179,7 +180,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 			return s.sendParts(out, head, g, req, i, d, scores)
 		}
 		return s.sendChunk(out, head, g, req, i, func(b []byte) []byte {
-			return appendString(append(b, `"content":`...), d.Text)
+			return wire.AppendString(append(b, `"content":`...), d.Text)
 		}, scores, d.Tokens, c.finished)
 	})
 	if err == nil && req.includeUsage {
@@ -228,13 +229,13 @@ func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *ch
 	for i := range g.choices {
 		if err := s.sendDelta(out, head, g, req, i, func(b []byte) []byte {
 			b = append(b, `"role":`...)
-			b = appendString(b, req.role())
+			b = wire.AppendString(b, req.role())
 			return append(b, `,"content":""`...)
 		}, func(b []byte) []byte {
 			b = appendTokenIDs(b, "prompt_token_ids", g.prompts[0].Prompt, req.returnTokenIDs)
 			if req.returnPromptText {
 				b = append(b, `,"prompt_text":`...)
-				b = appendString(b, text)
+				b = wire.AppendString(b, text)
 			}
 			return b
 		}); err != nil {
@@ -247,7 +248,7 @@ func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *ch
 	for i := range g.choices {
 		if err := s.sendDelta(out, head, g, req, i, func(b []byte) []byte {
 			b = append(b, `"content":`...)
-			return appendString(b, echo)
+			return wire.AppendString(b, echo)
 		}, func(b []byte) []byte { return b }); err != nil {
 			return err
 		}

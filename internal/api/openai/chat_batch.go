@@ -3,6 +3,7 @@ package openai
 import (
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -16,12 +17,12 @@ type chatBatchRequest struct {
 	list [][]byte
 }
 
-func decodeChatBatch(f *fields, m *model) (*chatBatchRequest, *apiError) {
+func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) {
 	list, bad := conversations(f)
 	if bad != nil {
 		return nil, bad
 	}
-	f.members["messages"] = list[0]
+	f.Members["messages"] = list[0]
 	req, bad := decodeChat(f, m)
 	if bad == nil {
 		bad = req.checkBatch()
@@ -31,19 +32,19 @@ func decodeChatBatch(f *fields, m *model) (*chatBatchRequest, *apiError) {
 
 // chatBatch answers POST /v1/chat/completions/batch: `messages` is a list of conversations, of which
 // each is answered by the choice of its number. What is said of one conversation's prompt is refused.
-func (s *Server) chatBatch(w http.ResponseWriter, r *http.Request, f *fields,
+func (s *Server) chatBatch(w http.ResponseWriter, r *http.Request, f *wire.Fields,
 	req *chatBatchRequest) error {
 	// What all share is rendered with each.
 	list, size := req.list, len(req.documents)
 	for _, k := range req.kwargs {
-		size += len(k.raw)
+		size += len(k.Raw)
 	}
 	if most := s.opt.Config.Server.MaxRequestBodyBytes; int64(size*len(list)) > most {
-		return badRequest("chat_template_kwargs", "`documents` and `chat_template_kwargs` of %d bytes for "+
+		return wire.BadRequest("chat_template_kwargs", "`documents` and `chat_template_kwargs` of %d bytes for "+
 			"%d conversations are more than %d bytes", size, len(list), most)
 	}
 	g, err := s.startBatch(r, f, req.chatRequest, list)
-	f.done()
+	f.Done()
 	if err != nil {
 		return err
 	}
@@ -52,47 +53,47 @@ func (s *Server) chatBatch(w http.ResponseWriter, r *http.Request, f *fields,
 }
 
 // conversations takes the list of them apart.
-func conversations(f *fields) ([][]byte, *apiError) {
-	raw := f.array("messages")
+func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
+	raw := f.Array("messages")
 	if raw == nil {
-		f.fail(badRequest("messages", "`messages` must be a list of conversations"))
-		return nil, f.err
+		f.Fail(wire.BadRequest("messages", "`messages` must be a list of conversations"))
+		return nil, f.Err
 	}
 	var list [][]byte
-	bad := eachElement(raw, func(i int, raw []byte) *apiError {
+	bad := wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
 		if raw[0] != '[' {
-			return badRequest("messages", "`messages[%d]` must be a list of messages, got %s: one "+
-				"conversation is for POST %s", i, describe(raw), chatPath)
+			return wire.BadRequest("messages", "`messages[%d]` must be a list of messages, got %s: one "+
+				"conversation is for POST %s", i, wire.Describe(raw), chatPath)
 		}
-		if len(list) == f.lim.Prompts {
-			return badRequest("messages", "`messages` has more than %d conversations", f.lim.Prompts)
+		if len(list) == f.Lim.Prompts {
+			return wire.BadRequest("messages", "`messages` has more than %d conversations", f.Lim.Prompts)
 		}
 		list = append(list, raw)
 		return nil
 	})
 	if bad == nil && len(list) == 0 {
-		bad = badRequest("messages", "`messages` must not be empty")
+		bad = wire.BadRequest("messages", "`messages` must not be empty")
 	}
 	return list, bad
 }
 
 // checkBatch refuses what vLLM refuses, and what has room for one prompt only.
-func (r *chatRequest) checkBatch() *apiError {
+func (r *chatRequest) checkBatch() *wire.Error {
 	for name, asked := range map[string]bool{"stream": r.stream, "n": r.n != 1, "use_beam_search": r.beams != nil,
 		"tools": r.tools != nil,
 		"echo":  r.echo, "prompt_logprobs": r.promptLogprobs != sample.NoLogprobs,
 		"return_prompt_text": r.returnPromptText, "return_token_ids": r.returnTokenIDs} {
 		if asked {
-			return badRequest(name, "`%s` is not for a batch of conversations", name)
+			return wire.BadRequest(name, "`%s` is not for a batch of conversations", name)
 		}
 	}
 	return nil
 }
 
 // startBatch renders and submits all conversations.
-func (s *Server) startBatch(r *http.Request, f *fields, req *chatRequest,
+func (s *Server) startBatch(r *http.Request, f *wire.Fields, req *chatRequest,
 	list [][]byte) (*generation, error) {
-	var bad *apiError
+	var bad *wire.Error
 	if req.model, bad = s.checkModel(req.model); bad != nil {
 		return nil, bad
 	}
@@ -108,9 +109,9 @@ func (s *Server) startBatch(r *http.Request, f *fields, req *chatRequest,
 	for i, raw := range list {
 		req.conversation = shared
 		req.messages = nil
-		f.members["messages"] = raw
-		if req.decodeMessages(f); f.err != nil {
-			return nil, f.err
+		f.Members["messages"] = raw
+		if req.decodeMessages(f); f.Err != nil {
+			return nil, f.Err
 		}
 		p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
 		if err := ended(r.Context()); err != nil {

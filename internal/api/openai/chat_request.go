@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 )
 
@@ -27,7 +28,7 @@ type conversation struct {
 	tools     []byte
 	documents []byte
 	// kwargs are the members of chat_template_kwargs.
-	kwargs []member
+	kwargs []wire.Member
 	// template is the client's own, "" for the model's.
 	template string
 	// reasoningEffort is "" when not set.
@@ -38,52 +39,52 @@ type conversation struct {
 	lastRole, lastContent string
 }
 
-func decodeChat(f *fields, m *model) (*chatRequest, *apiError) {
+func decodeChat(f *wire.Fields, m *model) (*chatRequest, *wire.Error) {
 	r := &chatRequest{}
 	r.decodeTransfer(f)
 	r.sampling.decode(f, m)
 	r.conversation.decode(f, m)
-	r.echo = f.boolean("echo", false)
-	r.addSpecial = f.boolean("add_special_tokens", false)
+	r.echo = f.Boolean("echo", false)
+	r.addSpecial = f.Boolean("add_special_tokens", false)
 	r.decodeMaxTokens(f, "max_completion_tokens", "max_tokens")
-	f.fail(r.checkMaxTokens())
+	f.Fail(r.checkMaxTokens())
 	r.decodeLogprobs(f, m)
 	r.decodeThinkingBudget(f, m)
-	r.returnPromptText = f.optBool("return_prompt_text", false)
-	r.includeReasoning = f.optBool("include_reasoning", true)
-	f.removed("functions", "use tools", "[]")
-	f.removed("function_call", "use tool_choice", `"none"`)
+	r.returnPromptText = f.OptBool("return_prompt_text", false)
+	r.includeReasoning = f.OptBool("include_reasoning", true)
+	f.Removed("functions", "use tools", "[]")
+	f.Removed("function_call", "use tool_choice", `"none"`)
 	r.toolUse.decode(f, m, r.tools)
-	f.fail(r.checkTransfer(1))
+	f.Fail(r.checkTransfer(1))
 	if r.choice == noTools && m.flags.ExcludeToolsWhenToolChoiceNone {
 		r.tools = nil
 	}
 	r.checkBeams(f, m, r.choice != noTools, r.thinkingBudget != nil)
-	return r, f.err
+	return r, f.Err
 }
 
 // decodeThinkingBudget reads vLLM's bound of the tokens of reasoning; -1 is none.
-func (r *chatRequest) decodeThinkingBudget(f *fields, m *model) {
+func (r *chatRequest) decodeThinkingBudget(f *wire.Fields, m *model) {
 	const field = "thinking_token_budget"
-	v := f.optInt(field)
+	v := f.OptInt(field)
 	switch {
 	case v == nil || *v == -1:
 		return
 	case *v < 0 || *v > math.MaxInt32:
-		f.fail(badRequest(field, "`%s` must be -1 or at least 0, got %d", field, *v))
+		f.Fail(wire.BadRequest(field, "`%s` must be -1 or at least 0, got %d", field, *v))
 	case m.thinking == nil:
-		f.fail(badRequest(field, "`%s` needs a model that reasons: --reasoning-parser says how it "+
+		f.Fail(wire.BadRequest(field, "`%s` needs a model that reasons: --reasoning-parser says how it "+
 			"writes that", field))
 	}
 	r.thinkingBudget = new(int32(*v))
 }
 
-func (r *chatRequest) decodeLogprobs(f *fields, m *model) {
+func (r *chatRequest) decodeLogprobs(f *wire.Fields, m *model) {
 	shown := logprobCount(f, "top_logprobs", m)
 	r.logprobs = sample.NoLogprobs
-	if !f.optBool("logprobs", false) {
+	if !f.OptBool("logprobs", false) {
 		if shown != sample.NoLogprobs && shown != 0 {
-			f.fail(badRequest("top_logprobs",
+			f.Fail(wire.BadRequest("top_logprobs",
 				"when using `top_logprobs`, `logprobs` must be set to true."))
 		}
 		return
@@ -108,55 +109,55 @@ var reservedKwargs = map[string]string{
 }
 
 // checkKwarg refuses a name that chat_template_kwargs cannot set.
-func checkKwarg(name string) *apiError {
+func checkKwarg(name string) *wire.Error {
 	field, reserved := reservedKwargs[name]
 	switch {
 	case !reserved:
 		return nil
 	case field == "":
-		return badRequest("chat_template_kwargs", "`chat_template_kwargs` cannot set %q", name)
+		return wire.BadRequest("chat_template_kwargs", "`chat_template_kwargs` cannot set %q", name)
 	}
-	return badRequest("chat_template_kwargs",
+	return wire.BadRequest("chat_template_kwargs",
 		"`chat_template_kwargs` cannot set %q, use the field `%s`", name, field)
 }
 
-func (c *conversation) decode(f *fields, m *model) {
+func (c *conversation) decode(f *wire.Fields, m *model) {
 	c.decodeMessages(f)
-	c.tools = f.array("tools")
-	f.fail(c.checkTools())
-	c.documents = f.array("documents")
-	if raw := f.object("chat_template_kwargs"); raw != nil {
-		f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
-			c.kwargs = append(c.kwargs, member{key, raw})
+	c.tools = f.Array("tools")
+	f.Fail(c.checkTools())
+	c.documents = f.Array("documents")
+	if raw := f.Object("chat_template_kwargs"); raw != nil {
+		f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
+			c.kwargs = append(c.kwargs, wire.Member{Key: key, Raw: raw})
 			return checkKwarg(key)
 		}))
 	}
 	c.kwargs = append(m.kwargs[:len(m.kwargs):len(m.kwargs)], c.kwargs...) // the last one counts
-	if t := f.optString("chat_template"); t != nil {
+	if t := f.OptString("chat_template"); t != nil {
 		c.template = *t
 		if !m.flags.TrustRequestChatTemplate {
-			f.fail(badRequest("chat_template",
+			f.Fail(wire.BadRequest("chat_template",
 				"Chat template is passed with request, but "+
 					"--trust-request-chat-template is not set. "+
 					"Refused request with untrusted chat template."))
 		}
 	}
-	if e := f.optString("reasoning_effort"); e != nil {
+	if e := f.OptString("reasoning_effort"); e != nil {
 		c.reasoningEffort = *e
 		switch *e {
 		case "none", "minimal", "low", "medium", "high", "xhigh", "max":
 		default:
-			f.fail(badRequest("reasoning_effort",
+			f.Fail(wire.BadRequest("reasoning_effort",
 				"`reasoning_effort` must be none, minimal, low, medium, high, "+
-					"xhigh or max, got %q", clip(*e)))
+					"xhigh or max, got %q", wire.Clip(*e)))
 		}
 	}
-	c.continueFinal = f.boolean("continue_final_message", false)
-	_, given := f.members["add_generation_prompt"]
-	c.addGenerationPrompt = f.boolean("add_generation_prompt", true)
+	c.continueFinal = f.Boolean("continue_final_message", false)
+	_, given := f.Members["add_generation_prompt"]
+	c.addGenerationPrompt = f.Boolean("add_generation_prompt", true)
 	if c.continueFinal && c.addGenerationPrompt {
 		if given {
-			f.fail(badRequest("continue_final_message",
+			f.Fail(wire.BadRequest("continue_final_message",
 				"Cannot set both `continue_final_message` and `add_generation_prompt` to True."))
 		}
 		c.addGenerationPrompt = false
@@ -165,35 +166,35 @@ func (c *conversation) decode(f *fields, m *model) {
 
 // decodeMessages checks what every template relies on: objects with a role, and content that is
 // text.
-func (c *conversation) decodeMessages(f *fields) {
-	raw := f.array("messages")
-	if raw == nil && f.members["prompt"] != nil {
-		f.fail(badRequest("prompt", "`prompt` is for POST %s; this route, %s, takes `messages`",
+func (c *conversation) decodeMessages(f *wire.Fields) {
+	raw := f.Array("messages")
+	if raw == nil && f.Members["prompt"] != nil {
+		f.Fail(wire.BadRequest("prompt", "`prompt` is for POST %s; this route, %s, takes `messages`",
 			completionPath, chatPath))
 		return
 	}
 	if raw == nil {
-		f.fail(badRequest("messages", "`messages` must be a list of messages"))
+		f.Fail(wire.BadRequest("messages", "`messages` must be a list of messages"))
 		return
 	}
-	f.fail(eachElement(raw, func(i int, raw []byte) *apiError {
+	f.Fail(wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
 		if raw[0] != '{' {
-			return badRequest("messages", "`messages[%d]` must be an object, got %s", i,
-				describe(raw))
+			return wire.BadRequest("messages", "`messages[%d]` must be an object, got %s", i,
+				wire.Describe(raw))
 		}
 		c.messages = append(c.messages, raw)
 		c.lastRole, c.lastContent = "", ""
-		if err := eachMember(raw, func(key string, raw []byte) *apiError {
+		if err := wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 			switch key {
 			case "role":
 				if raw[0] != '"' {
-					return badRequest("messages", "`messages[%d].role` must be a string, got %s", i,
-						describe(raw))
+					return wire.BadRequest("messages", "`messages[%d].role` must be a string, got %s", i,
+						wire.Describe(raw))
 				}
-				c.lastRole = unquote(raw)
+				c.lastRole = wire.Unquote(raw)
 			case "content":
 				if raw[0] == '"' {
-					c.lastContent = unquote(raw)
+					c.lastContent = wire.Unquote(raw)
 				}
 				return checkContent(i, raw)
 			}
@@ -202,47 +203,47 @@ func (c *conversation) decodeMessages(f *fields) {
 			return err
 		}
 		if c.lastRole == "" {
-			return badRequest("messages", "`messages[%d]` has no role", i)
+			return wire.BadRequest("messages", "`messages[%d]` has no role", i)
 		}
 		return nil
 	}))
 	if len(c.messages) == 0 {
-		f.fail(badRequest("messages", "`messages` must not be empty"))
+		f.Fail(wire.BadRequest("messages", "`messages` must not be empty"))
 	}
 }
 
 // checkContent accepts a string, null, or a list of parts of type text.
-func checkContent(i int, raw []byte) *apiError {
+func checkContent(i int, raw []byte) *wire.Error {
 	switch raw[0] {
 	case '"', 'n':
 		return nil
 	case '[':
 	default:
-		return badRequest("messages", "`messages[%d].content` must be a string or a list "+
-			"of parts, got %s", i, describe(raw))
+		return wire.BadRequest("messages", "`messages[%d].content` must be a string or a list "+
+			"of parts, got %s", i, wire.Describe(raw))
 	}
-	return eachElement(raw, func(j int, raw []byte) *apiError {
+	return wire.EachElement(raw, func(j int, raw []byte) *wire.Error {
 		if raw[0] == '"' { // vLLM takes a bare string for a part of type text
 			return nil
 		}
 		if raw[0] != '{' {
-			return badRequest("messages", "`messages[%d].content[%d]` must be an object, got %s", i,
-				j, describe(raw))
+			return wire.BadRequest("messages", "`messages[%d].content[%d]` must be an object, got %s", i,
+				j, wire.Describe(raw))
 		}
 		kind, text := "", false
-		_ = eachMember(raw, func(key string, raw []byte) *apiError {
+		_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 			if key == "type" && raw[0] == '"' {
-				kind = unquote(raw)
+				kind = wire.Unquote(raw)
 			}
 			text = text || key == "text" && raw[0] == '"'
 			return nil
 		})
 		if kind != "text" {
-			return badRequest("messages",
-				"`messages[%d].content[%d]` has type %q: only text is supported", i, j, clip(kind))
+			return wire.BadRequest("messages",
+				"`messages[%d].content[%d]` has type %q: only text is supported", i, j, wire.Clip(kind))
 		}
 		if !text {
-			return badRequest("messages", "`messages[%d].content[%d].text` must be a string", i, j)
+			return wire.BadRequest("messages", "`messages[%d].content[%d].text` must be a string", i, j)
 		}
 		return nil
 	})

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/text/chattemplate"
@@ -254,8 +255,8 @@ func TestTemplateMessageIsClipped(t *testing.T) {
 	rec := s.post(chatPath, body)
 	e := at(t, object(t, rec.Body.Bytes()), "error").(map[string]any)
 	text := e["message"].(string)
-	if rec.Code != 400 || len(text) > maxMessage || !strings.Contains(text, "(line 2): éé") ||
+	if rec.Code != 400 || len(text) > wire.MaxMessage || !strings.Contains(text, "(line 2): éé") ||
 		!strings.HasSuffix(text, "é…") {
-		t.Errorf("answered %d with a message of %d bytes: %s", rec.Code, len(text), clip(text))
+		t.Errorf("answered %d with a message of %d bytes: %s", rec.Code, len(text), wire.Clip(text))
 	}
 }

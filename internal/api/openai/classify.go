@@ -3,6 +3,8 @@ package openai
 import (
 	"net/http"
 	"slices"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // Routes of vLLM's for models that pool.
@@ -17,16 +19,16 @@ type classifyRequest struct {
 	activate bool
 }
 
-func decodeClassify(f *fields, m *model) (*classifyRequest, *apiError) {
+func decodeClassify(f *wire.Fields, m *model) (*classifyRequest, *wire.Error) {
 	r := &classifyRequest{}
 	r.texts.decode(f, m)
 	r.activate = decodeActivation(f, m)
-	return r, f.err
+	return r, f.Err
 }
 
 // decodeActivation reads whether classes have probabilities, by both of its names.
-func decodeActivation(f *fields, m *model) bool {
-	return f.optBool("use_activation", f.optBool("activation", m.Pooling.Classes.Activate))
+func decodeActivation(f *wire.Fields, m *model) bool {
+	return f.OptBool("use_activation", f.OptBool("activation", m.Pooling.Classes.Activate))
 }
 
 type classifyResponse struct {
@@ -80,21 +82,21 @@ type poolingRequest struct {
 
 // decodePooling reads a task and its fields. vLLM's default is a vector of each token, which there is
 // not: so the task is given.
-func decodePooling(f *fields, m *model) (*poolingRequest, *apiError) {
-	task, own := f.optString("task"), "embed"
+func decodePooling(f *wire.Fields, m *model) (*poolingRequest, *wire.Error) {
+	task, own := f.OptString("task"), "embed"
 	if m.Pooling.Classes != nil {
 		own = "classify"
 	}
 	switch {
-	case f.err != nil:
-		return nil, f.err
+	case f.Err != nil:
+		return nil, f.Err
 	case task == nil:
-		return nil, badRequest("task", "`task` is missing: this model has %q. Vectors of each token "+
+		return nil, wire.BadRequest("task", "`task` is missing: this model has %q. Vectors of each token "+
 			"(token_embed, token_classify), which are vLLM's default, are not supported.", own)
 	case *task != own:
-		return nil, badRequest("task", "`task` %q is not supported: this model has %q", clip(*task), own)
-	case own == "classify" && f.members["dimensions"] != nil:
-		return nil, badRequest("dimensions", "`dimensions` are for embeddings: this model classifies")
+		return nil, wire.BadRequest("task", "`task` %q is not supported: this model has %q", wire.Clip(*task), own)
+	case own == "classify" && f.Members["dimensions"] != nil:
+		return nil, wire.BadRequest("dimensions", "`dimensions` are for embeddings: this model classifies")
 	}
 	e, bad := decodeEmbedding(f, m)
 	if bad != nil {
@@ -104,7 +106,7 @@ func decodePooling(f *fields, m *model) (*poolingRequest, *apiError) {
 	if m.Pooling.Classes != nil {
 		r.activate = decodeActivation(f, m)
 	}
-	return r, f.err
+	return r, f.Err
 }
 
 type poolingResponse struct {

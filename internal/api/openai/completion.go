@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -13,10 +14,10 @@ import (
 const completionPath = "/v1/completions"
 
 // completions answers POST /v1/completions.
-func (s *Server) completions(w http.ResponseWriter, r *http.Request, f *fields,
+func (s *Server) completions(w http.ResponseWriter, r *http.Request, f *wire.Fields,
 	req *completionRequest) error {
 	g, err := s.startCompletion(r, req)
-	f.done()
+	f.Done()
 	if err != nil {
 		return err
 	}
@@ -27,7 +28,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request, f *fields,
 }
 
 func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*generation, error) {
-	var bad *apiError
+	var bad *wire.Error
 	if req.model, bad = s.checkModel(req.model); bad != nil {
 		return nil, bad
 	}
@@ -252,7 +253,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 		b = append(b, `{"index":`...)
 		b = strconv.AppendInt(b, int64(i), 10)
 		b = append(b, `,"text":`...)
-		b = appendString(b, text)
+		b = wire.AppendString(b, text)
 		b = append(b, `,"logprobs":`...)
 		if req.logprobs != sample.NoLogprobs {
 			b = s.appendLogprobs(b, scores, shown, &req.sampling)

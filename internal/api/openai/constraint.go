@@ -7,14 +7,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
 // setConstraint takes the constraint that a field states. There is one at most: two could only be
 // obeyed by an answer that is within both.
-func (s *sampling) setConstraint(f *fields, field string, c constrain.Spec) {
+func (s *sampling) setConstraint(f *wire.Fields, field string, c constrain.Spec) {
 	if s.constraint.Kind != constrain.None {
-		f.fail(badRequest(field, "`%s` and `%s` cannot be used together: an answer has one constraint",
+		f.Fail(wire.BadRequest(field, "`%s` and `%s` cannot be used together: an answer has one constraint",
 			s.constraintField, field))
 		return
 	}
@@ -24,7 +25,7 @@ func (s *sampling) setConstraint(f *fields, field string, c constrain.Spec) {
 
 // decodeConstraint reads the fields that keep an answer within a language: OpenAI's, vLLM's, and
 // vLLM's older ones.
-func (s *sampling) decodeConstraint(f *fields) {
+func (s *sampling) decodeConstraint(f *wire.Fields) {
 	s.decodeResponseFormat(f)
 	s.decodeStructuredOutputs(f)
 	for _, g := range []struct {
@@ -36,27 +37,27 @@ func (s *sampling) decodeConstraint(f *fields) {
 		{"guided_choice", constrain.Choice},
 		{"guided_grammar", constrain.Grammar},
 	} {
-		if raw := f.value(g.field); raw != nil {
+		if raw := f.Value(g.field); raw != nil {
 			s.setConstraint(f, g.field, specOf(f, g.field, g.kind, raw))
 		}
 	}
-	f.optString("guided_decoding_backend") // there is one
-	f.unsupported("guided_whitespace_pattern")
+	f.OptString("guided_decoding_backend") // there is one
+	f.Unsupported("guided_whitespace_pattern")
 }
 
 // decodeResponseFormat reads OpenAI's field; type structural_tag is vLLM's.
-func (s *sampling) decodeResponseFormat(f *fields) {
+func (s *sampling) decodeResponseFormat(f *wire.Fields) {
 	const field = "response_format"
-	raw := f.object(field)
+	raw := f.Object(field)
 	if raw == nil {
 		return
 	}
 	kind := ""
 	var schema []byte
-	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		switch {
 		case key == "type" && raw[0] == '"':
-			kind = unquote(raw)
+			kind = wire.Unquote(raw)
 		case key == "json_schema":
 			schema = raw
 		}
@@ -71,7 +72,7 @@ func (s *sampling) decodeResponseFormat(f *fields) {
 	case "structural_tag":
 		s.setConstraint(f, field, constrain.Spec{Kind: constrain.StructuralTag, Text: string(raw)})
 	default:
-		f.fail(badRequest(field,
+		f.Fail(wire.BadRequest(field,
 			"`response_format.type` must be text, json_object, json_schema or structural_tag"))
 	}
 }
@@ -79,14 +80,14 @@ func (s *sampling) decodeResponseFormat(f *fields) {
 // formatSchema reads response_format.json_schema. The name and the description are for the model's
 // maker. Every schema is obeyed as strict ones are; keys that it leaves open are left out unless it
 // is said not to be strict, as vLLM's first back end does it: a model that may add keys hardly ends.
-func formatSchema(f *fields, raw []byte) constrain.Spec {
+func formatSchema(f *wire.Fields, raw []byte) constrain.Spec {
 	const field = "response_format"
 	if raw == nil || raw[0] != '{' {
-		f.fail(badRequest(field, "`response_format.json_schema` must be an object with `schema`"))
+		f.Fail(wire.BadRequest(field, "`response_format.json_schema` must be an object with `schema`"))
 		return constrain.Spec{}
 	}
 	c := constrain.Spec{Kind: constrain.JSONSchema, Closed: true}
-	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		switch {
 		case key == "strict" && string(raw) == "false":
 			c.Closed = false
@@ -94,13 +95,13 @@ func formatSchema(f *fields, raw []byte) constrain.Spec {
 		case isSchema(raw):
 			c.Text = string(raw)
 		default:
-			return badRequest(field, "`response_format.json_schema.schema` must be a JSON Schema, "+
-				"got %s", describe(raw))
+			return wire.BadRequest(field, "`response_format.json_schema.schema` must be a JSON Schema, "+
+				"got %s", wire.Describe(raw))
 		}
 		return nil
 	}))
 	if c.Text == "" {
-		f.fail(badRequest(field, "`response_format.json_schema` has no `schema`"))
+		f.Fail(wire.BadRequest(field, "`response_format.json_schema` has no `schema`"))
 	}
 	return c
 }
@@ -108,9 +109,9 @@ func formatSchema(f *fields, raw []byte) constrain.Spec {
 func isSchema(raw []byte) bool { return raw[0] == '{' || raw[0] == 't' || raw[0] == 'f' }
 
 // decodeStructuredOutputs reads vLLM's field.
-func (s *sampling) decodeStructuredOutputs(f *fields) {
+func (s *sampling) decodeStructuredOutputs(f *wire.Fields) {
 	const field = "structured_outputs"
-	raw := f.object(field)
+	raw := f.Object(field)
 	if raw == nil {
 		return
 	}
@@ -119,8 +120,8 @@ func (s *sampling) decodeStructuredOutputs(f *fields) {
 		kinds[k.String()] = k
 	}
 	stated := false
-	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
-		if isNull(raw) {
+	f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
+		if wire.IsNull(raw) {
 			return nil
 		}
 		name := field + "." + key
@@ -130,19 +131,19 @@ func (s *sampling) decodeStructuredOutputs(f *fields) {
 			stated = true
 			s.setConstraint(f, name, specOf(f, name, kind, raw))
 		case key == "disable_any_whitespace":
-			s.compactJSON = f.parseBool(name, raw, false)
+			s.compactJSON = f.ParseBool(name, raw, false)
 		case key == "any_key_order": // not vLLM's
-			s.anyKeyOrder = f.parseBool(name, raw, false)
+			s.anyKeyOrder = f.ParseBool(name, raw, false)
 		case key == "disable_fallback":
-			f.parseBool(name, raw, false) // there is nothing to fall back to
+			f.ParseBool(name, raw, false) // there is nothing to fall back to
 		case key == "disable_additional_properties" && string(raw) == "false":
 		default:
-			return badRequest(name, "`%s` is not supported by this server", name)
+			return wire.BadRequest(name, "`%s` is not supported by this server", name)
 		}
 		return nil
 	}))
 	if !stated {
-		f.fail(badRequest(field, "`structured_outputs` must have one of json, regex, choice, "+
+		f.Fail(wire.BadRequest(field, "`structured_outputs` must have one of json, regex, choice, "+
 			"grammar, json_object and structural_tag"))
 	}
 	s.constraint.Compact, s.constraint.AnyOrder = s.compactJSON, s.anyKeyOrder
@@ -150,47 +151,47 @@ func (s *sampling) decodeStructuredOutputs(f *fields) {
 
 // specOf reads the value of a field that states a constraint of a kind. A JSON value may be given as
 // itself or as its text.
-func specOf(f *fields, field string, kind constrain.Kind, raw []byte) constrain.Spec {
+func specOf(f *wire.Fields, field string, kind constrain.Kind, raw []byte) constrain.Spec {
 	c := constrain.Spec{Kind: kind}
 	text := raw[0] == '"'
 	switch kind {
 	case constrain.JSONObject:
-		if !f.parseBool(field, raw, true) {
+		if !f.ParseBool(field, raw, true) {
 			return constrain.Spec{}
 		}
 		return c
 	case constrain.Choice:
 		if raw[0] != '[' {
-			f.fail(badRequest(field, "`%s` must be a list of strings, got %s", field, describe(raw)))
+			f.Fail(wire.BadRequest(field, "`%s` must be a list of strings, got %s", field, wire.Describe(raw)))
 			return c
 		}
-		if len(f.strings(field, raw, f.lim.Choices, f.lim.StopBytes)) == 0 {
-			f.fail(badRequest(field, "`%s` must not be empty", field))
+		if len(f.Strings(field, raw, f.Lim.Choices, f.Lim.StopBytes)) == 0 {
+			f.Fail(wire.BadRequest(field, "`%s` must not be empty", field))
 		}
 	case constrain.JSONSchema, constrain.StructuralTag:
 		c.Closed = kind == constrain.JSONSchema
 		if !text && !isSchema(raw) {
-			f.fail(badRequest(field, "`%s` must be an object, or its text, got %s", field,
-				describe(raw)))
+			f.Fail(wire.BadRequest(field, "`%s` must be an object, or its text, got %s", field,
+				wire.Describe(raw)))
 		}
 	default:
 		if !text {
-			f.fail(badRequest(field, "`%s` must be a string, got %s", field, describe(raw)))
+			f.Fail(wire.BadRequest(field, "`%s` must be a string, got %s", field, wire.Describe(raw)))
 		}
 	}
 	c.Text = string(raw)
 	if text {
-		c.Text = unquote(raw)
+		c.Text = wire.Unquote(raw)
 	}
 	if len(bytes.TrimSpace([]byte(c.Text))) == 0 {
-		f.fail(badRequest(field, "`%s` must not be empty", field))
+		f.Fail(wire.BadRequest(field, "`%s` must not be empty", field))
 	}
 	return c
 }
 
 // constraintError is the answer to a request whose constraint cannot be enforced, nil for other
 // errors.
-func constraintError(r *sampling, err error) *apiError {
+func constraintError(r *sampling, err error) *wire.Error {
 	var wrong *constrain.Error
 	if !errors.As(err, &wrong) {
 		return nil
@@ -203,9 +204,9 @@ func constraintError(r *sampling, err error) *apiError {
 	if at != "" {
 		reason = "at " + at + ": " + reason
 	}
-	api := badRequest(field, "`%s`: %s", field, reason)
+	api := wire.BadRequest(field, "`%s`: %s", field, reason)
 	if wrong.TooComplex {
-		api.message = "`" + field + "` is too complex: " + reason
+		api.Message = "`" + field + "` is too complex: " + reason
 	}
 	return api
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // timeoutHeader is how long a client waits for its answer, in seconds; the field timeout says the
@@ -25,14 +27,14 @@ func deadline(r *http.Request, field *float64, begun time.Time) (*http.Request, 
 	if text := r.Header.Get(timeoutHeader); text != "" {
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v > 0) {
-			return nil, nil, badRequest("", "header %s %q is not a positive number of seconds",
-				timeoutHeader, clip(text))
+			return nil, nil, wire.BadRequest("", "header %s %q is not a positive number of seconds",
+				timeoutHeader, wire.Clip(text))
 		}
 		seconds = v
 	}
 	if field != nil {
 		if !(*field > 0) {
-			return nil, nil, badRequest("timeout", "`timeout` of %v is not a positive number of seconds",
+			return nil, nil, wire.BadRequest("timeout", "`timeout` of %v is not a positive number of seconds",
 				*field)
 		}
 		seconds = min(seconds, *field)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
@@ -43,7 +44,7 @@ func (s *Server) addElastic(add func(method, path string, public bool, h handler
 
 // mayNotScale is the answer of a server whose engines anybody could change who reaches it.
 func mayNotScale(http.ResponseWriter, *http.Request) error {
-	return &apiError{status: http.StatusForbidden, message: "the engines of this server are not changed: start it " +
+	return &wire.Error{Status: http.StatusForbidden, Message: "the engines of this server are not changed: start it " +
 		"with --enable-elastic-ep or with --api-key"}
 }
 
@@ -51,15 +52,15 @@ func mayNotScale(http.ResponseWriter, *http.Request) error {
 func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	if q.Has("pp") {
-		return badRequest("pp", "`pp` cannot be changed: stages hold other layers and other parts of the KV "+
+		return wire.BadRequest("pp", "`pp` cannot be changed: stages hold other layers and other parts of the KV "+
 			"cache. Start the server with another --pipeline-parallel-size")
 	}
 	if q.Has("dp") == q.Has("tp") {
-		return badRequest("dp", "one of `dp`, the number of engines, and `tp`, the tensor parallel "+
+		return wire.BadRequest("dp", "one of `dp`, the number of engines, and `tp`, the tensor parallel "+
 			"size, must be given")
 	}
 	if q.Has("tp") {
-		n, bad := queryInt(q, "tp", 0, 1, engine.MaxEngines)
+		n, bad := wire.QueryInt(q, "tp", 0, 1, engine.MaxEngines)
 		if bad != nil {
 			return bad
 		}
@@ -69,11 +70,11 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 		return s.writeJSON(w, map[string]any{"message": "Scaled to another layout",
 			"tensor_parallel_size": n})
 	}
-	n, bad := queryInt(q, "dp", 0, 1, engine.MaxEngines)
+	n, bad := wire.QueryInt(q, "dp", 0, 1, engine.MaxEngines)
 	if bad != nil {
 		return bad
 	}
-	drain, bad := queryInt(q, "drain_timeout", defaultDrain, 0, maxDrain)
+	drain, bad := wire.QueryInt(q, "drain_timeout", defaultDrain, 0, maxDrain)
 	if bad != nil {
 		return bad
 	}
@@ -86,15 +87,15 @@ func (s *Server) scaleAsVLLM(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer f.done()
+	defer f.Done()
 	const size = "new_data_parallel_size"
-	if _, there := f.members[size]; !there {
-		return badRequest(size, "`%s` is required", size)
+	if _, there := f.Members[size]; !there {
+		return wire.BadRequest(size, "`%s` is required", size)
 	}
-	n := f.ranged(size, 1, 1, engine.MaxEngines)
-	drain := f.ranged("drain_timeout", defaultDrain, 1, maxDrain)
-	if f.err != nil {
-		return f.err
+	n := f.Ranged(size, 1, 1, engine.MaxEngines)
+	drain := f.Ranged("drain_timeout", defaultDrain, 1, maxDrain)
+	if f.Err != nil {
+		return f.Err
 	}
 	return s.scaleTo(w, r, int(n), int(drain), size)
 }
@@ -114,19 +115,19 @@ func scalingError(err error, param string) error {
 	var refused *engine.Refused
 	switch {
 	case errors.As(err, &refused):
-		return badRequest(param, "%s", refused.Reason)
+		return wire.BadRequest(param, "%s", refused.Reason)
 	case errors.Is(err, engine.ErrScaling):
-		return &apiError{status: http.StatusConflict, message: err.Error()}
+		return &wire.Error{Status: http.StatusConflict, Message: err.Error()}
 	case errors.Is(err, engine.ErrBusy):
-		return &apiError{status: http.StatusRequestTimeout, expected: true,
-			message: err.Error() + ": they stay"}
+		return &wire.Error{Status: http.StatusRequestTimeout, Expected: true,
+			Message: err.Error() + ": they stay"}
 	case errors.Is(err, engine.ErrStopped):
-		return draining()
+		return wire.Draining()
 	case errors.Is(err, context.Canceled):
-		return cancelled() // it goes on
+		return wire.Cancelled() // it goes on
 	}
-	return &apiError{status: http.StatusInternalServerError,
-		message: "the engines stay as they were: " + strings.TrimSpace(err.Error())}
+	return &wire.Error{Status: http.StatusInternalServerError,
+		Message: "the engines stay as they were: " + strings.TrimSpace(err.Error())}
 }
 
 // isScaling answers /is_scaling_elastic_ep.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
@@ -23,42 +24,42 @@ type embeddingRequest struct {
 	dimensions int
 }
 
-func decodeEmbedding(f *fields, m *model) (*embeddingRequest, *apiError) {
+func decodeEmbedding(f *wire.Fields, m *model) (*embeddingRequest, *wire.Error) {
 	r := &embeddingRequest{}
 	r.texts.decode(f, m)
-	switch format := f.optString("encoding_format"); {
+	switch format := f.OptString("encoding_format"); {
 	case format == nil || *format == "float":
 	case *format == "base64":
 		r.base64 = true
 	default:
-		f.fail(badRequest("encoding_format", "`encoding_format` must be float or base64, got %q",
-			clip(*format)))
+		f.Fail(wire.BadRequest("encoding_format", "`encoding_format` must be float or base64, got %q",
+			wire.Clip(*format)))
 	}
 	r.normalize = m.Pooling.Normalize
 	for _, name := range []string{"normalize", "use_activation"} {
-		r.normalize = f.optBool(name, r.normalize)
+		r.normalize = f.OptBool(name, r.normalize)
 	}
 	r.dimensions = m.Pooling.Width
-	if d := f.optInt("dimensions"); d != nil {
-		f.fail(checkDimensions(m.Pooling, *d))
+	if d := f.OptInt("dimensions"); d != nil {
+		f.Fail(checkDimensions(m.Pooling, *d))
 		r.dimensions = int(*d)
 	}
-	f.unsupported("embed_dtype", `"float32"`)
-	f.unsupported("endianness", `"native"`, `"little"`)
-	return r, f.err
+	f.Unsupported("embed_dtype", `"float32"`)
+	f.Unsupported("endianness", `"native"`, `"little"`)
+	return r, f.Err
 }
 
 // checkDimensions lets models be cut that were trained for it.
-func checkDimensions(p *engine.Pooling, d int64) *apiError {
+func checkDimensions(p *engine.Pooling, d int64) *wire.Error {
 	switch {
 	case d < 1 || d > int64(p.Width):
-		return badRequest("dimensions", "`dimensions` must be between 1 and %d, got %d", p.Width, d)
+		return wire.BadRequest("dimensions", "`dimensions` must be between 1 and %d, got %d", p.Width, d)
 	case !p.Matryoshka && d != int64(p.Width):
-		return badRequest("dimensions", "Model does not support matryoshka representation, changing "+
+		return wire.BadRequest("dimensions", "Model does not support matryoshka representation, changing "+
 			"output dimensions will lead to poor results. (--hf-overrides '{\"is_matryoshka\": true}' "+
 			"says that it does.)")
 	case len(p.Dimensions) > 0 && !slices.Contains(p.Dimensions, int(d)):
-		return badRequest("dimensions", "`dimensions` of %d is not one of those the model has: %v", d,
+		return wire.BadRequest("dimensions", "`dimensions` of %d is not one of those the model has: %v", d,
 			p.Dimensions)
 	}
 	return nil
@@ -152,12 +153,12 @@ func normalize(v []float32) {
 }
 
 // listed is a field that is a text or a list of texts.
-func listed(f *fields, m *model, names ...string) (field string, list []rawPrompt) {
+func listed(f *wire.Fields, m *model, names ...string) (field string, list []rawPrompt) {
 	for _, name := range names {
-		if f.members[name] != nil {
+		if f.Members[name] != nil {
 			return name, decodePrompt(f, m, name)
 		}
 	}
-	f.fail(badRequest(names[0], "`%s` is missing", strings.Join(names, "` or `")))
+	f.Fail(wire.BadRequest(names[0], "`%s` is missing", strings.Join(names, "` or `")))
 	return names[0], nil
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 )
 
@@ -65,9 +66,9 @@ func (e *eventWriter) done() error {
 }
 
 // fail sends an error as an event, then ends the stream: the status is 200 already.
-func (e *eventWriter) fail(err *apiError) error {
+func (e *eventWriter) fail(err *wire.Error) error {
 	e.buf = append(e.buf[:0], "data: "...)
-	e.buf = err.append(e.buf)
+	e.buf = err.Append(e.buf)
 	e.buf = append(e.buf, "\n\n"...)
 	if err := e.send(); err != nil {
 		return err
@@ -86,19 +87,19 @@ func (s *Server) end(e *eventWriter, err error) error {
 	}
 	api := asAPIError(err)
 	s.logError(err, api)
-	return e.fail(api.onWire())
+	return e.fail(api.OnWire())
 }
 
 // chunkHead is what every event of a stream begins with.
 func chunkHead(g *generation, object string) []byte {
 	b := append([]byte(nil), `data: {"id":`...)
-	b = appendString(b, g.id)
+	b = wire.AppendString(b, g.id)
 	b = append(b, `,"object":"`...)
 	b = append(b, object...)
 	b = append(b, `","created":`...)
 	b = strconv.AppendInt(b, g.created, 10)
 	b = append(b, `,"model":`...)
-	b = appendString(b, g.model)
+	b = wire.AppendString(b, g.model)
 	return append(b, `,"choices":[`...)
 }
 
@@ -108,7 +109,7 @@ func appendFinish(b []byte, c *choice) []byte {
 	if !c.finished {
 		return append(b, "null"...)
 	}
-	return appendString(b, c.finishReason())
+	return wire.AppendString(b, c.finishReason())
 }
 
 // appendStopReason appends stop_reason: a stop string, a stop token, or null.
@@ -116,9 +117,9 @@ func appendStopReason(b []byte, c *choice) []byte {
 	b = append(b, `,"stop_reason":`...)
 	switch {
 	case c.finish == sample.FinishRepetition:
-		return appendString(b, repetitionDetected)
+		return wire.AppendString(b, repetitionDetected)
 	case c.stopString != "":
-		return appendString(b, c.stopString)
+		return wire.AppendString(b, c.stopString)
 	case c.finished && c.stopToken >= 0:
 		return strconv.AppendInt(b, int64(c.stopToken), 10)
 	}
@@ -133,7 +134,7 @@ func appendTokenIDs(b []byte, name string, ids []int32, on bool) []byte {
 	if !on {
 		return append(b, "null"...)
 	}
-	return appendInts(b, ids)
+	return wire.AppendInts(b, ids)
 }
 
 // appendUsage appends the usage object.

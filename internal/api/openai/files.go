@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // batchRow is Row, for the metrics too.
@@ -75,8 +76,8 @@ func (s *Server) addBatches(add func(method, path string, public bool, h handler
 func (s *Server) kept(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.batches == nil {
-			return &apiError{status: http.StatusNotFound,
-				message: "this server keeps no files and batches: it needs --store-dir"}
+			return &wire.Error{Status: http.StatusNotFound,
+				Message: "this server keeps no files and batches: it needs --store-dir"}
 		}
 		err := s.batches.Ready()
 		if err == nil {
@@ -86,10 +87,10 @@ func (s *Server) kept(h handler) handler {
 		if !errors.As(err, &told) {
 			return err
 		}
-		api := &apiError{status: told.Status, param: told.Param, message: told.Message,
-			expected: true}
+		api := &wire.Error{Status: told.Status, Param: told.Param, Message: told.Message,
+			Expected: true}
 		if told.Status == http.StatusServiceUnavailable || told.Status == http.StatusTooManyRequests {
-			api.retryAfter = 1
+			api.RetryAfter = 1
 		}
 		return api
 	}
@@ -105,8 +106,8 @@ func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
 	r.Body = io.NopCloser(in)
 	parts, err := r.MultipartReader()
 	if err != nil {
-		return &apiError{status: http.StatusUnsupportedMediaType,
-			message: "a file is uploaded as multipart/form-data: " + err.Error()}
+		return &wire.Error{Status: http.StatusUnsupportedMediaType,
+			Message: "a file is uploaded as multipart/form-data: " + err.Error()}
 	}
 	u, err := s.batches.Files.Begin(s.ownerOf(r))
 	if err != nil {
@@ -153,12 +154,12 @@ func (u *uploadReader) Read(b []byte) (int, error) {
 // failure says whose fault it is that a form did not arrive.
 func (u *uploadReader) failure(err error) error {
 	var told *batch.Error
-	var bad *apiError
+	var bad *wire.Error
 	switch {
 	case errors.As(err, &told), errors.As(err, &bad):
 		return err
 	case u.over:
-		return badRequest("", "the form is malformed: %v", err)
+		return wire.BadRequest("", "the form is malformed: %v", err)
 	}
 	return (&body{}).failure(err)
 }
@@ -190,17 +191,17 @@ func (f *fileForm) read(parts *multipart.Reader, u io.Writer) error {
 		name := part.FormName()
 		switch {
 		case n == maxParts:
-			return badRequest("", "the form has more than %d parts", maxParts)
+			return wire.BadRequest("", "the form has more than %d parts", maxParts)
 		case name == "file" && f.file:
-			return badRequest("file", "the form has `file` twice")
+			return wire.BadRequest("file", "the form has `file` twice")
 		case name == "file":
-			f.file, f.name = true, clip(strings.ToValidUTF8(part.FileName(), "\uFFFD"))
+			f.file, f.name = true, wire.Clip(strings.ToValidUTF8(part.FileName(), "\uFFFD"))
 			_, err = io.Copy(u, part)
 		default:
 			var text []byte
 			text, err = io.ReadAll(io.LimitReader(part, maxPartBytes+1))
 			if len(text) > maxPartBytes {
-				return badRequest(clip(name), "`%s` is longer than %d bytes", clip(name), maxPartBytes)
+				return wire.BadRequest(wire.Clip(name), "`%s` is longer than %d bytes", wire.Clip(name), maxPartBytes)
 			}
 			f.fields[name] = string(text)
 		}
@@ -210,15 +211,15 @@ func (f *fileForm) read(parts *multipart.Reader, u io.Writer) error {
 	}
 }
 
-func (f *fileForm) check() (lifetime time.Duration, bad *apiError) {
+func (f *fileForm) check() (lifetime time.Duration, bad *wire.Error) {
 	switch purpose := f.fields["purpose"]; {
 	case !f.file:
-		return 0, badRequest("file", "`file` is required")
+		return 0, wire.BadRequest("file", "`file` is required")
 	case purpose == "":
-		return 0, badRequest("purpose", "`purpose` is required")
+		return 0, wire.BadRequest("purpose", "`purpose` is required")
 	case purpose != batch.PurposeBatch && purpose != batch.PurposeUser:
-		return 0, badRequest("purpose", "`purpose` must be \"batch\" or \"user_data\", got %q",
-			clip(purpose))
+		return 0, wire.BadRequest("purpose", "`purpose` must be \"batch\" or \"user_data\", got %q",
+			wire.Clip(purpose))
 	}
 	anchor, anchored := f.fields["expires_after[anchor]"]
 	seconds, given := f.fields["expires_after[seconds]"]
@@ -227,20 +228,20 @@ func (f *fileForm) check() (lifetime time.Duration, bad *apiError) {
 	}
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return 0, badRequest("expires_after.seconds", "`expires_after[seconds]` must be a number, got %q",
-			clip(seconds))
+		return 0, wire.BadRequest("expires_after.seconds", "`expires_after[seconds]` must be a number, got %q",
+			wire.Clip(seconds))
 	}
 	return lifetimeOf("expires_after", anchor, n)
 }
 
 // lifetimeOf checks an object that says how long a file is kept.
-func lifetimeOf(param, anchor string, seconds int64) (time.Duration, *apiError) {
+func lifetimeOf(param, anchor string, seconds int64) (time.Duration, *wire.Error) {
 	if anchor != "created_at" {
-		return 0, badRequest(param+".anchor", "`%s.anchor` must be \"created_at\", got %q", param,
-			clip(anchor))
+		return 0, wire.BadRequest(param+".anchor", "`%s.anchor` must be \"created_at\", got %q", param,
+			wire.Clip(anchor))
 	}
 	if seconds < batch.LeastLifetime || seconds > batch.MostLifetime {
-		return 0, badRequest(param+".seconds", "`%s.seconds` must be %d to %d, got %d", param,
+		return 0, wire.BadRequest(param+".seconds", "`%s.seconds` must be %d to %d, got %d", param,
 			batch.LeastLifetime, batch.MostLifetime, seconds)
 	}
 	return time.Duration(seconds) * time.Second, nil
@@ -265,13 +266,13 @@ func newList[T any](data []T, more bool, id func(*T) string) list[T] {
 }
 
 // pageOfList reads the parameters of a list.
-func pageOfList(r *http.Request, otherwise, most int) (batch.Page, *apiError) {
+func pageOfList(r *http.Request, otherwise, most int) (batch.Page, *wire.Error) {
 	q := r.URL.Query()
 	p := batch.Page{After: q.Get("after"), Limit: otherwise}
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > most {
-			return p, badRequest("limit", "`limit` must be 1 to %d, got %q", most, clip(text))
+			return p, wire.BadRequest("limit", "`limit` must be 1 to %d, got %q", most, wire.Clip(text))
 		}
 		p.Limit = n
 	}
@@ -280,7 +281,7 @@ func pageOfList(r *http.Request, otherwise, most int) (batch.Page, *apiError) {
 	case "asc":
 		p.Ascending = true
 	default:
-		return p, badRequest("order", "`order` must be \"asc\" or \"desc\", got %q", clip(order))
+		return p, wire.BadRequest("order", "`order` must be \"asc\" or \"desc\", got %q", wire.Clip(order))
 	}
 	return p, nil
 }

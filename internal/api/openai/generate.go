@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -142,7 +143,7 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 				g.broken(ctx, err)
 			}
 			if errors.Is(err, engine.ErrSpent) {
-				err = badRequest(g.constraint, "`%s` is too complex: %v", g.constraint, err)
+				err = wire.BadRequest(g.constraint, "`%s` is too complex: %v", g.constraint, err)
 			}
 			return errors.Join(ended(ctx), err)
 		}

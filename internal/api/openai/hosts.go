@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // hostGuard stops web pages from reaching a server that is meant for its own machine or for named
@@ -28,19 +30,19 @@ type hostGuard struct {
 }
 
 // check refuses a request whose Host is not ours or whose Origin is another site that may not call.
-func (g *hostGuard) check(r *http.Request) *apiError {
+func (g *hostGuard) check(r *http.Request) *wire.Error {
 	host := hostname(r.Host)
 	if !g.knows(host) {
-		return &apiError{status: http.StatusMisdirectedRequest, message: "host " +
-			clip(strconv.Quote(host)) +
+		return &wire.Error{Status: http.StatusMisdirectedRequest, Message: "host " +
+			wire.Clip(strconv.Quote(host)) +
 			" is not served here: name it in --allowed-hosts if it should be"}
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || sameHost(origin, r.Host) || g.cors.allows(origin) || g.local(r) {
 		return nil
 	}
-	return &apiError{status: http.StatusForbidden, message: "origin " +
-		clip(strconv.Quote(origin)) +
+	return &wire.Error{Status: http.StatusForbidden, Message: "origin " +
+		wire.Clip(strconv.Quote(origin)) +
 		" is not allowed: name it in --allowed-origins if it should be"}
 }
 

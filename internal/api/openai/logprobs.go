@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
@@ -78,26 +79,26 @@ func (s *Server) appendLogprobs(b []byte, scores []score, shown int, r *sampling
 func (s *Server) appendCompletionLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	b = append(b, `{"text_offset":[`...)
 	for i := range scores {
-		b = comma(b, i)
+		b = wire.Comma(b, i)
 		b = strconv.AppendInt(b, int64(scores[i].offset), 10)
 	}
 	b = append(b, `],"token_logprobs":[`...)
 	for i := range scores {
-		b = comma(b, i)
+		b = wire.Comma(b, i)
 		if !scores[i].known {
 			b = append(b, "null"...)
 			continue
 		}
-		b = appendLogprob(b, scores[i].logprob)
+		b = wire.AppendLogprob(b, scores[i].logprob)
 	}
 	b = append(b, `],"tokens":[`...)
 	for i := range scores {
-		b = comma(b, i)
-		b = appendString(b, s.tokenText(scores[i].token, asID))
+		b = wire.Comma(b, i)
+		b = wire.AppendString(b, s.tokenText(scores[i].token, asID))
 	}
 	b = append(b, `],"top_logprobs":[`...)
 	for i := range scores {
-		b = comma(b, i)
+		b = wire.Comma(b, i)
 		if !scores[i].known {
 			b = append(b, "null"...)
 			continue
@@ -112,9 +113,9 @@ func (s *Server) appendCompletionLogprobs(b []byte, scores []score, shown int, a
 func (s *Server) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
 	seen := map[string]struct{}{s.tokenText(c.token, asID): {}}
 	b = append(b, '{')
-	b = appendString(b, s.tokenText(c.token, asID))
+	b = wire.AppendString(b, s.tokenText(c.token, asID))
 	b = append(b, ':')
-	b = appendLogprob(b, c.logprob)
+	b = wire.AppendLogprob(b, c.logprob)
 	for _, t := range c.top[:min(shown, len(c.top))] {
 		text := s.tokenText(t.Token, asID)
 		if _, ok := seen[text]; ok {
@@ -122,9 +123,9 @@ func (s *Server) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
 		}
 		seen[text] = struct{}{}
 		b = append(b, ',')
-		b = appendString(b, text)
+		b = wire.AppendString(b, text)
 		b = append(b, ':')
-		b = appendLogprob(b, t.Logprob)
+		b = wire.AppendLogprob(b, t.Logprob)
 	}
 	return append(b, '}')
 }
@@ -140,12 +141,12 @@ func (s *Server) appendChatLogprobs(b []byte, scores []score, shown int, asID bo
 // appendTokenLogprobs appends the objects of appendChatLogprobs, separated by commas.
 func (s *Server) appendTokenLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	for i := range scores {
-		b = comma(b, i)
+		b = wire.Comma(b, i)
 		c := &scores[i]
 		b = s.appendChatToken(b, c.token, c.logprob, asID)
 		b = append(b, `,"top_logprobs":[`...)
 		for j, t := range c.top[:min(shown, len(c.top))] {
-			b = comma(b, j)
+			b = wire.Comma(b, j)
 			b = s.appendChatToken(b, t.Token, t.Logprob, asID)
 			b = append(b, '}')
 		}
@@ -157,11 +158,11 @@ func (s *Server) appendTokenLogprobs(b []byte, scores []score, shown int, asID b
 // appendChatToken appends {"token","logprob","bytes" without the closing brace.
 func (s *Server) appendChatToken(b []byte, id int32, logprob float32, asID bool) []byte {
 	b = append(b, `{"token":`...)
-	b = appendString(b, s.tokenText(id, asID))
+	b = wire.AppendString(b, s.tokenText(id, asID))
 	b = append(b, `,"logprob":`...)
-	b = appendLogprob(b, logprob)
+	b = wire.AppendLogprob(b, logprob)
 	b = append(b, `,"bytes":`...)
-	return appendInts(b, []byte(s.tokenText(id, false)))
+	return wire.AppendInts(b, []byte(s.tokenText(id, false)))
 }
 
 // appendLogprobsByID appends vLLM's list of prompt_logprobs: null for the first token of a prompt, then
@@ -169,7 +170,7 @@ func (s *Server) appendChatToken(b []byte, id int32, logprob float32, asID bool)
 func (s *Server) appendLogprobsByID(b []byte, scores []score, shown int) []byte {
 	b = append(b, '[')
 	for i := range scores {
-		b = comma(b, i)
+		b = wire.Comma(b, i)
 		c := &scores[i]
 		if !c.known {
 			b = append(b, "null"...)
@@ -194,11 +195,11 @@ func (s *Server) appendTokenByID(b []byte, t step.TokenLogprob) []byte {
 	b = append(b, '"')
 	b = strconv.AppendInt(b, int64(t.Token), 10)
 	b = append(b, `":{"logprob":`...)
-	b = appendLogprob(b, t.Logprob)
+	b = wire.AppendLogprob(b, t.Logprob)
 	b = append(b, `,"rank":`...)
 	b = strconv.AppendInt(b, int64(t.Rank), 10)
 	b = append(b, `,"decoded_token":`...)
-	b = appendString(b, s.tokenText(t.Token, false))
+	b = wire.AppendString(b, s.tokenText(t.Token, false))
 	return append(b, '}')
 }
 

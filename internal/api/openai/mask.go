@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
 
@@ -100,13 +101,13 @@ func (m *mask) json(specials *specialTexts, raw []byte) []byte {
 	var out []byte
 	from := 0
 	for start, quoted := range jsonx.Strings(raw) {
-		plain := unquote(quoted)
+		plain := wire.Unquote(quoted)
 		masked := m.text(specials, plain)
 		if masked == plain {
 			continue
 		}
 		out = append(out, raw[from:start]...)
-		out = appendString(out, masked)
+		out = wire.AppendString(out, masked)
 		from = start + len(quoted)
 	}
 	if from == 0 {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/eagleray/eagleray/internal/api/openai/messages"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -18,12 +19,12 @@ const (
 const anthropicID = "Request-Id"
 
 // createMessage answers POST /v1/messages, Anthropic's API.
-func (s *Server) createMessage(w http.ResponseWriter, r *http.Request, f *fields,
+func (s *Server) createMessage(w http.ResponseWriter, r *http.Request, f *wire.Fields,
 	req *messageRequest) error {
 	g, _, err := s.startChat(r, "msg_", req.chatRequest)
-	f.done()
+	f.Done()
 	if err != nil {
-		var bad *apiError
+		var bad *wire.Error
 		if errors.As(err, &bad) {
 			req.rename(bad)
 		}
@@ -69,7 +70,7 @@ func (s *Server) answerMessage(w http.ResponseWriter, r *http.Request, g *genera
 	api := asAPIError(err)
 	s.logError(err, api)
 	out.buf = append(out.buf[:0], "event: error\ndata: "...)
-	out.buf = appendAnthropic(out.buf, api.onWire(), w.Header().Get(anthropicID))
+	out.buf = appendAnthropic(out.buf, api.OnWire(), w.Header().Get(anthropicID))
 	out.buf = append(out.buf, "\n\n"...)
 	return out.send()
 }
@@ -88,7 +89,7 @@ func (c *choice) messageEnd() (reason string, sequence *string) {
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
-func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *fields,
+func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *wire.Fields,
 	req *messageRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
@@ -102,8 +103,8 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *fields,
 }
 
 // anthropicKind is the error's class in Anthropic's words.
-func anthropicKind(e *apiError) string {
-	switch e.status {
+func anthropicKind(e *wire.Error) string {
+	switch e.Status {
 	case http.StatusUnauthorized:
 		return "authentication_error"
 	case http.StatusForbidden:
@@ -119,23 +120,23 @@ func anthropicKind(e *apiError) string {
 	case http.StatusServiceUnavailable:
 		return "overloaded_error"
 	}
-	if e.status >= http.StatusInternalServerError {
+	if e.Status >= http.StatusInternalServerError {
 		return "api_error"
 	}
 	return "invalid_request_error"
 }
 
 // appendAnthropic writes the error object of Anthropic's API.
-func appendAnthropic(b []byte, e *apiError, id string) []byte {
-	b = appendString(append(b, `{"type":"error","error":{"type":`...), anthropicKind(e))
-	b = appendString(append(b, `,"message":`...), clipTo(e.message, maxMessage))
-	b = appendString(append(b, `},"request_id":`...), id)
+func appendAnthropic(b []byte, e *wire.Error, id string) []byte {
+	b = wire.AppendString(append(b, `{"type":"error","error":{"type":`...), anthropicKind(e))
+	b = wire.AppendString(append(b, `,"message":`...), wire.ClipTo(e.Message, wire.MaxMessage))
+	b = wire.AppendString(append(b, `},"request_id":`...), id)
 	return append(b, '}')
 }
 
 // anthropic makes a route one of Anthropic's API: its requests have names, and its errors its form.
 func anthropic(r *route) {
-	r.fail = func(w http.ResponseWriter, e *apiError) {
+	r.fail = func(w http.ResponseWriter, e *wire.Error) {
 		writeErrorBody(w, e, appendAnthropic(nil, e, w.Header().Get(anthropicID)))
 	}
 	r.begin = func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+newID()) }

@@ -3,6 +3,8 @@ package openai
 import (
 	"bytes"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // messageRequest is the body of POST /v1/messages, and of its count_tokens.
@@ -21,25 +23,25 @@ var notInMessages = map[string]string{
 }
 
 // decodeMessage reads a request to generate, which needs max_tokens.
-func decodeMessage(f *fields, m *model) (*messageRequest, *apiError) {
-	if raw := f.members["max_tokens"]; raw == nil || isNull(raw) {
-		f.fail(badRequest("max_tokens", "`max_tokens` is required"))
+func decodeMessage(f *wire.Fields, m *model) (*messageRequest, *wire.Error) {
+	if raw := f.Members["max_tokens"]; raw == nil || wire.IsNull(raw) {
+		f.Fail(wire.BadRequest("max_tokens", "`max_tokens` is required"))
 	}
 	return decodeCounted(f, m)
 }
 
 // decodeCounted reads all fields.
-func decodeCounted(f *fields, m *model) (*messageRequest, *apiError) {
-	r := &messageRequest{translation: &translation{fields: f, route: messagesPath,
+func decodeCounted(f *wire.Fields, m *model) (*messageRequest, *wire.Error) {
+	r := &messageRequest{translation: &translation{Fields: f, route: messagesPath,
 		names: map[string]string{}}}
 	r.refuse(notInMessages)
-	r.set("stop", f.array("stop_sequences"), "stop_sequences")
+	r.set("stop", f.Array("stop_sequences"), "stop_sequences")
 	r.decodeMessages()
 	r.decodeTools()
 	r.decodeThinking(m)
 	r.decodeOutput()
 	r.decodeService()
-	var bad *apiError
+	var bad *wire.Error
 	r.chatRequest, bad = r.chat(m)
 	return r, bad
 }
@@ -47,25 +49,25 @@ func decodeCounted(f *fields, m *model) (*messageRequest, *apiError) {
 // decodeService reads what a hosted service makes something of. What would change the answer is
 // refused.
 func (r *messageRequest) decodeService() {
-	r.object("metadata")
-	r.optString("service_tier")
-	r.object("cache_control") // what comes again is in the prefix cache by itself
-	r.unsupported("container")
-	r.unsupported("mcp_servers", "[]")
-	raw := r.object("context_management")
+	r.Object("metadata")
+	r.OptString("service_tier")
+	r.Object("cache_control") // what comes again is in the prefix cache by itself
+	r.Unsupported("container")
+	r.Unsupported("mcp_servers", "[]")
+	raw := r.Object("context_management")
 	if raw == nil {
 		return
 	}
-	at := path("context_management")
-	r.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	at := wire.Path("context_management")
+	r.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		if key != "edits" || raw[0] != '[' {
-			return at.member(key).bad("is not supported by this server")
+			return at.Member(key).Bad("is not supported by this server")
 		}
-		return eachElement(raw, func(i int, raw []byte) *apiError {
+		return wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
 			// Templates leave out what was thought in earlier turns by themselves.
-			if kind := typeOf(raw); !strings.HasPrefix(kind, "clear_thinking_") {
-				return at.member(key).index(i).bad("of type %q is not supported by this server",
-					clip(kind))
+			if kind := wire.TypeOf(raw); !strings.HasPrefix(kind, "clear_thinking_") {
+				return at.Member(key).Index(i).Bad("of type %q is not supported by this server",
+					wire.Clip(kind))
 			}
 			return nil
 		})
@@ -75,21 +77,21 @@ func (r *messageRequest) decodeService() {
 // decodeMessages makes `system` and `messages` those of chat.
 func (r *messageRequest) decodeMessages() {
 	var d dialogue
-	if raw := r.value("system"); raw != nil {
+	if raw := r.Value("system"); raw != nil {
 		parts, bad := decodeParts("system", raw)
-		r.fail(bad)
+		r.Fail(bad)
 		if len(parts) > 0 {
 			d.add(&inputItem{kind: "message", role: "system", parts: parts})
 		}
 	}
-	raw := r.array("messages")
+	raw := r.Array("messages")
 	if raw == nil {
-		r.fail(badRequest("messages", "`messages` is required: a list of messages"))
+		r.Fail(wire.BadRequest("messages", "`messages` is required: a list of messages"))
 		return
 	}
 	var last []inputItem
-	r.fail(eachElement(raw, func(i int, raw []byte) *apiError {
-		items, bad := decodeTurn(path("messages").index(i), raw)
+	r.Fail(wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
+		items, bad := decodeTurn(wire.Path("messages").Index(i), raw)
 		for i := range items {
 			d.add(&items[i])
 		}
@@ -98,28 +100,28 @@ func (r *messageRequest) decodeMessages() {
 	}))
 	list := d.list()
 	if len(list) == len("[]") {
-		r.fail(badRequest("messages", "`messages` must not be empty"))
+		r.Fail(wire.BadRequest("messages", "`messages` must not be empty"))
 	}
 	r.set("messages", list, "messages")
 	if n := len(last); n > 0 && last[n-1].role == "assistant" {
 		// The answer goes on from it.
 		r.set("continue_final_message", []byte("true"), "messages")
 	} else if n > 0 && last[n-1].kind == "function_call" {
-		r.fail(badRequest("messages", "the last message must not be a tool_use: its tool_result "+
+		r.Fail(wire.BadRequest("messages", "the last message must not be a tool_use: its tool_result "+
 			"comes after it"))
 	}
 }
 
 // decodeTurn reads one message, whose blocks become items.
-func decodeTurn(at path, raw []byte) ([]inputItem, *apiError) {
+func decodeTurn(at wire.Path, raw []byte) ([]inputItem, *wire.Error) {
 	if raw[0] != '{' {
-		return nil, at.bad("must be an object, got %s", describe(raw))
+		return nil, at.Bad("must be an object, got %s", wire.Describe(raw))
 	}
 	role, content := "", []byte(nil)
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		switch {
 		case key == "role" && raw[0] == '"':
-			role = unquote(raw)
+			role = wire.Unquote(raw)
 		case key == "content":
 			content = raw
 		}
@@ -128,22 +130,22 @@ func decodeTurn(at path, raw []byte) ([]inputItem, *apiError) {
 	switch role {
 	case "user", "assistant", "system":
 	default:
-		return nil, at.member("role").bad("must be user, assistant or system, got %q", clip(role))
+		return nil, at.Member("role").Bad("must be user, assistant or system, got %q", wire.Clip(role))
 	}
-	at = at.member("content")
+	at = at.Member("content")
 	switch {
 	case content == nil:
-		return nil, at.bad("is required")
+		return nil, at.Bad("is required")
 	case content[0] == '"':
-		return []inputItem{{kind: "message", role: role, parts: []string{unquote(content)}}}, nil
+		return []inputItem{{kind: "message", role: role, parts: []string{wire.Unquote(content)}}}, nil
 	case content[0] != '[':
-		return nil, at.bad("must be a string or a list of blocks, got %s", describe(content))
+		return nil, at.Bad("must be a string or a list of blocks, got %s", wire.Describe(content))
 	}
 	var items []inputItem
-	bad := eachElement(content, func(i int, raw []byte) *apiError {
-		at := at.index(i)
+	bad := wire.EachElement(content, func(i int, raw []byte) *wire.Error {
+		at := at.Index(i)
 		if raw[0] != '{' {
-			return at.bad("must be an object, got %s", describe(raw))
+			return at.Bad("must be an object, got %s", wire.Describe(raw))
 		}
 		t, bad := decodeBlock(at, role, raw)
 		if bad != nil || t.kind == "" {
@@ -161,9 +163,9 @@ func decodeTurn(at path, raw []byte) ([]inputItem, *apiError) {
 }
 
 // decodeBlock reads one block of a message. One that says nothing to this model is no item.
-func decodeBlock(at path, role string, raw []byte) (t inputItem, bad *apiError) {
+func decodeBlock(at wire.Path, role string, raw []byte) (t inputItem, bad *wire.Error) {
 	members := map[string][]byte{}
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		members[key] = raw
 		return nil
 	})
@@ -171,12 +173,12 @@ func decodeBlock(at path, role string, raw []byte) (t inputItem, bad *apiError) 
 		switch raw := members[key]; {
 		case bad != nil:
 		case raw == nil || raw[0] != '"':
-			bad = at.member(key).bad("must be a string")
+			bad = at.Member(key).Bad("must be a string")
 		default:
-			*dst = unquote(raw)
+			*dst = wire.Unquote(raw)
 		}
 	}
-	kind := typeOf(raw)
+	kind := wire.TypeOf(raw)
 	switch role + " " + kind {
 	case "user text", "assistant text", "system text":
 		t = inputItem{kind: "message", role: role, parts: make([]string, 1)}
@@ -190,18 +192,18 @@ func decodeBlock(at path, role string, raw []byte) (t inputItem, bad *apiError) 
 		text("id", &t.callID)
 		text("name", &t.name)
 		if input := members["input"]; input == nil || input[0] != '{' {
-			return t, at.member("input").bad("must be an object")
+			return t, at.Member("input").Bad("must be an object")
 		}
 		t.arguments = string(members["input"])
 	case "user tool_result":
 		t.kind = "function_call_output"
 		text("tool_use_id", &t.callID)
 		t.parts = []string{""}
-		if content := members["content"]; bad == nil && content != nil && !isNull(content) {
-			t.parts, bad = decodeParts(at.member("content"), content)
+		if content := members["content"]; bad == nil && content != nil && !wire.IsNull(content) {
+			t.parts, bad = decodeParts(at.Member("content"), content)
 		}
 	default:
-		return t, at.bad("has type %q, which is not supported in a message of role %s", clip(kind),
+		return t, at.Bad("has type %q, which is not supported in a message of role %s", wire.Clip(kind),
 			role)
 	}
 	return t, bad
@@ -210,65 +212,65 @@ func decodeBlock(at path, role string, raw []byte) (t inputItem, bad *apiError) 
 // decodeTools makes tools and tool_choice those of chat. Tools that have a type of their own are
 // Anthropic's, and refused by name.
 func (r *messageRequest) decodeTools() {
-	list := r.array("tools")
+	list := r.Array("tools")
 	var tools []byte
 	if list != nil {
-		r.fail(eachElement(list, func(i int, raw []byte) *apiError {
-			tool, bad := toolOf(path("tools").index(i), raw)
-			tools = append(comma(tools, i), tool...)
+		r.Fail(wire.EachElement(list, func(i int, raw []byte) *wire.Error {
+			tool, bad := toolOf(wire.Path("tools").Index(i), raw)
+			tools = append(wire.Comma(tools, i), tool...)
 			return bad
 		}))
 	}
 	if tools != nil {
 		r.set("tools", append(append([]byte{'['}, tools...), ']'), "tools")
 	}
-	raw := r.object("tool_choice")
+	raw := r.Object("tool_choice")
 	if raw == nil {
 		return
 	}
 	var name []byte
-	r.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	r.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		switch key {
 		case "name":
 			name = raw
 		case "disable_parallel_tool_use":
-			if r.parseBool("tool_choice."+key, raw, false) {
+			if r.ParseBool("tool_choice."+key, raw, false) {
 				r.set("parallel_tool_calls", []byte("false"), "tool_choice."+key)
 			}
 		}
 		return nil
 	}))
 	var choice []byte
-	switch kind := typeOf(raw); kind {
+	switch kind := wire.TypeOf(raw); kind {
 	case "auto", "none":
 		if tools == nil {
 			return
 		}
-		choice = appendString(nil, kind)
+		choice = wire.AppendString(nil, kind)
 	case "any":
 		choice = []byte(`"required"`)
 	case "tool":
-		choice = append([]byte(`{"type":"function","function":{"name":`), orNull(name)...)
+		choice = append([]byte(`{"type":"function","function":{"name":`), wire.OrNull(name)...)
 		choice = append(choice, "}}"...)
 	default:
-		r.fail(path("tool_choice").member("type").bad("must be auto, any, tool or none, got %q",
-			clip(kind)))
+		r.Fail(wire.Path("tool_choice").Member("type").Bad("must be auto, any, tool or none, got %q",
+			wire.Clip(kind)))
 	}
 	r.set("tool_choice", choice, "tool_choice")
 }
 
 // toolOf makes a tool one of chat.
-func toolOf(at path, raw []byte) ([]byte, *apiError) {
+func toolOf(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 	if raw[0] != '{' {
-		return nil, at.bad("must be an object, got %s", describe(raw))
+		return nil, at.Bad("must be an object, got %s", wire.Describe(raw))
 	}
-	if kind := typeOf(raw); kind != "" && kind != "custom" {
-		return nil, at.bad("of type %q is not supported by this server: it has no tools of its "+
-			"own, and takes those with an input_schema", clip(kind))
+	if kind := wire.TypeOf(raw); kind != "" && kind != "custom" {
+		return nil, at.Bad("of type %q is not supported by this server: it has no tools of its "+
+			"own, and takes those with an input_schema", wire.Clip(kind))
 	}
 	b := []byte(`{"type":"function","function":{`)
 	name, schema := false, false
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		as := key
 		switch key {
 		case "name":
@@ -276,7 +278,7 @@ func toolOf(at path, raw []byte) ([]byte, *apiError) {
 		case "input_schema":
 			as, schema = "parameters", raw[0] == '{'
 		case "description", "strict":
-			if isNull(raw) {
+			if wire.IsNull(raw) {
 				return nil
 			}
 		default:
@@ -285,15 +287,15 @@ func toolOf(at path, raw []byte) ([]byte, *apiError) {
 		if b[len(b)-1] != '{' {
 			b = append(b, ',')
 		}
-		b = append(appendString(b, as), ':')
+		b = append(wire.AppendString(b, as), ':')
 		b = append(b, raw...)
 		return nil
 	})
 	switch {
 	case !name:
-		return nil, at.member("name").bad("must be a string")
+		return nil, at.Member("name").Bad("must be a string")
 	case !schema:
-		return nil, at.member("input_schema").bad("must be an object")
+		return nil, at.Member("input_schema").Bad("must be an object")
 	}
 	return append(b, "}}"...), nil
 }
@@ -301,25 +303,25 @@ func toolOf(at path, raw []byte) ([]byte, *apiError) {
 // decodeThinking makes `thinking` the template's enable_thinking. What is not said, the template
 // decides.
 func (r *messageRequest) decodeThinking(m *model) {
-	raw := r.object("thinking")
+	raw := r.Object("thinking")
 	if raw == nil {
 		return
 	}
-	at := path("thinking")
+	at := wire.Path("thinking")
 	on := true
-	switch kind := typeOf(raw); kind {
+	switch kind := wire.TypeOf(raw); kind {
 	case "enabled", "adaptive":
 	case "disabled":
 		on = false
 	default:
-		r.fail(at.member("type").bad("must be enabled, adaptive or disabled, got %q", clip(kind)))
+		r.Fail(at.Member("type").Bad("must be enabled, adaptive or disabled, got %q", wire.Clip(kind)))
 	}
-	r.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	r.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		switch {
 		case key == "budget_tokens" && on:
-			v, bad := parseInt("thinking.budget_tokens", raw)
+			v, bad := wire.ParseInt("thinking.budget_tokens", raw)
 			if bad == nil && v < 1 {
-				bad = at.member(key).bad("must be at least 1, got %d", v)
+				bad = at.Member(key).Bad("must be at least 1, got %d", v)
 			}
 			if bad == nil && m.thinking != nil {
 				r.set("thinking_token_budget", raw, "thinking.budget_tokens")
@@ -330,8 +332,8 @@ func (r *messageRequest) decodeThinking(m *model) {
 		}
 		return nil
 	}))
-	if r.members["chat_template_kwargs"] != nil {
-		r.fail(badRequest("thinking", "`thinking` and `chat_template_kwargs` cannot be used "+
+	if r.Members["chat_template_kwargs"] != nil {
+		r.Fail(wire.BadRequest("thinking", "`thinking` and `chat_template_kwargs` cannot be used "+
 			"together"))
 	}
 	kwargs := []byte(`{"enable_thinking":false}`)
@@ -343,12 +345,12 @@ func (r *messageRequest) decodeThinking(m *model) {
 
 // decodeOutput makes output_config, and the older output_format, fields of chat.
 func (r *messageRequest) decodeOutput() {
-	format := func(at path, raw []byte) *apiError {
+	format := func(at wire.Path, raw []byte) *wire.Error {
 		var schema []byte
-		if kind := typeOf(raw); kind != "json_schema" {
-			return at.member("type").bad("must be json_schema, got %q", clip(kind))
+		if kind := wire.TypeOf(raw); kind != "json_schema" {
+			return at.Member("type").Bad("must be json_schema, got %q", wire.Clip(kind))
 		}
-		_ = eachMember(raw, func(key string, raw []byte) *apiError {
+		_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 			if key == "schema" {
 				schema = raw
 			}
@@ -356,29 +358,29 @@ func (r *messageRequest) decodeOutput() {
 		})
 		var b bytes.Buffer
 		b.WriteString(`{"type":"json_schema","json_schema":{"name":"output","schema":`)
-		b.Write(orNull(schema))
+		b.Write(wire.OrNull(schema))
 		b.WriteString(`}}`)
 		r.set("response_format", b.Bytes(), string(at))
 		return nil
 	}
-	if raw := r.object("output_format"); raw != nil {
-		r.fail(format("output_format", raw))
+	if raw := r.Object("output_format"); raw != nil {
+		r.Fail(format("output_format", raw))
 	}
-	raw := r.object("output_config")
+	raw := r.Object("output_config")
 	if raw == nil {
 		return
 	}
-	at := path("output_config")
-	r.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	at := wire.Path("output_config")
+	r.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		switch {
-		case isNull(raw):
+		case wire.IsNull(raw):
 			return nil
 		case key == "effort":
 			r.set("reasoning_effort", raw, "output_config.effort")
 			return nil
 		case key == "format":
-			return format(at.member(key), raw)
+			return format(at.Member(key), raw)
 		}
-		return at.member(key).bad("is not supported by this server")
+		return at.Member(key).Bad("is not supported by this server")
 	}))
 }

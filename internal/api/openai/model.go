@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -18,14 +19,14 @@ type model struct {
 	flags *config.Model
 	// answers are defaults of requests, kwargs those of chat_template_kwargs.
 	answers *config.Answers
-	kwargs  []member
+	kwargs  []wire.Member
 	// format and thinking are how the model writes calls and reasoning, nil where that is unknown.
 	format   *output.Format
 	thinking *output.Thinking
 }
 
 // newModel takes the flags apart.
-func newModel(info *engine.Info, c *config.Config, lim Limits) (model, error) {
+func newModel(info *engine.Info, c *config.Config, lim wire.Limits) (model, error) {
 	m := model{Info: info, flags: &c.Model, answers: &c.Server.Answers}
 	m.readers()
 	if err := m.check(); err != nil {
@@ -35,15 +36,15 @@ func newModel(info *engine.Info, c *config.Config, lim Limits) (model, error) {
 	if text == "" {
 		return m, nil
 	}
-	members, bad := parseObject([]byte(text), lim)
+	members, bad := wire.ParseObject([]byte(text), lim)
 	for _, k := range members {
 		if bad == nil {
-			bad = checkKwarg(k.key)
+			bad = checkKwarg(k.Key)
 		}
 	}
 	if bad != nil {
 		return m, &config.UsageError{Err: fmt.Errorf("--default-chat-template-kwargs: %s",
-			bad.message)}
+			bad.Message)}
 	}
 	m.kwargs = members
 	return m, nil

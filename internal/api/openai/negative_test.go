@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 const (
@@ -210,7 +212,7 @@ func refused(t *testing.T, s *testServer, path, body string, status int, param, 
 	before := len(s.engine.requests)
 	rec := s.post(path, body)
 	if rec.Code != status {
-		t.Fatalf("answered %d, want %d: %s", rec.Code, status, clip(rec.Body.String()))
+		t.Fatalf("answered %d, want %d: %s", rec.Code, status, wire.Clip(rec.Body.String()))
 	}
 	e := at(t, object(t, rec.Body.Bytes()), "error").(map[string]any)
 	got, _ := e["param"].(string)

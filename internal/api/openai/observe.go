@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/tracing"
 )
 
@@ -85,7 +86,7 @@ func (o *observed) end(r *http.Request, err error) {
 	failed := ""
 	switch {
 	case err != nil:
-		failed = asAPIError(err).message
+		failed = asAPIError(err).Message
 	case r.Context().Err() != nil:
 		failed = "the client has gone"
 	}
@@ -129,7 +130,7 @@ func (o *observed) logEnd(took time.Duration, failed string) {
 		more = append(more, "ttft_ms", milliseconds(o.first.Sub(o.began)))
 	}
 	if failed != "" {
-		more = append(more, slog.String("error", clipTo(failed, 200)))
+		more = append(more, slog.String("error", wire.ClipTo(failed, 200)))
 	}
 	o.log("request finished", more...)
 }

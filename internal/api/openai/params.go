@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
@@ -20,10 +21,10 @@ const (
 // params resolves the sampling parameters of every sequence of a request but for Seed, which
 // depends on the sequence, and MaxTokens, which fit cuts to the room beside the prompt. maxTokens
 // is the default of the API.
-func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *apiError) {
+func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *wire.Error) {
 	o := r.Overrides
 	o.Logprobs, o.PromptLogprobs = &r.logprobs, &r.promptLogprobs
-	var bad *apiError
+	var bad *wire.Error
 	if o.BadWords, bad = s.badWords(r.badWords); bad != nil {
 		return sample.Params{}, bad
 	}
@@ -35,17 +36,17 @@ func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *apiError) {
 	p, err := s.model.Resolve(&o, maxTokens)
 	var wrong *sample.ParamError
 	if errors.As(err, &wrong) {
-		return p, badRequest(wrong.Field, "%s", wrong.Message)
+		return p, wire.BadRequest(wrong.Field, "%s", wrong.Message)
 	}
 	if p.Temperature == 0 && r.n > 1 && r.beams == nil {
-		return p, badRequest("n", "n must be 1 when using greedy sampling, got %d.", r.n)
+		return p, wire.BadRequest("n", "n must be 1 when using greedy sampling, got %d.", r.n)
 	}
 	return p, checkChoice(r, &p)
 }
 
 // checkChoice refuses parameters that leave nothing to choose: every allowed token banned as a bad
 // word, or every one an end that min_tokens holds back.
-func checkChoice(r *sampling, p *sample.Params) *apiError {
+func checkChoice(r *sampling, p *sample.Params) *wire.Error {
 	if len(p.AllowedTokens) == 0 {
 		return nil
 	}
@@ -57,7 +58,7 @@ func checkChoice(r *sampling, p *sample.Params) *apiError {
 	}
 	free := func(id int32) bool { return !banned[id] }
 	if !slices.ContainsFunc(p.AllowedTokens, free) {
-		return badRequest("bad_words", "`bad_words` ban every token of `allowed_token_ids`")
+		return wire.BadRequest("bad_words", "`bad_words` ban every token of `allowed_token_ids`")
 	}
 	if r.MinTokens == 0 {
 		return nil
@@ -67,7 +68,7 @@ func checkChoice(r *sampling, p *sample.Params) *apiError {
 		return free(id) && id != p.EOS && !stop
 	}
 	if !slices.ContainsFunc(p.AllowedTokens, notEnd) {
-		return badRequest("min_tokens", "`min_tokens` holds back every token of "+
+		return wire.BadRequest("min_tokens", "`min_tokens` holds back every token of "+
 			"`allowed_token_ids`: they all end the output")
 	}
 	return nil
@@ -75,13 +76,13 @@ func checkChoice(r *sampling, p *sample.Params) *apiError {
 
 // badWords turns each word into token sequences, without and with a space before it, as vLLM does:
 // the second one only where the space makes another token rather than one more.
-func (s *Server) badWords(words []string) ([][]int32, *apiError) {
+func (s *Server) badWords(words []string) ([][]int32, *wire.Error) {
 	if len(words) == 0 {
 		return nil, nil
 	}
 	tok := s.model.Tokenizer
 	if tok == nil {
-		return nil, badRequest("bad_words",
+		return nil, wire.BadRequest("bad_words",
 			"`bad_words` needs a tokenizer and the server runs without one")
 	}
 	var list [][]int32
@@ -89,7 +90,7 @@ func (s *Server) badWords(words []string) ([][]int32, *apiError) {
 		w = strings.TrimLeftFunc(w, unicode.IsSpace)
 		plain := tok.Encode(w, false)
 		if len(plain) == 0 {
-			return nil, badRequest("bad_words",
+			return nil, wire.BadRequest("bad_words",
 				"bad_words entries must tokenize to at least one token.")
 		}
 		list = append(list, plain)
@@ -98,7 +99,7 @@ func (s *Server) badWords(words []string) ([][]int32, *apiError) {
 			list = append(list, spaced)
 		}
 		if len(list) > s.lim.BadWords {
-			return nil, badRequest("bad_words",
+			return nil, wire.BadRequest("bad_words",
 				"too many bad words after tokenization, more than %d", s.lim.BadWords)
 		}
 	}
@@ -107,12 +108,12 @@ func (s *Server) badWords(words []string) ([][]int32, *apiError) {
 
 // fit gives a prompt what the request says of all, its max_tokens bounded by the room beside it.
 // field names the prompt for errors.
-func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string) *apiError {
+func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string) *wire.Error {
 	length, promptLen := s.model.MaxModelLen, len(p.Prompt)
 	room := length - promptLen
 	asked := r.MaxTokens
 	if asked == nil && room < 1 {
-		return badRequest(field, "This model's maximum context length is %d tokens, "+
+		return wire.BadRequest(field, "This model's maximum context length is %d tokens, "+
 			"but the prompt has %d tokens and there must be room for one more. "+
 			"Please reduce the length of the input prompt.", length, promptLen)
 	}
@@ -120,7 +121,7 @@ func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string)
 		if room >= 1 {
 			field = r.maxTokensField
 		}
-		return badRequest(field, "This model's maximum context length is %d tokens. "+
+		return wire.BadRequest(field, "This model's maximum context length is %d tokens. "+
 			"However, you requested %d output tokens and your prompt contains %d input tokens, "+
 			"for a total of %d tokens. Please reduce the length of the input prompt "+
 			"or the number of requested output tokens.",
@@ -128,7 +129,7 @@ func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string)
 	}
 	s.model.Fit(&params, promptLen)
 	if r.MinTokens > int(params.MaxTokens) {
-		return badRequest("min_tokens", "min_tokens must be less than or equal "+
+		return wire.BadRequest("min_tokens", "min_tokens must be less than or equal "+
 			"to max_tokens=%d, got %d.",
 			params.MaxTokens, r.MinTokens)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/text/output"
@@ -41,7 +42,7 @@ func (o *origin) text(n int) string {
 // reading is how the answers to a conversation are divided into parts, and makes the constraint that
 // its tools are; prompt is its text.
 func (s *Server) reading(ctx context.Context, req *chatRequest,
-	prompt string) (output.Options, *apiError) {
+	prompt string) (output.Options, *wire.Error) {
 	o := output.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: originOf(ctx).callID}
 	if t := o.Reasoning; t != nil {
 		if req.continueFinal {
@@ -205,7 +206,7 @@ func (g *generation) complete() error {
 	case sample.FinishStop, sample.FinishLength, sample.FinishRepetition:
 		return nil
 	}
-	return draining()
+	return wire.Draining()
 }
 
 // finishReason says why a choice ended: an answer that ends by itself with a call waits for what
@@ -277,19 +278,19 @@ func (s *Server) sendParts(out *eventWriter, head []byte, g *generation, req *ch
 func appendPart(b []byte, p *output.Part) []byte {
 	switch p.Kind {
 	case output.Reasoning:
-		return appendString(append(b, `"reasoning":`...), p.Text)
+		return wire.AppendString(append(b, `"reasoning":`...), p.Text)
 	case output.Content:
-		return appendString(append(b, `"content":`...), p.Text)
+		return wire.AppendString(append(b, `"content":`...), p.Text)
 	}
 	b = append(b, `"tool_calls":[{"index":`...)
 	b = strconv.AppendInt(b, int64(p.Index), 10)
 	if p.Kind == output.Call {
-		b = appendString(append(b, `,"id":`...), p.ID)
+		b = wire.AppendString(append(b, `,"id":`...), p.ID)
 		b = append(b, `,"type":"function"`...)
 	}
 	b = append(b, `,"function":{`...)
 	if p.Kind == output.Call {
-		b = append(appendString(append(b, `"name":`...), p.Name), ',')
+		b = append(wire.AppendString(append(b, `"name":`...), p.Name), ',')
 	}
-	return append(appendString(append(b, `"arguments":`...), p.Text), "}}]"...)
+	return append(wire.AppendString(append(b, `"arguments":`...), p.Text), "}}]"...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -15,7 +16,7 @@ func (s *Server) pooled(what string, h handler) handler {
 		return s.counted(h)
 	}
 	return func(http.ResponseWriter, *http.Request) error {
-		return badRequest("model", "The model does not support %s: it generates text. A server that "+
+		return wire.BadRequest("model", "The model does not support %s: it generates text. A server that "+
 			"is started with --runner pooling has them.", what)
 	}
 }
@@ -26,7 +27,7 @@ func (s *Server) embeds(what string, h handler) handler {
 		return s.pooled(what, h)
 	}
 	return func(http.ResponseWriter, *http.Request) error {
-		return badRequest("model", "The model does not support %s: it classifies texts (POST %s)", what,
+		return wire.BadRequest("model", "The model does not support %s: it classifies texts (POST %s)", what,
 			classifyPath)
 	}
 }
@@ -38,7 +39,7 @@ func (s *Server) scored(what string, h handler) handler {
 		return s.pooled(what, h)
 	}
 	return func(http.ResponseWriter, *http.Request) error {
-		return badRequest("model", "The model does not support %s: it has %d classes, a score is for one "+
+		return wire.BadRequest("model", "The model does not support %s: it has %d classes, a score is for one "+
 			"(num_labels of config.json). POST %s classifies texts", what, len(p.Classes.Labels), classifyPath)
 	}
 }
@@ -48,7 +49,7 @@ func (s *Server) classifies(what string, h handler) handler {
 		return s.pooled(what, h)
 	}
 	return func(http.ResponseWriter, *http.Request) error {
-		return badRequest("model", "The model does not support %s: it has no head over classes "+
+		return wire.BadRequest("model", "The model does not support %s: it has no head over classes "+
 			"(…ForSequenceClassification)", what)
 	}
 }
@@ -63,7 +64,7 @@ func (s *Server) generates(h handler) handler {
 		return h
 	}
 	return func(http.ResponseWriter, *http.Request) error {
-		return badRequest("model", "The model does not generate text: the server was started with "+
+		return wire.BadRequest("model", "The model does not generate text: the server was started with "+
 			"--runner pooling")
 	}
 }
@@ -76,19 +77,19 @@ type pooling struct {
 func (p *pooling) shared() *pooling { return p }
 
 // decode reads the shared fields.
-func (p *pooling) decode(f *fields) {
-	if name := f.optString("model"); name != nil {
+func (p *pooling) decode(f *wire.Fields) {
+	if name := f.OptString("model"); name != nil {
 		p.model = *name
 	}
 	p.truncateRight = true // unless the request has a side: what pools reads a text from its beginning
 	p.decodeTruncation(f)
 	p.decodeNames(f)
-	p.timeout = f.optFloat("timeout")
-	p.priority = int(f.ranged("priority", 0, -1<<31, 1<<31-1))
-	p.addSpecial = f.boolean("add_special_tokens", true)
+	p.timeout = f.OptFloat("timeout")
+	p.priority = int(f.Ranged("priority", 0, -1<<31, 1<<31-1))
+	p.addSpecial = f.Boolean("add_special_tokens", true)
 	p.n, p.logprobs, p.promptLogprobs = 1, sample.NoLogprobs, sample.NoLogprobs
-	f.unsupported("mm_processor_kwargs", "{}")
-	f.unsupported("softmax", "true")
+	f.Unsupported("mm_processor_kwargs", "{}")
+	f.Unsupported("softmax", "true")
 }
 
 // texts are what is pooled, each for itself.
@@ -101,15 +102,15 @@ type texts struct {
 	tokens bool
 }
 
-func (t *texts) decode(f *fields, m *model) {
-	if f.members["messages"] != nil {
+func (t *texts) decode(f *wire.Fields, m *model) {
+	if f.Members["messages"] != nil {
 		t.chat = true
 		t.conversation.decode(f, m)
 	} else {
 		t.input = decodePrompt(f, m, "input")
 	}
 	t.pooling.decode(f)
-	t.tokens = f.optBool("return_token_ids", false)
+	t.tokens = f.OptBool("return_token_ids", false)
 }
 
 // vectors are those of texts, as the model pools.
@@ -132,8 +133,8 @@ func (s *Server) vectors(r *http.Request, kind string, t *texts) (*generation, [
 }
 
 // begin settles what does not depend on the texts.
-func (s *Server) begin(p *pooling) *apiError {
-	var bad *apiError
+func (s *Server) begin(p *pooling) *wire.Error {
+	var bad *wire.Error
 	if p.model, bad = s.checkModel(p.model); bad != nil {
 		return bad
 	}
@@ -142,18 +143,18 @@ func (s *Server) begin(p *pooling) *apiError {
 
 // poolPrompts turns texts into requests, each for what kind pools of it.
 func (s *Server) poolPrompts(ctx context.Context, p *pooling, field string, raw []rawPrompt,
-	kind step.Pooling, tokens ...int32) ([]prompt, *apiError) {
+	kind step.Pooling, tokens ...int32) ([]prompt, *wire.Error) {
 	prompts := make([]prompt, len(raw))
 	for i, one := range raw {
 		if err := ctx.Err(); err != nil {
-			return nil, cancelled()
+			return nil, wire.Cancelled()
 		}
 		t, bad := s.tokenize(ctx, &p.sampling, one)
 		if bad != nil {
 			return nil, bad
 		}
 		if n, most := len(t.Prompt), s.model.MaxModelLen-1; n > most {
-			return nil, badRequest(field, "This model's maximum context length is %d tokens. "+
+			return nil, wire.BadRequest(field, "This model's maximum context length is %d tokens. "+
 				"However, `%s` %d has %d tokens. Set `truncate_prompt_tokens` to -1 to have it cut.",
 				most, field, i, n)
 		}
@@ -181,9 +182,9 @@ func (s *Server) pool(r *http.Request, kind string, p *pooling, prompts []prompt
 
 // poolingRoute is a handler of requests for vectors: answer computes and renders what decode read.
 func poolingRoute[T interface{ shared() *pooling }](s *Server,
-	decode func(f *fields, m *model) (T, *apiError),
+	decode func(f *wire.Fields, m *model) (T, *wire.Error),
 	answer func(r *http.Request, req T) (any, error)) handler {
-	return posted(s, decode, func(w http.ResponseWriter, r *http.Request, _ *fields, req T) error {
+	return posted(s, decode, func(w http.ResponseWriter, r *http.Request, _ *wire.Fields, req T) error {
 		if bad := s.begin(req.shared()); bad != nil {
 			return bad
 		}

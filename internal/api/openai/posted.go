@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/http"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // timed is a request that may say how long its client waits for the answer, in seconds.
@@ -12,15 +14,15 @@ type timed interface{ patience() *float64 }
 // posted is a handler of requests with a JSON body. decode reads its fields; those that it leaves
 // over are logged as unknown. respond has the time that the client gives, and may let go of the
 // fields before it ends.
-func posted[T any](s *Server, decode func(f *fields, m *model) (T, *apiError),
-	respond func(w http.ResponseWriter, r *http.Request, f *fields, req T) error) handler {
+func posted[T any](s *Server, decode func(f *wire.Fields, m *model) (T, *wire.Error),
+	respond func(w http.ResponseWriter, r *http.Request, f *wire.Fields, req T) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		begun := time.Now()
 		f, err := s.readBody(w, r)
 		if err != nil {
 			return err
 		}
-		defer f.done()
+		defer f.Done()
 		req, bad := decode(f, &s.model)
 		if bad != nil {
 			return bad

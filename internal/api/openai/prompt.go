@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
@@ -17,7 +18,7 @@ type prompt struct {
 
 // tokenize turns a client's prompt into token ids and truncates them. The length is checked later,
 // with max_tokens, by fit. It stops when ctx ends.
-func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prompt, *apiError) {
+func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prompt, *wire.Error) {
 	if raw.second != nil {
 		return s.tokenizePair(ctx, r, raw.text, *raw.second)
 	}
@@ -29,7 +30,7 @@ func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prom
 		}
 		ids, err := s.model.Tokenizer.EncodeUntil(ctx.Err, raw.text, r.addSpecial)
 		if err != nil {
-			return p, cancelled()
+			return p, wire.Cancelled()
 		}
 		p.Prompt = ids
 		if !r.echo {
@@ -43,7 +44,7 @@ func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prom
 	whole := len(kept) == len(p.Prompt)
 	p.Prompt = kept
 	if len(p.Prompt) == 0 {
-		return p, badRequest("prompt", "the prompt has no tokens")
+		return p, wire.BadRequest("prompt", "the prompt has no tokens")
 	}
 	if tok := s.model.Tokenizer; r.echo && tok != nil && !(raw.isText && whole) {
 		p.text = tok.Decode(p.Prompt, false)
@@ -53,21 +54,21 @@ func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prom
 
 // checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer
 // than maxTokenBytes, and normalisation shrinks a text less than fourfold.
-func (s *Server) checkText(r *sampling, field, text string) *apiError {
+func (s *Server) checkText(r *sampling, field, text string) *wire.Error {
 	if s.model.Tokenizer == nil {
-		return badRequest(field, "the server runs without a tokenizer: give `prompt` as "+
+		return wire.BadRequest(field, "the server runs without a tokenizer: give `prompt` as "+
 			"token ids to /v1/completions")
 	}
 	most := s.mostBytes()
 	if r.truncate != nil {
 		if most = max(most, leastTokenized); len(text) > most {
-			return badRequest(field, "the prompt of %d bytes is longer than what is tokenized in order "+
+			return wire.BadRequest(field, "the prompt of %d bytes is longer than what is tokenized in order "+
 				"to be truncated (at most %d bytes)", len(text), most)
 		}
 		return nil
 	}
 	if len(text) > most {
-		return badRequest(field, "This model's maximum context length is %d tokens. The prompt "+
+		return wire.BadRequest(field, "This model's maximum context length is %d tokens. The prompt "+
 			"of %d bytes cannot fit in it "+
 			"(at most %d bytes).", s.model.MaxModelLen, len(text), most)
 	}
@@ -78,7 +79,7 @@ func (s *Server) checkText(r *sampling, field, text string) *apiError {
 func (s *Server) mostBytes() int { return 4 * s.maxTokenBytes * s.model.MaxModelLen }
 
 // tokenizePair is tokenize for two texts, which are cut as transformers does.
-func (s *Server) tokenizePair(ctx context.Context, r *sampling, first, second string) (p prompt, bad *apiError) {
+func (s *Server) tokenizePair(ctx context.Context, r *sampling, first, second string) (p prompt, bad *wire.Error) {
 	// That of both is bounded like the text of one.
 	if bad := s.checkText(r, "documents", first+second); bad != nil {
 		return p, bad
@@ -89,17 +90,17 @@ func (s *Server) tokenizePair(ctx context.Context, r *sampling, first, second st
 	}
 	ids, err := s.model.Tokenizer.EncodePairUntil(ctx.Err, first, second, r.addSpecial, cut)
 	if err != nil {
-		return p, cancelled()
+		return p, wire.Cancelled()
 	}
 	if len(ids) == 0 {
-		return p, badRequest("prompt", "the prompt has no tokens")
+		return p, wire.BadRequest("prompt", "the prompt has no tokens")
 	}
 	p.Prompt = ids
 	return p, nil
 }
 
 // truncate keeps the last (or first) truncate_prompt_tokens tokens.
-func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
+func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *wire.Error) {
 	cut, bad := s.cut(r)
 	if bad != nil || cut == nil || len(ids) <= cut.Most {
 		return ids, bad
@@ -108,7 +109,7 @@ func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *apiError) {
 }
 
 // cut is what truncate_prompt_tokens says, nil for nothing; -1 keeps what fits beside max_tokens.
-func (s *Server) cut(r *sampling) (*tokenizer.Cut, *apiError) {
+func (s *Server) cut(r *sampling) (*tokenizer.Cut, *wire.Error) {
 	if r.truncate == nil {
 		return nil, nil
 	}
@@ -121,7 +122,7 @@ func (s *Server) cut(r *sampling) (*tokenizer.Cut, *apiError) {
 		keep = max(room, 0)
 	}
 	if keep > room {
-		return nil, badRequest("truncate_prompt_tokens",
+		return nil, wire.BadRequest("truncate_prompt_tokens",
 			"truncate_prompt_tokens=%d cannot be greater than max_model_len - "+
 				"max_tokens = %d. Please request a smaller truncation size.", keep, room)
 	}
@@ -129,13 +130,13 @@ func (s *Server) cut(r *sampling) (*tokenizer.Cut, *apiError) {
 }
 
 // checkModel refuses a model that is not served; none named means the first.
-func (s *Server) checkModel(name string) (string, *apiError) {
+func (s *Server) checkModel(name string) (string, *wire.Error) {
 	if name == "" {
 		return s.model.Names[0], nil
 	}
 	if !s.model.serves(name) {
-		return "", &apiError{status: 404, param: "model",
-			message: fmt.Sprintf("The model `%s` does not exist.", clip(name))}
+		return "", &wire.Error{Status: 404, Param: "model",
+			Message: fmt.Sprintf("The model `%s` does not exist.", wire.Clip(name))}
 	}
 	return name, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // quota bounds how many requests of one client (an API key, else an address) are answered at the
@@ -30,15 +32,15 @@ const (
 )
 
 // enter counts a request of a client, unless it has too many. leave is called when it is over.
-func (q *quota) enter(c claim) *apiError {
+func (q *quota) enter(c claim) *wire.Error {
 	if q.limit == 0 {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.open[c] >= q.limit {
-		return &apiError{status: http.StatusTooManyRequests, retryAfter: 1, expected: true,
-			message: fmt.Sprintf("%d requests of this client %s: no more are, "+
+		return &wire.Error{Status: http.StatusTooManyRequests, RetryAfter: 1, Expected: true,
+			Message: fmt.Sprintf("%d requests of this client %s: no more are, "+
 				"until one is over (--max-requests-per-key)", q.limit, c.kind)}
 	}
 	if q.open == nil {

@@ -7,14 +7,15 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/text/chattemplate"
 )
 
 // render turns a conversation into a prompt by the chat template. The prompt's text is what the
 // template made. It stops when ctx ends: the caller asks it why.
-func (s *Server) render(ctx context.Context, c *conversation, r *sampling) (prompt, *apiError) {
+func (s *Server) render(ctx context.Context, c *conversation, r *sampling) (prompt, *wire.Error) {
 	if s.model.Tokenizer == nil {
-		return prompt{}, badRequest("messages",
+		return prompt{}, wire.BadRequest("messages",
 			"chat needs a tokenizer and the server runs without one: "+
 				"give `prompt` as token ids to /v1/completions")
 	}
@@ -42,14 +43,14 @@ func (s *Server) render(ctx context.Context, c *conversation, r *sampling) (prom
 	}
 	ids, err := s.encodeMasked(ctx, m, text, r.addSpecial)
 	if err != nil {
-		return prompt{}, cancelled()
+		return prompt{}, wire.Cancelled()
 	}
 	p := prompt{text: whole}
 	if p.Prompt, bad = s.truncate(r, ids); bad != nil {
 		return prompt{}, bad
 	}
 	if len(p.Prompt) == 0 {
-		return prompt{}, badRequest("messages", "the rendered conversation has no tokens")
+		return prompt{}, wire.BadRequest("messages", "the rendered conversation has no tokens")
 	}
 	return p, nil
 }
@@ -64,16 +65,16 @@ func (s *Server) maskable() *specialTexts {
 
 // templateFor is the client's template where that is allowed (conversation.decode saw to it), else
 // the model's.
-func (s *Server) templateFor(c *conversation) (*chattemplate.Template, *apiError) {
+func (s *Server) templateFor(c *conversation) (*chattemplate.Template, *wire.Error) {
 	if c.template != "" {
 		t, err := chattemplate.Parse(c.template)
 		if err != nil {
-			return nil, badRequest("chat_template", "%v", err)
+			return nil, wire.BadRequest("chat_template", "%v", err)
 		}
 		return t, nil
 	}
 	if s.model.Template == nil {
-		return nil, badRequest("messages",
+		return nil, wire.BadRequest("messages",
 			"the model has no chat template: start the server with --chat-template, "+
 				"or use /v1/completions with a prompt of your own")
 	}
@@ -82,31 +83,31 @@ func (s *Server) templateFor(c *conversation) (*chattemplate.Template, *apiError
 
 // templateError is a failed rendering: the conversation's fault when the template says so, and a
 // client error in any case, as in vLLM.
-func templateError(err error) *apiError {
+func templateError(err error) *wire.Error {
 	var t *chattemplate.Error
 	if errors.As(err, &t) && t.Raised {
-		return badRequest("messages", "the chat template refuses the conversation (line %d): %s",
+		return wire.BadRequest("messages", "the chat template refuses the conversation (line %d): %s",
 			t.Line, t.Msg)
 	}
-	return badRequest("messages", "%v", err)
+	return wire.BadRequest("messages", "%v", err)
 }
 
 // templateVars are what Hugging Face gives a template: the conversation, the special tokens, and
 // the client's own variables, which come first so that they cannot replace the others.
 func (s *Server) templateVars(c *conversation, m *mask,
-	t *chattemplate.Template) (*chattemplate.Map, *apiError) {
+	t *chattemplate.Template) (*chattemplate.Map, *wire.Error) {
 	specials := s.maskable()
 	vars := chattemplate.NewMap()
 	for name, text := range s.model.Tokenizer.Config().SpecialTokens {
 		vars.Set(name, chattemplate.String(text))
 	}
 	for _, kw := range c.kwargs {
-		v, err := chattemplate.FromJSON(m.json(specials, kw.raw))
+		v, err := chattemplate.FromJSON(m.json(specials, kw.Raw))
 		if err != nil {
-			return nil, badRequest("chat_template_kwargs", "`chat_template_kwargs.%s`: %v",
-				clip(kw.key), err)
+			return nil, wire.BadRequest("chat_template_kwargs", "`chat_template_kwargs.%s`: %v",
+				wire.Clip(kw.Key), err)
 		}
-		vars.Set(kw.key, v)
+		vars.Set(kw.Key, v)
 	}
 	if c.reasoningEffort != "" {
 		vars.Set("reasoning_effort", chattemplate.String(c.reasoningEffort))
@@ -120,14 +121,14 @@ func (s *Server) templateVars(c *conversation, m *mask,
 	}
 	list, err := chattemplate.Messages(messages, t.ContentFormat())
 	if err != nil {
-		return nil, badRequest("messages", "%v", err)
+		return nil, wire.BadRequest("messages", "%v", err)
 	}
 	vars.Set("messages", list)
 	for name, raw := range map[string][]byte{"tools": c.tools, "documents": c.documents} {
 		v := chattemplate.None()
 		if raw != nil {
 			if v, err = chattemplate.FromJSON(m.json(specials, raw)); err != nil {
-				return nil, badRequest(name, "`%s`: %v", name, err)
+				return nil, wire.BadRequest(name, "`%s`: %v", name, err)
 			}
 		}
 		vars.Set(name, v)
@@ -139,15 +140,15 @@ func (s *Server) templateVars(c *conversation, m *mask,
 // cutAfter ends a rendered conversation right after the last message, so that the model goes on
 // with it: what the template put behind it goes. As transformers does (apply_chat_template), a
 // message that the template trimmed is found trimmed.
-func cutAfter(text, last string) (string, *apiError) {
+func cutAfter(text, last string) (string, *wire.Error) {
 	trimmed := strings.TrimSpace(last)
 	if trimmed == "" {
-		return "", badRequest("continue_final_message",
+		return "", wire.BadRequest("continue_final_message",
 			"`continue_final_message` needs a last message with text")
 	}
 	at := strings.LastIndex(text, trimmed)
 	if at < 0 {
-		return "", badRequest("continue_final_message",
+		return "", wire.BadRequest("continue_final_message",
 			"the last message does not appear in the rendered conversation, "+
 				"so it cannot be continued")
 	}

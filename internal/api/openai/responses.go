@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -23,7 +24,7 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer f.done()
+	defer f.Done()
 	req, bad := decodeResponse(f)
 	if bad == nil {
 		bad = s.finishResponse(r, req)
@@ -39,7 +40,7 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 		}
 		defer cancel()
 		g, err := s.startResponse(r, req)
-		f.done()
+		f.Done()
 		if err != nil {
 			return err
 		}
@@ -50,7 +51,7 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 		return bad
 	}
 	live, err := s.startBackground(r, req, begun)
-	f.done()
+	f.Done()
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 }
 
 // finishResponse finds what a request goes on from, and decodes the rest of it.
-func (s *Server) finishResponse(r *http.Request, req *responseRequest) *apiError {
+func (s *Server) finishResponse(r *http.Request, req *responseRequest) *wire.Error {
 	_, row := rowOf(r.Context())
 	if s.opt.Responses == nil || row {
 		who := "this server keeps"
@@ -71,14 +72,14 @@ func (s *Server) finishResponse(r *http.Request, req *responseRequest) *apiError
 		for field, given := range map[string]bool{"store": req.storeGiven && req.record.Store,
 			"background": req.record.Background, "previous_response_id": req.previous != ""} {
 			if given {
-				return badRequest(field, "`%s` is not supported: %s nothing", field, who)
+				return wire.BadRequest(field, "`%s` is not supported: %s nothing", field, who)
 			}
 		}
 		req.record.Store = false
 	}
 	var history []inputItem
 	if req.previous != "" {
-		var bad *apiError
+		var bad *wire.Error
 		if history, bad = s.history(s.ownerOf(r), req.previous); bad != nil {
 			return bad
 		}
@@ -91,7 +92,7 @@ func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generati
 	req.polled = req.record.Background
 	g, _, err := s.startChat(r, "resp_", req.chatRequest)
 	if err != nil {
-		var bad *apiError
+		var bad *wire.Error
 		if errors.As(err, &bad) {
 			req.rename(bad)
 		}
@@ -179,7 +180,7 @@ func (s *Server) responseError(err error) responses.Error {
 	api := asAPIError(err)
 	s.logError(err, api)
 	return responses.Error{Code: "server_error",
-		Message: clipTo(api.onWire().message, maxMessage)}
+		Message: wire.ClipTo(api.OnWire().Message, wire.MaxMessage)}
 }
 
 // getResponse answers GET /v1/responses/{id}: the response, or with stream=true its events after
@@ -187,18 +188,18 @@ func (s *Server) responseError(err error) responses.Error {
 func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) error {
 	owner, id := s.ownerOf(r), r.PathValue("id")
 	query := r.URL.Query()
-	stream, bad := queryBool(query, "stream")
+	stream, bad := wire.QueryBool(query, "stream")
 	if bad != nil {
 		return bad
 	}
-	after, bad := queryInt(query, "starting_after", -1, 0, 1<<31)
+	after, bad := wire.QueryInt(query, "starting_after", -1, 0, 1<<31)
 	if bad != nil {
 		return bad
 	}
 	live := s.live.find(owner, id)
 	if !stream {
 		if query.Has("starting_after") {
-			return badRequest("starting_after", "`starting_after` needs `stream=true`")
+			return wire.BadRequest("starting_after", "`starting_after` needs `stream=true`")
 		}
 		if live != nil {
 			return s.writeRaw(w, string(live.object()))
@@ -236,10 +237,10 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch background, status := kept.state(); {
 	case !background:
-		return badRequest("id", "response %s is not one in the background: close its connection "+
-			"to cancel it", clip(id))
+		return wire.BadRequest("id", "response %s is not one in the background: close its connection "+
+			"to cancel it", wire.Clip(id))
 	case status != responses.Cancelled:
-		return badRequest("id", "response %s cannot be cancelled: it is %s", clip(id), status)
+		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s", wire.Clip(id), status)
 	}
 	return s.writeRaw(w, string(kept.Response))
 }
@@ -271,13 +272,13 @@ func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 // responseInput answers GET /v1/responses/{id}/input_items: the items of the request's own input.
 func (s *Server) responseInput(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	limit, bad := queryInt(query, "limit", 20, 1, 100)
+	limit, bad := wire.QueryInt(query, "limit", 20, 1, 100)
 	if bad != nil {
 		return bad
 	}
 	order := query.Get("order")
 	if order != "" && order != "asc" && order != "desc" {
-		return badRequest("order", "`order` must be asc or desc, got %q", clip(order))
+		return wire.BadRequest("order", "`order` must be asc or desc, got %q", wire.Clip(order))
 	}
 	id, owner := r.PathValue("id"), s.ownerOf(r)
 	var list []byte

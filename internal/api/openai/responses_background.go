@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -40,7 +41,7 @@ func (l *liveResponses) refuses() error {
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
-		return draining()
+		return wire.Draining()
 	case l.limit > 0 && len(l.all) >= l.limit:
 		return engine.ErrOverloaded
 	}
@@ -74,7 +75,7 @@ func (s *Server) Close() {
 	s.live.mu.Lock()
 	s.live.closed = true
 	for _, live := range s.live.all {
-		live.cancel(draining())
+		live.cancel(wire.Draining())
 	}
 	s.live.mu.Unlock()
 	s.live.running.Wait()
@@ -181,7 +182,7 @@ func (s *Server) startBackground(r *http.Request, req *responseRequest, begun ti
 	}
 	live.stream = s.responseStream(r, req, send)
 	if err == nil && !s.live.add(key, live) {
-		err = draining()
+		err = wire.Draining()
 	}
 	if err != nil {
 		g.stream.Close()

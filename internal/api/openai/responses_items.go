@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/store"
 )
 
@@ -24,23 +25,23 @@ var idPrefixes = map[string]string{"message": "msg_", "function_call": "fc_",
 	"function_call_output": "fco_", "reasoning": "rs_"}
 
 // decodeInput reads `input`: a text, or a list of items.
-func decodeInput(f *fields) []inputItem {
+func decodeInput(f *wire.Fields) []inputItem {
 	const field = "input"
-	raw := f.value(field)
+	raw := f.Value(field)
 	switch {
 	case raw == nil:
-		f.fail(badRequest(field, "`input` is required: a string, or a list of items"))
+		f.Fail(wire.BadRequest(field, "`input` is required: a string, or a list of items"))
 	case raw[0] == '"':
 		return []inputItem{{kind: "message", id: newItemID("msg_"), role: "user",
-			parts: []string{unquote(raw)}}}
+			parts: []string{wire.Unquote(raw)}}}
 	case raw[0] != '[':
-		f.fail(badRequest(field, "`input` must be a string or a list of items, got %s",
-			describe(raw)))
+		f.Fail(wire.BadRequest(field, "`input` must be a string or a list of items, got %s",
+			wire.Describe(raw)))
 	default:
 		items, bad := decodeItems(field, raw)
-		f.fail(bad)
+		f.Fail(bad)
 		if bad == nil && len(items) == 0 {
-			f.fail(badRequest(field, "`input` must not be empty"))
+			f.Fail(wire.BadRequest(field, "`input` must not be empty"))
 		}
 		return items
 	}
@@ -58,12 +59,12 @@ func (o *origin) itemID(prefix string) string {
 	return prefix + o.id()
 }
 
-func decodeItems(field string, raw []byte) ([]inputItem, *apiError) {
+func decodeItems(field string, raw []byte) ([]inputItem, *wire.Error) {
 	var items []inputItem
-	bad := eachElement(raw, func(i int, raw []byte) *apiError {
-		at := path(field).index(i)
+	bad := wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
+		at := wire.Path(field).Index(i)
 		if raw[0] != '{' {
-			return at.bad("must be an object, got %s", describe(raw))
+			return at.Bad("must be an object, got %s", wire.Describe(raw))
 		}
 		t, bad := decodeItem(at, raw)
 		items = append(items, t)
@@ -73,29 +74,29 @@ func decodeItems(field string, raw []byte) ([]inputItem, *apiError) {
 }
 
 // decodeItem reads one item.
-func decodeItem(at path, raw []byte) (inputItem, *apiError) {
+func decodeItem(at wire.Path, raw []byte) (inputItem, *wire.Error) {
 	var t inputItem
 	members := map[string][]byte{}
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
-		if !isNull(raw) {
+	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
+		if !wire.IsNull(raw) {
 			members[key] = raw
 		}
 		return nil
 	})
-	text := func(key string, dst *string, needed bool) *apiError {
+	text := func(key string, dst *string, needed bool) *wire.Error {
 		raw := members[key]
 		switch {
 		case raw == nil && needed:
-			return at.member(key).bad("is required")
+			return at.Member(key).Bad("is required")
 		case raw == nil:
 			return nil
 		case raw[0] != '"':
-			return at.member(key).bad("must be a string, got %s", describe(raw))
+			return at.Member(key).Bad("must be a string, got %s", wire.Describe(raw))
 		}
-		*dst = unquote(raw)
+		*dst = wire.Unquote(raw)
 		return nil
 	}
-	first := func(list ...*apiError) *apiError {
+	first := func(list ...*wire.Error) *wire.Error {
 		for _, bad := range list {
 			if bad != nil {
 				return bad
@@ -112,16 +113,16 @@ func decodeItem(at path, raw []byte) (inputItem, *apiError) {
 	prefix, known := idPrefixes[t.kind]
 	switch {
 	case t.kind == "":
-		return t, at.bad("has neither type nor role")
+		return t, at.Bad("has neither type nor role")
 	case !known:
-		return t, at.bad("of type %q is not supported by this server: it takes message, "+
-			"function_call, function_call_output and reasoning", clip(t.kind))
+		return t, at.Bad("of type %q is not supported by this server: it takes message, "+
+			"function_call, function_call_output and reasoning", wire.Clip(t.kind))
 	case t.id == "":
 		t.id = newItemID(prefix)
-	case !validID(t.id):
-		return t, at.member("id").bad("must be 1 to 128 visible ASCII characters")
+	case !wire.ValidID(t.id):
+		return t, at.Member("id").Bad("must be 1 to 128 visible ASCII characters")
 	}
-	var bad *apiError
+	var bad *wire.Error
 	switch t.kind {
 	case "message":
 		if bad := text("role", &t.role, true); bad != nil {
@@ -130,16 +131,16 @@ func decodeItem(at path, raw []byte) (inputItem, *apiError) {
 		switch t.role {
 		case "user", "assistant", "system", "developer":
 		default:
-			return t, at.member("role").bad("must be user, assistant, system or developer, got %q",
-				clip(t.role))
+			return t, at.Member("role").Bad("must be user, assistant, system or developer, got %q",
+				wire.Clip(t.role))
 		}
-		t.parts, bad = decodeParts(at.member("content"), members["content"])
+		t.parts, bad = decodeParts(at.Member("content"), members["content"])
 	case "function_call":
 		bad = first(text("call_id", &t.callID, true), text("name", &t.name, true),
 			text("arguments", &t.arguments, true))
 	case "function_call_output":
 		if bad = text("call_id", &t.callID, true); bad == nil {
-			t.parts, bad = decodeParts(at.member("output"), members["output"])
+			t.parts, bad = decodeParts(at.Member("output"), members["output"])
 		}
 	case "reasoning":
 		// The text itself, else what a summary keeps of it. What others encrypted says nothing here.
@@ -148,33 +149,33 @@ func decodeItem(at path, raw []byte) (inputItem, *apiError) {
 			list, key = members["summary"], "summary"
 		}
 		if list != nil {
-			t.parts, bad = decodeParts(at.member(key), list)
+			t.parts, bad = decodeParts(at.Member(key), list)
 		}
 	}
 	return t, bad
 }
 
 // decodeParts reads a text, or a list of parts that are text.
-func decodeParts(at path, raw []byte) ([]string, *apiError) {
+func decodeParts(at wire.Path, raw []byte) ([]string, *wire.Error) {
 	switch {
 	case raw == nil:
-		return nil, at.bad("is required")
+		return nil, at.Bad("is required")
 	case raw[0] == '"':
-		return []string{unquote(raw)}, nil
+		return []string{wire.Unquote(raw)}, nil
 	case raw[0] != '[':
-		return nil, at.bad("must be a string or a list of parts, got %s", describe(raw))
+		return nil, at.Bad("must be a string or a list of parts, got %s", wire.Describe(raw))
 	}
 	var parts []string
-	bad := eachElement(raw, func(i int, raw []byte) *apiError {
-		at := at.index(i)
+	bad := wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
+		at := at.Index(i)
 		if raw[0] != '{' {
-			return at.bad("must be an object, got %s", describe(raw))
+			return at.Bad("must be an object, got %s", wire.Describe(raw))
 		}
 		kind := ""
 		texts := map[string]string{}
-		_ = eachMember(raw, func(key string, raw []byte) *apiError {
+		_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 			if raw[0] == '"' {
-				texts[key] = unquote(raw)
+				texts[key] = wire.Unquote(raw)
 			}
 			return nil
 		})
@@ -185,11 +186,11 @@ func decodeParts(at path, raw []byte) ([]string, *apiError) {
 		case "refusal":
 			key = "refusal"
 		default:
-			return at.bad("has type %q: only text is supported", clip(kind))
+			return at.Bad("has type %q: only text is supported", wire.Clip(kind))
 		}
 		text, found := texts[key]
 		if !found {
-			return at.member(key).bad("must be a string")
+			return at.Member(key).Bad("must be a string")
 		}
 		parts = append(parts, text)
 		return nil
@@ -199,15 +200,15 @@ func decodeParts(at path, raw []byte) ([]string, *apiError) {
 
 // appendItem appends an item as the API shows it.
 func appendItem(b []byte, t *inputItem) []byte {
-	b = appendString(append(b, `{"type":`...), t.kind)
-	b = appendString(append(b, `,"id":`...), t.id)
+	b = wire.AppendString(append(b, `{"type":`...), t.kind)
+	b = wire.AppendString(append(b, `,"id":`...), t.id)
 	b = append(b, `,"status":"completed"`...)
 	parts := func(kind string) {
 		b = append(b, '[')
 		for i, text := range t.parts {
-			b = append(comma(b, i), `{"type":"`...)
+			b = append(wire.Comma(b, i), `{"type":"`...)
 			b = append(append(b, kind...), `","text":`...)
-			b = appendString(b, text)
+			b = wire.AppendString(b, text)
 			if kind == "output_text" {
 				b = append(b, `,"annotations":[]`...)
 			}
@@ -217,7 +218,7 @@ func appendItem(b []byte, t *inputItem) []byte {
 	}
 	switch t.kind {
 	case "message":
-		b = appendString(append(b, `,"role":`...), t.role)
+		b = wire.AppendString(append(b, `,"role":`...), t.role)
 		b = append(b, `,"content":`...)
 		if t.role == "assistant" {
 			parts("output_text")
@@ -225,13 +226,13 @@ func appendItem(b []byte, t *inputItem) []byte {
 			parts("input_text")
 		}
 	case "function_call":
-		b = appendString(append(b, `,"call_id":`...), t.callID)
-		b = appendString(append(b, `,"name":`...), t.name)
-		b = appendString(append(b, `,"arguments":`...), t.arguments)
+		b = wire.AppendString(append(b, `,"call_id":`...), t.callID)
+		b = wire.AppendString(append(b, `,"name":`...), t.name)
+		b = wire.AppendString(append(b, `,"arguments":`...), t.arguments)
 	case "function_call_output":
-		b = appendString(append(b, `,"call_id":`...), t.callID)
+		b = wire.AppendString(append(b, `,"call_id":`...), t.callID)
 		b = append(b, `,"output":`...)
-		b = appendString(b, strings.Join(t.parts, ""))
+		b = wire.AppendString(b, strings.Join(t.parts, ""))
 	case "reasoning":
 		b = append(b, `,"summary":[],"content":`...)
 		parts("reasoning_text")
@@ -258,10 +259,10 @@ func (d *dialogue) add(t *inputItem) {
 		d.reasoning += strings.Join(t.parts, "")
 		return
 	case "function_call":
-		d.calls = comma(d.calls, len(d.calls))
-		d.calls = appendString(append(d.calls, `{"id":`...), t.callID)
-		d.calls = appendString(append(d.calls, `,"type":"function","function":{"name":`...), t.name)
-		d.calls = appendString(append(d.calls, `,"arguments":`...), t.arguments)
+		d.calls = wire.Comma(d.calls, len(d.calls))
+		d.calls = wire.AppendString(append(d.calls, `{"id":`...), t.callID)
+		d.calls = wire.AppendString(append(d.calls, `,"type":"function","function":{"name":`...), t.name)
+		d.calls = wire.AppendString(append(d.calls, `,"arguments":`...), t.arguments)
 		d.calls = append(d.calls, "}}"...)
 		return
 	case "message":
@@ -281,17 +282,17 @@ func (d *dialogue) add(t *inputItem) {
 	case role == "developer":
 		role = "system" // the name that templates know
 	}
-	b := appendString([]byte(`{"role":`), role)
+	b := wire.AppendString([]byte(`{"role":`), role)
 	if t.callID != "" {
-		b = appendString(append(b, `,"tool_call_id":`...), t.callID)
+		b = wire.AppendString(append(b, `,"tool_call_id":`...), t.callID)
 	}
 	b = append(b, `,"content":`...)
 	if len(t.parts) == 1 {
-		b = appendString(b, t.parts[0])
+		b = wire.AppendString(b, t.parts[0])
 	} else {
 		b = append(b, '[')
 		for i, text := range t.parts {
-			b = appendString(append(comma(b, i), `{"type":"text","text":`...), text)
+			b = wire.AppendString(append(wire.Comma(b, i), `{"type":"text","text":`...), text)
 			b = append(b, '}')
 		}
 		b = append(b, ']')
@@ -305,11 +306,11 @@ func (d *dialogue) flush() {
 		return
 	}
 	b := []byte(`{"role":"assistant","content":`)
-	b = appendString(b, d.content)
+	b = wire.AppendString(b, d.content)
 	if d.reasoning != "" {
 		// Templates know it by one name or the other.
-		b = appendString(append(b, `,"reasoning":`...), d.reasoning)
-		b = appendString(append(b, `,"reasoning_content":`...), d.reasoning)
+		b = wire.AppendString(append(b, `,"reasoning":`...), d.reasoning)
+		b = wire.AppendString(append(b, `,"reasoning_content":`...), d.reasoning)
 	}
 	if len(d.calls) > 0 {
 		b = append(append(b, `,"tool_calls":[`...), d.calls...)
@@ -324,7 +325,7 @@ func (d *dialogue) list() []byte {
 	d.flush()
 	b := []byte{'['}
 	for i, m := range d.messages {
-		b = append(comma(b, i), m...)
+		b = append(wire.Comma(b, i), m...)
 	}
 	return append(b, ']')
 }

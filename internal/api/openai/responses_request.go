@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 const responsesPath = "/v1/responses"
@@ -33,42 +34,42 @@ var chatOnly = map[string]string{
 }
 
 // decodeResponse reads all fields but those that only chat has to read (finish).
-func decodeResponse(f *fields) (*responseRequest, *apiError) {
-	r := &responseRequest{translation: &translation{fields: f, route: responsesPath,
+func decodeResponse(f *wire.Fields) (*responseRequest, *wire.Error) {
+	r := &responseRequest{translation: &translation{Fields: f, route: responsesPath,
 		names: map[string]string{}}}
 	rec := &r.record
 	rec.Object, rec.Status = "response", responses.InProgress
 	r.refuse(chatOnly)
 	r.input = decodeInput(f)
-	if text := f.optString("instructions"); text != nil {
+	if text := f.OptString("instructions"); text != nil {
 		r.instructions = *text
-		rec.Instructions = appendString(nil, *text)
+		rec.Instructions = wire.AppendString(nil, *text)
 	}
-	if rec.PreviousResponseID = f.optString("previous_response_id"); rec.PreviousResponseID != nil {
+	if rec.PreviousResponseID = f.OptString("previous_response_id"); rec.PreviousResponseID != nil {
 		r.previous = *rec.PreviousResponseID
 	}
-	f.unsupported("conversation")
-	f.unsupported("context_management", "[]")
-	f.unsupported("moderation")
-	raw := f.members["store"]
-	r.storeGiven = raw != nil && !isNull(raw)
-	rec.Store = f.optBool("store", true)
-	rec.Background = f.optBool("background", false)
+	f.Unsupported("conversation")
+	f.Unsupported("context_management", "[]")
+	f.Unsupported("moderation")
+	raw := f.Members["store"]
+	r.storeGiven = raw != nil && !wire.IsNull(raw)
+	rec.Store = f.OptBool("store", true)
+	rec.Background = f.OptBool("background", false)
 	if rec.Background && !rec.Store {
-		f.fail(badRequest("background", "`background` needs `store`: who asks for the response "+
+		f.Fail(wire.BadRequest("background", "`background` needs `store`: who asks for the response "+
 			"later asks for what is kept"))
 	}
 	rec.Metadata = decodeMetadata(f)
-	if raw := f.value("max_output_tokens"); raw != nil {
-		v, bad := parseInt("max_output_tokens", raw)
-		f.fail(bad)
+	if raw := f.Value("max_output_tokens"); raw != nil {
+		v, bad := wire.ParseInt("max_output_tokens", raw)
+		f.Fail(bad)
 		n := int(v)
 		rec.MaxOutputTokens = &n
 		r.set("max_completion_tokens", raw, "max_output_tokens")
 	}
-	if rec.MaxToolCalls = f.optInt("max_tool_calls"); rec.MaxToolCalls != nil &&
+	if rec.MaxToolCalls = f.OptInt("max_tool_calls"); rec.MaxToolCalls != nil &&
 		*rec.MaxToolCalls < 1 {
-		f.fail(badRequest("max_tool_calls", "`max_tool_calls` must be at least 1, got %d",
+		f.Fail(wire.BadRequest("max_tool_calls", "`max_tool_calls` must be at least 1, got %d",
 			*rec.MaxToolCalls))
 	}
 	r.decodeNames()
@@ -77,30 +78,30 @@ func decodeResponse(f *fields) (*responseRequest, *apiError) {
 	r.decodeReasoning()
 	r.decodeText()
 	r.decodeTools()
-	return r, f.err
+	return r, f.Err
 }
 
 // decodeNames reads what a hosted service makes something of, and is only repeated here.
 func (r *responseRequest) decodeNames() {
 	rec := &r.record
-	rec.User = r.optString("user")
-	rec.SafetyIdentifier = r.optString("safety_identifier")
-	rec.PromptCacheKey = r.optString("prompt_cache_key")
-	r.optString("prompt_cache_retention")
-	r.value("prompt_cache_options")
+	rec.User = r.OptString("user")
+	rec.SafetyIdentifier = r.OptString("safety_identifier")
+	rec.PromptCacheKey = r.OptString("prompt_cache_key")
+	r.OptString("prompt_cache_retention")
+	r.Value("prompt_cache_options")
 	rec.ServiceTier = "default"
-	if tier := r.optString("service_tier"); tier != nil &&
+	if tier := r.OptString("service_tier"); tier != nil &&
 		!slices.Contains([]string{"auto", "default", "flex", "scale", "priority"}, *tier) {
-		r.fail(badRequest("service_tier", "`service_tier` must be auto, default, flex, scale or "+
-			"priority, got %q", clip(*tier)))
+		r.Fail(wire.BadRequest("service_tier", "`service_tier` must be auto, default, flex, scale or "+
+			"priority, got %q", wire.Clip(*tier)))
 	}
 }
 
 func (r *responseRequest) decodeTruncation() {
 	r.record.Truncation = "disabled"
-	if v := r.optString("truncation"); v != nil && *v != "disabled" {
-		r.fail(badRequest("truncation", "`truncation` of %q is not supported by this server: "+
-			"it must be disabled", clip(*v)))
+	if v := r.OptString("truncation"); v != nil && *v != "disabled" {
+		r.Fail(wire.BadRequest("truncation", "`truncation` of %q is not supported by this server: "+
+			"it must be disabled", wire.Clip(*v)))
 	}
 }
 
@@ -114,59 +115,59 @@ var includable = []string{"message.output_text.logprobs", "reasoning.encrypted_c
 // decodeLogprobs reads `include` and top_logprobs, which chat checks.
 func (r *responseRequest) decodeLogprobs() {
 	logprobs := false
-	if raw := r.array("include"); raw != nil {
-		r.fail(eachElement(raw, func(i int, raw []byte) *apiError {
-			if raw[0] != '"' || !slices.Contains(includable, unquote(raw)) {
-				return path("include").index(i).bad("is not known: %s", clip(string(raw)))
+	if raw := r.Array("include"); raw != nil {
+		r.Fail(wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
+			if raw[0] != '"' || !slices.Contains(includable, wire.Unquote(raw)) {
+				return wire.Path("include").Index(i).Bad("is not known: %s", wire.Clip(string(raw)))
 			}
-			logprobs = logprobs || unquote(raw) == includable[0]
+			logprobs = logprobs || wire.Unquote(raw) == includable[0]
 			return nil
 		}))
 	}
-	raw := r.members["top_logprobs"]
-	if raw != nil && !isNull(raw) {
-		v, bad := parseInt("top_logprobs", raw)
+	raw := r.Members["top_logprobs"]
+	if raw != nil && !wire.IsNull(raw) {
+		v, bad := wire.ParseInt("top_logprobs", raw)
 		if bad == nil && v < 0 {
-			bad = badRequest("top_logprobs", "`top_logprobs` must be at least 0, got %d", v)
+			bad = wire.BadRequest("top_logprobs", "`top_logprobs` must be at least 0, got %d", v)
 		}
-		r.fail(bad)
+		r.Fail(bad)
 		r.record.TopLogprobs = int(v)
 		logprobs = logprobs || v > 0
 	}
 	if logprobs {
 		r.set("logprobs", []byte("true"), "include")
 	} else {
-		r.take("top_logprobs")
+		r.Take("top_logprobs")
 	}
 }
 
 // decodeReasoning reads `reasoning`. Summaries are not made: what the model thought is there itself.
 func (r *responseRequest) decodeReasoning() {
-	raw := r.object("reasoning")
+	raw := r.Object("reasoning")
 	if raw == nil {
 		return
 	}
-	r.fail(eachMember(raw, func(key string, raw []byte) *apiError {
-		at := path("reasoning").member(key)
+	r.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
+		at := wire.Path("reasoning").Member(key)
 		switch {
-		case isNull(raw):
+		case wire.IsNull(raw):
 			return nil
 		case raw[0] != '"':
-			return at.bad("must be a string, got %s", describe(raw))
+			return at.Bad("must be a string, got %s", wire.Describe(raw))
 		}
-		text := unquote(raw)
+		text := wire.Unquote(raw)
 		switch key {
 		case "effort":
 			r.record.Reasoning.Effort = &text
 			r.set("reasoning_effort", raw, "reasoning.effort")
 		case "summary", "generate_summary":
 			if text != "auto" {
-				return at.bad("of %q is not supported by this server: it must be null or auto, "+
-					"which makes none; reasoning is given as it is", clip(text))
+				return at.Bad("of %q is not supported by this server: it must be null or auto, "+
+					"which makes none; reasoning is given as it is", wire.Clip(text))
 			}
 			r.record.Reasoning.Summary = &text
 		default:
-			return at.bad("is not supported by this server")
+			return at.Bad("is not supported by this server")
 		}
 		return nil
 	}))
@@ -175,38 +176,38 @@ func (r *responseRequest) decodeReasoning() {
 // decodeText reads `text`.
 func (r *responseRequest) decodeText() {
 	r.record.Text.Format = []byte(`{"type":"text"}`)
-	raw := r.object("text")
+	raw := r.Object("text")
 	if raw == nil {
 		return
 	}
-	r.fail(eachMember(raw, func(key string, raw []byte) *apiError {
-		at := path("text").member(key)
+	r.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
+		at := wire.Path("text").Member(key)
 		switch {
-		case isNull(raw):
+		case wire.IsNull(raw):
 		case key == "format":
 			return r.decodeFormat(at, raw)
 		case key == "verbosity":
 			if string(raw) != `"medium"` {
-				return at.bad("is not supported by this server: it must be medium")
+				return at.Bad("is not supported by this server: it must be medium")
 			}
 			v := "medium"
 			r.record.Text.Verbosity = &v
 		default:
-			return at.bad("is not supported by this server")
+			return at.Bad("is not supported by this server")
 		}
 		return nil
 	}))
 }
 
 // decodeFormat makes text.format, whose schema stands beside its type, chat's response_format.
-func (r *responseRequest) decodeFormat(at path, raw []byte) *apiError {
+func (r *responseRequest) decodeFormat(at wire.Path, raw []byte) *wire.Error {
 	if raw[0] != '{' {
-		return at.bad("must be an object, got %s", describe(raw))
+		return at.Bad("must be an object, got %s", wire.Describe(raw))
 	}
 	kind := ""
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		if key == "type" && raw[0] == '"' {
-			kind = unquote(raw)
+			kind = wire.Unquote(raw)
 		}
 		return nil
 	})
@@ -219,7 +220,7 @@ func (r *responseRequest) decodeFormat(at path, raw []byte) *apiError {
 		b := []byte(`{"type":"json_schema","json_schema":`)
 		r.set("response_format", append(append(b, raw...), '}'), string(at))
 	default:
-		return at.member("type").bad("must be text, json_object or json_schema, got %q", clip(kind))
+		return at.Member("type").Bad("must be text, json_object or json_schema, got %q", wire.Clip(kind))
 	}
 	return nil
 }
@@ -229,19 +230,19 @@ func (r *responseRequest) decodeTools() {
 	rec := &r.record
 	rec.Tools, rec.ToolChoice = []byte("[]"), []byte(`"auto"`)
 	rec.ParallelToolCalls = true
-	if raw := r.members["parallel_tool_calls"]; raw != nil && !isNull(raw) {
-		rec.ParallelToolCalls = r.parseBool("parallel_tool_calls", raw, true)
+	if raw := r.Members["parallel_tool_calls"]; raw != nil && !wire.IsNull(raw) {
+		rec.ParallelToolCalls = r.ParseBool("parallel_tool_calls", raw, true)
 	}
 	var tools []byte
-	if raw := r.array("tools"); raw != nil {
+	if raw := r.Array("tools"); raw != nil {
 		rec.Tools = bytes.Clone(raw)
-		r.fail(eachElement(raw, func(i int, raw []byte) *apiError {
-			tool, bad := nested(path("tools").index(i), raw)
-			tools = append(comma(tools, i), tool...)
+		r.Fail(wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
+			tool, bad := nested(wire.Path("tools").Index(i), raw)
+			tools = append(wire.Comma(tools, i), tool...)
 			return bad
 		}))
 	}
-	raw := r.value("tool_choice")
+	raw := r.Value("tool_choice")
 	if raw != nil {
 		rec.ToolChoice = bytes.Clone(raw)
 	}
@@ -258,7 +259,7 @@ func (r *responseRequest) decodeTools() {
 	}
 	if raw[0] == '{' {
 		choice, bad := nestedChoice(raw)
-		r.fail(bad)
+		r.Fail(bad)
 		raw = choice
 	}
 	r.set("tool_choice", raw, "tool_choice")
@@ -266,39 +267,39 @@ func (r *responseRequest) decodeTools() {
 
 // nested makes a flat tool {"type":"function","name":…} one of chat, {"type":"function","function":
 // {"name":…}}. Tools that the provider runs are refused by name.
-func nested(at path, raw []byte) ([]byte, *apiError) {
+func nested(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 	if raw[0] != '{' {
-		return nil, at.bad("must be an object, got %s", describe(raw))
+		return nil, at.Bad("must be an object, got %s", wire.Describe(raw))
 	}
 	kind, name := "", false
 	inner := []byte{'{'}
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		switch {
 		case key == "type":
 			if raw[0] == '"' {
-				kind = unquote(raw)
+				kind = wire.Unquote(raw)
 			}
 			return nil
 		case key == "name":
 			name = raw[0] == '"'
-		case isNull(raw):
+		case wire.IsNull(raw):
 			return nil
 		}
 		if len(inner) > 1 {
 			inner = append(inner, ',')
 		}
-		inner = append(appendString(inner, key), ':')
+		inner = append(wire.AppendString(inner, key), ':')
 		inner = append(inner, raw...)
 		return nil
 	})
 	switch {
 	case kind == "":
-		return nil, at.member("type").bad("is required")
+		return nil, at.Member("type").Bad("is required")
 	case kind != "function":
-		return nil, at.bad("of type %q is not supported by this server: it has no tools of its "+
-			"own, and takes functions", clip(kind))
+		return nil, at.Bad("of type %q is not supported by this server: it has no tools of its "+
+			"own, and takes functions", wire.Clip(kind))
 	case !name:
-		return nil, at.member("name").bad("must be a string")
+		return nil, at.Member("name").Bad("must be a string")
 	}
 	b := append([]byte(`{"type":"function","function":`), inner...)
 	return append(b, "}}"...), nil
@@ -306,10 +307,10 @@ func nested(at path, raw []byte) ([]byte, *apiError) {
 
 // nestedChoice makes {"type":"function","name":…} and {"type":"allowed_tools","mode":…,"tools":…}
 // those of chat.
-func nestedChoice(raw []byte) ([]byte, *apiError) {
-	at := path("tool_choice")
+func nestedChoice(raw []byte) ([]byte, *wire.Error) {
+	at := wire.Path("tool_choice")
 	members := map[string][]byte{}
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		members[key] = raw
 		return nil
 	})
@@ -319,24 +320,24 @@ func nestedChoice(raw []byte) ([]byte, *apiError) {
 	case string(kind) == `"allowed_tools"`:
 		list := members["tools"]
 		if list == nil || list[0] != '[' {
-			return nil, at.member("tools").bad("must be a list of tools")
+			return nil, at.Member("tools").Bad("must be a list of tools")
 		}
 		b := []byte(`{"type":"allowed_tools","allowed_tools":{"mode":`)
-		b = append(b, orNull(members["mode"])...)
+		b = append(b, wire.OrNull(members["mode"])...)
 		b = append(b, `,"tools":[`...)
-		bad := eachElement(list, func(i int, raw []byte) *apiError {
-			tool, bad := nested(at.member("tools").index(i), raw)
-			b = append(comma(b, i), tool...)
+		bad := wire.EachElement(list, func(i int, raw []byte) *wire.Error {
+			tool, bad := nested(at.Member("tools").Index(i), raw)
+			b = append(wire.Comma(b, i), tool...)
 			return bad
 		})
 		return append(b, "]}}"...), bad
 	}
-	return nil, at.bad("of type %s is not supported by this server: it must be none, auto, "+
-		"required, a function or allowed_tools", clip(string(orNull(members["type"]))))
+	return nil, at.Bad("of type %s is not supported by this server: it must be none, auto, "+
+		"required, a function or allowed_tools", wire.Clip(string(wire.OrNull(members["type"]))))
 }
 
 // finish decodes what chat reads. history are the items before those of the request.
-func (r *responseRequest) finish(m *model, history []inputItem) *apiError {
+func (r *responseRequest) finish(m *model, history []inputItem) *wire.Error {
 	var d dialogue
 	if r.instructions != "" {
 		d.add(&inputItem{kind: "message", role: "system", parts: []string{r.instructions}})
@@ -348,7 +349,7 @@ func (r *responseRequest) finish(m *model, history []inputItem) *apiError {
 		d.add(&r.input[i])
 	}
 	r.set("messages", d.list(), "input")
-	var bad *apiError
+	var bad *wire.Error
 	r.chatRequest, bad = r.chat(m)
 	return bad
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/store"
 )
 
@@ -123,9 +124,9 @@ func evict(tx *store.Tx) error {
 }
 
 // noResponse is the answer to an id of which there is no response, or none of this client.
-func noResponse(param, id string) *apiError {
-	return &apiError{status: http.StatusNotFound, param: param,
-		message: fmt.Sprintf("Response with id '%s' not found.", clip(id))}
+func noResponse(param, id string) *wire.Error {
+	return &wire.Error{Status: http.StatusNotFound, Param: param,
+		Message: fmt.Sprintf("Response with id '%s' not found.", wire.Clip(id))}
 }
 
 // loadResponse returns a response that is not under way. One that was when the server ended has
@@ -168,24 +169,24 @@ func (s *Server) loadEvents(owner, id string) ([]byte, error) {
 	}
 	events, err := s.opt.Responses.Get(eventsKey(owner, id))
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, badRequest("stream", "response %s has no events to stream: it was not created "+
-			"with `background` and `stream`, or its server has ended", clip(id))
+		return nil, wire.BadRequest("stream", "response %s has no events to stream: it was not created "+
+			"with `background` and `stream`, or its server has ended", wire.Clip(id))
 	}
 	return events, err
 }
 
 // history returns the items of a conversation up to a response: of each the input, then the output.
-func (s *Server) history(owner, id string) ([]inputItem, *apiError) {
+func (s *Server) history(owner, id string) ([]inputItem, *wire.Error) {
 	const field = "previous_response_id"
 	var chain []*storedResponse
 	total := int64(0)
 	for next := id; next != ""; {
 		if s.live.find(owner, next) != nil {
-			return nil, badRequest(field, "response %s is not complete yet", clip(next))
+			return nil, wire.BadRequest(field, "response %s is not complete yet", wire.Clip(next))
 		}
 		kept, err := s.loadResponse(owner, next)
 		if err != nil {
-			var bad *apiError
+			var bad *wire.Error
 			if !errors.As(err, &bad) {
 				bad = asAPIError(err)
 				s.logError(err, bad)
@@ -196,8 +197,8 @@ func (s *Server) history(owner, id string) ([]inputItem, *apiError) {
 		chain = append(chain, kept)
 		total += int64(len(kept.Response) + len(kept.Input))
 		if len(chain) > maxChain || total > s.opt.Config.Server.MaxRequestBodyBytes {
-			return nil, badRequest(field, "the conversation of response %s is too long: at most "+
-				"%d responses, and %d bytes", clip(id), maxChain,
+			return nil, wire.BadRequest(field, "the conversation of response %s is too long: at most "+
+				"%d responses, and %d bytes", wire.Clip(id), maxChain,
 				s.opt.Config.Server.MaxRequestBodyBytes)
 		}
 		var link struct {
@@ -238,11 +239,11 @@ func pageOf(list []byte, limit int, reverse bool, after string) page {
 		raw []byte
 	}
 	var all []entry
-	_ = eachElement(list, func(_ int, raw []byte) *apiError {
+	_ = wire.EachElement(list, func(_ int, raw []byte) *wire.Error {
 		e := entry{raw: raw}
-		_ = eachMember(raw, func(key string, raw []byte) *apiError {
+		_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 			if key == "id" {
-				e.id = unquote(raw)
+				e.id = wire.Unquote(raw)
 			}
 			return nil
 		})

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
@@ -45,7 +46,7 @@ type origin struct {
 	again bool
 	// kept says that the answer is part of what this server keeps: no other one has it.
 	kept bool
-	bad  *apiError
+	bad  *wire.Error
 }
 
 type originKey struct{}
@@ -70,7 +71,7 @@ func (s *Server) withOrigin(r *http.Request) *http.Request {
 			clear(o.seed[8:])
 		}
 	} else if err := o.read(value); err != nil {
-		o.bad = badRequest(ResumeHeader, "%s: %s", ResumeHeader, err)
+		o.bad = wire.BadRequest(ResumeHeader, "%s: %s", ResumeHeader, err)
 	} else if o.weights != s.weights() {
 		o.bad = changed("the weights of the server that began it are not this one's")
 	}
@@ -109,11 +110,11 @@ func (o *origin) read(value string) error {
 	raw = raw[len(o.seed):]
 	o.created, o.weights = int64(binary.BigEndian.Uint64(raw)), binary.BigEndian.Uint32(raw[8:])
 	if o.has, err = strconv.ParseInt(parts[1], 10, 64); err != nil || o.has < 0 {
-		return fmt.Errorf("%q is no number of bytes", clip(parts[1]))
+		return fmt.Errorf("%q is no number of bytes", wire.Clip(parts[1]))
 	}
 	sum, err := strconv.ParseUint(parts[2], 16, 32)
 	if err != nil {
-		return fmt.Errorf("%q is no CRC-32", clip(parts[2]))
+		return fmt.Errorf("%q is no CRC-32", wire.Clip(parts[2]))
 	}
 	o.sum, o.again = uint32(sum), true
 	return nil
@@ -136,13 +137,13 @@ func (o *origin) time() int64 {
 }
 
 // changed is the answer to who asks for the rest of an answer that would be another one here.
-func changed(why string) *apiError {
-	return &apiError{status: http.StatusConflict, expected: true,
-		message: "the answer cannot go on at another server: " + why}
+func changed(why string) *wire.Error {
+	return &wire.Error{Status: http.StatusConflict, Expected: true,
+		Message: "the answer cannot go on at another server: " + why}
 }
 
 // keep has an answer end with the connection, and tells who asks for the rest of it elsewhere.
-func (o *origin) keep() *apiError {
+func (o *origin) keep() *wire.Error {
 	switch {
 	case o == nil:
 		return nil

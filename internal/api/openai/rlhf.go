@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
@@ -58,15 +59,15 @@ func (s *Server) addTrainer(add func(method, path string, public bool, h handler
 
 // steer is a handler of a call without a body or with a JSON object, whose fields it reads. What it
 // returns is the answer; nil is an empty one.
-func (t trainer) steer(h func(r *http.Request, f *fields) (any, error)) handler {
+func (t trainer) steer(h func(r *http.Request, f *wire.Fields) (any, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		f := newFields(nil, t.lim)
+		f := wire.NewFields(nil, t.lim)
 		if r.ContentLength != 0 {
 			var err error
 			if f, err = t.readBody(w, r); err != nil {
 				return err
 			}
-			defer f.done()
+			defer f.Done()
 		}
 		answer, err := h(r, f)
 		if err != nil {
@@ -88,14 +89,14 @@ func steerError(err error) error {
 	var source *rlhf.SourceError
 	switch {
 	case errors.As(err, &order):
-		return &apiError{status: http.StatusConflict, message: err.Error()}
+		return &wire.Error{Status: http.StatusConflict, Message: err.Error()}
 	case errors.As(err, &differ), errors.As(err, &source):
-		return badRequest("update_info", "%s", err)
+		return wire.BadRequest("update_info", "%s", err)
 	}
 	// Who steers the server is told what went wrong in it, such as the loss of a rank.
 	known := *asAPIError(err)
-	if known.message == internalError {
-		known.message = err.Error()
+	if known.Message == internalError {
+		known.Message = err.Error()
 	}
 	return &known
 }
@@ -107,22 +108,22 @@ func (t trainer) says(name string, f func() any) handler {
 }
 
 // mode is the parameter of this name: what becomes of the requests in flight.
-func mode(r *http.Request) (state.Mode, *apiError) {
+func mode(r *http.Request) (state.Mode, *wire.Error) {
 	text := cmp.Or(r.URL.Query().Get("mode"), string(state.Abort))
 	if m := state.Mode(text); slices.Contains(state.Modes(), m) {
 		return m, nil
 	}
-	return "", badRequest("mode", "`mode` must be abort, wait or keep, got %q", clip(text))
+	return "", wire.BadRequest("mode", "`mode` must be abort, wait or keep, got %q", wire.Clip(text))
 }
 
-func (t trainer) pause(r *http.Request, _ *fields) (any, error) {
+func (t trainer) pause(r *http.Request, _ *wire.Fields) (any, error) {
 	m, bad := mode(r)
 	if bad != nil {
 		return nil, bad
 	}
 	clearCache := true
 	if q := r.URL.Query(); q.Has("clear_cache") {
-		if clearCache, bad = queryBool(q, "clear_cache"); bad != nil {
+		if clearCache, bad = wire.QueryBool(q, "clear_cache"); bad != nil {
 			return nil, bad
 		}
 	}
@@ -132,7 +133,7 @@ func (t trainer) pause(r *http.Request, _ *fields) (any, error) {
 	return map[string]string{"status": "paused"}, nil
 }
 
-func (t trainer) resume(r *http.Request, _ *fields) (any, error) {
+func (t trainer) resume(r *http.Request, _ *wire.Fields) (any, error) {
 	if err := t.control.Resume(r.Context()); err != nil {
 		return nil, err
 	}
@@ -140,10 +141,10 @@ func (t trainer) resume(r *http.Request, _ *fields) (any, error) {
 }
 
 // abort ends requests: those of request_ids, or all.
-func (t trainer) abort(r *http.Request, f *fields) (any, error) {
-	ids := f.strings("request_ids", f.array("request_ids"), 65536, 256)
-	if f.err != nil {
-		return nil, f.err
+func (t trainer) abort(r *http.Request, f *wire.Fields) (any, error) {
+	ids := f.Strings("request_ids", f.Array("request_ids"), 65536, 256)
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	if ids != nil {
 		t.inFlight.abort(ids)
@@ -153,8 +154,8 @@ func (t trainer) abort(r *http.Request, f *fields) (any, error) {
 	return map[string]string{"status": "aborted"}, nil
 }
 
-func (t trainer) sleep(r *http.Request, _ *fields) (any, error) {
-	level, bad := queryInt(r.URL.Query(), "level", 1, 0, 2)
+func (t trainer) sleep(r *http.Request, _ *wire.Fields) (any, error) {
+	level, bad := wire.QueryInt(r.URL.Query(), "level", 1, 0, 2)
 	if bad != nil {
 		return nil, bad
 	}
@@ -165,27 +166,27 @@ func (t trainer) sleep(r *http.Request, _ *fields) (any, error) {
 	return nil, t.control.Sleep(r.Context(), level, m)
 }
 
-func (t trainer) wake(r *http.Request, _ *fields) (any, error) {
+func (t trainer) wake(r *http.Request, _ *wire.Fields) (any, error) {
 	tags := r.URL.Query()["tags"]
 	for _, tag := range tags {
 		if !slices.Contains(state.Tags(), tag) {
-			return nil, badRequest("tags", "`tags` must be weights or kv_cache, got %q", clip(tag))
+			return nil, wire.BadRequest("tags", "`tags` must be weights or kv_cache, got %q", wire.Clip(tag))
 		}
 	}
 	return nil, t.control.Wake(r.Context(), tags)
 }
 
-func (t trainer) init(r *http.Request, f *fields) (any, error) {
-	raw := f.object("init_info")
-	if f.err != nil {
-		return nil, f.err
+func (t trainer) init(r *http.Request, f *wire.Fields) (any, error) {
+	raw := f.Object("init_info")
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	var info struct {
 		Transport string `json:"transport"`
 	}
 	if raw != nil {
 		if err := json.Unmarshal(raw, &info); err != nil {
-			return nil, badRequest("init_info", "`init_info`: %s",
+			return nil, wire.BadRequest("init_info", "`init_info`: %s",
 				strings.TrimPrefix(err.Error(), "json: "))
 		}
 	}
@@ -211,13 +212,13 @@ func reachedAt(r *http.Request, address string) string {
 	return netip.AddrPortFrom(local.AddrPort().Addr().Unmap(), at.Port()).String()
 }
 
-func (t trainer) start(r *http.Request, f *fields) (any, error) {
-	if !f.boolean("is_checkpoint_format", true) {
-		f.fail(badRequest("is_checkpoint_format",
+func (t trainer) start(r *http.Request, f *wire.Fields) (any, error) {
+	if !f.Boolean("is_checkpoint_format", true) {
+		f.Fail(wire.BadRequest("is_checkpoint_format",
 			"`is_checkpoint_format` must be true: weights have the names of a checkpoint"))
 	}
-	if f.err != nil {
-		return nil, f.err
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	if err := t.control.Start(r.Context()); err != nil {
 		return nil, err
@@ -237,19 +238,19 @@ type updateInfo struct {
 	Checksums  []*uint32 `json:"checksums"`
 }
 
-func (t trainer) update(r *http.Request, f *fields) (any, error) {
-	raw := f.object("update_info")
-	if f.err == nil && raw == nil {
-		f.fail(badRequest("update_info", "`update_info` is required"))
+func (t trainer) update(r *http.Request, f *wire.Fields) (any, error) {
+	raw := f.Object("update_info")
+	if f.Err == nil && raw == nil {
+		f.Fail(wire.BadRequest("update_info", "`update_info` is required"))
 	}
-	if f.err != nil {
-		return nil, f.err
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	var info updateInfo
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&info); err != nil {
-		return nil, badRequest("update_info", "`update_info`: %s",
+		return nil, wire.BadRequest("update_info", "`update_info`: %s",
 			strings.TrimPrefix(err.Error(), "json: "))
 	}
 	source, bad := info.source()
@@ -263,15 +264,15 @@ func (t trainer) update(r *http.Request, f *fields) (any, error) {
 }
 
 // source checks that the lists fit together.
-func (u *updateInfo) source() (rlhf.Source, *apiError) {
+func (u *updateInfo) source() (rlhf.Source, *wire.Error) {
 	s := rlhf.Source{Path: u.Path, Stream: u.Stream}
 	if (u.Path == "") == (u.Stream == "") {
-		return s, badRequest("update_info", "`update_info` has either `path` or `stream`")
+		return s, wire.BadRequest("update_info", "`update_info` has either `path` or `stream`")
 	}
 	n := len(u.Names)
 	if u.Path != "" {
 		if n > 0 {
-			return s, badRequest("update_info", "`update_info.names` goes with `stream`, not `path`")
+			return s, wire.BadRequest("update_info", "`update_info.names` goes with `stream`, not `path`")
 		}
 		return s, nil
 	}
@@ -282,7 +283,7 @@ func (u *updateInfo) source() (rlhf.Source, *apiError) {
 		{"offsets", len(u.Offsets), 0}, {"positions", len(u.Positions), 0},
 		{"checksums", len(u.Checksums), 0}} {
 		if l.length != n && l.length != l.needed {
-			return s, badRequest("update_info", "`update_info.%s` has %d entries for %d names", l.name,
+			return s, wire.BadRequest("update_info", "`update_info.%s` has %d entries for %d names", l.name,
 				l.length, n)
 		}
 	}
@@ -305,8 +306,8 @@ func (u *updateInfo) source() (rlhf.Source, *apiError) {
 }
 
 // version reads a field that names the weights: it goes into a header.
-func version(f *fields, name string) string {
-	v := f.optString(name)
+func version(f *wire.Fields, name string) string {
+	v := f.OptString(name)
 	if v == nil {
 		return ""
 	}
@@ -315,15 +316,15 @@ func version(f *fields, name string) string {
 		bad = bad || c <= ' ' || c > '~'
 	}
 	if bad {
-		f.fail(badRequest(name, "`%s` must have 1 to 128 visible ASCII characters", name))
+		f.Fail(wire.BadRequest(name, "`%s` must have 1 to 128 visible ASCII characters", name))
 	}
 	return *v
 }
 
-func (t trainer) finish(r *http.Request, f *fields) (any, error) {
+func (t trainer) finish(r *http.Request, f *wire.Fields) (any, error) {
 	v := version(f, "weight_version")
-	if f.err != nil {
-		return nil, f.err
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	if err := t.control.Finish(r.Context(), v); err != nil {
 		return nil, err
@@ -332,20 +333,20 @@ func (t trainer) finish(r *http.Request, f *fields) (any, error) {
 		"weight_version": t.control.Version()}, nil
 }
 
-func (t trainer) setVersion(_ *http.Request, f *fields) (any, error) {
+func (t trainer) setVersion(_ *http.Request, f *wire.Fields) (any, error) {
 	v := version(f, "new_version")
-	if f.err == nil && v == "" {
-		f.fail(badRequest("new_version", "`new_version` is required"))
+	if f.Err == nil && v == "" {
+		f.Fail(wire.BadRequest("new_version", "`new_version` is required"))
 	}
-	if f.err != nil {
-		return nil, f.err
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	t.control.SetVersion(v)
 	return map[string]string{"message": "Weight version updated", "weight_version": v}, nil
 }
 
-func (t trainer) resetPrefixCache(r *http.Request, _ *fields) (any, error) {
-	running, bad := queryBool(r.URL.Query(), "reset_running_requests")
+func (t trainer) resetPrefixCache(r *http.Request, _ *wire.Fields) (any, error) {
+	running, bad := wire.QueryBool(r.URL.Query(), "reset_running_requests")
 	if bad != nil {
 		return nil, bad
 	}
@@ -362,28 +363,28 @@ func remoteMethods() []string {
 	return []string{"check_health", "echo", "probe", "rank_info", "step_times"}
 }
 
-func (t trainer) collectiveRPC(r *http.Request, f *fields) (any, error) {
-	method := f.optString("method")
-	args := f.array("args")
-	timeout := f.optFloat("timeout")
-	f.unsupported("kwargs", "{}")
+func (t trainer) collectiveRPC(r *http.Request, f *wire.Fields) (any, error) {
+	method := f.OptString("method")
+	args := f.Array("args")
+	timeout := f.OptFloat("timeout")
+	f.Unsupported("kwargs", "{}")
 	switch {
-	case f.err != nil:
-		return nil, f.err
+	case f.Err != nil:
+		return nil, f.Err
 	case method == nil || !slices.Contains(remoteMethods(), *method):
-		return nil, badRequest("method", "`method` must be one of %s", strings.Join(remoteMethods(), ", "))
+		return nil, wire.BadRequest("method", "`method` must be one of %s", strings.Join(remoteMethods(), ", "))
 	case timeout != nil && !(*timeout > 0 && *timeout < 1e6):
-		return nil, badRequest("timeout", "`timeout` must be a positive number of seconds")
+		return nil, wire.BadRequest("timeout", "`timeout` must be a positive number of seconds")
 	}
 	var list []json.RawMessage
 	if args != nil {
 		if err := json.Unmarshal(args, &list); err != nil {
-			return nil, badRequest("args", "`args`: %s", err)
+			return nil, wire.BadRequest("args", "`args`: %s", err)
 		}
 	}
 	var arg []byte
 	if len(list) > 1 {
-		return nil, badRequest("args", "`args` has %d entries; methods here take at most one", len(list))
+		return nil, wire.BadRequest("args", "`args` has %d entries; methods here take at most one", len(list))
 	}
 	if len(list) == 1 {
 		arg = list[0]
@@ -409,11 +410,11 @@ func (t trainer) collectiveRPC(r *http.Request, f *fields) (any, error) {
 	return map[string]any{"results": answers}, nil
 }
 
-func (t trainer) worldSize(r *http.Request, _ *fields) (any, error) {
+func (t trainer) worldSize(r *http.Request, _ *wire.Fields) (any, error) {
 	all := true
 	if q := r.URL.Query(); q.Has("include_dp") {
-		var bad *apiError
-		if all, bad = queryBool(q, "include_dp"); bad != nil {
+		var bad *wire.Error
+		if all, bad = wire.QueryBool(q, "include_dp"); bad != nil {
 			return nil, bad
 		}
 	}
@@ -437,7 +438,7 @@ func (s *Server) appendWeightVersion(b []byte, last bool) []byte {
 	if v == "" {
 		return b
 	}
-	return appendString(append(b, `,"weight_version":`...), v)
+	return wire.AppendString(append(b, `,"weight_version":`...), v)
 }
 
 // inFlight are the requests that abort_requests can name, by their ids: with what they begin with

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
@@ -227,9 +228,9 @@ func TestSteerErrors(t *testing.T) {
 		{engine.ErrStopped, 503, "draining"},
 		{errors.New("make 7 bytes of memory for weights"), 500, "make 7 bytes of memory"},
 	} {
-		var api *apiError
-		if err := steerError(c.err); !errors.As(err, &api) || api.status != c.status ||
-			!strings.Contains(api.message, c.want) {
+		var api *wire.Error
+		if err := steerError(c.err); !errors.As(err, &api) || api.Status != c.status ||
+			!strings.Contains(api.Message, c.want) {
 			t.Errorf("%v: %+v, not %d %q", c.err, api, c.status, c.want)
 		}
 	}

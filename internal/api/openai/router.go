@@ -3,6 +3,8 @@ package openai
 import (
 	"net/http"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // route is what the paths of one pattern answer.
@@ -16,11 +18,11 @@ type route struct {
 	// begin sets headers of every answer; nil for none.
 	begin func(http.ResponseWriter)
 	// fail answers with an error; nil for OpenAI's shape.
-	fail func(http.ResponseWriter, *apiError)
+	fail func(http.ResponseWriter, *wire.Error)
 }
 
 // errors answers with an error in the shape of the route, which may be nil.
-func (r *route) errors() func(http.ResponseWriter, *apiError) {
+func (r *route) errors() func(http.ResponseWriter, *wire.Error) {
 	if r == nil || r.fail == nil {
 		return writeError
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/store"
 )
@@ -32,7 +33,7 @@ func (o *origin) id() string {
 // requestID is what follows "cmpl-": the client's X-Request-Id, else its request_id, else a random
 // one.
 func requestID(r *http.Request, field string) string {
-	if id := r.Header.Get("X-Request-Id"); validID(id) {
+	if id := r.Header.Get("X-Request-Id"); wire.ValidID(id) {
 		return id
 	}
 	if field != "" {
@@ -108,30 +109,30 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	err := s.opt.Engine.Healthy(ctx)
 	if err == nil && r.URL.Query().Has("generate") {
 		if !s.keys.admits(r.Header) {
-			return &apiError{status: http.StatusUnauthorized, message: "Unauthorized"}
+			return &wire.Error{Status: http.StatusUnauthorized, Message: "Unauthorized"}
 		}
 		err = s.oneToken(ctx)
 	}
 	if err == nil {
 		if err := s.openStores(); err != nil {
-			return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
-				message: "what is stored cannot be had yet: " + err.Error()}
+			return &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
+				Message: "what is stored cannot be had yet: " + err.Error()}
 		}
 	}
 	switch {
 	case err == nil:
 		return s.writeDegraded(ctx, w)
 	case errors.Is(err, context.DeadlineExceeded):
-		return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1,
-			message: "engine did not answer the health check within " +
+		return &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1,
+			Message: "engine did not answer the health check within " +
 				s.lim.HealthTimeout.Round(time.Millisecond).String()}
 	case errors.Is(err, engine.ErrStopped):
-		return draining()
+		return wire.Draining()
 	case r.Context().Err() != nil:
 		return r.Context().Err()
 	}
-	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, message: err.Error(),
-		expected: errors.Is(err, engine.ErrRecovering) || errors.Is(err, engine.ErrStalled) ||
+	return &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Message: err.Error(),
+		Expected: errors.Is(err, engine.ErrRecovering) || errors.Is(err, engine.ErrStalled) ||
 			errors.Is(err, engine.ErrPaused)}
 }
 
@@ -212,40 +213,40 @@ type tokenizeRequest struct {
 	addSpecial, withText, whole bool
 }
 
-func decodeTokenize(f *fields, m *model) (*tokenizeRequest, *apiError) {
+func decodeTokenize(f *wire.Fields, m *model) (*tokenizeRequest, *wire.Error) {
 	r := &tokenizeRequest{}
 	r.model = tokenizing(f, m)
-	r.withText = f.optBool("return_token_strs", false)
-	r.whole = f.optBool("return_prompt", false)
-	_, chat := f.members["messages"]
-	r.text = f.optString("prompt")
-	r.addSpecial = f.boolean("add_special_tokens", !chat)
+	r.withText = f.OptBool("return_token_strs", false)
+	r.whole = f.OptBool("return_prompt", false)
+	_, chat := f.Members["messages"]
+	r.text = f.OptString("prompt")
+	r.addSpecial = f.Boolean("add_special_tokens", !chat)
 	switch {
 	case chat && r.text != nil:
-		f.fail(badRequest("messages", "give `prompt` or `messages`, not both"))
+		f.Fail(wire.BadRequest("messages", "give `prompt` or `messages`, not both"))
 	case chat:
 		r.conversation.decode(f, m)
 	case r.text == nil:
-		f.fail(badRequest("prompt", "`prompt` or `messages` is required"))
+		f.Fail(wire.BadRequest("prompt", "`prompt` or `messages` is required"))
 	}
-	return r, f.err
+	return r, f.Err
 }
 
 // tokenizing reads the model of a request that needs its tokenizer.
-func tokenizing(f *fields, m *model) string {
+func tokenizing(f *wire.Fields, m *model) string {
 	if m.Tokenizer == nil {
-		f.fail(noTokenizer())
+		f.Fail(noTokenizer())
 	}
-	if name := f.optString("model"); name != nil {
+	if name := f.OptString("model"); name != nil {
 		return *name
 	}
 	return ""
 }
 
-func noTokenizer() *apiError { return badRequest("", "the server runs without a tokenizer") }
+func noTokenizer() *wire.Error { return wire.BadRequest("", "the server runs without a tokenizer") }
 
 // tokenizeText answers POST /tokenize: a prompt or a conversation as token ids.
-func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, _ *fields,
+func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, _ *wire.Fields,
 	req *tokenizeRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
@@ -288,7 +289,7 @@ func (s *Server) tokensOf(ctx context.Context, req *tokenizeRequest) (p prompt, 
 		return p, nil
 	}
 	if most := max(s.mostBytes(), leastTokenized); len(*req.text) > most {
-		return p, badRequest("prompt", "the prompt of %d bytes is longer than what is "+
+		return p, wire.BadRequest("prompt", "the prompt of %d bytes is longer than what is "+
 			"tokenized (at most %d bytes)", len(*req.text), most)
 	}
 	p.text = *req.text
@@ -303,20 +304,20 @@ type detokenizeRequest struct {
 	skipSpecial bool
 }
 
-func decodeDetokenize(f *fields, m *model) (*detokenizeRequest, *apiError) {
+func decodeDetokenize(f *wire.Fields, m *model) (*detokenizeRequest, *wire.Error) {
 	r := &detokenizeRequest{model: tokenizing(f, m)}
-	if raw := f.members["tokens"]; raw == nil || isNull(raw) {
-		f.fail(badRequest("tokens", "`tokens` is required"))
+	if raw := f.Members["tokens"]; raw == nil || wire.IsNull(raw) {
+		f.Fail(wire.BadRequest("tokens", "`tokens` is required"))
 	}
 	// A token may be a hundred times as long as its number.
-	r.ids = f.tokens("tokens", max(4*m.MaxModelLen, 65536), m.VocabSize)
-	r.skipSpecial = f.optBool("skip_special_tokens", false)
-	return r, f.err
+	r.ids = f.Tokens("tokens", max(4*m.MaxModelLen, 65536), m.VocabSize)
+	r.skipSpecial = f.OptBool("skip_special_tokens", false)
+	return r, f.Err
 }
 
 // detokenize answers POST /detokenize: token ids as text, special tokens included unless
 // skip_special_tokens is set.
-func (s *Server) detokenize(w http.ResponseWriter, _ *http.Request, _ *fields,
+func (s *Server) detokenize(w http.ResponseWriter, _ *http.Request, _ *wire.Fields,
 	req *detokenizeRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
@@ -193,6 +194,6 @@ func TestDetokenizeIsBounded(t *testing.T) {
 	}
 	rec := s.post("/detokenize", `{"tokens":[`+repeat("5", 65537)+`]}`)
 	if rec.Code != 400 || !strings.Contains(rec.Body.String(), "more than 65536") {
-		t.Errorf("65537 tokens answered %d %s", rec.Code, clip(rec.Body.String()))
+		t.Errorf("65537 tokens answered %d %s", rec.Code, wire.Clip(rec.Body.String()))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 )
 
@@ -53,12 +54,12 @@ func (s *Server) Row(ctx context.Context, client string, row *batch.Row) (batch.
 	case errors.Is(err, engine.ErrFailed), errors.Is(err, engine.ErrStopped):
 		return a, fmt.Errorf("%w: %w", batch.ErrUnavailable, err)
 	case err != nil:
-		api := asAPIError(err).onWire()
-		if api.status == http.StatusServiceUnavailable {
+		api := asAPIError(err).OnWire()
+		if api.Status == http.StatusServiceUnavailable {
 			return a, fmt.Errorf("%w: %w", batch.ErrUnavailable, err)
 		}
 		s.logError(err, api)
-		a.Status, a.Body = api.status, api.append(nil)
+		a.Status, a.Body = api.Status, api.Append(nil)
 	case !json.Valid(a.Body):
 		return a, fmt.Errorf("the answer of %s is not JSON", row.URL)
 	}
@@ -68,13 +69,13 @@ func (s *Server) Row(ctx context.Context, client string, row *batch.Row) (batch.
 func (s *Server) rowTo(w *rowWriter, r *http.Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.log.Error("handler panicked", "path", clip(r.URL.Path), "panic", v, "stack",
+			s.log.Error("handler panicked", "path", wire.Clip(r.URL.Path), "panic", v, "stack",
 				string(debug.Stack()))
-			err = &apiError{status: http.StatusInternalServerError, message: "internal server error"}
+			err = &wire.Error{Status: http.StatusInternalServerError, Message: "internal server error"}
 		}
 	}()
 	if !s.answersRows(r.URL.Path) {
-		return badRequest("url", "`url` %s is none that rows of a batch may have", clip(r.URL.Path))
+		return wire.BadRequest("url", "`url` %s is none that rows of a batch may have", wire.Clip(r.URL.Path))
 	}
 	return s.routes[r.URL.Path].methods["POST"](w, r)
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -57,98 +58,98 @@ type sampling struct {
 func (s *sampling) patience() *float64 { return s.timeout }
 
 // decode reads the shared fields. The caller reads its own before or after, then calls f.rest.
-func (s *sampling) decode(f *fields, m *model) {
-	if name := f.optString("model"); name != nil {
+func (s *sampling) decode(f *wire.Fields, m *model) {
+	if name := f.OptString("model"); name != nil {
 		s.model = *name
 	}
-	s.n = int(f.ranged("n", 1, 1, int64(f.lim.N)))
-	s.MinTokens = int(f.integer("min_tokens", 0))
-	s.Temperature = f.optFloat("temperature")
-	s.TopP = f.optFloat("top_p")
-	s.TopK = asInt(f.optInt("top_k"))
-	s.MinP = f.optFloat("min_p")
-	s.RepetitionPenalty = f.optFloat("repetition_penalty")
-	s.PresencePenalty = f.optFloat("presence_penalty")
-	s.FrequencyPenalty = f.optFloat("frequency_penalty")
-	s.seed = f.optInt("seed")
+	s.n = int(f.Ranged("n", 1, 1, int64(f.Lim.N)))
+	s.MinTokens = int(f.Integer("min_tokens", 0))
+	s.Temperature = f.OptFloat("temperature")
+	s.TopP = f.OptFloat("top_p")
+	s.TopK = asInt(f.OptInt("top_k"))
+	s.MinP = f.OptFloat("min_p")
+	s.RepetitionPenalty = f.OptFloat("repetition_penalty")
+	s.PresencePenalty = f.OptFloat("presence_penalty")
+	s.FrequencyPenalty = f.OptFloat("frequency_penalty")
+	s.seed = f.OptInt("seed")
 	s.decodeStop(f, m)
 	s.decodeBias(f, m)
-	s.AllowedTokens = f.tokens("allowed_token_ids", m.VocabSize, m.VocabSize)
+	s.AllowedTokens = f.Tokens("allowed_token_ids", m.VocabSize, m.VocabSize)
 	if s.AllowedTokens != nil && len(s.AllowedTokens) == 0 {
-		f.fail(badRequest("allowed_token_ids", "`allowed_token_ids` must not be empty"))
+		f.Fail(wire.BadRequest("allowed_token_ids", "`allowed_token_ids` must not be empty"))
 	}
-	s.badWords = f.strings("bad_words", f.array("bad_words"), f.lim.BadWords, f.lim.StopBytes)
+	s.badWords = f.Strings("bad_words", f.Array("bad_words"), f.Lim.BadWords, f.Lim.StopBytes)
 	s.decodeStream(f)
 	s.includeUsage = s.stream && (s.includeUsage || m.answers.ForceIncludeUsage)
 	// As in vLLM, usage in every chunk goes with usage at the end.
 	s.continuousUsage = s.continuousUsage && s.includeUsage
 	s.promptLogprobs = logprobCount(f, "prompt_logprobs", m)
 	if s.stream && s.promptLogprobs != sample.NoLogprobs && s.promptLogprobs != 0 {
-		f.fail(badRequest("prompt_logprobs",
+		f.Fail(wire.BadRequest("prompt_logprobs",
 			"`prompt_logprobs` are not available when `stream=True`."))
 	}
 	s.decodeTruncation(f)
-	s.asTokenIDs = f.optBool("return_tokens_as_token_ids", m.answers.TokensAsTokenIDs)
-	s.returnTokenIDs = f.optBool("return_token_ids", false)
-	s.timeout = f.optFloat("timeout")
-	s.priority = int(f.ranged("priority", 0, math.MinInt32, math.MaxInt32))
+	s.asTokenIDs = f.OptBool("return_tokens_as_token_ids", m.answers.TokensAsTokenIDs)
+	s.returnTokenIDs = f.OptBool("return_token_ids", false)
+	s.timeout = f.OptFloat("timeout")
+	s.priority = int(f.Ranged("priority", 0, math.MinInt32, math.MaxInt32))
 	s.decodeNames(f)
 	s.compactJSON, s.anyKeyOrder = m.answers.CompactJSON, m.answers.AnyKeyOrder
 	s.decodeConstraint(f)
 	s.decodeRepetition(f)
 	s.decodeBeams(f)
 	s.decodeUnsupported(f)
-	f.fail(s.checkRanges())
+	f.Fail(s.checkRanges())
 }
 
-func (s *sampling) decodeStop(f *fields, m *model) {
-	raw := f.value("stop")
+func (s *sampling) decodeStop(f *wire.Fields, m *model) {
+	raw := f.Value("stop")
 	switch {
 	case raw == nil:
 	case raw[0] == '"':
-		s.stop = f.strings("stop", append(append([]byte{'['}, raw...), ']'), 1, f.lim.StopBytes)
+		s.stop = f.Strings("stop", append(append([]byte{'['}, raw...), ']'), 1, f.Lim.StopBytes)
 	case raw[0] == '[':
-		s.stop = f.strings("stop", raw, f.lim.Stops, f.lim.StopBytes)
+		s.stop = f.Strings("stop", raw, f.Lim.Stops, f.Lim.StopBytes)
 	default:
-		f.fail(badRequest("stop", "`stop` must be a string or a list of strings, got %s",
-			describe(raw)))
+		f.Fail(wire.BadRequest("stop", "`stop` must be a string or a list of strings, got %s",
+			wire.Describe(raw)))
 	}
 	if len(s.stop) > 0 && m.Tokenizer == nil {
-		f.fail(badRequest("stop", "`stop` needs a tokenizer and the server runs without one"))
+		f.Fail(wire.BadRequest("stop", "`stop` needs a tokenizer and the server runs without one"))
 	}
-	s.includeStop = f.boolean("include_stop_str_in_output", false)
-	s.StopTokens = f.tokens("stop_token_ids", f.lim.StopTokens, m.VocabSize)
-	s.IgnoreEOS = f.boolean("ignore_eos", false)
-	s.keepSpecial = !f.boolean("skip_special_tokens", true)
+	s.includeStop = f.Boolean("include_stop_str_in_output", false)
+	s.StopTokens = f.Tokens("stop_token_ids", f.Lim.StopTokens, m.VocabSize)
+	s.IgnoreEOS = f.Boolean("ignore_eos", false)
+	s.keepSpecial = !f.Boolean("skip_special_tokens", true)
 }
 
 // decodeBias reads logit_bias.
-func (s *sampling) decodeBias(f *fields, m *model) {
-	raw := f.object("logit_bias")
+func (s *sampling) decodeBias(f *wire.Fields, m *model) {
+	raw := f.Object("logit_bias")
 	if raw == nil {
 		return
 	}
 	seen := make(map[int32]struct{})
-	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
-		if len(s.LogitBias) == f.lim.LogitBias {
-			return badRequest("logit_bias", "`logit_bias` has more than %d entries",
-				f.lim.LogitBias)
+	f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
+		if len(s.LogitBias) == f.Lim.LogitBias {
+			return wire.BadRequest("logit_bias", "`logit_bias` has more than %d entries",
+				f.Lim.LogitBias)
 		}
 		id, err := strconv.ParseInt(strings.TrimSpace(key), 10, 64)
 		if err != nil {
-			return badRequest("logit_bias", "`logit_bias` has a key that is not a token id: %q",
-				clip(key))
+			return wire.BadRequest("logit_bias", "`logit_bias` has a key that is not a token id: %q",
+				wire.Clip(key))
 		}
 		if id < 0 || id >= int64(m.VocabSize) {
-			return badRequest("logit_bias",
+			return wire.BadRequest("logit_bias",
 				"token id %d in `logit_bias` is out of vocabulary: "+
 					"ids are 0 to %d", id, m.VocabSize-1)
 		}
 		if _, ok := seen[int32(id)]; ok { // "1" and "01"
-			return badRequest("logit_bias", "`logit_bias` names token id %d twice", id)
+			return wire.BadRequest("logit_bias", "`logit_bias` names token id %d twice", id)
 		}
 		seen[int32(id)] = struct{}{}
-		v, bad := parseFloat("logit_bias", raw)
+		v, bad := wire.ParseFloat("logit_bias", raw)
 		if bad != nil {
 			return bad
 		}
@@ -157,17 +158,17 @@ func (s *sampling) decodeBias(f *fields, m *model) {
 	}))
 }
 
-func (s *sampling) decodeStream(f *fields) {
-	s.stream = f.optBool("stream", false)
-	raw := f.object("stream_options")
+func (s *sampling) decodeStream(f *wire.Fields) {
+	s.stream = f.OptBool("stream", false)
+	raw := f.Object("stream_options")
 	if raw == nil {
 		return
 	}
 	if !s.stream {
-		f.fail(badRequest("stream_options",
+		f.Fail(wire.BadRequest("stream_options",
 			"Stream options can only be defined when `stream=True`."))
 	}
-	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		var dst *bool
 		switch key {
 		case "include_usage":
@@ -177,50 +178,50 @@ func (s *sampling) decodeStream(f *fields) {
 		default:
 			return nil
 		}
-		if isNull(raw) {
+		if wire.IsNull(raw) {
 			return nil
 		}
-		v, ok := laxBool(raw)
+		v, ok := wire.LaxBool(raw)
 		if !ok {
-			return badRequest("stream_options", "`stream_options.%s` must be a boolean, got %s",
-				key, describe(raw))
+			return wire.BadRequest("stream_options", "`stream_options.%s` must be a boolean, got %s",
+				key, wire.Describe(raw))
 		}
 		*dst = v
 		return nil
 	}))
 }
 
-func (s *sampling) decodeTruncation(f *fields) {
-	s.truncate = f.optInt("truncate_prompt_tokens")
+func (s *sampling) decodeTruncation(f *wire.Fields) {
+	s.truncate = f.OptInt("truncate_prompt_tokens")
 	if s.truncate != nil && *s.truncate < -1 {
-		f.fail(badRequest("truncate_prompt_tokens",
+		f.Fail(wire.BadRequest("truncate_prompt_tokens",
 			"`truncate_prompt_tokens` must be -1 or at least 0, got %d", *s.truncate))
 	}
-	if side := f.optString("truncation_side"); side != nil {
+	if side := f.OptString("truncation_side"); side != nil {
 		s.truncateRight = *side == "right"
 		if *side != "left" && *side != "right" {
-			f.fail(badRequest("truncation_side", "`truncation_side` must be left or right, got %q",
-				clip(*side)))
+			f.Fail(wire.BadRequest("truncation_side", "`truncation_side` must be left or right, got %q",
+				wire.Clip(*side)))
 		}
 	}
 }
 
 // decodeNames reads what names the request for caches, logs and answers.
-func (s *sampling) decodeNames(f *fields) {
-	f.optString("user")
-	f.optString("session_id")
-	if salt := f.optString("cache_salt"); salt != nil {
+func (s *sampling) decodeNames(f *wire.Fields) {
+	f.OptString("user")
+	f.OptString("session_id")
+	if salt := f.OptString("cache_salt"); salt != nil {
 		s.cacheSalt = *salt
 		if *salt == "" || len([]rune(*salt)) > 128 || strings.ContainsAny(*salt, "@/\\\x00") {
-			f.fail(badRequest("cache_salt",
+			f.Fail(wire.BadRequest("cache_salt",
 				"`cache_salt` must be 1 to 128 characters without @, /, \\ and NUL"))
 		}
 	}
-	if raw := f.required("request_id"); raw != nil {
+	if raw := f.Required("request_id"); raw != nil {
 		if raw[0] != '"' {
-			f.fail(badRequest("request_id", "`request_id` must be a string, got %s", describe(raw)))
-		} else if s.requestID = unquote(raw); !validID(s.requestID) {
-			f.fail(badRequest("request_id",
+			f.Fail(wire.BadRequest("request_id", "`request_id` must be a string, got %s", wire.Describe(raw)))
+		} else if s.requestID = wire.Unquote(raw); !wire.ValidID(s.requestID) {
+			f.Fail(wire.BadRequest("request_id",
 				"`request_id` must be 1 to 128 visible ASCII characters"))
 		}
 	}
@@ -228,34 +229,34 @@ func (s *sampling) decodeNames(f *fields) {
 
 // decodeUnsupported refuses by name what vLLM knows and this server does not do yet, and what vLLM
 // has dropped.
-func (s *sampling) decodeUnsupported(f *fields) {
-	f.unsupported("spaces_between_special_tokens", "true")
-	f.unsupported("watermarking", "false")
-	f.unsupported("logprob_token_ids")
-	f.unsupported("stream_interval", "1")
-	f.unsupported("prompt_embeds", "[]")
-	f.unsupported("kv_transfer_params", "{}")
-	f.unsupported("ec_transfer_params", "{}")
-	f.unsupported("vllm_xargs", "{}")
-	f.unsupported("routed_experts_prompt_start", "0")
-	f.unsupported("return_token_offsets", "false")
-	f.unsupported("return_mm_kwargs", "true", "false")
-	f.unsupported("mm_processor_kwargs", "{}")
-	f.unsupported("media_io_kwargs", "{}")
-	f.unsupported("logits_processors", "[]")
+func (s *sampling) decodeUnsupported(f *wire.Fields) {
+	f.Unsupported("spaces_between_special_tokens", "true")
+	f.Unsupported("watermarking", "false")
+	f.Unsupported("logprob_token_ids")
+	f.Unsupported("stream_interval", "1")
+	f.Unsupported("prompt_embeds", "[]")
+	f.Unsupported("kv_transfer_params", "{}")
+	f.Unsupported("ec_transfer_params", "{}")
+	f.Unsupported("vllm_xargs", "{}")
+	f.Unsupported("routed_experts_prompt_start", "0")
+	f.Unsupported("return_token_offsets", "false")
+	f.Unsupported("return_mm_kwargs", "true", "false")
+	f.Unsupported("mm_processor_kwargs", "{}")
+	f.Unsupported("media_io_kwargs", "{}")
+	f.Unsupported("logits_processors", "[]")
 	s.decodeBestOf(f)
 }
 
 // decodeBestOf reads best_of: as many candidates as answers are what n asks for.
-func (s *sampling) decodeBestOf(f *fields) {
-	if n := f.optInt("best_of"); n != nil && *n != int64(s.n) {
-		f.fail(badRequest("best_of", "`best_of` was removed from the API: use n. Only the value of `n`, "+
+func (s *sampling) decodeBestOf(f *wire.Fields) {
+	if n := f.OptInt("best_of"); n != nil && *n != int64(s.n) {
+		f.Fail(wire.BadRequest("best_of", "`best_of` was removed from the API: use n. Only the value of `n`, "+
 			"%d, is accepted, got %d", s.n, *n))
 	}
 }
 
 // checkRanges holds vLLM's ranges (SamplingParams._verify_args).
-func (s *sampling) checkRanges() *apiError {
+func (s *sampling) checkRanges() *wire.Error {
 	for _, c := range []struct {
 		name  string
 		value *float64
@@ -276,14 +277,14 @@ func (s *sampling) checkRanges() *apiError {
 		}, "in [-2, 2]"},
 	} {
 		if c.value != nil && !c.ok(*c.value) {
-			return badRequest(c.name, "%s must be %s, got %v.", c.name, c.rule, *c.value)
+			return wire.BadRequest(c.name, "%s must be %s, got %v.", c.name, c.rule, *c.value)
 		}
 	}
 	if s.TopK != nil && *s.TopK < -1 {
-		return badRequest("top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.TopK)
+		return wire.BadRequest("top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.TopK)
 	}
 	if s.MinTokens < 0 {
-		return badRequest("min_tokens", "min_tokens must be greater than or equal to 0, got %d.",
+		return wire.BadRequest("min_tokens", "min_tokens must be greater than or equal to 0, got %d.",
 			s.MinTokens)
 	}
 	return nil
@@ -299,21 +300,21 @@ func asInt(v *int64) *int {
 }
 
 // logprobCount reads a number of log-probabilities: -1 asks for the whole vocabulary.
-func logprobCount(f *fields, name string, m *model) int32 {
-	v := f.optInt(name)
+func logprobCount(f *wire.Fields, name string, m *model) int32 {
+	v := f.OptInt(name)
 	if v == nil {
 		return sample.NoLogprobs
 	}
 	count := *v
 	switch {
 	case count < -1:
-		f.fail(badRequest(name, "`%s` must be a positive value or -1.", name))
+		f.Fail(wire.BadRequest(name, "`%s` must be a positive value or -1.", name))
 		return sample.NoLogprobs
 	case count == -1:
 		count = int64(m.VocabSize)
 	}
 	if most := m.maxLogprobs(); count > int64(most) {
-		f.fail(badRequest(name, "Requested `%s` of %d, which is greater than max allowed: %d", name,
+		f.Fail(wire.BadRequest(name, "Requested `%s` of %d, which is greater than max allowed: %d", name,
 			count, most))
 		return sample.NoLogprobs
 	}

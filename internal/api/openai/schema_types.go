@@ -3,6 +3,7 @@ package openai
 import (
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -65,11 +66,11 @@ func schemaTypes(document, schema []byte, depth int) output.Types {
 		var of output.Types
 		switch {
 		case key == "type" && raw[0] == '"':
-			of = typeNames[unquote(raw)]
+			of = typeNames[wire.Unquote(raw)]
 		case key == "type" && raw[0] == '[':
 			for _, s := range jsonx.Elements(raw) {
 				if s[0] == '"' {
-					of |= typeNames[unquote(s)]
+					of |= typeNames[wire.Unquote(s)]
 				}
 			}
 		case key == "enum" && raw[0] == '[':
@@ -83,7 +84,7 @@ func schemaTypes(document, schema []byte, depth int) output.Types {
 				of |= schemaTypes(document, s, depth-1)
 			}
 		case key == "$ref" && raw[0] == '"':
-			if to := referred(document, unquote(raw)); to != nil {
+			if to := referred(document, wire.Unquote(raw)); to != nil {
 				of = schemaTypes(document, to, depth-1)
 			}
 		default:

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -32,34 +33,34 @@ type scoreRequest struct {
 	activate           bool // of a classifier
 }
 
-func decodeScore(f *fields, m *model) (*scoreRequest, *apiError) {
+func decodeScore(f *wire.Fields, m *model) (*scoreRequest, *wire.Error) {
 	r := &scoreRequest{}
 	var field string
 	field, r.queries = listed(f, m, "text_1", "queries", "data_1")
 	_, r.documents = listed(f, m, "text_2", "documents", "items", "data_2")
 	r.decodePairs(f, m, field)
-	return r, f.err
+	return r, f.Err
 }
 
-func (r *scoreRequest) decodePairs(f *fields, m *model, field string) {
+func (r *scoreRequest) decodePairs(f *wire.Fields, m *model, field string) {
 	r.pooling.decode(f)
-	if text := f.optString("instruction"); text != nil {
+	if text := f.OptString("instruction"); text != nil {
 		r.instruction = *text
 	}
 	if m.Pooling.Classes != nil {
 		r.activate = decodeActivation(f, m)
 	} else {
-		f.unsupported("activation", "true")
-		f.unsupported("use_activation", "true")
+		f.Unsupported("activation", "true")
+		f.Unsupported("use_activation", "true")
 	}
-	if q, d := len(r.queries), len(r.documents); f.err == nil && q != 1 && q != d {
-		f.fail(badRequest(field, "%d queries meet %d documents: there must be one query, or as many as "+
+	if q, d := len(r.queries), len(r.documents); f.Err == nil && q != 1 && q != d {
+		f.Fail(wire.BadRequest(field, "%d queries meet %d documents: there must be one query, or as many as "+
 			"documents", q, d))
 	}
 	for _, list := range [][]rawPrompt{r.queries, r.documents} {
 		for _, p := range list {
 			if !p.isText && m.scoresPairs() {
-				f.fail(badRequest(field, "texts are scored, not token ids"))
+				f.Fail(wire.BadRequest(field, "texts are scored, not token ids"))
 			}
 		}
 	}
@@ -181,19 +182,19 @@ type rerankRequest struct {
 	top int
 }
 
-func decodeRerank(f *fields, m *model) (*rerankRequest, *apiError) {
+func decodeRerank(f *wire.Fields, m *model) (*rerankRequest, *wire.Error) {
 	r := &rerankRequest{}
 	field, queries := listed(f, m, "query")
 	r.queries = queries
 	_, r.documents = listed(f, m, "documents")
 	r.decodePairs(f, m, field)
 	if len(r.queries) > 1 {
-		f.fail(badRequest("query", "`query` must be one text"))
+		f.Fail(wire.BadRequest("query", "`query` must be one text"))
 	}
-	r.top = int(f.ranged("top_n", 0, 0, 1<<31-1))
-	f.optBool("return_documents", true)
-	f.unsupported("max_tokens_per_doc", "0")
-	return r, f.err
+	r.top = int(f.Ranged("top_n", 0, 0, 1<<31-1))
+	f.OptBool("return_documents", true)
+	f.Unsupported("max_tokens_per_doc", "0")
+	return r, f.Err
 }
 
 type rerankResponse struct {

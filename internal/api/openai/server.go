@@ -18,6 +18,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/batch"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -34,7 +35,7 @@ type Options struct {
 	// Config is the program's, config.Default at least: of it count Server, what Model says of
 	// requests, and Schedule.Policy.
 	Config config.Config
-	Limits Limits
+	Limits wire.Limits
 	// Log receives failures and one line per request, without bodies; nil logs nothing.
 	Log *slog.Logger
 	// Metrics is nil for none; then /metrics is absent too.
@@ -68,7 +69,7 @@ type Server struct {
 	opt           Options
 	model         model
 	created       int64 // Unix time shown by /v1/models
-	lim           Limits
+	lim           wire.Limits
 	log           *slog.Logger
 	keys          keyring
 	cors          cors
@@ -94,11 +95,11 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("openai server: no engine, or no description of its model")
 	}
 	c := &o.Config.Server
-	m, err := newModel(o.Info, &o.Config, o.Limits.withDefaults())
+	m, err := newModel(o.Info, &o.Config, o.Limits.WithDefaults())
 	if err != nil {
 		return nil, fmt.Errorf("openai server: %w", err)
 	}
-	s := &Server{opt: o, model: m, created: time.Now().Unix(), lim: o.Limits.withDefaults(),
+	s := &Server{opt: o, model: m, created: time.Now().Unix(), lim: o.Limits.WithDefaults(),
 		log:   o.Log,
 		keys:  newKeyring(c.APIKeys),
 		quota: quota{limit: c.MaxRequestsPerKey},
@@ -291,7 +292,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 	}
 	r = s.withOrigin(r)
 	if s.opt.Config.Server.EnableRequestIDHeaders {
-		if !validID(r.Header.Get("X-Request-Id")) {
+		if !wire.ValidID(r.Header.Get("X-Request-Id")) {
 			r.Header.Set("X-Request-Id", originOf(r.Context()).id())
 		}
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
@@ -308,9 +309,9 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		if w.status == 0 {
 			// A body may have taken longer than a write may.
 			_ = rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout))
-			found.errors()(w, api.onWire())
+			found.errors()(w, api.OnWire())
 		}
-		status = api.status
+		status = api.Status
 	}
 	s.record(r, found, status, w.bytes, time.Since(began))
 }
@@ -323,13 +324,13 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 			if v == http.ErrAbortHandler {
 				panic(v)
 			}
-			s.log.Error("handler panicked", "path", clip(r.URL.Path), "panic", v, "stack",
+			s.log.Error("handler panicked", "path", wire.Clip(r.URL.Path), "panic", v, "stack",
 				string(debug.Stack()))
 			if w.status != 0 { // cut the response off, it must not look complete
 				panic(http.ErrAbortHandler)
 			}
-			err = &apiError{status: http.StatusInternalServerError,
-				message: "internal server error"}
+			err = &wire.Error{Status: http.StatusInternalServerError,
+				Message: "internal server error"}
 		}
 	}()
 	if guard != nil {
@@ -338,12 +339,12 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 		}
 	}
 	if found == nil {
-		return &apiError{status: http.StatusNotFound, message: "no such route: " + clip(r.URL.Path)}
+		return &wire.Error{Status: http.StatusNotFound, Message: "no such route: " + wire.Clip(r.URL.Path)}
 	}
 	h := found.methods[r.Method]
 	if h == nil {
-		return &apiError{status: http.StatusMethodNotAllowed, allow: found.allowed(),
-			message: "method " + clip(r.Method) + " is not allowed for " + found.pattern}
+		return &wire.Error{Status: http.StatusMethodNotAllowed, Allow: found.allowed(),
+			Message: "method " + wire.Clip(r.Method) + " is not allowed for " + found.pattern}
 	}
 	if from := originOf(r.Context()); from != nil {
 		return from.resumed(h, w, r)
@@ -365,14 +366,14 @@ func (s *Server) admit(w *recorder, r *http.Request, guard *hostGuard,
 	}
 	if (found == nil || !found.public) && !s.keys.admits(r.Header) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		return false, &apiError{status: http.StatusUnauthorized, message: "Unauthorized"}
+		return false, &wire.Error{Status: http.StatusUnauthorized, Message: "Unauthorized"}
 	}
 	if c := connectionOf(r); c != nil && c.surplus && (found == nil || !found.public) {
 		if m := s.opt.Metrics; m != nil {
 			m.Rejected("connections")
 		}
-		return false, &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
-			message: "too many connections are open: try again later"}
+		return false, &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
+			Message: "too many connections are open: try again later"}
 	}
 	return false, nil
 }
@@ -397,16 +398,16 @@ func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
 	if found != nil && found.public {
 		level = slog.LevelDebug // probes come every few seconds
 	}
-	s.log.Log(r.Context(), level, "request", "method", clip(r.Method), "path", clip(r.URL.Path),
+	s.log.Log(r.Context(), level, "request", "method", wire.Clip(r.Method), "path", wire.Clip(r.URL.Path),
 		"status", status,
 		"ms", float64(took.Microseconds())/1000, "bytes", bytes, "client", r.RemoteAddr,
-		"id", clip(r.Header.Get("X-Request-Id")), traceOf(r))
+		"id", wire.Clip(r.Header.Get("X-Request-Id")), traceOf(r))
 }
 
 // logError logs what the client's operator cannot see from the answer.
-func (s *Server) logError(err error, api *apiError) {
-	if api.status >= http.StatusInternalServerError && !api.expected {
-		s.log.Error("request failed", "status", api.status, "error", err)
+func (s *Server) logError(err error, api *wire.Error) {
+	if api.Status >= http.StatusInternalServerError && !api.Expected {
+		s.log.Error("request failed", "status", api.Status, "error", err)
 	}
 }
 
@@ -444,15 +445,15 @@ func (s *Server) enter(r *http.Request, how kind) (leave func(), err error) {
 
 // readBody reads and checks a JSON body. The caller calls done of the fields once they are not
 // needed any more.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, error) {
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*wire.Fields, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
-		return nil, &apiError{status: http.StatusUnsupportedMediaType,
-			message: "Unsupported Media Type: Only 'application/json' is allowed"}
+		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
+			Message: "Unsupported Media Type: Only 'application/json' is allowed"}
 	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, &apiError{status: http.StatusUnsupportedMediaType,
-			message: "Content-Encoding " + clip(enc) + " is not supported"}
+		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
+			Message: "Content-Encoding " + wire.Clip(enc) + " is not supported"}
 	}
 	b := &body{budget: s.bodies}
 	deadline := time.Now().Add(s.lim.BodyTimeout)
@@ -468,7 +469,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*fields, erro
 }
 
 // parseBody receives a body and takes it apart.
-func (s *Server) parseBody(b *body, w http.ResponseWriter, r *http.Request) (*fields, error) {
+func (s *Server) parseBody(b *body, w http.ResponseWriter, r *http.Request) (*wire.Fields, error) {
 	if err := b.receive(w, r, s.opt.Config.Server.MaxRequestBodyBytes); err != nil {
 		if errors.Is(err, errBodies) && s.opt.Metrics != nil {
 			s.opt.Metrics.Rejected("bodies")
@@ -480,12 +481,12 @@ func (s *Server) parseBody(b *body, w http.ResponseWriter, r *http.Request) (*fi
 		!errors.Is(err, http.ErrNotSupported) {
 		return nil, fmt.Errorf("clear read deadline: %w", err)
 	}
-	members, bad := parseObject(b.text, s.lim)
+	members, bad := wire.ParseObject(b.text, s.lim)
 	if bad != nil {
 		return nil, bad
 	}
-	f := newFields(members, s.lim)
-	f.release = b.done
+	f := wire.NewFields(members, s.lim)
+	f.Release = b.done
 	return f, nil
 }
 
@@ -493,12 +494,12 @@ func (s *Server) parseBody(b *body, w http.ResponseWriter, r *http.Request) (*fi
 const maxUnknown = 1000
 
 // logUnknown logs fields that are not known, once per name, as vLLM accepts them.
-func (s *Server) logUnknown(f *fields) {
-	for name := range f.members {
+func (s *Server) logUnknown(f *wire.Fields) {
+	for name := range f.Members {
 		if s.unknowns.Load() >= maxUnknown {
 			return
 		}
-		name = clip(name)
+		name = wire.Clip(name)
 		if _, seen := s.unknown.LoadOrStore(name, true); !seen {
 			s.unknowns.Add(1)
 			s.log.Warn("unknown request field is ignored", "field", name)
@@ -506,9 +507,9 @@ func (s *Server) logUnknown(f *fields) {
 	}
 }
 
-func (s *Server) checkPriority(r *sampling) *apiError {
+func (s *Server) checkPriority(r *sampling) *wire.Error {
 	if r.priority != 0 && s.opt.Config.Schedule.Policy != "priority" {
-		return badRequest("priority", "`priority` of %d needs a server with priority scheduling "+
+		return wire.BadRequest("priority", "`priority` of %d needs a server with priority scheduling "+
 			"(--scheduling-policy priority)", r.priority)
 	}
 	return nil
@@ -552,19 +553,19 @@ func writeInTime(w http.ResponseWriter, s string, timeout time.Duration) error {
 }
 
 // writeError answers with an error in OpenAI's shape.
-func writeError(w http.ResponseWriter, e *apiError) { writeErrorBody(w, e, e.append(nil)) }
+func writeError(w http.ResponseWriter, e *wire.Error) { writeErrorBody(w, e, e.Append(nil)) }
 
 // writeErrorBody answers with an error. A failed write has no one to be reported to.
-func writeErrorBody(w http.ResponseWriter, e *apiError, body []byte) {
+func writeErrorBody(w http.ResponseWriter, e *wire.Error, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	if e.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(e.retryAfter))
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
-	if e.allow != "" {
-		h.Set("Allow", e.allow)
+	if e.Allow != "" {
+		h.Set("Allow", e.Allow)
 	}
-	w.WriteHeader(e.status)
+	w.WriteHeader(e.Status)
 	_, _ = w.Write(append(body, '\n'))
 }
 

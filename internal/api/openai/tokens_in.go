@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -35,10 +36,10 @@ type tokensChoice struct {
 
 // generateTokens answers POST /inference/v1/generate. It is a completion whose fields of sampling
 // stand in an object of their own.
-func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request, f *fields,
+func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request, f *wire.Fields,
 	req *completionRequest) error {
 	g, err := s.startCompletion(r, req)
-	f.done()
+	f.Done()
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (g *generation) tokensID() string { return tokensKind + strings.TrimPrefix(
 func (s *Server) streamTokens(w http.ResponseWriter, r *http.Request, g *generation,
 	req *completionRequest) error {
 	out := newEventWriter(w, s.lim.WriteTimeout)
-	head := appendString([]byte(`data: {"request_id":`), g.tokensID())
+	head := wire.AppendString([]byte(`data: {"request_id":`), g.tokensID())
 	head = append(head, `,"choices":[`...)
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
 	var scores []score
@@ -117,49 +118,49 @@ var notInTokens, outsideParams = []string{"prompt", "echo", "suffix"}, []string{
 var samplingNeutral = []string{"detokenize", "output_kind", "skip_clone", "output_text_buffer_length"}
 
 // decodeTokens moves what stands in sampling_params to the fields of a completion.
-func decodeTokens(f *fields, m *model) (*completionRequest, *apiError) {
-	ids, params := f.array("token_ids"), f.object("sampling_params")
+func decodeTokens(f *wire.Fields, m *model) (*completionRequest, *wire.Error) {
+	ids, params := f.Array("token_ids"), f.Object("sampling_params")
 	if ids == nil {
-		f.fail(badRequest("token_ids", "`token_ids` must be a list of token ids"))
+		f.Fail(wire.BadRequest("token_ids", "`token_ids` must be a list of token ids"))
 	}
-	f.unsupported("features", "{}")
+	f.Unsupported("features", "{}")
 	for _, name := range notInTokens {
-		if f.take(name) != nil {
-			f.fail(badRequest(name, "`%s` is no field of this route", name))
+		if f.Take(name) != nil {
+			f.Fail(wire.BadRequest(name, "`%s` is no field of this route", name))
 		}
 	}
-	if f.err != nil {
-		return nil, f.err
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	if params != nil {
-		f.fail(eachMember(params, func(key string, raw []byte) *apiError {
+		f.Fail(wire.EachMember(params, func(key string, raw []byte) *wire.Error {
 			if slices.Contains(notInTokens, key) || slices.Contains(outsideParams, key) {
-				return badRequest(key, "`%s` is no field of `sampling_params`", key)
+				return wire.BadRequest(key, "`%s` is no field of `sampling_params`", key)
 			}
-			if _, twice := f.members[key]; twice {
-				return badRequest("sampling_params", "`%s` is also outside of `sampling_params`", clip(key))
+			if _, twice := f.Members[key]; twice {
+				return wire.BadRequest("sampling_params", "`%s` is also outside of `sampling_params`", wire.Clip(key))
 			}
-			f.members[key] = raw
+			f.Members[key] = raw
 			return nil
 		}))
 	}
 	for _, name := range samplingNeutral {
-		f.take(name)
+		f.Take(name)
 	}
-	if f.err != nil {
-		return nil, f.err
+	if f.Err != nil {
+		return nil, f.Err
 	}
-	f.members["prompt"] = ids
-	f.members["return_token_ids"] = []byte("true")
+	f.Members["prompt"] = ids
+	f.Members["return_token_ids"] = []byte("true")
 	req, bad := decodeCompletion(f, m)
 	if bad == nil && (len(req.prompts) != 1 || req.prompts[0].isText) {
-		bad = badRequest("token_ids", "`token_ids` must be a list of token ids")
+		bad = wire.BadRequest("token_ids", "`token_ids` must be a list of token ids")
 	}
 	if bad == nil && req.stream && req.promptLogprobs != sample.NoLogprobs {
-		bad = badRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.")
+		bad = wire.BadRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.")
 	}
-	if bad != nil && bad.param == "prompt" {
-		bad.param = "token_ids"
+	if bad != nil && bad.Param == "prompt" {
+		bad.Param = "token_ids"
 	}
 	return req, bad
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"regexp"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -33,12 +34,12 @@ type toolUse struct {
 }
 
 // decode reads the fields beside tools, which are checked, and nil where there are none.
-func (u *toolUse) decode(f *fields, m *model, tools []byte) {
-	u.parallel = f.optBool("parallel_tool_calls", true)
-	raw := f.value("tool_choice")
+func (u *toolUse) decode(f *wire.Fields, m *model, tools []byte) {
+	u.parallel = f.OptBool("parallel_tool_calls", true)
+	raw := f.Value("tool_choice")
 	choice := ""
 	if raw != nil && raw[0] == '"' {
-		choice = unquote(raw)
+		choice = wire.Unquote(raw)
 	}
 	if raw == nil && tools != nil {
 		choice = "auto"
@@ -46,22 +47,22 @@ func (u *toolUse) decode(f *fields, m *model, tools []byte) {
 	switch {
 	case choice == "none", raw == nil && choice == "":
 	case tools == nil:
-		f.fail(badRequest("tool_choice", "When using `tool_choice`, `tools` must be set."))
+		f.Fail(wire.BadRequest("tool_choice", "When using `tool_choice`, `tools` must be set."))
 	case choice == "auto":
 		u.choice = autoTools
-		f.fail(m.checkAuto())
+		f.Fail(m.checkAuto())
 	case choice == "required":
 		u.choice = someTool
 	case raw[0] == '{' && isAllowed(raw):
-		f.fail(u.decodeAllowed(raw, tools, m))
+		f.Fail(u.decodeAllowed(raw, tools, m))
 	case raw[0] == '{':
 		u.choice, u.allowed = oneTool, []string{functionName(raw)}
-		f.fail(checkNamedTool(u.allowed[0], tools))
+		f.Fail(checkNamedTool(u.allowed[0], tools))
 	default:
-		f.fail(badRequest("tool_choice",
+		f.Fail(wire.BadRequest("tool_choice",
 			"Invalid value for `tool_choice`: %s! "+
 				"Only named tools, \"none\", \"auto\" or \"required\" are supported.",
-			clip(string(raw))))
+			wire.Clip(string(raw))))
 	}
 	if u.choice != noTools && m.format != nil && m.format.Typed {
 		u.types = parameterTypes(tools)
@@ -69,13 +70,13 @@ func (u *toolUse) decode(f *fields, m *model, tools []byte) {
 }
 
 // checkAuto refuses tool_choice auto where nothing would read the calls.
-func (m *model) checkAuto() *apiError {
+func (m *model) checkAuto() *wire.Error {
 	switch {
 	case !m.flags.EnableAutoToolChoice:
-		return badRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice `+
+		return wire.BadRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice `+
 			"and --tool-call-parser to be set")
 	case m.format == nil:
-		return badRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice `+
+		return wire.BadRequest("tool_choice", `"auto" tool choice requires --enable-auto-tool-choice `+
 			"and --tool-call-parser to be set. The chat template of this model does not show how "+
 			`it writes calls: set --tool-call-parser, or tool_choice to "none" to give the tools `+
 			"to the chat template only.")
@@ -85,14 +86,14 @@ func (m *model) checkAuto() *apiError {
 
 // isAllowed is whether a tool_choice is a list of tools that may be called.
 func isAllowed(raw []byte) bool {
-	return unquoteOr(memberOf(raw, "type", '"'), "") == "allowed_tools"
+	return wire.UnquoteOr(memberOf(raw, "type", '"'), "") == "allowed_tools"
 }
 
 // decodeAllowed reads {"type":"allowed_tools","allowed_tools":{"mode":…,"tools":[…]}}.
-func (u *toolUse) decodeAllowed(raw, tools []byte, m *model) *apiError {
+func (u *toolUse) decodeAllowed(raw, tools []byte, m *model) *wire.Error {
 	raw = memberOf(raw, "allowed_tools", '{')
 	list := memberOf(raw, "tools", '[')
-	switch mode := unquoteOr(memberOf(raw, "mode", '"'), ""); {
+	switch mode := wire.UnquoteOr(memberOf(raw, "mode", '"'), ""); {
 	case mode == "auto":
 		u.choice = autoTools
 		if bad := m.checkAuto(); bad != nil {
@@ -101,8 +102,8 @@ func (u *toolUse) decodeAllowed(raw, tools []byte, m *model) *apiError {
 	case mode == "required":
 		u.choice = someTool
 	default:
-		return badRequest("tool_choice",
-			"`tool_choice.allowed_tools.mode` must be auto or required, got %q", clip(mode))
+		return wire.BadRequest("tool_choice",
+			"`tool_choice.allowed_tools.mode` must be auto or required, got %q", wire.Clip(mode))
 	}
 	u.allowed = []string{}
 	for _, tool := range jsonx.Elements(list) {
@@ -112,24 +113,24 @@ func (u *toolUse) decodeAllowed(raw, tools []byte, m *model) *apiError {
 		}
 	}
 	if len(u.allowed) == 0 {
-		return badRequest("tool_choice", "`tool_choice.allowed_tools.tools` must name a tool")
+		return wire.BadRequest("tool_choice", "`tool_choice.allowed_tools.tools` must name a tool")
 	}
 	return nil
 }
 
 // checkNamedTool refuses the name of a tool that there is not.
-func checkNamedTool(name string, tools []byte) *apiError {
+func checkNamedTool(name string, tools []byte) *wire.Error {
 	if name == "" {
-		return badRequest("tool_choice",
+		return wire.BadRequest("tool_choice",
 			"Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
 	}
 	found := false
-	_ = eachElement(tools, func(_ int, raw []byte) *apiError {
+	_ = wire.EachElement(tools, func(_ int, raw []byte) *wire.Error {
 		found = found || functionName(raw) == name
 		return nil
 	})
 	if !found {
-		return badRequest("tool_choice",
+		return wire.BadRequest("tool_choice",
 			"The tool specified in `tool_choice` does not match any of the specified `tools`")
 	}
 	return nil
@@ -141,13 +142,13 @@ func functionName(raw []byte) string {
 	if raw[0] != '{' {
 		return ""
 	}
-	_ = eachMember(raw, func(key string, raw []byte) *apiError {
+	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		if key != "function" || raw[0] != '{' {
 			return nil
 		}
-		return eachMember(raw, func(key string, raw []byte) *apiError {
+		return wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 			if key == "name" && raw[0] == '"' {
-				name = unquote(raw)
+				name = wire.Unquote(raw)
 			}
 			return nil
 		})
@@ -159,21 +160,21 @@ func functionName(raw []byte) string {
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 
 // checkTools wants what vLLM wants of tools before the template sees them.
-func (c *conversation) checkTools() *apiError {
+func (c *conversation) checkTools() *wire.Error {
 	if c.tools == nil {
 		return nil
 	}
 	seen := map[string]bool{}
-	if err := eachElement(c.tools, func(i int, raw []byte) *apiError {
+	if err := wire.EachElement(c.tools, func(i int, raw []byte) *wire.Error {
 		name := functionName(raw)
 		switch {
 		case name == "":
-			return badRequest("tools", "`tools[%d]` must be an object with function.name", i)
+			return wire.BadRequest("tools", "`tools[%d]` must be an object with function.name", i)
 		case !toolName.MatchString(name):
-			return badRequest("tools", "`tools[%d].function.name` must be 1 to 64 letters, "+
-				"digits, underscores, dots and dashes, got %q", i, clip(name))
+			return wire.BadRequest("tools", "`tools[%d].function.name` must be 1 to 64 letters, "+
+				"digits, underscores, dots and dashes, got %q", i, wire.Clip(name))
 		case seen[name]:
-			return badRequest("tools", "`tools[%d].function.name` is %q, as that of another tool",
+			return wire.BadRequest("tools", "`tools[%d].function.name` is %q, as that of another tool",
 				i, name)
 		}
 		seen[name] = true
@@ -182,7 +183,7 @@ func (c *conversation) checkTools() *apiError {
 		return err
 	}
 	if len(seen) == 0 {
-		return badRequest("tools", "`tools` must not be an empty array. Either provide at least "+
+		return wire.BadRequest("tools", "`tools` must not be an empty array. Either provide at least "+
 			"one tool or omit the field entirely.")
 	}
 	return nil

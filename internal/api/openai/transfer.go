@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
@@ -14,23 +15,23 @@ const transferField = "kv_transfer_params"
 
 // transferError is the answer to a request whose transfer cannot be: field is within
 // kv_transfer_params, "" for all of it.
-func transferError(field, reason string) *apiError {
+func transferError(field, reason string) *wire.Error {
 	at := transferField
 	if field != "" {
 		at += "." + field
 	}
-	return badRequest(at, "`%s`: %s", at, reason)
+	return wire.BadRequest(at, "`%s`: %s", at, reason)
 }
 
 // decodeTransfer reads kv_transfer_params. Members that only other servers know are left alone, as
 // in vLLM: proxies add them.
-func (s *sampling) decodeTransfer(f *fields) {
-	raw := f.object(transferField)
+func (s *sampling) decodeTransfer(f *wire.Fields) {
+	raw := f.Object(transferField)
 	if raw == nil {
 		return
 	}
 	members := map[string][]byte{}
-	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		members[key] = raw
 		return nil
 	}))
@@ -41,23 +42,23 @@ func (s *sampling) decodeTransfer(f *fields) {
 		case "true":
 			return true
 		default:
-			f.fail(transferError(name, "must be a boolean, got "+describe(members[name])))
+			f.Fail(transferError(name, "must be a boolean, got "+wire.Describe(members[name])))
 			return false
 		}
 	}
 	s.handOver = flag("do_remote_decode")
 	prefill := flag("do_remote_prefill")
 	switch {
-	case f.err != nil || !prefill:
+	case f.Err != nil || !prefill:
 		return
 	case s.handOver:
-		f.fail(transferError("do_remote_decode", "cannot be asked for together with do_remote_prefill"))
+		f.Fail(transferError("do_remote_decode", "cannot be asked for together with do_remote_prefill"))
 		return
 	}
 	for _, name := range []string{"remote_host", "remote_port", "remote_num_tokens", "remote_secret",
 		"remote_fingerprint"} {
 		if raw := string(members[name]); raw == "" || raw == "null" {
-			f.fail(transferError(name, "is missing: kv_transfer_params are those of the answer to a "+
+			f.Fail(transferError(name, "is missing: kv_transfer_params are those of the answer to a "+
 				"request with do_remote_decode"))
 			return
 		}
@@ -68,18 +69,18 @@ func (s *sampling) decodeTransfer(f *fields) {
 		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
 			field = wrong.Field
 		}
-		f.fail(transferError(field, strings.TrimPrefix(err.Error(), "json: ")))
+		f.Fail(transferError(field, strings.TrimPrefix(err.Error(), "json: ")))
 		return
 	}
 	if t.Port < 1 || t.Port > 65535 {
-		f.fail(transferError("remote_port", "is not a port"))
+		f.Fail(transferError("remote_port", "is not a port"))
 		return
 	}
 	s.ticket = &t
 }
 
 // checkTransfer refuses what cannot be handed over, or received, of a request with so many prompts.
-func (s *sampling) checkTransfer(prompts int) *apiError {
+func (s *sampling) checkTransfer(prompts int) *wire.Error {
 	switch {
 	case s.ticket == nil && !s.handOver:
 		return nil

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // translation turns the request of another API into one of chat, whose fields decodeChat reads: so
 // what chat can do, checks and bounds, the others do too.
 type translation struct {
-	*fields
+	*wire.Fields
 	// route is the other API's.
 	route string
 	// names are the fields of chat that were set, with those that they come from, for errors.
@@ -21,7 +23,7 @@ func (t *translation) set(chat string, raw []byte, from string) {
 	if raw == nil {
 		return
 	}
-	t.members[chat] = raw
+	t.Members[chat] = raw
 	t.names[chat] = from
 }
 
@@ -29,67 +31,67 @@ func (t *translation) set(chat string, raw []byte, from string) {
 // called before set.
 func (t *translation) refuse(fields map[string]string) {
 	for name, instead := range fields {
-		raw := t.take(name)
+		raw := t.Take(name)
 		switch {
-		case raw == nil, isNull(raw), instead == "" && (string(raw) == "false" ||
+		case raw == nil, wire.IsNull(raw), instead == "" && (string(raw) == "false" ||
 			string(raw) == "1" && name == "n"):
 		case instead == "":
-			t.fail(badRequest(name, "`%s` is not supported by %s", name, t.route))
+			t.Fail(wire.BadRequest(name, "`%s` is not supported by %s", name, t.route))
 		default:
-			t.fail(badRequest(name, "`%s` is for POST %s; this route, %s, takes `%s`", name,
+			t.Fail(wire.BadRequest(name, "`%s` is for POST %s; this route, %s, takes `%s`", name,
 				chatPath, t.route, instead))
 		}
 	}
 }
 
 // chat decodes what was set. An error names the fields of this API.
-func (t *translation) chat(m *model) (*chatRequest, *apiError) {
-	if t.err != nil {
-		return nil, t.err
+func (t *translation) chat(m *model) (*chatRequest, *wire.Error) {
+	if t.Err != nil {
+		return nil, t.Err
 	}
-	req, bad := decodeChat(t.fields, m)
+	req, bad := decodeChat(t.Fields, m)
 	t.rename(bad)
 	return req, bad
 }
 
 // rename makes an error name the fields of this API.
-func (t *translation) rename(bad *apiError) {
+func (t *translation) rename(bad *wire.Error) {
 	if bad == nil {
 		return
 	}
 	for chat, from := range t.names {
-		if rest, found := strings.CutPrefix(bad.param, chat); found &&
+		if rest, found := strings.CutPrefix(bad.Param, chat); found &&
 			(rest == "" || rest[0] == '.' || rest[0] == '[') {
-			bad.param = from + rest
+			bad.Param = from + rest
 			if !strings.Contains(chat, "_") {
 				chat, from = "`"+chat, "`"+from // a word that may mean itself
 			}
-			bad.message = strings.ReplaceAll(bad.message, chat, from)
+			bad.Message = strings.ReplaceAll(bad.Message, chat, from)
 			return
 		}
 	}
 }
 
 // decodeMetadata reads `metadata`: at most 16 pairs of texts.
-func decodeMetadata(f *fields) []byte {
+func decodeMetadata(f *wire.Fields) []byte {
 	const field = "metadata"
-	raw := f.object(field)
+	raw := f.Object(field)
 	if raw == nil {
 		return []byte("{}")
 	}
 	n := 0
-	f.fail(eachMember(raw, func(key string, raw []byte) *apiError {
+	f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 		n++
 		switch {
 		case n > 16:
-			return badRequest(field, "`metadata` has more than 16 pairs")
+			return wire.BadRequest(field, "`metadata` has more than 16 pairs")
 		case len([]rune(key)) > 64:
-			return badRequest(field, "`metadata` has a key longer than 64 characters: %s", clip(key))
+			return wire.BadRequest(field, "`metadata` has a key longer than 64 characters: %s", wire.Clip(key))
 		case raw[0] != '"':
-			return badRequest(field, "`metadata.%s` must be a string, got %s", clip(key),
-				describe(raw))
-		case len([]rune(unquote(raw))) > 512:
-			return badRequest(field, "`metadata.%s` is longer than 512 characters", clip(key))
+			return wire.BadRequest(field, "`metadata.%s` must be a string, got %s", wire.Clip(key),
+				wire.Describe(raw))
+		case len([]rune(wire.Unquote(raw))) > 512:
+			return wire.BadRequest(field, "`metadata.%s` is longer than 512 characters", wire.Clip(key))
 		}
 		return nil
 	}))

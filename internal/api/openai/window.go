@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/eagleray/eagleray/internal/api/dashboard"
+	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // addWindow adds the page for browsers. The page and its files are the same for everyone and need
@@ -22,8 +23,8 @@ func (s *Server) addWindow(page *dashboard.Window,
 	add("GET", dashboard.LivePath, false, func(w http.ResponseWriter, r *http.Request) error {
 		err := page.Feed(w, r)
 		if errors.Is(err, dashboard.ErrViewers) {
-			return &apiError{status: http.StatusServiceUnavailable, retryAfter: 10,
-				message: err.Error()}
+			return &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 10,
+				Message: err.Error()}
 		}
 		return err
 	})

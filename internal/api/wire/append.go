@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import (
 	"math"
@@ -7,19 +7,19 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 )
 
-// appendString appends s as a JSON string.
-func appendString[T string | []byte](b []byte, s T) []byte { return jsonx.AppendString(b, s) }
+// AppendString appends s as a JSON string.
+func AppendString[T string | []byte](b []byte, s T) []byte { return jsonx.AppendString(b, s) }
 
-// appendLogprob appends a log-probability. JSON has no infinity: like vLLM, nothing is below -9999.
-func appendLogprob(b []byte, v float32) []byte {
+// AppendLogprob appends a log-probability. JSON has no infinity: like vLLM, nothing is below -9999.
+func AppendLogprob(b []byte, v float32) []byte {
 	if !(v >= -9999) || math.IsInf(float64(v), 1) {
 		v = -9999
 	}
 	return strconv.AppendFloat(b, float64(v), 'f', -1, 32)
 }
 
-// appendInts appends a JSON array of integers.
-func appendInts[T int32 | byte](b []byte, list []T) []byte {
+// AppendInts appends a JSON array of integers.
+func AppendInts[T int32 | byte](b []byte, list []T) []byte {
 	b = append(b, '[')
 	for i, v := range list {
 		if i > 0 {
@@ -30,8 +30,8 @@ func appendInts[T int32 | byte](b []byte, list []T) []byte {
 	return append(b, ']')
 }
 
-// comma appends one before every element of a list but the first.
-func comma(b []byte, i int) []byte {
+// Comma appends one before every element of a list but the first.
+func Comma(b []byte, i int) []byte {
 	if i > 0 {
 		return append(b, ',')
 	}

@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import (
 	"bytes"
@@ -26,10 +26,10 @@ func FuzzAppendString(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		want := encoded(t, s)
-		if got := string(appendString(nil, s)); got != want {
+		if got := string(AppendString(nil, s)); got != want {
 			t.Errorf("string %q: %s, encoding/json has %s", s, got, want)
 		}
-		if got := string(appendString([]byte("x"), []byte(s))); got != "x"+want {
+		if got := string(AppendString([]byte("x"), []byte(s))); got != "x"+want {
 			t.Errorf("bytes %q: %s, encoding/json has %s", s, got, want)
 		}
 	})
@@ -38,26 +38,26 @@ func FuzzAppendString(f *testing.F) {
 func TestAppendLogprob(t *testing.T) {
 	for v, want := range map[float32]string{0: "0", -0.5: "-0.5", -1e-7: "-0.0000001", -9999: "-9999", -20000: "-9999",
 		float32(math.Inf(-1)): "-9999", float32(math.Inf(1)): "-9999", -1.25e-3: "-0.00125"} {
-		if got := string(appendLogprob(nil, v)); got != want {
+		if got := string(AppendLogprob(nil, v)); got != want {
 			t.Errorf("appendLogprob(%v) = %s, want %s", v, got, want)
 		}
 	}
-	if got := string(appendLogprob(nil, float32(math.NaN()))); got != "-9999" {
+	if got := string(AppendLogprob(nil, float32(math.NaN()))); got != "-9999" {
 		t.Errorf("NaN gave %s", got)
 	}
 }
 
 func TestAppendInts(t *testing.T) {
-	if got := string(appendInts(nil, []int32{1, -2, 30})); got != "[1,-2,30]" {
+	if got := string(AppendInts(nil, []int32{1, -2, 30})); got != "[1,-2,30]" {
 		t.Error(got)
 	}
-	if got := string(appendInts(nil, []byte(nil))); got != "[]" {
+	if got := string(AppendInts(nil, []byte(nil))); got != "[]" {
 		t.Error(got)
 	}
 }
 
 func TestErrorShape(t *testing.T) {
-	e := badRequest("n", "a \"quoted\" %s", "<thing>")
+	e := BadRequest("n", "a \"quoted\" %s", "<thing>")
 	want := encoded(t, struct {
 		Error struct {
 			Message string  `json:"message"`
@@ -70,11 +70,11 @@ func TestErrorShape(t *testing.T) {
 		Type    string  `json:"type"`
 		Param   *string `json:"param"`
 		Code    int     `json:"code"`
-	}{e.message, "BadRequestError", &e.param, 400}})
-	if got := string(e.append(nil)); got != want {
+	}{e.Message, "BadRequestError", &e.Param, 400}})
+	if got := string(e.Append(nil)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got := string((&apiError{status: 500, message: "x"}).append(nil)); got != `{"error":{"message":"x","type":"InternalServerError","param":null,"code":500}}` {
+	if got := string((&Error{Status: 500, Message: "x"}).Append(nil)); got != `{"error":{"message":"x","type":"InternalServerError","param":null,"code":500}}` {
 		t.Error(got)
 	}
 }

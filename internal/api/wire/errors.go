@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import (
 	"fmt"
@@ -6,36 +6,36 @@ import (
 	"strconv"
 )
 
-// apiError is an answer other than success, in the shape OpenAI's clients parse:
+// Error is an answer other than success, in the shape OpenAI's clients parse:
 // {"error":{"message","type","param","code"}} with vLLM's types and the HTTP status as the code.
-type apiError struct {
-	status  int
-	message string
-	// param is the field at fault, "" for none.
-	param string
-	// retryAfter is in seconds, 0 for no such header.
-	retryAfter int
-	// allow lists the methods of a route, for 405.
-	allow string
-	// expected says that the server is as it should be, full or about to end: no failure to log.
-	expected bool
+type Error struct {
+	Status  int
+	Message string
+	// Param is the field at fault, "" for none.
+	Param string
+	// RetryAfter is in seconds, 0 for no such header.
+	RetryAfter int
+	// Allow lists the methods of a route, for 405.
+	Allow string
+	// Expected says that the server is as it should be, full or about to end: no failure to log.
+	Expected bool
 }
 
-func (e *apiError) Error() string { return e.message }
+func (e *Error) Error() string { return e.Message }
 
-// statusClientClosed is what the log shows when the client went away before an answer (nginx's
+// StatusClientClosed is what the log shows when the client went away before an answer (nginx's
 // convention).
-const statusClientClosed = 499
+const StatusClientClosed = 499
 
-// badRequest is a 400 that names the field at fault.
-func badRequest(param, format string, args ...any) *apiError {
-	return &apiError{status: http.StatusBadRequest, param: param,
-		message: fmt.Sprintf(format, args...)}
+// BadRequest is a 400 that names the field at fault.
+func BadRequest(param, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Param: param,
+		Message: fmt.Sprintf(format, args...)}
 }
 
 // kind is vLLM's word for the error's class.
-func (e *apiError) kind() string {
-	switch e.status {
+func (e *Error) kind() string {
+	switch e.Status {
 	case http.StatusBadRequest:
 		return "BadRequestError"
 	case http.StatusUnauthorized:
@@ -62,42 +62,42 @@ func (e *apiError) kind() string {
 	return "InternalServerError"
 }
 
-// onWire is the error as a client sees it, should it still be there: 499 is for the log only.
-func (e *apiError) onWire() *apiError {
-	if e.status != statusClientClosed {
+// OnWire is the error as a client sees it, should it still be there: 499 is for the log only.
+func (e *Error) OnWire() *Error {
+	if e.Status != StatusClientClosed {
 		return e
 	}
-	return &apiError{status: http.StatusServiceUnavailable, message: e.message, retryAfter: 1}
+	return &Error{Status: http.StatusServiceUnavailable, Message: e.Message, RetryAfter: 1}
 }
 
-// maxMessage bounds the message of an error, in bytes: a chat template may raise one as long as the
+// MaxMessage bounds the message of an error, in bytes: a chat template may raise one as long as the
 // conversation.
-const maxMessage = 1000
+const MaxMessage = 1000
 
-// append writes the error object.
-func (e *apiError) append(b []byte) []byte {
+// Append writes the error object.
+func (e *Error) Append(b []byte) []byte {
 	b = append(b, `{"error":{"message":`...)
-	b = appendString(b, clipTo(e.message, maxMessage))
+	b = AppendString(b, ClipTo(e.Message, MaxMessage))
 	b = append(b, `,"type":`...)
-	b = appendString(b, e.kind())
+	b = AppendString(b, e.kind())
 	b = append(b, `,"param":`...)
-	if e.param == "" {
+	if e.Param == "" {
 		b = append(b, "null"...)
 	} else {
-		b = appendString(b, e.param)
+		b = AppendString(b, e.Param)
 	}
 	b = append(b, `,"code":`...)
-	b = strconv.AppendInt(b, int64(e.status), 10)
+	b = strconv.AppendInt(b, int64(e.Status), 10)
 	return append(b, "}}"...)
 }
 
-// cancelled is the answer to a request whose client went away before there was one.
-func cancelled() *apiError {
-	return &apiError{status: statusClientClosed, message: "request was cancelled"}
+// Cancelled is the answer to a request whose client went away before there was one.
+func Cancelled() *Error {
+	return &Error{Status: StatusClientClosed, Message: "request was cancelled"}
 }
 
-// draining is the answer of a server that is being stopped.
-func draining() *apiError {
-	return &apiError{status: http.StatusServiceUnavailable, retryAfter: 1, expected: true,
-		message: "draining: the server is being stopped, and takes no new requests"}
+// Draining is the answer of a server that is being stopped.
+func Draining() *Error {
+	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
+		Message: "draining: the server is being stopped, and takes no new requests"}
 }

@@ -1,193 +1,193 @@
-package openai
+package wire
 
 import "encoding/json"
 
-// fields hands out the members of a request body by name, checks their types, and keeps the first
+// Fields hands out the members of a request body by name, checks their types, and keeps the first
 // error. What is never read is left over as unknown.
-type fields struct {
-	members map[string][]byte
-	lim     Limits
-	err     *apiError
-	// release gives back what the members are parts of; nil for nothing.
-	release func()
+type Fields struct {
+	Members map[string][]byte
+	Lim     Limits
+	Err     *Error
+	// Release gives back what the members are parts of; nil for nothing.
+	Release func()
 }
 
-// done lets go of the members and the body. Calling it twice is harmless.
-func (f *fields) done() {
-	f.members = nil
-	if f.release != nil {
-		f.release()
+// Done lets go of the members and the body. Calling it twice is harmless.
+func (f *Fields) Done() {
+	f.Members = nil
+	if f.Release != nil {
+		f.Release()
 	}
 }
 
-func newFields(members []member, lim Limits) *fields {
-	f := &fields{members: make(map[string][]byte, len(members)), lim: lim}
+func NewFields(members []Member, lim Limits) *Fields {
+	f := &Fields{Members: make(map[string][]byte, len(members)), Lim: lim}
 	for _, m := range members {
-		f.members[m.key] = m.raw
+		f.Members[m.Key] = m.Raw
 	}
 	return f
 }
 
-// fail keeps the first error; nil is none.
-func (f *fields) fail(err *apiError) {
-	if err != nil && f.err == nil {
-		f.err = err
+// Fail keeps the first error; nil is none.
+func (f *Fields) Fail(err *Error) {
+	if err != nil && f.Err == nil {
+		f.Err = err
 	}
 }
 
-// take returns the text of a member and removes it; nil when there is none.
-func (f *fields) take(name string) []byte {
-	raw := f.members[name]
-	delete(f.members, name)
+// Take returns the text of a member and removes it; nil when there is none.
+func (f *Fields) Take(name string) []byte {
+	raw := f.Members[name]
+	delete(f.Members, name)
 	return raw
 }
 
-// value returns the text of a member that is there and not null, nil otherwise.
-func (f *fields) value(name string) []byte {
-	raw := f.take(name)
-	if isNull(raw) {
+// Value returns the text of a member that is there and not null, nil otherwise.
+func (f *Fields) Value(name string) []byte {
+	raw := f.Take(name)
+	if IsNull(raw) {
 		return nil
 	}
 	return raw
 }
 
-// required is value for fields that have no null: there null is an error.
-func (f *fields) required(name string) []byte {
-	raw := f.take(name)
-	if raw != nil && isNull(raw) {
-		f.fail(badRequest(name, "`%s` must not be null", name))
+// Required is value for fields that have no null: there null is an error.
+func (f *Fields) Required(name string) []byte {
+	raw := f.Take(name)
+	if raw != nil && IsNull(raw) {
+		f.Fail(BadRequest(name, "`%s` must not be null", name))
 		return nil
 	}
 	return raw
 }
 
-// optInt returns an integer field, nil when absent or null.
-func (f *fields) optInt(name string) *int64 {
-	return f.parseInt(name, f.value(name))
+// OptInt returns an integer field, nil when absent or null.
+func (f *Fields) OptInt(name string) *int64 {
+	return f.parseInt(name, f.Value(name))
 }
 
-// integer returns an integer field that must not be null.
-func (f *fields) integer(name string, otherwise int64) int64 {
-	if v := f.parseInt(name, f.required(name)); v != nil {
+// Integer returns an integer field that must not be null.
+func (f *Fields) Integer(name string, otherwise int64) int64 {
+	if v := f.parseInt(name, f.Required(name)); v != nil {
 		return *v
 	}
 	return otherwise
 }
 
-func (f *fields) parseInt(name string, raw []byte) *int64 {
+func (f *Fields) parseInt(name string, raw []byte) *int64 {
 	if raw == nil {
 		return nil
 	}
-	v, err := parseInt(name, raw)
+	v, err := ParseInt(name, raw)
 	if err != nil {
-		f.fail(err)
+		f.Fail(err)
 		return nil
 	}
 	return &v
 }
 
-// optFloat returns a finite number, nil when absent or null.
-func (f *fields) optFloat(name string) *float64 {
-	raw := f.value(name)
+// OptFloat returns a finite number, nil when absent or null.
+func (f *Fields) OptFloat(name string) *float64 {
+	raw := f.Value(name)
 	if raw == nil {
 		return nil
 	}
-	v, err := parseFloat(name, raw)
+	v, err := ParseFloat(name, raw)
 	if err != nil {
-		f.fail(err)
+		f.Fail(err)
 		return nil
 	}
 	return &v
 }
 
-// optBool returns a boolean that may be null, which means otherwise.
-func (f *fields) optBool(name string, otherwise bool) bool {
-	return f.parseBool(name, f.value(name), otherwise)
+// OptBool returns a boolean that may be null, which means otherwise.
+func (f *Fields) OptBool(name string, otherwise bool) bool {
+	return f.ParseBool(name, f.Value(name), otherwise)
 }
 
-// boolean returns a boolean that must not be null.
-func (f *fields) boolean(name string, otherwise bool) bool {
-	return f.parseBool(name, f.required(name), otherwise)
+// Boolean returns a boolean that must not be null.
+func (f *Fields) Boolean(name string, otherwise bool) bool {
+	return f.ParseBool(name, f.Required(name), otherwise)
 }
 
-func (f *fields) parseBool(name string, raw []byte, otherwise bool) bool {
+func (f *Fields) ParseBool(name string, raw []byte, otherwise bool) bool {
 	if raw == nil {
 		return otherwise
 	}
-	v, ok := laxBool(raw)
+	v, ok := LaxBool(raw)
 	if !ok {
-		f.fail(badRequest(name, "`%s` must be a boolean, got %s", name, describe(raw)))
+		f.Fail(BadRequest(name, "`%s` must be a boolean, got %s", name, Describe(raw)))
 		return otherwise
 	}
 	return v
 }
 
-// optString returns a string, nil when absent or null.
-func (f *fields) optString(name string) *string {
-	raw := f.value(name)
+// OptString returns a string, nil when absent or null.
+func (f *Fields) OptString(name string) *string {
+	raw := f.Value(name)
 	if raw == nil {
 		return nil
 	}
 	if raw[0] != '"' {
-		f.fail(badRequest(name, "`%s` must be a string, got %s", name, describe(raw)))
+		f.Fail(BadRequest(name, "`%s` must be a string, got %s", name, Describe(raw)))
 		return nil
 	}
-	s := unquote(raw)
+	s := Unquote(raw)
 	return &s
 }
 
-// array returns the text of an array, nil when absent or null.
-func (f *fields) array(name string) []byte { return f.composite(name, '[', "an array") }
+// Array returns the text of an array, nil when absent or null.
+func (f *Fields) Array(name string) []byte { return f.composite(name, '[', "an array") }
 
-// object returns the text of an object, nil when absent or null.
-func (f *fields) object(name string) []byte { return f.composite(name, '{', "an object") }
+// Object returns the text of an object, nil when absent or null.
+func (f *Fields) Object(name string) []byte { return f.composite(name, '{', "an object") }
 
-func (f *fields) composite(name string, open byte, what string) []byte {
-	raw := f.value(name)
+func (f *Fields) composite(name string, open byte, what string) []byte {
+	raw := f.Value(name)
 	if raw == nil || raw[0] == open {
 		return raw
 	}
-	f.fail(badRequest(name, "`%s` must be %s, got %s", name, what, describe(raw)))
+	f.Fail(BadRequest(name, "`%s` must be %s, got %s", name, what, Describe(raw)))
 	return nil
 }
 
-// tokens returns a list of token ids within the vocabulary, nil when absent or null.
-func (f *fields) tokens(name string, most, vocab int) []int32 {
-	raw := f.array(name)
+// Tokens returns a list of token ids within the vocabulary, nil when absent or null.
+func (f *Fields) Tokens(name string, most, vocab int) []int32 {
+	raw := f.Array(name)
 	if raw == nil {
 		return nil
 	}
 	ids := make([]int32, 0, 16)
-	f.fail(eachElement(raw, func(i int, raw []byte) *apiError {
+	f.Fail(EachElement(raw, func(i int, raw []byte) *Error {
 		if i == most {
-			return badRequest(name, "`%s` has more than %d entries", name, most)
+			return BadRequest(name, "`%s` has more than %d entries", name, most)
 		}
-		id, err := parseToken(name, raw, vocab)
+		id, err := ParseToken(name, raw, vocab)
 		ids = append(ids, id)
 		return err
 	}))
 	return ids
 }
 
-// strings returns a list of strings, nil when absent or null.
-func (f *fields) strings(name string, raw []byte, most, bytes int) []string {
+// Strings returns a list of strings, nil when absent or null.
+func (f *Fields) Strings(name string, raw []byte, most, bytes int) []string {
 	if raw == nil {
 		return nil
 	}
 	var list []string
-	f.fail(eachElement(raw, func(i int, raw []byte) *apiError {
+	f.Fail(EachElement(raw, func(i int, raw []byte) *Error {
 		if i == most {
-			return badRequest(name, "`%s` has more than %d entries", name, most)
+			return BadRequest(name, "`%s` has more than %d entries", name, most)
 		}
 		if raw[0] != '"' {
-			return badRequest(name, "`%s[%d]` must be a string, got %s", name, i, describe(raw))
+			return BadRequest(name, "`%s[%d]` must be a string, got %s", name, i, Describe(raw))
 		}
-		s := unquote(raw)
+		s := Unquote(raw)
 		if s == "" {
-			return badRequest(name, "`%s` cannot contain an empty string", name)
+			return BadRequest(name, "`%s` cannot contain an empty string", name)
 		}
 		if len(s) > bytes {
-			return badRequest(name, "`%s[%d]` is longer than %d bytes", name, i, bytes)
+			return BadRequest(name, "`%s[%d]` is longer than %d bytes", name, i, bytes)
 		}
 		list = append(list, s)
 		return nil
@@ -195,9 +195,9 @@ func (f *fields) strings(name string, raw []byte, most, bytes int) []string {
 	return list
 }
 
-// unsupported refuses a known field by name unless its value is neutral. null is always neutral.
-func (f *fields) unsupported(name string, neutral ...string) {
-	raw := f.value(name)
+// Unsupported refuses a known field by name unless its value is neutral. null is always neutral.
+func (f *Fields) Unsupported(name string, neutral ...string) {
+	raw := f.Value(name)
 	if raw == nil {
 		return
 	}
@@ -206,38 +206,38 @@ func (f *fields) unsupported(name string, neutral ...string) {
 			return
 		}
 	}
-	f.fail(badRequest(name, "`%s` is not supported by this server", name))
+	f.Fail(BadRequest(name, "`%s` is not supported by this server", name))
 }
 
-// removed refuses a field of older versions and says what took its place.
-func (f *fields) removed(name, instead string, neutral ...string) {
-	before := f.err
-	if f.unsupported(name, neutral...); f.err != before {
-		f.err.message = "`" + name + "` was removed from the API: " + instead
+// Removed refuses a field of older versions and says what took its place.
+func (f *Fields) Removed(name, instead string, neutral ...string) {
+	before := f.Err
+	if f.Unsupported(name, neutral...); f.Err != before {
+		f.Err.Message = "`" + name + "` was removed from the API: " + instead
 	}
 }
 
-func isNull(raw []byte) bool { return string(raw) == "null" }
+func IsNull(raw []byte) bool { return string(raw) == "null" }
 
-func parseInt(name string, raw []byte) (int64, *apiError) {
+func ParseInt(name string, raw []byte) (int64, *Error) {
 	v, fault := laxInt(raw)
 	switch fault {
 	case notOfType:
-		return 0, badRequest(name, "`%s` must be an integer, got %s", name, shown(raw))
+		return 0, BadRequest(name, "`%s` must be an integer, got %s", name, shown(raw))
 	case outOfRange:
-		return 0, badRequest(name, "`%s` is out of the range of 64-bit integers: %s", name,
-			clip(string(raw)))
+		return 0, BadRequest(name, "`%s` is out of the range of 64-bit integers: %s", name,
+			Clip(string(raw)))
 	}
 	return v, nil
 }
 
-func parseFloat(name string, raw []byte) (float64, *apiError) {
+func ParseFloat(name string, raw []byte) (float64, *Error) {
 	v, fault := laxFloat(raw)
 	switch fault {
 	case notOfType:
-		return 0, badRequest(name, "`%s` must be a number, got %s", name, shown(raw))
+		return 0, BadRequest(name, "`%s` must be a number, got %s", name, shown(raw))
 	case outOfRange:
-		return 0, badRequest(name, "`%s` must be a finite number, got %s", name, clip(string(raw)))
+		return 0, BadRequest(name, "`%s` must be a finite number, got %s", name, Clip(string(raw)))
 	}
 	return v, nil
 }
@@ -246,26 +246,26 @@ func parseFloat(name string, raw []byte) (float64, *apiError) {
 // the rest by type.
 func shown(raw []byte) string {
 	if raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9' {
-		return clip(string(raw))
+		return Clip(string(raw))
 	}
-	return describe(raw)
+	return Describe(raw)
 }
 
-// parseToken reads a token id within the vocabulary.
-func parseToken(name string, raw []byte, vocab int) (int32, *apiError) {
-	id, err := parseInt(name, raw)
+// ParseToken reads a token id within the vocabulary.
+func ParseToken(name string, raw []byte, vocab int) (int32, *Error) {
+	id, err := ParseInt(name, raw)
 	if err != nil {
 		return 0, err
 	}
 	if id < 0 || id >= int64(vocab) {
-		return 0, badRequest(name, "token id %d in `%s` is out of vocabulary: ids are 0 to %d", id,
+		return 0, BadRequest(name, "token id %d in `%s` is out of vocabulary: ids are 0 to %d", id,
 			name, vocab-1)
 	}
 	return int32(id), nil
 }
 
-// describe names the JSON type of a value.
-func describe(raw []byte) string {
+// Describe names the JSON type of a value.
+func Describe(raw []byte) string {
 	switch raw[0] {
 	case '"':
 		return "a string"
@@ -281,44 +281,44 @@ func describe(raw []byte) string {
 	return "a number"
 }
 
-// ranged returns an integer within bounds; null means otherwise.
-func (f *fields) ranged(name string, otherwise, low, high int64) int64 {
-	v := f.optInt(name)
+// Ranged returns an integer within bounds; null means otherwise.
+func (f *Fields) Ranged(name string, otherwise, low, high int64) int64 {
+	v := f.OptInt(name)
 	if v == nil {
 		return otherwise
 	}
 	if *v < low || *v > high {
-		f.fail(badRequest(name, "`%s` must be between %d and %d, got %d", name, low, high, *v))
+		f.Fail(BadRequest(name, "`%s` must be between %d and %d, got %d", name, low, high, *v))
 		return otherwise
 	}
 	return *v
 }
 
-// text returns a string that must be there.
-func (f *fields) text(name string) string {
-	v := f.optString(name)
+// Text returns a string that must be there.
+func (f *Fields) Text(name string) string {
+	v := f.OptString(name)
 	if v == nil {
-		f.fail(badRequest(name, "`%s` is required", name))
+		f.Fail(BadRequest(name, "`%s` is required", name))
 		return ""
 	}
 	return *v
 }
 
-// metadata returns strings by their names, nil when absent or null.
-func (f *fields) metadata() map[string]string {
-	raw := f.object("metadata")
+// Metadata returns strings by their names, nil when absent or null.
+func (f *Fields) Metadata() map[string]string {
+	raw := f.Object("metadata")
 	if raw == nil {
 		return nil
 	}
 	m := map[string]string{}
 	if err := json.Unmarshal(raw, &m); err != nil {
-		f.fail(badRequest("metadata", "the values of `metadata` must be strings"))
+		f.Fail(BadRequest("metadata", "the values of `metadata` must be strings"))
 	}
 	return m
 }
 
-// validID accepts what may go into response ids, headers and logs.
-func validID(id string) bool {
+// ValidID accepts what may go into response ids, headers and logs.
+func ValidID(id string) bool {
 	if id == "" || len(id) > 128 {
 		return false
 	}

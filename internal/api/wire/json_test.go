@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func testLimits() Limits { return Limits{JSONDepth: 8, JSONMembers: 100}.withDefaults() }
+func testLimits() Limits { return Limits{JSONDepth: 8, JSONMembers: 100}.WithDefaults() }
 
 func TestParseObjectRefuses(t *testing.T) {
 	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
@@ -56,12 +56,12 @@ func TestParseObjectRefuses(t *testing.T) {
 		"NUL byte":              {"{\"a\":\x00}", "a", "unexpected character"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseObject([]byte(c.body), testLimits())
+			_, err := ParseObject([]byte(c.body), testLimits())
 			if err == nil {
-				t.Fatalf("%q was accepted", clip(c.body))
+				t.Fatalf("%q was accepted", Clip(c.body))
 			}
-			if err.status != 400 || err.param != c.param || !strings.Contains(err.message, c.message) {
-				t.Errorf("got %d %q %q, want param %q and message with %q", err.status, err.param, err.message, c.param, c.message)
+			if err.Status != 400 || err.Param != c.param || !strings.Contains(err.Message, c.message) {
+				t.Errorf("got %d %q %q, want param %q and message with %q", err.Status, err.Param, err.Message, c.param, c.message)
 			}
 		})
 	}
@@ -69,18 +69,18 @@ func TestParseObjectRefuses(t *testing.T) {
 
 func TestParseObjectAccepts(t *testing.T) {
 	body := " {\"a\" : [ 1 , -2.5e+3,true,false,null,{} ,[]],\"\\u00e9\":\"\\ud83d\\ude00\\n\\/\",\"é2\":\"日本\"}\t"
-	members, err := parseObject([]byte(body), testLimits())
+	members, err := ParseObject([]byte(body), testLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(members) != 3 || members[0].key != "a" || members[1].key != "é" || members[2].key != "é2" {
+	if len(members) != 3 || members[0].Key != "a" || members[1].Key != "é" || members[2].Key != "é2" {
 		t.Fatalf("members %v", members)
 	}
-	if got := unquote(members[1].raw); got != "😀\n/" {
+	if got := Unquote(members[1].Raw); got != "😀\n/" {
 		t.Errorf("unquoted %q", got)
 	}
 	var elements []string
-	if err := eachElement(members[0].raw, func(_ int, raw []byte) *apiError {
+	if err := EachElement(members[0].Raw, func(_ int, raw []byte) *Error {
 		elements = append(elements, string(raw))
 		return nil
 	}); err != nil {
@@ -99,9 +99,9 @@ func FuzzParseObject(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		members, bad := parseObject(body, testLimits())
+		members, bad := ParseObject(body, testLimits())
 		if bad != nil {
-			if bad.status != 400 || bad.message == "" {
+			if bad.Status != 400 || bad.Message == "" {
 				t.Fatalf("refused with %+v", bad)
 			}
 			return
@@ -117,13 +117,13 @@ func FuzzParseObject(f *testing.F) {
 			t.Fatalf("%d members, encoding/json has %d", len(members), len(want))
 		}
 		for _, m := range members {
-			if string(want[m.key]) != string(m.raw) {
-				t.Fatalf("member %q is %q, encoding/json has %q", m.key, m.raw, want[m.key])
+			if string(want[m.Key]) != string(m.Raw) {
+				t.Fatalf("member %q is %q, encoding/json has %q", m.Key, m.Raw, want[m.Key])
 			}
-			if m.raw[0] == '"' {
+			if m.Raw[0] == '"' {
 				var s string
-				if err := json.Unmarshal(m.raw, &s); err != nil || s != unquote(m.raw) {
-					t.Fatalf("unquote(%s) = %q, encoding/json has %q, %v", m.raw, unquote(m.raw), s, err)
+				if err := json.Unmarshal(m.Raw, &s); err != nil || s != Unquote(m.Raw) {
+					t.Fatalf("unquote(%s) = %q, encoding/json has %q, %v", m.Raw, Unquote(m.Raw), s, err)
 				}
 			}
 		}
@@ -133,13 +133,13 @@ func FuzzParseObject(f *testing.F) {
 func TestParseInt(t *testing.T) {
 	for text, want := range map[string]int64{"0": 0, "-1": -1, "16": 16, "16.0": 16, `"1"`: 1, "true": 1, "1e3": 1000, "1.5e1": 15,
 		"9223372036854775807": math.MaxInt64, "-9223372036854775808": math.MinInt64} {
-		got, err := parseInt("x", []byte(text))
+		got, err := ParseInt("x", []byte(text))
 		if err != nil || got != want {
 			t.Errorf("parseInt(%s) = %d, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"1.5", "1e-1", "9223372036854775808", "-9223372036854775809", "1e400", "1e300", `"1.5"`, `"a"`, `""`, "null", "[1]", "{}"} {
-		if got, err := parseInt("x", []byte(text)); err == nil || err.param != "x" {
+		if got, err := ParseInt("x", []byte(text)); err == nil || err.Param != "x" {
 			t.Errorf("parseInt(%s) = %d, %v", text, got, err)
 		}
 	}
@@ -147,22 +147,22 @@ func TestParseInt(t *testing.T) {
 
 func TestParseFloat(t *testing.T) {
 	for text, want := range map[string]float64{"0": 0, "-1.5": -1.5, "1e-5": 1e-5, "-0.0": 0, `"0.5"`: 0.5, "true": 1} {
-		if got, err := parseFloat("x", []byte(text)); err != nil || got != want {
+		if got, err := ParseFloat("x", []byte(text)); err != nil || got != want {
 			t.Errorf("parseFloat(%s) = %v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"1e400", "-1e400", "1e39", `"1e39"`, `"nan"`, `"a"`, `""`, "null", "[1]"} {
-		if got, err := parseFloat("x", []byte(text)); err == nil || err.param != "x" {
+		if got, err := ParseFloat("x", []byte(text)); err == nil || err.Param != "x" {
 			t.Errorf("parseFloat(%s) = %v, %v", text, got, err)
 		}
 	}
 }
 
 func TestClip(t *testing.T) {
-	if got := clip("short"); got != "short" {
+	if got := Clip("short"); got != "short" {
 		t.Error(got)
 	}
-	if got := clip(strings.Repeat("é", 100)); len(got) > 90 || strings.ContainsRune(got, '\ufffd') {
+	if got := Clip(strings.Repeat("é", 100)); len(got) > 90 || strings.ContainsRune(got, '\ufffd') {
 		t.Errorf("clip cut badly: %q", got)
 	}
 }

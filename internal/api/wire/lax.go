@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import (
 	"math"
@@ -24,7 +24,7 @@ const (
 func laxInt(raw []byte) (int64, fault) {
 	switch raw[0] {
 	case '"':
-		return textInt(strings.TrimSpace(unquote(raw)))
+		return textInt(strings.TrimSpace(Unquote(raw)))
 	case 't':
 		return 1, none
 	case 'f':
@@ -72,7 +72,7 @@ func laxFloat(raw []byte) (float64, fault) {
 	text := string(raw)
 	switch raw[0] {
 	case '"':
-		text = strings.TrimSpace(unquote(raw))
+		text = strings.TrimSpace(Unquote(raw))
 		switch strings.ToLower(strings.TrimLeft(text, "+-")) {
 		case "nan", "inf", "infinity":
 			return 0, outOfRange
@@ -108,11 +108,11 @@ func joinDigits(s string) (string, bool) {
 	return strings.ReplaceAll(s, "_", ""), true
 }
 
-// laxBool reads a boolean: true and false, the numbers 1 and 0, and words for them in any case.
-func laxBool(raw []byte) (v, ok bool) {
+// LaxBool reads a boolean: true and false, the numbers 1 and 0, and words for them in any case.
+func LaxBool(raw []byte) (v, ok bool) {
 	switch raw[0] {
 	case '"':
-		switch strings.ToLower(unquote(raw)) {
+		switch strings.ToLower(Unquote(raw)) {
 		case "1", "t", "true", "y", "yes", "on":
 			return true, true
 		case "0", "f", "false", "n", "no", "off":
@@ -130,8 +130,8 @@ func laxBool(raw []byte) (v, ok bool) {
 
 // laxEqual reports whether a value is the number or boolean that another one is.
 func laxEqual(raw, other []byte) bool {
-	if want, ok := laxBool(other); ok && (other[0] == 't' || other[0] == 'f') {
-		v, ok := laxBool(raw)
+	if want, ok := LaxBool(other); ok && (other[0] == 't' || other[0] == 'f') {
+		v, ok := LaxBool(raw)
 		return ok && v == want
 	}
 	want, bad := laxFloat(other)

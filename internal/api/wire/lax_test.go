@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import (
 	"encoding/json"
@@ -48,7 +48,7 @@ func TestLaxConversions(t *testing.T) {
 			t.Errorf("%s as a number is %v, pydantic says %v", text, got, want)
 		}
 		bad = none
-		b, ok := laxBool(text)
+		b, ok := LaxBool(text)
 		if !ok {
 			bad = notOfType
 		}

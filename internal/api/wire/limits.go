@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import "time"
 
@@ -43,7 +43,7 @@ type Limits struct {
 	HealthTimeout time.Duration
 }
 
-func (l Limits) withDefaults() Limits {
+func (l Limits) WithDefaults() Limits {
 	def := func(v *int, d int) {
 		if *v <= 0 {
 			*v = d

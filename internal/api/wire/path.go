@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import (
 	"fmt"
@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// path names a part of a request's body, as errors do: input[3].content[0].
-type path string
+// Path names a part of a request's body, as errors do: input[3].content[0].
+type Path string
 
-func (p path) index(i int) path        { return p + "[" + path(strconv.Itoa(i)) + "]" }
-func (p path) member(name string) path { return p + "." + path(name) }
+func (p Path) Index(i int) Path        { return p + "[" + Path(strconv.Itoa(i)) + "]" }
+func (p Path) Member(name string) Path { return p + "." + Path(name) }
 
 // field is the member of the body that the part is in.
-func (p path) field() string {
+func (p Path) field() string {
 	name, _, _ := strings.Cut(string(p), "[")
 	return name
 }
 
-// bad is a 400 that names the part.
-func (p path) bad(format string, args ...any) *apiError {
-	return badRequest(p.field(), "`%s` %s", p, fmt.Sprintf(format, args...))
+// Bad is a 400 that names the part.
+func (p Path) Bad(format string, args ...any) *Error {
+	return BadRequest(p.field(), "`%s` %s", p, fmt.Sprintf(format, args...))
 }
