@@ -358,7 +358,7 @@ func TestNoNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { silent.Close() })
+	defer silent.Close()
 	refused, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -369,7 +369,6 @@ func TestNoNetwork(t *testing.T) {
 		want string
 	}{"silent": {silent, "no answer within 4s"}, "refused": {refused, "connection refused"}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			f := newFakeHub(t, nil)
 			opt := f.options()
 			opt.firstWait = 0 // as the program has it
