@@ -22,6 +22,8 @@ RAY     ?= 2.35.0 2.60.0
 FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
 # Exits with 1 when it has read of a failure.
 TESTLOG  = $(GO) run ./scripts/testlog
+# Packages tested at a time: many tests wait (for processes to end, for deadlines) rather than compute.
+TESTERS  ?= $(shell expr 2 \* $$(nproc))
 
 .PHONY: build cross run test test-clients test-ray test-kubernetes test-full ray race lint bench dist clean
 
@@ -35,7 +37,7 @@ run: build
 test: build
 	@test -d "$(FIXTURES)" || echo "note: no fixtures at $(FIXTURES):" \
 	  "skipping the comparisons with Hugging Face's tokenizers and jinja2, and the 300 questions to the built-in model"
-	$(GO) test -json -short -timeout 10m ./... | $(TESTLOG)
+	$(GO) test -json -short -timeout 10m -p $(TESTERS) ./... | $(TESTLOG)
 
 test-ray: build ray
 	./scripts/test-ray.sh "$(RAY)"
