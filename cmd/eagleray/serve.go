@@ -360,7 +360,7 @@ func (k kept) close() {
 // newHandler is the HTTP surface of an engine. m, page, log and tracer may be nil, and so may the
 // stores.
 func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page *dashboard.Window,
-	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.Server, error) {
+	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.API, error) {
 	trainer, err := newTrainer(&cfg, e, log)
 	if err != nil {
 		return nil, err

@@ -10,9 +10,9 @@ import (
 )
 
 // createBatch answers POST /v1/batches.
-func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, _ *wire.Fields,
+func (s *API) createBatch(w http.ResponseWriter, r *Request, _ *wire.Fields,
 	q batch.Request) error {
-	o, err := s.batches.Create(s.ownerOf(r), q)
+	o, err := s.batches.Create(r.owner, q)
 	if err != nil {
 		return err
 	}
@@ -46,12 +46,12 @@ func lifetime(f *wire.Fields, name string) time.Duration {
 }
 
 // listBatches answers GET /v1/batches, the newest first.
-func (s *Server) listBatches(w http.ResponseWriter, r *http.Request) error {
+func (s *API) listBatches(w http.ResponseWriter, r *Request) error {
 	p, bad := pageOfList(r, 20, 100)
 	if bad != nil {
 		return bad
 	}
-	list, more, err := s.batches.List(s.ownerOf(r), p)
+	list, more, err := s.batches.List(r.owner, p)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getBatch answers GET /v1/batches/{id}.
-func (s *Server) getBatch(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.batches.Get(s.ownerOf(r), r.PathValue("id"))
+func (s *API) getBatch(w http.ResponseWriter, r *Request) error {
+	o, err := s.batches.Get(r.owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func (s *Server) getBatch(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cancelBatch answers POST /v1/batches/{id}/cancel.
-func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.batches.Cancel(s.ownerOf(r), r.PathValue("id"))
+func (s *API) cancelBatch(w http.ResponseWriter, r *Request) error {
+	o, err := s.batches.Cancel(r.owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}

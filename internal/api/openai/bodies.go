@@ -39,13 +39,9 @@ func newBodyBudget(total int64, wait time.Duration) *bodyBudget {
 var errBodies = &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
 	Message: "too many bytes of request bodies are under way: try again later"}
 
-// patientKey is what the context of a request holds a value under whose body waits for room without
-// an end.
-type patientKey struct{}
-
 // take adds n bytes to a body that holds some already. It waits for room as long as the budget
-// says, and ctx lasts.
-func (b *bodyBudget) take(ctx context.Context, held, n int64) error {
+// says, a patient one without an end, and ctx lasts.
+func (b *bodyBudget) take(ctx context.Context, held, n int64, patient bool) error {
 	most := b.total
 	if held+n > smallBody {
 		most -= most / 4
@@ -60,7 +56,7 @@ func (b *bodyBudget) take(ctx context.Context, held, n int64) error {
 		}
 		freed := b.freed
 		b.mu.Unlock()
-		if late == nil && ctx.Value(patientKey{}) == nil {
+		if late == nil && !patient {
 			timer := time.NewTimer(b.wait)
 			defer timer.Stop()
 			late = timer.C
@@ -90,6 +86,7 @@ type body struct {
 	deadline time.Time
 	text     []byte
 	held     int64
+	patient  bool
 }
 
 // done gives the share back. Calling it twice is harmless.
@@ -141,7 +138,7 @@ func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) erro
 }
 
 func (b *body) claim(ctx context.Context, n int64) error {
-	if err := b.budget.take(ctx, b.held, n); err != nil {
+	if err := b.budget.take(ctx, b.held, n, b.patient); err != nil {
 		return err
 	}
 	b.held += n

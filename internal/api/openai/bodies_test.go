@@ -24,7 +24,7 @@ func TestBodyBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mb = 1 << 20
 		b := newBodyBudget(16*mb, 5*time.Second)
-		take := func(held, n int64) error { return b.take(t.Context(), held, n) }
+		take := func(held, n int64) error { return b.take(t.Context(), held, n, false) }
 		for i := range 3 {
 			if err := take(0, 4*mb); err != nil {
 				t.Fatalf("large body %d: %v", i, err)
@@ -46,7 +46,7 @@ func TestBodyBudget(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := b.take(gone, 0, mb); !errors.Is(err, context.Canceled) {
+		if err := b.take(gone, 0, mb, false); !errors.Is(err, context.Canceled) {
 			t.Errorf("a client that went away got %v", err)
 		}
 		b.release(16 * mb)

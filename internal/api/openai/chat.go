@@ -14,7 +14,7 @@ import (
 const chatPath = "/v1/chat/completions"
 
 // chatCompletions answers POST /v1/chat/completions.
-func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) chatCompletions(w http.ResponseWriter, r *Request, f *wire.Fields,
 	req *chatRequest) error {
 	g, text, err := s.startChat(r, "chatcmpl-", req)
 	f.Done()
@@ -30,7 +30,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f *wire
 
 // startChat renders and submits a conversation, whose id begins with kind; it also returns the
 // rendered prompt.
-func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*generation, string, error) {
+func (s *API) startChat(r *Request, kind string, req *chatRequest) (*generation, string, error) {
 	var bad *wire.Error
 	if req.model, bad = s.checkModel(req.model); bad != nil {
 		return nil, "", bad
@@ -49,7 +49,7 @@ func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*gen
 	if bad != nil {
 		return nil, "", bad
 	}
-	reading, bad := s.reading(r.Context(), req, p.text)
+	reading, bad := s.reading(r.Context(), r.origin, req, p.text)
 	if bad != nil {
 		return nil, "", bad
 	}
@@ -114,7 +114,7 @@ func (r *chatRequest) chatEcho() string {
 	return r.lastContent
 }
 
-func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest,
+func (s *API) fullChat(w http.ResponseWriter, r *Request, g *generation, req *chatRequest,
 	text string) error {
 	for i := range g.choices {
 		g.choices[i].echo(req.chatEcho())
@@ -150,11 +150,11 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 }
 
 // shown is how many of the most likely tokens the answer shows.
-func (r *chatRequest) shown(s *Server) int { return shownLogprobs(r.logprobs, s.model.VocabSize) }
+func (r *chatRequest) shown(s *API) int { return shownLogprobs(r.logprobs, s.model.VocabSize) }
 
 // streamChat answers with events: the role of each choice with the first delta, then the text as it
 // comes.
-func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest,
+func (s *API) streamChat(w http.ResponseWriter, r *Request, g *generation, req *chatRequest,
 	text string) error {
 	out := newEventWriter(w, s.lim.WriteTimeout)
 	head := chunkHead(g, "chat.completion.chunk")
@@ -191,7 +191,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 
 // sendChunk sends a chunk of choice i, with the members of its delta, with tokens and how they were
 // chosen, and with what ended the answer.
-func (s *Server) sendChunk(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+func (s *API) sendChunk(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
 	delta func([]byte) []byte, scores []score, tokens []int32, last bool) error {
 	c := &g.choices[i]
 	b := append(out.buf[:0], head...)
@@ -223,7 +223,7 @@ func (s *Server) sendChunk(out *eventWriter, head []byte, g *generation, req *ch
 }
 
 // sendRoles sends the first chunk of every choice, with what describes the prompt, and the echo.
-func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *chatRequest,
+func (s *API) sendRoles(out *eventWriter, head []byte, g *generation, req *chatRequest,
 	text string) error {
 	echo := req.chatEcho()
 	for i := range g.choices {
@@ -258,7 +258,7 @@ func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *ch
 
 // sendDelta sends a chunk that carries no tokens: delta writes the members of the delta, tail those
 // of the chunk.
-func (s *Server) sendDelta(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+func (s *API) sendDelta(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
 	delta, tail func([]byte) []byte) error {
 	b := append(out.buf[:0], head...)
 	b = append(b, `{"index":`...)

@@ -14,7 +14,7 @@ import (
 const completionPath = "/v1/completions"
 
 // completions answers POST /v1/completions.
-func (s *Server) completions(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) completions(w http.ResponseWriter, r *Request, f *wire.Fields,
 	req *completionRequest) error {
 	g, err := s.startCompletion(r, req)
 	f.Done()
@@ -27,7 +27,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request, f *wire.Fie
 	return s.fullCompletion(w, r, g, req)
 }
 
-func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*generation, error) {
+func (s *API) startCompletion(r *Request, req *completionRequest) (*generation, error) {
 	var bad *wire.Error
 	if req.model, bad = s.checkModel(req.model); bad != nil {
 		return nil, bad
@@ -107,7 +107,7 @@ type completionTokensDetails struct {
 	ReasoningTokens int `json:"reasoning_tokens"`
 }
 
-func (s *Server) usageInfo(u usage) usageInfo {
+func (s *API) usageInfo(u usage) usageInfo {
 	info := usageInfo{PromptTokens: u.prompt, TotalTokens: u.prompt + u.output,
 		CompletionTokens: u.output}
 	if s.opt.Config.Server.EnablePromptTokensDetails {
@@ -136,7 +136,7 @@ func (c *choice) stopReason() any {
 }
 
 // collect reads a generation to its end.
-func (s *Server) collect(r *http.Request, g *generation, req *sampling) error {
+func (s *API) collect(r *Request, g *generation, req *sampling) error {
 	return g.each(r.Context(), func(i int, d *engine.Delta) error {
 		c := &g.choices[i]
 		if !c.started && req.promptLogprobs != sample.NoLogprobs {
@@ -157,7 +157,7 @@ func (s *Server) collect(r *http.Request, g *generation, req *sampling) error {
 	})
 }
 
-func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) fullCompletion(w http.ResponseWriter, r *Request, g *generation,
 	req *completionRequest) error {
 	if req.echo {
 		for i := range g.choices {
@@ -212,7 +212,7 @@ func (c *choice) dropOutput(text string) {
 }
 
 // streamCompletion answers with events, the choices interleaved as their tokens come.
-func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) streamCompletion(w http.ResponseWriter, r *Request, g *generation,
 	req *completionRequest) error {
 	out := newEventWriter(w, s.lim.WriteTimeout)
 	head := chunkHead(g, "text_completion")
@@ -280,7 +280,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 }
 
 // sendUsage sends the last chunk: no choices, the tokens counted.
-func (s *Server) sendUsage(out *eventWriter, head []byte, g *generation) error {
+func (s *API) sendUsage(out *eventWriter, head []byte, g *generation) error {
 	b := append(out.buf[:0], head...)
 	b = append(b, "],"...)
 	b = s.appendUsage(b, g.usage())

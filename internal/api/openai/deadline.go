@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -21,7 +20,7 @@ var errDeadline = errors.New("the request's time is over")
 
 // deadline bounds a request by the time that its client gives it, in the header and in the field
 // (nil for none), from begun on. The caller calls cancel when the request is over.
-func deadline(r *http.Request, field *float64, begun time.Time) (*http.Request, context.CancelFunc,
+func deadline(r *Request, field *float64, begun time.Time) (*Request, context.CancelFunc,
 	error) {
 	seconds := math.Inf(1)
 	if text := r.Header.Get(timeoutHeader); text != "" {

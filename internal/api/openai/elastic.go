@@ -28,7 +28,7 @@ const (
 )
 
 // addElastic adds the routes for a server whose engines can be changed.
-func (s *Server) addElastic(add func(method, path string, public bool, h handler)) {
+func (s *API) addElastic(add func(method, path string, public bool, h Handler)) {
 	if s.opt.Elastic == nil {
 		return
 	}
@@ -43,13 +43,13 @@ func (s *Server) addElastic(add func(method, path string, public bool, h handler
 }
 
 // mayNotScale is the answer of a server whose engines anybody could change who reaches it.
-func mayNotScale(http.ResponseWriter, *http.Request) error {
+func mayNotScale(http.ResponseWriter, *Request) error {
 	return &wire.Error{Status: http.StatusForbidden, Message: "the engines of this server are not changed: start it " +
 		"with --enable-elastic-ep or with --api-key"}
 }
 
 // scale answers POST /scale_elastic?dp=N&drain_timeout=S or ?tp=N.
-func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
+func (s *API) scale(w http.ResponseWriter, r *Request) error {
 	q := r.URL.Query()
 	if q.Has("pp") {
 		return wire.BadRequest("pp", "`pp` cannot be changed: stages hold other layers and other parts of the KV "+
@@ -82,7 +82,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 }
 
 // scaleAsVLLM answers POST /scale_elastic_ep.
-func (s *Server) scaleAsVLLM(w http.ResponseWriter, r *http.Request) error {
+func (s *API) scaleAsVLLM(w http.ResponseWriter, r *Request) error {
 	f, err := s.readBody(w, r)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *Server) scaleAsVLLM(w http.ResponseWriter, r *http.Request) error {
 }
 
 // scaleTo changes how many engines there are.
-func (s *Server) scaleTo(w http.ResponseWriter, r *http.Request, n, drain int, param string) error {
+func (s *API) scaleTo(w http.ResponseWriter, r *Request, n, drain int, param string) error {
 	err := s.opt.Elastic.ScaleEngines(r.Context(), n, time.Duration(drain)*time.Second)
 	if err != nil {
 		return scalingError(err, param)
@@ -131,7 +131,7 @@ func scalingError(err error, param string) error {
 }
 
 // isScaling answers /is_scaling_elastic_ep.
-func (s *Server) isScaling(w http.ResponseWriter, _ *http.Request) error {
+func (s *API) isScaling(w http.ResponseWriter, _ *Request) error {
 	what := s.opt.Elastic.Scaling()
 	return s.writeJSON(w, map[string]any{"is_scaling_elastic_ep": what != "", "detail": what})
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +98,7 @@ func (v floats) MarshalJSON() ([]byte, error) {
 }
 
 // embed answers POST /v1/embeddings.
-func (s *Server) embed(r *http.Request, req *embeddingRequest) (any, error) {
+func (s *API) embed(r *Request, req *embeddingRequest) (any, error) {
 	g, prompts, vectors, err := s.vectors(r, "embd-", &req.texts)
 	if err != nil {
 		return nil, err

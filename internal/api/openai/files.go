@@ -15,7 +15,7 @@ import (
 )
 
 // batchRow is Row, for the metrics too.
-func (s *Server) batchRow(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
+func (s *API) batchRow(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
 	if s.opt.Metrics == nil {
 		return s.Row(ctx, client, row)
 	}
@@ -30,7 +30,7 @@ func (s *Server) batchRow(ctx context.Context, client string, row *batch.Row) (b
 }
 
 // newBatches makes the Files and Batch API, nil without a folder to keep them in.
-func (s *Server) newBatches() *batch.Batches {
+func (s *API) newBatches() *batch.Batches {
 	dir := s.opt.Config.Server.StoreDir
 	if s.opt.Store == nil || dir == "" {
 		return nil
@@ -46,26 +46,26 @@ func (s *Server) newBatches() *batch.Batches {
 }
 
 // StartBatches goes on with the batches of an earlier server.
-func (s *Server) StartBatches() {
+func (s *API) StartBatches() {
 	if s.batches != nil {
 		s.batches.Start()
 	}
 }
 
 // StopBatches ends the rows of batches that are being answered: the next server answers them.
-func (s *Server) StopBatches() {
+func (s *API) StopBatches() {
 	if s.batches != nil {
 		s.batches.Close()
 	}
 }
 
-func (s *Server) addBatches(add func(method, path string, public bool, h handler)) {
+func (s *API) addBatches(add func(method, path string, public bool, h Handler)) {
 	add("POST", "/v1/files", false, s.kept(s.createFile))
 	add("GET", "/v1/files", false, s.kept(s.listFiles))
 	add("GET", "/v1/files/{id}", false, s.kept(s.getFile))
 	add("GET", "/v1/files/{id}/content", false, s.kept(s.fileContent))
 	add("DELETE", "/v1/files/{id}", false, s.kept(s.deleteFile))
-	add("POST", "/v1/batches", false, s.kept(posted(s, decodeBatch, s.createBatch)))
+	add("POST", "/v1/batches", false, s.kept(withModel(s, decodeBatch, s.createBatch)))
 	add("GET", "/v1/batches", false, s.kept(s.listBatches))
 	add("GET", "/v1/batches/{id}", false, s.kept(s.getBatch))
 	add("POST", "/v1/batches/{id}/cancel", false, s.kept(s.cancelBatch))
@@ -73,8 +73,8 @@ func (s *Server) addBatches(add func(method, path string, public bool, h handler
 
 // kept wraps handlers of files and batches: the server must keep some, and their errors have a
 // status.
-func (s *Server) kept(h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+func (s *API) kept(h Handler) Handler {
+	return func(w http.ResponseWriter, r *Request) error {
 		if s.batches == nil {
 			return &wire.Error{Status: http.StatusNotFound,
 				Message: "this server keeps no files and batches: it needs --store-dir"}
@@ -97,11 +97,11 @@ func (s *Server) kept(h handler) handler {
 }
 
 // createFile answers POST /v1/files. The content goes to the disk as it comes.
-func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
+func (s *API) createFile(w http.ResponseWriter, r *Request) error {
 	if r.ContentLength > maxUpload {
 		return &http.MaxBytesError{Limit: maxUpload}
 	}
-	in := &uploadReader{s: s, rc: http.NewResponseController(w)}
+	in := &uploadReader{s: s.Server, rc: http.NewResponseController(w)}
 	in.r = http.MaxBytesReader(w, r.Body, maxUpload)
 	r.Body = io.NopCloser(in)
 	parts, err := r.MultipartReader()
@@ -109,7 +109,7 @@ func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
 		return &wire.Error{Status: http.StatusUnsupportedMediaType,
 			Message: "a file is uploaded as multipart/form-data: " + err.Error()}
 	}
-	u, err := s.batches.Files.Begin(s.ownerOf(r))
+	u, err := s.batches.Files.Begin(r.owner)
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func newList[T any](data []T, more bool, id func(*T) string) list[T] {
 }
 
 // pageOfList reads the parameters of a list.
-func pageOfList(r *http.Request, otherwise, most int) (batch.Page, *wire.Error) {
+func pageOfList(r *Request, otherwise, most int) (batch.Page, *wire.Error) {
 	q := r.URL.Query()
 	p := batch.Page{After: q.Get("after"), Limit: otherwise}
 	if text := q.Get("limit"); text != "" {
@@ -287,12 +287,12 @@ func pageOfList(r *http.Request, otherwise, most int) (batch.Page, *wire.Error) 
 }
 
 // listFiles answers GET /v1/files.
-func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
+func (s *API) listFiles(w http.ResponseWriter, r *Request) error {
 	p, bad := pageOfList(r, 10_000, 10_000)
 	if bad != nil {
 		return bad
 	}
-	files, more, err := s.batches.Files.List(s.ownerOf(r), r.URL.Query().Get("purpose"), p)
+	files, more, err := s.batches.Files.List(r.owner, r.URL.Query().Get("purpose"), p)
 	if err != nil {
 		return err
 	}
@@ -300,8 +300,8 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getFile answers GET /v1/files/{id}.
-func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.batches.Files.Get(s.ownerOf(r), r.PathValue("id"))
+func (s *API) getFile(w http.ResponseWriter, r *Request) error {
+	o, err := s.batches.Files.Get(r.owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -309,8 +309,8 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
 }
 
 // fileContent answers GET /v1/files/{id}/content.
-func (s *Server) fileContent(w http.ResponseWriter, r *http.Request) error {
-	content, o, err := s.batches.Files.Content(s.ownerOf(r), r.PathValue("id"))
+func (s *API) fileContent(w http.ResponseWriter, r *Request) error {
+	content, o, err := s.batches.Files.Content(r.owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -338,9 +338,9 @@ func (s *Server) fileContent(w http.ResponseWriter, r *http.Request) error {
 }
 
 // deleteFile answers DELETE /v1/files/{id}.
-func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
+func (s *API) deleteFile(w http.ResponseWriter, r *Request) error {
 	id := r.PathValue("id")
-	if err := s.batches.Files.Delete(s.ownerOf(r), id); err != nil {
+	if err := s.batches.Files.Delete(r.owner, id); err != nil {
 		return err
 	}
 	return s.writeJSON(w, map[string]any{"id": id, "object": "file", "deleted": true})

@@ -110,7 +110,7 @@ func TestHostsAndOrigins(t *testing.T) {
 				r.Header.Set(headers[i], headers[i+1])
 			}
 			rec := newRecorder()
-			s.serve(rec, r, guard)
+			s.serve(rec, s.newRequest(r), guard)
 			return rec
 		}
 		rec := do("GET", "/v1/models")

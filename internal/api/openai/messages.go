@@ -19,7 +19,7 @@ const (
 const anthropicID = "Request-Id"
 
 // createMessage answers POST /v1/messages, Anthropic's API.
-func (s *Server) createMessage(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) createMessage(w http.ResponseWriter, r *Request, f *wire.Fields,
 	req *messageRequest) error {
 	g, _, err := s.startChat(r, "msg_", req.chatRequest)
 	f.Done()
@@ -34,7 +34,7 @@ func (s *Server) createMessage(w http.ResponseWriter, r *http.Request, f *wire.F
 	return s.answerMessage(w, r, g, req)
 }
 
-func (s *Server) answerMessage(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) answerMessage(w http.ResponseWriter, r *Request, g *generation,
 	req *messageRequest) error {
 	m := &messages.Message{ID: g.id, Model: g.model}
 	m.Usage.InputTokens = g.usage().prompt
@@ -67,7 +67,7 @@ func (s *Server) answerMessage(w http.ResponseWriter, r *http.Request, g *genera
 	case err == nil || !out.started || errors.Is(err, errClientGone):
 		return err
 	}
-	api := asAPIError(err)
+	api := s.statusOf(err)
 	s.logError(err, api)
 	out.buf = append(out.buf[:0], "event: error\ndata: "...)
 	out.buf = appendAnthropic(out.buf, api.OnWire(), w.Header().Get(anthropicID))
@@ -89,7 +89,7 @@ func (c *choice) messageEnd() (reason string, sequence *string) {
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
-func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *wire.Fields,
+func (s *API) countTokens(w http.ResponseWriter, r *Request, _ *wire.Fields,
 	req *messageRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
@@ -134,10 +134,10 @@ func appendAnthropic(b []byte, e *wire.Error, id string) []byte {
 	return append(b, '}')
 }
 
-// anthropic makes a route one of Anthropic's API: its requests have names, and its errors its form.
-func anthropic(r *route) {
-	r.fail = func(w http.ResponseWriter, e *wire.Error) {
+// anthropic is the shape of Anthropic's API: its requests have names, and its errors a form of their own.
+var anthropic = Shape{
+	Begin: func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+newID()) },
+	Fail: func(w http.ResponseWriter, e *wire.Error) {
 		writeErrorBody(w, e, appendAnthropic(nil, e, w.Header().Get(anthropicID)))
-	}
-	r.begin = func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+newID()) }
+	},
 }

@@ -14,52 +14,48 @@ import (
 )
 
 // observed is what becomes known of a request for generation on its way: for its span, and for the
-// log with --enable-log-requests. Of prompts and answers it has lengths only.
+// log with --enable-log-requests. Of prompts and answers it has lengths only. A nil one observes
+// nothing.
 type observed struct {
-	server *Server
-	ctx    context.Context // of its trace
-	began  time.Time
-	span   trace.Span
+	log   *slog.Logger    // nil does not log
+	ctx   context.Context // of its trace
+	began time.Time
+	span  trace.Span
 
-	g     *generation
-	first time.Time // of its first token
+	report func() report // nil until the engine has the request
+	first  time.Time     // of its first token
 }
 
-type observedKey struct{}
-
-// observe has the log and the tracer see a request, whose context then knows.
-func (s *Server) observe(h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if !s.opt.Config.Server.Observe.LogRequests && s.opt.Tracer == nil {
-			return h(w, r)
-		}
-		o := &observed{server: s, began: time.Now()}
-		o.ctx, o.span = s.opt.Tracer.Start(tracing.Parent(r.Context(), r.Header), o.began)
-		err := h(w, r.WithContext(context.WithValue(o.ctx, observedKey{}, o)))
-		o.end(r, err)
-		return err
-	}
+// report is what is known of a request that the engine has, and of its answer so far.
+type report struct {
+	id, model                                string
+	prompts, n, maxTokens, sequences         int
+	temperature, topP                        float32
+	stream, constrained                      bool
+	promptTokens, cachedTokens, outputTokens int
+	finishReasons                            []string
 }
 
-// observedBy is what observes the request of a context; nil is nobody.
-func observedBy(ctx context.Context) *observed {
-	o, _ := ctx.Value(observedKey{}).(*observed)
+// observe begins to observe a request.
+func observe(r *http.Request, log *slog.Logger, tracer *tracing.Tracer) *observed {
+	o := &observed{log: log, began: time.Now()}
+	o.ctx, o.span = tracer.Start(tracing.Parent(r.Context(), r.Header), o.began)
 	return o
 }
 
 // submitted notes that the engine has the request.
-func (o *observed) submitted(g *generation, req *sampling) {
+func (o *observed) submitted(known func() report) {
 	if o == nil {
 		return
 	}
-	o.g = g
-	if !o.server.opt.Config.Server.Observe.LogRequests {
+	o.report = known
+	if o.log == nil {
 		return
 	}
-	p := &g.prompts[0].Params
-	o.log("request received", "model", g.model, "prompts", len(g.prompts), "n", g.n,
-		"prompt_tokens", g.usage().prompt, "max_tokens", p.MaxTokens, "temperature", p.Temperature,
-		"top_p", p.TopP, "stream", req.stream, "constrained", req.constraintField != "")
+	g := known()
+	o.say("request received", "model", g.model, "prompts", g.prompts, "n", g.n,
+		"prompt_tokens", g.promptTokens, "max_tokens", g.maxTokens, "temperature", g.temperature,
+		"top_p", g.topP, "stream", g.stream, "constrained", g.constrained)
 }
 
 // tokens notes that some came.
@@ -69,28 +65,21 @@ func (o *observed) tokens(count int) {
 	}
 }
 
-// log writes a line with what names the request.
-func (o *observed) log(message string, more ...any) {
-	if o.g != nil {
-		more = append([]any{"id", o.g.id}, more...)
+// say writes a line with what names the request.
+func (o *observed) say(message string, more ...any) {
+	if o.report != nil {
+		more = append([]any{"id", o.report().id}, more...)
 	}
 	if id := tracing.ID(o.ctx); id != "" {
 		more = append(more, "trace_id", id)
 	}
-	o.server.log.Info(message, more...)
+	o.log.Info(message, more...)
 }
 
-// end notes how the answer ended.
-func (o *observed) end(r *http.Request, err error) {
+// end notes how the answer ended: failed says why it did early, "" otherwise.
+func (o *observed) end(failed string) {
 	took := time.Since(o.began)
-	failed := ""
-	switch {
-	case err != nil:
-		failed = asAPIError(err).Message
-	case r.Context().Err() != nil:
-		failed = "the client has gone"
-	}
-	if o.server.opt.Config.Server.Observe.LogRequests {
+	if o.log != nil {
 		o.logEnd(took, failed)
 	}
 	if o.span == nil {
@@ -98,19 +87,19 @@ func (o *observed) end(r *http.Request, err error) {
 	}
 	// The names are vLLM's (SpanAttributes).
 	known := []attribute.KeyValue{attribute.Float64("gen_ai.latency.e2e", took.Seconds())}
-	if g := o.g; g != nil {
-		p, u := &g.prompts[0].Params, g.usage()
+	if o.report != nil {
+		g := o.report()
 		known = append(known, attribute.String("gen_ai.request.id", g.id),
 			attribute.String("gen_ai.response.model", g.model),
 			attribute.Int("gen_ai.request.n", g.n),
-			attribute.Int("gen_ai.request.max_tokens", int(p.MaxTokens)),
-			attribute.Float64("gen_ai.request.temperature", float64(p.Temperature)),
-			attribute.Float64("gen_ai.request.top_p", float64(p.TopP)),
-			attribute.Int("gen_ai.usage.num_sequences", len(g.choices)),
-			attribute.Int("gen_ai.usage.prompt_tokens", u.prompt),
-			attribute.Int("gen_ai.usage.cached_tokens", u.cached),
-			attribute.Int("gen_ai.usage.completion_tokens", u.output),
-			attribute.StringSlice("gen_ai.response.finish_reasons", g.finishReasons()))
+			attribute.Int("gen_ai.request.max_tokens", g.maxTokens),
+			attribute.Float64("gen_ai.request.temperature", float64(g.temperature)),
+			attribute.Float64("gen_ai.request.top_p", float64(g.topP)),
+			attribute.Int("gen_ai.usage.num_sequences", g.sequences),
+			attribute.Int("gen_ai.usage.prompt_tokens", g.promptTokens),
+			attribute.Int("gen_ai.usage.cached_tokens", g.cachedTokens),
+			attribute.Int("gen_ai.usage.completion_tokens", g.outputTokens),
+			attribute.StringSlice("gen_ai.response.finish_reasons", g.finishReasons))
 	}
 	if !o.first.IsZero() {
 		known = append(known, attribute.Float64("gen_ai.latency.time_to_first_token",
@@ -121,10 +110,10 @@ func (o *observed) end(r *http.Request, err error) {
 
 func (o *observed) logEnd(took time.Duration, failed string) {
 	more := []any{"ms", milliseconds(took)}
-	if g := o.g; g != nil {
-		u := g.usage()
-		more = append(more, "prompt_tokens", u.prompt, "cached_tokens", u.cached,
-			"output_tokens", u.output, "finish", g.finishReasons())
+	if o.report != nil {
+		g := o.report()
+		more = append(more, "prompt_tokens", g.promptTokens, "cached_tokens", g.cachedTokens,
+			"output_tokens", g.outputTokens, "finish", g.finishReasons)
 	}
 	if !o.first.IsZero() {
 		more = append(more, "ttft_ms", milliseconds(o.first.Sub(o.began)))
@@ -132,28 +121,7 @@ func (o *observed) logEnd(took time.Duration, failed string) {
 	if failed != "" {
 		more = append(more, slog.String("error", wire.ClipTo(failed, 200)))
 	}
-	o.log("request finished", more...)
+	o.say("request finished", more...)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// finishReasons are those of the choices that have ended, each once.
-func (g *generation) finishReasons() []string {
-	var list []string
-	seen := map[string]bool{}
-	for i := range g.choices {
-		if c := &g.choices[i]; c.finished && !seen[c.finishReason()] {
-			seen[c.finishReason()] = true
-			list = append(list, c.finishReason())
-		}
-	}
-	return list
-}
-
-// traceOf is the trace that a request says it belongs to, for the log; none leaves nothing there.
-func traceOf(r *http.Request) slog.Attr {
-	if id := tracing.ID(tracing.Parent(r.Context(), r.Header)); id != "" {
-		return slog.String("trace_id", id)
-	}
-	return slog.Attr{}
-}

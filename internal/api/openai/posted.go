@@ -14,16 +14,16 @@ type timed interface{ patience() *float64 }
 // posted is a handler of requests with a JSON body. decode reads its fields; those that it leaves
 // over are logged as unknown. respond has the time that the client gives, and may let go of the
 // fields before it ends.
-func posted[T any](s *Server, decode func(f *wire.Fields, m *model) (T, *wire.Error),
-	respond func(w http.ResponseWriter, r *http.Request, f *wire.Fields, req T) error) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+func posted[T any](s *Server, decode func(f *wire.Fields) (T, *wire.Error),
+	respond func(w http.ResponseWriter, r *Request, f *wire.Fields, req T) error) Handler {
+	return func(w http.ResponseWriter, r *Request) error {
 		begun := time.Now()
 		f, err := s.readBody(w, r)
 		if err != nil {
 			return err
 		}
 		defer f.Done()
-		req, bad := decode(f, &s.model)
+		req, bad := decode(f)
 		if bad != nil {
 			return bad
 		}

@@ -137,15 +137,15 @@ func TestAttached(t *testing.T) {
 // TestPatientBodies has bodies of the program wait longer than those of clients.
 func TestPatientBodies(t *testing.T) {
 	b := newBodyBudget(10, time.Microsecond)
-	if err := b.take(t.Context(), 0, 8); err != nil {
+	if err := b.take(t.Context(), 0, 8, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.take(t.Context(), 0, 8); !errors.Is(err, errBodies) {
+	if err := b.take(t.Context(), 0, 8, false); !errors.Is(err, errBodies) {
 		t.Errorf("a client's body: %v", err)
 	}
 	taken := make(chan error)
-	patient, cancel := context.WithCancel(context.WithValue(t.Context(), patientKey{}, true))
-	go func() { taken <- b.take(patient, 0, 8) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { taken <- b.take(ctx, 0, 8, true) }()
 	select {
 	case err := <-taken:
 		t.Fatalf("it does not wait: %v", err)
@@ -155,7 +155,7 @@ func TestPatientBodies(t *testing.T) {
 	if err := <-taken; err != nil {
 		t.Error(err)
 	}
-	go func() { taken <- b.take(patient, 0, 8) }()
+	go func() { taken <- b.take(ctx, 0, 8, true) }()
 	cancel()
 	if err := <-taken; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)

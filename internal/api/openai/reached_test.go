@@ -26,7 +26,7 @@ func TestReachedAt(t *testing.T) {
 			}
 			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, at))
 		}
-		if got := reachedAt(r, c.listens); got != c.want {
+		if got := reachedAt(&Request{Request: r}, c.listens); got != c.want {
 			t.Errorf("%s, reached at %q: %s, want %s", c.listens, c.reached, got, c.want)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // createResponse answers POST /v1/responses.
-func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
+func (s *API) createResponse(w http.ResponseWriter, r *Request) error {
 	begun := time.Now()
 	leave, err := s.enter(r, answered)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 		defer g.closeReaders()
 		return s.foreground(w, r, g, req)
 	}
-	if bad := originOf(r.Context()).keep(); bad != nil {
+	if bad := r.Keep(); bad != nil {
 		return bad
 	}
 	live, err := s.startBackground(r, req, begun)
@@ -62,11 +62,10 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 }
 
 // finishResponse finds what a request goes on from, and decodes the rest of it.
-func (s *Server) finishResponse(r *http.Request, req *responseRequest) *wire.Error {
-	_, row := rowOf(r.Context())
-	if s.opt.Responses == nil || row {
+func (s *API) finishResponse(r *Request, req *responseRequest) *wire.Error {
+	if s.opt.Responses == nil || r.row {
 		who := "this server keeps"
-		if row {
+		if r.row {
 			who = "rows of a batch keep"
 		}
 		for field, given := range map[string]bool{"store": req.storeGiven && req.record.Store,
@@ -80,7 +79,7 @@ func (s *Server) finishResponse(r *http.Request, req *responseRequest) *wire.Err
 	var history []inputItem
 	if req.previous != "" {
 		var bad *wire.Error
-		if history, bad = s.history(s.ownerOf(r), req.previous); bad != nil {
+		if history, bad = s.history(r.owner, req.previous); bad != nil {
 			return bad
 		}
 	}
@@ -88,7 +87,7 @@ func (s *Server) finishResponse(r *http.Request, req *responseRequest) *wire.Err
 }
 
 // startResponse submits a request, and fills in what is known of the response then.
-func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generation, error) {
+func (s *API) startResponse(r *Request, req *responseRequest) (*generation, error) {
 	req.polled = req.record.Background
 	g, _, err := s.startChat(r, "resp_", req.chatRequest)
 	if err != nil {
@@ -100,18 +99,18 @@ func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generati
 	}
 	rec, params := &req.record, &g.prompts[0].Params
 	// Who knows the id of a response may go on from it: it is none that a client chose.
-	g.id = originOf(r.Context()).itemID("resp_")
+	g.id = r.origin.itemID("resp_")
 	rec.ID, rec.CreatedAt, rec.Model = g.id, g.created, g.model
 	rec.Temperature, rec.TopP = shortest(params.Temperature), shortest(params.TopP)
 	return g, nil
 }
 
 // responseStream makes the response of a generation. send takes its events, nil for none.
-func (s *Server) responseStream(r *http.Request, req *responseRequest,
+func (s *API) responseStream(r *Request, req *responseRequest,
 	send func([]byte) error) *responses.Stream {
-	t := &responses.Stream{R: &req.record, NewID: originOf(r.Context()).itemID, Send: send}
+	t := &responses.Stream{R: &req.record, NewID: r.origin.itemID, Send: send}
 	if req.record.Store {
-		owner, input := s.ownerOf(r), req.inputList()
+		owner, input := r.owner, req.inputList()
 		req.input = nil
 		t.Final = func(rec *responses.Response) {
 			if err := s.keepResponse(owner, rec, input); err != nil {
@@ -131,7 +130,7 @@ type responder interface {
 }
 
 // respond fills a response with what the model answers.
-func (s *Server) respond(ctx context.Context, g *generation, req *responseRequest,
+func (s *API) respond(ctx context.Context, g *generation, req *responseRequest,
 	t responder) error {
 	if err := s.eachPart(ctx, g, req.chatRequest, t.Part); err != nil {
 		return err
@@ -148,7 +147,7 @@ func (s *Server) respond(ctx context.Context, g *generation, req *responseReques
 }
 
 // foreground answers with a response, at once or with its events.
-func (s *Server) foreground(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) foreground(w http.ResponseWriter, r *Request, g *generation,
 	req *responseRequest) error {
 	if !req.stream {
 		t := s.responseStream(r, req, nil)
@@ -176,8 +175,8 @@ func (s *Server) foreground(w http.ResponseWriter, r *http.Request, g *generatio
 }
 
 // responseError is an error as a response shows it.
-func (s *Server) responseError(err error) responses.Error {
-	api := asAPIError(err)
+func (s *API) responseError(err error) responses.Error {
+	api := s.statusOf(err)
 	s.logError(err, api)
 	return responses.Error{Code: "server_error",
 		Message: wire.ClipTo(api.OnWire().Message, wire.MaxMessage)}
@@ -185,8 +184,8 @@ func (s *Server) responseError(err error) responses.Error {
 
 // getResponse answers GET /v1/responses/{id}: the response, or with stream=true its events after
 // starting_after.
-func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) error {
-	owner, id := s.ownerOf(r), r.PathValue("id")
+func (s *API) getResponse(w http.ResponseWriter, r *Request) error {
+	owner, id := r.owner, r.PathValue("id")
 	query := r.URL.Query()
 	stream, bad := wire.QueryBool(query, "stream")
 	if bad != nil {
@@ -221,8 +220,8 @@ func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cancelResponse answers POST /v1/responses/{id}/cancel.
-func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) error {
-	owner, id := s.ownerOf(r), r.PathValue("id")
+func (s *API) cancelResponse(w http.ResponseWriter, r *Request) error {
+	owner, id := r.owner, r.PathValue("id")
 	if live := s.live.find(owner, id); live != nil {
 		live.cancel(errCancelled)
 		select {
@@ -246,8 +245,8 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) error {
 }
 
 // deleteResponse answers DELETE /v1/responses/{id}. One that is under way is cancelled first.
-func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) error {
-	owner, id := s.ownerOf(r), r.PathValue("id")
+func (s *API) deleteResponse(w http.ResponseWriter, r *Request) error {
+	owner, id := r.owner, r.PathValue("id")
 	if live := s.live.find(owner, id); live != nil {
 		live.cancel(errCancelled)
 		select {
@@ -270,7 +269,7 @@ func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 }
 
 // responseInput answers GET /v1/responses/{id}/input_items: the items of the request's own input.
-func (s *Server) responseInput(w http.ResponseWriter, r *http.Request) error {
+func (s *API) responseInput(w http.ResponseWriter, r *Request) error {
 	query := r.URL.Query()
 	limit, bad := wire.QueryInt(query, "limit", 20, 1, 100)
 	if bad != nil {
@@ -280,7 +279,7 @@ func (s *Server) responseInput(w http.ResponseWriter, r *http.Request) error {
 	if order != "" && order != "asc" && order != "desc" {
 		return wire.BadRequest("order", "`order` must be asc or desc, got %q", wire.Clip(order))
 	}
-	id, owner := r.PathValue("id"), s.ownerOf(r)
+	id, owner := r.PathValue("id"), r.owner
 	var list []byte
 	if live := s.live.find(owner, id); live != nil {
 		list = live.input

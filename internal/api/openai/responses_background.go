@@ -71,7 +71,7 @@ func (l *liveResponses) remove(key string) {
 
 // Close ends the responses in the background and waits until they are stored. The server answers no
 // more requests by then.
-func (s *Server) Close() {
+func (s *API) Close() {
 	s.live.mu.Lock()
 	s.live.closed = true
 	for _, live := range s.live.all {
@@ -138,7 +138,7 @@ func (l *liveResponse) wake() {
 }
 
 // startBackground submits a request and answers it in a goroutine of the server.
-func (s *Server) startBackground(r *http.Request, req *responseRequest, begun time.Time) (_ *liveResponse,
+func (s *API) startBackground(r *Request, req *responseRequest, begun time.Time) (_ *liveResponse,
 	err error) {
 	if err := s.live.refuses(); err != nil { // before the work of starting it
 		return nil, err
@@ -170,7 +170,7 @@ func (s *Server) startBackground(r *http.Request, req *responseRequest, begun ti
 		cancel(err)
 		return nil, err
 	}
-	owner, rec := s.ownerOf(r), &req.record
+	owner, rec := r.owner, &req.record
 	rec.Status = responses.Queued
 	live := &liveResponse{cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
 		logged: req.stream, input: req.inputList()}
@@ -214,7 +214,7 @@ func (s *Server) startBackground(r *http.Request, req *responseRequest, begun ti
 }
 
 // background answers a request that nobody waits for.
-func (s *Server) background(ctx context.Context, g *generation, req *responseRequest,
+func (s *API) background(ctx context.Context, g *generation, req *responseRequest,
 	live *liveResponse) {
 	err := s.respond(ctx, g, req, live)
 	if err != nil && ctx.Err() != nil {
@@ -237,7 +237,7 @@ func (s *Server) background(ctx context.Context, g *generation, req *responseReq
 }
 
 // follow sends the events of a response from a sequence number on, as they come, until it ends.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, live *liveResponse,
+func (s *API) follow(w http.ResponseWriter, r *Request, live *liveResponse,
 	from int) error {
 	out := newEventWriter(w, s.lim.WriteTimeout)
 	sent := 0

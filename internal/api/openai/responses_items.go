@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/ops/store"
 )
 
 // inputItem is an item of a conversation of the Responses API, as it goes into the prompt. An
@@ -46,17 +45,6 @@ func decodeInput(f *wire.Fields) []inputItem {
 		return items
 	}
 	return nil
-}
-
-// newItemID makes the id of an item.
-func newItemID(prefix string) string { return prefix + store.NewID() }
-
-// itemID is newItemID for an answer that may have an origin.
-func (o *origin) itemID(prefix string) string {
-	if o == nil {
-		return newItemID(prefix)
-	}
-	return prefix + o.id()
 }
 
 func decodeItems(field string, raw []byte) ([]inputItem, *wire.Error) {

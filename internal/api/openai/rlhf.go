@@ -24,12 +24,12 @@ import (
 
 // trainer answers the routes by which a trainer steers the server.
 type trainer struct {
-	*Server
+	*API
 	control *rlhf.Control
 }
 
 // addTrainer adds the routes of --enable-rlhf, or those of --enable-sleep-mode alone.
-func (s *Server) addTrainer(add func(method, path string, public bool, h handler)) {
+func (s *API) addTrainer(add func(method, path string, public bool, h Handler)) {
 	t := trainer{s, s.opt.Trainer}
 	if t.control == nil {
 		return
@@ -49,7 +49,7 @@ func (s *Server) addTrainer(add func(method, path string, public bool, h handler
 	add("POST", "/update_weights", false, t.steer(t.update))
 	add("POST", "/finish_weight_update", false, t.steer(t.finish))
 	add("POST", "/update_weight_version", false, t.steer(t.setVersion))
-	add("GET", "/weight_info", false, func(w http.ResponseWriter, _ *http.Request) error {
+	add("GET", "/weight_info", false, func(w http.ResponseWriter, _ *Request) error {
 		return s.writeJSON(w, t.control.Info())
 	})
 	add("POST", "/reset_prefix_cache", false, t.steer(t.resetPrefixCache))
@@ -59,8 +59,8 @@ func (s *Server) addTrainer(add func(method, path string, public bool, h handler
 
 // steer is a handler of a call without a body or with a JSON object, whose fields it reads. What it
 // returns is the answer; nil is an empty one.
-func (t trainer) steer(h func(r *http.Request, f *wire.Fields) (any, error)) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+func (t trainer) steer(h func(r *Request, f *wire.Fields) (any, error)) Handler {
+	return func(w http.ResponseWriter, r *Request) error {
 		f := wire.NewFields(nil, t.lim)
 		if r.ContentLength != 0 {
 			var err error
@@ -71,7 +71,7 @@ func (t trainer) steer(h func(r *http.Request, f *wire.Fields) (any, error)) han
 		}
 		answer, err := h(r, f)
 		if err != nil {
-			return steerError(err)
+			return t.steerError(err)
 		}
 		t.logUnknown(f)
 		if answer == nil {
@@ -83,7 +83,7 @@ func (t trainer) steer(h func(r *http.Request, f *wire.Fields) (any, error)) han
 }
 
 // steerError gives the errors of a trainer's calls their status.
-func steerError(err error) error {
+func (t trainer) steerError(err error) error {
 	var order *state.WrongOrder
 	var differ *weights.MismatchError
 	var source *rlhf.SourceError
@@ -94,21 +94,21 @@ func steerError(err error) error {
 		return wire.BadRequest("update_info", "%s", err)
 	}
 	// Who steers the server is told what went wrong in it, such as the loss of a rank.
-	known := *asAPIError(err)
+	known := *t.statusOf(err)
 	if known.Message == internalError {
 		known.Message = err.Error()
 	}
 	return &known
 }
 
-func (t trainer) says(name string, f func() any) handler {
-	return func(w http.ResponseWriter, _ *http.Request) error {
+func (t trainer) says(name string, f func() any) Handler {
+	return func(w http.ResponseWriter, _ *Request) error {
 		return t.writeJSON(w, map[string]any{name: f()})
 	}
 }
 
 // mode is the parameter of this name: what becomes of the requests in flight.
-func mode(r *http.Request) (state.Mode, *wire.Error) {
+func mode(r *Request) (state.Mode, *wire.Error) {
 	text := cmp.Or(r.URL.Query().Get("mode"), string(state.Abort))
 	if m := state.Mode(text); slices.Contains(state.Modes(), m) {
 		return m, nil
@@ -116,7 +116,7 @@ func mode(r *http.Request) (state.Mode, *wire.Error) {
 	return "", wire.BadRequest("mode", "`mode` must be abort, wait or keep, got %q", wire.Clip(text))
 }
 
-func (t trainer) pause(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) pause(r *Request, _ *wire.Fields) (any, error) {
 	m, bad := mode(r)
 	if bad != nil {
 		return nil, bad
@@ -133,7 +133,7 @@ func (t trainer) pause(r *http.Request, _ *wire.Fields) (any, error) {
 	return map[string]string{"status": "paused"}, nil
 }
 
-func (t trainer) resume(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) resume(r *Request, _ *wire.Fields) (any, error) {
 	if err := t.control.Resume(r.Context()); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (t trainer) resume(r *http.Request, _ *wire.Fields) (any, error) {
 }
 
 // abort ends requests: those of request_ids, or all.
-func (t trainer) abort(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) abort(r *Request, f *wire.Fields) (any, error) {
 	ids := f.Strings("request_ids", f.Array("request_ids"), 65536, 256)
 	if f.Err != nil {
 		return nil, f.Err
@@ -154,7 +154,7 @@ func (t trainer) abort(r *http.Request, f *wire.Fields) (any, error) {
 	return map[string]string{"status": "aborted"}, nil
 }
 
-func (t trainer) sleep(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) sleep(r *Request, _ *wire.Fields) (any, error) {
 	level, bad := wire.QueryInt(r.URL.Query(), "level", 1, 0, 2)
 	if bad != nil {
 		return nil, bad
@@ -166,7 +166,7 @@ func (t trainer) sleep(r *http.Request, _ *wire.Fields) (any, error) {
 	return nil, t.control.Sleep(r.Context(), level, m)
 }
 
-func (t trainer) wake(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) wake(r *Request, _ *wire.Fields) (any, error) {
 	tags := r.URL.Query()["tags"]
 	for _, tag := range tags {
 		if !slices.Contains(state.Tags(), tag) {
@@ -176,7 +176,7 @@ func (t trainer) wake(r *http.Request, _ *wire.Fields) (any, error) {
 	return nil, t.control.Wake(r.Context(), tags)
 }
 
-func (t trainer) init(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) init(r *Request, f *wire.Fields) (any, error) {
 	raw := f.Object("init_info")
 	if f.Err != nil {
 		return nil, f.Err
@@ -200,7 +200,7 @@ func (t trainer) init(r *http.Request, f *wire.Fields) (any, error) {
 
 // reachedAt is an address of this machine for the client of r: one that stands for all of the machine's
 // becomes the one at which the request has come.
-func reachedAt(r *http.Request, address string) string {
+func reachedAt(r *Request, address string) string {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsUnspecified() {
 		return address
@@ -212,7 +212,7 @@ func reachedAt(r *http.Request, address string) string {
 	return netip.AddrPortFrom(local.AddrPort().Addr().Unmap(), at.Port()).String()
 }
 
-func (t trainer) start(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) start(r *Request, f *wire.Fields) (any, error) {
 	if !f.Boolean("is_checkpoint_format", true) {
 		f.Fail(wire.BadRequest("is_checkpoint_format",
 			"`is_checkpoint_format` must be true: weights have the names of a checkpoint"))
@@ -238,7 +238,7 @@ type updateInfo struct {
 	Checksums  []*uint32 `json:"checksums"`
 }
 
-func (t trainer) update(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) update(r *Request, f *wire.Fields) (any, error) {
 	raw := f.Object("update_info")
 	if f.Err == nil && raw == nil {
 		f.Fail(wire.BadRequest("update_info", "`update_info` is required"))
@@ -321,7 +321,7 @@ func version(f *wire.Fields, name string) string {
 	return *v
 }
 
-func (t trainer) finish(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) finish(r *Request, f *wire.Fields) (any, error) {
 	v := version(f, "weight_version")
 	if f.Err != nil {
 		return nil, f.Err
@@ -333,7 +333,7 @@ func (t trainer) finish(r *http.Request, f *wire.Fields) (any, error) {
 		"weight_version": t.control.Version()}, nil
 }
 
-func (t trainer) setVersion(_ *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) setVersion(_ *Request, f *wire.Fields) (any, error) {
 	v := version(f, "new_version")
 	if f.Err == nil && v == "" {
 		f.Fail(wire.BadRequest("new_version", "`new_version` is required"))
@@ -345,7 +345,7 @@ func (t trainer) setVersion(_ *http.Request, f *wire.Fields) (any, error) {
 	return map[string]string{"message": "Weight version updated", "weight_version": v}, nil
 }
 
-func (t trainer) resetPrefixCache(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) resetPrefixCache(r *Request, _ *wire.Fields) (any, error) {
 	running, bad := wire.QueryBool(r.URL.Query(), "reset_running_requests")
 	if bad != nil {
 		return nil, bad
@@ -363,7 +363,7 @@ func remoteMethods() []string {
 	return []string{"check_health", "echo", "probe", "rank_info", "step_times"}
 }
 
-func (t trainer) collectiveRPC(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) collectiveRPC(r *Request, f *wire.Fields) (any, error) {
 	method := f.OptString("method")
 	args := f.Array("args")
 	timeout := f.OptFloat("timeout")
@@ -410,7 +410,7 @@ func (t trainer) collectiveRPC(r *http.Request, f *wire.Fields) (any, error) {
 	return map[string]any{"results": answers}, nil
 }
 
-func (t trainer) worldSize(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) worldSize(r *Request, _ *wire.Fields) (any, error) {
 	all := true
 	if q := r.URL.Query(); q.Has("include_dp") {
 		var bad *wire.Error
@@ -422,7 +422,7 @@ func (t trainer) worldSize(r *http.Request, _ *wire.Fields) (any, error) {
 }
 
 // weightVersion is the version of the weights; "" where nobody can change them.
-func (s *Server) weightVersion() string {
+func (s *API) weightVersion() string {
 	if s.opt.Trainer == nil || !s.opt.Config.Server.EnableRLHF {
 		return ""
 	}
@@ -430,7 +430,7 @@ func (s *Server) weightVersion() string {
 }
 
 // appendWeightVersion gives the last chunk of a choice the version of the weights.
-func (s *Server) appendWeightVersion(b []byte, last bool) []byte {
+func (s *API) appendWeightVersion(b []byte, last bool) []byte {
 	if !last {
 		return b
 	}

@@ -213,6 +213,7 @@ func TestSleepModeAlone(t *testing.T) {
 
 // TestSteerErrors: whatever goes wrong, who steers the server is told what.
 func TestSteerErrors(t *testing.T) {
+	trained := trainer{API: newServer(t).API}
 	lost := &executor.Failure{Rank: 1, Node: "localhost", PID: 7, Phase: "call", Cause: "signal: killed"}
 	for _, c := range []struct {
 		err    error
@@ -229,7 +230,7 @@ func TestSteerErrors(t *testing.T) {
 		{errors.New("make 7 bytes of memory for weights"), 500, "make 7 bytes of memory"},
 	} {
 		var api *wire.Error
-		if err := steerError(c.err); !errors.As(err, &api) || api.Status != c.status ||
+		if err := trained.steerError(c.err); !errors.As(err, &api) || api.Status != c.status ||
 			!strings.Contains(api.Message, c.want) {
 			t.Errorf("%v: %+v, not %d %q", c.err, api, c.status, c.want)
 		}

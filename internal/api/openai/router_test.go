@@ -45,8 +45,8 @@ func TestPatterns(t *testing.T) {
 // TestNoPatternsOverlap holds what find relies on: of two patterns with parameters, no path is both's.
 func TestNoPatternsOverlap(t *testing.T) {
 	s := newServer(t)
-	for a, r := range s.routes {
-		for b, other := range s.routes {
+	for a, r := range s.Server.routes {
+		for b, other := range s.Server.routes {
 			if a == b || r.segments == nil || other.segments == nil {
 				continue
 			}

@@ -16,212 +16,107 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/api/batch"
-	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
-	"github.com/eagleray/eagleray/internal/ops/store"
 	"github.com/eagleray/eagleray/internal/ops/tracing"
 )
 
-// Options configure a Server. Info and Engine are needed, the rest has defaults.
-type Options struct {
-	// Info describes the model that Engine runs.
-	Info   *engine.Info
-	Engine Engine
-	// Config is the program's, config.Default at least: of it count Server, what Model says of
-	// requests, and Schedule.Policy.
-	Config config.Config
+// ServerOptions configure a Server. All have defaults.
+type ServerOptions struct {
+	Config config.Server
 	Limits wire.Limits
 	// Log receives failures and one line per request, without bodies; nil logs nothing.
 	Log *slog.Logger
-	// Metrics is nil for none; then /metrics is absent too.
+	// Metrics is nil for none.
 	Metrics *metrics.Metrics
-	// Version is what /version says.
-	Version string
-	// Health says of each of several engines why it does not serve now, nil for those that do; a nil
-	// function is for one engine.
-	Health func(context.Context) []error
-	// Elastic changes the engines while they serve; nil for no such routes.
-	Elastic Elastic
-	// Ranks describes the workers for GET /debug/ranks, as JSON; nil for no such route.
-	Ranks func() any
-	// Store keeps what clients ask for later; nil for none, and no routes that need it.
-	Store *store.Store
-	// Responses keeps the responses of /v1/responses; nil for none, and then nothing is kept of them.
-	Responses *store.Store
 	// Tracer exports spans of requests; nil does not.
 	Tracer *tracing.Tracer
-	// Window is the page for browsers at "/", with its feed; nil for none.
-	Window *dashboard.Window
-	// Trainer steers the engines for a trainer; nil for no such routes. Close closes it.
-	Trainer *rlhf.Control
-	// SpecialTokensInContent lets the text of special tokens in chat messages become control
-	// tokens, as vLLM does.
-	SpecialTokensInContent bool
+	// Classify gives an error of a handler its status, nil where it does not know the error; a nil
+	// function knows none.
+	Classify func(error) *wire.Error
+	// WeightVersion is what X-Weight-Version says, "" for no such header; a nil function says nothing.
+	WeightVersion func() string
+	// Weights is a sum of what tokens depend on beside the request: an answer goes on at another
+	// server (ResumeHeader) where it is the same. Nil is always the same.
+	Weights func() uint32
+	// Seed seeds the random numbers of an answer that can be resumed; nil draws the seed.
+	Seed func() uint64
+	// Closing is called when the server begins to end: what is told for as long as a client listens
+	// ends then. Nil is nothing.
+	Closing func()
 }
 
-// Server answers the HTTP API. It is safe for concurrent use.
+// Server is the transport of the API: it knows who asks, and which route, and not what is asked. It
+// is safe for concurrent use once its routes are added.
 type Server struct {
-	opt           Options
-	model         model
-	created       int64 // Unix time shown by /v1/models
-	lim           wire.Limits
-	log           *slog.Logger
-	keys          keyring
-	cors          cors
-	routes        map[string]*route
-	specials      *specialTexts
-	maxTokenBytes int
-	load          atomic.Int64
-	quota         quota
-	bodies        *bodyBudget
-	live          liveResponses
-	inFlight      inFlight
-	batches       *batch.Batches // nil for none
-	// seeds counts the seeds given to requests that brought none.
-	seeds atomic.Uint64
+	opt    ServerOptions
+	lim    wire.Limits
+	log    *slog.Logger
+	keys   keyring
+	cors   cors
+	routes map[string]*route
+	load   atomic.Int64
+	quota  quota
+	bodies *bodyBudget
 	// unknown remembers the names of unknown fields that have been logged.
 	unknown  sync.Map
 	unknowns atomic.Int64
 }
 
-// New checks the options and makes a Server.
-func New(o Options) (*Server, error) {
-	if o.Engine == nil || o.Info == nil {
-		return nil, errors.New("openai server: no engine, or no description of its model")
-	}
-	c := &o.Config.Server
-	m, err := newModel(o.Info, &o.Config, o.Limits.WithDefaults())
-	if err != nil {
-		return nil, fmt.Errorf("openai server: %w", err)
-	}
-	s := &Server{opt: o, model: m, created: time.Now().Unix(), lim: o.Limits.WithDefaults(),
-		log:   o.Log,
+// NewServer makes a Server without routes.
+func NewServer(o ServerOptions) *Server {
+	c := &o.Config
+	s := &Server{opt: o, lim: o.Limits.WithDefaults(), log: o.Log, routes: map[string]*route{},
 		keys:  newKeyring(c.APIKeys),
 		quota: quota{limit: c.MaxRequestsPerKey},
-		live:  liveResponses{limit: o.Config.Schedule.MaxNumQueuedReqs},
 		cors:  cors{c.AllowedOrigins, c.AllowedMethods, c.AllowedHeaders, c.AllowCredentials}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.opt.Config.Server.RootPath = strings.TrimSuffix(c.RootPath, "/")
-	var special []string
-	if tok := m.Tokenizer; tok != nil {
-		for id := range int32(tok.VocabSize()) {
-			s.maxTokenBytes = max(s.maxTokenBytes, len(tok.TokenBytes(id)))
-			if text, ok := tok.Token(id); ok && tok.IsSpecial(id) {
-				special = append(special, text)
-			}
-		}
+	if o.Classify == nil {
+		s.opt.Classify = func(error) *wire.Error { return nil }
 	}
-	s.specials = newSpecialTexts(special)
+	if o.WeightVersion == nil {
+		s.opt.WeightVersion = func() string { return "" }
+	}
+	if o.Weights == nil {
+		s.opt.Weights = func() uint32 { return 0 }
+	}
+	s.opt.Config.RootPath = strings.TrimSuffix(c.RootPath, "/")
 	s.bodies = newBodyBudget(4*c.MaxRequestBodyBytes, s.lim.BodyWait)
-	s.batches = s.newBatches()
-	s.routes = s.makeRoutes()
 	if m := o.Metrics; m != nil {
-		for _, r := range s.routes {
-			for method := range r.methods {
-				m.Expect(r.pattern, method)
-			}
-		}
 		m.Expect("other", "other")
 	}
-	return s, nil
+	return s
 }
-
-// handler answers one request. An error it returns becomes the response, unless that has begun.
-type handler func(w http.ResponseWriter, r *http.Request) error
-
-func (s *Server) makeRoutes() map[string]*route {
-	routes := map[string]*route{}
-	add := func(method, path string, public bool, h handler) {
-		if routes[path] == nil {
-			routes[path] = newRoute(path, public)
-		}
-		routes[path].methods[method] = h
-	}
-	add("POST", completionPath, false, s.generated(posted(s, decodeCompletion, s.completions)))
-	add("POST", chatPath, false, s.generated(posted(s, decodeChat, s.chatCompletions)))
-	add("POST", chatBatchPath, false, s.generated(posted(s, decodeChatBatch, s.chatBatch)))
-	add("POST", tokensPath, false, s.generated(posted(s, decodeTokens, s.generateTokens)))
-	add("POST", embeddingsPath, false, s.embeds("Embeddings API",
-		poolingRoute(s, decodeEmbedding, s.embed)))
-	add("POST", classifyPath, false, s.classifies("Classification API",
-		poolingRoute(s, decodeClassify, s.classify)))
-	add("POST", poolingPath, false, s.pooled("Pooling API",
-		poolingRoute(s, decodePooling, s.poolTask)))
-	score := s.scored("Score API", poolingRoute(s, decodeScore, s.score))
-	add("POST", scorePath, false, score)
-	add("POST", "/score", false, score)
-	rerank := s.scored("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
-	for _, path := range []string{rerankPath, "/rerank", "/v2/rerank"} {
-		add("POST", path, false, rerank)
-	}
-	add("POST", messagesPath, false, s.generated(posted(s, decodeMessage, s.createMessage)))
-	add("POST", countTokensPath, false, s.generated(posted(s, decodeCounted, s.countTokens)))
-	anthropic(routes[messagesPath])
-	anthropic(routes[countTokensPath])
-	add("POST", responsesPath, false, s.generates(s.createResponse))
-	add("GET", responsesPath+"/{id}", false, s.getResponse)
-	add("DELETE", responsesPath+"/{id}", false, s.deleteResponse)
-	add("POST", responsesPath+"/{id}/cancel", false, s.cancelResponse)
-	add("GET", responsesPath+"/{id}/input_items", false, s.responseInput)
-	add("GET", "/v1/models", false, s.listModels)
-	add("GET", "/v1/models/{model...}", false, s.getModel)
-	add("POST", "/tokenize", false, posted(s, decodeTokenize, s.tokenizeText))
-	add("POST", "/detokenize", false, posted(s, decodeDetokenize, s.detokenize))
-	if s.model.answers.TokenizerInfo {
-		add("GET", "/tokenizer_info", false, s.tokenizerInfo)
-	}
-	s.addBatches(add)
-	s.addElastic(add)
-	add("GET", "/load", false, s.showLoad)
-	if ranks := s.opt.Ranks; ranks != nil {
-		add("GET", "/debug/ranks", false, func(w http.ResponseWriter, _ *http.Request) error {
-			return s.writeJSON(w, map[string]any{"ranks": ranks()})
-		})
-	}
-	s.addTrainer(add)
-	if page := s.opt.Window; page != nil {
-		s.addWindow(page, add)
-	}
-	add("GET", "/health", true, s.health)
-	add("GET", "/ping", true, s.health)
-	add("POST", "/ping", true, s.health)
-	add("GET", "/readyz", true, s.health)
-	add("GET", "/livez", true, s.alive)
-	add("GET", "/version", true, s.version)
-	if m := s.opt.Metrics; m != nil {
-		scrape := m.Handler()
-		add("GET", "/metrics", false, func(w http.ResponseWriter, r *http.Request) error {
-			scrape.ServeHTTP(w, r)
-			return nil
-		})
-	}
-	for _, r := range routes {
-		if get := r.methods["GET"]; get != nil {
-			r.methods["HEAD"] = get
-		}
-	}
-	return routes
-}
-
-// Handler serves the API on a listener bound to a loopback address: only host names of this machine
-// and those in AllowedHosts are answered. HTTPServer knows the address it is for.
-func (s *Server) Handler() http.Handler { return s.handler(true) }
 
 // Attached serves the API to the program that started this one, which may do what its user may: there
 // are no keys, hosts and origins to check. However much it asks at a time, its requests wait for each
 // other.
 func (s *Server) Attached() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.serve(w, r.WithContext(context.WithValue(r.Context(), patientKey{}, true)), nil)
+		q := s.newRequest(r)
+		q.patient = true
+		s.serve(w, q, nil)
 	})
 }
+
+// Drain ends what a page for browsers is told, and returns when every connection of l that was
+// accepted has had its answer (Connections.Drain). The handlers must still answer.
+func (s *Server) Drain(ctx context.Context, l *Connections) {
+	if s.opt.Closing != nil {
+		s.opt.Closing()
+	}
+	l.Drain(ctx)
+}
+
+// Handler answers one request. An error it returns becomes the response, unless that has begun.
+type Handler func(w http.ResponseWriter, r *Request) error
+
+// Handler serves the API on a listener bound to a loopback address: only host names of this machine
+// and those in AllowedHosts are answered. HTTPServer knows the address it is for.
+func (s *Server) Handler() http.Handler { return s.handler(true) }
 
 // HTTPServer returns a server for addr with the time and size limits of Limits. The caller listens
 // and serves.
@@ -235,38 +130,31 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 		MaxHeaderBytes:    s.lim.Header,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	if page := s.opt.Window; page != nil {
-		server.RegisterOnShutdown(page.Close)
+	if s.opt.Closing != nil {
+		server.RegisterOnShutdown(s.opt.Closing)
 	}
 	return server
 }
 
-// Drain ends what a page for browsers is told, and returns when every connection of l that was accepted has had
-// its answer (Connections.Drain). The engine must still serve.
-func (s *Server) Drain(ctx context.Context, l *Connections) {
-	if page := s.opt.Window; page != nil {
-		page.Close()
-	}
-	l.Drain(ctx)
-}
-
 func (s *Server) handler(loopback bool) http.Handler {
 	guard := s.guard(loopback)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, guard) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.serve(w, s.newRequest(r), guard)
+	})
 }
 
 // guard checks hosts and origins for a listener that is bound to a loopback address, or not.
 func (s *Server) guard(loopback bool) *hostGuard {
-	c := &s.opt.Config.Server
+	c := &s.opt.Config
 	return &hostGuard{allowed: c.AllowedHosts, loopback: loopback, machine: thisMachine(c.Host),
 		cors: &s.cors}
 }
 
 // serve answers one request, then logs and counts it. Without a guard everything is admitted.
-func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGuard) {
+func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) {
 	began := time.Now()
 	w := &recorder{ResponseWriter: inner}
-	if c := connectionOf(r); c != nil {
+	if c := connectionOf(r.Request); c != nil {
 		c.set(true)
 		defer c.set(false)
 		if c.surplus || c.of.draining.Load() {
@@ -287,24 +175,27 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		w.Header().Set("Connection", "close")
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if v := s.weightVersion(); v != "" {
+	if v := s.opt.WeightVersion(); v != "" {
 		w.Header().Set("X-Weight-Version", v)
 	}
-	r = s.withOrigin(r)
-	if s.opt.Config.Server.EnableRequestIDHeaders {
+	s.resumable(r)
+	if s.opt.Config.EnableRequestIDHeaders {
 		if !wire.ValidID(r.Header.Get("X-Request-Id")) {
-			r.Header.Set("X-Request-Id", originOf(r.Context()).id())
+			r.Header.Set("X-Request-Id", r.origin.id())
 		}
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 	}
-	found := s.find(r)
-	if found != nil && found.begin != nil {
-		found.begin(w)
+	if id := r.Header.Get("X-Request-Id"); wire.ValidID(id) {
+		r.id = id
+	}
+	found := s.find(r.Request)
+	if found != nil && found.shape.Begin != nil {
+		found.shape.Begin(w)
 	}
 	err := s.dispatch(w, r, guard, found)
 	status := w.status
 	if err != nil {
-		api := asAPIError(err)
+		api := s.statusOf(err)
 		s.logError(err, api)
 		if w.status == 0 {
 			// A body may have taken longer than a write may.
@@ -313,11 +204,11 @@ func (s *Server) serve(inner http.ResponseWriter, r *http.Request, guard *hostGu
 		}
 		status = api.Status
 	}
-	s.record(r, found, status, w.bytes, time.Since(began))
+	s.record(r.Request, found, status, w.bytes, time.Since(began))
 }
 
 // dispatch runs the checks in order, cheapest and most general first, then the handler.
-func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
+func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 	found *route) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -346,29 +237,29 @@ func (s *Server) dispatch(w *recorder, r *http.Request, guard *hostGuard,
 		return &wire.Error{Status: http.StatusMethodNotAllowed, Allow: found.allowed(),
 			Message: "method " + wire.Clip(r.Method) + " is not allowed for " + found.pattern}
 	}
-	if from := originOf(r.Context()); from != nil {
-		return from.resumed(h, w, r)
+	if r.resume != nil {
+		return r.resume.resumed(h, w, r)
 	}
 	return h(w, r)
 }
 
 // admit refuses what is not for this server, or not for this client. A browser's question about what
 // it may ask is answered.
-func (s *Server) admit(w *recorder, r *http.Request, guard *hostGuard,
+func (s *Server) admit(w *recorder, r *Request, guard *hostGuard,
 	found *route) (answered bool, err error) {
-	if bad := guard.check(r); bad != nil {
+	if bad := guard.check(r.Request); bad != nil {
 		return false, bad
 	}
-	local := guard.local(r)
+	local := guard.local(r.Request)
 	s.cors.headersFor(w.Header(), r.Header.Get("Origin"), local)
-	if s.cors.preflight(w, r, local) {
+	if s.cors.preflight(w, r.Request, local) {
 		return true, nil
 	}
 	if (found == nil || !found.public) && !s.keys.admits(r.Header) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return false, &wire.Error{Status: http.StatusUnauthorized, Message: "Unauthorized"}
 	}
-	if c := connectionOf(r); c != nil && c.surplus && (found == nil || !found.public) {
+	if c := connectionOf(r.Request); c != nil && c.surplus && (found == nil || !found.public) {
 		if m := s.opt.Metrics; m != nil {
 			m.Rejected("connections")
 		}
@@ -391,7 +282,7 @@ func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
 	if m := s.opt.Metrics; m != nil {
 		m.HTTP(pattern, method, status, took)
 	}
-	if s.opt.Config.Server.DisableAccessLog {
+	if s.opt.Config.DisableAccessLog {
 		return
 	}
 	level := slog.LevelInfo
@@ -404,6 +295,32 @@ func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
 		"id", wire.Clip(r.Header.Get("X-Request-Id")), traceOf(r))
 }
 
+// statusOf gives every error its status.
+func (s *Server) statusOf(err error) *wire.Error {
+	var api *wire.Error
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &api):
+		return api
+	case errors.Is(err, errDeadline):
+		return &wire.Error{Status: http.StatusRequestTimeout, Message: err.Error()}
+	}
+	if known := s.opt.Classify(err); known != nil {
+		return known
+	}
+	switch {
+	case errors.As(err, &tooLarge):
+		return &wire.Error{Status: http.StatusRequestEntityTooLarge,
+			Message: fmt.Sprintf("request body is larger than %d bytes", tooLarge.Limit)}
+	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
+		return wire.Cancelled()
+	}
+	return &wire.Error{Status: http.StatusInternalServerError, Message: internalError}
+}
+
+// internalError is all that a client is told of an error that is not its own.
+const internalError = "internal server error"
+
 // logError logs what the client's operator cannot see from the answer.
 func (s *Server) logError(err error, api *wire.Error) {
 	if api.Status >= http.StatusInternalServerError && !api.Expected {
@@ -412,9 +329,9 @@ func (s *Server) logError(err error, api *wire.Error) {
 }
 
 // counted keeps the number of requests in flight that /load shows.
-func (s *Server) counted(h handler) handler {
+func (s *Server) counted(h Handler) Handler {
 	h = s.observe(h)
-	return func(w http.ResponseWriter, r *http.Request) error {
+	return func(w http.ResponseWriter, r *Request) error {
 		leave, err := s.enter(r, answered)
 		if err != nil {
 			return err
@@ -424,12 +341,38 @@ func (s *Server) counted(h handler) handler {
 	}
 }
 
+// observe has the log and the tracer see a request.
+func (s *Server) observe(h Handler) Handler {
+	var log *slog.Logger
+	if s.opt.Config.Observe.LogRequests {
+		log = s.log
+	}
+	if log == nil && s.opt.Tracer == nil {
+		return h
+	}
+	return func(w http.ResponseWriter, r *Request) error {
+		o := observe(r.Request, log, s.opt.Tracer)
+		seen := r.WithContext(o.ctx)
+		seen.observed = o
+		err := h(w, seen)
+		switch {
+		case err != nil:
+			o.end(s.statusOf(err).Message)
+		case r.Context().Err() != nil:
+			o.end("the client has gone")
+		default:
+			o.end("")
+		}
+		return err
+	}
+}
+
 // enter counts a request in flight until leave is called, unless its client has too many.
-func (s *Server) enter(r *http.Request, how kind) (leave func(), err error) {
-	if _, is := rowOf(r.Context()); is { // their number has a bound of its own
+func (s *Server) enter(r *Request, how kind) (leave func(), err error) {
+	if r.row { // their number has a bound of its own
 		return func() {}, nil
 	}
-	c := claim{s.clientOf(r), how}
+	c := claim{r.client, how}
 	if bad := s.quota.enter(c); bad != nil {
 		if m := s.opt.Metrics; m != nil {
 			m.Rejected("quota")
@@ -445,7 +388,7 @@ func (s *Server) enter(r *http.Request, how kind) (leave func(), err error) {
 
 // readBody reads and checks a JSON body. The caller calls done of the fields once they are not
 // needed any more.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*wire.Fields, error) {
+func (s *Server) readBody(w http.ResponseWriter, r *Request) (*wire.Fields, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
@@ -455,7 +398,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*wire.Fields,
 		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
 			Message: "Content-Encoding " + wire.Clip(enc) + " is not supported"}
 	}
-	b := &body{budget: s.bodies}
+	b := &body{budget: s.bodies, patient: r.patient}
 	deadline := time.Now().Add(s.lim.BodyTimeout)
 	if err := http.NewResponseController(w).SetReadDeadline(deadline); err == nil {
 		b.deadline = deadline
@@ -469,8 +412,8 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*wire.Fields,
 }
 
 // parseBody receives a body and takes it apart.
-func (s *Server) parseBody(b *body, w http.ResponseWriter, r *http.Request) (*wire.Fields, error) {
-	if err := b.receive(w, r, s.opt.Config.Server.MaxRequestBodyBytes); err != nil {
+func (s *Server) parseBody(b *body, w http.ResponseWriter, r *Request) (*wire.Fields, error) {
+	if err := b.receive(w, r.Request, s.opt.Config.MaxRequestBodyBytes); err != nil {
 		if errors.Is(err, errBodies) && s.opt.Metrics != nil {
 			s.opt.Metrics.Rejected("bodies")
 		}
@@ -505,14 +448,6 @@ func (s *Server) logUnknown(f *wire.Fields) {
 			s.log.Warn("unknown request field is ignored", "field", name)
 		}
 	}
-}
-
-func (s *Server) checkPriority(r *sampling) *wire.Error {
-	if r.priority != 0 && s.opt.Config.Schedule.Policy != "priority" {
-		return wire.BadRequest("priority", "`priority` of %d needs a server with priority scheduling "+
-			"(--scheduling-policy priority)", r.priority)
-	}
-	return nil
 }
 
 // writeJSON answers 200 with v.
@@ -594,3 +529,11 @@ func (w *recorder) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// traceOf is the trace that a request says it belongs to, for the log; none leaves nothing there.
+func traceOf(r *http.Request) slog.Attr {
+	if id := tracing.ID(tracing.Parent(r.Context(), r.Header)); id != "" {
+		return slog.String("trace_id", id)
+	}
+	return slog.Attr{}
+}

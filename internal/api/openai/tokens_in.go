@@ -36,7 +36,7 @@ type tokensChoice struct {
 
 // generateTokens answers POST /inference/v1/generate. It is a completion whose fields of sampling
 // stand in an object of their own.
-func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) generateTokens(w http.ResponseWriter, r *Request, f *wire.Fields,
 	req *completionRequest) error {
 	g, err := s.startCompletion(r, req)
 	f.Done()
@@ -72,7 +72,7 @@ func (g *generation) tokensID() string { return tokensKind + strings.TrimPrefix(
 
 // streamTokens answers with events, vLLM's GenerateStreamResponse: the choices interleaved as their
 // tokens come.
-func (s *Server) streamTokens(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) streamTokens(w http.ResponseWriter, r *Request, g *generation,
 	req *completionRequest) error {
 	out := newEventWriter(w, s.lim.WriteTimeout)
 	head := wire.AppendString([]byte(`data: {"request_id":`), g.tokensID())
