@@ -62,6 +62,8 @@ type API struct {
 	*Server
 	opt           Options
 	model         model
+	lim           wire.Limits
+	log           *slog.Logger
 	created       int64 // Unix time shown by /v1/models
 	specials      *specialTexts
 	maxTokenBytes int
@@ -83,9 +85,12 @@ func New(o Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("openai server: %w", err)
 	}
-	s := &API{opt: o, model: m, created: time.Now().Unix(),
+	s := &API{opt: o, model: m, lim: lim, log: o.Log, created: time.Now().Unix(),
 		live: liveResponses{limit: o.Config.Schedule.MaxNumQueuedReqs}}
-	so := ServerOptions{Config: *c, Limits: lim, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	so := ServerOptions{Config: *c, Limits: lim, Log: s.log, Metrics: o.Metrics, Tracer: o.Tracer,
 		Classify: engineError, WeightVersion: s.weightVersion, Weights: s.weights}
 	if m.flags.Seed != 0 {
 		so.Seed = s.nextSeed

@@ -132,7 +132,7 @@ func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) erro
 			return nil
 		}
 		if err != nil {
-			return b.failure(err)
+			return bodyFailure(err, b.deadline)
 		}
 	}
 }
@@ -145,12 +145,12 @@ func (b *body) claim(ctx context.Context, n int64) error {
 	return nil
 }
 
-// failure says whose fault it is that a body did not arrive: it took too long, its client went
-// away, or it breaks the rules of HTTP.
-func (b *body) failure(err error) error {
+// bodyFailure says whose fault it is that a body did not arrive by a deadline, zero for none: it took
+// too long, its client went away, or it breaks the rules of HTTP.
+func bodyFailure(err error, deadline time.Time) error {
 	var tooLarge *http.MaxBytesError
 	// net/http does not tell that it waited for a trailer in vain.
-	late := !b.deadline.IsZero() && !time.Now().Before(b.deadline)
+	late := !deadline.IsZero() && !time.Now().Before(deadline)
 	switch {
 	case errors.As(err, &tooLarge):
 		return err

@@ -156,7 +156,7 @@ func (r *chatRequest) shown(s *API) int { return shownLogprobs(r.logprobs, s.mod
 // comes.
 func (s *API) streamChat(w http.ResponseWriter, r *Request, g *generation, req *chatRequest,
 	text string) error {
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.events(w)
 	head := chunkHead(g, "chat.completion.chunk")
 	var scores []score
 

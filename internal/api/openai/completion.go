@@ -214,7 +214,7 @@ func (c *choice) dropOutput(text string) {
 // streamCompletion answers with events, the choices interleaved as their tokens come.
 func (s *API) streamCompletion(w http.ResponseWriter, r *Request, g *generation,
 	req *completionRequest) error {
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.events(w)
 	head := chunkHead(g, "text_completion")
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
 	var scores []score

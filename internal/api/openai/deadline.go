@@ -2,7 +2,6 @@ package openai
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -14,9 +13,6 @@ import (
 // timeoutHeader is how long a client waits for its answer, in seconds; the field timeout says the
 // same. The less counts.
 const timeoutHeader = "X-Request-Timeout"
-
-// errDeadline ends a request whose time is over.
-var errDeadline = errors.New("the request's time is over")
 
 // deadline bounds a request by the time that its client gives it, in the header and in the field
 // (nil for none), from begun on. The caller calls cancel when the request is over.
@@ -46,12 +42,4 @@ func deadline(r *Request, field *float64, begun time.Time) (*Request, context.Ca
 		begun.Add(time.Duration(seconds*float64(time.Second))),
 		fmt.Errorf("%w: %v s", errDeadline, seconds))
 	return r.WithContext(ctx), cancel, nil
-}
-
-// ended is why a request is not to go on: its time is over, or its client has gone; nil otherwise.
-func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, errDeadline) {
-		return cause
-	}
-	return ctx.Err()
 }

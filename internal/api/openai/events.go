@@ -24,8 +24,9 @@ type eventWriter struct {
 	buf     []byte
 }
 
-func newEventWriter(w http.ResponseWriter, timeout time.Duration) *eventWriter {
-	return &eventWriter{w: w, rc: http.NewResponseController(w), timeout: timeout,
+// events begins a stream.
+func (s *Server) events(w http.ResponseWriter) *eventWriter {
+	return &eventWriter{w: w, rc: http.NewResponseController(w), timeout: s.lim.WriteTimeout,
 		buf: make([]byte, 0, 1024)}
 }
 

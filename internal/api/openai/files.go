@@ -101,7 +101,7 @@ func (s *API) createFile(w http.ResponseWriter, r *Request) error {
 	if r.ContentLength > maxUpload {
 		return &http.MaxBytesError{Limit: maxUpload}
 	}
-	in := &uploadReader{s: s.Server, rc: http.NewResponseController(w)}
+	in := &uploadReader{timeout: s.lim.BodyTimeout, rc: http.NewResponseController(w)}
 	in.r = http.MaxBytesReader(w, r.Body, maxUpload)
 	r.Body = io.NopCloser(in)
 	parts, err := r.MultipartReader()
@@ -134,17 +134,17 @@ const maxUpload = 512_000_000 + 1<<20
 
 // uploadReader reads a large body: as long as some of it comes, it has time.
 type uploadReader struct {
-	s    *Server
-	r    io.Reader
-	rc   *http.ResponseController
-	set  time.Time
-	over bool // the body was there to its end
+	timeout time.Duration
+	r       io.Reader
+	rc      *http.ResponseController
+	set     time.Time
+	over    bool // the body was there to its end
 }
 
 func (u *uploadReader) Read(b []byte) (int, error) {
-	if now := time.Now(); now.Sub(u.set) > u.s.lim.BodyTimeout/8 {
+	if now := time.Now(); now.Sub(u.set) > u.timeout/8 {
 		u.set = now
-		_ = u.rc.SetReadDeadline(now.Add(u.s.lim.BodyTimeout)) // not every connection has deadlines
+		_ = u.rc.SetReadDeadline(now.Add(u.timeout)) // not every connection has deadlines
 	}
 	n, err := u.r.Read(b)
 	u.over = u.over || err == io.EOF
@@ -161,7 +161,7 @@ func (u *uploadReader) failure(err error) error {
 	case u.over:
 		return wire.BadRequest("", "the form is malformed: %v", err)
 	}
-	return (&body{}).failure(err)
+	return bodyFailure(err, time.Time{})
 }
 
 // fileForm are the parts of a form with a file.
@@ -331,7 +331,7 @@ func (s *API) fileContent(w http.ResponseWriter, r *Request) error {
 		if err != nil {
 			return err
 		}
-		if err := writeInTime(w, string(buf[:n]), s.lim.WriteTimeout); err != nil {
+		if err := s.writeInTime(w, string(buf[:n])); err != nil {
 			return err
 		}
 	}

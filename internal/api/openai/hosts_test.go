@@ -99,17 +99,17 @@ func TestHostsAndOrigins(t *testing.T) {
 		{all, "localhost:8000", "http://evil.com", foreignOrigin},
 		{lan, "192.168.1.5:8000", "http://localhost:3000", foreignOrigin},
 	} {
-		s := newServer(t)
+		s := newServer2(t)
 		guard := s.guard(isLoopbackAddr(c.bound))
 		guard.machine = fakeMachine()
 		do := func(method, path string, headers ...string) *httptest.ResponseRecorder {
-			r := newRequest(method, path, "")
+			r := newRequest2(method, path, "")
 			r.Host = c.host
 			r.Header.Set("Origin", c.origin)
 			for i := 0; i < len(headers); i += 2 {
 				r.Header.Set(headers[i], headers[i+1])
 			}
-			rec := newRecorder()
+			rec := httptest.NewRecorder()
 			s.serve(rec, s.newRequest(r), guard)
 			return rec
 		}
@@ -119,7 +119,7 @@ func TestHostsAndOrigins(t *testing.T) {
 				rec.Code, c.status)
 		}
 		readable := rec.Header().Get("Access-Control-Allow-Origin")
-		preflight := do("OPTIONS", completionsPath, "Access-Control-Request-Method", "POST",
+		preflight := do("OPTIONS", "/v1/completions", "Access-Control-Request-Method", "POST",
 			"Access-Control-Request-Headers", "content-type")
 		cross := c.origin != "" && c.origin != "http://"+c.host
 		if c.status == ok && cross {
@@ -160,9 +160,9 @@ func TestOwnNames(t *testing.T) {
 
 // TestCredentialsAreForListedOrigins: a page of this machine may call, without credentials.
 func TestCredentialsAreForListedOrigins(t *testing.T) {
-	s := newServer(t, func(o *Options) {
-		o.Config.Server.AllowedOrigins = []string{"https://app.example"}
-		o.Config.Server.AllowCredentials = true
+	s := newServer2(t, func(o *ServerOptions) {
+		o.Config.AllowedOrigins = []string{"https://app.example"}
+		o.Config.AllowCredentials = true
 	})
 	h := s.do("GET", "/v1/models", "", "Origin", "http://localhost:3000").Header()
 	if h.Get("Access-Control-Allow-Origin") != "http://localhost:3000" ||

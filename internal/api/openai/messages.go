@@ -39,7 +39,7 @@ func (s *API) answerMessage(w http.ResponseWriter, r *Request, g *generation,
 	m := &messages.Message{ID: g.id, Model: g.model}
 	m.Usage.InputTokens = g.usage().prompt
 	t := &messages.Stream{M: m}
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.events(w)
 	if req.stream {
 		t.Send = func(event []byte) error {
 			out.buf = append(out.buf[:0], event...)

@@ -43,6 +43,9 @@ func observe(r *http.Request, log *slog.Logger, tracer *tracing.Tracer) *observe
 	return o
 }
 
+// context is that of the request within its trace.
+func (o *observed) context() context.Context { return o.ctx }
+
 // submitted notes that the engine has the request.
 func (o *observed) submitted(known func() report) {
 	if o == nil {

@@ -159,7 +159,7 @@ func (s *API) foreground(w http.ResponseWriter, r *Request, g *generation,
 		}
 		return s.writeJSON(w, t.R)
 	}
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.events(w)
 	t := s.responseStream(r, req, func(event []byte) error {
 		out.buf = append(out.buf[:0], event...)
 		return out.send()

@@ -239,7 +239,7 @@ func (s *API) background(ctx context.Context, g *generation, req *responseReques
 // follow sends the events of a response from a sequence number on, as they come, until it ends.
 func (s *API) follow(w http.ResponseWriter, r *Request, live *liveResponse,
 	from int) error {
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.events(w)
 	sent := 0
 	for {
 		live.mu.Lock()

@@ -41,18 +41,3 @@ func TestPatterns(t *testing.T) {
 		}
 	}
 }
-
-// TestNoPatternsOverlap holds what find relies on: of two patterns with parameters, no path is both's.
-func TestNoPatternsOverlap(t *testing.T) {
-	s := newServer(t)
-	for a, r := range s.Server.routes {
-		for b, other := range s.Server.routes {
-			if a == b || r.segments == nil || other.segments == nil {
-				continue
-			}
-			if path := parameter.ReplaceAllString(b, "x"); r.match(path, nil) {
-				t.Errorf("%s is a path of %s and of %s", path, a, b)
-			}
-		}
-	}
-}

@@ -80,7 +80,7 @@ func (s *API) health(w http.ResponseWriter, r *Request) error {
 	defer cancel()
 	err := s.opt.Engine.Healthy(ctx)
 	if err == nil && r.URL.Query().Has("generate") {
-		if !s.keys.admits(r.Header) {
+		if !s.admits(r) {
 			return &wire.Error{Status: http.StatusUnauthorized, Message: "Unauthorized"}
 		}
 		err = s.oneToken(ctx)
@@ -173,7 +173,7 @@ func (s *API) version(w http.ResponseWriter, _ *Request) error {
 
 // showLoad answers GET /load: generation requests in flight.
 func (s *API) showLoad(w http.ResponseWriter, _ *Request) error {
-	return s.writeJSON(w, map[string]int64{"server_load": s.load.Load()})
+	return s.writeJSON(w, map[string]int64{"server_load": s.InFlight()})
 }
 
 // tokenizeRequest is the body of POST /tokenize: a prompt, or a conversation.

@@ -328,6 +328,19 @@ func (s *Server) logError(err error, api *wire.Error) {
 	}
 }
 
+// admits reports whether a request carries a key where one is needed.
+func (s *Server) admits(r *Request) bool { return s.keys.admits(r.Header) }
+
+// InFlight is how many requests are counted now.
+func (s *Server) InFlight() int64 { return s.load.Load() }
+
+// BodyBytes is how many bytes of request bodies are under way, for tests that none is forgotten.
+func (s *Server) BodyBytes() int64 {
+	s.bodies.mu.Lock()
+	defer s.bodies.mu.Unlock()
+	return s.bodies.used
+}
+
 // counted keeps the number of requests in flight that /load shows.
 func (s *Server) counted(h Handler) Handler {
 	h = s.observe(h)
@@ -352,7 +365,7 @@ func (s *Server) observe(h Handler) Handler {
 	}
 	return func(w http.ResponseWriter, r *Request) error {
 		o := observe(r.Request, log, s.opt.Tracer)
-		seen := r.WithContext(o.ctx)
+		seen := r.WithContext(o.context())
 		seen.observed = o
 		err := h(w, seen)
 		switch {
@@ -466,23 +479,23 @@ func (s *Server) writeRaw(w http.ResponseWriter, b string) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(http.StatusOK)
-	return writeInTime(w, b, s.lim.WriteTimeout)
+	return s.writeInTime(w, b)
 }
 
-// writeInTime writes in pieces, each of which the client must take within timeout.
-func writeInTime(w http.ResponseWriter, s string, timeout time.Duration) error {
+// writeInTime writes in pieces, each of which the client must take within the limit.
+func (s *Server) writeInTime(w http.ResponseWriter, text string) error {
 	const piece = 64 << 10
 	rc := http.NewResponseController(w)
-	for len(s) > 0 {
-		if err := rc.SetWriteDeadline(time.Now().Add(timeout)); err != nil &&
+	for len(text) > 0 {
+		if err := rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout)); err != nil &&
 			!errors.Is(err, http.ErrNotSupported) {
 			return fmt.Errorf("%w: %w", errClientGone, err)
 		}
-		n := min(piece, len(s))
-		if _, err := io.WriteString(w, s[:n]); err != nil {
+		n := min(piece, len(text))
+		if _, err := io.WriteString(w, text[:n]); err != nil {
 			return fmt.Errorf("%w: %w", errClientGone, err)
 		}
-		s = s[n:]
+		text = text[n:]
 	}
 	return nil
 }

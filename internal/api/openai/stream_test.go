@@ -252,7 +252,7 @@ func TestDisconnect(t *testing.T) {
 	if got := s.engine.aborted.Load(); got != started {
 		t.Errorf("%d of %d sequences aborted", got, started)
 	}
-	eventually(t, "the load to go to 0", func() bool { return s.load.Load() == 0 })
+	eventually(t, "the load to go to 0", func() bool { return s.InFlight() == 0 })
 	eventually(t, "the access log", func() bool { return strings.Count(s.log.String(), "status=499") == 40 })
 	if strings.Contains(s.log.String(), "request failed") {
 		t.Error("a client that goes away is logged as a failure")

@@ -98,7 +98,7 @@ func TestTLS(t *testing.T) {
 	replace("first")
 	put(t, c.CACerts, a.pem)
 	s := newServer(t, func(o *Options) { o.Config.Server.MaxConnections = 4 })
-	secure, err := TLS(&c, s.Server.log)
+	secure, err := TLS(&c, s.API.log)
 	if err != nil {
 		t.Fatal(err)
 	}

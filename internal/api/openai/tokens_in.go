@@ -74,7 +74,7 @@ func (g *generation) tokensID() string { return tokensKind + strings.TrimPrefix(
 // tokens come.
 func (s *API) streamTokens(w http.ResponseWriter, r *Request, g *generation,
 	req *completionRequest) error {
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.events(w)
 	head := wire.AppendString([]byte(`data: {"request_id":`), g.tokensID())
 	head = append(head, `,"choices":[`...)
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
