@@ -19,8 +19,9 @@ const module = "github.com/eagleray/eagleray/"
 // onlyFiles narrows packages of which little belongs to a start.
 var onlyFiles = map[string][]string{
 	"cmd/eagleray":             {"root.go", "serve.go"}, // the rest are other verbs
-	"internal/api/openai":      {"model.go", "tls.go"},  // the rest are errors of requests
-	"internal/link/join":       {"driver.go"},           // rank.go is the other end, which this one reports
+	"internal/api/openai":      {"model.go"},            // the rest are errors of requests
+	"internal/api/server":      {"tls.go"},
+	"internal/link/join":       {"driver.go"}, // rank.go is the other end, which this one reports
 	"internal/rank/model":      {"decoder.go", "fit.go", "model.go", "opt.go", "source.go"},
 	"internal/text/tokenizer":  {"tokenizer.go"}, // the rest stand behind its "tokenizer.json: …"
 	"internal/rank/worker":     {"rank.go"},      // the rest are broken promises of the driver
@@ -46,6 +47,7 @@ var noStart = map[string]string{
 	"cmd/eagleray/internal":         "measurements",
 	"internal/api/attach":           "what a program sends",
 	"internal/api/batch":            "rows of batches",
+	"internal/api/call":             "requests",
 	"cmd/eagleray/internal/bench":   "measurements",
 	"internal/text/chattemplate":    "what is wrong in a template stands behind its source",
 	"internal/link/collective":      "sums between ranks, which stand behind \"rank …\"",

@@ -19,6 +19,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
@@ -178,7 +179,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
-	secure, err := openai.TLS(&cfg.Server.Transport, log)
+	secure, err := server.TLS(&cfg.Server.Transport, log)
 	if err != nil {
 		return err
 	}
@@ -189,10 +190,10 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		}
 		defer closeTracer(tracer)
 	}
-	listener, err := openai.Inherited()
+	listener, err := server.Inherited()
 	handedOver := listener != nil
 	if err == nil && !handedOver {
-		listener, err = openai.ListenAt(&cfg.Server)
+		listener, err = server.ListenAt(&cfg.Server)
 	}
 	if err != nil {
 		return err

@@ -1,16 +1,16 @@
-package openai
+package call
 
 import (
 	"context"
 	"errors"
 )
 
-// errDeadline ends a request whose time is over.
-var errDeadline = errors.New("the request's time is over")
+// ErrDeadline ends a request whose time is over.
+var ErrDeadline = errors.New("the request's time is over")
 
-// ended is why a request is not to go on: its time is over, or its client has gone; nil otherwise.
-func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, errDeadline) {
+// Ended is why a request is not to go on: its time is over, or its client has gone; nil otherwise.
+func Ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) {
 		return cause
 	}
 	return ctx.Err()

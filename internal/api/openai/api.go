@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/batch"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
@@ -59,7 +60,7 @@ type Options struct {
 
 // API answers requests over HTTP. It is safe for concurrent use.
 type API struct {
-	*Server
+	*server.Server
 	opt           Options
 	model         model
 	lim           wire.Limits
@@ -90,7 +91,7 @@ func New(o Options) (*API, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	so := ServerOptions{Config: *c, Limits: lim, Log: s.log, Metrics: o.Metrics, Tracer: o.Tracer,
+	so := server.Options{Config: *c, Limits: lim, Log: s.log, Metrics: o.Metrics, Tracer: o.Tracer,
 		Classify: engineError, WeightVersion: s.weightVersion, Weights: s.weights}
 	if m.flags.Seed != 0 {
 		so.Seed = s.nextSeed
@@ -98,7 +99,7 @@ func New(o Options) (*API, error) {
 	if o.Window != nil {
 		so.Closing = o.Window.Close
 	}
-	s.Server = NewServer(so)
+	s.Server = server.New(so)
 	var special []string
 	if tok := m.Tokenizer; tok != nil {
 		for id := range int32(tok.VocabSize()) {
@@ -114,13 +115,13 @@ func New(o Options) (*API, error) {
 	return s, nil
 }
 
-func (s *API) routes() []Route {
-	var list []Route
-	add := func(method, path string, public bool, h Handler) {
-		list = append(list, Route{Method: method, Path: path, Public: public, Handler: h})
+func (s *API) routes() []server.Route {
+	var list []server.Route
+	add := func(method, path string, public bool, h server.Handler) {
+		list = append(list, server.Route{Method: method, Path: path, Public: public, Handler: h})
 	}
-	anthropics := func(path string, h Handler) {
-		list = append(list, Route{Method: "POST", Path: path, Handler: h, Shape: &anthropic})
+	anthropics := func(path string, h server.Handler) {
+		list = append(list, server.Route{Method: "POST", Path: path, Handler: h, Shape: &anthropic})
 	}
 	add("POST", completionPath, false, s.generated(withModel(s, decodeCompletion, s.completions)))
 	add("POST", chatPath, false, s.generated(withModel(s, decodeChat, s.chatCompletions)))
@@ -157,8 +158,8 @@ func (s *API) routes() []Route {
 	s.addElastic(add)
 	add("GET", "/load", false, s.showLoad)
 	if ranks := s.opt.Ranks; ranks != nil {
-		add("GET", "/debug/ranks", false, func(w http.ResponseWriter, _ *Request) error {
-			return s.writeJSON(w, map[string]any{"ranks": ranks()})
+		add("GET", "/debug/ranks", false, func(w http.ResponseWriter, _ *server.Request) error {
+			return s.WriteJSON(w, map[string]any{"ranks": ranks()})
 		})
 	}
 	s.addTrainer(add)
@@ -173,7 +174,7 @@ func (s *API) routes() []Route {
 	add("GET", "/version", true, s.version)
 	if m := s.opt.Metrics; m != nil {
 		scrape := m.Handler()
-		add("GET", "/metrics", false, func(w http.ResponseWriter, r *Request) error {
+		add("GET", "/metrics", false, func(w http.ResponseWriter, r *server.Request) error {
 			scrape.ServeHTTP(w, r.Request)
 			return nil
 		})
@@ -183,7 +184,7 @@ func (s *API) routes() []Route {
 
 // withModel is posted for requests that are checked against the model.
 func withModel[T any](s *API, decode func(f *wire.Fields, m *model) (T, *wire.Error),
-	respond func(w http.ResponseWriter, r *Request, f *wire.Fields, req T) error) Handler {
-	return posted(s.Server, func(f *wire.Fields) (T, *wire.Error) { return decode(f, &s.model) },
+	respond func(w http.ResponseWriter, r *server.Request, f *wire.Fields, req T) error) server.Handler {
+	return server.Post(s.Server, func(f *wire.Fields) (T, *wire.Error) { return decode(f, &s.model) },
 		respond)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
@@ -59,7 +60,7 @@ func (s *API) StopBatches() {
 	}
 }
 
-func (s *API) addBatches(add func(method, path string, public bool, h Handler)) {
+func (s *API) addBatches(add func(method, path string, public bool, h server.Handler)) {
 	add("POST", "/v1/files", false, s.kept(s.createFile))
 	add("GET", "/v1/files", false, s.kept(s.listFiles))
 	add("GET", "/v1/files/{id}", false, s.kept(s.getFile))
@@ -73,8 +74,8 @@ func (s *API) addBatches(add func(method, path string, public bool, h Handler)) 
 
 // kept wraps handlers of files and batches: the server must keep some, and their errors have a
 // status.
-func (s *API) kept(h Handler) Handler {
-	return func(w http.ResponseWriter, r *Request) error {
+func (s *API) kept(h server.Handler) server.Handler {
+	return func(w http.ResponseWriter, r *server.Request) error {
 		if s.batches == nil {
 			return &wire.Error{Status: http.StatusNotFound,
 				Message: "this server keeps no files and batches: it needs --store-dir"}
@@ -97,7 +98,7 @@ func (s *API) kept(h Handler) Handler {
 }
 
 // createFile answers POST /v1/files. The content goes to the disk as it comes.
-func (s *API) createFile(w http.ResponseWriter, r *Request) error {
+func (s *API) createFile(w http.ResponseWriter, r *server.Request) error {
 	if r.ContentLength > maxUpload {
 		return &http.MaxBytesError{Limit: maxUpload}
 	}
@@ -109,7 +110,7 @@ func (s *API) createFile(w http.ResponseWriter, r *Request) error {
 		return &wire.Error{Status: http.StatusUnsupportedMediaType,
 			Message: "a file is uploaded as multipart/form-data: " + err.Error()}
 	}
-	u, err := s.batches.Files.Begin(r.owner)
+	u, err := s.batches.Files.Begin(r.Owner)
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (s *API) createFile(w http.ResponseWriter, r *Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, o)
+	return s.WriteJSON(w, o)
 }
 
 // maxUpload bounds a body with a file, in bytes.
@@ -161,7 +162,7 @@ func (u *uploadReader) failure(err error) error {
 	case u.over:
 		return wire.BadRequest("", "the form is malformed: %v", err)
 	}
-	return bodyFailure(err, time.Time{})
+	return server.BodyFailure(err, time.Time{})
 }
 
 // fileForm are the parts of a form with a file.
@@ -266,7 +267,7 @@ func newList[T any](data []T, more bool, id func(*T) string) list[T] {
 }
 
 // pageOfList reads the parameters of a list.
-func pageOfList(r *Request, otherwise, most int) (batch.Page, *wire.Error) {
+func pageOfList(r *server.Request, otherwise, most int) (batch.Page, *wire.Error) {
 	q := r.URL.Query()
 	p := batch.Page{After: q.Get("after"), Limit: otherwise}
 	if text := q.Get("limit"); text != "" {
@@ -287,30 +288,30 @@ func pageOfList(r *Request, otherwise, most int) (batch.Page, *wire.Error) {
 }
 
 // listFiles answers GET /v1/files.
-func (s *API) listFiles(w http.ResponseWriter, r *Request) error {
+func (s *API) listFiles(w http.ResponseWriter, r *server.Request) error {
 	p, bad := pageOfList(r, 10_000, 10_000)
 	if bad != nil {
 		return bad
 	}
-	files, more, err := s.batches.Files.List(r.owner, r.URL.Query().Get("purpose"), p)
+	files, more, err := s.batches.Files.List(r.Owner, r.URL.Query().Get("purpose"), p)
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, newList(files, more, func(f *batch.File) string { return f.ID }))
+	return s.WriteJSON(w, newList(files, more, func(f *batch.File) string { return f.ID }))
 }
 
 // getFile answers GET /v1/files/{id}.
-func (s *API) getFile(w http.ResponseWriter, r *Request) error {
-	o, err := s.batches.Files.Get(r.owner, r.PathValue("id"))
+func (s *API) getFile(w http.ResponseWriter, r *server.Request) error {
+	o, err := s.batches.Files.Get(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, o)
+	return s.WriteJSON(w, o)
 }
 
 // fileContent answers GET /v1/files/{id}/content.
-func (s *API) fileContent(w http.ResponseWriter, r *Request) error {
-	content, o, err := s.batches.Files.Content(r.owner, r.PathValue("id"))
+func (s *API) fileContent(w http.ResponseWriter, r *server.Request) error {
+	content, o, err := s.batches.Files.Content(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -331,17 +332,17 @@ func (s *API) fileContent(w http.ResponseWriter, r *Request) error {
 		if err != nil {
 			return err
 		}
-		if err := s.writeInTime(w, string(buf[:n])); err != nil {
+		if err := s.WriteInTime(w, string(buf[:n])); err != nil {
 			return err
 		}
 	}
 }
 
 // deleteFile answers DELETE /v1/files/{id}.
-func (s *API) deleteFile(w http.ResponseWriter, r *Request) error {
+func (s *API) deleteFile(w http.ResponseWriter, r *server.Request) error {
 	id := r.PathValue("id")
-	if err := s.batches.Files.Delete(r.owner, id); err != nil {
+	if err := s.batches.Files.Delete(r.Owner, id); err != nil {
 		return err
 	}
-	return s.writeJSON(w, map[string]any{"id": id, "object": "file", "deleted": true})
+	return s.WriteJSON(w, map[string]any{"id": id, "object": "file", "deleted": true})
 }

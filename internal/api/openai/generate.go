@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -36,7 +38,7 @@ type generation struct {
 	// broken, unless it is nil, is told what breaks the stream off.
 	broken func(error)
 	// observed is nil for nothing.
-	observed *observed
+	observed *call.Observed
 	// constraint is the field that states what the answer keeps to, "" for none.
 	constraint string
 	// done, unless it is nil, says that abort_requests cannot name the request any more.
@@ -71,12 +73,12 @@ type choice struct {
 }
 
 // start submits the sequences of a request, whose id begins with kind.
-func (s *API) start(r *Request, kind string, req *sampling,
+func (s *API) start(r *server.Request, kind string, req *sampling,
 	prompts []prompt) (*generation, error) {
 	if bad := s.checkBeamWork(req, prompts); bad != nil {
 		return nil, bad
 	}
-	g := &generation{id: kind + r.name(req.requestID), created: r.origin.time(),
+	g := &generation{id: kind + r.Name(req.requestID), created: r.Origin.Time(),
 		prompts: prompts, n: req.n, constraint: req.constraintField}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
@@ -84,11 +86,11 @@ func (s *API) start(r *Request, kind string, req *sampling,
 	for i := range list {
 		q := prompts[i/req.n].Request
 		q.N = req.n
-		q.Params.Seed = s.seedFor(r.origin, req, i%req.n)
-		q.Client, q.Background = r.client, r.row || req.polled
+		q.Params.Seed = s.seedFor(r.Origin, req, i%req.n)
+		q.Client, q.Background = r.Client, r.Row || req.polled
 		q.Constraint = req.constraint
 		q.HandOver, q.Ticket = req.handOver, req.ticket
-		q.FinalOnly = !req.stream && !req.polled && r.observed == nil
+		q.FinalOnly = !req.stream && !req.polled && r.Observed == nil
 		list[i] = &q
 	}
 	var err error
@@ -100,7 +102,7 @@ func (s *API) start(r *Request, kind string, req *sampling,
 	}
 	if err != nil {
 		s.breakOff(r, err)
-		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !r.row {
+		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !r.Row {
 			s.opt.Metrics.Rejected("queue_full")
 		}
 		if bad := constraintError(req, err); bad != nil {
@@ -111,14 +113,14 @@ func (s *API) start(r *Request, kind string, req *sampling,
 		}
 		return nil, err
 	}
-	if r.origin != nil {
+	if r.Origin != nil {
 		g.stream, g.broken = newTokenwise(g.stream, len(list)), func(err error) { s.breakOff(r, err) }
 	}
 	if s.opt.Trainer != nil {
 		g.done = s.inFlight.add(kind, g.id, g.stream)
 	}
-	g.observed = r.observed
-	g.observed.submitted(func() report { return g.report(req) })
+	g.observed = r.Observed
+	g.observed.Submitted(func() call.Report { return g.report(req) })
 	return g, nil
 }
 
@@ -142,9 +144,9 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 			if errors.Is(err, engine.ErrSpent) {
 				err = wire.BadRequest(g.constraint, "`%s` is too complex: %v", g.constraint, err)
 			}
-			return errors.Join(ended(ctx), err)
+			return errors.Join(call.Ended(ctx), err)
 		}
-		g.observed.tokens(len(d.Tokens))
+		g.observed.Tokens(len(d.Tokens))
 		if err := f(d.Choice, &d); err != nil {
 			return err
 		}
@@ -189,13 +191,13 @@ func (g *generation) usage() usage {
 }
 
 // report is what observers are told of a generation.
-func (g *generation) report(req *sampling) report {
+func (g *generation) report(req *sampling) call.Report {
 	p, u := &g.prompts[0].Params, g.usage()
-	return report{id: g.id, model: g.model, prompts: len(g.prompts), n: g.n,
-		maxTokens: int(p.MaxTokens), sequences: len(g.choices), temperature: p.Temperature,
-		topP: p.TopP, stream: req.stream, constrained: req.constraintField != "",
-		promptTokens: u.prompt, cachedTokens: u.cached, outputTokens: u.output,
-		finishReasons: g.finishReasons()}
+	return call.Report{ID: g.id, Model: g.model, Prompts: len(g.prompts), N: g.n,
+		MaxTokens: int(p.MaxTokens), Sequences: len(g.choices), Temperature: p.Temperature,
+		TopP: p.TopP, Stream: req.stream, Constrained: req.constraintField != "",
+		PromptTokens: u.prompt, CachedTokens: u.cached, OutputTokens: u.output,
+		FinishReasons: g.finishReasons()}
 }
 
 // finishReasons are those of the choices that have ended, each once.
@@ -213,7 +215,7 @@ func (g *generation) finishReasons() []string {
 
 // breakOff leaves a request that this server cannot answer, as its engine has failed or ends, to
 // another server that can.
-func (s *API) breakOff(r *Request, err error) {
+func (s *API) breakOff(r *server.Request, err error) {
 	if errors.Is(err, engine.ErrFailed) || errors.Is(err, engine.ErrStopped) {
 		r.LeaveToOthers(s.log, err)
 	}

@@ -13,12 +13,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/api/server"
 )
 
 // TestListenLocalhost: localhost is both of its addresses on one port.
 func TestListenLocalhost(t *testing.T) {
 	noLeak(t)
-	l, err := Listen("localhost", 0)
+	l, err := server.Listen("localhost", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,7 @@ func TestListenLocalhost(t *testing.T) {
 	}
 	var number int
 	fmt.Sscan(port, &number)
-	if again, err := Listen("localhost", number); err == nil {
+	if again, err := server.Listen("localhost", number); err == nil {
 		again.Close()
 		t.Error("a taken port was taken again")
 	}
@@ -64,7 +66,7 @@ func TestLittleServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(t)
-	l, err := Listen("127.0.0.1", 0)
+	l, err := server.Listen("127.0.0.1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

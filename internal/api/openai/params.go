@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/constrain"
@@ -143,12 +144,12 @@ func (s *API) fit(p *prompt, r *sampling, params sample.Params, field string) *w
 
 // seedFor gives sequence i of a request its seed: the request's plus i, as vLLM does. A request
 // without one gets a random seed, or the next of the sequence that --seed starts.
-func (s *API) seedFor(from *origin, r *sampling, i int) uint64 {
+func (s *API) seedFor(from *call.Origin, r *sampling, i int) uint64 {
 	switch {
 	case r.seed != nil && *r.seed != -1:
 		return uint64(*r.seed) + uint64(i)
 	case from != nil:
-		return from.uint64()
+		return from.Uint64()
 	case s.model.flags.Seed != 0:
 		return s.nextSeed()
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -25,9 +27,9 @@ type functionCall struct {
 
 // reading is how the answers to a conversation are divided into parts, and makes the constraint that
 // its tools are; prompt is its text.
-func (s *API) reading(ctx context.Context, from *origin, req *chatRequest,
+func (s *API) reading(ctx context.Context, from *call.Origin, req *chatRequest,
 	prompt string) (output.Options, *wire.Error) {
-	o := output.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: from.callID}
+	o := output.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: from.CallID}
 	if t := o.Reasoning; t != nil {
 		if req.continueFinal {
 			o.State = t.StateWithin(req.lastContent)
@@ -43,7 +45,7 @@ func (s *API) reading(ctx context.Context, from *origin, req *chatRequest,
 			return req.types[function][parameter]
 		}
 		if o.Tools.ShortIDs {
-			o.ID = from.shortCallID
+			o.ID = from.ShortCallID
 		}
 	}
 	if s.hides(&o) && !req.keepSpecial {
@@ -234,7 +236,7 @@ func (r *chatRequest) message(c *choice) chatMessage {
 
 // sendParts sends the parts of a delta, a chunk for each, and what ended the answer in one of its
 // own. Tokens and how they were chosen go with the first.
-func (s *API) sendParts(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+func (s *API) sendParts(out *server.EventWriter, head []byte, g *generation, req *chatRequest, i int,
 	d *engine.Delta, scores []score) error {
 	c := &g.choices[i]
 	tokens := d.Tokens

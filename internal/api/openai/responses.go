@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
 // createResponse answers POST /v1/responses.
-func (s *API) createResponse(w http.ResponseWriter, r *Request) error {
+func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 	begun := time.Now()
-	leave, err := s.enter(r, answered)
+	leave, err := s.Enter(r, server.Answered)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	f, err := s.readBody(w, r)
+	f, err := s.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -32,9 +33,9 @@ func (s *API) createResponse(w http.ResponseWriter, r *Request) error {
 	if bad != nil {
 		return bad
 	}
-	s.logUnknown(f)
+	s.LogUnknown(f)
 	if !req.record.Background {
-		r, cancel, err := deadline(r, req.timeout, begun)
+		r, cancel, err := server.Deadline(r, req.timeout, begun)
 		if err != nil {
 			return err
 		}
@@ -58,14 +59,14 @@ func (s *API) createResponse(w http.ResponseWriter, r *Request) error {
 	if req.stream {
 		return s.follow(w, r, live, 0)
 	}
-	return s.writeRaw(w, string(live.object()))
+	return s.WriteRaw(w, string(live.object()))
 }
 
 // finishResponse finds what a request goes on from, and decodes the rest of it.
-func (s *API) finishResponse(r *Request, req *responseRequest) *wire.Error {
-	if s.opt.Responses == nil || r.row {
+func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Error {
+	if s.opt.Responses == nil || r.Row {
 		who := "this server keeps"
-		if r.row {
+		if r.Row {
 			who = "rows of a batch keep"
 		}
 		for field, given := range map[string]bool{"store": req.storeGiven && req.record.Store,
@@ -79,7 +80,7 @@ func (s *API) finishResponse(r *Request, req *responseRequest) *wire.Error {
 	var history []inputItem
 	if req.previous != "" {
 		var bad *wire.Error
-		if history, bad = s.history(r.owner, req.previous); bad != nil {
+		if history, bad = s.history(r.Owner, req.previous); bad != nil {
 			return bad
 		}
 	}
@@ -87,7 +88,7 @@ func (s *API) finishResponse(r *Request, req *responseRequest) *wire.Error {
 }
 
 // startResponse submits a request, and fills in what is known of the response then.
-func (s *API) startResponse(r *Request, req *responseRequest) (*generation, error) {
+func (s *API) startResponse(r *server.Request, req *responseRequest) (*generation, error) {
 	req.polled = req.record.Background
 	g, _, err := s.startChat(r, "resp_", req.chatRequest)
 	if err != nil {
@@ -99,18 +100,18 @@ func (s *API) startResponse(r *Request, req *responseRequest) (*generation, erro
 	}
 	rec, params := &req.record, &g.prompts[0].Params
 	// Who knows the id of a response may go on from it: it is none that a client chose.
-	g.id = r.origin.itemID("resp_")
+	g.id = r.Origin.ItemID("resp_")
 	rec.ID, rec.CreatedAt, rec.Model = g.id, g.created, g.model
 	rec.Temperature, rec.TopP = shortest(params.Temperature), shortest(params.TopP)
 	return g, nil
 }
 
 // responseStream makes the response of a generation. send takes its events, nil for none.
-func (s *API) responseStream(r *Request, req *responseRequest,
+func (s *API) responseStream(r *server.Request, req *responseRequest,
 	send func([]byte) error) *responses.Stream {
-	t := &responses.Stream{R: &req.record, NewID: r.origin.itemID, Send: send}
+	t := &responses.Stream{R: &req.record, NewID: r.Origin.ItemID, Send: send}
 	if req.record.Store {
-		owner, input := r.owner, req.inputList()
+		owner, input := r.Owner, req.inputList()
 		req.input = nil
 		t.Final = func(rec *responses.Response) {
 			if err := s.keepResponse(owner, rec, input); err != nil {
@@ -147,7 +148,7 @@ func (s *API) respond(ctx context.Context, g *generation, req *responseRequest,
 }
 
 // foreground answers with a response, at once or with its events.
-func (s *API) foreground(w http.ResponseWriter, r *Request, g *generation,
+func (s *API) foreground(w http.ResponseWriter, r *server.Request, g *generation,
 	req *responseRequest) error {
 	if !req.stream {
 		t := s.responseStream(r, req, nil)
@@ -157,18 +158,18 @@ func (s *API) foreground(w http.ResponseWriter, r *Request, g *generation,
 		if err := s.respond(r.Context(), g, req, t); err != nil {
 			return err
 		}
-		return s.writeJSON(w, t.R)
+		return s.WriteJSON(w, t.R)
 	}
-	out := s.events(w)
+	out := s.Events(w)
 	t := s.responseStream(r, req, func(event []byte) error {
-		out.buf = append(out.buf[:0], event...)
-		return out.send()
+		out.Buf = append(out.Buf[:0], event...)
+		return out.Send()
 	})
 	err := t.Open()
 	if err == nil {
 		err = s.respond(r.Context(), g, req, t)
 	}
-	if err == nil || errors.Is(err, errClientGone) || r.Context().Err() == context.Canceled {
+	if err == nil || errors.Is(err, server.ErrClientGone) || r.Context().Err() == context.Canceled {
 		return err
 	}
 	return t.Fail(s.responseError(err))
@@ -176,16 +177,16 @@ func (s *API) foreground(w http.ResponseWriter, r *Request, g *generation,
 
 // responseError is an error as a response shows it.
 func (s *API) responseError(err error) responses.Error {
-	api := s.statusOf(err)
-	s.logError(err, api)
+	api := s.StatusOf(err)
+	s.LogError(err, api)
 	return responses.Error{Code: "server_error",
 		Message: wire.ClipTo(api.OnWire().Message, wire.MaxMessage)}
 }
 
 // getResponse answers GET /v1/responses/{id}: the response, or with stream=true its events after
 // starting_after.
-func (s *API) getResponse(w http.ResponseWriter, r *Request) error {
-	owner, id := r.owner, r.PathValue("id")
+func (s *API) getResponse(w http.ResponseWriter, r *server.Request) error {
+	owner, id := r.Owner, r.PathValue("id")
 	query := r.URL.Query()
 	stream, bad := wire.QueryBool(query, "stream")
 	if bad != nil {
@@ -201,13 +202,13 @@ func (s *API) getResponse(w http.ResponseWriter, r *Request) error {
 			return wire.BadRequest("starting_after", "`starting_after` needs `stream=true`")
 		}
 		if live != nil {
-			return s.writeRaw(w, string(live.object()))
+			return s.WriteRaw(w, string(live.object()))
 		}
 		kept, err := s.loadResponse(owner, id)
 		if err != nil {
 			return err
 		}
-		return s.writeRaw(w, string(kept.Response))
+		return s.WriteRaw(w, string(kept.Response))
 	}
 	if live != nil && live.logged {
 		return s.follow(w, r, live, after+1)
@@ -220,8 +221,8 @@ func (s *API) getResponse(w http.ResponseWriter, r *Request) error {
 }
 
 // cancelResponse answers POST /v1/responses/{id}/cancel.
-func (s *API) cancelResponse(w http.ResponseWriter, r *Request) error {
-	owner, id := r.owner, r.PathValue("id")
+func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
+	owner, id := r.Owner, r.PathValue("id")
 	if live := s.live.find(owner, id); live != nil {
 		live.cancel(errCancelled)
 		select {
@@ -241,12 +242,12 @@ func (s *API) cancelResponse(w http.ResponseWriter, r *Request) error {
 	case status != responses.Cancelled:
 		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s", wire.Clip(id), status)
 	}
-	return s.writeRaw(w, string(kept.Response))
+	return s.WriteRaw(w, string(kept.Response))
 }
 
 // deleteResponse answers DELETE /v1/responses/{id}. One that is under way is cancelled first.
-func (s *API) deleteResponse(w http.ResponseWriter, r *Request) error {
-	owner, id := r.owner, r.PathValue("id")
+func (s *API) deleteResponse(w http.ResponseWriter, r *server.Request) error {
+	owner, id := r.Owner, r.PathValue("id")
 	if live := s.live.find(owner, id); live != nil {
 		live.cancel(errCancelled)
 		select {
@@ -261,7 +262,7 @@ func (s *API) deleteResponse(w http.ResponseWriter, r *Request) error {
 	if err := s.opt.Responses.Delete(responseKey(owner, id), eventsKey(owner, id)); err != nil {
 		return err
 	}
-	return s.writeJSON(w, struct {
+	return s.WriteJSON(w, struct {
 		ID      string `json:"id"`
 		Object  string `json:"object"`
 		Deleted bool   `json:"deleted"`
@@ -269,7 +270,7 @@ func (s *API) deleteResponse(w http.ResponseWriter, r *Request) error {
 }
 
 // responseInput answers GET /v1/responses/{id}/input_items: the items of the request's own input.
-func (s *API) responseInput(w http.ResponseWriter, r *Request) error {
+func (s *API) responseInput(w http.ResponseWriter, r *server.Request) error {
 	query := r.URL.Query()
 	limit, bad := wire.QueryInt(query, "limit", 20, 1, 100)
 	if bad != nil {
@@ -279,7 +280,7 @@ func (s *API) responseInput(w http.ResponseWriter, r *Request) error {
 	if order != "" && order != "asc" && order != "desc" {
 		return wire.BadRequest("order", "`order` must be asc or desc, got %q", wire.Clip(order))
 	}
-	id, owner := r.PathValue("id"), r.owner
+	id, owner := r.PathValue("id"), r.Owner
 	var list []byte
 	if live := s.live.find(owner, id); live != nil {
 		list = live.input
@@ -290,5 +291,5 @@ func (s *API) responseInput(w http.ResponseWriter, r *Request) error {
 		}
 		list = kept.Input
 	}
-	return s.writeJSON(w, pageOf(list, limit, order != "asc", query.Get("after")))
+	return s.WriteJSON(w, pageOf(list, limit, order != "asc", query.Get("after")))
 }

@@ -172,8 +172,8 @@ func (s *API) history(owner, id string) ([]inputItem, *wire.Error) {
 		if err != nil {
 			var bad *wire.Error
 			if !errors.As(err, &bad) {
-				bad = s.statusOf(err)
-				s.logError(err, bad)
+				bad = s.StatusOf(err)
+				s.LogError(err, bad)
 				return nil, bad
 			}
 			return nil, noResponse(field, next)

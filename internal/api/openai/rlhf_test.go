@@ -80,7 +80,7 @@ func asked(t *testing.T, h *httptest.Server, call, body string) (status int, ver
 func TestTrainer(t *testing.T) {
 	h := trained(t, nil)
 	for _, c := range []struct {
-		call, body string
+		Call, body string
 		status     int
 		want       string
 	}{
@@ -135,9 +135,9 @@ func TestTrainer(t *testing.T) {
 		{"POST /abort_requests", `{"request_ids": "x"}`, 400, "`request_ids` must be an array"},
 		{"POST /abort_requests", "", 200, `{"status":"aborted"}`},
 	} {
-		status, version, text := asked(t, h, c.call, c.body)
+		status, version, text := asked(t, h, c.Call, c.body)
 		if status != c.status || !strings.Contains(text, c.want) || version == "" {
-			t.Errorf("%s %s: %d %s, version %q, want %d %s", c.call, c.body, status, text, version, c.status,
+			t.Errorf("%s %s: %d %s, version %q, want %d %s", c.Call, c.body, status, text, version, c.status,
 				c.want)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/store"
@@ -45,13 +47,13 @@ func (s *API) card(name string) modelCard {
 	m := &s.model
 	return modelCard{ID: name, Object: "model", Created: s.created, OwnedBy: "eagleray",
 		Root: m.Root, MaxModelLen: m.MaxModelLen,
-		Permission: []modelPermission{{ID: "modelperm-" + newID(), Object: "model_permission",
+		Permission: []modelPermission{{ID: "modelperm-" + call.NewID(), Object: "model_permission",
 			Created:       s.created,
 			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*"}}}
 }
 
 // listModels answers GET /v1/models: one entry per served name.
-func (s *API) listModels(w http.ResponseWriter, _ *Request) error {
+func (s *API) listModels(w http.ResponseWriter, _ *server.Request) error {
 	list := struct {
 		Object string      `json:"object"`
 		Data   []modelCard `json:"data"`
@@ -59,28 +61,28 @@ func (s *API) listModels(w http.ResponseWriter, _ *Request) error {
 	for _, name := range s.model.Names {
 		list.Data = append(list.Data, s.card(name))
 	}
-	return s.writeJSON(w, list)
+	return s.WriteJSON(w, list)
 }
 
 // getModel answers GET /v1/models/{model...}.
-func (s *API) getModel(w http.ResponseWriter, r *Request) error {
+func (s *API) getModel(w http.ResponseWriter, r *server.Request) error {
 	name, bad := s.checkModel(r.PathValue("model"))
 	if bad != nil {
 		return bad
 	}
-	return s.writeJSON(w, s.card(name))
+	return s.WriteJSON(w, s.card(name))
 }
 
 // health answers 200 if and only if a one-token request would succeed now, else 503. The body is
 // empty, or says which of several engines do not serve, a line for each, and which change of the
 // engines is under way. With the parameter
 // generate it asks the engine for that token, which needs a key.
-func (s *API) health(w http.ResponseWriter, r *Request) error {
+func (s *API) health(w http.ResponseWriter, r *server.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.lim.HealthTimeout)
 	defer cancel()
 	err := s.opt.Engine.Healthy(ctx)
 	if err == nil && r.URL.Query().Has("generate") {
-		if !s.admits(r) {
+		if !s.Admits(r) {
 			return &wire.Error{Status: http.StatusUnauthorized, Message: "Unauthorized"}
 		}
 		err = s.oneToken(ctx)
@@ -158,7 +160,7 @@ func (s *API) oneToken(ctx context.Context) error {
 
 // alive answers GET /livez with 200 unless the engine has failed for good: a server that recovers,
 // loads or drains is not to be restarted.
-func (s *API) alive(w http.ResponseWriter, r *Request) error {
+func (s *API) alive(w http.ResponseWriter, r *server.Request) error {
 	if err := s.opt.Engine.Healthy(r.Context()); errors.Is(err, engine.ErrFailed) {
 		return err
 	}
@@ -167,13 +169,13 @@ func (s *API) alive(w http.ResponseWriter, r *Request) error {
 }
 
 // version answers GET /version.
-func (s *API) version(w http.ResponseWriter, _ *Request) error {
-	return s.writeJSON(w, map[string]string{"version": s.opt.Version})
+func (s *API) version(w http.ResponseWriter, _ *server.Request) error {
+	return s.WriteJSON(w, map[string]string{"version": s.opt.Version})
 }
 
 // showLoad answers GET /load: generation requests in flight.
-func (s *API) showLoad(w http.ResponseWriter, _ *Request) error {
-	return s.writeJSON(w, map[string]int64{"server_load": s.InFlight()})
+func (s *API) showLoad(w http.ResponseWriter, _ *server.Request) error {
+	return s.WriteJSON(w, map[string]int64{"server_load": s.InFlight()})
 }
 
 // tokenizeRequest is the body of POST /tokenize: a prompt, or a conversation.
@@ -218,7 +220,7 @@ func tokenizing(f *wire.Fields, m *model) string {
 func noTokenizer() *wire.Error { return wire.BadRequest("", "the server runs without a tokenizer") }
 
 // tokenizeText answers POST /tokenize: a prompt or a conversation as token ids.
-func (s *API) tokenizeText(w http.ResponseWriter, r *Request, _ *wire.Fields,
+func (s *API) tokenizeText(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
 	req *tokenizeRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
@@ -245,7 +247,7 @@ func (s *API) tokenizeText(w http.ResponseWriter, r *Request, _ *wire.Fields,
 			answer.TokenStrs = append(answer.TokenStrs, text)
 		}
 	}
-	return s.writeJSON(w, answer)
+	return s.WriteJSON(w, answer)
 }
 
 // leastTokenized is the length of a text in bytes that /tokenize takes at least, whatever the model
@@ -289,17 +291,17 @@ func decodeDetokenize(f *wire.Fields, m *model) (*detokenizeRequest, *wire.Error
 
 // detokenize answers POST /detokenize: token ids as text, special tokens included unless
 // skip_special_tokens is set.
-func (s *API) detokenize(w http.ResponseWriter, _ *Request, _ *wire.Fields,
+func (s *API) detokenize(w http.ResponseWriter, _ *server.Request, _ *wire.Fields,
 	req *detokenizeRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
 	}
-	return s.writeJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(req.ids, req.skipSpecial)})
+	return s.WriteJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(req.ids, req.skipSpecial)})
 }
 
 // tokenizerInfo answers GET /tokenizer_info: what tokenizer_config.json says, and the chat template
 // wherever it stands.
-func (s *API) tokenizerInfo(w http.ResponseWriter, _ *Request) error {
+func (s *API) tokenizerInfo(w http.ResponseWriter, _ *server.Request) error {
 	if s.model.Tokenizer == nil {
 		return noTokenizer()
 	}
@@ -311,5 +313,5 @@ func (s *API) tokenizerInfo(w http.ResponseWriter, _ *Request) error {
 	if template, ok := c.ChatTemplates["default"]; ok {
 		answer["chat_template"] = template
 	}
-	return s.writeJSON(w, answer)
+	return s.WriteJSON(w, answer)
 }

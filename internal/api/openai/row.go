@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 )
@@ -25,10 +27,10 @@ func (s *API) answersRows(path string) bool {
 // Row answers a row of a batch of a client as its route answers a request. It fails with an error that
 // wraps batch.ErrUnavailable where a client would be told to come again, and with ctx's.
 func (s *API) Row(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
-	a := batch.Answer{RequestID: newID()}
+	a := batch.Answer{RequestID: call.NewID()}
 	var err error
 	if s.answersRows(row.URL) {
-		a.Status, a.Body, err = s.Answer(ctx, Inside{ID: a.RequestID, Client: client, Path: row.URL,
+		a.Status, a.Body, err = s.Answer(ctx, server.Inside{ID: a.RequestID, Client: client, Path: row.URL,
 			Body: row.Body})
 	} else {
 		err = wire.BadRequest("url", "`url` %s is none that rows of a batch may have",
@@ -40,11 +42,11 @@ func (s *API) Row(ctx context.Context, client string, row *batch.Row) (batch.Ans
 	case errors.Is(err, engine.ErrFailed), errors.Is(err, engine.ErrStopped):
 		return a, fmt.Errorf("%w: %w", batch.ErrUnavailable, err)
 	case err != nil:
-		api := s.statusOf(err).OnWire()
+		api := s.StatusOf(err).OnWire()
 		if api.Status == http.StatusServiceUnavailable {
 			return a, fmt.Errorf("%w: %w", batch.ErrUnavailable, err)
 		}
-		s.logError(err, api)
+		s.LogError(err, api)
 		a.Status, a.Body = api.Status, api.Append(nil)
 	case !json.Valid(a.Body):
 		return a, fmt.Errorf("the answer of %s is not JSON", row.URL)

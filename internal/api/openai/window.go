@@ -5,22 +5,23 @@ import (
 	"net/http"
 
 	"github.com/eagleray/eagleray/internal/api/dashboard"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // addWindow adds the page for browsers. The page and its files are the same for everyone and need
 // no API key; what they show needs it.
 func (s *API) addWindow(page *dashboard.Window,
-	add func(method, path string, public bool, h Handler)) {
+	add func(method, path string, public bool, h server.Handler)) {
 	for _, path := range page.Paths() {
-		add("GET", path, true, func(w http.ResponseWriter, r *Request) error {
+		add("GET", path, true, func(w http.ResponseWriter, r *server.Request) error {
 			return page.File(w, r.Request, path)
 		})
 	}
-	add("GET", dashboard.AboutPath, false, func(w http.ResponseWriter, _ *Request) error {
-		return s.writeJSON(w, page.About())
+	add("GET", dashboard.AboutPath, false, func(w http.ResponseWriter, _ *server.Request) error {
+		return s.WriteJSON(w, page.About())
 	})
-	add("GET", dashboard.LivePath, false, func(w http.ResponseWriter, r *Request) error {
+	add("GET", dashboard.LivePath, false, func(w http.ResponseWriter, r *server.Request) error {
 		err := page.Feed(w, r.Request)
 		if errors.Is(err, dashboard.ErrViewers) {
 			return &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 10,

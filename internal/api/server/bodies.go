@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"context"
@@ -132,7 +132,7 @@ func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) erro
 			return nil
 		}
 		if err != nil {
-			return bodyFailure(err, b.deadline)
+			return BodyFailure(err, b.deadline)
 		}
 	}
 }
@@ -145,9 +145,9 @@ func (b *body) claim(ctx context.Context, n int64) error {
 	return nil
 }
 
-// bodyFailure says whose fault it is that a body did not arrive by a deadline, zero for none: it took
+// BodyFailure says whose fault it is that a body did not arrive by a deadline, zero for none: it took
 // too long, its client went away, or it breaks the rules of HTTP.
-func bodyFailure(err error, deadline time.Time) error {
+func BodyFailure(err error, deadline time.Time) error {
 	var tooLarge *http.MaxBytesError
 	// net/http does not tell that it waited for a trailer in vain.
 	late := !deadline.IsZero() && !time.Now().Before(deadline)
@@ -158,7 +158,7 @@ func bodyFailure(err error, deadline time.Time) error {
 		return &wire.Error{Status: http.StatusRequestTimeout,
 			Message: "request body was not received: " + err.Error()}
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: %w", errClientGone, err)
+		return fmt.Errorf("%w: %w", ErrClientGone, err)
 	}
 	return wire.BadRequest("", "request body is malformed: %v", err)
 }

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
@@ -14,9 +15,9 @@ import (
 // same. The less counts.
 const timeoutHeader = "X-Request-Timeout"
 
-// deadline bounds a request by the time that its client gives it, in the header and in the field
+// Deadline bounds a request by the time that its client gives it, in the header and in the field
 // (nil for none), from begun on. The caller calls cancel when the request is over.
-func deadline(r *Request, field *float64, begun time.Time) (*Request, context.CancelFunc,
+func Deadline(r *Request, field *float64, begun time.Time) (*Request, context.CancelFunc,
 	error) {
 	seconds := math.Inf(1)
 	if text := r.Header.Get(timeoutHeader); text != "" {
@@ -40,6 +41,6 @@ func deadline(r *Request, field *float64, begun time.Time) (*Request, context.Ca
 	}
 	ctx, cancel := context.WithDeadlineCause(r.Context(),
 		begun.Add(time.Duration(seconds*float64(time.Second))),
-		fmt.Errorf("%w: %v s", errDeadline, seconds))
+		fmt.Errorf("%w: %v s", call.ErrDeadline, seconds))
 	return r.WithContext(ctx), cancel, nil
 }

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"errors"
@@ -9,82 +9,82 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
-// errClientGone marks a write that failed: the client no longer reads, and nothing more is written.
-var errClientGone = errors.New("client stopped reading")
+// ErrClientGone marks a write that failed: the client no longer reads, and nothing more is written.
+var ErrClientGone = errors.New("client stopped reading")
 
-// eventWriter sends server-sent events. Its buffer is reused: in the steady state an event
+// EventWriter sends server-sent events. Its buffer is reused: in the steady state an event
 // allocates nothing.
-type eventWriter struct {
-	w       http.ResponseWriter
+type EventWriter struct {
+	out     http.ResponseWriter
 	rc      *http.ResponseController
 	timeout time.Duration
 	// renewed is when the write deadline was last moved.
 	renewed time.Time
-	started bool
-	buf     []byte
+	Started bool
+	Buf     []byte
 }
 
-// events begins a stream.
-func (s *Server) events(w http.ResponseWriter) *eventWriter {
-	return &eventWriter{w: w, rc: http.NewResponseController(w), timeout: s.lim.WriteTimeout,
-		buf: make([]byte, 0, 1024)}
+// Events begins a stream.
+func (s *Server) Events(w http.ResponseWriter) *EventWriter {
+	return &EventWriter{out: w, rc: http.NewResponseController(w), timeout: s.lim.WriteTimeout,
+		Buf: make([]byte, 0, 1024)}
 }
 
-// send writes the event in buf and flushes it, with the headers before the first one.
-func (e *eventWriter) send() error {
-	if !e.started {
-		e.started = true
-		h := e.w.Header()
+// Send writes the event in buf and flushes it, with the headers before the first one.
+func (e *EventWriter) Send() error {
+	if !e.Started {
+		e.Started = true
+		h := e.out.Header()
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Accel-Buffering", "no") // nginx would hold the events back
-		e.w.WriteHeader(http.StatusOK)
+		e.out.WriteHeader(http.StatusOK)
 	}
 	// The deadline belongs to the single write, but moving it costs a timer: once per quarter is
 	// enough.
 	if now := time.Now(); now.Sub(e.renewed) > e.timeout/4 {
 		if err := e.rc.SetWriteDeadline(now.Add(e.timeout)); err != nil &&
 			!errors.Is(err, http.ErrNotSupported) {
-			return fmt.Errorf("%w: %w", errClientGone, err)
+			return fmt.Errorf("%w: %w", ErrClientGone, err)
 		}
 		e.renewed = now
 	}
-	if _, err := e.w.Write(e.buf); err != nil {
-		return fmt.Errorf("%w: %w", errClientGone, err)
+	if _, err := e.out.Write(e.Buf); err != nil {
+		return fmt.Errorf("%w: %w", ErrClientGone, err)
 	}
 	if err := e.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fmt.Errorf("%w: %w", errClientGone, err)
+		return fmt.Errorf("%w: %w", ErrClientGone, err)
 	}
 	return nil
 }
 
 // done ends the stream as OpenAI does.
-func (e *eventWriter) done() error {
-	e.buf = append(e.buf[:0], "data: [DONE]\n\n"...)
-	return e.send()
+func (e *EventWriter) done() error {
+	e.Buf = append(e.Buf[:0], "data: [DONE]\n\n"...)
+	return e.Send()
 }
 
 // fail sends an error as an event, then ends the stream: the status is 200 already.
-func (e *eventWriter) fail(err *wire.Error) error {
-	e.buf = append(e.buf[:0], "data: "...)
-	e.buf = err.Append(e.buf)
-	e.buf = append(e.buf, "\n\n"...)
-	if err := e.send(); err != nil {
+func (e *EventWriter) fail(err *wire.Error) error {
+	e.Buf = append(e.Buf[:0], "data: "...)
+	e.Buf = err.Append(e.Buf)
+	e.Buf = append(e.Buf, "\n\n"...)
+	if err := e.Send(); err != nil {
 		return err
 	}
 	return e.done()
 }
 
-// end closes a stream after the last delta or an error. An error before the first event is
+// End closes a stream after the last delta or an error. An error before the first event is
 // returned, to be answered with its own status.
-func (s *Server) end(e *eventWriter, err error) error {
+func (s *Server) End(e *EventWriter, err error) error {
 	switch {
 	case err == nil:
 		return e.done()
-	case !e.started || errors.Is(err, errClientGone):
+	case !e.Started || errors.Is(err, ErrClientGone):
 		return err
 	}
-	api := s.statusOf(err)
-	s.logError(err, api)
+	api := s.StatusOf(err)
+	s.LogError(err, api)
 	return e.fail(api.OnWire())
 }

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"net/http"
@@ -99,11 +99,11 @@ func TestHostsAndOrigins(t *testing.T) {
 		{all, "localhost:8000", "http://evil.com", foreignOrigin},
 		{lan, "192.168.1.5:8000", "http://localhost:3000", foreignOrigin},
 	} {
-		s := newServer2(t)
+		s := newServer(t)
 		guard := s.guard(isLoopbackAddr(c.bound))
 		guard.machine = fakeMachine()
 		do := func(method, path string, headers ...string) *httptest.ResponseRecorder {
-			r := newRequest2(method, path, "")
+			r := newRequest(method, path, "")
 			r.Host = c.host
 			r.Header.Set("Origin", c.origin)
 			for i := 0; i < len(headers); i += 2 {
@@ -160,7 +160,7 @@ func TestOwnNames(t *testing.T) {
 
 // TestCredentialsAreForListedOrigins: a page of this machine may call, without credentials.
 func TestCredentialsAreForListedOrigins(t *testing.T) {
-	s := newServer2(t, func(o *ServerOptions) {
+	s := newServer(t, func(o *Options) {
 		o.Config.AllowedOrigins = []string{"https://app.example"}
 		o.Config.AllowCredentials = true
 	})

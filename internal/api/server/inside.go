@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"runtime/debug"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
@@ -32,8 +33,8 @@ func (s *Server) Answer(ctx context.Context, q Inside) (status int, answer []byt
 		Body:   io.NopCloser(bytes.NewReader(q.Body)), ContentLength: int64(len(q.Body)),
 	}).WithContext(ctx)
 	w := &memory{header: http.Header{}}
-	err = s.answerInside(w, &Request{Request: r, owner: q.Client,
-		call: call{id: q.ID, client: q.Client, row: true}})
+	err = s.answerInside(w, &Request{Request: r, Owner: q.Client,
+		Call: call.Call{ID: q.ID, Client: q.Client, Row: true}})
 	return w.status, bytes.TrimSpace(w.body.Bytes()), err
 }
 
@@ -42,7 +43,7 @@ func (s *Server) answerInside(w *memory, r *Request) (err error) {
 		if v := recover(); v != nil {
 			s.log.Error("handler panicked", "path", wire.Clip(r.URL.Path), "panic", v, "stack",
 				string(debug.Stack()))
-			err = &wire.Error{Status: http.StatusInternalServerError, Message: internalError}
+			err = &wire.Error{Status: http.StatusInternalServerError, Message: InternalError}
 		}
 	}()
 	return s.routes[r.URL.Path].methods[http.MethodPost](w, r)

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"context"
@@ -7,15 +7,17 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+
+	"github.com/eagleray/eagleray/internal/api/call"
 )
 
 // Request is a request with what the server knows of it.
 type Request struct {
 	*http.Request
-	call
-	// owner names whose responses, files and batches are whose: those of an API key are found with it
+	call.Call
+	// Owner names whose responses, files and batches are whose: those of an API key are found with it
 	// alone, those of a server without keys by everyone. A row has the owner of its batch.
-	owner string
+	Owner string
 	// patient says that its body waits for room without an end.
 	patient bool
 	// resume is nil for a request that no other server may go on with.
@@ -31,17 +33,17 @@ func (r *Request) WithContext(ctx context.Context) *Request {
 
 // newRequest finds out whose request it is.
 func (s *Server) newRequest(r *http.Request) *Request {
-	q := &Request{Request: r, owner: "all"}
+	q := &Request{Request: r, Owner: "all"}
 	if n, found := s.keys.find(r.Header); found {
-		q.client = "key " + strconv.Itoa(n)
+		q.Client = "key " + strconv.Itoa(n)
 		sum := sha256.Sum256(s.keys[n][:])
-		q.owner = hex.EncodeToString(sum[:8])
+		q.Owner = hex.EncodeToString(sum[:8])
 		return q
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
 	}
-	q.client = host
+	q.Client = host
 	return q
 }

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"crypto/rand"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
@@ -65,7 +66,7 @@ func (s *Server) resumable(r *Request) {
 	} else if o.weights != s.opt.Weights() {
 		o.bad = changed("the weights of the server that began it are not this one's")
 	}
-	r.resume, r.origin = o, newOrigin(o.seed, o.created)
+	r.resume, r.Origin = o, call.NewOrigin(o.seed, o.created)
 }
 
 // token is what the head of an answer has.
@@ -119,7 +120,7 @@ func (r *Request) Keep() *wire.Error {
 // answer it and this one cannot for err: what was to follow is told to nobody. For other requests it
 // does nothing.
 func (r *Request) LeaveToOthers(log *slog.Logger, err error) {
-	if o := r.resume; o == nil || o.kept || ended(r.Context()) != nil {
+	if o := r.resume; o == nil || o.kept || call.Ended(r.Context()) != nil {
 		return
 	}
 	log.Warn("request is left to another server", "error", err)

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"context"
@@ -16,14 +16,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/ops/tracing"
 )
 
-// ServerOptions configure a Server. All have defaults.
-type ServerOptions struct {
+// Options configure a Server. All have defaults.
+type Options struct {
 	Config config.Server
 	Limits wire.Limits
 	// Log receives failures and one line per request, without bodies; nil logs nothing.
@@ -50,7 +51,7 @@ type ServerOptions struct {
 // Server is the transport of the API: it knows who asks, and which route, and not what is asked. It
 // is safe for concurrent use once its routes are added.
 type Server struct {
-	opt    ServerOptions
+	opt    Options
 	lim    wire.Limits
 	log    *slog.Logger
 	keys   keyring
@@ -64,8 +65,8 @@ type Server struct {
 	unknowns atomic.Int64
 }
 
-// NewServer makes a Server without routes.
-func NewServer(o ServerOptions) *Server {
+// New makes a Server without routes.
+func New(o Options) *Server {
 	c := &o.Config
 	s := &Server{opt: o, lim: o.Limits.WithDefaults(), log: o.Log, routes: map[string]*route{},
 		keys:  newKeyring(c.APIKeys),
@@ -181,12 +182,12 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 	s.resumable(r)
 	if s.opt.Config.EnableRequestIDHeaders {
 		if !wire.ValidID(r.Header.Get("X-Request-Id")) {
-			r.Header.Set("X-Request-Id", r.origin.id())
+			r.Header.Set("X-Request-Id", r.Origin.ID())
 		}
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 	}
 	if id := r.Header.Get("X-Request-Id"); wire.ValidID(id) {
-		r.id = id
+		r.ID = id
 	}
 	found := s.find(r.Request)
 	if found != nil && found.shape.Begin != nil {
@@ -195,8 +196,8 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 	err := s.dispatch(w, r, guard, found)
 	status := w.status
 	if err != nil {
-		api := s.statusOf(err)
-		s.logError(err, api)
+		api := s.StatusOf(err)
+		s.LogError(err, api)
 		if w.status == 0 {
 			// A body may have taken longer than a write may.
 			_ = rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout))
@@ -295,14 +296,14 @@ func (s *Server) record(r *http.Request, found *route, status int, bytes int64,
 		"id", wire.Clip(r.Header.Get("X-Request-Id")), traceOf(r))
 }
 
-// statusOf gives every error its status.
-func (s *Server) statusOf(err error) *wire.Error {
+// StatusOf gives every error its status.
+func (s *Server) StatusOf(err error) *wire.Error {
 	var api *wire.Error
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &api):
 		return api
-	case errors.Is(err, errDeadline):
+	case errors.Is(err, call.ErrDeadline):
 		return &wire.Error{Status: http.StatusRequestTimeout, Message: err.Error()}
 	}
 	if known := s.opt.Classify(err); known != nil {
@@ -312,24 +313,24 @@ func (s *Server) statusOf(err error) *wire.Error {
 	case errors.As(err, &tooLarge):
 		return &wire.Error{Status: http.StatusRequestEntityTooLarge,
 			Message: fmt.Sprintf("request body is larger than %d bytes", tooLarge.Limit)}
-	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
+	case errors.Is(err, ErrClientGone), errors.Is(err, context.Canceled):
 		return wire.Cancelled()
 	}
-	return &wire.Error{Status: http.StatusInternalServerError, Message: internalError}
+	return &wire.Error{Status: http.StatusInternalServerError, Message: InternalError}
 }
 
-// internalError is all that a client is told of an error that is not its own.
-const internalError = "internal server error"
+// InternalError is all that a client is told of an error that is not its own.
+const InternalError = "internal server error"
 
-// logError logs what the client's operator cannot see from the answer.
-func (s *Server) logError(err error, api *wire.Error) {
+// LogError logs what the client's operator cannot see from the answer.
+func (s *Server) LogError(err error, api *wire.Error) {
 	if api.Status >= http.StatusInternalServerError && !api.Expected {
 		s.log.Error("request failed", "status", api.Status, "error", err)
 	}
 }
 
-// admits reports whether a request carries a key where one is needed.
-func (s *Server) admits(r *Request) bool { return s.keys.admits(r.Header) }
+// Admits reports whether a request carries a key where one is needed.
+func (s *Server) Admits(r *Request) bool { return s.keys.admits(r.Header) }
 
 // InFlight is how many requests are counted now.
 func (s *Server) InFlight() int64 { return s.load.Load() }
@@ -341,11 +342,11 @@ func (s *Server) BodyBytes() int64 {
 	return s.bodies.used
 }
 
-// counted keeps the number of requests in flight that /load shows.
-func (s *Server) counted(h Handler) Handler {
+// Counted keeps the number of requests in flight that /load shows.
+func (s *Server) Counted(h Handler) Handler {
 	h = s.observe(h)
 	return func(w http.ResponseWriter, r *Request) error {
-		leave, err := s.enter(r, answered)
+		leave, err := s.Enter(r, Answered)
 		if err != nil {
 			return err
 		}
@@ -364,28 +365,28 @@ func (s *Server) observe(h Handler) Handler {
 		return h
 	}
 	return func(w http.ResponseWriter, r *Request) error {
-		o := observe(r.Request, log, s.opt.Tracer)
-		seen := r.WithContext(o.context())
-		seen.observed = o
+		o := call.Observe(r.Request, log, s.opt.Tracer)
+		seen := r.WithContext(o.Context())
+		seen.Observed = o
 		err := h(w, seen)
 		switch {
 		case err != nil:
-			o.end(s.statusOf(err).Message)
+			o.End(s.StatusOf(err).Message)
 		case r.Context().Err() != nil:
-			o.end("the client has gone")
+			o.End("the client has gone")
 		default:
-			o.end("")
+			o.End("")
 		}
 		return err
 	}
 }
 
-// enter counts a request in flight until leave is called, unless its client has too many.
-func (s *Server) enter(r *Request, how kind) (leave func(), err error) {
-	if r.row { // their number has a bound of its own
+// Enter counts a request in flight until leave is called, unless its client has too many.
+func (s *Server) Enter(r *Request, how Kind) (leave func(), err error) {
+	if r.Row { // their number has a bound of its own
 		return func() {}, nil
 	}
-	c := claim{r.client, how}
+	c := claim{r.Client, how}
 	if bad := s.quota.enter(c); bad != nil {
 		if m := s.opt.Metrics; m != nil {
 			m.Rejected("quota")
@@ -399,9 +400,9 @@ func (s *Server) enter(r *Request, how kind) (leave func(), err error) {
 	}, nil
 }
 
-// readBody reads and checks a JSON body. The caller calls done of the fields once they are not
+// ReadBody reads and checks a JSON body. The caller calls done of the fields once they are not
 // needed any more.
-func (s *Server) readBody(w http.ResponseWriter, r *Request) (*wire.Fields, error) {
+func (s *Server) ReadBody(w http.ResponseWriter, r *Request) (*wire.Fields, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType,
@@ -449,8 +450,8 @@ func (s *Server) parseBody(b *body, w http.ResponseWriter, r *Request) (*wire.Fi
 // maxUnknown bounds the memory of unknown names; past it they are ignored in silence.
 const maxUnknown = 1000
 
-// logUnknown logs fields that are not known, once per name, as vLLM accepts them.
-func (s *Server) logUnknown(f *wire.Fields) {
+// LogUnknown logs fields that are not known, once per name, as vLLM accepts them.
+func (s *Server) LogUnknown(f *wire.Fields) {
 	for name := range f.Members {
 		if s.unknowns.Load() >= maxUnknown {
 			return
@@ -463,37 +464,37 @@ func (s *Server) logUnknown(f *wire.Fields) {
 	}
 }
 
-// writeJSON answers 200 with v.
-func (s *Server) writeJSON(w http.ResponseWriter, v any) error {
+// WriteJSON answers 200 with v.
+func (s *Server) WriteJSON(w http.ResponseWriter, v any) error {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
-	return s.writeRaw(w, b.String())
+	return s.WriteRaw(w, b.String())
 }
 
-// writeRaw answers 200 with JSON.
-func (s *Server) writeRaw(w http.ResponseWriter, b string) error {
+// WriteRaw answers 200 with JSON.
+func (s *Server) WriteRaw(w http.ResponseWriter, b string) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(http.StatusOK)
-	return s.writeInTime(w, b)
+	return s.WriteInTime(w, b)
 }
 
-// writeInTime writes in pieces, each of which the client must take within the limit.
-func (s *Server) writeInTime(w http.ResponseWriter, text string) error {
+// WriteInTime writes in pieces, each of which the client must take within the limit.
+func (s *Server) WriteInTime(w http.ResponseWriter, text string) error {
 	const piece = 64 << 10
 	rc := http.NewResponseController(w)
 	for len(text) > 0 {
 		if err := rc.SetWriteDeadline(time.Now().Add(s.lim.WriteTimeout)); err != nil &&
 			!errors.Is(err, http.ErrNotSupported) {
-			return fmt.Errorf("%w: %w", errClientGone, err)
+			return fmt.Errorf("%w: %w", ErrClientGone, err)
 		}
 		n := min(piece, len(text))
 		if _, err := io.WriteString(w, text[:n]); err != nil {
-			return fmt.Errorf("%w: %w", errClientGone, err)
+			return fmt.Errorf("%w: %w", ErrClientGone, err)
 		}
 		text = text[n:]
 	}
@@ -501,10 +502,10 @@ func (s *Server) writeInTime(w http.ResponseWriter, text string) error {
 }
 
 // writeError answers with an error in OpenAI's shape.
-func writeError(w http.ResponseWriter, e *wire.Error) { writeErrorBody(w, e, e.Append(nil)) }
+func writeError(w http.ResponseWriter, e *wire.Error) { WriteError(w, e, e.Append(nil)) }
 
-// writeErrorBody answers with an error. A failed write has no one to be reported to.
-func writeErrorBody(w http.ResponseWriter, e *wire.Error, body []byte) {
+// WriteError answers with an error. A failed write has no one to be reported to.
+func WriteError(w http.ResponseWriter, e *wire.Error, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	if e.RetryAfter > 0 {

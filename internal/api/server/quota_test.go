@@ -1,11 +1,11 @@
-package openai
+package server
 
 import "testing"
 
 // TestQuotaIsGivenBack by each kind of request on its own.
 func TestQuotaIsGivenBack(t *testing.T) {
 	q := quota{limit: 1}
-	for _, k := range []kind{answered, inBackground} {
+	for _, k := range []Kind{Answered, InBackground} {
 		c := claim{"a", k}
 		if bad := q.enter(c); bad != nil {
 			t.Fatal(bad)
@@ -14,7 +14,7 @@ func TestQuotaIsGivenBack(t *testing.T) {
 			t.Errorf("one more that %s: %v", k, bad)
 		}
 	}
-	for _, k := range []kind{answered, inBackground} {
+	for _, k := range []Kind{Answered, InBackground} {
 		q.leave(claim{"a", k})
 	}
 	if len(q.open) > 0 {
