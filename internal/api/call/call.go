@@ -1,5 +1,7 @@
 package call
 
+import "context"
+
 // Call is what a server knows of a request for generation beside its body.
 type Call struct {
 	// ID is what the client names the request, "" for nothing.
@@ -8,6 +10,9 @@ type Call struct {
 	Client string
 	// Row says that the request is a row of a batch: it gives way to others.
 	Row bool
+	// LeaveToOthers breaks the connection of a request that another server can answer and this one
+	// cannot, for a reason: what was to follow is told to nobody. Nil where no other one can.
+	LeaveToOthers func(ctx context.Context, reason error)
 	// Origin is what the answer is made of, observed what observes it; nil for nothing.
 	Origin   *Origin
 	Observed *Observed

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/batch"
@@ -61,18 +60,13 @@ type Options struct {
 // API answers requests over HTTP. It is safe for concurrent use.
 type API struct {
 	*server.Server
-	opt           Options
-	model         model
-	lim           wire.Limits
-	log           *slog.Logger
-	created       int64 // Unix time shown by /v1/models
-	specials      *specialTexts
-	maxTokenBytes int
-	live          liveResponses
-	inFlight      inFlight
-	batches       *batch.Batches // nil for none
-	// seeds counts the seeds given to requests that brought none.
-	seeds atomic.Uint64
+	*Service
+	opt     Options
+	lim     wire.Limits
+	log     *slog.Logger
+	created int64 // Unix time shown by /v1/models
+	live    liveResponses
+	batches *batch.Batches // nil for none
 }
 
 // New checks the options and makes an API.
@@ -80,36 +74,27 @@ func New(o Options) (*API, error) {
 	if o.Engine == nil || o.Info == nil {
 		return nil, errors.New("openai server: no engine, or no description of its model")
 	}
-	c := &o.Config.Server
-	lim := o.Limits.WithDefaults()
-	m, err := newModel(o.Info, &o.Config, lim)
+	service, err := NewService(ServiceOptions{Info: o.Info, Engine: o.Engine, Config: &o.Config,
+		Limits: o.Limits, Metrics: o.Metrics, SpecialTokensInContent: o.SpecialTokensInContent,
+		Priorities: o.Config.Schedule.Policy == "priority", Abortable: o.Trainer != nil})
 	if err != nil {
 		return nil, fmt.Errorf("openai server: %w", err)
 	}
-	s := &API{opt: o, model: m, lim: lim, log: o.Log, created: time.Now().Unix(),
-		live: liveResponses{limit: o.Config.Schedule.MaxNumQueuedReqs}}
+	s := &API{Service: service, opt: o, lim: o.Limits.WithDefaults(), log: o.Log,
+		created: time.Now().Unix(),
+		live:    liveResponses{limit: o.Config.Schedule.MaxNumQueuedReqs}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	so := server.Options{Config: *c, Limits: lim, Log: s.log, Metrics: o.Metrics, Tracer: o.Tracer,
-		Classify: engineError, WeightVersion: s.weightVersion, Weights: s.weights}
-	if m.flags.Seed != 0 {
-		so.Seed = s.nextSeed
+	so := server.Options{Config: o.Config.Server, Limits: s.lim, Log: s.log, Metrics: o.Metrics,
+		Tracer: o.Tracer, Classify: engineError, WeightVersion: s.weightVersion, Weights: s.weights}
+	if o.Config.Model.Seed != 0 {
+		so.Seed = service.nextSeed
 	}
 	if o.Window != nil {
 		so.Closing = o.Window.Close
 	}
 	s.Server = server.New(so)
-	var special []string
-	if tok := m.Tokenizer; tok != nil {
-		for id := range int32(tok.VocabSize()) {
-			s.maxTokenBytes = max(s.maxTokenBytes, len(tok.TokenBytes(id)))
-			if text, ok := tok.Token(id); ok && tok.IsSpecial(id) {
-				special = append(special, text)
-			}
-		}
-	}
-	s.specials = newSpecialTexts(special)
 	s.batches = s.newBatches()
 	s.Add(s.routes()...)
 	return s, nil

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -13,61 +12,19 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
-const chatPath = "/v1/chat/completions"
-
 // chatCompletions answers POST /v1/chat/completions.
 func (s *API) chatCompletions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatRequest) error {
-	g, text, err := s.startChat(r, "chatcmpl-", req)
+	g, err := s.startChat(r.Context(), &r.Call, "chatcmpl-", req)
 	f.Done()
 	if err != nil {
 		return err
 	}
 	defer g.closeReaders()
 	if req.stream {
-		return s.streamChat(w, r, g, req, text)
+		return s.streamChat(w, r, g, req)
 	}
-	return s.fullChat(w, r, g, req, text)
-}
-
-// startChat renders and submits a conversation, whose id begins with kind; it also returns the
-// rendered prompt.
-func (s *API) startChat(r *server.Request, kind string, req *chatRequest) (*generation, string, error) {
-	var bad *wire.Error
-	if req.model, bad = s.checkModel(req.model); bad != nil {
-		return nil, "", bad
-	}
-	if bad = s.checkPriority(&req.sampling); bad != nil {
-		return nil, "", bad
-	}
-	base, bad := s.params(&req.sampling, defaultChatTokens)
-	if bad != nil {
-		return nil, "", bad
-	}
-	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
-	if err := call.Ended(r.Context()); err != nil {
-		return nil, "", err
-	}
-	if bad != nil {
-		return nil, "", bad
-	}
-	reading, bad := s.reading(r.Context(), r.Origin, req, p.text)
-	if bad != nil {
-		return nil, "", bad
-	}
-	s.boundThinking(req, &reading, &base)
-	req.forget()
-	if !req.returnPromptText {
-		p.text = ""
-	}
-	if bad = s.fit(&p, &req.sampling, base, "messages"); bad != nil {
-		return nil, "", bad
-	}
-	g, err := s.start(r, kind, &req.sampling, []prompt{p})
-	if err == nil {
-		g.read(reading, req.choice == oneTool)
-	}
-	return g, p.text, err
+	return s.fullChat(w, r, g, req)
 }
 
 // chatResponse is the answer without streaming.
@@ -107,31 +64,22 @@ type chatMessage struct {
 	Reasoning    *string    `json:"reasoning"`
 }
 
-// chatEcho is what echo puts before the answer: the last message, when the answer goes on in its
-// role.
-func (r *chatRequest) chatEcho() string {
-	if !r.echo || r.role() != r.lastRole {
-		return ""
-	}
-	return r.lastContent
-}
-
-func (s *API) fullChat(w http.ResponseWriter, r *server.Request, g *generation, req *chatRequest,
-	text string) error {
+func (s *API) fullChat(w http.ResponseWriter, r *server.Request, g *generation,
+	req *chatRequest) error {
 	for i := range g.choices {
 		g.choices[i].echo(req.chatEcho())
 	}
-	if err := s.collect(r, g, &req.sampling); err != nil {
+	if err := s.collect(r.Context(), g, &req.sampling); err != nil {
 		return err
 	}
 	answer := chatResponse{ID: g.id, Object: "chat.completion", Created: g.created, Model: g.model,
 		Choices: make([]chatChoice, len(g.choices)), WeightVersion: s.weightVersion()}
 	for i := range g.choices {
 		c := &g.choices[i]
-		out := chatChoice{Index: i, Message: req.message(c), StopReason: c.stopReason()}
+		out := chatChoice{Index: i, Message: messageOf(req, c), StopReason: c.stopReason()}
 		out.FinishReason = c.finishReason()
 		if req.logprobs != sample.NoLogprobs {
-			out.Logprobs = s.appendChatLogprobs(nil, c.scores, req.shown(s), req.asTokenIDs)
+			out.Logprobs = s.appendChatLogprobs(nil, c.scores, req.shown(s.Service), req.asTokenIDs)
 		}
 		if req.returnTokenIDs {
 			out.TokenIDs = append([]int32{}, c.tokens...)
@@ -146,18 +94,15 @@ func (s *API) fullChat(w http.ResponseWriter, r *server.Request, g *generation, 
 		answer.PromptTokenIDs = g.prompts[0].Prompt
 	}
 	if req.returnPromptText {
-		answer.PromptText = &text
+		answer.PromptText = &g.prompts[0].text
 	}
 	return s.WriteJSON(w, answer)
 }
 
-// shown is how many of the most likely tokens the answer shows.
-func (r *chatRequest) shown(s *API) int { return shownLogprobs(r.logprobs, s.model.VocabSize) }
-
 // streamChat answers with events: the role of each choice with the first delta, then the text as it
 // comes.
-func (s *API) streamChat(w http.ResponseWriter, r *server.Request, g *generation, req *chatRequest,
-	text string) error {
+func (s *API) streamChat(w http.ResponseWriter, r *server.Request, g *generation,
+	req *chatRequest) error {
 	out := s.Events(w)
 	head := chunkHead(g, "chat.completion.chunk")
 	var scores []score
@@ -167,7 +112,7 @@ func (s *API) streamChat(w http.ResponseWriter, r *server.Request, g *generation
 		first := !c.started
 		c.take(d)
 		if !out.Started {
-			if err := s.sendRoles(out, head, g, req, text); err != nil {
+			if err := s.sendRoles(out, head, g, req); err != nil {
 				return err
 			}
 		}
@@ -203,7 +148,7 @@ func (s *API) sendChunk(out *server.EventWriter, head []byte, g *generation, req
 	b = delta(b)
 	b = append(b, `},"logprobs":`...)
 	if req.logprobs != sample.NoLogprobs {
-		b = s.appendChatLogprobs(b, scores, req.shown(s), req.asTokenIDs)
+		b = s.appendChatLogprobs(b, scores, req.shown(s.Service), req.asTokenIDs)
 	} else {
 		b = append(b, "null"...)
 	}
@@ -225,8 +170,8 @@ func (s *API) sendChunk(out *server.EventWriter, head []byte, g *generation, req
 }
 
 // sendRoles sends the first chunk of every choice, with what describes the prompt, and the echo.
-func (s *API) sendRoles(out *server.EventWriter, head []byte, g *generation, req *chatRequest,
-	text string) error {
+func (s *API) sendRoles(out *server.EventWriter, head []byte, g *generation,
+	req *chatRequest) error {
 	echo := req.chatEcho()
 	for i := range g.choices {
 		if err := s.sendDelta(out, head, g, req, i, func(b []byte) []byte {
@@ -237,7 +182,7 @@ func (s *API) sendRoles(out *server.EventWriter, head []byte, g *generation, req
 			b = appendTokenIDs(b, "prompt_token_ids", g.prompts[0].Prompt, req.returnTokenIDs)
 			if req.returnPromptText {
 				b = append(b, `,"prompt_text":`...)
-				b = wire.AppendString(b, text)
+				b = wire.AppendString(b, g.prompts[0].text)
 			}
 			return b
 		}); err != nil {

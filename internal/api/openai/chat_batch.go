@@ -3,20 +3,18 @@ package openai
 import (
 	"net/http"
 
-	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
-	"github.com/eagleray/eagleray/internal/text/output"
 )
 
 // chatBatchPath is vLLM's: many conversations in one request.
 const chatBatchPath = chatPath + "/batch"
 
-// chatBatchRequest is the body of it: what all conversations share, and each as it came.
+// chatBatchRequest is the body of it: what all conversations share, and each of them.
 type chatBatchRequest struct {
 	*chatRequest
-	list [][]byte
+	talks []conversation
 }
 
 func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) {
@@ -27,9 +25,19 @@ func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) 
 	f.Members["messages"] = list[0]
 	req, bad := decodeChat(f, m)
 	if bad == nil {
-		bad = req.checkBatch()
+		bad = checkBatch(req)
 	}
-	return &chatBatchRequest{req, list}, bad
+	if bad != nil {
+		return nil, bad
+	}
+	b := &chatBatchRequest{req, make([]conversation, len(list))}
+	for i, raw := range list {
+		b.talks[i] = req.conversation
+		b.talks[i].messages = nil
+		f.Members["messages"] = raw
+		b.talks[i].decodeMessages(f)
+	}
+	return b, f.Err
 }
 
 // chatBatch answers POST /v1/chat/completions/batch: `messages` is a list of conversations, of which
@@ -37,21 +45,21 @@ func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) 
 func (s *API) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatBatchRequest) error {
 	// What all share is rendered with each.
-	list, size := req.list, len(req.documents)
+	size := len(req.documents)
 	for _, k := range req.kwargs {
 		size += len(k.Raw)
 	}
-	if most := s.opt.Config.Server.MaxRequestBodyBytes; int64(size*len(list)) > most {
+	if most := s.opt.Config.Server.MaxRequestBodyBytes; int64(size*len(req.talks)) > most {
 		return wire.BadRequest("chat_template_kwargs", "`documents` and `chat_template_kwargs` of %d bytes for "+
-			"%d conversations are more than %d bytes", size, len(list), most)
+			"%d conversations are more than %d bytes", size, len(req.talks), most)
 	}
-	g, err := s.startBatch(r, f, req.chatRequest, list)
+	g, err := s.startChats(r.Context(), &r.Call, "chatcmpl-", req.chatRequest, req.talks)
 	f.Done()
 	if err != nil {
 		return err
 	}
 	defer g.closeReaders()
-	return s.fullChat(w, r, g, req.chatRequest, "")
+	return s.fullChat(w, r, g, req.chatRequest)
 }
 
 // conversations takes the list of them apart.
@@ -80,7 +88,7 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 }
 
 // checkBatch refuses what vLLM refuses, and what has room for one prompt only.
-func (r *chatRequest) checkBatch() *wire.Error {
+func checkBatch(r *chatRequest) *wire.Error {
 	for name, asked := range map[string]bool{"stream": r.stream, "n": r.n != 1, "use_beam_search": r.beams != nil,
 		"tools": r.tools != nil,
 		"echo":  r.echo, "prompt_logprobs": r.promptLogprobs != sample.NoLogprobs,
@@ -90,56 +98,4 @@ func (r *chatRequest) checkBatch() *wire.Error {
 		}
 	}
 	return nil
-}
-
-// startBatch renders and submits all conversations.
-func (s *API) startBatch(r *server.Request, f *wire.Fields, req *chatRequest,
-	list [][]byte) (*generation, error) {
-	var bad *wire.Error
-	if req.model, bad = s.checkModel(req.model); bad != nil {
-		return nil, bad
-	}
-	if bad = s.checkPriority(&req.sampling); bad != nil {
-		return nil, bad
-	}
-	base, bad := s.params(&req.sampling, defaultChatTokens)
-	if bad != nil {
-		return nil, bad
-	}
-	shared := req.conversation
-	prompts, readings := make([]prompt, len(list)), make([]output.Options, len(list))
-	for i, raw := range list {
-		req.conversation = shared
-		req.messages = nil
-		f.Members["messages"] = raw
-		if req.decodeMessages(f); f.Err != nil {
-			return nil, f.Err
-		}
-		p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
-		if err := call.Ended(r.Context()); err != nil {
-			return nil, err
-		}
-		if bad == nil {
-			readings[i], bad = s.reading(r.Context(), r.Origin, req, p.text)
-		}
-		if bad != nil {
-			return nil, bad
-		}
-		p.text = ""
-		if bad = s.fit(&p, &req.sampling, base, "messages"); bad != nil {
-			return nil, bad
-		}
-		prompts[i] = p
-	}
-	req.forget()
-	g, err := s.start(r, "chatcmpl-", &req.sampling, prompts)
-	if err != nil {
-		return nil, err
-	}
-	for i, o := range readings {
-		if o.Reasoning != nil {
-			g.choices[i].readBy(o)
-		}
-	}
-	return g, nil
 }

@@ -1,11 +1,20 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/text/output"
+)
+
+// chatPath and completionPath are named by the errors of requests that are for the other one.
+const (
+	chatPath       = "/v1/chat/completions"
+	completionPath = "/v1/completions"
 )
 
 // chatRequest is the body of POST /v1/chat/completions.
@@ -260,4 +269,74 @@ func (c *conversation) role() string {
 		return "assistant"
 	}
 	return c.lastRole
+}
+
+// chatEcho is what echo puts before the answer: the last message, when the answer goes on in its
+// role.
+func (r *chatRequest) chatEcho() string {
+	if !r.echo || r.role() != r.lastRole {
+		return ""
+	}
+	return r.lastContent
+}
+
+// shown is how many of the most likely tokens the answer shows.
+func (r *chatRequest) shown(s *Service) int { return shownLogprobs(r.logprobs, s.model.VocabSize) }
+
+// startChat renders and submits a conversation; the id of the answer begins with kind.
+func (s *Service) startChat(ctx context.Context, r *call.Call, kind string,
+	req *chatRequest) (*generation, error) {
+	return s.startChats(ctx, r, kind, req, []conversation{req.conversation})
+}
+
+// startChats is startChat for several conversations of which the request says the same.
+func (s *Service) startChats(ctx context.Context, r *call.Call, kind string, req *chatRequest,
+	talks []conversation) (*generation, error) {
+	var bad *wire.Error
+	if req.model, bad = s.checkModel(req.model); bad != nil {
+		return nil, bad
+	}
+	if bad = s.checkPriority(&req.sampling); bad != nil {
+		return nil, bad
+	}
+	base, bad := s.params(&req.sampling, defaultChatTokens)
+	if bad != nil {
+		return nil, bad
+	}
+	prompts, readings := make([]prompt, len(talks)), make([]output.Options, len(talks))
+	for i := range talks {
+		req.conversation = talks[i]
+		p, bad := s.render(ctx, &req.conversation, &req.sampling)
+		if err := call.Ended(ctx); err != nil {
+			return nil, err
+		}
+		if bad == nil {
+			readings[i], bad = s.reading(ctx, r.Origin, req, p.text)
+		}
+		if bad != nil {
+			return nil, bad
+		}
+		params := base
+		s.boundThinking(req, &readings[i], &params)
+		if !req.returnPromptText {
+			p.text = ""
+		}
+		if bad = s.fit(&p, &req.sampling, params, "messages"); bad != nil {
+			return nil, bad
+		}
+		prompts[i] = p
+	}
+	clear(talks)
+	req.forget()
+	g, err := s.start(ctx, r, kind, &req.sampling, prompts)
+	if err != nil {
+		return nil, err
+	}
+	for i := range g.choices {
+		if o := readings[i/g.n]; o.Tools != nil || o.Reasoning != nil {
+			g.choices[i].readBy(o)
+			g.choices[i].named = req.choice == oneTool
+		}
+	}
+	return g, nil
 }

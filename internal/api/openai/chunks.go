@@ -74,11 +74,3 @@ func (s *API) appendUsage(b []byte, u usage) []byte {
 	}
 	return append(b, '}')
 }
-
-// usageOf counts the tokens of one choice, for continuous_usage_stats.
-func (g *generation) usageOf(i int) usage {
-	c := &g.choices[i]
-	u := usage{prompt: len(g.prompts[i/g.n].Prompt), cached: c.cached}
-	u.add(c)
-	return u
-}

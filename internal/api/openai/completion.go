@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -13,12 +12,10 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
-const completionPath = "/v1/completions"
-
 // completions answers POST /v1/completions.
 func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *completionRequest) error {
-	g, err := s.startCompletion(r, req)
+	g, err := s.startCompletion(r.Context(), &r.Call, req)
 	f.Done()
 	if err != nil {
 		return err
@@ -27,42 +24,6 @@ func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fiel
 		return s.streamCompletion(w, r, g, req)
 	}
 	return s.fullCompletion(w, r, g, req)
-}
-
-func (s *API) startCompletion(r *server.Request, req *completionRequest) (*generation, error) {
-	var bad *wire.Error
-	if req.model, bad = s.checkModel(req.model); bad != nil {
-		return nil, bad
-	}
-	if bad = s.checkPriority(&req.sampling); bad != nil {
-		return nil, bad
-	}
-	base, bad := s.params(&req.sampling, defaultCompletionTokens)
-	if bad != nil {
-		return nil, bad
-	}
-	prompts := make([]prompt, len(req.prompts))
-	for i, raw := range req.prompts {
-		if err := call.Ended(r.Context()); err != nil {
-			return nil, err
-		}
-		if prompts[i], bad = s.tokenize(r.Context(), &req.sampling, raw); bad != nil {
-			return nil, bad
-		}
-		if bad = s.fit(&prompts[i], &req.sampling, base, "prompt"); bad != nil {
-			return nil, bad
-		}
-	}
-	req.prompts = nil
-	return s.start(r, "cmpl-", &req.sampling, prompts)
-}
-
-// shownLogprobs is how many of the most likely tokens an answer shows.
-func shownLogprobs(count int32, vocab int) int {
-	if count == sample.AllLogprobs {
-		return vocab
-	}
-	return int(count)
 }
 
 // completionResponse is the answer without streaming; fields that are always null are there because
@@ -121,44 +82,6 @@ func (s *API) usageInfo(u usage) usageInfo {
 	return info
 }
 
-// repetitionDetected is the stop reason of an output that repeats itself.
-const repetitionDetected = "repetition_detected"
-
-// stopReason is a string, a token id, or nil.
-func (c *choice) stopReason() any {
-	switch {
-	case c.finish == sample.FinishRepetition:
-		return repetitionDetected
-	case c.stopString != "":
-		return c.stopString
-	case c.stopToken >= 0:
-		return c.stopToken
-	}
-	return nil
-}
-
-// collect reads a generation to its end.
-func (s *API) collect(r *server.Request, g *generation, req *sampling) error {
-	return g.each(r.Context(), func(i int, d *engine.Delta) error {
-		c := &g.choices[i]
-		if !c.started && req.promptLogprobs != sample.NoLogprobs {
-			c.promptScores = s.promptScores(g.prompts[i/g.n].Prompt, d.PromptLogprobs)
-		}
-		c.take(d)
-		if d.Ticket != nil {
-			g.ticket = d.Ticket
-		}
-		if req.logprobs != sample.NoLogprobs {
-			c.scores = appendScores(c.scores, c, d, true)
-		}
-		if req.returnTokenIDs {
-			c.tokens = append(c.tokens, d.Tokens...)
-		}
-		c.text = append(c.text, d.Text...)
-		return nil
-	})
-}
-
 func (s *API) fullCompletion(w http.ResponseWriter, r *server.Request, g *generation,
 	req *completionRequest) error {
 	if req.echo {
@@ -166,7 +89,7 @@ func (s *API) fullCompletion(w http.ResponseWriter, r *server.Request, g *genera
 			g.choices[i].echo(g.prompts[i/g.n].text)
 		}
 	}
-	if err := s.collect(r, g, &req.sampling); err != nil {
+	if err := s.collect(r.Context(), g, &req.sampling); err != nil {
 		return err
 	}
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
@@ -198,19 +121,6 @@ func (s *API) fullCompletion(w http.ResponseWriter, r *server.Request, g *genera
 	}
 	answer.Usage, answer.KVTransferParams = s.usageInfo(g.usage()), g.ticket
 	return s.WriteJSON(w, answer)
-}
-
-// echo puts the prompt before the output.
-func (c *choice) echo(text string) {
-	c.text = append(c.text, text...)
-	c.echoed, c.echoedRunes = len(text), countRunes(text)
-}
-
-// dropOutput leaves the prompt only: echo with max_tokens 0.
-func (c *choice) dropOutput(text string) {
-	c.text = append(c.text[:0], text...)
-	c.scores, c.tokens, c.outputTokens = nil, nil, 0
-	c.finish, c.stopString, c.stopToken = sample.FinishLength, "", -1
 }
 
 // streamCompletion answers with events, the choices interleaved as their tokens come.

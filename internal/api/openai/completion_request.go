@@ -1,8 +1,10 @@
 package openai
 
 import (
+	"context"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 )
@@ -158,4 +160,40 @@ func noPrompt(field string) *wire.Error {
 		return wire.BadRequest(field, "Either prompt or prompt_embeds must be provided and non-empty.")
 	}
 	return wire.BadRequest(field, "`%s` must not be empty", field)
+}
+
+func (s *Service) startCompletion(ctx context.Context, r *call.Call, req *completionRequest) (*generation, error) {
+	var bad *wire.Error
+	if req.model, bad = s.checkModel(req.model); bad != nil {
+		return nil, bad
+	}
+	if bad = s.checkPriority(&req.sampling); bad != nil {
+		return nil, bad
+	}
+	base, bad := s.params(&req.sampling, defaultCompletionTokens)
+	if bad != nil {
+		return nil, bad
+	}
+	prompts := make([]prompt, len(req.prompts))
+	for i, raw := range req.prompts {
+		if err := call.Ended(ctx); err != nil {
+			return nil, err
+		}
+		if prompts[i], bad = s.tokenize(ctx, &req.sampling, raw); bad != nil {
+			return nil, bad
+		}
+		if bad = s.fit(&prompts[i], &req.sampling, base, "prompt"); bad != nil {
+			return nil, bad
+		}
+	}
+	req.prompts = nil
+	return s.start(ctx, r, "cmpl-", &req.sampling, prompts)
+}
+
+// shownLogprobs is how many of the most likely tokens an answer shows.
+func shownLogprobs(count int32, vocab int) int {
+	if count == sample.AllLogprobs {
+		return vocab
+	}
+	return int(count)
 }

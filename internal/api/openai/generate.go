@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/eagleray/eagleray/internal/api/call"
-	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -73,7 +72,7 @@ type choice struct {
 }
 
 // start submits the sequences of a request, whose id begins with kind.
-func (s *API) start(r *server.Request, kind string, req *sampling,
+func (s *Service) start(ctx context.Context, r *call.Call, kind string, req *sampling,
 	prompts []prompt) (*generation, error) {
 	if bad := s.checkBeamWork(req, prompts); bad != nil {
 		return nil, bad
@@ -96,12 +95,12 @@ func (s *API) start(r *server.Request, kind string, req *sampling,
 	var err error
 	if req.beams != nil {
 		search := newBeamSearch(s.opt.Engine, s.model.Identity, s.model.Tokenizer, *req.beams, list)
-		g.stream, err = search, search.submit(r.Context())
+		g.stream, err = search, search.submit(ctx)
 	} else {
-		g.stream, err = s.opt.Engine.Submit(r.Context(), list...)
+		g.stream, err = s.opt.Engine.Submit(ctx, list...)
 	}
 	if err != nil {
-		s.breakOff(r, err)
+		breakOff(ctx, r, err)
 		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !r.Row {
 			s.opt.Metrics.Rejected("queue_full")
 		}
@@ -114,9 +113,9 @@ func (s *API) start(r *server.Request, kind string, req *sampling,
 		return nil, err
 	}
 	if r.Origin != nil {
-		g.stream, g.broken = newTokenwise(g.stream, len(list)), func(err error) { s.breakOff(r, err) }
+		g.stream, g.broken = newTokenwise(g.stream, len(list)), func(err error) { breakOff(ctx, r, err) }
 	}
-	if s.opt.Trainer != nil {
+	if s.opt.Abortable {
 		g.done = s.inFlight.add(kind, g.id, g.stream)
 	}
 	g.observed = r.Observed
@@ -215,8 +214,60 @@ func (g *generation) finishReasons() []string {
 
 // breakOff leaves a request that this server cannot answer, as its engine has failed or ends, to
 // another server that can.
-func (s *API) breakOff(r *server.Request, err error) {
-	if errors.Is(err, engine.ErrFailed) || errors.Is(err, engine.ErrStopped) {
-		r.LeaveToOthers(s.log, err)
+func breakOff(ctx context.Context, r *call.Call, err error) {
+	if r.LeaveToOthers != nil &&
+		(errors.Is(err, engine.ErrFailed) || errors.Is(err, engine.ErrStopped)) {
+		r.LeaveToOthers(ctx, err)
 	}
+}
+
+// collect reads a generation to its end.
+func (s *Service) collect(ctx context.Context, g *generation, req *sampling) error {
+	return g.each(ctx, func(i int, d *engine.Delta) error {
+		c := &g.choices[i]
+		if !c.started && req.promptLogprobs != sample.NoLogprobs {
+			c.promptScores = s.promptScores(g.prompts[i/g.n].Prompt, d.PromptLogprobs)
+		}
+		c.take(d)
+		if d.Ticket != nil {
+			g.ticket = d.Ticket
+		}
+		if req.logprobs != sample.NoLogprobs {
+			c.scores = appendScores(c.scores, c, d, true)
+		}
+		if req.returnTokenIDs {
+			c.tokens = append(c.tokens, d.Tokens...)
+		}
+		c.text = append(c.text, d.Text...)
+		return nil
+	})
+}
+
+// repetitionDetected is the stop reason of an output that repeats itself.
+const repetitionDetected = "repetition_detected"
+
+// stopReason is a string, a token id, or nil.
+func (c *choice) stopReason() any {
+	switch {
+	case c.finish == sample.FinishRepetition:
+		return repetitionDetected
+	case c.stopString != "":
+		return c.stopString
+	case c.stopToken >= 0:
+		return c.stopToken
+	}
+	return nil
+}
+
+// echo puts the prompt before the output.
+func (c *choice) echo(text string) {
+	c.text = append(c.text, text...)
+	c.echoed, c.echoedRunes = len(text), countRunes(text)
+}
+
+// dropOutput leaves the prompt only: echo with max_tokens 0.
+func (c *choice) dropOutput(text string) {
+	c.text = append(c.text[:0], text...)
+	c.scores, c.tokens, c.outputTokens = nil, nil, 0
+	c.finish, c.stopString, c.stopToken = sample.FinishLength, "", -1
 }

@@ -23,7 +23,7 @@ const anthropicID = "Request-Id"
 // createMessage answers POST /v1/messages, Anthropic's API.
 func (s *API) createMessage(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *messageRequest) error {
-	g, _, err := s.startChat(r, "msg_", req.chatRequest)
+	g, err := s.startChat(r.Context(), &r.Call, "msg_", req.chatRequest)
 	f.Done()
 	if err != nil {
 		var bad *wire.Error
@@ -58,7 +58,7 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 		err = g.complete()
 	}
 	if err == nil {
-		reason, sequence := g.choices[0].messageEnd()
+		reason, sequence := messageEnd(&g.choices[0])
 		u := g.usage()
 		err = t.Close(reason, sequence, messages.Usage{InputTokens: u.prompt - u.cached,
 			CacheReadInputTokens: u.cached, OutputTokens: u.output})
@@ -78,7 +78,7 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 }
 
 // messageEnd says why a choice ended, in Anthropic's words.
-func (c *choice) messageEnd() (reason string, sequence *string) {
+func messageEnd(c *choice) (reason string, sequence *string) {
 	switch {
 	case c.finish == sample.FinishLength:
 		return "max_tokens", nil

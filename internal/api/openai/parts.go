@@ -3,31 +3,17 @@ package openai
 import (
 	"context"
 	"slices"
-	"strconv"
 
 	"github.com/eagleray/eagleray/internal/api/call"
-	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// toolCall is a call in a message.
-type toolCall struct {
-	ID       string       `json:"id"`
-	Type     string       `json:"type"`
-	Function functionCall `json:"function"`
-}
-
-type functionCall struct {
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"`
-}
-
 // reading is how the answers to a conversation are divided into parts, and makes the constraint that
 // its tools are; prompt is its text.
-func (s *API) reading(ctx context.Context, from *call.Origin, req *chatRequest,
+func (s *Service) reading(ctx context.Context, from *call.Origin, req *chatRequest,
 	prompt string) (output.Options, *wire.Error) {
 	o := output.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: from.CallID}
 	if t := o.Reasoning; t != nil {
@@ -56,7 +42,7 @@ func (s *API) reading(ctx context.Context, from *call.Origin, req *chatRequest,
 }
 
 // boundThinking has the reasoning of an answer end when its budget is spent.
-func (s *API) boundThinking(req *chatRequest, o *output.Options, p *sample.Params) {
+func (s *Service) boundThinking(req *chatRequest, o *output.Options, p *sample.Params) {
 	t := o.Reasoning
 	if req.thinkingBudget == nil || t == nil || o.State == output.Closed {
 		return
@@ -81,12 +67,12 @@ func tags(o *output.Options) []string {
 }
 
 // hides is whether a tag is a special token, which an answer's text leaves out.
-func (s *API) hides(o *output.Options) bool {
+func (s *Service) hides(o *output.Options) bool {
 	return slices.ContainsFunc(tags(o), func(tag string) bool { return s.specials.match(tag) == tag })
 }
 
 // dropped are the other special tokens, which the text then has as well.
-func (s *API) dropped(o *output.Options) []string {
+func (s *Service) dropped(o *output.Options) []string {
 	kept := tags(o)
 	var list []string
 	for _, texts := range s.specials {
@@ -97,17 +83,6 @@ func (s *API) dropped(o *output.Options) []string {
 		}
 	}
 	return list
-}
-
-// read divides the answers of a generation into parts, where there is anything to tell apart.
-func (g *generation) read(o output.Options, named bool) {
-	if o.Tools == nil && o.Reasoning == nil {
-		return
-	}
-	for i := range g.choices {
-		g.choices[i].readBy(o)
-		g.choices[i].named = named
-	}
 }
 
 // readBy divides a choice's answer into parts.
@@ -151,7 +126,7 @@ func (c *choice) parts(text string) []output.Part {
 // ended. logprobs are entries of a list, of the tokens that a part of the content is made of: which
 // they are altogether does not depend on how the answer came. Tokens after its last text, as the one
 // that ended it, come with a part of no text.
-func (s *API) eachPart(ctx context.Context, g *generation, req *chatRequest,
+func (s *Service) eachPart(ctx context.Context, g *generation, req *chatRequest,
 	f func(p output.Part, logprobs []byte) error) error {
 	var scores []score
 	var w written
@@ -202,81 +177,4 @@ func (c *choice) finishReason() string {
 		return "tool_calls"
 	}
 	return c.finish.String()
-}
-
-// message is the whole answer of a choice.
-func (r *chatRequest) message(c *choice) chatMessage {
-	m := chatMessage{Role: r.role()}
-	if c.reader == nil {
-		m.Content = new(string(c.text))
-		return m
-	}
-	content, reasoning := string(c.text[:c.echoed]), ""
-	for _, p := range c.parts(string(c.text[c.echoed:])) {
-		switch p.Kind {
-		case output.Reasoning:
-			reasoning += p.Text
-		case output.Content:
-			content += p.Text
-		case output.Call:
-			m.ToolCalls = append(m.ToolCalls, toolCall{ID: p.ID, Type: "function",
-				Function: functionCall{Name: p.Name}})
-		case output.Arguments:
-			m.ToolCalls[p.Index].Function.Arguments += p.Text
-		}
-	}
-	if reasoning != "" && r.includeReasoning {
-		m.Reasoning = &reasoning
-	}
-	if content != "" || reasoning == "" && c.calls == 0 {
-		m.Content = &content
-	}
-	return m
-}
-
-// sendParts sends the parts of a delta, a chunk for each, and what ended the answer in one of its
-// own. Tokens and how they were chosen go with the first.
-func (s *API) sendParts(out *server.EventWriter, head []byte, g *generation, req *chatRequest, i int,
-	d *engine.Delta, scores []score) error {
-	c := &g.choices[i]
-	tokens := d.Tokens
-	send := func(delta func([]byte) []byte, last bool) error {
-		err := s.sendChunk(out, head, g, req, i, delta, scores, tokens, last)
-		scores, tokens = nil, nil
-		return err
-	}
-	for _, p := range c.parts(string(d.Text)) {
-		if p.Kind == output.Reasoning && !req.includeReasoning {
-			continue
-		}
-		if err := send(func(b []byte) []byte { return appendPart(b, &p) }, false); err != nil {
-			return err
-		}
-	}
-	shown := len(tokens) > 0 && (req.returnTokenIDs || req.logprobs != sample.NoLogprobs)
-	if !c.finished && !shown {
-		return nil
-	}
-	return send(func(b []byte) []byte { return b }, c.finished)
-}
-
-// appendPart appends the members of a delta with a part.
-func appendPart(b []byte, p *output.Part) []byte {
-	switch p.Kind {
-	case output.Reasoning:
-		return wire.AppendString(append(b, `"reasoning":`...), p.Text)
-	case output.Content:
-		return wire.AppendString(append(b, `"content":`...), p.Text)
-	}
-	b = append(b, `"tool_calls":[{"index":`...)
-	b = strconv.AppendInt(b, int64(p.Index), 10)
-	if p.Kind == output.Call {
-		b = wire.AppendString(append(b, `,"id":`...), p.ID)
-		b = append(b, `,"type":"function"`...)
-	}
-	b = append(b, `,"function":{`...)
-	if p.Kind == output.Call {
-		b = append(wire.AppendString(append(b, `"name":`...), p.Name), ',')
-	}
-	return append(wire.AppendString(append(b, `"arguments":`...), p.Text), "}}]"...)
 }

@@ -169,7 +169,7 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []r
 // pool computes the vectors of prompts.
 func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []prompt) (
 	g *generation, vectors [][]float32, err error) {
-	if g, err = s.start(r, kind, &p.sampling, prompts); err != nil {
+	if g, err = s.start(r.Context(), &r.Call, kind, &p.sampling, prompts); err != nil {
 		return nil, nil, err
 	}
 	vectors = make([][]float32, len(prompts))

@@ -90,7 +90,7 @@ func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Erro
 // startResponse submits a request, and fills in what is known of the response then.
 func (s *API) startResponse(r *server.Request, req *responseRequest) (*generation, error) {
 	req.polled = req.record.Background
-	g, _, err := s.startChat(r, "resp_", req.chatRequest)
+	g, err := s.startChat(r.Context(), &r.Call, "resp_", req.chatRequest)
 	if err != nil {
 		var bad *wire.Error
 		if errors.As(err, &bad) {

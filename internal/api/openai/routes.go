@@ -250,10 +250,6 @@ func (s *API) tokenizeText(w http.ResponseWriter, r *server.Request, _ *wire.Fie
 	return s.WriteJSON(w, answer)
 }
 
-// leastTokenized is the length of a text in bytes that /tokenize takes at least, whatever the model
-// could: texts are counted in order to be cut.
-const leastTokenized = 1 << 20
-
 func (s *API) tokensOf(ctx context.Context, req *tokenizeRequest) (p prompt, err error) {
 	if req.text == nil {
 		p, bad := s.render(ctx, &req.conversation, &sampling{addSpecial: req.addSpecial})

@@ -59,7 +59,7 @@ func (r *scoreRequest) decodePairs(f *wire.Fields, m *model, field string) {
 	}
 	for _, list := range [][]rawPrompt{r.queries, r.documents} {
 		for _, p := range list {
-			if !p.isText && m.scoresPairs() {
+			if !p.isText && scoresPairs(m) {
 				f.Fail(wire.BadRequest(field, "texts are scored, not token ids"))
 			}
 		}
@@ -68,7 +68,7 @@ func (r *scoreRequest) decodePairs(f *wire.Fields, m *model, field string) {
 
 // scoresPairs says that the model reads both texts of a pair, and either classifies them or would say
 // one of two tokens. Else their vectors are compared.
-func (m *model) scoresPairs() bool { return m.Pooling.Classes != nil || len(m.Pooling.Classifier) > 0 }
+func scoresPairs(m *model) bool { return m.Pooling.Classes != nil || len(m.Pooling.Classifier) > 0 }
 
 type scoreResponse struct {
 	ID      string      `json:"id"`
@@ -102,7 +102,7 @@ func (s *API) score(r *server.Request, req *scoreRequest) (any, error) {
 // scores are those of each document with its query.
 func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*generation, []float64,
 	error) {
-	if s.model.scoresPairs() {
+	if scoresPairs(&s.model) {
 		return s.judged(r, req, kind)
 	}
 	all := slices.Concat(req.queries, req.documents)

@@ -47,3 +47,11 @@ func (u *usage) add(c *choice) {
 	u.reasons = u.reasons || c.thoughts.on
 	u.reasoning += c.thoughts.count
 }
+
+// usageOf counts the tokens of one choice, for continuous_usage_stats.
+func (g *generation) usageOf(i int) usage {
+	c := &g.choices[i]
+	u := usage{prompt: len(g.prompts[i/g.n].Prompt), cached: c.cached}
+	u.add(c)
+	return u
+}

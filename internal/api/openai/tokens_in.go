@@ -39,7 +39,7 @@ type tokensChoice struct {
 // stand in an object of their own.
 func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *completionRequest) error {
-	g, err := s.startCompletion(r, req)
+	g, err := s.startCompletion(r.Context(), &r.Call, req)
 	f.Done()
 	if err != nil {
 		return err
@@ -47,10 +47,10 @@ func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.F
 	if req.stream {
 		return s.streamTokens(w, r, g, req)
 	}
-	if err := s.collect(r, g, &req.sampling); err != nil {
+	if err := s.collect(r.Context(), g, &req.sampling); err != nil {
 		return err
 	}
-	answer := tokensResponse{RequestID: g.tokensID(), Choices: make([]tokensChoice, len(g.choices)),
+	answer := tokensResponse{RequestID: tokensID(g), Choices: make([]tokensChoice, len(g.choices)),
 		KVTransferParams: g.ticket}
 	for i := range g.choices {
 		c := &g.choices[i]
@@ -69,14 +69,14 @@ func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.F
 }
 
 // tokensID is what answers of this route are named.
-func (g *generation) tokensID() string { return tokensKind + strings.TrimPrefix(g.id, "cmpl-") }
+func tokensID(g *generation) string { return tokensKind + strings.TrimPrefix(g.id, "cmpl-") }
 
 // streamTokens answers with events, vLLM's GenerateStreamResponse: the choices interleaved as their
 // tokens come.
 func (s *API) streamTokens(w http.ResponseWriter, r *server.Request, g *generation,
 	req *completionRequest) error {
 	out := s.Events(w)
-	head := wire.AppendString([]byte(`data: {"request_id":`), g.tokensID())
+	head := wire.AppendString([]byte(`data: {"request_id":`), tokensID(g))
 	head = append(head, `,"choices":[`...)
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
 	var scores []score

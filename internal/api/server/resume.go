@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -67,6 +68,7 @@ func (s *Server) resumable(r *Request) {
 		o.bad = changed("the weights of the server that began it are not this one's")
 	}
 	r.resume, r.Origin = o, call.NewOrigin(o.seed, o.created)
+	r.LeaveToOthers = func(ctx context.Context, err error) { o.leave(ctx, s.log, err) }
 }
 
 // token is what the head of an answer has.
@@ -116,14 +118,12 @@ func (r *Request) Keep() *wire.Error {
 	return nil
 }
 
-// LeaveToOthers breaks the connection of a request that can be resumed, where another server can
-// answer it and this one cannot for err: what was to follow is told to nobody. For other requests it
-// does nothing.
-func (r *Request) LeaveToOthers(log *slog.Logger, err error) {
-	if o := r.resume; o == nil || o.kept || call.Ended(r.Context()) != nil {
+// leave breaks the connection of a request that another server can answer and this one cannot.
+func (o *resumption) leave(ctx context.Context, log *slog.Logger, reason error) {
+	if o.kept || call.Ended(ctx) != nil {
 		return
 	}
-	log.Warn("request is left to another server", "error", err)
+	log.Warn("request is left to another server", "error", reason)
 	panic(http.ErrAbortHandler)
 }
 

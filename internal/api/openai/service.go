@@ -1,0 +1,64 @@
+package openai
+
+import (
+	"sync/atomic"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+)
+
+// ServiceOptions configure a Service. Info, Engine and Config are needed.
+type ServiceOptions struct {
+	// Info describes the model that Engine runs.
+	Info   *engine.Info
+	Engine Engine
+	// Config is the program's, config.Default at least: of it count what Model says of requests, and
+	// the defaults of answers.
+	Config *config.Config
+	Limits wire.Limits
+	// Metrics counts requests that the engine rejects; nil for none.
+	Metrics *metrics.Metrics
+	// SpecialTokensInContent lets the text of special tokens in chat messages become control
+	// tokens, as vLLM does.
+	SpecialTokensInContent bool
+	// Priorities says that the engine schedules by them.
+	Priorities bool
+	// Abortable keeps the streams of requests by their ids (Abort).
+	Abortable bool
+}
+
+// Service makes answers of typed requests: it checks them against the model, renders and tokenises
+// their prompts, resolves their parameters and submits them. It is safe for concurrent use.
+type Service struct {
+	opt           ServiceOptions
+	model         model
+	lim           wire.Limits
+	specials      *specialTexts
+	maxTokenBytes int
+	inFlight      inFlight
+	// seeds counts the seeds given to requests that brought none.
+	seeds atomic.Uint64
+}
+
+// NewService checks the options and makes a Service.
+func NewService(o ServiceOptions) (*Service, error) {
+	lim := o.Limits.WithDefaults()
+	m, err := newModel(o.Info, o.Config, lim)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{opt: o, model: m, lim: lim}
+	var special []string
+	if tok := m.Tokenizer; tok != nil {
+		for id := range int32(tok.VocabSize()) {
+			s.maxTokenBytes = max(s.maxTokenBytes, len(tok.TokenBytes(id)))
+			if text, ok := tok.Token(id); ok && tok.IsSpecial(id) {
+				special = append(special, text)
+			}
+		}
+	}
+	s.specials = newSpecialTexts(special)
+	return s, nil
+}
