@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -36,7 +36,7 @@ func newBench() *cobra.Command {
 		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchChaos(), newBenchConstrain(),
 		newBenchReport(),
 		newQueueReader(), newFleetRank(), newStepServer())
-	group(c)
+	cli.Group(c)
 	return c
 }
 
@@ -79,17 +79,17 @@ func checkDataset(o *bench.DatasetOptions) error {
 	file := o.Name == "sharegpt" || o.Name == "custom"
 	switch {
 	case slices.Contains(vllmDatasets, o.Name):
-		return usageError("--dataset-name %q is known to vLLM and not supported yet; there are %s",
+		return cli.UsageError("--dataset-name %q is known to vLLM and not supported yet; there are %s",
 			o.Name, strings.Join(bench.Datasets, ", "))
 	case !known:
-		return usageError("--dataset-name %q is not one of %s", o.Name,
+		return cli.UsageError("--dataset-name %q is not one of %s", o.Name,
 			strings.Join(bench.Datasets, ", "))
 	case file && o.Path == "":
-		return usageError("--dataset-name %s needs --dataset-path", o.Name)
+		return cli.UsageError("--dataset-name %s needs --dataset-path", o.Name)
 	case !file && o.Path != "":
-		return usageError("--dataset-path is not used by --dataset-name %s", o.Name)
+		return cli.UsageError("--dataset-path is not used by --dataset-name %s", o.Name)
 	case o.Prompts < 1:
-		return usageError("--num-prompts %d is less than 1", o.Prompts)
+		return cli.UsageError("--num-prompts %d is less than 1", o.Prompts)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func checkDataset(o *bench.DatasetOptions) error {
 func loadDataset(o bench.DatasetOptions) ([]bench.Sample, error) {
 	samples, err := bench.Load(o)
 	if err != nil {
-		return nil, usageError("--dataset-name %s: %w", o.Name, err)
+		return nil, cli.UsageError("--dataset-name %s: %w", o.Name, err)
 	}
 	return samples, nil
 }
@@ -141,19 +141,4 @@ func printWarnings(warnings []string) {
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "warning:", w)
 	}
-}
-
-// writeJSON writes the figures of a benchmark to a file; no path, no file.
-func writeJSON(path string, figures any) error {
-	if path == "" {
-		return nil
-	}
-	raw, err := json.MarshalIndent(figures, "", "    ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
-		return fmt.Errorf("--output-json: %w", err)
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/chaos"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
 // newBenchChaos disturbs a server and counts what its clients notice.
@@ -43,18 +44,18 @@ the health route did not tell the truth.
 			}
 			for _, name := range o.Faults {
 				if !slices.Contains(chaos.Kinds(), name) {
-					return usageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
+					return cli.UsageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
 				}
 				if how := chaos.Missing(name, o); how != "" {
-					return usageError("--faults %s needs %s", name, how)
+					return cli.UsageError("--faults %s needs %s", name, how)
 				}
 			}
 			if plot != "" && filepath.Ext(plot) != ".svg" && filepath.Ext(plot) != ".png" {
-				return usageError("--plot %s is not a .svg or .png file", plot)
+				return cli.UsageError("--plot %s is not a .svg or .png file", plot)
 			}
 			if o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
 				o.Count < 0 || o.Pause < 0 {
-				return usageError("--streams, --prompts, --tokens and --seconds are at least one")
+				return cli.UsageError("--streams, --prompts, --tokens and --seconds are at least one")
 			}
 			var err error
 			if o.Program, err = os.Executable(); err != nil {
@@ -85,7 +86,7 @@ the health route did not tell the truth.
 					return fmt.Errorf("--client-view: %w", err)
 				}
 			}
-			if err := writeJSON(output, r); err != nil {
+			if err := cli.WriteJSON(output, r); err != nil {
 				return err
 			}
 			if bad := r.Lost + r.Duplicated + r.Different + r.Health.Disagreed; bad > 0 {
@@ -112,7 +113,7 @@ the health route did not tell the truth.
 	f.StringVar(&view, "client-view", "", "file for when each event of a stream came, around the faults")
 	f.Float64Var(&plotSeconds, "plot-seconds", 20, "how much of the run the picture shows")
 	f.BoolVar(&verbose, "verbose", false, "show the server's log")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 

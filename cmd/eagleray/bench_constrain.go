@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/constrainbench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
 // newBenchConstrain measures constrained decoding without a model.
@@ -24,15 +25,15 @@ that compiles, instances that are judged wrongly, and the time of every mask, th
 the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{"valid": true, "data": ...}]}.
 
   eagleray bench constrain --schemas maskbench/data --tokenizer qwen3 --output-json masks.json --plot masks.svg`,
-		Args: arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			switch {
 			case o.Schemas == "":
-				return usageError("--schemas names no directory")
+				return cli.UsageError("--schemas names no directory")
 			case o.Tokenizer == "":
-				return usageError("--tokenizer names no directory")
+				return cli.UsageError("--tokenizer names no directory")
 			case o.Every < 1:
-				return usageError("--every %d is less than 1", o.Every)
+				return cli.UsageError("--every %d is less than 1", o.Every)
 			}
 			r, err := constrainbench.Run(o)
 			if err != nil {
@@ -44,7 +45,7 @@ the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{
 					return fmt.Errorf("--plot: %w", err)
 				}
 			}
-			return writeJSON(output, r)
+			return cli.WriteJSON(output, r)
 		},
 	}
 	f := c.Flags()
@@ -55,7 +56,7 @@ the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{
 	f.BoolVar(&o.AnyOrder, "any-order", false, "let the keys of objects stand in any order")
 	f.StringVar(&plot, "plot", "", "file for a plot of the times of masks, SVG")
 	f.StringVar(&output, "output-json", "", "file for the figures")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 

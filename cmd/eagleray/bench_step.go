@@ -15,6 +15,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/stepbench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -36,9 +37,9 @@ a rank in a process of its own, and reads as many streams from it.
   eagleray bench step --running 64 --step-time 1ms --output-json figures.json
   eagleray bench step --running 256 --http
   eagleray bench step --running 64 --step-time 200us --trace out.json --trace-picture out.svg`,
-		Args: arguments(0, 1),
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			// A rank in a process of its own, unless asked for otherwise: what it costs is not in
 			// the figures.
 			cfg.Parallel.Backend = cmp.Or(cfg.Parallel.Backend, "mp")
@@ -52,7 +53,7 @@ a rank in a process of its own, and reads as many streams from it.
 		},
 	}
 	f := c.Flags()
-	modelFlag(f, &cfg)
+	cli.ModelFlag(f, &cfg)
 	f.IntSliceVar(&o.running, "running", []int{1, 64, 256, 1024},
 		"requests that decode side by side, one or several numbers")
 	f.IntVar(&o.steps, "steps", 2000,
@@ -65,7 +66,7 @@ a rank in a process of its own, and reads as many streams from it.
 		"file for the measured steps as a trace (chrome://tracing, ui.perfetto.dev)")
 	f.StringVar(&o.picture, "trace-picture", "", "file for a drawing (SVG) of a few of them")
 	cfg.EngineFlags(f)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
@@ -83,19 +84,19 @@ type stepBench struct {
 
 func (b *stepBench) run(ctx context.Context, args []string) error {
 	if b.steps < 2 {
-		return usageError("--steps %d is less than 2", b.steps)
+		return cli.UsageError("--steps %d is less than 2", b.steps)
 	}
 	if n := b.cfg.Parallel.DataParallelSize; n > 1 && !b.http {
-		return usageError("--data-parallel-size %d: without --http one engine is measured", n)
+		return cli.UsageError("--data-parallel-size %d: without --http one engine is measured", n)
 	}
 	if traced := b.trace != "" || b.picture != ""; traced && (b.http || len(b.running) > 1) {
-		return usageError("--trace and --trace-picture are of one run: they take one --running, and " +
+		return cli.UsageError("--trace and --trace-picture are of one run: they take one --running, and " +
 			"no --http")
 	}
 	var figures []any
 	for i, n := range b.running {
 		if n < 1 {
-			return usageError("--running %d is less than 1", n)
+			return cli.UsageError("--running %d is less than 1", n)
 		}
 		measure := b.direct
 		if b.http {
@@ -108,9 +109,9 @@ func (b *stepBench) run(ctx context.Context, args []string) error {
 		figures = append(figures, r)
 	}
 	if len(figures) == 1 {
-		return writeJSON(b.output, figures[0])
+		return cli.WriteJSON(b.output, figures[0])
 	}
-	return writeJSON(b.output, figures)
+	return cli.WriteJSON(b.output, figures)
 }
 
 func (b *stepBench) direct(ctx context.Context, _ []string, running int, first bool) (any, error) {
@@ -190,13 +191,13 @@ func newStepServer() *cobra.Command {
 	c := &cobra.Command{
 		Use:    "step-server",
 		Hidden: true,
-		Args:   arguments(0, 1),
+		Args:   cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			return serve(c.Context(), cfg, &null)
 		},
 	}
-	modelFlag(c.Flags(), &cfg)
+	cli.ModelFlag(c.Flags(), &cfg)
 	c.Flags().DurationVar(&null.StepTime, "step-time", 0, "how long a step keeps the ranks busy")
 	c.Flags().BoolVar(&null.Elsewhere, "step-elsewhere", false,
 		"steps are computed by a device, not by a core of this machine")
