@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/fleetbench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/fleetbench"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/layout"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
 )
 
 // TestMain makes the test binary a rank when a launcher starts it as one.

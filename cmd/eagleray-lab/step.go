@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/stepbench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/stepbench"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/config"
