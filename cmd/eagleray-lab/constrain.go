@@ -13,8 +13,8 @@ import (
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
-// newBenchConstrain measures constrained decoding without a model.
-func newBenchConstrain() *cobra.Command {
+// newConstrain measures constrained decoding without a model.
+func newConstrain() *cobra.Command {
 	var o constrainbench.Options
 	var output, plot string
 	c := &cobra.Command{
@@ -24,7 +24,7 @@ func newBenchConstrain() *cobra.Command {
 that compiles, instances that are judged wrongly, and the time of every mask, the first time (cold) and
 the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{"valid": true, "data": ...}]}.
 
-  eagleray bench constrain --schemas maskbench/data --tokenizer qwen3 --output-json masks.json --plot masks.svg`,
+  eagleray-lab constrain --schemas maskbench/data --tokenizer qwen3 --output-json masks.json --plot masks.svg`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
-// newBenchFleet measures what a driver does with many ranks.
-func newBenchFleet() *cobra.Command {
+// newFleet measures what a driver does with many ranks.
+func newFleet() *cobra.Command {
 	var o fleetbench.Options
 	var output, plot string
 	c := &cobra.Command{
@@ -25,7 +25,7 @@ each: how long the start, the broadcast of a plan, a collective call, a step and
 death take, and how they grow with the number of ranks. Ranks are goroutines on links over memory
 that delays bytes as the host's loopback does, and, up to --max-processes, processes of this host.
 
-  eagleray bench fleet --ranks 8,64,1024 --output-json fleet.json --plot fleet.svg`,
+  eagleray-lab fleet --ranks 8,64,1024 --output-json fleet.json --plot fleet.svg`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkFleet(&o); err != nil {

@@ -24,8 +24,8 @@ func queueFlags(f *pflag.FlagSet, o *queuebench.Options, output *string) {
 	f.StringVar(output, "output-json", "", "file for the figures")
 }
 
-// newBenchQueue measures the message queue between processes.
-func newBenchQueue() *cobra.Command {
+// newQueue measures the message queue between processes.
+func newQueue() *cobra.Command {
 	var o queuebench.Options
 	var output string
 	c := &cobra.Command{
@@ -35,8 +35,8 @@ func newBenchQueue() *cobra.Command {
 the same run (a futex for the ring, a socket with the same protection for the link), what waiting costs
 when idle and at 50 records a second, and how fast 16 MiB payloads go.
 
-  eagleray bench queue --readers 2 --size 4096 --reply-size 1200
-  eagleray bench queue --transport link --readers 1 --output-json figures.json`,
+  eagleray-lab queue --readers 2 --size 4096 --reply-size 1200
+  eagleray-lab queue --transport link --readers 1 --output-json figures.json`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			r, err := queuebench.Run(o)
@@ -55,8 +55,8 @@ when idle and at 50 records a second, and how fast 16 MiB payloads go.
 	return c
 }
 
-// newBenchRPC measures real steps over the message queue.
-func newBenchRPC() *cobra.Command {
+// newRPC measures real steps over the message queue.
+func newRPC() *cobra.Command {
 	var o queuebench.Options
 	var output string
 	var running int
@@ -66,7 +66,7 @@ func newBenchRPC() *cobra.Command {
 		Long: `rpc sends a real plan of so many decoding requests to processes that compute nothing, and receives its
 result: encoding, the way there, decoding, and back.
 
-  eagleray bench rpc --readers 2 --running 256`,
+  eagleray-lab rpc --readers 2 --running 256`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if running < 1 {

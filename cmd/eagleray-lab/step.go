@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -16,12 +17,11 @@ import (
 	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
 	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/stepbench"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// newBenchStep measures what everything but the model costs.
-func newBenchStep() *cobra.Command {
+// newStep measures what everything but the model costs.
+func newStep() *cobra.Command {
 	cfg := config.Default()
 	o := stepBench{cfg: &cfg}
 	c := &cobra.Command{
@@ -31,12 +31,12 @@ func newBenchStep() *cobra.Command {
 long a step keeps the driver's loop busy (host), how long it takes from result to result (step), how
 long the output rank is not busy between two steps (gap), and how long a round trip of bare futexes
 between two processes takes just before and after (floor). With --http it starts a server with such
-a rank in a process of its own, and reads as many streams from it.
+a rank in a process of its own (the program eagleray beside this one), and reads as many streams from it.
 
-  eagleray bench step --running 1,64,256,1024
-  eagleray bench step --running 64 --step-time 1ms --output-json figures.json
-  eagleray bench step --running 256 --http
-  eagleray bench step --running 64 --step-time 200us --trace out.json --trace-picture out.svg`,
+  eagleray-lab step --running 1,64,256,1024
+  eagleray-lab step --running 64 --step-time 1ms --output-json figures.json
+  eagleray-lab step --running 256 --http
+  eagleray-lab step --running 64 --step-time 200us --trace out.json --trace-picture out.svg`,
 		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cli.UseModel(&cfg, args)
@@ -70,7 +70,7 @@ a rank in a process of its own, and reads as many streams from it.
 	return c
 }
 
-// stepBench is what the flags of bench step say.
+// stepBench is what the flags of step say.
 type stepBench struct {
 	cfg      *config.Config
 	running  []int
@@ -157,13 +157,14 @@ func create(flag, path string, r *stepbench.Report,
 
 func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, first bool) (any,
 	error) {
-	program, err := os.Executable()
+	program, err := product()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, err
 	}
 	command := append([]string{program, "bench", "step-server"}, model...)
 	command = append(command, "--port", "0", "--log-format", "logfmt", "--disable-uvicorn-access-log",
 		"--max-num-seqs", strconv.Itoa(running), "--step-time", b.stepTime.String(),
+		"--step-text", stepbench.Marked,
 		"--max-num-batched-tokens", strconv.Itoa(max(running, b.cfg.Schedule.MaxNumBatchedTokens)),
 		"--max-model-len", strconv.Itoa(b.steps+64), "--served-model-name", "null",
 		"--num-gpu-blocks-override", strconv.Itoa(running*(b.steps/b.cfg.Cache.BlockSize+6)),
@@ -184,24 +185,15 @@ func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, f
 	return r, nil
 }
 
-// newStepServer is the verb of the server that bench step --http measures.
-func newStepServer() *cobra.Command {
-	cfg := config.Default()
-	null := engine.Null{Text: stepbench.Marked}
-	c := &cobra.Command{
-		Use:    "step-server",
-		Hidden: true,
-		Args:   cli.Arguments(0, 1),
-		RunE: func(c *cobra.Command, args []string) error {
-			cli.UseModel(&cfg, args)
-			return serve(c.Context(), cfg, &null)
-		},
+// product is the path of eagleray, which is built beside this program.
+func product() (string, error) {
+	lab, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
 	}
-	cli.ModelFlag(c.Flags(), &cfg)
-	c.Flags().DurationVar(&null.StepTime, "step-time", 0, "how long a step keeps the ranks busy")
-	c.Flags().BoolVar(&null.Elsewhere, "step-elsewhere", false,
-		"steps are computed by a device, not by a core of this machine")
-	cfg.EngineFlags(c.Flags())
-	cfg.ServerFlags(c.Flags())
-	return c
+	path := filepath.Join(filepath.Dir(lab), "eagleray")
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("--http measures the program eagleray beside this one (make build): %w", err)
+	}
+	return path, nil
 }

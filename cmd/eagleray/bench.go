@@ -24,21 +24,25 @@ func newBench() *cobra.Command {
   eagleray bench serve --num-prompts 200 --random-input-len 64 --random-output-len 32
   eagleray bench throughput --num-prompts 200 --input-len 64 --output-len 32
   eagleray bench latency --batch-size 1 --input-len 32 --output-len 128
-  eagleray bench queue --readers 2
-  eagleray bench rpc --readers 2 --running 256
-  eagleray bench fleet --ranks 8,64,1024
-  eagleray bench step --running 1,64,256,1024
   eagleray bench chaos --seconds 60
-  eagleray bench constrain --schemas DIR --tokenizer DIR
   eagleray bench report A.json B.json -o report.html`,
 	}
-	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(),
-		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchChaos(), newBenchConstrain(),
-		newBenchReport(),
-		newQueueReader(), newFleetRank(), newStepServer())
+	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchChaos(),
+		newBenchReport(), newStepServer())
 	cli.Group(c)
+	unknown := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && slices.Contains(labVerbs, args[0]) {
+			return cli.UsageError("bench %s is eagleray-lab %[1]s, a program of its own (make build)",
+				args[0])
+		}
+		return unknown(c, args)
+	}
 	return c
 }
+
+// labVerbs measure parts of the program.
+var labVerbs = []string{"queue", "rpc", "step", "fleet", "constrain"}
 
 // datasetFlags defines the flags that shape a dataset.
 func datasetFlags(f *pflag.FlagSet, o *bench.DatasetOptions) {
