@@ -41,7 +41,7 @@ the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{
 			}
 			printConstrain(os.Stdout, &r)
 			if plot != "" {
-				if err := writePlot(plot, &r); err != nil {
+				if err := os.WriteFile(plot, constrainbench.Plot(&r), 0o644); err != nil {
 					return fmt.Errorf("--plot: %w", err)
 				}
 			}
@@ -58,18 +58,6 @@ the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	cli.ConfigFlag(c)
 	return c
-}
-
-func writePlot(path string, r *constrainbench.Report) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := constrainbench.Plot(f, r); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return f.Close()
 }
 
 func printConstrain(w io.Writer, r *constrainbench.Report) {

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -134,20 +132,19 @@ func (b *stepBench) direct(ctx context.Context, _ []string, running int, first b
 		fmt.Println(stepbench.Header)
 	}
 	fmt.Println(r)
-	return r, errors.Join(create("--trace", b.trace, r, stepbench.WriteTrace),
-		create("--trace-picture", b.picture, r, stepbench.WritePicture))
+	return r, errors.Join(create("--trace", b.trace, r, stepbench.Trace),
+		create("--trace-picture", b.picture, r, stepbench.Picture))
 }
 
-// create writes a report to the file of a flag; no path, no file.
+// create writes a drawing of a report to the file of a flag; no path, no file.
 func create(flag, path string, r *stepbench.Report,
-	write func(io.Writer, *stepbench.Report) error) error {
+	draw func(*stepbench.Report) ([]byte, error)) error {
 	if path == "" {
 		return nil
 	}
-	var b bytes.Buffer
-	err := write(&b, r)
+	drawing, err := draw(r)
 	if err == nil {
-		err = os.WriteFile(path, b.Bytes(), 0o644)
+		err = os.WriteFile(path, drawing, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", flag, err)

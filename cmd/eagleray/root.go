@@ -2,18 +2,12 @@ package main
 
 import (
 	"fmt"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
-	"github.com/eagleray/eagleray/internal/sys/machine"
 )
-
-// spareProcs is how many goroutines may run beside the threads that compute: those spin for a
-// moment between steps, and must not keep HTTP waiting.
-const spareProcs = 3
 
 // newRoot builds the command tree. started is set when a command line was understood: errors before
 // that are mistakes in it.
@@ -38,7 +32,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			*started = true
-			runtime.GOMAXPROCS(machine.Cores() + spareProcs)
+			cli.UseCores()
 		},
 	}
 	root.SetGlobalNormalizationFunc(config.Normalize)

@@ -6,13 +6,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/sys/machine"
 )
+
+// UseCores lets goroutines run on all cores that this process may use, and a few more at a time:
+// threads that compute spin for a moment between steps, and must not keep HTTP waiting.
+func UseCores() {
+	const spare = 3
+	runtime.GOMAXPROCS(machine.Cores() + spare)
+}
 
 // Group makes a command that only holds others: by itself it prints its help.
 func Group(c *cobra.Command) {

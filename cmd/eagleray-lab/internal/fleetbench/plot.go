@@ -1,25 +1,22 @@
 package fleetbench
 
 import (
-	"bytes"
 	"fmt"
 	"math"
+
+	"github.com/eagleray/eagleray/internal/ops/plot"
 )
 
 // The measures of a picture, in pixels: a panel for each kind of ranks, one above the other.
 const (
-	plotWidth, panelHeight       = 760, 380
-	leftMargin, rightMargin      = 74, 100
-	topMargin, bottomMargin      = 46, 44
-	panelBottom                  = panelHeight - bottomMargin
-	plotFont                     = "system-ui, Segoe UI, Helvetica, Arial, sans-serif"
-	textColour, mutedColour      = "#1f2328", "#656d76"
-	gridColour, backgroundColour = "#d8dee4", "#ffffff"
+	plotWidth, panelHeight  = 760, 380
+	leftMargin, rightMargin = 74, 100
+	topMargin, bottomMargin = 46, 44
 )
 
-// colours are those of the figures: Okabe and Ito's, which colour-blind readers can tell apart.
-var colours = map[string]string{"start": "#0072b2", "broadcast": "#e69f00", "collect": "#009e73",
-	"rpc": "#cc79a7", "step": "#56b4e9", "death": "#d55e00"}
+// colours are those of the figures.
+var colours = map[string]string{"start": plot.Blue, "broadcast": plot.Orange,
+	"collect": plot.Green, "rpc": plot.Pink, "step": plot.Sky, "death": plot.Vermillion}
 
 // axis maps values on a logarithmic scale to pixels.
 type axis struct{ lo, hi, from, to float64 }
@@ -36,26 +33,20 @@ func Plot(r *Report) []byte {
 			kinds = append(kinds, kind)
 		}
 	}
-	x, y := scales(r)
-	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" `,
-		plotWidth, panelHeight*len(kinds))
-	fmt.Fprintf(&b, `viewBox="0 0 %d %d" font-family="%s" font-size="12">`+"\n",
-		plotWidth, panelHeight*len(kinds), plotFont)
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="%s"/>`+"\n", backgroundColour)
+	p := plot.New(plotWidth, panelHeight*len(kinds))
 	for i, kind := range kinds {
-		fmt.Fprintf(&b, `<g transform="translate(0 %d)">`+"\n", i*panelHeight)
+		panelTop := float64(i * panelHeight)
 		title := "Ranks that are processes of one host"
 		if kind == Goroutines {
 			title = fmt.Sprintf("Ranks that are goroutines, %.0f µs away", r.LatencyUS)
 		}
-		label(&b, leftMargin, 26, "start", textColour, `font-size="15" font-weight="600"`, title)
-		grid(&b, r, x, y)
-		curves(&b, r, kind, x, y)
-		b.WriteString("</g>\n")
+		p.Text(plot.Text{At: plot.Point{X: leftMargin, Y: panelTop + 26}, Size: 15, Bold: true,
+			Text: title})
+		x, y := scales(r, panelTop)
+		grid(p, r, x, y)
+		curves(p, r, kind, x, y)
 	}
-	b.WriteString("</svg>\n")
-	return b.Bytes()
+	return p.SVG()
 }
 
 // point is a median in microseconds.
@@ -71,10 +62,11 @@ func curve(r *Report, kind, figure string) []point {
 	return points
 }
 
-// scales are the axes that hold all figures, to the next power of ten.
-func scales(r *Report) (x, y axis) {
+// scales are the axes that hold all figures, to the next power of ten, of a panel that begins at top.
+func scales(r *Report, top float64) (x, y axis) {
 	x = axis{lo: math.Inf(1), from: leftMargin, to: plotWidth - rightMargin}
-	y = axis{lo: math.Inf(1), from: panelBottom, to: topMargin}
+	y = axis{lo: math.Inf(1), from: top + panelHeight - bottomMargin,
+		to: top + topMargin}
 	for _, kind := range []string{Goroutines, Processes} {
 		for _, figure := range Figures() {
 			for _, p := range curve(r, kind, figure) {
@@ -94,30 +86,25 @@ func scales(r *Report) (x, y axis) {
 	return x, y
 }
 
-func label(b *bytes.Buffer, x, y float64, anchor, colour, more, text string) {
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s" %s>%s</text>`+"\n",
-		x, y, anchor, colour, more, text)
-}
-
-func segment(b *bytes.Buffer, x1, y1, x2, y2 float64) {
-	fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n",
-		x1, y1, x2, y2, gridColour)
-}
-
-func grid(b *bytes.Buffer, r *Report, x, y axis) {
+func grid(p *plot.Picture, r *Report, x, y axis) {
+	line := plot.Stroke{Colour: plot.Grid}
 	for v := y.lo; v < y.hi*1.01; v *= 10 {
-		segment(b, x.from, y.at(v), x.to, y.at(v))
-		label(b, x.from-8, y.at(v)+4, "end", mutedColour, "", duration(v))
+		p.Line(line, plot.Point{X: x.from, Y: y.at(v)}, plot.Point{X: x.to, Y: y.at(v)})
+		p.Text(plot.Text{At: plot.Point{X: x.from - 8, Y: y.at(v) + 4}, Anchor: "end",
+			Colour: plot.Muted, Text: duration(v)})
 	}
 	drawn := map[int]bool{}
 	for i := range r.Groups {
 		if n := r.Groups[i].Ranks; !drawn[n] {
 			drawn[n] = true
-			segment(b, x.at(float64(n)), y.from, x.at(float64(n)), y.to)
-			label(b, x.at(float64(n)), y.from+18, "middle", mutedColour, "", fmt.Sprint(n))
+			at := x.at(float64(n))
+			p.Line(line, plot.Point{X: at, Y: y.from}, plot.Point{X: at, Y: y.to})
+			p.Text(plot.Text{At: plot.Point{X: at, Y: y.from + 18}, Anchor: "middle",
+				Colour: plot.Muted, Text: fmt.Sprint(n)})
 		}
 	}
-	label(b, (x.from+x.to)/2, y.from+36, "middle", mutedColour, "", "ranks")
+	p.Text(plot.Text{At: plot.Point{X: (x.from + x.to) / 2, Y: y.from + 36}, Anchor: "middle",
+		Colour: plot.Muted, Text: "ranks"})
 }
 
 // duration spells microseconds that are a power of ten.
@@ -133,7 +120,7 @@ func duration(us float64) string {
 
 // curves draws a line for each figure, with its name at its end. Names that would overlap move
 // apart.
-func curves(b *bytes.Buffer, r *Report, kind string, x, y axis) {
+func curves(p *plot.Picture, r *Report, kind string, x, y axis) {
 	const nameHeight = 14
 	type name struct {
 		figure string
@@ -141,22 +128,16 @@ func curves(b *bytes.Buffer, r *Report, kind string, x, y axis) {
 	}
 	var names []name
 	for _, figure := range Figures() {
-		points := curve(r, kind, figure)
-		var path, dots bytes.Buffer
-		for i, p := range points {
-			px, py := x.at(p.ranks), y.at(p.us)
-			command := "L"
-			if i == 0 {
-				command = "M"
-			}
-			fmt.Fprintf(&path, "%s%.1f %.1f ", command, px, py)
-			fmt.Fprintf(&dots, `<circle cx="%.1f" cy="%.1f" r="3"/>`, px, py)
+		var line []plot.Point
+		for _, at := range curve(r, kind, figure) {
+			line = append(line, plot.Point{X: x.at(at.ranks), Y: y.at(at.us)})
 		}
-		fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", &path,
-			colours[figure])
-		fmt.Fprintf(b, `<g fill="%s">%s</g>`+"\n", colours[figure], &dots)
-		last := points[len(points)-1]
-		n := name{figure, x.at(last.ranks) + 10, y.at(last.us) + 4}
+		p.Line(plot.Stroke{Colour: colours[figure], Width: 2}, line...)
+		for _, at := range line {
+			p.Dot(at, colours[figure])
+		}
+		last := line[len(line)-1]
+		n := name{figure, last.X + 10, last.Y + 4}
 		at := len(names)
 		for at > 0 && names[at-1].y > n.y {
 			at--
@@ -173,6 +154,7 @@ func curves(b *bytes.Buffer, r *Report, kind string, x, y axis) {
 		names[i].y = min(names[i].y, lowest)
 	}
 	for _, n := range names {
-		label(b, n.x, n.y, "start", colours[n.figure], `font-weight="600"`, n.figure)
+		p.Text(plot.Text{At: plot.Point{X: n.x, Y: n.y}, Colour: colours[n.figure], Bold: true,
+			Text: n.figure})
 	}
 }

@@ -7,14 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,12 +79,7 @@ func RunHTTP(ctx context.Context, o HTTPOptions) (r *HTTPReport, err error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := newClients(address, o)
-	if err != nil {
-		return nil, err
-	}
-	defer clients.close()
-	return clients.run(ctx, c.Process.Pid)
+	return newClients(address, o.Streams).run(ctx, c.Process.Pid, o.Tokens)
 }
 
 // serverAddress reads a server's log up to its address.
@@ -102,97 +101,48 @@ func serverAddress(log *bufio.Reader) (netip.AddrPort, error) {
 	}
 }
 
-// clients read many streams on one thread: what they cost is kept low, as it is on the same machine
-// as the server.
+// clients read many streams, each on a connection of its own.
 type clients struct {
-	poll    int
-	streams []client
-	byFD    map[int32]*client
-	buffer  []byte
+	client  *http.Client
+	url     string
+	streams []stream
+	// begun and ended are closed when the last stream has begun and when the first one has ended.
+	begun, ended chan struct{}
+	waiting      atomic.Int64 // streams that have not begun
+	first        sync.Once
 }
 
-// client is one stream.
-type client struct {
-	fd int
-	// head is what came before the events, tail the last of what came.
-	head    []byte
-	headed  bool
-	tail    []byte
-	tokens  int
-	events  int
-	started bool
+// stream counts what has come of an answer.
+type stream struct {
+	tokens, events atomic.Int64
+	began          bool
+	tail           []byte // the last of what came: the event with the usage, and the end
 }
 
-// tailBytes hold the last events of a stream: the one with the usage, and the end.
 const tailBytes = 1024
 
-func newClients(address netip.AddrPort, o HTTPOptions) (*clients, error) {
-	c := &clients{poll: -1, byFD: map[int32]*client{}, buffer: make([]byte, 256<<10),
-		streams: make([]client, o.Streams)}
-	for i := range c.streams {
-		c.streams[i].fd = -1
-	}
-	var err error
-	if c.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
-	}
-	to := &unix.SockaddrInet4{Port: int(address.Port()), Addr: address.Addr().As4()}
-	for i := range c.streams {
-		if err := c.open(&c.streams[i], to, i, o.Tokens); err != nil {
-			c.close()
-			return nil, fmt.Errorf("stream %d: %w", i, err)
-		}
-	}
-	return c, nil
-}
-
-// open connects a stream and sends its request.
-func (c *clients) open(s *client, to unix.Sockaddr, number, tokens int) (err error) {
-	if s.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return err
-	}
-	if err := unix.Connect(s.fd, to); err != nil {
-		return err
-	}
-	body := fmt.Sprintf(`{"prompt":[%d,11,12,13,14,15,16,17],"max_tokens":%d,"ignore_eos":true,`+
-		`"stream":true,"stream_options":{"include_usage":true}}`, 1+number%200, tokens)
-	request := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"+
-		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	if n, err := unix.Write(s.fd, []byte(request)); err != nil || n < len(request) {
-		return errors.Join(err, fmt.Errorf("%d of %d bytes of the request are sent", n, len(request)))
-	}
-	if err := unix.SetNonblock(s.fd, true); err != nil {
-		return err
-	}
-	c.byFD[int32(s.fd)] = s
-	return unix.EpollCtl(c.poll, unix.EPOLL_CTL_ADD, s.fd,
-		&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(s.fd)})
-}
-
-func (c *clients) close() {
-	for i := range c.streams {
-		if c.streams[i].fd >= 0 {
-			unix.Close(c.streams[i].fd)
-		}
-	}
-	if c.poll >= 0 {
-		unix.Close(c.poll)
-	}
+func newClients(address netip.AddrPort, streams int) *clients {
+	c := &clients{url: "http://" + address.String() + "/v1/completions",
+		client: &http.Client{Transport: &http.Transport{ReadBufferSize: 64 << 10,
+			DisableCompression: true}},
+		streams: make([]stream, streams), begun: make(chan struct{}), ended: make(chan struct{})}
+	c.waiting.Store(int64(streams))
+	return c
 }
 
 // moment is what had come, and been used, by then.
 type moment struct {
 	at             time.Time
 	server, client time.Duration
-	tokens, events int
+	tokens, events int64
 }
 
 func (c *clients) moment(pid int) (m moment, err error) {
 	m.at, m.client = time.Now(), used().cpu
 	m.server, err = processorTime(pid)
 	for i := range c.streams {
-		m.tokens += c.streams[i].tokens
-		m.events += c.streams[i].events
+		m.tokens += c.streams[i].tokens.Load()
+		m.events += c.streams[i].events.Load()
 	}
 	return m, err
 }
@@ -209,111 +159,110 @@ func processorTime(pid int) (time.Duration, error) {
 }
 
 // run reads all streams to their ends.
-func (c *clients) run(ctx context.Context, pid int) (*HTTPReport, error) {
-	var from, to moment
-	begun, ended := 0, 0
-	events := make([]unix.EpollEvent, 128)
-	for ended < len(c.streams) {
-		n, err := unix.EpollWait(c.poll, events, 1000)
-		if err != nil && err != unix.EINTR {
-			return nil, fmt.Errorf("epoll: %w", err)
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		for _, e := range events[:max(n, 0)] {
-			s := c.byFD[e.Fd]
-			over, err := c.read(s)
-			if err != nil {
-				return nil, err
+func (c *clients) run(ctx context.Context, pid, tokens int) (*HTTPReport, error) {
+	defer c.client.CloseIdleConnections()
+	readers, ctx := errgroup.WithContext(ctx)
+	for i := range c.streams {
+		readers.Go(func() error {
+			if err := c.read(ctx, i, tokens); err != nil {
+				return fmt.Errorf("stream %d: %w", i, err)
 			}
-			if !s.started && s.tokens > 0 {
-				s.started = true
-				if begun++; begun == len(c.streams) {
-					if from, err = c.moment(pid); err != nil {
-						return nil, err
-					}
-				}
-			}
-			if !over {
-				continue
-			}
-			if ended++; ended == 1 {
-				if to, err = c.moment(pid); err != nil {
-					return nil, err
-				}
-			}
-			if err := unix.EpollCtl(c.poll, unix.EPOLL_CTL_DEL, s.fd, nil); err != nil {
-				return nil, fmt.Errorf("epoll: %w", err)
-			}
-		}
+			return nil
+		})
 	}
-	if from.at.IsZero() || to.tokens <= from.tokens {
+	var from, to moment
+	readers.Go(func() (err error) {
+		for _, x := range []struct {
+			when chan struct{}
+			what *moment
+		}{{c.begun, &from}, {c.ended, &to}} {
+			select {
+			case <-x.when:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if *x.what, err = c.moment(pid); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := readers.Wait(); err != nil {
+		return nil, err
+	}
+	if to.tokens <= from.tokens {
 		return nil, errors.New("the first stream had ended before the last one began: " +
 			"ask for more tokens")
 	}
-	tokens := to.tokens - from.tokens
-	r := &HTTPReport{Streams: len(c.streams), Tokens: tokens, Events: to.events - from.events,
+	n := to.tokens - from.tokens
+	r := &HTTPReport{Streams: len(c.streams), Tokens: int(n), Events: int(to.events - from.events),
 		Seconds: to.at.Sub(from.at).Seconds()}
-	r.TokensPerS = float64(tokens) / r.Seconds
-	r.CPUUSPerToken = float64((to.server - from.server).Nanoseconds()) / 1e3 / float64(tokens)
-	r.ClientCPUUSPerToken = float64((to.client - from.client).Nanoseconds()) / 1e3 / float64(tokens)
+	r.TokensPerS = float64(n) / r.Seconds
+	r.CPUUSPerToken = float64((to.server - from.server).Nanoseconds()) / 1e3 / float64(n)
+	r.ClientCPUUSPerToken = float64((to.client - from.client).Nanoseconds()) / 1e3 / float64(n)
 	return r, nil
 }
 
-// read takes what has come of a stream, and says whether it was the end.
-func (c *clients) read(s *client) (over bool, err error) {
-	n, err := unix.Read(s.fd, c.buffer)
-	if err == unix.EAGAIN || err == unix.EINTR {
-		return false, nil
+// read asks for a stream and counts what comes of it.
+func (c *clients) read(ctx context.Context, number, tokens int) error {
+	body := fmt.Sprintf(`{"prompt":[%d,11,12,13,14,15,16,17],"max_tokens":%d,"ignore_eos":true,`+
+		`"stream":true,"stream_options":{"include_usage":true}}`, 1+number%200, tokens)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(body))
+	if err != nil {
+		return err
 	}
-	if err != nil || n == 0 {
-		return false, fmt.Errorf("a stream broke after %d tokens: %w", s.tokens,
-			errors.Join(err, errors.New(strconv.Quote(string(s.tail)))))
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.client.Do(request)
+	if err != nil {
+		return err
 	}
-	b := c.buffer[:n]
-	if !s.headed {
-		if b = s.skipHead(b); b == nil {
-			return false, nil
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(response.Body, tailBytes))
+		return fmt.Errorf("the server answers %s: %s", response.Status, said)
+	}
+	s, buffer := &c.streams[number], make([]byte, 64<<10)
+	for {
+		n, err := response.Body.Read(buffer)
+		s.count(buffer[:n])
+		if n := s.tokens.Load(); n > 0 && !s.began {
+			s.began = true
+			if c.waiting.Add(-1) == 0 {
+				close(c.begun)
+			}
 		}
-		if !bytes.HasPrefix(s.head, []byte("HTTP/1.1 200 ")) {
-			return false, fmt.Errorf("the server answers %q", append(s.head, b...))
+		if err == io.EOF {
+			c.first.Do(func() { close(c.ended) })
+			return s.check()
+		}
+		if err != nil {
+			return fmt.Errorf("after %d tokens: %w", s.tokens.Load(), err)
 		}
 	}
-	s.tokens += bytes.Count(b, []byte{mark})
-	s.events += bytes.Count(b, []byte{'['}) // that of the choices
+}
+
+func (s *stream) count(b []byte) {
+	s.tokens.Add(int64(bytes.Count(b, []byte{mark})))
+	s.events.Add(int64(bytes.Count(b, []byte{'['}))) // that of the choices
 	s.tail = append(s.tail, b[max(0, len(b)-tailBytes):]...)
 	if extra := len(s.tail) - tailBytes; extra > 0 {
 		s.tail = s.tail[:copy(s.tail, s.tail[extra:])]
 	}
-	if !bytes.HasSuffix(s.tail, []byte("data: [DONE]\n\n\r\n0\r\n\r\n")) {
-		return false, nil
-	}
-	return true, s.check()
-}
-
-// skipHead keeps the head of the answer and returns what follows it, nil while it is not complete.
-func (s *client) skipHead(b []byte) []byte {
-	s.head = append(s.head, b...)
-	at := bytes.Index(s.head, []byte("\r\n\r\n"))
-	if at < 0 {
-		return nil
-	}
-	b = s.head[at+4:]
-	s.head, s.headed = s.head[:at], true
-	return b
 }
 
 // check compares the tokens that were counted with those that the server counts.
-func (s *client) check() error {
+func (s *stream) check() error {
+	if !bytes.HasSuffix(s.tail, []byte("data: [DONE]\n\n")) {
+		return fmt.Errorf("it ends with %q", s.tail)
+	}
 	_, after, ok := bytes.Cut(s.tail, []byte(`"completion_tokens":`))
 	digits := 0
 	for ok && digits < len(after) && after[digits] >= '0' && after[digits] <= '9' {
 		digits++
 	}
-	if n, err := strconv.Atoi(string(after[:digits])); err != nil || n != s.tokens {
-		return fmt.Errorf("a stream brought %d tokens, and the server says %q", s.tokens,
-			after[:digits])
+	counted := s.tokens.Load()
+	if n, err := strconv.Atoi(string(after[:digits])); err != nil || int64(n) != counted {
+		return fmt.Errorf("it brought %d tokens, and the server says %q", counted, after[:digits])
 	}
 	return nil
 }
