@@ -48,6 +48,7 @@ var pure = map[string][]string{
 // narrow are packages that import nothing of ours but what is named.
 var narrow = map[string][]string{
 	"api/wire": {"sys/jsonx"},
+	"api/call": {"api/wire", "ops/store", "ops/tracing"},
 }
 
 // impure are packages of the standard library that wait, read a clock, or do I/O.
@@ -59,6 +60,7 @@ var impure = []string{"context", "io", "log", "math/rand", "net", "os", "runtime
 var unreachable = map[string][]string{
 	"group/executor": {"rank/builtin", "compute/cpu", "rank/model", "rank/model/checkpoint", "rank/model/layers", "rank/runner",
 		"rank/worker"},
+	"api/server":  {"engine", "api/openai"},
 	"rank/model":  {"link/queue", "link/collective"},
 	"link/queue":  {"link/queue/fanin", "link/queue/handshake", "link/queue/link", "link/queue/ring"},
 	"rank/runner": {"link/queue", "link/collective", "group/executor"},

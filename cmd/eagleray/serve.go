@@ -20,6 +20,7 @@ import (
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
@@ -179,7 +180,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
-	secure, err := openai.TLS(&cfg.Server.Transport, log)
+	secure, err := server.TLS(&cfg.Server.Transport, log)
 	if err != nil {
 		return err
 	}
@@ -190,10 +191,10 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		}
 		defer closeTracer(tracer)
 	}
-	listener, err := openai.Inherited()
+	listener, err := server.Inherited()
 	handedOver := listener != nil
 	if err == nil && !handedOver {
-		listener, err = openai.ListenAt(&cfg.Server)
+		listener, err = server.ListenAt(&cfg.Server)
 	}
 	if err != nil {
 		return err
@@ -361,7 +362,7 @@ func (k kept) close() {
 // newHandler is the HTTP surface of an engine. m, page, log and tracer may be nil, and so may the
 // stores.
 func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page *dashboard.Window,
-	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.Server, error) {
+	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.API, error) {
 	trainer, err := newTrainer(&cfg, e, log)
 	if err != nil {
 		return nil, err

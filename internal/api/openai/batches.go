@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // createBatch answers POST /v1/batches.
-func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, _ *wire.Fields,
+func (s *API) createBatch(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
 	q batch.Request) error {
-	o, err := s.batches.Create(s.ownerOf(r), q)
+	o, err := s.batches.Create(r.Owner, q)
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, o)
+	return s.WriteJSON(w, o)
 }
 
 func decodeBatch(f *wire.Fields, _ *model) (batch.Request, *wire.Error) {
@@ -46,32 +47,32 @@ func lifetime(f *wire.Fields, name string) time.Duration {
 }
 
 // listBatches answers GET /v1/batches, the newest first.
-func (s *Server) listBatches(w http.ResponseWriter, r *http.Request) error {
+func (s *API) listBatches(w http.ResponseWriter, r *server.Request) error {
 	p, bad := pageOfList(r, 20, 100)
 	if bad != nil {
 		return bad
 	}
-	list, more, err := s.batches.List(s.ownerOf(r), p)
+	list, more, err := s.batches.List(r.Owner, p)
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, newList(list, more, func(b *batch.Batch) string { return b.ID }))
+	return s.WriteJSON(w, newList(list, more, func(b *batch.Batch) string { return b.ID }))
 }
 
 // getBatch answers GET /v1/batches/{id}.
-func (s *Server) getBatch(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.batches.Get(s.ownerOf(r), r.PathValue("id"))
+func (s *API) getBatch(w http.ResponseWriter, r *server.Request) error {
+	o, err := s.batches.Get(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, o)
+	return s.WriteJSON(w, o)
 }
 
 // cancelBatch answers POST /v1/batches/{id}/cancel.
-func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.batches.Cancel(s.ownerOf(r), r.PathValue("id"))
+func (s *API) cancelBatch(w http.ResponseWriter, r *server.Request) error {
+	o, err := s.batches.Cancel(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, o)
+	return s.WriteJSON(w, o)
 }

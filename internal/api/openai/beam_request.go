@@ -72,7 +72,7 @@ func (s *sampling) checkBeams(f *wire.Fields, m *model, tools, budget bool) {
 }
 
 // checkBeamWork refuses a search after some prompts that asks for more tokens than one may.
-func (s *Server) checkBeamWork(r *sampling, prompts []prompt) *wire.Error {
+func (s *API) checkBeamWork(r *sampling, prompts []prompt) *wire.Error {
 	if r.beams == nil {
 		return nil
 	}

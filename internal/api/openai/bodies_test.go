@@ -11,57 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/text/chattemplate"
 )
-
-// TestBodyBudget: bodies wait for room and are refused in time, large ones never take the last
-// quarter, and one alone has room whatever its size.
-func TestBodyBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const mb = 1 << 20
-		b := newBodyBudget(16*mb, 5*time.Second)
-		take := func(held, n int64) error { return b.take(t.Context(), held, n) }
-		for i := range 3 {
-			if err := take(0, 4*mb); err != nil {
-				t.Fatalf("large body %d: %v", i, err)
-			}
-		}
-		began := time.Now()
-		if err := take(0, 4*mb); !errors.Is(err, errBodies) || time.Since(began) != 5*time.Second {
-			t.Errorf("a fourth large body got %v after %v", err, time.Since(began))
-		}
-		for i := range 4 {
-			if err := take(0, mb); err != nil {
-				t.Errorf("small body %d beside the large ones: %v", i, err)
-			}
-		}
-		time.AfterFunc(time.Second, func() { b.release(mb) })
-		began = time.Now()
-		if err := take(0, mb); err != nil || time.Since(began) != time.Second {
-			t.Errorf("a body that waited for room got %v after %v", err, time.Since(began))
-		}
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := b.take(gone, 0, mb); !errors.Is(err, context.Canceled) {
-			t.Errorf("a client that went away got %v", err)
-		}
-		b.release(16 * mb)
-		if err := take(0, 64*mb); err != nil {
-			t.Errorf("alone: %v", err)
-		}
-		if err := take(64*mb, 64*mb); err != nil {
-			t.Errorf("alone, growing: %v", err)
-		}
-		b.release(128 * mb)
-		if b.used != 0 {
-			t.Errorf("%d bytes are left in use", b.used)
-		}
-	})
-}
 
 // slowBody begins a request whose body stays one byte short, and returns its connection.
 func slowBody(t *testing.T, addr string, size int, chunked bool) net.Conn {
@@ -115,8 +69,8 @@ func TestSlowLargeBodies(t *testing.T) {
 			t.Fatal("all of them are held")
 		}
 	}
-	if s.bodies.used == 0 || s.bodies.used > 4*(size+1) {
-		t.Errorf("%d bytes are in use", s.bodies.used)
+	if n := s.BodyBytes(); n == 0 || n > 4*(size+1) {
+		t.Errorf("%d bytes are in use", n)
 	}
 	resp, err := http.Post(ts.URL+completionsPath, "application/json", strings.NewReader(`{`+hi+`}`))
 	if err != nil {
@@ -135,16 +89,10 @@ func TestSlowLargeBodies(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	for s.budgetInUse() != 0 {
+	for s.BodyBytes() != 0 {
 		time.Sleep(time.Millisecond)
 	}
 	http.DefaultClient.CloseIdleConnections()
-}
-
-func (s *Server) budgetInUse() int64 {
-	s.bodies.mu.Lock()
-	defer s.bodies.mu.Unlock()
-	return s.bodies.used
 }
 
 // TestBodiesGiveTheirShareBack, however the request ends; while an answer is made nothing is held.
@@ -158,7 +106,7 @@ func TestBodiesGiveTheirShareBack(t *testing.T) {
 	} {
 		for _, body := range bodies {
 			s.post(path, body)
-			if n := s.budgetInUse(); n != 0 {
+			if n := s.BodyBytes(); n != 0 {
 				t.Errorf("%s %s: %d bytes are still in use", path, body, n)
 			}
 		}
@@ -269,6 +217,7 @@ func TestStalledBodies(t *testing.T) {
 func TestChunkedBodies(t *testing.T) {
 	s := newServer(t)
 	ts := listen(t, s)
+	const firstPiece = 64 << 10 // how much of a body is read at first
 	for _, size := range []int{100, firstPiece - 1, firstPiece, firstPiece + 1, 2 * firstPiece,
 		5 * firstPiece} {
 		text := `{` + hi + `,"user":"` + strings.Repeat("u", size-len(`{`+hi+`,"user":""}`)) + `"}`

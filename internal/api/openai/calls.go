@@ -16,7 +16,7 @@ import (
 
 // constrainCalls chooses how calls are read, and makes the constraint of an answer that must call,
 // that calls strictly, or that thinks before it keeps to a constraint of its own.
-func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
+func (s *API) constrainCalls(ctx context.Context, req *chatRequest,
 	o *output.Options) *wire.Error {
 	forced := req.choice == someTool || req.choice == oneTool
 	if forced && req.constraintField == "response_format" {
@@ -93,7 +93,7 @@ func (s *Server) constrainCalls(ctx context.Context, req *chatRequest,
 
 // enforceable is whether a constraint can be. Values without quotes cannot say all that a schema
 // can.
-func (s *Server) enforceable(ctx context.Context, c constrain.Spec) bool {
+func (s *API) enforceable(ctx context.Context, c constrain.Spec) bool {
 	var wrong *constrain.Error
 	if s.model.Grammars == nil {
 		return true
@@ -104,7 +104,7 @@ func (s *Server) enforceable(ctx context.Context, c constrain.Spec) bool {
 
 // forcible is how calls are written that the answer must have: as the model's family does, or as
 // JSON.
-func (s *Server) forcible(req *chatRequest, f *output.Format) *output.Format {
+func (s *API) forcible(req *chatRequest, f *output.Format) *output.Format {
 	if f != nil && f.HasEnvelope() {
 		return f.For(func(text string) bool { return s.specials.match(text) == text })
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -14,7 +16,7 @@ import (
 const chatPath = "/v1/chat/completions"
 
 // chatCompletions answers POST /v1/chat/completions.
-func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) chatCompletions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatRequest) error {
 	g, text, err := s.startChat(r, "chatcmpl-", req)
 	f.Done()
@@ -30,7 +32,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f *wire
 
 // startChat renders and submits a conversation, whose id begins with kind; it also returns the
 // rendered prompt.
-func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*generation, string, error) {
+func (s *API) startChat(r *server.Request, kind string, req *chatRequest) (*generation, string, error) {
 	var bad *wire.Error
 	if req.model, bad = s.checkModel(req.model); bad != nil {
 		return nil, "", bad
@@ -43,13 +45,13 @@ func (s *Server) startChat(r *http.Request, kind string, req *chatRequest) (*gen
 		return nil, "", bad
 	}
 	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
-	if err := ended(r.Context()); err != nil {
+	if err := call.Ended(r.Context()); err != nil {
 		return nil, "", err
 	}
 	if bad != nil {
 		return nil, "", bad
 	}
-	reading, bad := s.reading(r.Context(), req, p.text)
+	reading, bad := s.reading(r.Context(), r.Origin, req, p.text)
 	if bad != nil {
 		return nil, "", bad
 	}
@@ -114,7 +116,7 @@ func (r *chatRequest) chatEcho() string {
 	return r.lastContent
 }
 
-func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest,
+func (s *API) fullChat(w http.ResponseWriter, r *server.Request, g *generation, req *chatRequest,
 	text string) error {
 	for i := range g.choices {
 		g.choices[i].echo(req.chatEcho())
@@ -146,17 +148,17 @@ func (s *Server) fullChat(w http.ResponseWriter, r *http.Request, g *generation,
 	if req.returnPromptText {
 		answer.PromptText = &text
 	}
-	return s.writeJSON(w, answer)
+	return s.WriteJSON(w, answer)
 }
 
 // shown is how many of the most likely tokens the answer shows.
-func (r *chatRequest) shown(s *Server) int { return shownLogprobs(r.logprobs, s.model.VocabSize) }
+func (r *chatRequest) shown(s *API) int { return shownLogprobs(r.logprobs, s.model.VocabSize) }
 
 // streamChat answers with events: the role of each choice with the first delta, then the text as it
 // comes.
-func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generation, req *chatRequest,
+func (s *API) streamChat(w http.ResponseWriter, r *server.Request, g *generation, req *chatRequest,
 	text string) error {
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.Events(w)
 	head := chunkHead(g, "chat.completion.chunk")
 	var scores []score
 
@@ -164,7 +166,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 		c := &g.choices[i]
 		first := !c.started
 		c.take(d)
-		if !out.started {
+		if !out.Started {
 			if err := s.sendRoles(out, head, g, req, text); err != nil {
 				return err
 			}
@@ -186,15 +188,15 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, g *generatio
 	if err == nil && req.includeUsage {
 		err = s.sendUsage(out, head, g)
 	}
-	return s.end(out, err)
+	return s.End(out, err)
 }
 
 // sendChunk sends a chunk of choice i, with the members of its delta, with tokens and how they were
 // chosen, and with what ended the answer.
-func (s *Server) sendChunk(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+func (s *API) sendChunk(out *server.EventWriter, head []byte, g *generation, req *chatRequest, i int,
 	delta func([]byte) []byte, scores []score, tokens []int32, last bool) error {
 	c := &g.choices[i]
-	b := append(out.buf[:0], head...)
+	b := append(out.Buf[:0], head...)
 	b = append(b, `{"index":`...)
 	b = strconv.AppendInt(b, int64(i), 10)
 	b = append(b, `,"delta":{`...)
@@ -218,12 +220,12 @@ func (s *Server) sendChunk(out *eventWriter, head []byte, g *generation, req *ch
 		b = append(b, ',')
 		b = s.appendUsage(b, g.usageOf(i))
 	}
-	out.buf = append(b, "}\n\n"...)
-	return out.send()
+	out.Buf = append(b, "}\n\n"...)
+	return out.Send()
 }
 
 // sendRoles sends the first chunk of every choice, with what describes the prompt, and the echo.
-func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *chatRequest,
+func (s *API) sendRoles(out *server.EventWriter, head []byte, g *generation, req *chatRequest,
 	text string) error {
 	echo := req.chatEcho()
 	for i := range g.choices {
@@ -258,9 +260,9 @@ func (s *Server) sendRoles(out *eventWriter, head []byte, g *generation, req *ch
 
 // sendDelta sends a chunk that carries no tokens: delta writes the members of the delta, tail those
 // of the chunk.
-func (s *Server) sendDelta(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+func (s *API) sendDelta(out *server.EventWriter, head []byte, g *generation, req *chatRequest, i int,
 	delta, tail func([]byte) []byte) error {
-	b := append(out.buf[:0], head...)
+	b := append(out.Buf[:0], head...)
 	b = append(b, `{"index":`...)
 	b = strconv.AppendInt(b, int64(i), 10)
 	b = append(b, `,"delta":{`...)
@@ -273,6 +275,6 @@ func (s *Server) sendDelta(out *eventWriter, head []byte, g *generation, req *ch
 		b = s.appendUsage(b, u)
 	}
 	b = tail(b)
-	out.buf = append(b, "}\n\n"...)
-	return out.send()
+	out.Buf = append(b, "}\n\n"...)
+	return out.Send()
 }

@@ -3,6 +3,8 @@ package openai
 import (
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/output"
@@ -32,7 +34,7 @@ func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) 
 
 // chatBatch answers POST /v1/chat/completions/batch: `messages` is a list of conversations, of which
 // each is answered by the choice of its number. What is said of one conversation's prompt is refused.
-func (s *Server) chatBatch(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatBatchRequest) error {
 	// What all share is rendered with each.
 	list, size := req.list, len(req.documents)
@@ -91,7 +93,7 @@ func (r *chatRequest) checkBatch() *wire.Error {
 }
 
 // startBatch renders and submits all conversations.
-func (s *Server) startBatch(r *http.Request, f *wire.Fields, req *chatRequest,
+func (s *API) startBatch(r *server.Request, f *wire.Fields, req *chatRequest,
 	list [][]byte) (*generation, error) {
 	var bad *wire.Error
 	if req.model, bad = s.checkModel(req.model); bad != nil {
@@ -114,11 +116,11 @@ func (s *Server) startBatch(r *http.Request, f *wire.Fields, req *chatRequest,
 			return nil, f.Err
 		}
 		p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
-		if err := ended(r.Context()); err != nil {
+		if err := call.Ended(r.Context()); err != nil {
 			return nil, err
 		}
 		if bad == nil {
-			readings[i], bad = s.reading(r.Context(), req, p.text)
+			readings[i], bad = s.reading(r.Context(), r.Origin, req, p.text)
 		}
 		if bad != nil {
 			return nil, bad

@@ -122,9 +122,9 @@ func TestClientErrors(t *testing.T) {
 	c := newClient(t, s)
 	wrong := openai.NewClient(option.WithBaseURL(listen(t, s).URL+"/v1/"), option.WithAPIKey("sk-wrong"), option.WithMaxRetries(0))
 	for name, f := range map[string]struct {
-		call                 func() error
+		Call                 func() error
 		status               int
-		kind, param, message string
+		Kind, param, message string
 	}{
 		"bad request": {func() error {
 			p := hiParams()
@@ -155,13 +155,13 @@ func TestClientErrors(t *testing.T) {
 			return err
 		}, 500, "InternalServerError", "", "rank 0 died"},
 	} {
-		err := f.call()
+		err := f.Call()
 		var e *openai.Error
 		if !errors.As(err, &e) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if e.StatusCode != f.status || e.Type != f.kind || e.Param != f.param || !strings.Contains(e.Message, f.message) {
+		if e.StatusCode != f.status || e.Type != f.Kind || e.Param != f.param || !strings.Contains(e.Message, f.message) {
 			t.Errorf("%s: %d %q %q %q", name, e.StatusCode, e.Type, e.Param, e.Message)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -14,7 +16,7 @@ import (
 const completionPath = "/v1/completions"
 
 // completions answers POST /v1/completions.
-func (s *Server) completions(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *completionRequest) error {
 	g, err := s.startCompletion(r, req)
 	f.Done()
@@ -27,7 +29,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request, f *wire.Fie
 	return s.fullCompletion(w, r, g, req)
 }
 
-func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*generation, error) {
+func (s *API) startCompletion(r *server.Request, req *completionRequest) (*generation, error) {
 	var bad *wire.Error
 	if req.model, bad = s.checkModel(req.model); bad != nil {
 		return nil, bad
@@ -41,7 +43,7 @@ func (s *Server) startCompletion(r *http.Request, req *completionRequest) (*gene
 	}
 	prompts := make([]prompt, len(req.prompts))
 	for i, raw := range req.prompts {
-		if err := ended(r.Context()); err != nil {
+		if err := call.Ended(r.Context()); err != nil {
 			return nil, err
 		}
 		if prompts[i], bad = s.tokenize(r.Context(), &req.sampling, raw); bad != nil {
@@ -107,7 +109,7 @@ type completionTokensDetails struct {
 	ReasoningTokens int `json:"reasoning_tokens"`
 }
 
-func (s *Server) usageInfo(u usage) usageInfo {
+func (s *API) usageInfo(u usage) usageInfo {
 	info := usageInfo{PromptTokens: u.prompt, TotalTokens: u.prompt + u.output,
 		CompletionTokens: u.output}
 	if s.opt.Config.Server.EnablePromptTokensDetails {
@@ -136,7 +138,7 @@ func (c *choice) stopReason() any {
 }
 
 // collect reads a generation to its end.
-func (s *Server) collect(r *http.Request, g *generation, req *sampling) error {
+func (s *API) collect(r *server.Request, g *generation, req *sampling) error {
 	return g.each(r.Context(), func(i int, d *engine.Delta) error {
 		c := &g.choices[i]
 		if !c.started && req.promptLogprobs != sample.NoLogprobs {
@@ -157,7 +159,7 @@ func (s *Server) collect(r *http.Request, g *generation, req *sampling) error {
 	})
 }
 
-func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) fullCompletion(w http.ResponseWriter, r *server.Request, g *generation,
 	req *completionRequest) error {
 	if req.echo {
 		for i := range g.choices {
@@ -195,7 +197,7 @@ func (s *Server) fullCompletion(w http.ResponseWriter, r *http.Request, g *gener
 		answer.Choices[i] = out
 	}
 	answer.Usage, answer.KVTransferParams = s.usageInfo(g.usage()), g.ticket
-	return s.writeJSON(w, answer)
+	return s.WriteJSON(w, answer)
 }
 
 // echo puts the prompt before the output.
@@ -212,9 +214,9 @@ func (c *choice) dropOutput(text string) {
 }
 
 // streamCompletion answers with events, the choices interleaved as their tokens come.
-func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) streamCompletion(w http.ResponseWriter, r *server.Request, g *generation,
 	req *completionRequest) error {
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.Events(w)
 	head := chunkHead(g, "text_completion")
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
 	var scores []score
@@ -249,7 +251,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 		}
 		text = append(text, d.Text...)
 
-		b := append(out.buf[:0], head...)
+		b := append(out.Buf[:0], head...)
 		b = append(b, `{"index":`...)
 		b = strconv.AppendInt(b, int64(i), 10)
 		b = append(b, `,"text":`...)
@@ -270,20 +272,20 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, g *gen
 			b = append(b, ',')
 			b = s.appendUsage(b, g.usageOf(i))
 		}
-		out.buf = append(b, "}\n\n"...)
-		return out.send()
+		out.Buf = append(b, "}\n\n"...)
+		return out.Send()
 	})
 	if err == nil && req.includeUsage {
 		err = s.sendUsage(out, head, g)
 	}
-	return s.end(out, err)
+	return s.End(out, err)
 }
 
 // sendUsage sends the last chunk: no choices, the tokens counted.
-func (s *Server) sendUsage(out *eventWriter, head []byte, g *generation) error {
-	b := append(out.buf[:0], head...)
+func (s *API) sendUsage(out *server.EventWriter, head []byte, g *generation) error {
+	b := append(out.Buf[:0], head...)
 	b = append(b, "],"...)
 	b = s.appendUsage(b, g.usage())
-	out.buf = append(b, "}\n\n"...)
-	return out.send()
+	out.Buf = append(b, "}\n\n"...)
+	return out.Send()
 }

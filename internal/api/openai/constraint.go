@@ -30,7 +30,7 @@ func (s *sampling) decodeConstraint(f *wire.Fields) {
 	s.decodeStructuredOutputs(f)
 	for _, g := range []struct {
 		field string
-		kind  constrain.Kind
+		Kind  constrain.Kind
 	}{
 		{"guided_json", constrain.JSONSchema},
 		{"guided_regex", constrain.Regex},
@@ -38,7 +38,7 @@ func (s *sampling) decodeConstraint(f *wire.Fields) {
 		{"guided_grammar", constrain.Grammar},
 	} {
 		if raw := f.Value(g.field); raw != nil {
-			s.setConstraint(f, g.field, specOf(f, g.field, g.kind, raw))
+			s.setConstraint(f, g.field, specOf(f, g.field, g.Kind, raw))
 		}
 	}
 	f.OptString("guided_decoding_backend") // there is one

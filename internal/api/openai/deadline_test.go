@@ -37,7 +37,7 @@ func TestDeadline(t *testing.T) {
 			}
 			var header []string
 			if c.header != "" {
-				header = []string{timeoutHeader, c.header}
+				header = []string{"X-Request-Timeout", c.header}
 			}
 			begun := time.Now()
 			rec := s.do("POST", path, body, header...)
@@ -61,7 +61,7 @@ func TestDeadlineOfTexts(t *testing.T) {
 		"/tokenize":     `{"prompt":"` + strings.Repeat("many words ", 90000) + `"}`,
 		countTokensPath: `{"messages":[{"role":"user","content":"hi"}],"timeout":1e-9}`,
 	} {
-		rec := s.do("POST", path, body, timeoutHeader, "1e-9")
+		rec := s.do("POST", path, body, "X-Request-Timeout", "1e-9")
 		if rec.Code != 408 || !strings.Contains(rec.Body.String(), "time is over") {
 			t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
 		}

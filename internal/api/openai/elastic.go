@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 )
@@ -28,7 +29,7 @@ const (
 )
 
 // addElastic adds the routes for a server whose engines can be changed.
-func (s *Server) addElastic(add func(method, path string, public bool, h handler)) {
+func (s *API) addElastic(add func(method, path string, public bool, h server.Handler)) {
 	if s.opt.Elastic == nil {
 		return
 	}
@@ -43,13 +44,13 @@ func (s *Server) addElastic(add func(method, path string, public bool, h handler
 }
 
 // mayNotScale is the answer of a server whose engines anybody could change who reaches it.
-func mayNotScale(http.ResponseWriter, *http.Request) error {
+func mayNotScale(http.ResponseWriter, *server.Request) error {
 	return &wire.Error{Status: http.StatusForbidden, Message: "the engines of this server are not changed: start it " +
 		"with --enable-elastic-ep or with --api-key"}
 }
 
 // scale answers POST /scale_elastic?dp=N&drain_timeout=S or ?tp=N.
-func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
+func (s *API) scale(w http.ResponseWriter, r *server.Request) error {
 	q := r.URL.Query()
 	if q.Has("pp") {
 		return wire.BadRequest("pp", "`pp` cannot be changed: stages hold other layers and other parts of the KV "+
@@ -67,7 +68,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 		if err := s.opt.Elastic.Relayout(r.Context(), n); err != nil {
 			return scalingError(err, "tp")
 		}
-		return s.writeJSON(w, map[string]any{"message": "Scaled to another layout",
+		return s.WriteJSON(w, map[string]any{"message": "Scaled to another layout",
 			"tensor_parallel_size": n})
 	}
 	n, bad := wire.QueryInt(q, "dp", 0, 1, engine.MaxEngines)
@@ -82,8 +83,8 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 }
 
 // scaleAsVLLM answers POST /scale_elastic_ep.
-func (s *Server) scaleAsVLLM(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.readBody(w, r)
+func (s *API) scaleAsVLLM(w http.ResponseWriter, r *server.Request) error {
+	f, err := s.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -101,12 +102,12 @@ func (s *Server) scaleAsVLLM(w http.ResponseWriter, r *http.Request) error {
 }
 
 // scaleTo changes how many engines there are.
-func (s *Server) scaleTo(w http.ResponseWriter, r *http.Request, n, drain int, param string) error {
+func (s *API) scaleTo(w http.ResponseWriter, r *server.Request, n, drain int, param string) error {
 	err := s.opt.Elastic.ScaleEngines(r.Context(), n, time.Duration(drain)*time.Second)
 	if err != nil {
 		return scalingError(err, param)
 	}
-	return s.writeJSON(w, map[string]any{"message": "Scaled to the number of data parallel engines",
+	return s.WriteJSON(w, map[string]any{"message": "Scaled to the number of data parallel engines",
 		"data_parallel_size": n})
 }
 
@@ -131,7 +132,7 @@ func scalingError(err error, param string) error {
 }
 
 // isScaling answers /is_scaling_elastic_ep.
-func (s *Server) isScaling(w http.ResponseWriter, _ *http.Request) error {
+func (s *API) isScaling(w http.ResponseWriter, _ *server.Request) error {
 	what := s.opt.Elastic.Scaling()
-	return s.writeJSON(w, map[string]any{"is_scaling_elastic_ep": what != "", "detail": what})
+	return s.WriteJSON(w, map[string]any{"is_scaling_elastic_ep": what != "", "detail": what})
 }

@@ -4,11 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 )
@@ -99,7 +99,7 @@ func (v floats) MarshalJSON() ([]byte, error) {
 }
 
 // embed answers POST /v1/embeddings.
-func (s *Server) embed(r *http.Request, req *embeddingRequest) (any, error) {
+func (s *API) embed(r *server.Request, req *embeddingRequest) (any, error) {
 	g, prompts, vectors, err := s.vectors(r, "embd-", &req.texts)
 	if err != nil {
 		return nil, err

@@ -245,7 +245,7 @@ func tinyTokenizer(t testing.TB) *tokenizer.Tokenizer {
 
 // testServer is a Server over a fake engine.
 type testServer struct {
-	*Server
+	*API
 	engine *fakeEngine
 	log    *syncBuffer
 }
@@ -278,7 +278,7 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 		t.Fatal(err)
 	}
 	s.created = 1700000000
-	return &testServer{Server: s, engine: fake, log: log}
+	return &testServer{API: s, engine: fake, log: log}
 }
 
 // newRequest makes a request to a loopback host name.

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/batch"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
 // batchRow is Row, for the metrics too.
-func (s *Server) batchRow(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
+func (s *API) batchRow(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
 	if s.opt.Metrics == nil {
 		return s.Row(ctx, client, row)
 	}
@@ -30,7 +31,7 @@ func (s *Server) batchRow(ctx context.Context, client string, row *batch.Row) (b
 }
 
 // newBatches makes the Files and Batch API, nil without a folder to keep them in.
-func (s *Server) newBatches() *batch.Batches {
+func (s *API) newBatches() *batch.Batches {
 	dir := s.opt.Config.Server.StoreDir
 	if s.opt.Store == nil || dir == "" {
 		return nil
@@ -46,26 +47,26 @@ func (s *Server) newBatches() *batch.Batches {
 }
 
 // StartBatches goes on with the batches of an earlier server.
-func (s *Server) StartBatches() {
+func (s *API) StartBatches() {
 	if s.batches != nil {
 		s.batches.Start()
 	}
 }
 
 // StopBatches ends the rows of batches that are being answered: the next server answers them.
-func (s *Server) StopBatches() {
+func (s *API) StopBatches() {
 	if s.batches != nil {
 		s.batches.Close()
 	}
 }
 
-func (s *Server) addBatches(add func(method, path string, public bool, h handler)) {
+func (s *API) addBatches(add func(method, path string, public bool, h server.Handler)) {
 	add("POST", "/v1/files", false, s.kept(s.createFile))
 	add("GET", "/v1/files", false, s.kept(s.listFiles))
 	add("GET", "/v1/files/{id}", false, s.kept(s.getFile))
 	add("GET", "/v1/files/{id}/content", false, s.kept(s.fileContent))
 	add("DELETE", "/v1/files/{id}", false, s.kept(s.deleteFile))
-	add("POST", "/v1/batches", false, s.kept(posted(s, decodeBatch, s.createBatch)))
+	add("POST", "/v1/batches", false, s.kept(withModel(s, decodeBatch, s.createBatch)))
 	add("GET", "/v1/batches", false, s.kept(s.listBatches))
 	add("GET", "/v1/batches/{id}", false, s.kept(s.getBatch))
 	add("POST", "/v1/batches/{id}/cancel", false, s.kept(s.cancelBatch))
@@ -73,8 +74,8 @@ func (s *Server) addBatches(add func(method, path string, public bool, h handler
 
 // kept wraps handlers of files and batches: the server must keep some, and their errors have a
 // status.
-func (s *Server) kept(h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+func (s *API) kept(h server.Handler) server.Handler {
+	return func(w http.ResponseWriter, r *server.Request) error {
 		if s.batches == nil {
 			return &wire.Error{Status: http.StatusNotFound,
 				Message: "this server keeps no files and batches: it needs --store-dir"}
@@ -97,11 +98,11 @@ func (s *Server) kept(h handler) handler {
 }
 
 // createFile answers POST /v1/files. The content goes to the disk as it comes.
-func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
+func (s *API) createFile(w http.ResponseWriter, r *server.Request) error {
 	if r.ContentLength > maxUpload {
 		return &http.MaxBytesError{Limit: maxUpload}
 	}
-	in := &uploadReader{s: s, rc: http.NewResponseController(w)}
+	in := &uploadReader{timeout: s.lim.BodyTimeout, rc: http.NewResponseController(w)}
 	in.r = http.MaxBytesReader(w, r.Body, maxUpload)
 	r.Body = io.NopCloser(in)
 	parts, err := r.MultipartReader()
@@ -109,7 +110,7 @@ func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
 		return &wire.Error{Status: http.StatusUnsupportedMediaType,
 			Message: "a file is uploaded as multipart/form-data: " + err.Error()}
 	}
-	u, err := s.batches.Files.Begin(s.ownerOf(r))
+	u, err := s.batches.Files.Begin(r.Owner)
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, o)
+	return s.WriteJSON(w, o)
 }
 
 // maxUpload bounds a body with a file, in bytes.
@@ -134,17 +135,17 @@ const maxUpload = 512_000_000 + 1<<20
 
 // uploadReader reads a large body: as long as some of it comes, it has time.
 type uploadReader struct {
-	s    *Server
-	r    io.Reader
-	rc   *http.ResponseController
-	set  time.Time
-	over bool // the body was there to its end
+	timeout time.Duration
+	r       io.Reader
+	rc      *http.ResponseController
+	set     time.Time
+	over    bool // the body was there to its end
 }
 
 func (u *uploadReader) Read(b []byte) (int, error) {
-	if now := time.Now(); now.Sub(u.set) > u.s.lim.BodyTimeout/8 {
+	if now := time.Now(); now.Sub(u.set) > u.timeout/8 {
 		u.set = now
-		_ = u.rc.SetReadDeadline(now.Add(u.s.lim.BodyTimeout)) // not every connection has deadlines
+		_ = u.rc.SetReadDeadline(now.Add(u.timeout)) // not every connection has deadlines
 	}
 	n, err := u.r.Read(b)
 	u.over = u.over || err == io.EOF
@@ -161,7 +162,7 @@ func (u *uploadReader) failure(err error) error {
 	case u.over:
 		return wire.BadRequest("", "the form is malformed: %v", err)
 	}
-	return (&body{}).failure(err)
+	return server.BodyFailure(err, time.Time{})
 }
 
 // fileForm are the parts of a form with a file.
@@ -266,7 +267,7 @@ func newList[T any](data []T, more bool, id func(*T) string) list[T] {
 }
 
 // pageOfList reads the parameters of a list.
-func pageOfList(r *http.Request, otherwise, most int) (batch.Page, *wire.Error) {
+func pageOfList(r *server.Request, otherwise, most int) (batch.Page, *wire.Error) {
 	q := r.URL.Query()
 	p := batch.Page{After: q.Get("after"), Limit: otherwise}
 	if text := q.Get("limit"); text != "" {
@@ -287,30 +288,30 @@ func pageOfList(r *http.Request, otherwise, most int) (batch.Page, *wire.Error) 
 }
 
 // listFiles answers GET /v1/files.
-func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
+func (s *API) listFiles(w http.ResponseWriter, r *server.Request) error {
 	p, bad := pageOfList(r, 10_000, 10_000)
 	if bad != nil {
 		return bad
 	}
-	files, more, err := s.batches.Files.List(s.ownerOf(r), r.URL.Query().Get("purpose"), p)
+	files, more, err := s.batches.Files.List(r.Owner, r.URL.Query().Get("purpose"), p)
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, newList(files, more, func(f *batch.File) string { return f.ID }))
+	return s.WriteJSON(w, newList(files, more, func(f *batch.File) string { return f.ID }))
 }
 
 // getFile answers GET /v1/files/{id}.
-func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.batches.Files.Get(s.ownerOf(r), r.PathValue("id"))
+func (s *API) getFile(w http.ResponseWriter, r *server.Request) error {
+	o, err := s.batches.Files.Get(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, o)
+	return s.WriteJSON(w, o)
 }
 
 // fileContent answers GET /v1/files/{id}/content.
-func (s *Server) fileContent(w http.ResponseWriter, r *http.Request) error {
-	content, o, err := s.batches.Files.Content(s.ownerOf(r), r.PathValue("id"))
+func (s *API) fileContent(w http.ResponseWriter, r *server.Request) error {
+	content, o, err := s.batches.Files.Content(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -331,17 +332,17 @@ func (s *Server) fileContent(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		if err := writeInTime(w, string(buf[:n]), s.lim.WriteTimeout); err != nil {
+		if err := s.WriteInTime(w, string(buf[:n])); err != nil {
 			return err
 		}
 	}
 }
 
 // deleteFile answers DELETE /v1/files/{id}.
-func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
+func (s *API) deleteFile(w http.ResponseWriter, r *server.Request) error {
 	id := r.PathValue("id")
-	if err := s.batches.Files.Delete(s.ownerOf(r), id); err != nil {
+	if err := s.batches.Files.Delete(r.Owner, id); err != nil {
 		return err
 	}
-	return s.writeJSON(w, map[string]any{"id": id, "object": "file", "deleted": true})
+	return s.WriteJSON(w, map[string]any{"id": id, "object": "file", "deleted": true})
 }

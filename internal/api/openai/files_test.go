@@ -133,7 +133,7 @@ func TestUploads(t *testing.T) {
 	}
 	body, kind := form(t, "purpose", "batch", "file:a", strings.Repeat("x", 1000))
 	for name, c := range map[string]struct {
-		body, kind string
+		body, Kind string
 		code       int
 	}{
 		"JSON":      {"{}", "application/json", 415},
@@ -142,7 +142,7 @@ func TestUploads(t *testing.T) {
 		"no parts":  {"", kind, 400},
 		"not parts": {"hello", kind, 400},
 	} {
-		if rec := s.upload(c.body, c.kind); rec.Code != c.code {
+		if rec := s.upload(c.body, c.Kind); rec.Code != c.code {
 			t.Errorf("%s: %d, %s", name, rec.Code, rec.Body)
 		}
 	}

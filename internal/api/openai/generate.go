@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -35,7 +36,9 @@ type generation struct {
 	// ticket is what an answer has for the server that goes on from its prompt.
 	ticket *kvtransfer.Ticket
 	// broken, unless it is nil, is told what breaks the stream off.
-	broken func(context.Context, error)
+	broken func(error)
+	// observed is nil for nothing.
+	observed *call.Observed
 	// constraint is the field that states what the answer keeps to, "" for none.
 	constraint string
 	// done, unless it is nil, says that abort_requests cannot name the request any more.
@@ -70,28 +73,24 @@ type choice struct {
 }
 
 // start submits the sequences of a request, whose id begins with kind.
-func (s *Server) start(r *http.Request, kind string, req *sampling,
+func (s *API) start(r *server.Request, kind string, req *sampling,
 	prompts []prompt) (*generation, error) {
 	if bad := s.checkBeamWork(req, prompts); bad != nil {
 		return nil, bad
 	}
-	from := originOf(r.Context())
-	g := &generation{id: kind + requestID(r, req.requestID), created: from.time(),
+	g := &generation{id: kind + r.Name(req.requestID), created: r.Origin.Time(),
 		prompts: prompts, n: req.n, constraint: req.constraintField}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
-	client := s.clientOf(r)
-	_, row := rowOf(r.Context())
-	background := row || req.polled
 	list := make([]*engine.Request, len(g.choices))
 	for i := range list {
 		q := prompts[i/req.n].Request
 		q.N = req.n
-		q.Params.Seed = s.seedFor(from, req, i%req.n)
-		q.Client, q.Background = client, background
+		q.Params.Seed = s.seedFor(r.Origin, req, i%req.n)
+		q.Client, q.Background = r.Client, r.Row || req.polled
 		q.Constraint = req.constraint
 		q.HandOver, q.Ticket = req.handOver, req.ticket
-		q.FinalOnly = !req.stream && !req.polled && observedBy(r.Context()) == nil
+		q.FinalOnly = !req.stream && !req.polled && r.Observed == nil
 		list[i] = &q
 	}
 	var err error
@@ -102,8 +101,8 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		g.stream, err = s.opt.Engine.Submit(r.Context(), list...)
 	}
 	if err != nil {
-		s.breakOff(r.Context(), err)
-		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !row {
+		s.breakOff(r, err)
+		if errors.Is(err, engine.ErrOverloaded) && s.opt.Metrics != nil && !r.Row {
 			s.opt.Metrics.Rejected("queue_full")
 		}
 		if bad := constraintError(req, err); bad != nil {
@@ -114,13 +113,14 @@ func (s *Server) start(r *http.Request, kind string, req *sampling,
 		}
 		return nil, err
 	}
-	if from != nil {
-		g.stream, g.broken = newTokenwise(g.stream, len(list)), s.breakOff
+	if r.Origin != nil {
+		g.stream, g.broken = newTokenwise(g.stream, len(list)), func(err error) { s.breakOff(r, err) }
 	}
 	if s.opt.Trainer != nil {
 		g.done = s.inFlight.add(kind, g.id, g.stream)
 	}
-	observedBy(r.Context()).submitted(g, req)
+	g.observed = r.Observed
+	g.observed.Submitted(func() call.Report { return g.report(req) })
 	return g, nil
 }
 
@@ -131,7 +131,6 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 	if g.done != nil {
 		defer g.done()
 	}
-	seen := observedBy(ctx)
 	var d engine.Delta // escapes into f: one for the whole stream
 	for {
 		var err error
@@ -140,14 +139,14 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 		}
 		if err != nil {
 			if g.broken != nil {
-				g.broken(ctx, err)
+				g.broken(err)
 			}
 			if errors.Is(err, engine.ErrSpent) {
 				err = wire.BadRequest(g.constraint, "`%s` is too complex: %v", g.constraint, err)
 			}
-			return errors.Join(ended(ctx), err)
+			return errors.Join(call.Ended(ctx), err)
 		}
-		seen.tokens(len(d.Tokens))
+		g.observed.Tokens(len(d.Tokens))
 		if err := f(d.Choice, &d); err != nil {
 			return err
 		}
@@ -189,4 +188,35 @@ func (g *generation) usage() usage {
 		u.add(&g.choices[i])
 	}
 	return u
+}
+
+// report is what observers are told of a generation.
+func (g *generation) report(req *sampling) call.Report {
+	p, u := &g.prompts[0].Params, g.usage()
+	return call.Report{ID: g.id, Model: g.model, Prompts: len(g.prompts), N: g.n,
+		MaxTokens: int(p.MaxTokens), Sequences: len(g.choices), Temperature: p.Temperature,
+		TopP: p.TopP, Stream: req.stream, Constrained: req.constraintField != "",
+		PromptTokens: u.prompt, CachedTokens: u.cached, OutputTokens: u.output,
+		FinishReasons: g.finishReasons()}
+}
+
+// finishReasons are those of the choices that have ended, each once.
+func (g *generation) finishReasons() []string {
+	var list []string
+	seen := map[string]bool{}
+	for i := range g.choices {
+		if c := &g.choices[i]; c.finished && !seen[c.finishReason()] {
+			seen[c.finishReason()] = true
+			list = append(list, c.finishReason())
+		}
+	}
+	return list
+}
+
+// breakOff leaves a request that this server cannot answer, as its engine has failed or ends, to
+// another server that can.
+func (s *API) breakOff(r *server.Request, err error) {
+	if errors.Is(err, engine.ErrFailed) || errors.Is(err, engine.ErrStopped) {
+		r.LeaveToOthers(s.log, err)
+	}
 }

@@ -13,12 +13,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/api/server"
 )
 
 // TestListenLocalhost: localhost is both of its addresses on one port.
 func TestListenLocalhost(t *testing.T) {
 	noLeak(t)
-	l, err := Listen("localhost", 0)
+	l, err := server.Listen("localhost", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,28 +47,13 @@ func TestListenLocalhost(t *testing.T) {
 	}
 	var number int
 	fmt.Sscan(port, &number)
-	if again, err := Listen("localhost", number); err == nil {
+	if again, err := server.Listen("localhost", number); err == nil {
 		again.Close()
 		t.Error("a taken port was taken again")
 	}
 	l.Close()
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after closing: %v", err)
-	}
-}
-
-func TestRoomForConnections(t *testing.T) {
-	for _, c := range []struct{ limit, used, most, spare int }{
-		{1 << 20, 20, mostConnections, spareConnections},
-		{1024, 24, 968, 16},
-		{64, 14, 32, 10},
-		{20, 14, 3, 1},
-		{16, 20, 1, 1},
-	} {
-		if most, spare := roomForConnections(c.limit, c.used); most != c.most || spare != c.spare {
-			t.Errorf("limit %d, %d in use: %d and %d, want %d and %d", c.limit, c.used, most, spare,
-				c.most, c.spare)
-		}
 	}
 }
 
@@ -79,7 +66,7 @@ func TestLittleServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(t)
-	l, err := Listen("127.0.0.1", 0)
+	l, err := server.Listen("127.0.0.1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ type Message struct {
 
 // ChatPrompt is the prompt that the model's chat template makes of a conversation, as a request to
 // /v1/chat/completions with these messages has it. The error says what a client would read.
-func (s *Server) ChatPrompt(messages []Message) ([]int32, error) {
+func (s *API) ChatPrompt(messages []Message) ([]int32, error) {
 	c := conversation{addGenerationPrompt: true}
 	for _, m := range messages {
 		raw, err := json.Marshal(m)

@@ -43,7 +43,7 @@ func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score
 }
 
 // promptScores describes the tokens of a prompt.
-func (s *Server) promptScores(ids []int32, given []step.Logprobs) []score {
+func (s *API) promptScores(ids []int32, given []step.Logprobs) []score {
 	scores := make([]score, len(ids))
 	offset := 0
 	for i, id := range ids {
@@ -59,7 +59,7 @@ func (s *Server) promptScores(ids []int32, given []step.Logprobs) []score {
 }
 
 // tokenText is a token as text, or as "token_id:N" when asked for or without a tokenizer.
-func (s *Server) tokenText(id int32, asID bool) string {
+func (s *API) tokenText(id int32, asID bool) string {
 	if tok := s.model.Tokenizer; tok != nil && !asID {
 		return string(tok.TokenBytes(id))
 	}
@@ -67,7 +67,7 @@ func (s *Server) tokenText(id int32, asID bool) string {
 }
 
 // appendLogprobs appends the log-probabilities of a completion in the form that it asks for.
-func (s *Server) appendLogprobs(b []byte, scores []score, shown int, r *sampling) []byte {
+func (s *API) appendLogprobs(b []byte, scores []score, shown int, r *sampling) []byte {
 	if r.logprobsByID {
 		return s.appendLogprobsByID(b, scores, shown)
 	}
@@ -76,7 +76,7 @@ func (s *Server) appendLogprobs(b []byte, scores []score, shown int, r *sampling
 
 // appendCompletionLogprobs appends the legacy form: four parallel lists. Each top_logprobs entry
 // holds the chosen token and the shown most likely ones.
-func (s *Server) appendCompletionLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
+func (s *API) appendCompletionLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	b = append(b, `{"text_offset":[`...)
 	for i := range scores {
 		b = wire.Comma(b, i)
@@ -110,7 +110,7 @@ func (s *Server) appendCompletionLogprobs(b []byte, scores []score, shown int, a
 
 // appendTopMap appends {token: logprob}. Different tokens may have the same text (parts of one
 // character): the likelier stays.
-func (s *Server) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
+func (s *API) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
 	seen := map[string]struct{}{s.tokenText(c.token, asID): {}}
 	b = append(b, '{')
 	b = wire.AppendString(b, s.tokenText(c.token, asID))
@@ -132,14 +132,14 @@ func (s *Server) appendTopMap(b []byte, c *score, shown int, asID bool) []byte {
 
 // appendChatLogprobs appends the chat form: one object per token, with exactly the shown most
 // likely ones.
-func (s *Server) appendChatLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
+func (s *API) appendChatLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	b = append(b, `{"content":[`...)
 	b = s.appendTokenLogprobs(b, scores, shown, asID)
 	return append(b, "]}"...)
 }
 
 // appendTokenLogprobs appends the objects of appendChatLogprobs, separated by commas.
-func (s *Server) appendTokenLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
+func (s *API) appendTokenLogprobs(b []byte, scores []score, shown int, asID bool) []byte {
 	for i := range scores {
 		b = wire.Comma(b, i)
 		c := &scores[i]
@@ -156,7 +156,7 @@ func (s *Server) appendTokenLogprobs(b []byte, scores []score, shown int, asID b
 }
 
 // appendChatToken appends {"token","logprob","bytes" without the closing brace.
-func (s *Server) appendChatToken(b []byte, id int32, logprob float32, asID bool) []byte {
+func (s *API) appendChatToken(b []byte, id int32, logprob float32, asID bool) []byte {
 	b = append(b, `{"token":`...)
 	b = wire.AppendString(b, s.tokenText(id, asID))
 	b = append(b, `,"logprob":`...)
@@ -167,7 +167,7 @@ func (s *Server) appendChatToken(b []byte, id int32, logprob float32, asID bool)
 
 // appendLogprobsByID appends vLLM's list of prompt_logprobs: null for the first token of a prompt, then
 // {token id: {logprob, rank, decoded_token}} of the token that is there and the shown most likely ones.
-func (s *Server) appendLogprobsByID(b []byte, scores []score, shown int) []byte {
+func (s *API) appendLogprobsByID(b []byte, scores []score, shown int) []byte {
 	b = append(b, '[')
 	for i := range scores {
 		b = wire.Comma(b, i)
@@ -191,7 +191,7 @@ func (s *Server) appendLogprobsByID(b []byte, scores []score, shown int) []byte 
 	return append(b, ']')
 }
 
-func (s *Server) appendTokenByID(b []byte, t step.TokenLogprob) []byte {
+func (s *API) appendTokenByID(b []byte, t step.TokenLogprob) []byte {
 	b = append(b, '"')
 	b = strconv.AppendInt(b, int64(t.Token), 10)
 	b = append(b, `":{"logprob":`...)

@@ -151,7 +151,7 @@ func (m *mask) restore(s string) string {
 }
 
 // encodeMasked tokenises a rendered prompt. It stops when ctx ends, with its error.
-func (s *Server) encodeMasked(ctx context.Context, m *mask, text string,
+func (s *API) encodeMasked(ctx context.Context, m *mask, text string,
 	addSpecial bool) ([]int32, error) {
 	tok := s.model.Tokenizer
 	if len(m.texts) == 0 {
@@ -180,7 +180,7 @@ func (s *Server) encodeMasked(ctx context.Context, m *mask, text string,
 
 // encodePlain tokenises the text of a special token as ordinary characters: cut in two, neither
 // half is the token any more.
-func (s *Server) encodePlain(text string) []int32 {
+func (s *API) encodePlain(text string) []int32 {
 	tok := s.model.Tokenizer
 	for cut := 1; cut < len(text); cut++ {
 		if !utf8.RuneStart(text[cut]) {
@@ -196,7 +196,7 @@ func (s *Server) encodePlain(text string) []int32 {
 
 // addedAround returns what the tokenizer puts before and after a text when special tokens are
 // added.
-func (s *Server) addedAround() (before, after []int32) {
+func (s *API) addedAround() (before, after []int32) {
 	tok := s.model.Tokenizer
 	plain, full := tok.Encode("x", false), tok.Encode("x", true)
 	for i := 0; i+len(plain) <= len(full); i++ {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/openai/messages"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/output"
@@ -19,7 +21,7 @@ const (
 const anthropicID = "Request-Id"
 
 // createMessage answers POST /v1/messages, Anthropic's API.
-func (s *Server) createMessage(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) createMessage(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *messageRequest) error {
 	g, _, err := s.startChat(r, "msg_", req.chatRequest)
 	f.Done()
@@ -34,16 +36,16 @@ func (s *Server) createMessage(w http.ResponseWriter, r *http.Request, f *wire.F
 	return s.answerMessage(w, r, g, req)
 }
 
-func (s *Server) answerMessage(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generation,
 	req *messageRequest) error {
 	m := &messages.Message{ID: g.id, Model: g.model}
 	m.Usage.InputTokens = g.usage().prompt
 	t := &messages.Stream{M: m}
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.Events(w)
 	if req.stream {
 		t.Send = func(event []byte) error {
-			out.buf = append(out.buf[:0], event...)
-			return out.send()
+			out.Buf = append(out.Buf[:0], event...)
+			return out.Send()
 		}
 	}
 	err := t.Open()
@@ -63,16 +65,16 @@ func (s *Server) answerMessage(w http.ResponseWriter, r *http.Request, g *genera
 	}
 	switch {
 	case err == nil && !req.stream:
-		return s.writeJSON(w, m)
-	case err == nil || !out.started || errors.Is(err, errClientGone):
+		return s.WriteJSON(w, m)
+	case err == nil || !out.Started || errors.Is(err, server.ErrClientGone):
 		return err
 	}
-	api := asAPIError(err)
-	s.logError(err, api)
-	out.buf = append(out.buf[:0], "event: error\ndata: "...)
-	out.buf = appendAnthropic(out.buf, api.OnWire(), w.Header().Get(anthropicID))
-	out.buf = append(out.buf, "\n\n"...)
-	return out.send()
+	api := s.StatusOf(err)
+	s.LogError(err, api)
+	out.Buf = append(out.Buf[:0], "event: error\ndata: "...)
+	out.Buf = appendAnthropic(out.Buf, api.OnWire(), w.Header().Get(anthropicID))
+	out.Buf = append(out.Buf, "\n\n"...)
+	return out.Send()
 }
 
 // messageEnd says why a choice ended, in Anthropic's words.
@@ -89,7 +91,7 @@ func (c *choice) messageEnd() (reason string, sequence *string) {
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
-func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *wire.Fields,
+func (s *API) countTokens(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
 	req *messageRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
@@ -99,7 +101,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, _ *wire.Fie
 		req.rename(bad)
 		return bad
 	}
-	return s.writeJSON(w, map[string]int{"input_tokens": len(p.Prompt)})
+	return s.WriteJSON(w, map[string]int{"input_tokens": len(p.Prompt)})
 }
 
 // anthropicKind is the error's class in Anthropic's words.
@@ -134,10 +136,10 @@ func appendAnthropic(b []byte, e *wire.Error, id string) []byte {
 	return append(b, '}')
 }
 
-// anthropic makes a route one of Anthropic's API: its requests have names, and its errors its form.
-func anthropic(r *route) {
-	r.fail = func(w http.ResponseWriter, e *wire.Error) {
-		writeErrorBody(w, e, appendAnthropic(nil, e, w.Header().Get(anthropicID)))
-	}
-	r.begin = func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+newID()) }
+// anthropic is the shape of Anthropic's API: its requests have names, and its errors a form of their own.
+var anthropic = server.Shape{
+	Begin: func(w http.ResponseWriter) { w.Header().Set(anthropicID, "req_"+call.NewID()) },
+	Fail: func(w http.ResponseWriter, e *wire.Error) {
+		server.WriteError(w, e, appendAnthropic(nil, e, w.Header().Get(anthropicID)))
+	},
 }

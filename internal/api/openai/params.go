@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/constrain"
@@ -21,7 +22,7 @@ const (
 // params resolves the sampling parameters of every sequence of a request but for Seed, which
 // depends on the sequence, and MaxTokens, which fit cuts to the room beside the prompt. maxTokens
 // is the default of the API.
-func (s *Server) params(r *sampling, maxTokens int) (sample.Params, *wire.Error) {
+func (s *API) params(r *sampling, maxTokens int) (sample.Params, *wire.Error) {
 	o := r.Overrides
 	o.Logprobs, o.PromptLogprobs = &r.logprobs, &r.promptLogprobs
 	var bad *wire.Error
@@ -76,7 +77,7 @@ func checkChoice(r *sampling, p *sample.Params) *wire.Error {
 
 // badWords turns each word into token sequences, without and with a space before it, as vLLM does:
 // the second one only where the space makes another token rather than one more.
-func (s *Server) badWords(words []string) ([][]int32, *wire.Error) {
+func (s *API) badWords(words []string) ([][]int32, *wire.Error) {
 	if len(words) == 0 {
 		return nil, nil
 	}
@@ -108,7 +109,7 @@ func (s *Server) badWords(words []string) ([][]int32, *wire.Error) {
 
 // fit gives a prompt what the request says of all, its max_tokens bounded by the room beside it.
 // field names the prompt for errors.
-func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string) *wire.Error {
+func (s *API) fit(p *prompt, r *sampling, params sample.Params, field string) *wire.Error {
 	length, promptLen := s.model.MaxModelLen, len(p.Prompt)
 	room := length - promptLen
 	asked := r.MaxTokens
@@ -143,12 +144,12 @@ func (s *Server) fit(p *prompt, r *sampling, params sample.Params, field string)
 
 // seedFor gives sequence i of a request its seed: the request's plus i, as vLLM does. A request
 // without one gets a random seed, or the next of the sequence that --seed starts.
-func (s *Server) seedFor(from *origin, r *sampling, i int) uint64 {
+func (s *API) seedFor(from *call.Origin, r *sampling, i int) uint64 {
 	switch {
 	case r.seed != nil && *r.seed != -1:
 		return uint64(*r.seed) + uint64(i)
 	case from != nil:
-		return from.uint64()
+		return from.Uint64()
 	case s.model.flags.Seed != 0:
 		return s.nextSeed()
 	}
@@ -156,6 +157,14 @@ func (s *Server) seedFor(from *origin, r *sampling, i int) uint64 {
 }
 
 // nextSeed is the next of the sequence that --seed starts.
-func (s *Server) nextSeed() uint64 {
+func (s *API) nextSeed() uint64 {
 	return rand.NewPCG(s.model.flags.Seed, s.seeds.Add(1)).Uint64()
+}
+
+func (s *API) checkPriority(r *sampling) *wire.Error {
+	if r.priority != 0 && s.opt.Config.Schedule.Policy != "priority" {
+		return wire.BadRequest("priority", "`priority` of %d needs a server with priority scheduling "+
+			"(--scheduling-policy priority)", r.priority)
+	}
+	return nil
 }

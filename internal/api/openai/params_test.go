@@ -236,8 +236,8 @@ func TestModelCheck(t *testing.T) {
 // TestServerSeed repeats the seeds of requests that bring none, when the server has a seed of its
 // own.
 func TestServerSeed(t *testing.T) {
-	serve := func(seed uint64) *Server {
-		return &Server{model: model{flags: &config.Model{Seed: seed}}}
+	serve := func(seed uint64) *API {
+		return &API{model: model{flags: &config.Model{Seed: seed}}}
 	}
 	seeds := func(seed uint64) (all []uint64) {
 		s := serve(seed)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -23,27 +25,11 @@ type functionCall struct {
 	Arguments string `json:"arguments"`
 }
 
-const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-// callID returns a random id of a call in OpenAI's form.
-func (o *origin) callID() string { return "call_" + o.text(24) }
-
-// shortCallID returns one in Mistral's.
-func (o *origin) shortCallID() string { return o.text(9) }
-
-func (o *origin) text(n int) string {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = base62[o.uint64()%uint64(len(base62))]
-	}
-	return string(b)
-}
-
 // reading is how the answers to a conversation are divided into parts, and makes the constraint that
 // its tools are; prompt is its text.
-func (s *Server) reading(ctx context.Context, req *chatRequest,
+func (s *API) reading(ctx context.Context, from *call.Origin, req *chatRequest,
 	prompt string) (output.Options, *wire.Error) {
-	o := output.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: originOf(ctx).callID}
+	o := output.Options{Reasoning: s.model.thinking, Single: !req.parallel, ID: from.CallID}
 	if t := o.Reasoning; t != nil {
 		if req.continueFinal {
 			o.State = t.StateWithin(req.lastContent)
@@ -59,7 +45,7 @@ func (s *Server) reading(ctx context.Context, req *chatRequest,
 			return req.types[function][parameter]
 		}
 		if o.Tools.ShortIDs {
-			o.ID = originOf(ctx).shortCallID
+			o.ID = from.ShortCallID
 		}
 	}
 	if s.hides(&o) && !req.keepSpecial {
@@ -70,7 +56,7 @@ func (s *Server) reading(ctx context.Context, req *chatRequest,
 }
 
 // boundThinking has the reasoning of an answer end when its budget is spent.
-func (s *Server) boundThinking(req *chatRequest, o *output.Options, p *sample.Params) {
+func (s *API) boundThinking(req *chatRequest, o *output.Options, p *sample.Params) {
 	t := o.Reasoning
 	if req.thinkingBudget == nil || t == nil || o.State == output.Closed {
 		return
@@ -95,12 +81,12 @@ func tags(o *output.Options) []string {
 }
 
 // hides is whether a tag is a special token, which an answer's text leaves out.
-func (s *Server) hides(o *output.Options) bool {
+func (s *API) hides(o *output.Options) bool {
 	return slices.ContainsFunc(tags(o), func(tag string) bool { return s.specials.match(tag) == tag })
 }
 
 // dropped are the other special tokens, which the text then has as well.
-func (s *Server) dropped(o *output.Options) []string {
+func (s *API) dropped(o *output.Options) []string {
 	kept := tags(o)
 	var list []string
 	for _, texts := range s.specials {
@@ -165,7 +151,7 @@ func (c *choice) parts(text string) []output.Part {
 // ended. logprobs are entries of a list, of the tokens that a part of the content is made of: which
 // they are altogether does not depend on how the answer came. Tokens after its last text, as the one
 // that ended it, come with a part of no text.
-func (s *Server) eachPart(ctx context.Context, g *generation, req *chatRequest,
+func (s *API) eachPart(ctx context.Context, g *generation, req *chatRequest,
 	f func(p output.Part, logprobs []byte) error) error {
 	var scores []score
 	var w written
@@ -250,7 +236,7 @@ func (r *chatRequest) message(c *choice) chatMessage {
 
 // sendParts sends the parts of a delta, a chunk for each, and what ended the answer in one of its
 // own. Tokens and how they were chosen go with the first.
-func (s *Server) sendParts(out *eventWriter, head []byte, g *generation, req *chatRequest, i int,
+func (s *API) sendParts(out *server.EventWriter, head []byte, g *generation, req *chatRequest, i int,
 	d *engine.Delta, scores []score) error {
 	c := &g.choices[i]
 	tokens := d.Tokens

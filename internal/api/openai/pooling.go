@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -11,44 +12,44 @@ import (
 )
 
 // pooled answers requests of a model that pools: it refuses those of one that generates.
-func (s *Server) pooled(what string, h handler) handler {
+func (s *API) pooled(what string, h server.Handler) server.Handler {
 	if s.model.Pooling != nil {
-		return s.counted(h)
+		return s.Counted(h)
 	}
-	return func(http.ResponseWriter, *http.Request) error {
+	return func(http.ResponseWriter, *server.Request) error {
 		return wire.BadRequest("model", "The model does not support %s: it generates text. A server that "+
 			"is started with --runner pooling has them.", what)
 	}
 }
 
 // embeds is pooled for a model whose vectors are the answer, and classifies for one with classes.
-func (s *Server) embeds(what string, h handler) handler {
+func (s *API) embeds(what string, h server.Handler) server.Handler {
 	if p := s.model.Pooling; p == nil || p.Classes == nil {
 		return s.pooled(what, h)
 	}
-	return func(http.ResponseWriter, *http.Request) error {
+	return func(http.ResponseWriter, *server.Request) error {
 		return wire.BadRequest("model", "The model does not support %s: it classifies texts (POST %s)", what,
 			classifyPath)
 	}
 }
 
 // scored is pooled for a model whose vectors are compared, or that has one class.
-func (s *Server) scored(what string, h handler) handler {
+func (s *API) scored(what string, h server.Handler) server.Handler {
 	p := s.model.Pooling
 	if p == nil || p.Classes == nil || len(p.Classes.Labels) == 1 {
 		return s.pooled(what, h)
 	}
-	return func(http.ResponseWriter, *http.Request) error {
+	return func(http.ResponseWriter, *server.Request) error {
 		return wire.BadRequest("model", "The model does not support %s: it has %d classes, a score is for one "+
 			"(num_labels of config.json). POST %s classifies texts", what, len(p.Classes.Labels), classifyPath)
 	}
 }
 
-func (s *Server) classifies(what string, h handler) handler {
+func (s *API) classifies(what string, h server.Handler) server.Handler {
 	if p := s.model.Pooling; p == nil || p.Classes != nil {
 		return s.pooled(what, h)
 	}
-	return func(http.ResponseWriter, *http.Request) error {
+	return func(http.ResponseWriter, *server.Request) error {
 		return wire.BadRequest("model", "The model does not support %s: it has no head over classes "+
 			"(…ForSequenceClassification)", what)
 	}
@@ -56,14 +57,14 @@ func (s *Server) classifies(what string, h handler) handler {
 
 // generated answers requests of a model that generates, and counts them: it refuses those of one that
 // pools.
-func (s *Server) generated(h handler) handler { return s.generates(s.counted(h)) }
+func (s *API) generated(h server.Handler) server.Handler { return s.generates(s.Counted(h)) }
 
 // generates is generated for those that count themselves.
-func (s *Server) generates(h handler) handler {
+func (s *API) generates(h server.Handler) server.Handler {
 	if s.model.Pooling == nil {
 		return h
 	}
-	return func(http.ResponseWriter, *http.Request) error {
+	return func(http.ResponseWriter, *server.Request) error {
 		return wire.BadRequest("model", "The model does not generate text: the server was started with "+
 			"--runner pooling")
 	}
@@ -114,7 +115,7 @@ func (t *texts) decode(f *wire.Fields, m *model) {
 }
 
 // vectors are those of texts, as the model pools.
-func (s *Server) vectors(r *http.Request, kind string, t *texts) (*generation, []prompt, [][]float32,
+func (s *API) vectors(r *server.Request, kind string, t *texts) (*generation, []prompt, [][]float32,
 	error) {
 	if t.chat {
 		p, bad := s.render(r.Context(), &t.conversation, &t.sampling)
@@ -133,7 +134,7 @@ func (s *Server) vectors(r *http.Request, kind string, t *texts) (*generation, [
 }
 
 // begin settles what does not depend on the texts.
-func (s *Server) begin(p *pooling) *wire.Error {
+func (s *API) begin(p *pooling) *wire.Error {
 	var bad *wire.Error
 	if p.model, bad = s.checkModel(p.model); bad != nil {
 		return bad
@@ -142,7 +143,7 @@ func (s *Server) begin(p *pooling) *wire.Error {
 }
 
 // poolPrompts turns texts into requests, each for what kind pools of it.
-func (s *Server) poolPrompts(ctx context.Context, p *pooling, field string, raw []rawPrompt,
+func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []rawPrompt,
 	kind step.Pooling, tokens ...int32) ([]prompt, *wire.Error) {
 	prompts := make([]prompt, len(raw))
 	for i, one := range raw {
@@ -166,7 +167,7 @@ func (s *Server) poolPrompts(ctx context.Context, p *pooling, field string, raw 
 }
 
 // pool computes the vectors of prompts.
-func (s *Server) pool(r *http.Request, kind string, p *pooling, prompts []prompt) (
+func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []prompt) (
 	g *generation, vectors [][]float32, err error) {
 	if g, err = s.start(r, kind, &p.sampling, prompts); err != nil {
 		return nil, nil, err
@@ -181,10 +182,10 @@ func (s *Server) pool(r *http.Request, kind string, p *pooling, prompts []prompt
 }
 
 // poolingRoute is a handler of requests for vectors: answer computes and renders what decode read.
-func poolingRoute[T interface{ shared() *pooling }](s *Server,
+func poolingRoute[T interface{ shared() *pooling }](s *API,
 	decode func(f *wire.Fields, m *model) (T, *wire.Error),
-	answer func(r *http.Request, req T) (any, error)) handler {
-	return posted(s, decode, func(w http.ResponseWriter, r *http.Request, _ *wire.Fields, req T) error {
+	answer func(r *server.Request, req T) (any, error)) server.Handler {
+	return withModel(s, decode, func(w http.ResponseWriter, r *server.Request, _ *wire.Fields, req T) error {
 		if bad := s.begin(req.shared()); bad != nil {
 			return bad
 		}
@@ -192,7 +193,7 @@ func poolingRoute[T interface{ shared() *pooling }](s *Server,
 		if err != nil {
 			return err
 		}
-		return s.writeJSON(w, v)
+		return s.WriteJSON(w, v)
 	})
 }
 

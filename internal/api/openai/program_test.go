@@ -1,14 +1,11 @@
 package openai
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -131,33 +128,5 @@ func TestAttached(t *testing.T) {
 		if rec.Code != want {
 			t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
 		}
-	}
-}
-
-// TestPatientBodies has bodies of the program wait longer than those of clients.
-func TestPatientBodies(t *testing.T) {
-	b := newBodyBudget(10, time.Microsecond)
-	if err := b.take(t.Context(), 0, 8); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.take(t.Context(), 0, 8); !errors.Is(err, errBodies) {
-		t.Errorf("a client's body: %v", err)
-	}
-	taken := make(chan error)
-	patient, cancel := context.WithCancel(context.WithValue(t.Context(), patientKey{}, true))
-	go func() { taken <- b.take(patient, 0, 8) }()
-	select {
-	case err := <-taken:
-		t.Fatalf("it does not wait: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	b.release(8)
-	if err := <-taken; err != nil {
-		t.Error(err)
-	}
-	go func() { taken <- b.take(patient, 0, 8) }()
-	cancel()
-	if err := <-taken; !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
 	}
 }

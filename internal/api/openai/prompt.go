@@ -18,7 +18,7 @@ type prompt struct {
 
 // tokenize turns a client's prompt into token ids and truncates them. The length is checked later,
 // with max_tokens, by fit. It stops when ctx ends.
-func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prompt, *wire.Error) {
+func (s *API) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prompt, *wire.Error) {
 	if raw.second != nil {
 		return s.tokenizePair(ctx, r, raw.text, *raw.second)
 	}
@@ -54,7 +54,7 @@ func (s *Server) tokenize(ctx context.Context, r *sampling, raw rawPrompt) (prom
 
 // checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer
 // than maxTokenBytes, and normalisation shrinks a text less than fourfold.
-func (s *Server) checkText(r *sampling, field, text string) *wire.Error {
+func (s *API) checkText(r *sampling, field, text string) *wire.Error {
 	if s.model.Tokenizer == nil {
 		return wire.BadRequest(field, "the server runs without a tokenizer: give `prompt` as "+
 			"token ids to /v1/completions")
@@ -76,10 +76,10 @@ func (s *Server) checkText(r *sampling, field, text string) *wire.Error {
 }
 
 // mostBytes is the length from which on no text fits into the model.
-func (s *Server) mostBytes() int { return 4 * s.maxTokenBytes * s.model.MaxModelLen }
+func (s *API) mostBytes() int { return 4 * s.maxTokenBytes * s.model.MaxModelLen }
 
 // tokenizePair is tokenize for two texts, which are cut as transformers does.
-func (s *Server) tokenizePair(ctx context.Context, r *sampling, first, second string) (p prompt, bad *wire.Error) {
+func (s *API) tokenizePair(ctx context.Context, r *sampling, first, second string) (p prompt, bad *wire.Error) {
 	// That of both is bounded like the text of one.
 	if bad := s.checkText(r, "documents", first+second); bad != nil {
 		return p, bad
@@ -100,7 +100,7 @@ func (s *Server) tokenizePair(ctx context.Context, r *sampling, first, second st
 }
 
 // truncate keeps the last (or first) truncate_prompt_tokens tokens.
-func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *wire.Error) {
+func (s *API) truncate(r *sampling, ids []int32) ([]int32, *wire.Error) {
 	cut, bad := s.cut(r)
 	if bad != nil || cut == nil || len(ids) <= cut.Most {
 		return ids, bad
@@ -109,7 +109,7 @@ func (s *Server) truncate(r *sampling, ids []int32) ([]int32, *wire.Error) {
 }
 
 // cut is what truncate_prompt_tokens says, nil for nothing; -1 keeps what fits beside max_tokens.
-func (s *Server) cut(r *sampling) (*tokenizer.Cut, *wire.Error) {
+func (s *API) cut(r *sampling) (*tokenizer.Cut, *wire.Error) {
 	if r.truncate == nil {
 		return nil, nil
 	}
@@ -130,7 +130,7 @@ func (s *Server) cut(r *sampling) (*tokenizer.Cut, *wire.Error) {
 }
 
 // checkModel refuses a model that is not served; none named means the first.
-func (s *Server) checkModel(name string) (string, *wire.Error) {
+func (s *API) checkModel(name string) (string, *wire.Error) {
 	if name == "" {
 		return s.model.Names[0], nil
 	}

@@ -36,7 +36,7 @@ func TestQuota(t *testing.T) {
 			}
 		})
 	}
-	for s.load.Load() < 2 || s.engine.open.Load() < 2 {
+	for s.InFlight() < 2 || s.engine.open.Load() < 2 {
 		time.Sleep(time.Millisecond)
 	}
 	rec := ask("a")
@@ -52,7 +52,7 @@ func TestQuota(t *testing.T) {
 	if rec := ask("a"); rec.Code != http.StatusOK {
 		t.Errorf("afterwards: %d %s", rec.Code, rec.Body)
 	}
-	if len(s.quota.open) > 0 {
-		t.Errorf("%v are open", s.quota.open)
+	if n := s.InFlight(); n != 0 {
+		t.Errorf("%d are in flight", n)
 	}
 }

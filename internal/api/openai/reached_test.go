@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/api/server"
 )
 
 // A trainer is told the address at which it has reached the server, if it listens at all.
@@ -26,7 +28,7 @@ func TestReachedAt(t *testing.T) {
 			}
 			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, at))
 		}
-		if got := reachedAt(r, c.listens); got != c.want {
+		if got := reachedAt(&server.Request{Request: r}, c.listens); got != c.want {
 			t.Errorf("%s, reached at %q: %s, want %s", c.listens, c.reached, got, c.want)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // render turns a conversation into a prompt by the chat template. The prompt's text is what the
 // template made. It stops when ctx ends: the caller asks it why.
-func (s *Server) render(ctx context.Context, c *conversation, r *sampling) (prompt, *wire.Error) {
+func (s *API) render(ctx context.Context, c *conversation, r *sampling) (prompt, *wire.Error) {
 	if s.model.Tokenizer == nil {
 		return prompt{}, wire.BadRequest("messages",
 			"chat needs a tokenizer and the server runs without one: "+
@@ -56,7 +56,7 @@ func (s *Server) render(ctx context.Context, c *conversation, r *sampling) (prom
 }
 
 // maskable are the special tokens that a client may only write as text.
-func (s *Server) maskable() *specialTexts {
+func (s *API) maskable() *specialTexts {
 	if s.opt.SpecialTokensInContent {
 		return new(specialTexts)
 	}
@@ -65,7 +65,7 @@ func (s *Server) maskable() *specialTexts {
 
 // templateFor is the client's template where that is allowed (conversation.decode saw to it), else
 // the model's.
-func (s *Server) templateFor(c *conversation) (*chattemplate.Template, *wire.Error) {
+func (s *API) templateFor(c *conversation) (*chattemplate.Template, *wire.Error) {
 	if c.template != "" {
 		t, err := chattemplate.Parse(c.template)
 		if err != nil {
@@ -94,7 +94,7 @@ func templateError(err error) *wire.Error {
 
 // templateVars are what Hugging Face gives a template: the conversation, the special tokens, and
 // the client's own variables, which come first so that they cannot replace the others.
-func (s *Server) templateVars(c *conversation, m *mask,
+func (s *API) templateVars(c *conversation, m *mask,
 	t *chattemplate.Template) (*chattemplate.Map, *wire.Error) {
 	specials := s.maskable()
 	vars := chattemplate.NewMap()

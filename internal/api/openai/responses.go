@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
 // createResponse answers POST /v1/responses.
-func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
+func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 	begun := time.Now()
-	leave, err := s.enter(r, answered)
+	leave, err := s.Enter(r, server.Answered)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	f, err := s.readBody(w, r)
+	f, err := s.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -32,9 +33,9 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	s.logUnknown(f)
+	s.LogUnknown(f)
 	if !req.record.Background {
-		r, cancel, err := deadline(r, req.timeout, begun)
+		r, cancel, err := server.Deadline(r, req.timeout, begun)
 		if err != nil {
 			return err
 		}
@@ -47,7 +48,7 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 		defer g.closeReaders()
 		return s.foreground(w, r, g, req)
 	}
-	if bad := originOf(r.Context()).keep(); bad != nil {
+	if bad := r.Keep(); bad != nil {
 		return bad
 	}
 	live, err := s.startBackground(r, req, begun)
@@ -58,15 +59,14 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request) error {
 	if req.stream {
 		return s.follow(w, r, live, 0)
 	}
-	return s.writeRaw(w, string(live.object()))
+	return s.WriteRaw(w, string(live.object()))
 }
 
 // finishResponse finds what a request goes on from, and decodes the rest of it.
-func (s *Server) finishResponse(r *http.Request, req *responseRequest) *wire.Error {
-	_, row := rowOf(r.Context())
-	if s.opt.Responses == nil || row {
+func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Error {
+	if s.opt.Responses == nil || r.Row {
 		who := "this server keeps"
-		if row {
+		if r.Row {
 			who = "rows of a batch keep"
 		}
 		for field, given := range map[string]bool{"store": req.storeGiven && req.record.Store,
@@ -80,7 +80,7 @@ func (s *Server) finishResponse(r *http.Request, req *responseRequest) *wire.Err
 	var history []inputItem
 	if req.previous != "" {
 		var bad *wire.Error
-		if history, bad = s.history(s.ownerOf(r), req.previous); bad != nil {
+		if history, bad = s.history(r.Owner, req.previous); bad != nil {
 			return bad
 		}
 	}
@@ -88,7 +88,7 @@ func (s *Server) finishResponse(r *http.Request, req *responseRequest) *wire.Err
 }
 
 // startResponse submits a request, and fills in what is known of the response then.
-func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generation, error) {
+func (s *API) startResponse(r *server.Request, req *responseRequest) (*generation, error) {
 	req.polled = req.record.Background
 	g, _, err := s.startChat(r, "resp_", req.chatRequest)
 	if err != nil {
@@ -100,18 +100,18 @@ func (s *Server) startResponse(r *http.Request, req *responseRequest) (*generati
 	}
 	rec, params := &req.record, &g.prompts[0].Params
 	// Who knows the id of a response may go on from it: it is none that a client chose.
-	g.id = originOf(r.Context()).itemID("resp_")
+	g.id = r.Origin.ItemID("resp_")
 	rec.ID, rec.CreatedAt, rec.Model = g.id, g.created, g.model
 	rec.Temperature, rec.TopP = shortest(params.Temperature), shortest(params.TopP)
 	return g, nil
 }
 
 // responseStream makes the response of a generation. send takes its events, nil for none.
-func (s *Server) responseStream(r *http.Request, req *responseRequest,
+func (s *API) responseStream(r *server.Request, req *responseRequest,
 	send func([]byte) error) *responses.Stream {
-	t := &responses.Stream{R: &req.record, NewID: originOf(r.Context()).itemID, Send: send}
+	t := &responses.Stream{R: &req.record, NewID: r.Origin.ItemID, Send: send}
 	if req.record.Store {
-		owner, input := s.ownerOf(r), req.inputList()
+		owner, input := r.Owner, req.inputList()
 		req.input = nil
 		t.Final = func(rec *responses.Response) {
 			if err := s.keepResponse(owner, rec, input); err != nil {
@@ -131,7 +131,7 @@ type responder interface {
 }
 
 // respond fills a response with what the model answers.
-func (s *Server) respond(ctx context.Context, g *generation, req *responseRequest,
+func (s *API) respond(ctx context.Context, g *generation, req *responseRequest,
 	t responder) error {
 	if err := s.eachPart(ctx, g, req.chatRequest, t.Part); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (s *Server) respond(ctx context.Context, g *generation, req *responseReques
 }
 
 // foreground answers with a response, at once or with its events.
-func (s *Server) foreground(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) foreground(w http.ResponseWriter, r *server.Request, g *generation,
 	req *responseRequest) error {
 	if !req.stream {
 		t := s.responseStream(r, req, nil)
@@ -158,35 +158,35 @@ func (s *Server) foreground(w http.ResponseWriter, r *http.Request, g *generatio
 		if err := s.respond(r.Context(), g, req, t); err != nil {
 			return err
 		}
-		return s.writeJSON(w, t.R)
+		return s.WriteJSON(w, t.R)
 	}
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.Events(w)
 	t := s.responseStream(r, req, func(event []byte) error {
-		out.buf = append(out.buf[:0], event...)
-		return out.send()
+		out.Buf = append(out.Buf[:0], event...)
+		return out.Send()
 	})
 	err := t.Open()
 	if err == nil {
 		err = s.respond(r.Context(), g, req, t)
 	}
-	if err == nil || errors.Is(err, errClientGone) || r.Context().Err() == context.Canceled {
+	if err == nil || errors.Is(err, server.ErrClientGone) || r.Context().Err() == context.Canceled {
 		return err
 	}
 	return t.Fail(s.responseError(err))
 }
 
 // responseError is an error as a response shows it.
-func (s *Server) responseError(err error) responses.Error {
-	api := asAPIError(err)
-	s.logError(err, api)
+func (s *API) responseError(err error) responses.Error {
+	api := s.StatusOf(err)
+	s.LogError(err, api)
 	return responses.Error{Code: "server_error",
 		Message: wire.ClipTo(api.OnWire().Message, wire.MaxMessage)}
 }
 
 // getResponse answers GET /v1/responses/{id}: the response, or with stream=true its events after
 // starting_after.
-func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) error {
-	owner, id := s.ownerOf(r), r.PathValue("id")
+func (s *API) getResponse(w http.ResponseWriter, r *server.Request) error {
+	owner, id := r.Owner, r.PathValue("id")
 	query := r.URL.Query()
 	stream, bad := wire.QueryBool(query, "stream")
 	if bad != nil {
@@ -202,13 +202,13 @@ func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) error {
 			return wire.BadRequest("starting_after", "`starting_after` needs `stream=true`")
 		}
 		if live != nil {
-			return s.writeRaw(w, string(live.object()))
+			return s.WriteRaw(w, string(live.object()))
 		}
 		kept, err := s.loadResponse(owner, id)
 		if err != nil {
 			return err
 		}
-		return s.writeRaw(w, string(kept.Response))
+		return s.WriteRaw(w, string(kept.Response))
 	}
 	if live != nil && live.logged {
 		return s.follow(w, r, live, after+1)
@@ -221,8 +221,8 @@ func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cancelResponse answers POST /v1/responses/{id}/cancel.
-func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) error {
-	owner, id := s.ownerOf(r), r.PathValue("id")
+func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
+	owner, id := r.Owner, r.PathValue("id")
 	if live := s.live.find(owner, id); live != nil {
 		live.cancel(errCancelled)
 		select {
@@ -242,12 +242,12 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) error {
 	case status != responses.Cancelled:
 		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s", wire.Clip(id), status)
 	}
-	return s.writeRaw(w, string(kept.Response))
+	return s.WriteRaw(w, string(kept.Response))
 }
 
 // deleteResponse answers DELETE /v1/responses/{id}. One that is under way is cancelled first.
-func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) error {
-	owner, id := s.ownerOf(r), r.PathValue("id")
+func (s *API) deleteResponse(w http.ResponseWriter, r *server.Request) error {
+	owner, id := r.Owner, r.PathValue("id")
 	if live := s.live.find(owner, id); live != nil {
 		live.cancel(errCancelled)
 		select {
@@ -262,7 +262,7 @@ func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 	if err := s.opt.Responses.Delete(responseKey(owner, id), eventsKey(owner, id)); err != nil {
 		return err
 	}
-	return s.writeJSON(w, struct {
+	return s.WriteJSON(w, struct {
 		ID      string `json:"id"`
 		Object  string `json:"object"`
 		Deleted bool   `json:"deleted"`
@@ -270,7 +270,7 @@ func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 }
 
 // responseInput answers GET /v1/responses/{id}/input_items: the items of the request's own input.
-func (s *Server) responseInput(w http.ResponseWriter, r *http.Request) error {
+func (s *API) responseInput(w http.ResponseWriter, r *server.Request) error {
 	query := r.URL.Query()
 	limit, bad := wire.QueryInt(query, "limit", 20, 1, 100)
 	if bad != nil {
@@ -280,7 +280,7 @@ func (s *Server) responseInput(w http.ResponseWriter, r *http.Request) error {
 	if order != "" && order != "asc" && order != "desc" {
 		return wire.BadRequest("order", "`order` must be asc or desc, got %q", wire.Clip(order))
 	}
-	id, owner := r.PathValue("id"), s.ownerOf(r)
+	id, owner := r.PathValue("id"), r.Owner
 	var list []byte
 	if live := s.live.find(owner, id); live != nil {
 		list = live.input
@@ -291,5 +291,5 @@ func (s *Server) responseInput(w http.ResponseWriter, r *http.Request) error {
 		}
 		list = kept.Input
 	}
-	return s.writeJSON(w, pageOf(list, limit, order != "asc", query.Get("after")))
+	return s.WriteJSON(w, pageOf(list, limit, order != "asc", query.Get("after")))
 }

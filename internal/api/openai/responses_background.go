@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/text/output"
@@ -71,7 +72,7 @@ func (l *liveResponses) remove(key string) {
 
 // Close ends the responses in the background and waits until they are stored. The server answers no
 // more requests by then.
-func (s *Server) Close() {
+func (s *API) Close() {
 	s.live.mu.Lock()
 	s.live.closed = true
 	for _, live := range s.live.all {
@@ -138,13 +139,13 @@ func (l *liveResponse) wake() {
 }
 
 // startBackground submits a request and answers it in a goroutine of the server.
-func (s *Server) startBackground(r *http.Request, req *responseRequest, begun time.Time) (_ *liveResponse,
+func (s *API) startBackground(r *server.Request, req *responseRequest, begun time.Time) (_ *liveResponse,
 	err error) {
 	if err := s.live.refuses(); err != nil { // before the work of starting it
 		return nil, err
 	}
 	// Its client's other requests are not refused for it.
-	leave, err := s.enter(r, inBackground)
+	leave, err := s.Enter(r, server.InBackground)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (s *Server) startBackground(r *http.Request, req *responseRequest, begun ti
 	}()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	stop := context.AfterFunc(r.Context(), func() { cancel(r.Context().Err()) })
-	r, end, err := deadline(r.WithContext(ctx), req.timeout, begun)
+	r, end, err := server.Deadline(r.WithContext(ctx), req.timeout, begun)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func (s *Server) startBackground(r *http.Request, req *responseRequest, begun ti
 		cancel(err)
 		return nil, err
 	}
-	owner, rec := s.ownerOf(r), &req.record
+	owner, rec := r.Owner, &req.record
 	rec.Status = responses.Queued
 	live := &liveResponse{cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
 		logged: req.stream, input: req.inputList()}
@@ -214,7 +215,7 @@ func (s *Server) startBackground(r *http.Request, req *responseRequest, begun ti
 }
 
 // background answers a request that nobody waits for.
-func (s *Server) background(ctx context.Context, g *generation, req *responseRequest,
+func (s *API) background(ctx context.Context, g *generation, req *responseRequest,
 	live *liveResponse) {
 	err := s.respond(ctx, g, req, live)
 	if err != nil && ctx.Err() != nil {
@@ -237,9 +238,9 @@ func (s *Server) background(ctx context.Context, g *generation, req *responseReq
 }
 
 // follow sends the events of a response from a sequence number on, as they come, until it ends.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, live *liveResponse,
+func (s *API) follow(w http.ResponseWriter, r *server.Request, live *liveResponse,
 	from int) error {
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.Events(w)
 	sent := 0
 	for {
 		live.mu.Lock()
@@ -250,9 +251,9 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, live *liveRespon
 			_, more, _ = bytes.Cut(more, []byte("\n\n"))
 		}
 		switch {
-		case len(more) > 0, ended && !out.started: // there may be none
-			out.buf = append(out.buf[:0], more...)
-			if err := out.send(); err != nil {
+		case len(more) > 0, ended && !out.Started: // there may be none
+			out.Buf = append(out.Buf[:0], more...)
+			if err := out.Send(); err != nil {
 				return err
 			}
 		case ended:

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/ops/store"
 )
 
 // inputItem is an item of a conversation of the Responses API, as it goes into the prompt. An
@@ -32,7 +32,7 @@ func decodeInput(f *wire.Fields) []inputItem {
 	case raw == nil:
 		f.Fail(wire.BadRequest(field, "`input` is required: a string, or a list of items"))
 	case raw[0] == '"':
-		return []inputItem{{kind: "message", id: newItemID("msg_"), role: "user",
+		return []inputItem{{kind: "message", id: call.NewItemID("msg_"), role: "user",
 			parts: []string{wire.Unquote(raw)}}}
 	case raw[0] != '[':
 		f.Fail(wire.BadRequest(field, "`input` must be a string or a list of items, got %s",
@@ -46,17 +46,6 @@ func decodeInput(f *wire.Fields) []inputItem {
 		return items
 	}
 	return nil
-}
-
-// newItemID makes the id of an item.
-func newItemID(prefix string) string { return prefix + store.NewID() }
-
-// itemID is newItemID for an answer that may have an origin.
-func (o *origin) itemID(prefix string) string {
-	if o == nil {
-		return newItemID(prefix)
-	}
-	return prefix + o.id()
 }
 
 func decodeItems(field string, raw []byte) ([]inputItem, *wire.Error) {
@@ -118,7 +107,7 @@ func decodeItem(at wire.Path, raw []byte) (inputItem, *wire.Error) {
 		return t, at.Bad("of type %q is not supported by this server: it takes message, "+
 			"function_call, function_call_output and reasoning", wire.Clip(t.kind))
 	case t.id == "":
-		t.id = newItemID(prefix)
+		t.id = call.NewItemID(prefix)
 	case !wire.ValidID(t.id):
 		return t, at.Member("id").Bad("must be 1 to 128 visible ASCII characters")
 	}

@@ -1,8 +1,6 @@
 package openai
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,25 +38,11 @@ func (k *storedResponse) state() (background bool, status responses.Status) {
 	return v.Background, v.Status
 }
 
-// ownerOf names whose responses, files and batches are whose: those of an API key are found with it
-// alone, those of a server without keys by everyone. A row has the owner of its batch.
-func (s *Server) ownerOf(r *http.Request) string {
-	if client, is := rowOf(r.Context()); is {
-		return client
-	}
-	n, found := s.keys.find(r.Header)
-	if !found {
-		return "all"
-	}
-	sum := sha256.Sum256(s.keys[n][:])
-	return hex.EncodeToString(sum[:8])
-}
-
 func responseKey(owner, id string) string { return "response/" + owner + "/" + id }
 func eventsKey(owner, id string) string   { return "events/" + owner + "/" + id }
 
 // keepResponse stores a response as it is.
-func (s *Server) keepResponse(owner string, rec *responses.Response, input []byte) error {
+func (s *API) keepResponse(owner string, rec *responses.Response, input []byte) error {
 	raw, err := json.Marshal(rec)
 	if err != nil {
 		return err
@@ -72,7 +56,7 @@ func (s *Server) keepResponse(owner string, rec *responses.Response, input []byt
 
 // put stores a value of a response that was created at a time. Where there is no room the oldest
 // values of whom has the most make some.
-func (s *Server) put(key string, value []byte, created int64) error {
+func (s *API) put(key string, value []byte, created int64) error {
 	until := time.Unix(created, 0).Add(responseLife)
 	return s.opt.Responses.Update(func(tx *store.Tx) error {
 		err := tx.Put(key, value, until)
@@ -131,7 +115,7 @@ func noResponse(param, id string) *wire.Error {
 
 // loadResponse returns a response that is not under way. One that was when the server ended has
 // failed by that.
-func (s *Server) loadResponse(owner, id string) (*storedResponse, error) {
+func (s *API) loadResponse(owner, id string) (*storedResponse, error) {
 	if s.opt.Responses == nil {
 		return nil, noResponse("id", id)
 	}
@@ -163,7 +147,7 @@ func (s *Server) loadResponse(owner, id string) (*storedResponse, error) {
 }
 
 // loadEvents returns the events of a response that has ended.
-func (s *Server) loadEvents(owner, id string) ([]byte, error) {
+func (s *API) loadEvents(owner, id string) ([]byte, error) {
 	if _, err := s.loadResponse(owner, id); err != nil {
 		return nil, err
 	}
@@ -176,7 +160,7 @@ func (s *Server) loadEvents(owner, id string) ([]byte, error) {
 }
 
 // history returns the items of a conversation up to a response: of each the input, then the output.
-func (s *Server) history(owner, id string) ([]inputItem, *wire.Error) {
+func (s *API) history(owner, id string) ([]inputItem, *wire.Error) {
 	const field = "previous_response_id"
 	var chain []*storedResponse
 	total := int64(0)
@@ -188,8 +172,8 @@ func (s *Server) history(owner, id string) ([]inputItem, *wire.Error) {
 		if err != nil {
 			var bad *wire.Error
 			if !errors.As(err, &bad) {
-				bad = asAPIError(err)
-				s.logError(err, bad)
+				bad = s.StatusOf(err)
+				s.LogError(err, bad)
 				return nil, bad
 			}
 			return nil, noResponse(field, next)

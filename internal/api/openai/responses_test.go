@@ -335,8 +335,8 @@ func TestBackgroundYields(t *testing.T) {
 	}
 	close(gate)
 	s.Close()
-	if len(s.quota.open) > 0 || s.load.Load() != 0 {
-		t.Errorf("%v are open, %d in all", s.quota.open, s.load.Load())
+	if n := s.InFlight(); n != 0 {
+		t.Errorf("%d are in flight", n)
 	}
 }
 
@@ -381,8 +381,8 @@ func TestCancel(t *testing.T) {
 		t.Errorf("a deleted one: %d", rec.Code)
 	}
 	s.Close()
-	if n := s.engine.open.Load(); n != 0 || s.load.Load() != 0 {
-		t.Errorf("%d streams are open, load %d", n, s.load.Load())
+	if n := s.engine.open.Load(); n != 0 || s.InFlight() != 0 {
+		t.Errorf("%d streams are open, load %d", n, s.InFlight())
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -74,7 +74,7 @@ func resume(t *testing.T, url, body, value string) (status int, token, answer st
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set(openai.ResumeHeader, value)
+	r.Header.Set(server.ResumeHeader, value)
 	a, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -84,5 +84,5 @@ func resume(t *testing.T, url, body, value string) (status int, token, answer st
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.StatusCode, a.Header.Get(openai.ResumeHeader), string(text)
+	return a.StatusCode, a.Header.Get(server.ResumeHeader), string(text)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/store"
@@ -112,12 +113,12 @@ func TestResumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			one, two := serverOf(c.parser), serverOf(c.parser)
-			first := one.do("POST", c.path, c.body, ResumeHeader, "begin")
-			token, full := first.Header().Get(ResumeHeader), first.Body.Bytes()
+			first := one.do("POST", c.path, c.body, server.ResumeHeader, "begin")
+			token, full := first.Header().Get(server.ResumeHeader), first.Body.Bytes()
 			if first.Code != http.StatusOK || token == "" {
 				t.Fatalf("%d %q: %s", first.Code, token, full)
 			}
-			if other := two.do("POST", c.path, c.body, ResumeHeader, "begin"); other.Body.String() == string(full) {
+			if other := two.do("POST", c.path, c.body, server.ResumeHeader, "begin"); other.Body.String() == string(full) {
 				t.Fatalf("two requests have the same answer: nothing is drawn: %s", full)
 			}
 			// Responses say at their end when that was.
@@ -127,12 +128,12 @@ func TestResumes(t *testing.T) {
 			}
 			for _, has := range []int{0, 1, before, 1 + chance.IntN(before), 1 + chance.IntN(before)} {
 				sum := crc32.ChecksumIEEE(full[:has])
-				rest := two.do("POST", c.path, c.body, ResumeHeader, fmt.Sprintf("%s;%d;%08x", token, has, sum))
+				rest := two.do("POST", c.path, c.body, server.ResumeHeader, fmt.Sprintf("%s;%d;%08x", token, has, sum))
 				if rest.Code != http.StatusOK || rest.Body.String()[:before-has] != string(full[has:before]) {
 					t.Errorf("after %d bytes: %d %s\ninstead of %s", has, rest.Code, rest.Body, full[has:])
 				}
-				if rest.Header().Get(ResumeHeader) != token {
-					t.Errorf("after %d bytes the token is %q", has, rest.Header().Get(ResumeHeader))
+				if rest.Header().Get(server.ResumeHeader) != token {
+					t.Errorf("after %d bytes the token is %q", has, rest.Header().Get(server.ResumeHeader))
 				}
 			}
 		})
@@ -144,11 +145,11 @@ func TestResumesNothingElse(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	s := newServer(t, func(o *Options) { o.Engine = &fakeEngine{play: sampled(chance)} })
 	const body = `{"prompt":"a","stream":true}`
-	first := s.do("POST", completionPath, body, ResumeHeader, "begin")
-	token, full := first.Header().Get(ResumeHeader), first.Body.Bytes()
+	first := s.do("POST", completionPath, body, server.ResumeHeader, "begin")
+	token, full := first.Header().Get(server.ResumeHeader), first.Body.Bytes()
 	sum := crc32.ChecksumIEEE(full[:500])
 	ask := func(s *testServer, body, value string) (int, string) {
-		rec := s.do("POST", completionPath, body, ResumeHeader, value)
+		rec := s.do("POST", completionPath, body, server.ResumeHeader, value)
 		return rec.Code, rec.Body.String()
 	}
 	other := newServer(t, func(o *Options) { o.Version = "1.2.4" })
@@ -162,7 +163,7 @@ func TestResumesNothingElse(t *testing.T) {
 			fmt.Sprintf("%s;500;%08x", token, sum), 409, "different"},
 		"a longer one":  {s, body, fmt.Sprintf("%s;%d;%08x", token, len(full)+1, sum), 409, "shorter"},
 		"other weights": {other, body, fmt.Sprintf("%s;500;%08x", token, sum), 409, "weights"},
-		"no token":      {s, body, "x;1;2", 400, ResumeHeader},
+		"no token":      {s, body, "x;1;2", 400, server.ResumeHeader},
 		"no bytes":      {s, body, token + ";-1;2", 400, "no number"},
 		"no sum":        {s, body, token + ";1;x", 400, "no CRC-32"},
 	} {
@@ -172,7 +173,7 @@ func TestResumesNothingElse(t *testing.T) {
 			at(t, object(t, []byte(text)), "error", "message")
 		}
 	}
-	if rec := s.post(completionPath, body); rec.Header().Get(ResumeHeader) != "" {
+	if rec := s.post(completionPath, body); rec.Header().Get(server.ResumeHeader) != "" {
 		t.Error("an answer that nobody would resume has a token")
 	}
 }
@@ -210,6 +211,6 @@ func TestLeftToOthers(t *testing.T) {
 // breaks says whether a server breaks the connection of a request.
 func breaks(s *testServer, header string) (broken bool) {
 	defer func() { broken = recover() == http.ErrAbortHandler }()
-	s.do("POST", completionPath, `{"prompt":"a","stream":true}`, ResumeHeader, header)
+	s.do("POST", completionPath, `{"prompt":"a","stream":true}`, server.ResumeHeader, header)
 	return false
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
@@ -24,12 +25,12 @@ import (
 
 // trainer answers the routes by which a trainer steers the server.
 type trainer struct {
-	*Server
+	*API
 	control *rlhf.Control
 }
 
 // addTrainer adds the routes of --enable-rlhf, or those of --enable-sleep-mode alone.
-func (s *Server) addTrainer(add func(method, path string, public bool, h handler)) {
+func (s *API) addTrainer(add func(method, path string, public bool, h server.Handler)) {
 	t := trainer{s, s.opt.Trainer}
 	if t.control == nil {
 		return
@@ -49,8 +50,8 @@ func (s *Server) addTrainer(add func(method, path string, public bool, h handler
 	add("POST", "/update_weights", false, t.steer(t.update))
 	add("POST", "/finish_weight_update", false, t.steer(t.finish))
 	add("POST", "/update_weight_version", false, t.steer(t.setVersion))
-	add("GET", "/weight_info", false, func(w http.ResponseWriter, _ *http.Request) error {
-		return s.writeJSON(w, t.control.Info())
+	add("GET", "/weight_info", false, func(w http.ResponseWriter, _ *server.Request) error {
+		return s.WriteJSON(w, t.control.Info())
 	})
 	add("POST", "/reset_prefix_cache", false, t.steer(t.resetPrefixCache))
 	add("POST", "/collective_rpc", false, t.steer(t.collectiveRPC))
@@ -59,31 +60,31 @@ func (s *Server) addTrainer(add func(method, path string, public bool, h handler
 
 // steer is a handler of a call without a body or with a JSON object, whose fields it reads. What it
 // returns is the answer; nil is an empty one.
-func (t trainer) steer(h func(r *http.Request, f *wire.Fields) (any, error)) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+func (t trainer) steer(h func(r *server.Request, f *wire.Fields) (any, error)) server.Handler {
+	return func(w http.ResponseWriter, r *server.Request) error {
 		f := wire.NewFields(nil, t.lim)
 		if r.ContentLength != 0 {
 			var err error
-			if f, err = t.readBody(w, r); err != nil {
+			if f, err = t.ReadBody(w, r); err != nil {
 				return err
 			}
 			defer f.Done()
 		}
 		answer, err := h(r, f)
 		if err != nil {
-			return steerError(err)
+			return t.steerError(err)
 		}
-		t.logUnknown(f)
+		t.LogUnknown(f)
 		if answer == nil {
 			w.WriteHeader(http.StatusOK)
 			return nil
 		}
-		return t.writeJSON(w, answer)
+		return t.WriteJSON(w, answer)
 	}
 }
 
 // steerError gives the errors of a trainer's calls their status.
-func steerError(err error) error {
+func (t trainer) steerError(err error) error {
 	var order *state.WrongOrder
 	var differ *weights.MismatchError
 	var source *rlhf.SourceError
@@ -94,21 +95,21 @@ func steerError(err error) error {
 		return wire.BadRequest("update_info", "%s", err)
 	}
 	// Who steers the server is told what went wrong in it, such as the loss of a rank.
-	known := *asAPIError(err)
-	if known.Message == internalError {
+	known := *t.StatusOf(err)
+	if known.Message == server.InternalError {
 		known.Message = err.Error()
 	}
 	return &known
 }
 
-func (t trainer) says(name string, f func() any) handler {
-	return func(w http.ResponseWriter, _ *http.Request) error {
-		return t.writeJSON(w, map[string]any{name: f()})
+func (t trainer) says(name string, f func() any) server.Handler {
+	return func(w http.ResponseWriter, _ *server.Request) error {
+		return t.WriteJSON(w, map[string]any{name: f()})
 	}
 }
 
 // mode is the parameter of this name: what becomes of the requests in flight.
-func mode(r *http.Request) (state.Mode, *wire.Error) {
+func mode(r *server.Request) (state.Mode, *wire.Error) {
 	text := cmp.Or(r.URL.Query().Get("mode"), string(state.Abort))
 	if m := state.Mode(text); slices.Contains(state.Modes(), m) {
 		return m, nil
@@ -116,7 +117,7 @@ func mode(r *http.Request) (state.Mode, *wire.Error) {
 	return "", wire.BadRequest("mode", "`mode` must be abort, wait or keep, got %q", wire.Clip(text))
 }
 
-func (t trainer) pause(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) pause(r *server.Request, _ *wire.Fields) (any, error) {
 	m, bad := mode(r)
 	if bad != nil {
 		return nil, bad
@@ -133,7 +134,7 @@ func (t trainer) pause(r *http.Request, _ *wire.Fields) (any, error) {
 	return map[string]string{"status": "paused"}, nil
 }
 
-func (t trainer) resume(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) resume(r *server.Request, _ *wire.Fields) (any, error) {
 	if err := t.control.Resume(r.Context()); err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func (t trainer) resume(r *http.Request, _ *wire.Fields) (any, error) {
 }
 
 // abort ends requests: those of request_ids, or all.
-func (t trainer) abort(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) abort(r *server.Request, f *wire.Fields) (any, error) {
 	ids := f.Strings("request_ids", f.Array("request_ids"), 65536, 256)
 	if f.Err != nil {
 		return nil, f.Err
@@ -154,7 +155,7 @@ func (t trainer) abort(r *http.Request, f *wire.Fields) (any, error) {
 	return map[string]string{"status": "aborted"}, nil
 }
 
-func (t trainer) sleep(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) sleep(r *server.Request, _ *wire.Fields) (any, error) {
 	level, bad := wire.QueryInt(r.URL.Query(), "level", 1, 0, 2)
 	if bad != nil {
 		return nil, bad
@@ -166,7 +167,7 @@ func (t trainer) sleep(r *http.Request, _ *wire.Fields) (any, error) {
 	return nil, t.control.Sleep(r.Context(), level, m)
 }
 
-func (t trainer) wake(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) wake(r *server.Request, _ *wire.Fields) (any, error) {
 	tags := r.URL.Query()["tags"]
 	for _, tag := range tags {
 		if !slices.Contains(state.Tags(), tag) {
@@ -176,7 +177,7 @@ func (t trainer) wake(r *http.Request, _ *wire.Fields) (any, error) {
 	return nil, t.control.Wake(r.Context(), tags)
 }
 
-func (t trainer) init(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) init(r *server.Request, f *wire.Fields) (any, error) {
 	raw := f.Object("init_info")
 	if f.Err != nil {
 		return nil, f.Err
@@ -200,7 +201,7 @@ func (t trainer) init(r *http.Request, f *wire.Fields) (any, error) {
 
 // reachedAt is an address of this machine for the client of r: one that stands for all of the machine's
 // becomes the one at which the request has come.
-func reachedAt(r *http.Request, address string) string {
+func reachedAt(r *server.Request, address string) string {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsUnspecified() {
 		return address
@@ -212,7 +213,7 @@ func reachedAt(r *http.Request, address string) string {
 	return netip.AddrPortFrom(local.AddrPort().Addr().Unmap(), at.Port()).String()
 }
 
-func (t trainer) start(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) start(r *server.Request, f *wire.Fields) (any, error) {
 	if !f.Boolean("is_checkpoint_format", true) {
 		f.Fail(wire.BadRequest("is_checkpoint_format",
 			"`is_checkpoint_format` must be true: weights have the names of a checkpoint"))
@@ -238,7 +239,7 @@ type updateInfo struct {
 	Checksums  []*uint32 `json:"checksums"`
 }
 
-func (t trainer) update(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) update(r *server.Request, f *wire.Fields) (any, error) {
 	raw := f.Object("update_info")
 	if f.Err == nil && raw == nil {
 		f.Fail(wire.BadRequest("update_info", "`update_info` is required"))
@@ -321,7 +322,7 @@ func version(f *wire.Fields, name string) string {
 	return *v
 }
 
-func (t trainer) finish(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) finish(r *server.Request, f *wire.Fields) (any, error) {
 	v := version(f, "weight_version")
 	if f.Err != nil {
 		return nil, f.Err
@@ -333,7 +334,7 @@ func (t trainer) finish(r *http.Request, f *wire.Fields) (any, error) {
 		"weight_version": t.control.Version()}, nil
 }
 
-func (t trainer) setVersion(_ *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) setVersion(_ *server.Request, f *wire.Fields) (any, error) {
 	v := version(f, "new_version")
 	if f.Err == nil && v == "" {
 		f.Fail(wire.BadRequest("new_version", "`new_version` is required"))
@@ -345,7 +346,7 @@ func (t trainer) setVersion(_ *http.Request, f *wire.Fields) (any, error) {
 	return map[string]string{"message": "Weight version updated", "weight_version": v}, nil
 }
 
-func (t trainer) resetPrefixCache(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) resetPrefixCache(r *server.Request, _ *wire.Fields) (any, error) {
 	running, bad := wire.QueryBool(r.URL.Query(), "reset_running_requests")
 	if bad != nil {
 		return nil, bad
@@ -363,7 +364,7 @@ func remoteMethods() []string {
 	return []string{"check_health", "echo", "probe", "rank_info", "step_times"}
 }
 
-func (t trainer) collectiveRPC(r *http.Request, f *wire.Fields) (any, error) {
+func (t trainer) collectiveRPC(r *server.Request, f *wire.Fields) (any, error) {
 	method := f.OptString("method")
 	args := f.Array("args")
 	timeout := f.OptFloat("timeout")
@@ -410,7 +411,7 @@ func (t trainer) collectiveRPC(r *http.Request, f *wire.Fields) (any, error) {
 	return map[string]any{"results": answers}, nil
 }
 
-func (t trainer) worldSize(r *http.Request, _ *wire.Fields) (any, error) {
+func (t trainer) worldSize(r *server.Request, _ *wire.Fields) (any, error) {
 	all := true
 	if q := r.URL.Query(); q.Has("include_dp") {
 		var bad *wire.Error
@@ -422,7 +423,7 @@ func (t trainer) worldSize(r *http.Request, _ *wire.Fields) (any, error) {
 }
 
 // weightVersion is the version of the weights; "" where nobody can change them.
-func (s *Server) weightVersion() string {
+func (s *API) weightVersion() string {
 	if s.opt.Trainer == nil || !s.opt.Config.Server.EnableRLHF {
 		return ""
 	}
@@ -430,7 +431,7 @@ func (s *Server) weightVersion() string {
 }
 
 // appendWeightVersion gives the last chunk of a choice the version of the weights.
-func (s *Server) appendWeightVersion(b []byte, last bool) []byte {
+func (s *API) appendWeightVersion(b []byte, last bool) []byte {
 	if !last {
 		return b
 	}

@@ -80,7 +80,7 @@ func asked(t *testing.T, h *httptest.Server, call, body string) (status int, ver
 func TestTrainer(t *testing.T) {
 	h := trained(t, nil)
 	for _, c := range []struct {
-		call, body string
+		Call, body string
 		status     int
 		want       string
 	}{
@@ -135,9 +135,9 @@ func TestTrainer(t *testing.T) {
 		{"POST /abort_requests", `{"request_ids": "x"}`, 400, "`request_ids` must be an array"},
 		{"POST /abort_requests", "", 200, `{"status":"aborted"}`},
 	} {
-		status, version, text := asked(t, h, c.call, c.body)
+		status, version, text := asked(t, h, c.Call, c.body)
 		if status != c.status || !strings.Contains(text, c.want) || version == "" {
-			t.Errorf("%s %s: %d %s, version %q, want %d %s", c.call, c.body, status, text, version, c.status,
+			t.Errorf("%s %s: %d %s, version %q, want %d %s", c.Call, c.body, status, text, version, c.status,
 				c.want)
 		}
 	}
@@ -213,6 +213,7 @@ func TestSleepModeAlone(t *testing.T) {
 
 // TestSteerErrors: whatever goes wrong, who steers the server is told what.
 func TestSteerErrors(t *testing.T) {
+	trained := trainer{API: newServer(t).API}
 	lost := &executor.Failure{Rank: 1, Node: "localhost", PID: 7, Phase: "call", Cause: "signal: killed"}
 	for _, c := range []struct {
 		err    error
@@ -229,7 +230,7 @@ func TestSteerErrors(t *testing.T) {
 		{errors.New("make 7 bytes of memory for weights"), 500, "make 7 bytes of memory"},
 	} {
 		var api *wire.Error
-		if err := steerError(c.err); !errors.As(err, &api) || api.Status != c.status ||
+		if err := trained.steerError(c.err); !errors.As(err, &api) || api.Status != c.status ||
 			!strings.Contains(api.Message, c.want) {
 			t.Errorf("%v: %+v, not %d %q", c.err, api, c.status, c.want)
 		}

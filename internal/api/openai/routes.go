@@ -2,7 +2,6 @@ package openai
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -10,37 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/call"
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/store"
 )
-
-// newID returns 128 random bits in hexadecimal, as vLLM's random_uuid.
-func newID() string { return (*origin)(nil).id() }
-
-// id is newID for an answer that may have an origin.
-func (o *origin) id() string {
-	var b [16]byte
-	for i := 0; i < len(b); i += 8 {
-		v := o.uint64()
-		for j := range 8 {
-			b[i+j] = byte(v >> (8 * j))
-		}
-	}
-	return hex.EncodeToString(b[:])
-}
-
-// requestID is what follows "cmpl-": the client's X-Request-Id, else its request_id, else a random
-// one.
-func requestID(r *http.Request, field string) string {
-	if id := r.Header.Get("X-Request-Id"); wire.ValidID(id) {
-		return id
-	}
-	if field != "" {
-		return field
-	}
-	return originOf(r.Context()).id()
-}
 
 // modelCard is an entry of /v1/models.
 type modelCard struct {
@@ -69,17 +43,17 @@ type modelPermission struct {
 	IsBlocking         bool    `json:"is_blocking"`
 }
 
-func (s *Server) card(name string) modelCard {
+func (s *API) card(name string) modelCard {
 	m := &s.model
 	return modelCard{ID: name, Object: "model", Created: s.created, OwnedBy: "eagleray",
 		Root: m.Root, MaxModelLen: m.MaxModelLen,
-		Permission: []modelPermission{{ID: "modelperm-" + newID(), Object: "model_permission",
+		Permission: []modelPermission{{ID: "modelperm-" + call.NewID(), Object: "model_permission",
 			Created:       s.created,
 			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*"}}}
 }
 
 // listModels answers GET /v1/models: one entry per served name.
-func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) error {
+func (s *API) listModels(w http.ResponseWriter, _ *server.Request) error {
 	list := struct {
 		Object string      `json:"object"`
 		Data   []modelCard `json:"data"`
@@ -87,28 +61,28 @@ func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) error {
 	for _, name := range s.model.Names {
 		list.Data = append(list.Data, s.card(name))
 	}
-	return s.writeJSON(w, list)
+	return s.WriteJSON(w, list)
 }
 
 // getModel answers GET /v1/models/{model...}.
-func (s *Server) getModel(w http.ResponseWriter, r *http.Request) error {
+func (s *API) getModel(w http.ResponseWriter, r *server.Request) error {
 	name, bad := s.checkModel(r.PathValue("model"))
 	if bad != nil {
 		return bad
 	}
-	return s.writeJSON(w, s.card(name))
+	return s.WriteJSON(w, s.card(name))
 }
 
 // health answers 200 if and only if a one-token request would succeed now, else 503. The body is
 // empty, or says which of several engines do not serve, a line for each, and which change of the
 // engines is under way. With the parameter
 // generate it asks the engine for that token, which needs a key.
-func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
+func (s *API) health(w http.ResponseWriter, r *server.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.lim.HealthTimeout)
 	defer cancel()
 	err := s.opt.Engine.Healthy(ctx)
 	if err == nil && r.URL.Query().Has("generate") {
-		if !s.keys.admits(r.Header) {
+		if !s.Admits(r) {
 			return &wire.Error{Status: http.StatusUnauthorized, Message: "Unauthorized"}
 		}
 		err = s.oneToken(ctx)
@@ -138,7 +112,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 
 // openStores opens the stores where they are not open yet: a server that was handed its socket waits for the
 // one before, which has them until it ends.
-func (s *Server) openStores() error {
+func (s *API) openStores() error {
 	for _, kept := range []*store.Store{s.opt.Store, s.opt.Responses} {
 		if kept == nil {
 			continue
@@ -151,7 +125,7 @@ func (s *Server) openStores() error {
 }
 
 // writeDegraded answers that a request would succeed.
-func (s *Server) writeDegraded(ctx context.Context, w http.ResponseWriter) error {
+func (s *API) writeDegraded(ctx context.Context, w http.ResponseWriter) error {
 	var text strings.Builder
 	if s.opt.Health != nil {
 		for i, err := range s.opt.Health(ctx) {
@@ -174,7 +148,7 @@ func (s *Server) writeDegraded(ctx context.Context, w http.ResponseWriter) error
 }
 
 // oneToken asks the engine for a token.
-func (s *Server) oneToken(ctx context.Context) error {
+func (s *API) oneToken(ctx context.Context) error {
 	stream, err := s.opt.Engine.Submit(ctx, engine.OneToken())
 	if err != nil {
 		return err
@@ -186,7 +160,7 @@ func (s *Server) oneToken(ctx context.Context) error {
 
 // alive answers GET /livez with 200 unless the engine has failed for good: a server that recovers,
 // loads or drains is not to be restarted.
-func (s *Server) alive(w http.ResponseWriter, r *http.Request) error {
+func (s *API) alive(w http.ResponseWriter, r *server.Request) error {
 	if err := s.opt.Engine.Healthy(r.Context()); errors.Is(err, engine.ErrFailed) {
 		return err
 	}
@@ -195,13 +169,13 @@ func (s *Server) alive(w http.ResponseWriter, r *http.Request) error {
 }
 
 // version answers GET /version.
-func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
-	return s.writeJSON(w, map[string]string{"version": s.opt.Version})
+func (s *API) version(w http.ResponseWriter, _ *server.Request) error {
+	return s.WriteJSON(w, map[string]string{"version": s.opt.Version})
 }
 
 // showLoad answers GET /load: generation requests in flight.
-func (s *Server) showLoad(w http.ResponseWriter, _ *http.Request) error {
-	return s.writeJSON(w, map[string]int64{"server_load": s.load.Load()})
+func (s *API) showLoad(w http.ResponseWriter, _ *server.Request) error {
+	return s.WriteJSON(w, map[string]int64{"server_load": s.InFlight()})
 }
 
 // tokenizeRequest is the body of POST /tokenize: a prompt, or a conversation.
@@ -246,7 +220,7 @@ func tokenizing(f *wire.Fields, m *model) string {
 func noTokenizer() *wire.Error { return wire.BadRequest("", "the server runs without a tokenizer") }
 
 // tokenizeText answers POST /tokenize: a prompt or a conversation as token ids.
-func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, _ *wire.Fields,
+func (s *API) tokenizeText(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
 	req *tokenizeRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
@@ -273,14 +247,14 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request, _ *wire.Fi
 			answer.TokenStrs = append(answer.TokenStrs, text)
 		}
 	}
-	return s.writeJSON(w, answer)
+	return s.WriteJSON(w, answer)
 }
 
 // leastTokenized is the length of a text in bytes that /tokenize takes at least, whatever the model
 // could: texts are counted in order to be cut.
 const leastTokenized = 1 << 20
 
-func (s *Server) tokensOf(ctx context.Context, req *tokenizeRequest) (p prompt, err error) {
+func (s *API) tokensOf(ctx context.Context, req *tokenizeRequest) (p prompt, err error) {
 	if req.text == nil {
 		p, bad := s.render(ctx, &req.conversation, &sampling{addSpecial: req.addSpecial})
 		if bad != nil {
@@ -317,17 +291,17 @@ func decodeDetokenize(f *wire.Fields, m *model) (*detokenizeRequest, *wire.Error
 
 // detokenize answers POST /detokenize: token ids as text, special tokens included unless
 // skip_special_tokens is set.
-func (s *Server) detokenize(w http.ResponseWriter, _ *http.Request, _ *wire.Fields,
+func (s *API) detokenize(w http.ResponseWriter, _ *server.Request, _ *wire.Fields,
 	req *detokenizeRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
 	}
-	return s.writeJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(req.ids, req.skipSpecial)})
+	return s.WriteJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(req.ids, req.skipSpecial)})
 }
 
 // tokenizerInfo answers GET /tokenizer_info: what tokenizer_config.json says, and the chat template
 // wherever it stands.
-func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
+func (s *API) tokenizerInfo(w http.ResponseWriter, _ *server.Request) error {
 	if s.model.Tokenizer == nil {
 		return noTokenizer()
 	}
@@ -339,5 +313,5 @@ func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 	if template, ok := c.ChatTemplates["default"]; ok {
 		answer["chat_template"] = template
 	}
-	return s.writeJSON(w, answer)
+	return s.WriteJSON(w, answer)
 }

@@ -54,8 +54,8 @@ type sampling struct {
 	toolOfTag []int
 }
 
-// patience is how long the client waits.
-func (s *sampling) patience() *float64 { return s.timeout }
+// Patience is how long the client waits.
+func (s *sampling) Patience() *float64 { return s.timeout }
 
 // decode reads the shared fields. The caller reads its own before or after, then calls f.rest.
 func (s *sampling) decode(f *wire.Fields, m *model) {

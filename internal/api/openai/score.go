@@ -3,9 +3,9 @@ package openai
 import (
 	"cmp"
 	"math"
-	"net/http"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
@@ -86,7 +86,7 @@ type scoreItem struct {
 }
 
 // score answers POST /v1/score.
-func (s *Server) score(r *http.Request, req *scoreRequest) (any, error) {
+func (s *API) score(r *server.Request, req *scoreRequest) (any, error) {
 	g, scores, err := s.scores(r, req, "score-")
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *Server) score(r *http.Request, req *scoreRequest) (any, error) {
 }
 
 // scores are those of each document with its query.
-func (s *Server) scores(r *http.Request, req *scoreRequest, kind string) (*generation, []float64,
+func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*generation, []float64,
 	error) {
 	if s.model.scoresPairs() {
 		return s.judged(r, req, kind)
@@ -129,7 +129,7 @@ func (s *Server) scores(r *http.Request, req *scoreRequest, kind string) (*gener
 
 // judged scores pairs by the one class of the model, or by the probability that it says the second of
 // its two tokens, not the first.
-func (s *Server) judged(r *http.Request, req *scoreRequest, kind string) (*generation,
+func (s *API) judged(r *server.Request, req *scoreRequest, kind string) (*generation,
 	[]float64, error) {
 	head, pooled, tokens := s.model.Pooling.Classes, s.model.Pooling.Type, []int32(nil)
 	if head == nil {
@@ -168,7 +168,7 @@ func (s *Server) judged(r *http.Request, req *scoreRequest, kind string) (*gener
 }
 
 // pair is the prompt that has the model judge a document.
-func (s *Server) pair(query, document, instruction string) string {
+func (s *API) pair(query, document, instruction string) string {
 	if !s.model.Pooling.Qwen3Reranker {
 		return query + document
 	}
@@ -211,7 +211,7 @@ type rerankResult struct {
 }
 
 // rerank answers POST /v1/rerank, the best document first; equal ones stay in the order they came.
-func (s *Server) rerank(r *http.Request, req *rerankRequest) (any, error) {
+func (s *API) rerank(r *server.Request, req *rerankRequest) (any, error) {
 	g, scores, err := s.scores(r, &req.scoreRequest, "rerank-")
 	if err != nil {
 		return nil, err

@@ -329,3 +329,23 @@ func TestClients(t *testing.T) {
 		}
 	}
 }
+
+// TestNoPatternsOverlap holds what finding a route relies on: of two patterns with parameters, no path
+// is both's.
+func TestNoPatternsOverlap(t *testing.T) {
+	pattern := func(path string) *regexp.Regexp {
+		path = regexp.MustCompile(`\{\w+\.\.\.\}`).ReplaceAllString(path, ".+")
+		return regexp.MustCompile("^" + parameter.ReplaceAllString(path, "[^/]+") + "$")
+	}
+	routes := newServer(t).Routes()
+	for _, a := range routes {
+		for _, b := range routes {
+			if a.Path == b.Path || !strings.Contains(a.Path, "{") || !strings.Contains(b.Path, "{") {
+				continue
+			}
+			if path := parameter.ReplaceAllString(b.Path, "x"); pattern(a.Path).MatchString(path) {
+				t.Errorf("%s is a path of %s and of %s", path, a.Path, b.Path)
+			}
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 )
@@ -57,7 +58,7 @@ func TestSubmitErrors(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
-		kind   string
+		Kind   string
 		retry  string
 	}{
 		{engine.ErrOverloaded, 503, "ServiceUnavailableError", "1"},
@@ -75,7 +76,7 @@ func TestSubmitErrors(t *testing.T) {
 			}
 			rec := s.post(completionsPath, body)
 			e := at(t, object(t, rec.Body.Bytes()), "error").(map[string]any)
-			if rec.Code != c.status || e["type"] != c.kind || rec.Header().Get("Retry-After") != c.retry {
+			if rec.Code != c.status || e["type"] != c.Kind || rec.Header().Get("Retry-After") != c.retry {
 				t.Errorf("%v: %d %v, Retry-After %q", c.err, rec.Code, e, rec.Header().Get("Retry-After"))
 			}
 			if c.err == io.ErrUnexpectedEOF && e["message"] != "internal server error" {
@@ -252,7 +253,7 @@ func TestDisconnect(t *testing.T) {
 	if got := s.engine.aborted.Load(); got != started {
 		t.Errorf("%d of %d sequences aborted", got, started)
 	}
-	eventually(t, "the load to go to 0", func() bool { return s.load.Load() == 0 })
+	eventually(t, "the load to go to 0", func() bool { return s.InFlight() == 0 })
 	eventually(t, "the access log", func() bool { return strings.Count(s.log.String(), "status=499") == 40 })
 	if strings.Contains(s.log.String(), "request failed") {
 		t.Error("a client that goes away is logged as a failure")
@@ -473,7 +474,7 @@ func (p *panicking) Next(context.Context) (engine.Delta, error) {
 }
 
 // errStop ends the measured stream.
-var errStop = fmt.Errorf("%w: enough", errClientGone)
+var errStop = fmt.Errorf("%w: enough", server.ErrClientGone)
 
 // counting makes a delta stream of n events that then fails.
 type counting struct {

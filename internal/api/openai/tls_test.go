@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -98,11 +99,11 @@ func TestTLS(t *testing.T) {
 	replace("first")
 	put(t, c.CACerts, a.pem)
 	s := newServer(t, func(o *Options) { o.Config.Server.MaxConnections = 4 })
-	secure, err := TLS(&c, s.Server.log)
+	secure, err := server.TLS(&c, s.API.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen("127.0.0.1", 0)
+	l, err := server.Listen("127.0.0.1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,14 +182,14 @@ func TestTLSRefused(t *testing.T) {
 		"failed to find any": {CertFile: path("empty"), KeyFile: path("key")},
 		"--ssl-ca-certs: ":   {CertFile: path("cert"), KeyFile: path("key"), CACerts: path("empty"), CertReqs: 1},
 	} {
-		_, err := TLS(&c, nil)
+		_, err := server.TLS(&c, nil)
 		var mistake *config.UsageError
 		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), want) ||
 			!strings.HasPrefix(err.Error(), "--ssl-") {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if c, err := TLS(&config.Transport{}, nil); c != nil || err != nil {
+	if c, err := server.TLS(&config.Transport{}, nil); c != nil || err != nil {
 		t.Errorf("without files: %v, %v", c, err)
 	}
 }
@@ -198,7 +199,7 @@ func TestTLSRefused(t *testing.T) {
 func TestUDS(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	at := func(path string) (net.Listener, error) {
-		return ListenAt(&config.Server{Transport: config.Transport{UDS: path}})
+		return server.ListenAt(&config.Server{Transport: config.Transport{UDS: path}})
 	}
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
@@ -267,7 +268,7 @@ func TestUDSHandedOver(t *testing.T) {
 	if file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := ListenAt(&config.Server{Transport: config.Transport{UDS: fmt.Sprintf("/dev/fd/%d", fd)}})
+	l, err := server.ListenAt(&config.Server{Transport: config.Transport{UDS: fmt.Sprintf("/dev/fd/%d", fd)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -36,7 +37,7 @@ type tokensChoice struct {
 
 // generateTokens answers POST /inference/v1/generate. It is a completion whose fields of sampling
 // stand in an object of their own.
-func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request, f *wire.Fields,
+func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *completionRequest) error {
 	g, err := s.startCompletion(r, req)
 	f.Done()
@@ -64,7 +65,7 @@ func (s *Server) generateTokens(w http.ResponseWriter, r *http.Request, f *wire.
 	if req.promptLogprobs != sample.NoLogprobs {
 		answer.PromptLogprobs = s.appendLogprobsByID(nil, g.choices[0].promptScores, s.model.VocabSize)
 	}
-	return s.writeJSON(w, answer)
+	return s.WriteJSON(w, answer)
 }
 
 // tokensID is what answers of this route are named.
@@ -72,9 +73,9 @@ func (g *generation) tokensID() string { return tokensKind + strings.TrimPrefix(
 
 // streamTokens answers with events, vLLM's GenerateStreamResponse: the choices interleaved as their
 // tokens come.
-func (s *Server) streamTokens(w http.ResponseWriter, r *http.Request, g *generation,
+func (s *API) streamTokens(w http.ResponseWriter, r *server.Request, g *generation,
 	req *completionRequest) error {
-	out := newEventWriter(w, s.lim.WriteTimeout)
+	out := s.Events(w)
 	head := wire.AppendString([]byte(`data: {"request_id":`), g.tokensID())
 	head = append(head, `,"choices":[`...)
 	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
@@ -85,7 +86,7 @@ func (s *Server) streamTokens(w http.ResponseWriter, r *http.Request, g *generat
 		if len(d.Tokens) == 0 && !c.finished {
 			return nil // prompt processing only
 		}
-		b := append(out.buf[:0], head...)
+		b := append(out.Buf[:0], head...)
 		b = append(b, `{"index":`...)
 		b = strconv.AppendInt(b, int64(i), 10)
 		b = append(b, `,"logprobs":`...)
@@ -101,13 +102,13 @@ func (s *Server) streamTokens(w http.ResponseWriter, r *http.Request, g *generat
 		if req.continuousUsage {
 			b = s.appendUsage(append(b, ','), g.usageOf(i))
 		}
-		out.buf = append(b, "}\n\n"...)
-		return out.send()
+		out.Buf = append(b, "}\n\n"...)
+		return out.Send()
 	})
 	if err == nil && req.includeUsage {
 		err = s.sendUsage(out, head, g)
 	}
-	return s.end(out, err)
+	return s.End(out, err)
 }
 
 // notInTokens are fields of a completion that this route does not have, and those that stand outside

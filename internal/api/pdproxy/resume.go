@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// resumeHeader is openai.ResumeHeader: an answer that was broken off goes on at another server.
+// resumeHeader is server.ResumeHeader: an answer that was broken off goes on at another server.
 const resumeHeader = "X-Eagleray-Resume"
 
 const (

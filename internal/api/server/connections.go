@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"context"
@@ -59,7 +59,7 @@ type connection struct {
 // Limit bounds the connections of a listener, by --max-connections or by the limit of descriptors.
 // It logs a warning when that is low.
 func (s *Server) Limit(l net.Listener) *Connections {
-	most, spare := s.opt.Config.Server.MaxConnections, spareConnections
+	most, spare := s.opt.Config.MaxConnections, spareConnections
 	if most == 0 {
 		most, spare = roomForConnections(openFiles())
 		if most < fewConnections {

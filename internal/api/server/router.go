@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"net/http"
@@ -12,28 +12,26 @@ type route struct {
 	pattern string
 	// segments are those of a pattern with parameters, nil for one without.
 	segments []string
-	methods  map[string]handler
+	methods  map[string]Handler
 	// public routes need no API key.
 	public bool
-	// begin sets headers of every answer; nil for none.
-	begin func(http.ResponseWriter)
-	// fail answers with an error; nil for OpenAI's shape.
-	fail func(http.ResponseWriter, *wire.Error)
+	// shape is zero for OpenAI's.
+	shape Shape
 }
 
 // errors answers with an error in the shape of the route, which may be nil.
 func (r *route) errors() func(http.ResponseWriter, *wire.Error) {
-	if r == nil || r.fail == nil {
+	if r == nil || r.shape.Fail == nil {
 		return writeError
 	}
-	return r.fail
+	return r.shape.Fail
 }
 
 // newRoute makes a route without methods. A segment {name} of its pattern stands for any one
 // segment that is not empty, {name...} at its end for the rest of the path, which is not empty. The
 // handler finds them by the request's PathValue.
 func newRoute(pattern string, public bool) *route {
-	r := &route{pattern: pattern, methods: map[string]handler{}, public: public}
+	r := &route{pattern: pattern, methods: map[string]Handler{}, public: public}
 	if strings.Contains(pattern, "{") {
 		r.segments = strings.Split(pattern, "/")
 	}
@@ -74,20 +72,54 @@ func (r *route) allowed() string {
 	return strings.Join(list, ", ")
 }
 
-// Route describes one route, for tests that walk them and for documentation.
+// Route is what one method of one path answers.
 type Route struct {
 	// Path has parameters in braces: {id} is one segment, {model...} the rest of the path.
 	Method, Path string
 	// Public routes need no API key.
-	Public bool
+	Public  bool
+	Handler Handler
+	// Shape is of answers that have another one than OpenAI's; nil for none.
+	Shape *Shape
 }
 
-// Routes lists every route.
+// Shape is what the answers of a path have in common, whatever its handlers do.
+type Shape struct {
+	// Begin sets headers of every answer.
+	Begin func(http.ResponseWriter)
+	// Fail answers with an error.
+	Fail func(http.ResponseWriter, *wire.Error)
+}
+
+// Add adds routes. A GET answers HEAD as well.
+func (s *Server) Add(routes ...Route) {
+	for _, one := range routes {
+		r := s.routes[one.Path]
+		if r == nil {
+			r = newRoute(one.Path, one.Public)
+			s.routes[one.Path] = r
+		}
+		r.methods[one.Method] = one.Handler
+		if one.Method == http.MethodGet {
+			r.methods[http.MethodHead] = one.Handler
+		}
+		if one.Shape != nil {
+			r.shape = *one.Shape
+		}
+		if m := s.opt.Metrics; m != nil {
+			for method := range r.methods {
+				m.Expect(r.pattern, method)
+			}
+		}
+	}
+}
+
+// Routes lists every route, for tests that walk them and for documentation.
 func (s *Server) Routes() []Route {
 	var list []Route
 	for path, r := range s.routes {
-		for method := range r.methods {
-			list = append(list, Route{Method: method, Path: path, Public: r.public})
+		for method, h := range r.methods {
+			list = append(list, Route{Method: method, Path: path, Public: r.public, Handler: h})
 		}
 	}
 	return list
@@ -98,7 +130,7 @@ func (s *Server) Routes() []Route {
 // patterns with parameters do not overlap.
 func (s *Server) find(r *http.Request) *route {
 	path := r.URL.Path
-	if root := s.opt.Config.Server.RootPath; root != "" {
+	if root := s.opt.Config.RootPath; root != "" {
 		if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
 			path = rest
 		}

@@ -1,21 +1,20 @@
-package openai
+package server
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	mathrand "math/rand/v2"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/engine"
 )
 
 // ResumeHeader lets an answer that was broken off go on at another server. A proxy gives each request
@@ -32,13 +31,13 @@ import (
 // with an error: the connection breaks.
 const ResumeHeader = "X-Eagleray-Resume"
 
-// origin is what an answer is made of beside the request.
-type origin struct {
+// resumption is a request that another server may go on with, or has begun.
+type resumption struct {
+	// seed, created and weights name what the answer is made of beside the request.
 	seed    [32]byte
 	created int64
 	weights uint32
 
-	random *mathrand.ChaCha8
 	// has is how much of the body the client has, sum its checksum.
 	has int64
 	sum uint32
@@ -49,58 +48,36 @@ type origin struct {
 	bad  *wire.Error
 }
 
-type originKey struct{}
-
-// originOf returns the origin of a request that can be resumed, nil for one that cannot.
-func originOf(ctx context.Context) *origin {
-	o, _ := ctx.Value(originKey{}).(*origin)
-	return o
-}
-
-// withOrigin gives the context of a request with a ResumeHeader its origin.
-func (s *Server) withOrigin(r *http.Request) *http.Request {
+// resumable gives a request with a ResumeHeader its origin.
+func (s *Server) resumable(r *Request) {
 	value := r.Header.Get(ResumeHeader)
 	if value == "" || r.Method != http.MethodPost {
-		return r
+		return
 	}
-	o := &origin{created: time.Now().Unix(), weights: s.weights()}
+	o := &resumption{created: time.Now().Unix(), weights: s.opt.Weights()}
 	if value == "begin" {
 		_, _ = rand.Read(o.seed[:]) // never fails
-		if s.model.flags.Seed != 0 {
-			binary.BigEndian.PutUint64(o.seed[:], s.nextSeed())
+		if s.opt.Seed != nil {
+			binary.BigEndian.PutUint64(o.seed[:], s.opt.Seed())
 			clear(o.seed[8:])
 		}
 	} else if err := o.read(value); err != nil {
 		o.bad = wire.BadRequest(ResumeHeader, "%s: %s", ResumeHeader, err)
-	} else if o.weights != s.weights() {
+	} else if o.weights != s.opt.Weights() {
 		o.bad = changed("the weights of the server that began it are not this one's")
 	}
-	o.random = mathrand.NewChaCha8(o.seed)
-	return r.WithContext(context.WithValue(r.Context(), originKey{}, o))
-}
-
-// weights is a sum of what tokens depend on beside the request: servers with different ones have
-// different weights, compute with other kernels, or are of another version.
-func (s *Server) weights() uint32 {
-	isa := ""
-	if len(s.model.Ranks) > 0 {
-		if isa = s.model.Ranks[0].ISA; isa == "avx512" {
-			isa = "avx2" // the same bits
-		}
-	}
-	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%s|%s|%d|%s|%s|%s", s.opt.Version, s.model.DType,
-		s.model.VocabSize, isa, s.model.Identity(), s.weightVersion()))
+	r.resume, r.Origin = o, call.NewOrigin(o.seed, o.created)
 }
 
 // token is what the head of an answer has.
-func (o *origin) token() string {
+func (o *resumption) token() string {
 	b := append([]byte(nil), o.seed[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(o.created))
 	return hex.EncodeToString(binary.BigEndian.AppendUint32(b, o.weights))
 }
 
 // read takes a header's value apart.
-func (o *origin) read(value string) error {
+func (o *resumption) read(value string) error {
 	parts := strings.Split(value, ";")
 	raw, err := hex.DecodeString(parts[0])
 	if err != nil || len(parts) != 3 || len(raw) != len(o.seed)+12 {
@@ -120,57 +97,42 @@ func (o *origin) read(value string) error {
 	return nil
 }
 
-// uint64 draws a number: of an answer that can be resumed always the same.
-func (o *origin) uint64() uint64 {
-	if o == nil {
-		return mathrand.Uint64()
-	}
-	return o.random.Uint64()
-}
-
-// time is when the answer was begun.
-func (o *origin) time() int64 {
-	if o == nil {
-		return time.Now().Unix()
-	}
-	return o.created
-}
-
 // changed is the answer to who asks for the rest of an answer that would be another one here.
 func changed(why string) *wire.Error {
 	return &wire.Error{Status: http.StatusConflict, Expected: true,
 		Message: "the answer cannot go on at another server: " + why}
 }
 
-// keep has an answer end with the connection, and tells who asks for the rest of it elsewhere.
-func (o *origin) keep() *wire.Error {
-	switch {
+// Keep has an answer be part of what this server keeps: no other one can go on with it.
+func (r *Request) Keep() *wire.Error {
+	switch o := r.resume; {
 	case o == nil:
 		return nil
 	case o.again:
 		return changed("the other server keeps it")
+	default:
+		o.kept = true
 	}
-	o.kept = true
 	return nil
 }
 
-// breakOff breaks the connection of a request that can be resumed, where another server can answer it
-// and this one cannot; whatever was to follow is told to nobody.
-func (s *Server) breakOff(ctx context.Context, err error) {
-	if o := originOf(ctx); o == nil || o.kept || ended(ctx) != nil ||
-		!errors.Is(err, engine.ErrFailed) && !errors.Is(err, engine.ErrStopped) {
+// LeaveToOthers breaks the connection of a request that can be resumed, where another server can
+// answer it and this one cannot for err: what was to follow is told to nobody. For other requests it
+// does nothing.
+func (r *Request) LeaveToOthers(log *slog.Logger, err error) {
+	if o := r.resume; o == nil || o.kept || call.Ended(r.Context()) != nil {
 		return
 	}
-	s.log.Warn("request is left to another server", "error", err)
+	log.Warn("request is left to another server", "error", err)
 	panic(http.ErrAbortHandler)
 }
 
 // resumed has a request with an origin answered.
-func (o *origin) resumed(h handler, w http.ResponseWriter, r *http.Request) error {
+func (o *resumption) resumed(h Handler, w http.ResponseWriter, r *Request) error {
 	if o.bad != nil {
 		return o.bad
 	}
-	x := &resumer{ResponseWriter: w, origin: o, left: o.has}
+	x := &resumer{ResponseWriter: w, of: o, left: o.has}
 	if err := h(x, r); err != nil {
 		return err
 	}
@@ -184,7 +146,7 @@ func (o *origin) resumed(h handler, w http.ResponseWriter, r *http.Request) erro
 // the same.
 type resumer struct {
 	http.ResponseWriter
-	origin *origin
+	of     *resumption
 	status int
 	left   int64 // bytes that the client has, and that have not come
 	sum    uint32
@@ -201,10 +163,10 @@ func (w *resumer) WriteHeader(status int) {
 		return
 	}
 	h := w.Header()
-	if !w.origin.kept {
-		h.Set(ResumeHeader, w.origin.token())
+	if !w.of.kept {
+		h.Set(ResumeHeader, w.of.token())
 	}
-	if w.origin.again {
+	if w.of.again {
 		h.Del("Content-Length")
 	}
 	if w.left == 0 {
@@ -226,7 +188,7 @@ func (w *resumer) Write(b []byte) (int, error) {
 		w.left -= int64(n)
 		return len(b), nil
 	}
-	if w.sum != w.origin.sum {
+	if w.sum != w.of.sum {
 		return 0, changed("what is known of it would be different")
 	}
 	w.left = 0

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"fmt"
@@ -20,15 +20,15 @@ type quota struct {
 // claim is what a client has a limit of.
 type claim struct {
 	client string
-	kind   kind
+	kind   Kind
 }
 
-// kind is how requests are answered, as errors say it.
-type kind string
+// Kind is how requests are answered, as errors say it.
+type Kind string
 
 const (
-	answered     kind = "are being answered"
-	inBackground kind = "are in the background"
+	Answered     Kind = "are being answered"
+	InBackground Kind = "are in the background"
 )
 
 // enter counts a request of a client, unless it has too many. leave is called when it is over.

@@ -1,12 +1,10 @@
-package openai
+package server
 
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -62,22 +60,6 @@ func (k keyring) find(h http.Header) (n int, found bool) {
 		match |= equal
 	}
 	return n, match == 1
-}
-
-// clientOf names whose request it is: the key's, else the remote address's. Requests of different
-// clients take turns (schedule.Request.Client).
-func (s *Server) clientOf(r *http.Request) string {
-	if client, is := rowOf(r.Context()); is {
-		return client
-	}
-	if n, found := s.keys.find(r.Header); found {
-		return "key " + strconv.Itoa(n)
-	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }
 
 // cors answers browsers that ask whether pages of other sites may call: those of the origins

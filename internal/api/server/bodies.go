@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"context"
@@ -39,13 +39,9 @@ func newBodyBudget(total int64, wait time.Duration) *bodyBudget {
 var errBodies = &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
 	Message: "too many bytes of request bodies are under way: try again later"}
 
-// patientKey is what the context of a request holds a value under whose body waits for room without
-// an end.
-type patientKey struct{}
-
 // take adds n bytes to a body that holds some already. It waits for room as long as the budget
-// says, and ctx lasts.
-func (b *bodyBudget) take(ctx context.Context, held, n int64) error {
+// says, a patient one without an end, and ctx lasts.
+func (b *bodyBudget) take(ctx context.Context, held, n int64, patient bool) error {
 	most := b.total
 	if held+n > smallBody {
 		most -= most / 4
@@ -60,7 +56,7 @@ func (b *bodyBudget) take(ctx context.Context, held, n int64) error {
 		}
 		freed := b.freed
 		b.mu.Unlock()
-		if late == nil && ctx.Value(patientKey{}) == nil {
+		if late == nil && !patient {
 			timer := time.NewTimer(b.wait)
 			defer timer.Stop()
 			late = timer.C
@@ -90,6 +86,7 @@ type body struct {
 	deadline time.Time
 	text     []byte
 	held     int64
+	patient  bool
 }
 
 // done gives the share back. Calling it twice is harmless.
@@ -135,25 +132,25 @@ func (b *body) receive(w http.ResponseWriter, r *http.Request, limit int64) erro
 			return nil
 		}
 		if err != nil {
-			return b.failure(err)
+			return BodyFailure(err, b.deadline)
 		}
 	}
 }
 
 func (b *body) claim(ctx context.Context, n int64) error {
-	if err := b.budget.take(ctx, b.held, n); err != nil {
+	if err := b.budget.take(ctx, b.held, n, b.patient); err != nil {
 		return err
 	}
 	b.held += n
 	return nil
 }
 
-// failure says whose fault it is that a body did not arrive: it took too long, its client went
-// away, or it breaks the rules of HTTP.
-func (b *body) failure(err error) error {
+// BodyFailure says whose fault it is that a body did not arrive by a deadline, zero for none: it took
+// too long, its client went away, or it breaks the rules of HTTP.
+func BodyFailure(err error, deadline time.Time) error {
 	var tooLarge *http.MaxBytesError
 	// net/http does not tell that it waited for a trailer in vain.
-	late := !b.deadline.IsZero() && !time.Now().Before(b.deadline)
+	late := !deadline.IsZero() && !time.Now().Before(deadline)
 	switch {
 	case errors.As(err, &tooLarge):
 		return err
@@ -161,7 +158,7 @@ func (b *body) failure(err error) error {
 		return &wire.Error{Status: http.StatusRequestTimeout,
 			Message: "request body was not received: " + err.Error()}
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: %w", errClientGone, err)
+		return fmt.Errorf("%w: %w", ErrClientGone, err)
 	}
 	return wire.BadRequest("", "request body is malformed: %v", err)
 }

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"fmt"
@@ -38,21 +38,6 @@ func TestPatterns(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s of %s: %s instead of %s", c.path, c.pattern, got, c.want)
-		}
-	}
-}
-
-// TestNoPatternsOverlap holds what find relies on: of two patterns with parameters, no path is both's.
-func TestNoPatternsOverlap(t *testing.T) {
-	s := newServer(t)
-	for a, r := range s.routes {
-		for b, other := range s.routes {
-			if a == b || r.segments == nil || other.segments == nil {
-				continue
-			}
-			if path := parameter.ReplaceAllString(b, "x"); r.match(path, nil) {
-				t.Errorf("%s is a path of %s and of %s", path, a, b)
-			}
 		}
 	}
 }

@@ -1,14 +1,13 @@
-package openai
+package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
@@ -16,12 +15,9 @@ import (
 // same. The less counts.
 const timeoutHeader = "X-Request-Timeout"
 
-// errDeadline ends a request whose time is over.
-var errDeadline = errors.New("the request's time is over")
-
-// deadline bounds a request by the time that its client gives it, in the header and in the field
+// Deadline bounds a request by the time that its client gives it, in the header and in the field
 // (nil for none), from begun on. The caller calls cancel when the request is over.
-func deadline(r *http.Request, field *float64, begun time.Time) (*http.Request, context.CancelFunc,
+func Deadline(r *Request, field *float64, begun time.Time) (*Request, context.CancelFunc,
 	error) {
 	seconds := math.Inf(1)
 	if text := r.Header.Get(timeoutHeader); text != "" {
@@ -45,14 +41,6 @@ func deadline(r *http.Request, field *float64, begun time.Time) (*http.Request, 
 	}
 	ctx, cancel := context.WithDeadlineCause(r.Context(),
 		begun.Add(time.Duration(seconds*float64(time.Second))),
-		fmt.Errorf("%w: %v s", errDeadline, seconds))
+		fmt.Errorf("%w: %v s", call.ErrDeadline, seconds))
 	return r.WithContext(ctx), cancel, nil
-}
-
-// ended is why a request is not to go on: its time is over, or its client has gone; nil otherwise.
-func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, errDeadline) {
-		return cause
-	}
-	return ctx.Err()
 }

@@ -1,4 +1,4 @@
-package openai
+package server
 
 import (
 	"net/http"
@@ -109,8 +109,8 @@ func TestHostsAndOrigins(t *testing.T) {
 			for i := 0; i < len(headers); i += 2 {
 				r.Header.Set(headers[i], headers[i+1])
 			}
-			rec := newRecorder()
-			s.serve(rec, r, guard)
+			rec := httptest.NewRecorder()
+			s.serve(rec, s.newRequest(r), guard)
 			return rec
 		}
 		rec := do("GET", "/v1/models")
@@ -119,7 +119,7 @@ func TestHostsAndOrigins(t *testing.T) {
 				rec.Code, c.status)
 		}
 		readable := rec.Header().Get("Access-Control-Allow-Origin")
-		preflight := do("OPTIONS", completionsPath, "Access-Control-Request-Method", "POST",
+		preflight := do("OPTIONS", "/v1/completions", "Access-Control-Request-Method", "POST",
 			"Access-Control-Request-Headers", "content-type")
 		cross := c.origin != "" && c.origin != "http://"+c.host
 		if c.status == ok && cross {
@@ -161,8 +161,8 @@ func TestOwnNames(t *testing.T) {
 // TestCredentialsAreForListedOrigins: a page of this machine may call, without credentials.
 func TestCredentialsAreForListedOrigins(t *testing.T) {
 	s := newServer(t, func(o *Options) {
-		o.Config.Server.AllowedOrigins = []string{"https://app.example"}
-		o.Config.Server.AllowCredentials = true
+		o.Config.AllowedOrigins = []string{"https://app.example"}
+		o.Config.AllowCredentials = true
 	})
 	h := s.do("GET", "/v1/models", "", "Origin", "http://localhost:3000").Header()
 	if h.Get("Access-Control-Allow-Origin") != "http://localhost:3000" ||

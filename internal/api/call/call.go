@@ -1,0 +1,25 @@
+package call
+
+// Call is what a server knows of a request for generation beside its body.
+type Call struct {
+	// ID is what the client names the request, "" for nothing.
+	ID string
+	// Client names whose request it is: an API key, else an address. Clients take turns.
+	Client string
+	// Row says that the request is a row of a batch: it gives way to others.
+	Row bool
+	// Origin is what the answer is made of, observed what observes it; nil for nothing.
+	Origin   *Origin
+	Observed *Observed
+}
+
+// Name is the id of the answer: the client's, else the one of the field request_id, else a random one.
+func (c *Call) Name(field string) string {
+	switch {
+	case c.ID != "":
+		return c.ID
+	case field != "":
+		return field
+	}
+	return c.Origin.ID()
+}

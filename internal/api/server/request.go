@@ -1,0 +1,49 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/eagleray/eagleray/internal/api/call"
+)
+
+// Request is a request with what the server knows of it.
+type Request struct {
+	*http.Request
+	call.Call
+	// Owner names whose responses, files and batches are whose: those of an API key are found with it
+	// alone, those of a server without keys by everyone. A row has the owner of its batch.
+	Owner string
+	// patient says that its body waits for room without an end.
+	patient bool
+	// resume is nil for a request that no other server may go on with.
+	resume *resumption
+}
+
+// WithContext returns the request with another context.
+func (r *Request) WithContext(ctx context.Context) *Request {
+	c := *r
+	c.Request = r.Request.WithContext(ctx)
+	return &c
+}
+
+// newRequest finds out whose request it is.
+func (s *Server) newRequest(r *http.Request) *Request {
+	q := &Request{Request: r, Owner: "all"}
+	if n, found := s.keys.find(r.Header); found {
+		q.Client = "key " + strconv.Itoa(n)
+		sum := sha256.Sum256(s.keys[n][:])
+		q.Owner = hex.EncodeToString(sum[:8])
+		return q
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	q.Client = host
+	return q
+}
