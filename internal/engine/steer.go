@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,8 +12,9 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/group/executor"
-	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
@@ -22,7 +22,7 @@ import (
 // them, also for the next group of one whose ranks have failed, and for one that is opened later.
 type Steering struct {
 	hold    atomic.Int32
-	asleep  atomic.Pointer[queue.Asleep]
+	asleep  atomic.Pointer[calls.Asleep]
 	weights atomic.Pointer[weights.Update]
 	// using is held by those that bring weights to ranks, for reading.
 	using sync.RWMutex
@@ -51,7 +51,7 @@ func (s *Steering) Hold(keep bool) {
 func (s *Steering) Release() { s.hold.Store(holdNothing) }
 
 // SetAsleep says what is to sleep; each engine must then be asked to Rest.
-func (s *Steering) SetAsleep(a queue.Asleep) { s.asleep.Store(&a) }
+func (s *Steering) SetAsleep(a calls.Asleep) { s.asleep.Store(&a) }
 
 // Commit makes an update the weights that count, from now on and for every group that is started; each
 // engine must then be asked to Swap. It returns those from before, nil for the model's own.
@@ -162,11 +162,7 @@ func (e *Engine) forget() {
 // it, "" of one that needs none.
 func (e *Engine) Reserve(ctx context.Context) (hosts []string, err error) {
 	err = e.between(ctx, func() error {
-		answers, err := call(e.group, "weights_room", nil)
-		if err != nil {
-			return err
-		}
-		list, err := opened(answers)
+		list, err := call(e.group, calls.WeightsRoom, rpc.None{})
 		for i := range list {
 			hosts = append(hosts, list[i].Host)
 		}
@@ -178,14 +174,7 @@ func (e *Engine) Reserve(ctx context.Context) (hosts []string, err error) {
 // ReserveSent has ranks find the memory for an update that they are sent, and after that for the next
 // ones, beside their steps.
 func (e *Engine) ReserveSent(ctx context.Context, room *weights.Room) error {
-	args, err := json.Marshal(room)
-	if err != nil {
-		return err
-	}
-	return e.between(ctx, func() error {
-		_, err := call(e.group, "weights_room_sent", args)
-		return err
-	})
+	return e.between(ctx, func() error { return do(e.group, calls.WeightsRoomSent, *room) })
 }
 
 // Stage has every rank load its share of an update, beside what it computes with. On an error no rank
@@ -198,7 +187,7 @@ func (e *Engine) Stage(ctx context.Context, u *weights.Update, claimed func()) e
 	return e.between(ctx, func() error {
 		err := stage(e.group, u, claimed)
 		if err != nil && e.group.Err() == nil {
-			if _, dropping := call(e.group, "weights_drop", nil); dropping != nil {
+			if dropping := do(e.group, calls.WeightsDrop, rpc.None{}); dropping != nil {
 				return fmt.Errorf("%w; and it was not dropped: %w", err, dropping)
 			}
 		}
@@ -229,10 +218,7 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 
 // Drop has the ranks forget an update that is not to be committed.
 func (e *Engine) Drop(ctx context.Context) error {
-	return e.between(ctx, func() error {
-		_, err := call(e.group, "weights_drop", nil)
-		return err
-	})
+	return e.between(ctx, func() error { return do(e.group, calls.WeightsDrop, rpc.None{}) })
 }
 
 // Rest has the ranks sleep or wake up as SetAsleep has asked for.
@@ -259,10 +245,15 @@ func (e *Engine) Call(ctx context.Context, method string, args []byte,
 // callTimeout bounds what ranks do about weights: it is far more than the largest take.
 const callTimeout = 15 * time.Minute
 
-// call runs a method on every rank.
-func call(group *executor.Executor, method string, args []byte) ([][]byte, error) {
-	return group.CollectiveRPC(context.Background(), method, args,
-		executor.RPCOptions{Timeout: callTimeout})
+// call calls a method on every rank.
+func call[A, R any](group *executor.Executor, m rpc.Method[A, R], args A) ([]R, error) {
+	return executor.Call(context.Background(), group, m, args, executor.RPCOptions{Timeout: callTimeout})
+}
+
+// do is call for a method that returns nothing.
+func do[A any](group *executor.Executor, m rpc.Method[A, rpc.None], args A) error {
+	_, err := call(group, m, args)
+	return err
 }
 
 // catchUp brings ranks that may just have been started to what was asked of those before.
@@ -271,11 +262,8 @@ func catchUp(group *executor.Executor, s *Steering) error {
 	defer s.using.RUnlock()
 	asleep, u := s.asleep.Load(), s.weights.Load()
 	if asleep != nil {
-		args, err := json.Marshal(queue.Asleep{Weights: asleep.Weights, KVCache: asleep.KVCache, Later: u != nil})
-		if err != nil {
-			return err
-		}
-		if _, err := call(group, "sleep", args); err != nil {
+		told := calls.Asleep{Weights: asleep.Weights, KVCache: asleep.KVCache, Later: u != nil}
+		if err := do(group, calls.Sleep, told); err != nil {
 			return err
 		}
 	}
@@ -285,8 +273,7 @@ func catchUp(group *executor.Executor, s *Steering) error {
 	if err := stage(group, u, func() {}); err != nil {
 		return err
 	}
-	_, err := call(group, "weights_swap", []byte(u.ID))
-	return err
+	return do(group, calls.WeightsSwap, u.ID)
 }
 
 // turnTo does what was asked of the loop, as far as it can be done now. It returns the failure of the

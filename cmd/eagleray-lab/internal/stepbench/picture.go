@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/ops/plot"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // The colours of plans, of steps as ranks compute them, and of results.
@@ -128,7 +128,7 @@ func (p *picture) bar(row int, from, to int64, colour, label string) {
 }
 
 // rank draws a plan on a rank.
-func (p *picture) rank(rank int, x *queue.StepTimes, output bool) {
+func (p *picture) rank(rank int, x *calls.StepTimes, output bool) {
 	n := 2 + rank
 	p.bar(n, x.Received, x.Started, waitColour, "")
 	p.bar(n, x.Started, x.Executed, stepColour, "")

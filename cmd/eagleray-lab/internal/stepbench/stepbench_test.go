@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 func TestMain(m *testing.M) {
@@ -153,7 +153,7 @@ func TestStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	ranks, overlap := r.computed(), 0
-	first := map[uint64]queue.StepTimes{}
+	first := map[uint64]calls.StepTimes{}
 	for _, x := range ranks[0] {
 		first[x.Plan] = x
 	}
