@@ -15,12 +15,6 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
-// arrival is the end of a fetch.
-type arrival struct {
-	key      uint64
-	complete bool
-}
-
 // TransferError says what is wrong with what a request says of KV blocks elsewhere.
 type TransferError struct {
 	// Field is within kv_transfer_params.
@@ -128,10 +122,7 @@ func (t *transfers) start(e *Engine, key uint64, f *kvtransfer.Fetch) {
 				"began", began.UnixMicro(), "took", took, "by_memory", moved.Memory, "by_link",
 				moved.Link)
 		}
-		e.mu.Lock()
-		e.received = append(e.received, arrival{key, err == nil})
-		e.mu.Unlock()
-		e.signal()
+		e.post(arrival{key, err == nil})
 	})
 }
 
@@ -269,10 +260,7 @@ func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, e
 			t.log.Warn("KV blocks were not fetched: they are given up", "transfer", o.hold.Secret.Name(),
 				"blocks", len(o.hold.Blocks), "after", time.Since(began), "error", cmp.Or(err, freeErr))
 		}
-		e.mu.Lock()
-		e.released = append(e.released, key)
-		e.mu.Unlock()
-		e.signal()
+		e.post(released(key))
 	})
 	return o, nil
 }

@@ -243,7 +243,7 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 		sched:   sched, events: status.Tee(b.events, m.Listen), room: room,
 		requests: map[uint64]*request{},
 		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
-		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
+		inbox: inbox{wake: make(chan struct{}, 1)}, done: make(chan struct{}), failed: make(chan struct{})}
 	e.opening, e.revision = b, ranks.revision
 	e.show(b, group)
 	e.maxInFlight = c.MaxInFlight()
@@ -261,7 +261,7 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	for range batches {
 		e.used <- new(batch)
 	}
-	b.files.watch(e.signal)
+	b.files.watch(e.inbox.signal)
 	go e.loop()
 	return e, nil
 }

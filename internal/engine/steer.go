@@ -92,9 +92,8 @@ func (e *Engine) obey(o *order) error {
 		defer e.mu.Unlock()
 		return e.failure
 	}
-	e.orders = append(e.orders, o)
+	e.inbox.post(o)
 	e.mu.Unlock()
-	e.signal()
 	select {
 	case err := <-o.done:
 		return err
@@ -318,36 +317,4 @@ func (e *Engine) waits() bool {
 		return true
 	}
 	return slices.ContainsFunc(e.todo, func(o *order) bool { return !o.drained })
-}
-
-// letIn hands new requests to the scheduler, and those that a pause has held.
-func (e *Engine) letIn(added []*request) {
-	for _, q := range added {
-		e.requests[q.Key] = q
-	}
-	if e.steering.held() {
-		e.parked = slices.DeleteFunc(append(e.parked, added...), func(q *request) bool {
-			return e.requests[q.Key] != q // aborted meanwhile
-		})
-		return
-	}
-	for _, list := range [][]*request{e.parked, added} {
-		for _, q := range list {
-			if e.requests[q.Key] == q { // not aborted meanwhile
-				e.sched.Add(&q.Request.Request)
-			}
-		}
-	}
-	clear(e.parked)
-	e.parked = e.parked[:0]
-}
-
-// waitingParked counts the requests that a pause holds and that count as queued.
-func (e *Engine) waitingParked() (n int) {
-	for _, q := range e.parked {
-		if !q.Background && e.requests[q.Key] == q {
-			n++
-		}
-	}
-	return n
 }
