@@ -151,6 +151,12 @@ func (e *Engine) ResetPrefixCache(ctx context.Context, running bool) (done bool,
 	return done, err
 }
 
+// change has the ranks become what is asked of them now, which makes void what they have computed.
+func (e *Engine) change() error {
+	e.forget()
+	return e.equip()
+}
+
 // forget makes what the ranks have computed of requests void.
 func (e *Engine) forget() {
 	e.sched.Forget()
@@ -197,14 +203,7 @@ func (e *Engine) Stage(ctx context.Context, u *weights.Update, claimed func()) e
 // Swap has the ranks compute with the update that was committed. Requests in flight are computed again
 // from their tokens so far. When the ranks fail, those in their place have it.
 func (e *Engine) Swap(ctx context.Context) error {
-	return e.insist(ctx, func() error {
-		if err := catchUp(e.group, e.steering); err != nil {
-			return err
-		}
-		e.cached = e.steering.weights.Load()
-		e.forget()
-		return e.openTransfers()
-	})
+	return e.insist(ctx, e.change)
 }
 
 // CatchUp brings an engine that was opened beside others to what was asked of those meanwhile.
@@ -222,13 +221,7 @@ func (e *Engine) Drop(ctx context.Context) error {
 
 // Rest has the ranks sleep or wake up as SetAsleep has asked for.
 func (e *Engine) Rest(ctx context.Context) error {
-	return e.insist(ctx, func() error {
-		e.forget()
-		if err := catchUp(e.group, e.steering); err != nil {
-			return err
-		}
-		return e.openTransfers()
-	})
+	return e.insist(ctx, e.change)
 }
 
 // Call runs a method on every rank, between two steps, and returns the results in rank order.
