@@ -7,7 +7,7 @@
 # make race       the tests under the race detector, with the processes that they start and real Ray
 # make lint       gofmt, go vet, staticcheck, ruff, mypy: each finding with how to mend it
 # make cross      the program for arm64, run by qemu's user emulation where that is installed
-# make bench      the figures of the README
+# make bench      the figures of the README (bin/eagleray-lab measures parts by themselves)
 # make dist       archives, Debian packages, container images and Python wheels, in bin/dist
 
 GO      ?= go
@@ -28,7 +28,7 @@ TESTERS  ?= $(shell expr 2 \* $$(nproc))
 .PHONY: build cross run test test-clients test-ray test-kubernetes test-full ray race lint bench dist clean
 
 build:
-	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/eagleray ./cmd/eagleray
+	$(GO) build -trimpath -ldflags "-s -w -X 'main.release=$(VERSION)'" -o bin/ ./cmd/eagleray ./cmd/eagleray-lab
 
 run: build
 	./scripts/run.sh

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/attach"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
@@ -28,9 +29,9 @@ func newAttach() *cobra.Command {
 		Use:    "attach [MODEL]",
 		Short:  "Answer the program that started this one, over standard input",
 		Hidden: true,
-		Args:   arguments(0, 1),
+		Args:   cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			// The program asks for what it wants to know.
 			cfg.Server.EnablePromptTokensDetails = true
 			cfg.Model.TrustRequestChatTemplate = true
@@ -43,10 +44,10 @@ func newAttach() *cobra.Command {
 			}, &cfg)
 		},
 	}
-	modelFlag(c.Flags(), &cfg)
+	cli.ModelFlag(c.Flags(), &cfg)
 	cfg.EngineFlags(c.Flags())
 	cfg.ServerFlags(c.Flags())
-	configFlag(c)
+	cli.ConfigFlag(c)
 	run := c.RunE
 	// What is wrong with a flag, a file or the environment is told to the program, too.
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -56,7 +57,7 @@ func newAttach() *cobra.Command {
 		return tellParent(run(c, args))
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return tellParent(usageError("%w", config.FlagError(c.Flags(), err)))
+		return tellParent(cli.UsageError("%w", config.FlagError(c.Flags(), err)))
 	})
 	return c
 }
@@ -70,7 +71,7 @@ var listening = []string{"host", "port", "uds", "api-key", "api-key-file", "root
 func notListening(f *pflag.FlagSet) error {
 	for _, name := range listening {
 		if f.Changed(name) {
-			return usageError("--%s is for a server: nobody connects to this engine", name)
+			return cli.UsageError("--%s is for a server: nobody connects to this engine", name)
 		}
 	}
 	return nil
@@ -109,7 +110,7 @@ func serveParent(ctx context.Context, socket net.Conn, body int, open attach.Ope
 func parentSocket() (net.Conn, error) {
 	socket, err := net.FileConn(os.Stdin) // a duplicate
 	if err != nil {
-		return nil, usageError("attach is for programs: standard input is no socket (%w)", err)
+		return nil, cli.UsageError("attach is for programs: standard input is no socket (%w)", err)
 	}
 	os.Stdin.Close()
 	return socket, nil

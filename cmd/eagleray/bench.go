@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -24,21 +24,25 @@ func newBench() *cobra.Command {
   eagleray bench serve --num-prompts 200 --random-input-len 64 --random-output-len 32
   eagleray bench throughput --num-prompts 200 --input-len 64 --output-len 32
   eagleray bench latency --batch-size 1 --input-len 32 --output-len 128
-  eagleray bench queue --readers 2
-  eagleray bench rpc --readers 2 --running 256
-  eagleray bench fleet --ranks 8,64,1024
-  eagleray bench step --running 1,64,256,1024
   eagleray bench chaos --seconds 60
-  eagleray bench constrain --schemas DIR --tokenizer DIR
   eagleray bench report A.json B.json -o report.html`,
 	}
-	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchQueue(),
-		newBenchRPC(), newBenchFleet(), newBenchStep(), newBenchChaos(), newBenchConstrain(),
-		newBenchReport(),
-		newQueueReader(), newFleetRank(), newStepServer())
-	group(c)
+	c.AddCommand(newBenchServe(), newBenchThroughput(), newBenchLatency(), newBenchChaos(),
+		newBenchReport(), newStepServer())
+	cli.Group(c)
+	unknown := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && slices.Contains(labVerbs, args[0]) {
+			return cli.UsageError("bench %s is eagleray-lab %[1]s, a program of its own (make build)",
+				args[0])
+		}
+		return unknown(c, args)
+	}
 	return c
 }
+
+// labVerbs measure parts of the program.
+var labVerbs = []string{"queue", "rpc", "step", "fleet", "constrain"}
 
 // datasetFlags defines the flags that shape a dataset.
 func datasetFlags(f *pflag.FlagSet, o *bench.DatasetOptions) {
@@ -79,17 +83,17 @@ func checkDataset(o *bench.DatasetOptions) error {
 	file := o.Name == "sharegpt" || o.Name == "custom"
 	switch {
 	case slices.Contains(vllmDatasets, o.Name):
-		return usageError("--dataset-name %q is known to vLLM and not supported yet; there are %s",
+		return cli.UsageError("--dataset-name %q is known to vLLM and not supported yet; there are %s",
 			o.Name, strings.Join(bench.Datasets, ", "))
 	case !known:
-		return usageError("--dataset-name %q is not one of %s", o.Name,
+		return cli.UsageError("--dataset-name %q is not one of %s", o.Name,
 			strings.Join(bench.Datasets, ", "))
 	case file && o.Path == "":
-		return usageError("--dataset-name %s needs --dataset-path", o.Name)
+		return cli.UsageError("--dataset-name %s needs --dataset-path", o.Name)
 	case !file && o.Path != "":
-		return usageError("--dataset-path is not used by --dataset-name %s", o.Name)
+		return cli.UsageError("--dataset-path is not used by --dataset-name %s", o.Name)
 	case o.Prompts < 1:
-		return usageError("--num-prompts %d is less than 1", o.Prompts)
+		return cli.UsageError("--num-prompts %d is less than 1", o.Prompts)
 	}
 	return nil
 }
@@ -98,7 +102,7 @@ func checkDataset(o *bench.DatasetOptions) error {
 func loadDataset(o bench.DatasetOptions) ([]bench.Sample, error) {
 	samples, err := bench.Load(o)
 	if err != nil {
-		return nil, usageError("--dataset-name %s: %w", o.Name, err)
+		return nil, cli.UsageError("--dataset-name %s: %w", o.Name, err)
 	}
 	return samples, nil
 }
@@ -141,19 +145,4 @@ func printWarnings(warnings []string) {
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "warning:", w)
 	}
-}
-
-// writeJSON writes the figures of a benchmark to a file; no path, no file.
-func writeJSON(path string, figures any) error {
-	if path == "" {
-		return nil
-	}
-	raw, err := json.MarshalIndent(figures, "", "    ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
-		return fmt.Errorf("--output-json: %w", err)
-	}
-	return nil
 }

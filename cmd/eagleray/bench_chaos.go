@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/chaos"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
 // newBenchChaos disturbs a server and counts what its clients notice.
@@ -33,7 +34,7 @@ the health route did not tell the truth.
 
   eagleray bench chaos --seconds 60
   eagleray bench chaos --ray-python ~/ray/bin/python --faults kill,stop,raylet --seconds 120
-  eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.png -- -tp 4`,
+  eagleray bench chaos --faults kill,stop --count 100 --output-json chaos.json --plot chaos.svg -- -tp 4`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.Args = args; len(args) == 0 {
 				o.Args = []string{"-tp", "2"}
@@ -43,18 +44,18 @@ the health route did not tell the truth.
 			}
 			for _, name := range o.Faults {
 				if !slices.Contains(chaos.Kinds(), name) {
-					return usageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
+					return cli.UsageError("--faults %q is not one of %s", name, strings.Join(chaos.Kinds(), ", "))
 				}
 				if how := chaos.Missing(name, o); how != "" {
-					return usageError("--faults %s needs %s", name, how)
+					return cli.UsageError("--faults %s needs %s", name, how)
 				}
 			}
-			if plot != "" && filepath.Ext(plot) != ".svg" && filepath.Ext(plot) != ".png" {
-				return usageError("--plot %s is not a .svg or .png file", plot)
+			if plot != "" && filepath.Ext(plot) != ".svg" {
+				return cli.UsageError("--plot %s is not a .svg file", plot)
 			}
 			if o.Streams < 1 || o.Prompts < 1 || o.Tokens < 1 || seconds <= 0 ||
 				o.Count < 0 || o.Pause < 0 {
-				return usageError("--streams, --prompts, --tokens and --seconds are at least one")
+				return cli.UsageError("--streams, --prompts, --tokens and --seconds are at least one")
 			}
 			var err error
 			if o.Program, err = os.Executable(); err != nil {
@@ -76,7 +77,7 @@ the health route did not tell the truth.
 			}
 			printChaos(os.Stdout, r)
 			if plot != "" {
-				if err := writeChaosPlot(plot, r, plotSeconds); err != nil {
+				if err := os.WriteFile(plot, chaos.SVG(r, plotSeconds), 0o644); err != nil {
 					return fmt.Errorf("--plot: %w", err)
 				}
 			}
@@ -85,7 +86,7 @@ the health route did not tell the truth.
 					return fmt.Errorf("--client-view: %w", err)
 				}
 			}
-			if err := writeJSON(output, r); err != nil {
+			if err := cli.WriteJSON(output, r); err != nil {
 				return err
 			}
 			if bad := r.Lost + r.Duplicated + r.Different + r.Health.Disagreed; bad > 0 {
@@ -108,24 +109,12 @@ the health route did not tell the truth.
 	f.DurationVar(&o.Pause, "pause", 200*time.Millisecond, "longest time from a recovery to the next fault")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of requests, faults and moments")
 	f.StringVar(&output, "output-json", "", "file for the figures")
-	f.StringVar(&plot, "plot", "", "file for a picture of tokens a second, .svg or .png")
+	f.StringVar(&plot, "plot", "", "file for a picture of tokens a second, SVG")
 	f.StringVar(&view, "client-view", "", "file for when each event of a stream came, around the faults")
 	f.Float64Var(&plotSeconds, "plot-seconds", 20, "how much of the run the picture shows")
 	f.BoolVar(&verbose, "verbose", false, "show the server's log")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
-}
-
-func writeChaosPlot(file string, r *chaos.Report, seconds float64) error {
-	draw := chaos.SVG
-	if filepath.Ext(file) == ".png" {
-		draw = chaos.PNG
-	}
-	picture, err := draw(r, seconds)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, picture, 0o644)
 }
 
 func printChaos(w io.Writer, r *chaos.Report) {

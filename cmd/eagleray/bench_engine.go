@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -30,15 +31,15 @@ tokens a second. The prefix cache is off unless asked for.
 
   eagleray bench throughput --num-prompts 200 --input-len 64 --output-len 32
   eagleray bench throughput ./Qwen3-0.6B -tp 2 --dataset-name sharegpt --dataset-path sharegpt.json`,
-		Args: arguments(0, 1),
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			if c.Flags().Changed("output-len") {
 				n := o.Random.OutputLen
 				o.ShareGPTOutputLen, o.CustomOutputLen, o.PrefixRepetition.OutputLen = n, n, n
 			}
 			if run.N < 1 {
-				return usageError("--n %d is less than 1", run.N)
+				return cli.UsageError("--n %d is less than 1", run.N)
 			}
 			if err := errors.Join(checkDataset(&o), cfg.Validate()); err != nil {
 				return err
@@ -62,7 +63,7 @@ tokens a second. The prefix cache is off unless asked for.
 		},
 	}
 	f := c.Flags()
-	modelFlag(f, &cfg)
+	cli.ModelFlag(f, &cfg)
 	datasetFlags(f, &o)
 	f.IntVar(&o.Random.InputLen, "input-len", 1024, "random: tokens of each prompt")
 	f.IntVar(&o.Random.OutputLen, "output-len", 128, "tokens of each output")
@@ -72,7 +73,7 @@ tokens a second. The prefix cache is off unless asked for.
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	cfg.EngineFlags(f)
 	config.DefineKnown(f, vllmBench, &cfg.Warnings)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
@@ -90,9 +91,9 @@ prints what one decode step takes, how many bytes of weights a second that is, a
 what the machine reads from memory: the best a step that reads all weights can do.
 
   eagleray bench latency --batch-size 1 --input-len 32 --output-len 128 --num-iters 10`,
-		Args: arguments(0, 1),
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			for _, x := range []struct {
 				flag         string
 				value, least int
@@ -102,7 +103,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 				{"num-iters", o.Iterations, 1},
 			} {
 				if x.value < x.least {
-					return usageError("--%s %d is less than %d", x.flag, x.value, x.least)
+					return cli.UsageError("--%s %d is less than %d", x.flag, x.value, x.least)
 				}
 			}
 			if err := cfg.Validate(); err != nil {
@@ -110,7 +111,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 			}
 			return benchEngine(c.Context(), cfg, output, func(e *replicas.Router) (report, error) {
 				if longest := e.Info().MaxModelLen; o.InputLen+o.OutputLen > longest {
-					return nil, usageError("--input-len %d and --output-len %d are together more "+
+					return nil, cli.UsageError("--input-len %d and --output-len %d are together more "+
 						"than the %d tokens of the model", o.InputLen, o.OutputLen, longest)
 				}
 				o.Seed = cfg.Model.Seed
@@ -122,7 +123,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 		},
 	}
 	f := c.Flags()
-	modelFlag(f, &cfg)
+	cli.ModelFlag(f, &cfg)
 	f.IntVar(&o.InputLen, "input-len", 32, "tokens of each prompt")
 	f.IntVar(&o.OutputLen, "output-len", 128, "tokens of each output")
 	f.IntVar(&o.BatchSize, "batch-size", 8, "requests in the batch")
@@ -132,7 +133,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	cfg.EngineFlags(f)
 	config.DefineKnown(f, vllmBench, &cfg.Warnings)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
@@ -156,7 +157,7 @@ func benchEngine(ctx context.Context, cfg config.Config, output string,
 		return err
 	}
 	found.Print(os.Stdout)
-	if err := writeJSON(output, found.JSON()); err != nil {
+	if err := cli.WriteJSON(output, found.JSON()); err != nil {
 		return fmt.Errorf("the figures above were not saved: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 )
 
@@ -22,7 +23,7 @@ percentiles of each latency. The files are those of --output-json, --save-result
 eagleray or of vllm bench serve. The report needs no other file and no network.
 
   eagleray bench report A.json B.json -o report.html`,
-		Args: arguments(1, 32),
+		Args: cli.Arguments(1, 32),
 		RunE: func(_ *cobra.Command, args []string) error { return writeReport(args, output) },
 	}
 	c.Flags().StringVarP(&output, "output", "o", "report.html", "file to write; - is standard output")
@@ -37,7 +38,7 @@ func writeReport(paths []string, output string) error {
 			return err
 		}
 		if filepath.Clean(path) == filepath.Clean(output) {
-			return usageError("--output %s is one of the results", output)
+			return cli.UsageError("--output %s is one of the results", output)
 		}
 		results = append(results, dashboard.Result{Name: filepath.Base(path), JSON: raw})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
 // resultFile are the flags that say where bench serve saves its figures, beside --output-json.
@@ -35,7 +36,7 @@ func (r *resultFile) flags(f *pflag.FlagSet) {
 func (r *resultFile) check() error {
 	for _, kv := range r.metadata {
 		if k, _, ok := strings.Cut(kv, "="); !ok || strings.TrimSpace(k) == "" {
-			return usageError("--metadata %q is not KEY=VALUE", kv)
+			return cli.UsageError("--metadata %q is not KEY=VALUE", kv)
 		}
 	}
 	return nil
@@ -60,7 +61,7 @@ func (b *benchServe) save(r *bench.Result, model string) error {
 	for k, v := range r.JSON(b.result.detailed) {
 		figures[k] = v
 	}
-	if err := writeJSON(b.output, figures); err != nil {
+	if err := cli.WriteJSON(b.output, figures); err != nil {
 		return err
 	}
 	if !b.result.save && !b.result.append {

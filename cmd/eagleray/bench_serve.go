@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/bench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
@@ -71,7 +72,7 @@ token (TTFT), time per output token (TPOT) and inter-token latency (ITL), as vLL
   eagleray bench serve --max-concurrency 1                 one after another: single-stream latency
   eagleray bench serve --backend openai-chat --dataset-name sharegpt --dataset-path sharegpt.json
   eagleray bench serve --goodput ttft:200 tpot:50 --percentile-metrics ttft,tpot,itl,e2el --output-json figures.json`,
-		Args: arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			b.flags = c.Flags()
 			printWarnings(b.warnings)
@@ -84,7 +85,7 @@ token (TTFT), time per output token (TPOT) and inter-token latency (ITL), as vLL
 	b.resultFlags(c.Flags())
 	config.Words(c.Flags(), "goodput", "metadata", "header")
 	config.DefineKnown(c.Flags(), slices.Concat(vllmBench, vllmBenchServe), &b.warnings)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
@@ -210,7 +211,7 @@ func (b *benchServe) run(ctx context.Context) error {
 		o.Target.Count = func(text string) int { return len(t.Encode(text, false)) }
 	}
 	if o.Target.Chat && b.data.Tokenizer == nil && b.data.Path == "" {
-		return usageError("--backend openai-chat takes text: random prompts need --tokenizer")
+		return cli.UsageError("--backend openai-chat takes text: random prompts need --tokenizer")
 	}
 	shown.restart("prompts made")
 	b.data.Progress = shown.update
@@ -254,7 +255,7 @@ func (b *benchServe) options() (bench.ServeOptions, error) {
 	for _, text := range b.percentiles {
 		p, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil || !(p >= 0 && p <= 100) {
-			return o, usageError("--metric-percentiles %q is not a number from 0 to 100", text)
+			return o, cli.UsageError("--metric-percentiles %q is not a number from 0 to 100", text)
 		}
 		o.Percentiles = append(o.Percentiles, p)
 	}
@@ -275,30 +276,30 @@ func (b *benchServe) check() error {
 	given := b.flags.Changed
 	switch {
 	case b.backend != "openai" && b.backend != "vllm" && b.backend != "openai-chat":
-		return usageError("--backend %q is not one of openai, vllm, openai-chat", b.backend)
+		return cli.UsageError("--backend %q is not one of openai, vllm, openai-chat", b.backend)
 	case b.baseURL != "" && !strings.HasPrefix(b.baseURL, "http://") &&
 		!strings.HasPrefix(b.baseURL, "https://"):
-		return usageError("--base-url %q does not begin with http:// or https://", b.baseURL)
+		return cli.UsageError("--base-url %q does not begin with http:// or https://", b.baseURL)
 	case b.port < 1 || b.port > 65535:
-		return usageError("--port %d is not a port", b.port)
+		return cli.UsageError("--port %d is not a port", b.port)
 	case b.endpoint != "" && !strings.HasPrefix(b.endpoint, "/"):
-		return usageError("--endpoint %q does not begin with /", b.endpoint)
+		return cli.UsageError("--endpoint %q does not begin with /", b.endpoint)
 	case !(b.rate > 0):
-		return usageError("--request-rate %g is not positive", b.rate)
+		return cli.UsageError("--request-rate %g is not positive", b.rate)
 	case !(b.burstiness > 0):
-		return usageError("--burstiness %g is not positive", b.burstiness)
+		return cli.UsageError("--burstiness %g is not positive", b.burstiness)
 	case given("max-concurrency") && b.concurrency < 1:
-		return usageError("--max-concurrency %d is less than 1", b.concurrency)
+		return cli.UsageError("--max-concurrency %d is less than 1", b.concurrency)
 	case b.warmups < 0:
-		return usageError("--num-warmups %d is less than 0", b.warmups)
+		return cli.UsageError("--num-warmups %d is less than 0", b.warmups)
 	case b.readySeconds < 0:
-		return usageError("--ready-check-timeout-sec %d is less than 0", b.readySeconds)
+		return cli.UsageError("--ready-check-timeout-sec %d is less than 0", b.readySeconds)
 	case given("logprobs") && b.logprobs < 0:
-		return usageError("--logprobs %d is less than 0", b.logprobs)
+		return cli.UsageError("--logprobs %d is less than 0", b.logprobs)
 	}
 	for _, m := range b.percentileMetrics {
 		if !bench.IsMetric(m) {
-			return usageError("--percentile-metrics %q is not one of ttft, tpot, itl, e2el", m)
+			return cli.UsageError("--percentile-metrics %q is not one of ttft, tpot, itl, e2el", m)
 		}
 	}
 	return b.checkRamp()
@@ -308,15 +309,15 @@ func (b *benchServe) checkRamp() error {
 	given := b.flags.Changed
 	switch {
 	case b.rampUp == "" && (given("ramp-up-start-rps") || given("ramp-up-end-rps")):
-		return usageError("--ramp-up-start-rps and --ramp-up-end-rps need --ramp-up-strategy")
+		return cli.UsageError("--ramp-up-start-rps and --ramp-up-end-rps need --ramp-up-strategy")
 	case b.rampUp == "":
 		return nil
 	case b.rampUp != "linear" && b.rampUp != "exponential":
-		return usageError("--ramp-up-strategy %q is not linear or exponential", b.rampUp)
+		return cli.UsageError("--ramp-up-strategy %q is not linear or exponential", b.rampUp)
 	case !math.IsInf(b.rate, 1):
-		return usageError("--request-rate is not used with --ramp-up-strategy")
+		return cli.UsageError("--request-rate is not used with --ramp-up-strategy")
 	case b.rampStart < 1 || b.rampEnd < b.rampStart:
-		return usageError("--ramp-up-start-rps %d and --ramp-up-end-rps %d are not rising "+
+		return cli.UsageError("--ramp-up-start-rps %d and --ramp-up-end-rps %d are not rising "+
 			"from at least 1", b.rampStart, b.rampEnd)
 	}
 	return nil
@@ -329,7 +330,7 @@ func (b *benchServe) lengths() error {
 	}
 	if b.flags.Changed("output-len") {
 		if b.outputLen < 1 {
-			return usageError("--output-len %d is less than 1", b.outputLen)
+			return cli.UsageError("--output-len %d is less than 1", b.outputLen)
 		}
 		b.data.Random.OutputLen, b.data.ShareGPTOutputLen = b.outputLen, b.outputLen
 		b.data.CustomOutputLen, b.data.PrefixRepetition.OutputLen = b.outputLen, b.outputLen
@@ -363,7 +364,7 @@ func (b *benchServe) header() (http.Header, error) {
 		k, v, ok := strings.Cut(kv, "=")
 		k, v = strings.TrimSpace(k), strings.TrimSpace(v)
 		if !ok || !isToken(k) || strings.ContainsAny(v, "\r\n\x00") {
-			return nil, usageError("--header %q is not KEY=VALUE", kv)
+			return nil, cli.UsageError("--header %q is not KEY=VALUE", kv)
 		}
 		h.Set(k, v)
 	}
@@ -404,7 +405,7 @@ func (b *benchServe) extra() (map[string]any, error) {
 	}
 	// Members given by hand win over flags.
 	if err := json.Unmarshal([]byte(b.extraBody), &extra); err != nil || extra == nil {
-		return nil, usageError("--extra-body %q is not a JSON object", b.extraBody)
+		return nil, cli.UsageError("--extra-body %q is not a JSON object", b.extraBody)
 	}
 	return extra, nil
 }
@@ -440,7 +441,7 @@ func parseGoodput(pairs []string) (bench.Goodput, error) {
 		name, text, _ := strings.Cut(pair, ":")
 		ms, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(ms >= 0 && ms < 1e12) {
-			return g, usageError("--goodput %q is not METRIC:MILLISECONDS", pair)
+			return g, cli.UsageError("--goodput %q is not METRIC:MILLISECONDS", pair)
 		}
 		limit := time.Duration(ms * float64(time.Millisecond))
 		switch name {
@@ -451,7 +452,7 @@ func parseGoodput(pairs []string) (bench.Goodput, error) {
 		case "e2el":
 			g.E2EL = &limit
 		default:
-			return g, usageError("--goodput %q is not one of ttft, tpot, e2el", pair)
+			return g, cli.UsageError("--goodput %q is not one of ttft, tpot, e2el", pair)
 		}
 	}
 	return g, nil

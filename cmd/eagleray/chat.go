@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -36,14 +37,14 @@ program; /help lists what else there is. Input that is not typed has a message a
   eagleray chat --url localhost:8000
   eagleray chat --quick "What does os.Open do?"
   echo "What does strings.Index do?" | eagleray chat`,
-		Args: arguments(0, 1),
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			if err := errors.Join(cfg.Validate(), t.sampling.validate()); err != nil {
 				return err
 			}
 			if t.url != "" && cfg.Model.Path != "" {
-				return usageError("--url: the server has its own model; %q is not used",
+				return cli.UsageError("--url: the server has its own model; %q is not used",
 					cfg.Model.Path)
 			}
 			printWarnings(cfg.Warnings)
@@ -63,10 +64,10 @@ program; /help lists what else there is. Input that is not typed has a message a
 	t.remote.bind(f, "")
 	f.StringVar(&t.system, "system-prompt", "", "first message of the conversation")
 	f.StringVar(&quick, "quick", "", "one message to answer, instead of a conversation")
-	modelFlag(f, &cfg)
+	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
 	t.sampling.flags(f, 0)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 

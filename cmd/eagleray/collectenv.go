@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/sys/machine"
@@ -29,14 +30,14 @@ func newCollectEnv() *cobra.Command {
 		Short: "Print what a report of a fault should say of this machine",
 		Long: `collect-env prints versions, the processor and its features, memory and its limits, and the
 Ray and Python that would be used. Values of variables that may be secrets are not shown.`,
-		Args: arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return collectEnv(c.Context(), os.Stdout, python)
 		},
 	}
 	c.Flags().StringVar(&python, "ray-python", "",
 		"Python that has Ray (default: that of $VIRTUAL_ENV, else python3)")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 

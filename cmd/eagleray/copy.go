@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
 // packagePlace is where an image has the Python package, seen from the program's folder.
@@ -23,7 +25,7 @@ func newCopy() *cobra.Command {
 		Long: `copy writes FOLDER/eagleray, and FOLDER/python where the image has the Python package. It is for init
 containers: what they leave in a volume is used by containers of other images, such as Ray's.`,
 		Hidden: true,
-		Args:   arguments(1, 1),
+		Args:   cli.Arguments(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			program, err := os.Executable()
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/doctor"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/hub"
@@ -38,12 +39,12 @@ check fails.
   eagleray doctor ./Qwen3-8B -tp 2 --nnodes 2 --master-addr 10.0.0.1 --cluster-token-file token    # and on the other:
   eagleray doctor ./Qwen3-8B -tp 2 --nnodes 2 --master-addr 10.0.0.1 --cluster-token-file token --headless --node-rank 1
   eagleray doctor --json | jq '.[] | select(.state != "ok")'`,
-		Args: arguments(0, 1),
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if inActor {
 				return doctor.InActor(c.Context(), os.Stdin)
 			}
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
@@ -59,10 +60,10 @@ check fails.
 	f.BoolVar(&inActor, strings.TrimPrefix(doctor.ActorFlag, "--"), false,
 		"serve the doctor of another machine (used by eagleray itself)")
 	f.Lookup(strings.TrimPrefix(doctor.ActorFlag, "--")).Hidden = true
-	modelFlag(f, &cfg)
+	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
 	cfg.ServerFlags(f)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 

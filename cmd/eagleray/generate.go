@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -52,15 +53,15 @@ func (s *sampling) flags(f *pflag.FlagSet, maxTokens int) {
 func (s *sampling) validate() error {
 	switch {
 	case s.maxTokens < 0:
-		return usageError("--max-tokens %d is less than 0", s.maxTokens)
+		return cli.UsageError("--max-tokens %d is less than 0", s.maxTokens)
 	case !(s.temperature >= 0 && s.temperature <= math.MaxFloat32):
-		return usageError("--temperature %g is not 0 or more", s.temperature)
+		return cli.UsageError("--temperature %g is not 0 or more", s.temperature)
 	case !(s.topP > 0 && s.topP <= 1):
-		return usageError("--top-p %g is not within (0, 1]", s.topP)
+		return cli.UsageError("--top-p %g is not within (0, 1]", s.topP)
 	case s.topK < 0 || s.topK > math.MaxInt32:
-		return usageError("--top-k %d is not 0 or more", s.topK)
+		return cli.UsageError("--top-k %d is not 0 or more", s.topK)
 	case slices.Contains(s.stop, ""):
-		return usageError("--stop is empty")
+		return cli.UsageError("--stop is empty")
 	}
 	return nil
 }
@@ -95,7 +96,7 @@ prompt. All run in one batch.
 				return err
 			}
 			if g.raw && g.system != "" {
-				return usageError("--system: a raw prompt is in no conversation")
+				return cli.UsageError("--system: a raw prompt is in no conversation")
 			}
 			printWarnings(cfg.Warnings)
 			prompts, err := readPrompts(args, os.Stdin)
@@ -106,14 +107,14 @@ prompt. All run in one batch.
 		},
 	}
 	f := c.Flags()
-	modelFlag(f, &cfg)
+	cli.ModelFlag(f, &cfg)
 	f.BoolVar(&g.asJSON, "json", false,
 		"print one JSON object a prompt: prompt, text, tokens, finish_reason")
 	f.BoolVar(&g.raw, "raw", false, "complete the bare prompt, without the chat template")
 	f.StringVar(&g.system, "system", "", "what the model is told before each prompt")
 	cfg.EngineFlags(f)
 	g.sampling.flags(f, 128)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
@@ -127,7 +128,7 @@ func readPrompts(args []string, in *os.File) (prompts []string, err error) {
 		}
 		prompts, err = readLines(in)
 		if err == nil && len(prompts) == 0 {
-			return nil, usageError("no prompt: standard input is empty (see eagleray generate --help)")
+			return nil, cli.UsageError("no prompt: standard input is empty (see eagleray generate --help)")
 		}
 	case slices.Contains(args, "-"):
 		var all []byte
@@ -173,7 +174,7 @@ func openEngine(ctx context.Context, cfg config.Config) (*replicas.Router, error
 func (g *generation) run(ctx context.Context, cfg config.Config, given *pflag.FlagSet,
 	prompts []string) (err error) {
 	if cfg.Model.SkipTokenizerInit {
-		return usageError("--skip-tokenizer-init: generate needs the tokenizer")
+		return cli.UsageError("--skip-tokenizer-init: generate needs the tokenizer")
 	}
 	e, err := openEngine(ctx, cfg)
 	if err != nil {
@@ -219,7 +220,7 @@ func (g *generation) encoder(cfg config.Config,
 	e *replicas.Router) (func(prompt string) ([]int32, error), error) {
 	if g.raw || e.Info().Template == nil {
 		if g.system != "" {
-			return nil, usageError("--system: the model has no chat template to put it in")
+			return nil, cli.UsageError("--system: the model has no chat template to put it in")
 		}
 		return func(prompt string) ([]int32, error) {
 			return e.Info().Tokenizer.Encode(prompt, true), nil

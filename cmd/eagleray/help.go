@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -42,7 +43,7 @@ func explain(c *cobra.Command, topic string, to io.Writer) error {
 		if near := config.Similar(f, topic); near != "" {
 			hint = "did you mean --help=" + near + "?"
 		}
-		return usageError("--help=%s: no flag or group of %s is called so: %s", topic, c.CommandPath(),
+		return cli.UsageError("--help=%s: no flag or group of %s is called so: %s", topic, c.CommandPath(),
 			hint)
 	}
 	fmt.Fprint(to, usages(found))

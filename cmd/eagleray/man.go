@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
 // newMan writes the manual, for packages.
@@ -18,7 +20,7 @@ func newMan() *cobra.Command {
 		Use:    "man DIR",
 		Short:  "Write the manual's pages into a folder",
 		Hidden: true,
-		Args:   arguments(1, 1),
+		Args:   cli.Arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			for name, text := range manual(c.Root()) {
 				path := filepath.Join(args[0], name)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -45,7 +46,7 @@ func address(given string) (string, error) {
 	}
 	u, err := url.Parse(full)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", usageError("--url %q is not an address such as localhost:8000 or "+
+		return "", cli.UsageError("--url %q is not an address such as localhost:8000 or "+
 			"http://host:8000/v1", given)
 	}
 	path := strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")
@@ -88,7 +89,7 @@ func (r *remote) do(ctx context.Context, method, path string, body any) (*http.R
 	}
 	req, err := http.NewRequestWithContext(ctx, method, r.url+path, bytes.NewReader(raw))
 	if err != nil {
-		return nil, usageError("--url: %w", err)
+		return nil, cli.UsageError("--url: %w", err)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

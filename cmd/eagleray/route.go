@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/pdproxy"
 )
 
@@ -31,7 +32,7 @@ which the KV blocks go. Keys and other headers are passed on, streams as they co
 not well are passed over; when the one that answers ends another goes on, in the middle of a stream too.
 
   eagleray route --prefill http://10.0.0.1:8000 --decode http://10.0.0.2:8000 --decode http://10.0.0.3:8000`,
-		Args: arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			if trace != "" {
@@ -48,7 +49,7 @@ not well are passed over; when the one that answers ends another goes on, in the
 			}
 			p, err := pdproxy.New(o)
 			if err != nil {
-				return usageError("%v", err)
+				return cli.UsageError("%v", err)
 			}
 			return serveRoute(c.Context(), p, net.JoinHostPort(host, strconv.Itoa(port)), o.Log)
 		},

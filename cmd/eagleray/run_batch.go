@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/batch"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -40,9 +41,9 @@ the end.
 
 Exit codes: 0 every row has its line, 1 some have not, 2 the command line is wrong, 130 it was
 interrupted.`,
-		Args: arguments(0, 1),
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			if err := errors.Join(cfg.Validate(), b.validate()); err != nil {
 				return err
 			}
@@ -56,24 +57,24 @@ interrupted.`,
 	f.StringVar(&b.tmpDir, "output-tmp-dir", "",
 		"folder for the answers until they are sent to an http(s) address (default one of this user's "+
 			"in the system's folder for temporary files)")
-	modelFlag(f, &cfg)
+	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
 	f.BoolVar(&cfg.Server.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
 		"report cached tokens in usage")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
 func (b *batchRun) validate() error {
 	switch {
 	case b.input == "":
-		return usageError("-i, --input-file is required")
+		return cli.UsageError("-i, --input-file is required")
 	case b.output == "":
-		return usageError("-o, --output-file is required")
+		return cli.UsageError("-o, --output-file is required")
 	case b.input == b.output:
-		return usageError("--input-file and --output-file are the same: %s", b.input)
+		return cli.UsageError("--input-file and --output-file are the same: %s", b.input)
 	case b.tmpDir != "" && !isAddress(b.output):
-		return usageError("--output-tmp-dir is for an --output-file that is an http(s) address")
+		return cli.UsageError("--output-tmp-dir is for an --output-file that is an http(s) address")
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/api/server"
@@ -47,9 +48,9 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
   eagleray serve ./Qwen3-0.6B -tp 2 --max-model-len 4096 --served-model-name qwen
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages":[{"role":"user","content":"What does strings.Index do?"}]}'`,
-		Args: arguments(0, 1),
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			if err := checkNames(&cfg.Model); err != nil {
 				return err
 			}
@@ -68,14 +69,14 @@ repo, or the built-in model. SIGTERM or Ctrl-C lets running requests finish; a s
 			return serve(c.Context(), cfg, nil)
 		},
 	}
-	modelFlag(c.Flags(), &cfg)
+	cli.ModelFlag(c.Flags(), &cfg)
 	cfg.EngineFlags(c.Flags())
 	cfg.ServerFlags(c.Flags())
 	c.Flags().Var(&check, "check", "find what is wrong with the flags, and with a model that is a folder, "+
 		"without loading it, and print what memory it takes; =elsewhere compares no memory: the server "+
 		"will run on another machine")
 	c.Flags().Lookup("check").NoOptDefVal = checkHere
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
@@ -147,7 +148,7 @@ func checkNames(m *config.Model) error {
 	}
 	last := m.ServedNames[len(m.ServedNames)-1]
 	if info, err := os.Stat(last); err == nil && info.IsDir() || strings.Contains(last, "/") {
-		return usageError("--served-model-name takes all words that follow: write the model %q "+
+		return cli.UsageError("--served-model-name takes all words that follow: write the model %q "+
 			"before it", last)
 	}
 	return nil
@@ -186,7 +187,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 	var tracer *tracing.Tracer
 	if endpoint := cfg.Server.Observe.TracesEndpoint; endpoint != "" {
 		if tracer, err = tracing.New(ctx, endpoint, version(), log); err != nil {
-			return usageError("--otlp-traces-endpoint: %w", err)
+			return cli.UsageError("--otlp-traces-endpoint: %w", err)
 		}
 		defer closeTracer(tracer)
 	}

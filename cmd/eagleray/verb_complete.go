@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
 // newComplete completes bare prompts at a server, as vLLM's verb of that name does.
@@ -25,7 +27,7 @@ bare text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, C
 
   eagleray complete --quick "The capital of France is"
   eagleray complete --url http://host:8000/v1 --max-tokens 32 < prompts.txt`,
-		Args: arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.validate(); err != nil {
 				return err
@@ -57,7 +59,7 @@ bare text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, C
 	r.bind(f, "localhost:8000")
 	f.StringVar(&quick, "quick", "", "one prompt to complete, instead of those that are typed")
 	s.flags(f, 128)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 

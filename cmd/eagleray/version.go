@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
 // release is set by the Makefile: the tag, v1.2.3, else the commit and its date.
@@ -59,7 +61,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  arguments(0, 0),
+		Args:  cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Println(versionText())
 			return err

@@ -79,9 +79,8 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 		}
 	}
 	e.queued += places
-	e.added = append(e.added, added...)
+	e.inbox.post(submitted(added))
 	e.metrics.ObserveParams(max(1, list[0].N), int(list[0].Params.MaxTokens))
-	e.signal()
 	return s, nil
 }
 
@@ -179,12 +178,4 @@ func (e *Engine) checkPrompt(prompt []int32) error {
 		}
 	}
 	return nil
-}
-
-// abort ends requests whose stream was closed, or that are over by a stop string.
-func (e *Engine) abort(keys ...uint64) {
-	e.mu.Lock()
-	e.aborted = append(e.aborted, keys...)
-	e.mu.Unlock()
-	e.signal()
 }

@@ -2,10 +2,10 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"net"
 
 	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
@@ -56,8 +56,7 @@ func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 			}
 		}
 	}
-	_, err := call(group, "weights_load", []byte(u.ID))
-	return err
+	return do(group, calls.WeightsLoad, u.ID)
 }
 
 // open tells the ranks of an update, and where there are copies, of which so much is known.
@@ -65,31 +64,9 @@ func open(group *executor.Executor, u *weights.Update) (list []weights.Opened, k
 	err error) {
 	told := *u
 	told.Elsewhere, known = u.Copies()
-	args, err := json.Marshal(told)
-	if err != nil {
-		return nil, nil, err
-	}
-	answers, err := call(group, "weights_open", args)
-	if err != nil {
-		return nil, nil, err
-	}
-	list, err = opened(answers)
+	list, err = call(group, calls.WeightsOpen, told)
 	note(u, list)
 	return list, known, err
-}
-
-// opened reads what ranks answer; what one does not answer is zero.
-func opened(answers [][]byte) ([]weights.Opened, error) {
-	list := make([]weights.Opened, len(answers))
-	for i, a := range answers {
-		if len(a) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(a, &list[i]); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
 }
 
 // note remembers the ranks that have an update.
@@ -101,19 +78,11 @@ func note(u *weights.Update, list []weights.Opened) {
 
 // send sends ranks an update.
 func send(group *executor.Executor, u *weights.Update, ranks []int) error {
-	args, err := json.Marshal(ranks)
-	if err != nil {
-		return err
-	}
-	answers, err := group.Bring(context.Background(), "weights_get", args,
-		executor.RPCOptions{Timeout: callTimeout}, ranks, func(c net.Conn, received uint64) {
+	list, err := executor.CallBeside(context.Background(), group, calls.WeightsGet, ranks,
+		executor.RPCOptions{Timeout: callTimeout}, func(c net.Conn, received uint64) {
 			// A rank that misses something says so, or asks again.
 			_ = u.Send(c, int64(min(received, uint64(u.Bytes()))))
 		})
-	if err != nil {
-		return err
-	}
-	list, err := opened(answers)
 	note(u, list)
 	return err
 }

@@ -145,7 +145,7 @@ func (e *Engine) deliverToken(q *request, o *schedule.Output, i int, now time.Ti
 	offset, runes := q.text, q.runes
 	text, stop := q.advance(o.Tokens[i], finish)
 	if stop != "" && o.Finish == sample.Unfinished {
-		e.abort(q.Key)
+		e.post(aborted{q.Key})
 	}
 	if stop != "" {
 		finish = sample.FinishStop
@@ -257,8 +257,7 @@ func (e *Engine) fail(cause error) {
 	if !stopping {
 		close(e.failed)
 	}
-	added := e.added
-	e.added = nil
+	messages := e.inbox.take()
 	e.setQueued(0)
 	e.mu.Unlock()
 	if !stopping {
@@ -267,7 +266,11 @@ func (e *Engine) fail(cause error) {
 	}
 	b := e.empty()
 	b.how, b.err, b.drained = how, err, stopping
-	b.ended = append(b.ended, added...)
+	for _, m := range messages {
+		if list, ok := m.(submitted); ok {
+			b.ended = append(b.ended, list...)
+		}
+	}
 	for _, q := range e.requests {
 		b.ended = append(b.ended, q)
 	}

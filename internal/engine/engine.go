@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,23 +54,16 @@ type Engine struct {
 	transfers *transfers
 	shares    bool
 
-	// The inbox is how other goroutines reach the loop.
 	mu       sync.Mutex
-	added    []*request
-	aborted  []uint64
-	orders   []*order
+	inbox    inbox
 	nextKey  uint64
 	queued   int // waiting requests as of the last step, plus those in the inbox
 	stopping bool
 	drained  bool // Stop waits no longer
 	cut      int  // requests that Stop ended before they were done
-	// received and released are of the requests whose transfers are over.
-	received []arrival
-	released []uint64
 	failure  error
 	totals   Totals
 	failed   chan struct{} // closed when failure is set and Stop was not called
-	wake     chan struct{}
 	done     chan struct{}
 
 	// batches carries what became known to delivery, used carries the batches back.
@@ -87,10 +78,11 @@ type Engine struct {
 	turned   time.Time // when the loop last looked into the inbox
 	restarts restarts
 	suspects suspects
-	todo     []*order        // that came with orders and is not done
+	todo     []*order        // that have come and are not done
 	cached   *weights.Update // by which the prefix cache was computed
 	revision int64           // that of the model's files which the group has loaded
 	parked   []*request      // in requests, and held by a pause before the scheduler has them
+	aborted  []uint64        // memory of admit
 	computed []uint64        // by the plans in flight when a group failed
 	seen     schedule.Stats
 	prompted uint64
@@ -120,13 +112,6 @@ type request struct {
 	ticket *kvtransfer.Ticket
 
 	scheduled, first, last time.Time
-}
-
-func (e *Engine) signal() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Model is the configuration of the model that is served.
@@ -183,7 +168,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	e.stopping = true
 	totals := e.totals
 	e.mu.Unlock()
-	e.signal()
+	e.inbox.signal()
 	if first {
 		e.events.Emit(status.Stopping{Running: totals.Running, Waiting: totals.Waiting})
 	}
@@ -193,7 +178,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		e.mu.Lock()
 		e.drained = true
 		e.mu.Unlock()
-		e.signal()
+		e.inbox.signal()
 	}
 	err := e.ranks.stop(ctx)
 	<-e.done
@@ -215,40 +200,6 @@ func (e *Engine) Cut() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.cut
-}
-
-// admit moves the inbox into the scheduler. It returns false when the engine is to end.
-func (e *Engine) admit() bool {
-	e.turned = time.Now()
-	e.mu.Lock()
-	added, aborted := e.added, e.aborted
-	e.todo = append(e.todo, e.orders...)
-	e.added, e.aborted, e.orders = nil, nil, nil
-	received, released := e.received, e.released
-	e.received, e.released = nil, nil
-	stopping, drained := e.stopping, e.drained
-	queued := e.sched.Queued() + e.waitingParked()
-	for _, q := range added {
-		if !q.Background {
-			queued++
-		}
-	}
-	e.setQueued(queued)
-	e.mu.Unlock()
-	for _, r := range received {
-		e.sched.Received(r.key, r.complete)
-	}
-	for _, key := range released {
-		e.sched.Release(key)
-	}
-	e.letIn(added)
-	if len(aborted) > 0 {
-		e.cancel(aborted, false)
-	}
-	if drained {
-		e.cancel(slices.Collect(maps.Keys(e.requests)), true)
-	}
-	return !stopping || len(e.requests) > 0
 }
 
 // cancel aborts those of the requests that are not over yet.

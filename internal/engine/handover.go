@@ -3,24 +3,17 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
-
-// arrival is the end of a fetch.
-type arrival struct {
-	key      uint64
-	complete bool
-}
 
 // TransferError says what is wrong with what a request says of KV blocks elsewhere.
 type TransferError struct {
@@ -96,8 +89,7 @@ func (e *Engine) forsake() {
 		group := e.group
 		t.running.Go(func() {
 			// A group that has failed has ended them.
-			_, _ = group.CollectiveRPC(e.ranks.life, "kv_cancel", strconv.AppendUint(nil, key, 10),
-				executor.RPCOptions{})
+			_, _ = executor.Call(e.ranks.life, group, calls.KVCancel, key, executor.RPCOptions{})
 		})
 	}
 }
@@ -130,30 +122,20 @@ func (t *transfers) start(e *Engine, key uint64, f *kvtransfer.Fetch) {
 				"began", began.UnixMicro(), "took", took, "by_memory", moved.Memory, "by_link",
 				moved.Link)
 		}
-		e.mu.Lock()
-		e.received = append(e.received, arrival{key, err == nil})
-		e.mu.Unlock()
-		e.signal()
+		e.post(arrival{key, err == nil})
 	})
 }
 
 // fetch returns when no rank writes to the blocks any more.
 func (t *transfers) fetch(ctx context.Context, group *executor.Executor,
 	f *kvtransfer.Fetch) (moved kvtransfer.Moved, err error) {
-	args, err := json.Marshal(f)
-	if err != nil {
-		return moved, err
-	}
-	results, err := group.CollectiveRPC(ctx, "kv_fetch", args, executor.RPCOptions{})
+	results, err := executor.Call(ctx, group, calls.KVFetch, *f, executor.RPCOptions{})
 	if err != nil {
 		return moved, err // the group is over, and with it its agents
 	}
 	var errs []error
-	for i, r := range results {
-		var done kvtransfer.Fetched
-		if err := json.Unmarshal(r, &done); err != nil {
-			errs = append(errs, err)
-		} else if done.Error != "" {
+	for i, done := range results {
+		if done.Error != "" {
 			errs = append(errs, fmt.Errorf("rank %d: %s", i, done.Error))
 		}
 		moved.Memory += done.Memory
@@ -252,16 +234,8 @@ func (e *Engine) handOver(r *schedule.Output) {
 func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, error) {
 	o := &offer{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
 		Digest: h.Digest, Plan: h.Plan}}
-	args, err := json.Marshal(&o.hold)
-	if err != nil {
-		return nil, err
-	}
-	secret, err := json.Marshal(o.hold.Secret)
-	if err != nil {
-		return nil, err
-	}
 	life, group, began := e.ranks.life, e.group, time.Now()
-	wait, err := group.Begin(life, "kv_hold", args, executor.RPCOptions{UniqueReply: true})
+	wait, err := executor.Begin(life, group, calls.KVHold, o.hold, executor.RPCOptions{UniqueReply: true})
 	if err != nil {
 		return nil, err
 	}
@@ -273,11 +247,11 @@ func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, e
 			fmt.Errorf("nobody has come for %v", t.config.HoldTimeout))
 		defer cancel()
 		results, err := wait(ctx)
-		handed := err == nil && string(results[0]) == "true"
+		handed := err == nil && results[0]
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		_, freeErr := group.CollectiveRPC(life, "kv_free", secret, executor.RPCOptions{})
+		_, freeErr := executor.Call(life, group, calls.KVFree, o.hold.Secret, executor.RPCOptions{})
 		if o.state.CompareAndSwap(offerOpen, offerOver) {
 			return
 		}
@@ -286,10 +260,7 @@ func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, e
 			t.log.Warn("KV blocks were not fetched: they are given up", "transfer", o.hold.Secret.Name(),
 				"blocks", len(o.hold.Blocks), "after", time.Since(began), "error", cmp.Or(err, freeErr))
 		}
-		e.mu.Lock()
-		e.released = append(e.released, key)
-		e.mu.Unlock()
-		e.signal()
+		e.post(released(key))
 	})
 	return o, nil
 }

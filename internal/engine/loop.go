@@ -186,7 +186,7 @@ func (e *Engine) idle() error {
 	e.observeQueues()
 	e.health.answered(false)
 	select {
-	case <-e.wake:
+	case <-e.inbox.wake:
 		return nil
 	case <-e.group.Dead():
 		return e.group.Err()

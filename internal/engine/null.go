@@ -2,13 +2,11 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // Null describes ranks that answer every plan without a model, by which the cost of everything else
@@ -37,17 +35,6 @@ func (n *Null) init(info *Info) *queue.Null {
 
 // RankTimes returns the times of the plans that every rank has recorded, by rank, and has each
 // record those of the next n plans.
-func (e *Engine) RankTimes(ctx context.Context, n int) ([][]queue.StepTimes, error) {
-	args := strconv.AppendInt(nil, int64(n), 10)
-	replies, err := e.ranks.current().CollectiveRPC(ctx, "step_times", args, executor.RPCOptions{})
-	if err != nil {
-		return nil, err
-	}
-	times := make([][]queue.StepTimes, len(replies))
-	for rank, r := range replies {
-		if err := json.Unmarshal(r, &times[rank]); err != nil {
-			return nil, fmt.Errorf("times of rank %d: %w", rank, err)
-		}
-	}
-	return times, nil
+func (e *Engine) RankTimes(ctx context.Context, n int) ([][]calls.StepTimes, error) {
+	return executor.Call(ctx, e.ranks.current(), calls.Times, n, executor.RPCOptions{})
 }

@@ -44,7 +44,7 @@ func (e *Engine) Totals() Totals {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.totals
-	t.Waiting += len(e.added)
+	t.Waiting += e.inbox.submitted(false)
 	return t
 }
 

@@ -234,18 +234,13 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
 		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
 	m.WatchLinks(ranks.links)
-	if err := catchUp(group, b.steering); err != nil {
-		return nil, errors.Join(err, ranks.stop(context.WithoutCancel(b.ctx)))
-	}
 	e := &Engine{number: b.number, cluster: b.cluster, steering: b.steering, model: b.model,
-		cached: b.steering.weights.Load(), info: b.info, ranks: ranks, group: group,
-		metrics: m,
-		sched:   sched, events: status.Tee(b.events, m.Listen), room: room,
+		info: b.info, ranks: ranks, group: group, metrics: m,
+		sched: sched, events: status.Tee(b.events, m.Listen), room: room,
 		requests: map[uint64]*request{},
 		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
-		wake: make(chan struct{}, 1), done: make(chan struct{}), failed: make(chan struct{})}
+		inbox: inbox{wake: make(chan struct{}, 1)}, done: make(chan struct{}), failed: make(chan struct{})}
 	e.opening, e.revision = b, ranks.revision
-	e.show(b, group)
 	e.maxInFlight = c.MaxInFlight()
 	e.onStep = b.opt.OnStep
 	e.slowStep = c.Queue.StallWarning
@@ -253,15 +248,15 @@ func (b *opening) open(m *metrics.Engine, room *waitingRoom) (*Engine, error) {
 	e.ownThread = ranks.backend != "uni"
 	e.shares = c.Cache.PrefixCaching
 	if e.transfers, err = b.transfers(); err == nil {
-		err = e.openTransfers()
+		err = e.equip()
 	}
 	if err != nil {
-		return nil, errors.Join(err, ranks.stop(b.ctx))
+		return nil, errors.Join(err, ranks.stop(context.WithoutCancel(b.ctx)))
 	}
 	for range batches {
 		e.used <- new(batch)
 	}
-	b.files.watch(e.signal)
+	b.files.watch(e.inbox.signal)
 	go e.loop()
 	return e, nil
 }

@@ -2,17 +2,16 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/group/executor"
-	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/rpc"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // Probe is what a rank says of itself when it is asked.
 type Probe struct {
-	queue.Probe
+	calls.Probed
 	Rank int
 	Node string
 	// Skew is how far the rank's clock is ahead of the driver's, known to half of Trip, the time of
@@ -24,20 +23,16 @@ type Probe struct {
 func (e *Engine) Probe(ctx context.Context) ([]Probe, error) {
 	group := e.ranks.current()
 	begun := time.Now()
-	replies, err := group.CollectiveRPC(ctx, "probe", nil, executor.RPCOptions{})
+	answers, err := executor.Call(ctx, group, calls.Probe, rpc.None{}, executor.RPCOptions{})
 	if err != nil {
 		return nil, err
 	}
 	trip := time.Since(begun)
 	middle := begun.Add(trip / 2).UnixNano()
-	probes := make([]Probe, len(replies))
+	probes := make([]Probe, len(answers))
 	for i, s := range group.Report() {
-		p := &probes[i]
-		if err := json.Unmarshal(replies[i], &p.Probe); err != nil {
-			return nil, fmt.Errorf("probe of rank %d: %w", i, err)
-		}
-		p.Rank, p.Node = i, s.Node
-		p.Skew, p.Trip = time.Duration(p.Clock-middle), trip
+		probes[i] = Probe{Probed: answers[i], Rank: i, Node: s.Node,
+			Skew: time.Duration(answers[i].Clock - middle), Trip: trip}
 	}
 	return probes, nil
 }

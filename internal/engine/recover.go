@@ -22,7 +22,7 @@ func (e *Engine) recover(cause error) error {
 	if !errors.Is(cause, errAdopted) {
 		e.condemn(cause)
 	}
-	failure := cause // of the group, which says what ranks live
+	failure, cached := cause, e.cached // the failure of the group says what ranks live
 	for {
 		if e.ranks.life.Err() != nil {
 			return cause
@@ -40,31 +40,44 @@ func (e *Engine) recover(cause error) error {
 		case <-e.ranks.life.Done():
 			return cause
 		}
-		group, err := e.ranks.start(e.ranks.life, failure)
-		if err == nil {
-			e.group = group
-			err = catchUp(e.group, e.steering)
-		}
-		if err == nil {
-			e.adopt()
-			err = e.openTransfers()
-		}
-		if err == nil {
+		if cause = e.ready(failure); cause == nil {
 			break
 		}
-		if cause = err; !errors.As(err, new(filesError)) {
-			failure = err
+		if !errors.As(cause, new(filesError)) {
+			failure = cause
 		}
 	}
 	e.flights = e.flights[:0]
-	now := e.steering.weights.Load()
-	remembered := e.group.Remembers(e.sched.Applied()) && e.cached == now
-	e.cached = now
+	remembered := e.group.Remembers(e.sched.Applied()) && e.cached == cached
 	e.sched.PreemptAll(remembered)
 	e.sched.Hold(e.suspects.held)
 	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.newest(), Requests: len(e.requests),
 		Kept: e.group.Kept(), Remembered: remembered, Took: time.Since(begun)})
 	return nil
+}
+
+// ready starts the next group of ranks in the place of one that ended for a cause, nil for none, and
+// returns when it can be sent plans.
+func (e *Engine) ready(cause error) error {
+	group, err := e.ranks.start(e.ranks.life, cause)
+	if err != nil {
+		return err
+	}
+	e.group = group
+	return e.equip()
+}
+
+// equip brings the ranks of the group, which have just started or are to change, to what was asked of
+// those before: what sleeps, the weights of a trainer, the revision of the model's files, and the
+// exchange of KV blocks. On an error the group cannot go on.
+func (e *Engine) equip() error {
+	if err := catchUp(e.group, e.steering); err != nil {
+		return err
+	}
+	e.cached = e.steering.weights.Load()
+	e.adopt()
+	e.show()
+	return e.openTransfers()
 }
 
 // condemn finds out whether a request makes the ranks fail, and fails it alone if so. A failure that no

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -103,7 +102,6 @@ func (e *Engine) relayout(b *opening) (refused, failure error) {
 		}
 	}
 	e.sched.PreemptAll(false)
-	e.cached = e.steering.weights.Load()
 	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.newest(), Requests: len(e.requests),
 		Took: time.Since(begun)})
 	return refused, nil
@@ -116,24 +114,18 @@ func (e *Engine) startAs(b *opening) error {
 	}
 	e.opening = b
 	e.ranks.other = true
-	group, err := e.ranks.start(e.ranks.life, nil)
+	err := e.ready(nil)
 	e.ranks.other = false
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.cfg.Parallel.Layout(), err)
 	}
-	e.group = group
-	if err := catchUp(group, e.steering); err != nil {
-		return err
-	}
-	e.adopt()
-	e.show(b, group)
-	return e.openTransfers()
+	return nil
 }
 
-// show describes the engine to clients with the ranks of a group.
-func (e *Engine) show(b *opening, group *executor.Executor) {
-	info := b.info
-	info.Engines, info.Ranks, info.WeightBytes = 1, group.Ranks(), 0
+// show describes the engine to clients with the ranks of its group.
+func (e *Engine) show() {
+	info := e.opening.info
+	info.Engines, info.Ranks, info.WeightBytes = 1, e.group.Ranks(), 0
 	for _, r := range info.Ranks {
 		info.WeightBytes += r.WeightBytes
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,8 +12,9 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/group/executor"
-	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
 
@@ -22,7 +22,7 @@ import (
 // them, also for the next group of one whose ranks have failed, and for one that is opened later.
 type Steering struct {
 	hold    atomic.Int32
-	asleep  atomic.Pointer[queue.Asleep]
+	asleep  atomic.Pointer[calls.Asleep]
 	weights atomic.Pointer[weights.Update]
 	// using is held by those that bring weights to ranks, for reading.
 	using sync.RWMutex
@@ -51,7 +51,7 @@ func (s *Steering) Hold(keep bool) {
 func (s *Steering) Release() { s.hold.Store(holdNothing) }
 
 // SetAsleep says what is to sleep; each engine must then be asked to Rest.
-func (s *Steering) SetAsleep(a queue.Asleep) { s.asleep.Store(&a) }
+func (s *Steering) SetAsleep(a calls.Asleep) { s.asleep.Store(&a) }
 
 // Commit makes an update the weights that count, from now on and for every group that is started; each
 // engine must then be asked to Swap. It returns those from before, nil for the model's own.
@@ -92,9 +92,8 @@ func (e *Engine) obey(o *order) error {
 		defer e.mu.Unlock()
 		return e.failure
 	}
-	e.orders = append(e.orders, o)
+	e.inbox.post(o)
 	e.mu.Unlock()
-	e.signal()
 	select {
 	case err := <-o.done:
 		return err
@@ -152,6 +151,12 @@ func (e *Engine) ResetPrefixCache(ctx context.Context, running bool) (done bool,
 	return done, err
 }
 
+// change has the ranks become what is asked of them now, which makes void what they have computed.
+func (e *Engine) change() error {
+	e.forget()
+	return e.equip()
+}
+
 // forget makes what the ranks have computed of requests void.
 func (e *Engine) forget() {
 	e.sched.Forget()
@@ -162,11 +167,7 @@ func (e *Engine) forget() {
 // it, "" of one that needs none.
 func (e *Engine) Reserve(ctx context.Context) (hosts []string, err error) {
 	err = e.between(ctx, func() error {
-		answers, err := call(e.group, "weights_room", nil)
-		if err != nil {
-			return err
-		}
-		list, err := opened(answers)
+		list, err := call(e.group, calls.WeightsRoom, rpc.None{})
 		for i := range list {
 			hosts = append(hosts, list[i].Host)
 		}
@@ -178,14 +179,7 @@ func (e *Engine) Reserve(ctx context.Context) (hosts []string, err error) {
 // ReserveSent has ranks find the memory for an update that they are sent, and after that for the next
 // ones, beside their steps.
 func (e *Engine) ReserveSent(ctx context.Context, room *weights.Room) error {
-	args, err := json.Marshal(room)
-	if err != nil {
-		return err
-	}
-	return e.between(ctx, func() error {
-		_, err := call(e.group, "weights_room_sent", args)
-		return err
-	})
+	return e.between(ctx, func() error { return do(e.group, calls.WeightsRoomSent, *room) })
 }
 
 // Stage has every rank load its share of an update, beside what it computes with. On an error no rank
@@ -198,7 +192,7 @@ func (e *Engine) Stage(ctx context.Context, u *weights.Update, claimed func()) e
 	return e.between(ctx, func() error {
 		err := stage(e.group, u, claimed)
 		if err != nil && e.group.Err() == nil {
-			if _, dropping := call(e.group, "weights_drop", nil); dropping != nil {
+			if dropping := do(e.group, calls.WeightsDrop, rpc.None{}); dropping != nil {
 				return fmt.Errorf("%w; and it was not dropped: %w", err, dropping)
 			}
 		}
@@ -209,14 +203,7 @@ func (e *Engine) Stage(ctx context.Context, u *weights.Update, claimed func()) e
 // Swap has the ranks compute with the update that was committed. Requests in flight are computed again
 // from their tokens so far. When the ranks fail, those in their place have it.
 func (e *Engine) Swap(ctx context.Context) error {
-	return e.insist(ctx, func() error {
-		if err := catchUp(e.group, e.steering); err != nil {
-			return err
-		}
-		e.cached = e.steering.weights.Load()
-		e.forget()
-		return e.openTransfers()
-	})
+	return e.insist(ctx, e.change)
 }
 
 // CatchUp brings an engine that was opened beside others to what was asked of those meanwhile.
@@ -229,21 +216,12 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 
 // Drop has the ranks forget an update that is not to be committed.
 func (e *Engine) Drop(ctx context.Context) error {
-	return e.between(ctx, func() error {
-		_, err := call(e.group, "weights_drop", nil)
-		return err
-	})
+	return e.between(ctx, func() error { return do(e.group, calls.WeightsDrop, rpc.None{}) })
 }
 
 // Rest has the ranks sleep or wake up as SetAsleep has asked for.
 func (e *Engine) Rest(ctx context.Context) error {
-	return e.insist(ctx, func() error {
-		e.forget()
-		if err := catchUp(e.group, e.steering); err != nil {
-			return err
-		}
-		return e.openTransfers()
-	})
+	return e.insist(ctx, e.change)
 }
 
 // Call runs a method on every rank, between two steps, and returns the results in rank order.
@@ -259,10 +237,15 @@ func (e *Engine) Call(ctx context.Context, method string, args []byte,
 // callTimeout bounds what ranks do about weights: it is far more than the largest take.
 const callTimeout = 15 * time.Minute
 
-// call runs a method on every rank.
-func call(group *executor.Executor, method string, args []byte) ([][]byte, error) {
-	return group.CollectiveRPC(context.Background(), method, args,
-		executor.RPCOptions{Timeout: callTimeout})
+// call calls a method on every rank.
+func call[A, R any](group *executor.Executor, m rpc.Method[A, R], args A) ([]R, error) {
+	return executor.Call(context.Background(), group, m, args, executor.RPCOptions{Timeout: callTimeout})
+}
+
+// do is call for a method that returns nothing.
+func do[A any](group *executor.Executor, m rpc.Method[A, rpc.None], args A) error {
+	_, err := call(group, m, args)
+	return err
 }
 
 // catchUp brings ranks that may just have been started to what was asked of those before.
@@ -271,11 +254,8 @@ func catchUp(group *executor.Executor, s *Steering) error {
 	defer s.using.RUnlock()
 	asleep, u := s.asleep.Load(), s.weights.Load()
 	if asleep != nil {
-		args, err := json.Marshal(queue.Asleep{Weights: asleep.Weights, KVCache: asleep.KVCache, Later: u != nil})
-		if err != nil {
-			return err
-		}
-		if _, err := call(group, "sleep", args); err != nil {
+		told := calls.Asleep{Weights: asleep.Weights, KVCache: asleep.KVCache, Later: u != nil}
+		if err := do(group, calls.Sleep, told); err != nil {
 			return err
 		}
 	}
@@ -285,8 +265,7 @@ func catchUp(group *executor.Executor, s *Steering) error {
 	if err := stage(group, u, func() {}); err != nil {
 		return err
 	}
-	_, err := call(group, "weights_swap", []byte(u.ID))
-	return err
+	return do(group, calls.WeightsSwap, u.ID)
 }
 
 // turnTo does what was asked of the loop, as far as it can be done now. It returns the failure of the
@@ -331,36 +310,4 @@ func (e *Engine) waits() bool {
 		return true
 	}
 	return slices.ContainsFunc(e.todo, func(o *order) bool { return !o.drained })
-}
-
-// letIn hands new requests to the scheduler, and those that a pause has held.
-func (e *Engine) letIn(added []*request) {
-	for _, q := range added {
-		e.requests[q.Key] = q
-	}
-	if e.steering.held() {
-		e.parked = slices.DeleteFunc(append(e.parked, added...), func(q *request) bool {
-			return e.requests[q.Key] != q // aborted meanwhile
-		})
-		return
-	}
-	for _, list := range [][]*request{e.parked, added} {
-		for _, q := range list {
-			if e.requests[q.Key] == q { // not aborted meanwhile
-				e.sched.Add(&q.Request.Request)
-			}
-		}
-	}
-	clear(e.parked)
-	e.parked = e.parked[:0]
-}
-
-// waitingParked counts the requests that a pause holds and that count as queued.
-func (e *Engine) waitingParked() (n int) {
-	for _, q := range e.parked {
-		if !q.Background && e.requests[q.Key] == q {
-			n++
-		}
-	}
-	return n
 }

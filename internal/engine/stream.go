@@ -109,7 +109,7 @@ func (s *stream) Close() {
 	}
 	s.mu.Unlock()
 	if len(keys) > 0 {
-		s.engine.abort(keys...)
+		s.engine.post(aborted(keys))
 	}
 }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
@@ -117,35 +117,19 @@ func (e *Engine) openTransfers() error {
 	t.shape.Model = e.computesWith()
 	ctx, cancel := context.WithTimeout(e.ranks.life, openTimeout)
 	defer cancel()
-	var addresses []kvtransfer.Address
-	err := func() error {
-		args, err := json.Marshal(kvtransfer.Open{Shape: t.shape, Host: t.config.IP, Port: t.port,
-			Remote: t.config.Remote,
-			Plan:   e.sched.Made()})
-		if err != nil {
-			return err
-		}
-		results, err := e.group.CollectiveRPC(ctx, "kv_open", args, executor.RPCOptions{})
-		if err != nil {
-			return err
-		}
-		addresses = make([]kvtransfer.Address, len(results))
-		for i, r := range results {
-			if err := json.Unmarshal(r, &addresses[i]); err != nil {
-				return err
-			}
-			if !addresses[i].Loopback() && t.token == nil {
-				return &config.UsageError{Err: fmt.Errorf("--kv-transfer-config: rank %d listens at %s, "+
-					"which other machines reach: --cluster-token-file is needed", i, addresses[i].Host)}
-			}
-		}
-		if args, err = json.Marshal(addresses); err != nil {
-			return err
-		}
-		_, err = e.group.CollectiveRPC(ctx, "kv_ranks", args, executor.RPCOptions{})
-		return err
-	}()
+	addresses, err := executor.Call(ctx, e.group, calls.KVOpen, kvtransfer.Open{Shape: t.shape,
+		Host: t.config.IP, Port: t.port, Remote: t.config.Remote, Plan: e.sched.Made()}, executor.RPCOptions{})
 	if err != nil {
+		return fmt.Errorf("exchange of KV blocks: %w", err)
+	}
+	for i := range addresses {
+		if !addresses[i].Loopback() && t.token == nil {
+			return fmt.Errorf("exchange of KV blocks: %w", &config.UsageError{Err: fmt.Errorf(
+				"--kv-transfer-config: rank %d listens at %s, which other machines reach: "+
+					"--cluster-token-file is needed", i, addresses[i].Host)})
+		}
+	}
+	if _, err = executor.Call(ctx, e.group, calls.KVRanks, addresses, executor.RPCOptions{}); err != nil {
 		return fmt.Errorf("exchange of KV blocks: %w", err)
 	}
 	t.first = addresses[0]

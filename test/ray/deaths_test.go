@@ -15,6 +15,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // death is a way in which the last rank of a running group, or all of it, can be lost.
@@ -144,7 +145,7 @@ func (d death) run(t *testing.T, p ground, tp int, load bool) {
 	if !strings.Contains(strings.Join(f.Stderr, "\n"), d.stderr) {
 		t.Errorf("last lines %q, want %q among them", f.Stderr, d.stderr)
 	}
-	_, err := g.CollectiveRPC(within(t), "echo", nil, executor.RPCOptions{})
+	_, err := g.CollectiveRPC(within(t), calls.Echo.Name, nil, executor.RPCOptions{})
 	if !errors.As(err, &same) || same != f {
 		t.Errorf("a call of the failed group: %v", err)
 	}

@@ -2,7 +2,6 @@ package ray_test
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -15,9 +14,11 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // ranks are a started group with what was heard of its start.
@@ -162,27 +163,25 @@ func (g *ranks) works(t testing.TB) (token int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.CheckHealth(within(t)); err != nil {
+	if _, err := executor.Call(within(t), g.Executor, calls.CheckHealth, rpc.None{}, executor.RPCOptions{}); err != nil {
 		t.Errorf("check_health: %v", err)
 	}
 	for _, text := range []string{"one", "two"} {
-		all, err := g.CollectiveRPC(within(t), "echo", []byte(text),
+		all, err := g.CollectiveRPC(within(t), calls.Echo.Name, []byte(text),
 			executor.RPCOptions{Timeout: patience})
 		if err != nil || len(all) != len(g.Ranks()) ||
 			slices.ContainsFunc(all, func(b []byte) bool { return string(b) != text }) {
 			t.Errorf("echo of %s: %q, %v", text, all, err)
 		}
 	}
-	infos, err := g.CollectiveRPC(within(t), "rank_info", nil,
+	infos, err := executor.Call(within(t), g.Executor, calls.RankInfo, rpc.None{},
 		executor.RPCOptions{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rank, raw := range infos {
-		var info queue.Ready
-		if err := json.Unmarshal(raw, &info); err != nil || info != g.Ranks()[rank] ||
-			info.Rank != rank {
-			t.Errorf("rank %d says %s, %v", rank, raw, err)
+	for rank, info := range infos {
+		if info != g.Ranks()[rank] || info.Rank != rank {
+			t.Errorf("rank %d says %+v", rank, info)
 		}
 	}
 	if g.Err() != nil {

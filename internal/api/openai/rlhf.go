@@ -17,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/weights"
 )
@@ -356,12 +357,6 @@ func (t trainer) resetPrefixCache(r *server.Request, _ *wire.Fields) (any, error
 	return map[string]bool{"success": done}, nil
 }
 
-// remoteMethods are the methods that collective_rpc may name: those that change nothing that the routes
-// above know.
-func remoteMethods() []string {
-	return []string{"check_health", "echo", "probe", "rank_info", "step_times"}
-}
-
 func (t trainer) collectiveRPC(r *server.Request, f *wire.Fields) (any, error) {
 	method := f.OptString("method")
 	args := f.Array("args")
@@ -370,8 +365,8 @@ func (t trainer) collectiveRPC(r *server.Request, f *wire.Fields) (any, error) {
 	switch {
 	case f.Err != nil:
 		return nil, f.Err
-	case method == nil || !slices.Contains(remoteMethods(), *method):
-		return nil, wire.BadRequest("method", "`method` must be one of %s", strings.Join(remoteMethods(), ", "))
+	case method == nil || !slices.Contains(calls.Public(), *method):
+		return nil, wire.BadRequest("method", "`method` must be one of %s", strings.Join(calls.Public(), ", "))
 	case timeout != nil && !(*timeout > 0 && *timeout < 1e6):
 		return nil, wire.BadRequest("timeout", "`timeout` must be a positive number of seconds")
 	}
@@ -387,9 +382,6 @@ func (t trainer) collectiveRPC(r *server.Request, f *wire.Fields) (any, error) {
 	}
 	if len(list) == 1 {
 		arg = list[0]
-	}
-	if *method == "step_times" && arg == nil {
-		arg = []byte("0")
 	}
 	var limit time.Duration
 	if timeout != nil {

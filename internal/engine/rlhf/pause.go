@@ -6,7 +6,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
-	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // Pause lets new requests wait until Resume. Those in flight are ended, finish, or stay as they are, by
@@ -146,6 +146,6 @@ func (c *Control) Wake(ctx context.Context, tags []string) error {
 
 // rest has all ranks be as asleep as a state says. It is not given up half-way.
 func (c *Control) rest(m *state.Machine) error {
-	c.steering.SetAsleep(queue.Asleep{Weights: m.Asleep(state.Weights), KVCache: m.Asleep(state.KVCache)})
+	c.steering.SetAsleep(calls.Asleep{Weights: m.Asleep(state.Weights), KVCache: m.Asleep(state.KVCache)})
 	return c.each(func(e *engine.Engine) error { return e.Rest(context.Background()) })
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 	"net"
 	"sync"
+
+	"github.com/eagleray/eagleray/internal/link/rpc"
 )
 
-// Bring calls a method that has some ranks make connections beside their links (join.Rank.Beside), and
-// has f serve each of them: received is what the rank says that it has. A connection is closed when f
-// returns, and at the end of the call. Ranks that have no link make none.
-func (e *Executor) Bring(ctx context.Context, method string, args []byte, opt RPCOptions, ranks []int,
-	f func(c net.Conn, received uint64)) ([][]byte, error) {
+// CallBeside calls a method that has the ranks of its arguments make connections beside their links
+// (join.Rank.Beside), and has f serve each of them: received is what the rank says that it has. A
+// connection is closed when f returns, and at the end of the call. Ranks that have no link make none.
+func CallBeside[R any](ctx context.Context, e *Executor, m rpc.Method[[]int, R], ranks []int, opt RPCOptions,
+	f func(c net.Conn, received uint64)) ([]R, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var serving sync.WaitGroup
@@ -37,5 +39,5 @@ func (e *Executor) Bring(ctx context.Context, method string, args []byte, opt RP
 			}
 		})
 	}
-	return e.CollectiveRPC(ctx, method, args, opt)
+	return Call(ctx, e, m, ranks, opt)
 }

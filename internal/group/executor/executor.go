@@ -94,7 +94,7 @@ type Executor struct {
 	judge   judge
 	loading *loading
 	flights flights
-	calls   calls
+	calls   pendingCalls
 	stall   explainer
 
 	// recvLock is held by the goroutine that receives: the one that waits for something does so
@@ -169,13 +169,6 @@ func (e *Executor) start(ctx context.Context) error {
 		return fmt.Errorf("send configuration: %w", err)
 	}
 	return e.awaitReady(ctx)
-}
-
-// CheckHealth asks every rank for a sign of life. A health route that really asks the ranks is to
-// use it.
-func (e *Executor) CheckHealth(ctx context.Context) error {
-	_, err := e.CollectiveRPC(ctx, "check_health", nil, RPCOptions{})
-	return err
 }
 
 // Links are the figures of the connections to ranks of other hosts.

@@ -135,7 +135,7 @@ func TestExecute(t *testing.T) {
 			t.Fatalf("plan %d: %v, %v", id, r, err)
 		}
 	}
-	if err := e.CheckHealth(t.Context()); err != nil {
+	if err := checkHealth(t.Context(), e); err != nil {
 		t.Error(err)
 	}
 	for range 3 {
@@ -149,7 +149,7 @@ func TestExecute(t *testing.T) {
 	if _, err := execute(t, e, 1000); !errors.Is(err, ErrShutdown) {
 		t.Errorf("after shutdown: %v", err)
 	}
-	if err := e.CheckHealth(t.Context()); !errors.Is(err, ErrShutdown) {
+	if err := checkHealth(t.Context(), e); !errors.Is(err, ErrShutdown) {
 		t.Errorf("health after shutdown: %v", err)
 	}
 }
@@ -261,8 +261,8 @@ func TestLateReplies(t *testing.T) {
 		if err != nil || string(got[0]) != "fast:0" {
 			t.Errorf("call after late replies: %q, %v", got, err)
 		}
-		if e.LateReplies() != 3 {
-			t.Errorf("%d late replies counted, not 3", e.LateReplies())
+		if e.calls.late.Load() != 3 {
+			t.Errorf("%d late replies counted, not 3", e.calls.late.Load())
 		}
 	})
 }
@@ -298,7 +298,7 @@ func TestCallsInOrder(t *testing.T) {
 	})
 	wg.Go(func() {
 		for range 50 {
-			if err := e.CheckHealth(t.Context()); err != nil {
+			if err := checkHealth(t.Context(), e); err != nil {
 				t.Error(err)
 			}
 		}

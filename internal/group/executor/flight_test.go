@@ -100,7 +100,7 @@ func TestResultNotDue(t *testing.T) {
 	}
 	e, answer := inFlight(t, 1)
 	answer(0, 1, 7)
-	_ = e.CheckHealth(t.Context()) // receives it
+	_ = checkHealth(t.Context(), e) // receives it
 	<-e.Dead()
 	if err := e.Err(); !strings.Contains(err.Error(), "result of step 1 while none is in flight") {
 		t.Errorf("error %v", err)

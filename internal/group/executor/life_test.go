@@ -23,6 +23,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/inproc"
 	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // beDriver is the test binary as a driver of its own.
@@ -103,11 +104,11 @@ func beBereaved(links bool) error {
 	if err != nil {
 		return err
 	}
-	for calls := 0; ; calls++ {
-		if calls == 3 { // it is at work
+	for n := 0; ; n++ {
+		if n == 3 { // it is at work
 			fmt.Println(e.workers[0].PID, e.workers[1].PID)
 		}
-		_, err := e.CollectiveRPC(context.Background(), "echo", make([]byte, 10_000), RPCOptions{})
+		_, err := e.CollectiveRPC(context.Background(), calls.Echo.Name, make([]byte, 10_000), RPCOptions{})
 		if err != nil {
 			return err
 		}
@@ -210,7 +211,7 @@ func beConfined(small bool) error {
 			if _, err := f.Wait(); err != nil {
 				return err
 			}
-			if _, err := e.CollectiveRPC(context.Background(), "echo", make([]byte, 4<<20),
+			if _, err := e.CollectiveRPC(context.Background(), calls.Echo.Name, make([]byte, 4<<20),
 				RPCOptions{}); err != nil {
 				return err
 			}

@@ -24,7 +24,9 @@ import (
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // Variables that say what the test binary is when it runs again.
@@ -180,7 +182,7 @@ func runs(t testing.TB, e *Executor, id uint64) (token int32) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	text := strconv.FormatUint(id, 10)
-	all, err := e.CollectiveRPC(ctx, "echo", []byte(text), RPCOptions{})
+	all, err := e.CollectiveRPC(ctx, calls.Echo.Name, []byte(text), RPCOptions{})
 	if err != nil || len(all) != len(e.workers) {
 		t.Fatalf("call %d: %q, %v", id, all, err)
 	}
@@ -313,3 +315,9 @@ func (p *proxy) cut() {
 
 // isTimeout recognises a call's own timeout.
 func isTimeout(err error) bool { return errors.Is(err, queue.ErrTimeout) }
+
+// checkHealth asks every rank for a sign of life.
+func checkHealth(ctx context.Context, e *Executor) error {
+	_, err := Call(ctx, e, calls.CheckHealth, rpc.None{}, RPCOptions{})
+	return err
+}

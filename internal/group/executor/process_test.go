@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // eachTransport runs a test with two ranks that are processes, over the ring and over links.
@@ -58,7 +59,7 @@ func TestAliveThenDead(t *testing.T) {
 		if _, err := e.Execute(prompt(3, 1)); !errors.Is(err, ErrShutdown) {
 			t.Errorf("step after shutdown: %v", err)
 		}
-		if err := e.CheckHealth(context.Background()); !errors.Is(err, ErrShutdown) {
+		if err := checkHealth(context.Background(), e); !errors.Is(err, ErrShutdown) {
 			t.Errorf("call after shutdown: %v", err)
 		}
 	})
@@ -75,14 +76,14 @@ func TestRepliesByRank(t *testing.T) {
 			return r
 		}
 		for range 50 {
-			all, err := e.CollectiveRPC(t.Context(), "rank_info", nil,
+			all, err := e.CollectiveRPC(t.Context(), calls.RankInfo.Name, nil,
 				RPCOptions{Timeout: patience})
 			if err != nil || len(all) != 2 || info(all[0]) != e.Ranks()[0] ||
 				info(all[1]) != e.Ranks()[1] {
 				t.Fatalf("all: %q, %v", all, err)
 			}
 			for rank := range 2 {
-				one, err := e.CollectiveRPC(t.Context(), "rank_info", nil,
+				one, err := e.CollectiveRPC(t.Context(), calls.RankInfo.Name, nil,
 					RPCOptions{UniqueReply: true, ReplyRank: rank, Timeout: patience})
 				if err != nil || len(one) != 1 || info(one[0]) != e.Ranks()[rank] {
 					t.Fatalf("rank %d: %q, %v", rank, one, err)
@@ -111,7 +112,7 @@ func TestLargeArguments(t *testing.T) {
 			for i := range args {
 				args[i] = byte(i * 7 >> 3)
 			}
-			all, err := e.CollectiveRPC(t.Context(), "echo", args, RPCOptions{Timeout: patience})
+			all, err := e.CollectiveRPC(t.Context(), calls.Echo.Name, args, RPCOptions{Timeout: patience})
 			if err != nil || len(all) != 2 || !slices.Equal(all[0], args) ||
 				!slices.Equal(all[1], args) {
 				t.Fatalf("%d bytes: %v", size, err)
@@ -127,11 +128,11 @@ func TestTimeoutThenNext(t *testing.T) {
 		e := group(t, processes(2, links))
 		pid := e.Ranks()[1].PID
 		stop(t, pid)
-		const calls = 3
-		for i := range calls {
-			_, err := e.CollectiveRPC(t.Context(), "echo", []byte{byte(i)},
+		const n = 3
+		for i := range n {
+			_, err := e.CollectiveRPC(t.Context(), calls.Echo.Name, []byte{byte(i)},
 				RPCOptions{Timeout: 30 * time.Millisecond})
-			if !isTimeout(err) || !strings.Contains(err.Error(), "echo") {
+			if !isTimeout(err) || !strings.Contains(err.Error(), calls.Echo.Name) {
 				t.Fatalf("call of a stopped rank: %v", err)
 			}
 		}
@@ -140,8 +141,8 @@ func TestTimeoutThenNext(t *testing.T) {
 			runs(t, e, id+1)
 		}
 		// On a busy machine the other rank may have been late too.
-		if n := e.LateReplies(); n < calls || n > 2*calls {
-			t.Errorf("%d late replies to %d calls of which each had one at least", n, calls)
+		if late := e.calls.late.Load(); late < n || late > 2*n {
+			t.Errorf("%d late replies to %d calls of which each had one at least", late, n)
 		}
 	})
 }
@@ -170,7 +171,7 @@ func TestKilledWhileWaiting(t *testing.T) {
 					switch waits {
 					case "call":
 						go func() {
-							_, err := e.CollectiveRPC(context.Background(), "echo", nil,
+							_, err := e.CollectiveRPC(context.Background(), calls.Echo.Name, nil,
 								RPCOptions{UniqueReply: true, ReplyRank: victim})
 							done <- err
 						}()
@@ -204,7 +205,7 @@ func TestKilledWhileWaiting(t *testing.T) {
 					if err := <-done; waits != "nothing" && !errors.As(err, &f) {
 						t.Errorf("the wait ends with %v", err)
 					}
-					if err := e.CheckHealth(t.Context()); !errors.As(err, &f) {
+					if err := checkHealth(t.Context(), e); !errors.As(err, &f) {
 						t.Errorf("call of a group that failed: %v", err)
 					}
 				})
@@ -251,7 +252,7 @@ func TestCutAndResume(t *testing.T) {
 	if resumes < 10 {
 		t.Errorf("only %d resumes", resumes)
 	}
-	if n := e.LateReplies(); n != 0 {
+	if n := e.calls.late.Load(); n != 0 {
 		t.Errorf("%d replies came twice", n)
 	}
 }
@@ -272,7 +273,7 @@ func TestSeveralStart(t *testing.T) {
 				return
 			}
 			for range 20 {
-				all, err := e.CollectiveRPC(ctx, "rank_info", nil, RPCOptions{})
+				all, err := e.CollectiveRPC(ctx, calls.RankInfo.Name, nil, RPCOptions{})
 				if err != nil {
 					t.Error(err)
 					break
@@ -405,7 +406,7 @@ func TestShutdownWhileSending(t *testing.T) {
 		stop(t, e.Ranks()[0].PID)
 		done := make(chan error, 1)
 		go func() {
-			_, err := e.CollectiveRPC(context.Background(), "echo", make([]byte, 40<<20),
+			_, err := e.CollectiveRPC(context.Background(), calls.Echo.Name, make([]byte, 40<<20),
 				RPCOptions{})
 			done <- err
 		}()
@@ -435,18 +436,18 @@ func TestQueueingCounts(t *testing.T) {
 	done := make(chan error, 1)
 	large := make([]byte, 40<<20)
 	go func() {
-		_, err := e.CollectiveRPC(context.Background(), "echo", large,
+		_, err := e.CollectiveRPC(context.Background(), calls.Echo.Name, large,
 			RPCOptions{Timeout: patience})
 		done <- err
 	}()
 	eventually(t, "the first call", func() bool { return len(e.sending) == 1 })
-	if _, err := e.CollectiveRPC(t.Context(), "echo", nil,
+	if _, err := e.CollectiveRPC(t.Context(), calls.Echo.Name, nil,
 		RPCOptions{Timeout: 20 * time.Millisecond}); !isTimeout(err) {
 		t.Errorf("call with a timeout: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := e.CheckHealth(ctx); !isTimeout(err) && !errors.Is(err, context.DeadlineExceeded) {
+	if err := checkHealth(ctx, e); !isTimeout(err) && !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("call with a context: %v", err)
 	}
 	signal(t, e.Ranks()[0].PID, syscall.SIGCONT)
@@ -467,7 +468,7 @@ func TestReplyBeforeFailure(t *testing.T) {
 		for i := range args {
 			args[i] = byte(i >> 5)
 		}
-		c, err := e.sendCall(t.Context(), "echo", args, RPCOptions{})
+		c, err := e.sendCall(t.Context(), calls.Echo.Name, args, RPCOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

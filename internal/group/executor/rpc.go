@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/rpc"
 )
 
 // RPCOptions shape a collective call.
@@ -38,16 +39,17 @@ func (e *RPCError) Error() string {
 		e.Method, e.Rank, e.Node, e.PID, e.Step, e.Type, e.Message)
 }
 
-// calls are the collective calls in flight.
-type calls struct {
+// pending are the collective calls in flight.
+type pendingCalls struct {
 	mu      sync.Mutex
 	pending map[uint64]*call
 	last    uint64 // id
-	late    atomic.Uint64
+	// late counts replies that came after their call was over, and were dropped.
+	late atomic.Uint64
 }
 
 // oldest is for how long the oldest call has been in flight, 0 for none.
-func (c *calls) oldest(now time.Time) (oldest time.Duration) {
+func (c *pendingCalls) oldest(now time.Time) (oldest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.pending {
@@ -57,7 +59,7 @@ func (c *calls) oldest(now time.Time) (oldest time.Duration) {
 }
 
 // name is the method of a call, "" for 0.
-func (c *calls) name(id uint64) string {
+func (c *pendingCalls) name(id uint64) string {
 	if id == 0 {
 		return ""
 	}
@@ -68,10 +70,6 @@ func (c *calls) name(id uint64) string {
 	}
 	return fmt.Sprintf("call %d", id)
 }
-
-// LateReplies counts replies that came after their call was over, and were dropped: a figure
-// for the metrics, once calls have users.
-func (e *Executor) LateReplies() uint64 { return e.calls.late.Load() }
 
 // call is a collective call in flight. Its results are guarded by calls.mu.
 type call struct {
@@ -91,34 +89,55 @@ type call struct {
 	done     chan struct{}
 }
 
-// CollectiveRPC calls method on every rank and returns the results in rank order, or the one of
-// ReplyRank. It is for what is done to the ranks' own state: CheckHealth today; new weights, sleep
-// and wake-up, adapters and profiling are to go this way.
+// Call calls a method on every rank and returns the results in rank order, or the one of ReplyRank.
 //
 // Calls and plans reach every rank in the order in which they are sent, and a rank does them in
 // that order: the order of calls from several goroutines is theirs to keep. The first error of any
 // rank, reply rank or not, fails the call at once. The call ends with ctx and with its timeout
 // (while it is being sent, with ctx's deadline only); a reply that comes later is dropped and
 // counted.
-func (e *Executor) CollectiveRPC(
-	ctx context.Context, method string, args []byte, opt RPCOptions,
-) ([][]byte, error) {
-	wait, err := e.Begin(ctx, method, args, opt)
+func Call[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args A, opt RPCOptions) ([]R, error) {
+	wait, err := Begin(ctx, e, m, args, opt)
 	if err != nil {
 		return nil, err
 	}
 	return wait(ctx)
 }
 
-// Begin is the first half of CollectiveRPC: when it has returned, plans and calls that are sent later
-// come after this call. What it returns is the other half, and must be called.
-func (e *Executor) Begin(ctx context.Context, method string, args []byte,
-	opt RPCOptions) (wait func(context.Context) ([][]byte, error), err error) {
+// Begin is the first half of Call: when it has returned, plans and calls that are sent later come
+// after this call. What it returns is the other half, and must be called.
+func Begin[A, R any](ctx context.Context, e *Executor, m rpc.Method[A, R], args A,
+	opt RPCOptions) (wait func(context.Context) ([]R, error), err error) {
+	encoded, err := rpc.Encode(args)
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", m.Name, err)
+	}
+	c, err := e.sendCall(ctx, m.Name, encoded, opt)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) ([]R, error) {
+		results, err := e.awaitCall(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		list, err := rpc.DecodeAll[R](results)
+		if err != nil {
+			return nil, fmt.Errorf("call %s: %w", m.Name, err)
+		}
+		return list, nil
+	}, nil
+}
+
+// CollectiveRPC is Call for a method that a user names, with arguments and results as they travel.
+func (e *Executor) CollectiveRPC(
+	ctx context.Context, method string, args []byte, opt RPCOptions,
+) ([][]byte, error) {
 	c, err := e.sendCall(ctx, method, args, opt)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) ([][]byte, error) { return e.awaitCall(ctx, c) }, nil
+	return e.awaitCall(ctx, c)
 }
 
 // sendCall sends a call, for which it has time until ctx's deadline, else StepTimeout, and until

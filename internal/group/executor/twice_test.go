@@ -71,7 +71,7 @@ func TestSecondResult(t *testing.T) {
 		if _, err := execute(t, e, 1); err != nil {
 			t.Fatal(err)
 		}
-		_ = e.CheckHealth(t.Context()) // receives the second
+		_ = checkHealth(t.Context(), e) // receives the second
 		if r, err := execute(t, e, 2); err == nil {
 			t.Errorf("step 2 is answered by the result of step %d", r.Plan)
 		}

@@ -111,17 +111,6 @@ type Null struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
-// StepTimes are the times of a plan on one rank, in nanoseconds since 1970 by the clock of its host.
-type StepTimes struct {
-	Plan uint64 `json:"plan"`
-	// Received is when its record was there, Started when it was decoded, Executed when its tokens
-	// were known, and Answered when its result was sent.
-	Received int64 `json:"received"`
-	Started  int64 `json:"started"`
-	Executed int64 `json:"executed"`
-	Answered int64 `json:"answered"`
-}
-
 // Progress is how far a rank's start has come.
 type Progress struct {
 	// Phase is what the rank is doing: "load", "download" and a file.
@@ -150,23 +139,6 @@ type Past struct {
 	// has begun were about, oldest first.
 	Done  uint64        `json:"done"`
 	Trail []step.Digest `json:"trail,omitempty"`
-}
-
-// Probe is a rank's answer to the call of this name.
-type Probe struct {
-	// Clock is its time, in nanoseconds of Unix time.
-	Clock int64 `json:"clock"`
-	// Niceness is that of its process, ISA what it computes with.
-	Niceness int    `json:"niceness"`
-	ISA      string `json:"isa"`
-}
-
-// Asleep is the argument of the call "sleep": what a rank has given back. Everything else it has, but for
-// weights with Later: these come with an update that follows.
-type Asleep struct {
-	Weights bool `json:"weights"`
-	KVCache bool `json:"kv_cache"`
-	Later   bool `json:"later,omitempty"`
 }
 
 // Failure is a rank's own account of why it cannot go on.

@@ -1,43 +1,94 @@
 package worker
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
-// method is what a collective call runs on a rank; args are valid until it returns.
+// method answers a call; args are valid until it returns.
 type method func(w *worker, args []byte) ([]byte, error)
 
-// methods are the calls a rank knows.
+// methods are the handlers of all calls.
 func methods() map[string]method {
-	return map[string]method{
-		"check_health": func(*worker, []byte) ([]byte, error) { return nil, nil },
-		"echo":         func(_ *worker, args []byte) ([]byte, error) { return args, nil },
-		"rank_info":    (*worker).rankInfo,
-		"probe":        (*worker).probe,
-		"step_times":   (*worker).stepTimes,
-		"sleep":        (*worker).sleep,
-		"weights_open": (*worker).weightsOpen,
-		"weights_get":  (*worker).weightsGet,
-		"weights_load": (*worker).weightsLoad,
-		"weights_swap": (*worker).weightsSwap,
-		"weights_drop": (*worker).weightsDrop,
-		"weights_room": (*worker).weightsRoom, "weights_room_sent": (*worker).weightsRoomSent,
-		"kv_open":   (*worker).openTransfers,
-		"kv_ranks":  (*worker).knowRanks,
-		"kv_hold":   (*worker).hold,
-		"kv_free":   (*worker).free,
-		"kv_fetch":  (*worker).fetch,
-		"kv_cancel": (*worker).cancelFetch,
+	m := map[string]method{}
+	handle(m, calls.CheckHealth, func(*worker, rpc.None) (none rpc.None, err error) { return none, nil })
+	handle(m, calls.Echo, func(_ *worker, args rpc.Raw) (rpc.Raw, error) { return args, nil })
+	handle(m, calls.RankInfo, (*worker).rankInfo)
+	handle(m, calls.Probe, (*worker).probe)
+	handle(m, calls.Times, (*worker).stepTimes)
+	handle(m, calls.Sleep, (*worker).sleep)
+	handle(m, calls.WeightsOpen, (*worker).weightsOpen)
+	handle(m, calls.WeightsGet, (*worker).weightsGet)
+	handle(m, calls.WeightsLoad, (*worker).weightsLoad)
+	handle(m, calls.WeightsSwap, (*worker).weightsSwap)
+	handle(m, calls.WeightsDrop, (*worker).weightsDrop)
+	handle(m, calls.WeightsRoom, (*worker).weightsRoom)
+	handle(m, calls.WeightsRoomSent, (*worker).weightsRoomSent)
+	handle(m, calls.KVOpen, (*worker).openTransfers)
+	handle(m, calls.KVRanks, (*worker).knowRanks)
+	handleLater(m, calls.KVHold, (*worker).hold)
+	handleLater(m, calls.KVFree, (*worker).free)
+	handleLater(m, calls.KVFetch, (*worker).fetch)
+	handle(m, calls.KVCancel, (*worker).cancelFetch)
+	return m
+}
+
+// handle adds the handler of a call.
+func handle[A, R any](m map[string]method, c rpc.Method[A, R], f func(*worker, A) (R, error)) {
+	m[c.Name] = func(w *worker, args []byte) ([]byte, error) {
+		a, err := rpc.Decode[A](args)
+		if err != nil {
+			return nil, err
+		}
+		r, err := f(w, a)
+		if err != nil {
+			return nil, err
+		}
+		return rpc.Encode(r)
 	}
 }
+
+// handleLater adds the handler of a call of the agent. What it returns runs in a goroutine of the
+// agent, while the rank goes on with the records that follow, and its result is the answer; nil
+// answers at once with the zero result.
+func handleLater[A, R any](m map[string]method, c rpc.Method[A, R],
+	f func(*worker, A) (func(context.Context) R, error)) {
+	m[c.Name] = func(w *worker, args []byte) ([]byte, error) {
+		a, err := rpc.Decode[A](args)
+		if err != nil {
+			return nil, err
+		}
+		if w.rank.agent == nil {
+			return nil, w.noAgent()
+		}
+		result, err := f(w, a)
+		if err != nil || result == nil {
+			return nil, err
+		}
+		r := queue.Reply{ID: w.called, Rank: uint32(w.opt.Rank)}
+		w.rank.agent.Go(func(ctx context.Context) {
+			value, err := rpc.Encode(result(ctx))
+			if r.Value = value; err != nil {
+				r.Type, r.Failure = fmt.Sprintf("%T", err), err.Error()
+			}
+			// A driver that is gone ends this rank another way.
+			_ = w.send(queue.AppendReply(nil, &r))
+		})
+		return nil, errLater
+	}
+}
+
+// errLater is returned by a method whose answer comes later, from another goroutine.
+var errLater = errors.New("answered later")
 
 // errExpired is the error of a call whose time was over before the rank came to it.
 type errExpired struct{ late time.Duration }
@@ -83,13 +134,12 @@ func (w *worker) call(body []byte) error {
 }
 
 // probe says what the rank's clock shows, and what its process may expect of its node.
-func (w *worker) probe([]byte) ([]byte, error) {
-	return json.Marshal(queue.Probe{Clock: time.Now().UnixNano(), Niceness: machine.Niceness(),
-		ISA: w.rank.isa})
+func (w *worker) probe(rpc.None) (calls.Probed, error) {
+	return calls.Probed{Clock: time.Now().UnixNano(), Niceness: machine.Niceness(), ISA: w.rank.isa}, nil
 }
 
-// rankInfo describes the rank as JSON.
-func (w *worker) rankInfo([]byte) ([]byte, error) {
-	return json.Marshal(queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
-		Threads: w.rank.threads, WeightBytes: w.rank.weightBytes})
+// rankInfo describes the rank.
+func (w *worker) rankInfo(rpc.None) (queue.Ready, error) {
+	return queue.Ready{Rank: w.opt.Rank, PID: os.Getpid(), ISA: w.rank.isa,
+		Threads: w.rank.threads, WeightBytes: w.rank.weightBytes}, nil
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,7 +8,9 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -87,14 +88,10 @@ func (s *staging) close() {
 	*s = staging{}
 }
 
-// weightsOpen takes note of an update. It answers with weights.Opened.
-func (w *worker) weightsOpen(args []byte) ([]byte, error) {
-	var u weights.Update
-	if err := json.Unmarshal(args, &u); err != nil {
-		return nil, fmt.Errorf("decode update: %w", err)
-	}
+// weightsOpen takes note of an update.
+func (w *worker) weightsOpen(u weights.Update) (o weights.Opened, err error) {
 	r := w.rank
-	o := weights.Opened{Has: true, Host: weights.Here()}
+	o = weights.Opened{Has: true, Host: weights.Here()}
 	switch l := r.staging.loaded; {
 	case r.init.Null != nil:
 	case r.weights.update == u.ID:
@@ -106,15 +103,14 @@ func (w *worker) weightsOpen(args []byte) ([]byte, error) {
 			r.staging.close()
 			r.staging.staged = weights.Open(u)
 		}
-		var err error
 		if o.Segments, err = r.staging.staged.Segments(); err != nil {
-			return nil, err
+			return o, err
 		}
 		if o.Has = r.staging.staged.Complete(); o.Has && !r.staging.staged.Own() {
 			r.dropRoom() // another rank is sent updates
 		}
 	}
-	return json.Marshal(o)
+	return o, nil
 }
 
 // A transfer may break off getTries times with nothing come between; the second time is getPause later,
@@ -124,25 +120,20 @@ const (
 	getPause = 200 * time.Millisecond
 )
 
-// weightsGet has the ranks that its argument lists get the update from the driver. Those answer with
-// weights.Opened.
-func (w *worker) weightsGet(args []byte) ([]byte, error) {
-	var ranks []int
-	if err := json.Unmarshal(args, &ranks); err != nil {
-		return nil, fmt.Errorf("decode ranks: %w", err)
-	}
+// weightsGet has the ranks listed get the update from the driver; the others answer with the zero value.
+func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
 	s := w.rank.staging.staged
 	switch {
 	case !slices.Contains(ranks, w.opt.Rank):
-		return nil, nil
+		return o, nil
 	case s == nil:
-		return nil, fmt.Errorf("no update was opened")
+		return o, fmt.Errorf("no update was opened")
 	case w.opt.Beside == nil:
-		return nil, fmt.Errorf("rank %d has no way to the driver but its queue", w.opt.Rank)
+		return o, fmt.Errorf("rank %d has no way to the driver but its queue", w.opt.Rank)
 	}
 	w.rank.retiring.Wait() // for the memory of the update before the last one
 	if err := s.Make(&w.rank.spare); err != nil {
-		return nil, err
+		return o, err
 	}
 	for try := 1; !s.Complete(); try++ {
 		before := s.Done()
@@ -155,40 +146,36 @@ func (w *worker) weightsGet(args []byte) ([]byte, error) {
 			try = 1
 		}
 		if err != nil && try == getTries {
-			return nil, fmt.Errorf("get the update, of which %d bytes have come: %w", s.Done(), err)
+			return o, fmt.Errorf("get the update, of which %d bytes have come: %w", s.Done(), err)
 		}
 		if err != nil {
 			time.Sleep(time.Duration(try) * getPause)
 		}
 	}
-	o := weights.Opened{Has: true, Host: weights.Here()}
-	var err error
-	if o.Segments, err = s.Segments(); err != nil {
-		return nil, err
-	}
-	return json.Marshal(o)
+	segments, err := s.Segments()
+	return weights.Opened{Has: true, Host: weights.Here(), Segments: segments}, err
 }
 
 // weightsLoad loads the rank's share of an update beside what it computes with.
-func (w *worker) weightsLoad(id []byte) ([]byte, error) {
+func (w *worker) weightsLoad(id string) (none rpc.None, err error) {
 	r := w.rank
 	switch {
-	case r.init.Null != nil, r.weights.update == string(id),
-		r.staging.loaded != nil && r.staging.loaded.update == string(id):
-		return nil, nil
-	case r.staging.staged == nil || r.staging.staged.ID() != string(id):
-		return nil, fmt.Errorf("update %s was not opened", id)
+	case r.init.Null != nil, r.weights.update == id,
+		r.staging.loaded != nil && r.staging.loaded.update == id:
+		return none, nil
+	case r.staging.staged == nil || r.staging.staged.ID() != id:
+		return none, fmt.Errorf("update %s was not opened", id)
 	}
 	r.retiring.Wait()
 	segments, err := r.staging.staged.Segments()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	c, err := r.staging.staged.Checkpoint()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	l := &loaded{update: string(id), segments: segments, checkpoint: c}
+	l := &loaded{update: id, segments: segments, checkpoint: c}
 	r.staging.staged = nil
 	if l.model, err = model.Load(r.config, model.FromCheckpoint(c), r.device,
 		model.Options{Group: r.group, Stage: r.stage, Strict: true,
@@ -197,20 +184,20 @@ func (w *worker) weightsLoad(id []byte) ([]byte, error) {
 		if bad := (*layers.NotFinite)(nil); errors.As(err, &bad) {
 			err = &weights.UnsoundError{Err: bad}
 		}
-		return nil, err
+		return none, err
 	}
 	r.staging.loaded = l
-	return nil, nil
+	return none, nil
 }
 
 // weightsSwap has the rank compute with an update that it has loaded.
-func (w *worker) weightsSwap(id []byte) ([]byte, error) {
+func (w *worker) weightsSwap(id string) (none rpc.None, err error) {
 	r := w.rank
-	if r.init.Null != nil || r.weights.update == string(id) {
-		return nil, nil
+	if r.init.Null != nil || r.weights.update == id {
+		return none, nil
 	}
-	if r.staging.loaded == nil || r.staging.loaded.update != string(id) {
-		return nil, fmt.Errorf("update %s was not loaded", id)
+	if r.staging.loaded == nil || r.staging.loaded.update != id {
+		return none, fmt.Errorf("update %s was not loaded", id)
 	}
 	r.endTransfers() // what was computed is void, and the driver begins anew
 	before := r.weights
@@ -218,58 +205,50 @@ func (w *worker) weightsSwap(id []byte) ([]byte, error) {
 	r.weightBytes = r.weights.bytes
 	r.compute()
 	r.retire(before)
-	return nil, nil
+	return none, nil
 }
 
 // weightsDrop forgets an update that is not to be computed with.
-func (w *worker) weightsDrop([]byte) ([]byte, error) {
+func (w *worker) weightsDrop(rpc.None) (none rpc.None, err error) {
 	r := w.rank
 	if l := r.staging.loaded; l != nil {
 		r.staging.loaded = nil
 		r.retire(*l)
 	}
 	r.staging.close()
-	return nil, nil
+	return none, nil
 }
 
-// weightsRoom has the system find the memory that the rank needs for an update. It answers with
-// weights.Opened, of which it knows the host.
-func (w *worker) weightsRoom([]byte) ([]byte, error) {
+// weightsRoom has the system find the memory that the rank needs for an update. Of its answer it knows
+// the host.
+func (w *worker) weightsRoom(rpc.None) (o weights.Opened, err error) {
 	m := w.rank.weights.model
 	if m == nil || w.rank.staging.loaded != nil { // it sleeps, or has an update beside
-		return nil, nil
+		return o, nil
 	}
 	if err := m.Reserve(); err != nil {
-		return nil, err
+		return o, err
 	}
-	return json.Marshal(weights.Opened{Host: weights.Here()})
+	return weights.Opened{Host: weights.Here()}, nil
 }
 
-// weightsRoomSent has the system find memory for what the ranks of its argument, weights.Room, are sent.
-func (w *worker) weightsRoomSent(args []byte) ([]byte, error) {
-	var m weights.Room
-	if err := json.Unmarshal(args, &m); err != nil {
-		return nil, fmt.Errorf("decode room: %w", err)
-	}
+// weightsRoomSent has the system find memory for what the ranks that m lists are sent.
+func (w *worker) weightsRoomSent(m weights.Room) (none rpc.None, err error) {
 	r := w.rank
 	if !slices.Contains(m.Ranks, w.opt.Rank) || r.weights.model == nil {
-		return nil, nil
+		return none, nil
 	}
 	r.retiring.Wait()
 	r.room = &m
-	return nil, r.spare.ReserveSent(&m)
+	return none, r.spare.ReserveSent(&m)
 }
 
-// sleep gives back the memory of what its argument, queue.Asleep as JSON, says, and takes that of all
-// else again. Weights are those of the model's files then, unless an update follows.
-func (w *worker) sleep(args []byte) ([]byte, error) {
-	var asleep queue.Asleep
-	if err := json.Unmarshal(args, &asleep); err != nil {
-		return nil, fmt.Errorf("decode sleep: %w", err)
-	}
+// sleep gives back the memory of what is to sleep, and allocates that of all else again. Weights are
+// those of the model's files then, unless an update follows.
+func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 	r := w.rank
 	if r.init.Null != nil {
-		return nil, nil
+		return none, nil
 	}
 	r.endTransfers()
 	r.retiring.Wait()
@@ -284,22 +263,22 @@ func (w *worker) sleep(args []byte) ([]byte, error) {
 		r.weights = loaded{}
 	case r.weights.model == nil && !asleep.Later:
 		if err := r.loadModel(func(queue.Progress) error { return nil }); err != nil {
-			return nil, err
+			return none, err
 		}
 	}
 	switch {
 	case asleep.KVCache && r.cache != nil:
 		if err := r.cache.Free(); err != nil {
-			return nil, err
+			return none, err
 		}
 		r.cache = nil
 	case !asleep.KVCache && r.cache == nil:
 		if err := r.newCache(); err != nil {
-			return nil, err
+			return none, err
 		}
 	}
 	r.compute()
-	return nil, nil
+	return none, nil
 }
 
 // newCache makes the KV cache.

@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // tiny is the built-in model with a small cache.
@@ -157,7 +158,7 @@ func TestServes(t *testing.T) {
 	var first int32
 	for id := uint64(1); id < 20; id++ {
 		d.plan(prompt(id, 7, 8, 9))
-		d.send(queue.AppendCall(nil, &queue.Call{ID: 100 + id, Method: "echo", Args: []byte{byte(id)}}))
+		d.send(queue.AppendCall(nil, &queue.Call{ID: 100 + id, Method: calls.Echo.Name, Args: []byte{byte(id)}}))
 		r := d.result()
 		if id == 1 {
 			first = r.Token[0]
@@ -201,14 +202,14 @@ func TestCallFails(t *testing.T) {
 	}{
 		{queue.Call{Method: "make_tea"}, `unknown method "make_tea"`},
 		{queue.Call{Method: ""}, `unknown method ""`},
-		{queue.Call{Method: "echo", Timeout: time.Second, Sent: time.Now().Add(-2 * time.Second).UnixNano(), Args: []byte("x")}, "its time was over"},
+		{queue.Call{Method: calls.Echo.Name, Timeout: time.Second, Sent: time.Now().Add(-2 * time.Second).UnixNano(), Args: []byte("x")}, "its time was over"},
 	} {
 		c.call.ID = uint64(i + 1)
 		r := d.call(c.call)
 		if !strings.Contains(r.Failure, c.want) || r.Type == "" || len(r.Value) != 0 {
 			t.Errorf("%+v: %+v", c.call, r)
 		}
-		if r := d.call(queue.Call{ID: 100, Method: "echo", Timeout: time.Hour, Sent: time.Now().UnixNano(), Args: []byte("on")}); r.Failure != "" || string(r.Value) != "on" {
+		if r := d.call(queue.Call{ID: 100, Method: calls.Echo.Name, Timeout: time.Hour, Sent: time.Now().UnixNano(), Args: []byte("on")}); r.Failure != "" || string(r.Value) != "on" {
 			t.Errorf("after %+v: %+v", c.call, r)
 		}
 	}
@@ -366,7 +367,7 @@ func TestDriverGone(t *testing.T) {
 		d = ready(t, nil)
 		for id := uint64(1); id < 6; id++ { // it is in one of them
 			d.plan(prompt(id, 5, 6, 7, 8))
-			d.send(queue.AppendCall(nil, &queue.Call{ID: id, Method: "echo", Args: make([]byte, 1000)}))
+			d.send(queue.AppendCall(nil, &queue.Call{ID: id, Method: calls.Echo.Name, Args: make([]byte, 1000)}))
 		}
 		d.hub.Close()
 		if err := d.ends(); err != nil {
@@ -381,7 +382,7 @@ func TestNoReader(t *testing.T) {
 	const n = 200
 	go func() {
 		for id := range uint64(n) {
-			if err := d.hub.Send(queue.AppendCall(nil, &queue.Call{ID: id, Method: "echo", Args: []byte{byte(id)}}), soon()); err != nil {
+			if err := d.hub.Send(queue.AppendCall(nil, &queue.Call{ID: id, Method: calls.Echo.Name, Args: []byte{byte(id)}}), soon()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -403,7 +404,7 @@ func TestMethods(t *testing.T) {
 	w := &worker{port: port, status: port.Status(), methods: methods()}
 	broken := errors.New("out of cheese")
 	w.methods["breaks"] = func(*worker, []byte) ([]byte, error) { return []byte("ignored"), broken }
-	body := queue.AppendCall(nil, &queue.Call{ID: 1, Method: "echo", Args: []byte("abc")})[1:]
+	body := queue.AppendCall(nil, &queue.Call{ID: 1, Method: calls.Echo.Name, Args: []byte("abc")})[1:]
 	if err := w.call(body); err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +427,7 @@ func TestMethods(t *testing.T) {
 		t.Errorf("reply %+v, %v", r, err)
 	}
 	// A rank whose clock may not be the driver's counts from when it takes a call up.
-	if err := w.call(queue.AppendCall(nil, &queue.Call{ID: 3, Method: "echo", Timeout: time.Hour, Sent: 1})[1:]); err != nil {
+	if err := w.call(queue.AppendCall(nil, &queue.Call{ID: 3, Method: calls.Echo.Name, Timeout: time.Hour, Sent: 1})[1:]); err != nil {
 		t.Fatal(err)
 	}
 	_, record, err = hub.Recv(soon())

@@ -2,8 +2,9 @@ package chaos
 
 import (
 	"fmt"
-	"image/color"
 	"slices"
+
+	"github.com/eagleray/eagleray/internal/ops/plot"
 )
 
 // The measures of the picture, in pixels.
@@ -11,63 +12,13 @@ const (
 	plotWidth, plotHeight   = 960, 300
 	leftMargin, rightMargin = 64, 16
 	topMargin, bottomMargin = 44, 36
-	fontSize, smallFontSize = 12, 10
+	smallFontSize           = 10
 )
 
-// The colours of the picture.
-var (
-	textColour  = color.RGBA{0x1f, 0x23, 0x28, 0xff}
-	mutedColour = color.RGBA{0x65, 0x6d, 0x76, 0xff}
-	gridColour  = color.RGBA{0xd8, 0xde, 0xe4, 0xff}
-	tokenColour = color.RGBA{0x00, 0x72, 0xb2, 0xff}
-	faultColour = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
-	paperColour = color.RGBA{0xff, 0xff, 0xff, 0xff}
-)
-
-// point is a place in the picture, in pixels from its left and top.
-type point struct{ x, y float64 }
-
-// stroke is how a line is drawn.
-type stroke struct {
-	colour color.RGBA
-	width  float64
-	dashed bool
-}
-
-// label is a text: where it is anchored, by its start, its middle or its end ("" is the start), and
-// whether it is read from the bottom to the top.
-type label struct {
-	at      point
-	anchor  string
-	colour  color.RGBA
-	size    float64
-	upwards bool
-	text    string
-}
-
-// canvas is what the picture is drawn on. Its background is paperColour.
-type canvas interface {
-	line(points []point, s stroke)
-	label(l label)
-	encode() ([]byte, error)
-}
-
-// SVG and PNG draw the tokens a second over time, with the faults marked. Of a long run they show
-// the first seconds.
-func SVG(r *Report, seconds float64) ([]byte, error) {
-	return plot(newVector(plotWidth, plotHeight), r, seconds)
-}
-
-// PNG is SVG's picture in pixels, two for one.
-func PNG(r *Report, seconds float64) ([]byte, error) {
-	c, err := newRaster(plotWidth, plotHeight, 2)
-	if err != nil {
-		return nil, err
-	}
-	return plot(c, r, seconds)
-}
-
-func plot(c canvas, r *Report, seconds float64) ([]byte, error) {
+// SVG draws the tokens a second over time, with the faults marked. Of a long run it shows the first
+// seconds.
+func SVG(r *Report, seconds float64) []byte {
+	c := plot.New(plotWidth, plotHeight)
 	slots := min(len(r.Timeline), max(1, int(10*seconds)))
 	most := max(1, slices.Max(append([]int{1}, r.Timeline[:slots]...)))
 	x := func(slot float64) float64 {
@@ -77,26 +28,26 @@ func plot(c canvas, r *Report, seconds float64) ([]byte, error) {
 		const bottom = plotHeight - bottomMargin
 		return bottom - tokens/float64(most)*(bottom-topMargin)
 	}
-	c.label(label{at: point{leftMargin, 20}, colour: textColour, size: fontSize,
-		text: fmt.Sprintf("Tokens a second of all streams; %d faults, %d of %d requests lost, %d different",
+	c.Text(plot.Text{At: plot.Point{X: leftMargin, Y: 20},
+		Text: fmt.Sprintf("Tokens a second of all streams; %d faults, %d of %d requests lost, %d different",
 			len(r.Marks), r.Lost, r.Asked, r.Different)})
 	for i := range 5 {
 		tokens := float64(most) * float64(i) / 4
-		c.line([]point{{leftMargin, y(tokens)}, {plotWidth - rightMargin, y(tokens)}},
-			stroke{colour: gridColour, width: 1})
-		c.label(label{at: point{leftMargin - 6, y(tokens) + 4}, anchor: "end", colour: mutedColour,
-			size: fontSize, text: fmt.Sprintf("%.0f", 10*tokens)})
+		c.Line(plot.Stroke{Colour: plot.Grid}, plot.Point{X: leftMargin, Y: y(tokens)},
+			plot.Point{X: plotWidth - rightMargin, Y: y(tokens)})
+		c.Text(plot.Text{At: plot.Point{X: leftMargin - 6, Y: y(tokens) + 4}, Anchor: "end", Colour: plot.Muted,
+			Text: fmt.Sprintf("%.0f", 10*tokens)})
 	}
 	every := max(1, slots/100)
 	for s := 0; s <= slots/10; s += every {
-		c.label(label{at: point{x(float64(10 * s)), plotHeight - bottomMargin + 16}, anchor: "middle",
-			colour: mutedColour, size: fontSize, text: fmt.Sprintf("%d s", s)})
+		c.Text(plot.Text{At: plot.Point{X: x(float64(10 * s)), Y: plotHeight - bottomMargin + 16}, Anchor: "middle",
+			Colour: plot.Muted, Text: fmt.Sprintf("%d s", s)})
 	}
-	var tokens []point
+	var tokens []plot.Point
 	for i, n := range r.Timeline[:slots] {
-		tokens = append(tokens, point{x(float64(i) + 0.5), y(float64(n))})
+		tokens = append(tokens, plot.Point{X: x(float64(i) + 0.5), Y: y(float64(n))})
 	}
-	c.line(tokens, stroke{colour: tokenColour, width: 1.5})
+	c.Line(plot.Stroke{Colour: plot.Blue, Width: 1.5}, tokens...)
 	// Names of faults that are close stand one below the other.
 	const rows, rowHeight, letterHeight = 4, 54, 11
 	var taken [rows]float64
@@ -110,10 +61,10 @@ func plot(c canvas, r *Report, seconds float64) ([]byte, error) {
 			row++
 		}
 		taken[row] = x(at)
-		c.line([]point{{x(at), topMargin - 8}, {x(at), plotHeight - bottomMargin}},
-			stroke{colour: faultColour, width: 1, dashed: true})
-		c.label(label{at: point{x(at) - 3, topMargin - 6 + float64(row*rowHeight)}, anchor: "end",
-			colour: faultColour, size: smallFontSize, upwards: true, text: m.Name})
+		c.Line(plot.Stroke{Colour: plot.Vermillion, Dashed: true}, plot.Point{X: x(at), Y: topMargin - 8},
+			plot.Point{X: x(at), Y: plotHeight - bottomMargin})
+		c.Text(plot.Text{At: plot.Point{X: x(at) - 3, Y: topMargin - 6 + float64(row*rowHeight)}, Anchor: "end",
+			Colour: plot.Vermillion, Size: smallFontSize, Upwards: true, Text: m.Name})
 	}
-	return c.encode()
+	return c.SVG()
 }

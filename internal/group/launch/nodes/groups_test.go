@@ -8,6 +8,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/link/rpc"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // TestPlaces divides the ranks of groups among nodes, in order.
@@ -80,7 +82,7 @@ func TestSeveralGroups(t *testing.T) {
 				t.Errorf("group %d: %v", n, err)
 			}
 		}
-		if err := groups[0].CheckHealth(t.Context()); err != nil {
+		if _, err := executor.Call(t.Context(), groups[0], calls.CheckHealth, rpc.None{}, executor.RPCOptions{}); err != nil {
 			t.Error(err)
 		}
 		if got := tokens(t, groups[1]); !slices.Equal(got, want) {
@@ -115,7 +117,7 @@ func TestSeveralGroups(t *testing.T) {
 		t.Errorf("the group over both nodes has tokens %v", got)
 	}
 	shutdown(t, over)
-	if err := groups[1].CheckHealth(t.Context()); err != nil {
+	if _, err := executor.Call(t.Context(), groups[1], calls.CheckHealth, rpc.None{}, executor.RPCOptions{}); err != nil {
 		t.Error(err)
 	}
 	if got := tokens(t, groups[1]); !slices.Equal(got, want) {

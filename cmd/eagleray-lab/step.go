@@ -1,26 +1,25 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/stepbench"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/stepbench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// newBenchStep measures what everything but the model costs.
-func newBenchStep() *cobra.Command {
+// newStep measures what everything but the model costs.
+func newStep() *cobra.Command {
 	cfg := config.Default()
 	o := stepBench{cfg: &cfg}
 	c := &cobra.Command{
@@ -30,15 +29,15 @@ func newBenchStep() *cobra.Command {
 long a step keeps the driver's loop busy (host), how long it takes from result to result (step), how
 long the output rank is not busy between two steps (gap), and how long a round trip of bare futexes
 between two processes takes just before and after (floor). With --http it starts a server with such
-a rank in a process of its own, and reads as many streams from it.
+a rank in a process of its own (the program eagleray beside this one), and reads as many streams from it.
 
-  eagleray bench step --running 1,64,256,1024
-  eagleray bench step --running 64 --step-time 1ms --output-json figures.json
-  eagleray bench step --running 256 --http
-  eagleray bench step --running 64 --step-time 200us --trace out.json --trace-picture out.svg`,
-		Args: arguments(0, 1),
+  eagleray-lab step --running 1,64,256,1024
+  eagleray-lab step --running 64 --step-time 1ms --output-json figures.json
+  eagleray-lab step --running 256 --http
+  eagleray-lab step --running 64 --step-time 200us --trace out.json --trace-picture out.svg`,
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
+			cli.UseModel(&cfg, args)
 			// A rank in a process of its own, unless asked for otherwise: what it costs is not in
 			// the figures.
 			cfg.Parallel.Backend = cmp.Or(cfg.Parallel.Backend, "mp")
@@ -52,7 +51,7 @@ a rank in a process of its own, and reads as many streams from it.
 		},
 	}
 	f := c.Flags()
-	modelFlag(f, &cfg)
+	cli.ModelFlag(f, &cfg)
 	f.IntSliceVar(&o.running, "running", []int{1, 64, 256, 1024},
 		"requests that decode side by side, one or several numbers")
 	f.IntVar(&o.steps, "steps", 2000,
@@ -65,11 +64,11 @@ a rank in a process of its own, and reads as many streams from it.
 		"file for the measured steps as a trace (chrome://tracing, ui.perfetto.dev)")
 	f.StringVar(&o.picture, "trace-picture", "", "file for a drawing (SVG) of a few of them")
 	cfg.EngineFlags(f)
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
-// stepBench is what the flags of bench step say.
+// stepBench is what the flags of step say.
 type stepBench struct {
 	cfg      *config.Config
 	running  []int
@@ -83,19 +82,19 @@ type stepBench struct {
 
 func (b *stepBench) run(ctx context.Context, args []string) error {
 	if b.steps < 2 {
-		return usageError("--steps %d is less than 2", b.steps)
+		return cli.UsageError("--steps %d is less than 2", b.steps)
 	}
 	if n := b.cfg.Parallel.DataParallelSize; n > 1 && !b.http {
-		return usageError("--data-parallel-size %d: without --http one engine is measured", n)
+		return cli.UsageError("--data-parallel-size %d: without --http one engine is measured", n)
 	}
 	if traced := b.trace != "" || b.picture != ""; traced && (b.http || len(b.running) > 1) {
-		return usageError("--trace and --trace-picture are of one run: they take one --running, and " +
+		return cli.UsageError("--trace and --trace-picture are of one run: they take one --running, and " +
 			"no --http")
 	}
 	var figures []any
 	for i, n := range b.running {
 		if n < 1 {
-			return usageError("--running %d is less than 1", n)
+			return cli.UsageError("--running %d is less than 1", n)
 		}
 		measure := b.direct
 		if b.http {
@@ -108,9 +107,9 @@ func (b *stepBench) run(ctx context.Context, args []string) error {
 		figures = append(figures, r)
 	}
 	if len(figures) == 1 {
-		return writeJSON(b.output, figures[0])
+		return cli.WriteJSON(b.output, figures[0])
 	}
-	return writeJSON(b.output, figures)
+	return cli.WriteJSON(b.output, figures)
 }
 
 func (b *stepBench) direct(ctx context.Context, _ []string, running int, first bool) (any, error) {
@@ -133,20 +132,19 @@ func (b *stepBench) direct(ctx context.Context, _ []string, running int, first b
 		fmt.Println(stepbench.Header)
 	}
 	fmt.Println(r)
-	return r, errors.Join(create("--trace", b.trace, r, stepbench.WriteTrace),
-		create("--trace-picture", b.picture, r, stepbench.WritePicture))
+	return r, errors.Join(create("--trace", b.trace, r, stepbench.Trace),
+		create("--trace-picture", b.picture, r, stepbench.Picture))
 }
 
-// create writes a report to the file of a flag; no path, no file.
+// create writes a drawing of a report to the file of a flag; no path, no file.
 func create(flag, path string, r *stepbench.Report,
-	write func(io.Writer, *stepbench.Report) error) error {
+	draw func(*stepbench.Report) ([]byte, error)) error {
 	if path == "" {
 		return nil
 	}
-	var b bytes.Buffer
-	err := write(&b, r)
+	drawing, err := draw(r)
 	if err == nil {
-		err = os.WriteFile(path, b.Bytes(), 0o644)
+		err = os.WriteFile(path, drawing, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", flag, err)
@@ -156,13 +154,14 @@ func create(flag, path string, r *stepbench.Report,
 
 func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, first bool) (any,
 	error) {
-	program, err := os.Executable()
+	program, err := product()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, err
 	}
 	command := append([]string{program, "bench", "step-server"}, model...)
 	command = append(command, "--port", "0", "--log-format", "logfmt", "--disable-uvicorn-access-log",
 		"--max-num-seqs", strconv.Itoa(running), "--step-time", b.stepTime.String(),
+		"--step-text", stepbench.Marked,
 		"--max-num-batched-tokens", strconv.Itoa(max(running, b.cfg.Schedule.MaxNumBatchedTokens)),
 		"--max-model-len", strconv.Itoa(b.steps+64), "--served-model-name", "null",
 		"--num-gpu-blocks-override", strconv.Itoa(running*(b.steps/b.cfg.Cache.BlockSize+6)),
@@ -183,24 +182,15 @@ func (b *stepBench) overHTTP(ctx context.Context, model []string, running int, f
 	return r, nil
 }
 
-// newStepServer is the verb of the server that bench step --http measures.
-func newStepServer() *cobra.Command {
-	cfg := config.Default()
-	null := engine.Null{Text: stepbench.Marked}
-	c := &cobra.Command{
-		Use:    "step-server",
-		Hidden: true,
-		Args:   arguments(0, 1),
-		RunE: func(c *cobra.Command, args []string) error {
-			useModel(&cfg, args)
-			return serve(c.Context(), cfg, &null)
-		},
+// product is the path of eagleray, which is built beside this program.
+func product() (string, error) {
+	lab, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
 	}
-	modelFlag(c.Flags(), &cfg)
-	c.Flags().DurationVar(&null.StepTime, "step-time", 0, "how long a step keeps the ranks busy")
-	c.Flags().BoolVar(&null.Elsewhere, "step-elsewhere", false,
-		"steps are computed by a device, not by a core of this machine")
-	cfg.EngineFlags(c.Flags())
-	cfg.ServerFlags(c.Flags())
-	return c
+	path := filepath.Join(filepath.Dir(lab), "eagleray")
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("--http measures the program eagleray beside this one (make build): %w", err)
+	}
+	return path, nil
 }

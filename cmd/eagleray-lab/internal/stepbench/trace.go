@@ -3,7 +3,6 @@ package stepbench
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -32,9 +31,9 @@ const (
 	firstRank   = 1
 )
 
-// WriteTrace writes the measured steps as a trace: what the step loop did for each plan, what every
+// Trace is the measured steps as a trace: what the step loop did for each plan, what every
 // rank did, and the ways of plans and results between them.
-func WriteTrace(w io.Writer, r *Report) error {
+func Trace(r *Report) ([]byte, error) {
 	origin := r.Driver[0].Began.UnixNano()
 	us := func(ns int64) float64 { return float64(ns-origin) / 1e3 }
 	name := func(track int, s string) traceEvent {
@@ -83,7 +82,7 @@ func WriteTrace(w io.Writer, r *Report) error {
 			}
 		}
 	}
-	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ns"})
+	return json.Marshal(map[string]any{"traceEvents": events, "displayTimeUnit": "ns"})
 }
 
 // rankName is a rank with its stage, if there are several.

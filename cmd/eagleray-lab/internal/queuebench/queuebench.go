@@ -33,7 +33,7 @@ type Options struct {
 	// Seed determines the payloads.
 	Seed uint64
 	// Command is the program and the arguments that make it call Child with the arguments that
-	// follow; by default this executable and "bench", "queue-reader".
+	// follow; by default this executable and "queue-reader".
 	Command []string
 }
 
@@ -70,7 +70,7 @@ func (o *Options) setDefaults() error {
 		if err != nil {
 			return fmt.Errorf("find this program: %w", err)
 		}
-		o.Command = []string{program, "bench", "queue-reader"}
+		o.Command = []string{program, "queue-reader"}
 	}
 	switch {
 	case o.Readers < 1 || o.Readers > ring.MaxRanks:

@@ -90,7 +90,7 @@ type processes struct {
 }
 
 func newProcesses() *processes {
-	return &processes{Launcher: process.New(nil, "bench", Verb)}
+	return &processes{Launcher: process.New(nil, Verb)}
 }
 
 // Launch starts the ranks and notes their processes.

@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/constrainbench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/constrainbench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
-// newBenchConstrain measures constrained decoding without a model.
-func newBenchConstrain() *cobra.Command {
+// newConstrain measures constrained decoding without a model.
+func newConstrain() *cobra.Command {
 	var o constrainbench.Options
 	var output, plot string
 	c := &cobra.Command{
@@ -23,16 +24,16 @@ func newBenchConstrain() *cobra.Command {
 that compiles, instances that are judged wrongly, and the time of every mask, the first time (cold) and
 the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{"valid": true, "data": ...}]}.
 
-  eagleray bench constrain --schemas maskbench/data --tokenizer qwen3 --output-json masks.json --plot masks.svg`,
-		Args: arguments(0, 0),
+  eagleray-lab constrain --schemas maskbench/data --tokenizer qwen3 --output-json masks.json --plot masks.svg`,
+		Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			switch {
 			case o.Schemas == "":
-				return usageError("--schemas names no directory")
+				return cli.UsageError("--schemas names no directory")
 			case o.Tokenizer == "":
-				return usageError("--tokenizer names no directory")
+				return cli.UsageError("--tokenizer names no directory")
 			case o.Every < 1:
-				return usageError("--every %d is less than 1", o.Every)
+				return cli.UsageError("--every %d is less than 1", o.Every)
 			}
 			r, err := constrainbench.Run(o)
 			if err != nil {
@@ -40,11 +41,11 @@ the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{
 			}
 			printConstrain(os.Stdout, &r)
 			if plot != "" {
-				if err := writePlot(plot, &r); err != nil {
+				if err := os.WriteFile(plot, constrainbench.Plot(&r), 0o644); err != nil {
 					return fmt.Errorf("--plot: %w", err)
 				}
 			}
-			return writeJSON(output, r)
+			return cli.WriteJSON(output, r)
 		},
 	}
 	f := c.Flags()
@@ -55,20 +56,8 @@ the second (warm). The files are those of MaskBench: {"schema": ..., "tests": [{
 	f.BoolVar(&o.AnyOrder, "any-order", false, "let the keys of objects stand in any order")
 	f.StringVar(&plot, "plot", "", "file for a plot of the times of masks, SVG")
 	f.StringVar(&output, "output-json", "", "file for the figures")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
-}
-
-func writePlot(path string, r *constrainbench.Report) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := constrainbench.Plot(f, r); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return f.Close()
 }
 
 func printConstrain(w io.Writer, r *constrainbench.Report) {

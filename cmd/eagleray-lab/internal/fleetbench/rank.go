@@ -117,7 +117,7 @@ func (r *rank) execute(body []byte) error {
 	return nil
 }
 
-// Verb is what comes after "bench" in the arguments of a rank's process.
+// Verb is the first argument of a rank's process.
 const Verb = "fleet-rank"
 
 // Main is a rank in a process of its own: it joins the driver and serves it until it is gone.

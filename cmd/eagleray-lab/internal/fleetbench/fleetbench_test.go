@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
 )
 
 // TestMain makes the test binary a rank when a launcher starts it as one.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == "bench" && os.Args[2] == Verb {
+	if len(os.Args) > 1 && os.Args[1] == Verb {
 		if err := Main(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

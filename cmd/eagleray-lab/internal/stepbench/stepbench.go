@@ -13,12 +13,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/layout"
-	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // Options say what is measured.
@@ -59,7 +59,7 @@ type Report struct {
 	// answers.
 	Output int                 `json:"-"`
 	Driver []engine.StepTimes  `json:"-"`
-	Ranks  [][]queue.StepTimes `json:"-"`
+	Ranks  [][]calls.StepTimes `json:"-"`
 	// Layout is how the ranks are divided among stages, StepTime the least that a plan keeps one busy.
 	Layout   layout.Layout `json:"-"`
 	StepTime time.Duration `json:"-"`
@@ -67,9 +67,9 @@ type Report struct {
 
 // computed are the times of every rank with Started when it began to compute: not before the stage
 // before it was done with the plan.
-func (r *Report) computed() [][]queue.StepTimes {
+func (r *Report) computed() [][]calls.StepTimes {
 	handed := make([]map[uint64]int64, len(r.Ranks))
-	all := make([][]queue.StepTimes, len(r.Ranks))
+	all := make([][]calls.StepTimes, len(r.Ranks))
 	for rank, list := range r.Ranks {
 		all[rank], handed[rank] = slices.Clone(list), map[uint64]int64{}
 		place := r.Layout.Place(rank)
@@ -214,7 +214,7 @@ func (w *window) step(t engine.StepTimes) {
 	}
 }
 
-func (w *window) report(o Options, ranks [][]queue.StepTimes) *Report {
+func (w *window) report(o Options, ranks [][]calls.StepTimes) *Report {
 	r := &Report{Running: w.running, Steps: len(w.driver), Driver: w.driver, Ranks: ranks,
 		StepTime: o.StepTime, Layout: o.Config.Parallel.Layout(), Output: o.Config.Parallel.Layout().Output()}
 	var host, between, gaps []time.Duration

@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/fleetbench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/fleetbench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 )
 
-// newBenchFleet measures what a driver does with many ranks.
-func newBenchFleet() *cobra.Command {
+// newFleet measures what a driver does with many ranks.
+func newFleet() *cobra.Command {
 	var o fleetbench.Options
 	var output, plot string
 	c := &cobra.Command{
@@ -24,8 +25,8 @@ each: how long the start, the broadcast of a plan, a collective call, a step and
 death take, and how they grow with the number of ranks. Ranks are goroutines on links over memory
 that delays bytes as the host's loopback does, and, up to --max-processes, processes of this host.
 
-  eagleray bench fleet --ranks 8,64,1024 --output-json fleet.json --plot fleet.svg`,
-		Args: arguments(0, 0),
+  eagleray-lab fleet --ranks 8,64,1024 --output-json fleet.json --plot fleet.svg`,
+		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkFleet(&o); err != nil {
 				return err
@@ -43,7 +44,7 @@ that delays bytes as the host's loopback does, and, up to --max-processes, proce
 					return fmt.Errorf("--plot: %w", err)
 				}
 			}
-			return writeJSON(output, r)
+			return cli.WriteJSON(output, r)
 		},
 	}
 	f := c.Flags()
@@ -59,14 +60,14 @@ that delays bytes as the host's loopback does, and, up to --max-processes, proce
 		"how long bytes take to a goroutine; 0 is what they take over this host's loopback")
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	f.StringVar(&plot, "plot", "", "file for a picture of them, SVG")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
 func checkFleet(o *fleetbench.Options) error {
 	wrong := func(n int) bool { return n < 1 || n > fleetbench.MaxRanks }
 	if i := slices.IndexFunc(o.Ranks, wrong); i >= 0 || len(o.Ranks) == 0 {
-		return usageError("--ranks %v: sizes are 1 to %d", o.Ranks, fleetbench.MaxRanks)
+		return cli.UsageError("--ranks %v: sizes are 1 to %d", o.Ranks, fleetbench.MaxRanks)
 	}
 	for _, x := range []struct {
 		flag          string
@@ -78,14 +79,14 @@ func checkFleet(o *fleetbench.Options) error {
 		{"running", o.Running, 1, 1 << 16},
 	} {
 		if x.value < x.lo || x.value > x.hi {
-			return usageError("--%s %d is not %d to %d", x.flag, x.value, x.lo, x.hi)
+			return cli.UsageError("--%s %d is not %d to %d", x.flag, x.value, x.lo, x.hi)
 		}
 	}
 	if o.Pause < 0 || o.Pause > time.Minute {
-		return usageError("--pause %v is not 0 to 1m", o.Pause)
+		return cli.UsageError("--pause %v is not 0 to 1m", o.Pause)
 	}
 	if o.Latency < 0 || o.Latency > time.Second {
-		return usageError("--latency %v is not 0 to 1s", o.Latency)
+		return cli.UsageError("--latency %v is not 0 to 1s", o.Latency)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 func TestMain(m *testing.M) {
@@ -96,12 +96,12 @@ func ordered(t *testing.T, r *Report, async bool) {
 // drawn checks the trace and the picture of a run.
 func drawn(t *testing.T, r *Report, async bool) {
 	t.Helper()
-	var b bytes.Buffer
-	if err := WriteTrace(&b, r); err != nil {
+	raw, err := Trace(r)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var trace struct{ TraceEvents []traceEvent }
-	if err := json.Unmarshal(b.Bytes(), &trace); err != nil {
+	if err := json.Unmarshal(raw, &trace); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
@@ -120,11 +120,10 @@ func drawn(t *testing.T, r *Report, async bool) {
 	if ahead := r.Ahead(); ahead >= 0 && !async {
 		t.Errorf("plans are sent %v before the tokens of those before them", ahead)
 	}
-	b.Reset()
-	if err := WritePicture(&b, r); err != nil {
+	if raw, err = Picture(r); err != nil {
 		t.Fatal(err)
 	}
-	d := xml.NewDecoder(&b)
+	d := xml.NewDecoder(bytes.NewReader(raw))
 	elements := map[string]int{}
 	for {
 		x, err := d.Token()
@@ -154,7 +153,7 @@ func TestStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	ranks, overlap := r.computed(), 0
-	first := map[uint64]queue.StepTimes{}
+	first := map[uint64]calls.StepTimes{}
 	for _, x := range ranks[0] {
 		first[x.Plan] = x
 	}
@@ -170,14 +169,13 @@ func TestStages(t *testing.T) {
 	if overlap < r.Steps/2 {
 		t.Errorf("stage 0 was ahead in %d of %d plans", overlap, r.Steps)
 	}
-	var b bytes.Buffer
-	for _, write := range []func(io.Writer, *Report) error{WriteTrace, WritePicture} {
-		b.Reset()
-		if err := write(&b, r); err != nil {
+	for _, draw := range []func(*Report) ([]byte, error){Trace, Picture} {
+		drawing, err := draw(r)
+		if err != nil {
 			t.Fatal(err)
 		}
 		for _, row := range []string{"rank 0, stage 0", "rank 1, stage 1"} {
-			if !strings.Contains(b.String(), row) {
+			if !strings.Contains(string(drawing), row) {
 				t.Errorf("%s has no row", row)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue"

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/cmd/eagleray/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -23,8 +24,8 @@ func queueFlags(f *pflag.FlagSet, o *queuebench.Options, output *string) {
 	f.StringVar(output, "output-json", "", "file for the figures")
 }
 
-// newBenchQueue measures the message queue between processes.
-func newBenchQueue() *cobra.Command {
+// newQueue measures the message queue between processes.
+func newQueue() *cobra.Command {
 	var o queuebench.Options
 	var output string
 	c := &cobra.Command{
@@ -34,28 +35,28 @@ func newBenchQueue() *cobra.Command {
 the same run (a futex for the ring, a socket with the same protection for the link), what waiting costs
 when idle and at 50 records a second, and how fast 16 MiB payloads go.
 
-  eagleray bench queue --readers 2 --size 4096 --reply-size 1200
-  eagleray bench queue --transport link --readers 1 --output-json figures.json`,
-		Args: arguments(0, 0),
+  eagleray-lab queue --readers 2 --size 4096 --reply-size 1200
+  eagleray-lab queue --transport link --readers 1 --output-json figures.json`,
+		Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			r, err := queuebench.Run(o)
 			if err != nil {
 				return err
 			}
 			printQueue(os.Stdout, &r)
-			return writeJSON(output, r)
+			return cli.WriteJSON(output, r)
 		},
 	}
 	queueFlags(c.Flags(), &o, &output)
 	c.Flags().IntVar(&o.Size, "size", 4096, "bytes of a record")
 	c.Flags().IntVar(&o.ReplySize, "reply-size", 1200, "bytes of a reply")
 	c.Flags().Float64Var(&o.Rate, "rate", 0, "round trips a second; 0 is one after the other")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 
-// newBenchRPC measures real steps over the message queue.
-func newBenchRPC() *cobra.Command {
+// newRPC measures real steps over the message queue.
+func newRPC() *cobra.Command {
 	var o queuebench.Options
 	var output string
 	var running int
@@ -65,8 +66,8 @@ func newBenchRPC() *cobra.Command {
 		Long: `rpc sends a real plan of so many decoding requests to processes that compute nothing, and receives its
 result: encoding, the way there, decoding, and back.
 
-  eagleray bench rpc --readers 2 --running 256`,
-		Args: arguments(0, 0),
+  eagleray-lab rpc --readers 2 --running 256`,
+		Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if running < 1 {
 				return &config.UsageError{Err: fmt.Errorf("--running %d is less than 1", running)}
@@ -76,12 +77,12 @@ result: encoding, the way there, decoding, and back.
 				return err
 			}
 			printRPC(os.Stdout, &r)
-			return writeJSON(output, r)
+			return cli.WriteJSON(output, r)
 		},
 	}
 	queueFlags(c.Flags(), &o, &output)
 	c.Flags().IntVar(&running, "running", 256, "decoding requests in each step")
-	configFlag(c)
+	cli.ConfigFlag(c)
 	return c
 }
 

@@ -1,0 +1,85 @@
+// Package calls is the table of the calls that a driver makes to its ranks: both sides use these
+// values. A rank does its calls in the order in which they and the plans come; what a call is about
+// stands at its handler (package worker).
+package calls
+
+import (
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/rpc"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/rank/weights"
+)
+
+// Calls about a rank itself.
+var (
+	// CheckHealth does nothing: its reply is a sign of life.
+	CheckHealth = rpc.Method[rpc.None, rpc.None]{Name: "check_health"}
+	// Echo returns its arguments.
+	Echo     = rpc.Method[rpc.Raw, rpc.Raw]{Name: "echo"}
+	RankInfo = rpc.Method[rpc.None, queue.Ready]{Name: "rank_info"}
+	Probe    = rpc.Method[rpc.None, Probed]{Name: "probe"}
+	// Times returns the times that were recorded, and records those of so many plans more.
+	Times = rpc.Method[int, []StepTimes]{Name: "step_times"}
+	// Sleep gives back the memory of what is to sleep, and allocates that of all else again.
+	Sleep = rpc.Method[Asleep, rpc.None]{Name: "sleep"}
+)
+
+// Calls about an update of the weights. Its id is the argument of those about one that ranks know.
+var (
+	WeightsOpen = rpc.Method[weights.Update, weights.Opened]{Name: "weights_open"}
+	// WeightsGet has the ranks of its argument get the update from the driver.
+	WeightsGet  = rpc.Method[[]int, weights.Opened]{Name: "weights_get"}
+	WeightsLoad = rpc.Method[string, rpc.None]{Name: "weights_load"}
+	WeightsSwap = rpc.Method[string, rpc.None]{Name: "weights_swap"}
+	WeightsDrop = rpc.Method[rpc.None, rpc.None]{Name: "weights_drop"}
+	// WeightsRoom and WeightsRoomSent reserve memory: for an update that ranks map, and for one that
+	// they are sent.
+	WeightsRoom     = rpc.Method[rpc.None, weights.Opened]{Name: "weights_room"}
+	WeightsRoomSent = rpc.Method[weights.Room, rpc.None]{Name: "weights_room_sent"}
+)
+
+// Calls about KV blocks that engines exchange.
+var (
+	KVOpen  = rpc.Method[kvtransfer.Open, kvtransfer.Address]{Name: "kv_open"}
+	KVRanks = rpc.Method[[]kvtransfer.Address, rpc.None]{Name: "kv_ranks"}
+	// KVHold is answered by the first rank when the blocks have been handed over, or are not any more.
+	KVHold = rpc.Method[kvtransfer.Hold, bool]{Name: "kv_hold"}
+	KVFree = rpc.Method[kvtransfer.Secret, rpc.None]{Name: "kv_free"}
+	// KVFetch is answered when a rank writes to the blocks no more; KVCancel, by the id of a fetch,
+	// makes that soon.
+	KVFetch  = rpc.Method[kvtransfer.Fetch, kvtransfer.Fetched]{Name: "kv_fetch"}
+	KVCancel = rpc.Method[uint64, rpc.None]{Name: "kv_cancel"}
+)
+
+// Public lists the calls that users may make by POST /collective_rpc: those that change nothing.
+func Public() []string {
+	return []string{CheckHealth.Name, Echo.Name, Probe.Name, RankInfo.Name, Times.Name}
+}
+
+// StepTimes are the times of a plan on one rank, in nanoseconds since 1970 by the clock of its host.
+type StepTimes struct {
+	Plan uint64 `json:"plan"`
+	// Received is when its record was there, Started when it was decoded, Executed when its tokens
+	// were known, and Answered when its result was sent.
+	Received int64 `json:"received"`
+	Started  int64 `json:"started"`
+	Executed int64 `json:"executed"`
+	Answered int64 `json:"answered"`
+}
+
+// Probed is what a rank says of itself when it is probed.
+type Probed struct {
+	// Clock is its time, in nanoseconds of Unix time.
+	Clock int64 `json:"clock"`
+	// Niceness is that of its process, ISA what it computes with.
+	Niceness int    `json:"niceness"`
+	ISA      string `json:"isa"`
+}
+
+// Asleep is what a rank has given back. Everything else it has, but for weights with Later: these
+// come with an update that follows.
+type Asleep struct {
+	Weights bool `json:"weights"`
+	KVCache bool `json:"kv_cache"`
+	Later   bool `json:"later,omitempty"`
+}
