@@ -226,7 +226,7 @@ func (g *generation) encoder(cfg config.Config,
 			return e.Info().Tokenizer.Encode(prompt, true), nil
 		}, nil
 	}
-	surface, err := newHandler(cfg, e, nil, nil, kept{}, nil, nil)
+	service, err := openai.NewService(openai.ServiceOptions{Info: e.Info(), Engine: e, Config: &cfg})
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (g *generation) encoder(cfg config.Config,
 		if g.system != "" {
 			talk = append(talk, openai.Message{Role: "system", Content: g.system})
 		}
-		return surface.ChatPrompt(append(talk, openai.Message{Role: "user", Content: prompt}))
+		return service.ChatPrompt(append(talk, openai.Message{Role: "user", Content: prompt}))
 	}, nil
 }
 
