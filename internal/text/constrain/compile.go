@@ -258,8 +258,8 @@ func link(g *cfg.Grammar, start cfg.Sym, v *Vocabulary, limits Limits) (*Compile
 		return nil, &Error{Code: cfg.GrammarEmpty, Reason: "no text satisfies it"}
 	}
 	c := &Compiled{b: g.B, vocab: v, limits: limits, scannerless: g.Mode == cfg.Scannerless,
-		scratch: make([]uint32, v.words), forced: make([]uint32, v.words),
-		levels: make([]int32, v.longest+2)}
+		scratch: make([]uint32, v.words),
+		levels:  make([]int32, v.longest+2)}
 	g.B.Refuel(limits.Compile)
 	c.parser = newParser(p, newLexer(g.B, limits.States), limits.Items,
 		limits.RowItems)

@@ -14,7 +14,6 @@ type Compiled struct {
 	limits      Limits
 	scannerless bool
 	scratch     []uint32 // a mask
-	forced      []uint32 // another
 	levels      []int32  // lexer states on the way down a trie
 	threads     []thread
 	ends        []int
@@ -236,15 +235,4 @@ func (m *Matcher) accepting() bool {
 		}
 	}
 	return false
-}
-
-// Forced is the only token that may come next, where there is exactly one and the answer may not
-// end instead.
-func (m *Matcher) Forced() (token int32, ok bool) {
-	if m.Accepting() {
-		return 0, false
-	}
-	m.Mask(m.c.forced)
-	n, token := count(m.c.forced)
-	return token, n == 1
 }

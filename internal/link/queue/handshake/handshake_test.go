@@ -132,7 +132,7 @@ func TestWorkersArrive(t *testing.T) {
 				t.Errorf("sessions %s and %s", d.Session, w.Session)
 			}
 			seen[d.Session] = true
-			if h, ok := f.Holder(rank); !ok || h != id {
+			if h, ok := f.holder(rank); !ok || h != id {
 				t.Errorf("holder %+v, %v", h, ok)
 			}
 		}
@@ -632,4 +632,12 @@ func noLeaks(t testing.TB) func() {
 			}
 		}
 	}
+}
+
+// holder returns the worker that holds a rank.
+func (f *fixture) holder(rank int) (Identity, bool) {
+	f.ranks.mu.Lock()
+	defer f.ranks.mu.Unlock()
+	h, ok := f.ranks.held[rank]
+	return h.id, ok
 }

@@ -141,14 +141,6 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 // It is for the replacement of single ranks of a living group.
 func (l *Listener) Forget(rank int) { l.ranks.forget(rank) }
 
-// Holder returns the worker that holds a rank.
-func (l *Listener) Holder(rank int) (Identity, bool) {
-	l.ranks.mu.Lock()
-	defer l.ranks.mu.Unlock()
-	h, ok := l.ranks.held[rank]
-	return h.id, ok
-}
-
 // Close frees the addresses, drops the handshakes under way and the workers not yet accepted,
 // and waits for the listener's goroutines. Accepted connections stay open.
 func (l *Listener) Close() error {

@@ -216,7 +216,7 @@ func TestStrangers(t *testing.T) {
 					t.Errorf("accepted %+v", c.Peer)
 				}
 				for rank := -1; rank < 5; rank++ {
-					if _, ok := f.Holder(rank); ok {
+					if _, ok := f.holder(rank); ok {
 						t.Errorf("rank %d is held", rank)
 					}
 				}

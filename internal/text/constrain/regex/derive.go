@@ -311,9 +311,6 @@ func (b *Builder) known(x Ex) bool {
 	return ok
 }
 
-// Disjoint says whether no text is matched by both. Without fuel it says false.
-func (b *Builder) Disjoint(x, y Ex) bool { return b.Dead(b.And(x, y)) }
-
 // Within says whether y matches everything that x matches. Without fuel it says false.
 func (b *Builder) Within(x, y Ex) bool {
 	if x == y {
