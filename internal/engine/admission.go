@@ -18,49 +18,36 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no request to submit")
 	}
-	places := len(list)
+	outputs := Outputs(list)
+	places := outputs
 	if list[0].Background {
 		places = 0 // their number has a bound of its own
 	}
 	if err := e.refusal(places); err != nil { // before the work of preparing them
 		return nil, err
 	}
-	s := newStream(e, len(list))
-	added := make([]*request, len(list))
+	s := newStream(e, outputs)
+	added := make([]*request, 0, outputs)
 	now := time.Now()
 	for i, r := range list {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		q := &request{Request: *r, stream: s, choice: i, arrived: now}
-		q.Index = i
-		e.info.Fit(&q.Params, len(r.Prompt))
-		if i == 0 || !samePrompt(r.Prompt, list[i-1].Prompt) {
-			if err := e.checkPrompt(r.Prompt); err != nil {
-				return nil, err
-			}
+		if err := e.checkPrompt(r.Prompt); err != nil {
+			return nil, err
 		}
 		if i == 0 || r.Constraint != list[i-1].Constraint {
 			if err := e.checkConstraint(ctx, r); err != nil {
 				return nil, err
 			}
 		}
-		if r.Constraint.Kind != constrain.None {
-			// What is complete can only end, and may end nowhere else.
-			q.Params.MinTokens, q.Params.IgnoreEOS = 0, false
+		for n := range r.Outputs() {
+			q := &request{Request: r.Output(n), stream: s, choice: len(added), arrived: now}
+			if err := e.prepare(q); err != nil {
+				return nil, err
+			}
+			added = append(added, q)
 		}
-		if err := q.Params.Validate(e.info.VocabSize); err != nil {
-			return nil, err
-		}
-		if err := e.checkTransfer(r, i); err != nil {
-			return nil, err
-		}
-		q.stops = stopFinder{stops: r.Stop, include: r.IncludeStop}
-		if !r.Raw && e.info.Tokenizer != nil {
-			q.decoder = e.info.Tokenizer.NewStream(r.Prompt, !r.KeepSpecial)
-		}
-		q.Owner = q
-		added[i] = q
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,8 +67,31 @@ func (e *Engine) Submit(ctx context.Context, list ...*Request) (Stream, error) {
 	}
 	e.queued += places
 	e.inbox.post(submitted(added))
-	e.metrics.ObserveParams(max(1, list[0].N), int(list[0].Params.MaxTokens))
+	e.metrics.ObserveParams(list[0].Outputs(), int(list[0].Params.MaxTokens))
 	return s, nil
+}
+
+// prepare checks one output's request, of which the prompt and the constraint are right, and makes what
+// delivery needs of it.
+func (e *Engine) prepare(q *request) error {
+	q.Index = q.choice
+	e.info.Fit(&q.Params, len(q.Prompt))
+	if q.Constraint.Kind != constrain.None {
+		// What is complete can only end, and may end nowhere else.
+		q.Params.MinTokens, q.Params.IgnoreEOS = 0, false
+	}
+	if err := q.Params.Validate(e.info.VocabSize); err != nil {
+		return err
+	}
+	if err := e.checkTransfer(&q.Request, q.choice); err != nil {
+		return err
+	}
+	q.stops = stopFinder{stops: q.Stop, include: q.IncludeStop}
+	if !q.Raw && e.info.Tokenizer != nil {
+		q.decoder = e.info.Tokenizer.NewStream(q.Prompt, !q.KeepSpecial)
+	}
+	q.Owner = q
+	return nil
 }
 
 // checkConstraint finds out whether the constraint of a request can be enforced, which may take a
@@ -99,11 +109,6 @@ func (e *Engine) checkConstraint(ctx context.Context, r *Request) error {
 	kept, err := e.info.Grammars.Check(ctx, r.Constraint)
 	e.metrics.Grammar(kept, time.Since(began))
 	return err
-}
-
-// samePrompt reports whether two prompts are the same memory.
-func samePrompt(a, b []int32) bool {
-	return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0]
 }
 
 // refusal is why so many sequences would not be queued now, nil if they would.

@@ -13,8 +13,9 @@ import (
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
-// Request is one sequence to generate. n > 1 and lists of prompts are several Requests, which are
-// submitted together; equal prompts share their blocks through the prefix cache.
+// Request is a prompt and what is to follow it: one output, or several. Several prompts are several
+// Requests, which are submitted together. The outputs of one prompt share its blocks through the prefix
+// cache.
 type Request struct {
 	// Request is what the scheduler must know. Prompt ids are within the vocabulary; of
 	// Params.MaxTokens is cut what exceeds the room that the prompt leaves. Key and Index are not the
@@ -26,8 +27,8 @@ type Request struct {
 	IncludeStop bool
 	// KeepSpecial leaves special tokens in the text (skip_special_tokens=false).
 	KeepSpecial bool
-	// N is how many outputs of the prompt the client asked for, as the metrics count them; 0 is 1.
-	N int
+	// Seeds are those of several outputs; nil is one output, with the seed of Params.
+	Seeds []uint64
 	// Ticket is where the keys and values of the prompt's beginning are, nil for nowhere.
 	Ticket *kvtransfer.Ticket
 	// Raw gives token ids only, no text (no tokenizer, or detokenize=false).
@@ -42,6 +43,26 @@ func NewRequest(prompt []int32, p sample.Params) *Request {
 	return &Request{Request: schedule.Request{Prompt: prompt, Params: p}}
 }
 
+// Outputs is how many outputs the request has.
+func (r *Request) Outputs() int { return max(1, len(r.Seeds)) }
+
+// Output is the request of its i-th output alone.
+func (r *Request) Output(i int) Request {
+	one := *r
+	if r.Seeds != nil {
+		one.Params.Seed, one.Seeds = r.Seeds[i], nil
+	}
+	return one
+}
+
+// Outputs is how many outputs requests have together.
+func Outputs(list []*Request) (n int) {
+	for _, r := range list {
+		n += r.Outputs()
+	}
+	return n
+}
+
 // OneToken returns the least request there is: whether it succeeds says whether any would.
 func OneToken() *Request {
 	return NewRequest([]int32{0}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1, EOS: -1,
@@ -51,7 +72,7 @@ func OneToken() *Request {
 // Delta is what became known of a request since the last one. Several steps may be merged into one
 // when the reader is slower than the engine.
 type Delta struct {
-	// Choice is the number of the request, in the order in which Submit was given them.
+	// Choice is the number of the output: those of the first request that Submit was given come first.
 	Choice int
 	// Text is certain text: whole characters, and never a beginning of a stop string.
 	Text []byte

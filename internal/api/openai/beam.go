@@ -58,12 +58,12 @@ type beam struct {
 	sum, score float64
 }
 
-// newBeamSearch returns the search after prompts. The first of n choices of each says what is asked.
+// newBeamSearch returns the search after the prompts of requests.
 func newBeamSearch(e Engine, identity func() string, tok *tokenizer.Tokenizer, opt beams,
 	list []*engine.Request) *beamSearch {
 	s := &beamSearch{engine: e, identity: identity, began: identity(), tok: tok, opt: opt}
-	for i := 0; i < len(list); i += opt.width {
-		s.prompts = append(s.prompts, &beamPrompt{Request: list[i], opt: opt, first: true,
+	for _, r := range list {
+		s.prompts = append(s.prompts, &beamPrompt{Request: r, opt: opt, first: true,
 			open: []*beam{{end: -1}}})
 	}
 	return s
@@ -113,7 +113,7 @@ func (s *beamSearch) submit(ctx context.Context) error {
 
 // request asks for the tokens that may follow a beam.
 func (p *beamPrompt) request(b *beam) *engine.Request {
-	q := *p.Request
+	q := p.Output(0)
 	q.Prompt = append(make([]int32, 0, len(p.Prompt)+b.length), p.Prompt...)
 	q.Prompt = b.appendTokens(q.Prompt)
 	q.Params = sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1, EOS: -1,

@@ -51,6 +51,14 @@ type fakeEngine struct {
 func (e *fakeEngine) Submit(_ context.Context, list ...*engine.Request) (engine.Stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	var each []*engine.Request
+	for _, r := range list {
+		for n := range r.Outputs() {
+			one := r.Output(n)
+			each = append(each, &one)
+		}
+	}
+	list = each
 	if e.submit != nil {
 		for i := range list {
 			if err := e.submit(len(e.requests) + i); err != nil {

@@ -81,11 +81,13 @@ func (s *Service) start(ctx context.Context, r *call.Call, kind string, req *sam
 		prompts: prompts, n: req.n, constraint: req.constraintField}
 	g.model = req.model
 	g.choices = make([]choice, len(prompts)*req.n)
-	list := make([]*engine.Request, len(g.choices))
+	list := make([]*engine.Request, len(prompts))
 	for i := range list {
-		q := prompts[i/req.n].Request
-		q.N = req.n
-		q.Params.Seed = s.seedFor(r.Origin, req, i%req.n)
+		q := prompts[i].Request
+		q.Seeds = make([]uint64, req.n)
+		for n := range q.Seeds {
+			q.Seeds[n] = s.seedFor(r.Origin, req, n)
+		}
 		q.Client, q.Background = r.Client, r.Row || req.polled
 		q.Constraint = req.constraint
 		q.HandOver, q.Ticket = req.handOver, req.ticket
@@ -113,7 +115,7 @@ func (s *Service) start(ctx context.Context, r *call.Call, kind string, req *sam
 		return nil, err
 	}
 	if r.Origin != nil {
-		g.stream, g.broken = newTokenwise(g.stream, len(list)), func(err error) { breakOff(ctx, r, err) }
+		g.stream, g.broken = newTokenwise(g.stream, len(g.choices)), func(err error) { breakOff(ctx, r, err) }
 	}
 	if s.opt.Abortable {
 		g.done = s.inFlight.add(kind, g.id, g.stream)

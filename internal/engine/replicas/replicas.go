@@ -232,9 +232,9 @@ func (r *Router) Submit(ctx context.Context, list ...*engine.Request) (engine.St
 		}
 		s, err := m.Submit(ctx, list...)
 		if err == nil {
-			return &stream{Stream: s, router: r, engine: m, load: load, sequences: len(list)}, nil
+			return &stream{Stream: s, router: r, engine: m, load: load, sequences: w.sequences}, nil
 		}
-		r.giveBack(m, load, len(list), 0)
+		r.giveBack(m, load, w.sequences, 0)
 		if !errors.Is(err, engine.ErrFailed) {
 			return nil, err
 		}
@@ -261,17 +261,16 @@ type weight struct {
 // weigh measures requests, outside the lock. Requests with one prompt compute it once. Where there is
 // nothing to choose the beginnings of prompts are of no interest.
 func (r *Router) weigh(room []beginning, list []*engine.Request, several bool) (w weight) {
-	w.list, w.sequences = room, len(list)
+	w.list, w.sequences = room, engine.Outputs(list)
 	w.adds = several && r.capacity > 0
 	w.reads = w.adds && len(list) > 0 && list[0].Params.PromptLogprobs == sample.NoLogprobs
-	for i, q := range list {
-		w.output += min(int(q.Params.MaxTokens), assumedOutput)
-		same := i > 0 && len(q.Prompt) == len(list[i-1].Prompt) && len(q.Prompt) > 0 &&
-			&q.Prompt[0] == &list[i-1].Prompt[0]
-		if same && w.reads {
-			continue
+	for _, q := range list {
+		w.output += q.Outputs() * min(int(q.Params.MaxTokens), assumedOutput)
+		computed := q.Outputs()
+		if w.reads {
+			computed = 1
 		}
-		w.prompt += len(q.Prompt)
+		w.prompt += computed * len(q.Prompt)
 		if w.adds {
 			w.list = beginnings(w.list, r.seed, q.Salt, q.Prompt,
 				r.Info().BlockSize)

@@ -182,8 +182,10 @@ func TestSubmitFollowsThePrefix(t *testing.T) {
 func TestChoicesStayTogether(t *testing.T) {
 	r, engines := fakes(t, 2)
 	prompt := tokens(100, 100, 0)
-	s, at := submit(t, r, request(prompt), request(prompt), request(prompt), request(tokens(50, 0, 4)))
-	if len(engines[at].taken) != 1 || len(engines[at].taken[0]) != 4 {
+	three := request(prompt)
+	three.Seeds = []uint64{1, 2, 3}
+	s, at := submit(t, r, three, request(tokens(50, 0, 4)))
+	if len(engines[at].taken) != 1 || len(engines[at].taken[0]) != 2 || s.(*stream).sequences != 4 {
 		t.Errorf("engine %d has %v", at, engines[at].taken)
 	}
 	if load := s.(*stream).load; load != 100+50+4 {

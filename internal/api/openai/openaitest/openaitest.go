@@ -94,7 +94,8 @@ type observer struct {
 }
 
 func (o *observer) Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
-	o.last = list[0]
+	last := list[0].Output(0)
+	o.last = &last
 	return o.Engine.Submit(ctx, list...)
 }
 
