@@ -13,14 +13,39 @@ import (
 	"testing"
 )
 
-// documents are the texts that are checked, relative to the repository.
-var documents = []string{
-	"README.md", "CHANGELOG.md", "docs/architecture.md", "docs/compat-vllm.md", "docs/decisions.md",
-	"docs/vllm-tests.md", "docs/vllm-tests-ray.md", "docs/errors.md",
-	"docs/quickstart.md", "docs/kubernetes.md", "docs/batch.md", "docs/faults.md", "docs/python.md",
-	"docs/ray.md", "docs/rlhf.md", "docs/kv-transfer.md", "docs/security.md", "docs/api.md", "docs/doctor.md",
-	"docs/structured-outputs.md",
-	"CONTRIBUTING.md", "docs/tour.md",
+// documents lists the texts that are checked, relative to the repository.
+func documents(t *testing.T) []string {
+	t.Helper()
+	list := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"*.md", "decisions/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			list = append(list, path.Join("docs", filepath.ToSlash(f)))
+		}
+	}
+	return list
+}
+
+// TestDecisions wants every decision in the index, under its title, once.
+func TestDecisions(t *testing.T) {
+	index := string(read(t, "docs/decisions/README.md"))
+	files, err := filepath.Glob("decisions/[0-9]*.md")
+	if err != nil || len(files) < 50 {
+		t.Fatalf("%d decisions, %v", len(files), err)
+	}
+	for _, f := range files {
+		first, _, _ := strings.Cut(string(read(t, "docs/"+filepath.ToSlash(f))), "\n")
+		line := "- [" + strings.TrimPrefix(first, "# ") + "](" + filepath.Base(f) + ")\n"
+		if strings.Count(index, line) != 1 {
+			t.Errorf("the index has %d times %q", strings.Count(index, line), line)
+		}
+	}
+	if n := strings.Count(index, "\n- ["); n != len(files) {
+		t.Errorf("the index has %d lines, there are %d decisions", n, len(files))
+	}
 }
 
 // tree is what the repository holds.
@@ -104,7 +129,7 @@ var (
 
 func TestNamesExist(t *testing.T) {
 	r := readTree(t)
-	for _, name := range documents {
+	for _, name := range documents(t) {
 		t.Run(name, func(t *testing.T) {
 			text := read(t, name)
 			for _, m := range quoted.FindAllSubmatchIndex(text, -1) {
@@ -153,7 +178,7 @@ func TestFolders(t *testing.T) {
 
 // TestLinks holds links between the documents, with the headings they point to.
 func TestLinks(t *testing.T) {
-	for _, name := range documents {
+	for _, name := range documents(t) {
 		for _, m := range link.FindAllSubmatch(read(t, name), -1) {
 			target, anchor, _ := strings.Cut(string(m[1]), "#")
 			if strings.Contains(target, "://") {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what the README quotes and prints one table: the built-in model served by one process (uni) and by two
+# Measures what docs/figures.md quotes and prints one table: the built-in model served by one process (uni) and by two
 # ranks in processes of their own (mp). It needs bash, coreutils and bin/eagleray, and takes about two minutes.
 #   PORT      port of the servers (default 8777)
 #   PROMPTS   requests of the throughput run (default 200)

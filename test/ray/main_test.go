@@ -1,6 +1,5 @@
 // Package ray_test runs whole engines on real Ray: --distributed-executor-backend ray, in this
-// process and as the program. docs/vllm-tests-ray.md says which of vLLM's tests each of them
-// mirrors.
+// process and as the program.
 package ray_test
 
 import (
