@@ -11,7 +11,7 @@ import (
 )
 
 // TestServeLosesNodesOfReplicas takes nodes with replicas from an application of eagleray.serve under
-// load (python/tests/ray_serve.py, Nodes), or has them fall silent, and adds others.
+// load (python/tests/ray_serve/nodes.py), or has them fall silent, and adds others.
 func TestServeLosesNodesOfReplicas(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
 		worker := raytest.NodeSpec{CPUs: 2, GPUs: 4}
@@ -42,6 +42,6 @@ func TestServeLosesNodesOfReplicas(t *testing.T) {
 		nodes := httptest.NewServer(mux)
 		defer nodes.Close()
 		s := &site{Cluster: c}
-		s.serveCases(t, "ray_serve.Nodes", "EAGLERAY_NODES="+nodes.Listener.Addr().String())
+		s.serveCases(t, "ray_serve.nodes.Nodes", "EAGLERAY_NODES="+nodes.Listener.Addr().String())
 	})
 }
