@@ -78,7 +78,7 @@ func (e *Engine) fetch() {
 	}
 }
 
-// forsake ends the fetches for which nobody waits any more: the ranks stop to read and to write, and
+// forsake ends the fetches that no request waits for any more: the ranks stop to read and to write, and
 // tell the producer.
 func (e *Engine) forsake() {
 	t := e.transfers
@@ -144,7 +144,7 @@ func (t *transfers) fetch(ctx context.Context, group *executor.Executor,
 	return moved, errors.Join(errs...)
 }
 
-// offer is what the ranks hand out of a request before it has ended: nobody can ask for it before its
+// offer is what the ranks hand out of a request before it has ended: no engine can ask for it before its
 // ticket is out. One that never is to be handed over is withdrawn.
 type offer struct {
 	hold kvtransfer.Hold
@@ -230,7 +230,7 @@ func (e *Engine) handOver(r *schedule.Output) {
 }
 
 // hold has the ranks hand out blocks until they have been handed over, or for as long as they are
-// kept. When nobody reads them any more, and they were claimed, they are released.
+// kept. When no engine reads them any more, and they were claimed, they are released.
 func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, error) {
 	o := &offer{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
 		Digest: h.Digest, Plan: h.Plan}}

@@ -829,7 +829,7 @@ async def only(answers: AsyncGenerator[Any, None]) -> Any:
 class Lost(Cluster):
     """No request is lost, and no stream is cut, while replicas come and go.
 
-    What clients get is, but for the names of a stream, what they get of replicas that nobody disturbs.
+    What clients get is, but for the names of a stream, what they get of replicas that nothing disturbs.
     """
 
     # What streams ask for: a long one is more often about to be answered.
