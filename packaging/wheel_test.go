@@ -123,7 +123,7 @@ with LLM() as llm:
 			}
 		}
 	}
-	// Whoever unpacks another platform's wheel, as pip would not, is told so.
+	// A wheel of another platform, which pip would not unpack, says so.
 	raw, err := os.ReadFile(packed[0])
 	if err != nil {
 		t.Fatal(err)

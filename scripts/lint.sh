@@ -22,6 +22,7 @@ check gofmt "gofmt -w cmd docs internal packaging scripts test ./*.go" gofmt -l 
 check "go vet" "each line says where; go doc cmd/vet says what an analyzer looks for" "$go" vet ./...
 check staticcheck "https://staticcheck.dev/docs/checks says what a code (SA4006, U1000, …) means and shows the cure" \
   "$go" tool staticcheck ./...
+check prose "name the request, the rank or the program that the word stands for" "$go" run ./scripts/prose
 if tools=$(./scripts/lint-venv.sh); then
   ruff=$tools/ruff
   check "ruff check" "$ruff check --fix; https://docs.astral.sh/ruff/rules says what a code means" "$ruff" check --quiet .

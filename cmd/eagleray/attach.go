@@ -84,7 +84,7 @@ func tellParent(err error) error {
 	}
 	socket, socketErr := parentSocket()
 	if socketErr != nil {
-		return err // and somebody reads standard error
+		return err // and a user reads standard error
 	}
 	return serveParent(context.Background(), socket, 0,
 		func(context.Context) (http.Handler, any, error) { return nil, nil, err })
@@ -170,7 +170,7 @@ func answerParent(ctx context.Context, open func(context.Context) (*replicas.Rou
 			}
 			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 			cfg.Server.EnableRLHF, cfg.Server.EnableElasticEP = true, true // the program has its engine for itself
-			cfg.Server.Host = ""                                           // nobody reaches it but by the socket
+			cfg.Server.Host = ""                                           // it is reached by the socket alone
 			cfg.Server.AllowedLocalWeights = []string{"/"}                 // it could send the bytes as well
 			surface, err := newHandler(*cfg, e, nil, nil, kept{}, log, nil)
 			if err != nil {

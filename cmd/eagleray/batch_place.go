@@ -22,7 +22,7 @@ func isAddress(place string) bool {
 	return strings.HasPrefix(place, "http://") || strings.HasPrefix(place, "https://")
 }
 
-// openInput opens a file, or fetches one into a temporary file without a name: whoever asks its rows
+// openInput opens a file, or fetches one into a temporary file without a name: the caller that asks its rows
 // may take hours, which no server waits for.
 func openInput(ctx context.Context, place string) (*os.File, error) {
 	if !isAddress(place) {
@@ -196,7 +196,7 @@ func (b *batchRun) place() (*batchPlace, error) {
 		path: filepath.Join(dir, hex.EncodeToString(sum[:8])+".jsonl")}, nil
 }
 
-// ownFolder makes a folder. One of a known name where everybody may write must be nobody else's.
+// ownFolder makes a folder. One of a known name where all users may write must be this user's.
 func ownFolder(dir string, known bool) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil || !known {
 		return err

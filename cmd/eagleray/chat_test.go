@@ -167,7 +167,7 @@ func TestChatInterruptAnswer(t *testing.T) {
 }
 
 // Ctrl-C between two messages ends what is typed, not the conversation, also where the terminal
-// makes a signal of it because nobody reads keys yet.
+// makes a signal of it because the program reads no keys yet.
 func TestChatInterruptPrompt(t *testing.T) {
 	t.Parallel()
 	x := onTerminal(t, nil, "chat", "--url", slowServer(t).URL)

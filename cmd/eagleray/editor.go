@@ -41,7 +41,7 @@ func newEditor(ctx context.Context, in *os.File) *editor {
 	return e
 }
 
-// terminal tells whether somebody types.
+// terminal tells whether input and output are a terminal.
 func (e *editor) terminal() bool { return e.line != nil }
 
 // close gives the terminal back as it was.

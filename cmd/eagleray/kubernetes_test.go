@@ -190,7 +190,7 @@ func chartPod(t *testing.T, all []manifest, set, port, masterPort, secret string
 	return p
 }
 
-// get is the status of a route, 0 if nobody answers.
+// get is the status of a route, 0 without an answer.
 func get(url, key string) int {
 	r, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

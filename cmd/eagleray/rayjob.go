@@ -13,7 +13,7 @@ import (
 const rayJobVariable = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 // logLevel is the level of commands that end with their engine: what goes well is only of interest
-// in the log of a job, which nobody sees run.
+// in the log of a job, which no terminal shows.
 func logLevel() slog.Level {
 	if os.Getenv(rayJobVariable) != "" {
 		return slog.LevelInfo

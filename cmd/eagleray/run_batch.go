@@ -130,7 +130,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// batchWindow is how many rows are asked at a time: twice as many as run, so that whoever ends is
+// batchWindow is how many rows are asked at a time: twice as many as run, so that a row that ends is
 // followed at once.
 func batchWindow(cfg *config.Config) int {
 	return 2 * cfg.Schedule.MaxNumSeqs * cfg.Parallel.DataParallelSize

@@ -16,7 +16,7 @@ import (
 var named = regexp.MustCompile(`"id":"[^"]*"|"created":[0-9]+`)
 
 // TestScaleUnderLoad changes the number of engines and their layout while requests run, streams and others:
-// none is lost, and each has the bytes that it has of a server that nobody changes.
+// none is lost, and each has the bytes that it has of a server of a fixed size.
 func TestScaleUnderLoad(t *testing.T) {
 	t.Parallel()
 	changes := 5

@@ -124,7 +124,7 @@ func checkServer(ctx context.Context, cfg config.Config, elsewhere bool) error {
 }
 
 // watchParent ends this process with the one that started it, if that asks for it: by the signal of
-// the kernel, else at the end of standard input. Nobody is left who would get its answers.
+// the kernel, else at the end of standard input. The program that would get its answers is gone.
 func watchParent() error {
 	asked, err := parent.Watch()
 	if !asked || err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
@@ -107,7 +108,7 @@ func (e *Engine) checkConstraint(ctx context.Context, r *Request) error {
 	}
 	began := time.Now()
 	kept, err := e.info.Grammars.Check(ctx, r.Constraint)
-	e.metrics.Grammar(kept, time.Since(began))
+	e.events.Emit(status.GrammarCompiled{Cached: kept, Took: time.Since(began)})
 	return err
 }
 

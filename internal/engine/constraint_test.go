@@ -82,7 +82,7 @@ func TestConstraints(t *testing.T) {
 }
 
 // TestConstraintRefused: what cannot be enforced is refused before anything is computed, what
-// contradicts the rest of its request ends with an error, and both cost nobody else anything.
+// contradicts the rest of its request ends with an error, and both cost no other request anything.
 func TestConstraintRefused(t *testing.T) {
 	e := open(t, nil)
 	for _, spec := range []constrain.Spec{

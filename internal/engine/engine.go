@@ -39,7 +39,7 @@ type Engine struct {
 	steering *Steering
 	// model is its configuration.
 	model *checkpoint.Config
-	// onStep is notified of every step that was applied; nil is nobody.
+	// onStep is notified of every step that was applied; nil is not called.
 	onStep func(StepTimes)
 	// slowStep is how long a step may take before it is called slow.
 	slowStep time.Duration

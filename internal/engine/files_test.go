@@ -323,7 +323,7 @@ func TestModelOverwritten(t *testing.T) {
 			})
 			same(t, "written back", got, want)
 			c.write(t, dir, otherWeights(t))
-			healthSays(t, e, "overwritten in place") // before anybody asks for anything
+			healthSays(t, e, "overwritten in place") // before any request
 			byName(t, dir, trainedWeights(t))
 			healthSays(t, e) // nothing
 			same(t, "replaced by what it was", receiveAll(t, e, list, func(int) {}), want)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
@@ -78,7 +79,7 @@ func (e *Engine) fetch() {
 	}
 }
 
-// forsake ends the fetches for which nobody waits any more: the ranks stop to read and to write, and
+// forsake ends the fetches that no request waits for any more: the ranks stop to read and to write, and
 // tell the producer.
 func (e *Engine) forsake() {
 	t := e.transfers
@@ -112,16 +113,8 @@ func (t *transfers) start(e *Engine, key uint64, f *kvtransfer.Fetch) {
 		if key == 0 {
 			return
 		}
-		took := time.Since(began)
-		e.metrics.Fetched(took, err == nil, moved.Memory, moved.Link)
-		if err != nil {
-			t.log.Warn("KV blocks have not come: they are computed here", "transfer", f.Secret.Name(),
-				"blocks", len(f.Blocks), "error", err)
-		} else {
-			t.log.Debug("KV blocks have come", "transfer", f.Secret.Name(), "blocks", len(f.Blocks),
-				"began", began.UnixMicro(), "took", took, "by_memory", moved.Memory, "by_link",
-				moved.Link)
-		}
+		e.events.Emit(status.KVFetched{Transfer: f.Secret.Name(), Blocks: len(f.Blocks), Began: began,
+			Took: time.Since(began), ByMemory: moved.Memory, ByLink: moved.Link, Err: err})
 		e.post(arrival{key, err == nil})
 	})
 }
@@ -144,7 +137,7 @@ func (t *transfers) fetch(ctx context.Context, group *executor.Executor,
 	return moved, errors.Join(errs...)
 }
 
-// offer is what the ranks hand out of a request before it has ended: nobody can ask for it before its
+// offer is what the ranks hand out of a request before it has ended: no engine can ask for it before its
 // ticket is out. One that never is to be handed over is withdrawn.
 type offer struct {
 	hold kvtransfer.Hold
@@ -230,7 +223,7 @@ func (e *Engine) handOver(r *schedule.Output) {
 }
 
 // hold has the ranks hand out blocks until they have been handed over, or for as long as they are
-// kept. When nobody reads them any more, and they were claimed, they are released.
+// kept. When no engine reads them any more, and they were claimed, they are released.
 func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, error) {
 	o := &offer{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
 		Digest: h.Digest, Plan: h.Plan}}
@@ -255,11 +248,8 @@ func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, e
 		if o.state.CompareAndSwap(offerOpen, offerOver) {
 			return
 		}
-		e.metrics.HandedOver(handed)
-		if !handed {
-			t.log.Warn("KV blocks were not fetched: they are given up", "transfer", o.hold.Secret.Name(),
-				"blocks", len(o.hold.Blocks), "after", time.Since(began), "error", cmp.Or(err, freeErr))
-		}
+		e.events.Emit(status.KVHandedOver{Transfer: o.hold.Secret.Name(), Blocks: len(o.hold.Blocks),
+			After: time.Since(began), Fetched: handed, Err: cmp.Or(err, freeErr)})
 		e.post(released(key))
 	})
 	return o, nil

@@ -342,7 +342,7 @@ func (b *opening) constraintBytes() int64 {
 }
 
 // limitHeap has the collector of this process, in which ranks compute, keep what lies on the heap within
-// what the plan has for it, unless somebody has set a limit (GOMEMLIMIT, GOGC). No limit is set to that:
+// what the plan has for it, unless the user has set a limit (GOMEMLIMIT, GOGC). No limit is set to that:
 // requests beyond what is planned for them would have it collect all the time.
 func (b *opening) limitHeap() {
 	if b.backend() != "uni" || b.planned == nil || len(b.planned.Hosts) == 0 {

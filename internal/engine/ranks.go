@@ -151,7 +151,7 @@ func (b *opening) rankInit() (queue.Init, error) {
 }
 
 // connectRay joins the cluster that the ranks will be placed on, again after a failure.
-// For an engine that is added and for another layout there is little patience: somebody waits for the
+// For an engine that is added and for another layout there is little patience: a caller waits for the
 // answer, or what was there to go on.
 func (b *opening) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()

@@ -183,8 +183,8 @@ func (e *Engine) ReserveSent(ctx context.Context, room *weights.Room) error {
 }
 
 // Stage has every rank load its share of an update, beside what it computes with. On an error no rank
-// keeps anything of it. It calls claimed when no rank of it is going to be sent the update whom another
-// engine might come before.
+// keeps anything of it. It calls claimed once every host of its ranks is claimed, by it or by
+// another engine.
 func (e *Engine) Stage(ctx context.Context, u *weights.Update, claimed func()) error {
 	if e.transfers != nil {
 		u.Digest() // here it holds up no step

@@ -4,7 +4,7 @@ import "slices"
 
 // suspects finds the request that makes groups of ranks fail, by trying ever fewer of those that
 // were computed when the last ones did: a step that fails twice is bisected. It is a pure state
-// machine: failures and progress in, whom to hold back and whom to condemn out.
+// machine: failures and progress in, requests to hold back and to condemn out.
 //
 // After the first failure all requests go on. When the next group fails too before they have got
 // any further, those that both groups computed are the suspects, and only half of them go on. Who

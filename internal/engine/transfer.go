@@ -3,13 +3,13 @@ package engine
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/group/launch/nodes"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/rank/calls"
@@ -30,7 +30,6 @@ type transfers struct {
 	shape          kvtransfer.Shape
 	// token seals tickets; nil when engines have no secret in common.
 	token []byte
-	log   *slog.Logger
 	// running are the goroutines.
 	running sync.WaitGroup
 
@@ -49,7 +48,7 @@ func (b *opening) transfers() (*transfers, error) {
 	if c.Role == "" {
 		return nil, nil
 	}
-	t := &transfers{config: c, id: c.EngineID, log: b.opt.Log, port: c.Port,
+	t := &transfers{config: c, id: c.EngineID, port: c.Port,
 		offers: map[uint64]*offer{}}
 	if t.id == "" {
 		t.id = string(handshake.NewInstance())
@@ -133,7 +132,7 @@ func (e *Engine) openTransfers() error {
 		return fmt.Errorf("exchange of KV blocks: %w", err)
 	}
 	t.first = addresses[0]
-	t.log.Info("KV blocks are exchanged with other engines", "role", t.config.Role, "engine_id", t.id,
-		"address", fmt.Sprintf("%s:%d", t.first.Host, t.first.Port), "ranks", len(addresses))
+	e.events.Emit(status.KVExchangeOpened{Role: t.config.Role, EngineID: t.id,
+		Address: fmt.Sprintf("%s:%d", t.first.Host, t.first.Port), Ranks: len(addresses)})
 	return nil
 }

@@ -89,7 +89,7 @@ class Completion:
 
     @property
     def at_once(self) -> bool:
-        """Whether the answer is no stream: nobody wants one, or it cannot be."""
+        """Whether the answer is no stream: none is wanted, or it cannot be one."""
         return (
             self._params.output_kind is RequestOutputKind.FINAL_ONLY
             or self._params.prompt_logprobs is not None

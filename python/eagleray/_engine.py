@@ -128,7 +128,7 @@ class Engine:
             pass  # the reader finds the end, and tells every receiver
 
     def cancel(self, number: int) -> None:
-        """Have nobody wait for a request any more. Its receiver takes nothing after this."""
+        """End the wait for a request. Its receiver takes nothing after this."""
         with self._lock:
             waited = self._receivers.pop(number, None) is not None and self._end is None
         if waited:
@@ -155,7 +155,7 @@ class Engine:
             pass  # it has ended with requests unread: the process says how
         except OSError as err:
             cause = errors.EngineDeadError(f"{command[0]}: {err}")
-        except Exception as err:  # whoever waits must not wait for a thread that is gone
+        except Exception as err:  # a caller must not wait for a thread that is gone
             cause = errors.EngineDeadError(f"the engine's answers are not understood: {err!r}")
         self._shut()
         if self._process is not None:

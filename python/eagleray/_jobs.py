@@ -1,4 +1,4 @@
-"""What the engine is asked, step by step, whoever waits for it.
+"""What the engine is asked, step by step, whatever kind of caller waits for it.
 
 A job is a generator: it yields a route with a body, is sent the body of the answer, and returns what
 the program gets.

@@ -22,7 +22,7 @@ class _Receiver:
         self._index, self._answers = index, answers
 
     def event(self, event: dict[str, Any]) -> None:
-        """Drop an event: nobody asked for a stream."""
+        """Drop an event: no stream was asked for."""
 
     def answer(self, status: int, body: Any) -> None:
         """Take the answer."""

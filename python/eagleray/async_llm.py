@@ -61,7 +61,7 @@ class AsyncLLM(AsyncTrainable):
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield the output of a prompt as it comes; the last one is ``finished``.
 
-        Whoever stops iterating ends the request. Raises BadRequestError, RequestError or
+        To stop iterating ends the request. Raises BadRequestError, RequestError or
         EngineDeadError.
         """
         name = self._name(request_id)
@@ -199,7 +199,7 @@ class AsyncLLM(AsyncTrainable):
         return SamplingParams(**self._engine.ready["sampling"])
 
     async def abort(self, request_id: str) -> None:
-        """End a request: whoever waits for it has a RequestError of status 499."""
+        """End a request: its caller has a RequestError of status 499."""
         receiver = self._running.get(request_id)
         if receiver is not None:
             receiver.cancel()

@@ -188,7 +188,7 @@ class WeightTransfer:
                             for at in range(0, len(array.data), _CHUNK):
                                 connection.sendall(array.data[at : at + _CHUNK])
                             connection.sendall(_CRC.pack(next(sums)))
-                    except OSError:  # the answer says why nobody reads any more
+                    except OSError:  # the answer says why the engine stopped reading
                         beside.shutdown(cancel_futures=True)
 
             thread = threading.Thread(target=bring, name="eagleray weights", daemon=True)

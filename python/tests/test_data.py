@@ -275,7 +275,7 @@ class TestFeed(unittest.TestCase):
         self.assertEqual(self.sent(2), "ab")
         self.feed.drop(first.values())
         self.assertEqual({self.engine.cancelled.get(timeout=60) for _ in "ab"}, {97, 98})
-        # An answer that was on its way is nobody's, and makes no more room.
+        # An answer that was on its way belongs to no request, and makes no more room.
         first["a"].answer(200, {})
         later = self.asked("gh")
         self.assertEqual(self.sent(2), "ef")
@@ -294,7 +294,7 @@ class TestFeed(unittest.TestCase):
 
 
 class Shown:
-    """A bar that nobody sees."""
+    """A bar without a terminal."""
 
     def __init__(self) -> None:
         self.n = 0

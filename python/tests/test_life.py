@@ -93,7 +93,7 @@ class TestEnds(unittest.TestCase):
                 time.sleep(60)
                 """,
             "while it starts": """
-                made = []  # keeps it: an LLM that nobody has ends
+                made = []  # keeps it: an LLM without a reference ends
                 start = lambda: made.append(LLM(tensor_parallel_size=2))
                 threading.Thread(target=start).start()
                 print("ready", flush=True)

@@ -78,7 +78,7 @@ class TestWeights(unittest.TestCase):
         answers = []
         for transport in ("shm", "unix", "tcp"):
             if transport == "tcp":
-                with self.assertRaises(ValueError):  # nobody but its program reaches this engine
+                with self.assertRaises(ValueError):  # only its program reaches this engine
                     WeightTransfer(self.llm, transport)
                 continue
             self.assertEqual(update_weights(self.llm, self.other, transport, transport), transport)

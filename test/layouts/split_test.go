@@ -163,7 +163,7 @@ func runSplit(ctx context.Context, w *workload, from, to cell, during func(*spli
 		}
 		switch lost[i] {
 		case 0:
-			t.Port, t.Local = 1, "" // nobody is there
+			t.Port, t.Local = 1, "" // no agent listens there
 		case 1:
 			t.Fingerprint[0]++ // a stranger is
 		}

@@ -15,7 +15,7 @@ type nowhere struct{}
 
 func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
 
-// TestServeRenounces has the ingress of a split application tell a prefill replica that nobody needs
+// TestServeRenounces has the ingress of a split application tell a prefill replica that no decode replica needs
 // its blocks; one with another certificate is not told.
 func TestServeRenounces(t *testing.T) {
 	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {

@@ -76,7 +76,7 @@ export function live(section, about) {
       } catch (err) {
         if (controller.signal.aborted) return;
         refused = err.status ? err.message : "";
-        if (err.status === 401) { // nobody has given the key: the button at the top asks again
+        if (err.status === 401) { // the key was not given: the button at the top asks again
           open = null;
           setState("lost", refused);
           return;

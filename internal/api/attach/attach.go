@@ -116,7 +116,7 @@ func (c *connection) receive(socket io.Reader) error {
 		if errors.Is(err, frame.ErrLength) {
 			return fmt.Errorf("request: %w", err)
 		}
-		if err != nil { // also one that is torn: whoever wrote it is gone
+		if err != nil { // also one that is torn: the program that wrote it is gone
 			return io.EOF
 		}
 		var m message

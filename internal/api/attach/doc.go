@@ -1,12 +1,12 @@
 // Package attach answers requests of the program that started this one, over a socket that both
-// hold an end of. There is no address, so nobody else can ask, and no HTTP: a request is a frame
+// hold an end of. There is no address, so no other program can ask, and no HTTP: a request is a frame
 // (internal/ray/frame: a length of 4 bytes, big-endian, and a JSON object) that names a route, and
 // is answered by the handler that answers the route over HTTP.
 //
 // The program sends
 //
 //	{"id": 1, "route": "/v1/completions", "body": {…}}   a request; "method" is POST without it
-//	{"cancel": 1}                                        nobody waits for the answer any more
+//	{"cancel": 1}                                        the answer is not waited for any more
 //
 // and gets
 //

@@ -18,7 +18,7 @@ import (
 // Options of Batches. Store, Dir, Do and Answers are needed.
 type Options struct {
 	Store *store.Store
-	// Dir is the folder of contents: nobody else writes there.
+	// Dir is the folder of contents: no other program writes there.
 	Dir string
 	// Do asks a row of an owner.
 	Do func(ctx context.Context, owner string, r *Row) (Answer, error)

@@ -75,7 +75,7 @@ type Files struct {
 	st  *store.Store
 	dir string
 	lim Limits
-	// place is held while a content and its entry come or go: whoever sweeps must not come between.
+	// place is held while a content and its entry come or go: a sweep must not come between.
 	place   sync.Mutex
 	uploads chan struct{}
 }

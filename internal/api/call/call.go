@@ -11,7 +11,7 @@ type Call struct {
 	// Row says that the request is a row of a batch: it gives way to others.
 	Row bool
 	// LeaveToOthers breaks the connection of a request that another server can answer and this one
-	// cannot, for a reason: what was to follow is told to nobody. Nil where no other one can.
+	// cannot, for a reason: what was to follow is not sent. Nil where no other one can.
 	LeaveToOthers func(ctx context.Context, reason error)
 	// Origin is what the answer is made of, observed what observes it; nil for nothing.
 	Origin   *Origin

@@ -47,7 +47,7 @@ type entry struct {
 // show it. Preemptions within a second are one event.
 func (l *Events) Listen(e status.Event) {
 	source, engine := status.Source(e)
-	if _, ok := source.(status.Progress); ok {
+	if _, ok := source.(status.Progress); ok || status.Frequent(source) {
 		return
 	}
 	now := time.Now()

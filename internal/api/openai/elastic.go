@@ -43,7 +43,7 @@ func (s *API) addElastic(add func(method, path string, public bool, h server.Han
 	add("GET", "/is_scaling_elastic_ep", false, s.isScaling)
 }
 
-// mayNotScale is the answer of a server whose engines anybody could change who reaches it.
+// mayNotScale is the answer of a server whose engines every client could change.
 func mayNotScale(http.ResponseWriter, *server.Request) error {
 	return &wire.Error{Status: http.StatusForbidden, Message: "the engines of this server are not changed: start it " +
 		"with --enable-elastic-ep or with --api-key"}

@@ -42,7 +42,7 @@ func (s *API) newBatches() *batch.Batches {
 			_, bad := s.checkModel(name)
 			return bad == nil
 		},
-		// Twice as many as run: whoever ends is followed at once.
+		// Twice as many as run: a row that ends is followed at once.
 		Window: 2 * s.opt.Config.Schedule.MaxNumSeqs * max(1, s.opt.Info.Engines)})
 }
 

@@ -186,7 +186,7 @@ func decodeBlock(at wire.Path, role string, raw []byte) (t inputItem, bad *wire.
 	case "assistant thinking":
 		t = inputItem{kind: "reasoning", parts: make([]string, 1)}
 		text("thinking", &t.parts[0])
-	case "assistant redacted_thinking": // nobody here can read it
+	case "assistant redacted_thinking": // it cannot be read here
 	case "assistant tool_use":
 		t.kind = "function_call"
 		text("id", &t.callID)

@@ -214,7 +214,7 @@ func (s *API) startBackground(r *server.Request, req *responseRequest, begun tim
 	return live, nil
 }
 
-// background answers a request that nobody waits for.
+// background answers a request that no client waits for.
 func (s *API) background(ctx context.Context, g *generation, req *responseRequest,
 	live *liveResponse) {
 	err := s.respond(ctx, g, req, live)

@@ -55,7 +55,7 @@ func (s *API) keepResponse(owner string, rec *responses.Response, input []byte) 
 }
 
 // put stores a value of a response that was created at a time. Where there is no room the oldest
-// values of whom has the most make some.
+// values of the client that has the most make some.
 func (s *API) put(key string, value []byte, created int64) error {
 	until := time.Unix(created, 0).Add(responseLife)
 	return s.opt.Responses.Update(func(tx *store.Tx) error {

@@ -237,7 +237,7 @@ func (s *testServer) statusOf(t *testing.T, id any) any {
 	return object(t, rec.Body.Bytes())["status"]
 }
 
-// TestBackground: an answer that nobody waits for can be had later, and from any of its events on.
+// TestBackground: an answer that no client waits for can be had later, and from any of its events on.
 func TestBackground(t *testing.T) {
 	gate := make(chan struct{})
 	s := newServer(t, hanging(gate), keeping(t, store.Options{}))
@@ -434,7 +434,7 @@ func TestResponsesOutliveTheServer(t *testing.T) {
 	}
 }
 
-// TestResponsesMakeRoom: a full store loses the oldest of whom has the most, and no one else's.
+// TestResponsesMakeRoom: a full store loses the oldest of the client that has the most, and no other's.
 func TestResponsesMakeRoom(t *testing.T) {
 	s := newServer(t, keeping(t, store.Options{MaxBytes: 64 << 10}), func(o *Options) {
 		o.Config.Server.APIKeys = []string{"one", "two"}

@@ -179,7 +179,7 @@ func TestResumesNothingElse(t *testing.T) {
 }
 
 // TestLeftToOthers breaks the connections of requests that an engine has failed or was stopped with,
-// where somebody asks elsewhere; others are told.
+// where the client asks elsewhere; others are told.
 func TestLeftToOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause  error

@@ -412,7 +412,7 @@ func (t trainer) worldSize(r *server.Request, _ *wire.Fields) (any, error) {
 	return map[string]int{"world_size": t.control.WorldSize(all)}, nil
 }
 
-// weightVersion is the version of the weights; "" where nobody can change them.
+// weightVersion is the version of the weights; "" where they cannot be changed.
 func (s *API) weightVersion() string {
 	if s.opt.Trainer == nil || !s.opt.Config.Server.EnableRLHF {
 		return ""

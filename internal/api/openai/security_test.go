@@ -17,7 +17,7 @@ var parameter = regexp.MustCompile(`{\w+(\.\.\.)?}`)
 func TestRouterWalk(t *testing.T) {
 	keys := func(o *Options) { o.Config.Server.APIKeys = []string{"sk-one", "", "sk-two"} }
 	s := newServer(t, keys)
-	// Of the routes that steer a server none is called: nobody has a key.
+	// Of the routes that steer a server none is called: there is no key.
 	steered := newServer(t, keys, func(o *Options) {
 		o.Elastic, o.Trainer, o.Config.Server.EnableRLHF = &fakeElastic{}, &rlhf.Control{}, true
 	})

@@ -169,7 +169,7 @@ func TestToolCalls(t *testing.T) {
 	}
 }
 
-// TestToolChoiceNeedsParser: nothing is promised that nobody reads.
+// TestToolChoiceNeedsParser: nothing is promised that no parser reads.
 func TestToolChoiceNeedsParser(t *testing.T) {
 	s := newServer(t)
 	refused(t, s, chatPath, `{`+askTools+`}`, 400, "tool_choice", "--tool-call-parser")

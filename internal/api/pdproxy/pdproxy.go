@@ -56,7 +56,7 @@ type Proxy struct {
 	opt             Options
 	prefill, decode *fleet
 	client          *http.Client
-	// partings are the words to prefill servers whose blocks nobody needs.
+	// partings are the words to prefill servers whose blocks are not needed.
 	partings sync.WaitGroup
 }
 
@@ -143,7 +143,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.pass(w, r, body, body, &times)
 }
 
-// parting bounds the word to a prefill server whose blocks nobody needs.
+// parting bounds the word to a prefill server whose blocks are not needed.
 const parting = 5 * time.Second
 
 // renounce gives the blocks of a prompt up whose answer did not come to its end: the decode server may

@@ -107,7 +107,7 @@ type nowhere struct{}
 
 func (nowhere) Heads(int, int, bool, int, int) []byte { return nil }
 
-// TestRenounced wants a prefill server to have its blocks back as soon as it is clear that nobody comes
+// TestRenounced wants a prefill server to have its blocks back as soon as it is clear that no server comes
 // for them: the decode server refuses the request, is not there, or breaks its answer off, or the client
 // goes. An answer that is complete has had its blocks, or not.
 func TestRenounced(t *testing.T) {

@@ -22,7 +22,7 @@ const (
 	patience = time.Minute
 )
 
-// progress is what a client has of an answer; nil is that of an answer which nobody goes on with.
+// progress is what a client has of an answer; nil is that of an answer that is not gone on with.
 type progress struct {
 	begun bool
 	token string

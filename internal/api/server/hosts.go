@@ -79,7 +79,7 @@ func hostname(hostport string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 }
 
-// isLoopbackName reports whether a host name always means the machine of whoever uses it: the
+// isLoopbackName reports whether a host name always means the machine of the client that uses it: the
 // loopback names and addresses, and the unspecified address, which is one of them to a client.
 func isLoopbackName(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))

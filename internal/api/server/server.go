@@ -171,7 +171,7 @@ func (s *Server) serve(inner http.ResponseWriter, r *Request, guard *hostGuard) 
 		_ = rc.SetReadDeadline(began.Add(s.lim.BodyTimeout))
 	}
 	if len(r.TransferEncoding) > 0 {
-		// A Content-Length may have stood beside it, which net/http drops: whoever is in between may
+		// A Content-Length may have stood beside it, which net/http drops: a proxy in between may
 		// see another end of this request, and so another next one (RFC 9112, 6.1).
 		w.Header().Set("Connection", "close")
 	}

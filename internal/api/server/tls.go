@@ -54,7 +54,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// removeStale removes a socket that a server left behind which has not ended by itself: nobody
+// removeStale removes a socket that a server left behind which has not ended by itself: no process
 // listens there any more.
 func removeStale(path string) error {
 	info, err := os.Stat(path)

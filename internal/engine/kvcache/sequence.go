@@ -93,8 +93,8 @@ func (m *Manager) Grow(s *Sequence, tokens []int32, n int) bool {
 	return true
 }
 
-// Allocate extends the block table to n positions with reserved blocks: nobody else has them, and
-// nobody finds them. It refuses, and changes nothing, when there are not enough free blocks.
+// Allocate extends the block table to n positions with reserved blocks: no other sequence
+// has them, or finds them. It refuses, and changes nothing, when there are not enough free blocks.
 func (m *Manager) Allocate(s *Sequence, n int) bool {
 	need := m.BlocksFor(n) - len(s.blocks)
 	if need > m.free {

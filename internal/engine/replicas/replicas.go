@@ -332,7 +332,7 @@ func (r *Router) giveBack(m *member, load, sequences, outputs int) {
 	m.rest()
 }
 
-// rest tells whoever waits for an engine that is leaving when it has nothing left. Router.mu is held.
+// rest tells the caller that waits for an engine that is leaving when it has nothing left. Router.mu is held.
 func (m *member) rest() {
 	if m.idle != nil && m.sequences == 0 {
 		close(m.idle)

@@ -178,7 +178,7 @@ func TestRooms(t *testing.T) {
 }
 
 // TestRoomForWhatIsSent: the rank that has found memory for an update is the one that is sent it, before
-// those of other engines, and it finds that for the next one while nobody waits.
+// those of other engines, and it finds that for the next one while no update waits.
 func TestRoomForWhatIsSent(t *testing.T) {
 	list := others(t)
 	want := answers(t, open(t, func(c *config.Config) { c.Model.Path = folder(t, list) }))[0]

@@ -216,7 +216,7 @@ func (r *receiver) greet(c net.Conn) {
 	a.come = i
 	close(a.there)
 	r.mu.Unlock()
-	r.work.Go(func() { // nobody may ask for it
+	r.work.Go(func() { // it may never be asked for
 		select {
 		case <-r.life.Done():
 		case <-time.After(matchTimeout):

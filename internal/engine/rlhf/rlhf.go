@@ -39,7 +39,7 @@ type Control struct {
 	opt      Options
 	steering *engine.Steering
 	// retiring gives back the memory of the update before the last one, and finds that of the next, which
-	// the system takes long to do: nobody waits for it but the next update.
+	// the system takes long to do: only the next update waits for it.
 	retiring sync.WaitGroup
 	tied     bool
 	specs    []checkpoint.Spec

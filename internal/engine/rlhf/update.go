@@ -136,7 +136,7 @@ func (c *Control) load(path string) error {
 	}
 	files, err := checkpoint.Open(folder)
 	if err != nil {
-		// Whoever asks may not be who may read the file: what is in it is told to the log alone.
+		// The client may not be allowed to read the file: what is in it is told to the log alone.
 		c.log.Warn("weights were not loaded", "path", path, "cause", err)
 		if errors.Is(err, fs.ErrNotExist) {
 			return &SourceError{fmt.Errorf("there are no weights at %s: safetensors files are loaded", path)}

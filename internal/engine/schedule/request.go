@@ -123,7 +123,7 @@ type scheduled struct {
 	running bool
 	slot    uint32 // while running
 	// remote is how far the keys and values are that come from elsewhere.
-	// lapsed says that what it receives is of no use any more, forsaken that nobody waits for it.
+	// lapsed says that what it receives is of no use any more, forsaken that no request waits for it.
 	remote   remote
 	lapsed   bool
 	forsaken bool

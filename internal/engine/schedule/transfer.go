@@ -13,7 +13,7 @@ const (
 	// unasked is before the request's first turn. One without a Source stays so.
 	unasked remote = iota
 	// receiving is from its turn on until they have come, or will not: it waits, with its blocks
-	// reserved, and keeps nobody up. (vLLM: WAITING_FOR_REMOTE_KVS.)
+	// reserved, and delays no other. (vLLM: WAITING_FOR_REMOTE_KVS.)
 	receiving
 	// received waits for a slot, with its blocks computed.
 	received
@@ -30,7 +30,7 @@ type transfers struct {
 	receiving []*Request
 	received  []*Request // in the order of Received
 	fetches   []Fetch
-	forsaken  []uint64 // keys of fetches for which nobody waits any more
+	forsaken  []uint64 // keys of fetches that no request waits for any more
 	offers    []Offer
 	kept      map[uint64]*Request // that have ended, by key
 }
@@ -52,7 +52,7 @@ type Fetch struct {
 
 // HandOver is what was kept of a request.
 type HandOver struct {
-	// Blocks are those that its prompt fills without its last token, which whoever goes on from them
+	// Blocks are those that its prompt fills without its last token, which the engine that goes on from them
 	// computes; Digest names their contents.
 	Blocks []uint32
 	Digest [sha256.Size]byte
@@ -61,7 +61,7 @@ type HandOver struct {
 }
 
 // Offer is what will be kept of a request, if it ends with the token that a plan samples: ranks that
-// are told before that plan can hand it out as soon as they have executed it. Nobody must read it before
+// are told before that plan can hand it out as soon as they have executed it. No engine may read it before
 // the Output says that it is kept.
 type Offer struct {
 	Key   uint64
@@ -115,7 +115,7 @@ func (s *Scheduler) offer(r *Request) {
 	}
 }
 
-// Forsaken appends the keys of those fetches for which nobody waits any more, each once. They can be cut
+// Forsaken appends the keys of those fetches that no request waits for any more, each once. They can be cut
 // short: Received must answer them all the same.
 func (s *Scheduler) Forsaken(to []uint64) []uint64 {
 	to = append(to, s.forsaken...)
@@ -123,7 +123,7 @@ func (s *Scheduler) Forsaken(to []uint64) []uint64 {
 	return to
 }
 
-// forsake notes the fetches of a source when one has ended that waited for it, and nobody else does.
+// forsake notes the fetches of a source when one has ended that waited for it, and no other does.
 func (s *Scheduler) forsake(source uint64) {
 	for _, r := range s.receiving {
 		if r.Source == source && !r.done && len(r.seq.Blocks()) == 0 {

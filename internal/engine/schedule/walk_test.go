@@ -506,7 +506,7 @@ func (w *walk) offer() {
 	}
 }
 
-// forsake wants fetches to be given up that are under way, each once, and only those for which nobody waits.
+// forsake wants fetches to be given up that are under way, each once, and only those that no request waits for.
 func (w *walk) forsake() {
 	for _, key := range w.s.Forsaken(nil) {
 		source := w.clients[key].request.Source

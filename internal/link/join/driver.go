@@ -139,8 +139,8 @@ func (d *Driver) Admit(ctx context.Context, before ...int) error {
 // one, which it may be computing in, and dial.
 const againTimeout = 2 * time.Second
 
-// accept waits for the connections of all ranks: only when all are there it is known who shares a
-// host with whom.
+// accept waits for the connections of all ranks: only when all are there it is known which
+// ones share a host.
 func (d *Driver) accept(ctx context.Context, before []int) error {
 	late := fmt.Errorf("it has not come back within %v", againTimeout)
 	soon, cancel := context.WithTimeoutCause(ctx, againTimeout, late)
@@ -342,7 +342,7 @@ func (d *Driver) WatchRank(rank int) End {
 }
 
 // Beside lets a rank that has a link make connections beside it, until end is called: only the last one
-// that nobody has taken is kept.
+// that was not taken is kept.
 func (d *Driver) Beside(rank int) (conns <-chan *handshake.Conn, end func()) {
 	c := make(chan *handshake.Conn, 1)
 	d.mu.Lock()
@@ -374,7 +374,7 @@ func (d *Driver) hand(conn *handshake.Conn) {
 		return
 	}
 	d.drop(c)
-	c <- conn // has room: nobody else fills it
+	c <- conn // has room: only this fills it
 }
 
 // Resume accepts ranks that come back after the connection of their link was cut, or make one beside

@@ -15,7 +15,7 @@ import (
 )
 
 // Group is what a rank exchanges tensors through with the other ranks of one dimension of the
-// layout, among whom its number is its place in that dimension. A call that fails ends the group;
+// layout; its number among them is its place in that dimension. A call that fails ends the group;
 // its error is a *collective.Error. Calls are serialised, but for Abort and Close.
 type Group interface {
 	// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks.
@@ -120,7 +120,7 @@ func (c *communicator) join(timeout time.Duration, neighbours int, moved *atomic
 
 // InProcess makes the communicators of every rank of a layout, all in this process: for launchers
 // that run ranks as goroutines, and for tests. Each rank runs on a goroutine of its own and closes
-// its own groups; one that gives up aborts them, since nobody else notices its end. timeout is as
+// its own groups; one that gives up aborts them, since no other rank notices its end. timeout is as
 // in Options.CollectiveTimeout.
 func InProcess(l layout.Layout, timeout time.Duration) ([]Groups, error) {
 	ranks := make([]Groups, l.World())

@@ -220,7 +220,7 @@ func hostID() string {
 	space, err2 := os.Readlink("/proc/self/ns/net")
 	name, err3 := os.Hostname()
 	if errors.Join(err, err2, err3) != nil {
-		return string(handshake.NewInstance()) // nobody's
+		return string(handshake.NewInstance()) // no host's
 	}
 	return strings.Join([]string{name, strings.TrimSpace(string(boot)), space}, " ")
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Event is something that happened to an engine or its group of ranks. The events of this file are
+// Event is something that happened to an engine or its group of ranks. The events of this package are
 // all there are: the log, the metrics and every view of a running engine are made from them.
 type Event interface {
 	// String is the event in one line: what a log in text form says of it.

@@ -2,6 +2,7 @@ package status
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -31,6 +32,17 @@ var events = []struct {
 	{StepSlow{Step: 9, Requests: 2, Tokens: 700, Took: 6 * time.Second},
 		`level=WARN msg="step was slow" step=9 requests=2 tokens=700 seconds=6.0`},
 	{Preempted{Requests: 1, Running: 2, Waiting: 3}, `level=DEBUG msg="requests preempted" requests=1 running=2 waiting=3`},
+	{KVExchangeOpened{Role: "kv_both", EngineID: "e", Address: "10.0.0.1:7", Ranks: 2},
+		`level=INFO msg="KV blocks are exchanged with other engines" role=kv_both engine_id=e address=10.0.0.1:7 ranks=2`},
+	{KVFetched{Transfer: "t", Blocks: 3, Began: time.UnixMicro(9), Took: time.Second, ByMemory: 5, ByLink: 6},
+		`level=DEBUG msg="KV blocks have come" transfer=t blocks=3 began=9 took=1s by_memory=5 by_link=6`},
+	{KVFetched{Transfer: "t", Blocks: 3, Err: errors.New("no agent")},
+		`level=WARN msg="KV blocks have not come: they are computed here" transfer=t blocks=3 error="no agent"`},
+	{KVHandedOver{Transfer: "t", Blocks: 3, After: time.Second, Err: errors.New("late")},
+		`level=WARN msg="KV blocks were not fetched: they are given up" transfer=t blocks=3 after=1s error=late`},
+	{KVHandedOver{Transfer: "t", Blocks: 3, After: time.Second, Fetched: true},
+		`level=DEBUG msg="KV blocks were fetched" transfer=t blocks=3 after=1s`},
+	{GrammarCompiled{Took: time.Millisecond}, `level=DEBUG msg="constraint compiled" cached=false took=1ms`},
 	{Stopping{Running: 1}, `level=DEBUG msg="engine is stopping" running=1 waiting=0`},
 }
 

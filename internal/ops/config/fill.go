@@ -28,8 +28,8 @@ func Alias(f *pflag.FlagSet, flag, variable string) {
 
 // Fill sets the flags that were not given on the command line: from the values of a configuration
 // file (by flag name), and those the file does not have from the environment. where names the file
-// in errors. An address of a Ray cluster that is given so, not in the environment, where it may be
-// anybody's, chooses Ray to start the workers.
+// in errors. An address of a Ray cluster in the file chooses Ray to start the workers; one in the
+// environment may be meant for other programs, and does not.
 func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		flag := f.Lookup(name)

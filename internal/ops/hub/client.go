@@ -132,8 +132,8 @@ type modelInfo struct {
 	Files  []string
 }
 
-// firstAnswer is how long the first answer of the Hub is waited for, all attempts together: whoever
-// has no network learns it soon.
+// firstAnswer is how long the first answer of the Hub is waited for, all attempts together: a user
+// without a network learns it soon.
 const firstAnswer = 4 * time.Second
 
 var errNoAnswer = errors.New("no answer")

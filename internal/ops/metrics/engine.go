@@ -157,30 +157,8 @@ func (e *Engine) PrefixCache(queries, hits int) {
 	e.prefixHits.Add(float64(hits))
 }
 
-// Grammar counts a request with a constraint, and times the compiling of one that was not kept.
-func (e *Engine) Grammar(kept bool, took time.Duration) {
-	e.grammars.Inc()
-	if kept {
-		e.grammarsKept.Inc()
-		return
-	}
-	e.grammarCompile.Observe(took.Seconds())
-}
-
 // Deferred counts tokens that waited for their constraint.
 func (e *Engine) Deferred(n int) { e.deferred.Add(float64(n)) }
-
-// Fetched counts a prompt whose KV blocks were to come from another engine, and times the wait for
-// them. So many bytes have come through shared memory, and over a link.
-func (e *Engine) Fetched(took time.Duration, arrived bool, byMemory, byLink int64) {
-	e.fetched[arrived].Inc()
-	e.byMemory.Add(float64(byMemory))
-	e.byLink.Add(float64(byLink))
-	e.fetchTime.Observe(took.Seconds())
-}
-
-// HandedOver counts a prompt whose KV blocks were to go to another engine.
-func (e *Engine) HandedOver(arrived bool) { e.handed[arrived].Inc() }
 
 // Listen counts what events say; it is a status.Listener.
 func (e *Engine) Listen(event status.Event) {
@@ -191,6 +169,20 @@ func (e *Engine) Listen(event status.Event) {
 		e.restarts.Inc()
 	case status.RequestCondemned:
 		e.condemned.Inc()
+	case status.KVFetched:
+		e.fetched[event.Err == nil].Inc()
+		e.byMemory.Add(float64(event.ByMemory))
+		e.byLink.Add(float64(event.ByLink))
+		e.fetchTime.Observe(event.Took.Seconds())
+	case status.KVHandedOver:
+		e.handed[event.Fetched].Inc()
+	case status.GrammarCompiled:
+		e.grammars.Inc()
+		if event.Cached {
+			e.grammarsKept.Inc()
+		} else {
+			e.grammarCompile.Observe(event.Took.Seconds())
+		}
 	}
 }
 

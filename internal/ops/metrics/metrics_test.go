@@ -29,8 +29,8 @@ func exercised() *Metrics {
 	m.Engine(0).ObserveRequest(Request{Finish: sample.FinishLength, E2E: 3 * time.Second, Queue: time.Second, Inference: 2 * time.Second,
 		Prefill: time.Second, Decode: time.Second, PromptTokens: 100, OutputTokens: 11})
 	m.Engine(0).ObserveParams(2, 64)
-	m.Engine(0).Grammar(false, 3*time.Millisecond)
-	m.Engine(0).Grammar(true, time.Millisecond)
+	m.Engine(0).Listen(status.GrammarCompiled{Took: 3 * time.Millisecond})
+	m.Engine(0).Listen(status.GrammarCompiled{Cached: true, Took: time.Millisecond})
 	m.Engine(0).Deferred(2)
 	m.Rejected("queue_full")
 	m.Engine(0).SetCacheConfig(CacheConfig{BlockSize: 16, Blocks: 1000, PrefixCaching: true, Dtype: "bfloat16"})

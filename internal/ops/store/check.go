@@ -13,7 +13,7 @@ import (
 )
 
 // bbolt trusts its file: it follows the numbers in a page without looking, and finds out which pages are free
-// on a goroutine of its own, whose panic nobody can catch. So the file is checked before bbolt has it: that
+// on a goroutine of its own, whose panic cannot be caught. So the file is checked before bbolt has it: that
 // every page that can be reached lies in the file, is of the kind that its parent says, once, and has its keys
 // in order within the range that its parent gives it. The format is bbolt's internal/common: little-endian on the
 // machines that this program is built for.

@@ -215,7 +215,7 @@ func (a *Agent) Handed(ctx context.Context, s Secret) bool {
 	return false
 }
 
-// Free ends the hand-out of a transfer, and returns when nobody reads its blocks any more: reads
+// Free ends the hand-out of a transfer, and returns when no peer reads its blocks any more: reads
 // under way are cut off.
 func (a *Agent) Free(s Secret) {
 	a.mu.Lock()

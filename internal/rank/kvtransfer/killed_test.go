@@ -191,7 +191,7 @@ func TestKilled(t *testing.T) {
 		consumer, says := startChild(t, string(text))
 		line(t, says)
 		consumer.Process.Kill()
-		// The agent has no more readers than before, without anybody's word.
+		// The agent has no more readers than before, without a word of any.
 		eventually(t, func() error {
 			own.mu.Lock()
 			defer own.mu.Unlock()

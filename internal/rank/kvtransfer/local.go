@@ -63,7 +63,7 @@ type segment struct {
 
 const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// newSegment makes memory of which nobody can change the size.
+// newSegment makes memory whose size cannot be changed.
 func newSegment() (*segment, error) {
 	const name = "eagleray-kv"
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING

@@ -17,7 +17,7 @@ import (
 )
 
 // TestWays moves blocks between processes of one host through shared memory, and over TCP where one of them
-// has none, where the name in the ticket is nobody's, or no name, and where who listens there is another
+// has none, where the name in the ticket is no agent's, or no name, and where who listens there is another
 // one. What comes is the same.
 func TestWays(t *testing.T) {
 	// More than fills the memory, in pieces that do not divide its parts.
@@ -279,7 +279,7 @@ func (f *flat) Heads(layer, block int, values bool, from, to int) []byte {
 	return f.cells[(at*f.heads+from)*f.size : (at*f.heads+to)*f.size]
 }
 
-// TestNobodyAnswers connects to a socket where somebody listens that says nothing, and gives up.
+// TestNobodyAnswers connects to a socket whose listener says nothing, and gives up.
 func TestNobodyAnswers(t *testing.T) {
 	l, name, err := listenLocal()
 	if err != nil {

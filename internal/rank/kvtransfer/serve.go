@@ -20,7 +20,7 @@ func (a *Agent) serve(c net.Conn, memory *segment) {
 		var q ask
 		c.SetDeadline(time.Now().Add(patience))
 		if err := take(r, maxAsk, &q); err != nil {
-			return // nobody is there to learn of it, or a stranger
+			return // the peer is gone, or a stranger
 		}
 		err := a.answer(c, memory, w, &q)
 		if err != nil {

@@ -100,7 +100,7 @@ func (t *Ticket) Address() Address { return Address{t.Host, t.Port, t.Fingerprin
 // SealBy seals the ticket.
 func (t *Ticket) SealBy(token []byte) { t.Seal = t.seal(token) }
 
-// SealedBy says whether the ticket is as somebody has sealed it who knows the token.
+// SealedBy says whether the ticket is as an engine that knows the token has sealed it.
 func (t *Ticket) SealedBy(token []byte) bool {
 	want := t.seal(token)
 	return subtle.ConstantTimeCompare(want[:], t.Seal[:]) == 1

@@ -9,7 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/text/grammars"
 )
 
-// compileWait is how long a plan waits for a grammar when it samples for nobody else: the driver
+// compileWait is how long a plan waits for a grammar when it samples for no other request: the driver
 // plans the request again at once.
 const compileWait = 10 * time.Millisecond
 

@@ -276,7 +276,7 @@ func slot256(at uint32) slot {
 		trail: uint64(at), params: sample.Params{}}
 }
 
-// discard is a way to nobody.
+// discard is a port with no reader.
 type discard struct{}
 
 func (discard) Guard(uint64) {}

@@ -322,7 +322,7 @@ func (p *Piece) runs(shape []int, f func(at, n int64) error) error {
 	}
 }
 
-// seals are what memory that is handed over must have: nobody can change it any more.
+// seals are what memory that is handed over must have: it cannot be changed any more.
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK
 
 // Adopt takes in pieces that Check has passed and that lie in memory of another process, which has
@@ -389,7 +389,7 @@ func (b *Builder) Adopt(f *os.File, pieces []Piece) error {
 	return nil
 }
 
-// Load takes in the tensors of files. Whoever overwrites these later changes nothing here.
+// Load takes in the tensors of files. To overwrite these later changes nothing here.
 func (b *Builder) Load(c *checkpoint.Checkpoint, pieces []Piece) error {
 	err := each(len(pieces), func(i int) error {
 		t, err := c.Tensor(pieces[i].Name)

@@ -23,7 +23,7 @@ var Here = sync.OnceValue(func() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	space, err2 := os.Readlink("/proc/self/ns/pid")
 	if err != nil || err2 != nil {
-		return newID() // nobody's
+		return newID() // no host's
 	}
 	return fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), space, os.Getuid())
 })
@@ -40,7 +40,7 @@ type site struct {
 	// there are the segments of ranks that have the update, the newest last; offers counts them all.
 	there  [][]Segment
 	offers int
-	// coming is closed when who has claimed the host has ended, nil while nobody has.
+	// coming is closed when the engine that has claimed the host has ended, nil while none has.
 	coming chan struct{}
 }
 

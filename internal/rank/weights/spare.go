@@ -9,7 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
-// Spare keeps the memory of one update that nobody uses any more for the next one: the system takes
+// Spare keeps the memory of one update that is not used any more for the next one: the system takes
 // longer to find memory than bytes take to come into it. The zero Spare is empty. Its methods are safe
 // for concurrent use.
 type Spare struct {

@@ -51,8 +51,8 @@ func (l *loaded) close() {
 }
 
 // retire closes what the rank does not compute with any more. The memory of the weights is kept for the
-// next update: the system takes longer to find it than all else takes. Nobody waits for the rest but
-// the next update.
+// next update: the system takes longer to find it than all else takes. Only the next update waits
+// for the rest.
 func (r *rank) retire(before loaded) {
 	if before.model != nil {
 		before.model.Retire()

@@ -175,7 +175,7 @@ type Misfit struct {
 	Host       *Host
 	Need, Room int64
 	By         Bound
-	// More are ways out that whoever planned has found, before those that Ways knows.
+	// More are ways out that the planner has found, before those that Ways knows.
 	More []string
 	plan *Plan
 }

@@ -1,4 +1,4 @@
-// Package grammars compiles the constraints of requests, each once, away from whoever asks for it,
+// Package grammars compiles the constraints of requests, each once, away from the caller that asks for it,
 // and keeps what it compiled for the requests that come later. The driver asks it whether a
 // constraint can be enforced at all, and has the answer kept only; the rank that samples takes its
 // masks from it. Both compile the same text, with the same budget, to the same grammar: nothing else
@@ -102,7 +102,7 @@ func (c *Cache) Limit(bytes int64) { c.most.Store(min(max(bytes, leastBytes), mo
 
 // Check says whether a constraint can be enforced: it compiles it, unless that has been done, or is
 // being done by another caller: then the answer is kept already. An error is a *constrain.Error when
-// the text is at fault. Nobody else using the grammar, its tables are given up.
+// the text is at fault. When no other request uses the grammar, its tables are dropped.
 func (c *Cache) Check(ctx context.Context, s constrain.Spec) (kept bool, err error) {
 	c.mu.Lock()
 	g, isNew := c.get(s)
@@ -168,7 +168,7 @@ func (c *Cache) remove(e *list.Element) {
 	}
 }
 
-// drop gives up the tables of a grammar that nobody uses. The caller holds mu.
+// drop drops the tables of a grammar that no request uses. The caller holds mu.
 func (c *Cache) drop(g *Grammar) {
 	if g.dropped {
 		return
@@ -181,7 +181,7 @@ func (c *Cache) drop(g *Grammar) {
 	c.free()
 }
 
-// rest is done with a grammar that nobody uses any more, or yet. The caller holds mu.
+// rest is done with a grammar that no request uses any more, or yet. The caller holds mu.
 func (c *Cache) rest(g *Grammar) {
 	if !g.Ready() || g.dropped {
 		return

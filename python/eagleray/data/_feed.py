@@ -31,7 +31,7 @@ class Request:
         raise NotImplementedError
 
     def event(self, event: dict[str, Any]) -> None:
-        """Drop an event: nobody asked for a stream."""
+        """Drop an event: no stream was asked for."""
 
     def answer(self, status: int, body: Any) -> None:
         """Hand the answer on, on the thread that reads it."""
@@ -67,7 +67,7 @@ class Feed:
             self._changed.notify()
 
     def drop(self, requests: Iterable[Request]) -> None:
-        """Have nobody wait for requests any more."""
+        """End the wait for requests."""
         with self._changed:
             self._dropped.extend(requests)
             self._changed.notify()

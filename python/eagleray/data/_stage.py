@@ -89,7 +89,7 @@ class EngineStage:
             outputs["time_taken_llm"] = row.ended - row.begun
             if self._checkpoint is not None:
                 self._checkpoint.add(row.key, row.digest, outputs)
-        except Exception as err:  # whoever waits must not wait for ever
+        except Exception as err:  # a caller must not wait for ever
             row.piece.end(row.index, self._failed(row.row, err))
             return
         tokens = outputs["num_input_tokens"], outputs.get("num_generated_tokens", 0)

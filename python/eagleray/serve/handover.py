@@ -29,7 +29,7 @@ _DROPPED = frozenset(
     ).split()
 )
 
-# How long the word to a prefill replica whose blocks nobody needs may take.
+# How long the word to a prefill replica whose blocks are not needed may take.
 _PARTING_SECONDS = 5.0
 
 _ROUTES = (b"/v1/completions", b"/v1/chat/completions")
@@ -151,10 +151,10 @@ def refuses_transfer(status: int, answer: bytes) -> bool:
 
 
 async def renounce(params: Mapping[str, Any]) -> None:
-    """Tell the prefill replica that has made the parameters that nobody needs its blocks any more.
+    """Tell the prefill replica that has made the parameters that its blocks are not needed any more.
 
     It is what internal/rank/kvtransfer/renounce.go says. Raises OSError, ValueError, asyncio.TimeoutError and
-    asyncio.IncompleteReadError where nobody hears it: the replica then waits as long as it is configured.
+    asyncio.IncompleteReadError where no replica hears it: the replica then waits as long as it is configured.
     """
     await asyncio.wait_for(_renounce(params), _PARTING_SECONDS)
 

@@ -13,7 +13,7 @@ from ..errors import EngineDeadError
 
 Headers = list[tuple[bytes, bytes]]
 
-# What has come and nobody has read; beyond it the engine waits.
+# What has come and was not read; beyond it the engine waits.
 _HIGH_WATER = 256 * 1024
 
 # Headers that concern a connection and not the message (RFC 9110, 7.6.1), and those that are
@@ -243,7 +243,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def cancel(self) -> None:
-        """Close it as if whoever waits for the answer had been cancelled."""
+        """Close it as if the task that waits for the answer had been cancelled."""
         self._cancelled = True
         self.abort()
 

@@ -55,7 +55,7 @@ class PDIngress(OpenAIIngress):
                 await answer.aclose()
 
     def _part(self, params: dict[str, Any]) -> None:
-        """Have a prefill replica told, soon, that nobody needs its blocks."""
+        """Have a prefill replica told, soon, that its blocks are not needed."""
 
         async def tell() -> None:
             try:

@@ -36,7 +36,7 @@ type Options struct {
 	// Latency is how long bytes take between the driver and a goroutine; 0 is what this host's
 	// loopback takes, measured.
 	Latency time.Duration
-	// Progress is told what is measured next; nil is nobody.
+	// Progress is told what is measured next; nil is not called.
 	Progress func(kind string, ranks int)
 }
 

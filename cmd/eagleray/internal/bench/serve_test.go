@@ -253,7 +253,7 @@ func TestWait(t *testing.T) {
 	if len(why) != 2 || why[0] != "status 503: loading" {
 		t.Errorf("waited because of %q", why)
 	}
-	// Nobody listens: the time runs out.
+	// No server listens: the time runs out.
 	f.Close()
 	o.ReadyWithin = 80 * time.Millisecond
 	if _, err := Serve(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not ready within 80ms") {

@@ -106,7 +106,7 @@ var faults = map[string]kind{
 	// Less memory than a worker needs to load, and no room in any file, those in memory included.
 	"oom":  {processes, func(v *victim) error { return v.again(0, starved) }},
 	"disk": {do: func(v *victim) error { return v.limited(unix.RLIMIT_FSIZE, 0) }},
-	// The driver's own troubles: it is stopped, its log is read by nobody, its descriptors run out.
+	// The driver's own troubles: it is stopped, its log is not read, its descriptors run out.
 	"driver": {do: freezeDriver},
 	"log":    {do: blockLog},
 	"files":  {do: exhaustFiles},
@@ -297,7 +297,7 @@ func freezeDriver(v *victim) error {
 	return send(pid, syscall.SIGCONT)
 }
 
-// blockLog kills a rank while nobody reads the log.
+// blockLog kills a rank while the log is not read.
 func blockLog(v *victim) error {
 	v.s.deaf.Lock()
 	defer v.s.deaf.Unlock()

@@ -109,7 +109,7 @@ func (v *victim) starve(ctx context.Context, share time.Duration, done <-chan st
 		default:
 		}
 		if had < ran {
-			in = layer{} // it has nothing to do, or no processor: nobody stops it
+			in = layer{} // it has nothing to do, or no processor: it is not stopped
 			continue
 		}
 		stopped := time.Now()

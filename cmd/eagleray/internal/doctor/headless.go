@@ -75,7 +75,7 @@ func newGathering(own *agent, count int) *gathering {
 var errNotCome = errors.New("it has not come")
 
 // gather waits until all nodes are there, or the time is over, or none is left to wait for. ended
-// tells of those that will not come; nil is for nobody.
+// tells of those that will not come; nil is not called.
 func (s *gathering) gather(ctx context.Context, l *handshake.Listener, timeout time.Duration,
 	ended <-chan ray.Exit, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

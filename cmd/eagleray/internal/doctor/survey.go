@@ -53,7 +53,7 @@ const (
 // trips is how often a clock is asked: the shortest way is the one that counts.
 const trips = 5
 
-// survey asks nodes; those of which nobody can be asked are lost already.
+// survey asks nodes; those without a rank that can be asked are lost already.
 func survey(ctx context.Context, nodes []Node, askers []asker, q Question, ports [2]int) {
 	each := func(timeout time.Duration, f func(ctx context.Context, i int) error) {
 		var asking sync.WaitGroup

@@ -39,7 +39,7 @@ type Stream struct {
 	// M is what is filled. The caller sets ID, Model, and of Usage what is known.
 	M *Message
 	// Send takes one server-sent event, with its blank line, valid until it returns; nil where
-	// nobody listens.
+	// no client listens.
 	Send func(event []byte) error
 
 	buf  []byte

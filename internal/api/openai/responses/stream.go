@@ -16,7 +16,7 @@ type Stream struct {
 	// R is what is filled: its members that come of the request are set by the caller.
 	R *Response
 	// Send takes one server-sent event, with its blank line, valid until it returns; nil where
-	// nobody listens.
+	// no client listens.
 	Send func(event []byte) error
 	// NewID makes the id of an item, which begins with a prefix of its kind.
 	NewID func(prefix string) string

@@ -8,7 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/offheap"
 )
 
-// Spare is the memory of matrices that nobody multiplies by any more, for Pack to use again: the
+// Spare is the memory of matrices that are not multiplied by any more, for Pack to use again: the
 // system takes longer to find memory than packing takes. The zero Spare is empty. One goroutine at a
 // time uses it.
 type Spare struct{ list []Matrix }

@@ -30,7 +30,7 @@ type AgentOptions struct {
 	Timeout time.Duration
 	// Silence is how long node 0 may be silent; 0 is the constant of that name.
 	Silence time.Duration
-	// Output receives what this node's ranks print; nil is nobody.
+	// Output receives what this node's ranks print; nil drops it.
 	Output launch.Output
 	Log    *slog.Logger
 }

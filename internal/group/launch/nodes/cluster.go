@@ -33,7 +33,7 @@ type Options struct {
 	Timeout time.Duration
 	// Silence is how long a node may be silent; 0 is the constant of that name.
 	Silence time.Duration
-	// Output receives what this node's ranks print; nil is nobody.
+	// Output receives what this node's ranks print; nil drops it.
 	Output launch.Output
 	Log    *slog.Logger
 }
@@ -354,7 +354,7 @@ func (m *member) listen() string {
 			if s := m.shares[r.Group]; s != nil {
 				select {
 				case s.answered <- r:
-				default: // nobody has asked
+				default: // no caller has asked
 				}
 			}
 			m.mu.Unlock()

@@ -22,7 +22,7 @@ type Group struct {
 	// Share is how many ranks each node has, of all groups.
 	Share int
 	Log   *slog.Logger
-	// Events is notified of whom a start waits for.
+	// Events is notified of the nodes that a start waits for.
 	Events status.Listener
 }
 
@@ -91,7 +91,7 @@ func (l *Launcher) launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	if err != nil {
 		return nil, err
 	}
-	// Ends that nobody has heard are of groups before: who lives is asked now.
+	// Ends that were not read are of groups before: which ranks live is asked now.
 	for len(l.exited) > 0 {
 		<-l.exited
 	}

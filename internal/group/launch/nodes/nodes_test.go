@@ -383,7 +383,7 @@ func TestLate(t *testing.T) {
 	if !strings.Contains(log.String(), "missing=") {
 		t.Errorf("%s", &log)
 	}
-	// Nobody is there any more.
+	// No rank is there any more.
 	a := agentOptions(1, c.Address(), other.log())
 	a.Timeout = 50 * time.Millisecond
 	err = end(t, serving(t.Context(), a))

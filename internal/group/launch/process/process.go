@@ -102,7 +102,7 @@ func (l *Launcher) Launch(_ context.Context, specs []launch.Spec) ([]launch.Work
 	if err != nil {
 		return nil, err
 	}
-	// Ends that nobody has heard are of groups before: who lives is asked now.
+	// Ends that were not read are of groups before: which ranks live is asked now.
 	for len(l.exited) > 0 {
 		<-l.exited
 	}

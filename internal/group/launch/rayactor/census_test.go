@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// TestCensus: nobody is told before all are placed, and everybody is told the same.
+// TestCensus: no engine is told before all are placed, and all are told the same.
 func TestCensus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCensus(3)

@@ -58,7 +58,7 @@ func Main() error {
 }
 
 // againTimeout is how long a worker waits for another group. Ray leaves the actors of a node that was
-// cut off as they are, where nobody asks for them again.
+// cut off as they are, where they are not asked for again.
 const againTimeout = time.Minute
 
 // raiseNiceness takes niceness 0 where this process may: Ray runs its workers at 15, where any busy

@@ -224,7 +224,7 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 	if len(specs) != world {
 		return nil, fmt.Errorf("ray: %d ranks to start, not %d", len(specs), world)
 	}
-	// Ends that nobody has heard are of groups before: who lives is asked now.
+	// Ends that were not read are of groups before: which ranks live is asked now.
 	for len(l.exited) > 0 {
 		<-l.exited
 	}

@@ -153,7 +153,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestTimeoutNamesMissing leaves out one rank after the other: those that say that somebody is late
+// TestTimeoutNamesMissing leaves out one rank after the other: those that say that a rank is late
 // say that it is this one.
 func TestTimeoutNamesMissing(t *testing.T) {
 	var all sync.WaitGroup

@@ -138,7 +138,7 @@ func TestNoPassing(t *testing.T) {
 	talk(t, d, w)
 }
 
-// TestPassedTooMuch closes what nobody asked for.
+// TestPassedTooMuch closes what was not asked for.
 func TestPassedTooMuch(t *testing.T) {
 	a, b := socketPair(t)
 	defer a.Close()
@@ -217,7 +217,7 @@ func inChild(t *testing.T, instance Instance) (is bool, c *Conn, err error) {
 	return true, c, err
 }
 
-// TestForeignUser dials as nobody from a child; it needs root to become nobody.
+// TestForeignUser dials as another user from a child; it needs root to become that one.
 func TestForeignUser(t *testing.T) {
 	if is, _, err := inChild(t, "foreign"); is {
 		if err == nil {

@@ -122,9 +122,9 @@ type Endpoint struct {
 	TCP string
 	// Fingerprint is the SHA-256 of the driver's certificate, for TCP.
 	Fingerprint [32]byte
-	// Unpinned says that the certificate is not known beforehand, because nobody but the user has
+	// Unpinned says that the certificate is not known beforehand, because only the user has
 	// told the peer where the driver is. Who is there is then known by the driver's proof alone,
-	// which is bound to this connection: nobody without the token can give it, or pass on another's.
+	// which is bound to this connection: no peer without the token can give it, or pass on another's.
 	// It is not part of the JSON form.
 	Unpinned bool
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Options say where a driver listens and whom it admits.
+// Options say where a driver listens and which workers it admits.
 type Options struct {
 	Instance Instance
 	Token    Token

@@ -10,7 +10,7 @@ import (
 )
 
 // TestManyListeners starts 32 drivers at the same moment: each holds an address of its own from the
-// beginning, which nobody else can bind, and is reached by its own worker.
+// beginning, which no other process can bind, and is reached by its own worker.
 func TestManyListeners(t *testing.T) {
 	both(t, func(t *testing.T, network string) {
 		const drivers = 32

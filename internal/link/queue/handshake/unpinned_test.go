@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// nobody knows the driver's certificate, only where it is.
+// the driver's certificate is not known, only where it is.
 func (f *fixture) unpinned() Endpoint {
 	return Endpoint{Instance: f.Endpoint().Instance, TCP: f.Endpoint().TCP, Unpinned: true}
 }

@@ -143,7 +143,7 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestWindowExceeded is a peer that does not wait for acknowledgements, with nobody in Recv: memory
+// TestWindowExceeded is a peer that does not wait for acknowledgements, with no goroutine in Recv: memory
 // is bounded.
 func TestWindowExceeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -239,7 +239,7 @@ func TestFragmentsAreReadInPlace(t *testing.T) {
 	}
 }
 
-// TestReadBetweenRecvs has something come when nobody was in Recv for a moment, as the end of a
+// TestReadBetweenRecvs has something come when no goroutine was in Recv for a moment, as the end of a
 // peer does: it is read well before the next heartbeat.
 func TestReadBetweenRecvs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

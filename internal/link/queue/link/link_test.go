@@ -473,7 +473,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestIdleReader has nobody in Recv on either side: acknowledgements, statuses, RTT and the end are
+// TestIdleReader has no goroutine in Recv on either side: acknowledgements, statuses, RTT and the end are
 // seen all the same.
 func TestIdleReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -184,7 +184,7 @@ func (w *writer) await(need uint64, until time.Time) error {
 	}
 }
 
-// slow names the readers without whom there would be room.
+// slow names the readers that leave no room.
 func (w *writer) slow(need uint64) error {
 	e := &queue.SlowError{}
 	for _, p := range w.peers {

@@ -132,7 +132,7 @@ func TestHeld(t *testing.T) {
 	for name, c := range map[string]struct {
 		change        func(dir string)
 		changed, lost bool
-		// nobody says that it is found nowhere without a holder.
+		// nothing says that it is found nowhere without a holder.
 		nobody bool
 	}{
 		"nothing": {func(string) {}, false, false, false},

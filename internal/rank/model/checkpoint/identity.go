@@ -14,7 +14,7 @@ import (
 )
 
 // File is the identity of a file of a model: files of one name, size and sum have the same content,
-// wherever they lie, whoever owns them and whenever they were written.
+// wherever they lie, whatever user owns them and whenever they were written.
 type File struct {
 	Name string
 	Size int64

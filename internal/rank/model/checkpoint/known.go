@@ -99,8 +99,8 @@ func (k *known) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// heldBy finds the file among the descriptors of a process of this host, by its content: whoever has
-// the number by now, it is the same file.
+// heldBy finds the file among the descriptors of a process of this host, by its content, so that
+// it is the same file whatever process has the number by now.
 func (w *File) heldBy(pid int) *os.File {
 	folder := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	list, err := os.ReadDir(folder)

@@ -212,7 +212,7 @@ func (g *Grammar) Lexeme(x regex.Ex) Sym {
 func (g *Grammar) Lit(text string) Sym { return g.Lexeme(g.B.Lit(text)) }
 
 // Tokens is a symbol for one of the special tokens: those that stand for no bytes, such as
-// <tool_call>. Whoever knows a token by its text only asks the vocabulary for its id.
+// <tool_call>. Of a token known by its text only the vocabulary has the id.
 func (g *Grammar) Tokens(ids ...int32) Sym { return g.special(false, ids) }
 
 // TokensExcept is a symbol for every special token but these. Tokens that end an answer are never
