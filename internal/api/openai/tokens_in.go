@@ -120,10 +120,16 @@ var samplingNeutral = []string{"detokenize", "output_kind", "skip_clone", "outpu
 
 // decodeTokens moves what stands in sampling_params to the fields of a completion.
 func decodeTokens(f *wire.Fields, m *model) (*completionRequest, *wire.Error) {
-	ids, params := f.Array("token_ids"), f.Object("sampling_params")
-	if ids == nil {
+	req := &completionRequest{}
+	if ids := f.Members["token_ids"]; ids == nil || ids[0] != '[' {
+		f.Fail(wire.BadRequest("token_ids", "`token_ids` must be a list of token ids"))
+	} else {
+		req.prompts = decodePrompt(f, m, "token_ids")
+	}
+	if f.Err == nil && (len(req.prompts) != 1 || req.prompts[0].isText) {
 		f.Fail(wire.BadRequest("token_ids", "`token_ids` must be a list of token ids"))
 	}
+	params := f.Object("sampling_params")
 	f.Unsupported("features", "{}")
 	for _, name := range notInTokens {
 		if f.Take(name) != nil {
@@ -151,17 +157,10 @@ func decodeTokens(f *wire.Fields, m *model) (*completionRequest, *wire.Error) {
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	f.Members["prompt"] = ids
-	f.Members["return_token_ids"] = []byte("true")
-	req, bad := decodeCompletion(f, m)
-	if bad == nil && (len(req.prompts) != 1 || req.prompts[0].isText) {
-		bad = wire.BadRequest("token_ids", "`token_ids` must be a list of token ids")
+	req.decode(f, m)
+	req.returnTokenIDs = true
+	if req.stream && req.promptLogprobs != sample.NoLogprobs {
+		f.Fail(wire.BadRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`."))
 	}
-	if bad == nil && req.stream && req.promptLogprobs != sample.NoLogprobs {
-		bad = wire.BadRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.")
-	}
-	if bad != nil && bad.Param == "prompt" {
-		bad.Param = "token_ids"
-	}
-	return req, bad
+	return req, f.Err
 }
