@@ -52,8 +52,7 @@ func (s *API) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields
 	if err != nil {
 		return err
 	}
-	defer g.closeReaders()
-	return s.fullChat(w, r, g, req.chatRequest)
+	return s.answerChat(w, r, g, req.chatRequest)
 }
 
 // conversations takes the list of them apart.
