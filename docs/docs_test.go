@@ -199,6 +199,25 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestImages wants every picture shown somewhere.
+func TestImages(t *testing.T) {
+	shown := map[string]bool{}
+	for _, name := range documents(t) {
+		for _, m := range link.FindAllSubmatch(read(t, name), -1) {
+			shown[path.Join(path.Dir(name), string(m[1]))] = true
+		}
+	}
+	files, err := filepath.Glob("images/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d pictures, %v", len(files), err)
+	}
+	for _, f := range files {
+		if !shown[path.Join("docs", filepath.ToSlash(f))] {
+			t.Errorf("%s is in no document", f)
+		}
+	}
+}
+
 // anchors are the names that GitHub gives to a document's headings.
 func anchors(text []byte) []string {
 	var names []string

@@ -40,7 +40,7 @@ variable: EAGLERAY_MAX_MODEL_LEN=4096 is --max-model-len 4096.`,
 		return cli.UsageError("%w (see %s --help)", config.FlagError(c.Flags(), err), c.CommandPath())
 	})
 	root.AddCommand(newServe(), newGenerate(), newChat(), newComplete(), newBench(), newRunBatch(), newRoute(),
-		newDoctor(), newCollectEnv(), newVersion(), newWorker(), newAttach(), newCopy(),
+		newDoctor(), newCompat(), newCollectEnv(), newVersion(), newWorker(), newAttach(), newCopy(),
 		newMan())
 	cli.Group(root)
 	versionFlag(root)

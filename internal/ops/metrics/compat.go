@@ -1,0 +1,60 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/eagleray/eagleray/internal/ops/compat"
+)
+
+// Compat says of each series how it stands to vLLM's of the same name after the prefix.
+func Compat() ([]compat.Entry, error) {
+	m := New(Options{})
+	m.Expect("/", "GET")
+	m.Engine(0).SetCacheConfig(CacheConfig{})
+	m.Engine(0).WatchLinks(func() []Link { return []Link{{}} })
+	families, err := m.registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	list := slices.Clone(absent)
+	for _, f := range families {
+		name, prefixed := strings.CutPrefix(f.GetName(), prefix)
+		e := compat.Entry{Name: name, Status: compat.Same, Note: notes[name]}
+		switch {
+		case strings.HasPrefix(name, "go_"), strings.HasPrefix(name, "process_"):
+			continue
+		case !prefixed:
+			e.Note = "without a prefix; the handler is the route's pattern"
+		case slices.ContainsFunc(own, func(begin string) bool { return strings.HasPrefix(name, begin) }):
+			e.Status, e.Note = compat.Ours, f.GetHelp()
+		}
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b compat.Entry) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// own are beginnings of names that vLLM does not have.
+var own = []string{"engine_up", "worker_restarts", "condemned_", "grammar_", "batch_", "kv_transfer",
+	"link_"}
+
+// notes are of names that vLLM has.
+var notes = map[string]string{
+	"cache_config_info":          "labels block_size, num_gpu_blocks, enable_prefix_caching, cache_dtype",
+	"admission_rejections_total": "reasons " + strings.Join(Rejections, ", "),
+	"request_success_total":      "reasons stop, length, abort, error, repetition",
+	"prefix_cache_queries_total": "in tokens",
+	"prefix_cache_hits_total":    "in tokens",
+}
+
+// absent are vLLM's that there are not.
+var absent = []compat.Entry{
+	{Name: "time_per_output_token_seconds", Status: compat.Refused,
+		Note: "the old name of inter_token_latency_seconds"},
+	{Name: "lora_requests_info", Status: compat.Refused, Note: "adapters are not loaded"},
+	{Name: "corrupted_requests", Status: compat.Refused},
+	{Name: "spec_decode_*", Status: compat.Refused, Note: "tokens are not drafted"},
+	{Name: "kv_block_*", Status: compat.Refused},
+	{Name: "python_*", Status: compat.Refused, Note: "go_* and process_* instead"},
+}
