@@ -104,6 +104,11 @@ type Delta struct {
 	PromptTokens, CachedTokens, OutputTokens int
 }
 
+// Empty says that the delta shows nothing: part of the prompt has been processed.
+func (d *Delta) Empty() bool {
+	return len(d.Text) == 0 && len(d.Tokens) == 0 && d.Finish == sample.Unfinished
+}
+
 // Errors a caller acts on.
 var (
 	// ErrOverloaded means the waiting queue is full: try again later.

@@ -50,7 +50,7 @@ func (s *sampling) checkBeams(f *wire.Fields, m *model, tools, budget bool) {
 		{"stream", s.stream},
 		{"tools", tools},
 		{s.constraintField, s.constraintField != ""},
-		{"stop", len(s.stop) > 0},
+		{s.stopField, len(s.stop) > 0},
 		{"min_tokens", s.MinTokens > 0},
 		{"logit_bias", len(s.LogitBias) > 0},
 		{"allowed_token_ids", len(s.AllowedTokens) > 0},

@@ -19,7 +19,7 @@ import (
 func (s *Service) constrainCalls(ctx context.Context, req *chatRequest,
 	o *output.Options) *wire.Error {
 	forced := req.choice == someTool || req.choice == oneTool
-	if forced && req.constraintField == "response_format" {
+	if forced && req.responseFormat {
 		// It is of what is said to the user, which is nothing: clients send one with every request.
 		req.constraint, req.constraintField = constrain.Spec{}, ""
 	}
@@ -114,18 +114,8 @@ func (s *Service) forcible(req *chatRequest, f *output.Format) *output.Format {
 	return output.Listed
 }
 
-// anyStrict is whether the calls of a tool are to be valid although none has to be made.
-func anyStrict(tools []byte) bool {
-	for _, tool := range jsonx.Elements(tools) {
-		if isStrict(tool) {
-			return true
-		}
-	}
-	return false
-}
-
-func isStrict(tool []byte) bool {
-	return string(memberOf(memberOf(tool, "function", '{'), "strict", 't')) == "true"
+func anyStrict(tools []tool) bool {
+	return slices.ContainsFunc(tools, func(t tool) bool { return t.strict })
 }
 
 // callable are the tools that the answer may call, with what their arguments are: for a tool that
@@ -133,23 +123,24 @@ func isStrict(tool []byte) bool {
 func callable(req *chatRequest, f *output.Format) ([]output.Tool, *wire.Error) {
 	var list []output.Tool
 	req.toolOfTag = req.toolOfTag[:0]
-	for i, raw := range jsonx.Elements(req.tools) {
-		tool := output.Tool{Name: functionName(raw)}
-		if req.allowed != nil && !slices.Contains(req.allowed, tool.Name) {
+	for i := range req.tools {
+		t := &req.tools[i]
+		if req.allowed != nil && !slices.Contains(req.allowed, t.name) {
 			continue
 		}
-		switch schema := parameters(raw); {
-		case req.choice == autoTools && !isStrict(raw) && !f.Typed:
-			tool.Parameters = json.RawMessage(`{"type":"object"}`)
-		case schema == nil:
-			tool.Parameters = noParameters
+		callable := output.Tool{Name: t.name}
+		switch {
+		case req.choice == autoTools && !t.strict && !f.Typed:
+			callable.Parameters = json.RawMessage(`{"type":"object"}`)
+		case t.parameters == nil:
+			callable.Parameters = noParameters
 		default:
 			var bad *wire.Error
-			if tool.Parameters, bad = objectSchema(i, schema); bad != nil {
+			if callable.Parameters, bad = objectSchema(i, t.parameters); bad != nil {
 				return nil, bad
 			}
 		}
-		list = append(list, tool)
+		list = append(list, callable)
 		req.toolOfTag = append(req.toolOfTag, i)
 	}
 	return list, nil

@@ -22,20 +22,14 @@ func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) 
 	if bad != nil {
 		return nil, bad
 	}
-	f.Members["messages"] = list[0]
-	req, bad := decodeChat(f, m)
-	if bad == nil {
-		bad = checkBatch(req)
-	}
-	if bad != nil {
-		return nil, bad
-	}
+	req := newChat(m, "messages")
+	req.decodeOwn(f, m)
+	req.decodeShared(f, m)
+	f.Fail(checkBatch(req))
 	b := &chatBatchRequest{req, make([]conversation, len(list))}
 	for i, raw := range list {
 		b.talks[i] = req.conversation
-		b.talks[i].messages = nil
-		f.Members["messages"] = raw
-		b.talks[i].decodeMessages(f)
+		b.talks[i].decodeMessages(f, raw)
 	}
 	return b, f.Err
 }
@@ -58,8 +52,7 @@ func (s *API) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields
 	if err != nil {
 		return err
 	}
-	defer g.closeReaders()
-	return s.fullChat(w, r, g, req.chatRequest)
+	return s.answerChat(w, r, g, req.chatRequest)
 }
 
 // conversations takes the list of them apart.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
@@ -34,8 +35,10 @@ type chatRequest struct {
 // wrote them so that templates see the keys in that order.
 type conversation struct {
 	messages  []json.RawMessage
-	tools     []byte
+	tools     []tool
 	documents []byte
+	// field is the one that the client's dialect has the conversation in.
+	field string
 	// kwargs are the members of chat_template_kwargs.
 	kwargs []wire.Member
 	// template is the client's own, "" for the model's.
@@ -48,62 +51,107 @@ type conversation struct {
 	lastRole, lastContent string
 }
 
+// newChat is the request of a dialect before its fields are read: messages names the one with the
+// conversation.
+func newChat(m *model, messages string) *chatRequest {
+	r := &chatRequest{includeReasoning: true}
+	r.field, r.parallel, r.addGenerationPrompt = messages, true, true
+	r.compactJSON, r.anyKeyOrder = m.answers.CompactJSON, m.answers.AnyKeyOrder
+	r.logprobs = sample.NoLogprobs
+	return r
+}
+
+// decodeChat reads the fields of OpenAI's dialect.
 func decodeChat(f *wire.Fields, m *model) (*chatRequest, *wire.Error) {
-	r := &chatRequest{}
-	r.decodeTransfer(f)
-	r.sampling.decode(f, m)
-	r.conversation.decode(f, m)
+	r := newChat(m, "messages")
+	r.decodeOwn(f, m)
+	r.conversation.decodeMessages(f, f.Array(r.field))
+	r.decodeShared(f, m)
+	return r, f.Err
+}
+
+// decodeOwn reads what other dialects have under names of their own, or not at all, but for the
+// messages.
+func (r *chatRequest) decodeOwn(f *wire.Fields, m *model) {
+	r.decodeTools(f)
+	r.toolUse.decode(f, m, r.tools)
+	r.parallel = f.OptBool("parallel_tool_calls", true)
+	if e := f.OptString("reasoning_effort"); e != nil {
+		f.Fail(r.setReasoningEffort("reasoning_effort", *e))
+	}
+	r.decodeGenerationPrompt(f)
 	r.echo = f.Boolean("echo", false)
-	r.addSpecial = f.Boolean("add_special_tokens", false)
 	r.decodeMaxTokens(f, "max_completion_tokens", "max_tokens")
-	f.Fail(r.checkMaxTokens())
 	r.decodeLogprobs(f, m)
-	r.decodeThinkingBudget(f, m)
 	r.returnPromptText = f.OptBool("return_prompt_text", false)
 	r.includeReasoning = f.OptBool("include_reasoning", true)
 	f.Removed("functions", "use tools", "[]")
 	f.Removed("function_call", "use tool_choice", `"none"`)
-	r.toolUse.decode(f, m, r.tools)
+}
+
+// decodeConversation reads a conversation alone, in OpenAI's dialect.
+func (c *conversation) decodeConversation(f *wire.Fields, m *model) {
+	c.field = "messages"
+	c.decodeMessages(f, f.Array(c.field))
+	c.decodeTools(f)
+	if e := f.OptString("reasoning_effort"); e != nil {
+		f.Fail(c.setReasoningEffort("reasoning_effort", *e))
+	}
+	c.decodeGenerationPrompt(f)
+	c.decode(f, m)
+}
+
+// decodeShared reads what all dialects have under the same names, vLLM's, once the rest of the request
+// is known, and checks the whole.
+func (r *chatRequest) decodeShared(f *wire.Fields, m *model) {
+	r.decodeTransfer(f)
+	r.sampling.decode(f, m)
+	r.conversation.decode(f, m)
+	r.addSpecial = f.Boolean("add_special_tokens", false)
+	f.Fail(r.checkMaxTokens())
+	if v := f.OptInt("thinking_token_budget"); v != nil && r.thinkingBudget == nil {
+		f.Fail(r.setThinkingBudget("thinking_token_budget", *v, m))
+	}
+	if r.echo && !r.stream && r.promptLogprobs == sample.NoLogprobs {
+		r.promptLogprobs = r.logprobs
+	}
 	f.Fail(r.checkTransfer(1))
 	if r.choice == noTools && m.flags.ExcludeToolsWhenToolChoiceNone {
 		r.tools = nil
 	}
 	r.checkBeams(f, m, r.choice != noTools, r.thinkingBudget != nil)
-	return r, f.Err
 }
 
-// decodeThinkingBudget reads vLLM's bound of the tokens of reasoning; -1 is none.
-func (r *chatRequest) decodeThinkingBudget(f *wire.Fields, m *model) {
-	const field = "thinking_token_budget"
-	v := f.OptInt(field)
+// setThinkingBudget bounds the tokens of reasoning, as vLLM does; -1 is no bound.
+func (r *chatRequest) setThinkingBudget(field string, v int64, m *model) *wire.Error {
 	switch {
-	case v == nil || *v == -1:
-		return
-	case *v < 0 || *v > math.MaxInt32:
-		f.Fail(wire.BadRequest(field, "`%s` must be -1 or at least 0, got %d", field, *v))
+	case v == -1:
+		return nil
+	case v < 0 || v > math.MaxInt32:
+		return wire.BadRequest(field, "`%s` must be -1 or at least 0, got %d", field, v)
 	case m.thinking == nil:
-		f.Fail(wire.BadRequest(field, "`%s` needs a model that reasons: --reasoning-parser says how it "+
-			"writes that", field))
+		return wire.BadRequest(field, "`%s` needs a model that reasons: --reasoning-parser says how it "+
+			"writes that", field)
 	}
-	r.thinkingBudget = new(int32(*v))
+	r.thinkingBudget = new(int32(v))
+	return nil
 }
 
 func (r *chatRequest) decodeLogprobs(f *wire.Fields, m *model) {
 	shown := logprobCount(f, "top_logprobs", m)
-	r.logprobs = sample.NoLogprobs
-	if !f.OptBool("logprobs", false) {
-		if shown != sample.NoLogprobs && shown != 0 {
-			f.Fail(wire.BadRequest("top_logprobs",
-				"when using `top_logprobs`, `logprobs` must be set to true."))
-		}
-		return
+	if f.OptBool("logprobs", false) {
+		r.setLogprobs(shown)
+	} else if shown != sample.NoLogprobs && shown != 0 {
+		f.Fail(wire.BadRequest("top_logprobs",
+			"when using `top_logprobs`, `logprobs` must be set to true."))
 	}
+}
+
+// setLogprobs shows how tokens were chosen, and so many of the most likely ones.
+func (r *chatRequest) setLogprobs(shown int32) {
 	r.logprobs = max(shown, 0)
 	if shown == sample.AllLogprobs {
 		r.logprobs = sample.AllLogprobs
-	}
-	if r.echo && !r.stream && r.promptLogprobs == sample.NoLogprobs {
-		r.promptLogprobs = r.logprobs
 	}
 }
 
@@ -130,10 +178,8 @@ func checkKwarg(name string) *wire.Error {
 		"`chat_template_kwargs` cannot set %q, use the field `%s`", name, field)
 }
 
+// decode reads what stands beside the messages and tools under the same names in all dialects.
 func (c *conversation) decode(f *wire.Fields, m *model) {
-	c.decodeMessages(f)
-	c.tools = f.Array("tools")
-	f.Fail(c.checkTools())
 	c.documents = f.Array("documents")
 	if raw := f.Object("chat_template_kwargs"); raw != nil {
 		f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
@@ -141,7 +187,7 @@ func (c *conversation) decode(f *wire.Fields, m *model) {
 			return checkKwarg(key)
 		}))
 	}
-	c.kwargs = append(m.kwargs[:len(m.kwargs):len(m.kwargs)], c.kwargs...) // the last one counts
+	c.kwargs = slices.Concat(m.kwargs, c.kwargs) // the last one counts
 	if t := f.OptString("chat_template"); t != nil {
 		c.template = *t
 		if !m.flags.TrustRequestChatTemplate {
@@ -151,16 +197,21 @@ func (c *conversation) decode(f *wire.Fields, m *model) {
 					"Refused request with untrusted chat template."))
 		}
 	}
-	if e := f.OptString("reasoning_effort"); e != nil {
-		c.reasoningEffort = *e
-		switch *e {
-		case "none", "minimal", "low", "medium", "high", "xhigh", "max":
-		default:
-			f.Fail(wire.BadRequest("reasoning_effort",
-				"`reasoning_effort` must be none, minimal, low, medium, high, "+
-					"xhigh or max, got %q", wire.Clip(*e)))
-		}
+}
+
+// setReasoningEffort says how much the model is to think.
+func (c *conversation) setReasoningEffort(field, effort string) *wire.Error {
+	switch effort {
+	case "none", "minimal", "low", "medium", "high", "xhigh", "max":
+		c.reasoningEffort = effort
+		return nil
 	}
+	return wire.BadRequest(field, "`%s` must be none, minimal, low, medium, high, xhigh or max, got %q",
+		field, wire.Clip(effort))
+}
+
+// decodeGenerationPrompt reads how the rendered conversation ends.
+func (c *conversation) decodeGenerationPrompt(f *wire.Fields) {
 	c.continueFinal = f.Boolean("continue_final_message", false)
 	_, given := f.Members["add_generation_prompt"]
 	c.addGenerationPrompt = f.Boolean("add_generation_prompt", true)
@@ -175,8 +226,7 @@ func (c *conversation) decode(f *wire.Fields, m *model) {
 
 // decodeMessages checks what every template relies on: objects with a role, and content that is
 // text.
-func (c *conversation) decodeMessages(f *wire.Fields) {
-	raw := f.Array("messages")
+func (c *conversation) decodeMessages(f *wire.Fields, raw []byte) {
 	if raw == nil && f.Members["prompt"] != nil {
 		f.Fail(wire.BadRequest("prompt", "`prompt` is for POST %s; this route, %s, takes `messages`",
 			completionPath, chatPath))
@@ -321,7 +371,7 @@ func (s *Service) startChats(ctx context.Context, r *call.Call, kind string, req
 		if !req.returnPromptText {
 			p.text = ""
 		}
-		if bad = s.fit(&p, &req.sampling, params, "messages"); bad != nil {
+		if bad = s.fit(&p, &req.sampling, params, talks[i].field); bad != nil {
 			return nil, bad
 		}
 		prompts[i] = p

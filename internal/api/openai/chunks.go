@@ -74,3 +74,33 @@ func (s *API) appendUsage(b []byte, u usage) []byte {
 	}
 	return append(b, '}')
 }
+
+// usageInfo is vLLM's UsageInfo.
+type usageInfo struct {
+	PromptTokens        int                  `json:"prompt_tokens"`
+	TotalTokens         int                  `json:"total_tokens"`
+	CompletionTokens    int                  `json:"completion_tokens"`
+	PromptTokensDetails *promptTokensDetails `json:"prompt_tokens_details"`
+	// CompletionTokensDetails is there where reasoning is told apart.
+	CompletionTokensDetails *completionTokensDetails `json:"completion_tokens_details,omitempty"`
+}
+
+type promptTokensDetails struct {
+	CachedTokens int `json:"cached_tokens"`
+}
+
+type completionTokensDetails struct {
+	ReasoningTokens int `json:"reasoning_tokens"`
+}
+
+func (s *API) usageInfo(u usage) usageInfo {
+	info := usageInfo{PromptTokens: u.prompt, TotalTokens: u.prompt + u.output,
+		CompletionTokens: u.output}
+	if s.opt.Config.Server.EnablePromptTokensDetails {
+		info.PromptTokensDetails = &promptTokensDetails{CachedTokens: u.cached}
+	}
+	if u.reasons {
+		info.CompletionTokensDetails = &completionTokensDetails{ReasoningTokens: u.reasoning}
+	}
+	return info
+}

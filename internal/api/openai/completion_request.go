@@ -28,10 +28,15 @@ type rawPrompt struct {
 }
 
 func decodeCompletion(f *wire.Fields, m *model) (*completionRequest, *wire.Error) {
-	r := &completionRequest{}
+	r := &completionRequest{prompts: decodePrompt(f, m, "prompt")}
+	r.decode(f, m)
+	return r, f.Err
+}
+
+// decode reads all fields but the prompt.
+func (r *completionRequest) decode(f *wire.Fields, m *model) {
 	r.decodeTransfer(f)
 	r.sampling.decode(f, m)
-	r.prompts = decodePrompt(f, m, "prompt")
 	r.echo = f.OptBool("echo", false)
 	r.logprobsByID = f.OptBool("logprobs_by_id", false)
 	r.capMaxTokens = f.OptBool("cap_max_tokens", false)
@@ -55,7 +60,6 @@ func decodeCompletion(f *wire.Fields, m *model) (*completionRequest, *wire.Error
 		f.Fail(wire.BadRequest("n", "`n` times the number of prompts is %d, more than %d", n,
 			f.Lim.Sequences))
 	}
-	return r, f.Err
 }
 
 // decodeMaxTokens reads the limit of the output from the first of the named fields that is set.

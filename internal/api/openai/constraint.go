@@ -66,24 +66,29 @@ func (s *sampling) decodeResponseFormat(f *wire.Fields) {
 	switch kind {
 	case "text":
 	case "json_object":
-		s.setConstraint(f, field, constrain.Spec{Kind: constrain.JSONObject})
+		s.setResponseFormat(f, field, constrain.Spec{Kind: constrain.JSONObject})
 	case "json_schema":
-		s.setConstraint(f, field, formatSchema(f, schema))
+		s.setResponseFormat(f, field, formatSchema(f, field, wire.Path(field).Member("json_schema"), schema))
 	case "structural_tag":
-		s.setConstraint(f, field, constrain.Spec{Kind: constrain.StructuralTag, Text: string(raw)})
+		s.setResponseFormat(f, field, constrain.Spec{Kind: constrain.StructuralTag, Text: string(raw)})
 	default:
 		f.Fail(wire.BadRequest(field,
 			"`response_format.type` must be text, json_object, json_schema or structural_tag"))
 	}
 }
 
-// formatSchema reads response_format.json_schema. The name and the description are for the model's
+// setResponseFormat takes the form of what is said to the user.
+func (s *sampling) setResponseFormat(f *wire.Fields, field string, c constrain.Spec) {
+	s.setConstraint(f, field, c)
+	s.responseFormat = true
+}
+
+// formatSchema reads an object with a schema, which stands at a place in a field. The name and the description are for the model's
 // maker. Every schema is obeyed as strict ones are; keys that it leaves open are left out unless it
 // is said not to be strict, as vLLM's first back end does it: a model that may add keys hardly ends.
-func formatSchema(f *wire.Fields, raw []byte) constrain.Spec {
-	const field = "response_format"
+func formatSchema(f *wire.Fields, field string, at wire.Path, raw []byte) constrain.Spec {
 	if raw == nil || raw[0] != '{' {
-		f.Fail(wire.BadRequest(field, "`response_format.json_schema` must be an object with `schema`"))
+		f.Fail(wire.BadRequest(field, "`%s` must be an object with `schema`", at))
 		return constrain.Spec{}
 	}
 	c := constrain.Spec{Kind: constrain.JSONSchema, Closed: true}
@@ -95,13 +100,13 @@ func formatSchema(f *wire.Fields, raw []byte) constrain.Spec {
 		case isSchema(raw):
 			c.Text = string(raw)
 		default:
-			return wire.BadRequest(field, "`response_format.json_schema.schema` must be a JSON Schema, "+
-				"got %s", wire.Describe(raw))
+			return wire.BadRequest(field, "`%s.schema` must be a JSON Schema, got %s", at,
+				wire.Describe(raw))
 		}
 		return nil
 	}))
 	if c.Text == "" {
-		f.Fail(wire.BadRequest(field, "`response_format.json_schema` has no `schema`"))
+		f.Fail(wire.BadRequest(field, "`%s` has no `schema`", at))
 	}
 	return c
 }

@@ -46,15 +46,12 @@ type generation struct {
 
 // choice is what is known of one choice so far.
 type choice struct {
-	text []byte
 	// read is the length in bytes of the output whose parts are known.
 	read int
-	// echoed and echoedRunes are the length of the prompt before the output, in bytes and characters.
-	echoed, echoedRunes int
+	// echoedRunes is the length of the prompt before the output, in characters.
+	echoedRunes int
 	// started is set by the first delta, finished by the last.
 	started, finished bool
-	tokens            []int32
-	scores            []score
 	promptScores      []score
 	finish            sample.Finish
 	stopString        string
@@ -65,8 +62,9 @@ type choice struct {
 	thoughts thoughts
 	// reader divides the text into parts; nil where all of it is content.
 	reader *output.Parser
-	// calls counts the calls among them.
-	calls int
+	// calls counts the calls among them; thought says that there is reasoning.
+	calls   int
+	thought bool
 	// named says that the request named the tool: a call of it is no reason to end.
 	named bool
 }
@@ -147,6 +145,9 @@ func (g *generation) each(ctx context.Context, f func(i int, d *engine.Delta) er
 			}
 			return errors.Join(call.Ended(ctx), err)
 		}
+		if d.Ticket != nil {
+			g.ticket = d.Ticket
+		}
 		g.observed.Tokens(len(d.Tokens))
 		if err := f(d.Choice, &d); err != nil {
 			return err
@@ -223,28 +224,6 @@ func breakOff(ctx context.Context, r *call.Call, err error) {
 	}
 }
 
-// collect reads a generation to its end.
-func (s *Service) collect(ctx context.Context, g *generation, req *sampling) error {
-	return g.each(ctx, func(i int, d *engine.Delta) error {
-		c := &g.choices[i]
-		if !c.started && req.promptLogprobs != sample.NoLogprobs {
-			c.promptScores = s.promptScores(g.prompts[i/g.n].Prompt, d.PromptLogprobs)
-		}
-		c.take(d)
-		if d.Ticket != nil {
-			g.ticket = d.Ticket
-		}
-		if req.logprobs != sample.NoLogprobs {
-			c.scores = appendScores(c.scores, c, d, true)
-		}
-		if req.returnTokenIDs {
-			c.tokens = append(c.tokens, d.Tokens...)
-		}
-		c.text = append(c.text, d.Text...)
-		return nil
-	})
-}
-
 // repetitionDetected is the stop reason of an output that repeats itself.
 const repetitionDetected = "repetition_detected"
 
@@ -261,15 +240,8 @@ func (c *choice) stopReason() any {
 	return nil
 }
 
-// echo puts the prompt before the output.
-func (c *choice) echo(text string) {
-	c.text = append(c.text, text...)
-	c.echoed, c.echoedRunes = len(text), countRunes(text)
-}
-
-// dropOutput leaves the prompt only: echo with max_tokens 0.
-func (c *choice) dropOutput(text string) {
-	c.text = append(c.text[:0], text...)
-	c.scores, c.tokens, c.outputTokens = nil, nil, 0
-	c.finish, c.stopString, c.stopToken = sample.FinishLength, "", -1
+// scoredOnly leaves nothing of the output: echo with max_tokens 0.
+func (c *choice) scoredOnly() {
+	c.outputTokens = 0
+	c.finished, c.finish, c.stopString, c.stopToken = true, sample.FinishLength, "", -1
 }

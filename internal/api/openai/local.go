@@ -14,7 +14,7 @@ type Message struct {
 // ChatPrompt is the prompt that the model's chat template makes of a conversation, as a request to
 // /v1/chat/completions with these messages has it. The error says what a client would read.
 func (s *Service) ChatPrompt(messages []Message) ([]int32, error) {
-	c := conversation{addGenerationPrompt: true}
+	c := conversation{addGenerationPrompt: true, field: "messages"}
 	for _, m := range messages {
 		raw, err := json.Marshal(m)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
@@ -22,17 +23,13 @@ type score struct {
 	offset int
 }
 
-// appendScores adds the tokens of a delta. The top lists are shared with the delta unless keep is
-// set.
-func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score {
+// appendScores adds the tokens of a delta, which the top lists are shared with.
+func appendScores(scores []score, c *choice, d *engine.Delta) []score {
 	for i, id := range d.Tokens {
 		s := score{token: id, known: i < len(d.Logprobs)}
 		if s.known {
 			l := &d.Logprobs[i]
 			s.logprob, s.rank, s.top = l.Sampled.Logprob, l.Sampled.Rank, l.Top
-			if keep {
-				s.top = slices.Clone(l.Top)
-			}
 		}
 		if i < len(d.RuneOffsets) {
 			s.offset = c.echoedRunes + d.RuneOffsets[i]
@@ -40,6 +37,23 @@ func appendScores(scores []score, c *choice, d *engine.Delta, keep bool) []score
 		scores = append(scores, s)
 	}
 	return scores
+}
+
+// keepScores adds scores that outlast their delta.
+func keepScores(kept, scores []score) []score {
+	for _, s := range scores {
+		s.top = slices.Clone(s.top)
+		kept = append(kept, s)
+	}
+	return kept
+}
+
+// scorePrompt notes how the tokens of choice i's prompt would have been chosen, which its first delta
+// says, where so many of the most likely are asked for.
+func (s *Service) scorePrompt(g *generation, i int, d *engine.Delta, asked int32) {
+	if c := &g.choices[i]; asked != sample.NoLogprobs && c.promptScores == nil {
+		c.promptScores = s.promptScores(g.prompts[i/g.n].Prompt, d.PromptLogprobs)
+	}
 }
 
 // promptScores describes the tokens of a prompt.

@@ -22,14 +22,10 @@ const anthropicID = "Request-Id"
 
 // createMessage answers POST /v1/messages, Anthropic's API.
 func (s *API) createMessage(w http.ResponseWriter, r *server.Request, f *wire.Fields,
-	req *messageRequest) error {
-	g, err := s.startChat(r.Context(), &r.Call, "msg_", req.chatRequest)
+	req *chatRequest) error {
+	g, err := s.startChat(r.Context(), &r.Call, "msg_", req)
 	f.Done()
 	if err != nil {
-		var bad *wire.Error
-		if errors.As(err, &bad) {
-			req.rename(bad)
-		}
 		return err
 	}
 	defer g.closeReaders()
@@ -37,7 +33,7 @@ func (s *API) createMessage(w http.ResponseWriter, r *server.Request, f *wire.Fi
 }
 
 func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generation,
-	req *messageRequest) error {
+	req *chatRequest) error {
 	m := &messages.Message{ID: g.id, Model: g.model}
 	m.Usage.InputTokens = g.usage().prompt
 	t := &messages.Stream{M: m}
@@ -50,7 +46,7 @@ func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generat
 	}
 	err := t.Open()
 	if err == nil {
-		err = s.eachPart(r.Context(), g, req.chatRequest, func(p output.Part, _ []byte) error {
+		err = s.eachPart(r.Context(), g, req, func(p output.Part, _ []byte) error {
 			return t.Part(p)
 		})
 	}
@@ -92,13 +88,12 @@ func messageEnd(c *choice) (reason string, sequence *string) {
 
 // countTokens answers POST /v1/messages/count_tokens.
 func (s *API) countTokens(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
-	req *messageRequest) error {
+	req *chatRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad
 	}
 	p, bad := s.render(r.Context(), &req.conversation, &req.sampling)
 	if bad != nil {
-		req.rename(bad)
 		return bad
 	}
 	return s.WriteJSON(w, map[string]int{"input_tokens": len(p.Prompt)})

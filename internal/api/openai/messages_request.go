@@ -1,17 +1,11 @@
 package openai
 
 import (
-	"bytes"
+	"strconv"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
-
-// messageRequest is the body of POST /v1/messages, and of its count_tokens.
-type messageRequest struct {
-	*chatRequest
-	*translation
-}
 
 // notInMessages are fields of chat that have other names in Anthropic's API, or no place.
 var notInMessages = map[string]string{
@@ -23,27 +17,34 @@ var notInMessages = map[string]string{
 }
 
 // decodeMessage reads a request to generate, which needs max_tokens.
-func decodeMessage(f *wire.Fields, m *model) (*messageRequest, *wire.Error) {
+func decodeMessage(f *wire.Fields, m *model) (*chatRequest, *wire.Error) {
 	if raw := f.Members["max_tokens"]; raw == nil || wire.IsNull(raw) {
 		f.Fail(wire.BadRequest("max_tokens", "`max_tokens` is required"))
 	}
 	return decodeCounted(f, m)
 }
 
-// decodeCounted reads all fields.
-func decodeCounted(f *wire.Fields, m *model) (*messageRequest, *wire.Error) {
-	r := &messageRequest{translation: &translation{Fields: f, route: messagesPath,
-		names: map[string]string{}}}
-	r.refuse(notInMessages)
-	r.set("stop", f.Array("stop_sequences"), "stop_sequences")
+// decodeCounted reads all fields of Anthropic's dialect, in the body of POST /v1/messages and of its
+// count_tokens.
+func decodeCounted(f *wire.Fields, m *model) (*chatRequest, *wire.Error) {
+	r := messageRequest{newChat(m, "messages"), f, m}
+	refuseFields(f, messagesPath, notInMessages)
+	r.setStop(f, "stop_sequences", f.Array("stop_sequences"))
+	r.decodeMaxTokens(f, "max_tokens")
 	r.decodeMessages()
 	r.decodeTools()
-	r.decodeThinking(m)
+	r.decodeThinking()
 	r.decodeOutput()
 	r.decodeService()
-	var bad *wire.Error
-	r.chatRequest, bad = r.chat(m)
-	return r, bad
+	r.decodeShared(f, m)
+	return r.chatRequest, f.Err
+}
+
+// messageRequest reads a request of Anthropic's dialect.
+type messageRequest struct {
+	*chatRequest
+	*wire.Fields
+	m *model
 }
 
 // decodeService reads what a hosted service makes something of. What would change the answer is
@@ -74,7 +75,7 @@ func (r *messageRequest) decodeService() {
 	}))
 }
 
-// decodeMessages makes `system` and `messages` those of chat.
+// decodeMessages reads `system` and `messages`.
 func (r *messageRequest) decodeMessages() {
 	var d dialogue
 	if raw := r.Value("system"); raw != nil {
@@ -98,14 +99,13 @@ func (r *messageRequest) decodeMessages() {
 		last = items
 		return bad
 	}))
-	list := d.list()
-	if len(list) == len("[]") {
+	d.end(&r.conversation)
+	if len(r.messages) == 0 {
 		r.Fail(wire.BadRequest("messages", "`messages` must not be empty"))
 	}
-	r.set("messages", list, "messages")
 	if n := len(last); n > 0 && last[n-1].role == "assistant" {
 		// The answer goes on from it.
-		r.set("continue_final_message", []byte("true"), "messages")
+		r.continueFinal, r.addGenerationPrompt = true, false
 	} else if n > 0 && last[n-1].kind == "function_call" {
 		r.Fail(wire.BadRequest("messages", "the last message must not be a tool_use: its tool_result "+
 			"comes after it"))
@@ -209,57 +209,49 @@ func decodeBlock(at wire.Path, role string, raw []byte) (t inputItem, bad *wire.
 	return t, bad
 }
 
-// decodeTools makes tools and tool_choice those of chat. Tools that have a type of their own are
-// Anthropic's, and refused by name.
+// decodeTools reads tools and tool_choice. Tools that have a type of their own are Anthropic's, and
+// refused by name.
 func (r *messageRequest) decodeTools() {
-	list := r.Array("tools")
-	var tools []byte
-	if list != nil {
+	if list := r.Array("tools"); list != nil {
+		tools := []tool{}
 		r.Fail(wire.EachElement(list, func(i int, raw []byte) *wire.Error {
-			tool, bad := toolOf(wire.Path("tools").Index(i), raw)
-			tools = append(wire.Comma(tools, i), tool...)
+			raw, bad := toolOf(wire.Path("tools").Index(i), raw)
+			if bad == nil {
+				tools = append(tools, newTool(raw))
+			}
 			return bad
 		}))
-	}
-	if tools != nil {
-		r.set("tools", append(append([]byte{'['}, tools...), ']'), "tools")
+		if r.Err == nil && len(tools) > 0 {
+			r.Fail(r.setTools(tools))
+		}
 	}
 	raw := r.Object("tool_choice")
 	if raw == nil {
+		r.Fail(r.chooseByWord(nil, r.tools, r.m))
 		return
 	}
-	var name []byte
 	r.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-		switch key {
-		case "name":
-			name = raw
-		case "disable_parallel_tool_use":
-			if r.ParseBool("tool_choice."+key, raw, false) {
-				r.set("parallel_tool_calls", []byte("false"), "tool_choice."+key)
-			}
+		if key == "disable_parallel_tool_use" {
+			r.parallel = !r.ParseBool("tool_choice."+key, raw, false)
 		}
 		return nil
 	}))
-	var choice []byte
 	switch kind := wire.TypeOf(raw); kind {
 	case "auto", "none":
-		if tools == nil {
-			return
+		if r.tools != nil {
+			r.Fail(r.chooseByWord(wire.AppendString(nil, kind), r.tools, r.m))
 		}
-		choice = wire.AppendString(nil, kind)
 	case "any":
-		choice = []byte(`"required"`)
+		r.Fail(r.chooseByWord([]byte(`"required"`), r.tools, r.m))
 	case "tool":
-		choice = append([]byte(`{"type":"function","function":{"name":`), wire.OrNull(name)...)
-		choice = append(choice, "}}"...)
+		r.Fail(r.chooseOne(wire.UnquoteOr(memberOf(raw, "name", '"'), ""), r.tools, r.m))
 	default:
 		r.Fail(wire.Path("tool_choice").Member("type").Bad("must be auto, any, tool or none, got %q",
 			wire.Clip(kind)))
 	}
-	r.set("tool_choice", choice, "tool_choice")
 }
 
-// toolOf makes a tool one of chat.
+// toolOf writes a tool as chat templates know it.
 func toolOf(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 	if raw[0] != '{' {
 		return nil, at.Bad("must be an object, got %s", wire.Describe(raw))
@@ -300,9 +292,9 @@ func toolOf(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 	return append(b, "}}"...), nil
 }
 
-// decodeThinking makes `thinking` the template's enable_thinking. What is not said, the template
+// decodeThinking reads `thinking`, which templates know as enable_thinking. What is not said, the template
 // decides.
-func (r *messageRequest) decodeThinking(m *model) {
+func (r *messageRequest) decodeThinking() {
 	raw := r.Object("thinking")
 	if raw == nil {
 		return
@@ -323,12 +315,12 @@ func (r *messageRequest) decodeThinking(m *model) {
 			if bad == nil && v < 1 {
 				bad = at.Member(key).Bad("must be at least 1, got %d", v)
 			}
-			if bad == nil && m.thinking != nil {
-				r.set("thinking_token_budget", raw, "thinking.budget_tokens")
+			if bad == nil && r.m.thinking != nil {
+				bad = r.setThinkingBudget("thinking.budget_tokens", v, r.m)
 			}
 			return bad
 		case key == "display" && string(raw) == `"omitted"`:
-			r.set("include_reasoning", []byte("false"), "thinking.display")
+			r.includeReasoning = false
 		}
 		return nil
 	}))
@@ -336,31 +328,16 @@ func (r *messageRequest) decodeThinking(m *model) {
 		r.Fail(wire.BadRequest("thinking", "`thinking` and `chat_template_kwargs` cannot be used "+
 			"together"))
 	}
-	kwargs := []byte(`{"enable_thinking":false}`)
-	if on {
-		kwargs = []byte(`{"enable_thinking":true}`)
-	}
-	r.set("chat_template_kwargs", kwargs, "thinking")
+	r.kwargs = []wire.Member{{Key: "enable_thinking", Raw: strconv.AppendBool(nil, on)}}
 }
 
-// decodeOutput makes output_config, and the older output_format, fields of chat.
+// decodeOutput reads output_config, and the older output_format.
 func (r *messageRequest) decodeOutput() {
 	format := func(at wire.Path, raw []byte) *wire.Error {
-		var schema []byte
 		if kind := wire.TypeOf(raw); kind != "json_schema" {
 			return at.Member("type").Bad("must be json_schema, got %q", wire.Clip(kind))
 		}
-		_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-			if key == "schema" {
-				schema = raw
-			}
-			return nil
-		})
-		var b bytes.Buffer
-		b.WriteString(`{"type":"json_schema","json_schema":{"name":"output","schema":`)
-		b.Write(wire.OrNull(schema))
-		b.WriteString(`}}`)
-		r.set("response_format", b.Bytes(), string(at))
+		r.setResponseFormat(r.Fields, string(at), formatSchema(r.Fields, string(at), at, raw))
 		return nil
 	}
 	if raw := r.Object("output_format"); raw != nil {
@@ -375,9 +352,10 @@ func (r *messageRequest) decodeOutput() {
 		switch {
 		case wire.IsNull(raw):
 			return nil
+		case key == "effort" && raw[0] == '"':
+			return r.setReasoningEffort("output_config.effort", wire.Unquote(raw))
 		case key == "effort":
-			r.set("reasoning_effort", raw, "output_config.effort")
-			return nil
+			return at.Member(key).Bad("must be a string, got %s", wire.Describe(raw))
 		case key == "format":
 			return format(at.Member(key), raw)
 		}

@@ -115,8 +115,11 @@ func (c *choice) parts(text string) []output.Part {
 	}
 	c.thoughts.read(c.reader)
 	for _, p := range list {
-		if p.Kind == output.Call {
+		switch {
+		case p.Kind == output.Call:
 			c.calls++
+		case p.Kind == output.Reasoning && p.Text != "":
+			c.thought = true
 		}
 	}
 	return list
@@ -134,7 +137,7 @@ func (s *Service) eachPart(ctx context.Context, g *generation, req *chatRequest,
 		c := &g.choices[i]
 		c.take(d)
 		if req.logprobs != sample.NoLogprobs {
-			scores = appendScores(scores[:0], c, d, false)
+			scores = appendScores(scores[:0], c, d)
 			for i := range scores {
 				w.add(d.TextOffsets, i, func(b []byte) []byte {
 					return s.appendTokenLogprobs(b, scores[i:i+1], req.shown(s), req.asTokenIDs)

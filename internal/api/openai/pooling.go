@@ -106,7 +106,7 @@ type texts struct {
 func (t *texts) decode(f *wire.Fields, m *model) {
 	if f.Members["messages"] != nil {
 		t.chat = true
-		t.conversation.decode(f, m)
+		t.decodeConversation(f, m)
 	} else {
 		t.input = decodePrompt(f, m, "input")
 	}

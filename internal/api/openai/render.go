@@ -15,7 +15,7 @@ import (
 // template made. It stops when ctx ends: the caller asks it why.
 func (s *Service) render(ctx context.Context, c *conversation, r *sampling) (prompt, *wire.Error) {
 	if s.model.Tokenizer == nil {
-		return prompt{}, wire.BadRequest("messages",
+		return prompt{}, wire.BadRequest(c.field,
 			"chat needs a tokenizer and the server runs without one: "+
 				"give `prompt` as token ids to /v1/completions")
 	}
@@ -30,7 +30,7 @@ func (s *Service) render(ctx context.Context, c *conversation, r *sampling) (pro
 	}
 	text, err := template.Render(vars, chattemplate.Options{Stop: ctx.Err})
 	if err != nil {
-		return prompt{}, templateError(err)
+		return prompt{}, c.templateError(err)
 	}
 	if c.continueFinal {
 		if text, bad = cutAfter(text, m.text(s.maskable(), c.lastContent)); bad != nil {
@@ -38,7 +38,7 @@ func (s *Service) render(ctx context.Context, c *conversation, r *sampling) (pro
 		}
 	}
 	whole := m.restore(text)
-	if bad := s.checkText(r, "messages", whole); bad != nil {
+	if bad := s.checkText(r, c.field, whole); bad != nil {
 		return prompt{}, bad
 	}
 	ids, err := s.encodeMasked(ctx, m, text, r.addSpecial)
@@ -50,7 +50,7 @@ func (s *Service) render(ctx context.Context, c *conversation, r *sampling) (pro
 		return prompt{}, bad
 	}
 	if len(p.Prompt) == 0 {
-		return prompt{}, wire.BadRequest("messages", "the rendered conversation has no tokens")
+		return prompt{}, wire.BadRequest(c.field, "the rendered conversation has no tokens")
 	}
 	return p, nil
 }
@@ -74,7 +74,7 @@ func (s *Service) templateFor(c *conversation) (*chattemplate.Template, *wire.Er
 		return t, nil
 	}
 	if s.model.Template == nil {
-		return nil, wire.BadRequest("messages",
+		return nil, wire.BadRequest(c.field,
 			"the model has no chat template: start the server with --chat-template, "+
 				"or use /v1/completions with a prompt of your own")
 	}
@@ -83,13 +83,13 @@ func (s *Service) templateFor(c *conversation) (*chattemplate.Template, *wire.Er
 
 // templateError is a failed rendering: the conversation's fault when the template says so, and a
 // client error in any case, as in vLLM.
-func templateError(err error) *wire.Error {
+func (c *conversation) templateError(err error) *wire.Error {
 	var t *chattemplate.Error
 	if errors.As(err, &t) && t.Raised {
-		return wire.BadRequest("messages", "the chat template refuses the conversation (line %d): %s",
+		return wire.BadRequest(c.field, "the chat template refuses the conversation (line %d): %s",
 			t.Line, t.Msg)
 	}
-	return wire.BadRequest("messages", "%v", err)
+	return wire.BadRequest(c.field, "%v", err)
 }
 
 // templateVars are what Hugging Face gives a template: the conversation, the special tokens, and
@@ -121,10 +121,10 @@ func (s *Service) templateVars(c *conversation, m *mask,
 	}
 	list, err := chattemplate.Messages(messages, t.ContentFormat())
 	if err != nil {
-		return nil, wire.BadRequest("messages", "%v", err)
+		return nil, wire.BadRequest(c.field, "%v", err)
 	}
 	vars.Set("messages", list)
-	for name, raw := range map[string][]byte{"tools": c.tools, "documents": c.documents} {
+	for name, raw := range map[string][]byte{"tools": listOf(c.tools), "documents": c.documents} {
 		v := chattemplate.None()
 		if raw != nil {
 			if v, err = chattemplate.FromJSON(m.json(specials, raw)); err != nil {
@@ -157,4 +157,16 @@ func cutAfter(text, last string) (string, *wire.Error) {
 		return text[:at+len(spaced)], nil
 	}
 	return text[:at+len(trimmed)], nil
+}
+
+// listOf is the JSON array of tools that a template is given, nil for none.
+func listOf(tools []tool) []byte {
+	if tools == nil {
+		return nil
+	}
+	b := []byte{'['}
+	for i := range tools {
+		b = append(wire.Comma(b, i), tools[i].raw...)
+	}
+	return append(b, ']')
 }

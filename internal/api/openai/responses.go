@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
@@ -26,7 +27,7 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 		return err
 	}
 	defer f.Done()
-	req, bad := decodeResponse(f)
+	req, bad := decodeResponse(f, &s.model)
 	if bad == nil {
 		bad = s.finishResponse(r, req)
 	}
@@ -62,7 +63,7 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 	return s.WriteRaw(w, string(live.object()))
 }
 
-// finishResponse finds what a request goes on from, and decodes the rest of it.
+// finishResponse finds what a request goes on from.
 func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Error {
 	if s.opt.Responses == nil || r.Row {
 		who := "this server keeps"
@@ -84,7 +85,8 @@ func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Erro
 			return bad
 		}
 	}
-	return req.finish(&s.model, history)
+	req.converse(history)
+	return nil
 }
 
 // startResponse submits a request, and fills in what is known of the response then.
@@ -92,10 +94,6 @@ func (s *API) startResponse(r *server.Request, req *responseRequest) (*generatio
 	req.polled = req.record.Background
 	g, err := s.startChat(r.Context(), &r.Call, "resp_", req.chatRequest)
 	if err != nil {
-		var bad *wire.Error
-		if errors.As(err, &bad) {
-			req.rename(bad)
-		}
 		return nil, err
 	}
 	rec, params := &req.record, &g.prompts[0].Params
@@ -292,4 +290,10 @@ func (s *API) responseInput(w http.ResponseWriter, r *server.Request) error {
 		list = kept.Input
 	}
 	return s.WriteJSON(w, pageOf(list, limit, order != "asc", query.Get("after")))
+}
+
+// shortest is the number with the fewest digits that is this float32.
+func shortest(v float32) float64 {
+	d, _ := strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64) // always a number
+	return d
 }

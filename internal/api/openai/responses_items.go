@@ -237,6 +237,9 @@ type dialogue struct {
 	reasoning, content string
 	calls              []byte
 	said               bool
+	// lastRole and lastContent are those of the last of the messages; the content only where it is one
+	// text.
+	lastRole, lastContent string
 }
 
 func (d *dialogue) add(t *inputItem) {
@@ -276,7 +279,9 @@ func (d *dialogue) add(t *inputItem) {
 		b = wire.AppendString(append(b, `,"tool_call_id":`...), t.callID)
 	}
 	b = append(b, `,"content":`...)
+	d.lastRole, d.lastContent = role, ""
 	if len(t.parts) == 1 {
+		d.lastContent = t.parts[0]
 		b = wire.AppendString(b, t.parts[0])
 	} else {
 		b = append(b, '[')
@@ -306,15 +311,12 @@ func (d *dialogue) flush() {
 		b = append(b, ']')
 	}
 	d.messages = append(d.messages, append(b, '}'))
+	d.lastRole, d.lastContent = "assistant", d.content
 	d.reasoning, d.content, d.calls, d.said = "", "", nil, false
 }
 
-// list ends the conversation: it is a JSON array of messages.
-func (d *dialogue) list() []byte {
+// end puts the messages into a conversation.
+func (d *dialogue) end(c *conversation) {
 	d.flush()
-	b := []byte{'['}
-	for i, m := range d.messages {
-		b = append(wire.Comma(b, i), m...)
-	}
-	return append(b, ']')
+	c.messages, c.lastRole, c.lastContent = d.messages, d.lastRole, d.lastContent
 }

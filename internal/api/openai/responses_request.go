@@ -6,6 +6,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/openai/responses"
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
 const responsesPath = "/v1/responses"
@@ -13,8 +14,6 @@ const responsesPath = "/v1/responses"
 // responseRequest is the body of POST /v1/responses.
 type responseRequest struct {
 	*chatRequest
-	// translation makes the chat request, once the items that it goes on from are known.
-	*translation
 	// record is the response before there is one: what it repeats of the request.
 	record responses.Response
 	// input are the items of this request, previous the response whose conversation they go on.
@@ -33,13 +32,13 @@ var chatOnly = map[string]string{
 	"return_prompt_text": "", "return_tokens_as_token_ids": "",
 }
 
-// decodeResponse reads all fields but those that only chat has to read (finish).
-func decodeResponse(f *wire.Fields) (*responseRequest, *wire.Error) {
-	r := &responseRequest{translation: &translation{Fields: f, route: responsesPath,
-		names: map[string]string{}}}
+// decodeResponse reads all fields. The conversation is whole once the items are known that it goes on
+// from (converse).
+func decodeResponse(f *wire.Fields, m *model) (*responseRequest, *wire.Error) {
+	r := responseFields{&responseRequest{chatRequest: newChat(m, "input")}, f, m}
 	rec := &r.record
 	rec.Object, rec.Status = "response", responses.InProgress
-	r.refuse(chatOnly)
+	refuseFields(f, responsesPath, chatOnly)
 	r.input = decodeInput(f)
 	if text := f.OptString("instructions"); text != nil {
 		r.instructions = *text
@@ -60,13 +59,9 @@ func decodeResponse(f *wire.Fields) (*responseRequest, *wire.Error) {
 			"later asks for what is kept"))
 	}
 	rec.Metadata = decodeMetadata(f)
-	if raw := f.Value("max_output_tokens"); raw != nil {
-		v, bad := wire.ParseInt("max_output_tokens", raw)
-		f.Fail(bad)
-		n := int(v)
-		rec.MaxOutputTokens = &n
-		r.set("max_completion_tokens", raw, "max_output_tokens")
-	}
+	r.decodeMaxTokens(f, "max_output_tokens")
+	rec.MaxOutputTokens = r.MaxTokens
+	r.includeReasoning = f.OptBool("include_reasoning", true)
 	if rec.MaxToolCalls = f.OptInt("max_tool_calls"); rec.MaxToolCalls != nil &&
 		*rec.MaxToolCalls < 1 {
 		f.Fail(wire.BadRequest("max_tool_calls", "`max_tool_calls` must be at least 1, got %d",
@@ -78,11 +73,19 @@ func decodeResponse(f *wire.Fields) (*responseRequest, *wire.Error) {
 	r.decodeReasoning()
 	r.decodeText()
 	r.decodeTools()
-	return r, f.Err
+	r.decodeShared(f, m)
+	return r.responseRequest, f.Err
+}
+
+// responseFields reads a request.
+type responseFields struct {
+	*responseRequest
+	*wire.Fields
+	m *model
 }
 
 // decodeNames reads what a hosted service makes something of, and is only repeated here.
-func (r *responseRequest) decodeNames() {
+func (r *responseFields) decodeNames() {
 	rec := &r.record
 	rec.User = r.OptString("user")
 	rec.SafetyIdentifier = r.OptString("safety_identifier")
@@ -97,7 +100,7 @@ func (r *responseRequest) decodeNames() {
 	}
 }
 
-func (r *responseRequest) decodeTruncation() {
+func (r *responseFields) decodeTruncation() {
 	r.record.Truncation = "disabled"
 	if v := r.OptString("truncation"); v != nil && *v != "disabled" {
 		r.Fail(wire.BadRequest("truncation", "`truncation` of %q is not supported by this server: "+
@@ -113,7 +116,7 @@ var includable = []string{"message.output_text.logprobs", "reasoning.encrypted_c
 	"code_interpreter_call.outputs"}
 
 // decodeLogprobs reads `include` and top_logprobs, which chat checks.
-func (r *responseRequest) decodeLogprobs() {
+func (r *responseFields) decodeLogprobs() {
 	logprobs := false
 	if raw := r.Array("include"); raw != nil {
 		r.Fail(wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
@@ -124,25 +127,23 @@ func (r *responseRequest) decodeLogprobs() {
 			return nil
 		}))
 	}
-	raw := r.Members["top_logprobs"]
-	if raw != nil && !wire.IsNull(raw) {
-		v, bad := wire.ParseInt("top_logprobs", raw)
-		if bad == nil && v < 0 {
-			bad = wire.BadRequest("top_logprobs", "`top_logprobs` must be at least 0, got %d", v)
+	if v := r.OptInt("top_logprobs"); v != nil {
+		if *v < 0 {
+			r.Fail(wire.BadRequest("top_logprobs", "`top_logprobs` must be at least 0, got %d", *v))
 		}
-		r.Fail(bad)
-		r.record.TopLogprobs = int(v)
-		logprobs = logprobs || v > 0
+		r.record.TopLogprobs = int(*v)
+		logprobs = logprobs || *v > 0
 	}
-	if logprobs {
-		r.set("logprobs", []byte("true"), "include")
-	} else {
-		r.Take("top_logprobs")
+	if !logprobs {
+		return
 	}
+	shown, bad := countLogprobs("top_logprobs", int64(r.record.TopLogprobs), r.m)
+	r.Fail(bad)
+	r.setLogprobs(shown)
 }
 
 // decodeReasoning reads `reasoning`. Summaries are not made: what the model thought is there itself.
-func (r *responseRequest) decodeReasoning() {
+func (r *responseFields) decodeReasoning() {
 	raw := r.Object("reasoning")
 	if raw == nil {
 		return
@@ -159,7 +160,7 @@ func (r *responseRequest) decodeReasoning() {
 		switch key {
 		case "effort":
 			r.record.Reasoning.Effort = &text
-			r.set("reasoning_effort", raw, "reasoning.effort")
+			return r.setReasoningEffort("reasoning.effort", text)
 		case "summary", "generate_summary":
 			if text != "auto" {
 				return at.Bad("of %q is not supported by this server: it must be null or auto, "+
@@ -174,7 +175,7 @@ func (r *responseRequest) decodeReasoning() {
 }
 
 // decodeText reads `text`.
-func (r *responseRequest) decodeText() {
+func (r *responseFields) decodeText() {
 	r.record.Text.Format = []byte(`{"type":"text"}`)
 	raw := r.Object("text")
 	if raw == nil {
@@ -199,74 +200,63 @@ func (r *responseRequest) decodeText() {
 	}))
 }
 
-// decodeFormat makes text.format, whose schema stands beside its type, chat's response_format.
-func (r *responseRequest) decodeFormat(at wire.Path, raw []byte) *wire.Error {
+// decodeFormat reads text.format, whose schema stands beside its type.
+func (r *responseFields) decodeFormat(at wire.Path, raw []byte) *wire.Error {
 	if raw[0] != '{' {
 		return at.Bad("must be an object, got %s", wire.Describe(raw))
 	}
-	kind := ""
-	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-		if key == "type" && raw[0] == '"' {
-			kind = wire.Unquote(raw)
-		}
-		return nil
-	})
 	r.record.Text.Format = bytes.Clone(raw)
-	switch kind {
+	c := constrain.Spec{Kind: constrain.JSONObject}
+	switch kind := wire.TypeOf(raw); kind {
 	case "text":
+		return nil
 	case "json_object":
-		r.set("response_format", raw, string(at))
 	case "json_schema":
-		b := []byte(`{"type":"json_schema","json_schema":`)
-		r.set("response_format", append(append(b, raw...), '}'), string(at))
+		c = formatSchema(r.Fields, string(at), at, raw)
 	default:
 		return at.Member("type").Bad("must be text, json_object or json_schema, got %q", wire.Clip(kind))
 	}
+	r.setResponseFormat(r.Fields, string(at), c)
 	return nil
 }
 
-// decodeTools makes tools and tool_choice, whose functions stand beside their types, those of chat.
-func (r *responseRequest) decodeTools() {
+// decodeTools reads tools and tool_choice, whose functions stand beside their types.
+func (r *responseFields) decodeTools() {
 	rec := &r.record
 	rec.Tools, rec.ToolChoice = []byte("[]"), []byte(`"auto"`)
-	rec.ParallelToolCalls = true
-	if raw := r.Members["parallel_tool_calls"]; raw != nil && !wire.IsNull(raw) {
-		rec.ParallelToolCalls = r.ParseBool("parallel_tool_calls", raw, true)
-	}
-	var tools []byte
+	r.parallel = r.OptBool("parallel_tool_calls", true)
+	rec.ParallelToolCalls = r.parallel
 	if raw := r.Array("tools"); raw != nil {
 		rec.Tools = bytes.Clone(raw)
+		tools := []tool{}
 		r.Fail(wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
-			tool, bad := nested(wire.Path("tools").Index(i), raw)
-			tools = append(wire.Comma(tools, i), tool...)
+			raw, bad := nested(wire.Path("tools").Index(i), raw)
+			if bad == nil {
+				tools = append(tools, newTool(raw))
+			}
 			return bad
 		}))
+		if r.Err == nil && len(tools) > 0 {
+			r.Fail(r.setTools(tools))
+		}
 	}
 	raw := r.Value("tool_choice")
 	if raw != nil {
 		rec.ToolChoice = bytes.Clone(raw)
 	}
-	if tools == nil {
-		// Clients say what is so anyway.
-		if raw != nil && string(raw) != `"auto"` && string(raw) != `"none"` {
-			r.set("tool_choice", raw, "tool_choice")
-		}
-		return
+	switch {
+	case r.tools == nil && string(raw) == `"auto"`: // clients say what is so anyway
+	case raw == nil || raw[0] != '{':
+		r.Fail(r.chooseByWord(raw, r.tools, r.m))
+	case r.tools == nil:
+		r.Fail(toolsMissing())
+	default:
+		r.Fail(r.decodeChoice(raw))
 	}
-	r.set("tools", append(append([]byte{'['}, tools...), ']'), "tools")
-	if raw == nil {
-		return
-	}
-	if raw[0] == '{' {
-		choice, bad := nestedChoice(raw)
-		r.Fail(bad)
-		raw = choice
-	}
-	r.set("tool_choice", raw, "tool_choice")
 }
 
-// nested makes a flat tool {"type":"function","name":…} one of chat, {"type":"function","function":
-// {"name":…}}. Tools that the provider runs are refused by name.
+// nested writes a flat tool {"type":"function","name":…} as chat templates know it,
+// {"type":"function","function":{"name":…}}. Tools that the provider runs are refused by name.
 func nested(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 	if raw[0] != '{' {
 		return nil, at.Bad("must be an object, got %s", wire.Describe(raw))
@@ -305,39 +295,46 @@ func nested(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 	return append(b, "}}"...), nil
 }
 
-// nestedChoice makes {"type":"function","name":…} and {"type":"allowed_tools","mode":…,"tools":…}
-// those of chat.
-func nestedChoice(raw []byte) ([]byte, *wire.Error) {
+// decodeChoice reads {"type":"function","name":…} and
+// {"type":"allowed_tools","mode":…,"tools":[…]}.
+func (r *responseFields) decodeChoice(raw []byte) *wire.Error {
 	at := wire.Path("tool_choice")
-	members := map[string][]byte{}
-	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-		members[key] = raw
-		return nil
-	})
-	switch kind := members["type"]; {
-	case string(kind) == `"function"`:
-		return nested(at, raw)
-	case string(kind) == `"allowed_tools"`:
-		list := members["tools"]
-		if list == nil || list[0] != '[' {
-			return nil, at.Member("tools").Bad("must be a list of tools")
+	function := func(at wire.Path, raw []byte) (string, *wire.Error) {
+		raw, bad := nested(at, raw)
+		if bad != nil {
+			return "", bad
 		}
-		b := []byte(`{"type":"allowed_tools","allowed_tools":{"mode":`)
-		b = append(b, wire.OrNull(members["mode"])...)
-		b = append(b, `,"tools":[`...)
-		bad := wire.EachElement(list, func(i int, raw []byte) *wire.Error {
-			tool, bad := nested(at.Member("tools").Index(i), raw)
-			b = append(wire.Comma(b, i), tool...)
-			return bad
-		})
-		return append(b, "]}}"...), bad
+		return newTool(raw).name, nil
 	}
-	return nil, at.Bad("of type %s is not supported by this server: it must be none, auto, "+
-		"required, a function or allowed_tools", wire.Clip(string(wire.OrNull(members["type"]))))
+	switch kind := wire.TypeOf(raw); kind {
+	case "function":
+		name, bad := function(at, raw)
+		if bad != nil {
+			return bad
+		}
+		return r.chooseOne(name, r.tools, r.m)
+	case "allowed_tools":
+		list := memberOf(raw, "tools", '[')
+		if list == nil {
+			return at.Member("tools").Bad("must be a list of tools")
+		}
+		var names []string
+		if bad := wire.EachElement(list, func(i int, raw []byte) *wire.Error {
+			name, bad := function(at.Member("tools").Index(i), raw)
+			names = append(names, name)
+			return bad
+		}); bad != nil {
+			return bad
+		}
+		return r.chooseAmong(at, wire.UnquoteOr(memberOf(raw, "mode", '"'), ""), names, r.tools, r.m)
+	default:
+		return at.Bad("of type %s is not supported by this server: it must be none, auto, "+
+			"required, a function or allowed_tools", wire.Clip(string(wire.OrNull(memberOf(raw, "type", '"')))))
+	}
 }
 
-// finish decodes what chat reads. history are the items before those of the request.
-func (r *responseRequest) finish(m *model, history []inputItem) *wire.Error {
+// converse makes the conversation of the items that the request goes on from, and of its own.
+func (r *responseRequest) converse(history []inputItem) {
 	var d dialogue
 	if r.instructions != "" {
 		d.add(&inputItem{kind: "message", role: "system", parts: []string{r.instructions}})
@@ -348,10 +345,7 @@ func (r *responseRequest) finish(m *model, history []inputItem) *wire.Error {
 	for i := range r.input {
 		d.add(&r.input[i])
 	}
-	r.set("messages", d.list(), "input")
-	var bad *wire.Error
-	r.chatRequest, bad = r.chat(m)
-	return bad
+	d.end(&r.conversation)
 }
 
 // inputList is the input as a JSON array.
@@ -366,4 +360,30 @@ func (r *responseRequest) inputList() []byte {
 	}
 	b.WriteByte(']')
 	return b.Bytes()
+}
+
+// decodeMetadata reads `metadata`: at most 16 pairs of texts.
+func decodeMetadata(f *wire.Fields) []byte {
+	const field = "metadata"
+	raw := f.Object(field)
+	if raw == nil {
+		return []byte("{}")
+	}
+	n := 0
+	f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
+		n++
+		switch {
+		case n > 16:
+			return wire.BadRequest(field, "`metadata` has more than 16 pairs")
+		case len([]rune(key)) > 64:
+			return wire.BadRequest(field, "`metadata` has a key longer than 64 characters: %s", wire.Clip(key))
+		case raw[0] != '"':
+			return wire.BadRequest(field, "`metadata.%s` must be a string, got %s", wire.Clip(key),
+				wire.Describe(raw))
+		case len([]rune(wire.Unquote(raw))) > 512:
+			return wire.BadRequest(field, "`metadata.%s` is longer than 512 characters", wire.Clip(key))
+		}
+		return nil
+	}))
+	return bytes.Clone(raw)
 }

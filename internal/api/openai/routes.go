@@ -199,7 +199,7 @@ func decodeTokenize(f *wire.Fields, m *model) (*tokenizeRequest, *wire.Error) {
 	case chat && r.text != nil:
 		f.Fail(wire.BadRequest("messages", "give `prompt` or `messages`, not both"))
 	case chat:
-		r.conversation.decode(f, m)
+		r.decodeConversation(f, m)
 	case r.text == nil:
 		f.Fail(wire.BadRequest("prompt", "`prompt` or `messages` is required"))
 	}

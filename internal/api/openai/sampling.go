@@ -22,6 +22,7 @@ type sampling struct {
 	maxTokensField                        string
 	seed                                  *int64
 	stop                                  []string
+	stopField                             string
 	includeStop, keepSpecial              bool
 	badWords                              []string
 	logprobs, promptLogprobs              int32
@@ -39,7 +40,9 @@ type sampling struct {
 	cacheSalt, requestID string
 	// constraint is what the answer keeps to, constraintField the field that says so, "" for tools.
 	constraint constrain.Spec
-	repetition schedule.Repetition
+	// responseFormat says that the field is the one for the form of what is said to the user.
+	responseFormat bool
+	repetition     schedule.Repetition
 	// handOver says that the keys and values of the prompt are for another server, ticket where they
 	// come from; nil for nowhere.
 	handOver bool
@@ -107,20 +110,26 @@ func (s *sampling) decodeStop(f *wire.Fields, m *model) {
 	switch {
 	case raw == nil:
 	case raw[0] == '"':
-		s.stop = f.Strings("stop", append(append([]byte{'['}, raw...), ']'), 1, f.Lim.StopBytes)
+		s.setStop(f, "stop", append(append([]byte{'['}, raw...), ']'))
 	case raw[0] == '[':
-		s.stop = f.Strings("stop", raw, f.Lim.Stops, f.Lim.StopBytes)
+		s.setStop(f, "stop", raw)
 	default:
 		f.Fail(wire.BadRequest("stop", "`stop` must be a string or a list of strings, got %s",
 			wire.Describe(raw)))
 	}
 	if len(s.stop) > 0 && m.Tokenizer == nil {
-		f.Fail(wire.BadRequest("stop", "`stop` needs a tokenizer and the server runs without one"))
+		f.Fail(wire.BadRequest(s.stopField, "`%s` needs a tokenizer and the server runs without one",
+			s.stopField))
 	}
 	s.includeStop = f.Boolean("include_stop_str_in_output", false)
 	s.StopTokens = f.Tokens("stop_token_ids", f.Lim.StopTokens, m.VocabSize)
 	s.IgnoreEOS = f.Boolean("ignore_eos", false)
 	s.keepSpecial = !f.Boolean("skip_special_tokens", true)
+}
+
+// setStop reads a list of texts that end the answer; nil is none.
+func (s *sampling) setStop(f *wire.Fields, field string, list []byte) {
+	s.stop, s.stopField = f.Strings(field, list, f.Lim.Stops, f.Lim.StopBytes), field
 }
 
 // decodeBias reads logit_bias.
@@ -305,21 +314,26 @@ func logprobCount(f *wire.Fields, name string, m *model) int32 {
 	if v == nil {
 		return sample.NoLogprobs
 	}
-	count := *v
+	count, bad := countLogprobs(name, *v, m)
+	f.Fail(bad)
+	return count
+}
+
+// countLogprobs checks a number of log-probabilities.
+func countLogprobs(name string, v int64, m *model) (int32, *wire.Error) {
+	count := v
 	switch {
 	case count < -1:
-		f.Fail(wire.BadRequest(name, "`%s` must be a positive value or -1.", name))
-		return sample.NoLogprobs
+		return sample.NoLogprobs, wire.BadRequest(name, "`%s` must be a positive value or -1.", name)
 	case count == -1:
 		count = int64(m.VocabSize)
 	}
 	if most := m.maxLogprobs(); count > int64(most) {
-		f.Fail(wire.BadRequest(name, "Requested `%s` of %d, which is greater than max allowed: %d", name,
-			count, most))
-		return sample.NoLogprobs
+		return sample.NoLogprobs, wire.BadRequest(name,
+			"Requested `%s` of %d, which is greater than max allowed: %d", name, count, most)
 	}
-	if *v == -1 || count >= int64(m.VocabSize) {
-		return sample.AllLogprobs
+	if v == -1 || count >= int64(m.VocabSize) {
+		return sample.AllLogprobs, nil
 	}
-	return int32(count)
+	return int32(count), nil
 }

@@ -16,27 +16,20 @@ var typeNames = map[string]output.Types{"string": output.String, "number": outpu
 	"integer": output.Number, "boolean": output.Bool, "null": output.Null, "array": output.Array,
 	"object": output.Object}
 
-// parameterTypes are the types of the parameters of every tool, by function and parameter; tools
-// is a checked list.
-func parameterTypes(tools []byte) map[string]map[string]output.Types {
+// parameterTypes are the types of the parameters of every tool, by function and parameter.
+func parameterTypes(tools []tool) map[string]map[string]output.Types {
 	types := map[string]map[string]output.Types{}
-	for _, tool := range jsonx.Elements(tools) {
-		schema := parameters(tool)
-		if schema == nil {
+	for _, t := range tools {
+		if t.parameters == nil {
 			continue
 		}
 		of := map[string]output.Types{}
-		types[functionName(tool)] = of
-		for name, s := range jsonx.Members(memberOf(schema, "properties", '{')) {
-			of[name] = schemaTypes(schema, s, maxTypeDepth)
+		types[t.name] = of
+		for name, s := range jsonx.Members(memberOf(t.parameters, "properties", '{')) {
+			of[name] = schemaTypes(t.parameters, s, maxTypeDepth)
 		}
 	}
 	return types
-}
-
-// parameters is the schema of a tool's arguments, nil for none.
-func parameters(tool []byte) []byte {
-	return memberOf(memberOf(tool, "function", '{'), "parameters", '{')
 }
 
 // memberOf returns a member of an object, nil where there is none that begins so.

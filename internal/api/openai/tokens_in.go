@@ -10,7 +10,6 @@ import (
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
-	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
@@ -44,71 +43,77 @@ func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.F
 	if err != nil {
 		return err
 	}
-	if req.stream {
-		return s.streamTokens(w, r, g, req)
+	a := completionAnswer{s, g, req, shownLogprobs(req.logprobs, s.model.VocabSize)}
+	if !req.stream {
+		fold := newCompletionFold(a)
+		if err := a.read(r.Context(), fold); err != nil {
+			return err
+		}
+		return s.WriteJSON(w, fold.tokens())
 	}
-	if err := s.collect(r.Context(), g, &req.sampling); err != nil {
-		return err
+	out := s.Events(w)
+	head := wire.AppendString([]byte(`data: {"request_id":`), tokensID(g))
+	events := &tokensEvents{completionAnswer: a, out: out, head: append(head, `,"choices":[`...)}
+	err = a.read(r.Context(), events)
+	if err == nil && req.includeUsage {
+		err = s.sendUsage(out, events.head, g)
 	}
-	answer := tokensResponse{RequestID: tokensID(g), Choices: make([]tokensChoice, len(g.choices)),
+	return s.End(out, err)
+}
+
+// tokens is the whole answer as token ids.
+func (f *completionFold) tokens() *tokensResponse {
+	g, req := f.g, f.req
+	answer := &tokensResponse{RequestID: tokensID(g), Choices: make([]tokensChoice, len(f.choices)),
 		KVTransferParams: g.ticket}
-	for i := range g.choices {
-		c := &g.choices[i]
-		out := tokensChoice{Index: i, FinishReason: c.finishReason(),
-			TokenIDs: append([]int32{}, c.tokens...)}
+	for i := range f.choices {
+		out := tokensChoice{Index: i, FinishReason: g.choices[i].finishReason(),
+			TokenIDs: append([]int32{}, f.choices[i].tokens...)}
 		if req.logprobs != sample.NoLogprobs {
-			out.Logprobs = s.appendChatLogprobs(nil, c.scores,
-				shownLogprobs(req.logprobs, s.model.VocabSize), true)
+			out.Logprobs = f.s.appendChatLogprobs(nil, f.choices[i].scores, f.shown, true)
 		}
 		answer.Choices[i] = out
 	}
 	if req.promptLogprobs != sample.NoLogprobs {
-		answer.PromptLogprobs = s.appendLogprobsByID(nil, g.choices[0].promptScores, s.model.VocabSize)
+		answer.PromptLogprobs = f.s.appendLogprobsByID(nil, g.choices[0].promptScores,
+			f.s.model.VocabSize)
 	}
-	return s.WriteJSON(w, answer)
+	return answer
 }
 
 // tokensID is what answers of this route are named.
 func tokensID(g *generation) string { return tokensKind + strings.TrimPrefix(g.id, "cmpl-") }
 
-// streamTokens answers with events, vLLM's GenerateStreamResponse: the choices interleaved as their
-// tokens come.
-func (s *API) streamTokens(w http.ResponseWriter, r *server.Request, g *generation,
-	req *completionRequest) error {
-	out := s.Events(w)
-	head := wire.AppendString([]byte(`data: {"request_id":`), tokensID(g))
-	head = append(head, `,"choices":[`...)
-	shown := shownLogprobs(req.logprobs, s.model.VocabSize)
-	var scores []score
-	err := g.each(r.Context(), func(i int, d *engine.Delta) error {
-		c := &g.choices[i]
-		c.take(d)
-		if len(d.Tokens) == 0 && !c.finished {
-			return nil // prompt processing only
-		}
-		b := append(out.Buf[:0], head...)
-		b = append(b, `{"index":`...)
-		b = strconv.AppendInt(b, int64(i), 10)
-		b = append(b, `,"logprobs":`...)
-		if req.logprobs != sample.NoLogprobs {
-			scores = appendScores(scores[:0], c, d, false)
-			b = s.appendChatLogprobs(b, scores, shown, true)
-		} else {
-			b = append(b, "null"...)
-		}
-		b = appendFinish(b, c)
-		b = appendTokenIDs(b, "token_ids", d.Tokens, true)
-		b = append(b, "}]"...)
-		if req.continuousUsage {
-			b = s.appendUsage(append(b, ','), g.usageOf(i))
-		}
-		out.Buf = append(b, "}\n\n"...)
-		return out.Send()
-	})
-	if err == nil && req.includeUsage {
-		err = s.sendUsage(out, head, g)
+// tokensEvents sends the pieces of an answer as vLLM's GenerateStreamResponse.
+type tokensEvents struct {
+	completionAnswer
+	out *server.EventWriter
+	// head is what every chunk begins with.
+	head []byte
+}
+
+func (e *tokensEvents) add(p *completionPiece) error {
+	c := &e.g.choices[p.choice]
+	if len(p.tokens) == 0 && !c.finished {
+		return nil // text alone
 	}
-	return s.End(out, err)
+	b := append(e.out.Buf[:0], e.head...)
+	b = append(b, `{"index":`...)
+	b = strconv.AppendInt(b, int64(p.choice), 10)
+	b = append(b, `,"logprobs":`...)
+	if e.req.logprobs != sample.NoLogprobs {
+		b = e.s.appendChatLogprobs(b, p.scores, e.shown, true)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = appendFinish(b, c)
+	b = appendTokenIDs(b, "token_ids", p.tokens, true)
+	b = append(b, "}]"...)
+	if e.req.continuousUsage {
+		b = e.s.appendUsage(append(b, ','), e.g.usageOf(p.choice))
+	}
+	e.out.Buf = append(b, "}\n\n"...)
+	return e.out.Send()
 }
 
 // notInTokens are fields of a completion that this route does not have, and those that stand outside
@@ -120,10 +125,16 @@ var samplingNeutral = []string{"detokenize", "output_kind", "skip_clone", "outpu
 
 // decodeTokens moves what stands in sampling_params to the fields of a completion.
 func decodeTokens(f *wire.Fields, m *model) (*completionRequest, *wire.Error) {
-	ids, params := f.Array("token_ids"), f.Object("sampling_params")
-	if ids == nil {
+	req := &completionRequest{}
+	if ids := f.Members["token_ids"]; ids == nil || ids[0] != '[' {
+		f.Fail(wire.BadRequest("token_ids", "`token_ids` must be a list of token ids"))
+	} else {
+		req.prompts = decodePrompt(f, m, "token_ids")
+	}
+	if f.Err == nil && (len(req.prompts) != 1 || req.prompts[0].isText) {
 		f.Fail(wire.BadRequest("token_ids", "`token_ids` must be a list of token ids"))
 	}
+	params := f.Object("sampling_params")
 	f.Unsupported("features", "{}")
 	for _, name := range notInTokens {
 		if f.Take(name) != nil {
@@ -151,17 +162,10 @@ func decodeTokens(f *wire.Fields, m *model) (*completionRequest, *wire.Error) {
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	f.Members["prompt"] = ids
-	f.Members["return_token_ids"] = []byte("true")
-	req, bad := decodeCompletion(f, m)
-	if bad == nil && (len(req.prompts) != 1 || req.prompts[0].isText) {
-		bad = wire.BadRequest("token_ids", "`token_ids` must be a list of token ids")
+	req.decode(f, m)
+	req.returnTokenIDs = true
+	if req.stream && req.promptLogprobs != sample.NoLogprobs {
+		f.Fail(wire.BadRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`."))
 	}
-	if bad == nil && req.stream && req.promptLogprobs != sample.NoLogprobs {
-		bad = wire.BadRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.")
-	}
-	if bad != nil && bad.Param == "prompt" {
-		bad.Param = "token_ids"
-	}
-	return req, bad
+	return req, f.Err
 }

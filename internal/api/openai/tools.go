@@ -1,12 +1,32 @@
 package openai
 
 import (
+	"encoding/json"
 	"regexp"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
+
+// tool is a function that the answer may call.
+type tool struct {
+	name string
+	// raw is the tool as chat templates know it: {"type":"function","function":{…}}.
+	raw json.RawMessage
+	// parameters is the schema of its arguments, nil for none.
+	parameters json.RawMessage
+	// strict says that calls are to keep to the schema although none has to be made.
+	strict bool
+}
+
+// newTool takes a tool apart that is written as chat templates know it.
+func newTool(raw []byte) tool {
+	f := memberOf(raw, "function", '{')
+	return tool{name: wire.UnquoteOr(memberOf(f, "name", '"'), ""), raw: raw,
+		parameters: memberOf(f, "parameters", '{'), strict: string(memberOf(f, "strict", 't')) == "true"}
+}
 
 // toolChoice is what tool_choice asks for.
 type toolChoice uint8
@@ -33,40 +53,103 @@ type toolUse struct {
 	types map[string]map[string]output.Types
 }
 
-// decode reads the fields beside tools, which are checked, and nil where there are none.
-func (u *toolUse) decode(f *wire.Fields, m *model, tools []byte) {
-	u.parallel = f.OptBool("parallel_tool_calls", true)
+// decode reads tool_choice in OpenAI's dialect; tools is nil where there are none.
+func (u *toolUse) decode(f *wire.Fields, m *model, tools []tool) {
 	raw := f.Value("tool_choice")
-	choice := ""
-	if raw != nil && raw[0] == '"' {
-		choice = wire.Unquote(raw)
+	if raw == nil || raw[0] != '{' {
+		f.Fail(u.chooseByWord(raw, tools, m))
+		return
 	}
-	if raw == nil && tools != nil {
+	if wire.TypeOf(raw) != "allowed_tools" {
+		f.Fail(u.chooseOne(newTool(raw).name, tools, m))
+		return
+	}
+	at := wire.Path("tool_choice").Member("allowed_tools")
+	raw = memberOf(raw, "allowed_tools", '{')
+	var names []string
+	for _, t := range jsonx.Elements(memberOf(raw, "tools", '[')) {
+		names = append(names, newTool(t).name)
+	}
+	f.Fail(u.chooseAmong(at, wire.UnquoteOr(memberOf(raw, "mode", '"'), ""), names, tools, m))
+}
+
+// chooseByWord obeys a tool_choice that is none, auto or required, and auto where tools are given and
+// no choice (nil).
+func (u *toolUse) chooseByWord(raw []byte, tools []tool, m *model) *wire.Error {
+	choice := ""
+	switch {
+	case raw != nil && raw[0] == '"':
+		choice = wire.Unquote(raw)
+	case raw == nil && tools == nil:
+		return nil
+	case raw == nil:
 		choice = "auto"
 	}
 	switch {
-	case choice == "none", raw == nil && choice == "":
+	case choice == "none":
+		return nil
 	case tools == nil:
-		f.Fail(wire.BadRequest("tool_choice", "When using `tool_choice`, `tools` must be set."))
+		return toolsMissing()
 	case choice == "auto":
-		u.choice = autoTools
-		f.Fail(m.checkAuto())
+		u.choose(autoTools, nil, tools, m)
+		return m.checkAuto()
 	case choice == "required":
-		u.choice = someTool
-	case raw[0] == '{' && isAllowed(raw):
-		f.Fail(u.decodeAllowed(raw, tools, m))
-	case raw[0] == '{':
-		u.choice, u.allowed = oneTool, []string{functionName(raw)}
-		f.Fail(checkNamedTool(u.allowed[0], tools))
-	default:
-		f.Fail(wire.BadRequest("tool_choice",
-			"Invalid value for `tool_choice`: %s! "+
-				"Only named tools, \"none\", \"auto\" or \"required\" are supported.",
-			wire.Clip(string(raw))))
+		u.choose(someTool, nil, tools, m)
+		return nil
 	}
-	if u.choice != noTools && m.format != nil && m.format.Typed {
+	return wire.BadRequest("tool_choice", "Invalid value for `tool_choice`: %s! "+
+		"Only named tools, \"none\", \"auto\" or \"required\" are supported.", wire.Clip(string(raw)))
+}
+
+// chooseOne has the answer call a tool, once.
+func (u *toolUse) chooseOne(name string, tools []tool, m *model) *wire.Error {
+	if tools == nil {
+		return toolsMissing()
+	}
+	u.choose(oneTool, []string{name}, tools, m)
+	return checkNamedTool(name, tools)
+}
+
+// chooseAmong restricts the calls to tools by their names; the mode is auto or required. at is where
+// the request says so.
+func (u *toolUse) chooseAmong(at wire.Path, mode string, names []string, tools []tool,
+	m *model) *wire.Error {
+	if tools == nil {
+		return toolsMissing()
+	}
+	choice := autoTools
+	switch mode {
+	case "auto":
+		if bad := m.checkAuto(); bad != nil {
+			return bad
+		}
+	case "required":
+		choice = someTool
+	default:
+		return wire.BadRequest("tool_choice", "`%s` must be auto or required, got %q", at.Member("mode"),
+			wire.Clip(mode))
+	}
+	for _, name := range names {
+		if bad := checkNamedTool(name, tools); bad != nil {
+			return bad
+		}
+	}
+	if len(names) == 0 {
+		return wire.BadRequest("tool_choice", "`%s` must name a tool", at.Member("tools"))
+	}
+	u.choose(choice, names, tools, m)
+	return nil
+}
+
+func (u *toolUse) choose(choice toolChoice, allowed []string, tools []tool, m *model) {
+	u.choice, u.allowed = choice, allowed
+	if m.format != nil && m.format.Typed {
 		u.types = parameterTypes(tools)
 	}
+}
+
+func toolsMissing() *wire.Error {
+	return wire.BadRequest("tool_choice", "When using `tool_choice`, `tools` must be set.")
 }
 
 // checkAuto refuses tool_choice auto where nothing would read the calls.
@@ -84,105 +167,53 @@ func (m *model) checkAuto() *wire.Error {
 	return nil
 }
 
-// isAllowed is whether a tool_choice is a list of tools that may be called.
-func isAllowed(raw []byte) bool {
-	return wire.UnquoteOr(memberOf(raw, "type", '"'), "") == "allowed_tools"
-}
-
-// decodeAllowed reads {"type":"allowed_tools","allowed_tools":{"mode":…,"tools":[…]}}.
-func (u *toolUse) decodeAllowed(raw, tools []byte, m *model) *wire.Error {
-	raw = memberOf(raw, "allowed_tools", '{')
-	list := memberOf(raw, "tools", '[')
-	switch mode := wire.UnquoteOr(memberOf(raw, "mode", '"'), ""); {
-	case mode == "auto":
-		u.choice = autoTools
-		if bad := m.checkAuto(); bad != nil {
-			return bad
-		}
-	case mode == "required":
-		u.choice = someTool
-	default:
-		return wire.BadRequest("tool_choice",
-			"`tool_choice.allowed_tools.mode` must be auto or required, got %q", wire.Clip(mode))
-	}
-	u.allowed = []string{}
-	for _, tool := range jsonx.Elements(list) {
-		u.allowed = append(u.allowed, functionName(tool))
-		if bad := checkNamedTool(functionName(tool), tools); bad != nil {
-			return bad
-		}
-	}
-	if len(u.allowed) == 0 {
-		return wire.BadRequest("tool_choice", "`tool_choice.allowed_tools.tools` must name a tool")
-	}
-	return nil
-}
-
 // checkNamedTool refuses the name of a tool that there is not.
-func checkNamedTool(name string, tools []byte) *wire.Error {
+func checkNamedTool(name string, tools []tool) *wire.Error {
 	if name == "" {
 		return wire.BadRequest("tool_choice",
 			"Invalid `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
 	}
-	found := false
-	_ = wire.EachElement(tools, func(_ int, raw []byte) *wire.Error {
-		found = found || functionName(raw) == name
-		return nil
-	})
-	if !found {
+	if !slices.ContainsFunc(tools, func(t tool) bool { return t.name == name }) {
 		return wire.BadRequest("tool_choice",
 			"The tool specified in `tool_choice` does not match any of the specified `tools`")
 	}
 	return nil
 }
 
-// functionName returns function.name of a tool or a tool choice, "" if there is none.
-func functionName(raw []byte) string {
-	name := ""
-	if raw[0] != '{' {
-		return ""
-	}
-	_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-		if key != "function" || raw[0] != '{' {
-			return nil
-		}
-		return wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-			if key == "name" && raw[0] == '"' {
-				name = wire.Unquote(raw)
-			}
-			return nil
-		})
-	})
-	return name
-}
-
 // toolName is what the name of a function looks like.
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 
-// checkTools wants what vLLM wants of tools before the template sees them.
-func (c *conversation) checkTools() *wire.Error {
-	if c.tools == nil {
-		return nil
+// decodeTools reads the tools in OpenAI's dialect.
+func (c *conversation) decodeTools(f *wire.Fields) {
+	raw := f.Array("tools")
+	if raw == nil {
+		return
 	}
+	tools := []tool{}
+	for _, t := range jsonx.Elements(raw) {
+		tools = append(tools, newTool(t))
+	}
+	f.Fail(c.setTools(tools))
+}
+
+// setTools wants of the tools what vLLM wants before the template sees them.
+func (c *conversation) setTools(tools []tool) *wire.Error {
+	c.tools = tools
 	seen := map[string]bool{}
-	if err := wire.EachElement(c.tools, func(i int, raw []byte) *wire.Error {
-		name := functionName(raw)
+	for i, t := range tools {
 		switch {
-		case name == "":
+		case t.name == "":
 			return wire.BadRequest("tools", "`tools[%d]` must be an object with function.name", i)
-		case !toolName.MatchString(name):
+		case !toolName.MatchString(t.name):
 			return wire.BadRequest("tools", "`tools[%d].function.name` must be 1 to 64 letters, "+
-				"digits, underscores, dots and dashes, got %q", i, wire.Clip(name))
-		case seen[name]:
+				"digits, underscores, dots and dashes, got %q", i, wire.Clip(t.name))
+		case seen[t.name]:
 			return wire.BadRequest("tools", "`tools[%d].function.name` is %q, as that of another tool",
-				i, name)
+				i, t.name)
 		}
-		seen[name] = true
-		return nil
-	}); err != nil {
-		return err
+		seen[t.name] = true
 	}
-	if len(seen) == 0 {
+	if len(tools) == 0 {
 		return wire.BadRequest("tools", "`tools` must not be an empty array. Either provide at least "+
 			"one tool or omit the field entirely.")
 	}

@@ -1,0 +1,146 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/text/output"
+)
+
+// chatResponse is the answer without streaming.
+type chatResponse struct {
+	ID                string             `json:"id"`
+	Object            string             `json:"object"`
+	Created           int64              `json:"created"`
+	Model             string             `json:"model"`
+	Choices           []chatChoice       `json:"choices"`
+	ServiceTier       *string            `json:"service_tier"`
+	SystemFingerprint *string            `json:"system_fingerprint"`
+	Usage             usageInfo          `json:"usage"`
+	PromptLogprobs    json.RawMessage    `json:"prompt_logprobs"`
+	PromptTokenIDs    []int32            `json:"prompt_token_ids"`
+	PromptText        *string            `json:"prompt_text"`
+	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
+	WeightVersion     string             `json:"weight_version,omitempty"`
+}
+
+type chatChoice struct {
+	Index        int             `json:"index"`
+	Message      chatMessage     `json:"message"`
+	Logprobs     json.RawMessage `json:"logprobs"`
+	FinishReason string          `json:"finish_reason"`
+	StopReason   any             `json:"stop_reason"`
+	TokenIDs     []int32         `json:"token_ids"`
+}
+
+type chatMessage struct {
+	Role         string     `json:"role"`
+	Content      *string    `json:"content"`
+	Refusal      *string    `json:"refusal"`
+	Annotations  *struct{}  `json:"annotations"`
+	Audio        *struct{}  `json:"audio"`
+	FunctionCall *struct{}  `json:"function_call"`
+	ToolCalls    []toolCall `json:"tool_calls,omitempty"`
+	Reasoning    *string    `json:"reasoning"`
+}
+
+// toolCall is a call in a message.
+type toolCall struct {
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function functionCall `json:"function"`
+}
+
+type functionCall struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// chatFold adds up the pieces of an answer that is not streamed.
+type chatFold struct {
+	chatAnswer
+	choices []chatChoice
+	// content is the text of each choice.
+	content [][]byte
+}
+
+func (f *chatFold) open() error {
+	f.choices, f.content = make([]chatChoice, len(f.g.choices)), make([][]byte, len(f.g.choices))
+	for i := range f.choices {
+		f.choices[i].Index, f.choices[i].Message.Role = i, f.req.role()
+		f.content[i] = append(f.content[i], f.req.chatEcho()...)
+		if f.req.returnTokenIDs {
+			f.choices[i].TokenIDs = []int32{}
+		}
+		if f.req.logprobs != sample.NoLogprobs {
+			f.choices[i].Logprobs = []byte(logprobsHead)
+		}
+	}
+	return nil
+}
+
+// logprobsHead begins the logprobs of a chat answer.
+const logprobsHead = `{"content":[`
+
+func (f *chatFold) add(p *chatPiece) error {
+	out := &f.choices[p.choice]
+	m := &out.Message
+	switch {
+	case p.part == nil:
+		f.content[p.choice] = append(f.content[p.choice], p.text...)
+	case p.part.Kind == output.Reasoning && p.part.Text != "":
+		if m.Reasoning == nil {
+			m.Reasoning = new("")
+		}
+		*m.Reasoning += p.part.Text
+	case p.part.Kind == output.Content:
+		f.content[p.choice] = append(f.content[p.choice], p.part.Text...)
+	case p.part.Kind == output.Call:
+		m.ToolCalls = append(m.ToolCalls, toolCall{ID: p.part.ID, Type: "function",
+			Function: functionCall{Name: p.part.Name}})
+	case p.part.Kind == output.Arguments:
+		m.ToolCalls[p.part.Index].Function.Arguments += p.part.Text
+	}
+	if f.req.returnTokenIDs {
+		out.TokenIDs = append(out.TokenIDs, p.tokens...)
+	}
+	if len(p.scores) > 0 {
+		if len(out.Logprobs) > len(logprobsHead) {
+			out.Logprobs = append(out.Logprobs, ',')
+		}
+		out.Logprobs = f.s.appendTokenLogprobs(out.Logprobs, p.scores, f.req.shown(f.s.Service),
+			f.req.asTokenIDs)
+	}
+	return nil
+}
+
+// answer is the whole, once the last piece is there.
+func (f *chatFold) answer() *chatResponse {
+	g := f.g
+	answer := &chatResponse{ID: g.id, Object: "chat.completion", Created: g.created, Model: g.model,
+		Choices: f.choices, Usage: f.s.usageInfo(g.usage()), KVTransferParams: g.ticket,
+		WeightVersion: f.s.weightVersion()}
+	for i := range f.choices {
+		c, out := &g.choices[i], &f.choices[i]
+		// An answer of thoughts or calls alone has no content.
+		if c.reader == nil || len(f.content[i]) > 0 || !c.thought && c.calls == 0 {
+			out.Message.Content = new(string(f.content[i]))
+		}
+		if out.Logprobs != nil {
+			out.Logprobs = append(out.Logprobs, "]}"...)
+		}
+		out.FinishReason, out.StopReason = c.finishReason(), c.stopReason()
+	}
+	if f.req.promptLogprobs != sample.NoLogprobs {
+		answer.PromptLogprobs = f.s.appendLogprobsByID(nil, g.choices[0].promptScores,
+			f.s.model.VocabSize)
+	}
+	if f.req.returnTokenIDs {
+		answer.PromptTokenIDs = g.prompts[0].Prompt
+	}
+	if f.req.returnPromptText {
+		answer.PromptText = &g.prompts[0].text
+	}
+	return answer
+}

@@ -1,0 +1,86 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+)
+
+// completionResponse is the answer without streaming; fields that are always null are there because
+// clients of vLLM see them.
+type completionResponse struct {
+	ID                string             `json:"id"`
+	Object            string             `json:"object"`
+	Created           int64              `json:"created"`
+	Model             string             `json:"model"`
+	Choices           []completionChoice `json:"choices"`
+	ServiceTier       *string            `json:"service_tier"`
+	SystemFingerprint *string            `json:"system_fingerprint"`
+	Usage             usageInfo          `json:"usage"`
+	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
+	WeightVersion     string             `json:"weight_version,omitempty"`
+}
+
+type completionChoice struct {
+	Index          int             `json:"index"`
+	Text           string          `json:"text"`
+	Logprobs       json.RawMessage `json:"logprobs"`
+	FinishReason   string          `json:"finish_reason"`
+	StopReason     any             `json:"stop_reason"`
+	TokenIDs       []int32         `json:"token_ids"`
+	PromptLogprobs json.RawMessage `json:"prompt_logprobs"`
+	PromptTokenIDs []int32         `json:"prompt_token_ids"`
+}
+
+// completionFold adds up the pieces of an answer that is not streamed.
+type completionFold struct {
+	completionAnswer
+	choices []foldedCompletion
+}
+
+type foldedCompletion struct {
+	text   []byte
+	scores []score
+	tokens []int32
+}
+
+func newCompletionFold(a completionAnswer) *completionFold {
+	return &completionFold{a, make([]foldedCompletion, len(a.g.choices))}
+}
+
+func (f *completionFold) add(p *completionPiece) error {
+	c := &f.choices[p.choice]
+	c.text = append(c.text, p.text...)
+	c.scores = keepScores(c.scores, p.scores)
+	if f.req.returnTokenIDs {
+		c.tokens = append(c.tokens, p.tokens...)
+	}
+	return nil
+}
+
+// answer is the whole, once the last piece is there.
+func (f *completionFold) answer() *completionResponse {
+	g, req := f.g, f.req
+	answer := &completionResponse{ID: g.id, Object: "text_completion", Created: g.created,
+		Model: g.model, Choices: make([]completionChoice, len(f.choices)),
+		Usage: f.s.usageInfo(g.usage()), KVTransferParams: g.ticket,
+		WeightVersion: f.s.weightVersion()}
+	for i := range f.choices {
+		c, folded := &g.choices[i], &f.choices[i]
+		out := completionChoice{Index: i, FinishReason: c.finish.String(),
+			StopReason: c.stopReason(), Text: string(folded.text)}
+		if req.logprobs != sample.NoLogprobs {
+			out.Logprobs = f.s.appendLogprobs(nil, folded.scores, f.shown, &req.sampling)
+		}
+		if req.promptLogprobs != sample.NoLogprobs {
+			out.PromptLogprobs = f.s.appendLogprobsByID(nil, c.promptScores, f.s.model.VocabSize)
+		}
+		if req.returnTokenIDs {
+			out.PromptTokenIDs = g.prompts[i/g.n].Prompt
+			out.TokenIDs = append([]int32{}, folded.tokens...)
+		}
+		answer.Choices[i] = out
+	}
+	return answer
+}
