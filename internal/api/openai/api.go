@@ -1,14 +1,15 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/api/batch"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
@@ -35,6 +36,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Version is what /version says.
 	Version string
+	// Created is the Unix time that /v1/models says of the model; 0 is now.
+	Created int64
 	// Health says of each of several engines why it does not serve now, nil for those that do; a nil
 	// function is for one engine.
 	Health func(context.Context) []error
@@ -61,12 +64,10 @@ type Options struct {
 type API struct {
 	*server.Server
 	*Service
-	opt     Options
-	lim     wire.Limits
-	log     *slog.Logger
-	created int64 // Unix time shown by /v1/models
-	live    liveResponses
-	batches *batch.Batches // nil for none
+	*batchAPI
+	opt       Options
+	lim       wire.Limits
+	responses *responsesAPI
 }
 
 // New checks the options and makes an API.
@@ -74,80 +75,80 @@ func New(o Options) (*API, error) {
 	if o.Engine == nil || o.Info == nil {
 		return nil, errors.New("openai server: no engine, or no description of its model")
 	}
-	service, err := NewService(ServiceOptions{Info: o.Info, Engine: o.Engine, Config: &o.Config,
-		Limits: o.Limits, Metrics: o.Metrics, SpecialTokensInContent: o.SpecialTokensInContent,
-		Priorities: o.Config.Schedule.Policy == "priority", Abortable: o.Trainer != nil})
+	cfg := &o.Config
+	so := ServiceOptions{Info: o.Info, Engine: o.Engine, Config: cfg, Limits: o.Limits,
+		Metrics: o.Metrics, SpecialTokensInContent: o.SpecialTokensInContent,
+		Priorities: cfg.Schedule.Policy == "priority", Abortable: o.Trainer != nil}
+	if o.Trainer != nil && cfg.Server.EnableRLHF {
+		so.WeightVersion = o.Trainer.Version
+	}
+	service, err := NewService(so)
 	if err != nil {
 		return nil, fmt.Errorf("openai server: %w", err)
 	}
-	s := &API{Service: service, opt: o, lim: o.Limits.WithDefaults(), log: o.Log,
-		created: time.Now().Unix(),
-		live:    liveResponses{limit: o.Config.Schedule.MaxNumQueuedReqs}}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
-	so := server.Options{Config: o.Config.Server, Limits: s.lim, Log: s.log, Metrics: o.Metrics,
-		Tracer: o.Tracer, Classify: engineError, WeightVersion: s.weightVersion, Weights: s.weights}
-	if o.Config.Model.Seed != 0 {
-		so.Seed = service.nextSeed
+	s := &API{Service: service, opt: o, lim: o.Limits.WithDefaults()}
+	options := server.Options{Config: cfg.Server, Limits: s.lim, Log: o.Log, Metrics: o.Metrics,
+		Tracer: o.Tracer, Classify: engineError, WeightVersion: service.WeightVersion,
+		Weights: s.weights}
+	if cfg.Model.Seed != 0 {
+		options.Seed = service.nextSeed
 	}
 	if o.Window != nil {
-		so.Closing = o.Window.Close
+		options.Closing = o.Window.Close
 	}
-	s.Server = server.New(so)
-	s.batches = s.newBatches()
+	s.Server = server.New(options)
+	s.batchAPI = newBatchAPI(s.Server, BatchOptions{Store: o.Store, Dir: cfg.Server.StoreDir,
+		Log: o.Log, Metrics: o.Metrics, Limits: s.lim, Serves: service.Serves,
+		// Twice as many as run: a row that ends is followed at once.
+		Window: 2 * cfg.Schedule.MaxNumSeqs * max(1, o.Info.Engines)})
+	s.responses = newResponses(s.Server, service, ResponsesOptions{Store: o.Responses, Log: o.Log,
+		MaxBackground:   cfg.Schedule.MaxNumQueuedReqs,
+		MaxConversation: cfg.Server.MaxRequestBodyBytes})
 	s.Add(s.routes()...)
 	return s, nil
 }
 
+// Close ends what goes on in the background and waits until it is stored. The server answers no more
+// requests by then.
+func (s *API) Close() {
+	s.responses.Close()
+	if t := s.opt.Trainer; t != nil {
+		t.Close()
+	}
+}
+
+// routes are those of every dialect, and of the program.
 func (s *API) routes() []server.Route {
+	cfg := &s.opt.Config.Server
+	openai := completionsAPI{s.Server, s.Service, cfg, cmp.Or(s.opt.Created, time.Now().Unix())}
+	anthropics := anthropicAPI{s.Server, s.Service}
+	pooling := poolingAPI{s.Server, s.Service}
+	list := slices.Concat(openai.routes(), s.responses.routes(), anthropics.routes(), pooling.routes(),
+		s.batchAPI.routes(), s.programRoutes())
+	if e := s.opt.Elastic; e != nil {
+		list = append(list, ElasticRoutes(s.Server, e, cfg.EnableElasticEP || len(cfg.APIKeys) > 0)...)
+	}
+	if t := s.opt.Trainer; t != nil {
+		list = append(list, TrainerRoutes(s.Server, t, s.Abort, s.lim, cfg.EnableRLHF)...)
+	}
+	return list
+}
+
+// programRoutes are those that say how the program is.
+func (s *API) programRoutes() []server.Route {
 	var list []server.Route
 	add := func(method, path string, public bool, h server.Handler) {
 		list = append(list, server.Route{Method: method, Path: path, Public: public, Handler: h})
 	}
-	anthropics := func(path string, h server.Handler) {
-		list = append(list, server.Route{Method: "POST", Path: path, Handler: h, Shape: &anthropic})
-	}
-	add("POST", completionPath, false, s.generated(withModel(s, decodeCompletion, s.completions)))
-	add("POST", chatPath, false, s.generated(withModel(s, decodeChat, s.chatCompletions)))
-	add("POST", chatBatchPath, false, s.generated(withModel(s, decodeChatBatch, s.chatBatch)))
-	add("POST", tokensPath, false, s.generated(withModel(s, decodeTokens, s.generateTokens)))
-	add("POST", embeddingsPath, false, s.embeds("Embeddings API",
-		poolingRoute(s, decodeEmbedding, s.embed)))
-	add("POST", classifyPath, false, s.classifies("Classification API",
-		poolingRoute(s, decodeClassify, s.classify)))
-	add("POST", poolingPath, false, s.pooled("Pooling API",
-		poolingRoute(s, decodePooling, s.poolTask)))
-	score := s.scored("Score API", poolingRoute(s, decodeScore, s.score))
-	add("POST", scorePath, false, score)
-	add("POST", "/score", false, score)
-	rerank := s.scored("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
-	for _, path := range []string{rerankPath, "/rerank", "/v2/rerank"} {
-		add("POST", path, false, rerank)
-	}
-	anthropics(messagesPath, s.generated(withModel(s, decodeMessage, s.createMessage)))
-	anthropics(countTokensPath, s.generated(withModel(s, decodeCounted, s.countTokens)))
-	add("POST", responsesPath, false, s.generates(s.createResponse))
-	add("GET", responsesPath+"/{id}", false, s.getResponse)
-	add("DELETE", responsesPath+"/{id}", false, s.deleteResponse)
-	add("POST", responsesPath+"/{id}/cancel", false, s.cancelResponse)
-	add("GET", responsesPath+"/{id}/input_items", false, s.responseInput)
-	add("GET", "/v1/models", false, s.listModels)
-	add("GET", "/v1/models/{model...}", false, s.getModel)
-	add("POST", "/tokenize", false, withModel(s, decodeTokenize, s.tokenizeText))
-	add("POST", "/detokenize", false, withModel(s, decodeDetokenize, s.detokenize))
-	if s.model.answers.TokenizerInfo {
-		add("GET", "/tokenizer_info", false, s.tokenizerInfo)
-	}
-	s.addBatches(add)
-	s.addElastic(add)
 	add("GET", "/load", false, s.showLoad)
 	if ranks := s.opt.Ranks; ranks != nil {
 		add("GET", "/debug/ranks", false, func(w http.ResponseWriter, _ *server.Request) error {
 			return s.WriteJSON(w, map[string]any{"ranks": ranks()})
 		})
 	}
-	s.addTrainer(add)
 	if page := s.opt.Window; page != nil {
 		s.addWindow(page, add)
 	}
@@ -165,11 +166,4 @@ func (s *API) routes() []server.Route {
 		})
 	}
 	return list
-}
-
-// withModel is posted for requests that are checked against the model.
-func withModel[T any](s *API, decode func(f *wire.Fields, m *model) (T, *wire.Error),
-	respond func(w http.ResponseWriter, r *server.Request, f *wire.Fields, req T) error) server.Handler {
-	return server.Post(s.Server, func(f *wire.Fields) (T, *wire.Error) { return decode(f, &s.model) },
-		respond)
 }

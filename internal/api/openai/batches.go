@@ -11,7 +11,7 @@ import (
 )
 
 // createBatch answers POST /v1/batches.
-func (s *API) createBatch(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
+func (s *batchAPI) createBatch(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
 	q batch.Request) error {
 	o, err := s.batches.Create(r.Owner, q)
 	if err != nil {
@@ -20,7 +20,7 @@ func (s *API) createBatch(w http.ResponseWriter, r *server.Request, _ *wire.Fiel
 	return s.WriteJSON(w, o)
 }
 
-func decodeBatch(f *wire.Fields, _ *model) (batch.Request, *wire.Error) {
+func decodeBatch(f *wire.Fields) (batch.Request, *wire.Error) {
 	q := batch.Request{InputFileID: f.Text("input_file_id"), Endpoint: f.Text("endpoint"),
 		CompletionWindow: f.Text("completion_window"), Metadata: f.Metadata(),
 		OutputLifetime: int64(lifetime(f, "output_expires_after") / time.Second)}
@@ -47,7 +47,7 @@ func lifetime(f *wire.Fields, name string) time.Duration {
 }
 
 // listBatches answers GET /v1/batches, the newest first.
-func (s *API) listBatches(w http.ResponseWriter, r *server.Request) error {
+func (s *batchAPI) listBatches(w http.ResponseWriter, r *server.Request) error {
 	p, bad := pageOfList(r, 20, 100)
 	if bad != nil {
 		return bad
@@ -60,7 +60,7 @@ func (s *API) listBatches(w http.ResponseWriter, r *server.Request) error {
 }
 
 // getBatch answers GET /v1/batches/{id}.
-func (s *API) getBatch(w http.ResponseWriter, r *server.Request) error {
+func (s *batchAPI) getBatch(w http.ResponseWriter, r *server.Request) error {
 	o, err := s.batches.Get(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *API) getBatch(w http.ResponseWriter, r *server.Request) error {
 }
 
 // cancelBatch answers POST /v1/batches/{id}/cancel.
-func (s *API) cancelBatch(w http.ResponseWriter, r *server.Request) error {
+func (s *batchAPI) cancelBatch(w http.ResponseWriter, r *server.Request) error {
 	o, err := s.batches.Cancel(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err

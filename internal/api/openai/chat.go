@@ -12,7 +12,7 @@ import (
 )
 
 // chatCompletions answers POST /v1/chat/completions.
-func (s *API) chatCompletions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
+func (s *completionsAPI) chatCompletions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatRequest) error {
 	g, err := s.startChat(r.Context(), &r.Call, "chatcmpl-", req)
 	f.Done()
@@ -23,7 +23,7 @@ func (s *API) chatCompletions(w http.ResponseWriter, r *server.Request, f *wire.
 }
 
 // answerChat sends the pieces of an answer as events, or what they add up to.
-func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generation,
+func (s *completionsAPI) answerChat(w http.ResponseWriter, r *server.Request, g *generation,
 	req *chatRequest) error {
 	defer g.closeReaders()
 	a := chatAnswer{s, g, req}
@@ -45,7 +45,7 @@ func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generation
 
 // chatAnswer is an answer on its way.
 type chatAnswer struct {
-	s   *API
+	s   *completionsAPI
 	g   *generation
 	req *chatRequest
 }

@@ -36,14 +36,14 @@ func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) 
 
 // chatBatch answers POST /v1/chat/completions/batch: `messages` is a list of conversations, of which
 // each is answered by the choice of its number. What is said of one conversation's prompt is refused.
-func (s *API) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields,
+func (s *completionsAPI) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatBatchRequest) error {
 	// What all share is rendered with each.
 	size := len(req.documents)
 	for _, k := range req.kwargs {
 		size += len(k.Raw)
 	}
-	if most := s.opt.Config.Server.MaxRequestBodyBytes; int64(size*len(req.talks)) > most {
+	if most := s.cfg.MaxRequestBodyBytes; int64(size*len(req.talks)) > most {
 		return wire.BadRequest("chat_template_kwargs", "`documents` and `chat_template_kwargs` of %d bytes for "+
 			"%d conversations are more than %d bytes", size, len(req.talks), most)
 	}

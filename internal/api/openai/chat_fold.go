@@ -120,7 +120,7 @@ func (f *chatFold) answer() *chatResponse {
 	g := f.g
 	answer := &chatResponse{ID: g.id, Object: "chat.completion", Created: g.created, Model: g.model,
 		Choices: f.choices, Usage: f.s.usageInfo(g.usage()), KVTransferParams: g.ticket,
-		WeightVersion: f.s.weightVersion()}
+		WeightVersion: f.s.WeightVersion()}
 	for i := range f.choices {
 		c, out := &g.choices[i], &f.choices[i]
 		// An answer of thoughts or calls alone has no content.

@@ -55,14 +55,14 @@ func appendTokenIDs(b []byte, name string, ids []int32, on bool) []byte {
 }
 
 // appendUsage appends the usage object.
-func (s *API) appendUsage(b []byte, u usage) []byte {
+func (s *completionsAPI) appendUsage(b []byte, u usage) []byte {
 	b = append(b, `"usage":{"prompt_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.prompt), 10)
 	b = append(b, `,"total_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.prompt+u.output), 10)
 	b = append(b, `,"completion_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.output), 10)
-	if s.opt.Config.Server.EnablePromptTokensDetails {
+	if s.cfg.EnablePromptTokensDetails {
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
 		b = strconv.AppendInt(b, int64(u.cached), 10)
 		b = append(b, '}')
@@ -75,32 +75,26 @@ func (s *API) appendUsage(b []byte, u usage) []byte {
 	return append(b, '}')
 }
 
-// usageInfo is vLLM's UsageInfo.
-type usageInfo struct {
-	PromptTokens        int                  `json:"prompt_tokens"`
-	TotalTokens         int                  `json:"total_tokens"`
-	CompletionTokens    int                  `json:"completion_tokens"`
-	PromptTokensDetails *promptTokensDetails `json:"prompt_tokens_details"`
-	// CompletionTokensDetails is there where reasoning is told apart.
-	CompletionTokensDetails *completionTokensDetails `json:"completion_tokens_details,omitempty"`
-}
-
-type promptTokensDetails struct {
-	CachedTokens int `json:"cached_tokens"`
-}
-
-type completionTokensDetails struct {
-	ReasoningTokens int `json:"reasoning_tokens"`
-}
-
-func (s *API) usageInfo(u usage) usageInfo {
+func (s *completionsAPI) usageInfo(u usage) usageInfo {
 	info := usageInfo{PromptTokens: u.prompt, TotalTokens: u.prompt + u.output,
 		CompletionTokens: u.output}
-	if s.opt.Config.Server.EnablePromptTokensDetails {
+	if s.cfg.EnablePromptTokensDetails {
 		info.PromptTokensDetails = &promptTokensDetails{CachedTokens: u.cached}
 	}
 	if u.reasons {
 		info.CompletionTokensDetails = &completionTokensDetails{ReasoningTokens: u.reasoning}
 	}
 	return info
+}
+
+// appendWeightVersion gives the last chunk of a choice the version of the weights.
+func (s *completionsAPI) appendWeightVersion(b []byte, last bool) []byte {
+	if !last {
+		return b
+	}
+	v := s.WeightVersion()
+	if v == "" {
+		return b
+	}
+	return wire.AppendString(append(b, `,"weight_version":`...), v)
 }

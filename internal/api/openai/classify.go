@@ -51,7 +51,7 @@ type classify struct {
 }
 
 // classify answers POST /classify.
-func (s *API) classify(r *server.Request, req *classifyRequest) (any, error) {
+func (s *poolingAPI) classify(r *server.Request, req *classifyRequest) (any, error) {
 	g, prompts, vectors, err := s.vectors(r, "classify-", &req.texts)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ type poolOut struct {
 }
 
 // poolTask answers POST /pooling.
-func (s *API) poolTask(r *server.Request, req *poolingRequest) (any, error) {
+func (s *poolingAPI) poolTask(r *server.Request, req *poolingRequest) (any, error) {
 	g, prompts, vectors, err := s.vectors(r, "pool-", &req.texts)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 )
 
 // completions answers POST /v1/completions, with events or with what they add up to.
-func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
+func (s *completionsAPI) completions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *completionRequest) error {
 	g, err := s.startCompletion(r.Context(), &r.Call, req)
 	f.Done()
@@ -37,7 +37,7 @@ func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fiel
 
 // completionAnswer is an answer on its way.
 type completionAnswer struct {
-	s   *API
+	s   *completionsAPI
 	g   *generation
 	req *completionRequest
 	// shown is how many of the most likely tokens it shows.

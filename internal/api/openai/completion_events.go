@@ -45,7 +45,7 @@ func (e *completionEvents) add(p *completionPiece) error {
 }
 
 // sendUsage sends the last chunk: no choices, the tokens counted.
-func (s *API) sendUsage(out *server.EventWriter, head []byte, g *generation) error {
+func (s *completionsAPI) sendUsage(out *server.EventWriter, head []byte, g *generation) error {
 	b := append(out.Buf[:0], head...)
 	b = append(b, "],"...)
 	b = s.appendUsage(b, g.usage())

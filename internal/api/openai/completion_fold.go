@@ -65,7 +65,7 @@ func (f *completionFold) answer() *completionResponse {
 	answer := &completionResponse{ID: g.id, Object: "text_completion", Created: g.created,
 		Model: g.model, Choices: make([]completionChoice, len(f.choices)),
 		Usage: f.s.usageInfo(g.usage()), KVTransferParams: g.ticket,
-		WeightVersion: f.s.weightVersion()}
+		WeightVersion: f.s.WeightVersion()}
 	for i := range f.choices {
 		c, folded := &g.choices[i], &f.choices[i]
 		out := completionChoice{Index: i, FinishReason: c.finish.String(),

@@ -28,19 +28,25 @@ const (
 	maxDrain     = 24 * 60 * 60
 )
 
-// addElastic adds the routes for a server whose engines can be changed.
-func (s *API) addElastic(add func(method, path string, public bool, h server.Handler)) {
-	if s.opt.Elastic == nil {
-		return
-	}
+// scaler answers the routes that change the engines.
+type scaler struct {
+	*server.Server
+	engines Elastic
+}
+
+// ElasticRoutes are those of a server whose engines can be changed, by clients who may.
+func ElasticRoutes(srv *server.Server, engines Elastic, allowed bool) []server.Route {
+	s := scaler{srv, engines}
 	scale, asVLLM := s.scale, s.scaleAsVLLM
-	if c := &s.opt.Config.Server; !c.EnableElasticEP && len(c.APIKeys) == 0 {
+	if !allowed {
 		scale, asVLLM = mayNotScale, mayNotScale
 	}
-	add("POST", "/scale_elastic", false, scale)
-	add("POST", "/scale_elastic_ep", false, asVLLM)
-	add("POST", "/is_scaling_elastic_ep", false, s.isScaling)
-	add("GET", "/is_scaling_elastic_ep", false, s.isScaling)
+	return []server.Route{
+		{Method: "POST", Path: "/scale_elastic", Handler: scale},
+		{Method: "POST", Path: "/scale_elastic_ep", Handler: asVLLM},
+		{Method: "POST", Path: "/is_scaling_elastic_ep", Handler: s.isScaling},
+		{Method: "GET", Path: "/is_scaling_elastic_ep", Handler: s.isScaling},
+	}
 }
 
 // mayNotScale is the answer of a server whose engines every client could change.
@@ -50,7 +56,7 @@ func mayNotScale(http.ResponseWriter, *server.Request) error {
 }
 
 // scale answers POST /scale_elastic?dp=N&drain_timeout=S or ?tp=N.
-func (s *API) scale(w http.ResponseWriter, r *server.Request) error {
+func (s scaler) scale(w http.ResponseWriter, r *server.Request) error {
 	q := r.URL.Query()
 	if q.Has("pp") {
 		return wire.BadRequest("pp", "`pp` cannot be changed: stages hold other layers and other parts of the KV "+
@@ -65,7 +71,7 @@ func (s *API) scale(w http.ResponseWriter, r *server.Request) error {
 		if bad != nil {
 			return bad
 		}
-		if err := s.opt.Elastic.Relayout(r.Context(), n); err != nil {
+		if err := s.engines.Relayout(r.Context(), n); err != nil {
 			return scalingError(err, "tp")
 		}
 		return s.WriteJSON(w, map[string]any{"message": "Scaled to another layout",
@@ -83,7 +89,7 @@ func (s *API) scale(w http.ResponseWriter, r *server.Request) error {
 }
 
 // scaleAsVLLM answers POST /scale_elastic_ep.
-func (s *API) scaleAsVLLM(w http.ResponseWriter, r *server.Request) error {
+func (s scaler) scaleAsVLLM(w http.ResponseWriter, r *server.Request) error {
 	f, err := s.ReadBody(w, r)
 	if err != nil {
 		return err
@@ -102,8 +108,8 @@ func (s *API) scaleAsVLLM(w http.ResponseWriter, r *server.Request) error {
 }
 
 // scaleTo changes how many engines there are.
-func (s *API) scaleTo(w http.ResponseWriter, r *server.Request, n, drain int, param string) error {
-	err := s.opt.Elastic.ScaleEngines(r.Context(), n, time.Duration(drain)*time.Second)
+func (s scaler) scaleTo(w http.ResponseWriter, r *server.Request, n, drain int, param string) error {
+	err := s.engines.ScaleEngines(r.Context(), n, time.Duration(drain)*time.Second)
 	if err != nil {
 		return scalingError(err, param)
 	}
@@ -132,7 +138,7 @@ func scalingError(err error, param string) error {
 }
 
 // isScaling answers /is_scaling_elastic_ep.
-func (s *API) isScaling(w http.ResponseWriter, _ *server.Request) error {
-	what := s.opt.Elastic.Scaling()
+func (s scaler) isScaling(w http.ResponseWriter, _ *server.Request) error {
+	what := s.engines.Scaling()
 	return s.WriteJSON(w, map[string]any{"is_scaling_elastic_ep": what != "", "detail": what})
 }

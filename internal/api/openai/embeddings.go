@@ -99,7 +99,7 @@ func (v floats) MarshalJSON() ([]byte, error) {
 }
 
 // embed answers POST /v1/embeddings.
-func (s *API) embed(r *server.Request, req *embeddingRequest) (any, error) {
+func (s *poolingAPI) embed(r *server.Request, req *embeddingRequest) (any, error) {
 	g, prompts, vectors, err := s.vectors(r, "embd-", &req.texts)
 	if err != nil {
 		return nil, err

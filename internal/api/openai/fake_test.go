@@ -274,6 +274,7 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 		Log:     slog.New(slog.NewTextHandler(log, nil)),
 		Metrics: metrics.New(metrics.Options{ModelName: "tiny", MaxModelLen: 256}),
 		Version: "1.2.3",
+		Created: 1700000000,
 	}
 	for _, f := range change {
 		f(&o)
@@ -285,7 +286,6 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.created = 1700000000
 	return &testServer{API: s, engine: fake, log: log}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"mime/multipart"
 	"net/http"
 	"strconv"
@@ -13,10 +14,43 @@ import (
 	"github.com/eagleray/eagleray/internal/api/batch"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+	"github.com/eagleray/eagleray/internal/ops/store"
 )
 
-// batchRow is Row, for the metrics too.
-func (s *API) batchRow(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
+// BatchOptions configure the Files and Batch API.
+type BatchOptions struct {
+	// Store and Dir keep files and batches; without either the server has none.
+	Store *store.Store
+	Dir   string
+	Log   *slog.Logger
+	// Metrics counts rows; nil for none.
+	Metrics *metrics.Metrics
+	Limits  wire.Limits
+	// Serves says that a model has this name.
+	Serves func(model string) bool
+	// Window is how many rows are asked at once.
+	Window int
+}
+
+// batchAPI answers requests for files and batches, and the rows of these.
+type batchAPI struct {
+	*server.Server
+	opt     BatchOptions
+	batches *batch.Batches // nil for none
+}
+
+func newBatchAPI(srv *server.Server, o BatchOptions) *batchAPI {
+	s := &batchAPI{Server: srv, opt: o}
+	if o.Store != nil && o.Dir != "" {
+		s.batches = batch.New(batch.Options{Store: o.Store, Dir: o.Dir, Do: s.countedRow, Log: o.Log,
+			Answers: s.answersRows, Serves: o.Serves, Window: o.Window})
+	}
+	return s
+}
+
+// countedRow is Row, for the metrics too.
+func (s *batchAPI) countedRow(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
 	if s.opt.Metrics == nil {
 		return s.Row(ctx, client, row)
 	}
@@ -30,51 +64,40 @@ func (s *API) batchRow(ctx context.Context, client string, row *batch.Row) (batc
 	return a, nil
 }
 
-// newBatches makes the Files and Batch API, nil without a folder to keep them in.
-func (s *API) newBatches() *batch.Batches {
-	dir := s.opt.Config.Server.StoreDir
-	if s.opt.Store == nil || dir == "" {
-		return nil
-	}
-	return batch.New(batch.Options{Store: s.opt.Store, Dir: dir, Do: s.batchRow, Log: s.log,
-		Answers: s.answersRows,
-		Serves: func(name string) bool {
-			_, bad := s.checkModel(name)
-			return bad == nil
-		},
-		// Twice as many as run: a row that ends is followed at once.
-		Window: 2 * s.opt.Config.Schedule.MaxNumSeqs * max(1, s.opt.Info.Engines)})
-}
-
 // StartBatches goes on with the batches of an earlier server.
-func (s *API) StartBatches() {
+func (s *batchAPI) StartBatches() {
 	if s.batches != nil {
 		s.batches.Start()
 	}
 }
 
 // StopBatches ends the rows of batches that are being answered: the next server answers them.
-func (s *API) StopBatches() {
+func (s *batchAPI) StopBatches() {
 	if s.batches != nil {
 		s.batches.Close()
 	}
 }
 
-func (s *API) addBatches(add func(method, path string, public bool, h server.Handler)) {
-	add("POST", "/v1/files", false, s.kept(s.createFile))
-	add("GET", "/v1/files", false, s.kept(s.listFiles))
-	add("GET", "/v1/files/{id}", false, s.kept(s.getFile))
-	add("GET", "/v1/files/{id}/content", false, s.kept(s.fileContent))
-	add("DELETE", "/v1/files/{id}", false, s.kept(s.deleteFile))
-	add("POST", "/v1/batches", false, s.kept(withModel(s, decodeBatch, s.createBatch)))
-	add("GET", "/v1/batches", false, s.kept(s.listBatches))
-	add("GET", "/v1/batches/{id}", false, s.kept(s.getBatch))
-	add("POST", "/v1/batches/{id}/cancel", false, s.kept(s.cancelBatch))
+func (s *batchAPI) routes() []server.Route {
+	var list []server.Route
+	add := func(method, path string, h server.Handler) {
+		list = append(list, server.Route{Method: method, Path: path, Handler: s.kept(h)})
+	}
+	add("POST", "/v1/files", s.createFile)
+	add("GET", "/v1/files", s.listFiles)
+	add("GET", "/v1/files/{id}", s.getFile)
+	add("GET", "/v1/files/{id}/content", s.fileContent)
+	add("DELETE", "/v1/files/{id}", s.deleteFile)
+	add("POST", "/v1/batches", server.Post(s.Server, decodeBatch, s.createBatch))
+	add("GET", "/v1/batches", s.listBatches)
+	add("GET", "/v1/batches/{id}", s.getBatch)
+	add("POST", "/v1/batches/{id}/cancel", s.cancelBatch)
+	return list
 }
 
 // kept wraps handlers of files and batches: the server must keep some, and their errors have a
 // status.
-func (s *API) kept(h server.Handler) server.Handler {
+func (s *batchAPI) kept(h server.Handler) server.Handler {
 	return func(w http.ResponseWriter, r *server.Request) error {
 		if s.batches == nil {
 			return &wire.Error{Status: http.StatusNotFound,
@@ -98,11 +121,11 @@ func (s *API) kept(h server.Handler) server.Handler {
 }
 
 // createFile answers POST /v1/files. The content goes to the disk as it comes.
-func (s *API) createFile(w http.ResponseWriter, r *server.Request) error {
+func (s *batchAPI) createFile(w http.ResponseWriter, r *server.Request) error {
 	if r.ContentLength > maxUpload {
 		return &http.MaxBytesError{Limit: maxUpload}
 	}
-	in := &uploadReader{timeout: s.lim.BodyTimeout, rc: http.NewResponseController(w)}
+	in := &uploadReader{timeout: s.opt.Limits.BodyTimeout, rc: http.NewResponseController(w)}
 	in.r = http.MaxBytesReader(w, r.Body, maxUpload)
 	r.Body = io.NopCloser(in)
 	parts, err := r.MultipartReader()
@@ -288,7 +311,7 @@ func pageOfList(r *server.Request, otherwise, most int) (batch.Page, *wire.Error
 }
 
 // listFiles answers GET /v1/files.
-func (s *API) listFiles(w http.ResponseWriter, r *server.Request) error {
+func (s *batchAPI) listFiles(w http.ResponseWriter, r *server.Request) error {
 	p, bad := pageOfList(r, 10_000, 10_000)
 	if bad != nil {
 		return bad
@@ -301,7 +324,7 @@ func (s *API) listFiles(w http.ResponseWriter, r *server.Request) error {
 }
 
 // getFile answers GET /v1/files/{id}.
-func (s *API) getFile(w http.ResponseWriter, r *server.Request) error {
+func (s *batchAPI) getFile(w http.ResponseWriter, r *server.Request) error {
 	o, err := s.batches.Files.Get(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
@@ -310,7 +333,7 @@ func (s *API) getFile(w http.ResponseWriter, r *server.Request) error {
 }
 
 // fileContent answers GET /v1/files/{id}/content.
-func (s *API) fileContent(w http.ResponseWriter, r *server.Request) error {
+func (s *batchAPI) fileContent(w http.ResponseWriter, r *server.Request) error {
 	content, o, err := s.batches.Files.Content(r.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
@@ -339,7 +362,7 @@ func (s *API) fileContent(w http.ResponseWriter, r *server.Request) error {
 }
 
 // deleteFile answers DELETE /v1/files/{id}.
-func (s *API) deleteFile(w http.ResponseWriter, r *server.Request) error {
+func (s *batchAPI) deleteFile(w http.ResponseWriter, r *server.Request) error {
 	id := r.PathValue("id")
 	if err := s.batches.Files.Delete(r.Owner, id); err != nil {
 		return err

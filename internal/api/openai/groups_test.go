@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -361,9 +362,6 @@ func settled(t *testing.T, s *testServer, v map[string]any) map[string]any {
 	id := v["id"].(string)
 	s.do("GET", responsesPath+"/"+id+"?stream=true", "") // until its end, where it has events
 	for {
-		if live := s.live.find("", id); live != nil {
-			<-live.done
-		}
 		rec := s.do("GET", responsesPath+"/"+id, "")
 		if rec.Code != 200 {
 			t.Fatalf("GET of %s answered %s", id, rec.Body)
@@ -371,5 +369,6 @@ func settled(t *testing.T, s *testServer, v map[string]any) map[string]any {
 		if v := object(t, rec.Body.Bytes()); v["status"] != "queued" && v["status"] != "in_progress" {
 			return v
 		}
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -20,8 +20,25 @@ const (
 // anthropicID is the header that names a request in Anthropic's API.
 const anthropicID = "Request-Id"
 
+// anthropicAPI answers requests in Anthropic's dialect.
+type anthropicAPI struct {
+	*server.Server
+	*Service
+}
+
+func (s *anthropicAPI) routes() []server.Route {
+	route := func(path string, h server.Handler) server.Route {
+		return server.Route{Method: http.MethodPost, Path: path, Shape: &anthropic,
+			Handler: server.Checked(s.Generates, s.Counted(h))}
+	}
+	return []server.Route{
+		route(messagesPath, server.Post(s.Server, Bind(s.Service, decodeMessage), s.createMessage)),
+		route(countTokensPath, server.Post(s.Server, Bind(s.Service, decodeCounted), s.countTokens)),
+	}
+}
+
 // createMessage answers POST /v1/messages, Anthropic's API.
-func (s *API) createMessage(w http.ResponseWriter, r *server.Request, f *wire.Fields,
+func (s *anthropicAPI) createMessage(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatRequest) error {
 	g, err := s.startChat(r.Context(), &r.Call, "msg_", req)
 	f.Done()
@@ -32,7 +49,7 @@ func (s *API) createMessage(w http.ResponseWriter, r *server.Request, f *wire.Fi
 	return s.answerMessage(w, r, g, req)
 }
 
-func (s *API) answerMessage(w http.ResponseWriter, r *server.Request, g *generation,
+func (s *anthropicAPI) answerMessage(w http.ResponseWriter, r *server.Request, g *generation,
 	req *chatRequest) error {
 	m := &messages.Message{ID: g.id, Model: g.model}
 	m.Usage.InputTokens = g.usage().prompt
@@ -87,7 +104,7 @@ func messageEnd(c *choice) (reason string, sequence *string) {
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
-func (s *API) countTokens(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
+func (s *anthropicAPI) countTokens(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
 	req *chatRequest) error {
 	if _, bad := s.checkModel(req.model); bad != nil {
 		return bad

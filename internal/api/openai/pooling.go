@@ -11,8 +11,30 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
+// poolingAPI answers requests for what a model pools of texts: vectors, classes, scores.
+type poolingAPI struct {
+	*server.Server
+	*Service
+}
+
+func (s *poolingAPI) routes() []server.Route {
+	score := s.scored("Score API", poolingRoute(s, decodeScore, s.score))
+	rerank := s.scored("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
+	var list []server.Route
+	for path, h := range map[string]server.Handler{
+		embeddingsPath: s.embeds("Embeddings API", poolingRoute(s, decodeEmbedding, s.embed)),
+		classifyPath:   s.classifies("Classification API", poolingRoute(s, decodeClassify, s.classify)),
+		poolingPath:    s.pooled("Pooling API", poolingRoute(s, decodePooling, s.poolTask)),
+		scorePath:      score, "/score": score,
+		rerankPath: rerank, "/rerank": rerank, "/v2/rerank": rerank,
+	} {
+		list = append(list, server.Route{Method: http.MethodPost, Path: path, Handler: h})
+	}
+	return list
+}
+
 // pooled answers requests of a model that pools: it refuses those of one that generates.
-func (s *API) pooled(what string, h server.Handler) server.Handler {
+func (s *poolingAPI) pooled(what string, h server.Handler) server.Handler {
 	if s.model.Pooling != nil {
 		return s.Counted(h)
 	}
@@ -23,7 +45,7 @@ func (s *API) pooled(what string, h server.Handler) server.Handler {
 }
 
 // embeds is pooled for a model whose vectors are the answer, and classifies for one with classes.
-func (s *API) embeds(what string, h server.Handler) server.Handler {
+func (s *poolingAPI) embeds(what string, h server.Handler) server.Handler {
 	if p := s.model.Pooling; p == nil || p.Classes == nil {
 		return s.pooled(what, h)
 	}
@@ -34,7 +56,7 @@ func (s *API) embeds(what string, h server.Handler) server.Handler {
 }
 
 // scored is pooled for a model whose vectors are compared, or that has one class.
-func (s *API) scored(what string, h server.Handler) server.Handler {
+func (s *poolingAPI) scored(what string, h server.Handler) server.Handler {
 	p := s.model.Pooling
 	if p == nil || p.Classes == nil || len(p.Classes.Labels) == 1 {
 		return s.pooled(what, h)
@@ -45,28 +67,13 @@ func (s *API) scored(what string, h server.Handler) server.Handler {
 	}
 }
 
-func (s *API) classifies(what string, h server.Handler) server.Handler {
+func (s *poolingAPI) classifies(what string, h server.Handler) server.Handler {
 	if p := s.model.Pooling; p == nil || p.Classes != nil {
 		return s.pooled(what, h)
 	}
 	return func(http.ResponseWriter, *server.Request) error {
 		return wire.BadRequest("model", "The model does not support %s: it has no head over classes "+
 			"(…ForSequenceClassification)", what)
-	}
-}
-
-// generated answers requests of a model that generates, and counts them: it refuses those of one that
-// pools.
-func (s *API) generated(h server.Handler) server.Handler { return s.generates(s.Counted(h)) }
-
-// generates is generated for those that count themselves.
-func (s *API) generates(h server.Handler) server.Handler {
-	if s.model.Pooling == nil {
-		return h
-	}
-	return func(http.ResponseWriter, *server.Request) error {
-		return wire.BadRequest("model", "The model does not generate text: the server was started with "+
-			"--runner pooling")
 	}
 }
 
@@ -115,7 +122,7 @@ func (t *texts) decode(f *wire.Fields, m *model) {
 }
 
 // vectors are those of texts, as the model pools.
-func (s *API) vectors(r *server.Request, kind string, t *texts) (*generation, []prompt, [][]float32,
+func (s *poolingAPI) vectors(r *server.Request, kind string, t *texts) (*generation, []prompt, [][]float32,
 	error) {
 	if t.chat {
 		p, bad := s.render(r.Context(), &t.conversation, &t.sampling)
@@ -134,7 +141,7 @@ func (s *API) vectors(r *server.Request, kind string, t *texts) (*generation, []
 }
 
 // begin settles what does not depend on the texts.
-func (s *API) begin(p *pooling) *wire.Error {
+func (s *poolingAPI) begin(p *pooling) *wire.Error {
 	var bad *wire.Error
 	if p.model, bad = s.checkModel(p.model); bad != nil {
 		return bad
@@ -143,7 +150,7 @@ func (s *API) begin(p *pooling) *wire.Error {
 }
 
 // poolPrompts turns texts into requests, each for what kind pools of it.
-func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []rawPrompt,
+func (s *poolingAPI) poolPrompts(ctx context.Context, p *pooling, field string, raw []rawPrompt,
 	kind step.Pooling, tokens ...int32) ([]prompt, *wire.Error) {
 	prompts := make([]prompt, len(raw))
 	for i, one := range raw {
@@ -167,7 +174,7 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []r
 }
 
 // pool computes the vectors of prompts.
-func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []prompt) (
+func (s *poolingAPI) pool(r *server.Request, kind string, p *pooling, prompts []prompt) (
 	g *generation, vectors [][]float32, err error) {
 	if g, err = s.start(r.Context(), &r.Call, kind, &p.sampling, prompts); err != nil {
 		return nil, nil, err
@@ -182,10 +189,10 @@ func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []prompt)
 }
 
 // poolingRoute is a handler of requests for vectors: answer computes and renders what decode read.
-func poolingRoute[T interface{ shared() *pooling }](s *API,
+func poolingRoute[T interface{ shared() *pooling }](s *poolingAPI,
 	decode func(f *wire.Fields, m *model) (T, *wire.Error),
 	answer func(r *server.Request, req T) (any, error)) server.Handler {
-	return withModel(s, decode, func(w http.ResponseWriter, r *server.Request, _ *wire.Fields, req T) error {
+	return server.Post(s.Server, Bind(s.Service, decode), func(w http.ResponseWriter, r *server.Request, _ *wire.Fields, req T) error {
 		if bad := s.begin(req.shared()); bad != nil {
 			return bad
 		}

@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -11,11 +12,47 @@ import (
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/ops/store"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
+// ResponsesOptions configure the Responses API.
+type ResponsesOptions struct {
+	// Store keeps responses; nil keeps none.
+	Store *store.Store
+	// Log receives failures to keep one.
+	Log *slog.Logger
+	// MaxBackground is how many there may be in the background, 0 for any number; MaxConversation the
+	// bytes of a conversation that a request goes on from.
+	MaxBackground   int
+	MaxConversation int64
+}
+
+// responsesAPI answers requests of the Responses API. Close ends those in the background.
+type responsesAPI struct {
+	*server.Server
+	*Service
+	opt  ResponsesOptions
+	live liveResponses
+}
+
+func newResponses(srv *server.Server, service *Service, o ResponsesOptions) *responsesAPI {
+	return &responsesAPI{Server: srv, Service: service, opt: o,
+		live: liveResponses{limit: o.MaxBackground}}
+}
+
+func (s *responsesAPI) routes() []server.Route {
+	return []server.Route{
+		{Method: "POST", Path: responsesPath, Handler: server.Checked(s.Generates, s.createResponse)},
+		{Method: "GET", Path: responsesPath + "/{id}", Handler: s.getResponse},
+		{Method: "DELETE", Path: responsesPath + "/{id}", Handler: s.deleteResponse},
+		{Method: "POST", Path: responsesPath + "/{id}/cancel", Handler: s.cancelResponse},
+		{Method: "GET", Path: responsesPath + "/{id}/input_items", Handler: s.responseInput},
+	}
+}
+
 // createResponse answers POST /v1/responses.
-func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
+func (s *responsesAPI) createResponse(w http.ResponseWriter, r *server.Request) error {
 	begun := time.Now()
 	leave, err := s.Enter(r, server.Answered)
 	if err != nil {
@@ -64,8 +101,8 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 }
 
 // finishResponse finds what a request goes on from.
-func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Error {
-	if s.opt.Responses == nil || r.Row {
+func (s *responsesAPI) finishResponse(r *server.Request, req *responseRequest) *wire.Error {
+	if s.opt.Store == nil || r.Row {
 		who := "this server keeps"
 		if r.Row {
 			who = "rows of a batch keep"
@@ -90,7 +127,7 @@ func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Erro
 }
 
 // startResponse submits a request, and fills in what is known of the response then.
-func (s *API) startResponse(r *server.Request, req *responseRequest) (*generation, error) {
+func (s *responsesAPI) startResponse(r *server.Request, req *responseRequest) (*generation, error) {
 	req.polled = req.record.Background
 	g, err := s.startChat(r.Context(), &r.Call, "resp_", req.chatRequest)
 	if err != nil {
@@ -105,7 +142,7 @@ func (s *API) startResponse(r *server.Request, req *responseRequest) (*generatio
 }
 
 // responseStream makes the response of a generation. send takes its events, nil for none.
-func (s *API) responseStream(r *server.Request, req *responseRequest,
+func (s *responsesAPI) responseStream(r *server.Request, req *responseRequest,
 	send func([]byte) error) *responses.Stream {
 	t := &responses.Stream{R: &req.record, NewID: r.Origin.ItemID, Send: send}
 	if req.record.Store {
@@ -114,7 +151,7 @@ func (s *API) responseStream(r *server.Request, req *responseRequest,
 		t.Final = func(rec *responses.Response) {
 			if err := s.keepResponse(owner, rec, input); err != nil {
 				// The answer is worth more than its record: the client is told that there is none.
-				s.log.Error("response is not stored", "id", rec.ID, "error", err)
+				s.opt.Log.Error("response is not stored", "id", rec.ID, "error", err)
 				rec.Store = false
 			}
 		}
@@ -129,7 +166,7 @@ type responder interface {
 }
 
 // respond fills a response with what the model answers.
-func (s *API) respond(ctx context.Context, g *generation, req *responseRequest,
+func (s *responsesAPI) respond(ctx context.Context, g *generation, req *responseRequest,
 	t responder) error {
 	if err := s.eachPart(ctx, g, req.chatRequest, t.Part); err != nil {
 		return err
@@ -146,7 +183,7 @@ func (s *API) respond(ctx context.Context, g *generation, req *responseRequest,
 }
 
 // foreground answers with a response, at once or with its events.
-func (s *API) foreground(w http.ResponseWriter, r *server.Request, g *generation,
+func (s *responsesAPI) foreground(w http.ResponseWriter, r *server.Request, g *generation,
 	req *responseRequest) error {
 	if !req.stream {
 		t := s.responseStream(r, req, nil)
@@ -174,7 +211,7 @@ func (s *API) foreground(w http.ResponseWriter, r *server.Request, g *generation
 }
 
 // responseError is an error as a response shows it.
-func (s *API) responseError(err error) responses.Error {
+func (s *responsesAPI) responseError(err error) responses.Error {
 	api := s.StatusOf(err)
 	s.LogError(err, api)
 	return responses.Error{Code: "server_error",
@@ -183,7 +220,7 @@ func (s *API) responseError(err error) responses.Error {
 
 // getResponse answers GET /v1/responses/{id}: the response, or with stream=true its events after
 // starting_after.
-func (s *API) getResponse(w http.ResponseWriter, r *server.Request) error {
+func (s *responsesAPI) getResponse(w http.ResponseWriter, r *server.Request) error {
 	owner, id := r.Owner, r.PathValue("id")
 	query := r.URL.Query()
 	stream, bad := wire.QueryBool(query, "stream")
@@ -219,7 +256,7 @@ func (s *API) getResponse(w http.ResponseWriter, r *server.Request) error {
 }
 
 // cancelResponse answers POST /v1/responses/{id}/cancel.
-func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
+func (s *responsesAPI) cancelResponse(w http.ResponseWriter, r *server.Request) error {
 	owner, id := r.Owner, r.PathValue("id")
 	if live := s.live.find(owner, id); live != nil {
 		live.cancel(errCancelled)
@@ -244,7 +281,7 @@ func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
 }
 
 // deleteResponse answers DELETE /v1/responses/{id}. One that is under way is cancelled first.
-func (s *API) deleteResponse(w http.ResponseWriter, r *server.Request) error {
+func (s *responsesAPI) deleteResponse(w http.ResponseWriter, r *server.Request) error {
 	owner, id := r.Owner, r.PathValue("id")
 	if live := s.live.find(owner, id); live != nil {
 		live.cancel(errCancelled)
@@ -257,7 +294,7 @@ func (s *API) deleteResponse(w http.ResponseWriter, r *server.Request) error {
 	if _, err := s.loadResponse(owner, id); err != nil {
 		return err
 	}
-	if err := s.opt.Responses.Delete(responseKey(owner, id), eventsKey(owner, id)); err != nil {
+	if err := s.opt.Store.Delete(responseKey(owner, id), eventsKey(owner, id)); err != nil {
 		return err
 	}
 	return s.WriteJSON(w, struct {
@@ -268,7 +305,7 @@ func (s *API) deleteResponse(w http.ResponseWriter, r *server.Request) error {
 }
 
 // responseInput answers GET /v1/responses/{id}/input_items: the items of the request's own input.
-func (s *API) responseInput(w http.ResponseWriter, r *server.Request) error {
+func (s *responsesAPI) responseInput(w http.ResponseWriter, r *server.Request) error {
 	query := r.URL.Query()
 	limit, bad := wire.QueryInt(query, "limit", 20, 1, 100)
 	if bad != nil {

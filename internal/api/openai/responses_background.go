@@ -72,7 +72,7 @@ func (l *liveResponses) remove(key string) {
 
 // Close ends the responses in the background and waits until they are stored. The server answers no
 // more requests by then.
-func (s *API) Close() {
+func (s *responsesAPI) Close() {
 	s.live.mu.Lock()
 	s.live.closed = true
 	for _, live := range s.live.all {
@@ -80,9 +80,6 @@ func (s *API) Close() {
 	}
 	s.live.mu.Unlock()
 	s.live.running.Wait()
-	if t := s.opt.Trainer; t != nil {
-		t.Close()
-	}
 }
 
 // liveResponse is a response in the background.
@@ -108,6 +105,13 @@ func (l *liveResponse) object() []byte {
 	defer l.mu.Unlock()
 	raw, _ := json.Marshal(l.stream.R) // it has been written before
 	return raw
+}
+
+// complete says that the response shows its end.
+func (l *liveResponse) complete() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stream.R.Status != responses.Queued && l.stream.R.Status != responses.InProgress
 }
 
 // Part adds a part of the answer.
@@ -139,7 +143,7 @@ func (l *liveResponse) wake() {
 }
 
 // startBackground submits a request and answers it in a goroutine of the server.
-func (s *API) startBackground(r *server.Request, req *responseRequest, begun time.Time) (_ *liveResponse,
+func (s *responsesAPI) startBackground(r *server.Request, req *responseRequest, begun time.Time) (_ *liveResponse,
 	err error) {
 	if err := s.live.refuses(); err != nil { // before the work of starting it
 		return nil, err
@@ -193,7 +197,7 @@ func (s *API) startBackground(r *server.Request, req *responseRequest, begun tim
 		return nil, err
 	}
 	if err := live.stream.Open(); err != nil {
-		s.log.Error("response cannot be shown", "id", rec.ID, "error", err)
+		s.opt.Log.Error("response cannot be shown", "id", rec.ID, "error", err)
 	}
 	rec.Status = responses.Queued // until there is some of it
 	go func() {
@@ -205,7 +209,7 @@ func (s *API) startBackground(r *server.Request, req *responseRequest, begun tim
 		s.background(r.Context(), g, req, live)
 		if live.logged {
 			if err := s.put(eventsKey(owner, rec.ID), live.log, rec.CreatedAt); err != nil {
-				s.log.Error("events of a response are not stored", "id", rec.ID, "error", err)
+				s.opt.Log.Error("events of a response are not stored", "id", rec.ID, "error", err)
 			}
 		}
 		s.live.remove(key)
@@ -215,7 +219,7 @@ func (s *API) startBackground(r *server.Request, req *responseRequest, begun tim
 }
 
 // background answers a request that no client waits for.
-func (s *API) background(ctx context.Context, g *generation, req *responseRequest,
+func (s *responsesAPI) background(ctx context.Context, g *generation, req *responseRequest,
 	live *liveResponse) {
 	err := s.respond(ctx, g, req, live)
 	if err != nil && ctx.Err() != nil {
@@ -231,14 +235,14 @@ func (s *API) background(ctx context.Context, g *generation, req *responseReques
 		err = live.stream.Fail(s.responseError(err))
 	}
 	if err != nil {
-		s.log.Error("response cannot be shown", "id", live.stream.R.ID, "error", err)
+		s.opt.Log.Error("response cannot be shown", "id", live.stream.R.ID, "error", err)
 	}
 	live.ended = true
 	live.wake()
 }
 
 // follow sends the events of a response from a sequence number on, as they come, until it ends.
-func (s *API) follow(w http.ResponseWriter, r *server.Request, live *liveResponse,
+func (s *responsesAPI) follow(w http.ResponseWriter, r *server.Request, live *liveResponse,
 	from int) error {
 	out := s.Events(w)
 	sent := 0

@@ -42,7 +42,7 @@ func responseKey(owner, id string) string { return "response/" + owner + "/" + i
 func eventsKey(owner, id string) string   { return "events/" + owner + "/" + id }
 
 // keepResponse stores a response as it is.
-func (s *API) keepResponse(owner string, rec *responses.Response, input []byte) error {
+func (s *responsesAPI) keepResponse(owner string, rec *responses.Response, input []byte) error {
 	raw, err := json.Marshal(rec)
 	if err != nil {
 		return err
@@ -56,9 +56,9 @@ func (s *API) keepResponse(owner string, rec *responses.Response, input []byte) 
 
 // put stores a value of a response that was created at a time. Where there is no room the oldest
 // values of the client that has the most make some.
-func (s *API) put(key string, value []byte, created int64) error {
+func (s *responsesAPI) put(key string, value []byte, created int64) error {
 	until := time.Unix(created, 0).Add(responseLife)
-	return s.opt.Responses.Update(func(tx *store.Tx) error {
+	return s.opt.Store.Update(func(tx *store.Tx) error {
 		err := tx.Put(key, value, until)
 		if !errors.Is(err, store.ErrFull) {
 			return err
@@ -115,11 +115,11 @@ func noResponse(param, id string) *wire.Error {
 
 // loadResponse returns a response that is not under way. One that was when the server ended has
 // failed by that.
-func (s *API) loadResponse(owner, id string) (*storedResponse, error) {
-	if s.opt.Responses == nil {
+func (s *responsesAPI) loadResponse(owner, id string) (*storedResponse, error) {
+	if s.opt.Store == nil {
 		return nil, noResponse("id", id)
 	}
-	raw, err := s.opt.Responses.Get(responseKey(owner, id))
+	raw, err := s.opt.Store.Get(responseKey(owner, id))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, noResponse("id", id)
 	}
@@ -147,11 +147,11 @@ func (s *API) loadResponse(owner, id string) (*storedResponse, error) {
 }
 
 // loadEvents returns the events of a response that has ended.
-func (s *API) loadEvents(owner, id string) ([]byte, error) {
+func (s *responsesAPI) loadEvents(owner, id string) ([]byte, error) {
 	if _, err := s.loadResponse(owner, id); err != nil {
 		return nil, err
 	}
-	events, err := s.opt.Responses.Get(eventsKey(owner, id))
+	events, err := s.opt.Store.Get(eventsKey(owner, id))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, wire.BadRequest("stream", "response %s has no events to stream: it was not created "+
 			"with `background` and `stream`, or its server has ended", wire.Clip(id))
@@ -160,13 +160,16 @@ func (s *API) loadEvents(owner, id string) ([]byte, error) {
 }
 
 // history returns the items of a conversation up to a response: of each the input, then the output.
-func (s *API) history(owner, id string) ([]inputItem, *wire.Error) {
+func (s *responsesAPI) history(owner, id string) ([]inputItem, *wire.Error) {
 	const field = "previous_response_id"
 	var chain []*storedResponse
 	total := int64(0)
 	for next := id; next != ""; {
-		if s.live.find(owner, next) != nil {
-			return nil, wire.BadRequest(field, "response %s is not complete yet", wire.Clip(next))
+		if live := s.live.find(owner, next); live != nil {
+			if !live.complete() {
+				return nil, wire.BadRequest(field, "response %s is not complete yet", wire.Clip(next))
+			}
+			<-live.done // its client has seen the end: only the store is behind
 		}
 		kept, err := s.loadResponse(owner, next)
 		if err != nil {
@@ -180,10 +183,10 @@ func (s *API) history(owner, id string) ([]inputItem, *wire.Error) {
 		}
 		chain = append(chain, kept)
 		total += int64(len(kept.Response) + len(kept.Input))
-		if len(chain) > maxChain || total > s.opt.Config.Server.MaxRequestBodyBytes {
+		if len(chain) > maxChain || total > s.opt.MaxConversation {
 			return nil, wire.BadRequest(field, "the conversation of response %s is too long: at most "+
 				"%d responses, and %d bytes", wire.Clip(id), maxChain,
-				s.opt.Config.Server.MaxRequestBodyBytes)
+				s.opt.MaxConversation)
 		}
 		var link struct {
 			Previous string `json:"previous_response_id"`

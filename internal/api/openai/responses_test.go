@@ -366,9 +366,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("cancelled: %d %v", rec.Code, got)
 		}
 	}
-	if live := s.live.find("all", second["id"].(string)); live != nil {
-		<-live.done
-	}
+	settled(t, s, second)
 	rec := s.do("GET", path(second), "")
 	if got := rec.Body.String(); !strings.Contains(got, "time is over") || s.statusOf(t, second["id"]) != "failed" {
 		t.Errorf("a response whose time is over: %s", got)

@@ -24,37 +24,44 @@ import (
 
 // trainer answers the routes by which a trainer steers the server.
 type trainer struct {
-	*API
+	*server.Server
 	control *rlhf.Control
+	lim     wire.Limits
+	// abortIDs ends those of the requests of these ids that are in flight.
+	abortIDs func(ids []string)
 }
 
-// addTrainer adds the routes of --enable-rlhf, or those of --enable-sleep-mode alone.
-func (s *API) addTrainer(add func(method, path string, public bool, h server.Handler)) {
-	t := trainer{s, s.opt.Trainer}
-	if t.control == nil {
-		return
+// TrainerRoutes are those of --enable-rlhf (all), or those of --enable-sleep-mode alone. abort ends
+// the requests of these ids that are in flight.
+func TrainerRoutes(s *server.Server, control *rlhf.Control, abort func(ids []string), lim wire.Limits,
+	all bool) []server.Route {
+	t := trainer{s, control, lim, abort}
+	var list []server.Route
+	add := func(method, path string, h server.Handler) {
+		list = append(list, server.Route{Method: method, Path: path, Handler: h})
 	}
-	add("POST", "/sleep", false, t.steer(t.sleep))
-	add("POST", "/wake_up", false, t.steer(t.wake))
-	add("GET", "/is_sleeping", false, t.says("is_sleeping", func() any { return t.control.Sleeping() }))
-	if !s.opt.Config.Server.EnableRLHF {
-		return
+	add("POST", "/sleep", t.steer(t.sleep))
+	add("POST", "/wake_up", t.steer(t.wake))
+	add("GET", "/is_sleeping", t.says("is_sleeping", func() any { return t.control.Sleeping() }))
+	if !all {
+		return list
 	}
-	add("POST", "/pause", false, t.steer(t.pause))
-	add("POST", "/resume", false, t.steer(t.resume))
-	add("GET", "/is_paused", false, t.says("is_paused", func() any { return t.control.Paused() }))
-	add("POST", "/abort_requests", false, t.steer(t.abort))
-	add("POST", "/init_weight_transfer_engine", false, t.steer(t.init))
-	add("POST", "/start_weight_update", false, t.steer(t.start))
-	add("POST", "/update_weights", false, t.steer(t.update))
-	add("POST", "/finish_weight_update", false, t.steer(t.finish))
-	add("POST", "/update_weight_version", false, t.steer(t.setVersion))
-	add("GET", "/weight_info", false, func(w http.ResponseWriter, _ *server.Request) error {
+	add("POST", "/pause", t.steer(t.pause))
+	add("POST", "/resume", t.steer(t.resume))
+	add("GET", "/is_paused", t.says("is_paused", func() any { return t.control.Paused() }))
+	add("POST", "/abort_requests", t.steer(t.abort))
+	add("POST", "/init_weight_transfer_engine", t.steer(t.init))
+	add("POST", "/start_weight_update", t.steer(t.start))
+	add("POST", "/update_weights", t.steer(t.update))
+	add("POST", "/finish_weight_update", t.steer(t.finish))
+	add("POST", "/update_weight_version", t.steer(t.setVersion))
+	add("GET", "/weight_info", func(w http.ResponseWriter, _ *server.Request) error {
 		return s.WriteJSON(w, t.control.Info())
 	})
-	add("POST", "/reset_prefix_cache", false, t.steer(t.resetPrefixCache))
-	add("POST", "/collective_rpc", false, t.steer(t.collectiveRPC))
-	add("GET", "/get_world_size", false, t.steer(t.worldSize))
+	add("POST", "/reset_prefix_cache", t.steer(t.resetPrefixCache))
+	add("POST", "/collective_rpc", t.steer(t.collectiveRPC))
+	add("GET", "/get_world_size", t.steer(t.worldSize))
+	return list
 }
 
 // steer is a handler of a call without a body or with a JSON object, whose fields it reads. What it
@@ -147,7 +154,7 @@ func (t trainer) abort(r *server.Request, f *wire.Fields) (any, error) {
 		return nil, f.Err
 	}
 	if ids != nil {
-		t.Abort(ids)
+		t.abortIDs(ids)
 	} else if err := t.control.AbortAll(r.Context()); err != nil {
 		return nil, err
 	}
@@ -410,24 +417,4 @@ func (t trainer) worldSize(r *server.Request, _ *wire.Fields) (any, error) {
 		}
 	}
 	return map[string]int{"world_size": t.control.WorldSize(all)}, nil
-}
-
-// weightVersion is the version of the weights; "" where they cannot be changed.
-func (s *API) weightVersion() string {
-	if s.opt.Trainer == nil || !s.opt.Config.Server.EnableRLHF {
-		return ""
-	}
-	return s.opt.Trainer.Version()
-}
-
-// appendWeightVersion gives the last chunk of a choice the version of the weights.
-func (s *API) appendWeightVersion(b []byte, last bool) []byte {
-	if !last {
-		return b
-	}
-	v := s.weightVersion()
-	if v == "" {
-		return b
-	}
-	return wire.AppendString(append(b, `,"weight_version":`...), v)
 }

@@ -213,7 +213,7 @@ func TestSleepModeAlone(t *testing.T) {
 
 // TestSteerErrors: whatever goes wrong, who steers the server is told what.
 func TestSteerErrors(t *testing.T) {
-	trained := trainer{API: newServer(t).API}
+	trained := trainer{Server: newServer(t).Server}
 	lost := &executor.Failure{Rank: 1, Node: "localhost", PID: 7, Phase: "call", Cause: "signal: killed"}
 	for _, c := range []struct {
 		err    error

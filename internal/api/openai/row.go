@@ -16,17 +16,17 @@ import (
 )
 
 // rowPaths are the routes that rows of a batch may ask, as far as the server has them.
-var rowPaths = []string{chatPath, completionPath, "/v1/responses", "/v1/embeddings", "/v1/score",
+var rowPaths = []string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/score",
 	"/score", "/rerank", "/v1/rerank", "/v2/rerank", "/v1/messages"}
 
 // answersRows reports whether rows of a batch may ask a path.
-func (s *API) answersRows(path string) bool {
+func (s *batchAPI) answersRows(path string) bool {
 	return slices.Contains(rowPaths, path) && s.Posts(path)
 }
 
 // Row answers a row of a batch of a client as its route answers a request. It fails with an error that
 // wraps batch.ErrUnavailable where a client would be told to come again, and with ctx's.
-func (s *API) Row(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
+func (s *batchAPI) Row(ctx context.Context, client string, row *batch.Row) (batch.Answer, error) {
 	a := batch.Answer{RequestID: call.NewID()}
 	var err error
 	if s.answersRows(row.URL) {

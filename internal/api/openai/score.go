@@ -86,7 +86,7 @@ type scoreItem struct {
 }
 
 // score answers POST /v1/score.
-func (s *API) score(r *server.Request, req *scoreRequest) (any, error) {
+func (s *poolingAPI) score(r *server.Request, req *scoreRequest) (any, error) {
 	g, scores, err := s.scores(r, req, "score-")
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *API) score(r *server.Request, req *scoreRequest) (any, error) {
 }
 
 // scores are those of each document with its query.
-func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*generation, []float64,
+func (s *poolingAPI) scores(r *server.Request, req *scoreRequest, kind string) (*generation, []float64,
 	error) {
 	if scoresPairs(&s.model) {
 		return s.judged(r, req, kind)
@@ -129,7 +129,7 @@ func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*genera
 
 // judged scores pairs by the one class of the model, or by the probability that it says the second of
 // its two tokens, not the first.
-func (s *API) judged(r *server.Request, req *scoreRequest, kind string) (*generation,
+func (s *poolingAPI) judged(r *server.Request, req *scoreRequest, kind string) (*generation,
 	[]float64, error) {
 	head, pooled, tokens := s.model.Pooling.Classes, s.model.Pooling.Type, []int32(nil)
 	if head == nil {
@@ -168,7 +168,7 @@ func (s *API) judged(r *server.Request, req *scoreRequest, kind string) (*genera
 }
 
 // pair is the prompt that has the model judge a document.
-func (s *API) pair(query, document, instruction string) string {
+func (s *poolingAPI) pair(query, document, instruction string) string {
 	if !s.model.Pooling.Qwen3Reranker {
 		return query + document
 	}
@@ -211,7 +211,7 @@ type rerankResult struct {
 }
 
 // rerank answers POST /v1/rerank, the best document first; equal ones stay in the order they came.
-func (s *API) rerank(r *server.Request, req *rerankRequest) (any, error) {
+func (s *poolingAPI) rerank(r *server.Request, req *rerankRequest) (any, error) {
 	g, scores, err := s.scores(r, &req.scoreRequest, "rerank-")
 	if err != nil {
 		return nil, err

@@ -25,6 +25,8 @@ type ServiceOptions struct {
 	SpecialTokensInContent bool
 	// Priorities says that the engine schedules by them.
 	Priorities bool
+	// WeightVersion is asked for the version of the weights; nil where they cannot be changed.
+	WeightVersion func() string
 	// Abortable keeps the streams of requests by their ids (Abort).
 	Abortable bool
 }
@@ -61,4 +63,33 @@ func NewService(o ServiceOptions) (*Service, error) {
 	}
 	s.specials = newSpecialTexts(special)
 	return s, nil
+}
+
+// WeightVersion is the version of the weights; "" where they cannot be changed.
+func (s *Service) WeightVersion() string {
+	if s.opt.WeightVersion == nil {
+		return ""
+	}
+	return s.opt.WeightVersion()
+}
+
+// Generates refuses requests for text where the model pools.
+func (s *Service) Generates() error {
+	if s.model.Pooling == nil {
+		return nil
+	}
+	return wire.BadRequest("model", "The model does not generate text: the server was started with "+
+		"--runner pooling")
+}
+
+// Serves says that a model has this name.
+func (s *Service) Serves(name string) bool {
+	_, bad := s.checkModel(name)
+	return bad == nil
+}
+
+// Bind is a decoder of requests that are checked against the model.
+func Bind[T any](s *Service, decode func(*wire.Fields, *model) (T, *wire.Error)) func(*wire.Fields) (
+	T, *wire.Error) {
+	return func(f *wire.Fields) (T, *wire.Error) { return decode(f, &s.model) }
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -99,7 +100,7 @@ func TestTLS(t *testing.T) {
 	replace("first")
 	put(t, c.CACerts, a.pem)
 	s := newServer(t, func(o *Options) { o.Config.Server.MaxConnections = 4 })
-	secure, err := server.TLS(&c, s.API.log)
+	secure, err := server.TLS(&c, slog.New(slog.NewTextHandler(s.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

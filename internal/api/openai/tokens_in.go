@@ -36,7 +36,7 @@ type tokensChoice struct {
 
 // generateTokens answers POST /inference/v1/generate. It is a completion whose fields of sampling
 // stand in an object of their own.
-func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.Fields,
+func (s *completionsAPI) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *completionRequest) error {
 	g, err := s.startCompletion(r.Context(), &r.Call, req)
 	f.Done()

@@ -15,5 +15,5 @@ func (s *API) weights() uint32 {
 		}
 	}
 	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%s|%s|%d|%s|%s|%s", s.opt.Version, s.model.DType,
-		s.model.VocabSize, isa, s.model.Identity(), s.weightVersion()))
+		s.model.VocabSize, isa, s.model.Identity(), s.WeightVersion()))
 }
