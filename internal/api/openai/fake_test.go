@@ -251,11 +251,16 @@ func tinyTokenizer(t testing.TB) *tokenizer.Tokenizer {
 	return tok
 }
 
+// swapEngine is an engine that a test changes while the server has it.
+type swapEngine struct{ Engine }
+
 // testServer is a Server over a fake engine.
 type testServer struct {
 	*API
-	engine *fakeEngine
-	log    *syncBuffer
+	// engine answers unless swapped is given another.
+	engine  *fakeEngine
+	swapped *swapEngine
+	log     *syncBuffer
 }
 
 func newServer(t testing.TB, change ...func(*Options)) *testServer {
@@ -282,11 +287,13 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	if f, ok := o.Engine.(*fakeEngine); ok {
 		fake = f
 	}
+	swapped := &swapEngine{o.Engine}
+	o.Engine = swapped
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testServer{API: s, engine: fake, log: log}
+	return &testServer{API: s, engine: fake, swapped: swapped, log: log}
 }
 
 // newRequest makes a request to a loopback host name.

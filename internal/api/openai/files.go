@@ -78,6 +78,9 @@ func (s *batchAPI) StopBatches() {
 	}
 }
 
+// Ready is nil once files and batches of an earlier server are known.
+func (s *batchAPI) Ready() error { return s.batches.Ready() }
+
 func (s *batchAPI) routes() []server.Route {
 	var list []server.Route
 	add := func(method, path string, h server.Handler) {

@@ -38,7 +38,7 @@ func filing(t *testing.T, change ...func(*Options)) *testServer {
 			t.Error(err)
 		}
 	})
-	for end := time.Now().Add(10 * time.Second); s.batches.Ready() != nil; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); s.Ready() != nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the store does not open")
 		}
@@ -343,7 +343,7 @@ func FuzzUpload(f *testing.F) {
 		s.StopBatches()
 		kept.Close()
 	})
-	for s.batches.Ready() != nil {
+	for s.Ready() != nil {
 		time.Sleep(time.Millisecond)
 	}
 	f.Fuzz(func(t *testing.T, kind, body string) {

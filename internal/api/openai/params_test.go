@@ -233,7 +233,6 @@ func TestModelCheck(t *testing.T) {
 	}
 }
 
-// TestServerSeed repeats the seeds of requests that bring none, when the server has a seed of its
 // own.
 func TestServerSeed(t *testing.T) {
 	serve := func(seed uint64) *Service {

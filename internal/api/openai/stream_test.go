@@ -313,7 +313,7 @@ func TestSlowStreamSurvives(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.WriteTimeout = 600 * time.Millisecond })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.Service.opt.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	s.swapped.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
 		st, err := inner.Submit(ctx, list...)
 		return &gateStream{st, gate}, err
 	})
@@ -369,7 +369,7 @@ func TestBodyLimitOutlivesGeneration(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.Limits.BodyTimeout = time.Second })
 	gate := make(chan struct{})
 	inner := s.engine
-	s.Service.opt.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
+	s.swapped.Engine = submitFunc(func(ctx context.Context, list ...*engine.Request) (engine.Stream, error) {
 		st, err := inner.Submit(ctx, list...)
 		return &gateStream{st, gate}, err
 	})
@@ -425,7 +425,7 @@ func TestHeaderLimits(t *testing.T) {
 
 func TestPanicInTheEngine(t *testing.T) {
 	s := newServer(t)
-	s.Service.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { panic("boom") })
+	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { panic("boom") })
 	if rec := s.post(completionsPath, `{`+hi+`}`); rec.Code != 500 || strings.Contains(rec.Body.String(), "boom") {
 		t.Errorf("answered %d %s", rec.Code, rec.Body)
 	}
@@ -433,7 +433,7 @@ func TestPanicInTheEngine(t *testing.T) {
 		t.Error("the panic was not logged")
 	}
 	// Once the response has begun it is cut off: it must not look complete.
-	s.Service.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
+	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
 		return &panicking{endless{engine.Delta{Text: []byte("x"), Tokens: []int32{1}, StopToken: -1}}, 1}, nil
 	})
 	resp, err := http.Post(listen(t, s).URL+completionsPath, "application/json", strings.NewReader(`{`+hi+`,"stream":true}`))
@@ -498,7 +498,7 @@ func TestChunksDoNotAllocate(t *testing.T) {
 	for _, fields := range []string{``, `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`, `,"return_token_ids":true`, `,"n":2`} {
 		for _, path := range []string{completionsPath, chatPath} {
 			measure := func(events int) float64 {
-				s.Service.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
+				s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) {
 					return &counting{endless{delta}, events}, nil
 				})
 				body := `{` + hi + `,"stream":true` + fields + `}`
@@ -555,7 +555,7 @@ func TestChunkMatchesEncodingJSON(t *testing.T) {
 func BenchmarkChunk(b *testing.B) {
 	s := newServer(b, func(o *Options) { o.Log = nil })
 	c := &counting{endless{engine.Delta{Text: []byte(" token"), Tokens: []int32{300}, TextOffsets: []int{0}, StopToken: -1}}, b.N}
-	s.Service.opt.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { return c, nil })
+	s.swapped.Engine = submitFunc(func(context.Context, ...*engine.Request) (engine.Stream, error) { return c, nil })
 	b.ReportAllocs()
 	b.ResetTimer()
 	s.Handler().ServeHTTP(&discard{http.Header{}}, newRequest("POST", chatPath, `{`+hiChat+`,"stream":true}`))

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -14,7 +15,7 @@ import (
 	"github.com/eagleray/eagleray/internal/text/chattemplate"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 	"github.com/eagleray/eagleray/internal/text/grammars"
-	"github.com/eagleray/eagleray/internal/text/output"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
 
 // answering makes the engine write texts, a delta each, and stop.
@@ -217,17 +218,9 @@ func TestTypedCalls(t *testing.T) {
 	}
 }
 
-// TestSpecialTags: tags that are special tokens reach the parser, and other special tokens no client.
+// TestSpecialTags: the text has special tokens where a parser reads them.
 func TestSpecialTags(t *testing.T) {
-	s := newServer(t, hermesTemplate)
-	o := output.Options{Tools: output.FormatNamed("hermes")}
-	if s.hides(&o) {
-		t.Error("the tags of Hermes are no special tokens of this model")
-	}
-	s.specials = newSpecialTexts([]string{"<tool_call>", "<|im_end|>"})
-	if list := s.dropped(&o); !s.hides(&o) || len(list) != 1 || list[0] != "<|im_end|>" {
-		t.Errorf("drops %q", list)
-	}
+	s := newServer(t, hermesTemplate, func(o *Options) { o.Info.Tokenizer = tagTokenizer(t) })
 	s.ok(t, chatPath, `{`+askTools+`}`)
 	if !s.engine.last(t).KeepSpecial {
 		t.Error("the tags are left out of the text")
@@ -236,6 +229,27 @@ func TestSpecialTags(t *testing.T) {
 	if s.engine.last(t).KeepSpecial {
 		t.Error("special tokens are kept that nobody reads")
 	}
+}
+
+// tagTokenizer is the tiny model's with a tag of Hermes as a special token.
+func tagTokenizer(t *testing.T) *tokenizer.Tokenizer {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		raw, err := os.ReadFile(filepath.Join(tinyModel, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = bytes.Replace(raw, []byte("<|im_start|>"), []byte("<tool_call>"), -1)
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
 }
 
 // TestForcedTools: an answer that must call has a constraint that only calls match, and is read as

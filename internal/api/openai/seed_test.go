@@ -1,0 +1,3 @@
+package openai
+
+// TestServerSeed repeats the seeds of requests that bring none, when the server has a seed of its
