@@ -34,8 +34,8 @@ type modelPermission struct {
 	IsBlocking         bool    `json:"is_blocking"`
 }
 
-func (s *completionsAPI) card(name string) modelCard {
-	m := &s.model
+func (s *API) card(name string) modelCard {
+	m := &s.Model
 	return modelCard{ID: name, Object: "model", Created: s.created, OwnedBy: "eagleray",
 		Root: m.Root, MaxModelLen: m.MaxModelLen,
 		Permission: []modelPermission{{ID: "modelperm-" + call.NewID(), Object: "model_permission",
@@ -44,20 +44,20 @@ func (s *completionsAPI) card(name string) modelCard {
 }
 
 // listModels answers GET /v1/models: one entry per served name.
-func (s *completionsAPI) listModels(w http.ResponseWriter, _ *server.Request) error {
+func (s *API) listModels(w http.ResponseWriter, _ *server.Request) error {
 	list := struct {
 		Object string      `json:"object"`
 		Data   []modelCard `json:"data"`
 	}{Object: "list"}
-	for _, name := range s.model.Names {
+	for _, name := range s.Model.Names {
 		list.Data = append(list.Data, s.card(name))
 	}
 	return s.WriteJSON(w, list)
 }
 
 // getModel answers GET /v1/models/{model...}.
-func (s *completionsAPI) getModel(w http.ResponseWriter, r *server.Request) error {
-	name, bad := s.checkModel(r.PathValue("model"))
+func (s *API) getModel(w http.ResponseWriter, r *server.Request) error {
+	name, bad := s.CheckModel(r.PathValue("model"))
 	if bad != nil {
 		return bad
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
@@ -12,12 +13,12 @@ import (
 type tokenizeRequest struct {
 	model string
 	text  *string // nil for a conversation
-	conversation
+	generate.Conversation
 	// withText asks for the text of each token, whole for that of the prompt.
 	addSpecial, withText, whole bool
 }
 
-func decodeTokenize(f *wire.Fields, m *model) (*tokenizeRequest, *wire.Error) {
+func decodeTokenize(f *wire.Fields, m *generate.Model) (*tokenizeRequest, *wire.Error) {
 	r := &tokenizeRequest{}
 	r.model = tokenizing(f, m)
 	r.withText = f.OptBool("return_token_strs", false)
@@ -29,7 +30,7 @@ func decodeTokenize(f *wire.Fields, m *model) (*tokenizeRequest, *wire.Error) {
 	case chat && r.text != nil:
 		f.Fail(wire.BadRequest("messages", "give `prompt` or `messages`, not both"))
 	case chat:
-		r.decodeConversation(f, m)
+		DecodeConversation(&r.Conversation, f, m)
 	case r.text == nil:
 		f.Fail(wire.BadRequest("prompt", "`prompt` or `messages` is required"))
 	}
@@ -37,7 +38,7 @@ func decodeTokenize(f *wire.Fields, m *model) (*tokenizeRequest, *wire.Error) {
 }
 
 // tokenizing reads the model of a request that needs its tokenizer.
-func tokenizing(f *wire.Fields, m *model) string {
+func tokenizing(f *wire.Fields, m *generate.Model) string {
 	if m.Tokenizer == nil {
 		f.Fail(noTokenizer())
 	}
@@ -50,9 +51,9 @@ func tokenizing(f *wire.Fields, m *model) string {
 func noTokenizer() *wire.Error { return wire.BadRequest("", "the server runs without a tokenizer") }
 
 // tokenizeText answers POST /tokenize: a prompt or a conversation as token ids.
-func (s *completionsAPI) tokenizeText(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
+func (s *API) tokenizeText(w http.ResponseWriter, r *server.Request, _ *wire.Fields,
 	req *tokenizeRequest) error {
-	if _, bad := s.checkModel(req.model); bad != nil {
+	if _, bad := s.CheckModel(req.model); bad != nil {
 		return bad
 	}
 	p, err := s.tokensOf(r.Context(), req)
@@ -66,34 +67,34 @@ func (s *completionsAPI) tokenizeText(w http.ResponseWriter, r *server.Request, 
 		Tokens      []int32  `json:"tokens"`
 		TokenStrs   []string `json:"token_strs"`
 		Prompt      *string  `json:"prompt,omitempty"`
-	}{Count: len(ids), MaxModelLen: s.model.MaxModelLen, Tokens: append([]int32{}, ids...)}
+	}{Count: len(ids), MaxModelLen: s.Model.MaxModelLen, Tokens: append([]int32{}, ids...)}
 	if req.whole {
-		answer.Prompt = &p.text
+		answer.Prompt = &p.Text
 	}
 	if req.withText {
 		answer.TokenStrs = []string{}
 		for _, id := range ids {
-			text, _ := s.model.Tokenizer.Token(id)
+			text, _ := s.Model.Tokenizer.Token(id)
 			answer.TokenStrs = append(answer.TokenStrs, text)
 		}
 	}
 	return s.WriteJSON(w, answer)
 }
 
-func (s *completionsAPI) tokensOf(ctx context.Context, req *tokenizeRequest) (p prompt, err error) {
+func (s *API) tokensOf(ctx context.Context, req *tokenizeRequest) (p generate.Prompt, err error) {
 	if req.text == nil {
-		p, bad := s.render(ctx, &req.conversation, &sampling{addSpecial: req.addSpecial})
+		p, bad := s.Render(ctx, &req.Conversation, &generate.Sampling{AddSpecial: req.addSpecial})
 		if bad != nil {
 			return p, bad
 		}
 		return p, nil
 	}
-	if most := max(s.mostBytes(), leastTokenized); len(*req.text) > most {
+	if most := max(s.MostBytes(), generate.LeastTokenized); len(*req.text) > most {
 		return p, wire.BadRequest("prompt", "the prompt of %d bytes is longer than what is "+
 			"tokenized (at most %d bytes)", len(*req.text), most)
 	}
-	p.text = *req.text
-	p.Prompt, err = s.model.Tokenizer.EncodeUntil(ctx.Err, p.text, req.addSpecial)
+	p.Text = *req.text
+	p.Prompt, err = s.Model.Tokenizer.EncodeUntil(ctx.Err, p.Text, req.addSpecial)
 	return p, err
 }
 
@@ -104,7 +105,7 @@ type detokenizeRequest struct {
 	skipSpecial bool
 }
 
-func decodeDetokenize(f *wire.Fields, m *model) (*detokenizeRequest, *wire.Error) {
+func decodeDetokenize(f *wire.Fields, m *generate.Model) (*detokenizeRequest, *wire.Error) {
 	r := &detokenizeRequest{model: tokenizing(f, m)}
 	if raw := f.Members["tokens"]; raw == nil || wire.IsNull(raw) {
 		f.Fail(wire.BadRequest("tokens", "`tokens` is required"))
@@ -117,21 +118,21 @@ func decodeDetokenize(f *wire.Fields, m *model) (*detokenizeRequest, *wire.Error
 
 // detokenize answers POST /detokenize: token ids as text, special tokens included unless
 // skip_special_tokens is set.
-func (s *completionsAPI) detokenize(w http.ResponseWriter, _ *server.Request, _ *wire.Fields,
+func (s *API) detokenize(w http.ResponseWriter, _ *server.Request, _ *wire.Fields,
 	req *detokenizeRequest) error {
-	if _, bad := s.checkModel(req.model); bad != nil {
+	if _, bad := s.CheckModel(req.model); bad != nil {
 		return bad
 	}
-	return s.WriteJSON(w, map[string]string{"prompt": s.model.Tokenizer.Decode(req.ids, req.skipSpecial)})
+	return s.WriteJSON(w, map[string]string{"prompt": s.Model.Tokenizer.Decode(req.ids, req.skipSpecial)})
 }
 
 // tokenizerInfo answers GET /tokenizer_info: what tokenizer_config.json says, and the chat template
 // wherever it stands.
-func (s *completionsAPI) tokenizerInfo(w http.ResponseWriter, _ *server.Request) error {
-	if s.model.Tokenizer == nil {
+func (s *API) tokenizerInfo(w http.ResponseWriter, _ *server.Request) error {
+	if s.Model.Tokenizer == nil {
 		return noTokenizer()
 	}
-	c := s.model.Tokenizer.Config()
+	c := s.Model.Tokenizer.Config()
 	answer := make(map[string]any, len(c.Fields)+1)
 	for name, value := range c.Fields {
 		answer[name] = value
