@@ -70,9 +70,9 @@ var unreachable = map[string][]string{
 	"api/pooling":   {"api/anthropic", "api/responses", "api/admin", "api/batch"},
 	"api/admin":     {"api/generate"},
 	"api/batch":     {"api/generate"},
-	"rank/model":  {"link/queue", "link/collective"},
-	"link/queue":  {"link/queue/fanin", "link/queue/handshake", "link/queue/link", "link/queue/ring"},
-	"rank/runner": {"link/queue", "link/collective", "group/executor"},
+	"rank/model":    {"link/queue", "link/collective"},
+	"link/queue":    {"link/queue/fanin", "link/queue/handshake", "link/queue/link", "link/queue/ring"},
+	"rank/runner":   {"link/queue", "link/collective", "group/executor"},
 }
 
 // importers are the only packages that may import a room.
