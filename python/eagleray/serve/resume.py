@@ -1,7 +1,7 @@
 """Answers that go on at another replica when theirs has died.
 
 The engine computes the answer again and leaves out what the client has: see ``X-Eagleray-Resume`` in
-internal/api/openai/resume.go.
+internal/api/server/resume.go.
 """
 
 from __future__ import annotations
