@@ -111,7 +111,7 @@ func (m *checkMode) Set(s string) error {
 
 // checkServer prints the plan of the memory that a server takes here.
 func checkServer(ctx context.Context, cfg config.Config, elsewhere bool) error {
-	p, err := engine.Check(ctx, engine.Options{Config: cfg})
+	p, err := engine.Check(ctx, engine.ResolveOptions{Config: &cfg})
 	if m := (*memory.Misfit)(nil); elsewhere && errors.As(err, &m) {
 		return nil
 	}

@@ -72,39 +72,39 @@ func (c *Classes) activate(logits []float64) {
 }
 
 // readClasses loads the head of a classifier.
-func (b *opening) readClasses() error {
-	p := b.info.Pooling
+func (r *resolver) readClasses() error {
+	p := r.info.Pooling
 	if p == nil || p.Classes == nil {
 		return nil
 	}
 	const name = "score.weight"
 	c := p.Classes
 	shape := []int{len(c.Labels), c.width}
-	weights, err := b.classWeights(checkpoint.Spec{Name: name, Shape: shape})
+	weights, err := r.classWeights(checkpoint.Spec{Name: name, Shape: shape})
 	if err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.info.Root, err)
 	}
 	defer weights.Close()
 	t, err := weights.Tensor(name)
 	if err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.info.Root, err)
 	}
 	if !slices.Equal(t.Shape, shape) {
-		return fmt.Errorf("model %q: tensor %q has shape %v, but config.json asks for %v", b.info.Root,
+		return fmt.Errorf("model %q: tensor %q has shape %v, but config.json asks for %v", r.info.Root,
 			name, t.Shape, shape)
 	}
 	if c.weight, err = float32s(t); err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.info.Root, err)
 	}
 	return nil
 }
 
 // classWeights is the checkpoint, or one of random weights.
-func (b *opening) classWeights(head checkpoint.Spec) (*checkpoint.Checkpoint, error) {
-	if b.cfg.Model.LoadFormat == "dummy" {
+func (r *resolver) classWeights(head checkpoint.Spec) (*checkpoint.Checkpoint, error) {
+	if r.cfg.Model.LoadFormat == "dummy" {
 		return checkpoint.Dummy([]checkpoint.Spec{head}, 0, checkpoint.F32)
 	}
-	return checkpoint.Open(b.folder)
+	return checkpoint.Open(r.folder)
 }
 
 // float32s are the elements of a tensor.

@@ -34,7 +34,7 @@ type cluster struct {
 }
 
 // holdCluster finds the cluster of several engines on Ray, or lets other nodes come.
-func (b *opening) holdCluster() error {
+func (b *launching) holdCluster() error {
 	if b.cfg.Parallel.Nodes.Count > 1 {
 		return b.listenForNodes()
 	}
@@ -86,7 +86,7 @@ func (c *cluster) expect(engine int) {
 }
 
 // group is the one of an engine on several nodes.
-func (b *opening) group(engine int) nodes.Group {
+func (b *launching) group(engine int) nodes.Group {
 	return nodes.Group{Number: engine, Ranks: b.ranks, Share: b.share}
 }
 
@@ -101,7 +101,7 @@ func (c *cluster) leave(ctx context.Context, cause error) error {
 
 // ownBundles are the bundles of this engine among those of --bundle-indices, which lists them
 // engine by engine.
-func (b *opening) ownBundles(indices string) (string, error) {
+func (b *launching) ownBundles(indices string) (string, error) {
 	if indices == "" || b.engines() == 1 {
 		return indices, nil
 	}

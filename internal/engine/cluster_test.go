@@ -20,7 +20,7 @@ func TestOwnBundles(t *testing.T) {
 		{2, 1, 2, "3,1", "", "--bundle-indices 3,1: 2 bundles for 2 engines of 2 ranks"},
 		{2, 1, 1, "3,3", "", "--bundle-indices 3,3: bundle 3 is there twice"},
 	} {
-		b := &opening{cfg: &config.Config{}, ranks: c.ranks, number: c.number}
+		b := &launching{Spec: &Spec{cfg: &config.Config{}, ranks: c.ranks}, number: c.number}
 		b.cfg.Parallel.DataParallelSize = c.engines
 		got, err := b.ownBundles(c.indices)
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

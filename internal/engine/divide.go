@@ -10,22 +10,22 @@ import (
 )
 
 // divide decides which share of the model each rank has.
-func (b *opening) divide() error {
-	if err := b.divideLayers(); err != nil {
+func (s *Spec) divide() error {
+	if err := s.divideLayers(); err != nil {
 		return err
 	}
-	b.info.Layout = b.cfg.Parallel.Layout()
-	b.info.StageLayers = b.stages.Counts(b.model.Layers)
+	s.info.Layout = s.cfg.Parallel.Layout()
+	s.info.StageLayers = s.stages.Counts(s.model.Layers)
 	return nil
 }
 
-func (b *opening) divideLayers() error {
-	p := &b.cfg.Parallel
-	b.ranks = p.Layout().World()
-	if err := model.CheckLayout(b.model, p.Layout()); err != nil {
+func (s *Spec) divideLayers() error {
+	p := &s.cfg.Parallel
+	s.ranks = p.Layout().World()
+	if err := model.CheckLayout(s.model, p.Layout()); err != nil {
 		return misfit(err)
 	}
-	all := b.model.Layers
+	all := s.model.Layers
 	if split := p.PipelineLayerSplit; len(split) > 0 {
 		sum := 0
 		for _, n := range split {
@@ -35,14 +35,14 @@ func (b *opening) divideLayers() error {
 			return &config.UsageError{Err: fmt.Errorf("--pipeline-layer-split %s has %d layers, the "+
 				"model has %d", config.Commas(split), sum, all)}
 		}
-		b.stages = layout.Split(split)
+		s.stages = layout.Split(split)
 		return nil
 	}
-	bytes, err := model.StepBytes(b.model, p.TensorParallelSize)
+	bytes, err := model.StepBytes(s.model, p.TensorParallelSize)
 	if err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+		return fmt.Errorf("model %q: %w", s.info.Root, err)
 	}
-	b.stages = layout.Balance(bytes, p.PipelineParallelSize)
+	s.stages = layout.Balance(bytes, p.PipelineParallelSize)
 	return nil
 }
 
@@ -57,4 +57,44 @@ func misfit(err error) error {
 		flag, size = "pipeline-parallel-size", m.Layout.PP
 	}
 	return &config.UsageError{Err: fmt.Errorf("--%s %d: %w", flag, size, err)}
+}
+
+// relaid is the specification with another tensor parallel size. The KV cache keeps its number of
+// blocks, so that what the scheduler knows stays true. An error is a *Refused, but for files that
+// cannot be read.
+func (s *Spec) relaid(tp int) (*Spec, error) {
+	o := s.withEngines(s.cfg.Parallel.DataParallelSize)
+	p := &o.cfg.Parallel
+	p.TensorParallelSize = tp
+	var bad *config.UsageError
+	if err := o.divide(); errors.As(err, &bad) {
+		return nil, &Refused{bad.Error()}
+	} else if err != nil {
+		return nil, err
+	}
+	if err := o.replan(); err != nil {
+		return nil, err
+	}
+	if r := &p.Ray; r.BundleIndices != "" {
+		return nil, refuse("--bundle-indices %s lists the bundles of %d ranks for each engine, which is "+
+			"the most and the least there can be", r.BundleIndices, s.ranks)
+	}
+	if s.share > 0 {
+		o.share = s.share * o.ranks / s.ranks
+		if err := checkShare(o.share, s.share, o.ranks, s.ranks, tp); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// checkShare refuses ranks that cannot be divided among the nodes as those before were: a node has
+// whole engines, or an equal part of one.
+func checkShare(share, before, ranks, were, tp int) error {
+	if share*were == before*ranks && share > 0 && (share%ranks == 0 || ranks%share == 0) {
+		return nil
+	}
+	return refuse("tensor parallel size %d makes %d ranks of an engine, of which %d nodes cannot have "+
+		"equal parts: a multiple of %d ranks can be divided", tp, ranks, were/max(1, before),
+		were/max(1, before))
 }

@@ -40,7 +40,7 @@ func TestDivide(t *testing.T) {
 		cfg := config.Default()
 		cfg.Parallel.PipelineParallelSize = c.stages
 		cfg.Parallel.PipelineLayerSplit = c.split
-		b := opening{cfg: &cfg, model: llama(c.layers)}
+		b := Spec{cfg: &cfg, model: llama(c.layers)}
 		err := b.divide()
 		if c.err != "" {
 			if err == nil || err.Error() != c.err {
@@ -55,7 +55,7 @@ func TestDivide(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Parallel.TensorParallelSize = 3
-	b := opening{cfg: &cfg, model: llama(2)}
+	b := Spec{cfg: &cfg, model: llama(2)}
 	err := b.divide()
 	var mistake *config.UsageError
 	if !errors.As(err, &mistake) ||

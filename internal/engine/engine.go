@@ -22,9 +22,7 @@ import (
 // Engine runs the requests of one model on one group of ranks.
 type Engine struct {
 	// number is the engine's among those opened together, from 0.
-	number int
-	// cluster is left when the engine has stopped.
-	cluster *cluster
+	number  int
 	left    sync.Once
 	info    Info
 	ranks   *supervisor
@@ -32,9 +30,9 @@ type Engine struct {
 	events  status.Listener
 	sched   *schedule.Scheduler
 	room    *waitingRoom
-	// opening is what the ranks are started by, shown what clients may know; info does not change.
-	opening *opening
-	shown   atomic.Pointer[Info]
+	// launching is what the ranks are started by, shown what clients may know; info does not change.
+	launching *launching
+	shown     atomic.Pointer[Info]
 	// steering is shared like room.
 	steering *Steering
 	// model is its configuration.
@@ -190,7 +188,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		cause = nil // it was asked to end
 	}
 	e.left.Do(func() {
-		err = errors.Join(err, e.cluster.leave(context.WithoutCancel(ctx), cause), e.opening.files.leave())
+		err = errors.Join(err, e.launching.cluster.leave(context.WithoutCancel(ctx), cause), e.launching.files.leave())
 	})
 	return err
 }

@@ -50,24 +50,24 @@ const (
 
 // hold holds the files of the model, from which everything is read then. What is missing is for isHeld to
 // say, after what is wrong with config.json.
-func (b *opening) hold() error {
-	if b.dir == "" || b.opt.Null != nil {
+func (r *resolver) hold() error {
+	if r.dir == "" || r.null != nil {
 		return nil
 	}
-	m := &modelFiles{policy: b.cfg.Recovery.OnModelChange, dir: b.dir, events: b.events,
-		weights: b.cfg.Model.LoadFormat != "dummy"}
+	m := &modelFiles{policy: r.cfg.Recovery.OnModelChange, dir: r.dir, events: r.events,
+		weights: r.cfg.Model.LoadFormat != "dummy"}
 	var err error
-	if m.held, err = checkpoint.Hold(b.dir, m.weights); err != nil {
-		b.unheld = fmt.Errorf("model %q: %w", b.info.Root, err)
+	if m.held, err = checkpoint.Hold(r.dir, m.weights); err != nil {
+		r.unheld = fmt.Errorf("model %q: %w", r.info.Root, err)
 		return nil
 	}
 	m.users.Store(1)
 	m.name()
-	b.folder, b.files, b.info.files = m.held, m, m
+	r.folder, r.files, r.info.files = m.held, m, m
 	return nil
 }
 
-func (b *opening) isHeld() error { return b.unheld }
+func (r *resolver) isHeld() error { return r.unheld }
 
 // name names what is held.
 func (m *modelFiles) name() {
@@ -177,9 +177,8 @@ func (m *modelFiles) settle(init *queue.Init, later bool) (revision int64, err e
 }
 
 // settle chooses the files of the engine's next group.
-func (b *opening) settle(init *queue.Init) (revision int64, err error) {
-	asleep := b.steering.asleep.Load()
-	return b.files.settle(init, b.steering.weights.Load() != nil || asleep != nil && asleep.Weights)
+func (b *launching) settle(init *queue.Init) (revision int64, err error) {
+	return b.files.settle(init, b.later())
 }
 
 // settled is how long the files of a folder must have been left alone before they are adopted: who
@@ -255,7 +254,7 @@ func (e *Engine) adopt() {
 	e.forsake()
 	e.batches <- b
 	if e.transfers != nil {
-		e.transfers.model, e.transfers.weights = e.opening.weightsName()
+		e.transfers.model, e.transfers.weights = e.launching.weightsName()
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 
 // readGenerationConfig finds what the model's authors suggest for sampling, puts the flag's values
 // over it, and finds the tokens that end an output.
-func (b *opening) readGenerationConfig() error {
+func (r *resolver) readGenerationConfig() error {
 	g := &checkpoint.GenerationConfig{}
-	if where := b.cfg.Model.GenerationConfig; where != "vllm" {
-		folder := b.folder
+	if where := r.cfg.Model.GenerationConfig; where != "vllm" {
+		folder := r.folder
 		if where != "auto" {
 			var err error
 			if folder, err = checkpoint.Dir(where); err != nil {
@@ -29,7 +29,7 @@ func (b *opening) readGenerationConfig() error {
 			}
 		}
 	}
-	if raw := b.cfg.Model.OverrideGenerationConfig; raw != "" {
+	if raw := r.cfg.Model.OverrideGenerationConfig; raw != "" {
 		over, err := checkpoint.ReadGenerationConfig([]byte(raw))
 		if err != nil {
 			return fmt.Errorf("--override-generation-config: %w", err)
@@ -39,26 +39,26 @@ func (b *opening) readGenerationConfig() error {
 			g.EOS = over.EOS
 		}
 	}
-	b.info.Generation = g.Settings
-	b.findEnds(g.EOS)
+	r.info.Generation = g.Settings
+	r.findEnds(g.EOS)
 	return nil
 }
 
 // findEnds finds the tokens that end an output: the tokenizer's end of a sequence, else the
 // model's, and those of the generation config beside it.
-func (b *opening) findEnds(more []int) {
-	b.info.EOS = -1
-	if len(b.model.EOS) > 0 {
-		b.info.EOS = int32(b.model.EOS[0])
+func (r *resolver) findEnds(more []int) {
+	r.info.EOS = -1
+	if len(r.model.EOS) > 0 {
+		r.info.EOS = int32(r.model.EOS[0])
 	}
-	if b.info.Tokenizer != nil {
-		if id, ok := b.info.Tokenizer.ID(b.info.Tokenizer.Config().EOSToken); ok {
-			b.info.EOS = id
+	if r.info.Tokenizer != nil {
+		if id, ok := r.info.Tokenizer.ID(r.info.Tokenizer.Config().EOSToken); ok {
+			r.info.EOS = id
 		}
 	}
 	for _, id := range more {
-		if t := int32(id); t != b.info.EOS && !slices.Contains(b.info.StopTokens, t) {
-			b.info.StopTokens = append(b.info.StopTokens, t)
+		if t := int32(id); t != r.info.EOS && !slices.Contains(r.info.StopTokens, t) {
+			r.info.StopTokens = append(r.info.StopTokens, t)
 		}
 	}
 }

@@ -103,8 +103,8 @@ func (l *ledger) decided() int64 {
 // load. Those of the driver's host that it has started itself are in its plan. An engine that is alone, and
 // whose cache has no size that was asked for, has a smaller one where a host has no room for that of the
 // plan; engines that are several may share hosts, in an order that is not known.
-func (b *opening) fits(init *queue.Init, workers []launch.Worker, here []join.Here) error {
-	if b.opt.Null != nil {
+func (b *launching) fits(init *queue.Init, workers []launch.Worker, here []join.Here) error {
+	if b.null != nil {
 		return nil
 	}
 	cache := b.fixedCache()
@@ -131,21 +131,21 @@ func (b *opening) fits(init *queue.Init, workers []launch.Worker, here []join.He
 	}
 	blocks, err := b.ledger.enter(b.number, on, cache, b.updateBytes(), b.cfg.Cache.Share())
 	if err == nil {
-		b.setBlocks(blocks)
+		b.Spec = b.withBlocks(blocks)
 		init.Blocks = b.info.Blocks
 	}
 	return err
 }
 
 // sizes says that the KV cache may be made smaller than was planned: nothing has been computed with it.
-func (b *opening) sizes() bool {
+func (b *launching) sizes() bool {
 	return b.engines() == 1 && b.ledger.decided() == 0 && b.cfg.Cache.Asked() == ""
 }
 
 // fixedCache is a KV cache of the size that was decided.
-func (b *opening) fixedCache() memory.Cache {
-	size := b.cfg.Cache.BlockSize
-	c := memory.Cache{Blocks: int64(b.info.Blocks), Positions: b.info.MaxModelLen, BlockSize: size,
-		Least: int64(b.info.MaxModelLen+size-1) / int64(size), Asked: b.cfg.Cache.Asked()}
+func (s *Spec) fixedCache() memory.Cache {
+	size := s.cfg.Cache.BlockSize
+	c := memory.Cache{Blocks: int64(s.info.Blocks), Positions: s.info.MaxModelLen, BlockSize: size,
+		Least: int64(s.info.MaxModelLen+size-1) / int64(size), Asked: s.cfg.Cache.Asked()}
 	return c
 }

@@ -12,23 +12,27 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// planned is an opening of the built-in model on a machine with so much memory.
-func planned(t *testing.T, left int64, change func(c *config.Config)) (*opening, error) {
+// has is a machine with so much memory.
+func has(limit, left int64) memory.Bounds {
+	return memory.Bounds{{From: "the test's memory", Limit: limit, Left: left}}
+}
+
+// planned is the built-in model on a machine with so much memory.
+func planned(t *testing.T, left int64, change func(c *config.Config)) (*launching, error) {
 	t.Helper()
-	opt := Options{Config: config.Default(), Bounds: func() memory.Bounds {
-		return memory.Bounds{{From: "the test's memory", Limit: left, Left: left}}
-	}}
-	opt.Config.Parallel.CPUThreads = 1
+	cfg := config.Default()
+	cfg.Parallel.CPUThreads = 1
 	if change != nil {
-		change(&opt.Config)
+		change(&cfg)
 	}
-	b := newOpening(t.Context(), &opt)
-	for _, f := range []func() error{b.resolve, b.readModel, b.divide} {
+	r := newResolver(t.Context(), &ResolveOptions{Config: &cfg,
+		Bounds: func() memory.Bounds { return has(left, left) }})
+	for _, f := range []func() error{r.resolve, r.readModel, r.divide} {
 		if err := f(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return b, b.plan()
+	return &launching{Spec: r.Spec, ledger: newLedger()}, r.plan()
 }
 
 // TestPlan sizes the caches of engines by what a machine has, and refuses what it has not.
@@ -93,27 +97,24 @@ func TestScaleUpIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.checkMemory([]int{1}, 2); err != nil {
+	if err := b.checkMemory(has(1<<30, 1<<30), []int{1}, 2); err != nil {
 		t.Errorf("a second engine: %v", err)
 	}
 	var refused *Refused
-	if err := b.checkMemory([]int{1, 2, 3}, 4); !errors.As(err, &refused) ||
+	if err := b.checkMemory(has(1<<30, 1<<30), []int{1, 2, 3}, 4); !errors.As(err, &refused) ||
 		!strings.Contains(refused.Reason, "4 ranks do not fit into the memory of localhost") ||
 		!strings.HasSuffix(refused.Reason, " are missing: no more engines than 3 fit") {
 		t.Errorf("four engines: %v", err)
 	}
 	// Others have taken what there was.
-	b.opt.Bounds = func() memory.Bounds {
-		return memory.Bounds{{From: "the test's memory", Limit: 1 << 30, Left: 100 << 20}}
-	}
-	if err := b.checkMemory([]int{1}, 2); !errors.As(err, &refused) ||
+	if err := b.checkMemory(has(1<<30, 100<<20), []int{1}, 2); !errors.As(err, &refused) ||
 		!strings.Contains(refused.Reason, "1 rank does not fit") || !strings.HasSuffix(refused.Reason, ": no more engines than 1 fit") {
 		t.Errorf("a second engine beside others: %v", err)
 	}
 }
 
 // come has the two ranks of an engine come from hosts that have so much memory.
-func come(b *opening, left ...int64) (queue.Init, error) {
+func come(b *launching, left ...int64) (queue.Init, error) {
 	workers, here := make([]launch.Worker, 2), make([]join.Here, 2)
 	for i := range workers {
 		host := i % len(left)

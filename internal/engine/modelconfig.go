@@ -9,27 +9,27 @@ import (
 )
 
 // readModel reads config.json and what follows from it.
-func (b *opening) readModel() error {
-	raw, err := b.folder.ReadFile("config.json")
+func (r *resolver) readModel() error {
+	raw, err := r.folder.ReadFile("config.json")
 	if err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.info.Root, err)
 	}
-	if b.model, err = checkpoint.ReadConfig(raw); err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+	if r.model, err = checkpoint.ReadConfig(raw); err != nil {
+		return fmt.Errorf("model %q: %w", r.info.Root, err)
 	}
-	if _, err := model.Architecture(b.model); err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+	if _, err := model.Architecture(r.model); err != nil {
+		return fmt.Errorf("model %q: %w", r.info.Root, err)
 	}
-	if b.dtype, err = chooseDType(b.cfg.Model.DType, b.model.DType); err != nil {
+	if r.dtype, err = chooseDType(r.cfg.Model.DType, r.model.DType); err != nil {
 		return fmt.Errorf("--dtype: %w", err)
 	}
-	b.info.DType = b.dtype.String()
-	b.info.VocabSize = b.model.VocabSize
-	longest := maxContext(b.model)
-	if b.opt.Null != nil { // no position is computed
-		longest = max(longest, b.cfg.Model.MaxModelLen)
+	r.info.DType = r.dtype.String()
+	r.info.VocabSize = r.model.VocabSize
+	longest := maxContext(r.model)
+	if r.null != nil { // no position is computed
+		longest = max(longest, r.cfg.Model.MaxModelLen)
 	}
-	b.info.MaxModelLen, err = chooseMaxModelLen(b.cfg.Model.MaxModelLen, longest)
+	r.info.MaxModelLen, err = chooseMaxModelLen(r.cfg.Model.MaxModelLen, longest)
 	return err
 }
 

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"log/slog"
-	"os"
 	"path/filepath"
 
-	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/nodes"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -20,6 +17,7 @@ import (
 
 // RunNode runs the ranks of a node other than node 0 until node 0 ends them, or ctx ends.
 func RunNode(ctx context.Context, opt Options) error {
+	opt.complete()
 	// Ranks of this node find here what they have loaded, whatever becomes of the files.
 	held, err := holdOnNode(&opt)
 	if err != nil {
@@ -28,20 +26,13 @@ func RunNode(ctx context.Context, opt Options) error {
 	if held != nil {
 		defer held.Close()
 	}
-	token, settings, err := clusterOf(&opt, held)
+	token, settings, err := clusterOf(&opt.Config, opt.Version, held)
 	if err != nil {
 		return err
 	}
 	n := &opt.Config.Parallel.Nodes
 	return nodes.Serve(ctx, nodes.AgentOptions{Node: n.Rank, Address: n.Address(), Token: token,
-		Settings: settings, Timeout: n.Timeout, Output: opt.workerOutput(), Log: opt.Log})
-}
-
-func (o *Options) workerOutput() launch.Output {
-	if o.WorkerOutput == nil {
-		return launch.Print(os.Stderr)
-	}
-	return o.WorkerOutput
+		Settings: settings, Timeout: n.Timeout, Output: opt.WorkerOutput, Log: opt.Log})
 }
 
 // holdOnNode holds the model's files of a node that has no engine, nil where it does not know them.
@@ -59,11 +50,8 @@ func holdOnNode(opt *Options) (*checkpoint.Held, error) {
 
 // clusterOf is what this node shows the others: the secret, and what must be equal. held are the files of
 // the model, nil where they are not known.
-func clusterOf(opt *Options, held *checkpoint.Held) (handshake.Token, []config.Setting, error) {
-	if opt.Log == nil {
-		opt.Log = slog.New(slog.DiscardHandler)
-	}
-	n := &opt.Config.Parallel.Nodes
+func clusterOf(c *config.Config, version string, held *checkpoint.Held) (handshake.Token, []config.Setting, error) {
+	n := &c.Parallel.Nodes
 	token, err := nodes.ReadToken(n.TokenFile)
 	if err != nil {
 		return token, nil, &config.UsageError{Err: fmt.Errorf("--cluster-token-file: %w", err)}
@@ -72,36 +60,36 @@ func clusterOf(opt *Options, held *checkpoint.Held) (handshake.Token, []config.S
 	if err != nil {
 		return token, nil, err
 	}
-	settings := []config.Setting{{Name: "version", Value: opt.Version},
+	settings := []config.Setting{{Name: "version", Value: version},
 		{Name: "SHA-256 of the program", Value: hex.EncodeToString(program[:6])}}
-	settings = append(settings, modelSettings(&opt.Config.Model, held)...)
-	return token, append(settings, opt.Config.Settings()...), nil
+	settings = append(settings, modelSettings(&c.Model, held)...)
+	return token, append(settings, c.Settings()...), nil
 }
 
 // listenForNodes lets the other nodes come to this one, which is node 0.
-func (b *opening) listenForNodes() error {
+func (b *launching) listenForNodes() error {
 	var held *checkpoint.Held
 	if b.files != nil {
 		held = b.files.held
 	}
-	token, settings, err := clusterOf(&b.opt, held)
+	token, settings, err := clusterOf(b.cfg, b.version, held)
 	if err != nil {
 		return err
 	}
 	n := &b.cfg.Parallel.Nodes
 	c, err := nodes.Listen(nodes.Options{Nodes: n.Count, Address: n.Address(), Token: token,
-		Settings: settings, Timeout: n.Timeout, Output: b.opt.workerOutput(), Log: b.opt.Log})
+		Settings: settings, Timeout: n.Timeout, Output: b.output, Log: b.log})
 	if err != nil {
 		return fmt.Errorf("--master-addr %s --master-port %d: %w", n.Master, n.MasterPort, err)
 	}
 	if tp := b.cfg.Parallel.TensorParallelSize; min(b.ranks, b.ranksHere())%tp != 0 {
-		b.opt.Log.Warn("tensor-parallel groups are divided among nodes: every layer waits for the "+
+		b.log.Warn("tensor-parallel groups are divided among nodes: every layer waits for the "+
 			"network (--pipeline-parallel-size divides layers)", "tensor_parallel_size", tp,
 			"ranks_per_node", b.ranksHere())
 	}
 	b.cluster = &cluster{nodes: c, holder: c}
 	b.files.watch(func() { c.Expect(modelSettings(&b.cfg.Model, b.files.held)) })
-	b.share = b.ranksHere()
+	b.Spec = b.withShare(b.ranksHere())
 	b.cluster.engines.Store(int64(b.engines()))
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
@@ -13,9 +14,40 @@ import (
 // share the bound of waiting requests, one set of metrics and what clients may know of the model. Its
 // methods are for one caller at a time.
 type Opener struct {
-	b       *opening
-	metrics *metrics.Metrics
-	room    *waitingRoom
+	opt Options
+	// b is how the groups of the next engine are started.
+	b        *launching
+	metrics  *metrics.Metrics
+	room     *waitingRoom
+	steering *Steering
+}
+
+// NewOpener resolves the model, and lets other nodes come or finds the cluster.
+func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
+	opt.complete()
+	steering := new(Steering)
+	events := status.Tee(status.LogTo(opt.Log), opt.Events)
+	spec, err := Resolve(ctx, ResolveOptions{Config: &opt.Config, Log: opt.Log, Events: events,
+		Null: opt.Null, Bounds: opt.Bounds})
+	if err != nil {
+		return nil, err
+	}
+	b := &launching{Spec: spec, ctx: ctx, log: opt.Log, events: events, version: opt.Version,
+		output: opt.WorkerOutput, later: steering.replaces, ledger: newLedger()}
+	b.warnOfCores()
+	b.limitHeap()
+	if most := b.constraintBytes(); most > 0 && b.info.Grammars != nil {
+		b.info.Grammars.Limit(most)
+	}
+	for _, f := range []func() error{b.haveThreads, b.holdCluster} {
+		if err := f(); err != nil {
+			return nil, errors.Join(err, b.files.leave())
+		}
+	}
+	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
+		Prefixes: b.cfg.Server.MetricsPrefixes, Engines: b.engines()})
+	return &Opener{opt: opt, b: b, metrics: m, steering: steering,
+		room: &waitingRoom{bound: b.cfg.Schedule.MaxNumQueuedReqs}}, nil
 }
 
 // OpenFirst opens as many engines as the configuration asks for. When one fails to start the error
@@ -57,7 +89,7 @@ func (o *Opener) Check(numbers []int, total int) error {
 	case o.b.cluster != nil:
 		return o.b.checkNodes(numbers, p.Nodes.Count)
 	}
-	return o.b.checkMemory(numbers, total)
+	return o.b.checkMemory(o.opt.Bounds(), numbers, total)
 }
 
 // CheckLayout refuses a tensor parallel size that so many engines cannot have.
@@ -89,7 +121,7 @@ func (o *Opener) checkRay(last int) error {
 }
 
 // checkNodes refuses engines on nodes that have not come.
-func (b *opening) checkNodes(numbers []int, nodes int) error {
+func (b *launching) checkNodes(numbers []int, nodes int) error {
 	for _, number := range numbers {
 		g := b.group(number)
 		missing := b.cluster.nodes.Missing(&g)
@@ -109,16 +141,15 @@ func (b *opening) checkNodes(numbers []int, nodes int) error {
 // none of these is left running.
 func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine, error) {
 	b := *o.b
-	cfg := *b.cfg
-	cfg.Parallel.DataParallelSize = max(total, numbers[len(numbers)-1]+1)
-	b.cfg, b.added = &cfg, true
+	b.Spec, b.added = b.withEngines(max(total, numbers[len(numbers)-1]+1)), true
 	if b.cluster != nil {
 		b.cluster.engines.Add(int64(len(numbers)))
 		for _, number := range numbers {
 			b.cluster.expect(number)
 		}
 	}
-	more := Opener{b: &b, metrics: o.metrics, room: o.room}
+	more := *o
+	more.b = &b
 	engines, err := more.openAll(ctx, numbers)
 	if err != nil {
 		for _, number := range numbers {
@@ -151,14 +182,14 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 			b := *o.b
 			b.ctx, b.number = ctx, number
 			if blocks := b.ledger.decided(); blocks > 0 {
-				b.setBlocks(blocks)
+				b.Spec = b.withBlocks(blocks)
 			}
 			if several {
-				b.opt.Log = o.b.opt.Log.With("engine", number)
+				b.log = o.b.log.With("engine", number)
 				b.events = o.b.events.FromEngine(number)
 			}
 			b.files.use()
-			e, err := b.open(o.metrics.Engine(number), o.room)
+			e, err := o.open(&b, o.metrics.Engine(number))
 			if err != nil {
 				cause := err
 				err = errors.Join(err, b.files.leave())

@@ -17,7 +17,7 @@ func TestCheckLayout(t *testing.T) {
 	}{{0, 2, 4, false}, {7000, 1, 4, false}, {7000, 2, 2, false}, {7000, 2, 4, true}, {7000, 2, 1, true}} {
 		cfg := &config.Config{}
 		cfg.Transfer.Port, cfg.Parallel.TensorParallelSize = c.port, 2
-		o := Opener{b: &opening{cfg: cfg}}
+		o := Opener{b: &launching{Spec: &Spec{cfg: cfg}}}
 		err := o.CheckLayout(c.tp, c.engines)
 		var refused *Refused
 		if (err != nil) != c.refused || err != nil && (!errors.As(err, &refused) ||

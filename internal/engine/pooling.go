@@ -63,11 +63,11 @@ type hfOverrides struct {
 
 // readPooling finds how the model pools: by the flags, else by the files that sentence-transformers
 // keeps beside it, else by its last token, normalized.
-func (b *opening) readPooling() error {
-	m, head := &b.cfg.Model, b.model.Classifier
+func (r *resolver) readPooling() error {
+	m, head := &r.cfg.Model, r.model.Classifier
 	if head != nil && m.Runner == "generate" {
 		return &config.UsageError{Err: fmt.Errorf("--runner generate: %q is a classifier, it generates nothing",
-			b.info.Root)}
+			r.info.Root)}
 	}
 	if m.Runner != "pooling" && head == nil {
 		if m.PoolerConfig != "" || m.HFOverrides != "" && m.HFOverrides != "{}" {
@@ -76,29 +76,29 @@ func (b *opening) readPooling() error {
 		}
 		return nil
 	}
-	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: b.model.HiddenSize}
+	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.model.HiddenSize}
 	if head != nil {
 		p.Classes = &Classes{Labels: head.Labels, Activate: true, problem: head.ProblemType, width: p.Width}
-	} else if err := b.readSentenceTransformer(p); err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+	} else if err := r.readSentenceTransformer(p); err != nil {
+		return fmt.Errorf("model %q: %w", r.info.Root, err)
 	}
 	if err := p.configure(m.PoolerConfig); err != nil {
 		return &config.UsageError{Err: fmt.Errorf("--pooler-config: %w", err)}
 	}
-	if err := b.override(p, m.HFOverrides); err != nil {
+	if err := r.override(p, m.HFOverrides); err != nil {
 		return &config.UsageError{Err: fmt.Errorf("--hf-overrides: %w", err)}
 	}
-	b.info.Pooling = p
+	r.info.Pooling = p
 	return nil
 }
 
 // readSentenceTransformer reads the pooling module of sentence-transformers, which has a folder of
 // its own.
-func (b *opening) readSentenceTransformer(p *Pooling) error {
-	if b.dir == "" {
+func (r *resolver) readSentenceTransformer(p *Pooling) error {
+	if r.dir == "" {
 		return nil
 	}
-	raw, err := os.ReadFile(filepath.Join(b.dir, "1_Pooling", "config.json"))
+	raw, err := os.ReadFile(filepath.Join(r.dir, "1_Pooling", "config.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (b *opening) readSentenceTransformer(p *Pooling) error {
 	case c.Mean:
 		p.Type = step.PoolMean
 	}
-	_, err = os.Stat(filepath.Join(b.dir, "2_Normalize"))
+	_, err = os.Stat(filepath.Join(r.dir, "2_Normalize"))
 	p.Normalize = err == nil
 	return nil
 }
@@ -164,7 +164,7 @@ func (p *Pooling) configure(text string) error {
 }
 
 // override applies --hf-overrides.
-func (b *opening) override(p *Pooling, text string) error {
+func (r *resolver) override(p *Pooling, text string) error {
 	if text == "" {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (b *opening) override(p *Pooling, text string) error {
 	}
 	if p.Classes != nil && (o.IsMatryoshka || o.Qwen3Reranker || len(o.MatryoshkaDimensions) > 0 ||
 		len(o.ClassifierFromToken) > 0) {
-		return fmt.Errorf("%q is a classifier, of which nothing is overridden", b.info.Root)
+		return fmt.Errorf("%q is a classifier, of which nothing is overridden", r.info.Root)
 	}
 	p.Matryoshka = o.IsMatryoshka || len(o.MatryoshkaDimensions) > 0
 	for _, d := range o.MatryoshkaDimensions {
@@ -190,11 +190,11 @@ func (b *opening) override(p *Pooling, text string) error {
 		return fmt.Errorf("classifier_from_token has %d tokens, it takes the one for no and the one for yes",
 			len(o.ClassifierFromToken))
 	}
-	if b.info.Tokenizer == nil {
+	if r.info.Tokenizer == nil {
 		return errors.New("classifier_from_token needs a tokenizer")
 	}
 	for _, text := range o.ClassifierFromToken {
-		ids := b.info.Tokenizer.Encode(text, false)
+		ids := r.info.Tokenizer.Encode(text, false)
 		if len(ids) != 1 {
 			return fmt.Errorf("classifier_from_token: %q is %d tokens of the model, not one", text,
 				len(ids))

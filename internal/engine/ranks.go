@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/ray"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
@@ -31,15 +33,38 @@ func RunWorker(args []string) error {
 	return process.Main()
 }
 
+// launching is how the groups of ranks of one engine are started.
+type launching struct {
+	*Spec
+	ctx    context.Context
+	log    *slog.Logger
+	events status.Listener
+	// version is the program's, which must be the same on all nodes.
+	version string
+	output  launch.Output
+	// cluster is what groups have in common on Ray with several engines, or on several nodes; nil for
+	// others.
+	cluster *cluster
+	// later says that ranks load no weights of the model's files when they start.
+	later func() bool
+	// series are the metrics of the engine.
+	series *metrics.Engine
+	// number is the engine's; added says that it is opened beside others that serve.
+	number int
+	added  bool
+	// ledger is what ranks on other machines take.
+	ledger *ledger
+}
+
 // supervisor makes the supervisor of this engine's ranks.
-func (b *opening) supervisor() (*supervisor, error) {
+func (b *launching) supervisor() (*supervisor, error) {
 	s := &supervisor{events: b.events}
 	s.life, s.quit = context.WithCancel(context.Background())
 	return s, b.supervise(s)
 }
 
-// supervise has a supervisor start groups as this opening says.
-func (b *opening) supervise(s *supervisor) error {
+// supervise has a supervisor start groups as this says.
+func (b *launching) supervise(s *supervisor) error {
 	init, err := b.rankInit()
 	if err != nil {
 		return err
@@ -48,7 +73,7 @@ func (b *opening) supervise(s *supervisor) error {
 	q := &b.cfg.Queue
 	s.backend, s.ready = b.backend(), nil
 	common := executor.Options{
-		Init: init, Log: b.opt.Log, LinksOnly: q.Transport == "link",
+		Init: init, Log: b.log, LinksOnly: q.Transport == "link",
 		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
 		StallWarning: q.StallWarning, StepTimeout: q.StepTimeout, Events: b.events,
 		MaxInFlight: b.cfg.MaxInFlight(), Groups: b.engines(), Fits: b.fits,
@@ -67,7 +92,7 @@ func (b *opening) supervise(s *supervisor) error {
 				o := common
 				if o.Keep, o.Launcher = true, kept; kept == nil {
 					g := b.group(b.number)
-					g.Log, g.Events = b.opt.Log, b.events
+					g.Log, g.Events = b.log, b.events
 					l := b.cluster.nodes.Launcher(g)
 					o.Launcher, s.ready = l, l.Serving
 				}
@@ -76,7 +101,7 @@ func (b *opening) supervise(s *supervisor) error {
 			}
 			break
 		}
-		out := b.opt.workerOutput()
+		out := b.output
 		s.options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
 			o := common
 			if o.Keep, o.Launcher = true, kept; kept == nil {
@@ -111,37 +136,37 @@ func (b *opening) supervise(s *supervisor) error {
 }
 
 // backend is what starts the ranks: the flag's choice, else uni for one rank and mp for more.
-func (b *opening) backend() string {
+func (s *Spec) backend() string {
 	switch {
-	case b.cfg.Parallel.Backend != "":
-		return b.cfg.Parallel.Backend
-	case b.ranks > 1 || b.cfg.Parallel.Nodes.Count > 1:
+	case s.cfg.Parallel.Backend != "":
+		return s.cfg.Parallel.Backend
+	case s.ranks > 1 || s.cfg.Parallel.Nodes.Count > 1:
 		return "mp"
 	}
 	return "uni"
 }
 
 // rankInit is what every rank receives on the model and its share.
-func (b *opening) rankInit() (queue.Init, error) {
-	p := &b.cfg.Parallel
+func (s *Spec) rankInit() (queue.Init, error) {
+	p := &s.cfg.Parallel
 	init := queue.Init{
-		Layout: p.Layout(), Stages: b.stages, ModelDir: b.dir, LoadFormat: b.cfg.Model.LoadFormat,
-		DType: b.info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: b.cfg.Model.Seed,
-		Blocks: b.info.Blocks, BlockSize: b.info.BlockSize,
-		MaxSeqs: b.cfg.Schedule.MaxNumSeqs, MaxModelLen: b.info.MaxModelLen,
+		Layout: p.Layout(), Stages: s.stages, ModelDir: s.dir, LoadFormat: s.cfg.Model.LoadFormat,
+		DType: s.info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: s.cfg.Model.Seed,
+		Blocks: s.info.Blocks, BlockSize: s.info.BlockSize,
+		MaxSeqs: s.cfg.Schedule.MaxNumSeqs, MaxModelLen: s.info.MaxModelLen,
 	}
-	init.Null = b.opt.Null.init(&b.info)
-	if b.backend() != "uni" && init.Null == nil {
-		init.Heap, init.HeapPerThread = b.heapOfRanks()
+	init.Null = s.null.init(&s.info)
+	if s.backend() != "uni" && init.Null == nil {
+		init.Heap, init.HeapPerThread = s.heapOfRanks()
 	}
-	init.Constraints = b.constraintBytes()
-	init.Tokenizer = b.tokenizerDir
-	if !b.fromHub {
+	init.Constraints = s.constraintBytes()
+	init.Tokenizer = s.tokenizerDir
+	if !s.fromHub {
 		return init, nil
 	}
 	// The snapshot's folder is named for its commit: all nodes load the same one.
-	init.Repo, init.Revision = b.cfg.Model.Path, filepath.Base(b.dir)
-	if dir := b.cfg.Model.DownloadDir; dir != "" {
+	init.Repo, init.Revision = s.cfg.Model.Path, filepath.Base(s.dir)
+	if dir := s.cfg.Model.DownloadDir; dir != "" {
 		var err error
 		if init.DownloadDir, err = filepath.Abs(dir); err != nil {
 			return init, err
@@ -153,7 +178,7 @@ func (b *opening) rankInit() (queue.Init, error) {
 // connectRay joins the cluster that the ranks will be placed on, again after a failure.
 // For an engine that is added and for another layout there is little patience: a caller waits for the
 // answer, or what was there to go on.
-func (b *opening) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
+func (b *launching) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
 	o := b.rayOptions()
 	o.Again = again && !other
 	if other || b.added && !again {
@@ -177,17 +202,17 @@ func (b *opening) connectRay(ctx context.Context, again, other bool) (*rayactor.
 // scalingPatience is how long a change of a running server waits for resources that are in use.
 const scalingPatience = time.Minute
 
-func (b *opening) rayOptions() rayactor.Options {
+func (b *launching) rayOptions() rayactor.Options {
 	p := &b.cfg.Parallel
 	return rayactor.Options{
 		Ray: p.Ray, Layout: p.Layout(), Engines: b.engines(),
-		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.opt.Log, Events: b.events,
+		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.log, Events: b.events,
 		Samples: b.samples,
 	}
 }
 
 // samples are the engine's series, as Ray takes them.
-func (b *opening) samples() []ray.Sample {
+func (b *launching) samples() []ray.Sample {
 	all := b.series.Samples()
 	out := make([]ray.Sample, len(all))
 	for i, s := range all {

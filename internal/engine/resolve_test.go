@@ -20,7 +20,7 @@ func TestResolveMakesFoldersAbsolute(t *testing.T) {
 	}
 	cfg := &config.Config{}
 	cfg.Model.Path = "./tiny"
-	b := &opening{ctx: t.Context(), cfg: cfg}
+	b := newResolver(t.Context(), &ResolveOptions{Config: cfg})
 	if err := b.resolve(); err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +36,9 @@ func TestResolveMakesFoldersAbsolute(t *testing.T) {
 // TestBuiltinByName: its name is that of a model like any other, and that of a folder where there is one.
 func TestBuiltinByName(t *testing.T) {
 	t.Chdir(t.TempDir())
-	opt := Options{}
+	opt := ResolveOptions{Config: &config.Config{}}
 	opt.Config.Model.Path = builtin.Name
-	b := newOpening(t.Context(), &opt)
+	b := newResolver(t.Context(), &opt)
 	if err := b.resolve(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestBuiltinByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt.Config.Model.Path = builtin.Name
-	b = newOpening(t.Context(), &opt)
+	b = newResolver(t.Context(), &opt)
 	if err := b.resolve(); err != nil {
 		t.Fatal(err)
 	}

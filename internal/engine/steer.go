@@ -70,6 +70,12 @@ func (s *Steering) Retire(u *weights.Update) {
 // held says whether generation is paused.
 func (s *Steering) held() bool { return s.hold.Load() != holdNothing }
 
+// replaces says that ranks do not compute with weights of the model's files.
+func (s *Steering) replaces() bool {
+	asleep := s.asleep.Load()
+	return s.weights.Load() != nil || asleep != nil && asleep.Weights
+}
+
 // Steering is shared by the engines that were opened together.
 func (e *Engine) Steering() *Steering { return e.steering }
 
@@ -271,7 +277,7 @@ func catchUp(group *executor.Executor, s *Steering) error {
 // turnTo does what was asked of the loop, as far as it can be done now. It returns the failure of the
 // group that comes of it.
 func (e *Engine) turnTo() (failed error) {
-	if e.opening.files.number() != e.revision {
+	if e.launching.files.number() != e.revision {
 		return errAdopted
 	}
 	if len(e.todo) == 0 {

@@ -2,6 +2,10 @@ package engine
 
 import (
 	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
 
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
@@ -9,7 +13,7 @@ import (
 // haveThreads wants this machine to let as many threads be started as the driver and its ranks will need, and
 // starts those that the driver will need when there may be none left: Go's runtime ends a process that it cannot
 // give another one.
-func (b *opening) haveThreads() error {
+func (b *launching) haveThreads() error {
 	ranks, threads := 0, machine.Cores()
 	if b.backend() != "ray" {
 		ranks = b.ranksHere()
@@ -22,10 +26,42 @@ func (b *opening) haveThreads() error {
 			return fmt.Errorf("only %d more threads can be started (%s), and about %d are needed with %d ranks: raise "+
 				"that limit, or start fewer ranks", left.Left, left.Limit, wanted, ranks)
 		case left.Left < wanted*3/2:
-			b.opt.Log.Warn("few more threads can be started: a rank that dies may not be replaced", "left", left.Left,
+			b.log.Warn("few more threads can be started: a rank that dies may not be replaced", "left", left.Left,
 				"limit", left.Limit, "wanted", wanted)
 		}
 	}
 	machine.ReserveThreads(machine.ReservedThreads)
 	return nil
+}
+
+// limitHeap has the collector of this process, in which ranks compute, keep what lies on the heap within
+// what the plan has for it, unless the user has set a limit (GOMEMLIMIT, GOGC). No limit is set to that:
+// requests beyond what is planned for them would have it collect all the time.
+func (b *launching) limitHeap() {
+	if b.backend() != "uni" || b.planned == nil || len(b.planned.Hosts) == 0 {
+		return
+	}
+	h := &b.planned.Hosts[0]
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(h.GarbagePercent())
+	}
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		debug.SetMemoryLimit(b.planned.HeapRoom(h) + int64(m.Sys))
+	}
+}
+
+// warnOfCores warns when the ranks of this machine cannot all compute at the same time.
+func (b *launching) warnOfCores() {
+	ranks, cores := b.ranksHere(), machine.Cores()
+	if b.backend() == "ray" || ranks <= cores {
+		return
+	}
+	shape := b.cfg.Parallel.Layout().String()
+	if n := b.engines(); n > 1 {
+		shape += fmt.Sprintf(" × DP %d", n)
+	}
+	b.log.Warn("there are more ranks than cores: they wait for each other", "ranks", ranks,
+		"cores", cores, "layout", shape)
 }

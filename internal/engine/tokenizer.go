@@ -18,41 +18,41 @@ import (
 )
 
 // readTokenizer loads the tokenizer and the chat template.
-func (b *opening) readTokenizer() error {
-	if b.cfg.Model.SkipTokenizerInit {
+func (r *resolver) readTokenizer() error {
+	if r.cfg.Model.SkipTokenizerInit {
 		return nil
 	}
-	folder := b.folder
-	if t := b.cfg.Model.Tokenizer; t != "" {
-		dir, err := b.download(t)
+	folder := r.folder
+	if t := r.cfg.Model.Tokenizer; t != "" {
+		dir, err := r.download(t)
 		if err != nil {
 			return fmt.Errorf("--tokenizer: %w", err)
 		}
-		if folder, err = b.tokenizerFolder(dir); err != nil {
+		if folder, err = r.tokenizerFolder(dir); err != nil {
 			return fmt.Errorf("--tokenizer: %w", err)
 		}
-		if b.tokenizerDir, err = filepath.Abs(dir); err != nil {
+		if r.tokenizerDir, err = filepath.Abs(dir); err != nil {
 			return fmt.Errorf("--tokenizer: %w", err)
 		}
 	}
-	return b.loadTokenizer(folder)
+	return r.loadTokenizer(folder)
 }
 
 // tokenizerFolder is the folder of --tokenizer, held like the model's.
-func (b *opening) tokenizerFolder(dir string) (checkpoint.Folder, error) {
-	if b.files == nil {
+func (r *resolver) tokenizerFolder(dir string) (checkpoint.Folder, error) {
+	if r.files == nil {
 		return checkpoint.Dir(dir)
 	}
 	held, err := checkpoint.Hold(dir, false)
-	b.files.tokenizer = held
+	r.files.tokenizer = held
 	return held, err
 }
 
-func (b *opening) loadTokenizer(folder checkpoint.Folder) error {
+func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 	raw, err := folder.ReadFile("tokenizer.json")
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("model %q has no tokenizer.json: give --tokenizer, or serve token ids "+
-			"with --skip-tokenizer-init", b.info.Root)
+			"with --skip-tokenizer-init", r.info.Root)
 	}
 	if err != nil {
 		return err
@@ -63,13 +63,13 @@ func (b *opening) loadTokenizer(folder checkpoint.Folder) error {
 			return err
 		}
 	}
-	if b.info.Tokenizer, err = tokenizer.Parse(raw, tokConfig); err != nil {
-		return fmt.Errorf("model %q: %w", b.info.Root, err)
+	if r.info.Tokenizer, err = tokenizer.Parse(raw, tokConfig); err != nil {
+		return fmt.Errorf("model %q: %w", r.info.Root, err)
 	}
-	b.info.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {
-		return grammars.Vocabulary(b.info.Tokenizer), nil
+	r.info.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {
+		return grammars.Vocabulary(r.info.Tokenizer), nil
 	}, (machine.Cores()+1)/2)
-	source, from, err := b.templateSource(folder)
+	source, from, err := r.templateSource(folder)
 	if err != nil || source == "" {
 		return err
 	}
@@ -77,7 +77,7 @@ func (b *opening) loadTokenizer(folder checkpoint.Folder) error {
 		return fmt.Errorf("%s: chat template line %d, column %d: not valid UTF-8", from, line,
 			column)
 	}
-	if b.info.Template, err = chattemplate.Parse(source); err != nil {
+	if r.info.Template, err = chattemplate.Parse(source); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	return nil
@@ -100,8 +100,8 @@ func firstInvalid(s string) (line, column int) {
 }
 
 // templateSource finds the chat template: the flag's, the folder's own file, the tokenizer's.
-func (b *opening) templateSource(folder checkpoint.Folder) (source, from string, err error) {
-	if t := b.cfg.Model.ChatTemplate; t != "" {
+func (r *resolver) templateSource(folder checkpoint.Folder) (source, from string, err error) {
+	if t := r.cfg.Model.ChatTemplate; t != "" {
 		raw, err := os.ReadFile(t)
 		if err == nil {
 			return string(raw), "--chat-template " + t, nil
@@ -115,7 +115,7 @@ func (b *opening) templateSource(folder checkpoint.Folder) (source, from string,
 		raw, err := folder.ReadFile("chat_template.jinja")
 		return string(raw), "chat_template.jinja", err
 	}
-	return b.info.Tokenizer.Config().ChatTemplates["default"],
+	return r.info.Tokenizer.Config().ChatTemplates["default"],
 		"chat template of tokenizer_config.json", nil
 }
 

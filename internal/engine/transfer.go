@@ -42,8 +42,8 @@ type transfers struct {
 // openTimeout bounds the calls by which the ranks of a group start to exchange blocks.
 const openTimeout = 10 * time.Second
 
-// transfers makes the engine's part, nil without --kv-transfer-config.
-func (b *opening) transfers() (*transfers, error) {
+// newTransfers makes the engine's part, nil without --kv-transfer-config.
+func newTransfers(b *launching) (*transfers, error) {
 	c := &b.cfg.Transfer
 	if c.Role == "" {
 		return nil, nil
@@ -74,15 +74,15 @@ func (b *opening) transfers() (*transfers, error) {
 }
 
 // weightsName tells one model from another, wherever they lie, and its weights from others of it.
-func (b *opening) weightsName() (model, weights string) {
-	if b.files == nil {
+func (s *Spec) weightsName() (model, weights string) {
+	if s.files == nil {
 		return builtin.Name, "as it is built in"
 	}
-	model = b.files.part(func(name string) bool { return name == "config.json" })
-	if b.cfg.Model.LoadFormat == "dummy" {
-		return model, fmt.Sprintf("dummy %d", b.cfg.Model.Seed)
+	model = s.files.part(func(name string) bool { return name == "config.json" })
+	if s.cfg.Model.LoadFormat == "dummy" {
+		return model, fmt.Sprintf("dummy %d", s.cfg.Model.Seed)
 	}
-	return model, b.files.part(checkpoint.IsWeights)
+	return model, s.files.part(checkpoint.IsWeights)
 }
 
 // computesWith names the model, and the weights that its ranks compute with now: those of a trainer's
@@ -111,7 +111,7 @@ func (e *Engine) openTransfers() error {
 	if asleep := e.steering.asleep.Load(); asleep != nil && asleep.KVCache {
 		return nil
 	}
-	t.shape.Layout, t.shape.Stages = e.opening.cfg.Parallel.Layout(), e.opening.stages
+	t.shape.Layout, t.shape.Stages = e.launching.cfg.Parallel.Layout(), e.launching.stages
 	t.shape.ISA = e.group.Ranks()[0].ISA
 	t.shape.Model = e.computesWith()
 	ctx, cancel := context.WithTimeout(e.ranks.life, openTimeout)

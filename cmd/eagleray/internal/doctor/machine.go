@@ -70,7 +70,7 @@ func ThisMachine() Machine {
 
 // plan is that of a server's memory here.
 func plan(ctx context.Context, c *config.Config) (*memory.Plan, error) {
-	return engine.Check(ctx, engine.Options{Config: *c})
+	return engine.Check(ctx, engine.ResolveOptions{Config: new(*c)})
 }
 
 // existing is the nearest folder above a path that there is.

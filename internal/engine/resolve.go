@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/memory"
+)
+
+// ResolveOptions configure Resolve. Config is needed.
+type ResolveOptions struct {
+	// Config is written to where the model is the built-in one.
+	Config *config.Config
+	// Log is nil for none, Events, too.
+	Log    *slog.Logger
+	Events status.Listener
+	// Null, unless it is nil, makes ranks that compute nothing.
+	Null *Null
+	// Bounds are those of this machine's memory; nil reads them.
+	Bounds func() memory.Bounds
+}
+
+// ModelError says that the model is not there, or is not one that can be opened as it is asked for: what
+// is found before anything starts.
+type ModelError struct{ Err error }
+
+func (e *ModelError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *ModelError) Unwrap() error { return e.Err }
+
+// resolver makes a Spec, step by step.
+type resolver struct {
+	*Spec
+	ctx    context.Context
+	log    *slog.Logger
+	events status.Listener
+	read   func() memory.Bounds
+	// unheld is why the files are not held.
+	unheld error
+}
+
+func newResolver(ctx context.Context, opt *ResolveOptions) *resolver {
+	r := &resolver{Spec: &Spec{cfg: opt.Config, null: opt.Null}, ctx: ctx, log: opt.Log,
+		events: opt.Events, read: opt.Bounds}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	if r.read == nil {
+		r.read = machine.Memory
+	}
+	if m := &r.cfg.Model; m.Path == builtin.Name && !isFolder(m.Path) {
+		m.Path = "" // also by its name
+	}
+	return r
+}
+
+// Resolve finds the model, downloading it where it is a Hub repo, holds its files and reads what they
+// say, divides it among ranks, and plans the memory. Errors name the flag or file at fault; but for the
+// end of ctx they are a *ModelError.
+func Resolve(ctx context.Context, opt ResolveOptions) (*Spec, error) {
+	r := newResolver(ctx, &opt)
+	for _, f := range []func() error{r.resolve, r.hold, r.readModel, r.isHeld, r.divide, r.readTokenizer,
+		r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
+		if err := f(); err != nil {
+			err = errors.Join(err, r.files.leave())
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			return nil, &ModelError{err}
+		}
+	}
+	if p := r.info.Pooling; r.files != nil && p != nil && p.Classes != nil {
+		r.files.fixed = "the head of a classifier is in the driver"
+	}
+	return r.Spec, nil
+}
+
+// Check finds what Resolve would find wrong with the flags and with the model's files, its weights
+// aside, and plans the memory of this machine: the plan is there, too, when the error is a
+// *memory.Misfit. A model that is no folder of this machine is not looked at, and has no plan.
+func Check(ctx context.Context, opt ResolveOptions) (*memory.Plan, error) {
+	r := newResolver(ctx, &opt)
+	for _, path := range []string{r.cfg.Model.Path, r.cfg.Model.Tokenizer} {
+		if path != "" && !isFolder(path) {
+			return nil, nil
+		}
+	}
+	for _, f := range []func() error{r.resolve, r.readModel, r.divide, r.readTokenizer,
+		r.readGenerationConfig, r.readPooling, r.plan} {
+		if err := f(); err != nil {
+			return r.planned, err
+		}
+	}
+	return r.planned, nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func (r *resolver) progress(rank int, phase string, done, total int64) {
+	r.events.Emit(status.Progress{Rank: rank, Phase: phase, Done: done, Total: total})
+}
