@@ -15,7 +15,7 @@ import (
 func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 	// brought are the hosts to which this has sent it: who does not have it then is sent it too.
 	for brought := map[string]bool{}; ; {
-		answers, known, err := open(group, u)
+		answers, known, err := openUpdate(group, u)
 		if err != nil {
 			return err
 		}
@@ -59,8 +59,8 @@ func stage(group *executor.Executor, u *weights.Update, claimed func()) error {
 	return do(group, calls.WeightsLoad, u.ID)
 }
 
-// open tells the ranks of an update, and where there are copies, of which so much is known.
-func open(group *executor.Executor, u *weights.Update) (list []weights.Opened, known map[string]int,
+// openUpdate tells the ranks of an update, and where there are copies, of which so much is known.
+func openUpdate(group *executor.Executor, u *weights.Update) (list []weights.Opened, known map[string]int,
 	err error) {
 	told := *u
 	told.Elsewhere, known = u.Copies()

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,7 +135,10 @@ func (e *Engine) Healthy(context.Context) error {
 	if err := e.health.err(); err != nil || e.steering.weights.Load() != nil {
 		return err
 	}
-	return e.info.files.overwritten()
+	if lost := e.info.files.overwritten(); lost != nil {
+		return fmt.Errorf("%w: %w", ErrRecovering, lost)
+	}
+	return nil
 }
 
 // Report says of every rank what it is doing.

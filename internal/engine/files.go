@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
@@ -23,6 +23,7 @@ type modelFiles struct {
 	policy, fixed string
 	dir           string
 	weights       bool
+	leftAlone     time.Duration
 	events        status.Listener
 
 	// users are the engines, and the opening of the first ones, that let the files go at their end.
@@ -55,7 +56,8 @@ func (r *resolver) hold() error {
 		return nil
 	}
 	m := &modelFiles{policy: r.cfg.Recovery.OnModelChange, dir: r.dir, events: r.events,
-		weights: r.cfg.Model.LoadFormat != "dummy"}
+		leftAlone: r.leftAlone,
+		weights:   r.cfg.Model.LoadFormat != "dummy"}
 	var err error
 	if m.held, err = checkpoint.Hold(r.dir, m.weights); err != nil {
 		r.unheld = fmt.Errorf("model %q: %w", r.info.Root, err)
@@ -91,7 +93,7 @@ func (m *modelFiles) overwritten() error {
 	}
 	defer m.mu.Unlock()
 	if lost := m.held.Overwritten(); lost != nil {
-		return fmt.Errorf("%w: %w", ErrRecovering, lost)
+		return lost
 	}
 	return nil
 }
@@ -176,14 +178,9 @@ func (m *modelFiles) settle(init *queue.Init, later bool) (revision int64, err e
 	return m.revision.Load(), nil
 }
 
-// settle chooses the files of the engine's next group.
-func (b *launching) settle(init *queue.Init) (revision int64, err error) {
-	return b.files.settle(init, b.later())
-}
-
-// settled is how long the files of a folder must have been left alone before they are adopted: who
-// replaces one after the other must not be met half-way.
-var settled = 2 * time.Second
+// leftAlone is how long the files of a folder must have been left alone before they are adopted: a
+// program that replaces one after the other must not be met half-way.
+const leftAlone = 2 * time.Second
 
 // adopt makes the files that are there by now those that count. Only weights may be other ones.
 func (m *modelFiles) adopt() error {
@@ -195,9 +192,9 @@ func (m *modelFiles) adopt() error {
 		return fmt.Errorf("--on-model-change adopt: %w", err)
 	}
 	before, after := m.held.Files(), now.Files()
-	if age := now.Age(); age < settled {
+	if age := now.Age(); age < m.leftAlone {
 		err = fmt.Errorf("--on-model-change adopt: the files of %s were written %v ago: they are adopted "+
-			"when they have been left alone for %v", m.dir, age.Round(time.Millisecond), settled)
+			"when they have been left alone for %v", m.dir, age.Round(time.Millisecond), m.leftAlone)
 	} else if name := other(before, after); name != "" {
 		err = fmt.Errorf("--on-model-change adopt: %s is another file now, too, and only weights are "+
 			"adopted by a server that runs: restart it", filepath.Join(m.dir, name))
@@ -215,47 +212,6 @@ func (m *modelFiles) adopt() error {
 	m.events.Emit(status.ModelAdopted{Folder: m.dir, Identity: checkpoint.Identity(after),
 		Before: checkpoint.Identity(before)})
 	return err
-}
-
-// errAdopted is why a group ends whose engine's files are not those that count any more.
-var errAdopted = errors.New("another engine has adopted other files of the model")
-
-// filesError is why a start has not begun: what lives of the ranks may go on in the next one.
-type filesError struct{ error }
-
-func (e filesError) Unwrap() error { return e.error }
-
-// adopt takes note of the files that the newest group has loaded. If they are others than before, answers
-// of which a part is known cannot go on: they would be two models'.
-func (e *Engine) adopt() {
-	if e.ranks.revision == e.revision {
-		return
-	}
-	e.revision = e.ranks.revision
-	waiting := map[*stream]int{}
-	for _, q := range e.requests {
-		if !q.Begun() {
-			waiting[q.stream]++
-		}
-	}
-	b := e.empty()
-	b.how, b.err = sample.FinishError, ErrReplaced
-	for key, q := range e.requests {
-		if waiting[q.stream] == len(q.stream.choices) {
-			continue
-		}
-		b.ended = append(b.ended, q)
-		e.sched.Abort(key)
-		delete(e.requests, key)
-		e.further(key)
-		e.renounce(q)
-		e.transfers.withdraw(key)
-	}
-	e.forsake()
-	e.batches <- b
-	if e.transfers != nil {
-		e.transfers.model, e.transfers.weights = e.launching.weightsName()
-	}
 }
 
 // other is the first file of those beside the weights that is another one, "" if there is none.
@@ -280,4 +236,16 @@ func known(files []checkpoint.File) []queue.File {
 		list[i] = queue.File(f)
 	}
 	return list
+}
+
+// weightsName tells one model from another, wherever they lie, and its weights from others of it.
+func (s *Spec) weightsName() (model, weights string) {
+	if s.files == nil {
+		return builtin.Name, "as it is built in"
+	}
+	model = s.files.part(func(name string) bool { return name == "config.json" })
+	if s.cfg.Model.LoadFormat == "dummy" {
+		return model, fmt.Sprintf("dummy %d", s.cfg.Model.Seed)
+	}
+	return model, s.files.part(checkpoint.IsWeights)
 }

@@ -225,7 +225,6 @@ func TestModelRefused(t *testing.T) {
 // ranks load them. Answers that had begun fail, those that had not are the new model's; so is all that
 // follows, on engines that lost nothing, too.
 func TestModelAdopted(t *testing.T) {
-	t.Cleanup(engine.SetSettled(200 * time.Millisecond))
 	dir := modelCopy(t)
 	fresh := modelCopy(t)
 	inPlace(t, fresh, otherWeights(t))
@@ -241,7 +240,7 @@ func TestModelAdopted(t *testing.T) {
 	c.Cache.MemoryBytes = 64 << 20
 	onTwo(dir, "adopt")(&c)
 	c.Parallel.DataParallelSize, c.Schedule.MaxNumSeqs = 2, 2
-	engines, _, err := engine.OpenAll(t.Context(), engine.Options{Config: c, Events: func(e status.Event) {
+	engines, _, err := engine.OpenAll(t.Context(), engine.Options{Config: c, LeftAlone: 200 * time.Millisecond, Events: func(e status.Event) {
 		event, _ := status.Source(e)
 		if a, ok := event.(status.ModelAdopted); ok {
 			adopted <- a

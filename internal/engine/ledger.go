@@ -141,11 +141,3 @@ func (b *launching) fits(init *queue.Init, workers []launch.Worker, here []join.
 func (b *launching) sizes() bool {
 	return b.engines() == 1 && b.ledger.decided() == 0 && b.cfg.Cache.Asked() == ""
 }
-
-// fixedCache is a KV cache of the size that was decided.
-func (s *Spec) fixedCache() memory.Cache {
-	size := s.cfg.Cache.BlockSize
-	c := memory.Cache{Blocks: int64(s.info.Blocks), Positions: s.info.MaxModelLen, BlockSize: size,
-		Least: int64(s.info.MaxModelLen+size-1) / int64(size), Asked: s.cfg.Cache.Asked()}
-	return c
-}

@@ -403,3 +403,11 @@ func (s *Spec) checkMemory(now memory.Bounds, numbers []int, total int) error {
 	}
 	return refuse("%s: no more engines than %d fit", err.Error(), total-len(numbers)+fit)
 }
+
+// fixedCache is a KV cache of the size that was decided.
+func (s *Spec) fixedCache() memory.Cache {
+	size := s.cfg.Cache.BlockSize
+	c := memory.Cache{Blocks: int64(s.info.Blocks), Positions: s.info.MaxModelLen, BlockSize: size,
+		Least: int64(s.info.MaxModelLen+size-1) / int64(size), Asked: s.cfg.Cache.Asked()}
+	return c
+}

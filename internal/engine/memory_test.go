@@ -5,9 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/group/launch"
-	"github.com/eagleray/eagleray/internal/link/join"
-	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
@@ -18,7 +15,7 @@ func has(limit, left int64) memory.Bounds {
 }
 
 // planned is the built-in model on a machine with so much memory.
-func planned(t *testing.T, left int64, change func(c *config.Config)) (*launching, error) {
+func planned(t *testing.T, left int64, change func(c *config.Config)) (*Spec, error) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Parallel.CPUThreads = 1
@@ -32,7 +29,7 @@ func planned(t *testing.T, left int64, change func(c *config.Config)) (*launchin
 			t.Fatal(err)
 		}
 	}
-	return &launching{Spec: r.Spec, ledger: newLedger()}, r.plan()
+	return r.Spec, r.plan()
 }
 
 // TestPlan sizes the caches of engines by what a machine has, and refuses what it has not.
@@ -110,95 +107,6 @@ func TestScaleUpIsRefused(t *testing.T) {
 	if err := b.checkMemory(has(1<<30, 100<<20), []int{1}, 2); !errors.As(err, &refused) ||
 		!strings.Contains(refused.Reason, "1 rank does not fit") || !strings.HasSuffix(refused.Reason, ": no more engines than 1 fit") {
 		t.Errorf("a second engine beside others: %v", err)
-	}
-}
-
-// come has the two ranks of an engine come from hosts that have so much memory.
-func come(b *launching, left ...int64) (queue.Init, error) {
-	workers, here := make([]launch.Worker, 2), make([]join.Here, 2)
-	for i := range workers {
-		host := i % len(left)
-		workers[i] = launch.Worker{Rank: i, Node: "10.0.0." + string(rune('1'+host))}
-		here[i] = join.Here{Host: "host " + string(rune('1'+host)), Cores: 4,
-			Memory: memory.Bounds{{From: "/sys/fs/cgroup/memory.max", Limit: left[host], Left: left[host]}}}
-	}
-	init := queue.Init{Blocks: b.info.Blocks}
-	err := b.fits(&init, workers, here)
-	return init, err
-}
-
-// TestOtherHostsSizeTheCache makes the KV cache of an engine that is alone as large as the smallest of its
-// hosts has room for, the first time only, and of others that are added as large.
-func TestOtherHostsSizeTheCache(t *testing.T) {
-	b, err := planned(t, 1<<40, func(c *config.Config) {
-		c.Parallel.Backend, c.Parallel.TensorParallelSize = "ray", 2
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wanted := b.info.Blocks
-	first := *b
-	init, err := come(&first, 8<<30, 400<<20)
-	if err != nil || init.Blocks != first.info.Blocks || init.Blocks < wanted/10 || init.Blocks > wanted*3/4 ||
-		first.info.CacheBytes != int64(init.Blocks)*b.blockBytes() {
-		t.Fatalf("%d blocks of %d, %v", init.Blocks, wanted, err)
-	}
-	if again, err := come(&first, 1<<20, 1<<20); err != nil || again.Blocks != init.Blocks {
-		t.Errorf("%d blocks instead of %d when it comes again, %v", again.Blocks, init.Blocks, err)
-	}
-	if b.ledger.decided() != int64(init.Blocks) {
-		t.Errorf("those that are added have %d blocks, not %d", b.ledger.decided(), init.Blocks)
-	}
-	alone, err := planned(t, 1<<40, func(c *config.Config) {
-		c.Parallel.Backend, c.Parallel.TensorParallelSize = "ray", 2
-	})
-	var mistake *config.UsageError
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := come(alone, 100<<20); err == nil || errors.As(err, &mistake) {
-		t.Errorf("a host without room for the weights: %v", err)
-	}
-}
-
-// TestOtherHosts compares what the ranks on other machines take with what those have, all engines together,
-// once they have come, and names the machine.
-func TestOtherHosts(t *testing.T) {
-	b, err := planned(t, 1<<40, func(c *config.Config) {
-		c.Parallel.Backend, c.Parallel.TensorParallelSize, c.Cache.MemoryBytes = "ray", 2, 200<<20
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	come := func(engine int, left ...int64) error {
-		e := *b
-		e.number = engine
-		_, err := come(&e, left...)
-		return err
-	}
-	var refused *Refused
-	var mistake *config.UsageError
-	if err := come(0, 300<<20); !errors.As(err, &mistake) || !errors.As(err, &refused) {
-		t.Errorf("a cache that is too large for the host: %v", err)
-	}
-	if err := come(0, 8<<30, 300<<20); !errors.As(err, &refused) || !strings.Contains(refused.Reason,
-		"1 rank does not fit into the memory of 10.0.0.2") {
-		t.Errorf("a small second host: %v", err)
-	}
-	if err := come(0, 600<<20, 600<<20); err != nil {
-		t.Errorf("two hosts: %v", err)
-	}
-	// It comes again, and has loaded: what is left now says nothing.
-	if err := come(0, 1<<20, 1<<20); err != nil {
-		t.Errorf("two hosts again: %v", err)
-	}
-	if err := come(1, 600<<20, 600<<20); !errors.As(err, &refused) ||
-		!strings.Contains(refused.Reason, "2 ranks do not fit into the memory of 10.0.0.") {
-		t.Errorf("another engine on the same hosts: %v", err)
-	}
-	b.ledger.forget(0)
-	if err := come(1, 600<<20, 600<<20); err != nil {
-		t.Errorf("another engine in the place of the first: %v", err)
 	}
 }
 

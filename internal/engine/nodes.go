@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 
+	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/nodes"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -15,9 +18,27 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
+// NodeOptions configure RunNode.
+type NodeOptions struct {
+	Config config.Config
+	// Log is nil for none.
+	Log *slog.Logger
+	// Version is the program's, which must be the same on all nodes.
+	Version string
+	// Output receives what worker processes print; nil is standard error.
+	Output launch.Output
+	// Null says that the ranks compute nothing.
+	Null bool
+}
+
 // RunNode runs the ranks of a node other than node 0 until node 0 ends them, or ctx ends.
-func RunNode(ctx context.Context, opt Options) error {
-	opt.complete()
+func RunNode(ctx context.Context, opt NodeOptions) error {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Output == nil {
+		opt.Output = launch.Print(os.Stderr)
+	}
 	// Ranks of this node find here what they have loaded, whatever becomes of the files.
 	held, err := holdOnNode(&opt)
 	if err != nil {
@@ -32,13 +53,13 @@ func RunNode(ctx context.Context, opt Options) error {
 	}
 	n := &opt.Config.Parallel.Nodes
 	return nodes.Serve(ctx, nodes.AgentOptions{Node: n.Rank, Address: n.Address(), Token: token,
-		Settings: settings, Timeout: n.Timeout, Output: opt.WorkerOutput, Log: opt.Log})
+		Settings: settings, Timeout: n.Timeout, Output: opt.Output, Log: opt.Log})
 }
 
 // holdOnNode holds the model's files of a node that has no engine, nil where it does not know them.
-func holdOnNode(opt *Options) (*checkpoint.Held, error) {
+func holdOnNode(opt *NodeOptions) (*checkpoint.Held, error) {
 	m := &opt.Config.Model
-	if m.Path == "" || opt.Null != nil || !isFolder(m.Path) {
+	if m.Path == "" || opt.Null || !isFolder(m.Path) {
 		return nil, nil
 	}
 	dir, err := filepath.Abs(m.Path)
@@ -130,4 +151,20 @@ func mixedISA(ranks []queue.Ready) string {
 		}
 	}
 	return ""
+}
+
+// checkNodes refuses engines on nodes that have not come.
+func (b *launching) checkNodes(numbers []int, nodes int) error {
+	for _, number := range numbers {
+		g := b.group(number)
+		missing := b.cluster.nodes.Missing(&g)
+		if len(missing) == 0 {
+			continue
+		}
+		n := max(nodes, missing[len(missing)-1]+1)
+		return refuse("engine %d is for node %d, which has not come (serve --headless --node-rank %d "+
+			"--nnodes %d --data-parallel-size %d, and the other flags as on node 0): %d engines have nodes",
+			number, missing[0], missing[0], n, n*b.share/b.ranks, number)
+	}
+	return nil
 }

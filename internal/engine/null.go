@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"context"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/queue"
-	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 // Null describes ranks that answer every plan without a model, by which the cost of everything else
@@ -31,10 +28,4 @@ func (n *Null) init(info *Info) *queue.Null {
 		q.Tokens = info.Tokenizer.Encode(n.Text, false)
 	}
 	return q
-}
-
-// RankTimes returns the times of the plans that every rank has recorded, by rank, and has each
-// record those of the next n plans.
-func (e *Engine) RankTimes(ctx context.Context, n int) ([][]calls.StepTimes, error) {
-	return executor.Call(ctx, e.ranks.current(), calls.Times, n, executor.RPCOptions{})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/launch"
@@ -29,6 +30,9 @@ type Options struct {
 	Version string
 	// Bounds are those of this machine's memory; nil reads them.
 	Bounds func() memory.Bounds
+	// LeftAlone is how long other files of the model must have been left alone before they are adopted
+	// (--on-model-change); 0 is two seconds.
+	LeftAlone time.Duration
 	// WorkerOutput receives what worker processes of this host print; nil is standard error.
 	WorkerOutput launch.Output
 }

@@ -28,7 +28,7 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	steering := new(Steering)
 	events := status.Tee(status.LogTo(opt.Log), opt.Events)
 	spec, err := Resolve(ctx, ResolveOptions{Config: &opt.Config, Log: opt.Log, Events: events,
-		Null: opt.Null, Bounds: opt.Bounds})
+		Null: opt.Null, Bounds: opt.Bounds, LeftAlone: opt.LeftAlone})
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +73,6 @@ var ErrScaling = errors.New("the engines are being changed already")
 // ErrBusy is why engines were not removed: they had requests for too long.
 var ErrBusy = errors.New("engines that are to be removed still have requests")
 
-// Refused is why a server cannot be scaled as it was asked to be. What it had goes on.
-type Refused struct{ Reason string }
-
-func (e *Refused) Error() string { return e.Reason }
-
-func refuse(format string, args ...any) error { return &Refused{fmt.Sprintf(format, args...)} }
-
 // Check refuses engines of the numbers, beside as many that there are, that cannot be.
 func (o *Opener) Check(numbers []int, total int) error {
 	p := &o.b.cfg.Parallel
@@ -116,22 +109,6 @@ func (o *Opener) checkRay(last int) error {
 	if _, here := o.b.cluster.at(); here && last > 0 {
 		return refuse("Ray was started for one engine, and ends with it: start the server at a cluster "+
 			"(--ray-address), or with --data-parallel-size %d", last+1)
-	}
-	return nil
-}
-
-// checkNodes refuses engines on nodes that have not come.
-func (b *launching) checkNodes(numbers []int, nodes int) error {
-	for _, number := range numbers {
-		g := b.group(number)
-		missing := b.cluster.nodes.Missing(&g)
-		if len(missing) == 0 {
-			continue
-		}
-		n := max(nodes, missing[len(missing)-1]+1)
-		return refuse("engine %d is for node %d, which has not come (serve --headless --node-rank %d "+
-			"--nnodes %d --data-parallel-size %d, and the other flags as on node 0): %d engines have nodes",
-			number, missing[0], missing[0], n, n*b.share/b.ranks, number)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -33,15 +32,6 @@ type Pooling struct {
 	Qwen3Reranker bool
 	// Classes is the head of a model that classifies texts; nil for one that embeds them.
 	Classes *Classes
-}
-
-// NewPoolingRequest returns a request for what of a prompt is pooled; a token of
-// step.PoolLogits is one of tokens.
-func NewPoolingRequest(prompt []int32, p step.Pooling, tokens ...int32) *Request {
-	r := NewRequest(prompt, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1, EOS: -1,
-		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, AllowedTokens: tokens})
-	r.Pooling, r.Raw = p, true
-	return r
 }
 
 // poolerConfig is --pooler-config: vLLM's PoolerConfig, with the names of several of its versions.

@@ -36,3 +36,9 @@ func (e *Engine) Probe(ctx context.Context) ([]Probe, error) {
 	}
 	return probes, nil
 }
+
+// RankTimes returns the times of the plans that every rank has recorded, by rank, and has each
+// record those of the next n plans.
+func (e *Engine) RankTimes(ctx context.Context, n int) ([][]calls.StepTimes, error) {
+	return executor.Call(ctx, e.ranks.current(), calls.Times, n, executor.RPCOptions{})
+}

@@ -114,7 +114,7 @@ var (
 	// ErrOverloaded means the waiting queue is full: try again later.
 	ErrOverloaded = errors.New("engine is overloaded: too many waiting requests")
 	// ErrStopped means the engine is shutting down.
-	ErrStopped = errors.New("engine is stopped")
+	ErrStopped = errStopped
 	// ErrFailed means the engine died; errors wrapping it name the cause.
 	ErrFailed = errors.New("engine failed")
 	// ErrRecovering means that requests are held until a new group of ranks has taken the place of
@@ -147,4 +147,13 @@ func spent() string {
 	return fmt.Sprintf("to enforce the constraint on the output takes more than %d operations or %d places in its "+
 		"rules for one token, %d operations in all, or %d MiB, as where it can be read in very many ways: fewer or "+
 		"simpler alternatives take less", l.Steps, l.Items, l.Answer, l.Bytes>>20)
+}
+
+// NewPoolingRequest returns a request for what of a prompt is pooled; a token of
+// step.PoolLogits is one of tokens.
+func NewPoolingRequest(prompt []int32, p step.Pooling, tokens ...int32) *Request {
+	r := NewRequest(prompt, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 1, EOS: -1,
+		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs, AllowedTokens: tokens})
+	r.Pooling, r.Raw = p, true
+	return r
 }

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -24,6 +26,8 @@ type ResolveOptions struct {
 	Null *Null
 	// Bounds are those of this machine's memory; nil reads them.
 	Bounds func() memory.Bounds
+	// LeftAlone is how long files must have been left alone before they are adopted; 0 is two seconds.
+	LeftAlone time.Duration
 }
 
 // ModelError says that the model is not there, or is not one that can be opened as it is asked for: what
@@ -42,13 +46,15 @@ type resolver struct {
 	log    *slog.Logger
 	events status.Listener
 	read   func() memory.Bounds
+	// leftAlone is that of the options.
+	leftAlone time.Duration
 	// unheld is why the files are not held.
 	unheld error
 }
 
 func newResolver(ctx context.Context, opt *ResolveOptions) *resolver {
 	r := &resolver{Spec: &Spec{cfg: opt.Config, null: opt.Null}, ctx: ctx, log: opt.Log,
-		events: opt.Events, read: opt.Bounds}
+		events: opt.Events, read: opt.Bounds, leftAlone: cmp.Or(opt.LeftAlone, leftAlone)}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}

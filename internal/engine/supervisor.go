@@ -49,7 +49,7 @@ type supervisor struct {
 
 // start starts the next group and returns when all of its ranks have loaded. The group before it is
 // ended first: two never hold the devices at once. cause is why that one has failed: ranks that may
-// have survived it are kept; nil keeps none. After stop it returns ErrStopped.
+// have survived it are kept; nil keeps none. After stop it returns errStopped.
 func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor, error) {
 	s.starting.Lock()
 	defer s.starting.Unlock()
@@ -84,7 +84,7 @@ func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor
 	epoch := s.epoch
 	s.mu.Unlock()
 	if stopped {
-		return nil, errors.Join(ErrStopped, s.end(ctx, group, s.launcher))
+		return nil, errors.Join(errStopped, s.end(ctx, group, s.launcher))
 	}
 	if s.ready != nil {
 		s.ready()
@@ -115,6 +115,9 @@ func (s *supervisor) stop(ctx context.Context) error {
 	s.events.Emit(status.GroupStopped{Epoch: epoch, Took: time.Since(begun)})
 	return err
 }
+
+// errStopped means that no group is started any more.
+var errStopped = errors.New("engine is stopped")
 
 const (
 	// shutdownGrace is how long ranks may take to end by themselves, and then by force.
@@ -211,3 +214,8 @@ func emitOutput(to status.Listener, cause error) {
 		emit("last output", line)
 	}
 }
+
+// filesError is why a start has not begun: what lives of the ranks may go on in the next one.
+type filesError struct{ error }
+
+func (e filesError) Unwrap() error { return e.error }

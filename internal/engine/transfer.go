@@ -11,10 +11,8 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
-	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // transfers are an engine's part in the exchange of KV blocks with others (--kv-transfer-config).
@@ -71,18 +69,6 @@ func newTransfers(b *launching) (*transfers, error) {
 	t.shape = kvtransfer.Shape{DType: b.info.DType,
 		BlockSize: b.info.BlockSize, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Layers: m.Layers}
 	return t, nil
-}
-
-// weightsName tells one model from another, wherever they lie, and its weights from others of it.
-func (s *Spec) weightsName() (model, weights string) {
-	if s.files == nil {
-		return builtin.Name, "as it is built in"
-	}
-	model = s.files.part(func(name string) bool { return name == "config.json" })
-	if s.cfg.Model.LoadFormat == "dummy" {
-		return model, fmt.Sprintf("dummy %d", s.cfg.Model.Seed)
-	}
-	return model, s.files.part(checkpoint.IsWeights)
 }
 
 // computesWith names the model, and the weights that its ranks compute with now: those of a trainer's
