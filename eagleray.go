@@ -23,6 +23,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -216,10 +217,10 @@ func (l *LLM) Close() error {
 // otherwise it returns at once. Programs that open models with more than one rank call it first
 // thing in main.
 func RunWorker() {
-	if len(os.Args) < 2 || os.Args[1] != engine.WorkerVerb {
+	if len(os.Args) < 2 || os.Args[1] != groups.WorkerVerb {
 		return
 	}
-	if err := engine.RunWorker(os.Args[2:]); err != nil {
+	if err := groups.RunWorker(os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "eagleray worker:", err)
 		os.Exit(1)
 	}

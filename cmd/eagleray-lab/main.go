@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -83,11 +83,11 @@ eagleray bench measures a server or an engine as its users see it.
 // newWorker is the verb of the ranks of an engine that step measures.
 func newWorker() *cobra.Command {
 	return &cobra.Command{
-		Use:                engine.WorkerVerb,
+		Use:                groups.WorkerVerb,
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return engine.RunWorker(args)
+			return groups.RunWorker(args)
 		},
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/api/attach"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/sys/parent"
@@ -91,10 +91,10 @@ func tellParent(err error) error {
 }
 
 // serveParent is attach.Serve, after which the program knows of an error.
-func serveParent(ctx context.Context, socket net.Conn, body int, open attach.Open) error {
+func serveParent(ctx context.Context, socket net.Conn, body int, opens attach.Open) error {
 	err := attach.Serve(ctx, socket, body, func(ctx context.Context) (http.Handler, any, error) {
-		h, ready, err := open(ctx)
-		wrong, model := (*config.UsageError)(nil), (*engine.ModelError)(nil)
+		h, ready, err := opens(ctx)
+		wrong, model := (*config.UsageError)(nil), (*open.ModelError)(nil)
 		if errors.As(err, &wrong) || errors.As(err, &model) {
 			err = attach.Usage{Err: err}
 		}

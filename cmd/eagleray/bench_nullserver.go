@@ -4,14 +4,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // newStepServer is a server whose ranks compute nothing: what eagleray-lab step --http measures.
 func newStepServer() *cobra.Command {
 	cfg := config.Default()
-	var null engine.Null
+	var null open.Null
 	c := &cobra.Command{
 		Use:    "step-server",
 		Hidden: true,

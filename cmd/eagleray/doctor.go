@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/cmd/eagleray/internal/doctor"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/hub"
 	"github.com/eagleray/eagleray/internal/ray"
@@ -150,7 +151,7 @@ func examined(ctx context.Context, cfg config.Config, start bool) error {
 		return err
 	}
 	if group {
-		return engine.RunNode(ctx, engine.Options{Config: cfg, Log: log, Version: version()})
+		return groups.RunNode(ctx, groups.NodeOptions{Config: cfg, Log: log, Version: version()})
 	}
 	if start {
 		return errors.New("no ranks were started: node 0 says what is wrong")

@@ -22,6 +22,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -240,7 +241,7 @@ func (g *generation) encoder(cfg config.Config,
 }
 
 // request builds a request from the flags that were given and the model's defaults.
-func (s *sampling) request(info *engine.Info, given *pflag.FlagSet,
+func (s *sampling) request(info *open.Info, given *pflag.FlagSet,
 	ids []int32) (*engine.Request, error) {
 	o := &sample.Overrides{IgnoreEOS: s.ignoreEOS, Seed: rand.Uint64()}
 	if given.Changed("temperature") {

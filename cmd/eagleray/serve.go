@@ -22,6 +22,8 @@ import (
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -111,7 +113,7 @@ func (m *checkMode) Set(s string) error {
 
 // checkServer prints the plan of the memory that a server takes here.
 func checkServer(ctx context.Context, cfg config.Config, elsewhere bool) error {
-	p, err := engine.Check(ctx, engine.ResolveOptions{Config: &cfg})
+	p, err := open.Check(ctx, open.Options{Config: &cfg})
 	if m := (*memory.Misfit)(nil); elsewhere && errors.As(err, &m) {
 		return nil
 	}
@@ -161,19 +163,19 @@ func serveHeadless(ctx context.Context, cfg config.Config) error {
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
-	return log.end(engine.RunNode(ctx, engine.Options{Config: cfg, Log: log.Logger,
-		WorkerOutput: log.ranks(), Version: version()}))
+	return log.end(groups.RunNode(ctx, groups.NodeOptions{Config: cfg, Log: log.Logger,
+		Output: log.ranks(), Version: version()}))
 }
 
 // serve runs until ctx ends and running requests are done, or the engine fails. The listener is
 // bound first: a taken port is known before a model is loaded. The ranks compute unless null is
 // given.
-func serve(ctx context.Context, cfg config.Config, null *engine.Null) error {
+func serve(ctx context.Context, cfg config.Config, null *open.Null) error {
 	log := newServerLog(cfg.Server.LogFormat)
 	return log.end(serveTo(ctx, cfg, null, log))
 }
 
-func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *serverLog) error {
+func serveTo(ctx context.Context, cfg config.Config, null *open.Null, logs *serverLog) error {
 	log := logs.Logger
 	surviveReaders()
 	logRayJob(log)
@@ -385,7 +387,7 @@ func newTrainer(cfg *config.Config, e *replicas.Router, log *slog.Logger) (*rlhf
 		Folder: e.Info().Folder(), Allowed: cfg.Server.AllowedLocalWeights})
 }
 
-func logReady(log *slog.Logger, info *engine.Info, url string, took time.Duration) {
+func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration) {
 	rank := info.Ranks[0]
 	if info.Engines > 1 {
 		log = log.With("engines", info.Engines)

@@ -202,7 +202,7 @@ func memoryGroup(t *testing.T, bytes int64) cgroup {
 	var failures []error
 	for root, limit := range map[string]string{"/sys/fs/cgroup": "memory.max",
 		"/sys/fs/cgroup/memory": "memory.limit_in_bytes"} {
-		dir := filepath.Join(root, fmt.Sprintf("eagleray-test-%d-%d", os.Getpid(), groups.Add(1)))
+		dir := filepath.Join(root, fmt.Sprintf("eagleray-test-%d-%d", os.Getpid(), cgroupsMade.Add(1)))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			failures = append(failures, err)
 			continue
@@ -227,8 +227,8 @@ func memoryGroup(t *testing.T, bytes int64) cgroup {
 	return ""
 }
 
-// groups counts those that tests have made.
-var groups atomic.Int64
+// cgroupsMade counts those that tests have made.
+var cgroupsMade atomic.Int64
 
 // admit moves a process into the group.
 func (g cgroup) admit(pid int) error {

@@ -3,18 +3,18 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 )
 
 // newWorker is the verb of worker processes. Signals are the driver's business: a terminal's Ctrl-C
 // goes to the driver, which ends its workers when requests are done.
 func newWorker() *cobra.Command {
 	return &cobra.Command{
-		Use:                engine.WorkerVerb,
+		Use:                groups.WorkerVerb,
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return engine.RunWorker(args)
+			return groups.RunWorker(args)
 		},
 	}
 }

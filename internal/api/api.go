@@ -20,7 +20,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/responses"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
@@ -31,7 +31,7 @@ import (
 // Options configure an API. Info and Engine are needed, the rest has defaults.
 type Options struct {
 	// Info describes the model that Engine runs.
-	Info   *engine.Info
+	Info   *open.Info
 	Engine generate.Engine
 	// Config is the program's, config.Default at least: of it count Server, what Model says of
 	// requests, and Schedule.Policy.

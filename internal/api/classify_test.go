@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/api/pooling"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // classes makes of (3, 4, x): x, and 4-x.
-func classes(p *engine.Pooling) {
-	p.Classes = engine.NewClasses([]string{"low", "high"}, "", []float32{0, 0, 1, 0, 1, -1})
+func classes(p *open.Pooling) {
+	p.Classes = open.NewClasses([]string{"low", "high"}, "", []float32{0, 0, 1, 0, 1, -1})
 }
 
 func TestClassify(t *testing.T) {
@@ -60,8 +60,8 @@ func TestClassify(t *testing.T) {
 
 // TestScoresByClass: a classifier of one class reads both texts of a pair.
 func TestScoresByClass(t *testing.T) {
-	s := poolingServer(t, func(p *engine.Pooling) {
-		p.Classes = engine.NewClasses([]string{"fits"}, "", []float32{0, 0, 1.0 / 64})
+	s := poolingServer(t, func(p *open.Pooling) {
+		p.Classes = open.NewClasses([]string{"fits"}, "", []float32{0, 0, 1.0 / 64})
 	})
 	tok := tinyTokenizer(t)
 	value := func(text string) float64 {

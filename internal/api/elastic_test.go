@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 )
 
 // fakeElastic notes what was asked for, and answers err.
@@ -86,7 +87,7 @@ func TestElastic(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]string{
-		&engine.Refused{Reason: "no room"}:                "400 BadRequestError no room",
+		&open.Refused{Reason: "no room"}:                  "400 BadRequestError no room",
 		fmt.Errorf("%w: from 1 to 2", engine.ErrScaling):  "409 ConflictError the engines are being",
 		fmt.Errorf("%w after 2m", engine.ErrBusy):         "408 RequestTimeoutError engines that are",
 		engine.ErrStopped:                                 "503 ServiceUnavailableError draining",

@@ -18,6 +18,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
@@ -273,7 +274,7 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	}
 	fake, log := &fakeEngine{}, &syncBuffer{}
 	o := Options{
-		Info: &engine.Info{Names: []string{"tiny", "alias/tiny"}, Root: "/models/tiny", Tokenizer: tok, Template: template,
+		Info: &open.Info{Names: []string{"tiny", "alias/tiny"}, Root: "/models/tiny", Tokenizer: tok, Template: template,
 			Defaults: sample.Defaults{MaxModelLen: 256, VocabSize: tok.VocabSize(), EOS: 2047}},
 		Config:  config.Default(),
 		Engine:  fake,

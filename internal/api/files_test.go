@@ -19,6 +19,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/pooling"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/ops/store"
@@ -287,7 +288,7 @@ func TestBatchOfEmbeddings(t *testing.T) {
 		s := filing(t, func(o *Options) {
 			m = metrics.New(metrics.Options{ModelName: "tiny", MaxModelLen: 256})
 			o.Metrics = m
-			o.Info.Pooling = &engine.Pooling{Type: step.PoolLast, Normalize: true, Width: 3}
+			o.Info.Pooling = &open.Pooling{Type: step.PoolLast, Normalize: true, Width: 3}
 		})
 		s.engine.play = func(int, *engine.Request) script {
 			return script{deltas: []engine.Delta{{Tokens: []int32{0}, Pooled: []float32{1, 2, 3},

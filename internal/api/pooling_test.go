@@ -12,14 +12,15 @@ import (
 	"github.com/eagleray/eagleray/internal/api/pooling"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // poolingServer has a model that pools (3, 4, first token of the prompt), or for logits the number of
 // tokens and zero.
-func poolingServer(t testing.TB, change func(*engine.Pooling)) *testServer {
+func poolingServer(t testing.TB, change func(*open.Pooling)) *testServer {
 	s := newServer(t, func(o *Options) {
-		p := &engine.Pooling{Type: step.PoolLast, Normalize: true, Width: 3}
+		p := &open.Pooling{Type: step.PoolLast, Normalize: true, Width: 3}
 		if change != nil {
 			change(p)
 		}
@@ -64,7 +65,7 @@ func TestEmbeddings(t *testing.T) {
 		}
 	}
 	s.ok(t, pooling.EmbeddingsPath, `{"messages":[{"role":"user","content":"hello"}]}`)
-	cut := poolingServer(t, func(p *engine.Pooling) {
+	cut := poolingServer(t, func(p *open.Pooling) {
 		p.Type, p.Matryoshka, p.Dimensions = step.PoolMean, true, []int{1, 2}
 	})
 	got = cut.ok(t, pooling.EmbeddingsPath, `{"input":[9],"dimensions":2}`)
@@ -90,7 +91,7 @@ func TestScores(t *testing.T) {
 		at(t, got, "results", 0, "document", "text") != "a" {
 		t.Errorf("%v", got)
 	}
-	judge := poolingServer(t, func(p *engine.Pooling) { p.Classifier, p.Qwen3Reranker = []int32{7, 8}, true })
+	judge := poolingServer(t, func(p *open.Pooling) { p.Classifier, p.Qwen3Reranker = []int32{7, 8}, true })
 	got = judge.ok(t, pooling.ScorePath, `{"queries":"why","documents":["x"],"instruction":"Be kind"}`)
 	r := judge.engine.last(t)
 	text := tinyTokenizer(t).Decode(r.Prompt, false)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/dashboard"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
@@ -18,8 +19,8 @@ import (
 // stillEngine is an engine that does nothing.
 type stillEngine struct{}
 
-func (stillEngine) Info() *engine.Info {
-	return &engine.Info{Names: []string{"secret-model"}}
+func (stillEngine) Info() *open.Info {
+	return &open.Info{Names: []string{"secret-model"}}
 }
 
 func (stillEngine) Totals() engine.Totals          { return engine.Totals{} }

@@ -12,10 +12,10 @@ var errAdopted = errors.New("another engine has adopted other files of the model
 // adopt takes note of the files that the newest group has loaded. If they are others than before, answers
 // of which a part is known cannot go on: they would be two models'.
 func (e *Engine) adopt() {
-	if e.ranks.revision == e.revision {
+	if e.ranks.Revision == e.revision {
 		return
 	}
-	e.revision = e.ranks.revision
+	e.revision = e.ranks.Revision
 	waiting := map[*stream]int{}
 	for _, q := range e.requests {
 		if !q.Begun() {
@@ -38,6 +38,6 @@ func (e *Engine) adopt() {
 	e.forsake()
 	e.batches <- b
 	if e.transfers != nil {
-		e.transfers.model, e.transfers.weights = e.launching.weightsName()
+		e.transfers.model, e.transfers.weights = e.launching.WeightsName()
 	}
 }

@@ -15,7 +15,7 @@ import (
 // before the first of those is over, and have the queue to themselves. Those that made room have the
 // tokens that they have alone.
 func TestBackground(t *testing.T) {
-	e := open(t, func(c *config.Config) {
+	e := openEngine(t, func(c *config.Config) {
 		c.Schedule.MaxNumSeqs, c.Schedule.MaxNumQueuedReqs = 4, 8
 	})
 	long := func() *engine.Request {

@@ -19,7 +19,7 @@ func BenchmarkSingleStream(b *testing.B) {
 	}{{"uni", 1, 1}, {"uni", 1, 2}, {"mp", 1, 1}, {"mp", 2, 1}} {
 		b.Run(fmt.Sprintf("%s/tp=%d/threads=%d", c.backend, c.size, c.threads), func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 3))
-			e := open(b, func(cfg *config.Config) {
+			e := openEngine(b, func(cfg *config.Config) {
 				cfg.Parallel.Backend, cfg.Parallel.TensorParallelSize, cfg.Parallel.CPUThreads = c.backend, c.size, c.threads
 			})
 			r := greedy(e, question, 1900)

@@ -15,7 +15,7 @@ import (
 // TestChoices: requests submitted together have one stream, which says whose each delta is; each
 // has the tokens that it has alone.
 func TestChoices(t *testing.T) {
-	e := open(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 3 })
+	e := openEngine(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 3 })
 	var list []*engine.Request
 	var want [][]int32
 	for i, q := range []string{question, "What does strings.Index do?", question, question} {
@@ -49,7 +49,7 @@ func TestChoices(t *testing.T) {
 // TestChoicesAreAllOrNone: of requests submitted together none is queued when one is refused, and
 // all end when the stream is closed.
 func TestChoicesAreAllOrNone(t *testing.T) {
-	e := open(t, func(c *config.Config) {
+	e := openEngine(t, func(c *config.Config) {
 		c.Schedule.MaxNumSeqs, c.Schedule.MaxNumQueuedReqs = 1, 8
 	})
 	if _, err := e.Submit(t.Context()); err == nil {
@@ -91,7 +91,7 @@ func TestChoicesAreAllOrNone(t *testing.T) {
 // TestBystander: requests that come after one of a thousand choices are answered while the first of
 // those still run.
 func TestBystander(t *testing.T) {
-	e := open(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 32 })
+	e := openEngine(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 32 })
 	wide := make([]*engine.Request, 1000)
 	for i := range wide {
 		wide[i] = greedy(e, question, 1500)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -93,7 +94,7 @@ func TestClasses(t *testing.T) {
 			c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, 2
 		},
 	} {
-		e := open(t, func(c *config.Config) {
+		e := openEngine(t, func(c *config.Config) {
 			c.Model.Path, c.Model.SkipTokenizerInit, c.Model.DType = dir, true, "float32"
 			set(c)
 		})
@@ -145,12 +146,12 @@ func TestActivations(t *testing.T) {
 		{"regression", []float32{0, 1}, "[0 1]"},
 		{"", []float32{1}, "[0.7310586]"},
 	} {
-		got, err := engine.NewClasses(make([]string, len(c.weight)), c.problem, c.weight).Of([]float32{1}, true)
+		got, err := open.NewClasses(make([]string, len(c.weight)), c.problem, c.weight).Of([]float32{1}, true)
 		if err != nil || fmt.Sprint(got) != c.want {
 			t.Errorf("%q of %v: %v, %v, want %s", c.problem, c.weight, got, err, c.want)
 		}
 	}
-	if _, err := engine.NewClasses([]string{"a"}, "", []float32{1}).Of([]float32{1, 2}, true); err == nil {
+	if _, err := open.NewClasses([]string{"a"}, "", []float32{1}).Of([]float32{1, 2}, true); err == nil {
 		t.Error("a vector of another width is taken")
 	}
 }

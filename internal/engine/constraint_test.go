@@ -40,7 +40,7 @@ func TestConstraints(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := open(t, c.set)
+			e := openEngine(t, c.set)
 			ask := func(i int, spec constrain.Spec) *engine.Request {
 				r := greedy(e, fmt.Sprintf("What does strings.%c do?", 'A'+i), 60)
 				r.Params.Temperature, r.Params.Seed, r.Params.Logprobs = 1, uint64(i), 2
@@ -84,7 +84,7 @@ func TestConstraints(t *testing.T) {
 // TestConstraintRefused: what cannot be enforced is refused before anything is computed, what
 // contradicts the rest of its request ends with an error, and both cost no other request anything.
 func TestConstraintRefused(t *testing.T) {
-	e := open(t, nil)
+	e := openEngine(t, nil)
 	for _, spec := range []constrain.Spec{
 		{Kind: constrain.Regex, Text: "a("},
 		{Kind: constrain.Choice, Text: `[1]`},
@@ -106,7 +106,7 @@ func TestConstraintRefused(t *testing.T) {
 	if got[1].err != nil || len(got[1].tokens) != 5 {
 		t.Errorf("its neighbour ended by %v after %v", got[1].err, got[1].tokens)
 	}
-	skipped := open(t, func(c *config.Config) { c.Model.SkipTokenizerInit = true })
+	skipped := openEngine(t, func(c *config.Config) { c.Model.SkipTokenizerInit = true })
 	q := engine.NewRequest([]int32{1, 2}, sample.Params{TopP: 1, RepetitionPenalty: 1, MaxTokens: 3, EOS: 0,
 		Logprobs: sample.NoLogprobs, PromptLogprobs: sample.NoLogprobs})
 	q.Constraint = constrain.Spec{Kind: constrain.JSONObject}
@@ -126,7 +126,7 @@ func TestConstraintSpent(t *testing.T) {
 	}
 	doubling.WriteString("r60 ::= [a-z]")
 	for _, backend := range []string{"", "uni"} {
-		e := open(t, func(c *config.Config) {
+		e := openEngine(t, func(c *config.Config) {
 			if backend != "" {
 				c.Parallel.Backend, c.Parallel.CPUThreads = backend, 1
 				c.Parallel.TensorParallelSize, c.Parallel.PipelineParallelSize = 2, 2

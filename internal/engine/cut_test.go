@@ -108,8 +108,8 @@ func TestCutKeepsTheCache(t *testing.T) {
 	}()
 	// The first group is replaced by one that can be cut.
 	var d *detour // guarded by mu
-	options := e.ranks.options
-	e.ranks.options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
+	options := e.ranks.Options
+	e.ranks.Options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
 		mu.Lock()
 		if d != nil && kept == d {
 			kept = d.Launcher
@@ -150,11 +150,11 @@ func TestCutKeepsTheCache(t *testing.T) {
 		}
 	}
 	want := generate(0, nil)
-	kill(t, e.ranks.report()[0].PID)
+	kill(t, e.ranks.Report()[0].PID)
 	if got := generate(0, nil); !slices.Equal(got, want) {
 		t.Errorf("after a kill: %v, wanted %v", got, want)
 	}
-	before, hits := e.ranks.report(), counter(t, m, "eagleray:prefix_cache_hits_total")
+	before, hits := e.ranks.Report(), counter(t, m, "eagleray:prefix_cache_hits_total")
 	if got := generate(20, func() {
 		mu.Lock()
 		cable := d.cable
@@ -163,7 +163,7 @@ func TestCutKeepsTheCache(t *testing.T) {
 	}); !slices.Equal(got, want) {
 		t.Errorf("after a cut: %v, wanted %v", got, want)
 	}
-	for rank, r := range e.ranks.report() {
+	for rank, r := range e.ranks.Report() {
 		if r.PID != before[rank].PID {
 			t.Errorf("rank %d is another process", rank)
 		}

@@ -262,7 +262,7 @@ func (e *Engine) fail(cause error) {
 	e.mu.Unlock()
 	if !stopping {
 		e.metrics.SetDown()
-		e.ranks.failed(cause)
+		e.ranks.Failed(cause)
 	}
 	b := e.empty()
 	b.how, b.err, b.drained = how, err, stopping

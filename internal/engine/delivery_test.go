@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -21,7 +22,7 @@ func TestBehindTheLoop(t *testing.T) {
 	const word, words, stopped = " Time", 3000, 6
 	c := config.Default()
 	c.Model.MaxModelLen, c.Cache.Blocks = 1<<16, 1<<14
-	e, m, err := engine.Open(t.Context(), engine.Options{Config: c, Null: &engine.Null{Text: word}})
+	e, m, err := engine.Open(t.Context(), engine.Options{Config: c, Null: &open.Null{Text: word}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func drain(t *testing.T, s engine.Stream) (text string, tokens int, last engine.
 // request have together. Another request of the stream comes as it is computed, and one that its
 // reader gives up ends.
 func TestFinalOnly(t *testing.T) {
-	e := open(t, nil)
+	e := openEngine(t, nil)
 	list := sampled(e, 4)
 	want := receiveAll(t, e, list, func(int) {})
 	list[3].Stop = []string{want[3].text[len(want[3].text)/2:]}

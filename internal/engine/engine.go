@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -25,15 +27,15 @@ type Engine struct {
 	// number is the engine's among those opened together, from 0.
 	number  int
 	left    sync.Once
-	info    Info
-	ranks   *supervisor
+	info    open.Info
+	ranks   *groups.Supervisor
 	metrics *metrics.Engine
 	events  status.Listener
 	sched   *schedule.Scheduler
 	room    *waitingRoom
 	// launching is what the ranks are started by, shown what clients may know; info does not change.
-	launching *launching
-	shown     atomic.Pointer[Info]
+	launching *groups.Launch
+	shown     atomic.Pointer[open.Info]
 	// steering is shared like room.
 	steering *Steering
 	// model is its configuration.
@@ -117,7 +119,7 @@ type request struct {
 func (e *Engine) Model() *checkpoint.Config { return e.model }
 
 // Info describes the model that is served.
-func (e *Engine) Info() *Info { return e.shown.Load() }
+func (e *Engine) Info() *open.Info { return e.shown.Load() }
 
 // Healthy tells whether a request would be served now; the error says why not.
 func (e *Engine) Healthy(context.Context) error {
@@ -135,7 +137,7 @@ func (e *Engine) Healthy(context.Context) error {
 	if err := e.health.err(); err != nil || e.steering.weights.Load() != nil {
 		return err
 	}
-	if lost := e.info.files.overwritten(); lost != nil {
+	if lost := e.info.Files.Overwritten(); lost != nil {
 		return fmt.Errorf("%w: %w", ErrRecovering, lost)
 	}
 	return nil
@@ -143,7 +145,7 @@ func (e *Engine) Healthy(context.Context) error {
 
 // Report says of every rank what it is doing.
 func (e *Engine) Report() []executor.RankStatus {
-	report := e.ranks.report()
+	report := e.ranks.Report()
 	for i := range report {
 		report[i].Engine = e.number
 	}
@@ -152,7 +154,7 @@ func (e *Engine) Report() []executor.RankStatus {
 
 // Links are the figures of the connections to ranks of other hosts.
 func (e *Engine) Links() []metrics.Link {
-	links := e.ranks.links()
+	links := e.ranks.Links()
 	for i := range links {
 		links[i].Engine = e.number
 	}
@@ -182,7 +184,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		e.mu.Unlock()
 		e.inbox.signal()
 	}
-	err := e.ranks.stop(ctx)
+	err := e.ranks.Stop(ctx)
 	<-e.done
 	e.transfers.wait()
 	e.mu.Lock()
@@ -192,7 +194,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		cause = nil // it was asked to end
 	}
 	e.left.Do(func() {
-		err = errors.Join(err, e.launching.cluster.leave(context.WithoutCancel(ctx), cause), e.launching.files.leave())
+		err = errors.Join(err, e.launching.Cluster.Leave(context.WithoutCancel(ctx), cause), e.launching.Files.Leave())
 	})
 	return err
 }

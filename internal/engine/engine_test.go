@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func open(t testing.TB, change func(c *config.Config)) *engine.Engine {
+func openEngine(t testing.TB, change func(c *config.Config)) *engine.Engine {
 	t.Helper()
 	e, _ := openMeasured(t, change)
 	return e
@@ -131,7 +131,7 @@ func TestAnyTensorParallelSize(t *testing.T) {
 		size    int
 	}{{"uni", 1}, {"uni", 2}, {"uni", 4}, {"mp", 1}, {"mp", 2}, {"mp", 4}} {
 		t.Run(fmt.Sprintf("%s/%d", c.backend, c.size), func(t *testing.T) {
-			e := open(t, func(cfg *config.Config) {
+			e := openEngine(t, func(cfg *config.Config) {
 				cfg.Parallel.Backend, cfg.Parallel.TensorParallelSize = c.backend, c.size
 			})
 			a := mustAsk(t, e, greedy(e, question, 100))
@@ -149,7 +149,7 @@ func TestPrefillOverRanks(t *testing.T) {
 	var want []string
 	for _, p := range []config.Parallel{{Backend: "uni"}, {Backend: "mp", PrefillContextParallelSize: 2},
 		{Backend: "uni", TensorParallelSize: 2, PrefillContextParallelSize: 2}} {
-		e := open(t, func(c *config.Config) {
+		e := openEngine(t, func(c *config.Config) {
 			c.Schedule.MaxNumBatchedTokens = 300
 			c.Parallel.Backend = p.Backend
 			c.Parallel.TensorParallelSize = max(1, p.TensorParallelSize)
@@ -187,7 +187,7 @@ func TestPrefillOverRanks(t *testing.T) {
 
 // TestOverLink serves with a worker that is reached over TCP and TLS.
 func TestOverLink(t *testing.T) {
-	e := open(t, func(cfg *config.Config) { cfg.Parallel.Backend, cfg.Queue.Transport = "mp", "link" })
+	e := openEngine(t, func(cfg *config.Config) { cfg.Parallel.Backend, cfg.Queue.Transport = "mp", "link" })
 	for range 20 {
 		if a := mustAsk(t, e, greedy(e, question, 100)); a.text != indexAnswer {
 			t.Fatalf("answer %q", a.text)
@@ -205,7 +205,7 @@ func TestRecall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	e := open(t, nil)
+	e := openEngine(t, nil)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	asked, right := 0, 0
@@ -245,12 +245,12 @@ func TestNeighboursDoNotMatter(t *testing.T) {
 		r.Params.StopTokens = nil
 		return r
 	}
-	alone := open(t, nil)
+	alone := openEngine(t, nil)
 	var want []answer
 	for i := range 12 {
 		want = append(want, mustAsk(t, alone, build(alone, i)))
 	}
-	crowded := open(t, func(c *config.Config) {
+	crowded := openEngine(t, func(c *config.Config) {
 		c.Model.MaxModelLen = 128
 		c.Cache.MemoryBytes, c.Cache.Blocks = 0, 20
 		c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 24, 12
@@ -276,8 +276,8 @@ func TestNeighboursDoNotMatter(t *testing.T) {
 // TestLogprobs compares two readers of the same output, one that reads each token and one that
 // reads all at the end, with log-probabilities of the prompt computed at once and in pieces.
 func TestLogprobs(t *testing.T) {
-	whole := open(t, nil)
-	pieces := open(t, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 7, 4 })
+	whole := openEngine(t, nil)
+	pieces := openEngine(t, func(c *config.Config) { c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 7, 4 })
 	collect := func(e *engine.Engine, late bool) (out []step.Logprobs, prompt []step.Logprobs) {
 		r := greedy(e, question, 20)
 		r.Params.Logprobs, r.Params.PromptLogprobs = 3, 2
@@ -326,7 +326,7 @@ func TestLogprobs(t *testing.T) {
 
 // TestStopStrings ends outputs at strings that straddle tokens.
 func TestStopStrings(t *testing.T) {
-	e := open(t, nil)
+	e := openEngine(t, nil)
 	for _, c := range []struct {
 		stop    []string
 		include bool
@@ -350,7 +350,7 @@ func TestStopStrings(t *testing.T) {
 
 // TestSlowReader leaves a stream unread: others go on, and it gets everything in the end.
 func TestSlowReader(t *testing.T) {
-	e := open(t, nil)
+	e := openEngine(t, nil)
 	r := greedy(e, question, 100)
 	s, err := e.Submit(t.Context(), r)
 	if err != nil {
@@ -380,7 +380,7 @@ func TestSlowReader(t *testing.T) {
 
 // TestAbort gives streams up at random moments; the engine goes on and forgets them.
 func TestAbort(t *testing.T) {
-	e := open(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 8 })
+	e := openEngine(t, func(c *config.Config) { c.Schedule.MaxNumSeqs = 8 })
 	for i := range 200 {
 		r := greedy(e, question, 100)
 		s, err := e.Submit(t.Context(), r)
@@ -403,7 +403,7 @@ func TestAbort(t *testing.T) {
 func TestWorkerDeath(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		t.Run(fmt.Sprintf("busy=%v", busy), func(t *testing.T) {
-			e := open(t, func(c *config.Config) {
+			e := openEngine(t, func(c *config.Config) {
 				c.Parallel.TensorParallelSize, c.Recovery.OnFailure = 2, "exit"
 			})
 			pid := e.Info().Ranks[1].PID
@@ -450,7 +450,7 @@ func TestWorkerDeath(t *testing.T) {
 
 // TestBadRequests are refused on admission.
 func TestBadRequests(t *testing.T) {
-	e := open(t, nil)
+	e := openEngine(t, nil)
 	for name, change := range map[string]func(r *engine.Request){
 		"empty":      func(r *engine.Request) { r.Prompt = nil },
 		"vocabulary": func(r *engine.Request) { r.Prompt = []int32{1, 2048} },
@@ -468,7 +468,7 @@ func TestBadRequests(t *testing.T) {
 
 // TestOverload refuses what goes beyond the queue.
 func TestOverload(t *testing.T) {
-	e := open(t, func(c *config.Config) { c.Schedule.MaxNumQueuedReqs, c.Schedule.MaxNumSeqs = 4, 1 })
+	e := openEngine(t, func(c *config.Config) { c.Schedule.MaxNumQueuedReqs, c.Schedule.MaxNumSeqs = 4, 1 })
 	refused := 0
 	for range 40 {
 		s, err := e.Submit(t.Context(), greedy(e, question, 100))

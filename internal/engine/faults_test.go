@@ -112,7 +112,7 @@ func sigkill(t *testing.T, pid int) {
 
 // TestTenFaults kills ten ranks, one after the other, under the same requests.
 func TestTenFaults(t *testing.T) {
-	e := open(t, func(o *config.Config) {
+	e := openEngine(t, func(o *config.Config) {
 		o.Parallel.Backend, o.Parallel.TensorParallelSize, o.Parallel.CPUThreads = "mp", 2, 1
 	})
 	var list []*engine.Request

@@ -197,7 +197,7 @@ func TestModelTouched(t *testing.T) {
 // on to what they would have been.
 func TestModelRefused(t *testing.T) {
 	dir := modelCopy(t)
-	e := open(t, onTwo(dir, "refuse"))
+	e := openEngine(t, onTwo(dir, "refuse"))
 	list := sampled(e, 2)
 	want := receiveAll(t, e, list, func(int) {})
 	byName(t, dir, otherWeights(t))
@@ -228,7 +228,7 @@ func TestModelAdopted(t *testing.T) {
 	dir := modelCopy(t)
 	fresh := modelCopy(t)
 	inPlace(t, fresh, otherWeights(t))
-	alone := open(t, onTwo(fresh, "keep"))
+	alone := openEngine(t, onTwo(fresh, "keep"))
 	list := sampled(alone, 3)
 	for _, r := range list { // none ends before the ranks do
 		r.Params.MinTokens, r.Params.MaxTokens, r.Constraint = 300, 300, constrain.Spec{}
@@ -303,7 +303,7 @@ func TestModelOverwritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := modelCopy(t)
-			e := open(t, func(o *config.Config) {
+			e := openEngine(t, func(o *config.Config) {
 				onTwo(dir, "keep")(o)
 				c.change(o)
 			})
@@ -333,7 +333,7 @@ func TestModelOverwritten(t *testing.T) {
 // TestModelRelaid replaces the model, and has other ranks divide it: they load what was loaded.
 func TestModelRelaid(t *testing.T) {
 	dir := modelCopy(t)
-	e := open(t, onTwo(dir, "keep"))
+	e := openEngine(t, onTwo(dir, "keep"))
 	list := sampled(e, 2)
 	want := receiveAll(t, e, list, func(int) {})
 	byName(t, dir, otherWeights(t))

@@ -90,7 +90,7 @@ func (e *Engine) forsake() {
 		group := e.group
 		t.running.Go(func() {
 			// A group that has failed has ended them.
-			_, _ = executor.Call(e.ranks.life, group, calls.KVCancel, key, executor.RPCOptions{})
+			_, _ = executor.Call(e.ranks.Life, group, calls.KVCancel, key, executor.RPCOptions{})
 		})
 	}
 }
@@ -109,7 +109,7 @@ func (e *Engine) renounce(q *request) {
 func (t *transfers) start(e *Engine, key uint64, f *kvtransfer.Fetch) {
 	group, began := e.group, time.Now()
 	t.running.Go(func() {
-		moved, err := t.fetch(e.ranks.life, group, f)
+		moved, err := t.fetch(e.ranks.Life, group, f)
 		if key == 0 {
 			return
 		}
@@ -227,7 +227,7 @@ func (e *Engine) handOver(r *schedule.Output) {
 func (t *transfers) hold(e *Engine, key uint64, h *schedule.HandOver) (*offer, error) {
 	o := &offer{hold: kvtransfer.Hold{Secret: kvtransfer.NewSecret(), Blocks: slices.Clone(h.Blocks),
 		Digest: h.Digest, Plan: h.Plan}}
-	life, group, began := e.ranks.life, e.group, time.Now()
+	life, group, began := e.ranks.Life, e.group, time.Now()
 	wait, err := executor.Begin(life, group, calls.KVHold, o.hold, executor.RPCOptions{UniqueReply: true})
 	if err != nil {
 		return nil, err

@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -25,7 +27,7 @@ type Options struct {
 	// OnStep is called by the step loop with the times of every step; nil is not called.
 	OnStep func(StepTimes)
 	// Null, unless it is nil, makes ranks that compute nothing.
-	Null *Null
+	Null *open.Null
 	// Version is the program's, which must be the same on all nodes of --nnodes.
 	Version string
 	// Bounds are those of this machine's memory; nil reads them.
@@ -74,59 +76,59 @@ func OpenAll(ctx context.Context, opt Options) ([]*Engine, *metrics.Metrics, err
 }
 
 // open opens one engine, whose ranks are started as b says.
-func (o *Opener) open(b *launching, m *metrics.Engine) (*Engine, error) {
-	c, well := b.cfg, new(health)
-	b.series = m
-	b.events = status.Tee(b.events, well.listen)
-	sched, err := schedule.New(b.scheduling())
+func (o *Opener) open(b *groups.Launch, m *metrics.Engine) (*Engine, error) {
+	c, well := b.Config, new(health)
+	b.Series = m
+	b.Events = status.Tee(b.Events, well.listen)
+	sched, err := schedule.New(b.Scheduling())
 	if err != nil {
 		return nil, err
 	}
-	planned := b.info.Blocks
-	ranks, err := b.supervisor()
+	planned := b.Info.Blocks
+	ranks, err := b.Supervisor()
 	if err != nil {
 		return nil, err
 	}
-	group, err := ranks.start(b.ctx, nil)
+	group, err := ranks.Start(b.Context, nil)
 	if err != nil {
 		return nil, err
 	}
-	if b.info.Blocks != planned {
-		b.log.Info("the KV cache is smaller than planned: a host has no room for more", "tokens",
-			b.info.Blocks*b.info.BlockSize, "planned", planned*b.info.BlockSize)
-		if sched, err = schedule.New(b.scheduling()); err != nil {
-			return nil, errors.Join(err, ranks.stop(context.WithoutCancel(b.ctx)))
+	if b.Info.Blocks != planned {
+		b.Log.Info("the KV cache is smaller than planned: a host has no room for more", "tokens",
+			b.Info.Blocks*b.Info.BlockSize, "planned", planned*b.Info.BlockSize)
+		if sched, err = schedule.New(b.Scheduling()); err != nil {
+			return nil, errors.Join(err, ranks.Stop(context.WithoutCancel(b.Context)))
 		}
 	}
-	if w := mixedISA(group.Ranks()); w != "" {
-		b.log.Warn(w)
+	if w := groups.MixedISA(group.Ranks()); w != "" {
+		b.Log.Warn(w)
 	}
-	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.info.BlockSize, Blocks: b.info.Blocks,
-		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.info.DType})
-	m.WatchLinks(ranks.links)
-	e := &Engine{number: b.number, steering: o.steering, model: b.model,
-		info: b.info, ranks: ranks, group: group, metrics: m,
-		sched: sched, events: status.Tee(b.events, m.Listen), room: o.room,
+	m.SetCacheConfig(metrics.CacheConfig{BlockSize: b.Info.BlockSize, Blocks: b.Info.Blocks,
+		PrefixCaching: c.Cache.PrefixCaching, Dtype: b.Info.DType})
+	m.WatchLinks(ranks.Links)
+	e := &Engine{number: b.Number, steering: o.steering, model: b.Model,
+		info: b.Info, ranks: ranks, group: group, metrics: m,
+		sched: sched, events: status.Tee(b.Events, m.Listen), room: o.room,
 		requests: map[uint64]*request{},
 		batches:  make(chan *batch, batches), used: make(chan *batch, batches),
 		inbox: inbox{wake: make(chan struct{}, 1)}, done: make(chan struct{}), failed: make(chan struct{})}
-	e.launching, e.revision = b, ranks.revision
+	e.launching, e.revision = b, ranks.Revision
 	e.maxInFlight = c.MaxInFlight()
 	e.onStep = o.opt.OnStep
 	e.slowStep = c.Queue.StallWarning
 	e.health, e.restarts = well, restarts{policy: c.Recovery}
-	e.ownThread = ranks.backend != "uni"
+	e.ownThread = ranks.Backend != "uni"
 	e.shares = c.Cache.PrefixCaching
 	if e.transfers, err = newTransfers(b); err == nil {
 		err = e.equip()
 	}
 	if err != nil {
-		return nil, errors.Join(err, ranks.stop(context.WithoutCancel(b.ctx)))
+		return nil, errors.Join(err, ranks.Stop(context.WithoutCancel(b.Context)))
 	}
 	for range batches {
 		e.used <- new(batch)
 	}
-	b.files.watch(e.inbox.signal)
+	b.Files.Watch(e.inbox.signal)
 	go e.loop()
 	return e, nil
 }

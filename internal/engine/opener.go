@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/eagleray/eagleray/internal/engine/groups"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
@@ -16,7 +18,7 @@ import (
 type Opener struct {
 	opt Options
 	// b is how the groups of the next engine are started.
-	b        *launching
+	b        *groups.Launch
 	metrics  *metrics.Metrics
 	room     *waitingRoom
 	steering *Steering
@@ -27,38 +29,38 @@ func NewOpener(ctx context.Context, opt Options) (*Opener, error) {
 	opt.complete()
 	steering := new(Steering)
 	events := status.Tee(status.LogTo(opt.Log), opt.Events)
-	spec, err := Resolve(ctx, ResolveOptions{Config: &opt.Config, Log: opt.Log, Events: events,
+	spec, err := open.Resolve(ctx, open.Options{Config: &opt.Config, Log: opt.Log, Events: events,
 		Null: opt.Null, Bounds: opt.Bounds, LeftAlone: opt.LeftAlone})
 	if err != nil {
 		return nil, err
 	}
-	b := &launching{Spec: spec, ctx: ctx, log: opt.Log, events: events, version: opt.Version,
-		output: opt.WorkerOutput, later: steering.replaces, ledger: newLedger()}
-	b.warnOfCores()
-	b.limitHeap()
-	if most := b.constraintBytes(); most > 0 && b.info.Grammars != nil {
-		b.info.Grammars.Limit(most)
+	b := &groups.Launch{Spec: spec, Context: ctx, Log: opt.Log, Events: events, Version: opt.Version,
+		Output: opt.WorkerOutput, Later: steering.replaces, Ledger: groups.NewLedger()}
+	b.WarnOfCores()
+	b.LimitHeap()
+	if most := b.ConstraintBytes(); most > 0 && b.Info.Grammars != nil {
+		b.Info.Grammars.Limit(most)
 	}
-	for _, f := range []func() error{b.haveThreads, b.holdCluster} {
+	for _, f := range []func() error{b.HaveThreads, b.HoldCluster} {
 		if err := f(); err != nil {
-			return nil, errors.Join(err, b.files.leave())
+			return nil, errors.Join(err, b.Files.Leave())
 		}
 	}
-	m := metrics.New(metrics.Options{ModelName: b.info.Names[0], MaxModelLen: b.info.MaxModelLen,
-		Prefixes: b.cfg.Server.MetricsPrefixes, Engines: b.engines()})
+	m := metrics.New(metrics.Options{ModelName: b.Info.Names[0], MaxModelLen: b.Info.MaxModelLen,
+		Prefixes: b.Config.Server.MetricsPrefixes, Engines: b.Engines()})
 	return &Opener{opt: opt, b: b, metrics: m, steering: steering,
-		room: &waitingRoom{bound: b.cfg.Schedule.MaxNumQueuedReqs}}, nil
+		room: &waitingRoom{bound: b.Config.Schedule.MaxNumQueuedReqs}}, nil
 }
 
 // OpenFirst opens as many engines as the configuration asks for. When one fails to start the error
 // names it, and none is left running.
 func (o *Opener) OpenFirst(ctx context.Context) ([]*Engine, error) {
-	numbers := make([]int, o.b.engines())
+	numbers := make([]int, o.b.Engines())
 	for i := range numbers {
 		numbers[i] = i
 	}
 	engines, err := o.openAll(ctx, numbers)
-	return engines, errors.Join(err, o.b.files.leave())
+	return engines, errors.Join(err, o.b.Files.Leave())
 }
 
 // Metrics are those of all engines.
@@ -75,23 +77,23 @@ var ErrBusy = errors.New("engines that are to be removed still have requests")
 
 // Check refuses engines of the numbers, beside as many that there are, that cannot be.
 func (o *Opener) Check(numbers []int, total int) error {
-	p := &o.b.cfg.Parallel
+	p := &o.b.Config.Parallel
 	switch last := numbers[len(numbers)-1]; {
-	case o.b.backend() == "ray":
+	case o.b.Backend() == "ray":
 		return o.checkRay(last)
-	case o.b.cluster != nil:
-		return o.b.checkNodes(numbers, p.Nodes.Count)
+	case o.b.Cluster != nil:
+		return o.b.CheckNodes(numbers, p.Nodes.Count)
 	}
-	return o.b.checkMemory(o.opt.Bounds(), numbers, total)
+	return o.b.CheckMemory(o.opt.Bounds(), numbers, total)
 }
 
 // CheckLayout refuses a tensor parallel size that so many engines cannot have.
 func (o *Opener) CheckLayout(tp, engines int) error {
-	port := o.b.cfg.Transfer.Port
+	port := o.b.Config.Transfer.Port
 	if port == 0 || engines == 1 || tp == o.TensorParallelSize() {
 		return nil
 	}
-	return refuse("kv_port %d of --kv-transfer-config gives each rank of %d engines a port, which "+
+	return open.Refuse("kv_port %d of --kv-transfer-config gives each rank of %d engines a port, which "+
 		"another number of ranks would take from each other: without kv_port the layout can be changed",
 		port, engines)
 }
@@ -99,15 +101,15 @@ func (o *Opener) CheckLayout(tp, engines int) error {
 // checkRay refuses what cannot be placed: engines beyond those that bundles were given for, and more
 // than one on a Ray that ends with the first.
 func (o *Opener) checkRay(last int) error {
-	r := &o.b.cfg.Parallel.Ray
+	r := &o.b.Config.Parallel.Ray
 	switch {
-	case r.PlacementGroup != "" && last >= o.b.engines():
-		return refuse("--ray-placement-group %s has bundles for %d engines, which is the most there "+
+	case r.PlacementGroup != "" && last >= o.b.Engines():
+		return open.Refuse("--ray-placement-group %s has bundles for %d engines, which is the most there "+
 			"can be: without it each engine has a placement group of its own", r.PlacementGroup,
-			o.b.engines())
+			o.b.Engines())
 	}
-	if _, here := o.b.cluster.at(); here && last > 0 {
-		return refuse("Ray was started for one engine, and ends with it: start the server at a cluster "+
+	if _, here := o.b.Cluster.At(); here && last > 0 {
+		return open.Refuse("Ray was started for one engine, and ends with it: start the server at a cluster "+
 			"(--ray-address), or with --data-parallel-size %d", last+1)
 	}
 	return nil
@@ -118,11 +120,11 @@ func (o *Opener) checkRay(last int) error {
 // none of these is left running.
 func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine, error) {
 	b := *o.b
-	b.Spec, b.added = b.withEngines(max(total, numbers[len(numbers)-1]+1)), true
-	if b.cluster != nil {
-		b.cluster.engines.Add(int64(len(numbers)))
+	b.Spec, b.Added = b.WithEngines(max(total, numbers[len(numbers)-1]+1)), true
+	if b.Cluster != nil {
+		b.Cluster.Engines.Add(int64(len(numbers)))
 		for _, number := range numbers {
-			b.cluster.expect(number)
+			b.Cluster.Expect(number)
 		}
 	}
 	more := *o
@@ -139,9 +141,9 @@ func (o *Opener) Open(ctx context.Context, numbers []int, total int) ([]*Engine,
 // Close takes the metrics of an engine that has stopped away.
 func (o *Opener) Close(number int) {
 	o.metrics.Remove(number)
-	o.b.ledger.forget(number)
-	if c := o.b.cluster; c != nil && c.census != nil {
-		c.census.Leave(number)
+	o.b.Ledger.Forget(number)
+	if c := o.b.Cluster; c != nil && c.Census != nil {
+		c.Census.Leave(number)
 	}
 }
 
@@ -150,30 +152,30 @@ func (o *Opener) openAll(asked context.Context, numbers []int) ([]*Engine, error
 	ctx, cancel := context.WithCancel(asked)
 	defer cancel()
 	engines := make([]*Engine, len(numbers))
-	several := o.b.engines() > 1
+	several := o.b.Engines() > 1
 	var starts sync.WaitGroup
 	var failing sync.Once
 	var failed error
 	for i, number := range numbers {
 		starts.Go(func() {
 			b := *o.b
-			b.ctx, b.number = ctx, number
-			if blocks := b.ledger.decided(); blocks > 0 {
-				b.Spec = b.withBlocks(blocks)
+			b.Context, b.Number = ctx, number
+			if blocks := b.Ledger.Decided(); blocks > 0 {
+				b.Spec = b.WithBlocks(blocks)
 			}
 			if several {
-				b.log = o.b.log.With("engine", number)
-				b.events = o.b.events.FromEngine(number)
+				b.Log = o.b.Log.With("engine", number)
+				b.Events = o.b.Events.FromEngine(number)
 			}
-			b.files.use()
+			b.Files.Use()
 			e, err := o.open(&b, o.metrics.Engine(number))
 			if err != nil {
 				cause := err
-				err = errors.Join(err, b.files.leave())
+				err = errors.Join(err, b.Files.Leave())
 				if asked.Err() != nil {
 					cause = nil // it was asked to end
 				}
-				err = errors.Join(err, b.cluster.leave(context.WithoutCancel(ctx), cause))
+				err = errors.Join(err, b.Cluster.Leave(context.WithoutCancel(ctx), cause))
 			}
 			if err != nil && several {
 				err = fmt.Errorf("engine %d: %w", number, err)

@@ -169,14 +169,14 @@ func poisoned(t *testing.T, length int, async bool, late *atomic.Int32) {
 	}
 	want, _ := run(first)
 
-	options := e.ranks.options
-	e.ranks.options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
+	options := e.ranks.Options
+	e.ranks.Options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
 		o, err := options(ctx, kept)
 		o.Launcher = &fragile{Launcher: inproc.New(), poison: poison, length: length, late: late}
 		return o, err
 	}
 	// The next group is fragile.
-	if err := e.ranks.current().Shutdown(t.Context()); err != nil {
+	if err := e.ranks.Current().Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got, errs := run(slices.Insert(slices.Clone(first), others/2, poison))

@@ -62,7 +62,7 @@ func TestPoolingGoldens(t *testing.T) {
 				c.Parallel.CPUThreads = 1
 			},
 		} {
-			e := open(t, func(c *config.Config) {
+			e := openEngine(t, func(c *config.Config) {
 				c.Model.Path, c.Model.SkipTokenizerInit = "../../testdata/models/"+name, true
 				c.Model.DType, c.Model.Runner = "float32", "pooling"
 				set(c)
@@ -208,7 +208,7 @@ func TestBareTensors(t *testing.T) {
 	}
 	var got [][][]float32
 	for _, folder := range []string{"../../testdata/models/qwen3-tiny", dir} {
-		e := open(t, func(c *config.Config) {
+		e := openEngine(t, func(c *config.Config) {
 			c.Model.Path, c.Model.SkipTokenizerInit, c.Model.Runner = folder, true, "pooling"
 		})
 		got = append(got, pooled(t, e, []*engine.Request{

@@ -21,7 +21,7 @@ type Probe struct {
 
 // Probe asks every rank.
 func (e *Engine) Probe(ctx context.Context) ([]Probe, error) {
-	group := e.ranks.current()
+	group := e.ranks.Current()
 	begun := time.Now()
 	answers, err := executor.Call(ctx, group, calls.Probe, rpc.None{}, executor.RPCOptions{})
 	if err != nil {
@@ -40,5 +40,5 @@ func (e *Engine) Probe(ctx context.Context) ([]Probe, error) {
 // RankTimes returns the times of the plans that every rank has recorded, by rank, and has each
 // record those of the next n plans.
 func (e *Engine) RankTimes(ctx context.Context, n int) ([][]calls.StepTimes, error) {
-	return executor.Call(ctx, e.ranks.current(), calls.Times, n, executor.RPCOptions{})
+	return executor.Call(ctx, e.ranks.Current(), calls.Times, n, executor.RPCOptions{})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -24,7 +25,7 @@ func (e *Engine) recover(cause error) error {
 	}
 	failure, cached := cause, e.cached // the failure of the group says what ranks live
 	for {
-		if e.ranks.life.Err() != nil {
+		if e.ranks.Life.Err() != nil {
 			return cause
 		}
 		delay, err := e.restarts.next(time.Now(), e.steps, cause)
@@ -32,18 +33,18 @@ func (e *Engine) recover(cause error) error {
 			return err
 		}
 		e.health.recover(cause)
-		epoch := e.ranks.failed(cause)
+		epoch := e.ranks.Failed(cause)
 		e.events.Emit(status.GroupRestarting{Epoch: epoch, Restart: len(e.restarts.made),
 			Allowed: e.restarts.policy.MaxRestarts, Delay: delay, Requests: len(e.requests)})
 		select {
 		case <-time.After(delay):
-		case <-e.ranks.life.Done():
+		case <-e.ranks.Life.Done():
 			return cause
 		}
 		if cause = e.ready(failure); cause == nil {
 			break
 		}
-		if !errors.As(cause, new(filesError)) {
+		if !errors.As(cause, new(groups.FilesError)) {
 			failure = cause
 		}
 	}
@@ -51,7 +52,7 @@ func (e *Engine) recover(cause error) error {
 	remembered := e.group.Remembers(e.sched.Applied()) && e.cached == cached
 	e.sched.PreemptAll(remembered)
 	e.sched.Hold(e.suspects.held)
-	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.newest(), Requests: len(e.requests),
+	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.Newest(), Requests: len(e.requests),
 		Kept: e.group.Kept(), Remembered: remembered, Took: time.Since(begun)})
 	return nil
 }
@@ -59,7 +60,7 @@ func (e *Engine) recover(cause error) error {
 // ready starts the next group of ranks in the place of one that ended for a cause, nil for none, and
 // returns when it can be sent plans.
 func (e *Engine) ready(cause error) error {
-	group, err := e.ranks.start(e.ranks.life, cause)
+	group, err := e.ranks.Start(e.ranks.Life, cause)
 	if err != nil {
 		return err
 	}

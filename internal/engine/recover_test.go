@@ -112,7 +112,7 @@ func TestRecovery(t *testing.T) {
 		{"tp 2, two stages", 2, func(c *config.Config) { c.Parallel.PipelineParallelSize = 2 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := open(t, func(o *config.Config) {
+			e := openEngine(t, func(o *config.Config) {
 				p := &o.Parallel
 				p.Backend, p.TensorParallelSize, p.CPUThreads = "mp", c.tp, 1
 				c.set(o)
@@ -151,7 +151,7 @@ func TestRecovery(t *testing.T) {
 // the first when none may.
 func TestRestartsRunOut(t *testing.T) {
 	for allowed := range 3 {
-		e := open(t, func(o *config.Config) {
+		e := openEngine(t, func(o *config.Config) {
 			o.Parallel.Backend = "mp"
 			o.Recovery.MaxRestarts = allowed
 		})
@@ -182,7 +182,7 @@ func TestRestartsRunOut(t *testing.T) {
 // TestStopWhileRecovering ends an engine whose ranks cannot be started again, without waiting for
 // them.
 func TestStopWhileRecovering(t *testing.T) {
-	e := open(t, func(o *config.Config) { o.Parallel.Backend = "mp" })
+	e := openEngine(t, func(o *config.Config) { o.Parallel.Backend = "mp" })
 	s, err := e.Submit(t.Context(), sampled(e, 1)...)
 	if err != nil {
 		t.Fatal(err)

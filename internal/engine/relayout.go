@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
 // TensorParallelSize is how many ranks divide each layer.
-func (o *Opener) TensorParallelSize() int { return o.b.cfg.Parallel.TensorParallelSize }
+func (o *Opener) TensorParallelSize() int { return o.b.Config.Parallel.TensorParallelSize }
 
 // Relaid has the engines that are opened from now on divide each layer among so many ranks.
 func (o *Opener) Relaid(tp int) error {
-	s, err := o.b.relaid(tp)
+	s, err := o.b.WithTensorParallel(tp)
 	if err == nil {
 		o.b.Spec = s
 	}
@@ -30,7 +31,7 @@ var errRelayout = errors.New("the ranks are changed for another layout")
 func (e *Engine) Relayout(ctx context.Context, tp int) error {
 	var refused error
 	err := e.obey(&order{ctx: ctx, must: true, do: func() error {
-		s, err := e.launching.relaid(tp)
+		s, err := e.launching.WithTensorParallel(tp)
 		if err != nil {
 			refused = err
 			return nil
@@ -46,46 +47,46 @@ func (e *Engine) Relayout(ctx context.Context, tp int) error {
 
 // relayout puts a group of another layout in the place of the one there is. It returns why that was
 // given up, and apart from it the failure of the group that should have gone on instead.
-func (e *Engine) relayout(s *Spec) (refused, failure error) {
+func (e *Engine) relayout(s *open.Spec) (refused, failure error) {
 	begun := time.Now()
 	e.health.recover(errRelayout)
 	before := e.launching.Spec
 	if refused = e.startAs(s); refused != nil {
-		if e.ranks.life.Err() != nil {
+		if e.ranks.Life.Err() != nil {
 			return nil, ErrStopped
 		}
-		e.events.Emit(status.RelayoutFailed{Layout: s.cfg.Parallel.Layout().String(),
+		e.events.Emit(status.RelayoutFailed{Layout: s.Config.Parallel.Layout().String(),
 			Cause: refused.Error()})
 		if failure = e.startAs(before); failure != nil {
 			return refused, failure
 		}
 	}
 	e.sched.PreemptAll(false)
-	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.newest(), Requests: len(e.requests),
+	e.events.Emit(status.GroupRecovered{Epoch: e.ranks.Newest(), Requests: len(e.requests),
 		Took: time.Since(begun)})
 	return refused, nil
 }
 
 // startAs starts a group as a specification says, in the place of the one there is.
-func (e *Engine) startAs(s *Spec) error {
+func (e *Engine) startAs(s *open.Spec) error {
 	b := *e.launching
 	b.Spec = s
-	if err := b.supervise(e.ranks); err != nil {
+	if err := b.Supervise(e.ranks); err != nil {
 		return err
 	}
 	e.launching = &b
-	e.ranks.other = true
+	e.ranks.Other = true
 	err := e.ready(nil)
-	e.ranks.other = false
+	e.ranks.Other = false
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.cfg.Parallel.Layout(), err)
+		return fmt.Errorf("%s: %w", s.Config.Parallel.Layout(), err)
 	}
 	return nil
 }
 
 // show describes the engine to clients with the ranks of its group.
 func (e *Engine) show() {
-	info := e.launching.info
+	info := e.launching.Info
 	info.Engines, info.Ranks, info.WeightBytes = 1, e.group.Ranks(), 0
 	for _, r := range info.Ranks {
 		info.WeightBytes += r.WeightBytes

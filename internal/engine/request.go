@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -114,7 +115,7 @@ var (
 	// ErrOverloaded means the waiting queue is full: try again later.
 	ErrOverloaded = errors.New("engine is overloaded: too many waiting requests")
 	// ErrStopped means the engine is shutting down.
-	ErrStopped = errStopped
+	ErrStopped = groups.ErrStopped
 	// ErrFailed means the engine died; errors wrapping it name the cause.
 	ErrFailed = errors.New("engine failed")
 	// ErrRecovering means that requests are held until a new group of ranks has taken the place of

@@ -277,7 +277,7 @@ func catchUp(group *executor.Executor, s *Steering) error {
 // turnTo does what was asked of the loop, as far as it can be done now. It returns the failure of the
 // group that comes of it.
 func (e *Engine) turnTo() (failed error) {
-	if e.launching.files.number() != e.revision {
+	if e.launching.Files.Number() != e.revision {
 		return errAdopted
 	}
 	if len(e.todo) == 0 {

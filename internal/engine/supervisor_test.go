@@ -59,7 +59,7 @@ func TestGroupInPlace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			first := e.ranks.report()
+			first := e.ranks.Report()
 			kill(t, first[size-1].PID)
 			<-e.Failed()
 			<-e.done // the scheduler is this test's from here on
@@ -84,7 +84,7 @@ func TestGroupInPlace(t *testing.T) {
 				return out
 			}
 			start := func() {
-				if e.group, err = e.ranks.start(t.Context(), nil); err != nil {
+				if e.group, err = e.ranks.Start(t.Context(), nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -92,7 +92,7 @@ func TestGroupInPlace(t *testing.T) {
 			want := tokens(24)
 			e.sched.Add(&schedule.Request{Key: 2, Prompt: []int32{5, 6, 7, 8, 9}, Params: params})
 			got := tokens(10)
-			kill(t, e.ranks.report()[size-1].PID)
+			kill(t, e.ranks.Report()[size-1].PID)
 			<-e.group.Dead()
 			if f := (*executor.Failure)(nil); !errors.As(e.group.Err(), &f) || f.Rank != size-1 {
 				t.Errorf("the second group ended with %v", e.group.Err())
@@ -103,7 +103,7 @@ func TestGroupInPlace(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("tokens are\n%v\nwanted\n%v", got, want)
 			}
-			for rank, s := range e.ranks.report() {
+			for rank, s := range e.ranks.Report() {
 				if s.Rank != rank || s.PID == first[rank].PID {
 					t.Errorf("rank %d is still reported as %v", rank, s)
 				}
@@ -111,7 +111,7 @@ func TestGroupInPlace(t *testing.T) {
 			if err := e.Stop(context.Background()); err != nil {
 				t.Error(err)
 			}
-			if _, err := e.ranks.start(t.Context(), nil); !errors.Is(err, ErrStopped) {
+			if _, err := e.ranks.Start(t.Context(), nil); !errors.Is(err, ErrStopped) {
 				t.Errorf("a group started after the end: %v", err)
 			}
 			wantKinds := []string{"GroupReady", "GroupFailed", "GroupReady", "GroupReady", "Stopping", "GroupStopped"}

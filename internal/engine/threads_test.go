@@ -16,7 +16,7 @@ func TestThreadsDivideTheCores(t *testing.T) {
 	for _, ranks := range []int{1, 2} {
 		for _, backend := range []string{"uni", "mp"} {
 			t.Run(fmt.Sprintf("%s/%d", backend, ranks), func(t *testing.T) {
-				e := open(t, func(c *config.Config) {
+				e := openEngine(t, func(c *config.Config) {
 					c.Parallel.Backend, c.Parallel.TensorParallelSize = backend, ranks
 				})
 				want := max(1, machine.Cores()/ranks)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/group/launch/nodes"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
@@ -41,8 +42,8 @@ type transfers struct {
 const openTimeout = 10 * time.Second
 
 // newTransfers makes the engine's part, nil without --kv-transfer-config.
-func newTransfers(b *launching) (*transfers, error) {
-	c := &b.cfg.Transfer
+func newTransfers(b *groups.Launch) (*transfers, error) {
+	c := &b.Config.Transfer
 	if c.Role == "" {
 		return nil, nil
 	}
@@ -51,23 +52,23 @@ func newTransfers(b *launching) (*transfers, error) {
 	if t.id == "" {
 		t.id = string(handshake.NewInstance())
 	}
-	if b.engines() > 1 {
-		t.id += fmt.Sprintf("-%d", b.number)
+	if b.Engines() > 1 {
+		t.id += fmt.Sprintf("-%d", b.Number)
 	}
 	if t.port > 0 {
-		t.port += b.number * b.ranks
+		t.port += b.Number * b.Ranks
 	}
-	if file := b.cfg.Parallel.Nodes.TokenFile; file != "" {
+	if file := b.Config.Parallel.Nodes.TokenFile; file != "" {
 		token, err := nodes.ReadToken(file)
 		if err != nil {
 			return nil, &config.UsageError{Err: fmt.Errorf("--cluster-token-file: %w", err)}
 		}
 		t.token = token[:]
 	}
-	t.model, t.weights = b.weightsName()
-	m := b.model
-	t.shape = kvtransfer.Shape{DType: b.info.DType,
-		BlockSize: b.info.BlockSize, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Layers: m.Layers}
+	t.model, t.weights = b.WeightsName()
+	m := b.Model
+	t.shape = kvtransfer.Shape{DType: b.Info.DType,
+		BlockSize: b.Info.BlockSize, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Layers: m.Layers}
 	return t, nil
 }
 
@@ -97,10 +98,10 @@ func (e *Engine) openTransfers() error {
 	if asleep := e.steering.asleep.Load(); asleep != nil && asleep.KVCache {
 		return nil
 	}
-	t.shape.Layout, t.shape.Stages = e.launching.cfg.Parallel.Layout(), e.launching.stages
+	t.shape.Layout, t.shape.Stages = e.launching.Config.Parallel.Layout(), e.launching.Stages
 	t.shape.ISA = e.group.Ranks()[0].ISA
 	t.shape.Model = e.computesWith()
-	ctx, cancel := context.WithTimeout(e.ranks.life, openTimeout)
+	ctx, cancel := context.WithTimeout(e.ranks.Life, openTimeout)
 	defer cancel()
 	addresses, err := executor.Call(ctx, e.group, calls.KVOpen, kvtransfer.Open{Shape: t.shape,
 		Host: t.config.IP, Port: t.port, Remote: t.config.Remote, Plan: e.sched.Made()}, executor.RPCOptions{})

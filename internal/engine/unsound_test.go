@@ -70,7 +70,7 @@ func TestUnsoundHead(t *testing.T) {
 func TestUnsoundLogits(t *testing.T) {
 	const broken = 37
 	for _, async := range []bool{true, false} {
-		e := open(t, func(c *config.Config) {
+		e := openEngine(t, func(c *config.Config) {
 			c.Model.Path, c.Model.SkipTokenizerInit = brokenModel(t, "qwen3moe-tiny", broken), true
 			c.Model.DType, c.Schedule.Async = "float32", async
 		})

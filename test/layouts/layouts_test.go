@@ -32,6 +32,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -48,8 +49,8 @@ var (
 
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == engine.WorkerVerb {
-		if err := engine.RunWorker(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == groups.WorkerVerb {
+		if err := groups.RunWorker(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -280,7 +281,7 @@ func open(ctx context.Context, w *workload, c cell, change func(*config.Config) 
 	other.Parallel.Nodes.Rank, other.Parallel.Nodes.Headless = 1, true
 	ended := make(chan error, 1)
 	life, stop := context.WithCancel(ctx)
-	go func() { ended <- engine.RunNode(life, engine.Options{Config: other}) }()
+	go func() { ended <- groups.RunNode(life, groups.NodeOptions{Config: other}) }()
 	e, _, err := replicas.Open(ctx, engine.Options{Config: cfg})
 	end := func() error {
 		defer stop()

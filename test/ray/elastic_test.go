@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/rlhf"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -48,7 +48,7 @@ func TestScale(t *testing.T) {
 			t.Log(err)
 		}
 		same("after an engine without a device", 1)
-		var refused *engine.Refused
+		var refused *open.Refused
 		if err := e.Relayout(within(t), 2); err == nil || errors.As(err, &refused) {
 			t.Errorf("two ranks on one device: %v", err)
 		}

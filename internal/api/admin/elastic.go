@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 )
 
 // Elastic is what the routes need that change the engines of a running server.
@@ -119,7 +120,7 @@ func (s scaler) scaleTo(w http.ResponseWriter, r *server.Request, n, drain int, 
 
 // scalingError is the answer where the engines stay as they were.
 func scalingError(err error, param string) error {
-	var refused *engine.Refused
+	var refused *open.Refused
 	switch {
 	case errors.As(err, &refused):
 		return wire.BadRequest(param, "%s", refused.Reason)

@@ -39,6 +39,7 @@ type API struct {
 	batches *Batches // nil for none
 }
 
+// NewAPI makes the Files and Batch API.
 func NewAPI(srv *server.Server, o APIOptions) *API {
 	s := &API{Server: srv, opt: o}
 	if o.Store != nil && o.Dir != "" {
@@ -80,6 +81,7 @@ func (s *API) Stop() {
 // Ready is nil once files and batches of an earlier server are known.
 func (s *API) Ready() error { return s.batches.Ready() }
 
+// Routes are those for files and batches.
 func (s *API) Routes() []server.Route {
 	var list []server.Route
 	add := func(method, path string, h server.Handler) {
@@ -167,6 +169,7 @@ type uploadReader struct {
 	over    bool // the body was there to its end
 }
 
+// Read implements io.Reader.
 func (u *uploadReader) Read(b []byte) (int, error) {
 	if now := time.Now(); now.Sub(u.set) > u.timeout/8 {
 		u.set = now

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/web"
@@ -25,7 +26,7 @@ import (
 
 // Engine is what the page shows.
 type Engine interface {
-	Info() *engine.Info
+	Info() *open.Info
 	Totals() engine.Totals
 	Report() []executor.RankStatus
 	Links() []metrics.Link

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
@@ -28,8 +29,8 @@ type fakeEngine struct {
 	failure error
 }
 
-func (e *fakeEngine) Info() *engine.Info {
-	return &engine.Info{Names: []string{"tiny"}, DType: "float32", Blocks: 64, BlockSize: 16, Engines: 2,
+func (e *fakeEngine) Info() *open.Info {
+	return &open.Info{Names: []string{"tiny"}, DType: "float32", Blocks: 64, BlockSize: 16, Engines: 2,
 		Ranks: []queue.Ready{{Rank: 0, ISA: "avx2", Threads: 2}, {Rank: 1, ISA: "avx2"}, {Rank: 0},
 			{Rank: 1, Threads: 3}}}
 }

@@ -48,6 +48,7 @@ func DecodeInput(f *wire.Fields) []Item {
 	return nil
 }
 
+// DecodeItems reads a list of items, which stands in a field.
 func DecodeItems(field string, raw []byte) ([]Item, *wire.Error) {
 	var items []Item
 	bad := wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
@@ -242,6 +243,7 @@ type Dialogue struct {
 	lastRole, lastContent string
 }
 
+// Add takes the next item.
 func (d *Dialogue) Add(t *Item) {
 	switch t.Kind {
 	case "reasoning":

@@ -7,7 +7,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
@@ -15,7 +15,7 @@ import (
 // Model is what requests are checked against: the served model, and the flags that bound what they
 // may ask for.
 type Model struct {
-	*engine.Info
+	*open.Info
 	flags *config.Model
 	// Answers are defaults of requests, kwargs those of chat_template_kwargs.
 	Answers *config.Answers
@@ -26,7 +26,7 @@ type Model struct {
 }
 
 // newModel takes the flags apart.
-func newModel(info *engine.Info, c *config.Config, lim wire.Limits) (Model, error) {
+func newModel(info *open.Info, c *config.Config, lim wire.Limits) (Model, error) {
 	m := Model{Info: info, flags: &c.Model, Answers: &c.Server.Answers}
 	m.readers()
 	if err := m.check(); err != nil {

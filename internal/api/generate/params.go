@@ -161,6 +161,7 @@ func (s *Service) NextSeed() uint64 {
 	return rand.NewPCG(s.Model.flags.Seed, s.seeds.Add(1)).Uint64()
 }
 
+// CheckPriority refuses a priority where the engine does not schedule by them.
 func (s *Service) CheckPriority(r *Sampling) *wire.Error {
 	if r.Priority != 0 && !s.opt.Priorities {
 		return wire.BadRequest("priority", "`priority` of %d needs a server with priority scheduling "+

@@ -200,6 +200,7 @@ func (s *Sampling) decodeStream(f *wire.Fields) {
 	}))
 }
 
+// DecodeTruncation reads how a prompt that is too long is cut.
 func (s *Sampling) DecodeTruncation(f *wire.Fields) {
 	s.truncate = f.OptInt("truncate_prompt_tokens")
 	if s.truncate != nil && *s.truncate < -1 {
@@ -352,6 +353,7 @@ func (s *Sampling) DecodeMaxTokens(f *wire.Fields, names ...string) {
 	}
 }
 
+// CheckMaxTokens refuses an answer of no tokens.
 func (s *Sampling) CheckMaxTokens() *wire.Error {
 	if v := s.MaxTokens; v != nil && *v < 1 {
 		return wire.BadRequest(s.maxTokensField, "%s must be at least 1, got %d.", s.maxTokensField, *v)

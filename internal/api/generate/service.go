@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
@@ -12,7 +12,7 @@ import (
 // Options configure a Service. Info, Engine and Config are needed.
 type Options struct {
 	// Info describes the model that Engine runs.
-	Info   *engine.Info
+	Info   *open.Info
 	Engine Engine
 	// Config is the program's, config.Default at least: of it count what Model says of requests, and
 	// the defaults of answers.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/text/output"
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
@@ -20,7 +20,7 @@ func TestTokenizingEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Repeat("a ", 1<<16)
-	s := &Service{maxTokenBytes: 1, Model: Model{Info: &engine.Info{Tokenizer: tok,
+	s := &Service{maxTokenBytes: 1, Model: Model{Info: &open.Info{Tokenizer: tok,
 		Defaults: sample.Defaults{MaxModelLen: len(text)}}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

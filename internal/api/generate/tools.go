@@ -127,6 +127,7 @@ func (u *toolUse) choose(choice toolChoice, allowed []string, tools []Tool, m *M
 	}
 }
 
+// ToolsMissing is the error of a tool_choice where there are no tools.
 func ToolsMissing() *wire.Error {
 	return wire.BadRequest("tool_choice", "When using `tool_choice`, `tools` must be set.")
 }

@@ -19,6 +19,7 @@ func New(srv *server.Server, service *generate.Service, cfg *config.Server, crea
 	return &API{srv, service, cfg, created}
 }
 
+// Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
 	var list []server.Route
 	add := func(method, path string, h server.Handler) {

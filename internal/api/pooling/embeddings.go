@@ -12,7 +12,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 )
 
 const EmbeddingsPath = "/v1/embeddings"
@@ -52,7 +52,7 @@ func decodeEmbedding(f *wire.Fields, m *generate.Model) (*embeddingRequest, *wir
 }
 
 // checkDimensions lets models be cut that were trained for it.
-func checkDimensions(p *engine.Pooling, d int64) *wire.Error {
+func checkDimensions(p *open.Pooling, d int64) *wire.Error {
 	switch {
 	case d < 1 || d > int64(p.Width):
 		return wire.BadRequest("dimensions", "`dimensions` must be between 1 and %d, got %d", p.Width, d)

@@ -36,11 +36,13 @@ type API struct {
 	live liveResponses
 }
 
+// New makes the dialect.
 func New(srv *server.Server, service *generate.Service, o Options) *API {
 	return &API{Server: srv, Service: service, opt: o,
 		live: liveResponses{limit: o.MaxBackground}}
 }
 
+// Routes are those of the dialect.
 func (s *API) Routes() []server.Route {
 	return []server.Route{
 		{Method: "POST", Path: ResponsesPath, Handler: server.Checked(s.Generates, s.createResponse)},

@@ -525,6 +525,7 @@ type recorder struct {
 	bytes  int64
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 {
 		w.status = status
@@ -532,6 +533,7 @@ func (w *recorder) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements io.Writer.
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK

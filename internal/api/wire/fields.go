@@ -20,6 +20,7 @@ func (f *Fields) Done() {
 	}
 }
 
+// NewFields hands out the members of a body within limits.
 func NewFields(members []Member, lim Limits) *Fields {
 	f := &Fields{Members: make(map[string][]byte, len(members)), Lim: lim}
 	for _, m := range members {
@@ -110,6 +111,7 @@ func (f *Fields) Boolean(name string, otherwise bool) bool {
 	return f.ParseBool(name, f.Required(name), otherwise)
 }
 
+// ParseBool reads a boolean that stands in the field name; nil is otherwise.
 func (f *Fields) ParseBool(name string, raw []byte, otherwise bool) bool {
 	if raw == nil {
 		return otherwise
@@ -217,8 +219,10 @@ func (f *Fields) Removed(name, instead string, neutral ...string) {
 	}
 }
 
+// IsNull says that a value is null.
 func IsNull(raw []byte) bool { return string(raw) == "null" }
 
+// ParseInt reads an integer that stands in the field name.
 func ParseInt(name string, raw []byte) (int64, *Error) {
 	v, fault := laxInt(raw)
 	switch fault {
@@ -231,6 +235,7 @@ func ParseInt(name string, raw []byte) (int64, *Error) {
 	return v, nil
 }
 
+// ParseFloat reads a finite number that stands in the field name.
 func ParseFloat(name string, raw []byte) (float64, *Error) {
 	v, fault := laxFloat(raw)
 	switch fault {

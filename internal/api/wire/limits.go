@@ -43,6 +43,7 @@ type Limits struct {
 	HealthTimeout time.Duration
 }
 
+// WithDefaults fills in the limits that are 0.
 func (l Limits) WithDefaults() Limits {
 	def := func(v *int, d int) {
 		if *v <= 0 {

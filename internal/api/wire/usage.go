@@ -10,10 +10,12 @@ type UsageInfo struct {
 	CompletionTokensDetails *CompletionTokensDetails `json:"completion_tokens_details,omitempty"`
 }
 
+// PromptTokensDetails says how many tokens of the prompts were cached.
 type PromptTokensDetails struct {
 	CachedTokens int `json:"cached_tokens"`
 }
 
+// CompletionTokensDetails says how many tokens of the answers are reasoning.
 type CompletionTokensDetails struct {
 	ReasoningTokens int `json:"reasoning_tokens"`
 }

@@ -58,8 +58,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// open opens engines of the built-in model, each of tp ranks.
-func open(t *testing.T, dp, tp int, change func(*config.Config)) (*Router, *metrics.Metrics, *lines) {
+// openRouter opens engines of the built-in model, each of tp ranks.
+func openRouter(t *testing.T, dp, tp int, change func(*config.Config)) (*Router, *metrics.Metrics, *lines) {
 	t.Helper()
 	c := config.Default()
 	c.Cache.MemoryBytes = 32 << 20
@@ -115,7 +115,7 @@ func read(ctx context.Context, s engine.Stream) (a answer, err error) {
 
 // TestSameBits: a request has the same tokens and log-probabilities on every engine, and both work.
 func TestSameBits(t *testing.T) {
-	r, m, log := open(t, 2, 2, nil)
+	r, m, log := openRouter(t, 2, 2, nil)
 	var want answer
 	for i, e := range r.list() {
 		s, err := e.Submit(t.Context(), ask(r, "What does os.Open do?", 24))
@@ -173,7 +173,7 @@ func TestSameBits(t *testing.T) {
 
 // TestOneEngineDies: its requests fail with the cause, those of the other and later ones do not.
 func TestOneEngineDies(t *testing.T) {
-	r, m, log := open(t, 2, 2, func(c *config.Config) { c.Recovery.OnFailure = "exit" })
+	r, m, log := openRouter(t, 2, 2, func(c *config.Config) { c.Recovery.OnFailure = "exit" })
 	const dead, tokens = 0, 50
 	signal := func(s syscall.Signal) {
 		for _, x := range r.Report() {
@@ -240,7 +240,7 @@ func TestOneEngineDies(t *testing.T) {
 
 // TestOneBoundForAll: the bound of waiting requests counts those of all engines.
 func TestOneBoundForAll(t *testing.T) {
-	r, _, _ := open(t, 2, 1, func(c *config.Config) {
+	r, _, _ := openRouter(t, 2, 1, func(c *config.Config) {
 		c.Schedule.MaxNumSeqs, c.Schedule.MaxNumQueuedReqs = 1, 16
 	})
 	var streams []engine.Stream

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
@@ -21,7 +22,7 @@ import (
 
 // Engine is what the router needs of one; *engine.Engine is the real one.
 type Engine interface {
-	Info() *engine.Info
+	Info() *open.Info
 	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
 	Healthy(ctx context.Context) error
 	Totals() engine.Totals
@@ -53,7 +54,7 @@ type member struct {
 // Router shares requests out among engines. It serves as long as one of them does. Its methods are
 // safe for concurrent use.
 type Router struct {
-	info atomic.Pointer[engine.Info]
+	info atomic.Pointer[open.Info]
 	log  *slog.Logger
 	seed maphash.Seed
 	// capacity is how many tokens of prompts are remembered of each engine.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
@@ -30,8 +31,8 @@ type fakeEngine struct {
 	stopped int
 }
 
-func (e *fakeEngine) Info() *engine.Info {
-	return &engine.Info{Engines: 1, Blocks: 1024, BlockSize: 16, WeightBytes: 100,
+func (e *fakeEngine) Info() *open.Info {
+	return &open.Info{Engines: 1, Blocks: 1024, BlockSize: 16, WeightBytes: 100,
 		Ranks: []queue.Ready{{Threads: e.number + 1}}}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 )
 
 // site is where more engines come from.
@@ -63,14 +64,14 @@ func (r *Router) Scaling() string {
 // ScaleEngines changes how many engines there are while they serve. Those that are added get
 // requests once they are ready, in the place of failed ones too; of those that are to be removed,
 // which are the last ones, requests that run finish, for as long as drain, else all stay
-// (engine.ErrBusy). An error leaves the engines that there were: *engine.Refused, engine.ErrScaling,
+// (engine.ErrBusy). An error leaves the engines that there were: *open.Refused, engine.ErrScaling,
 // or why one did not start. It goes on when ctx ends: ctx bounds only the wait for it.
 func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) error {
 	if r.site.Opener == nil {
-		return &engine.Refused{Reason: "the number of engines is fixed here"}
+		return &open.Refused{Reason: "the number of engines is fixed here"}
 	}
 	if to < 1 || to > engine.MaxEngines {
-		return &engine.Refused{Reason: fmt.Sprintf("%d engines: there can be 1 to %d", to,
+		return &open.Refused{Reason: fmt.Sprintf("%d engines: there can be 1 to %d", to,
 			engine.MaxEngines)}
 	}
 	what := fmt.Sprintf("scaling from %d to %d engines", len(r.list()), to)
@@ -85,7 +86,7 @@ func (r *Router) ScaleEngines(ctx context.Context, to int, drain time.Duration) 
 // leaves the layout that there was, as ScaleEngines says; it goes on when ctx ends.
 func (r *Router) Relayout(ctx context.Context, tp int) error {
 	if r.site.Opener == nil {
-		return &engine.Refused{Reason: "the layout is fixed here"}
+		return &open.Refused{Reason: "the layout is fixed here"}
 	}
 	if err := r.scaling.begin(fmt.Sprintf("changing to tensor parallel size %d", tp)); err != nil {
 		return err

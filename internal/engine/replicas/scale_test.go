@@ -16,6 +16,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
@@ -103,7 +104,7 @@ func TestScaleEngines(t *testing.T) {
 	}
 	for _, backend := range []string{"uni", "mp"} {
 		t.Run(backend, func(t *testing.T) {
-			r, m, _ := open(t, 1, 1, func(c *config.Config) { c.Parallel.Backend = backend })
+			r, m, _ := openRouter(t, 1, 1, func(c *config.Config) { c.Parallel.Backend = backend })
 			const outputs = 12
 			l := startLoad(t, r, 4, outputs, reference(t, r, outputs))
 			for i := range rounds {
@@ -130,7 +131,7 @@ func TestScaleEngines(t *testing.T) {
 
 // TestScaleUses gives the engines that were added a part of the requests.
 func TestScaleUses(t *testing.T) {
-	r, _, _ := open(t, 1, 2, nil)
+	r, _, _ := openRouter(t, 1, 2, nil)
 	if err := r.ScaleEngines(t.Context(), 2, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func TestScaleUses(t *testing.T) {
 // TestScaleDrains waits for the requests of an engine that is removed, and keeps it where that takes
 // too long.
 func TestScaleDrains(t *testing.T) {
-	r, _, _ := open(t, 2, 1, nil)
+	r, _, _ := openRouter(t, 2, 1, nil)
 	var held engine.Stream
 	for at := -1; at != 1; {
 		s, chosen := submit(t, r, ask(r, "What does os.Open do?", 200))
@@ -198,7 +199,7 @@ func TestScaleDrains(t *testing.T) {
 
 // TestScaleReplaces puts an engine in the place of one that has failed.
 func TestScaleReplaces(t *testing.T) {
-	r, _, _ := open(t, 2, 2, func(c *config.Config) { c.Recovery.OnFailure = "exit" })
+	r, _, _ := openRouter(t, 2, 2, func(c *config.Config) { c.Recovery.OnFailure = "exit" })
 	if err := syscall.Kill(r.Report()[2].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -221,11 +222,11 @@ func TestScaleReplaces(t *testing.T) {
 
 // TestScaleRefused leaves what there is as it was.
 func TestScaleRefused(t *testing.T) {
-	r, _, _ := open(t, 1, 1, nil)
+	r, _, _ := openRouter(t, 1, 1, nil)
 	refused := func(n int, want string) {
 		t.Helper()
 		err := r.ScaleEngines(t.Context(), n, 0)
-		if no := (*engine.Refused)(nil); !errors.As(err, &no) || !strings.Contains(err.Error(), want) {
+		if no := (*open.Refused)(nil); !errors.As(err, &no) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d engines: %v, want %q", n, err, want)
 		}
 	}
@@ -250,7 +251,7 @@ func TestScaleRefused(t *testing.T) {
 
 // TestScaleEnds gives a change up when the server is stopped.
 func TestScaleEnds(t *testing.T) {
-	r, _, _ := open(t, 2, 1, nil)
+	r, _, _ := openRouter(t, 2, 1, nil)
 	var streams []engine.Stream
 	for range 2 {
 		s, _ := submit(t, r, ask(r, "What does os.Open do?", 1000))
@@ -287,7 +288,7 @@ func TestRelayout(t *testing.T) {
 		dp      int
 	}{{"uni", 1}, {"mp", 2}} {
 		t.Run(c.backend, func(t *testing.T) {
-			r, _, log := open(t, c.dp, 1, func(cfg *config.Config) { cfg.Parallel.Backend = c.backend })
+			r, _, log := openRouter(t, c.dp, 1, func(cfg *config.Config) { cfg.Parallel.Backend = c.backend })
 			const outputs = 40
 			l := startLoad(t, r, 3, outputs, reference(t, r, outputs))
 			for _, tp := range []int{2, 4, 1, 2} {
@@ -301,7 +302,7 @@ func TestRelayout(t *testing.T) {
 				l.more(3)
 			}
 			err := r.Relayout(t.Context(), 3)
-			if no := (*engine.Refused)(nil); !errors.As(err, &no) ||
+			if no := (*open.Refused)(nil); !errors.As(err, &no) ||
 				!strings.Contains(err.Error(), "--tensor-parallel-size 3") {
 				t.Errorf("%v", err)
 			}
@@ -321,7 +322,7 @@ func TestRelayout(t *testing.T) {
 // TestRelayoutFails starts ranks for which there is no room in the queue's memory: those of the old
 // layout go on, also with a request that runs.
 func TestRelayoutFails(t *testing.T) {
-	r, _, log := open(t, 2, 1, func(c *config.Config) {
+	r, _, log := openRouter(t, 2, 1, func(c *config.Config) {
 		c.Parallel.Backend, c.Queue.MemoryBytes = "mp", 128<<10
 	})
 	const outputs = 200

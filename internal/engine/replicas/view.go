@@ -8,12 +8,13 @@ import (
 	"sync"
 
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
 // Info describes the model that is served, with the ranks of all engines, engine by engine, as of now.
-func (r *Router) Info() *engine.Info { return r.info.Load() }
+func (r *Router) Info() *open.Info { return r.info.Load() }
 
 // Healthy tells whether a request would be served now: nil while one engine serves, else why none
 // does.

@@ -16,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/cmd/eagleray-lab/internal/queuebench"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
@@ -100,7 +101,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	w := &window{steps: o.Steps, running: o.Running, full: make(chan struct{}),
 		driver: make([]engine.StepTimes, 0, o.Steps)}
 	e, _, err := engine.Open(ctx, engine.Options{Config: cfg, OnStep: w.step,
-		Null: &engine.Null{Text: Words, StepTime: o.StepTime}})
+		Null: &open.Null{Text: Words, StepTime: o.StepTime}})
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +165,7 @@ func measure(ctx context.Context, e *engine.Engine, o Options, w *window) (*Repo
 }
 
 // request is one that decodes until it is given up.
-func request(info *engine.Info, rng *rand.Rand) *engine.Request {
+func request(info *open.Info, rng *rand.Rand) *engine.Request {
 	prompt := make([]int32, promptLen)
 	for i := range prompt {
 		prompt[i] = int32(rng.IntN(info.VocabSize))

@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == engine.WorkerVerb {
-		if err := engine.RunWorker(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == groups.WorkerVerb {
+		if err := groups.RunWorker(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -12,11 +12,12 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 )
 
 // Engine is what is measured: one engine, or the router before several.
 type Engine interface {
-	Info() *engine.Info
+	Info() *open.Info
 	Submit(ctx context.Context, list ...*engine.Request) (engine.Stream, error)
 	Totals() engine.Totals
 }

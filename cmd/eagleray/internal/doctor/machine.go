@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
-	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/memory"
@@ -70,7 +70,7 @@ func ThisMachine() Machine {
 
 // plan is that of a server's memory here.
 func plan(ctx context.Context, c *config.Config) (*memory.Plan, error) {
-	return engine.Check(ctx, engine.ResolveOptions{Config: new(*c)})
+	return open.Check(ctx, open.Options{Config: new(*c)})
 }
 
 // existing is the nearest folder above a path that there is.

@@ -1,4 +1,4 @@
-package engine
+package groups
 
 import (
 	"fmt"
@@ -10,23 +10,23 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
-// haveThreads wants this machine to let as many threads be started as the driver and its ranks will need, and
+// HaveThreads wants this machine to let as many threads be started as the driver and its ranks will need, and
 // starts those that the driver will need when there may be none left: Go's runtime ends a process that it cannot
 // give another one.
-func (b *launching) haveThreads() error {
+func (b *Launch) HaveThreads() error {
 	ranks, threads := 0, machine.Cores()
-	if b.backend() != "ray" {
-		ranks = b.ranksHere()
-		threads = max(threads, ranks*b.cfg.Parallel.CPUThreads)
+	if b.Backend() != "ray" {
+		ranks = b.RanksHere()
+		threads = max(threads, ranks*b.Config.Parallel.CPUThreads)
 	}
-	wanted := machine.ThreadsWanted(ranks, threads, b.backend() == "mp")
+	wanted := machine.ThreadsWanted(ranks, threads, b.Backend() == "mp")
 	if left, known := machine.ThreadsLeft(); known {
 		switch {
 		case left.Left < wanted*3/4:
 			return fmt.Errorf("only %d more threads can be started (%s), and about %d are needed with %d ranks: raise "+
 				"that limit, or start fewer ranks", left.Left, left.Limit, wanted, ranks)
 		case left.Left < wanted*3/2:
-			b.log.Warn("few more threads can be started: a rank that dies may not be replaced", "left", left.Left,
+			b.Log.Warn("few more threads can be started: a rank that dies may not be replaced", "left", left.Left,
 				"limit", left.Limit, "wanted", wanted)
 		}
 	}
@@ -34,34 +34,34 @@ func (b *launching) haveThreads() error {
 	return nil
 }
 
-// limitHeap has the collector of this process, in which ranks compute, keep what lies on the heap within
+// LimitHeap has the collector of this process, in which ranks compute, keep what lies on the heap within
 // what the plan has for it, unless the user has set a limit (GOMEMLIMIT, GOGC). No limit is set to that:
 // requests beyond what is planned for them would have it collect all the time.
-func (b *launching) limitHeap() {
-	if b.backend() != "uni" || b.planned == nil || len(b.planned.Hosts) == 0 {
+func (b *Launch) LimitHeap() {
+	if b.Backend() != "uni" || b.Planned == nil || len(b.Planned.Hosts) == 0 {
 		return
 	}
-	h := &b.planned.Hosts[0]
+	h := &b.Planned.Hosts[0]
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(h.GarbagePercent())
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		debug.SetMemoryLimit(b.planned.HeapRoom(h) + int64(m.Sys))
+		debug.SetMemoryLimit(b.Planned.HeapRoom(h) + int64(m.Sys))
 	}
 }
 
-// warnOfCores warns when the ranks of this machine cannot all compute at the same time.
-func (b *launching) warnOfCores() {
-	ranks, cores := b.ranksHere(), machine.Cores()
-	if b.backend() == "ray" || ranks <= cores {
+// WarnOfCores warns when the ranks of this machine cannot all compute at the same time.
+func (b *Launch) WarnOfCores() {
+	ranks, cores := b.RanksHere(), machine.Cores()
+	if b.Backend() == "ray" || ranks <= cores {
 		return
 	}
-	shape := b.cfg.Parallel.Layout().String()
-	if n := b.engines(); n > 1 {
+	shape := b.Config.Parallel.Layout().String()
+	if n := b.Engines(); n > 1 {
 		shape += fmt.Sprintf(" × DP %d", n)
 	}
-	b.log.Warn("there are more ranks than cores: they wait for each other", "ranks", ranks,
+	b.Log.Warn("there are more ranks than cores: they wait for each other", "ranks", ranks,
 		"cores", cores, "layout", shape)
 }

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"errors"
@@ -14,18 +14,18 @@ func (s *Spec) divide() error {
 	if err := s.divideLayers(); err != nil {
 		return err
 	}
-	s.info.Layout = s.cfg.Parallel.Layout()
-	s.info.StageLayers = s.stages.Counts(s.model.Layers)
+	s.Info.Layout = s.Config.Parallel.Layout()
+	s.Info.StageLayers = s.Stages.Counts(s.Model.Layers)
 	return nil
 }
 
 func (s *Spec) divideLayers() error {
-	p := &s.cfg.Parallel
-	s.ranks = p.Layout().World()
-	if err := model.CheckLayout(s.model, p.Layout()); err != nil {
+	p := &s.Config.Parallel
+	s.Ranks = p.Layout().World()
+	if err := model.CheckLayout(s.Model, p.Layout()); err != nil {
 		return misfit(err)
 	}
-	all := s.model.Layers
+	all := s.Model.Layers
 	if split := p.PipelineLayerSplit; len(split) > 0 {
 		sum := 0
 		for _, n := range split {
@@ -35,14 +35,14 @@ func (s *Spec) divideLayers() error {
 			return &config.UsageError{Err: fmt.Errorf("--pipeline-layer-split %s has %d layers, the "+
 				"model has %d", config.Commas(split), sum, all)}
 		}
-		s.stages = layout.Split(split)
+		s.Stages = layout.Split(split)
 		return nil
 	}
-	bytes, err := model.StepBytes(s.model, p.TensorParallelSize)
+	bytes, err := model.StepBytes(s.Model, p.TensorParallelSize)
 	if err != nil {
-		return fmt.Errorf("model %q: %w", s.info.Root, err)
+		return fmt.Errorf("model %q: %w", s.Info.Root, err)
 	}
-	s.stages = layout.Balance(bytes, p.PipelineParallelSize)
+	s.Stages = layout.Balance(bytes, p.PipelineParallelSize)
 	return nil
 }
 
@@ -59,12 +59,12 @@ func misfit(err error) error {
 	return &config.UsageError{Err: fmt.Errorf("--%s %d: %w", flag, size, err)}
 }
 
-// relaid is the specification with another tensor parallel size. The KV cache keeps its number of
+// WithTensorParallel is the specification with another tensor parallel size. The KV cache keeps its number of
 // blocks, so that what the scheduler knows stays true. An error is a *Refused, but for files that
 // cannot be read.
-func (s *Spec) relaid(tp int) (*Spec, error) {
-	o := s.withEngines(s.cfg.Parallel.DataParallelSize)
-	p := &o.cfg.Parallel
+func (s *Spec) WithTensorParallel(tp int) (*Spec, error) {
+	o := s.WithEngines(s.Config.Parallel.DataParallelSize)
+	p := &o.Config.Parallel
 	p.TensorParallelSize = tp
 	var bad *config.UsageError
 	if err := o.divide(); errors.As(err, &bad) {
@@ -76,12 +76,12 @@ func (s *Spec) relaid(tp int) (*Spec, error) {
 		return nil, err
 	}
 	if r := &p.Ray; r.BundleIndices != "" {
-		return nil, refuse("--bundle-indices %s lists the bundles of %d ranks for each engine, which is "+
-			"the most and the least there can be", r.BundleIndices, s.ranks)
+		return nil, Refuse("--bundle-indices %s lists the bundles of %d ranks for each engine, which is "+
+			"the most and the least there can be", r.BundleIndices, s.Ranks)
 	}
-	if s.share > 0 {
-		o.share = s.share * o.ranks / s.ranks
-		if err := checkShare(o.share, s.share, o.ranks, s.ranks, tp); err != nil {
+	if s.Share > 0 {
+		o.Share = s.Share * o.Ranks / s.Ranks
+		if err := checkShare(o.Share, s.Share, o.Ranks, s.Ranks, tp); err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +94,7 @@ func checkShare(share, before, ranks, were, tp int) error {
 	if share*were == before*ranks && share > 0 && (share%ranks == 0 || ranks%share == 0) {
 		return nil
 	}
-	return refuse("tensor parallel size %d makes %d ranks of an engine, of which %d nodes cannot have "+
+	return Refuse("tensor parallel size %d makes %d ranks of an engine, of which %d nodes cannot have "+
 		"equal parts: a multiple of %d ranks can be divided", tp, ranks, were/max(1, before),
 		were/max(1, before))
 }

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func TestDivide(t *testing.T) {
 		cfg := config.Default()
 		cfg.Parallel.PipelineParallelSize = c.stages
 		cfg.Parallel.PipelineLayerSplit = c.split
-		b := Spec{cfg: &cfg, model: llama(c.layers)}
+		b := Spec{Config: &cfg, Model: llama(c.layers)}
 		err := b.divide()
 		if c.err != "" {
 			if err == nil || err.Error() != c.err {
@@ -48,14 +48,14 @@ func TestDivide(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !slices.Equal([]int(b.stages), c.want) || b.ranks != c.stages {
+		if err != nil || !slices.Equal([]int(b.Stages), c.want) || b.Ranks != c.stages {
 			t.Errorf("%d layers, %d stages %v: %v of %d ranks, %v; want %v", c.layers, c.stages,
-				c.split, b.stages, b.ranks, err, c.want)
+				c.split, b.Stages, b.Ranks, err, c.want)
 		}
 	}
 	cfg := config.Default()
 	cfg.Parallel.TensorParallelSize = 3
-	b := Spec{cfg: &cfg, model: llama(2)}
+	b := Spec{Config: &cfg, Model: llama(2)}
 	err := b.divide()
 	var mistake *config.UsageError
 	if !errors.As(err, &mistake) ||

@@ -1,4 +1,4 @@
-package engine
+package groups
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -13,10 +14,10 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// ledger is what the ranks of all engines take of the memory of other hosts than the driver's. What a host
+// Ledger is what the ranks of all engines take of the memory of other hosts than the driver's. What a host
 // has is noted when the first of them comes there: what they take later, caches that have not come into
 // use included, is counted, not looked up.
-type ledger struct {
+type Ledger struct {
 	mu    sync.Mutex
 	hosts map[string]*account
 	// blocks are those of each rank's KV cache, 0 until the ranks of an engine that is alone have come.
@@ -30,17 +31,18 @@ type account struct {
 	taken  map[int][]memory.Rank
 }
 
-func newLedger() *ledger { return &ledger{hosts: map[string]*account{}} }
+// NewLedger returns one in which nothing is taken.
+func NewLedger() *Ledger { return &Ledger{hosts: map[string]*account{}} }
 
-// forget takes away what an engine takes.
-func (l *ledger) forget(engine int) {
+// Forget takes away what an engine takes.
+func (l *Ledger) Forget(engine int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave(engine, nil)
 }
 
 // leave takes away what an engine takes of other hosts than some; mu is held.
-func (l *ledger) leave(engine int, but map[string]*account) {
+func (l *Ledger) leave(engine int, but map[string]*account) {
 	maps.DeleteFunc(l.hosts, func(key string, a *account) bool {
 		if but[key] == nil {
 			delete(a.taken, engine)
@@ -51,7 +53,7 @@ func (l *ledger) leave(engine int, but map[string]*account) {
 
 // enter notes what an engine takes on hosts by their keys, in the place of what it took before, and plans
 // all of them. On an error it takes nothing. It returns the blocks of each KV cache.
-func (l *ledger) enter(engine int, on map[string]*account, cache memory.Cache, update int64,
+func (l *Ledger) enter(engine int, on map[string]*account, cache memory.Cache, update int64,
 	share float64) (blocks int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +75,7 @@ func (l *ledger) enter(engine int, on map[string]*account, cache memory.Cache, u
 	p, err := memory.Make(hosts, cache, share)
 	if err != nil {
 		l.leave(engine, nil)
-		refused := &Refused{err.Error()}
+		refused := &open.Refused{Reason: err.Error()}
 		if misfit := (*memory.Misfit)(nil); errors.As(err, &misfit) && misfit.Asked() {
 			return 0, &config.UsageError{Err: refused}
 		}
@@ -91,9 +93,9 @@ func (l *ledger) enter(engine int, on map[string]*account, cache memory.Cache, u
 	return p.Blocks, nil
 }
 
-// decided are the blocks of each KV cache, which hosts may have too little room for to have those of the
+// Decided are the blocks of each KV cache, which hosts may have too little room for to have those of the
 // plan; 0 where that is not known.
-func (l *ledger) decided() int64 {
+func (l *Ledger) Decided() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.blocks
@@ -103,11 +105,11 @@ func (l *ledger) decided() int64 {
 // load. Those of the driver's host that it has started itself are in its plan. An engine that is alone, and
 // whose cache has no size that was asked for, has a smaller one where a host has no room for that of the
 // plan; engines that are several may share hosts, in an order that is not known.
-func (b *launching) fits(init *queue.Init, workers []launch.Worker, here []join.Here) error {
-	if b.null != nil {
+func (b *Launch) fits(init *queue.Init, workers []launch.Worker, here []join.Here) error {
+	if b.Null != nil {
 		return nil
 	}
-	cache := b.fixedCache()
+	cache := b.FixedCache()
 	if b.sizes() {
 		cache.Blocks, cache.Most = 0, cache.Blocks
 	}
@@ -127,17 +129,17 @@ func (b *launching) fits(init *queue.Init, workers []launch.Worker, here []join.
 		}
 		k := key(rank)
 		threads := max(1, here[rank].Cores/ranks[k])
-		on[k].taken[b.number] = append(on[k].taken[b.number], b.needOf(rank, threads))
+		on[k].taken[b.Number] = append(on[k].taken[b.Number], b.NeedOf(rank, threads))
 	}
-	blocks, err := b.ledger.enter(b.number, on, cache, b.updateBytes(), b.cfg.Cache.Share())
+	blocks, err := b.Ledger.enter(b.Number, on, cache, b.UpdateBytes(), b.Config.Cache.Share())
 	if err == nil {
-		b.Spec = b.withBlocks(blocks)
-		init.Blocks = b.info.Blocks
+		b.Spec = b.WithBlocks(blocks)
+		init.Blocks = b.Info.Blocks
 	}
 	return err
 }
 
 // sizes says that the KV cache may be made smaller than was planned: nothing has been computed with it.
-func (b *launching) sizes() bool {
-	return b.engines() == 1 && b.ledger.decided() == 0 && b.cfg.Cache.Asked() == ""
+func (b *Launch) sizes() bool {
+	return b.Engines() == 1 && b.Ledger.Decided() == 0 && b.Config.Cache.Asked() == ""
 }

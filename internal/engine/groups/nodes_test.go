@@ -1,4 +1,4 @@
-package engine
+package groups
 
 import (
 	"bytes"
@@ -107,10 +107,10 @@ func TestModelSettings(t *testing.T) {
 // TestMixedISA warns of nodes that compute differently.
 func TestMixedISA(t *testing.T) {
 	ranks := []queue.Ready{{Rank: 0, ISA: "avx512"}, {Rank: 1, ISA: "avx512"}}
-	if w := mixedISA(ranks); w != "" {
+	if w := MixedISA(ranks); w != "" {
 		t.Errorf("equal ranks: %s", w)
 	}
-	w := mixedISA(append(ranks, queue.Ready{Rank: 2, ISA: "avx2"}))
+	w := MixedISA(append(ranks, queue.Ready{Rank: 2, ISA: "avx2"}))
 	if !strings.HasPrefix(w, "rank 0 computes with avx512, rank 2 with avx2: ") {
 		t.Errorf("%q", w)
 	}

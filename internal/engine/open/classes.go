@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"fmt"
@@ -73,7 +73,7 @@ func (c *Classes) activate(logits []float64) {
 
 // readClasses loads the head of a classifier.
 func (r *resolver) readClasses() error {
-	p := r.info.Pooling
+	p := r.Info.Pooling
 	if p == nil || p.Classes == nil {
 		return nil
 	}
@@ -82,26 +82,26 @@ func (r *resolver) readClasses() error {
 	shape := []int{len(c.Labels), c.width}
 	weights, err := r.classWeights(checkpoint.Spec{Name: name, Shape: shape})
 	if err != nil {
-		return fmt.Errorf("model %q: %w", r.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	defer weights.Close()
 	t, err := weights.Tensor(name)
 	if err != nil {
-		return fmt.Errorf("model %q: %w", r.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	if !slices.Equal(t.Shape, shape) {
-		return fmt.Errorf("model %q: tensor %q has shape %v, but config.json asks for %v", r.info.Root,
+		return fmt.Errorf("model %q: tensor %q has shape %v, but config.json asks for %v", r.Info.Root,
 			name, t.Shape, shape)
 	}
 	if c.weight, err = float32s(t); err != nil {
-		return fmt.Errorf("model %q: %w", r.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	return nil
 }
 
 // classWeights is the checkpoint, or one of random weights.
 func (r *resolver) classWeights(head checkpoint.Spec) (*checkpoint.Checkpoint, error) {
-	if r.cfg.Model.LoadFormat == "dummy" {
+	if r.Config.Model.LoadFormat == "dummy" {
 		return checkpoint.Dummy([]checkpoint.Spec{head}, 0, checkpoint.F32)
 	}
 	return checkpoint.Open(r.folder)

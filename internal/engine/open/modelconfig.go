@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"fmt"
@@ -12,24 +12,24 @@ import (
 func (r *resolver) readModel() error {
 	raw, err := r.folder.ReadFile("config.json")
 	if err != nil {
-		return fmt.Errorf("model %q: %w", r.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
-	if r.model, err = checkpoint.ReadConfig(raw); err != nil {
-		return fmt.Errorf("model %q: %w", r.info.Root, err)
+	if r.Model, err = checkpoint.ReadConfig(raw); err != nil {
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
-	if _, err := model.Architecture(r.model); err != nil {
-		return fmt.Errorf("model %q: %w", r.info.Root, err)
+	if _, err := model.Architecture(r.Model); err != nil {
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
-	if r.dtype, err = chooseDType(r.cfg.Model.DType, r.model.DType); err != nil {
+	if r.dtype, err = chooseDType(r.Config.Model.DType, r.Model.DType); err != nil {
 		return fmt.Errorf("--dtype: %w", err)
 	}
-	r.info.DType = r.dtype.String()
-	r.info.VocabSize = r.model.VocabSize
-	longest := maxContext(r.model)
-	if r.null != nil { // no position is computed
-		longest = max(longest, r.cfg.Model.MaxModelLen)
+	r.Info.DType = r.dtype.String()
+	r.Info.VocabSize = r.Model.VocabSize
+	longest := maxContext(r.Model)
+	if r.Null != nil { // no position is computed
+		longest = max(longest, r.Config.Model.MaxModelLen)
 	}
-	r.info.MaxModelLen, err = chooseMaxModelLen(r.cfg.Model.MaxModelLen, longest)
+	r.Info.MaxModelLen, err = chooseMaxModelLen(r.Config.Model.MaxModelLen, longest)
 	return err
 }
 

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import "fmt"
 
@@ -7,4 +7,5 @@ type Refused struct{ Reason string }
 
 func (e *Refused) Error() string { return e.Reason }
 
-func refuse(format string, args ...any) error { return &Refused{fmt.Sprintf(format, args...)} }
+// Refuse is a *Refused with a reason.
+func Refuse(format string, args ...any) error { return &Refused{fmt.Sprintf(format, args...)} }

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/memory"
 )
 
-// ResolveOptions configure Resolve. Config is needed.
-type ResolveOptions struct {
+// Options configure Resolve. Config is needed.
+type Options struct {
 	// Config is written to where the model is the built-in one.
 	Config *config.Config
 	// Log is nil for none, Events, too.
@@ -52,8 +52,8 @@ type resolver struct {
 	unheld error
 }
 
-func newResolver(ctx context.Context, opt *ResolveOptions) *resolver {
-	r := &resolver{Spec: &Spec{cfg: opt.Config, null: opt.Null}, ctx: ctx, log: opt.Log,
+func newResolver(ctx context.Context, opt *Options) *resolver {
+	r := &resolver{Spec: &Spec{Config: opt.Config, Null: opt.Null}, ctx: ctx, log: opt.Log,
 		events: opt.Events, read: opt.Bounds, leftAlone: cmp.Or(opt.LeftAlone, leftAlone)}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
@@ -61,7 +61,7 @@ func newResolver(ctx context.Context, opt *ResolveOptions) *resolver {
 	if r.read == nil {
 		r.read = machine.Memory
 	}
-	if m := &r.cfg.Model; m.Path == builtin.Name && !isFolder(m.Path) {
+	if m := &r.Config.Model; m.Path == builtin.Name && !IsFolder(m.Path) {
 		m.Path = "" // also by its name
 	}
 	return r
@@ -70,20 +70,20 @@ func newResolver(ctx context.Context, opt *ResolveOptions) *resolver {
 // Resolve finds the model, downloading it where it is a Hub repo, holds its files and reads what they
 // say, divides it among ranks, and plans the memory. Errors name the flag or file at fault; but for the
 // end of ctx they are a *ModelError.
-func Resolve(ctx context.Context, opt ResolveOptions) (*Spec, error) {
+func Resolve(ctx context.Context, opt Options) (*Spec, error) {
 	r := newResolver(ctx, &opt)
 	for _, f := range []func() error{r.resolve, r.hold, r.readModel, r.isHeld, r.divide, r.readTokenizer,
 		r.readGenerationConfig, r.readPooling, r.readClasses, r.plan} {
 		if err := f(); err != nil {
-			err = errors.Join(err, r.files.leave())
+			err = errors.Join(err, r.Files.Leave())
 			if ctx.Err() != nil {
 				return nil, err
 			}
 			return nil, &ModelError{err}
 		}
 	}
-	if p := r.info.Pooling; r.files != nil && p != nil && p.Classes != nil {
-		r.files.fixed = "the head of a classifier is in the driver"
+	if p := r.Info.Pooling; r.Files != nil && p != nil && p.Classes != nil {
+		r.Files.fixed = "the head of a classifier is in the driver"
 	}
 	return r.Spec, nil
 }
@@ -91,23 +91,24 @@ func Resolve(ctx context.Context, opt ResolveOptions) (*Spec, error) {
 // Check finds what Resolve would find wrong with the flags and with the model's files, its weights
 // aside, and plans the memory of this machine: the plan is there, too, when the error is a
 // *memory.Misfit. A model that is no folder of this machine is not looked at, and has no plan.
-func Check(ctx context.Context, opt ResolveOptions) (*memory.Plan, error) {
+func Check(ctx context.Context, opt Options) (*memory.Plan, error) {
 	r := newResolver(ctx, &opt)
-	for _, path := range []string{r.cfg.Model.Path, r.cfg.Model.Tokenizer} {
-		if path != "" && !isFolder(path) {
+	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer} {
+		if path != "" && !IsFolder(path) {
 			return nil, nil
 		}
 	}
 	for _, f := range []func() error{r.resolve, r.readModel, r.divide, r.readTokenizer,
 		r.readGenerationConfig, r.readPooling, r.plan} {
 		if err := f(); err != nil {
-			return r.planned, err
+			return r.Planned, err
 		}
 	}
-	return r.planned, nil
+	return r.Planned, nil
 }
 
-func isFolder(path string) bool {
+// IsFolder says that a path is a folder of this machine.
+func IsFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func planned(t *testing.T, left int64, change func(c *config.Config)) (*Spec, er
 	if change != nil {
 		change(&cfg)
 	}
-	r := newResolver(t.Context(), &ResolveOptions{Config: &cfg,
+	r := newResolver(t.Context(), &Options{Config: &cfg,
 		Bounds: func() memory.Bounds { return has(left, left) }})
 	for _, f := range []func() error{r.resolve, r.readModel, r.divide} {
 		if err := f(); err != nil {
@@ -80,8 +80,8 @@ func TestPlan(t *testing.T) {
 			if err != nil {
 				return
 			}
-			ranks := int64(max(1, b.ranksHere()))
-			if mb := b.info.CacheBytes * ranks >> 20; mb < c.least || mb > c.most {
+			ranks := int64(max(1, b.RanksHere()))
+			if mb := b.Info.CacheBytes * ranks >> 20; mb < c.least || mb > c.most {
 				t.Errorf("%d MiB of KV cache, want %d to %d", mb, c.least, c.most)
 			}
 		})
@@ -94,17 +94,17 @@ func TestScaleUpIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.checkMemory(has(1<<30, 1<<30), []int{1}, 2); err != nil {
+	if err := b.CheckMemory(has(1<<30, 1<<30), []int{1}, 2); err != nil {
 		t.Errorf("a second engine: %v", err)
 	}
 	var refused *Refused
-	if err := b.checkMemory(has(1<<30, 1<<30), []int{1, 2, 3}, 4); !errors.As(err, &refused) ||
+	if err := b.CheckMemory(has(1<<30, 1<<30), []int{1, 2, 3}, 4); !errors.As(err, &refused) ||
 		!strings.Contains(refused.Reason, "4 ranks do not fit into the memory of localhost") ||
 		!strings.HasSuffix(refused.Reason, " are missing: no more engines than 3 fit") {
 		t.Errorf("four engines: %v", err)
 	}
 	// Others have taken what there was.
-	if err := b.checkMemory(has(1<<30, 100<<20), []int{1}, 2); !errors.As(err, &refused) ||
+	if err := b.CheckMemory(has(1<<30, 100<<20), []int{1}, 2); !errors.As(err, &refused) ||
 		!strings.Contains(refused.Reason, "1 rank does not fit") || !strings.HasSuffix(refused.Reason, ": no more engines than 1 fit") {
 		t.Errorf("a second engine beside others: %v", err)
 	}
@@ -158,12 +158,12 @@ func TestConstraintsHaveWhatIsLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if mb := b.constraintBytes() >> 20; mb < c.least || mb > c.most {
+		if mb := b.ConstraintBytes() >> 20; mb < c.least || mb > c.most {
 			t.Errorf("%d MiB of %d", mb, left>>20)
 		}
 	}
 	b, err := planned(t, 1<<30, func(c *config.Config) { c.Parallel.Backend = "ray" })
-	if bytes := b.constraintBytes(); err != nil || bytes != 0 {
+	if bytes := b.ConstraintBytes(); err != nil || bytes != 0 {
 		t.Errorf("%d bytes on machines of which nothing is known, %v", bytes, err)
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"path/filepath"
@@ -11,11 +11,11 @@ import (
 
 // resolve finds the model's folder, downloading it when it is a Hub repo.
 func (r *resolver) resolve() error {
-	m := &r.cfg.Model
-	r.info.Names = m.ServedNames
+	m := &r.Config.Model
+	r.Info.Names = m.ServedNames
 	if m.Path == "" {
 		r.folder = builtin.Folder()
-		r.info.Root = builtin.Name
+		r.Info.Root = builtin.Name
 	} else {
 		dir, err := r.download(m.Path)
 		if err != nil {
@@ -29,17 +29,17 @@ func (r *resolver) resolve() error {
 		if r.dir, err = filepath.Abs(dir); err != nil {
 			return err
 		}
-		r.info.Root = m.Path
+		r.Info.Root = m.Path
 	}
-	if len(r.info.Names) == 0 {
-		r.info.Names = []string{r.info.Root}
+	if len(r.Info.Names) == 0 {
+		r.Info.Names = []string{r.Info.Root}
 	}
 	return nil
 }
 
 func (r *resolver) download(name string) (string, error) {
 	return hub.Resolve(r.ctx, name, hub.Options{
-		Revision: r.cfg.Model.Revision, DownloadDir: r.cfg.Model.DownloadDir,
+		Revision: r.Config.Model.Revision, DownloadDir: r.Config.Model.DownloadDir,
 		Progress: func(p hub.Progress) {
 			r.progress(-1, "download "+p.File, p.AllDone, p.AllTotal)
 		},

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"cmp"
@@ -37,13 +37,13 @@ const (
 // plan says what each rank takes, decides how many KV blocks each has, and refuses what does not fit
 // into this machine's memory. That of other machines is compared when their ranks have come.
 func (r *resolver) plan() error {
-	r.info.BlockSize = r.cfg.Cache.BlockSize
-	if r.bounds == nil && r.null == nil {
+	r.Info.BlockSize = r.Config.Cache.BlockSize
+	if r.bounds == nil && r.Null == nil {
 		r.bounds = r.read()
 	}
 	p, err := r.makePlan()
 	if p != nil {
-		r.planned = p
+		r.Planned = p
 		r.setBlocks(p.Blocks)
 	}
 	if misfit := (*memory.Misfit)(nil); errors.As(err, &misfit) && r.blame(misfit) {
@@ -65,23 +65,23 @@ func (s *Spec) makePlan() (*memory.Plan, error) {
 	if ranks := s.ranksOf(s.numbers()); len(ranks) > 0 {
 		hosts = append(hosts, s.thisHost(ranks))
 	}
-	return memory.Make(hosts, cache, s.cfg.Cache.Share())
+	return memory.Make(hosts, cache, s.Config.Cache.Share())
 }
 
 // blame tells whether a flag that was given is why the plan does not fit: with another value of it all
 // else does. It adds such values to the ways out.
 func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 	fits := func(change func(o *Spec, c *config.Config)) bool {
-		o, cfg := *s, *s.cfg
-		o.cfg = &cfg
+		o, cfg := *s, *s.Config
+		o.Config = &cfg
 		change(&o, &cfg)
 		_, err := o.makePlan()
 		return err == nil
 	}
 	// No more than the least cache is needed for all else to be as it was asked for.
-	flag = misfit.Asked() || s.cfg.Model.MaxModelLen > 0 && fits(func(o *Spec, c *config.Config) {
-		o.info.MaxModelLen = c.Cache.BlockSize
-	}) || s.cfg.Cache.MemoryUtilization > 0 && fits(func(_ *Spec, c *config.Config) {
+	flag = misfit.Asked() || s.Config.Model.MaxModelLen > 0 && fits(func(o *Spec, c *config.Config) {
+		o.Info.MaxModelLen = c.Cache.BlockSize
+	}) || s.Config.Cache.MemoryUtilization > 0 && fits(func(_ *Spec, c *config.Config) {
 		c.Cache.MemoryUtilization = 1
 	})
 	try := func(given bool, way string, change func(o *Spec, c *config.Config)) {
@@ -89,7 +89,7 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 			misfit.More, flag = append(misfit.More, way), flag || given
 		}
 	}
-	if now, usual := s.cfg.Schedule, config.Default().Schedule; now.MaxNumBatchedTokens > usual.MaxNumBatchedTokens {
+	if now, usual := s.Config.Schedule, config.Default().Schedule; now.MaxNumBatchedTokens > usual.MaxNumBatchedTokens {
 		way := fmt.Sprintf("--max-num-batched-tokens %d", usual.MaxNumBatchedTokens)
 		if now.MaxNumSeqs > usual.MaxNumSeqs {
 			way += fmt.Sprintf(" with --max-num-seqs %d", usual.MaxNumSeqs)
@@ -100,14 +100,14 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 		})
 	}
 	if s.dtype == compute.Float32 {
-		try(s.cfg.Model.DType != "auto", "--dtype bfloat16 fits",
+		try(s.Config.Model.DType != "auto", "--dtype bfloat16 fits",
 			func(o *Spec, _ *config.Config) { o.dtype = compute.BFloat16 })
 	}
-	if s.cfg.Server.EnableRLHF {
+	if s.Config.Server.EnableRLHF {
 		try(true, "it fits without --enable-rlhf",
 			func(_ *Spec, c *config.Config) { c.Server.EnableRLHF = false })
 	}
-	for n := s.engines() - 1; n > 0; n-- {
+	for n := s.Engines() - 1; n > 0; n-- {
 		engines := func(_ *Spec, c *config.Config) { c.Parallel.DataParallelSize = n }
 		if fits(engines) {
 			try(true, fmt.Sprintf("--data-parallel-size %d fits", n), engines)
@@ -122,17 +122,17 @@ func (s *Spec) blame(misfit *memory.Misfit) (flag bool) {
 
 // smallerSteps are what fits with smaller steps, with a part of the greatest length if need be.
 func (s *Spec) smallerSteps() []string {
-	o, cfg := *s, *s.cfg
-	o.cfg = &cfg
+	o, cfg := *s, *s.Config
+	o.Config = &cfg
 	was := cfg.Schedule
 	for n := was.MaxNumBatchedTokens / 2; n >= 16; n /= 2 {
 		cfg.Schedule.MaxNumBatchedTokens, cfg.Schedule.MaxNumSeqs = n, min(n, was.MaxNumSeqs)
 		_, err := o.makePlan()
-		misfit, length := (*memory.Misfit)(nil), s.info.MaxModelLen
+		misfit, length := (*memory.Misfit)(nil), s.Info.MaxModelLen
 		if errors.As(err, &misfit) {
-			length = int(misfit.Fit()) * o.info.BlockSize
+			length = int(misfit.Fit()) * o.Info.BlockSize
 		}
-		if length < s.info.MaxModelLen/4 {
+		if length < s.Info.MaxModelLen/4 {
 			continue
 		}
 		way := fmt.Sprintf("--max-num-batched-tokens %d", n)
@@ -149,7 +149,7 @@ func (s *Spec) smallerSteps() []string {
 
 // numbers are those of the engines that are opened first.
 func (s *Spec) numbers() []int {
-	numbers := make([]int, s.engines())
+	numbers := make([]int, s.Engines())
 	for i := range numbers {
 		numbers[i] = i
 	}
@@ -158,39 +158,39 @@ func (s *Spec) numbers() []int {
 
 // setBlocks gives the KV cache of each rank a number of blocks.
 func (s *Spec) setBlocks(blocks int64) {
-	s.info.Blocks = int(blocks)
-	s.info.CacheBytes = blocks * s.blockBytes()
+	s.Info.Blocks = int(blocks)
+	s.Info.CacheBytes = blocks * s.BlockBytes()
 }
 
-// blockBytes is one block of the rank with the most layers.
-func (s *Spec) blockBytes() int64 {
-	shape := model.CacheShape(s.model, slices.Max(s.info.StageLayers),
-		s.cfg.Parallel.TensorParallelSize, 1, s.cfg.Cache.BlockSize, s.dtype)
+// BlockBytes is one block of the rank with the most layers.
+func (s *Spec) BlockBytes() int64 {
+	shape := model.CacheShape(s.Model, slices.Max(s.Info.StageLayers),
+		s.Config.Parallel.TensorParallelSize, 1, s.Config.Cache.BlockSize, s.dtype)
 	return int64(shape.BytesPerBlock())
 }
 
 // cache is what is asked of the KV cache.
 func (s *Spec) cache() (memory.Cache, error) {
-	c, each := &s.cfg.Cache, s.blockBytes()
-	least := int64(s.info.MaxModelLen+c.BlockSize-1) / int64(c.BlockSize)
-	m := memory.Cache{Least: least, Positions: s.info.MaxModelLen, BlockSize: c.BlockSize}
+	c, each := &s.Config.Cache, s.BlockBytes()
+	least := int64(s.Info.MaxModelLen+c.BlockSize-1) / int64(c.BlockSize)
+	m := memory.Cache{Least: least, Positions: s.Info.MaxModelLen, BlockSize: c.BlockSize}
 	switch {
 	case c.Blocks > 0:
 		m.Blocks, m.Asked = int64(c.Blocks), c.Asked()
 	case c.MemoryBytes > 0:
 		m.Blocks, m.Asked = c.MemoryBytes/each, c.Asked()
 	default:
-		m.Most = least * int64(s.cfg.Schedule.MaxNumSeqs)
+		m.Most = least * int64(s.Config.Schedule.MaxNumSeqs)
 		// Which hosts Ray gives to several engines is not known before they have come.
-		if c.MemoryUtilization == 0 || s.backend() == "ray" && s.engines() > 1 {
-			m.Most = min(m.Most, defaultCacheBytes/int64(max(1, s.ranksHere()))/each)
+		if c.MemoryUtilization == 0 || s.Backend() == "ray" && s.Engines() > 1 {
+			m.Most = min(m.Most, defaultCacheBytes/int64(max(1, s.RanksHere()))/each)
 		}
 		// Slots of the cache are numbered by 31 bits.
 		m.Most = min(m.Most, maxBlocks)
 	}
 	if m.Asked != "" && m.Blocks < least {
 		return m, usage("the KV cache of %d blocks of %d tokens (%s) cannot hold one sequence of "+
-			"--max-model-len %d: %d bytes are needed", m.Blocks, c.BlockSize, m.Asked, s.info.MaxModelLen,
+			"--max-model-len %d: %d bytes are needed", m.Blocks, c.BlockSize, m.Asked, s.Info.MaxModelLen,
 			least*each)
 	}
 	if m.Blocks > maxBlocks {
@@ -208,28 +208,28 @@ const maxBlocks = 1 << 27
 // weigh finds out what a rank of each stage takes. Weights that cannot be read are counted as
 // config.json has them: the ranks will say what is wrong with them.
 func (s *Spec) weigh() error {
-	s.needs = make([]memory.Rank, len(s.info.StageLayers))
-	if s.null != nil {
+	s.needs = make([]memory.Rank, len(s.Info.StageLayers))
+	if s.Null != nil {
 		return nil
 	}
 	var src layers.Source
-	if s.cfg.Model.LoadFormat != "dummy" {
+	if s.Config.Model.LoadFormat != "dummy" {
 		if c, err := checkpoint.Open(s.folder); err == nil {
 			defer c.Close()
 			src, s.modelBytes = model.FromCheckpoint(c), c.Bytes()
 		}
 	}
-	l := s.cfg.Parallel.Layout()
+	l := s.Config.Parallel.Layout()
 	for stage := range s.needs {
-		from, to := s.stages.Range(stage, s.model.Layers)
+		from, to := s.Stages.Range(stage, s.Model.Layers)
 		u := model.Use{DType: s.dtype, Layout: l, Stage: model.Stage{From: from, To: to},
-			Rows: s.rows(), MaxLen: s.info.MaxModelLen}
-		f, err := model.Weigh(s.model, src, u)
+			Rows: s.rows(), MaxLen: s.Info.MaxModelLen}
+		f, err := model.Weigh(s.Model, src, u)
 		if err != nil && src != nil {
-			f, err = model.Weigh(s.model, nil, u)
+			f, err = model.Weigh(s.Model, nil, u)
 		}
 		if err != nil {
-			return fmt.Errorf("model %q: %w", s.info.Root, err)
+			return fmt.Errorf("model %q: %w", s.Info.Root, err)
 		}
 		s.needs[stage] = s.need(stage, &f)
 	}
@@ -238,23 +238,23 @@ func (s *Spec) weigh() error {
 
 // rows is the most rows of a step.
 func (s *Spec) rows() int {
-	c := s.scheduling()
+	c := s.Scheduling()
 	return max(c.Budget(), c.MaxSeqs)
 }
 
 // need is what a rank of a stage takes.
 func (s *Spec) need(stage int, f *model.Footprint) memory.Rank {
-	l, count := s.cfg.Parallel.Layout(), s.info.StageLayers[stage]
-	shape := model.CacheShape(s.model, count, l.TP, 1, s.info.BlockSize, s.dtype)
+	l, count := s.Config.Parallel.Layout(), s.Info.StageLayers[stage]
+	shape := model.CacheShape(s.Model, count, l.TP, 1, s.Info.BlockSize, s.dtype)
 	r := memory.Rank{Weights: f.Packed + f.Vectors, Table: f.Tables, Block: int64(shape.BytesPerBlock()),
 		Work: f.Activations, PerThread: f.PerThread}
-	if s.cfg.Model.LoadFormat == "dummy" {
+	if s.Config.Model.LoadFormat == "dummy" {
 		r.Own, r.Loading = true, f.Tensors
 	}
-	if s.cfg.Server.EnableRLHF {
+	if s.Config.Server.EnableRLHF {
 		r.Update = r.Weights
 	}
-	if s.backend() != "uni" {
+	if s.Backend() != "uni" {
 		r.Process = idleRank + rankBuffers
 		if l.PP > 1 {
 			r.Process += stageBuffers
@@ -266,32 +266,32 @@ func (s *Spec) need(stage int, f *model.Footprint) memory.Rank {
 // ranksOf are the needs of the ranks on this machine of engines. Those that Ray places are where it
 // puts them.
 func (s *Spec) ranksOf(engines []int) (ranks []memory.Rank) {
-	if s.backend() == "ray" {
+	if s.Backend() == "ray" {
 		return nil
 	}
-	threads := cmp.Or(s.cfg.Parallel.CPUThreads, max(1, machine.Cores()/max(1, s.ranksHere())))
+	threads := cmp.Or(s.Config.Parallel.CPUThreads, max(1, machine.Cores()/max(1, s.RanksHere())))
 	for _, engine := range engines {
-		for rank := range s.ranks {
-			if s.cfg.Parallel.Nodes.Count > 1 && engine*s.ranks+rank >= s.nodeShare() {
+		for rank := range s.Ranks {
+			if s.Config.Parallel.Nodes.Count > 1 && engine*s.Ranks+rank >= s.nodeShare() {
 				return ranks // on other nodes, as those that follow
 			}
-			ranks = append(ranks, s.needOf(rank, threads))
+			ranks = append(ranks, s.NeedOf(rank, threads))
 		}
 	}
 	return ranks
 }
 
-// needOf is what a rank of an engine takes.
-func (s *Spec) needOf(rank, threads int) memory.Rank {
-	l := s.cfg.Parallel.Layout()
+// NeedOf is what a rank of an engine takes.
+func (s *Spec) NeedOf(rank, threads int) memory.Rank {
+	l := s.Config.Parallel.Layout()
 	stage := l.Place(rank).PP
 	r := s.needs[stage]
-	r.Threads = cmp.Or(s.cfg.Parallel.CPUThreads, threads)
-	if s.null != nil {
+	r.Threads = cmp.Or(s.Config.Parallel.CPUThreads, threads)
+	if s.Null != nil {
 		return r
 	}
-	u := runner.Use{Vocab: s.model.VocabSize, Rows: s.rows(), MaxSeqs: s.cfg.Schedule.MaxNumSeqs,
-		MaxModelLen: s.info.MaxModelLen, Shares: l.TP, Last: stage == l.PP-1,
+	u := runner.Use{Vocab: s.Model.VocabSize, Rows: s.rows(), MaxSeqs: s.Config.Schedule.MaxNumSeqs,
+		MaxModelLen: s.Info.MaxModelLen, Shares: l.TP, Last: stage == l.PP-1,
 		Output: rank == l.Output()}
 	work, each := runner.Footprint(u)
 	r.Work += work
@@ -304,8 +304,8 @@ func (s *Spec) needOf(rank, threads int) memory.Rank {
 
 // heapOfRanks is how large the heap of a rank's process may become: beside what each thread adds.
 func (s *Spec) heapOfRanks() (bytes, perThread int64) {
-	for rank := range s.ranks {
-		r := s.needOf(rank, 1)
+	for rank := range s.Ranks {
+		r := s.NeedOf(rank, 1)
 		each := memory.Rank{Work: r.PerThread}
 		perThread = max(perThread, each.Heap())
 		r.PerThread = 0
@@ -314,41 +314,41 @@ func (s *Spec) heapOfRanks() (bytes, perThread int64) {
 	return bytes, perThread
 }
 
-// constraintBytes is how much all constraints of a process may take: what is planned for them, and a part
+// ConstraintBytes is how much all constraints of a process may take: what is planned for them, and a part
 // of what the limit of this machine leaves beside the plan, for the driver and for the rank of each engine
 // that samples. It is 0 where the ranks are on machines of which nothing is known.
-func (s *Spec) constraintBytes() int64 {
-	if s.planned == nil || len(s.planned.Hosts) == 0 {
+func (s *Spec) ConstraintBytes() int64 {
+	if s.Planned == nil || len(s.Planned.Hosts) == 0 {
 		return 0
 	}
-	h := &s.planned.Hosts[0]
+	h := &s.Planned.Hosts[0]
 	room, _, known := h.Bounds.Room(1)
 	if !known {
 		return 0
 	}
-	left := max(0, room-h.Parts(s.planned.Blocks).Total())
-	return grammarRoom + left/int64(1+s.engines())
+	left := max(0, room-h.Parts(s.Planned.Blocks).Total())
+	return grammarRoom + left/int64(1+s.Engines())
 }
 
 // nodeShare is how many ranks each node has.
-func (s *Spec) nodeShare() int { return cmp.Or(s.share, s.ranksHere()) }
+func (s *Spec) nodeShare() int { return cmp.Or(s.Share, s.RanksHere()) }
 
 // thisHost is this machine with ranks of engines.
 func (s *Spec) thisHost(ranks []memory.Rank) memory.Host {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	h := memory.Host{Name: launch.ThisHost, Bounds: s.bounds, Ranks: ranks, Update: s.updateBytes(),
+	h := memory.Host{Name: launch.ThisHost, Bounds: s.bounds, Ranks: ranks, Update: s.UpdateBytes(),
 		// The collector lets the heap grow to twice what is in use now.
 		Driver: driverRoom + int64(m.HeapAlloc)}
-	if s.backend() != "uni" {
-		h.Driver += s.cfg.Queue.MemoryBytes * int64(len(ranks)+s.ranks-1) / int64(s.ranks)
+	if s.Backend() != "uni" {
+		h.Driver += s.Config.Queue.MemoryBytes * int64(len(ranks)+s.Ranks-1) / int64(s.Ranks)
 	}
 	return h
 }
 
-// updateBytes is what weights take that come to a host whole, those that count and the next ones.
-func (s *Spec) updateBytes() int64 {
-	if !s.cfg.Server.EnableRLHF {
+// UpdateBytes is what weights take that come to a host whole, those that count and the next ones.
+func (s *Spec) UpdateBytes() int64 {
+	if !s.Config.Server.EnableRLHF {
 		return 0
 	}
 	return 2 * s.modelBytes
@@ -360,7 +360,7 @@ func (s *Spec) replan() error {
 	if err := s.weigh(); err != nil {
 		return err
 	}
-	s.setBlocks(int64(s.info.Blocks))
+	s.setBlocks(int64(s.Info.Blocks))
 	if refused := s.compare(s.bounds, s.numbers()); refused != nil {
 		return refused
 	}
@@ -377,20 +377,20 @@ func (s *Spec) compare(bounds memory.Bounds, engines []int) *Refused {
 	h := s.thisHost(ranks)
 	h.Bounds = bounds
 	var misfit *memory.Misfit
-	if _, err := memory.Make([]memory.Host{h}, s.fixedCache(), s.cfg.Cache.Share()); errors.As(err, &misfit) {
+	if _, err := memory.Make([]memory.Host{h}, s.FixedCache(), s.Config.Cache.Share()); errors.As(err, &misfit) {
 		return &Refused{misfit.What()}
 	}
 	return nil
 }
 
-// checkMemory refuses more engines of the numbers, beside as many as make total, that do not fit into
+// CheckMemory refuses more engines of the numbers, beside as many as make total, that do not fit into
 // this machine's memory, of which the bounds now are given. All of them must fit into what was there before
 // the first one came, caches that have not come into use included, and the new ones into what is there now.
-func (s *Spec) checkMemory(now memory.Bounds, numbers []int, total int) error {
-	if s.null != nil {
+func (s *Spec) CheckMemory(now memory.Bounds, numbers []int, total int) error {
+	if s.Null != nil {
 		return nil
 	}
-	o := s.withEngines(total)
+	o := s.WithEngines(total)
 	all := slices.DeleteFunc(o.numbers(), func(n int) bool { return slices.Contains(numbers, n) })
 	all = append(all, numbers...)
 	err := cmp.Or(o.compare(s.bounds, all), o.compare(now, numbers))
@@ -401,13 +401,13 @@ func (s *Spec) checkMemory(now memory.Bounds, numbers []int, total int) error {
 	for ; fit > 0 && (o.compare(s.bounds, all[:len(all)-len(numbers)+fit]) != nil ||
 		o.compare(now, numbers[:fit]) != nil); fit-- {
 	}
-	return refuse("%s: no more engines than %d fit", err.Error(), total-len(numbers)+fit)
+	return Refuse("%s: no more engines than %d fit", err.Error(), total-len(numbers)+fit)
 }
 
-// fixedCache is a KV cache of the size that was decided.
-func (s *Spec) fixedCache() memory.Cache {
-	size := s.cfg.Cache.BlockSize
-	c := memory.Cache{Blocks: int64(s.info.Blocks), Positions: s.info.MaxModelLen, BlockSize: size,
-		Least: int64(s.info.MaxModelLen+size-1) / int64(size), Asked: s.cfg.Cache.Asked()}
+// FixedCache is a KV cache of the size that was decided.
+func (s *Spec) FixedCache() memory.Cache {
+	size := s.Config.Cache.BlockSize
+	c := memory.Cache{Blocks: int64(s.Info.Blocks), Positions: s.Info.MaxModelLen, BlockSize: size,
+		Least: int64(s.Info.MaxModelLen+size-1) / int64(size), Asked: s.Config.Cache.Asked()}
 	return c
 }

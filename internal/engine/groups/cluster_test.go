@@ -1,9 +1,10 @@
-package engine
+package groups
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -20,8 +21,8 @@ func TestOwnBundles(t *testing.T) {
 		{2, 1, 2, "3,1", "", "--bundle-indices 3,1: 2 bundles for 2 engines of 2 ranks"},
 		{2, 1, 1, "3,3", "", "--bundle-indices 3,3: bundle 3 is there twice"},
 	} {
-		b := &launching{Spec: &Spec{cfg: &config.Config{}, ranks: c.ranks}, number: c.number}
-		b.cfg.Parallel.DataParallelSize = c.engines
+		b := &Launch{Spec: &open.Spec{Config: &config.Config{}, Ranks: c.ranks}, Number: c.number}
+		b.Config.Parallel.DataParallelSize = c.engines
 		got, err := b.ownBundles(c.indices)
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("engine %d of %d, %q: %q, %v", c.number, c.engines, c.indices, got, err)

@@ -1,4 +1,4 @@
-package engine
+package groups
 
 import (
 	"context"
@@ -14,27 +14,27 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 )
 
-// supervisor owns the group of ranks that an engine computes on: the launcher that started them,
+// Supervisor owns the group of ranks that an engine computes on: the launcher that started them,
 // the executor that drives them, and the epoch that tells one group from the next. What belongs to
 // one attempt (listener, token, shared memory) is made by start and ends with it, so that a new group
 // can take the place of one that failed. The launcher stays where ranks that live go on in the next.
-type supervisor struct {
-	// backend is what starts the ranks: uni, mp or ray.
-	backend string
-	// options makes the options of one attempt. It is given the launcher of the one before if its
+type Supervisor struct {
+	// Backend is what starts the ranks: uni, mp or ray.
+	Backend string
+	// Options makes the options of one attempt. It is given the launcher of the one before if its
 	// ranks may be kept, else nil.
-	options func(context.Context, executor.Launcher) (executor.Options, error)
+	Options func(context.Context, executor.Launcher) (executor.Options, error)
 	// files chooses the files that ranks about to start load, and returns the number of their
 	// revision, which is then that of the newest group.
 	files    func(*queue.Init) (revision int64, err error)
-	revision int64
+	Revision int64
 	// ready, if it is not nil, is called when all ranks of an attempt have loaded. options may set it.
 	ready func()
-	// other says that the next start is of another layout than the group before.
-	other  bool
+	// Other says that the next start is of another layout than the group before.
+	Other  bool
 	events status.Listener
-	// life ends with stop, which quit is for: it ends a start that is under way.
-	life context.Context
+	// Life ends with stop, which quit is for: it ends a start that is under way.
+	Life context.Context
 	quit context.CancelFunc
 
 	// starting is held during a start. launcher is the last one's, until it is stopped.
@@ -47,22 +47,22 @@ type supervisor struct {
 	stopped bool
 }
 
-// start starts the next group and returns when all of its ranks have loaded. The group before it is
+// Start starts the next group and returns when all of its ranks have loaded. The group before it is
 // ended first: two never hold the devices at once. cause is why that one has failed: ranks that may
 // have survived it are kept; nil keeps none. After stop it returns errStopped.
-func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor, error) {
+func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor, error) {
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	var files queue.Init
 	revision, err := s.files(&files)
 	if err != nil {
-		return nil, filesError{err}
+		return nil, FilesError{err}
 	}
 	if err := s.settle(ctx, cause); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
-	o, err := s.options(ctx, s.launcher)
+	o, err := s.Options(ctx, s.launcher)
 	if err != nil {
 		return nil, err
 	}
@@ -80,16 +80,16 @@ func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor
 	s.mu.Lock()
 	stopped := s.stopped
 	s.epoch++
-	s.group, s.revision = group, revision
+	s.group, s.Revision = group, revision
 	epoch := s.epoch
 	s.mu.Unlock()
 	if stopped {
-		return nil, errors.Join(errStopped, s.end(ctx, group, s.launcher))
+		return nil, errors.Join(ErrStopped, s.end(ctx, group, s.launcher))
 	}
 	if s.ready != nil {
 		s.ready()
 	}
-	ready := status.GroupReady{Epoch: epoch, Backend: s.backend, Ranks: o.Init.Layout.World(),
+	ready := status.GroupReady{Epoch: epoch, Backend: s.Backend, Ranks: o.Init.Layout.World(),
 		Took: time.Since(begun)}
 	for _, r := range group.Ranks() {
 		ready.WeightBytes += r.WeightBytes
@@ -98,8 +98,8 @@ func (s *supervisor) start(ctx context.Context, cause error) (*executor.Executor
 	return group, nil
 }
 
-// stop ends the group, and lets no other start. Stopping twice is harmless.
-func (s *supervisor) stop(ctx context.Context) error {
+// Stop ends the group, and lets no other start. Stopping twice is harmless.
+func (s *Supervisor) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopped = true
 	s.quit()
@@ -116,8 +116,8 @@ func (s *supervisor) stop(ctx context.Context) error {
 	return err
 }
 
-// errStopped means that no group is started any more.
-var errStopped = errors.New("engine is stopped")
+// ErrStopped means that no group is started any more.
+var ErrStopped = errors.New("engine is stopped")
 
 const (
 	// shutdownGrace is how long ranks may take to end by themselves, and then by force.
@@ -126,8 +126,8 @@ const (
 )
 
 // settle ends the group before, and its ranks unless they may be kept after the cause of its failure.
-func (s *supervisor) settle(ctx context.Context, cause error) error {
-	before := s.current()
+func (s *Supervisor) settle(ctx context.Context, cause error) error {
+	before := s.Current()
 	if s.launcher != nil && executor.CanKeep(cause) {
 		if before == nil {
 			return nil
@@ -143,7 +143,7 @@ func (s *supervisor) settle(ctx context.Context, cause error) error {
 
 // end ends a group's ranks, and those that its launcher has kept since it was left, within shutdownGrace and
 // what ctx leaves of it, but for the leastGrace that they have even if ctx is over. Both may be nil.
-func (s *supervisor) end(ctx context.Context, group *executor.Executor, l executor.Launcher) error {
+func (s *Supervisor) end(ctx context.Context, group *executor.Executor, l executor.Launcher) error {
 	grace := shutdownGrace
 	if end, ok := ctx.Deadline(); ok {
 		grace = min(grace, max(time.Until(end), leastGrace))
@@ -160,8 +160,8 @@ func (s *supervisor) end(ctx context.Context, group *executor.Executor, l execut
 	return errors.Join(errs...)
 }
 
-// failed tells of the failure of the group, and returns its epoch.
-func (s *supervisor) failed(cause error) uint64 {
+// Failed tells of the failure of the group, and returns its epoch.
+func (s *Supervisor) Failed(cause error) uint64 {
 	s.mu.Lock()
 	f := status.GroupFailed{Epoch: s.epoch, Rank: -1, Cause: cause.Error()}
 	s.mu.Unlock()
@@ -173,25 +173,25 @@ func (s *supervisor) failed(cause error) uint64 {
 	return f.Epoch
 }
 
-// newest is the epoch of the newest group.
-func (s *supervisor) newest() uint64 {
+// Newest is the epoch of the newest group.
+func (s *Supervisor) Newest() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.epoch
 }
 
-// current is the newest group, which may be dead; nil before the first.
-func (s *supervisor) current() *executor.Executor {
+// Current is the newest group, which may be dead; nil before the first.
+func (s *Supervisor) Current() *executor.Executor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.group
 }
 
-// report says of every rank of the newest group what it is doing.
-func (s *supervisor) report() []executor.RankStatus { return s.current().Report() }
+// Report says of every rank of the newest group what it is doing.
+func (s *Supervisor) Report() []executor.RankStatus { return s.Current().Report() }
 
-// links are the connections of the newest group to ranks of other hosts.
-func (s *supervisor) links() []metrics.Link { return s.current().Links() }
+// Links are the connections of the newest group to ranks of other hosts.
+func (s *Supervisor) Links() []metrics.Link { return s.Current().Links() }
 
 // emitOutput tells what is known of a failure beside its cause, and the last lines that a rank of
 // another host wrote: what ranks started here write is seen as it comes.
@@ -215,7 +215,7 @@ func emitOutput(to status.Listener, cause error) {
 	}
 }
 
-// filesError is why a start has not begun: what lives of the ranks may go on in the next one.
-type filesError struct{ error }
+// FilesError is why a start has not begun: what lives of the ranks may go on in the next one.
+type FilesError struct{ error }
 
-func (e filesError) Unwrap() error { return e.error }
+func (e FilesError) Unwrap() error { return e.error }

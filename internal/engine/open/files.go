@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"errors"
@@ -16,9 +16,9 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
-// modelFiles are the files that all engines of a server compute by. Every group is told which they are,
+// Files are the files that all engines of a server compute by. Every group is told which they are,
 // and none of its ranks loads any other. Of the built-in model there are none; methods of nil do nothing.
-type modelFiles struct {
+type Files struct {
 	// policy is --on-model-change. fixed is why other files cannot be adopted, "" if they can.
 	policy, fixed string
 	dir           string
@@ -32,7 +32,7 @@ type modelFiles struct {
 	revision atomic.Int64
 
 	mu   sync.Mutex
-	held *checkpoint.Held
+	Held *checkpoint.Held
 	// id is the identity of what is held, wake what is called when it changes.
 	id   atomic.Pointer[string]
 	wake []func()
@@ -52,62 +52,62 @@ const (
 // hold holds the files of the model, from which everything is read then. What is missing is for isHeld to
 // say, after what is wrong with config.json.
 func (r *resolver) hold() error {
-	if r.dir == "" || r.null != nil {
+	if r.dir == "" || r.Null != nil {
 		return nil
 	}
-	m := &modelFiles{policy: r.cfg.Recovery.OnModelChange, dir: r.dir, events: r.events,
+	m := &Files{policy: r.Config.Recovery.OnModelChange, dir: r.dir, events: r.events,
 		leftAlone: r.leftAlone,
-		weights:   r.cfg.Model.LoadFormat != "dummy"}
+		weights:   r.Config.Model.LoadFormat != "dummy"}
 	var err error
-	if m.held, err = checkpoint.Hold(r.dir, m.weights); err != nil {
-		r.unheld = fmt.Errorf("model %q: %w", r.info.Root, err)
+	if m.Held, err = checkpoint.Hold(r.dir, m.weights); err != nil {
+		r.unheld = fmt.Errorf("model %q: %w", r.Info.Root, err)
 		return nil
 	}
 	m.users.Store(1)
 	m.name()
-	r.folder, r.files, r.info.files = m.held, m, m
+	r.folder, r.Files, r.Info.Files = m.Held, m, m
 	return nil
 }
 
 func (r *resolver) isHeld() error { return r.unheld }
 
 // name names what is held.
-func (m *modelFiles) name() {
-	id := checkpoint.Identity(m.held.Files())
+func (m *Files) name() {
+	id := checkpoint.Identity(m.Held.Files())
 	m.id.Store(&id)
 }
 
 // identity names the files that count; "" stands for none.
-func (m *modelFiles) identity() string {
+func (m *Files) identity() string {
 	if m == nil {
 		return ""
 	}
 	return *m.id.Load()
 }
 
-// overwritten is about a file that ranks look embeddings up in, and that was overwritten: the next step
+// Overwritten is about a file that ranks look embeddings up in, and that was overwritten: the next step
 // fails. While files are being adopted it is not known.
-func (m *modelFiles) overwritten() error {
+func (m *Files) Overwritten() error {
 	if m == nil || !m.weights || m.policy == adoptModel || !m.mu.TryLock() {
 		return nil
 	}
 	defer m.mu.Unlock()
-	if lost := m.held.Overwritten(); lost != nil {
+	if lost := m.Held.Overwritten(); lost != nil {
 		return lost
 	}
 	return nil
 }
 
 // part names some of them.
-func (m *modelFiles) part(of func(name string) bool) string {
+func (m *Files) part(of func(name string) bool) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return checkpoint.Identity(slices.DeleteFunc(m.held.Files(),
+	return checkpoint.Identity(slices.DeleteFunc(m.Held.Files(),
 		func(f checkpoint.File) bool { return !of(f.Name) }))
 }
 
-// watch has f called whenever others are adopted.
-func (m *modelFiles) watch(f func()) {
+// Watch has f called whenever others are adopted.
+func (m *Files) Watch(f func()) {
 	if m != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -115,46 +115,46 @@ func (m *modelFiles) watch(f func()) {
 	}
 }
 
-// number is that of the revision that counts.
-func (m *modelFiles) number() int64 {
+// Number is that of the revision that counts.
+func (m *Files) Number() int64 {
 	if m == nil {
 		return 0
 	}
 	return m.revision.Load()
 }
 
-// use takes note of a user.
-func (m *modelFiles) use() {
+// Use takes note of a user.
+func (m *Files) Use() {
 	if m != nil {
 		m.users.Add(1)
 	}
 }
 
-// leave takes note that a user has ended. The last one lets the files go.
-func (m *modelFiles) leave() error {
+// Leave takes note that a user has ended. The last one lets the files go.
+func (m *Files) Leave() error {
 	if m == nil || m.users.Add(-1) > 0 {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.held.Close()
+	err := m.Held.Close()
 	if m.tokenizer != nil {
 		err = errors.Join(err, m.tokenizer.Close())
 	}
 	return err
 }
 
-// settle tells ranks that are about to start which files are theirs, after a look at those that are there
+// Settle tells ranks that are about to start which files are theirs, after a look at those that are there
 // by now. later says that no rank loads weights of the files. It returns the revision that was chosen; an
 // error names what has changed.
-func (m *modelFiles) settle(init *queue.Init, later bool) (revision int64, err error) {
+func (m *Files) Settle(init *queue.Init, later bool) (revision int64, err error) {
 	init.Later = later
 	if m == nil {
 		return 0, nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	changed, lost := m.held.Look(m.weights && !later)
+	changed, lost := m.Held.Look(m.weights && !later)
 	switch {
 	case m.policy == adoptModel && !later && (changed != nil || lost != nil):
 		if err := m.adopt(); err != nil {
@@ -168,7 +168,7 @@ func (m *modelFiles) settle(init *queue.Init, later bool) (revision int64, err e
 		m.told = changed.Error()
 		m.events.Emit(status.ModelChanged{File: changed.Path, Identity: changed.Want, Now: changed.Got})
 	}
-	init.Files = known(m.held.Files())
+	init.Files = known(m.Held.Files())
 	if m.policy != refuseModel {
 		init.Holder = os.Getpid()
 	}
@@ -183,7 +183,7 @@ func (m *modelFiles) settle(init *queue.Init, later bool) (revision int64, err e
 const leftAlone = 2 * time.Second
 
 // adopt makes the files that are there by now those that count. Only weights may be other ones.
-func (m *modelFiles) adopt() error {
+func (m *Files) adopt() error {
 	if m.fixed != "" {
 		return fmt.Errorf("--on-model-change adopt: %s: restart the server", m.fixed)
 	}
@@ -191,7 +191,7 @@ func (m *modelFiles) adopt() error {
 	if err != nil {
 		return fmt.Errorf("--on-model-change adopt: %w", err)
 	}
-	before, after := m.held.Files(), now.Files()
+	before, after := m.Held.Files(), now.Files()
 	if age := now.Age(); age < m.leftAlone {
 		err = fmt.Errorf("--on-model-change adopt: the files of %s were written %v ago: they are adopted "+
 			"when they have been left alone for %v", m.dir, age.Round(time.Millisecond), m.leftAlone)
@@ -202,8 +202,8 @@ func (m *modelFiles) adopt() error {
 	if err != nil {
 		return errors.Join(err, now.Close())
 	}
-	err = m.held.Close()
-	m.held = now
+	err = m.Held.Close()
+	m.Held = now
 	m.name()
 	m.revision.Add(1)
 	for _, f := range m.wake {
@@ -238,14 +238,14 @@ func known(files []checkpoint.File) []queue.File {
 	return list
 }
 
-// weightsName tells one model from another, wherever they lie, and its weights from others of it.
-func (s *Spec) weightsName() (model, weights string) {
-	if s.files == nil {
+// WeightsName tells one model from another, wherever they lie, and its weights from others of it.
+func (s *Spec) WeightsName() (model, weights string) {
+	if s.Files == nil {
 		return builtin.Name, "as it is built in"
 	}
-	model = s.files.part(func(name string) bool { return name == "config.json" })
-	if s.cfg.Model.LoadFormat == "dummy" {
-		return model, fmt.Sprintf("dummy %d", s.cfg.Model.Seed)
+	model = s.Files.part(func(name string) bool { return name == "config.json" })
+	if s.Config.Model.LoadFormat == "dummy" {
+		return model, fmt.Sprintf("dummy %d", s.Config.Model.Seed)
 	}
-	return model, s.files.part(checkpoint.IsWeights)
+	return model, s.Files.part(checkpoint.IsWeights)
 }

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"encoding/json"
@@ -54,10 +54,10 @@ type hfOverrides struct {
 // readPooling finds how the model pools: by the flags, else by the files that sentence-transformers
 // keeps beside it, else by its last token, normalized.
 func (r *resolver) readPooling() error {
-	m, head := &r.cfg.Model, r.model.Classifier
+	m, head := &r.Config.Model, r.Model.Classifier
 	if head != nil && m.Runner == "generate" {
 		return &config.UsageError{Err: fmt.Errorf("--runner generate: %q is a classifier, it generates nothing",
-			r.info.Root)}
+			r.Info.Root)}
 	}
 	if m.Runner != "pooling" && head == nil {
 		if m.PoolerConfig != "" || m.HFOverrides != "" && m.HFOverrides != "{}" {
@@ -66,11 +66,11 @@ func (r *resolver) readPooling() error {
 		}
 		return nil
 	}
-	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.model.HiddenSize}
+	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize}
 	if head != nil {
 		p.Classes = &Classes{Labels: head.Labels, Activate: true, problem: head.ProblemType, width: p.Width}
 	} else if err := r.readSentenceTransformer(p); err != nil {
-		return fmt.Errorf("model %q: %w", r.info.Root, err)
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	if err := p.configure(m.PoolerConfig); err != nil {
 		return &config.UsageError{Err: fmt.Errorf("--pooler-config: %w", err)}
@@ -78,7 +78,7 @@ func (r *resolver) readPooling() error {
 	if err := r.override(p, m.HFOverrides); err != nil {
 		return &config.UsageError{Err: fmt.Errorf("--hf-overrides: %w", err)}
 	}
-	r.info.Pooling = p
+	r.Info.Pooling = p
 	return nil
 }
 
@@ -164,7 +164,7 @@ func (r *resolver) override(p *Pooling, text string) error {
 	}
 	if p.Classes != nil && (o.IsMatryoshka || o.Qwen3Reranker || len(o.MatryoshkaDimensions) > 0 ||
 		len(o.ClassifierFromToken) > 0) {
-		return fmt.Errorf("%q is a classifier, of which nothing is overridden", r.info.Root)
+		return fmt.Errorf("%q is a classifier, of which nothing is overridden", r.Info.Root)
 	}
 	p.Matryoshka = o.IsMatryoshka || len(o.MatryoshkaDimensions) > 0
 	for _, d := range o.MatryoshkaDimensions {
@@ -180,11 +180,11 @@ func (r *resolver) override(p *Pooling, text string) error {
 		return fmt.Errorf("classifier_from_token has %d tokens, it takes the one for no and the one for yes",
 			len(o.ClassifierFromToken))
 	}
-	if r.info.Tokenizer == nil {
+	if r.Info.Tokenizer == nil {
 		return errors.New("classifier_from_token needs a tokenizer")
 	}
 	for _, text := range o.ClassifierFromToken {
-		ids := r.info.Tokenizer.Encode(text, false)
+		ids := r.Info.Tokenizer.Encode(text, false)
 		if len(ids) != 1 {
 			return fmt.Errorf("classifier_from_token: %q is %d tokens of the model, not one", text,
 				len(ids))

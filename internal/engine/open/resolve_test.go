@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"os"
@@ -20,7 +20,7 @@ func TestResolveMakesFoldersAbsolute(t *testing.T) {
 	}
 	cfg := &config.Config{}
 	cfg.Model.Path = "./tiny"
-	b := newResolver(t.Context(), &ResolveOptions{Config: cfg})
+	b := newResolver(t.Context(), &Options{Config: cfg})
 	if err := b.resolve(); err != nil {
 		t.Fatal(err)
 	}
@@ -28,22 +28,22 @@ func TestResolveMakesFoldersAbsolute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := filepath.Join(here, "tiny"); b.dir != want || b.fromHub || b.info.Root != "./tiny" {
-		t.Errorf("folder %s (from the Hub: %v), served as %s; want %s", b.dir, b.fromHub, b.info.Root, want)
+	if want := filepath.Join(here, "tiny"); b.dir != want || b.fromHub || b.Info.Root != "./tiny" {
+		t.Errorf("folder %s (from the Hub: %v), served as %s; want %s", b.dir, b.fromHub, b.Info.Root, want)
 	}
 }
 
 // TestBuiltinByName: its name is that of a model like any other, and that of a folder where there is one.
 func TestBuiltinByName(t *testing.T) {
 	t.Chdir(t.TempDir())
-	opt := ResolveOptions{Config: &config.Config{}}
+	opt := Options{Config: &config.Config{}}
 	opt.Config.Model.Path = builtin.Name
 	b := newResolver(t.Context(), &opt)
 	if err := b.resolve(); err != nil {
 		t.Fatal(err)
 	}
-	if b.dir != "" || b.info.Root != builtin.Name {
-		t.Errorf("without a folder: folder %q, served as %s", b.dir, b.info.Root)
+	if b.dir != "" || b.Info.Root != builtin.Name {
+		t.Errorf("without a folder: folder %q, served as %s", b.dir, b.Info.Root)
 	}
 	if err := os.Mkdir(builtin.Name, 0o700); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"errors"
@@ -19,11 +19,11 @@ import (
 
 // readTokenizer loads the tokenizer and the chat template.
 func (r *resolver) readTokenizer() error {
-	if r.cfg.Model.SkipTokenizerInit {
+	if r.Config.Model.SkipTokenizerInit {
 		return nil
 	}
 	folder := r.folder
-	if t := r.cfg.Model.Tokenizer; t != "" {
+	if t := r.Config.Model.Tokenizer; t != "" {
 		dir, err := r.download(t)
 		if err != nil {
 			return fmt.Errorf("--tokenizer: %w", err)
@@ -40,11 +40,11 @@ func (r *resolver) readTokenizer() error {
 
 // tokenizerFolder is the folder of --tokenizer, held like the model's.
 func (r *resolver) tokenizerFolder(dir string) (checkpoint.Folder, error) {
-	if r.files == nil {
+	if r.Files == nil {
 		return checkpoint.Dir(dir)
 	}
 	held, err := checkpoint.Hold(dir, false)
-	r.files.tokenizer = held
+	r.Files.tokenizer = held
 	return held, err
 }
 
@@ -52,7 +52,7 @@ func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 	raw, err := folder.ReadFile("tokenizer.json")
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("model %q has no tokenizer.json: give --tokenizer, or serve token ids "+
-			"with --skip-tokenizer-init", r.info.Root)
+			"with --skip-tokenizer-init", r.Info.Root)
 	}
 	if err != nil {
 		return err
@@ -63,11 +63,11 @@ func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 			return err
 		}
 	}
-	if r.info.Tokenizer, err = tokenizer.Parse(raw, tokConfig); err != nil {
-		return fmt.Errorf("model %q: %w", r.info.Root, err)
+	if r.Info.Tokenizer, err = tokenizer.Parse(raw, tokConfig); err != nil {
+		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
-	r.info.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {
-		return grammars.Vocabulary(r.info.Tokenizer), nil
+	r.Info.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {
+		return grammars.Vocabulary(r.Info.Tokenizer), nil
 	}, (machine.Cores()+1)/2)
 	source, from, err := r.templateSource(folder)
 	if err != nil || source == "" {
@@ -77,7 +77,7 @@ func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 		return fmt.Errorf("%s: chat template line %d, column %d: not valid UTF-8", from, line,
 			column)
 	}
-	if r.info.Template, err = chattemplate.Parse(source); err != nil {
+	if r.Info.Template, err = chattemplate.Parse(source); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	return nil
@@ -101,7 +101,7 @@ func firstInvalid(s string) (line, column int) {
 
 // templateSource finds the chat template: the flag's, the folder's own file, the tokenizer's.
 func (r *resolver) templateSource(folder checkpoint.Folder) (source, from string, err error) {
-	if t := r.cfg.Model.ChatTemplate; t != "" {
+	if t := r.Config.Model.ChatTemplate; t != "" {
 		raw, err := os.ReadFile(t)
 		if err == nil {
 			return string(raw), "--chat-template " + t, nil
@@ -115,7 +115,7 @@ func (r *resolver) templateSource(folder checkpoint.Folder) (source, from string
 		raw, err := folder.ReadFile("chat_template.jinja")
 		return string(raw), "chat_template.jinja", err
 	}
-	return r.info.Tokenizer.Config().ChatTemplates["default"],
+	return r.Info.Tokenizer.Config().ChatTemplates["default"],
 		"chat template of tokenizer_config.json", nil
 }
 

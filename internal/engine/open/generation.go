@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 // over it, and finds the tokens that end an output.
 func (r *resolver) readGenerationConfig() error {
 	g := &checkpoint.GenerationConfig{}
-	if where := r.cfg.Model.GenerationConfig; where != "vllm" {
+	if where := r.Config.Model.GenerationConfig; where != "vllm" {
 		folder := r.folder
 		if where != "auto" {
 			var err error
@@ -29,7 +29,7 @@ func (r *resolver) readGenerationConfig() error {
 			}
 		}
 	}
-	if raw := r.cfg.Model.OverrideGenerationConfig; raw != "" {
+	if raw := r.Config.Model.OverrideGenerationConfig; raw != "" {
 		over, err := checkpoint.ReadGenerationConfig([]byte(raw))
 		if err != nil {
 			return fmt.Errorf("--override-generation-config: %w", err)
@@ -39,7 +39,7 @@ func (r *resolver) readGenerationConfig() error {
 			g.EOS = over.EOS
 		}
 	}
-	r.info.Generation = g.Settings
+	r.Info.Generation = g.Settings
 	r.findEnds(g.EOS)
 	return nil
 }
@@ -47,18 +47,18 @@ func (r *resolver) readGenerationConfig() error {
 // findEnds finds the tokens that end an output: the tokenizer's end of a sequence, else the
 // model's, and those of the generation config beside it.
 func (r *resolver) findEnds(more []int) {
-	r.info.EOS = -1
-	if len(r.model.EOS) > 0 {
-		r.info.EOS = int32(r.model.EOS[0])
+	r.Info.EOS = -1
+	if len(r.Model.EOS) > 0 {
+		r.Info.EOS = int32(r.Model.EOS[0])
 	}
-	if r.info.Tokenizer != nil {
-		if id, ok := r.info.Tokenizer.ID(r.info.Tokenizer.Config().EOSToken); ok {
-			r.info.EOS = id
+	if r.Info.Tokenizer != nil {
+		if id, ok := r.Info.Tokenizer.ID(r.Info.Tokenizer.Config().EOSToken); ok {
+			r.Info.EOS = id
 		}
 	}
 	for _, id := range more {
-		if t := int32(id); t != r.info.EOS && !slices.Contains(r.info.StopTokens, t) {
-			r.info.StopTokens = append(r.info.StopTokens, t)
+		if t := int32(id); t != r.Info.EOS && !slices.Contains(r.Info.StopTokens, t) {
+			r.Info.StopTokens = append(r.Info.StopTokens, t)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package open
 
 import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -41,17 +41,17 @@ type Info struct {
 	// Ranks are the workers, engine by engine.
 	Ranks []queue.Ready
 
-	files *modelFiles
+	Files *Files
 }
 
 // Folder is the model's, "" for the built-in one.
 func (i *Info) Folder() string {
-	if i.files == nil {
+	if i.Files == nil {
 		return ""
 	}
-	return i.files.dir
+	return i.Files.dir
 }
 
 // Identity names the files that answers come from, also as they are adopted; "" stands for the built-in
 // model.
-func (i *Info) Identity() string { return i.files.identity() }
+func (i *Info) Identity() string { return i.Files.identity() }

@@ -1,10 +1,11 @@
-package engine
+package groups
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -13,19 +14,19 @@ import (
 )
 
 // plannedLaunch is the built-in model on a machine with so much memory.
-func plannedLaunch(t *testing.T, left int64, change func(c *config.Config)) (*launching, error) {
+func plannedLaunch(t *testing.T, left int64, change func(c *config.Config)) (*Launch, error) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Parallel.CPUThreads = 1
 	change(&cfg)
-	spec, err := Resolve(t.Context(), ResolveOptions{Config: &cfg, Bounds: func() memory.Bounds {
+	spec, err := open.Resolve(t.Context(), open.Options{Config: &cfg, Bounds: func() memory.Bounds {
 		return memory.Bounds{{From: "the test's memory", Limit: left, Left: left}}
 	}})
-	return &launching{Spec: spec, ledger: newLedger()}, err
+	return &Launch{Spec: spec, Ledger: NewLedger()}, err
 }
 
 // come has the two ranks of an engine come from hosts that have so much memory.
-func come(b *launching, left ...int64) (queue.Init, error) {
+func come(b *Launch, left ...int64) (queue.Init, error) {
 	workers, here := make([]launch.Worker, 2), make([]join.Here, 2)
 	for i := range workers {
 		host := i % len(left)
@@ -33,7 +34,7 @@ func come(b *launching, left ...int64) (queue.Init, error) {
 		here[i] = join.Here{Host: "host " + string(rune('1'+host)), Cores: 4,
 			Memory: memory.Bounds{{From: "/sys/fs/cgroup/memory.max", Limit: left[host], Left: left[host]}}}
 	}
-	init := queue.Init{Blocks: b.info.Blocks}
+	init := queue.Init{Blocks: b.Info.Blocks}
 	err := b.fits(&init, workers, here)
 	return init, err
 }
@@ -47,18 +48,18 @@ func TestOtherHostsSizeTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := b.info.Blocks
+	wanted := b.Info.Blocks
 	first := *b
 	init, err := come(&first, 8<<30, 400<<20)
-	if err != nil || init.Blocks != first.info.Blocks || init.Blocks < wanted/10 || init.Blocks > wanted*3/4 ||
-		first.info.CacheBytes != int64(init.Blocks)*b.blockBytes() {
+	if err != nil || init.Blocks != first.Info.Blocks || init.Blocks < wanted/10 || init.Blocks > wanted*3/4 ||
+		first.Info.CacheBytes != int64(init.Blocks)*b.BlockBytes() {
 		t.Fatalf("%d blocks of %d, %v", init.Blocks, wanted, err)
 	}
 	if again, err := come(&first, 1<<20, 1<<20); err != nil || again.Blocks != init.Blocks {
 		t.Errorf("%d blocks instead of %d when it comes again, %v", again.Blocks, init.Blocks, err)
 	}
-	if b.ledger.decided() != int64(init.Blocks) {
-		t.Errorf("those that are added have %d blocks, not %d", b.ledger.decided(), init.Blocks)
+	if b.Ledger.Decided() != int64(init.Blocks) {
+		t.Errorf("those that are added have %d blocks, not %d", b.Ledger.Decided(), init.Blocks)
 	}
 	alone, err := plannedLaunch(t, 1<<40, func(c *config.Config) {
 		c.Parallel.Backend, c.Parallel.TensorParallelSize = "ray", 2
@@ -83,11 +84,11 @@ func TestOtherHosts(t *testing.T) {
 	}
 	come := func(engine int, left ...int64) error {
 		e := *b
-		e.number = engine
+		e.Number = engine
 		_, err := come(&e, left...)
 		return err
 	}
-	var refused *Refused
+	var refused *open.Refused
 	var mistake *config.UsageError
 	if err := come(0, 300<<20); !errors.As(err, &mistake) || !errors.As(err, &refused) {
 		t.Errorf("a cache that is too large for the host: %v", err)
@@ -107,7 +108,7 @@ func TestOtherHosts(t *testing.T) {
 		!strings.Contains(refused.Reason, "2 ranks do not fit into the memory of 10.0.0.") {
 		t.Errorf("another engine on the same hosts: %v", err)
 	}
-	b.ledger.forget(0)
+	b.Ledger.Forget(0)
 	if err := come(1, 600<<20, 600<<20); err != nil {
 		t.Errorf("another engine in the place of the first: %v", err)
 	}

@@ -1,4 +1,4 @@
-package engine
+package groups
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
-// cluster is what the groups of all engines have in common: on Ray the cluster's address, and who
+// Cluster is what the groups of all engines have in common: on Ray the cluster's address, and who
 // computes on which node; each engine joins the cluster by itself, with a placement group of its
 // own. Without Ray, the other nodes.
-type cluster struct {
-	census *rayactor.Census
+type Cluster struct {
+	Census *rayactor.Census
 	nodes  *nodes.Cluster
 
 	mu      sync.Mutex
@@ -29,41 +29,41 @@ type cluster struct {
 	holder interface {
 		Stop(ctx context.Context, cause error) error
 	}
-	// engines counts those that have not stopped.
-	engines atomic.Int64
+	// Engines counts those that have not stopped.
+	Engines atomic.Int64
 }
 
-// holdCluster finds the cluster of several engines on Ray, or lets other nodes come.
-func (b *launching) holdCluster() error {
-	if b.cfg.Parallel.Nodes.Count > 1 {
+// HoldCluster finds the cluster of several engines on Ray, or lets other nodes come.
+func (b *Launch) HoldCluster() error {
+	if b.Config.Parallel.Nodes.Count > 1 {
 		return b.listenForNodes()
 	}
-	if b.backend() != "ray" {
+	if b.Backend() != "ray" {
 		return nil
 	}
-	b.cluster = &cluster{address: b.cfg.Parallel.Ray.Address, census: rayactor.NewCensus(0)}
-	b.cluster.engines.Store(int64(b.engines()))
-	if b.engines() == 1 {
+	b.Cluster = &Cluster{address: b.Config.Parallel.Ray.Address, Census: rayactor.NewCensus(0)}
+	b.Cluster.Engines.Store(int64(b.Engines()))
+	if b.Engines() == 1 {
 		return nil
 	}
-	for i := range b.engines() {
-		b.cluster.expect(i)
+	for i := range b.Engines() {
+		b.Cluster.Expect(i)
 	}
-	if b.cluster.address != "" {
+	if b.Cluster.address != "" {
 		return nil
 	}
 	o := b.rayOptions()
 	o.Ray.BundleIndices, o.Samples = "", nil
-	l, err := rayactor.Connect(b.ctx, o)
+	l, err := rayactor.Connect(b.Context, o)
 	if err != nil {
 		return err
 	}
-	b.cluster.holder, b.cluster.address = l, l.ClusterAddress()
+	b.Cluster.holder, b.Cluster.address = l, l.ClusterAddress()
 	return nil
 }
 
 // joined takes note of the cluster that the first engine has found, or started.
-func (c *cluster) joined(l *rayactor.Launcher) {
+func (c *Cluster) joined(l *rayactor.Launcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.address == "" {
@@ -71,29 +71,29 @@ func (c *cluster) joined(l *rayactor.Launcher) {
 	}
 }
 
-// at is the cluster's address, and whether it ends with the first engine.
-func (c *cluster) at() (address string, startedHere bool) {
+// At is the cluster's address, and whether it ends with the first engine.
+func (c *Cluster) At() (address string, startedHere bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.address, c.startedHere
 }
 
-// expect says that an engine will be placed.
-func (c *cluster) expect(engine int) {
-	if c.census != nil {
-		c.census.Expect(engine)
+// Expect says that an engine will be placed.
+func (c *Cluster) Expect(engine int) {
+	if c.Census != nil {
+		c.Census.Expect(engine)
 	}
 }
 
 // group is the one of an engine on several nodes.
-func (b *launching) group(engine int) nodes.Group {
-	return nodes.Group{Number: engine, Ranks: b.ranks, Share: b.share}
+func (b *Launch) group(engine int) nodes.Group {
+	return nodes.Group{Number: engine, Ranks: b.Ranks, Share: b.Share}
 }
 
-// leave is called by each engine once it has stopped, with the cause if it has failed. The last one
+// Leave is called by each engine once it has stopped, with the cause if it has failed. The last one
 // leaves the cluster.
-func (c *cluster) leave(ctx context.Context, cause error) error {
-	if c == nil || c.engines.Add(-1) > 0 || c.holder == nil {
+func (c *Cluster) Leave(ctx context.Context, cause error) error {
+	if c == nil || c.Engines.Add(-1) > 0 || c.holder == nil {
 		return nil
 	}
 	return c.holder.Stop(ctx, cause)
@@ -101,14 +101,14 @@ func (c *cluster) leave(ctx context.Context, cause error) error {
 
 // ownBundles are the bundles of this engine among those of --bundle-indices, which lists them
 // engine by engine.
-func (b *launching) ownBundles(indices string) (string, error) {
-	if indices == "" || b.engines() == 1 {
+func (b *Launch) ownBundles(indices string) (string, error) {
+	if indices == "" || b.Engines() == 1 {
 		return indices, nil
 	}
 	all := strings.Split(indices, ",")
-	if len(all) != b.ranks*b.engines() {
+	if len(all) != b.Ranks*b.Engines() {
 		return "", &config.UsageError{Err: fmt.Errorf("--bundle-indices %s: %d bundles for %d engines "+
-			"of %d ranks", indices, len(all), b.engines(), b.ranks)}
+			"of %d ranks", indices, len(all), b.Engines(), b.Ranks)}
 	}
 	for i, x := range all {
 		if slices.Contains(all[:i], x) {
@@ -116,5 +116,5 @@ func (b *launching) ownBundles(indices string) (string, error) {
 				indices, x)}
 		}
 	}
-	return strings.Join(all[b.number*b.ranks:(b.number+1)*b.ranks], ","), nil
+	return strings.Join(all[b.Number*b.Ranks:(b.Number+1)*b.Ranks], ","), nil
 }

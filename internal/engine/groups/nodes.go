@@ -1,4 +1,4 @@
-package engine
+package groups
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/nodes"
 	"github.com/eagleray/eagleray/internal/link/join"
@@ -59,7 +60,7 @@ func RunNode(ctx context.Context, opt NodeOptions) error {
 // holdOnNode holds the model's files of a node that has no engine, nil where it does not know them.
 func holdOnNode(opt *NodeOptions) (*checkpoint.Held, error) {
 	m := &opt.Config.Model
-	if m.Path == "" || opt.Null || !isFolder(m.Path) {
+	if m.Path == "" || opt.Null || !open.IsFolder(m.Path) {
 		return nil, nil
 	}
 	dir, err := filepath.Abs(m.Path)
@@ -88,30 +89,30 @@ func clusterOf(c *config.Config, version string, held *checkpoint.Held) (handsha
 }
 
 // listenForNodes lets the other nodes come to this one, which is node 0.
-func (b *launching) listenForNodes() error {
+func (b *Launch) listenForNodes() error {
 	var held *checkpoint.Held
-	if b.files != nil {
-		held = b.files.held
+	if b.Files != nil {
+		held = b.Files.Held
 	}
-	token, settings, err := clusterOf(b.cfg, b.version, held)
+	token, settings, err := clusterOf(b.Config, b.Version, held)
 	if err != nil {
 		return err
 	}
-	n := &b.cfg.Parallel.Nodes
+	n := &b.Config.Parallel.Nodes
 	c, err := nodes.Listen(nodes.Options{Nodes: n.Count, Address: n.Address(), Token: token,
-		Settings: settings, Timeout: n.Timeout, Output: b.output, Log: b.log})
+		Settings: settings, Timeout: n.Timeout, Output: b.Output, Log: b.Log})
 	if err != nil {
 		return fmt.Errorf("--master-addr %s --master-port %d: %w", n.Master, n.MasterPort, err)
 	}
-	if tp := b.cfg.Parallel.TensorParallelSize; min(b.ranks, b.ranksHere())%tp != 0 {
-		b.log.Warn("tensor-parallel groups are divided among nodes: every layer waits for the "+
+	if tp := b.Config.Parallel.TensorParallelSize; min(b.Ranks, b.RanksHere())%tp != 0 {
+		b.Log.Warn("tensor-parallel groups are divided among nodes: every layer waits for the "+
 			"network (--pipeline-parallel-size divides layers)", "tensor_parallel_size", tp,
-			"ranks_per_node", b.ranksHere())
+			"ranks_per_node", b.RanksHere())
 	}
-	b.cluster = &cluster{nodes: c, holder: c}
-	b.files.watch(func() { c.Expect(modelSettings(&b.cfg.Model, b.files.held)) })
-	b.Spec = b.withShare(b.ranksHere())
-	b.cluster.engines.Store(int64(b.engines()))
+	b.Cluster = &Cluster{nodes: c, holder: c}
+	b.Files.Watch(func() { c.Expect(modelSettings(&b.Config.Model, b.Files.Held)) })
+	b.Spec = b.WithShare(b.RanksHere())
+	b.Cluster.Engines.Store(int64(b.Engines()))
 	return nil
 }
 
@@ -120,7 +121,7 @@ func modelSettings(m *config.Model, held *checkpoint.Held) []config.Setting {
 	switch {
 	case m.Path == "":
 		return []config.Setting{{Name: "the model", Value: builtin.Name}}
-	case held == nil || !isFolder(m.Path):
+	case held == nil || !open.IsFolder(m.Path):
 		// A repository of the Hub; node 0 says which commit of it.
 		return []config.Setting{{Name: "the model", Value: m.Path + " (no folder there)"}}
 	}
@@ -141,9 +142,9 @@ func modelSettings(m *config.Model, held *checkpoint.Held) []config.Setting {
 		Value: checkpoint.Identity(weights)})
 }
 
-// mixedISA is a warning when ranks compute with different instruction sets, "" when they do not:
+// MixedISA is a warning when ranks compute with different instruction sets, "" when they do not:
 // each node takes its best, and only on one have all layouts the same bits.
-func mixedISA(ranks []queue.Ready) string {
+func MixedISA(ranks []queue.Ready) string {
 	for _, r := range ranks {
 		if r.ISA != ranks[0].ISA {
 			return fmt.Sprintf("rank %d computes with %s, rank %d with %s: bits depend on the layout; "+
@@ -153,18 +154,18 @@ func mixedISA(ranks []queue.Ready) string {
 	return ""
 }
 
-// checkNodes refuses engines on nodes that have not come.
-func (b *launching) checkNodes(numbers []int, nodes int) error {
+// CheckNodes refuses engines on nodes that have not come.
+func (b *Launch) CheckNodes(numbers []int, nodes int) error {
 	for _, number := range numbers {
 		g := b.group(number)
-		missing := b.cluster.nodes.Missing(&g)
+		missing := b.Cluster.nodes.Missing(&g)
 		if len(missing) == 0 {
 			continue
 		}
 		n := max(nodes, missing[len(missing)-1]+1)
-		return refuse("engine %d is for node %d, which has not come (serve --headless --node-rank %d "+
+		return open.Refuse("engine %d is for node %d, which has not come (serve --headless --node-rank %d "+
 			"--nnodes %d --data-parallel-size %d, and the other flags as on node 0): %d engines have nodes",
-			number, missing[0], missing[0], n, n*b.share/b.ranks, number)
+			number, missing[0], missing[0], n, n*b.Share/b.Ranks, number)
 	}
 	return nil
 }

@@ -1,0 +1,187 @@
+package groups
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/group/launch/inproc"
+	"github.com/eagleray/eagleray/internal/group/launch/process"
+	"github.com/eagleray/eagleray/internal/group/launch/rayactor"
+	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/status"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+	"github.com/eagleray/eagleray/internal/ray"
+	"github.com/eagleray/eagleray/internal/sys/machine"
+)
+
+// WorkerVerb is the first argument of the program when it is started as a rank.
+const WorkerVerb = process.Verb
+
+// RunWorker serves as a rank until the driver is gone; args are what follows WorkerVerb.
+func RunWorker(args []string) error {
+	if slices.Contains(args, rayactor.ActorFlag) {
+		return rayactor.Main()
+	}
+	return process.Main()
+}
+
+// Launch is how the groups of ranks of one engine are started.
+type Launch struct {
+	*open.Spec
+	Context context.Context
+	Log     *slog.Logger
+	Events  status.Listener
+	// Version is the program's, which must be the same on all nodes.
+	Version string
+	Output  launch.Output
+	// Cluster is what groups have in common on Ray with several engines, or on several nodes; nil for
+	// others.
+	Cluster *Cluster
+	// Later says that ranks load no weights of the model's files when they start.
+	Later func() bool
+	// Series are the metrics of the engine.
+	Series *metrics.Engine
+	// Number is the engine's; added says that it is opened beside others that serve.
+	Number int
+	Added  bool
+	// Ledger is what ranks on other machines take.
+	Ledger *Ledger
+}
+
+// Supervisor makes the supervisor of this engine's ranks.
+func (b *Launch) Supervisor() (*Supervisor, error) {
+	s := &Supervisor{events: b.Events}
+	s.Life, s.quit = context.WithCancel(context.Background())
+	return s, b.Supervise(s)
+}
+
+// Supervise has a supervisor start groups as this says.
+func (b *Launch) Supervise(s *Supervisor) error {
+	init, err := b.RankInit()
+	if err != nil {
+		return err
+	}
+	s.files = b.settle
+	q := &b.Config.Queue
+	s.Backend, s.ready = b.Backend(), nil
+	common := executor.Options{
+		Init: init, Log: b.Log, LinksOnly: q.Transport == "link",
+		PortRange: q.PortRange, QueueMemory: q.MemoryBytes,
+		StallWarning: q.StallWarning, StepTimeout: q.StepTimeout, Events: b.Events,
+		MaxInFlight: b.Config.MaxInFlight(), Groups: b.Engines(), Fits: b.fits,
+	}
+	switch s.Backend {
+	case "uni":
+		common.Init.Threads = cmp.Or(init.Threads, max(1, machine.Cores()/(b.Ranks*b.Engines())))
+		s.Options = func(context.Context, executor.Launcher) (executor.Options, error) {
+			o := common
+			o.Launcher, o.InProcess = inproc.New(), true
+			return o, nil
+		}
+	case "mp":
+		if b.Cluster != nil {
+			s.Options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
+				o := common
+				if o.Keep, o.Launcher = true, kept; kept == nil {
+					g := b.group(b.Number)
+					g.Log, g.Events = b.Log, b.Events
+					l := b.Cluster.nodes.Launcher(g)
+					o.Launcher, s.ready = l, l.Serving
+				}
+				o.Address = b.Config.Parallel.Nodes.Master
+				return o, nil
+			}
+			break
+		}
+		out := b.Output
+		s.Options = func(_ context.Context, kept executor.Launcher) (executor.Options, error) {
+			o := common
+			if o.Keep, o.Launcher = true, kept; kept == nil {
+				l := process.New(out)
+				l.Left = func(rank, pid int) {
+					b.Events.Emit(status.RankLeft{Rank: rank, Node: launch.ThisHost, PID: pid})
+				}
+				o.Launcher = l
+			}
+			if o.LinksOnly {
+				o.Address = "127.0.0.1"
+			}
+			return o, nil
+		}
+	case "ray":
+		s.Options = func(ctx context.Context, kept executor.Launcher) (executor.Options, error) {
+			o := common
+			l, ok := kept.(*rayactor.Launcher)
+			if !ok {
+				var err error
+				if l, err = b.connectRay(ctx, s.Newest() > 0, s.Other); err != nil {
+					return o, err
+				}
+			}
+			o.Keep, o.Launcher, o.Address = true, l, l.Address()
+			return o, nil
+		}
+	default:
+		return fmt.Errorf("--distributed-executor-backend %q is not one of uni, mp, ray", s.Backend)
+	}
+	return nil
+}
+
+// connectRay joins the cluster that the ranks will be placed on, again after a failure.
+// For an engine that is added and for another layout there is little patience: a caller waits for the
+// answer, or what was there to go on.
+func (b *Launch) connectRay(ctx context.Context, again, other bool) (*rayactor.Launcher, error) {
+	o := b.rayOptions()
+	o.Again = again && !other
+	if other || b.Added && !again {
+		o.Ray.PlacementTimeout = cmp.Or(o.Ray.PlacementTimeout, scalingPatience)
+	}
+	if b.Engines() > 1 {
+		o.Ray.Address, _ = b.Cluster.At()
+		o.Engine, o.Census = b.Number, b.Cluster.Census
+	}
+	var err error
+	if o.Ray.BundleIndices, err = b.ownBundles(o.Ray.BundleIndices); err != nil {
+		return nil, err
+	}
+	l, err := rayactor.Connect(ctx, o)
+	if err == nil {
+		b.Cluster.joined(l)
+	}
+	return l, err
+}
+
+// scalingPatience is how long a change of a running server waits for resources that are in use.
+const scalingPatience = time.Minute
+
+func (b *Launch) rayOptions() rayactor.Options {
+	p := &b.Config.Parallel
+	return rayactor.Options{
+		Ray: p.Ray, Layout: p.Layout(), Engines: b.Engines(),
+		CPUThreads: p.CPUThreads, Environ: os.Environ(), Log: b.Log, Events: b.Events,
+		Samples: b.samples,
+	}
+}
+
+// samples are the engine's series, as Ray takes them.
+func (b *Launch) samples() []ray.Sample {
+	all := b.Series.Samples()
+	out := make([]ray.Sample, len(all))
+	for i, s := range all {
+		out[i] = ray.Sample(s)
+	}
+	return out
+}
+
+// settle chooses the files of the engine's next group.
+func (b *Launch) settle(init *queue.Init) (revision int64, err error) {
+	return b.Files.Settle(init, b.Later())
+}

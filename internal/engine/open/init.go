@@ -1,0 +1,47 @@
+package open
+
+import (
+	"path/filepath"
+
+	"github.com/eagleray/eagleray/internal/link/queue"
+)
+
+// Backend is what starts the ranks: the flag's choice, else uni for one rank and mp for more.
+func (s *Spec) Backend() string {
+	switch {
+	case s.Config.Parallel.Backend != "":
+		return s.Config.Parallel.Backend
+	case s.Ranks > 1 || s.Config.Parallel.Nodes.Count > 1:
+		return "mp"
+	}
+	return "uni"
+}
+
+// RankInit is what every rank receives on the model and its share.
+func (s *Spec) RankInit() (queue.Init, error) {
+	p := &s.Config.Parallel
+	init := queue.Init{
+		Layout: p.Layout(), Stages: s.Stages, ModelDir: s.dir, LoadFormat: s.Config.Model.LoadFormat,
+		DType: s.Info.DType, ISA: p.CPUISA, Threads: p.CPUThreads, Seed: s.Config.Model.Seed,
+		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
+		MaxSeqs: s.Config.Schedule.MaxNumSeqs, MaxModelLen: s.Info.MaxModelLen,
+	}
+	init.Null = s.Null.init(&s.Info)
+	if s.Backend() != "uni" && init.Null == nil {
+		init.Heap, init.HeapPerThread = s.heapOfRanks()
+	}
+	init.Constraints = s.ConstraintBytes()
+	init.Tokenizer = s.tokenizerDir
+	if !s.fromHub {
+		return init, nil
+	}
+	// The snapshot's folder is named for its commit: all nodes load the same one.
+	init.Repo, init.Revision = s.Config.Model.Path, filepath.Base(s.dir)
+	if dir := s.Config.Model.DownloadDir; dir != "" {
+		var err error
+		if init.DownloadDir, err = filepath.Abs(dir); err != nil {
+			return init, err
+		}
+	}
+	return init, nil
+}
