@@ -15,7 +15,7 @@ except ModuleNotFoundError:
     raise unittest.SkipTest("no httptools") from None
 
 from eagleray.errors import EngineDeadError
-from eagleray.serve.relay import Answer, Engine, decode, encode
+from eagleray.serve._relay import Answer, Engine, decode, encode
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"

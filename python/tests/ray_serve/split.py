@@ -16,9 +16,9 @@ from ray import serve
 
 import eagleray.serve as eagle
 from eagleray.errors import ConfigError
-from eagleray.serve import split
-from eagleray.serve.relay import decode, encode
-from eagleray.serve.resume import Deaths
+from eagleray.serve import _split
+from eagleray.serve._relay import decode, encode
+from eagleray.serve._resume import Deaths
 from tests.ray_serve.cluster import Cluster, PATIENCE, PROMPT, engines, model, parent
 
 
@@ -148,12 +148,12 @@ class Split(Cluster):
 
             with (
                 self.subTest(name),
-                unittest.mock.patch.object(split, "_running", lambda _: False),
-                unittest.mock.patch.object(split, "_LOOK_SECONDS", 0.01),
-                unittest.mock.patch.object(split, "renounce", renounce),
+                unittest.mock.patch.object(_split, "_running", lambda _: False),
+                unittest.mock.patch.object(_split, "_LOOK_SECONDS", 0.01),
+                unittest.mock.patch.object(_split, "renounce", renounce),
             ):
                 first, second = FakeHandle(prefilled), FakeHandle(decoded)
-                ingress = split.PDIngress("m", first, second, False)
+                ingress = _split.PDIngress("m", first, second, False)
                 request: tuple[Any, ...] = (b"POST", b"/v1/completions", [], b'{"prompt": "x"}', ())
                 try:
                     head = asyncio.run(only(ingress._ask("m", request, Deaths())))

@@ -14,7 +14,7 @@ from typing import Optional
 import ray.exceptions
 
 from ..errors import EngineDeadError
-from .relay import Headers, UnaskedError
+from ._relay import Headers, UnaskedError
 
 _HEADER = b"x-eagleray-resume"
 

@@ -12,12 +12,12 @@ from typing import Any, Optional, Union
 import ray
 
 from ..errors import EngineDeadError
-from .asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
-from .callers import Callers
-from .handover import transfer_flag
-from .metrics import read_load
-from .process import Process
-from .relay import Answer, Engine, Headers, decode, encode
+from ._asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
+from ._callers import Callers
+from ._handover import transfer_flag
+from ._metrics import read_load
+from ._process import Process
+from ._relay import Answer, Engine, Headers, decode, encode
 
 # How long an engine may not be healthy, as while it replaces a lost rank, before its replica is.
 # The requests that it holds go on after that; they would be lost with the replica.

@@ -7,10 +7,10 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any, Optional
 
-from .asgi import RequestError
-from .handover import decode_body, prefill_body, refuses_transfer, renounce, transfer_params
-from .ingress import OpenAIIngress, own_deployments
-from .resume import Deaths
+from ._asgi import RequestError
+from ._handover import decode_body, prefill_body, refuses_transfer, renounce, transfer_params
+from ._ingress import OpenAIIngress, own_deployments
+from ._resume import Deaths
 
 _log = logging.getLogger("ray.serve")
 

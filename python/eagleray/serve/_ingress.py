@@ -13,13 +13,13 @@ from urllib.parse import unquote
 from ray import serve
 from ray.serve.exceptions import BackPressureError
 
-from .asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
-from .asgi import send_start
-from .callers import own_name
-from .prefix import blocks_of
-from .relay import decode, encode
-from .resume import LOST, Deaths, Progress, without_token
-from .server import Head
+from ._asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
+from ._asgi import send_start
+from ._callers import own_name
+from ._prefix import blocks_of
+from ._relay import decode, encode
+from ._resume import LOST, Deaths, Progress, without_token
+from ._server import Head
 
 # What a body has whose answer may be a stream.
 _STREAM = re.compile(rb'"stream"\s*:\s*true')
