@@ -1,4 +1,10 @@
-"""The deployment in front of several models: it finds the model of a request, and a replica."""
+"""The deployment in front of several models: it finds the model of a request, and a replica.
+
+It calls replicas by Serve's handles. ``eagleray route`` does for servers with addresses what is here and
+in ``_resume`` and ``_split``; as a child of this deployment it would send requests past the handles, which
+count them: Serve would not scale by them, nor refuse what is too much, and would stop replicas in the
+middle of them.
+"""
 
 from __future__ import annotations
 

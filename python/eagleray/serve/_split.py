@@ -1,4 +1,7 @@
-"""The ingress of a model whose prompts one deployment computes and another one goes on from."""
+"""The ingress of a model whose prompts one deployment computes and another one goes on from.
+
+It does what internal/api/pdproxy does for servers with addresses; ``_ingress`` says why it is not that.
+"""
 
 from __future__ import annotations
 
