@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/api/openai/openaitest"
+	"github.com/eagleray/eagleray/internal/api/apitest"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
 )
 
@@ -19,13 +19,13 @@ func narrow(v *float64) *float32 {
 // TestSameParametersAsHTTP holds that the Go API and the HTTP API make the same of one generation
 // config and one request.
 func TestSameParametersAsHTTP(t *testing.T) {
-	for _, c := range openaitest.Cases() {
+	for _, c := range apitest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
-			e := openaitest.Open(t, c.Folder(t))
+			e := apitest.Open(t, c.Folder(t))
 			want, wantTokens := c.Complete(t, e)
 
 			p := SamplingParams{Temperature: narrow(c.Set.Temperature), TopP: narrow(c.Set.TopP), TopK: c.Set.TopK,
-				Seed: new(uint64(openaitest.Seed)), IgnoreEOS: c.IgnoreEOS}
+				Seed: new(uint64(apitest.Seed)), IgnoreEOS: c.IgnoreEOS}
 			if c.Set.MaxTokens != nil {
 				p.MaxTokens = *c.Set.MaxTokens
 			}
@@ -33,13 +33,13 @@ func TestSameParametersAsHTTP(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.Info().Fit(&got, len(e.Info().Tokenizer.Encode(openaitest.Prompt, true))) // as Submit does
+			e.Info().Fit(&got, len(e.Info().Tokenizer.Encode(apitest.Prompt, true))) // as Submit does
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("Go API %+v\nHTTP   %+v", got, want)
 			}
 			llm := &LLM{engines: replicas.New([]replicas.Engine{e}, true, nil)}
 			defer llm.Close()
-			out, err := llm.Generate(t.Context(), []string{openaitest.Prompt}, p)
+			out, err := llm.Generate(t.Context(), []string{apitest.Prompt}, p)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -60,16 +60,24 @@ var impure = []string{"context", "io", "log", "math/rand", "net", "os", "runtime
 var unreachable = map[string][]string{
 	"group/executor": {"rank/builtin", "compute/cpu", "rank/model", "rank/model/checkpoint", "rank/model/layers", "rank/runner",
 		"rank/worker"},
-	"api/server":  {"engine", "api/openai"},
-	"rank/model":  {"link/queue", "link/collective"},
-	"link/queue":  {"link/queue/fanin", "link/queue/handshake", "link/queue/link", "link/queue/ring"},
-	"rank/runner": {"link/queue", "link/collective", "group/executor"},
+	"api/server": {"engine", "api/generate"},
+	// The typed request knows neither the transport nor how a dialect writes it, and a dialect no
+	// other: pooling takes conversations as chat does.
+	"api/generate":  {"api/server"},
+	"api/openai":    {"api/anthropic", "api/responses", "api/pooling", "api/admin", "api/batch"},
+	"api/anthropic": {"api/openai", "api/responses", "api/pooling", "api/admin", "api/batch"},
+	"api/responses": {"api/openai", "api/anthropic", "api/pooling", "api/admin", "api/batch"},
+	"api/pooling":   {"api/anthropic", "api/responses", "api/admin", "api/batch"},
+	"api/admin":     {"api/generate"},
+	"api/batch":     {"api/generate"},
+	"rank/model":    {"link/queue", "link/collective"},
+	"link/queue":    {"link/queue/fanin", "link/queue/handshake", "link/queue/link", "link/queue/ring"},
+	"rank/runner":   {"link/queue", "link/collective", "group/executor"},
 }
 
 // importers are the only packages that may import a room.
 var importers = map[string][]string{
 	"compute/cpu": {"link/collective", "compute/cpu", "rank/model/layers", "rank/runner"},
-	"api/openai":  {"cmd", "api/openai"},
 	"rank/worker": {"group/launch/inproc", "group/launch/process",
 		"group/launch/rayactor"},
 }

@@ -31,4 +31,4 @@ if [ ! -f "$node/pins.json" ]; then
 fi
 [ ! -f "$node/pins.json" ] || export EAGLERAY_NODE_CLIENTS=$node
 
-exec "${GO:-go}" test -count=1 ./internal/api/openai -run 'Client' "$@"
+exec "${GO:-go}" test -count=1 ./internal/api -run 'Client' "$@"

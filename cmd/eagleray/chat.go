@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
@@ -77,7 +77,7 @@ type talk struct {
 	flags    *pflag.FlagSet
 	sampling sampling
 	system   string
-	messages []openai.Message
+	messages []generate.Message
 	// where is the place of the model, for people.
 	where string
 }
@@ -181,7 +181,7 @@ func (t *talk) run(ctx context.Context, in, out *os.File) error {
 
 // turn asks one question and keeps it with its answer; a question without any answer is forgotten.
 func (t *talk) turn(ctx context.Context, text string, s *screen) error {
-	t.messages = append(t.messages, openai.Message{Role: "user", Content: text})
+	t.messages = append(t.messages, generate.Message{Role: "user", Content: text})
 	stop := s.spin()
 	answer, err := t.stream(ctx, "/v1/chat/completions", t.body(), func(piece string) {
 		stop()
@@ -192,17 +192,17 @@ func (t *talk) turn(ctx context.Context, text string, s *screen) error {
 		t.messages = t.messages[:len(t.messages)-1]
 		return err
 	}
-	t.messages = append(t.messages, openai.Message{Role: "assistant", Content: answer})
+	t.messages = append(t.messages, generate.Message{Role: "assistant", Content: answer})
 	fmt.Fprintln(s.out)
 	return err
 }
 
 // conversation is what the model is sent.
-func (t *talk) conversation() []openai.Message {
+func (t *talk) conversation() []generate.Message {
 	if t.system == "" {
 		return t.messages
 	}
-	return append([]openai.Message{{Role: "system", Content: t.system}}, t.messages...)
+	return append([]generate.Message{{Role: "system", Content: t.system}}, t.messages...)
 }
 
 func (t *talk) body() map[string]any {

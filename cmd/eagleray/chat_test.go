@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/generate"
 )
 
 // terminal is a pseudo-terminal with a program on it.
@@ -110,7 +110,7 @@ func TestChatOnTerminal(t *testing.T) {
 	if code := x.exit(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	var saved struct{ Messages []openai.Message }
+	var saved struct{ Messages []generate.Message }
 	raw, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(raw, &saved)

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api"
 	"github.com/eagleray/eagleray/internal/ops/compat"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
@@ -77,7 +77,7 @@ func compatEntries(root *cobra.Command, topic string) ([]compat.Entry, error) {
 		}
 		return config.Compat(serve.Flags()), nil
 	case "routes":
-		return openai.Compat(), nil
+		return api.Compat(), nil
 	}
 	return metrics.Compat()
 }

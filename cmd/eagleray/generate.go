@@ -19,7 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
-	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
@@ -226,16 +226,16 @@ func (g *generation) encoder(cfg config.Config,
 			return e.Info().Tokenizer.Encode(prompt, true), nil
 		}, nil
 	}
-	service, err := openai.NewService(openai.ServiceOptions{Info: e.Info(), Engine: e, Config: &cfg})
+	service, err := generate.New(generate.Options{Info: e.Info(), Engine: e, Config: &cfg})
 	if err != nil {
 		return nil, err
 	}
 	return func(prompt string) ([]int32, error) {
-		var talk []openai.Message
+		var talk []generate.Message
 		if g.system != "" {
-			talk = append(talk, openai.Message{Role: "system", Content: g.system})
+			talk = append(talk, generate.Message{Role: "system", Content: g.system})
 		}
-		return service.ChatPrompt(append(talk, openai.Message{Role: "user", Content: prompt}))
+		return service.ChatPrompt(append(talk, generate.Message{Role: "user", Content: prompt}))
 	}, nil
 }
 

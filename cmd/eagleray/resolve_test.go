@@ -9,20 +9,20 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/internal/api/openai/openaitest"
+	"github.com/eagleray/eagleray/internal/api/apitest"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
 
 // TestGenerateSameParametersAsHTTP holds that generate and the HTTP API make the same of one
 // generation config and one request.
 func TestGenerateSameParametersAsHTTP(t *testing.T) {
-	for _, c := range openaitest.Cases() {
+	for _, c := range apitest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			folder := c.Folder(t)
-			e := openaitest.Open(t, folder)
+			e := apitest.Open(t, folder)
 			want, wantTokens := c.Complete(t, e)
 
-			args := []string{"--seed", fmt.Sprint(openaitest.Seed), "--generation-config", folder,
+			args := []string{"--seed", fmt.Sprint(apitest.Seed), "--generation-config", folder,
 				"--kv-cache-memory-bytes", "64M"}
 			if v := c.Set.Temperature; v != nil {
 				args = append(args, "--temperature", fmt.Sprint(*v))
@@ -46,7 +46,7 @@ func TestGenerateSameParametersAsHTTP(t *testing.T) {
 			if err := flags.Parse(args); err != nil {
 				t.Fatal(err)
 			}
-			r, err := s.request(e.Info(), flags, e.Info().Tokenizer.Encode(openaitest.Prompt, true))
+			r, err := s.request(e.Info(), flags, e.Info().Tokenizer.Encode(apitest.Prompt, true))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,7 +55,7 @@ func TestGenerateSameParametersAsHTTP(t *testing.T) {
 				t.Errorf("generate %+v\nHTTP     %+v", r.Params, want)
 			}
 
-			code, stdout, stderr := execute(t, "", append(append([]string{"generate", "--raw", "--json"}, args...), openaitest.Prompt)...)
+			code, stdout, stderr := execute(t, "", append(append([]string{"generate", "--raw", "--json"}, args...), apitest.Prompt)...)
 			var o output
 			if err := json.Unmarshal([]byte(stdout), &o); code != 0 || err != nil {
 				t.Fatalf("exit code %d, %v, printed %q, errors %q", code, err, stdout, stderr)

@@ -106,7 +106,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 				return nil, err
 			}
 			return func(ctx context.Context, r *batch.Row) (batch.Answer, error) {
-				return surface.Row(ctx, "", r)
+				return surface.Batches.Row(ctx, "", r)
 			}, nil
 		},
 		Progress: func(c batch.Counts) {

@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/eagleray/eagleray/cmd/internal/cli"
+	"github.com/eagleray/eagleray/internal/api"
 	"github.com/eagleray/eagleray/internal/api/dashboard"
-	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
@@ -244,8 +244,8 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 		return errors.Join(err, e.Stop(ctx))
 	}
 	defer handler.Close()
-	handler.StartBatches()
-	defer handler.StopBatches()
+	handler.Batches.Start()
+	defer handler.Batches.Stop()
 	server := handler.HTTPServer(listener.Addr().String())
 	served := make(chan error, 1)
 	connections := handler.Limit(listener)
@@ -287,7 +287,7 @@ func serveTo(ctx context.Context, cfg config.Config, null *engine.Null, logs *se
 			handler.Drain(ctx, connections)
 		}
 	}
-	handler.StopBatches() // what they have not answered the next server will
+	handler.Batches.Stop() // what they have not answered the next server will
 	err = drain(log, server, e,
 		time.Duration(cfg.Server.ShutdownTimeoutSeconds)*time.Second, answer)
 	<-served
@@ -362,12 +362,12 @@ func (k kept) close() {
 // newHandler is the HTTP surface of an engine. m, page, log and tracer may be nil, and so may the
 // stores.
 func newHandler(cfg config.Config, e *replicas.Router, m *metrics.Metrics, page *dashboard.Window,
-	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*openai.API, error) {
+	kept kept, log *slog.Logger, tracer *tracing.Tracer) (*api.API, error) {
 	trainer, err := newTrainer(&cfg, e, log)
 	if err != nil {
 		return nil, err
 	}
-	return openai.New(openai.Options{Trainer: trainer, Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
+	return api.New(api.Options{Trainer: trainer, Info: e.Info(), Engine: e, Config: cfg, Log: log, Metrics: m,
 		Version: version(), Window: page, Tracer: tracer, Store: kept.state, Responses: kept.responses,
 		Health: e.Health, Elastic: e, Ranks: func() any { return e.Report() }})
 }

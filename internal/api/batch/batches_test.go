@@ -23,8 +23,8 @@ const (
 	endpoint = "/u"
 )
 
-// server is a scripted server of rows.
-type server struct {
+// rowServer is a scripted server of rows.
+type rowServer struct {
 	mu    sync.Mutex
 	asked map[string]int // by custom_id
 	// hold keeps rows whose line is above from an answer; released is closed to let them have one.
@@ -33,12 +33,12 @@ type server struct {
 	began    chan string
 }
 
-func newServer() *server {
-	return &server{asked: map[string]int{}, above: 1 << 30, released: make(chan struct{}),
+func newServer() *rowServer {
+	return &rowServer{asked: map[string]int{}, above: 1 << 30, released: make(chan struct{}),
 		began: make(chan string, 10_000)}
 }
 
-func (s *server) do(ctx context.Context, _ string, r *Row) (Answer, error) {
+func (s *rowServer) do(ctx context.Context, _ string, r *Row) (Answer, error) {
 	s.began <- *r.CustomID
 	if r.Line > s.above {
 		select {
@@ -59,7 +59,7 @@ func (s *server) do(ctx context.Context, _ string, r *Row) (Answer, error) {
 }
 
 // begun starts Batches in a folder; they end with the test, or by the function returned.
-func begun(t *testing.T, dir string, s *server, change ...func(*Options)) (*Batches, func()) {
+func begun(t *testing.T, dir string, s *rowServer, change ...func(*Options)) (*Batches, func()) {
 	t.Helper()
 	o := Options{Store: store.New(dir, store.Options{}), Dir: dir, Do: s.do, Window: 8,
 		Answers: func(e string) bool { return e == endpoint },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -13,8 +14,8 @@ import (
 
 // chatCompletions answers POST /v1/chat/completions.
 func (s *API) chatCompletions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
-	req *chatRequest) error {
-	g, err := s.startChat(r.Context(), &r.Call, "chatcmpl-", req)
+	req *generate.Chat) error {
+	g, err := s.StartChat(r.Context(), &r.Call, "chatcmpl-", req)
 	f.Done()
 	if err != nil {
 		return err
@@ -23,11 +24,11 @@ func (s *API) chatCompletions(w http.ResponseWriter, r *server.Request, f *wire.
 }
 
 // answerChat sends the pieces of an answer as events, or what they add up to.
-func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generation,
-	req *chatRequest) error {
-	defer g.closeReaders()
+func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generate.Generation,
+	req *generate.Chat) error {
+	defer g.CloseReaders()
 	a := chatAnswer{s, g, req}
-	if !req.stream {
+	if !req.Stream {
 		fold := &chatFold{chatAnswer: a}
 		if err := a.read(r.Context(), fold); err != nil {
 			return err
@@ -37,7 +38,7 @@ func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generation
 	out := s.Events(w)
 	events := &chatEvents{chatAnswer: a, out: out, head: chunkHead(g, "chat.completion.chunk")}
 	err := a.read(r.Context(), events)
-	if err == nil && req.includeUsage {
+	if err == nil && req.IncludeUsage {
 		err = s.sendUsage(out, events.head, g)
 	}
 	return s.End(out, err)
@@ -46,8 +47,8 @@ func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generation
 // chatAnswer is an answer on its way.
 type chatAnswer struct {
 	s   *API
-	g   *generation
-	req *chatRequest
+	g   *generate.Generation
+	req *generate.Chat
 }
 
 // chatPiece is what a delta adds to one choice.
@@ -58,7 +59,7 @@ type chatPiece struct {
 	part *output.Part
 	text []byte
 	// scores say how tokens were chosen, where the request asks for that; valid until the next piece.
-	scores []score
+	scores []generate.Score
 	tokens []int32
 	// last says that the choice has ended.
 	last bool
@@ -74,13 +75,13 @@ type chatSink interface {
 // read hands the pieces of the answer to a sink as they come.
 func (a *chatAnswer) read(ctx context.Context, sink chatSink) error {
 	opened, piece := false, chatPiece{}
-	var scores []score
-	return a.g.each(ctx, func(i int, d *engine.Delta) error {
-		c := &a.g.choices[i]
-		first := !c.started
-		c.take(d)
-		if !a.req.stream {
-			a.s.scorePrompt(a.g, i, d, a.req.promptLogprobs)
+	var scores []generate.Score
+	return a.g.Each(ctx, func(i int, d *engine.Delta) error {
+		c := &a.g.Choices[i]
+		first := !c.Started
+		c.Take(d)
+		if !a.req.Stream {
+			a.s.ScorePrompt(a.g, i, d, a.req.TopPromptLogprobs)
 		}
 		if !opened {
 			opened = true
@@ -89,16 +90,16 @@ func (a *chatAnswer) read(ctx context.Context, sink chatSink) error {
 			}
 		}
 		if first && d.Empty() {
-			c.started = false // prompt processing only: nothing to show yet
+			c.Started = false // prompt processing only: nothing to show yet
 			return nil
 		}
 		piece = chatPiece{choice: i, tokens: d.Tokens}
-		if a.req.logprobs != sample.NoLogprobs {
-			scores = appendScores(scores[:0], c, d)
+		if a.req.TopLogprobs != sample.NoLogprobs {
+			scores = generate.AppendScores(scores[:0], c, d)
 			piece.scores = scores
 		}
-		if c.reader == nil {
-			piece.text, piece.last = d.Text, c.finished
+		if c.Reader == nil {
+			piece.text, piece.last = d.Text, c.Finished
 			return sink.add(&piece)
 		}
 		return a.readParts(sink, &piece, d)
@@ -108,9 +109,9 @@ func (a *chatAnswer) read(ctx context.Context, sink chatSink) error {
 // readParts hands on the parts of a delta, a piece for each, and what ended the choice as one of its
 // own. Tokens and how they were chosen go with the first.
 func (a *chatAnswer) readParts(sink chatSink, piece *chatPiece, d *engine.Delta) error {
-	c := &a.g.choices[piece.choice]
-	for _, p := range c.parts(string(d.Text)) {
-		if p.Kind == output.Reasoning && !a.req.includeReasoning {
+	c := &a.g.Choices[piece.choice]
+	for _, p := range c.Parts(string(d.Text)) {
+		if p.Kind == output.Reasoning && !a.req.IncludeReasoning {
 			continue
 		}
 		piece.part = &p
@@ -119,10 +120,10 @@ func (a *chatAnswer) readParts(sink chatSink, piece *chatPiece, d *engine.Delta)
 		}
 		piece.scores, piece.tokens = nil, nil
 	}
-	shown := a.req.returnTokenIDs || a.req.logprobs != sample.NoLogprobs
-	if !c.finished && !(shown && len(piece.tokens) > 0) {
+	shown := a.req.ReturnTokenIDs || a.req.TopLogprobs != sample.NoLogprobs
+	if !c.Finished && !(shown && len(piece.tokens) > 0) {
 		return nil
 	}
-	piece.part, piece.last = nil, c.finished
+	piece.part, piece.last = nil, c.Finished
 	return sink.add(piece)
 }

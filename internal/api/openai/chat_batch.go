@@ -3,33 +3,34 @@ package openai
 import (
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 )
 
-// chatBatchPath is vLLM's: many conversations in one request.
-const chatBatchPath = chatPath + "/batch"
+// ChatBatchPath is vLLM's: many conversations in one request.
+const ChatBatchPath = ChatPath + "/batch"
 
 // chatBatchRequest is the body of it: what all conversations share, and each of them.
 type chatBatchRequest struct {
-	*chatRequest
-	talks []conversation
+	*generate.Chat
+	talks []generate.Conversation
 }
 
-func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) {
+func decodeChatBatch(f *wire.Fields, m *generate.Model) (*chatBatchRequest, *wire.Error) {
 	list, bad := conversations(f)
 	if bad != nil {
 		return nil, bad
 	}
-	req := newChat(m, "messages")
-	req.decodeOwn(f, m)
-	req.decodeShared(f, m)
+	req := generate.NewChat(m, "messages")
+	decodeOwn(req, f, m)
+	req.DecodeShared(f, m)
 	f.Fail(checkBatch(req))
-	b := &chatBatchRequest{req, make([]conversation, len(list))}
+	b := &chatBatchRequest{req, make([]generate.Conversation, len(list))}
 	for i, raw := range list {
-		b.talks[i] = req.conversation
-		b.talks[i].decodeMessages(f, raw)
+		b.talks[i] = req.Conversation
+		decodeMessages(&b.talks[i], f, raw)
 	}
 	return b, f.Err
 }
@@ -39,20 +40,20 @@ func decodeChatBatch(f *wire.Fields, m *model) (*chatBatchRequest, *wire.Error) 
 func (s *API) chatBatch(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *chatBatchRequest) error {
 	// What all share is rendered with each.
-	size := len(req.documents)
-	for _, k := range req.kwargs {
+	size := len(req.Documents)
+	for _, k := range req.Kwargs {
 		size += len(k.Raw)
 	}
-	if most := s.opt.Config.Server.MaxRequestBodyBytes; int64(size*len(req.talks)) > most {
+	if most := s.cfg.MaxRequestBodyBytes; int64(size*len(req.talks)) > most {
 		return wire.BadRequest("chat_template_kwargs", "`documents` and `chat_template_kwargs` of %d bytes for "+
 			"%d conversations are more than %d bytes", size, len(req.talks), most)
 	}
-	g, err := s.startChats(r.Context(), &r.Call, "chatcmpl-", req.chatRequest, req.talks)
+	g, err := s.StartChats(r.Context(), &r.Call, "chatcmpl-", req.Chat, req.talks)
 	f.Done()
 	if err != nil {
 		return err
 	}
-	return s.answerChat(w, r, g, req.chatRequest)
+	return s.answerChat(w, r, g, req.Chat)
 }
 
 // conversations takes the list of them apart.
@@ -66,7 +67,7 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 	bad := wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
 		if raw[0] != '[' {
 			return wire.BadRequest("messages", "`messages[%d]` must be a list of messages, got %s: one "+
-				"conversation is for POST %s", i, wire.Describe(raw), chatPath)
+				"conversation is for POST %s", i, wire.Describe(raw), ChatPath)
 		}
 		if len(list) == f.Lim.Prompts {
 			return wire.BadRequest("messages", "`messages` has more than %d conversations", f.Lim.Prompts)
@@ -81,11 +82,11 @@ func conversations(f *wire.Fields) ([][]byte, *wire.Error) {
 }
 
 // checkBatch refuses what vLLM refuses, and what has room for one prompt only.
-func checkBatch(r *chatRequest) *wire.Error {
-	for name, asked := range map[string]bool{"stream": r.stream, "n": r.n != 1, "use_beam_search": r.beams != nil,
-		"tools": r.tools != nil,
-		"echo":  r.echo, "prompt_logprobs": r.promptLogprobs != sample.NoLogprobs,
-		"return_prompt_text": r.returnPromptText, "return_token_ids": r.returnTokenIDs} {
+func checkBatch(r *generate.Chat) *wire.Error {
+	for name, asked := range map[string]bool{"stream": r.Stream, "n": r.N != 1, "use_beam_search": r.Beams != nil,
+		"tools": r.Tools != nil,
+		"echo":  r.Echo, "prompt_logprobs": r.TopPromptLogprobs != sample.NoLogprobs,
+		"return_prompt_text": r.ReturnPromptText, "return_token_ids": r.ReturnTokenIDs} {
 		if asked {
 			return wire.BadRequest(name, "`%s` is not for a batch of conversations", name)
 		}

@@ -19,17 +19,17 @@ type chatEvents struct {
 
 // add sends a chunk.
 func (e *chatEvents) add(p *chatPiece) error {
-	c := &e.g.choices[p.choice]
+	c := &e.g.Choices[p.choice]
 	b := e.begin(p.choice)
 	switch {
 	case p.part != nil:
 		b = appendPart(b, p.part)
-	case c.reader == nil:
+	case c.Reader == nil:
 		b = wire.AppendString(append(b, `"content":`...), p.text)
 	}
 	b = append(b, `},"logprobs":`...)
-	if e.req.logprobs != sample.NoLogprobs {
-		b = e.s.appendChatLogprobs(b, p.scores, e.req.shown(e.s.Service), e.req.asTokenIDs)
+	if e.req.TopLogprobs != sample.NoLogprobs {
+		b = e.s.AppendChatLogprobs(b, p.scores, e.req.Shown(e.s.Service), e.req.AsTokenIDs)
 	} else {
 		b = append(b, "null"...)
 	}
@@ -39,12 +39,12 @@ func (e *chatEvents) add(p *chatPiece) error {
 	} else {
 		b = append(b, `,"finish_reason":null`...)
 	}
-	b = appendTokenIDs(b, "token_ids", p.tokens, e.req.returnTokenIDs)
+	b = appendTokenIDs(b, "token_ids", p.tokens, e.req.ReturnTokenIDs)
 	b = append(b, "}]"...)
 	b = e.s.appendWeightVersion(b, p.last)
-	if e.req.continuousUsage {
+	if e.req.ContinuousUsage {
 		b = append(b, ',')
-		b = e.s.appendUsage(b, e.g.usageOf(p.choice))
+		b = e.s.appendUsage(b, e.g.UsageOf(p.choice))
 	}
 	return e.send(b)
 }
@@ -64,23 +64,23 @@ func (e *chatEvents) send(b []byte) error {
 
 // open sends the role of every choice, with what describes the prompt, then the echo.
 func (e *chatEvents) open() error {
-	for i := range e.g.choices {
-		b := wire.AppendString(append(e.begin(i), `"role":`...), e.req.role())
+	for i := range e.g.Choices {
+		b := wire.AppendString(append(e.begin(i), `"role":`...), e.req.Role())
 		b = e.endTokenless(append(b, `,"content":""`...), i)
-		b = appendTokenIDs(b, "prompt_token_ids", e.g.prompts[0].Prompt, e.req.returnTokenIDs)
-		if e.req.returnPromptText {
+		b = appendTokenIDs(b, "prompt_token_ids", e.g.Prompts[0].Prompt, e.req.ReturnTokenIDs)
+		if e.req.ReturnPromptText {
 			b = append(b, `,"prompt_text":`...)
-			b = wire.AppendString(b, e.g.prompts[0].text)
+			b = wire.AppendString(b, e.g.Prompts[0].Text)
 		}
 		if err := e.send(b); err != nil {
 			return err
 		}
 	}
-	echo := e.req.chatEcho()
+	echo := e.req.ChatEcho()
 	if echo == "" {
 		return nil
 	}
-	for i := range e.g.choices {
+	for i := range e.g.Choices {
 		b := wire.AppendString(append(e.begin(i), `"content":`...), echo)
 		if err := e.send(e.endTokenless(b, i)); err != nil {
 			return err
@@ -92,9 +92,9 @@ func (e *chatEvents) open() error {
 // endTokenless ends the choice of a chunk that carries no tokens.
 func (e *chatEvents) endTokenless(b []byte, choice int) []byte {
 	b = append(b, `},"logprobs":null,"finish_reason":null}]`...)
-	if e.req.continuousUsage {
-		u := e.g.usageOf(choice)
-		u.output = 0
+	if e.req.ContinuousUsage {
+		u := e.g.UsageOf(choice)
+		u.Output = 0
 		b = append(b, ',')
 		b = e.s.appendUsage(b, u)
 	}

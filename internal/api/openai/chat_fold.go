@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 	"github.com/eagleray/eagleray/internal/text/output"
@@ -17,7 +18,7 @@ type chatResponse struct {
 	Choices           []chatChoice       `json:"choices"`
 	ServiceTier       *string            `json:"service_tier"`
 	SystemFingerprint *string            `json:"system_fingerprint"`
-	Usage             usageInfo          `json:"usage"`
+	Usage             wire.UsageInfo     `json:"usage"`
 	PromptLogprobs    json.RawMessage    `json:"prompt_logprobs"`
 	PromptTokenIDs    []int32            `json:"prompt_token_ids"`
 	PromptText        *string            `json:"prompt_text"`
@@ -66,14 +67,14 @@ type chatFold struct {
 }
 
 func (f *chatFold) open() error {
-	f.choices, f.content = make([]chatChoice, len(f.g.choices)), make([][]byte, len(f.g.choices))
+	f.choices, f.content = make([]chatChoice, len(f.g.Choices)), make([][]byte, len(f.g.Choices))
 	for i := range f.choices {
-		f.choices[i].Index, f.choices[i].Message.Role = i, f.req.role()
-		f.content[i] = append(f.content[i], f.req.chatEcho()...)
-		if f.req.returnTokenIDs {
+		f.choices[i].Index, f.choices[i].Message.Role = i, f.req.Role()
+		f.content[i] = append(f.content[i], f.req.ChatEcho()...)
+		if f.req.ReturnTokenIDs {
 			f.choices[i].TokenIDs = []int32{}
 		}
-		if f.req.logprobs != sample.NoLogprobs {
+		if f.req.TopLogprobs != sample.NoLogprobs {
 			f.choices[i].Logprobs = []byte(logprobsHead)
 		}
 	}
@@ -102,15 +103,15 @@ func (f *chatFold) add(p *chatPiece) error {
 	case p.part.Kind == output.Arguments:
 		m.ToolCalls[p.part.Index].Function.Arguments += p.part.Text
 	}
-	if f.req.returnTokenIDs {
+	if f.req.ReturnTokenIDs {
 		out.TokenIDs = append(out.TokenIDs, p.tokens...)
 	}
 	if len(p.scores) > 0 {
 		if len(out.Logprobs) > len(logprobsHead) {
 			out.Logprobs = append(out.Logprobs, ',')
 		}
-		out.Logprobs = f.s.appendTokenLogprobs(out.Logprobs, p.scores, f.req.shown(f.s.Service),
-			f.req.asTokenIDs)
+		out.Logprobs = f.s.AppendTokenLogprobs(out.Logprobs, p.scores, f.req.Shown(f.s.Service),
+			f.req.AsTokenIDs)
 	}
 	return nil
 }
@@ -118,29 +119,29 @@ func (f *chatFold) add(p *chatPiece) error {
 // answer is the whole, once the last piece is there.
 func (f *chatFold) answer() *chatResponse {
 	g := f.g
-	answer := &chatResponse{ID: g.id, Object: "chat.completion", Created: g.created, Model: g.model,
-		Choices: f.choices, Usage: f.s.usageInfo(g.usage()), KVTransferParams: g.ticket,
-		WeightVersion: f.s.weightVersion()}
+	answer := &chatResponse{ID: g.ID, Object: "chat.completion", Created: g.Created, Model: g.Model,
+		Choices: f.choices, Usage: f.s.usageInfo(g.Usage()), KVTransferParams: g.Ticket,
+		WeightVersion: f.s.WeightVersion()}
 	for i := range f.choices {
-		c, out := &g.choices[i], &f.choices[i]
+		c, out := &g.Choices[i], &f.choices[i]
 		// An answer of thoughts or calls alone has no content.
-		if c.reader == nil || len(f.content[i]) > 0 || !c.thought && c.calls == 0 {
+		if c.Reader == nil || len(f.content[i]) > 0 || !c.Thought && c.Calls == 0 {
 			out.Message.Content = new(string(f.content[i]))
 		}
 		if out.Logprobs != nil {
 			out.Logprobs = append(out.Logprobs, "]}"...)
 		}
-		out.FinishReason, out.StopReason = c.finishReason(), c.stopReason()
+		out.FinishReason, out.StopReason = c.FinishReason(), c.StopReason()
 	}
-	if f.req.promptLogprobs != sample.NoLogprobs {
-		answer.PromptLogprobs = f.s.appendLogprobsByID(nil, g.choices[0].promptScores,
-			f.s.model.VocabSize)
+	if f.req.TopPromptLogprobs != sample.NoLogprobs {
+		answer.PromptLogprobs = f.s.AppendLogprobsByID(nil, g.Choices[0].PromptScores,
+			f.s.Model.VocabSize)
 	}
-	if f.req.returnTokenIDs {
-		answer.PromptTokenIDs = g.prompts[0].Prompt
+	if f.req.ReturnTokenIDs {
+		answer.PromptTokenIDs = g.Prompts[0].Prompt
 	}
-	if f.req.returnPromptText {
-		answer.PromptText = &g.prompts[0].text
+	if f.req.ReturnPromptText {
+		answer.PromptText = &g.Prompts[0].Text
 	}
 	return answer
 }

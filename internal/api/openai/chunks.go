@@ -3,42 +3,43 @@ package openai
 import (
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 )
 
 // chunkHead is what every event of a stream begins with.
-func chunkHead(g *generation, object string) []byte {
+func chunkHead(g *generate.Generation, object string) []byte {
 	b := append([]byte(nil), `data: {"id":`...)
-	b = wire.AppendString(b, g.id)
+	b = wire.AppendString(b, g.ID)
 	b = append(b, `,"object":"`...)
 	b = append(b, object...)
 	b = append(b, `","created":`...)
-	b = strconv.AppendInt(b, g.created, 10)
+	b = strconv.AppendInt(b, g.Created, 10)
 	b = append(b, `,"model":`...)
-	b = wire.AppendString(b, g.model)
+	b = wire.AppendString(b, g.Model)
 	return append(b, `,"choices":[`...)
 }
 
 // appendFinish appends finish_reason, null while running.
-func appendFinish(b []byte, c *choice) []byte {
+func appendFinish(b []byte, c *generate.Choice) []byte {
 	b = append(b, `,"finish_reason":`...)
-	if !c.finished {
+	if !c.Finished {
 		return append(b, "null"...)
 	}
-	return wire.AppendString(b, c.finishReason())
+	return wire.AppendString(b, c.FinishReason())
 }
 
 // appendStopReason appends stop_reason: a stop string, a stop token, or null.
-func appendStopReason(b []byte, c *choice) []byte {
+func appendStopReason(b []byte, c *generate.Choice) []byte {
 	b = append(b, `,"stop_reason":`...)
 	switch {
-	case c.finish == sample.FinishRepetition:
-		return wire.AppendString(b, repetitionDetected)
-	case c.stopString != "":
-		return wire.AppendString(b, c.stopString)
-	case c.finished && c.stopToken >= 0:
-		return strconv.AppendInt(b, int64(c.stopToken), 10)
+	case c.Finish == sample.FinishRepetition:
+		return wire.AppendString(b, generate.RepetitionDetected)
+	case c.StopString != "":
+		return wire.AppendString(b, c.StopString)
+	case c.Finished && c.StopToken >= 0:
+		return strconv.AppendInt(b, int64(c.StopToken), 10)
 	}
 	return append(b, "null"...)
 }
@@ -55,52 +56,46 @@ func appendTokenIDs(b []byte, name string, ids []int32, on bool) []byte {
 }
 
 // appendUsage appends the usage object.
-func (s *API) appendUsage(b []byte, u usage) []byte {
+func (s *API) appendUsage(b []byte, u generate.Usage) []byte {
 	b = append(b, `"usage":{"prompt_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.prompt), 10)
+	b = strconv.AppendInt(b, int64(u.Prompt), 10)
 	b = append(b, `,"total_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.prompt+u.output), 10)
+	b = strconv.AppendInt(b, int64(u.Prompt+u.Output), 10)
 	b = append(b, `,"completion_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.output), 10)
-	if s.opt.Config.Server.EnablePromptTokensDetails {
+	b = strconv.AppendInt(b, int64(u.Output), 10)
+	if s.cfg.EnablePromptTokensDetails {
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.cached), 10)
+		b = strconv.AppendInt(b, int64(u.Cached), 10)
 		b = append(b, '}')
 	}
-	if u.reasons {
+	if u.Reasons {
 		b = append(b, `,"completion_tokens_details":{"reasoning_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.reasoning), 10)
+		b = strconv.AppendInt(b, int64(u.Reasoning), 10)
 		b = append(b, '}')
 	}
 	return append(b, '}')
 }
 
-// usageInfo is vLLM's UsageInfo.
-type usageInfo struct {
-	PromptTokens        int                  `json:"prompt_tokens"`
-	TotalTokens         int                  `json:"total_tokens"`
-	CompletionTokens    int                  `json:"completion_tokens"`
-	PromptTokensDetails *promptTokensDetails `json:"prompt_tokens_details"`
-	// CompletionTokensDetails is there where reasoning is told apart.
-	CompletionTokensDetails *completionTokensDetails `json:"completion_tokens_details,omitempty"`
-}
-
-type promptTokensDetails struct {
-	CachedTokens int `json:"cached_tokens"`
-}
-
-type completionTokensDetails struct {
-	ReasoningTokens int `json:"reasoning_tokens"`
-}
-
-func (s *API) usageInfo(u usage) usageInfo {
-	info := usageInfo{PromptTokens: u.prompt, TotalTokens: u.prompt + u.output,
-		CompletionTokens: u.output}
-	if s.opt.Config.Server.EnablePromptTokensDetails {
-		info.PromptTokensDetails = &promptTokensDetails{CachedTokens: u.cached}
+func (s *API) usageInfo(u generate.Usage) wire.UsageInfo {
+	info := wire.UsageInfo{PromptTokens: u.Prompt, TotalTokens: u.Prompt + u.Output,
+		CompletionTokens: u.Output}
+	if s.cfg.EnablePromptTokensDetails {
+		info.PromptTokensDetails = &wire.PromptTokensDetails{CachedTokens: u.Cached}
 	}
-	if u.reasons {
-		info.CompletionTokensDetails = &completionTokensDetails{ReasoningTokens: u.reasoning}
+	if u.Reasons {
+		info.CompletionTokensDetails = &wire.CompletionTokensDetails{ReasoningTokens: u.Reasoning}
 	}
 	return info
+}
+
+// appendWeightVersion gives the last chunk of a choice the version of the weights.
+func (s *API) appendWeightVersion(b []byte, last bool) []byte {
+	if !last {
+		return b
+	}
+	v := s.WeightVersion()
+	if v == "" {
+		return b
+	}
+	return wire.AppendString(append(b, `,"weight_version":`...), v)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -12,14 +13,14 @@ import (
 
 // completions answers POST /v1/completions, with events or with what they add up to.
 func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
-	req *completionRequest) error {
-	g, err := s.startCompletion(r.Context(), &r.Call, req)
+	req *generate.Completion) error {
+	g, err := s.StartCompletion(r.Context(), &r.Call, req)
 	f.Done()
 	if err != nil {
 		return err
 	}
-	a := completionAnswer{s, g, req, shownLogprobs(req.logprobs, s.model.VocabSize)}
-	if !req.stream {
+	a := completionAnswer{s, g, req, generate.ShownLogprobs(req.TopLogprobs, s.Model.VocabSize)}
+	if !req.Stream {
 		fold := newCompletionFold(a)
 		if err := a.read(r.Context(), fold); err != nil {
 			return err
@@ -29,7 +30,7 @@ func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fiel
 	out := s.Events(w)
 	events := &completionEvents{completionAnswer: a, out: out, head: chunkHead(g, "text_completion")}
 	err = a.read(r.Context(), events)
-	if err == nil && req.includeUsage {
+	if err == nil && req.IncludeUsage {
 		err = s.sendUsage(out, events.head, g)
 	}
 	return s.End(out, err)
@@ -38,8 +39,8 @@ func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fiel
 // completionAnswer is an answer on its way.
 type completionAnswer struct {
 	s   *API
-	g   *generation
-	req *completionRequest
+	g   *generate.Generation
+	req *generate.Completion
 	// shown is how many of the most likely tokens it shows.
 	shown int
 }
@@ -50,7 +51,7 @@ type completionPiece struct {
 	// first says that nothing of the choice came before.
 	first  bool
 	text   []byte
-	scores []score
+	scores []generate.Score
 	tokens []int32
 }
 
@@ -62,38 +63,38 @@ type completionSink interface {
 // read hands the pieces of the answer to a sink, the choices interleaved as their tokens come.
 func (a *completionAnswer) read(ctx context.Context, sink completionSink) error {
 	s, req := a.s, a.req
-	var scores []score
+	var scores []generate.Score
 	var text []byte
 	piece := completionPiece{}
-	return a.g.each(ctx, func(i int, d *engine.Delta) error {
-		c, p := &a.g.choices[i], &a.g.prompts[i/a.g.n]
-		first := !c.started
-		c.take(d)
-		if req.echo || !req.stream {
-			s.scorePrompt(a.g, i, d, req.promptLogprobs)
+	return a.g.Each(ctx, func(i int, d *engine.Delta) error {
+		c, p := &a.g.Choices[i], &a.g.Prompts[i/a.g.N]
+		first := !c.Started
+		c.Take(d)
+		if req.Echo || !req.Stream {
+			s.ScorePrompt(a.g, i, d, req.TopPromptLogprobs)
 		}
 		scores, text = scores[:0], text[:0]
-		if first && req.echo {
-			text = append(text, p.text...)
-			c.echoedRunes = countRunes(p.text)
-			if req.logprobs != sample.NoLogprobs {
-				scores = append(scores, c.promptScores...)
+		if first && req.Echo {
+			text = append(text, p.Text...)
+			c.EchoedRunes = generate.CountRunes(p.Text)
+			if req.TopLogprobs != sample.NoLogprobs {
+				scores = append(scores, c.PromptScores...)
 			}
 		}
 		piece = completionPiece{choice: i, first: first}
 		switch {
-		case req.scoreOnly:
-			c.scoredOnly()
+		case req.ScoreOnly:
+			c.ScoredOnly()
 			if !first {
 				return nil
 			}
-		case first && !req.echo && d.Empty():
-			c.started = false // prompt processing only: nothing to show yet
+		case first && !req.Echo && d.Empty():
+			c.Started = false // prompt processing only: nothing to show yet
 			return nil
 		default:
 			text, piece.tokens = append(text, d.Text...), d.Tokens
-			if req.logprobs != sample.NoLogprobs {
-				scores = appendScores(scores, c, d)
+			if req.TopLogprobs != sample.NoLogprobs {
+				scores = generate.AppendScores(scores, c, d)
 			}
 		}
 		piece.text, piece.scores = text, scores

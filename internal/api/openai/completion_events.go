@@ -3,6 +3,7 @@ package openai
 import (
 	"strconv"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -17,38 +18,38 @@ type completionEvents struct {
 }
 
 func (e *completionEvents) add(p *completionPiece) error {
-	c, req := &e.g.choices[p.choice], e.req
+	c, req := &e.g.Choices[p.choice], e.req
 	b := append(e.out.Buf[:0], e.head...)
 	b = append(b, `{"index":`...)
 	b = strconv.AppendInt(b, int64(p.choice), 10)
 	b = append(b, `,"text":`...)
 	b = wire.AppendString(b, p.text)
 	b = append(b, `,"logprobs":`...)
-	if req.logprobs != sample.NoLogprobs {
-		b = e.s.appendLogprobs(b, p.scores, e.shown, &req.sampling)
+	if req.TopLogprobs != sample.NoLogprobs {
+		b = e.s.AppendLogprobs(b, p.scores, e.shown, &req.Sampling)
 	} else {
 		b = append(b, "null"...)
 	}
 	b = appendFinish(b, c)
 	b = appendStopReason(b, c)
-	b = appendTokenIDs(b, "prompt_token_ids", e.g.prompts[p.choice/e.g.n].Prompt,
-		p.first && req.returnTokenIDs)
-	b = appendTokenIDs(b, "token_ids", p.tokens, req.returnTokenIDs)
+	b = appendTokenIDs(b, "prompt_token_ids", e.g.Prompts[p.choice/e.g.N].Prompt,
+		p.first && req.ReturnTokenIDs)
+	b = appendTokenIDs(b, "token_ids", p.tokens, req.ReturnTokenIDs)
 	b = append(b, "}]"...)
-	b = e.s.appendWeightVersion(b, c.finished)
-	if req.continuousUsage {
+	b = e.s.appendWeightVersion(b, c.Finished)
+	if req.ContinuousUsage {
 		b = append(b, ',')
-		b = e.s.appendUsage(b, e.g.usageOf(p.choice))
+		b = e.s.appendUsage(b, e.g.UsageOf(p.choice))
 	}
 	e.out.Buf = append(b, "}\n\n"...)
 	return e.out.Send()
 }
 
 // sendUsage sends the last chunk: no choices, the tokens counted.
-func (s *API) sendUsage(out *server.EventWriter, head []byte, g *generation) error {
+func (s *API) sendUsage(out *server.EventWriter, head []byte, g *generate.Generation) error {
 	b := append(out.Buf[:0], head...)
 	b = append(b, "],"...)
-	b = s.appendUsage(b, g.usage())
+	b = s.appendUsage(b, g.Usage())
 	out.Buf = append(b, "}\n\n"...)
 	return out.Send()
 }

@@ -3,6 +3,8 @@ package openai
 import (
 	"encoding/json"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
+	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
@@ -17,7 +19,7 @@ type completionResponse struct {
 	Choices           []completionChoice `json:"choices"`
 	ServiceTier       *string            `json:"service_tier"`
 	SystemFingerprint *string            `json:"system_fingerprint"`
-	Usage             usageInfo          `json:"usage"`
+	Usage             wire.UsageInfo     `json:"usage"`
 	KVTransferParams  *kvtransfer.Ticket `json:"kv_transfer_params"`
 	WeightVersion     string             `json:"weight_version,omitempty"`
 }
@@ -41,19 +43,19 @@ type completionFold struct {
 
 type foldedCompletion struct {
 	text   []byte
-	scores []score
+	scores []generate.Score
 	tokens []int32
 }
 
 func newCompletionFold(a completionAnswer) *completionFold {
-	return &completionFold{a, make([]foldedCompletion, len(a.g.choices))}
+	return &completionFold{a, make([]foldedCompletion, len(a.g.Choices))}
 }
 
 func (f *completionFold) add(p *completionPiece) error {
 	c := &f.choices[p.choice]
 	c.text = append(c.text, p.text...)
-	c.scores = keepScores(c.scores, p.scores)
-	if f.req.returnTokenIDs {
+	c.scores = generate.KeepScores(c.scores, p.scores)
+	if f.req.ReturnTokenIDs {
 		c.tokens = append(c.tokens, p.tokens...)
 	}
 	return nil
@@ -62,22 +64,22 @@ func (f *completionFold) add(p *completionPiece) error {
 // answer is the whole, once the last piece is there.
 func (f *completionFold) answer() *completionResponse {
 	g, req := f.g, f.req
-	answer := &completionResponse{ID: g.id, Object: "text_completion", Created: g.created,
-		Model: g.model, Choices: make([]completionChoice, len(f.choices)),
-		Usage: f.s.usageInfo(g.usage()), KVTransferParams: g.ticket,
-		WeightVersion: f.s.weightVersion()}
+	answer := &completionResponse{ID: g.ID, Object: "text_completion", Created: g.Created,
+		Model: g.Model, Choices: make([]completionChoice, len(f.choices)),
+		Usage: f.s.usageInfo(g.Usage()), KVTransferParams: g.Ticket,
+		WeightVersion: f.s.WeightVersion()}
 	for i := range f.choices {
-		c, folded := &g.choices[i], &f.choices[i]
-		out := completionChoice{Index: i, FinishReason: c.finish.String(),
-			StopReason: c.stopReason(), Text: string(folded.text)}
-		if req.logprobs != sample.NoLogprobs {
-			out.Logprobs = f.s.appendLogprobs(nil, folded.scores, f.shown, &req.sampling)
+		c, folded := &g.Choices[i], &f.choices[i]
+		out := completionChoice{Index: i, FinishReason: c.Finish.String(),
+			StopReason: c.StopReason(), Text: string(folded.text)}
+		if req.TopLogprobs != sample.NoLogprobs {
+			out.Logprobs = f.s.AppendLogprobs(nil, folded.scores, f.shown, &req.Sampling)
 		}
-		if req.promptLogprobs != sample.NoLogprobs {
-			out.PromptLogprobs = f.s.appendLogprobsByID(nil, c.promptScores, f.s.model.VocabSize)
+		if req.TopPromptLogprobs != sample.NoLogprobs {
+			out.PromptLogprobs = f.s.AppendLogprobsByID(nil, c.PromptScores, f.s.Model.VocabSize)
 		}
-		if req.returnTokenIDs {
-			out.PromptTokenIDs = g.prompts[i/g.n].Prompt
+		if req.ReturnTokenIDs {
+			out.PromptTokenIDs = g.Prompts[i/g.N].Prompt
 			out.TokenIDs = append([]int32{}, folded.tokens...)
 		}
 		answer.Choices[i] = out

@@ -7,14 +7,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/server"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
-// tokensPath is vLLM's: token ids in and out, for programs that have the tokenizer themselves.
-const tokensPath = "/inference/v1/generate"
+// TokensPath is vLLM's: token ids in and out, for programs that have the tokenizer themselves.
+const TokensPath = "/inference/v1/generate"
 
 // tokensKind is what ids of its answers begin with.
 const tokensKind = "generate-tokens-"
@@ -37,14 +38,14 @@ type tokensChoice struct {
 // generateTokens answers POST /inference/v1/generate. It is a completion whose fields of sampling
 // stand in an object of their own.
 func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.Fields,
-	req *completionRequest) error {
-	g, err := s.startCompletion(r.Context(), &r.Call, req)
+	req *generate.Completion) error {
+	g, err := s.StartCompletion(r.Context(), &r.Call, req)
 	f.Done()
 	if err != nil {
 		return err
 	}
-	a := completionAnswer{s, g, req, shownLogprobs(req.logprobs, s.model.VocabSize)}
-	if !req.stream {
+	a := completionAnswer{s, g, req, generate.ShownLogprobs(req.TopLogprobs, s.Model.VocabSize)}
+	if !req.Stream {
 		fold := newCompletionFold(a)
 		if err := a.read(r.Context(), fold); err != nil {
 			return err
@@ -55,7 +56,7 @@ func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.F
 	head := wire.AppendString([]byte(`data: {"request_id":`), tokensID(g))
 	events := &tokensEvents{completionAnswer: a, out: out, head: append(head, `,"choices":[`...)}
 	err = a.read(r.Context(), events)
-	if err == nil && req.includeUsage {
+	if err == nil && req.IncludeUsage {
 		err = s.sendUsage(out, events.head, g)
 	}
 	return s.End(out, err)
@@ -65,24 +66,24 @@ func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.F
 func (f *completionFold) tokens() *tokensResponse {
 	g, req := f.g, f.req
 	answer := &tokensResponse{RequestID: tokensID(g), Choices: make([]tokensChoice, len(f.choices)),
-		KVTransferParams: g.ticket}
+		KVTransferParams: g.Ticket}
 	for i := range f.choices {
-		out := tokensChoice{Index: i, FinishReason: g.choices[i].finishReason(),
+		out := tokensChoice{Index: i, FinishReason: g.Choices[i].FinishReason(),
 			TokenIDs: append([]int32{}, f.choices[i].tokens...)}
-		if req.logprobs != sample.NoLogprobs {
-			out.Logprobs = f.s.appendChatLogprobs(nil, f.choices[i].scores, f.shown, true)
+		if req.TopLogprobs != sample.NoLogprobs {
+			out.Logprobs = f.s.AppendChatLogprobs(nil, f.choices[i].scores, f.shown, true)
 		}
 		answer.Choices[i] = out
 	}
-	if req.promptLogprobs != sample.NoLogprobs {
-		answer.PromptLogprobs = f.s.appendLogprobsByID(nil, g.choices[0].promptScores,
-			f.s.model.VocabSize)
+	if req.TopPromptLogprobs != sample.NoLogprobs {
+		answer.PromptLogprobs = f.s.AppendLogprobsByID(nil, g.Choices[0].PromptScores,
+			f.s.Model.VocabSize)
 	}
 	return answer
 }
 
 // tokensID is what answers of this route are named.
-func tokensID(g *generation) string { return tokensKind + strings.TrimPrefix(g.id, "cmpl-") }
+func tokensID(g *generate.Generation) string { return tokensKind + strings.TrimPrefix(g.ID, "cmpl-") }
 
 // tokensEvents sends the pieces of an answer as vLLM's GenerateStreamResponse.
 type tokensEvents struct {
@@ -93,24 +94,24 @@ type tokensEvents struct {
 }
 
 func (e *tokensEvents) add(p *completionPiece) error {
-	c := &e.g.choices[p.choice]
-	if len(p.tokens) == 0 && !c.finished {
+	c := &e.g.Choices[p.choice]
+	if len(p.tokens) == 0 && !c.Finished {
 		return nil // text alone
 	}
 	b := append(e.out.Buf[:0], e.head...)
 	b = append(b, `{"index":`...)
 	b = strconv.AppendInt(b, int64(p.choice), 10)
 	b = append(b, `,"logprobs":`...)
-	if e.req.logprobs != sample.NoLogprobs {
-		b = e.s.appendChatLogprobs(b, p.scores, e.shown, true)
+	if e.req.TopLogprobs != sample.NoLogprobs {
+		b = e.s.AppendChatLogprobs(b, p.scores, e.shown, true)
 	} else {
 		b = append(b, "null"...)
 	}
 	b = appendFinish(b, c)
 	b = appendTokenIDs(b, "token_ids", p.tokens, true)
 	b = append(b, "}]"...)
-	if e.req.continuousUsage {
-		b = e.s.appendUsage(append(b, ','), e.g.usageOf(p.choice))
+	if e.req.ContinuousUsage {
+		b = e.s.appendUsage(append(b, ','), e.g.UsageOf(p.choice))
 	}
 	e.out.Buf = append(b, "}\n\n"...)
 	return e.out.Send()
@@ -124,14 +125,14 @@ var notInTokens, outsideParams = []string{"prompt", "echo", "suffix"}, []string{
 var samplingNeutral = []string{"detokenize", "output_kind", "skip_clone", "output_text_buffer_length"}
 
 // decodeTokens moves what stands in sampling_params to the fields of a completion.
-func decodeTokens(f *wire.Fields, m *model) (*completionRequest, *wire.Error) {
-	req := &completionRequest{}
+func decodeTokens(f *wire.Fields, m *generate.Model) (*generate.Completion, *wire.Error) {
+	req := &generate.Completion{}
 	if ids := f.Members["token_ids"]; ids == nil || ids[0] != '[' {
 		f.Fail(wire.BadRequest("token_ids", "`token_ids` must be a list of token ids"))
 	} else {
-		req.prompts = decodePrompt(f, m, "token_ids")
+		req.Prompts = DecodePrompt(f, m, "token_ids")
 	}
-	if f.Err == nil && (len(req.prompts) != 1 || req.prompts[0].isText) {
+	if f.Err == nil && (len(req.Prompts) != 1 || req.Prompts[0].IsText) {
 		f.Fail(wire.BadRequest("token_ids", "`token_ids` must be a list of token ids"))
 	}
 	params := f.Object("sampling_params")
@@ -162,9 +163,9 @@ func decodeTokens(f *wire.Fields, m *model) (*completionRequest, *wire.Error) {
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	req.decode(f, m)
-	req.returnTokenIDs = true
-	if req.stream && req.promptLogprobs != sample.NoLogprobs {
+	decodeFields(req, f, m)
+	req.ReturnTokenIDs = true
+	if req.Stream && req.TopPromptLogprobs != sample.NoLogprobs {
 		f.Fail(wire.BadRequest("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`."))
 	}
 	return req, f.Err

@@ -44,3 +44,13 @@ func Post[T any](s *Server, decode func(f *wire.Fields) (T, *wire.Error),
 		return nil
 	}
 }
+
+// Checked is a handler of requests that a check lets through.
+func Checked(check func() error, h Handler) Handler {
+	return func(w http.ResponseWriter, r *Request) error {
+		if err := check(); err != nil {
+			return err
+		}
+		return h(w, r)
+	}
+}

@@ -1,0 +1,2 @@
+// Package anthropic is the dialect of Anthropic's Messages API.
+package anthropic

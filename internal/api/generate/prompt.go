@@ -1,0 +1,146 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
+)
+
+// Prompt is a request of the engine, but for the seed of each choice.
+type Prompt struct {
+	engine.Request
+	// Text is what echo shows.
+	Text string
+}
+
+// Tokenize turns a client's prompt into token ids and truncates them. The length is checked later,
+// with max_tokens, by fit. It stops when ctx ends.
+func (s *Service) Tokenize(ctx context.Context, r *Sampling, raw RawPrompt) (Prompt, *wire.Error) {
+	if raw.Second != nil {
+		return s.tokenizePair(ctx, r, raw.Text, *raw.Second)
+	}
+	p := Prompt{Text: raw.Text}
+	p.Prompt = raw.IDs
+	if raw.IsText {
+		if err := s.checkText(r, "prompt", raw.Text); err != nil {
+			return p, err
+		}
+		ids, err := s.Model.Tokenizer.EncodeUntil(ctx.Err, raw.Text, r.AddSpecial)
+		if err != nil {
+			return p, wire.Cancelled()
+		}
+		p.Prompt = ids
+		if !r.Echo {
+			p.Text = "" // not kept for as long as the request lasts
+		}
+	}
+	kept, err := s.truncate(r, p.Prompt)
+	if err != nil {
+		return p, err
+	}
+	whole := len(kept) == len(p.Prompt)
+	p.Prompt = kept
+	if len(p.Prompt) == 0 {
+		return p, wire.BadRequest("prompt", "the prompt has no tokens")
+	}
+	if tok := s.Model.Tokenizer; r.Echo && tok != nil && !(raw.IsText && whole) {
+		p.Text = tok.Decode(p.Prompt, false)
+	}
+	return p, nil
+}
+
+// checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer
+// than maxTokenBytes, and normalisation shrinks a text less than fourfold.
+func (s *Service) checkText(r *Sampling, field, text string) *wire.Error {
+	if s.Model.Tokenizer == nil {
+		return wire.BadRequest(field, "the server runs without a tokenizer: give `prompt` as "+
+			"token ids to /v1/completions")
+	}
+	most := s.MostBytes()
+	if r.truncate != nil {
+		if most = max(most, LeastTokenized); len(text) > most {
+			return wire.BadRequest(field, "the prompt of %d bytes is longer than what is tokenized in order "+
+				"to be truncated (at most %d bytes)", len(text), most)
+		}
+		return nil
+	}
+	if len(text) > most {
+		return wire.BadRequest(field, "This model's maximum context length is %d tokens. The prompt "+
+			"of %d bytes cannot fit in it "+
+			"(at most %d bytes).", s.Model.MaxModelLen, len(text), most)
+	}
+	return nil
+}
+
+// MostBytes is the length from which on no text fits into the model.
+func (s *Service) MostBytes() int { return 4 * s.maxTokenBytes * s.Model.MaxModelLen }
+
+// tokenizePair is tokenize for two texts, which are cut as transformers does.
+func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second string) (p Prompt, bad *wire.Error) {
+	// That of both is bounded like the text of one.
+	if bad := s.checkText(r, "documents", first+second); bad != nil {
+		return p, bad
+	}
+	cut, bad := s.cut(r)
+	if bad != nil {
+		return p, bad
+	}
+	ids, err := s.Model.Tokenizer.EncodePairUntil(ctx.Err, first, second, r.AddSpecial, cut)
+	if err != nil {
+		return p, wire.Cancelled()
+	}
+	if len(ids) == 0 {
+		return p, wire.BadRequest("prompt", "the prompt has no tokens")
+	}
+	p.Prompt = ids
+	return p, nil
+}
+
+// truncate keeps the last (or first) truncate_prompt_tokens tokens.
+func (s *Service) truncate(r *Sampling, ids []int32) ([]int32, *wire.Error) {
+	cut, bad := s.cut(r)
+	if bad != nil || cut == nil || len(ids) <= cut.Most {
+		return ids, bad
+	}
+	return cut.Keep(ids, cut.Most), nil
+}
+
+// cut is what truncate_prompt_tokens says, nil for nothing; -1 keeps what fits beside max_tokens.
+func (s *Service) cut(r *Sampling) (*tokenizer.Cut, *wire.Error) {
+	if r.truncate == nil {
+		return nil, nil
+	}
+	room := int64(s.Model.MaxModelLen) - 1
+	if r.MaxTokens != nil && !r.CapMaxTokens {
+		room = int64(s.Model.MaxModelLen - *r.MaxTokens)
+	}
+	keep := *r.truncate
+	if keep == -1 {
+		keep = max(room, 0)
+	}
+	if keep > room {
+		return nil, wire.BadRequest("truncate_prompt_tokens",
+			"truncate_prompt_tokens=%d cannot be greater than max_model_len - "+
+				"max_tokens = %d. Please request a smaller truncation size.", keep, room)
+	}
+	return &tokenizer.Cut{Most: int(keep), Right: r.TruncateRight}, nil
+}
+
+// CheckModel refuses a model that is not served; none named means the first.
+func (s *Service) CheckModel(name string) (string, *wire.Error) {
+	if name == "" {
+		return s.Model.Names[0], nil
+	}
+	if !s.Model.serves(name) {
+		return "", &wire.Error{Status: 404, Param: "model",
+			Message: fmt.Sprintf("The model `%s` does not exist.", wire.Clip(name))}
+	}
+	return name, nil
+}
+
+// LeastTokenized is the length of a text in bytes that /tokenize takes at least, whatever the model
+// could: texts are counted in order to be cut.
+const LeastTokenized = 1 << 20

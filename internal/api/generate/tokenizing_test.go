@@ -1,0 +1,49 @@
+package generate
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/text/output"
+	"github.com/eagleray/eagleray/internal/text/tokenizer"
+)
+
+// TestTokenizingEnds with its context on every way to it.
+func TestTokenizingEnds(t *testing.T) {
+	tok, err := tokenizer.Load("../../../testdata/models/go-std-tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("a ", 1<<16)
+	s := &Service{maxTokenBytes: 1, Model: Model{Info: &engine.Info{Tokenizer: tok,
+		Defaults: sample.Defaults{MaxModelLen: len(text)}}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, bad := s.Tokenize(ctx, &Sampling{}, RawPrompt{Text: text, IsText: true}); bad == nil ||
+		bad.Status != wire.StatusClientClosed {
+		t.Errorf("a prompt: %v", bad)
+	}
+	for _, m := range []*mask{newMask(), {open: "o", texts: []string{"t"}}} {
+		if _, err := s.encodeMasked(ctx, m, text, true); !errors.Is(err, context.Canceled) {
+			t.Errorf("a conversation: %v", err)
+		}
+	}
+}
+
+// TestSpecialTagsAreRead: tags that are special tokens reach the parser, and other special tokens do not.
+func TestSpecialTagsAreRead(t *testing.T) {
+	o := output.Options{Tools: output.FormatNamed("hermes")}
+	s := &Service{specials: newSpecialTexts([]string{"<|im_end|>"})}
+	if s.hides(&o) {
+		t.Error("the tags of Hermes are no special tokens of this model")
+	}
+	s.specials = newSpecialTexts([]string{"<tool_call>", "<|im_end|>"})
+	if list := s.dropped(&o); !s.hides(&o) || len(list) != 1 || list[0] != "<|im_end|>" {
+		t.Errorf("drops %q", list)
+	}
+}

@@ -1,0 +1,217 @@
+package pooling
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/eagleray/eagleray/internal/api/generate"
+	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/server"
+	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// API answers requests for what a model pools of texts: vectors, classes, scores.
+type API struct {
+	*server.Server
+	*generate.Service
+}
+
+// New makes the routes' answers.
+func New(srv *server.Server, service *generate.Service) *API { return &API{srv, service} }
+
+// Routes are those for what a model pools.
+func (s *API) Routes() []server.Route {
+	score := s.scored("Score API", poolingRoute(s, decodeScore, s.score))
+	rerank := s.scored("Rerank API", poolingRoute(s, decodeRerank, s.rerank))
+	var list []server.Route
+	for path, h := range map[string]server.Handler{
+		EmbeddingsPath: s.embeds("Embeddings API", poolingRoute(s, decodeEmbedding, s.embed)),
+		ClassifyPath:   s.classifies("Classification API", poolingRoute(s, decodeClassify, s.classify)),
+		PoolingPath:    s.pooled("Pooling API", poolingRoute(s, decodePooling, s.poolTask)),
+		ScorePath:      score, "/score": score,
+		RerankPath: rerank, "/rerank": rerank, "/v2/rerank": rerank,
+	} {
+		list = append(list, server.Route{Method: http.MethodPost, Path: path, Handler: h})
+	}
+	return list
+}
+
+// pooled answers requests of a model that pools: it refuses those of one that generates.
+func (s *API) pooled(what string, h server.Handler) server.Handler {
+	if s.Model.Pooling != nil {
+		return s.Counted(h)
+	}
+	return func(http.ResponseWriter, *server.Request) error {
+		return wire.BadRequest("model", "The model does not support %s: it generates text. A server that "+
+			"is started with --runner pooling has them.", what)
+	}
+}
+
+// embeds is pooled for a model whose vectors are the answer, and classifies for one with classes.
+func (s *API) embeds(what string, h server.Handler) server.Handler {
+	if p := s.Model.Pooling; p == nil || p.Classes == nil {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *server.Request) error {
+		return wire.BadRequest("model", "The model does not support %s: it classifies texts (POST %s)", what,
+			ClassifyPath)
+	}
+}
+
+// scored is pooled for a model whose vectors are compared, or that has one class.
+func (s *API) scored(what string, h server.Handler) server.Handler {
+	p := s.Model.Pooling
+	if p == nil || p.Classes == nil || len(p.Classes.Labels) == 1 {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *server.Request) error {
+		return wire.BadRequest("model", "The model does not support %s: it has %d classes, a score is for one "+
+			"(num_labels of config.json). POST %s classifies texts", what, len(p.Classes.Labels), ClassifyPath)
+	}
+}
+
+func (s *API) classifies(what string, h server.Handler) server.Handler {
+	if p := s.Model.Pooling; p == nil || p.Classes != nil {
+		return s.pooled(what, h)
+	}
+	return func(http.ResponseWriter, *server.Request) error {
+		return wire.BadRequest("model", "The model does not support %s: it has no head over classes "+
+			"(…ForSequenceClassification)", what)
+	}
+}
+
+// pooling is what all requests for vectors share.
+type pooling struct {
+	generate.Sampling
+}
+
+func (p *pooling) shared() *pooling { return p }
+
+// decode reads the shared fields.
+func (p *pooling) decode(f *wire.Fields) {
+	if name := f.OptString("model"); name != nil {
+		p.Model = *name
+	}
+	p.TruncateRight = true // unless the request has a side: what pools reads a text from its beginning
+	p.DecodeTruncation(f)
+	p.DecodeNames(f)
+	p.Timeout = f.OptFloat("timeout")
+	p.Priority = int(f.Ranged("priority", 0, -1<<31, 1<<31-1))
+	p.AddSpecial = f.Boolean("add_special_tokens", true)
+	p.N, p.TopLogprobs, p.TopPromptLogprobs = 1, sample.NoLogprobs, sample.NoLogprobs
+	f.Unsupported("mm_processor_kwargs", "{}")
+	f.Unsupported("softmax", "true")
+}
+
+// texts are what is pooled, each for itself.
+type texts struct {
+	pooling
+	generate.Conversation
+	input []generate.RawPrompt
+	chat  bool
+	// tokens says that the ids of each prompt are shown.
+	tokens bool
+}
+
+func (t *texts) decode(f *wire.Fields, m *generate.Model) {
+	if f.Members["messages"] != nil {
+		t.chat = true
+		openai.DecodeConversation(&t.Conversation, f, m)
+	} else {
+		t.input = openai.DecodePrompt(f, m, "input")
+	}
+	t.pooling.decode(f)
+	t.tokens = f.OptBool("return_token_ids", false)
+}
+
+// vectors are those of texts, as the model pools.
+func (s *API) vectors(r *server.Request, kind string, t *texts) (*generate.Generation, []generate.Prompt, [][]float32,
+	error) {
+	if t.chat {
+		p, bad := s.Render(r.Context(), &t.Conversation, &t.Sampling)
+		if bad != nil {
+			return nil, nil, nil, bad
+		}
+		t.input = []generate.RawPrompt{{IDs: p.Prompt}}
+		t.Conversation.Forget()
+	}
+	prompts, bad := s.poolPrompts(r.Context(), &t.pooling, "input", t.input, s.Model.Pooling.Type)
+	if bad != nil {
+		return nil, nil, nil, bad
+	}
+	g, vectors, err := s.pool(r, kind, &t.pooling, prompts)
+	return g, prompts, vectors, err
+}
+
+// begin settles what does not depend on the texts.
+func (s *API) begin(p *pooling) *wire.Error {
+	var bad *wire.Error
+	if p.Model, bad = s.CheckModel(p.Model); bad != nil {
+		return bad
+	}
+	return s.CheckPriority(&p.Sampling)
+}
+
+// poolPrompts turns texts into requests, each for what kind pools of it.
+func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []generate.RawPrompt,
+	kind step.Pooling, tokens ...int32) ([]generate.Prompt, *wire.Error) {
+	prompts := make([]generate.Prompt, len(raw))
+	for i, one := range raw {
+		if err := ctx.Err(); err != nil {
+			return nil, wire.Cancelled()
+		}
+		t, bad := s.Tokenize(ctx, &p.Sampling, one)
+		if bad != nil {
+			return nil, bad
+		}
+		if n, most := len(t.Prompt), s.Model.MaxModelLen-1; n > most {
+			return nil, wire.BadRequest(field, "This model's maximum context length is %d tokens. "+
+				"However, `%s` %d has %d tokens. Set `truncate_prompt_tokens` to -1 to have it cut.",
+				most, field, i, n)
+		}
+		q := engine.NewPoolingRequest(t.Prompt, kind, tokens...)
+		q.Salt, q.Priority = p.CacheSalt, p.Priority
+		prompts[i] = generate.Prompt{Request: *q}
+	}
+	return prompts, nil
+}
+
+// pool computes the vectors of prompts.
+func (s *API) pool(r *server.Request, kind string, p *pooling, prompts []generate.Prompt) (
+	g *generate.Generation, vectors [][]float32, err error) {
+	if g, err = s.Start(r.Context(), &r.Call, kind, &p.Sampling, prompts); err != nil {
+		return nil, nil, err
+	}
+	vectors = make([][]float32, len(prompts))
+	err = g.Each(r.Context(), func(i int, d *engine.Delta) error {
+		g.Choices[i].Take(d)
+		vectors[i] = append(vectors[i], d.Pooled...)
+		return nil
+	})
+	return g, vectors, err
+}
+
+// poolingRoute is a handler of requests for vectors: answer computes and renders what decode read.
+func poolingRoute[T interface{ shared() *pooling }](s *API,
+	decode func(f *wire.Fields, m *generate.Model) (T, *wire.Error),
+	answer func(r *server.Request, req T) (any, error)) server.Handler {
+	return server.Post(s.Server, generate.Bind(s.Service, decode), func(w http.ResponseWriter, r *server.Request, _ *wire.Fields, req T) error {
+		if bad := s.begin(req.shared()); bad != nil {
+			return bad
+		}
+		v, err := answer(r, req)
+		if err != nil {
+			return err
+		}
+		return s.WriteJSON(w, v)
+	})
+}
+
+// usageOfPrompts counts tokens that are only read.
+func usageOfPrompts(g *generate.Generation) wire.UsageInfo {
+	n := g.Usage().Prompt
+	return wire.UsageInfo{PromptTokens: n, TotalTokens: n}
+}

@@ -1,0 +1,235 @@
+package pooling
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/api/generate"
+	"github.com/eagleray/eagleray/internal/api/server"
+	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// Routes of scores.
+const (
+	ScorePath  = "/v1/score"
+	RerankPath = "/v1/rerank"
+)
+
+// What Qwen3-Reranker was trained to be asked (its model card).
+const (
+	qwen3RerankBefore = "<|im_start|>system\nJudge whether the Document meets the requirements based on " +
+		"the Query and the Instruct provided. Note that the answer can only be \"yes\" or " +
+		"\"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: "
+	qwen3RerankTask  = "Given a web search query, retrieve relevant passages that answer the query"
+	qwen3RerankAfter = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+
+// scoreRequest is the body of POST /v1/score: pairs of texts. One query meets every document.
+type scoreRequest struct {
+	pooling
+	queries, documents []generate.RawPrompt
+	instruction        string
+	activate           bool // of a classifier
+}
+
+func decodeScore(f *wire.Fields, m *generate.Model) (*scoreRequest, *wire.Error) {
+	r := &scoreRequest{}
+	var field string
+	field, r.queries = listed(f, m, "text_1", "queries", "data_1")
+	_, r.documents = listed(f, m, "text_2", "documents", "items", "data_2")
+	r.decodePairs(f, m, field)
+	return r, f.Err
+}
+
+func (r *scoreRequest) decodePairs(f *wire.Fields, m *generate.Model, field string) {
+	r.pooling.decode(f)
+	if text := f.OptString("instruction"); text != nil {
+		r.instruction = *text
+	}
+	if m.Pooling.Classes != nil {
+		r.activate = decodeActivation(f, m)
+	} else {
+		f.Unsupported("activation", "true")
+		f.Unsupported("use_activation", "true")
+	}
+	if q, d := len(r.queries), len(r.documents); f.Err == nil && q != 1 && q != d {
+		f.Fail(wire.BadRequest(field, "%d queries meet %d documents: there must be one query, or as many as "+
+			"documents", q, d))
+	}
+	for _, list := range [][]generate.RawPrompt{r.queries, r.documents} {
+		for _, p := range list {
+			if !p.IsText && scoresPairs(m) {
+				f.Fail(wire.BadRequest(field, "texts are scored, not token ids"))
+			}
+		}
+	}
+}
+
+// scoresPairs says that the model reads both texts of a pair, and either classifies them or would say
+// one of two tokens. Else their vectors are compared.
+func scoresPairs(m *generate.Model) bool {
+	return m.Pooling.Classes != nil || len(m.Pooling.Classifier) > 0
+}
+
+type scoreResponse struct {
+	ID      string         `json:"id"`
+	Object  string         `json:"object"`
+	Created int64          `json:"created"`
+	Model   string         `json:"model"`
+	Data    []scoreItem    `json:"data"`
+	Usage   wire.UsageInfo `json:"usage"`
+}
+
+type scoreItem struct {
+	Index  int     `json:"index"`
+	Object string  `json:"object"`
+	Score  float64 `json:"score"`
+}
+
+// score answers POST /v1/score.
+func (s *API) score(r *server.Request, req *scoreRequest) (any, error) {
+	g, scores, err := s.scores(r, req, "score-")
+	if err != nil {
+		return nil, err
+	}
+	answer := scoreResponse{ID: g.ID, Object: "list", Created: g.Created, Model: g.Model,
+		Data: make([]scoreItem, len(scores)), Usage: usageOfPrompts(g)}
+	for i, x := range scores {
+		answer.Data[i] = scoreItem{Index: i, Object: "score", Score: x}
+	}
+	return answer, nil
+}
+
+// scores are those of each document with its query.
+func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*generate.Generation, []float64,
+	error) {
+	if scoresPairs(&s.Model) {
+		return s.judged(r, req, kind)
+	}
+	all := slices.Concat(req.queries, req.documents)
+	prompts, bad := s.poolPrompts(r.Context(), &req.pooling, "documents", all, s.Model.Pooling.Type)
+	if bad != nil {
+		return nil, nil, bad
+	}
+	g, vectors, err := s.pool(r, kind, &req.pooling, prompts)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, v := range vectors {
+		normalize(v)
+	}
+	queries, documents := vectors[:len(req.queries)], vectors[len(req.queries):]
+	scores := make([]float64, len(documents))
+	for i, d := range documents {
+		for j, x := range queries[i%len(queries)] {
+			scores[i] += float64(x) * float64(d[j])
+		}
+	}
+	return g, scores, nil
+}
+
+// judged scores pairs by the one class of the model, or by the probability that it says the second of
+// its two tokens, not the first.
+func (s *API) judged(r *server.Request, req *scoreRequest, kind string) (*generate.Generation,
+	[]float64, error) {
+	head, pooled, tokens := s.Model.Pooling.Classes, s.Model.Pooling.Type, []int32(nil)
+	if head == nil {
+		pooled, tokens = step.PoolLogits, s.Model.Pooling.Classifier
+	}
+	pairs := make([]generate.RawPrompt, len(req.documents))
+	for i, d := range req.documents {
+		query := req.queries[i%len(req.queries)].Text
+		if head != nil {
+			pairs[i] = generate.RawPrompt{IsText: true, Text: query, Second: &d.Text}
+		} else {
+			pairs[i] = generate.RawPrompt{IsText: true, Text: s.pair(query, d.Text, req.instruction)}
+		}
+	}
+	prompts, bad := s.poolPrompts(r.Context(), &req.pooling, "documents", pairs, pooled, tokens...)
+	if bad != nil {
+		return nil, nil, bad
+	}
+	g, vectors, err := s.pool(r, kind, &req.pooling, prompts)
+	if err != nil {
+		return nil, nil, err
+	}
+	scores := make([]float64, len(vectors))
+	for i, v := range vectors {
+		if head == nil {
+			scores[i] = 1 / (1 + math.Exp(float64(v[0])-float64(v[1])))
+			continue
+		}
+		values, err := head.Of(v, req.activate)
+		if err != nil {
+			return nil, nil, err
+		}
+		scores[i] = float64(values[0])
+	}
+	return g, scores, nil
+}
+
+// pair is the prompt that has the model judge a document.
+func (s *API) pair(query, document, instruction string) string {
+	if !s.Model.Pooling.Qwen3Reranker {
+		return query + document
+	}
+	return qwen3RerankBefore + cmp.Or(instruction, qwen3RerankTask) + "\n<Query>: " + query +
+		"\n<Document>: " + document + qwen3RerankAfter
+}
+
+// rerankRequest is the body of POST /v1/rerank, as Jina's and Cohere's clients send it.
+type rerankRequest struct {
+	scoreRequest
+	top int
+}
+
+func decodeRerank(f *wire.Fields, m *generate.Model) (*rerankRequest, *wire.Error) {
+	r := &rerankRequest{}
+	field, queries := listed(f, m, "query")
+	r.queries = queries
+	_, r.documents = listed(f, m, "documents")
+	r.decodePairs(f, m, field)
+	if len(r.queries) > 1 {
+		f.Fail(wire.BadRequest("query", "`query` must be one text"))
+	}
+	r.top = int(f.Ranged("top_n", 0, 0, 1<<31-1))
+	f.OptBool("return_documents", true)
+	f.Unsupported("max_tokens_per_doc", "0")
+	return r, f.Err
+}
+
+type rerankResponse struct {
+	ID      string         `json:"id"`
+	Model   string         `json:"model"`
+	Usage   map[string]int `json:"usage"`
+	Results []rerankResult `json:"results"`
+}
+
+type rerankResult struct {
+	Index     int               `json:"index"`
+	Document  map[string]string `json:"document"`
+	Relevance float64           `json:"relevance_score"`
+}
+
+// rerank answers POST /v1/rerank, the best document first; equal ones stay in the order they came.
+func (s *API) rerank(r *server.Request, req *rerankRequest) (any, error) {
+	g, scores, err := s.scores(r, &req.scoreRequest, "rerank-")
+	if err != nil {
+		return nil, err
+	}
+	answer := rerankResponse{ID: g.ID, Model: g.Model,
+		Usage: map[string]int{"total_tokens": g.Usage().Prompt, "prompt_tokens": g.Usage().Prompt}}
+	for i, x := range scores {
+		answer.Results = append(answer.Results, rerankResult{Index: i, Relevance: x,
+			Document: map[string]string{"text": req.documents[i].Text}})
+	}
+	slices.SortStableFunc(answer.Results, func(a, b rerankResult) int {
+		return cmp.Compare(b.Relevance, a.Relevance)
+	})
+	if req.top > 0 && req.top < len(answer.Results) {
+		answer.Results = answer.Results[:req.top]
+	}
+	return answer, nil
+}

@@ -1,0 +1,129 @@
+package api
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/api/openai"
+	"github.com/eagleray/eagleray/internal/api/pooling"
+	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/link/step"
+)
+
+// poolingServer has a model that pools (3, 4, first token of the prompt), or for logits the number of
+// tokens and zero.
+func poolingServer(t testing.TB, change func(*engine.Pooling)) *testServer {
+	s := newServer(t, func(o *Options) {
+		p := &engine.Pooling{Type: step.PoolLast, Normalize: true, Width: 3}
+		if change != nil {
+			change(p)
+		}
+		o.Info.Pooling = p
+	})
+	s.engine.play = func(_ int, r *engine.Request) script {
+		v := []float32{3, 4, float32(r.Prompt[0])}
+		if r.Pooling == step.PoolLogits {
+			v = []float32{float32(len(r.Prompt)) / 10, 0}
+		}
+		return script{deltas: []engine.Delta{{Tokens: []int32{0}, Pooled: v, Finish: sample.FinishLength,
+			OutputTokens: 1}}}
+	}
+	return s
+}
+
+func TestEmbeddings(t *testing.T) {
+	s := poolingServer(t, nil)
+	got := s.ok(t, pooling.EmbeddingsPath, `{"input":[[0,5],[12]]}`)
+	same(t, got, `{"object":"list","model":"tiny","data":[
+		{"index":0,"object":"embedding","embedding":[0.6,0.8,0]},
+		{"index":1,"object":"embedding","embedding":[0.23076923,0.30769232,0.9230769]}],
+		"usage":{"prompt_tokens":3,"total_tokens":3,"completion_tokens":0,"prompt_tokens_details":null}}`,
+		"id", "created")
+	if r := s.engine.last(t); r.Pooling != step.PoolLast || r.Params.MaxTokens != 1 {
+		t.Errorf("the engine got %+v", r)
+	}
+	got = s.ok(t, pooling.EmbeddingsPath, `{"input":[0,5],"encoding_format":"base64","normalize":false}`)
+	raw, err := base64.StdEncoding.DecodeString(at(t, got, "data", 0, "embedding").(string))
+	want := []byte{0, 0, 0x40, 0x40, 0, 0, 0x80, 0x40, 0, 0, 0, 0}
+	if err != nil || !reflect.DeepEqual(raw, want) {
+		t.Errorf("%v, %v", raw, err)
+	}
+	got = s.ok(t, pooling.EmbeddingsPath, `{"input":"what does it do","dimensions":3}`)
+	if n := len(s.engine.last(t).Prompt); n < 2 || at(t, got, "usage", "prompt_tokens") != float64(n) {
+		t.Errorf("a prompt of %d tokens: %v", n, got["usage"])
+	}
+	for side, want := range map[string][]int32{``: {1, 2}, `,"truncation_side":"left"`: {2, 3}} {
+		s.ok(t, pooling.EmbeddingsPath, `{"input":[1,2,3],"truncate_prompt_tokens":2`+side+`}`)
+		if r := s.engine.last(t); !reflect.DeepEqual(r.Prompt, want) {
+			t.Errorf("cut to two%s: %v", side, r.Prompt)
+		}
+	}
+	s.ok(t, pooling.EmbeddingsPath, `{"messages":[{"role":"user","content":"hello"}]}`)
+	cut := poolingServer(t, func(p *engine.Pooling) {
+		p.Type, p.Matryoshka, p.Dimensions = step.PoolMean, true, []int{1, 2}
+	})
+	got = cut.ok(t, pooling.EmbeddingsPath, `{"input":[9],"dimensions":2}`)
+	if v := at(t, got, "data", 0, "embedding"); !reflect.DeepEqual(v, []any{0.6, 0.8}) {
+		t.Errorf("cut to 2: %v", v)
+	}
+	if k := cut.engine.last(t).Pooling; k != step.PoolMean {
+		t.Errorf("pooled %v", k)
+	}
+}
+
+func TestScores(t *testing.T) {
+	s := poolingServer(t, nil)
+	got := s.ok(t, pooling.ScorePath, `{"text_1":[0],"text_2":[[0],[12]]}`)
+	if at(t, got, "data", 0, "object") != "score" || at(t, got, "data", 1, "index") != 1. {
+		t.Errorf("%v", got)
+	}
+	if a, b := at(t, got, "data", 0, "score").(float64), at(t, got, "data", 1, "score").(float64); math.Abs(a-1) > 1e-6 || math.Abs(b-25./5/13) > 1e-6 {
+		t.Errorf("scores %v, %v", a, b)
+	}
+	got = s.ok(t, "/rerank", `{"query":"a","documents":["b","a","c"],"top_n":2}`)
+	if n := len(at(t, got, "results").([]any)); n != 2 || at(t, got, "results", 0, "index") != 1. ||
+		at(t, got, "results", 0, "document", "text") != "a" {
+		t.Errorf("%v", got)
+	}
+	judge := poolingServer(t, func(p *engine.Pooling) { p.Classifier, p.Qwen3Reranker = []int32{7, 8}, true })
+	got = judge.ok(t, pooling.ScorePath, `{"queries":"why","documents":["x"],"instruction":"Be kind"}`)
+	r := judge.engine.last(t)
+	text := tinyTokenizer(t).Decode(r.Prompt, false)
+	if !strings.Contains(text, "<Instruct>: Be kind\n<Query>: why\n<Document>: x<|im_end|>") ||
+		r.Pooling != step.PoolLogits || fmt.Sprint(r.Params.AllowedTokens) != "[7 8]" {
+		t.Errorf("the engine got %q, %+v", text, r)
+	}
+	want := 1 / (1 + math.Exp(float64(float32(len(r.Prompt))/10)))
+	if x := at(t, got, "data", 0, "score").(float64); math.Abs(x-want) > 1e-6 {
+		t.Errorf("score %v, want %v", x, want)
+	}
+}
+
+func TestPoolingRefuses(t *testing.T) {
+	s := poolingServer(t, nil)
+	for _, c := range []struct{ path, body, param, message string }{
+		{pooling.EmbeddingsPath, `{}`, "input", "empty"},
+		{pooling.EmbeddingsPath, `{"input":[]}`, "input", "empty"},
+		{pooling.EmbeddingsPath, `{"input":["a",1]}`, "input", "mixes"},
+		{pooling.EmbeddingsPath, `{"input":"a","encoding_format":"hex"}`, "encoding_format", "float or base64"},
+		{pooling.EmbeddingsPath, `{"input":"a","dimensions":2}`, "dimensions", "matryoshka"},
+		{pooling.EmbeddingsPath, `{"input":"a","dimensions":4}`, "dimensions", "between 1 and 3"},
+		{pooling.EmbeddingsPath, `{"input":"` + strings.Repeat("a b ", 2000) + `"}`, "input", "maximum context length"},
+		{pooling.EmbeddingsPath, `{"input":"a","embed_dtype":"int8"}`, "embed_dtype", "not supported"},
+		{pooling.ScorePath, `{"text_1":"a"}`, "text_2", "missing"},
+		{pooling.ScorePath, `{"text_1":["a","b"],"text_2":["c"]}`, "text_1", "2 queries meet 1 documents"},
+		{pooling.RerankPath, `{"query":["a","b"],"documents":["c","d"]}`, "query", "one text"},
+		{completionsPath, `{"prompt":"a"}`, "model", "does not generate"},
+		{openai.ChatPath, `{"messages":[{"role":"user","content":"a"}]}`, "model", "does not generate"},
+	} {
+		refused(t, s, c.path, c.body, 400, c.param, c.message)
+	}
+	generates := newServer(t)
+	refused(t, generates, pooling.EmbeddingsPath, `{"input":"a"}`, 400, "model", "does not support Embeddings API")
+	refused(t, generates, "/score", `{"text_1":"a","text_2":"b"}`, 400, "model", "--runner pooling")
+}

@@ -1,0 +1,32 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/eagleray/eagleray/internal/api/dashboard"
+	"github.com/eagleray/eagleray/internal/api/server"
+	"github.com/eagleray/eagleray/internal/api/wire"
+)
+
+// addWindow adds the page for browsers. The page and its files are the same for everyone and need
+// no API key; what they show needs it.
+func (s *API) addWindow(page *dashboard.Window,
+	add func(method, path string, public bool, h server.Handler)) {
+	for _, path := range page.Paths() {
+		add("GET", path, true, func(w http.ResponseWriter, r *server.Request) error {
+			return page.File(w, r.Request, path)
+		})
+	}
+	add("GET", dashboard.AboutPath, false, func(w http.ResponseWriter, _ *server.Request) error {
+		return s.WriteJSON(w, page.About())
+	})
+	add("GET", dashboard.LivePath, false, func(w http.ResponseWriter, r *server.Request) error {
+		err := page.Feed(w, r.Request)
+		if errors.Is(err, dashboard.ErrViewers) {
+			return &wire.Error{Status: http.StatusServiceUnavailable, RetryAfter: 10,
+				Message: err.Error()}
+		}
+		return err
+	})
+}

@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eagleray/eagleray/internal/api/dashboard"
+	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/ops/metrics"
+)
+
+// stillEngine is an engine that does nothing.
+type stillEngine struct{}
+
+func (stillEngine) Info() *engine.Info {
+	return &engine.Info{Names: []string{"secret-model"}}
+}
+
+func (stillEngine) Totals() engine.Totals          { return engine.Totals{} }
+func (stillEngine) Report() []executor.RankStatus  { return nil }
+func (stillEngine) Links() []metrics.Link          { return nil }
+func (stillEngine) Healthy(context.Context) error  { return nil }
+func (stillEngine) Health(context.Context) []error { return nil }
+
+// TestWindowNeedsTheKey: the page itself is public and says nothing of the engine; what it shows is
+// behind the key.
+func TestWindowNeedsTheKey(t *testing.T) {
+	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{}, Events: &dashboard.Events{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, func(o *Options) {
+		o.Window = page
+		o.Config.Server.APIKeys = []string{"k"}
+		o.Config.Server.RootPath = "/api"
+	})
+	for _, path := range append(page.Paths(), "/api/", "/api/window/js/main.js") {
+		rec := s.do("GET", path, "")
+		if rec.Code != 200 || strings.Contains(rec.Body.String(), "secret-model") {
+			t.Errorf("%s answered %d: %s", path, rec.Code, rec.Body)
+		}
+		if rec := s.do("POST", path, "{}"); rec.Code != 405 {
+			t.Errorf("POST %s answered %d", path, rec.Code)
+		}
+	}
+	for _, path := range []string{dashboard.AboutPath, dashboard.LivePath, dashboard.Prefix,
+		dashboard.Prefix + "js/none.js"} {
+		if rec := s.do("GET", path, ""); rec.Code != 401 {
+			t.Errorf("%s without the key answered %d", path, rec.Code)
+		}
+	}
+	rec := s.do("GET", dashboard.AboutPath, "", "Authorization", "Bearer k")
+	if rec.Code != 200 || !strings.Contains(rec.Body.String(), `"secret-model"`) {
+		t.Errorf("about answered %d: %s", rec.Code, rec.Body)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	r := newRequest("GET", dashboard.LivePath, "").WithContext(ctx)
+	r.Header.Set("Authorization", "Bearer k")
+	rec = s.serveRequest(r)
+	if rec.Code != 200 || !strings.Contains(rec.Body.String(), "event: sample\ndata: {") {
+		t.Errorf("the feed answered %d: %s", rec.Code, rec.Body)
+	}
+	if rec := newServer(t).do("GET", "/", ""); rec.Code != 404 {
+		t.Errorf("without a window / answered %d", rec.Code)
+	}
+	r = newRequest("GET", "/", "")
+	r.Host = "evil.example"
+	if rec := s.serveRequest(r); rec.Code != 421 {
+		t.Errorf("by another name / answered %d", rec.Code)
+	}
+}
+
+// TestShutdownWithViewer: an open page does not hold up the end of the server.
+func TestShutdownWithViewer(t *testing.T) {
+	page, err := dashboard.New(dashboard.Options{Engine: stillEngine{}, Events: &dashboard.Events{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newServer(t, func(o *Options) { o.Window = page }).HTTPServer(listener.Addr().String())
+	go server.Serve(listener)
+	answer, err := http.Get("http://" + listener.Addr().String() + dashboard.LivePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		t.Errorf("with a viewer: %v", err)
+	}
+	if rest, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(rest), "about") {
+		t.Errorf("the viewer got %q, %v", rest, err)
+	}
+}
