@@ -48,6 +48,34 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// TestSizes keeps the documents to what a stranger reads in an evening.
+func TestSizes(t *testing.T) {
+	const most = 200 << 10
+	sum := 0
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "docs/figures/*.json", "README.md"} {
+		files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(pattern)))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		}
+		for _, f := range files {
+			info, err := os.Stat(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += int(info.Size())
+		}
+	}
+	if sum > most {
+		t.Errorf("the documents have %d bytes, %d at most", sum, most)
+	}
+	if n := bytes.Count(read(t, "README.md"), []byte("\n")); n > 120 {
+		t.Errorf("README.md has %d lines, 120 at most", n)
+	}
+	if n := len(read(t, "docs/architecture.md")); n > 25_000 {
+		t.Errorf("architecture.md has %d bytes, 25,000 at most", n)
+	}
+}
+
 // tree is what the repository holds.
 type tree struct {
 	paths []string        // files and folders, slash separated, relative to the repository

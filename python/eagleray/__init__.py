@@ -2,6 +2,9 @@
 
 The names are vLLM's: :class:`LLM` for batches, :class:`AsyncLLM` for streams. The engine is a
 process of its own, which answers over a socket; it ends with this one, however that ends.
+
+Programs import modules without an underscore; the others, here and in ``data`` and ``serve``, may
+change with each version.
 """
 
 from .async_llm import AsyncLLM

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 try:
-    from eagleray.serve import callers
+    from eagleray.serve import _callers
 except ImportError as missing:
     raise unittest.SkipTest(f"Ray is not here: {missing}") from None
 
@@ -43,7 +43,7 @@ class TestCallers(unittest.TestCase):
             return found
 
         async def run() -> None:
-            watched = callers.Callers(engine)  # type: ignore[arg-type]
+            watched = _callers.Callers(engine)  # type: ignore[arg-type]
             for _ in range(2):
                 watched.watch()
             assert watched._looks is not None
@@ -59,8 +59,8 @@ class TestCallers(unittest.TestCase):
             self.assertEqual(engine.ended[2:], [{b"next"}])
 
         with (
-            mock.patch.object(callers, "_LOOK_SECONDS", 0.001),
-            mock.patch.object(callers, "_living", living),
+            mock.patch.object(_callers, "_LOOK_SECONDS", 0.001),
+            mock.patch.object(_callers, "_living", living),
             self.assertLogs("ray.serve", "WARNING"),
         ):
             asyncio.run(run())

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 try:
-    from eagleray.serve.ingress import OpenAIIngress
+    from eagleray.serve._ingress import OpenAIIngress
 except ImportError as missing:
     raise unittest.SkipTest(f"Ray is not here: {missing}") from None
 
@@ -54,7 +54,7 @@ class TestIngress(unittest.TestCase):
             )
             with (
                 self.subTest(one=one, two=two),
-                mock.patch("eagleray.serve.ingress.serve") as serve,
+                mock.patch("eagleray.serve._ingress.serve") as serve,
             ):
                 serve.get_replica_context().app_name = "app"
                 serve.status().applications = {"app": application}

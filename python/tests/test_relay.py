@@ -15,7 +15,7 @@ except ModuleNotFoundError:
     raise unittest.SkipTest("no httptools") from None
 
 from eagleray.errors import EngineDeadError
-from eagleray.serve.relay import Answer, Engine
+from eagleray.serve._relay import Answer, Engine, decode, encode
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
@@ -60,6 +60,15 @@ async def get(engine: Engine) -> tuple[int, bytes]:
         return answer.status, await answer.read_all()
     finally:
         answer.close()
+
+
+class TestMessage(unittest.TestCase):
+    def test_comes_back(self) -> None:
+        for line in (b"POST /v1/completions?a=b SERVE_REPLICA::an app#ingress#1", b"200", b""):
+            for headers in ([], [(b"a", b"")], [(b"a", b"b: c"), (b"a", b"\xff")]):
+                for body in (b"", b"{}", b"\r\n\r\n", b"a: b\r\n\r\n\0\xff"):
+                    message = (line, headers, body)
+                    self.assertEqual(decode(encode(*message)), message)
 
 
 class TestRelay(unittest.TestCase):

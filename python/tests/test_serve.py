@@ -14,9 +14,9 @@ from typing import Any
 from eagleray.errors import ConfigError, EngineDeadError
 from eagleray.serve import LLMConfig, LLMServingArgs
 from eagleray.serve.autoscaling import queue_policy
-from eagleray.serve.builder import _arguments, _bundles, _own_bundle, _single
-from eagleray.serve.config import read_args, read_model
-from eagleray.serve.handover import (
+from eagleray.serve._builder import _arguments, _bundles, _own_bundle, _single
+from eagleray.serve._config import read_args, read_model
+from eagleray.serve._handover import (
     decode_body,
     prefill_body,
     read_pd_args,
@@ -24,9 +24,9 @@ from eagleray.serve.handover import (
     transfer_flag,
     transfer_params,
 )
-from eagleray.serve.metrics import read_load
-from eagleray.serve.prefix import BLOCK_CHARS, MAX_BLOCKS, blocks_of
-from eagleray.serve.process import Process, _memory
+from eagleray.serve._metrics import read_load
+from eagleray.serve._prefix import BLOCK_CHARS, MAX_BLOCKS, blocks_of
+from eagleray.serve._process import Process, _memory
 
 M = {"model_loading_config": {"model_id": "m"}}
 

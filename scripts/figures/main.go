@@ -38,9 +38,10 @@ type figures struct {
 
 const head = `# Figures
 
-Each table stands with the command that prints it; what is compared was measured in the same run, in turn. Machines are
-virtual and shared with others: figures are medians, and worth as much as such a machine allows. This page is written by
-` + "`go run ./scripts/figures`" + ` from the files of ` + "`docs/figures`" + `.
+Each table stands with the command that prints it and the machine that it was of: two cores of an AMD EPYC, one with AVX-512
+BF16, or an older one (Zen 3) with AVX2, both virtual and shared with others. What is compared was measured in the same run,
+in turn; figures are medians, and worth as much as such machines allow. ` + "`go run ./scripts/figures`" + ` writes this page
+from the files of ` + "`docs/figures`" + `.
 `
 
 // page is docs/figures.md.
@@ -83,7 +84,7 @@ func read(name string) (*figures, error) {
 }
 
 func (f *figures) write(b *bytes.Buffer) {
-	fmt.Fprintf(b, "\n## %s\n\n`%s`\n\n", f.Title, f.Command)
+	fmt.Fprintf(b, "\n## %s\n\n`%s` (%s)\n\n", f.Title, f.Command, f.Machine)
 	line := func(cells []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | ")) }
 	line(f.Columns)
 	b.WriteString(strings.Repeat("|---", len(f.Columns)) + "|\n")
@@ -93,5 +94,4 @@ func (f *figures) write(b *bytes.Buffer) {
 	if f.About != "" {
 		fmt.Fprintf(b, "\n%s\n", f.About)
 	}
-	fmt.Fprintf(b, "\nMachine: %s.\n", f.Machine)
 }

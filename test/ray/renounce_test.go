@@ -35,7 +35,7 @@ func TestServeRenounces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const code = "import asyncio, json, sys; from eagleray.serve.handover import renounce; " +
+			const code = "import asyncio, json, sys; from eagleray.serve._handover import renounce; " +
 				"asyncio.run(renounce(json.loads(sys.argv[1])))"
 			c := exec.CommandContext(within(t), r.Python, "-c", code, string(text))
 			c.Dir = filepath.Join("..", "..", "python")

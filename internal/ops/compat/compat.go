@@ -1,5 +1,5 @@
 // Package compat says of flags, routes and metrics how they stand to vLLM's. The tables are beside
-// what they describe: config.Compat, openai.Compat, metrics.Compat; eagleray compat prints them.
+// what they describe: config.Compat, api.Compat, metrics.Compat; eagleray compat prints them.
 package compat
 
 // Status is how a name stands to vLLM's of the same name.

@@ -17,10 +17,13 @@ from . import _checkpoint, _place
 from ._checkpoint import Checkpoint
 from ._config import EngineProcessorConfig
 from ._feed import Answer, Feed, Request
-from ._progress import Progress
+from ._stats import StatLogger
 from ._rows import failed, outputs_of, request_of
 from ._table import Tables
 
+# A block travels as one value, its rows pickled. They come out as they went in, with what JSON has no
+# form for: bytes, times, arrays, whatever preprocess returns. Nothing is trusted by it that is not
+# already: Ray brings the functions of the job, and this class with its arguments, in the same way.
 BLOCK = "__eagleray_block__"
 
 
@@ -41,7 +44,7 @@ class EngineStage:
         self._tables = Tables(postprocess, config.should_continue_on_error)
         folder = config.checkpoint()
         self._checkpoint = None if folder is None else Checkpoint(folder)
-        self._progress = Progress(config.model, config.log_interval_s, board)
+        self._stats = StatLogger(config.model, config.log_interval_s, board)
         try:
             # Ray runs its workers at the lowest priority, below whatever else the node does.
             os.setpriority(os.PRIO_PROCESS, 0, 0)
@@ -73,7 +76,7 @@ class EngineStage:
         if feed is not None:
             feed.close()
             self._engine.close()
-            self._progress.close()
+            self._stats.close()
 
     def end(self, row: _Row, answer: Answer) -> None:
         """Take what the engine says of a row."""
@@ -93,13 +96,13 @@ class EngineStage:
             row.piece.end(row.index, self._failed(row.row, err))
             return
         tokens = outputs["num_input_tokens"], outputs.get("num_generated_tokens", 0)
-        self._progress.end("answered", *tokens)
+        self._stats.end("answered", *tokens)
         row.piece.end(row.index, {**row.row, **outputs})
 
     def _ask(self, rows: list[dict[str, Any]]) -> _Piece:
         """Have rows asked that come out together, but those that a checkpoint has."""
         piece = _Piece(len(rows))
-        self._progress.begin(len(rows))
+        self._stats.begin(len(rows))
         for index, row in enumerate(rows):
             try:
                 request = _Row(self, self._feed, piece, index, row, request_of(row, self._config))
@@ -110,7 +113,7 @@ class EngineStage:
             if outputs is None:
                 piece.asked.append(request)
             else:
-                self._progress.end("kept")
+                self._stats.end("kept")
                 piece.end(index, {**row, **outputs})
         self._feed.put(piece.asked)
         return piece
@@ -134,7 +137,7 @@ class EngineStage:
 
     def _failed(self, row: dict[str, Any], err: Exception) -> _Result:
         """Return what comes out of a row that has no answer."""
-        self._progress.end("failed")
+        self._stats.end("failed")
         goes_on = self._config.should_continue_on_error
         if goes_on and isinstance(err, (EagleRayError, ValueError, TypeError)):
             return {**row, **failed(row, f"{type(err).__name__}: {err}", self._config)}

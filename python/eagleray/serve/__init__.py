@@ -6,9 +6,9 @@ The names are those of ``ray.serve.llm``. Building an application needs Ray and 
 
 from __future__ import annotations
 
-from .builder import build_llm_deployment, build_openai_app, build_pd_openai_app
-from .config import LLMConfig, LLMServingArgs, ModelLoadingConfig
-from .handover import PDServingArgs
+from ._builder import build_llm_deployment, build_openai_app, build_pd_openai_app
+from ._config import LLMConfig, LLMServingArgs, ModelLoadingConfig
+from ._handover import PDServingArgs
 
 __all__ = [
     "LLMConfig",

@@ -10,8 +10,8 @@ from typing import Any
 
 import ray
 
-from eagleray.serve import ingress, resume
-from eagleray.serve.relay import UnaskedError
+from eagleray.serve import _ingress, _resume
+from eagleray.serve._relay import UnaskedError
 from tests.ray_serve.cluster import Cluster
 
 
@@ -68,7 +68,7 @@ class Deadly(Cluster):
         ):
             with (
                 self.subTest(name),
-                unittest.mock.patch.object(resume, "_PAUSE_SECONDS", 0.001),
+                unittest.mock.patch.object(_resume, "_PAUSE_SECONDS", 0.001),
             ):
                 handle = DyingHandle(list(answers))
                 sent = asyncio.run(self.relayed(handle))
@@ -101,7 +101,7 @@ class Deadly(Cluster):
             "path": "/v1/completions",
             "headers": [(b"x-eagleray-resume", b"the client's own")],
         }
-        await ingress.OpenAIIngress(["m"], [handle], False).answer(scope, receive, send)
+        await _ingress.OpenAIIngress(["m"], [handle], False).answer(scope, receive, send)
         return sent
 
 

@@ -7,7 +7,6 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import pickle
 import signal
 import unittest.mock
 from collections.abc import AsyncGenerator, Generator
@@ -17,8 +16,9 @@ from ray import serve
 
 import eagleray.serve as eagle
 from eagleray.errors import ConfigError
-from eagleray.serve import split
-from eagleray.serve.resume import Deaths
+from eagleray.serve import _split
+from eagleray.serve._relay import decode, encode
+from eagleray.serve._resume import Deaths
 from tests.ray_serve.cluster import Cluster, PATIENCE, PROMPT, engines, model, parent
 
 
@@ -125,7 +125,7 @@ class Split(Cluster):
         ticket = json.dumps({"kv_transfer_params": {"remote_port": 7}}).encode()
         refused = b'{"error": {"param": "kv_transfer_params.remote_seal"}}'
         mistake = b'{"error": {"param": "max_tokens"}}'
-        for name, prefill, decode, want, bodies, parts in (
+        for name, prefilled, decoded, want, bodies, parts in (
             ("split", [(200, ticket)], [(200, b"a")], (200, b"a"), [True], False),
             (
                 "refused",
@@ -148,12 +148,12 @@ class Split(Cluster):
 
             with (
                 self.subTest(name),
-                unittest.mock.patch.object(split, "_running", lambda _: False),
-                unittest.mock.patch.object(split, "_LOOK_SECONDS", 0.01),
-                unittest.mock.patch.object(split, "renounce", renounce),
+                unittest.mock.patch.object(_split, "_running", lambda _: False),
+                unittest.mock.patch.object(_split, "_LOOK_SECONDS", 0.01),
+                unittest.mock.patch.object(_split, "renounce", renounce),
             ):
-                first, second = FakeHandle(prefill), FakeHandle(decode)
-                ingress = split.PDIngress("m", first, second, False)
+                first, second = FakeHandle(prefilled), FakeHandle(decoded)
+                ingress = _split.PDIngress("m", first, second, False)
                 request: tuple[Any, ...] = (b"POST", b"/v1/completions", [], b'{"prompt": "x"}', ())
                 try:
                     head = asyncio.run(only(ingress._ask("m", request, Deaths())))
@@ -197,12 +197,15 @@ class FakeHandle:
         return self
 
     def remote(self, *request: Any) -> FakeHandle:
-        self.asked.append(pickle.loads(request[0]) if len(request) < 3 else request)
+        if len(request) < 3:
+            line, *message = decode(request[0])
+            request = (*line.split(b" ", 2)[:2], *message)
+        self.asked.append(request)
         return self
 
     def __await__(self) -> Generator[Any, None, bytes]:
-        (head,) = yield from self._all().__await__()
-        return pickle.dumps(head)
+        ((status, headers, body, _),) = yield from self._all().__await__()
+        return encode(b"%d" % status, headers, body)
 
     async def _all(self) -> list[Any]:
         return [item async for item in self]

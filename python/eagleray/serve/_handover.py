@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 from ..errors import ConfigError
-from .config import LLMConfig, read_model, read_or_raise
+from ._config import LLMConfig, read_model, read_or_raise
 
 _ROLES = {
     "prefill_config": ("kv_producer", "kv_both"),

@@ -34,6 +34,19 @@ _OWN_HEADERS = frozenset(
 )
 
 
+def encode(line: bytes, headers: Headers, body: bytes) -> bytes:
+    """Return a message as HTTP writes it: its first line, headers, an empty line, the body."""
+    return b"\r\n".join((line, *(k + b": " + v for k, v in headers), b"", body))
+
+
+def decode(message: bytes) -> tuple[bytes, Headers, bytes]:
+    """Return the first line, the headers and the body of a message that ``encode`` has made."""
+    head, _, body = message.partition(b"\r\n\r\n")
+    line, *lines = head.split(b"\r\n")
+    pairs = (line.partition(b": ") for line in lines)
+    return line, [(name, value) for name, _, value in pairs], body
+
+
 class UnaskedError(EngineDeadError):
     """The engine had ended before a request got to it."""
 

@@ -1,4 +1,7 @@
-"""The ingress of a model whose prompts one deployment computes and another one goes on from."""
+"""The ingress of a model whose prompts one deployment computes and another one goes on from.
+
+It does what internal/api/pdproxy does for servers with addresses; ``_ingress`` says why it is not that.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any, Optional
 
-from .asgi import RequestError
-from .handover import decode_body, prefill_body, refuses_transfer, renounce, transfer_params
-from .ingress import OpenAIIngress, own_deployments
-from .resume import Deaths
+from ._asgi import RequestError
+from ._handover import decode_body, prefill_body, refuses_transfer, renounce, transfer_params
+from ._ingress import OpenAIIngress, own_deployments
+from ._resume import Deaths
 
 _log = logging.getLogger("ray.serve")
 

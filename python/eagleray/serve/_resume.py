@@ -1,7 +1,8 @@
 """Answers that go on at another replica when theirs has died.
 
 The engine computes the answer again and leaves out what the client has: see ``X-Eagleray-Resume`` in
-internal/api/server/resume.go.
+internal/api/server/resume.go. ``eagleray route`` asks for it in the same way
+(internal/api/pdproxy/resume.go); what differs is how a replica dies here, which Ray tells.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Optional
 import ray.exceptions
 
 from ..errors import EngineDeadError
-from .relay import Headers, UnaskedError
+from ._relay import Headers, UnaskedError
 
 _HEADER = b"x-eagleray-resume"
 

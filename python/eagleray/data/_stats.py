@@ -9,7 +9,7 @@ import uuid
 from typing import Any, Optional
 
 
-class Progress:
+class StatLogger:
     """Counts rows and tokens. Any thread may use it."""
 
     def __init__(self, model: str, interval: float, board: Any = None) -> None:

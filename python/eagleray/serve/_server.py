@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import threading
 import time
@@ -13,12 +12,12 @@ from typing import Any, Optional, Union
 import ray
 
 from ..errors import EngineDeadError
-from .asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
-from .callers import Callers
-from .handover import transfer_flag
-from .metrics import read_load
-from .process import Process
-from .relay import Answer, Engine, Headers
+from ._asgi import Receive, RequestError, Scope, Send, read_body, send_all, send_start, target_of
+from ._callers import Callers
+from ._handover import transfer_flag
+from ._metrics import read_load
+from ._process import Process
+from ._relay import Answer, Engine, Headers, decode, encode
 
 # How long an engine may not be healthy, as while it replaces a lost rank, before its replica is.
 # The requests that it holds go on after that; they would be lost with the replica.
@@ -113,14 +112,16 @@ class LLMServer:
     async def whole(self, message: bytes, *_: Any) -> bytes:
         """Answer a request of an ingress that asks for no stream.
 
-        ``message`` has the first arguments of :meth:`relay`, pickled, and the result the head, with
-        all of the body: a call with one result is a third cheaper than one with a stream of them.
+        ``message`` and the result are :func:`encode`'s, their first lines ``METHOD target caller``
+        and the status: a call with one result is a third cheaper than one with a stream of them.
         """
         self._callers.watch()
-        answer = await self._engine.ask(*pickle.loads(message))
+        line, headers, body = decode(message)
+        method, target, caller = line.split(b" ", 2)
+        answer = await self._engine.ask(method, target, headers, body, caller)
         try:
             body = await answer.read_all()
-            return pickle.dumps((answer.status, answer.headers, body, False))
+            return encode(b"%d" % answer.status, answer.headers, body)
         finally:
             answer.close()
 

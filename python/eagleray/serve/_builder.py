@@ -11,9 +11,9 @@ from typing import Any, Optional, Union
 
 from .._arguments import command_line
 from ..errors import ConfigError
-from .config import LLMConfig, LLMServingArgs, read_args, read_model
-from .handover import PDServingArgs, read_pd_args
-from .process import check
+from ._config import LLMConfig, LLMServingArgs, read_args, read_model
+from ._handover import PDServingArgs, read_pd_args
+from ._process import check
 
 # Serve's proxy logs each request. Its line once more in the file and the standard error of the ingress
 # and of the replica costs each of them a tenth of what they spend on a request.
@@ -65,8 +65,8 @@ def build_openai_app(args: Union[Mapping[str, Any], LLMServingArgs]) -> Any:
         return _deploy(models[0], options[0], front=True)
     from ray import serve
 
-    from .asgi import Front
-    from .ingress import OpenAIIngress
+    from ._asgi import Front
+    from ._ingress import OpenAIIngress
 
     routed = any("request_router_config" in o for o in options)
     ingress = serve.deployment(serve.ingress(Front())(OpenAIIngress))
@@ -106,8 +106,8 @@ def build_pd_openai_app(args: Union[Mapping[str, Any], PDServingArgs]) -> Any:
         raise ConfigError("\n".join(wrong))
     from ray import serve
 
-    from .asgi import Front
-    from .split import PDIngress
+    from ._asgi import Front
+    from ._split import PDIngress
 
     ingress = serve.deployment(serve.ingress(Front())(PDIngress))
     return _with_options(ingress, own, "ingress_deployment_config").bind(
@@ -135,8 +135,8 @@ def build_llm_deployment(
 def _deploy(model: LLMConfig, options: dict[str, Any], front: bool, token: str = "") -> Any:
     from ray import serve
 
-    from .asgi import Front
-    from .server import LLMServer
+    from ._asgi import Front
+    from ._server import LLMServer
 
     cls = serve.ingress(Front())(LLMServer) if front else LLMServer
     return _with_options(serve.deployment(cls), options, "deployment_config").bind(

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ray import serve
 
-from .relay import Headers
+from ._relay import Headers
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

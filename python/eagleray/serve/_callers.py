@@ -9,7 +9,7 @@ from typing import Optional
 import ray
 import ray.util
 
-from .relay import Engine
+from ._relay import Engine
 
 _log = logging.getLogger("ray.serve")
 

@@ -1,10 +1,15 @@
-"""The deployment in front of several models: it finds the model of a request, and a replica."""
+"""The deployment in front of several models: it finds the model of a request, and a replica.
+
+It calls replicas by Serve's handles. ``eagleray route`` does for servers with addresses what is here and
+in ``_resume`` and ``_split``; as a child of this deployment it would send requests past the handles, which
+count them: Serve would not scale by them, nor refuse what is too much, and would stop replicas in the
+middle of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import pickle
 import re
 import time
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -14,12 +19,13 @@ from urllib.parse import unquote
 from ray import serve
 from ray.serve.exceptions import BackPressureError
 
-from .asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
-from .asgi import send_start
-from .callers import own_name
-from .prefix import blocks_of
-from .resume import LOST, Deaths, Progress, without_token
-from .server import Head
+from ._asgi import Receive, RequestError, Scope, Send, path_of, read_body, send_all, target_of
+from ._asgi import send_start
+from ._callers import own_name
+from ._prefix import blocks_of
+from ._relay import decode, encode
+from ._resume import LOST, Deaths, Progress, without_token
+from ._server import Head
 
 # What a body has whose answer may be a stream.
 _STREAM = re.compile(rb'"stream"\s*:\s*true')
@@ -176,16 +182,17 @@ class OpenAIIngress:
 
         One that is asked again first says that it has the request, by None.
         """
-        *asked, prefix = request
+        method, target, headers, body, prefix = request
         hints = (prefix,) if prefix else ()
-        body = asked[-1]
-        message = (*asked, self._name)
         if again:
-            return self._again[model].remote(*message, *hints)
-        if not body.startswith(b"{") or _STREAM.search(body):
-            return self._relays[model].remote(*message, *hints)
-        # Ray takes bytes as they are, and everything else through a pickler of its own.
-        return _Whole(self._wholes[model].remote(pickle.dumps(message), *hints))
+            called = self._again[model].remote
+        elif not body.startswith(b"{") or _STREAM.search(body):
+            called = self._relays[model].remote
+        else:
+            # Ray takes bytes as they are, and everything else through a pickler of its own.
+            line = b"%s %s %s" % (method, target, self._name)
+            return _Whole(self._wholes[model].remote(encode(line, headers, body), *hints))
+        return called(method, target, headers, body, self._name, *hints)
 
     def _model_of(self, method: str, body: bytes) -> tuple[str, dict[str, Any]]:
         """Return the model of a request, and the members of its body."""
@@ -253,8 +260,8 @@ class _Whole:
         self._response = response
 
     async def __aiter__(self) -> AsyncGenerator[Head, None]:
-        head: Head = pickle.loads(await self._response)
-        yield head
+        status, headers, body = decode(await self._response)
+        yield int(status), headers, body, False
 
     def cancel(self) -> None:
         """Have the replica stop."""
